@@ -1,0 +1,182 @@
+use std::io::{self, Cursor, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::*;
+use crate::{Packet, Reader};
+
+/// A writer whose content a test can look at while the capture still uses it.
+#[derive(Clone, Default)]
+pub(crate) struct Memory {
+    written: Arc<Mutex<Vec<u8>>>,
+    /// Octets after which the disk is full.
+    room: Option<usize>,
+}
+
+impl Memory {
+    pub(crate) fn octets(&self) -> Vec<u8> {
+        self.written.lock().unwrap().clone()
+    }
+
+    pub(crate) fn packets(&self) -> Vec<Packet> {
+        read(self.octets()).0
+    }
+}
+
+impl Write for Memory {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        let mut written = self.written.lock().unwrap();
+        let room = self.room.map_or(usize::MAX, |room| room - written.len());
+        if room == 0 {
+            return Err(io::Error::other("no space left"));
+        }
+        let taken = octets.len().min(room);
+        written.extend_from_slice(&octets[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(crate) fn memory_capture() -> (Memory, Capture) {
+    let memory = Memory::default();
+    let capture = Capture::to_writer(Box::new(memory.clone())).unwrap();
+    (memory, capture)
+}
+
+fn read(octets: Vec<u8>) -> (Vec<Packet>, bool) {
+    let mut reader = Reader::new(Cursor::new(octets)).unwrap();
+    let packets = reader.by_ref().map(Result::unwrap).collect();
+    (packets, reader.cut_off())
+}
+
+#[test]
+fn packets_of_several_interfaces_are_read_back_as_they_were_recorded() {
+    let (memory, capture) = memory_capture();
+    let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let tap = capture.interface("tap:uwarp0", LinkType::Ethernet);
+    tap.packet(Direction::Inbound, &[&[1, 2, 3], &[], &[4]]);
+    let tcp = capture.interface("tcp", LinkType::RawIp);
+    tcp.packet_with_comment(Direction::Outbound, "held for 5 ms", &[&[5; 9]]);
+    tap.packet(Direction::Unknown, &[&[6; 5]]);
+    let after = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+
+    let mut reader = Reader::new(Cursor::new(memory.octets())).unwrap();
+    let packets: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
+    let seen: Vec<_> = packets
+        .iter()
+        .map(|p| (p.interface, p.link, p.direction, p.data.as_slice()))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (0, 1, Direction::Inbound, &[1u8, 2, 3, 4][..]),
+            (1, 101, Direction::Outbound, &[5; 9]),
+            (0, 1, Direction::Unknown, &[6; 5]),
+        ]
+    );
+    assert_eq!(packets[1].comments, ["held for 5 ms"]);
+    assert_eq!(reader.interfaces()[0].name.as_deref(), Some("tap:uwarp0"));
+    assert_eq!(reader.interfaces()[1].name.as_deref(), Some("tcp"));
+    let times: Vec<Duration> = packets.iter().map(|p| p.timestamp).collect();
+    assert!(before <= times[0] && times[0] <= times[1] && times[1] <= times[2]);
+    assert!(times[2] <= after);
+}
+
+#[test]
+fn a_packet_is_in_the_file_when_the_call_returns() {
+    let name = format!("uwarp-capture-{}-now.pcapng", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let capture = Capture::create(&path).unwrap();
+    let interface = capture.interface("tcp", LinkType::RawIp);
+    for count in 1..4 {
+        interface.packet(Direction::Inbound, &[&[0; 100]]);
+        assert_eq!(Reader::open(&path).unwrap().count(), count);
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_capture_cut_off_anywhere_is_readable_to_its_last_whole_packet() {
+    let (memory, capture) = memory_capture();
+    let interface = capture.interface("tcp", LinkType::RawIp);
+    let start = memory.octets().len();
+    let mut ends = vec![start];
+    for len in [1, 40, 7] {
+        interface.packet(Direction::Outbound, &[&vec![9; len]]);
+        ends.push(memory.octets().len());
+    }
+    let whole = memory.octets();
+    for cut in start..=whole.len() {
+        let (packets, cut_off) = read(whole[..cut].to_vec());
+        let expected = ends.iter().filter(|end| **end <= cut).count() - 1;
+        assert_eq!(packets.len(), expected, "cut at {cut}");
+        assert_eq!(cut_off, !ends.contains(&cut), "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_full_disk_ends_the_capture_and_nothing_else() {
+    let memory = Memory {
+        room: Some(400),
+        ..Memory::default()
+    };
+    let capture = Capture::to_writer(Box::new(memory.clone())).unwrap();
+    let interface = capture.interface("tcp", LinkType::RawIp);
+    interface.packet(Direction::Outbound, &[&[1; 100]]);
+    assert_eq!(capture.error(), None);
+    interface.packet(Direction::Outbound, &[&[2; 300]]);
+    let error = capture.error().unwrap();
+    assert!(error.contains("no space left"), "{error}");
+    interface.packet(Direction::Outbound, &[&[3; 10]]);
+    let late = capture.interface("late", LinkType::Ethernet);
+    late.packet(Direction::Outbound, &[&[4; 10]]);
+    assert_eq!(capture.error(), Some(error));
+    assert_eq!(memory.octets().len(), 400);
+    let (packets, cut_off) = read(memory.octets());
+    assert_eq!(packets.len(), 1);
+    assert!(cut_off);
+}
+
+#[test]
+fn a_capture_that_cannot_begin_is_an_error_of_its_creation() {
+    assert!(Capture::create("/nonexistent/directory/x.pcapng").is_err());
+    let full = Memory {
+        room: Some(5),
+        ..Memory::default()
+    };
+    assert!(Capture::to_writer(Box::new(full)).is_err());
+}
+
+#[test]
+fn packets_of_many_threads_stay_whole() {
+    let (memory, capture) = memory_capture();
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let interface = capture.interface(&format!("if{thread}"), LinkType::RawIp);
+            scope.spawn(move || {
+                for i in 0..200 {
+                    interface.packet(Direction::Inbound, &[&[thread; 1], &vec![thread; i]]);
+                }
+            });
+        }
+    });
+    let packets = memory.packets();
+    assert_eq!(packets.len(), 800);
+    assert!(
+        packets
+            .iter()
+            .all(|p| p.data.iter().all(|octet| *octet == p.data[0]))
+    );
+    assert!(packets.is_sorted_by_key(|p| p.timestamp));
+}
+
+#[test]
+fn handles_may_be_shared_between_threads() {
+    fn shareable<T: Send + Sync>() {}
+    shareable::<Capture>();
+    shareable::<Interface>();
+    shareable::<crate::Flow>();
+}

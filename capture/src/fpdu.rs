@@ -1,0 +1,155 @@
+//! Length chaining: where the FPDUs of one direction begin and end (RFC 5044 section 4).
+//!
+//! Knows lengths and the place of Markers, and nothing else; it checks no CRC. It serves to cut
+//! made-up segments, not to validate.
+
+/// A Marker stands at every multiple of this, counted from the first octet of Full Operation.
+const MARKER_INTERVAL: u64 = 512;
+const MARKER_LEN: usize = 4;
+/// Octets of FPDU between two Markers.
+const BETWEEN_MARKERS: usize = MARKER_INTERVAL as usize - MARKER_LEN;
+/// The longest ULPDU (RFC 5044 section 4).
+const MAX_ULPDU: usize = 64_768;
+
+/// Octets that have to be there before the length of an FPDU is read: its first Marker, if it
+/// starts with one, and ULPDU_Length; and what Wireshark wants to see of an FPDU in its first
+/// segment. No FPDU is shorter.
+pub(crate) const HEAD_LEN: usize = 8;
+
+/// The octets at the beginning of an FPDU cannot be one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LostTrack;
+
+/// Follows the FPDUs of one direction from the first octet of Full Operation on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Chain {
+    markers: bool,
+    /// Stream offset of the next octet to be passed to [`Chain::advance`].
+    position: u64,
+    /// Octets from there to the end of the FPDU under way; 0: a new one begins.
+    left: usize,
+}
+
+impl Chain {
+    pub(crate) fn new(markers: bool) -> Self {
+        Self {
+            markers,
+            position: 0,
+            left: 0,
+        }
+    }
+
+    pub(crate) fn markers(&self) -> bool {
+        self.markers
+    }
+
+    /// Octets still missing of the FPDU under way.
+    pub(crate) fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Length on the wire, Markers included, of the FPDU that begins with `head`, `ahead` octets
+    /// after the current position. `None` when `head` has less than [`HEAD_LEN`] octets.
+    pub(crate) fn fpdu_len(&self, ahead: usize, head: &[u8]) -> Option<Result<usize, LostTrack>> {
+        let head = head.first_chunk::<HEAD_LEN>()?;
+        let to_marker = if self.markers {
+            let into = (self.position + ahead as u64) % MARKER_INTERVAL;
+            // Below 512, so it fits.
+            Some(((MARKER_INTERVAL - into) % MARKER_INTERVAL) as usize)
+        } else {
+            None
+        };
+        let length = match (to_marker, head) {
+            // The Marker before an FPDU is all zeros (RFC 5044 section 4.3).
+            (Some(0), [0, 0, 0, 0, high, low, ..]) => [*high, *low],
+            (Some(0), _) => return Some(Err(LostTrack)),
+            (_, [high, low, ..]) => [*high, *low],
+        };
+        let ulpdu = usize::from(u16::from_be_bytes(length));
+        if ulpdu > MAX_ULPDU {
+            return Some(Err(LostTrack));
+        }
+        let octets = (2 + ulpdu).next_multiple_of(4) + 4;
+        let markers = to_marker.map_or(0, |first| markers_within(first, octets));
+        Some(Ok(octets + markers * MARKER_LEN))
+    }
+
+    /// Begins an FPDU of `len` octets on the wire.
+    pub(crate) fn begin(&mut self, len: usize) {
+        self.left = len;
+    }
+
+    /// Goes on by `len` octets, at most to the end of the FPDU under way.
+    pub(crate) fn advance(&mut self, len: usize) {
+        self.position += len as u64;
+        self.left = self.left.saturating_sub(len);
+    }
+}
+
+/// Markers that an FPDU of `octets` (without Markers) takes when the first would stand before its
+/// octet number `first`. A Marker due right after the last octet belongs to the next FPDU.
+fn markers_within(first: usize, octets: usize) -> usize {
+    if octets > first {
+        (octets - first).div_ceil(BETWEEN_MARKERS)
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Walks the FPDU four octets at a time, as RFC 5044 draws it.
+    fn walked(position: u64, ulpdu: usize) -> usize {
+        let mut words = (2 + ulpdu).div_ceil(4) + 1;
+        let mut at = position;
+        while words > 0 {
+            if at.is_multiple_of(512) {
+                at += 4;
+            }
+            at += 4;
+            words -= 1;
+        }
+        (at - position) as usize
+    }
+
+    #[test]
+    fn the_length_with_markers_is_the_one_found_by_walking() {
+        for position in (0..1024).step_by(4) {
+            for ulpdu in (0..2100).chain([64_767, 64_768]) {
+                let mut chain = Chain::new(true);
+                chain.begin(position);
+                chain.advance(position);
+                let mut head = [0; 8];
+                let at = if position % 512 == 0 { 4 } else { 0 };
+                head[at..at + 2].copy_from_slice(&(ulpdu as u16).to_be_bytes());
+                let expected = walked(position as u64, ulpdu);
+                assert_eq!(chain.fpdu_len(0, &head), Some(Ok(expected)));
+            }
+        }
+    }
+
+    #[test]
+    fn the_fpdus_of_rfc_5044_figures_5_and_6_have_their_length() {
+        // Both carry 42 octets of ULPDU and one Marker: before the FPDU in Figure 5, behind its
+        // first 20 octets in Figure 6.
+        let mut chain = Chain::new(true);
+        let figure5 = [0, 0, 0, 0, 0, 0x2a, 0x41, 0x43];
+        assert_eq!(chain.fpdu_len(0, &figure5), Some(Ok(52)));
+        chain.begin(512 - 20);
+        chain.advance(512 - 20);
+        let figure6 = [0, 0x2a, 0x41, 0x43, 0, 0, 0, 0];
+        assert_eq!(chain.fpdu_len(0, &figure6), Some(Ok(52)));
+    }
+
+    #[test]
+    fn a_leading_marker_that_is_not_zero_and_a_length_above_the_limit_lose_track() {
+        let marked = Chain::new(true);
+        let head = [0, 0, 0, 4, 0, 20, 0, 0];
+        assert_eq!(marked.fpdu_len(0, &head), Some(Err(LostTrack)));
+        let plain = Chain::new(false);
+        let head = [0xFD, 0x01, 0, 0, 0, 0, 0, 0];
+        assert_eq!(plain.fpdu_len(0, &head), Some(Err(LostTrack)));
+    }
+}

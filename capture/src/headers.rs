@@ -1,0 +1,172 @@
+//! IP and TCP headers for connections whose real ones the kernel keeps to itself.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use etherparse::{
+    EtherType, Ethernet2Header, IpNumber, Ipv4Header, Ipv6FlowLabel, Ipv6Header, TcpHeader,
+    TcpOptionElement,
+};
+
+use crate::{Direction, Interface, LinkType};
+
+/// Octets of data that fit into one IPv4 packet behind 20 octets of IP and 20 of TCP header. IPv6
+/// would take 20 more.
+pub(crate) const MAX_SEGMENT: usize = 65_535 - 40;
+
+/// The window every made-up segment advertises, in units of 2^`WINDOW_SHIFT` octets.
+const WINDOW: u16 = u16::MAX;
+/// Window scaling as both SYNs announce it: 8 MiB minus 128 octets.
+const WINDOW_SHIFT: u8 = 7;
+const TTL: u8 = 64;
+
+/// Which flags a segment carries besides ACK.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// SYN with the MSS option; without ACK when nothing is there to acknowledge.
+    Syn {
+        mss: u16,
+        ack: bool,
+    },
+    Data {
+        push: bool,
+    },
+    Fin,
+    Reset,
+}
+
+/// A segment's place in the stream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Numbers {
+    pub(crate) seq: u32,
+    pub(crate) ack: u32,
+}
+
+/// Two addresses of one IP version.
+#[derive(Debug, Clone, Copy)]
+enum Addresses {
+    V4(Ipv4Addr, Ipv4Addr),
+    V6(Ipv6Addr, Ipv6Addr),
+}
+
+/// Writes segments of one direction of a connection.
+#[derive(Debug)]
+pub(crate) struct SegmentWriter {
+    addresses: Addresses,
+    ports: (u16, u16),
+    direction: Direction,
+}
+
+impl SegmentWriter {
+    pub(crate) fn new(from: SocketAddr, to: SocketAddr, direction: Direction) -> Self {
+        let addresses = match (from.ip().to_canonical(), to.ip().to_canonical()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => Addresses::V4(from, to),
+            (from, to) => Addresses::V6(as_v6(from), as_v6(to)),
+        };
+        Self {
+            addresses,
+            ports: (from.port(), to.port()),
+            direction,
+        }
+    }
+
+    /// Records one segment. `payload` has at most [`MAX_SEGMENT`] octets; a longer one is dropped.
+    pub(crate) fn write(
+        &self,
+        interface: &Interface,
+        kind: Kind,
+        numbers: Numbers,
+        payload: &[u8],
+    ) {
+        let mut tcp = self.tcp_header(kind, numbers);
+        let Ok(ip_payload) = u16::try_from(tcp.header_len() + payload.len()) else {
+            return;
+        };
+        match self.addresses {
+            Addresses::V4(from, to) => {
+                let (from, to) = (from.octets(), to.octets());
+                let Ok(mut ip) = Ipv4Header::new(ip_payload, TTL, IpNumber::TCP, from, to) else {
+                    return;
+                };
+                ip.header_checksum = ip.calc_header_checksum();
+                let Ok(checksum) = tcp.calc_checksum_ipv4_raw(from, to, payload) else {
+                    return;
+                };
+                tcp.checksum = checksum;
+                let parts = [&ip.to_bytes()[..], &tcp.to_bytes(), payload];
+                self.record(interface, EtherType::IPV4, parts);
+            }
+            Addresses::V6(from, to) => {
+                let (from, to) = (from.octets(), to.octets());
+                let ip = Ipv6Header {
+                    traffic_class: 0,
+                    flow_label: Ipv6FlowLabel::ZERO,
+                    payload_length: ip_payload,
+                    next_header: IpNumber::TCP,
+                    hop_limit: TTL,
+                    source: from,
+                    destination: to,
+                };
+                let Ok(checksum) = tcp.calc_checksum_ipv6_raw(from, to, payload) else {
+                    return;
+                };
+                tcp.checksum = checksum;
+                let parts = [&ip.to_bytes()[..], &tcp.to_bytes(), payload];
+                self.record(interface, EtherType::IPV6, parts);
+            }
+        }
+    }
+
+    fn tcp_header(&self, kind: Kind, numbers: Numbers) -> TcpHeader {
+        let (source, destination) = self.ports;
+        let mut tcp = TcpHeader::new(source, destination, numbers.seq, WINDOW);
+        tcp.ack = true;
+        match kind {
+            Kind::Syn { mss, ack } => {
+                tcp.syn = true;
+                tcp.ack = ack;
+                let options = [
+                    TcpOptionElement::MaximumSegmentSize(mss),
+                    TcpOptionElement::Noop,
+                    TcpOptionElement::WindowScale(WINDOW_SHIFT),
+                ];
+                // Eight octets of options: always fits.
+                let _ = tcp.set_options(&options);
+            }
+            Kind::Data { push } => tcp.psh = push,
+            Kind::Fin => tcp.fin = true,
+            Kind::Reset => tcp.rst = true,
+        }
+        if tcp.ack {
+            tcp.acknowledgment_number = numbers.ack;
+        }
+        tcp
+    }
+
+    /// Puts an Ethernet header in front where the interface wants one: locally administered
+    /// addresses, ending in 1 for this side and 2 for the peer.
+    fn record(&self, interface: &Interface, ether_type: EtherType, [ip, tcp, data]: [&[u8]; 3]) {
+        match interface.link() {
+            LinkType::RawIp => interface.packet(self.direction, &[ip, tcp, data]),
+            LinkType::Ethernet => {
+                let (here, there) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+                let (source, destination) = match self.direction {
+                    Direction::Inbound => (there, here),
+                    Direction::Outbound | Direction::Unknown => (here, there),
+                };
+                let ethernet = Ethernet2Header {
+                    source,
+                    destination,
+                    ether_type,
+                };
+                interface.packet(self.direction, &[&ethernet.to_bytes(), ip, tcp, data]);
+            }
+        }
+    }
+}
+
+fn as_v6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}

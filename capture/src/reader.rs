@@ -1,0 +1,394 @@
+//! Reads captures: pcapng and the older pcap, in either byte order, with time stamps of any unit.
+
+use std::fs::File;
+use std::io::{self, Cursor, Read};
+use std::path::Path;
+use std::time::Duration;
+
+use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
+use pcap_parser::{
+    Block, EnhancedPacketBlock, IDB_MAGIC, InterfaceDescriptionBlock, LegacyPcapBlock, OptionCode,
+    PcapBlockOwned, PcapError, PcapHeader, SimplePacketBlock, create_reader,
+};
+use thiserror::Error;
+
+use crate::Direction;
+
+/// Where the buffer for blocks starts, and where a block is called damaged rather than large.
+const BUFFER: usize = 512 * 1024;
+const MAX_BUFFER: usize = 64 * 1024 * 1024;
+
+const SECTION_HEADER_MAGIC: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
+const EPB_FLAGS: OptionCode = OptionCode(2);
+
+/// Why a capture cannot be read (on).
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// The file does not begin as a pcapng or pcap file does.
+    #[error("this is neither a pcapng nor a pcap file: it does not begin with their file header")]
+    NotACapture,
+    /// What stands at `offset` is not a block of the file's format; nothing behind it can be found.
+    #[error("the capture is damaged: there is no readable block at octet {offset}")]
+    Damaged {
+        /// Octets from the beginning of the file.
+        offset: u64,
+    },
+    /// The operating system could not open or read it.
+    #[error("the capture cannot be read: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// One packet of a capture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// Since 1970-01-01 00:00 UTC; zero when the file does not tell.
+    pub timestamp: Duration,
+    /// Index of its interface in the file's current section; 0 in a pcap file.
+    pub interface: u32,
+    /// The interface's link type, as registered at tcpdump.org: 1 Ethernet, 101 raw IP.
+    pub link: u16,
+    /// Which way it went, if the file tells.
+    pub direction: Direction,
+    /// Its length on the wire; more than `data` holds when it was cut.
+    pub original_len: usize,
+    /// The comments on it.
+    pub comments: Vec<String>,
+    /// Its octets, from the link layer's header on.
+    pub data: Vec<u8>,
+}
+
+/// What a file says of an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterfaceInfo {
+    /// Its name, if one is given.
+    pub name: Option<String>,
+    /// Its link type, as registered at tcpdump.org.
+    pub link: u16,
+    /// Time stamp units in a second.
+    units: u64,
+    /// Seconds to add to every time stamp.
+    offset: i64,
+}
+
+/// Iterates over the packets of a capture.
+///
+/// A capture that was cut off in the middle of a packet ends at the last whole one, and
+/// [`Reader::cut_off`] tells so. After an error the iteration ends.
+pub struct Reader {
+    blocks: Box<dyn PcapReaderIterator + Send>,
+    interfaces: Vec<InterfaceInfo>,
+    /// Size of the parser's buffer.
+    room: usize,
+    cut_off: bool,
+    ended: bool,
+}
+
+/// What one block of the file meant.
+enum Step {
+    Packet(Packet),
+    /// Another block; go on.
+    Other,
+    End,
+    CutOff,
+    NeedsMore,
+    NeedsRoom,
+    Damaged,
+    ReadFailed,
+}
+
+impl Reader {
+    /// Opens the capture at `path`.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or read, or is no capture.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, ReadError> {
+        Self::new(File::open(path)?)
+    }
+
+    /// Reads a capture from `source`.
+    ///
+    /// # Errors
+    /// When `source` cannot be read, or is no capture.
+    pub fn new(mut source: impl Read + Send + 'static) -> Result<Self, ReadError> {
+        let start = read_file_header(&mut source)?;
+        // The parser takes one read for its first look; a pipe may deliver less than it needs.
+        let source = Cursor::new(start).chain(source);
+        let blocks = create_reader(BUFFER, source).map_err(|_| ReadError::NotACapture)?;
+        Ok(Self {
+            blocks,
+            interfaces: Vec::new(),
+            room: BUFFER,
+            cut_off: false,
+            ended: false,
+        })
+    }
+
+    /// The next packet, or `None` at the end.
+    ///
+    /// # Errors
+    /// When the source cannot be read or the file is damaged.
+    pub fn next_packet(&mut self) -> Result<Option<Packet>, ReadError> {
+        while !self.ended {
+            match self.step() {
+                Step::Packet(packet) => return Ok(Some(packet)),
+                Step::Other => {}
+                Step::End => self.ended = true,
+                Step::CutOff => {
+                    self.ended = true;
+                    self.cut_off = true;
+                }
+                Step::NeedsMore => self.refill()?,
+                Step::NeedsRoom => self.grow()?,
+                Step::Damaged => return Err(self.damaged()),
+                Step::ReadFailed => return Err(self.read_failed()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the end was reached in the middle of a packet.
+    pub fn cut_off(&self) -> bool {
+        self.cut_off
+    }
+
+    /// The interfaces seen so far in the current section; [`Packet::interface`] is an index here.
+    pub fn interfaces(&self) -> &[InterfaceInfo] {
+        &self.interfaces
+    }
+
+    fn step(&mut self) -> Step {
+        let (len, step) = match self.blocks.next() {
+            Ok((len, block)) => (len, interpret(&block, &mut self.interfaces)),
+            Err(PcapError::Eof) => return Step::End,
+            Err(PcapError::UnexpectedEof) => return Step::CutOff,
+            Err(PcapError::Incomplete(_)) => return Step::NeedsMore,
+            Err(PcapError::BufferTooSmall) => return Step::NeedsRoom,
+            Err(PcapError::ReadError) => return Step::ReadFailed,
+            Err(_) => return Step::Damaged,
+        };
+        // A damaged block is left where it is, so that its offset can be told.
+        if !matches!(step, Step::Damaged) {
+            self.blocks.consume(len);
+        }
+        step
+    }
+
+    fn refill(&mut self) -> Result<(), ReadError> {
+        let before = self.blocks.data().len();
+        if self.blocks.refill().is_err() {
+            return Err(self.read_failed());
+        }
+        if self.blocks.data().len() == before && !self.blocks.reader_exhausted() {
+            self.grow()?;
+        }
+        Ok(())
+    }
+
+    fn grow(&mut self) -> Result<(), ReadError> {
+        self.room *= 2;
+        if self.room > MAX_BUFFER || !self.blocks.grow(self.room) {
+            return Err(self.damaged());
+        }
+        self.blocks.refill().map_err(|_| read_failed())
+    }
+
+    fn damaged(&mut self) -> ReadError {
+        self.ended = true;
+        ReadError::Damaged {
+            offset: self.blocks.consumed() as u64,
+        }
+    }
+
+    fn read_failed(&mut self) -> ReadError {
+        self.ended = true;
+        read_failed()
+    }
+}
+
+/// The parser keeps no reason.
+fn read_failed() -> ReadError {
+    ReadError::Io(io::Error::other("a read failed in the middle of the file"))
+}
+
+impl Iterator for Reader {
+    type Item = Result<Packet, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let item = self.next_packet().transpose();
+        self.ended |= matches!(item, Some(Err(_)));
+        item
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("interfaces", &self.interfaces)
+            .field("cut_off", &self.cut_off)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads the file header, as long as it says it is (pcapng) or 24 octets (pcap).
+fn read_file_header(source: &mut impl Read) -> Result<Vec<u8>, ReadError> {
+    let mut start = Vec::new();
+    source.by_ref().take(12).read_to_end(&mut start)?;
+    let Some([magic @ .., l0, l1, l2, l3, o0, _, _, _]) = start.first_chunk::<12>() else {
+        return Err(ReadError::NotACapture);
+    };
+    let len = if *magic != SECTION_HEADER_MAGIC {
+        24
+    } else if *o0 == 0x4D {
+        u32::from_le_bytes([*l0, *l1, *l2, *l3])
+    } else {
+        u32::from_be_bytes([*l0, *l1, *l2, *l3])
+    };
+    // A header that claims to be larger is none.
+    let rest = u64::from(len.min(BUFFER as u32 / 2)).saturating_sub(12);
+    source.by_ref().take(rest).read_to_end(&mut start)?;
+    Ok(start)
+}
+
+fn interpret(block: &PcapBlockOwned<'_>, interfaces: &mut Vec<InterfaceInfo>) -> Step {
+    match block {
+        PcapBlockOwned::LegacyHeader(header) => {
+            interfaces.push(legacy_interface(header));
+            Step::Other
+        }
+        PcapBlockOwned::Legacy(packet) => legacy_packet(packet, interfaces),
+        PcapBlockOwned::NG(Block::SectionHeader(_)) => {
+            interfaces.clear();
+            Step::Other
+        }
+        PcapBlockOwned::NG(Block::InterfaceDescription(description)) => {
+            interfaces.push(interface(description));
+            Step::Other
+        }
+        PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => enhanced_packet(packet, interfaces),
+        PcapBlockOwned::NG(Block::SimplePacket(packet)) => simple_packet(packet, interfaces),
+        PcapBlockOwned::NG(_) => Step::Other,
+    }
+}
+
+fn legacy_interface(header: &PcapHeader) -> InterfaceInfo {
+    let units = if header.is_nanosecond_precision() {
+        1_000_000_000
+    } else {
+        1_000_000
+    };
+    InterfaceInfo {
+        name: None,
+        // The upper half of the field holds other things (draft-ietf-opsawg-pcap).
+        link: header.network.0 as u16,
+        units,
+        offset: 0,
+    }
+}
+
+fn interface(description: &InterfaceDescriptionBlock<'_>) -> InterfaceInfo {
+    let name = description.if_name().and_then(Result::ok);
+    // The parser takes the offset for little endian in either order, and knows no powers of two.
+    let offset = match description.block_type {
+        IDB_MAGIC => description.if_tsoffset,
+        _ => description.if_tsoffset.swap_bytes(),
+    };
+    InterfaceInfo {
+        name: name.map(str::to_owned),
+        link: description.linktype.0 as u16,
+        units: time_stamp_units(description.if_tsresol).unwrap_or(1_000_000),
+        offset,
+    }
+}
+
+/// Units in a second by `if_tsresol`: a power of ten, or with the top bit set of two.
+fn time_stamp_units(resolution: u8) -> Option<u64> {
+    let (base, exponent) = match resolution {
+        0x80.. => (2_u64, resolution & 0x7F),
+        _ => (10, resolution),
+    };
+    base.checked_pow(u32::from(exponent))
+}
+
+fn legacy_packet(packet: &LegacyPcapBlock<'_>, interfaces: &[InterfaceInfo]) -> Step {
+    let Some(interface) = interfaces.first() else {
+        return Step::Damaged;
+    };
+    let units = u64::from(packet.ts_sec)
+        .saturating_mul(interface.units)
+        .saturating_add(u64::from(packet.ts_usec));
+    Step::Packet(Packet {
+        timestamp: interface.time(units),
+        interface: 0,
+        link: interface.link,
+        direction: Direction::Unknown,
+        original_len: packet.origlen as usize,
+        comments: Vec::new(),
+        data: packet.data.to_vec(),
+    })
+}
+
+fn enhanced_packet(packet: &EnhancedPacketBlock<'_>, interfaces: &[InterfaceInfo]) -> Step {
+    let Some(interface) = interfaces.get(packet.if_id as usize) else {
+        return Step::Damaged;
+    };
+    let mut direction = Direction::Unknown;
+    let mut comments = Vec::new();
+    for option in &packet.options {
+        match (option.code, option.as_bytes()) {
+            (EPB_FLAGS, Ok(&[a, b, c, d])) => {
+                let flags = if packet.big_endian() {
+                    u32::from_be_bytes([a, b, c, d])
+                } else {
+                    u32::from_le_bytes([a, b, c, d])
+                };
+                direction = Direction::from_flags(flags);
+            }
+            (OptionCode::Comment, Ok(text)) => {
+                comments.push(String::from_utf8_lossy(text).into_owned());
+            }
+            _ => {}
+        }
+    }
+    let units = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
+    Step::Packet(Packet {
+        timestamp: interface.time(units),
+        interface: packet.if_id,
+        link: interface.link,
+        direction,
+        original_len: packet.origlen as usize,
+        comments,
+        data: packet.packet_data().to_vec(),
+    })
+}
+
+/// A packet without time and options, of the section's first interface.
+fn simple_packet(packet: &SimplePacketBlock<'_>, interfaces: &[InterfaceInfo]) -> Step {
+    let Some(interface) = interfaces.first() else {
+        return Step::Damaged;
+    };
+    Step::Packet(Packet {
+        timestamp: Duration::ZERO,
+        interface: 0,
+        link: interface.link,
+        direction: Direction::Unknown,
+        original_len: packet.origlen as usize,
+        comments: Vec::new(),
+        data: packet.packet_data().to_vec(),
+    })
+}
+
+impl InterfaceInfo {
+    /// A time stamp in this interface's units as time since 1970; out of range gives the nearest
+    /// value that fits.
+    fn time(&self, units: u64) -> Duration {
+        let nanoseconds = i128::from(units) * 1_000_000_000 / i128::from(self.units)
+            + i128::from(self.offset) * 1_000_000_000;
+        let seconds = u64::try_from(nanoseconds.max(0) / 1_000_000_000).unwrap_or(u64::MAX);
+        let rest = (nanoseconds.max(0) % 1_000_000_000) as u32;
+        Duration::new(seconds, rest)
+    }
+}
+
+#[cfg(test)]
+#[path = "reader/tests.rs"]
+mod tests;

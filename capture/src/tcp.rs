@@ -1,0 +1,136 @@
+//! The TCP segment in a packet: what a test or a decoder wants of it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use etherparse::{
+    EtherType, LaxNetSlice, LaxSlicedPacket, TcpOptionElement, TcpSlice, TransportSlice,
+};
+
+use crate::reader::Packet;
+
+const ETHERNET: u16 = 1;
+/// BSD's number for raw IP, which some tools write into files.
+const RAW_BSD: u16 = 12;
+const RAW: u16 = 101;
+/// Linux "cooked" capture, as of `tcpdump -i any`, in its older and newer form.
+const LINUX_SLL: u16 = 113;
+const LINUX_SLL2: u16 = 276;
+const IPV4: u16 = 228;
+const IPV6: u16 = 229;
+
+/// A TCP segment over IPv4 or IPv6, as it lies in a [`Packet`].
+#[derive(Debug, Clone)]
+pub struct TcpSegment<'a> {
+    /// Who sent it.
+    pub source: SocketAddr,
+    /// To whom.
+    pub destination: SocketAddr,
+    /// Sequence number of its first octet (or of SYN or FIN).
+    pub seq: u32,
+    /// Acknowledgement number; 0 in the first SYN.
+    pub ack_number: u32,
+    /// The window as it stands in the header, not scaled.
+    pub window: u16,
+    /// SYN.
+    pub syn: bool,
+    /// ACK.
+    pub ack: bool,
+    /// FIN.
+    pub fin: bool,
+    /// RST.
+    pub rst: bool,
+    /// PSH.
+    pub psh: bool,
+    /// The MSS option, if there is one.
+    pub mss: Option<u16>,
+    /// Its data; what was captured of it, when the packet was cut.
+    pub payload: &'a [u8],
+    tcp: TcpSlice<'a>,
+}
+
+impl Packet {
+    /// The TCP segment in this packet. `None` when it holds something else, is a fragment, is cut
+    /// within the headers, or has a link type other than Ethernet, raw IP and Linux cooked.
+    pub fn tcp(&self) -> Option<TcpSegment<'_>> {
+        let sliced = slice(self.link, &self.data)?;
+        let (source, destination) = match sliced.net.as_ref()? {
+            LaxNetSlice::Ipv4(ip) => (
+                IpAddr::V4(ip.header().source_addr()),
+                IpAddr::V4(ip.header().destination_addr()),
+            ),
+            LaxNetSlice::Ipv6(ip) => (
+                IpAddr::V6(ip.header().source_addr()),
+                IpAddr::V6(ip.header().destination_addr()),
+            ),
+            LaxNetSlice::Arp(_) => return None,
+        };
+        let Some(TransportSlice::Tcp(tcp)) = sliced.transport else {
+            return None;
+        };
+        let mss = tcp.options_iterator().find_map(|option| match option {
+            Ok(TcpOptionElement::MaximumSegmentSize(mss)) => Some(mss),
+            _ => None,
+        });
+        Some(TcpSegment {
+            source: SocketAddr::new(source, tcp.source_port()),
+            destination: SocketAddr::new(destination, tcp.destination_port()),
+            seq: tcp.sequence_number(),
+            ack_number: tcp.acknowledgment_number(),
+            window: tcp.window_size(),
+            syn: tcp.syn(),
+            ack: tcp.ack(),
+            fin: tcp.fin(),
+            rst: tcp.rst(),
+            psh: tcp.psh(),
+            mss,
+            payload: tcp.payload(),
+            tcp,
+        })
+    }
+}
+
+impl TcpSegment<'_> {
+    /// Whether the TCP checksum is right. Captures of a real interface often have wrong ones on
+    /// what the host sent, because the network card fills them in, and on packets that were cut.
+    pub fn checksum_is_right(&self) -> bool {
+        let computed = match (self.source.ip(), self.destination.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => self
+                .tcp
+                .calc_checksum_ipv4(source.octets(), destination.octets())
+                .ok(),
+            (IpAddr::V6(source), IpAddr::V6(destination)) => self
+                .tcp
+                .calc_checksum_ipv6(source.octets(), destination.octets())
+                .ok(),
+            _ => None,
+        };
+        computed == Some(self.tcp.checksum())
+    }
+}
+
+fn slice(link: u16, data: &[u8]) -> Option<LaxSlicedPacket<'_>> {
+    match link {
+        ETHERNET => LaxSlicedPacket::from_ethernet(data).ok(),
+        RAW_BSD | RAW | IPV4 | IPV6 => LaxSlicedPacket::from_ip(data).ok(),
+        // Ethernet protocol number in octets 14 and 15 of a 16-octet header.
+        LINUX_SLL => {
+            let (header, rest) = data.split_at_checked(16)?;
+            ether_type(header.get(14..)?, rest)
+        }
+        // Ethernet protocol number in octets 0 and 1 of a 20-octet header.
+        LINUX_SLL2 => {
+            let (header, rest) = data.split_at_checked(20)?;
+            ether_type(header, rest)
+        }
+        _ => None,
+    }
+}
+
+fn ether_type<'a>(number: &[u8], rest: &'a [u8]) -> Option<LaxSlicedPacket<'a>> {
+    let number = u16::from_be_bytes(*number.first_chunk()?);
+    Some(LaxSlicedPacket::from_ether_type(EtherType(number), rest))
+}
+
+#[cfg(test)]
+#[path = "tcp/tests.rs"]
+mod tests;

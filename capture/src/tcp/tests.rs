@@ -1,0 +1,86 @@
+use std::time::Duration;
+
+use super::*;
+use crate::capture::tests::memory_capture;
+use crate::{Direction, Flow, LinkType};
+
+/// The IPv4 packet of a made-up segment that carries "hello".
+fn ipv4() -> Vec<u8> {
+    let (memory, capture) = memory_capture();
+    let interface = capture.interface("tcp", LinkType::RawIp);
+    let (local, peer) = ("192.0.2.1:1", "192.0.2.2:2");
+    let mut flow = Flow::new(
+        interface,
+        local.parse().unwrap(),
+        peer.parse().unwrap(),
+        1460,
+    );
+    flow.sent(b"hello");
+    memory.packets().remove(0).data
+}
+
+fn packet(link: u16, data: Vec<u8>) -> Packet {
+    Packet {
+        timestamp: Duration::ZERO,
+        interface: 0,
+        link,
+        direction: Direction::Unknown,
+        original_len: data.len(),
+        comments: Vec::new(),
+        data,
+    }
+}
+
+#[test]
+fn every_link_type_gives_the_same_segment() {
+    let ip = ipv4();
+    let framed = |header: &[u8]| [header, &ip].concat();
+    let ethernet = framed(&[2, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 8, 0]);
+    let vlan = framed(&[2, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 0x81, 0, 0, 5, 8, 0]);
+    let cooked = framed(&[0, 0, 0, 1, 0, 6, 4, 4, 4, 4, 4, 4, 0, 0, 8, 0]);
+    let cooked2 = framed(&[8, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 6, 4, 4, 4, 4, 4, 4, 0, 0]);
+    let all = [
+        (101, ip.clone()),
+        (228, ip.clone()),
+        (1, ethernet),
+        (1, vlan),
+        (113, cooked),
+        (276, cooked2),
+    ];
+    for (link, data) in all {
+        let packet = packet(link, data);
+        let segment = packet.tcp().unwrap_or_else(|| panic!("link type {link}"));
+        assert_eq!(segment.source, "192.0.2.1:1".parse().unwrap());
+        assert_eq!(segment.destination, "192.0.2.2:2".parse().unwrap());
+        assert_eq!(segment.payload, b"hello");
+        assert!(segment.checksum_is_right());
+    }
+}
+
+#[test]
+fn ethernet_padding_is_not_data() {
+    let mut frame = [&[0; 12][..], &[8, 0], &ipv4()].concat();
+    frame.resize(80, 0xEE);
+    assert_eq!(packet(1, frame).tcp().unwrap().payload, b"hello");
+}
+
+#[test]
+fn a_flipped_octet_makes_the_checksum_wrong() {
+    let mut data = ipv4();
+    *data.last_mut().unwrap() ^= 1;
+    assert!(!packet(101, data).tcp().unwrap().checksum_is_right());
+}
+
+#[test]
+fn other_protocols_other_links_and_stumps_are_no_segment() {
+    let ip = ipv4();
+    let mut udp = ip.clone();
+    udp[9] = 17;
+    assert!(packet(101, udp).tcp().is_none());
+    assert!(packet(147, ip.clone()).tcp().is_none());
+    for len in 0..40 {
+        for link in [1, 101, 113, 276] {
+            assert!(packet(link, ip[..len].to_vec()).tcp().is_none());
+        }
+    }
+}

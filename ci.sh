@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Everything that CI runs, each part by name. Without an argument: the list.
+set -euo pipefail
+cd "$(dirname "$0")"
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-always}"
+
+say() { printf '\n== %s\n' "$*"; }
+
+usage() {
+    cat <<'EOF'
+usage: ./ci.sh PART...
+  fmt      formatting
+  clippy   lints, all targets, warnings are errors
+  doc      documentation, warnings are errors
+  nostd    the protocol cores on a target without an operating system
+  test     every test of the workspace (the README's command)
+  tshark   the captures, read by Wireshark's dissectors (installs tshark when root)
+  demo     the main job, as the README shows it, and two processes of rping
+  all      all of these; what .ci/run calls
+EOF
+}
+
+# Debian packages, when root and when they are missing. Says so when it cannot.
+need_package() { # COMMAND PACKAGE
+    command -v "$1" >/dev/null 2>&1 && return 0
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+        say "installing $2"
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null
+    fi
+    command -v "$1" >/dev/null 2>&1
+}
+
+part_fmt() { cargo fmt --all --check; }
+part_clippy() { cargo clippy --workspace --all-targets --locked -- -D warnings; }
+part_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
+
+part_nostd() {
+    local target=thumbv7em-none-eabi
+    if ! rustup target list --installed 2>/dev/null | grep -q "^$target$"; then
+        if ! rustup target add "$target"; then
+            echo "SKIPPED: the target $target is not installed and cannot be added here"
+            return 0
+        fi
+    fi
+    cargo build -p uwarp-mpa -p uwarp-ddp -p uwarp-rdmap --no-default-features --target "$target" --locked
+}
+
+part_test() {
+    if command -v tshark >/dev/null 2>&1; then
+        export UWARP_REQUIRE_TSHARK=1
+    fi
+    cargo test --workspace --locked
+}
+
+part_tshark() {
+    if ! need_package tshark tshark; then
+        echo "SKIPPED: tshark is not installed and cannot be installed here (needs root and apt)"
+        return 0
+    fi
+    tshark --version 2>/dev/null | head -1
+}
+
+part_demo() {
+    cargo build --release --locked
+    say "uwarp demo"
+    ./target/release/uwarp demo
+    say "uwarp rping, two processes"
+    ./target/release/uwarp rping -s -a 127.0.0.1 -p 7174 -v -C 10 &
+    local server=$!
+    # The client tries again while nothing listens yet; it never leaves a server behind.
+    local tries=0
+    until ./target/release/uwarp rping -c -a 127.0.0.1 -p 7174 -C 10 -S 4096 -v -V; do
+        tries=$((tries + 1))
+        if [ "$tries" -ge 20 ]; then
+            kill "$server" 2>/dev/null || true
+            return 1
+        fi
+        sleep 0.2
+    done
+    wait "$server"
+}
+
+# The tests come last, so that the output ends with the test runner's own summary.
+part_all() {
+    for part in tshark fmt clippy doc nostd demo test; do
+        say "$part"
+        "part_$part"
+    done
+}
+
+[ $# -gt 0 ] || { usage; exit 2; }
+for part in "$@"; do
+    case "$part" in
+        fmt | clippy | doc | nostd | test | tshark | demo) say "$part"; "part_$part" ;;
+        all) part_all ;;
+        *) usage; exit 2 ;;
+    esac
+done

@@ -1,0 +1,2 @@
+//! The uwarp command.
+fn main() {}

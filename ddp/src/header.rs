@@ -1,0 +1,266 @@
+//! The DDP headers (RFC 5041 section 4): 14 octets tagged, 18 octets untagged.
+
+use crate::error::DdpError;
+use crate::types::{Msn, Qn, STag, TaggedOffset};
+
+/// Octets of a tagged header.
+pub const TAGGED_HEADER: usize = 14;
+/// Octets of an untagged header.
+pub const UNTAGGED_HEADER: usize = 18;
+/// Octets of the longest header.
+pub const MAX_HEADER: usize = UNTAGGED_HEADER;
+/// The DDP version (DV) that this crate speaks.
+pub const DDP_VERSION: u8 = 1;
+
+const TAGGED: u8 = 0x80;
+const LAST: u8 = 0x40;
+const VERSION_MASK: u8 = 0x03;
+
+/// The header of a DDP Segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Header {
+    /// The segment names the place of its payload by STag and TO.
+    Tagged(TaggedHeader),
+    /// The segment's payload goes to a buffer that the receiver has posted on a queue.
+    Untagged(UntaggedHeader),
+}
+
+/// The header of a tagged segment (RFC 5041 section 4.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TaggedHeader {
+    /// L: this is the last segment of its message.
+    pub last: bool,
+    /// `RsvdULP`, the ULP's octet. RDMAP puts its control field here.
+    pub ulp: u8,
+    /// The Tagged Buffer.
+    pub stag: STag,
+    /// Where the payload's first octet goes.
+    pub to: TaggedOffset,
+}
+
+/// The header of an untagged segment (RFC 5041 section 4.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UntaggedHeader {
+    /// L: this is the last segment of its message.
+    pub last: bool,
+    /// The first octet of `RsvdULP`. RDMAP puts its control field here.
+    pub ulp: u8,
+    /// The other four octets of `RsvdULP`. RDMAP puts the STag to be invalidated here.
+    pub ulp_word: u32,
+    /// The queue.
+    pub qn: Qn,
+    /// The message on this queue.
+    pub msn: Msn,
+    /// Offset, in octets, of this segment's payload in its message.
+    pub mo: u32,
+}
+
+impl Header {
+    /// Reads the header at the start of a ULPDU. Returns it with its length, 14 or 18 octets: the
+    /// payload starts there.
+    ///
+    /// The reserved bits are not looked at (5041-4.1-09).
+    ///
+    /// # Errors
+    /// [`DdpError::Version`] if DV is not 1, [`DdpError::TooShort`] if `ulpdu` ends in the header.
+    pub fn parse(ulpdu: &[u8]) -> Result<(Header, usize), DdpError> {
+        let Some(&control) = ulpdu.first() else {
+            return Err(DdpError::TooShort { len: 0, needed: 1 });
+        };
+        let tagged = control & TAGGED != 0;
+        // Before the length: another version may well have another header.
+        let version = control & VERSION_MASK;
+        if version != DDP_VERSION {
+            return Err(DdpError::Version { tagged, got: version }); // 5041-4.1-12, 5041-4.1-13
+        }
+        let last = control & LAST != 0;
+        let needed = if tagged { TAGGED_HEADER } else { UNTAGGED_HEADER };
+        let header = if tagged {
+            Self::parse_tagged(last, ulpdu).map(Header::Tagged)
+        } else {
+            Self::parse_untagged(last, ulpdu).map(Header::Untagged)
+        };
+        match header {
+            Some(header) => Ok((header, needed)),
+            None => Err(DdpError::TooShort { len: ulpdu.len(), needed }),
+        }
+    }
+
+    fn parse_tagged(last: bool, ulpdu: &[u8]) -> Option<TaggedHeader> {
+        let (&[_, ulp], rest) = ulpdu.split_first_chunk()?;
+        let (stag, rest) = rest.split_first_chunk()?;
+        let to = rest.first_chunk()?;
+        Some(TaggedHeader {
+            last,
+            ulp,
+            stag: STag(u32::from_be_bytes(*stag)),
+            to: TaggedOffset(u64::from_be_bytes(*to)),
+        })
+    }
+
+    fn parse_untagged(last: bool, ulpdu: &[u8]) -> Option<UntaggedHeader> {
+        let (&[_, ulp], rest) = ulpdu.split_first_chunk()?;
+        let (ulp_word, rest) = rest.split_first_chunk()?;
+        let (qn, rest) = rest.split_first_chunk()?;
+        let (msn, rest) = rest.split_first_chunk()?;
+        let mo = rest.first_chunk()?;
+        Some(UntaggedHeader {
+            last,
+            ulp,
+            ulp_word: u32::from_be_bytes(*ulp_word),
+            qn: Qn(u32::from_be_bytes(*qn)),
+            msn: Msn(u32::from_be_bytes(*msn)),
+            mo: u32::from_be_bytes(*mo),
+        })
+    }
+
+    /// Writes the header to the start of `out`. Returns how many octets it takes, 14 or 18.
+    pub fn emit(&self, out: &mut [u8; MAX_HEADER]) -> usize {
+        match self {
+            Header::Tagged(header) => {
+                out[0] = TAGGED | control(header.last);
+                out[1] = header.ulp;
+                out[2..6].copy_from_slice(&header.stag.0.to_be_bytes());
+                out[6..14].copy_from_slice(&header.to.0.to_be_bytes());
+                TAGGED_HEADER
+            }
+            Header::Untagged(header) => {
+                out[0] = control(header.last);
+                out[1] = header.ulp;
+                out[2..6].copy_from_slice(&header.ulp_word.to_be_bytes());
+                out[6..10].copy_from_slice(&header.qn.0.to_be_bytes());
+                out[10..14].copy_from_slice(&header.msn.0.to_be_bytes());
+                out[14..18].copy_from_slice(&header.mo.to_be_bytes());
+                UNTAGGED_HEADER
+            }
+        }
+    }
+
+    /// L: whether this is the last segment of its message.
+    #[must_use]
+    pub const fn last(&self) -> bool {
+        match self {
+            Header::Tagged(header) => header.last,
+            Header::Untagged(header) => header.last,
+        }
+    }
+
+    /// The ULP's octet: RDMAP's control field.
+    #[must_use]
+    pub const fn ulp(&self) -> u8 {
+        match self {
+            Header::Tagged(header) => header.ulp,
+            Header::Untagged(header) => header.ulp,
+        }
+    }
+}
+
+/// The DDP Control octet without T: reserved bits zero (5041-4.1-08), DV 1 (5041-4.1-10).
+const fn control(last: bool) -> u8 {
+    if last { LAST | DDP_VERSION } else { DDP_VERSION }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    fn headers() -> impl Strategy<Value = Header> {
+        let tagged = (any::<bool>(), any::<u8>(), any::<u32>(), any::<u64>()).prop_map(
+            |(last, ulp, stag, to)| {
+                Header::Tagged(TaggedHeader { last, ulp, stag: STag(stag), to: TaggedOffset(to) })
+            },
+        );
+        let untagged = any::<(bool, u8, u32, u32, u32, u32)>().prop_map(
+            |(last, ulp, ulp_word, qn, msn, mo)| {
+                let (qn, msn) = (Qn(qn), Msn(msn));
+                Header::Untagged(UntaggedHeader { last, ulp, ulp_word, qn, msn, mo })
+            },
+        );
+        prop_oneof![tagged, untagged]
+    }
+
+    proptest! {
+        #[test]
+        fn parse_gives_back_what_emit_wrote(header in headers()) {
+            let mut octets = [0xEE; MAX_HEADER];
+            let len = header.emit(&mut octets);
+            prop_assert_eq!(Header::parse(&octets[..len]), Ok((header, len)));
+            prop_assert_eq!(octets[0] & 0x3C, 0); // 5041-4.1-08
+        }
+
+        #[test]
+        fn any_octets_parse_or_give_an_error(octets in proptest::collection::vec(any::<u8>(), 0..32)) {
+            if let Ok((header, len)) = Header::parse(&octets) {
+                let mut again = [0; MAX_HEADER];
+                prop_assert_eq!(header.emit(&mut again), len);
+                prop_assert_eq!(&again[1..len], &octets[1..len]);
+                prop_assert_eq!(again[0], octets[0] & !0x3C);
+            }
+        }
+    }
+
+    #[test]
+    fn fields_stand_where_the_rfc_puts_them() {
+        let octets = [
+            0xC1, 0x40, 0x11, 0x22, 0x33, 0x44, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08,
+        ];
+        let tagged = TaggedHeader {
+            last: true,
+            ulp: 0x40,
+            stag: STag(0x1122_3344),
+            to: TaggedOffset(0x0102_0304_0506_0708),
+        };
+        assert_eq!(Header::parse(&octets), Ok((Header::Tagged(tagged), 14)));
+
+        let octets = [
+            0x41, 0x44, 0xAA, 0xBB, 0xCC, 0xDD, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 5, 0xCA, 0xFF,
+        ];
+        let untagged = UntaggedHeader {
+            last: true,
+            ulp: 0x44,
+            ulp_word: 0xAABB_CCDD,
+            qn: Qn(2),
+            msn: Msn(1),
+            mo: 1482,
+        };
+        assert_eq!(Header::parse(&octets), Ok((Header::Untagged(untagged), 18)));
+    }
+
+    #[test]
+    fn reserved_bits_are_not_checked() {
+        let mut octets = [0; 18];
+        octets[0] = 0x3C | 0x01;
+        let parsed = Header::parse(&octets);
+        octets[0] = 0x01;
+        assert!(parsed.is_ok());
+        assert_eq!(parsed, Header::parse(&octets)); // 5041-4.1-09
+    }
+
+    #[test]
+    fn another_version_is_refused_before_anything_else_is_looked_at() {
+        for version in [0u8, 2, 3] {
+            assert_eq!(
+                Header::parse(&[0x80 | version]),
+                Err(DdpError::Version { tagged: true, got: version })
+            );
+            assert_eq!(
+                Header::parse(&[version]),
+                Err(DdpError::Version { tagged: false, got: version })
+            );
+        }
+    }
+
+    #[test]
+    fn a_header_cut_short_is_an_error_that_tells_the_lengths() {
+        assert_eq!(Header::parse(&[]), Err(DdpError::TooShort { len: 0, needed: 1 }));
+        for (control, needed) in [(0x81, 14), (0x01, 18)] {
+            for len in 1..needed {
+                let mut octets = vec![0; len];
+                octets[0] = control;
+                assert_eq!(Header::parse(&octets), Err(DdpError::TooShort { len, needed }));
+            }
+        }
+    }
+}

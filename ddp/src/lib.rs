@@ -1,0 +1,82 @@
+//! DDP (RFC 5041): direct data placement, sans-IO.
+//!
+//! # Contract
+//!
+//! This crate owns no socket, no clock, no thread and no memory that a peer may name. It turns DDP
+//! headers into octets and back, cuts messages into segments, and decides whether a segment may be
+//! placed and where. The caller owns the payload:
+//!
+//! * **Sending:** a [`Segmenter`] says which octets of a message go into the next segment, and
+//!   [`Header::emit`] writes the header that goes before them.
+//! * **Receiving:** [`Header::parse`] takes one ULPDU's first octets. Untagged segments go to the
+//!   [`UntaggedReceiver`] of their queue, which holds MSN and MO to their rules and answers with an
+//!   [`UntaggedPlacement`]. Tagged segments are checked by the owner of the memory, who answers with
+//!   a [`TaggedFault`] if they may not be placed; [`TaggedRange`] does the arithmetic of it.
+//! * **Errors** carry the type and code of RFC 5041 section 7.2: [`DdpError::etype`] and
+//!   [`DdpError::code`].
+//!
+//! The LLP is taken to be reliable and in order, as MPA over TCP is: segments arrive in the order in
+//! which they were sent.
+//!
+//! Nothing here allocates, and nothing panics, whatever the peer sends.
+//!
+//! # Example
+//!
+//! ```
+//! use uwarp_ddp::{Header, MAX_HEADER, Msn, Qn, Segmenter, UntaggedHeader, UntaggedReceiver};
+//!
+//! let message = b"a message for the peer's first receive buffer";
+//! let mut placed = [0u8; 64];
+//! let mut receiver = UntaggedReceiver::new(Qn(0));
+//!
+//! let mut segmenter = Segmenter::new(message.len() as u32);
+//! while let Some(segment) = segmenter.next_segment(18, 40) {
+//!     // The sender: header, then the segment's part of the message.
+//!     let header = Header::Untagged(UntaggedHeader {
+//!         last: segment.last,
+//!         ulp: 0x43,
+//!         ulp_word: 0,
+//!         qn: Qn(0),
+//!         msn: Msn::FIRST,
+//!         mo: segment.offset,
+//!     });
+//!     let mut octets = [0; MAX_HEADER];
+//!     let header_len = header.emit(&mut octets);
+//!     let payload = &message[segment.range()];
+//!
+//!     // The receiver.
+//!     let (Header::Untagged(header), _) = Header::parse(&octets[..header_len])? else {
+//!         unreachable!("it was emitted as untagged");
+//!     };
+//!     let place = receiver.accept(&header, payload.len() as u32, Some(placed.len() as u32))?;
+//!     placed[place.range()].copy_from_slice(payload);
+//!     if place.last {
+//!         assert_eq!(&placed[..place.message_len as usize], message);
+//!     }
+//! }
+//! # Ok::<(), uwarp_ddp::DdpError>(())
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+#[cfg(test)]
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
+
+mod error;
+mod header;
+mod segment;
+mod tagged;
+mod types;
+mod untagged;
+
+pub use error::{DdpError, TaggedFault, UntaggedFault};
+pub use header::{
+    DDP_VERSION, Header, MAX_HEADER, TAGGED_HEADER, TaggedHeader, UNTAGGED_HEADER, UntaggedHeader,
+};
+pub use segment::{MAX_ULPDU, Segment, Segmenter};
+pub use tagged::TaggedRange;
+pub use types::{Msn, Qn, STag, TaggedOffset};
+pub use untagged::{UntaggedPlacement, UntaggedReceiver};

@@ -1,0 +1,160 @@
+//! Cutting a message into segments (RFC 5041 section 5.2).
+
+use core::ops::Range;
+
+/// The most octets that a ULPDU may have, whatever the MULPDU (RFC 5044 section 3).
+pub const MAX_ULPDU: usize = 64768;
+
+/// The part of a message that goes into one segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Octets of the message before this part.
+    pub offset: u32,
+    /// Octets of this part.
+    pub len: u32,
+    /// The message ends with it: the segment carries L.
+    pub last: bool,
+}
+
+impl Segment {
+    /// The octets of the message, as a range for slices.
+    #[must_use]
+    pub const fn range(&self) -> Range<usize> {
+        let start = self.offset as usize;
+        start..start + self.len as usize
+    }
+}
+
+/// Walks over a message, one segment at a time, in increasing order (5041-5.3-02).
+///
+/// It is not an iterator, because the MULPDU may change between two segments of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segmenter {
+    len: u32,
+    at: u32,
+    /// The last segment was given out. Not the same as `at == len`: a message of no octets still
+    /// takes a segment.
+    done: bool,
+}
+
+impl Segmenter {
+    /// Starts on a message of `len` octets. DDP has no longer messages (5041-5.2-03).
+    #[must_use]
+    pub const fn new(len: u32) -> Self {
+        Segmenter { len, at: 0, done: false }
+    }
+
+    /// The next segment: as large as `mulpdu` allows with `header_len` octets of headers before
+    /// the payload (5044-4.5-05). `None` after the last.
+    ///
+    /// A message of no octets has exactly one segment (5041-5.2-09). No ULPDU exceeds
+    /// [`MAX_ULPDU`]. An MULPDU with no place for payload, which no LLP of RFC 5044 has (the least
+    /// is 128), is taken for one with place for a single octet, so that every message ends.
+    #[must_use]
+    pub fn next_segment(&mut self, header_len: usize, mulpdu: usize) -> Option<Segment> {
+        if self.done {
+            return None;
+        }
+        // 5041-5.2-02, 5044-3-05. At most 64768, so the conversion keeps the value.
+        let room = mulpdu.min(MAX_ULPDU).saturating_sub(header_len).max(1) as u32;
+        let offset = self.at;
+        let left = self.len - offset;
+        let len = left.min(room);
+        self.at += len;
+        self.done = len == left;
+        Some(Segment { offset, len, last: self.done }) // 5041-4.1-03, 5041-4.1-04
+    }
+
+    /// Octets of the message.
+    #[must_use]
+    pub const fn message_len(&self) -> u32 {
+        self.len
+    }
+
+    /// Octets in the segments given out so far.
+    #[must_use]
+    pub const fn position(&self) -> u32 {
+        self.at
+    }
+
+    /// Whether the last segment was given out.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        self.done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    fn segments(len: u32, header_len: usize, mulpdu: usize) -> Vec<(u32, u32, bool)> {
+        let mut segmenter = Segmenter::new(len);
+        let mut all = Vec::new();
+        while let Some(segment) = segmenter.next_segment(header_len, mulpdu) {
+            all.push((segment.offset, segment.len, segment.last));
+        }
+        assert!(segmenter.is_done());
+        assert_eq!(segmenter.position(), len);
+        all
+    }
+
+    #[test]
+    fn the_examples_of_the_rfc() {
+        // RFC 5041 section 5.2: 2048 octets, MULPDU 1500, untagged and tagged.
+        assert_eq!(segments(2048, 18, 1500), [(0, 1482, false), (1482, 566, true)]);
+        assert_eq!(segments(2048, 14, 1500), [(0, 1486, false), (1486, 562, true)]);
+    }
+
+    #[test]
+    fn a_message_of_no_octets_takes_exactly_one_segment() {
+        assert_eq!(segments(0, 18, 1500), [(0, 0, true)]); // 5041-5.2-09
+    }
+
+    #[test]
+    fn a_message_that_just_fits_takes_one_segment() {
+        assert_eq!(segments(1482, 18, 1500), [(0, 1482, true)]);
+        assert_eq!(segments(1483, 18, 1500), [(0, 1482, false), (1482, 1, true)]);
+    }
+
+    #[test]
+    fn no_ulpdu_exceeds_the_maximum_of_mpa() {
+        let first = Segmenter::new(u32::MAX).next_segment(14, usize::MAX);
+        assert_eq!(first, Some(Segment { offset: 0, len: 64754, last: false })); // 5044-3-05
+    }
+
+    #[test]
+    fn a_mulpdu_without_room_still_makes_progress() {
+        assert_eq!(segments(2, 18, 0), [(0, 1, false), (1, 1, true)]);
+    }
+
+    #[test]
+    fn the_mulpdu_may_change_within_a_message() {
+        let mut segmenter = Segmenter::new(300);
+        assert_eq!(segmenter.next_segment(18, 128).map(|s| (s.offset, s.len)), Some((0, 110)));
+        assert_eq!(segmenter.next_segment(18, 218).map(|s| (s.offset, s.len)), Some((110, 190)));
+        assert_eq!(segmenter.next_segment(18, 218), None);
+    }
+
+    proptest! {
+        #[test]
+        fn segments_cover_the_message_once_and_only_the_last_says_so(
+            len in 0u32..200_000,
+            mulpdu in 128usize..70_000,
+            header_len in prop_oneof![Just(14usize), Just(18)],
+        ) {
+            let all = segments(len, header_len, mulpdu);
+            let mut expected = 0;
+            for (index, &(offset, part, last)) in all.iter().enumerate() {
+                prop_assert_eq!(offset, expected);
+                prop_assert!(header_len + part as usize <= mulpdu.min(MAX_ULPDU));
+                prop_assert_eq!(last, index + 1 == all.len());
+                prop_assert!(part > 0 || len == 0);
+                expected += part;
+            }
+            prop_assert_eq!(expected, len);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! [`Captured`]: a connection whose octets also go to a capture file.
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use uwarp_capture::{Flow, Interface};
+
+use crate::{Llp, LlpError, Piece, Recv};
+
+/// Wraps a connection whose packets nobody here sees (the kernel's) and records what it sends and
+/// receives, with TCP/IP headers that [`Flow`] makes up consistently.
+///
+/// What is recorded are the octets that TCP *took*, at the time it took them, and those that
+/// [`Llp::try_recv`] gave. Pieces over memory that others may write are copied for the record just
+/// after the call that sent them, so a program that breaks the rule of leaving a source alone until
+/// its completion may see other octets in the record than went out.
+pub struct Captured<L> {
+    inner: L,
+    /// Made when the connection stands: only then are both addresses known.
+    flow: Option<Flow>,
+    interface: Interface,
+    /// Octets of one `try_send`, gathered for the record; kept for its capacity.
+    gathered: Vec<u8>,
+    ended: Ended,
+}
+
+/// What the record has already said about the end of each direction.
+#[derive(Default)]
+struct Ended {
+    sending: bool,
+    receiving: bool,
+}
+
+impl<L: Llp> Captured<L> {
+    /// Records a connection that is being made by us; its SYN appears when it stands.
+    pub fn connecting(inner: L, interface: Interface) -> Self {
+        Self { inner, flow: None, interface, gathered: Vec::new(), ended: Ended::default() }
+    }
+
+    /// Records a connection that was accepted.
+    pub fn accepted(inner: L, interface: Interface) -> Self {
+        let mut this = Self::connecting(inner, interface);
+        this.open(false);
+        this
+    }
+
+    /// The connection within.
+    pub fn get_ref(&self) -> &L {
+        &self.inner
+    }
+
+    fn open(&mut self, we_connected: bool) {
+        if self.flow.is_none() {
+            let (local, peer) = (self.inner.local_addr(), self.inner.peer_addr());
+            let mut flow = Flow::new(self.interface.clone(), local, peer, self.inner.emss());
+            flow.opened(we_connected);
+            self.flow = Some(flow);
+        }
+    }
+
+    /// Records what ended the connection, once.
+    fn failed(&mut self, error: LlpError) -> LlpError {
+        if let (LlpError::Reset { .. }, Some(flow), false) =
+            (error, &mut self.flow, self.ended.sending && self.ended.receiving)
+        {
+            flow.peer_reset();
+            self.ended = Ended { sending: true, receiving: true };
+        }
+        error
+    }
+}
+
+impl<L: Llp> Llp for Captured<L> {
+    fn try_recv(&mut self, buf: &mut [u8]) -> Result<Recv, LlpError> {
+        let result = self.inner.try_recv(buf);
+        match (result, &mut self.flow) {
+            (Ok(Recv::Data(count)), Some(flow)) => {
+                if let Some(octets) = buf.get(..count) {
+                    flow.received(octets);
+                }
+            }
+            (Ok(Recv::Closed), Some(flow)) if !self.ended.receiving => {
+                flow.peer_fin();
+                self.ended.receiving = true;
+            }
+            _ => {}
+        }
+        result.map_err(|error| self.failed(error))
+    }
+
+    fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LlpError> {
+        let taken = self.inner.try_send(pieces).map_err(|error| self.failed(error))?;
+        if let Some(flow) = &mut self.flow {
+            self.gathered.clear();
+            for piece in pieces {
+                let missing = taken - self.gathered.len();
+                if missing == 0 {
+                    break;
+                }
+                piece.append_to(missing, &mut self.gathered);
+            }
+            if taken > 0 {
+                flow.sent(&self.gathered);
+            }
+        }
+        Ok(taken)
+    }
+
+    fn emss(&self) -> usize {
+        self.inner.emss()
+    }
+
+    fn shutdown(&mut self) -> Result<(), LlpError> {
+        self.inner.shutdown().map_err(|error| self.failed(error))?;
+        if let (Some(flow), false) = (&mut self.flow, self.ended.sending) {
+            flow.local_fin();
+            self.ended.sending = true;
+        }
+        Ok(())
+    }
+
+    fn abort(&mut self) {
+        self.inner.abort();
+        if let (Some(flow), false) =
+            (&mut self.flow, self.ended.sending && self.ended.receiving)
+        {
+            flow.local_reset();
+            self.ended = Ended { sending: true, receiving: true };
+        }
+    }
+
+    fn flushed(&mut self) -> bool {
+        self.inner.flushed()
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.inner.peer_addr()
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.inner.fd()
+    }
+
+    fn wants_write_event(&self) -> bool {
+        self.inner.wants_write_event()
+    }
+
+    fn clear_readiness(&mut self) {
+        self.inner.clear_readiness();
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.inner.deadline()
+    }
+
+    fn drive(&mut self) {
+        self.inner.drive();
+    }
+
+    fn connect_progress(&mut self) -> Result<bool, LlpError> {
+        let stands = self.inner.connect_progress()?;
+        if stands {
+            self.open(true);
+        }
+        Ok(stands)
+    }
+}

@@ -1,0 +1,174 @@
+//! What can go wrong below MPA, in words for a person who has not read this code.
+
+use std::io;
+use std::net::SocketAddr;
+
+use rustix::io::Errno;
+
+/// Why the lower layer could not do what was asked.
+///
+/// The variants say whose doing it was: a wrong request of the local program
+/// ([`AddressInUse`](Self::AddressInUse), [`AddressUnavailable`](Self::AddressUnavailable),
+/// [`PermissionDenied`](Self::PermissionDenied), [`Misuse`](Self::Misuse)), the other end
+/// ([`Refused`](Self::Refused), [`Reset`](Self::Reset)), the path between them
+/// ([`Unreachable`](Self::Unreachable), [`TimedOut`](Self::TimedOut)), or this machine
+/// ([`Exhausted`](Self::Exhausted), [`Io`](Self::Io)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LlpError {
+    /// The other end answered the connection attempt with a reset: no program listens there.
+    #[error(
+        "nothing listens at {addr}: the connection was refused; check the address and the port, \
+         and that the server has been started"
+    )]
+    Refused {
+        /// Where the connection should have gone.
+        addr: SocketAddr,
+    },
+    /// There is no way to that address.
+    #[error("{addr} cannot be reached from here: no route to it; check the address and the network")]
+    Unreachable {
+        /// Where the connection should have gone, or the peer of a connection.
+        addr: SocketAddr,
+    },
+    /// The other end stayed silent for as long as TCP waits.
+    #[error(
+        "no answer from {addr} for as long as TCP waits: the host is down, or a firewall drops \
+         the packets"
+    )]
+    TimedOut {
+        /// The silent end.
+        addr: SocketAddr,
+    },
+    /// The other end cut the connection with a reset; octets in flight are lost.
+    #[error("{addr} reset the connection: its program ended or gave the connection up")]
+    Reset {
+        /// Who reset it.
+        addr: SocketAddr,
+    },
+    /// The connection is gone or its sending direction is closed: nothing more can be sent.
+    #[error("the connection to {addr} is closed: nothing more can be sent or received on it")]
+    Broken {
+        /// The peer it had.
+        addr: SocketAddr,
+    },
+    /// Another socket has that local address.
+    #[error("{addr} is in use by another program; choose another port, or stop that program")]
+    AddressInUse {
+        /// The local address asked for.
+        addr: SocketAddr,
+    },
+    /// No interface of this machine (or of this in-memory stack) has that local address.
+    #[error("{addr} is not an address of this machine; listen on one it has, or on 0.0.0.0 or [::]")]
+    AddressUnavailable {
+        /// The local address asked for.
+        addr: SocketAddr,
+    },
+    /// The system does not allow it.
+    #[error("the system does not permit to {op}; ports below 1024 need a privilege, others do not")]
+    PermissionDenied {
+        /// What was tried, as a verb phrase.
+        op: &'static str,
+    },
+    /// A limit of this process or machine was hit. A listener that says so goes on listening.
+    #[error("cannot {op}: no more {what}; close some, or raise the limit")]
+    Exhausted {
+        /// What was tried, as a verb phrase.
+        op: &'static str,
+        /// What there is no more of.
+        what: &'static str,
+    },
+    /// The caller asked for something that makes no sense in this state or with these settings.
+    #[error("cannot {op}: {why}")]
+    Misuse {
+        /// What was tried, as a verb phrase.
+        op: &'static str,
+        /// Why it cannot be.
+        why: &'static str,
+    },
+    /// Any other failure of a system call.
+    #[error("cannot {op}: {} (errno {errno})", describe(*.errno))]
+    Io {
+        /// What was tried, as a verb phrase.
+        op: &'static str,
+        /// The number that the system gave, as in `errno.h`.
+        errno: i32,
+    },
+}
+
+/// The system's own words for an errno.
+fn describe(errno: i32) -> io::Error {
+    io::Error::from_raw_os_error(errno)
+}
+
+impl LlpError {
+    /// Whether the other end, not this program or machine, ended or refused the connection.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::Reset { .. } | Self::TimedOut { .. })
+    }
+
+    /// Sorts the errno of a system call that `op` names on a connection with (or to) `addr`.
+    pub(crate) fn from_errno(op: &'static str, addr: SocketAddr, errno: Errno) -> Self {
+        match errno {
+            Errno::CONNREFUSED => Self::Refused { addr },
+            Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::NETDOWN | Errno::HOSTDOWN => {
+                Self::Unreachable { addr }
+            }
+            Errno::TIMEDOUT => Self::TimedOut { addr },
+            Errno::CONNRESET | Errno::CONNABORTED => Self::Reset { addr },
+            Errno::PIPE | Errno::NOTCONN | Errno::SHUTDOWN => Self::Broken { addr },
+            Errno::ADDRINUSE => Self::AddressInUse { addr },
+            Errno::ADDRNOTAVAIL => Self::AddressUnavailable { addr },
+            other => Self::from_local_errno(op, other),
+        }
+    }
+
+    /// As [`Self::from_errno`], for calls where no address is to blame.
+    pub(crate) fn from_local_errno(op: &'static str, errno: Errno) -> Self {
+        match errno {
+            Errno::ACCESS | Errno::PERM => Self::PermissionDenied { op },
+            Errno::MFILE => Self::Exhausted { op, what: "file descriptors in this process" },
+            Errno::NFILE => Self::Exhausted { op, what: "file descriptors on this machine" },
+            Errno::NOBUFS | Errno::NOMEM => Self::Exhausted { op, what: "memory for sockets" },
+            other => Self::Io { op, errno: other.raw_os_error() },
+        }
+    }
+
+    /// As [`Self::from_errno`], for the errors of `socket2`.
+    #[expect(clippy::needless_pass_by_value, reason = "used as `map_err(|e| ...)` with an owned error")]
+    pub(crate) fn from_io(op: &'static str, addr: SocketAddr, error: io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            Some(errno) => Self::from_errno(op, addr, errno),
+            None => Self::Io { op, errno: Errno::INVAL.raw_os_error() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 7174))
+    }
+
+    #[test]
+    fn a_refused_connection_says_where_and_what_to_check() {
+        let text = LlpError::from_errno("connect", addr(), Errno::CONNREFUSED).to_string();
+        assert!(text.starts_with("nothing listens at 127.0.0.1:7174"), "{text}");
+        assert!(text.contains("server has been started"), "{text}");
+    }
+
+    #[test]
+    fn an_unknown_errno_keeps_its_number_and_the_words_of_the_system() {
+        let text = LlpError::from_errno("send", addr(), Errno::NOTSOCK).to_string();
+        assert!(text.contains("cannot send"), "{text}");
+        assert!(text.contains(&format!("(errno {})", Errno::NOTSOCK.raw_os_error())), "{text}");
+    }
+
+    #[test]
+    fn only_what_the_other_end_did_counts_as_remote() {
+        assert!(LlpError::Reset { addr: addr() }.is_remote());
+        assert!(!LlpError::AddressInUse { addr: addr() }.is_remote());
+    }
+}

@@ -1,0 +1,108 @@
+//! A listening socket of the kernel's TCP.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::event::EventfdFlags;
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use socket2::Socket;
+use uwarp_capture::Interface;
+
+use super::connection::{KernelConnection, local_addr};
+use crate::{Captured, Llp, LlpError, LlpListener};
+
+/// How many connections that died before they could be taken are passed over in one call.
+const MAX_DEAD: usize = 64;
+
+/// Takes connections from the kernel.
+pub(crate) struct KernelListener {
+    socket: Socket,
+    local: SocketAddr,
+    interface: Option<Interface>,
+    /// A descriptor to give up when the process has no more: with it the waiting connection can be
+    /// taken and refused. Otherwise the socket stays readable and its watcher spins.
+    spare: Option<OwnedFd>,
+}
+
+impl KernelListener {
+    /// Of a socket that listens already.
+    pub(crate) fn new(socket: Socket, interface: Option<Interface>) -> Result<Self, LlpError> {
+        let local = local_addr(&socket, SocketAddr::from(([0, 0, 0, 0], 0)))?;
+        Ok(Self { socket, local, interface, spare: spare() })
+    }
+
+    /// Refuses the connection that waits, with the descriptor kept for that. False when none waits:
+    /// Linux looks for a descriptor first and complains even then.
+    fn refuse_one(&mut self) -> bool {
+        drop(self.spare.take());
+        let refused = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC);
+        let waited = !matches!(refused, Err(Errno::AGAIN));
+        drop(refused);
+        self.spare = spare();
+        waited
+    }
+
+    fn wrap(&self, socket: OwnedFd, peer: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
+        let socket = Socket::from(socket);
+        // Linux inherits this from the listener; that is no promise of any standard.
+        if let Err(error) = socket.set_tcp_nodelay(true) {
+            tracing::debug!(%error, %peer, "TCP_NODELAY not set");
+        }
+        let connection = KernelConnection::accepted(socket, peer)?;
+        Ok(match &self.interface {
+            None => Box::new(connection),
+            Some(interface) => Box::new(Captured::accepted(connection, interface.clone())),
+        })
+    }
+}
+
+/// Any descriptor will do.
+fn spare() -> Option<OwnedFd> {
+    rustix::event::eventfd(0, EventfdFlags::CLOEXEC).ok()
+}
+
+impl LlpListener for KernelListener {
+    fn try_accept(&mut self) -> Result<Option<Box<dyn Llp>>, LlpError> {
+        const OP: &str = "accept a connection";
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        for _ in 0..MAX_DEAD {
+            match rustix::net::acceptfrom_with(&self.socket, flags) {
+                Ok((socket, Some(peer))) => match SocketAddr::try_from(peer) {
+                    Ok(peer) => return self.wrap(socket, peer).map(Some),
+                    Err(_) => continue,
+                },
+                // Linux gives an address with every TCP connection.
+                Ok((_, None)) => continue,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(errno @ (Errno::MFILE | Errno::NFILE)) => {
+                    let lost = self.refuse_one();
+                    return if lost { Err(LlpError::from_local_errno(OP, errno)) } else { Ok(None) };
+                }
+                Err(
+                    errno @ (Errno::BADF | Errno::NOTSOCK | Errno::INVAL | Errno::NOBUFS
+                    | Errno::NOMEM | Errno::PERM),
+                ) => return Err(LlpError::from_local_errno(OP, errno)),
+                // That one connection died in the queue (accept(2) lists the errors of the network
+                // that it passes on); the next may live.
+                Err(errno) => tracing::debug!(%errno, local = %self.local, "accept passed over"),
+            }
+        }
+        Ok(None)
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn clear_readiness(&mut self) {}
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+}

@@ -1,0 +1,126 @@
+//! TCP by the kernel: the default, which needs no privilege.
+//!
+//! Sockets are non-blocking, with `TCP_NODELAY`: the engine batches by itself. Buffer sizes are
+//! left to the kernel's auto-tuning. Connections over IPv4 that arrive at an IPv6 listener are
+//! shown with their IPv4 addresses.
+
+mod connection;
+mod listener;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use uwarp_capture::{Capture, Interface, LinkType};
+
+use crate::{Captured, Llp, LlpError, LlpListener, Network};
+use connection::KernelConnection;
+use listener::KernelListener;
+
+/// What may be set for every connection of a [`KernelNetwork`]; the default is what the machine
+/// does by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KernelSettings {
+    /// The congestion control by the kernel's name for it (`reno`, `cubic`, `bbr` ...), as in
+    /// TCP_CONGESTION of `tcp(7)`.
+    pub congestion: Option<String>,
+    /// After so long without traffic the kernel asks the peer whether it is still there, and goes on
+    /// asking in this interval; a dead peer is then [`LlpError::TimedOut`].
+    pub keepalive: Option<Duration>,
+    /// How long sent octets may stay unacknowledged before the connection is
+    /// [`LlpError::TimedOut`]: TCP_USER_TIMEOUT of `tcp(7)`.
+    pub user_timeout: Option<Duration>,
+}
+
+impl KernelSettings {
+    /// Sets the options of one socket, listening or not: accepted sockets inherit them.
+    fn apply(&self, socket: &Socket) -> Result<(), LlpError> {
+        socket.set_tcp_nodelay(true).map_err(option_error("set TCP_NODELAY"))?;
+        if let Some(name) = &self.congestion {
+            let op = "set the congestion control (see net.ipv4.tcp_available_congestion_control)";
+            socket.set_tcp_congestion(name.as_bytes()).map_err(option_error(op))?;
+        }
+        if let Some(every) = self.keepalive {
+            let keepalive = TcpKeepalive::new().with_time(every).with_interval(every);
+            socket.set_tcp_keepalive(&keepalive).map_err(option_error("set the keep-alive"))?;
+        }
+        if self.user_timeout.is_some() {
+            let op = "set the user timeout of TCP";
+            socket.set_tcp_user_timeout(self.user_timeout).map_err(option_error(op))?;
+        }
+        Ok(())
+    }
+}
+
+/// An error of a call on a socket that has no peer yet.
+fn option_error(op: &'static str) -> impl FnOnce(std::io::Error) -> LlpError {
+    move |error| {
+        LlpError::from_local_errno(op, Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
+    }
+}
+
+/// The kernel's TCP as a [`Network`].
+#[derive(Clone, Default)]
+pub struct KernelNetwork {
+    settings: KernelSettings,
+    interface: Option<Interface>,
+}
+
+impl KernelNetwork {
+    /// With settings, and a capture file that every connection is recorded in, if any.
+    #[must_use]
+    pub fn new(settings: KernelSettings, capture: Option<&Capture>) -> Self {
+        let interface = capture.map(|capture| capture.interface("kernel-tcp", LinkType::RawIp));
+        Self { settings, interface }
+    }
+
+    fn socket(&self, addr: SocketAddr) -> Result<Socket, LlpError> {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))
+            .map_err(option_error("open a TCP socket"))?;
+        socket.set_nonblocking(true).map_err(option_error("make a socket non-blocking"))?;
+        self.settings.apply(&socket)?;
+        Ok(socket)
+    }
+}
+
+impl Network for KernelNetwork {
+    fn connect(
+        &self,
+        local: Option<SocketAddr>,
+        to: SocketAddr,
+    ) -> Result<Box<dyn Llp>, LlpError> {
+        let socket = self.socket(to)?;
+        if let Some(local) = local {
+            socket
+                .bind(&local.into())
+                .map_err(|error| LlpError::from_io("bind to a local address", local, error))?;
+        }
+        let connection = KernelConnection::connect(socket, to)?;
+        Ok(match &self.interface {
+            None => Box::new(connection),
+            Some(interface) => Box::new(Captured::connecting(connection, interface.clone())),
+        })
+    }
+
+    fn listen(&self, addr: SocketAddr, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError> {
+        let failed = |op| move |error| LlpError::from_io(op, addr, error);
+        let socket = self.socket(addr)?;
+        // A restarted server gets its port back although old connections linger in TIME-WAIT.
+        socket.set_reuse_address(true).map_err(failed("set SO_REUSEADDR"))?;
+        if addr.is_ipv6() {
+            socket.set_only_v6(false).map_err(failed("let an IPv6 socket take IPv4 too"))?;
+        }
+        socket.bind(&addr.into()).map_err(failed("listen on this address"))?;
+        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+        socket.listen(backlog).map_err(failed("listen on this address"))?;
+        Ok(Box::new(KernelListener::new(socket, self.interface.clone())?))
+    }
+
+    fn describe(&self) -> String {
+        match &self.settings.congestion {
+            None => "kernel TCP".to_owned(),
+            Some(name) => format!("kernel TCP, {name}"),
+        }
+    }
+}

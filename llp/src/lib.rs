@@ -1,0 +1,64 @@
+//! The lower-layer protocol of uwarp: TCP by the kernel and TCP by smoltcp.
+//!
+//! This is the one crate of uwarp that owns sockets and a TCP stack. What is above it sees three
+//! traits: [`Network`] makes connections, [`LlpListener`] takes them, [`Llp`] is one of them. All
+//! calls are non-blocking; whoever drives a connection waits on [`Llp::fd`] and, for a stack in
+//! user space, until [`Llp::deadline`].
+//!
+//! | implementation | what it is |
+//! |---|---|
+//! | [`kernel::KernelNetwork`] | the kernel's TCP; needs no right beyond opening a socket |
+//! | [`smol::MemoryNetwork`] | smoltcp at both ends of an in-memory link, in one process |
+//! | [`Captured`] | wraps any [`Llp`] and writes what passes to a capture file |
+//!
+//! # How to drive a connection
+//! One thread at a time owns an [`Llp`] (`&mut self`). The loop of that thread is:
+//! 1. [`Llp::clear_readiness`], then [`Llp::drive`], in this order: what arrives in between raises
+//!    the descriptor again.
+//! 2. [`Llp::try_recv`] until it says [`Recv::WouldBlock`] (or remember that it did not), and
+//!    [`Llp::try_send`] while it takes octets.
+//! 3. Ask for [`Llp::deadline`] *after* that, because any call may have moved it, and wait until
+//!    [`Llp::fd`] is readable or the deadline has come. Wait for "writable" too when something is
+//!    left to send and [`Llp::wants_write_event`] says that it means something.
+//!
+//! A thread that only spins needs none of the waiting calls: `try_recv` and `try_send` drive the
+//! connection themselves.
+//!
+//! # Example
+//! ```
+//! use uwarp_llp::{Llp, Network, Piece, Recv, kernel::KernelNetwork};
+//!
+//! # fn main() -> Result<(), uwarp_llp::LlpError> {
+//! let network = KernelNetwork::default();
+//! let mut listener = network.listen("127.0.0.1:0".parse().unwrap(), 16)?;
+//! let mut client = network.connect(None, listener.local_addr())?;
+//! while !client.connect_progress()? {}
+//! let mut server = loop {
+//!     if let Some(accepted) = listener.try_accept()? {
+//!         break accepted;
+//!     }
+//! };
+//! assert_eq!(client.try_send(&[Piece::from(b"MPA ID "), Piece::from(b"Req Frame")])?, 16);
+//! let mut octets = [0; 16];
+//! let mut have = 0;
+//! while have < octets.len() {
+//!     if let Recv::Data(n) = server.try_recv(&mut octets[have..])? {
+//!         have += n;
+//!     }
+//! }
+//! assert_eq!(&octets, b"MPA ID Req Frame");
+//! # Ok(())
+//! # }
+//! ```
+
+mod captured;
+mod error;
+pub mod kernel;
+mod raw;
+pub mod smol;
+mod traits;
+
+pub use captured::Captured;
+pub use error::LlpError;
+pub use raw::Piece;
+pub use traits::{Llp, LlpListener, Network, Recv};

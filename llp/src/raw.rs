@@ -1,0 +1,192 @@
+//! The house of `unsafe` in this crate: octets known by address only, and the two system calls
+//! that take them or have no safe wrapper.
+//!
+//! Registered memory may be written by the application, or by a peer, at any time. A Rust slice
+//! over it would be a promise that nobody can keep. So a [`Piece`] is an address and a length; it
+//! is handed to the kernel as it is, or copied from, and never turned into a slice.
+#![expect(unsafe_code, reason = "the one place where raw memory and raw system calls meet")]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::io::Errno;
+
+/// The most pieces one `sendmsg` takes: UIO_MAXIOV of Linux.
+pub(crate) const MAX_GATHER: usize = 1024;
+
+/// A run of octets to send, known by address and length.
+///
+/// `Piece::from(&[u8])` is the safe way to make one. [`Piece::from_raw`] is for registered memory,
+/// which others may write while it is sent; the octets are never looked at through a slice.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Piece<'a> {
+    // The kernel's own form of it, so that a slice of pieces is a gather list as it stands.
+    iovec: libc::iovec,
+    memory: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: a `Piece` gives no access but reading octets whose owner vouched, for `'a`, that they may
+// be read from wherever they are sent (`&[u8]` is `Send`; `from_raw` demands it).
+unsafe impl Send for Piece<'_> {}
+// SAFETY: as above; nothing in a `Piece` changes behind a shared reference.
+unsafe impl Sync for Piece<'_> {}
+
+impl<'a> Piece<'a> {
+    /// A piece over `len` octets at `ptr`, which may change while they are being sent: what goes
+    /// out is then some mixture of old and new octets.
+    ///
+    /// # Safety
+    /// For all of `'a`, `ptr` must be valid for reads of `len` octets from any thread (it may
+    /// dangle when `len` is 0), and `len` must not exceed `isize::MAX`. The memory need not be
+    /// initialised by Rust's account nor unshared: it is read by the kernel or by a raw copy.
+    pub const unsafe fn from_raw(ptr: *const u8, len: usize) -> Self {
+        Self {
+            iovec: libc::iovec { iov_base: ptr.cast_mut().cast(), iov_len: len },
+            memory: PhantomData,
+        }
+    }
+
+    /// Octets in the piece.
+    pub const fn len(&self) -> usize {
+        self.iovec.iov_len
+    }
+
+    /// Whether it has no octets.
+    pub const fn is_empty(&self) -> bool {
+        self.iovec.iov_len == 0
+    }
+
+    /// Where the octets lie.
+    pub const fn as_ptr(&self) -> *const u8 {
+        self.iovec.iov_base.cast_const().cast()
+    }
+
+    /// The rest of the piece after its first `octets`, empty when it has no more than those.
+    #[must_use]
+    pub fn skip(&self, octets: usize) -> Self {
+        let skipped = octets.min(self.len());
+        // SAFETY: `skipped` is at most the length, so the address stays within the run (or one past
+        // it) and the rest is a part of what the maker of `self` vouched for.
+        unsafe { Self::from_raw(self.as_ptr().add(skipped), self.len() - skipped) }
+    }
+
+    /// Copies the octets from `offset` on to the start of `out`, as many as both have, and returns
+    /// how many that were.
+    pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> usize {
+        let rest = self.skip(offset);
+        let count = rest.len().min(out.len());
+        if count > 0 {
+            // SAFETY: `rest` is valid for reads of its length and `out` for writes of its own, and
+            // `count` exceeds neither. They cannot overlap: `out` is an exclusive reference. Others
+            // may write the source meanwhile; the copy is by raw address and makes no value of it
+            // other than octets.
+            unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), out.as_mut_ptr(), count) };
+        }
+        count
+    }
+
+    /// Appends the first `len` octets of the piece (or all it has) to `out`.
+    pub fn append_to(&self, len: usize, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + len.min(self.len()), 0);
+        if let Some(room) = out.get_mut(start..) {
+            self.copy_to(0, room);
+        }
+    }
+}
+
+impl<'a> From<&'a [u8]> for Piece<'a> {
+    fn from(octets: &'a [u8]) -> Self {
+        // SAFETY: a shared slice is valid for reads for `'a`, from any thread.
+        unsafe { Self::from_raw(octets.as_ptr(), octets.len()) }
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Piece<'a> {
+    fn from(octets: &'a [u8; N]) -> Self {
+        Self::from(octets.as_slice())
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Piece<'a> {
+    fn from(octets: &'a Vec<u8>) -> Self {
+        Self::from(octets.as_slice())
+    }
+}
+
+impl fmt::Debug for Piece<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Piece({} octets at {:p})", self.len(), self.as_ptr())
+    }
+}
+
+/// Sends the pieces (at most [`MAX_GATHER`] of them) by one `sendmsg`, without SIGPIPE, not
+/// blocking. Returns the octets the kernel took.
+pub(crate) fn send_gather(socket: impl AsFd, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
+    let count = pieces.len().min(MAX_GATHER);
+    // SAFETY: all fields of `msghdr` are integers or pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    // A `Piece` is a transparent `iovec`. `sendmsg` does not write through `msg_iov`.
+    message.msg_iov = pieces.as_ptr().cast_mut().cast();
+    message.msg_iovlen = count;
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: the descriptor is open for the time of the borrow; `message` names no address and no
+    // control data, and `count` iovecs that are valid for reads by what `Piece` promises.
+    let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, flags) };
+    usize::try_from(sent).map_err(|_| last_errno())
+}
+
+/// Octets (and the FIN, which counts as one) that the peer of this TCP socket has not acknowledged.
+pub(crate) fn unacknowledged(socket: impl AsFd) -> Result<usize, Errno> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one `int` to the address given.
+    let result =
+        unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    if result < 0 { Err(last_errno()) } else { Ok(usize::try_from(count).unwrap_or(0)) }
+}
+
+/// The errno of the call that just failed.
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_laid_out_as_the_kernels_iovec() {
+        assert_eq!(size_of::<Piece<'_>>(), size_of::<libc::iovec>());
+        assert_eq!(align_of::<Piece<'_>>(), align_of::<libc::iovec>());
+    }
+
+    #[test]
+    fn copy_to_starts_at_the_offset_and_stops_at_the_shorter_end() {
+        let piece = Piece::from(b"abcdef");
+        let mut out = [0; 3];
+        assert_eq!(piece.copy_to(2, &mut out), 3);
+        assert_eq!(&out, b"cde");
+        assert_eq!(piece.copy_to(5, &mut out), 1);
+        assert_eq!(&out, b"fde");
+        assert_eq!(piece.copy_to(6, &mut out), 0);
+        assert_eq!(piece.copy_to(usize::MAX, &mut out), 0);
+    }
+
+    #[test]
+    fn skip_never_leaves_the_piece() {
+        let piece = Piece::from(b"abc");
+        assert_eq!(piece.skip(2).len(), 1);
+        assert!(piece.skip(3).is_empty());
+        assert!(piece.skip(usize::MAX).is_empty());
+    }
+
+    #[test]
+    fn append_to_takes_at_most_what_the_piece_has() {
+        let mut out = b"x".to_vec();
+        Piece::from(b"abc").append_to(2, &mut out);
+        Piece::from(b"d").append_to(9, &mut out);
+        assert_eq!(out, b"xabd");
+    }
+}

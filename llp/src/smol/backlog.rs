@@ -1,0 +1,60 @@
+//! The SYNs that wait for a listener to look at them.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::packet::Packet;
+use super::signal::Signal;
+
+/// What a listener shares with the stack.
+pub(crate) struct Backlog {
+    queue: Mutex<Queue>,
+    /// Connections that the listener holds: in their handshake, or waiting to be accepted.
+    pub(crate) held: AtomicUsize,
+    limit: usize,
+    pub(crate) signal: Arc<Signal>,
+}
+
+#[derive(Default)]
+struct Queue {
+    packets: VecDeque<Packet>,
+    closed: bool,
+}
+
+impl Backlog {
+    /// For `limit` connections that nobody accepted yet, at least one.
+    pub(crate) fn new(limit: u32, signal: Arc<Signal>) -> Self {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX).max(1);
+        Self { queue: Mutex::default(), held: AtomicUsize::new(0), limit, signal }
+    }
+
+    /// Puts a SYN in; gives it back when there is no room: the peer sends it again in a second.
+    pub(crate) fn deliver(&self, packet: Packet) -> Result<(), Packet> {
+        {
+            let mut queue = self.queue.lock();
+            let used = queue.packets.len() + self.held.load(Ordering::Acquire);
+            if queue.closed || used >= self.limit {
+                return Err(packet);
+            }
+            queue.packets.push_back(packet);
+        }
+        self.signal.raise();
+        Ok(())
+    }
+
+    /// Takes the SYN that waits longest.
+    pub(crate) fn take(&self) -> Option<Packet> {
+        self.queue.lock().packets.pop_front()
+    }
+
+    /// Takes no more, and gives those that wait.
+    pub(crate) fn close(&self) -> VecDeque<Packet> {
+        let mut queue = self.queue.lock();
+        queue.closed = true;
+        mem::take(&mut queue.packets)
+    }
+}

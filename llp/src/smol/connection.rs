@@ -1,0 +1,518 @@
+//! One connection: smoltcp with one interface and one socket.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
+use smoltcp::socket::tcp::{self, CongestionControl, State};
+use smoltcp::wire::{HardwareAddress, IpCidr, IpListenEndpoint};
+
+use super::device::Device;
+use super::mailbox::Mailbox;
+use super::segment::FlowKey;
+use super::settings::Congestion;
+use super::signal::Signal;
+use super::stack::{Route, Stack, random};
+use crate::{Llp, LlpError, Piece, Recv};
+
+/// What smoltcp assumes of a peer that names no MSS, and the least it makes of one.
+const DEFAULT_MSS: usize = 536;
+const MIN_MSS: usize = 48;
+const TCP_HEADER: usize = 20;
+
+/// What the owner of a connection can know of it; smoltcp forgets why a socket is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Handshake,
+    /// It stands, or is being closed in order.
+    Open,
+    /// Both FINs were acknowledged: nothing is left to do.
+    Finished,
+    Failed(LlpError),
+}
+
+/// What a change of smoltcp's state followed from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Arrival,
+    Timer,
+}
+
+/// A TCP connection of a stack in user space.
+pub(crate) struct SmolConnection {
+    stack: Arc<Stack>,
+    mailbox: Arc<Mailbox>,
+    key: FlowKey,
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    handle: SocketHandle,
+    device: Device,
+    stage: Stage,
+    /// Whether `shutdown` was called.
+    closing: bool,
+    /// Whether the stack knows us.
+    registered: bool,
+    /// When smoltcp wants to be polled, as of the last poll.
+    poll_at: Option<smoltcp::time::Instant>,
+}
+
+impl SmolConnection {
+    /// Starts to connect: the SYN is on its way when this returns.
+    pub(crate) fn connect(
+        stack: &Arc<Stack>,
+        local: SocketAddr,
+        to: SocketAddr,
+    ) -> Result<Self, LlpError> {
+        let misuse = |why| LlpError::Misuse { op: "connect", why };
+        if to.port() == 0 {
+            return Err(misuse("port 0 is no port to connect to"));
+        }
+        let mailbox = new_mailbox(stack, None)?;
+        let key = stack.register(local, to, &mailbox)?;
+        let mut this = Self::new(stack, mailbox, key);
+        let timeout = this.stack.settings.connect_timeout.into();
+        let socket = this.sockets.get_mut::<tcp::Socket<'_>>(this.handle);
+        socket.set_timeout(Some(timeout));
+        socket
+            .connect(this.interface.context(), key.remote, key.local)
+            .map_err(|_| misuse("these two addresses make no connection"))?;
+        this.pump();
+        Ok(this)
+    }
+
+    /// Begins a connection that a SYN asks for, in the care of a listener until it stands. Gives
+    /// the inbox of the connection that has this pair of addresses already, if one has.
+    pub(crate) fn answer(
+        stack: &Arc<Stack>,
+        key: FlowKey,
+        parent: &Arc<Signal>,
+    ) -> Result<Result<Self, Arc<Mailbox>>, LlpError> {
+        let mailbox = new_mailbox(stack, Some(Arc::clone(parent)))?;
+        if let Err(other) = stack.register_passive(key, &mailbox) {
+            return Ok(Err(other));
+        }
+        let mut this = Self::new(stack, mailbox, key);
+        let timeout = this.stack.settings.connect_timeout.into();
+        let at = IpListenEndpoint { addr: Some(key.local.ip().into()), port: key.local.port() };
+        let socket = this.socket_mut();
+        socket.set_timeout(Some(timeout));
+        match socket.listen(at) {
+            Ok(()) => Ok(Ok(this)),
+            Err(_) => Err(LlpError::Misuse { op: "accept a connection", why: "it is to port 0" }),
+        }
+    }
+
+    fn new(stack: &Arc<Stack>, mailbox: Arc<Mailbox>, key: FlowKey) -> Self {
+        let settings = &stack.settings;
+        let buffer = |len| tcp::SocketBuffer::new(vec![0; len]);
+        let mut socket =
+            tcp::Socket::new(buffer(settings.receive_buffer), buffer(settings.send_buffer));
+        // The engine batches by itself; what it hands over is to go out.
+        socket.set_nagle_enabled(false);
+        socket.set_ack_delay(settings.ack_delay.map(Into::into));
+        socket.set_congestion_control(match settings.congestion {
+            Congestion::None => CongestionControl::None,
+            Congestion::Reno => CongestionControl::Reno,
+            Congestion::Cubic => CongestionControl::Cubic,
+        });
+        let mut device = Device::new(
+            Arc::clone(stack),
+            Arc::clone(&mailbox),
+            stack.has(key.remote.ip()),
+        );
+        let mut config = Config::new(HardwareAddress::Ip);
+        config.random_seed = random();
+        let now = stack.epoch.to_smol(stack.clock.now());
+        let mut interface = Interface::new(config, &mut device, now);
+        interface.update_ip_addrs(|addresses| {
+            // A prefix of everything: all the world is on the link, no route is needed.
+            let _ = addresses.push(IpCidr::new(key.local.ip().into(), 0));
+        });
+        let mut sockets = SocketSet::new(Vec::with_capacity(1));
+        let handle = sockets.add(socket);
+        Self {
+            stack: Arc::clone(stack),
+            mailbox,
+            key,
+            interface,
+            sockets,
+            handle,
+            device,
+            stage: Stage::Handshake,
+            closing: false,
+            registered: true,
+            poll_at: None,
+        }
+    }
+
+    fn socket(&self) -> &tcp::Socket<'static> {
+        self.sockets.get(self.handle)
+    }
+
+    fn socket_mut(&mut self) -> &mut tcp::Socket<'static> {
+        self.sockets.get_mut(self.handle)
+    }
+
+    /// The inbox, for the listener.
+    pub(crate) fn mailbox(&self) -> &Arc<Mailbox> {
+        &self.mailbox
+    }
+
+    /// Whether the handshake is over, well or not.
+    pub(crate) fn handshake_ended(&self) -> Option<Result<(), ()>> {
+        match self.stage {
+            // A reset sends a socket that had answered a SYN back to listening: this one is done.
+            Stage::Handshake if self.socket().state() == State::Listen => Some(Err(())),
+            Stage::Handshake => None,
+            Stage::Open => Some(Ok(())),
+            Stage::Finished | Stage::Failed(_) => Some(Err(())),
+        }
+    }
+
+    fn now(&self) -> smoltcp::time::Instant {
+        self.stack.epoch.to_smol(self.stack.clock.now())
+    }
+
+    /// Polls when there is a reason to.
+    pub(crate) fn pump_if_due(&mut self) {
+        // The clock is only read when a timer runs.
+        let reason = self.mailbox.has_packets()
+            || self.device.held_back
+            || self.poll_at.is_some_and(|at| at <= self.now());
+        if reason {
+            self.pump();
+        }
+    }
+
+    /// Takes in what arrived, then sends what may be sent.
+    fn pump(&mut self) {
+        let now = self.now();
+        self.take_in(now);
+        self.send_out(now);
+    }
+
+    /// Shows smoltcp what arrived. [`Self::send_out`] has to follow.
+    fn take_in(&mut self, now: smoltcp::time::Instant) {
+        if !self.mailbox.has_packets() {
+            return;
+        }
+        self.mailbox.take(&mut self.device.inbox);
+        loop {
+            let before = self.socket().state();
+            let (device, sockets) = (&mut self.device, &mut self.sockets);
+            match self.interface.poll_ingress_single(now, device, sockets) {
+                PollIngressSingleResult::None => break,
+                _ => self.observe(before, Cause::Arrival),
+            }
+        }
+    }
+
+    /// Lets smoltcp send and run its timers, and draws up what is to be known after that.
+    fn send_out(&mut self, now: smoltcp::time::Instant) {
+        self.device.held_back = false;
+        while self.may_transmit(now) {
+            let before = self.socket().state();
+            let (device, sockets) = (&mut self.device, &mut self.sockets);
+            let sent = self.interface.poll_egress(now, device, sockets);
+            self.observe(before, Cause::Timer);
+            if sent == PollResult::None {
+                break;
+            }
+        }
+        self.device.recycle();
+        self.poll_at = self.interface.poll_at(now, &self.sockets);
+        // No timer helps when packets are held back (a signal comes), or TIME-WAIT has to wait.
+        if self.device.held_back || !self.may_transmit(now) {
+            self.poll_at = None;
+        }
+        if matches!(self.stage, Stage::Finished | Stage::Failed(_)) {
+            self.leave(false);
+        }
+    }
+
+    /// After the owner has read: sends a window update when smoltcp finds it is time for one.
+    fn update_window(&mut self, now: smoltcp::time::Instant) {
+        let at_once = Some(smoltcp::time::Instant::ZERO);
+        if self.registered && self.interface.poll_at(now, &self.sockets) == at_once {
+            self.send_out(now);
+        }
+    }
+
+    /// Whether smoltcp may run its timers. At the end of TIME-WAIT it would forget octets that
+    /// nobody has read yet, so that this one has to wait.
+    fn may_transmit(&mut self, now: smoltcp::time::Instant) -> bool {
+        let socket = self.socket();
+        if socket.state() != State::TimeWait || !socket.can_recv() {
+            return true;
+        }
+        // Zero is smoltcp's "at once": an acknowledgement to send, not a timer.
+        self.interface.poll_at(now, &self.sockets) == Some(smoltcp::time::Instant::ZERO)
+    }
+
+    /// Draws the conclusions from a change of smoltcp's state.
+    fn observe(&mut self, before: State, cause: Cause) {
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.handle);
+        let state = socket.state();
+        if before == state {
+            return;
+        }
+        match (self.stage, state) {
+            (Stage::Handshake, State::Listen | State::SynSent | State::SynReceived) => {}
+            (Stage::Handshake | Stage::Open, State::Closed) => {
+                self.stage = Self::ended(before, cause, socket.send_queue() == 0, self.key.remote);
+            }
+            (Stage::Handshake, _) => {
+                socket.set_timeout(None);
+                self.stage = Stage::Open;
+            }
+            _ => {}
+        }
+    }
+
+    /// Why smoltcp closed a socket that was in the state `before`.
+    fn ended(before: State, cause: Cause, all_sent: bool, addr: SocketAddr) -> Stage {
+        match (before, cause) {
+            (State::TimeWait, _) => Stage::Finished,
+            // Either our FIN was acknowledged or the peer is done and says so by a reset.
+            (State::LastAck | State::Closing, Cause::Arrival) if all_sent => Stage::Finished,
+            (State::SynSent, Cause::Arrival) => Stage::Failed(LlpError::Refused { addr }),
+            (_, Cause::Arrival) => Stage::Failed(LlpError::Reset { addr }),
+            (_, Cause::Timer) => Stage::Failed(LlpError::TimedOut { addr }),
+        }
+    }
+
+    /// Leaves the stack's table. What arrived and was not looked at is the stack's to answer.
+    fn leave(&mut self, linger: bool) {
+        if !self.registered {
+            return;
+        }
+        self.registered = false;
+        self.stack.unregister(&self.key, &self.mailbox, linger);
+        for packet in self.mailbox.close() {
+            self.stack.receive(packet, &mut Route::default());
+        }
+        self.device.release();
+    }
+
+    fn broken(&self) -> LlpError {
+        LlpError::Broken { addr: self.key.remote }
+    }
+
+    /// Copies as much of the pieces as there is room for; `position` is how much of them was copied
+    /// before, as the number of whole pieces and an offset in the next.
+    fn fill(&mut self, pieces: &[Piece<'_>], position: &mut (usize, usize)) -> usize {
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.handle);
+        let mut total = 0;
+        while let Some(piece) = pieces.get(position.0) {
+            if position.1 >= piece.len() {
+                *position = (position.0 + 1, 0);
+                continue;
+            }
+            let copy = |room: &mut [u8]| {
+                let count = piece.copy_to(position.1, room);
+                (count, count)
+            };
+            match socket.send(copy) {
+                Ok(count) if count > 0 => {
+                    position.1 += count;
+                    total += count;
+                }
+                _ => break,
+            }
+        }
+        total
+    }
+}
+
+/// An inbox for one connection of the stack.
+fn new_mailbox(
+    stack: &Stack,
+    parent: Option<Arc<Signal>>,
+) -> Result<Arc<Mailbox>, LlpError> {
+    Mailbox::new(stack.settings.inbox, Arc::clone(&stack.pool), parent).map(Arc::new)
+}
+
+impl Llp for SmolConnection {
+    fn try_recv(&mut self, buf: &mut [u8]) -> Result<Recv, LlpError> {
+        if self.stage == Stage::Failed(self.broken()) {
+            return Err(self.broken());
+        }
+        if buf.is_empty() {
+            return Ok(Recv::WouldBlock);
+        }
+        // One acknowledgement tells of the octets and of the room that reading them makes.
+        let arrived = !self.socket().can_recv() && self.mailbox.has_packets();
+        let now = self.now();
+        if arrived {
+            self.take_in(now);
+        }
+        let result = self.socket_mut().recv_slice(buf);
+        let due = self.device.held_back || self.poll_at.is_some_and(|at| at <= now);
+        if arrived || due {
+            self.send_out(now);
+        } else if result.is_ok_and(|count| count > 0) {
+            self.update_window(now);
+        }
+        match result {
+            Ok(0) => Ok(Recv::WouldBlock),
+            Ok(count) => Ok(Recv::Data(count)),
+            Err(tcp::RecvError::Finished) => Ok(Recv::Closed),
+            Err(tcp::RecvError::InvalidState) => match self.stage {
+                Stage::Finished => Ok(Recv::Closed),
+                Stage::Failed(error) => Err(error),
+                Stage::Handshake | Stage::Open => Err(self.broken()),
+            },
+        }
+    }
+
+    fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LlpError> {
+        let now = self.now();
+        let due = self.device.held_back || self.poll_at.is_some_and(|at| at <= now);
+        if self.mailbox.has_packets() || due {
+            self.take_in(now);
+            self.send_out(now);
+        }
+        match self.stage {
+            Stage::Open if !self.closing => {}
+            Stage::Failed(error) => return Err(error),
+            _ => return Err(self.broken()),
+        }
+        let (mut position, mut taken) = ((0, 0), 0);
+        loop {
+            let count = self.fill(pieces, &mut position);
+            if count == 0 {
+                return Ok(taken);
+            }
+            taken += count;
+            // Meanwhile acknowledgements may have come, and with them room for more.
+            self.take_in(now);
+            self.send_out(now);
+        }
+    }
+
+    fn emss(&self) -> usize {
+        let ip_header = if self.key.local.is_ipv4() { 20 } else { 40 };
+        let ours = self.stack.settings.mtu - ip_header - TCP_HEADER;
+        // As smoltcp does: an MSS of 0 counts as none. No option takes room in a data segment:
+        // timestamps are off, and SACK blocks go out on bare acknowledgements only.
+        let peer = match self.device.peer_mss {
+            None => ours,
+            Some(None | Some(0)) => DEFAULT_MSS,
+            Some(Some(mss)) => usize::from(mss).max(MIN_MSS),
+        };
+        ours.min(peer)
+    }
+
+    fn shutdown(&mut self) -> Result<(), LlpError> {
+        match self.stage {
+            Stage::Open | Stage::Finished => {}
+            Stage::Failed(error) => return Err(error),
+            Stage::Handshake => return Err(self.broken()),
+        }
+        if !self.closing {
+            self.closing = true;
+            self.socket_mut().close();
+            self.pump();
+        }
+        Ok(())
+    }
+
+    fn abort(&mut self) {
+        if !matches!(self.stage, Stage::Finished | Stage::Failed(_)) {
+            self.socket_mut().abort();
+            self.stage = Stage::Failed(self.broken());
+            // Sends the reset and leaves the stack.
+            self.pump();
+        }
+        self.stage = Stage::Failed(self.broken());
+    }
+
+    fn flushed(&mut self) -> bool {
+        self.pump_if_due();
+        let socket = self.socket();
+        match self.stage {
+            Stage::Open if self.closing => {
+                matches!(socket.state(), State::FinWait2 | State::TimeWait)
+            }
+            Stage::Open => socket.send_queue() == 0,
+            Stage::Finished => true,
+            Stage::Handshake | Stage::Failed(_) => false,
+        }
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.key.local
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.key.remote
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.mailbox.signal.as_fd()
+    }
+
+    fn wants_write_event(&self) -> bool {
+        false
+    }
+
+    fn clear_readiness(&mut self) {
+        self.mailbox.signal.clear();
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.poll_at.map(|at| self.stack.epoch.to_std(at))
+    }
+
+    fn drive(&mut self) {
+        self.pump();
+    }
+
+    fn connect_progress(&mut self) -> Result<bool, LlpError> {
+        self.pump_if_due();
+        match self.stage {
+            Stage::Handshake => Ok(false),
+            Stage::Open | Stage::Finished => Ok(true),
+            Stage::Failed(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for SmolConnection {
+    fn drop(&mut self) {
+        if !self.registered {
+            return;
+        }
+        self.pump();
+        let socket = self.socket();
+        match socket.state() {
+            State::TimeWait => self.leave(true),
+            // All that we sent has arrived; the peer's FIN is still to come.
+            State::FinWait2 if !socket.can_recv() => self.leave(true),
+            _ => self.abort(),
+        }
+        // Whatever state it was in, the stack must not keep it.
+        self.leave(false);
+    }
+}
+
+/// Our address for a connection to `to`, with the port that `local` asks for.
+pub(crate) fn local_for(
+    stack: &Stack,
+    local: Option<SocketAddr>,
+    to: SocketAddr,
+) -> Result<SocketAddr, LlpError> {
+    let source: IpAddr = stack.source_for(to)?;
+    match local {
+        None => Ok(SocketAddr::new(source, 0)),
+        Some(local) if local.is_ipv4() != to.is_ipv4() => Err(LlpError::Misuse {
+            op: "connect",
+            why: "the local and the remote address are not both IPv4 or both IPv6",
+        }),
+        Some(local) if local.ip().is_unspecified() => Ok(SocketAddr::new(source, local.port())),
+        Some(local) if stack.has(local.ip()) => Ok(local),
+        Some(local) => Err(LlpError::AddressUnavailable { addr: local }),
+    }
+}

@@ -1,0 +1,219 @@
+//! Where packets for one connection wait until somebody drives it.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::packet::{Packet, Pool};
+use super::signal::Signal;
+use crate::LlpError;
+
+/// How many packets an inbox of any size takes beyond what makes it full.
+const ANSWERS: usize = 64;
+
+/// A bounded inbox with a signal. Any thread delivers; the owner of the connection takes.
+///
+/// It has two bounds. From the first on, [`is_full`](Self::is_full) tells the sender to hold its
+/// packets back, as the queue of a network card does, and its signal is raised once there is room
+/// again. Without that, a run of small segments which nobody takes in would overflow any inbox
+/// long before the window of TCP stops the sender, and each loss costs a second. Only what is sent
+/// without asking (answers to what arrives) gets past it, and is dropped at the second bound, which
+/// is well above the first.
+pub(crate) struct Mailbox {
+    queue: Mutex<Queue>,
+    /// How many packets wait; a hint that saves a lock.
+    waiting: AtomicUsize,
+    full: usize,
+    limit: usize,
+    pool: Arc<Pool>,
+    pub(crate) signal: Signal,
+}
+
+struct Queue {
+    packets: VecDeque<Packet>,
+    /// Raised as well, while a listener drives the connection through its handshake.
+    parent: Option<Arc<Signal>>,
+    /// Whom to tell when there is room again.
+    held_back: Option<Arc<Mailbox>>,
+    closed: bool,
+}
+
+impl Mailbox {
+    /// Full with so many packets; `parent` is the signal of the listener it begins at.
+    pub(crate) fn new(
+        full: usize,
+        pool: Arc<Pool>,
+        parent: Option<Arc<Signal>>,
+    ) -> Result<Self, LlpError> {
+        let queue = Queue { packets: VecDeque::new(), parent, held_back: None, closed: false };
+        Ok(Self {
+            queue: Mutex::new(queue),
+            waiting: AtomicUsize::new(0),
+            full,
+            limit: full.saturating_mul(2).saturating_add(ANSWERS),
+            pool,
+            signal: Signal::new()?,
+        })
+    }
+
+    /// Puts a packet in, or drops it when the inbox is full, as a link does with what it cannot
+    /// hold. Gives it back when the connection is gone: somebody else may want it.
+    pub(crate) fn deliver(&self, packet: Packet) -> Result<(), Packet> {
+        let parent = {
+            let mut queue = self.queue.lock();
+            if queue.closed {
+                return Err(packet);
+            }
+            if queue.packets.len() >= self.limit {
+                drop(queue);
+                tracing::debug!(limit = self.limit, "inbox full, packet dropped");
+                self.pool.give_one(packet);
+                return Ok(());
+            }
+            queue.packets.push_back(packet);
+            self.waiting.store(queue.packets.len(), Ordering::Release);
+            queue.parent.clone()
+        };
+        self.signal.raise();
+        if let Some(parent) = parent {
+            parent.raise();
+        }
+        Ok(())
+    }
+
+    /// Whether a sender has to hold its packets back. If so, the signal of `sender` is raised when
+    /// there is room again.
+    pub(crate) fn is_full(&self, sender: &Arc<Mailbox>) -> bool {
+        if self.waiting.load(Ordering::Acquire) < self.full {
+            return false;
+        }
+        let mut queue = self.queue.lock();
+        let full = queue.packets.len() >= self.full && !queue.closed;
+        if full {
+            queue.held_back = Some(Arc::clone(sender));
+        }
+        full
+    }
+
+    /// Whether packets wait.
+    pub(crate) fn has_packets(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Takes all packets, by exchanging the queue for an empty one.
+    pub(crate) fn take(&self, empty: &mut VecDeque<Packet>) {
+        debug_assert!(empty.is_empty());
+        let held_back = {
+            let mut queue = self.queue.lock();
+            mem::swap(&mut queue.packets, empty);
+            self.waiting.store(0, Ordering::Release);
+            queue.held_back.take()
+        };
+        if let Some(sender) = held_back {
+            sender.raise();
+        }
+    }
+
+    /// Raises the signals of those who drive the connection.
+    fn raise(&self) {
+        let parent = self.queue.lock().parent.clone();
+        self.signal.raise();
+        if let Some(parent) = parent {
+            parent.raise();
+        }
+    }
+
+    /// From now on only the connection's own signal counts; it is raised, so that the new owner
+    /// looks at what the listener's driving has brought already.
+    pub(crate) fn leave_listener(&self) {
+        self.queue.lock().parent = None;
+        self.signal.raise();
+    }
+
+    /// Takes no more packets, and gives those that wait.
+    pub(crate) fn close(&self) -> VecDeque<Packet> {
+        let (left, held_back) = {
+            let mut queue = self.queue.lock();
+            queue.closed = true;
+            queue.parent = None;
+            self.waiting.store(0, Ordering::Release);
+            (mem::take(&mut queue.packets), queue.held_back.take())
+        };
+        if let Some(sender) = held_back {
+            sender.raise();
+        }
+        left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mailbox(limit: usize) -> Mailbox {
+        Mailbox::new(limit, Arc::new(Pool::new(64)), None).unwrap()
+    }
+
+    fn numbered(number: u8) -> Packet {
+        let mut packet = Packet::new(1);
+        packet.resize(1).fill(number);
+        packet
+    }
+
+    #[test]
+    fn packets_come_out_in_the_order_they_went_in() {
+        let mailbox = mailbox(10);
+        for number in 0..3 {
+            assert!(mailbox.deliver(numbered(number)).is_ok());
+        }
+        let mut taken = VecDeque::new();
+        mailbox.take(&mut taken);
+        assert_eq!(taken.iter().map(|p| p.octets()[0]).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(!mailbox.has_packets());
+    }
+
+    #[test]
+    fn an_inbox_drops_what_comes_beyond_its_second_bound() {
+        let mailbox = mailbox(2);
+        for number in 0..100 {
+            assert!(mailbox.deliver(numbered(number)).is_ok());
+        }
+        let mut taken = VecDeque::new();
+        mailbox.take(&mut taken);
+        assert_eq!(taken.len(), 4 + ANSWERS);
+    }
+
+    #[test]
+    fn a_sender_that_was_held_back_is_told_when_there_is_room() {
+        let (full, sender) = (mailbox(1), Arc::new(mailbox(1)));
+        assert!(!full.is_full(&sender));
+        assert!(full.deliver(numbered(1)).is_ok());
+        assert!(full.is_full(&sender));
+        assert!(!sender.signal.is_raised());
+        full.take(&mut VecDeque::new());
+        assert!(sender.signal.is_raised());
+        assert!(!full.is_full(&sender));
+    }
+
+    #[test]
+    fn a_sender_that_was_held_back_is_told_when_the_inbox_closes() {
+        let (full, sender) = (mailbox(1), Arc::new(mailbox(1)));
+        assert!(full.deliver(numbered(1)).is_ok());
+        assert!(full.is_full(&sender));
+        full.close();
+        assert!(sender.signal.is_raised());
+        assert!(!full.is_full(&sender));
+    }
+
+    #[test]
+    fn a_closed_inbox_gives_the_packet_back() {
+        let mailbox = mailbox(2);
+        assert!(mailbox.deliver(numbered(1)).is_ok());
+        assert_eq!(mailbox.close().len(), 1);
+        assert!(!mailbox.has_packets());
+        assert_eq!(mailbox.deliver(numbered(7)).err().map(|p| p.octets()[0]), Some(7));
+    }
+}

@@ -1,0 +1,207 @@
+//! Two hosts in one process, with a link of memory between them.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use uwarp_capture::{Capture, Direction, Interface, LinkType};
+
+use super::clock::{Clock, SystemClock};
+use super::connection::{SmolConnection, local_for};
+use super::listener::SmolListener;
+use super::packet::{Packet, Pool};
+use super::settings::{Congestion, MIN_IPV6_MTU, StackSettings};
+use super::stack::{Link, Route, Stack};
+use crate::{Llp, LlpError, LlpListener, Network};
+
+/// What may be set for a pair of in-memory hosts; both have the same.
+#[derive(Clone)]
+pub struct MemorySettings {
+    /// The largest IP packet in octets, 576 to 65535; 1500 by default. Below 1280 the hosts have no
+    /// IPv6 addresses: IPv6 does not work there.
+    pub mtu: usize,
+    /// Octets that each connection holds for its reader, which is the largest window it offers;
+    /// 256 KiB by default. Its memory is only touched as it is used.
+    pub receive_buffer: usize,
+    /// Octets that each connection holds until the peer has acknowledged them; 256 KiB by default.
+    pub send_buffer: usize,
+    /// Packets that may wait for one connection before its peer holds more of them back; 256 by
+    /// default. Well beyond it, what still comes is dropped.
+    pub inbox: usize,
+    /// What to do about loss; nothing, by default.
+    pub congestion: Congestion,
+    /// Whether checksums are computed and verified. Off by default: memory damages nothing. With a
+    /// capture they are on, so that what reads it sees valid packets.
+    pub checksums: bool,
+    /// How long an acknowledgement waits for data to travel with. `None`, the default: it does not
+    /// wait. With congestion control, waiting makes the start of a transfer slow.
+    pub ack_delay: Option<Duration>,
+    /// How long a handshake may take before it is [`LlpError::TimedOut`]; 60 s by default.
+    pub connect_timeout: Duration,
+    /// The addresses of the first and of the second host: 192.0.2.1 and 2001:db8::1, and the same
+    /// with 2, by default. The first one of a family is the source of connections.
+    pub addresses: [Vec<IpAddr>; 2],
+    /// Where every packet on the link is recorded, once, as raw IP: outbound those of the first
+    /// host, inbound those of the second.
+    pub capture: Option<Capture>,
+    /// The clock that the timers of TCP run by.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for MemorySettings {
+    fn default() -> Self {
+        let host = |number: u8| {
+            vec![
+                IpAddr::V4(Ipv4Addr::new(192, 0, 2, number)),
+                IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(number))),
+            ]
+        };
+        Self {
+            mtu: 1500,
+            receive_buffer: 256 << 10,
+            send_buffer: 256 << 10,
+            inbox: 256,
+            congestion: Congestion::default(),
+            checksums: false,
+            ack_delay: None,
+            connect_timeout: Duration::from_secs(60),
+            addresses: [host(1), host(2)],
+            capture: None,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+impl fmt::Debug for MemorySettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemorySettings")
+            .field("mtu", &self.mtu)
+            .field("receive_buffer", &self.receive_buffer)
+            .field("send_buffer", &self.send_buffer)
+            .field("congestion", &self.congestion)
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MemorySettings {
+    fn stack(&self) -> Result<StackSettings, LlpError> {
+        let settings = StackSettings {
+            mtu: self.mtu,
+            receive_buffer: self.receive_buffer,
+            send_buffer: self.send_buffer,
+            inbox: self.inbox,
+            congestion: self.congestion,
+            checksums: self.checksums || self.capture.is_some(),
+            ack_delay: self.ack_delay,
+            connect_timeout: self.connect_timeout,
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn addresses_of(&self, host: &[IpAddr]) -> Result<Vec<IpAddr>, LlpError> {
+        let usable = |addr: &IpAddr| match addr {
+            IpAddr::V4(v4) => !(v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast()),
+            IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_multicast()),
+        };
+        if !host.iter().all(usable) {
+            let why = "an address of a host is not that of a single host";
+            return Err(LlpError::Misuse { op: "make an in-memory network", why });
+        }
+        let fits = |addr: &&IpAddr| addr.is_ipv4() || self.mtu >= MIN_IPV6_MTU;
+        Ok(host.iter().filter(fits).copied().collect())
+    }
+}
+
+/// One of two hosts at the ends of a link in memory. Clones are the same host.
+#[derive(Clone)]
+pub struct MemoryNetwork {
+    stack: Arc<Stack>,
+}
+
+impl MemoryNetwork {
+    /// Two hosts that reach each other, and themselves, and nothing else.
+    ///
+    /// # Errors
+    /// [`LlpError::Misuse`] when a setting is out of its range.
+    pub fn pair(settings: &MemorySettings) -> Result<(Self, Self), LlpError> {
+        let pool = Arc::new(Pool::new(settings.mtu));
+        let tap = settings.capture.as_ref().map(|c| c.interface("memory", LinkType::RawIp));
+        let host = |addresses: &[IpAddr], direction| {
+            let peer = Arc::new(OnceLock::new());
+            let link = MemoryLink { peer: Arc::clone(&peer), tap: tap.clone(), direction };
+            let stack = Stack::new(
+                settings.addresses_of(addresses)?,
+                Box::new(link),
+                Arc::clone(&pool),
+                Arc::clone(&settings.clock),
+                settings.stack()?,
+            );
+            Ok((Self { stack: Arc::new(stack) }, peer))
+        };
+        let [first, second] = &settings.addresses;
+        let (first, peer_of_first) = host(first, Direction::Outbound)?;
+        let (second, peer_of_second) = host(second, Direction::Inbound)?;
+        // Both were made above and are empty.
+        let _ = peer_of_first.set(Arc::downgrade(&second.stack));
+        let _ = peer_of_second.set(Arc::downgrade(&first.stack));
+        Ok((first, second))
+    }
+}
+
+impl Network for MemoryNetwork {
+    fn connect(
+        &self,
+        local: Option<SocketAddr>,
+        to: SocketAddr,
+    ) -> Result<Box<dyn Llp>, LlpError> {
+        let local = local_for(&self.stack, local, to)?;
+        Ok(Box::new(SmolConnection::connect(&self.stack, local, to)?))
+    }
+
+    fn listen(&self, addr: SocketAddr, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError> {
+        Ok(Box::new(SmolListener::new(&self.stack, addr, backlog)?))
+    }
+
+    fn describe(&self) -> String {
+        format!("smoltcp over {}, MTU {}", self.stack.link().describe(), self.stack.settings.mtu)
+    }
+}
+
+/// One direction of the link.
+struct MemoryLink {
+    peer: Arc<OnceLock<Weak<Stack>>>,
+    tap: Option<Interface>,
+    direction: Direction,
+}
+
+impl MemoryLink {
+    fn peer(&self) -> Option<Arc<Stack>> {
+        self.peer.get().and_then(Weak::upgrade)
+    }
+}
+
+impl Link for MemoryLink {
+    fn send(&self, packet: Packet, route: &mut Route) {
+        if let Some(tap) = &self.tap {
+            tap.packet(self.direction, &[packet.octets()]);
+        }
+        let Err(packet) = route.deliver(packet) else {
+            return;
+        };
+        // A host that is gone takes nothing, like one that is switched off.
+        if let Some(peer) = self.peer() {
+            peer.receive(packet, route);
+        }
+    }
+
+    fn reaches(&self, addr: IpAddr) -> bool {
+        self.peer().is_some_and(|peer| peer.has(addr))
+    }
+
+    fn describe(&self) -> String {
+        "memory".to_owned()
+    }
+}

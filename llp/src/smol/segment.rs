@@ -1,0 +1,212 @@
+//! The few fields of a TCP segment that the demultiplexer looks at, and the answers it gives itself.
+
+use std::net::{IpAddr, SocketAddr};
+
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    IpProtocol, IpRepr, IpVersion, Ipv4Packet, Ipv6Packet, TcpControl, TcpOption, TcpPacket,
+    TcpRepr, TcpSeqNumber,
+};
+
+use super::packet::Packet;
+
+/// The TTL or hop limit of what we send ourselves.
+const HOP_LIMIT: u8 = 64;
+
+/// Both ends of a connection, as seen from one stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FlowKey {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+}
+
+/// What is to be known of a segment that arrived.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Segment {
+    /// From the point of view of the stack it arrived at.
+    pub(crate) key: FlowKey,
+    pub(crate) syn: bool,
+    pub(crate) ack: Option<TcpSeqNumber>,
+    pub(crate) rst: bool,
+    pub(crate) fin: bool,
+    pub(crate) seq: TcpSeqNumber,
+    pub(crate) payload: usize,
+    /// The MSS option, which only a SYN carries.
+    pub(crate) mss: Option<u16>,
+}
+
+/// The TCP part of an IP packet, with source and destination; `None` for anything else.
+fn tcp_of(packet: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
+    // smoltcp reads the version of a packet without asking whether it has any octets.
+    packet.first()?;
+    match IpVersion::of_packet(packet).ok()? {
+        IpVersion::Ipv4 => {
+            let ip = Ipv4Packet::new_checked(packet).ok()?;
+            let whole = !ip.more_frags() && ip.frag_offset() == 0;
+            (whole && ip.next_header() == IpProtocol::Tcp).then(|| {
+                (IpAddr::V4(ip.src_addr()), IpAddr::V4(ip.dst_addr()), ip.payload())
+            })
+        }
+        IpVersion::Ipv6 => {
+            let ip = Ipv6Packet::new_checked(packet).ok()?;
+            (ip.next_header() == IpProtocol::Tcp).then(|| {
+                (IpAddr::V6(ip.src_addr()), IpAddr::V6(ip.dst_addr()), ip.payload())
+            })
+        }
+    }
+}
+
+impl Segment {
+    /// Reads an IP packet; `None` when it is no whole TCP segment.
+    pub(crate) fn parse(packet: &[u8]) -> Option<Self> {
+        let (source, destination, octets) = tcp_of(packet)?;
+        let tcp = TcpPacket::new_checked(octets).ok()?;
+        Some(Self {
+            key: FlowKey {
+                local: SocketAddr::new(destination, tcp.dst_port()),
+                remote: SocketAddr::new(source, tcp.src_port()),
+            },
+            syn: tcp.syn(),
+            ack: tcp.ack().then(|| tcp.ack_number()),
+            rst: tcp.rst(),
+            fin: tcp.fin(),
+            seq: tcp.seq_number(),
+            payload: tcp.payload().len(),
+            mss: if tcp.syn() { mss_option(tcp.options()) } else { None },
+        })
+    }
+
+    /// The reset that answers a segment which belongs to nothing (RFC 9293 section 3.10.7.1);
+    /// `None` for a reset, which is never answered.
+    pub(crate) fn reset(&self) -> Option<Answer> {
+        if self.rst {
+            return None;
+        }
+        Some(match self.ack {
+            Some(ack) => Answer { control: TcpControl::Rst, seq: ack, ack: None },
+            None => Answer {
+                control: TcpControl::Rst,
+                seq: TcpSeqNumber(0),
+                ack: Some(self.end()),
+            },
+        })
+    }
+
+    /// The acknowledgement of a FIN that arrives when nobody holds the connection any more.
+    pub(crate) fn acknowledgement(&self) -> Option<Answer> {
+        let seq = self.ack?;
+        Some(Answer { control: TcpControl::None, seq, ack: Some(self.end()) })
+    }
+
+    /// The sequence number after the segment.
+    fn end(&self) -> TcpSeqNumber {
+        self.seq + self.payload + usize::from(self.syn) + usize::from(self.fin)
+    }
+}
+
+/// The value of the MSS option in the options of a SYN, if there is one.
+fn mss_option(mut options: &[u8]) -> Option<u16> {
+    while !options.is_empty() {
+        let (rest, option) = TcpOption::parse(options).ok()?;
+        match option {
+            TcpOption::MaxSegmentSize(mss) => return Some(mss),
+            TcpOption::EndOfList => return None,
+            _ => options = rest,
+        }
+    }
+    None
+}
+
+/// A segment without data that a stack sends by itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answer {
+    control: TcpControl,
+    seq: TcpSeqNumber,
+    ack: Option<TcpSeqNumber>,
+}
+
+impl Answer {
+    /// Writes it as an IP packet from `key.local` to `key.remote`.
+    pub(crate) fn write(
+        &self,
+        key: &FlowKey,
+        checksums: &ChecksumCapabilities,
+        packet: &mut Packet,
+    ) {
+        let tcp = TcpRepr {
+            src_port: key.local.port(),
+            dst_port: key.remote.port(),
+            control: self.control,
+            seq_number: self.seq,
+            ack_number: self.ack,
+            window_len: 0,
+            window_scale: None,
+            max_seg_size: None,
+            sack_permitted: false,
+            sack_ranges: [None; 3],
+            timestamp: None,
+            payload: &[],
+        };
+        let (source, destination) = (key.local.ip().into(), key.remote.ip().into());
+        let ip = IpRepr::new(source, destination, IpProtocol::Tcp, tcp.buffer_len(), HOP_LIMIT);
+        let buffer = packet.resize(ip.buffer_len());
+        ip.emit(&mut *buffer, checksums);
+        if let Some(octets) = buffer.get_mut(ip.header_len()..) {
+            tcp.emit(&mut TcpPacket::new_unchecked(octets), &source, &destination, checksums);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(v6: bool) -> FlowKey {
+        let text = if v6 { ["[2001:db8::1]:7", "[2001:db8::2]:9"] } else { ["192.0.2.1:7", "192.0.2.2:9"] };
+        FlowKey { local: text[0].parse().unwrap(), remote: text[1].parse().unwrap() }
+    }
+
+    fn written(answer: Answer, key: &FlowKey) -> Packet {
+        let mut packet = Packet::new(0);
+        answer.write(key, &ChecksumCapabilities::default(), &mut packet);
+        packet
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_from_the_other_side() {
+        for v6 in [false, true] {
+            let key = key(v6);
+            let answer =
+                Answer { control: TcpControl::Rst, seq: TcpSeqNumber(5), ack: Some(TcpSeqNumber(6)) };
+            let read = Segment::parse(written(answer, &key).octets()).unwrap();
+            assert_eq!(read.key, FlowKey { local: key.remote, remote: key.local });
+            assert!(read.rst && !read.syn && !read.fin);
+            assert_eq!((read.seq, read.ack), (TcpSeqNumber(5), Some(TcpSeqNumber(6))));
+        }
+    }
+
+    #[test]
+    fn a_reset_of_a_syn_acknowledges_it_and_a_reset_is_never_answered() {
+        let segment = Segment {
+            key: key(false),
+            syn: true,
+            ack: None,
+            rst: false,
+            fin: false,
+            seq: TcpSeqNumber(41),
+            payload: 0,
+            mss: None,
+        };
+        assert_eq!(segment.reset().unwrap().ack, Some(TcpSeqNumber(42)));
+        assert!(Segment { rst: true, ..segment }.reset().is_none());
+    }
+
+    #[test]
+    fn no_octets_and_cut_packets_are_no_segment() {
+        let answer = Answer { control: TcpControl::None, seq: TcpSeqNumber(0), ack: None };
+        let packet = written(answer, &key(false));
+        for end in 0..packet.octets().len() {
+            assert!(Segment::parse(&packet.octets()[..end]).is_none(), "{end}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What may be set for a stack in user space.
+
+use std::time::Duration;
+
+use crate::LlpError;
+
+/// The smallest MTU: what every IPv4 host must take (RFC 791 section 3.2).
+const MIN_MTU: usize = 576;
+/// The largest: the length field of an IPv4 packet has 16 bits.
+const MAX_MTU: usize = 65535;
+/// The smallest MTU that IPv6 works with: RFC 8200 section 5.
+pub(crate) const MIN_IPV6_MTU: usize = 1280;
+/// A buffer smaller than this only makes TCP crawl.
+const MIN_BUFFER: usize = 2048;
+/// smoltcp takes no larger receive buffer.
+const MAX_BUFFER: usize = 1 << 30;
+
+/// How a sender reacts to loss. A link in memory loses nothing, so that the default is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Congestion {
+    /// Send whatever the peer's window allows.
+    #[default]
+    None,
+    /// Reno, as RFC 5681.
+    Reno,
+    /// CUBIC, as RFC 9438. With segments near 64 KiB, smoltcp's is known to stall.
+    Cubic,
+}
+
+/// What the connections of one stack have in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StackSettings {
+    pub(crate) mtu: usize,
+    pub(crate) receive_buffer: usize,
+    pub(crate) send_buffer: usize,
+    /// Packets that may wait for one connection before its sender holds back.
+    pub(crate) inbox: usize,
+    pub(crate) congestion: Congestion,
+    pub(crate) checksums: bool,
+    pub(crate) ack_delay: Option<Duration>,
+    pub(crate) connect_timeout: Duration,
+}
+
+impl StackSettings {
+    /// Refuses what smoltcp cannot do.
+    pub(crate) fn check(&self) -> Result<(), LlpError> {
+        let misuse = |why| Err(LlpError::Misuse { op: "make an in-memory network", why });
+        if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
+            return misuse("the MTU must be from 576 to 65535 octets");
+        }
+        let buffers = [self.receive_buffer, self.send_buffer];
+        if buffers.iter().any(|size| !(MIN_BUFFER..=MAX_BUFFER).contains(size)) {
+            return misuse("a buffer must have from 2048 octets to 1 GiB");
+        }
+        if self.inbox == 0 {
+            return misuse("an inbox must hold at least one packet");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,357 @@
+//! One host on a link: which connection or listener a packet belongs to, and which ports are free.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use smoltcp::phy::{Checksum, ChecksumCapabilities};
+
+use super::backlog::Backlog;
+use super::clock::{Clock, Epoch};
+use super::mailbox::Mailbox;
+use super::packet::{Packet, Pool};
+use super::segment::{Answer, FlowKey, Segment};
+use super::settings::StackSettings;
+use crate::LlpError;
+
+/// The ports that are chosen for us: RFC 6335 section 6.
+const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
+
+/// How long a connection that its owner dropped after closing still answers the peer's FIN.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// The most connections that linger; beyond, the expired and then any are forgotten.
+const MAX_LINGERING: usize = 4096;
+
+/// What carries packets away from a stack. Middleware that loses, delays or damages packets wraps
+/// one of these.
+pub(crate) trait Link: Send + Sync {
+    /// Sends one IP packet; nothing tells whether it arrives. `route` is the sender's own memory of
+    /// where its packets go.
+    fn send(&self, packet: Packet, route: &mut Route);
+    /// Whether somebody at the other end has this address.
+    fn reaches(&self, addr: IpAddr) -> bool;
+    /// What it is, for a log.
+    fn describe(&self) -> String;
+}
+
+/// Where the packets of one connection go, so that not every packet is looked up.
+#[derive(Default)]
+pub(crate) struct Route {
+    /// The peer has an address of this same stack: the link is not used.
+    pub(crate) local: bool,
+    /// The inbox at the other end, once a packet found it.
+    pub(crate) inbox: Option<Arc<Mailbox>>,
+}
+
+impl Route {
+    /// Puts a packet straight where the last one went; gives it back when that is unknown or gone.
+    pub(crate) fn deliver(&mut self, packet: Packet) -> Result<(), Packet> {
+        let Some(inbox) = &self.inbox else {
+            return Err(packet);
+        };
+        inbox.deliver(packet).inspect_err(|_| self.inbox = None)
+    }
+
+    /// Whether packets of the connection with the inbox `sender` are to wait.
+    pub(crate) fn is_full(&self, sender: &Arc<Mailbox>) -> bool {
+        self.inbox.as_ref().is_some_and(|inbox| inbox.is_full(sender))
+    }
+}
+
+/// One host.
+pub(crate) struct Stack {
+    table: RwLock<Table>,
+    addresses: Vec<IpAddr>,
+    link: Box<dyn Link>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) epoch: Epoch,
+    pub(crate) settings: StackSettings,
+}
+
+#[derive(Default)]
+struct Table {
+    flows: HashMap<FlowKey, Flow>,
+    listeners: HashMap<u16, Vec<Listening>>,
+    lingering: usize,
+    next_port: u16,
+}
+
+enum Flow {
+    Live(Arc<Mailbox>),
+    /// Closed by both or by us, dropped by its owner: until then the port pair stays in use, and a
+    /// FIN is acknowledged.
+    Lingering { until: Instant },
+}
+
+struct Listening {
+    /// `None` for all addresses of the host.
+    addr: Option<IpAddr>,
+    backlog: Arc<Backlog>,
+}
+
+impl Listening {
+    fn takes(&self, addr: IpAddr) -> bool {
+        self.addr.is_none_or(|own| own == addr)
+    }
+}
+
+impl Table {
+    fn listener(&self, at: SocketAddr) -> Option<&Arc<Backlog>> {
+        let listeners = self.listeners.get(&at.port())?;
+        // A listener at this very address comes before one at all addresses.
+        let exact = listeners.iter().find(|listening| listening.addr == Some(at.ip()));
+        let any = || listeners.iter().find(|listening| listening.takes(at.ip()));
+        exact.or_else(any).map(|listening| &listening.backlog)
+    }
+
+    fn forget_lingering(&mut self, now: Instant) {
+        self.flows.retain(|_, flow| !matches!(flow, Flow::Lingering { until } if *until <= now));
+        let count = |flow: &Flow| matches!(flow, Flow::Lingering { .. });
+        self.lingering = self.flows.values().filter(|flow| count(flow)).count();
+        if self.lingering >= MAX_LINGERING {
+            self.flows.retain(|_, flow| !count(flow));
+            self.lingering = 0;
+        }
+    }
+}
+
+/// Who is to handle a packet, found under the table's lock and acted on after it.
+enum Destination {
+    Connection(Arc<Mailbox>),
+    Listener(Arc<Backlog>),
+    Answer(Answer),
+    Nobody,
+}
+
+impl Stack {
+    /// A host with these addresses at one end of `link`.
+    pub(crate) fn new(
+        addresses: Vec<IpAddr>,
+        link: Box<dyn Link>,
+        pool: Arc<Pool>,
+        clock: Arc<dyn Clock>,
+        settings: StackSettings,
+    ) -> Self {
+        let ports = u64::from(EPHEMERAL.end() - EPHEMERAL.start()) + 1;
+        let offset = u16::try_from(random() % ports).unwrap_or(0);
+        let next_port = EPHEMERAL.start().saturating_add(offset);
+        let table = Table { next_port, ..Table::default() };
+        let epoch = Epoch::starting(clock.now());
+        Self { table: RwLock::new(table), addresses, link, pool, clock, epoch, settings }
+    }
+
+    /// Whether it has the address.
+    pub(crate) fn has(&self, addr: IpAddr) -> bool {
+        self.addresses.contains(&addr)
+    }
+
+    /// What it is attached to.
+    pub(crate) fn link(&self) -> &dyn Link {
+        &*self.link
+    }
+
+    /// What smoltcp is to do about checksums on this link.
+    pub(crate) fn checksums(&self) -> ChecksumCapabilities {
+        let what = if self.settings.checksums { Checksum::Both } else { Checksum::None };
+        let mut capabilities = ChecksumCapabilities::ignored();
+        capabilities.ipv4 = what;
+        capabilities.tcp = what;
+        capabilities
+    }
+
+    /// Our address for a connection to `to`.
+    pub(crate) fn source_for(&self, to: SocketAddr) -> Result<IpAddr, LlpError> {
+        if !self.has(to.ip()) && !self.link.reaches(to.ip()) {
+            return Err(LlpError::Unreachable { addr: to });
+        }
+        let fits = |addr: &&IpAddr| addr.is_ipv4() == to.is_ipv4();
+        self.addresses.iter().find(fits).copied().ok_or(LlpError::Unreachable { addr: to })
+    }
+
+    /// Takes a pair of addresses for a connection of ours; a local port of 0 means one to be chosen.
+    pub(crate) fn register(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<FlowKey, LlpError> {
+        let now = self.clock.now();
+        let mut table = self.table.write();
+        if local.port() != 0 {
+            let key = FlowKey { local, remote };
+            match table.flows.get(&key) {
+                Some(Flow::Lingering { until }) if *until <= now => {}
+                Some(_) => return Err(LlpError::AddressInUse { addr: local }),
+                None => {}
+            }
+            table.flows.insert(key, Flow::Live(Arc::clone(mailbox)));
+            return Ok(key);
+        }
+        for _ in EPHEMERAL {
+            let port = table.next_port;
+            table.next_port = if port == *EPHEMERAL.end() { *EPHEMERAL.start() } else { port + 1 };
+            let key = FlowKey { local: SocketAddr::new(local.ip(), port), remote };
+            if !table.flows.contains_key(&key) && !table.listeners.contains_key(&port) {
+                table.flows.insert(key, Flow::Live(Arc::clone(mailbox)));
+                return Ok(key);
+            }
+        }
+        Err(LlpError::Exhausted { op: "connect", what: "free local ports" })
+    }
+
+    /// Takes a pair of addresses for a connection that came to a listener; when there is one
+    /// already, its inbox is given instead.
+    pub(crate) fn register_passive(
+        &self,
+        key: FlowKey,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<(), Arc<Mailbox>> {
+        let mut table = self.table.write();
+        match table.flows.get(&key) {
+            Some(Flow::Live(other)) => return Err(Arc::clone(other)),
+            Some(Flow::Lingering { .. }) => table.lingering = table.lingering.saturating_sub(1),
+            None => {}
+        }
+        table.flows.insert(key, Flow::Live(Arc::clone(mailbox)));
+        Ok(())
+    }
+
+    /// Gives a pair of addresses up. With `linger`, FINs of the peer are answered for a while.
+    pub(crate) fn unregister(&self, key: &FlowKey, mailbox: &Arc<Mailbox>, linger: bool) {
+        let now = self.clock.now();
+        let mut table = self.table.write();
+        let ours = matches!(table.flows.get(key), Some(Flow::Live(live)) if Arc::ptr_eq(live, mailbox));
+        if !ours {
+            return;
+        }
+        if linger {
+            if table.lingering >= MAX_LINGERING {
+                table.forget_lingering(now);
+            }
+            table.flows.insert(*key, Flow::Lingering { until: now + LINGER });
+            table.lingering += 1;
+        } else {
+            table.flows.remove(key);
+        }
+    }
+
+    /// Listens at an address; the port is chosen when it is 0. Gives the port.
+    pub(crate) fn listen(&self, at: SocketAddr, backlog: &Arc<Backlog>) -> Result<u16, LlpError> {
+        let addr = (!at.ip().is_unspecified()).then_some(at.ip());
+        if addr.is_some_and(|addr| !self.has(addr)) {
+            return Err(LlpError::AddressUnavailable { addr: at });
+        }
+        let mut table = self.table.write();
+        let port = match at.port() {
+            0 => EPHEMERAL
+                .rev()
+                .find(|port| !table.listeners.contains_key(port))
+                .ok_or(LlpError::Exhausted { op: "listen", what: "free local ports" })?,
+            port => port,
+        };
+        let listeners = table.listeners.entry(port).or_default();
+        let same = |other: &Listening| addr.is_none() || other.addr.is_none() || other.addr == addr;
+        if listeners.iter().any(same) {
+            return Err(LlpError::AddressInUse { addr: at });
+        }
+        listeners.push(Listening { addr, backlog: Arc::clone(backlog) });
+        Ok(port)
+    }
+
+    /// Stops listening.
+    pub(crate) fn unlisten(&self, port: u16, backlog: &Arc<Backlog>) {
+        let mut table = self.table.write();
+        if let Entry::Occupied(mut entry) = table.listeners.entry(port) {
+            entry.get_mut().retain(|listening| !Arc::ptr_eq(&listening.backlog, backlog));
+            if entry.get().is_empty() {
+                entry.remove();
+            }
+        }
+    }
+
+    /// Sends a packet of ours.
+    pub(crate) fn transmit(&self, packet: Packet, route: &mut Route) {
+        if route.local {
+            self.receive(packet, route);
+        } else {
+            self.link.send(packet, route);
+        }
+    }
+
+    /// Takes a packet that came over the link and hands it to whom it is for. `route` is the memory
+    /// of the sender, which may be this same stack.
+    pub(crate) fn receive(&self, packet: Packet, route: &mut Route) {
+        let Err(packet) = route.deliver(packet) else {
+            return;
+        };
+        let Some(segment) = Segment::parse(packet.octets()) else {
+            return self.pool.give_one(packet);
+        };
+        match self.destination(&segment) {
+            Destination::Connection(mailbox) => match mailbox.deliver(packet) {
+                Ok(()) => route.inbox = Some(mailbox),
+                // It closed in this moment; the sender will try again or be told then.
+                Err(packet) => self.pool.give_one(packet),
+            },
+            Destination::Listener(backlog) => {
+                if let Err(packet) = backlog.deliver(packet) {
+                    self.pool.give_one(packet);
+                }
+            }
+            Destination::Answer(answer) => self.answer(&segment.key, answer, packet),
+            Destination::Nobody => self.pool.give_one(packet),
+        }
+    }
+
+    /// Refuses what a segment asks for.
+    pub(crate) fn refuse(&self, packet: Packet) {
+        match Segment::parse(packet.octets()).and_then(|s| Some((s.key, s.reset()?))) {
+            Some((key, answer)) => self.answer(&key, answer, packet),
+            None => self.pool.give_one(packet),
+        }
+    }
+
+    fn destination(&self, segment: &Segment) -> Destination {
+        if !self.has(segment.key.local.ip()) {
+            return Destination::Nobody;
+        }
+        let table = self.table.read();
+        let answer = |answer: Option<Answer>| answer.map_or(Destination::Nobody, Destination::Answer);
+        let opening = segment.syn && segment.ack.is_none() && !segment.rst;
+        match table.flows.get(&segment.key) {
+            Some(Flow::Live(mailbox)) => return Destination::Connection(Arc::clone(mailbox)),
+            Some(Flow::Lingering { .. }) if !opening => {
+                if segment.rst || (segment.payload == 0 && !segment.fin) {
+                    return Destination::Nobody;
+                }
+                // As with any TCP whose program is gone: data that nobody will read is refused.
+                let fin_only = segment.payload == 0;
+                return answer(if fin_only { segment.acknowledgement() } else { segment.reset() });
+            }
+            _ => {}
+        }
+        match table.listener(segment.key.local) {
+            Some(backlog) if opening => Destination::Listener(Arc::clone(backlog)),
+            _ => answer(segment.reset()),
+        }
+    }
+
+    /// Sends a segment of the stack itself, in the buffer of the packet it answers.
+    fn answer(&self, key: &FlowKey, answer: Answer, mut packet: Packet) {
+        answer.write(key, &self.checksums(), &mut packet);
+        let local = self.has(key.remote.ip());
+        self.transmit(packet, &mut Route { local, inbox: None });
+    }
+}
+
+/// A number that nobody can foresee, for initial sequence numbers and ports: every `RandomState` is
+/// another secret key.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}

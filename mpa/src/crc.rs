@@ -1,0 +1,163 @@
+//! CRC32C (Castagnoli) as RFC 5044 section 4.4 asks for it: the one of iSCSI digests.
+//!
+//! This file is the only place that chooses the implementation:
+//!
+//! * with the feature `std`, [`crc_fast`] does long runs with whatever the CPU has, found at run time;
+//! * without it, and for runs too short to repay the call, the table in [`table`] does the work.
+//!
+//! The table also is what the fast path is tested against.
+
+mod table;
+
+/// A CRC32C in progress.
+///
+/// The wire carries [`finish`](Self::finish) with its least significant octet first, that is as
+/// `finish().to_le_bytes()`.
+///
+/// ```
+/// let mut crc = uwarp_mpa::Crc32c::new();
+/// crc.update(b"1234");
+/// crc.update(b"56789");
+/// assert_eq!(crc.finish(), 0xE306_9283);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crc32c {
+    /// The register as it stands, before the final inversion.
+    state: u32,
+}
+
+impl Crc32c {
+    /// A CRC over no octets yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { state: u32::MAX }
+    }
+
+    /// Takes the next octets, of any number.
+    #[inline]
+    pub fn update(&mut self, octets: &[u8]) {
+        self.state = advance(self.state, octets);
+    }
+
+    /// The CRC of everything taken so far. More octets may follow.
+    #[inline]
+    #[must_use]
+    pub const fn finish(&self) -> u32 {
+        !self.state
+    }
+}
+
+impl Default for Crc32c {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The CRC32C of one run of octets.
+#[inline]
+#[must_use]
+pub fn crc32c(octets: &[u8]) -> u32 {
+    #[cfg(feature = "std")]
+    if octets.len() > TABLE_UP_TO {
+        return crc_fast::crc32_iscsi(octets);
+    }
+    let mut crc = Crc32c::new();
+    crc.update(octets);
+    crc.finish()
+}
+
+/// Runs of at most this many octets go through the table, which is done before the dispatch to the
+/// CPU's instructions has ended.
+#[cfg(feature = "std")]
+const TABLE_UP_TO: usize = 16;
+
+#[cfg(feature = "std")]
+#[inline]
+fn advance(state: u32, octets: &[u8]) -> u32 {
+    if octets.len() <= TABLE_UP_TO {
+        return table::advance(state, octets);
+    }
+    accelerated(state, octets)
+}
+
+/// Inlined on purpose: the compiler then sees that nothing reads the 250 octets of parameters that
+/// a digest carries, and does not copy them for every run.
+#[cfg(feature = "std")]
+#[inline(always)]
+fn accelerated(state: u32, octets: &[u8]) -> u32 {
+    let mut digest =
+        crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, u64::from(state));
+    digest.update(octets);
+    // A 32-bit CRC keeps its register in the low half.
+    digest.get_state() as u32
+}
+
+#[cfg(not(feature = "std"))]
+#[inline]
+fn advance(state: u32, octets: &[u8]) -> u32 {
+    table::advance(state, octets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    /// Bit by bit, straight from the definition.
+    fn by_definition(octets: &[u8]) -> u32 {
+        let mut state = u32::MAX;
+        for &octet in octets {
+            state ^= u32::from(octet);
+            for _ in 0..8 {
+                state = (state >> 1) ^ (0x82F6_3B78 & (state & 1).wrapping_neg());
+            }
+        }
+        !state
+    }
+
+    #[test]
+    fn known_values() {
+        // RFC 3720 B.4, and the check value of the polynomial.
+        assert_eq!(crc32c(&[0; 32]), 0x8A91_36AA);
+        assert_eq!(crc32c(&[0xFF; 32]), 0x62A8_AB43);
+        assert_eq!(crc32c(b"123456789"), 0xE306_9283);
+        assert_eq!(crc32c(b""), 0);
+    }
+
+    #[test]
+    fn table_and_fast_path_agree_with_the_definition_at_every_length_and_alignment() {
+        let octets: [u8; 1100] = core::array::from_fn(|i| (i * 31 + (i >> 3)) as u8);
+        for start in 0..8 {
+            for len in (0..300).chain([511, 512, 513, 1023, 1024, 1090]) {
+                let run = &octets[start..start + len];
+                let expected = by_definition(run);
+                assert_eq!(!table::advance(u32::MAX, run), expected, "table, {len}");
+                assert_eq!(crc32c(run), expected, "chosen, {len}");
+                #[cfg(feature = "std")]
+                assert_eq!(!accelerated(u32::MAX, run), expected, "crc-fast, {len}");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn any_division_into_updates_gives_the_same_crc(
+            octets in proptest::collection::vec(any::<u8>(), 0..70_000),
+            cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6),
+        ) {
+            let mut cuts: Vec<usize> = cuts.iter().map(|c| c.index(octets.len() + 1)).collect();
+            cuts.sort_unstable();
+            let mut crc = Crc32c::new();
+            let mut from = 0;
+            for cut in cuts {
+                crc.update(&octets[from..cut]);
+                from = cut;
+            }
+            crc.update(&octets[from..]);
+            prop_assert_eq!(crc.finish(), !table::advance(u32::MAX, &octets));
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The send side: ULPDUs become FPDUs (RFC 5044 section 4).
+
+use alloc::vec::Vec;
+
+use thiserror::Error;
+
+use crate::crc::{Crc32c, crc32c};
+use crate::layout::{CRC_FIELD, LENGTH_FIELD, MARKER, Markers, pad_len};
+use crate::mulpdu::MAX_ULPDU;
+use crate::payload::Payload;
+
+/// Above this many octets of payload the CRC is computed while the payload is copied; below it, one
+/// run over the finished FPDU costs less than several short ones.
+const FUSED_ABOVE: usize = 2048;
+
+/// Misuse of the [`Framer`] by its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum FrameError {
+    /// Header and payload together are longer than any FPDU may carry (5044-3-05).
+    #[error("a ULPDU of {len} octets does not fit an FPDU: at most {MAX_ULPDU} octets do")]
+    TooLong {
+        /// Octets of header and payload.
+        len: usize,
+    },
+    /// Header and payload are both empty; a ULPDU has at least one octet (5044-3-06).
+    #[error("a ULPDU needs at least one octet; header and payload are both empty")]
+    Empty,
+    /// Payload was to be sent from where it lies, on a stream whose Markers would have to go into it.
+    #[error("an FPDU with Markers cannot leave its payload in place: it has to be staged")]
+    InPlaceWithMarkers,
+    /// The slice given does not hold the FPDU.
+    #[error("the FPDU takes {needed} octets but there is room for {room} only")]
+    NoRoom {
+        /// Octets that the FPDU takes.
+        needed: usize,
+        /// Octets that were there.
+        room: usize,
+    },
+}
+
+/// Makes FPDUs of ULPDUs, for one direction of one connection.
+///
+/// A ULPDU is given as its `header` (whatever the layer above puts first) and a range of a
+/// [`Payload`]. Nothing is sent here: the octets go to the caller, who sends them in order.
+#[derive(Clone, Debug)]
+pub struct Framer {
+    crc: bool,
+    markers: bool,
+    /// Stream offset of the next FPDU. Every FPDU is a multiple of four octets long, so this is too.
+    position: u64,
+}
+
+impl Framer {
+    /// A framer at the first octet of Full Operation.
+    ///
+    /// `crc`: CRCs are in use. If not, the field is there all the same and holds zero
+    /// (5044-4.4-10). `markers`: the peer asked for Markers.
+    #[must_use]
+    pub const fn new(crc: bool, markers: bool) -> Self {
+        Self {
+            crc,
+            markers,
+            position: 0,
+        }
+    }
+
+    /// Octets of Full Operation framed so far: the stream offset of the next FPDU, or of the Marker
+    /// in front of it.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Goes back to `position`: the FPDUs framed from there on were never sent and are forgotten.
+    ///
+    /// It has to be a value that [`position`](Self::position) had before; a later one is ignored.
+    pub fn rewind(&mut self, position: u64) {
+        self.position = self.position.min(position);
+    }
+
+    /// Octets that the next FPDU takes on the wire, with Markers, if its ULPDU has `ulpdu_len`.
+    #[must_use]
+    pub const fn fpdu_len(&self, ulpdu_len: usize) -> usize {
+        Markers::of(self.markers, self.position).wire_len(ulpdu_len)
+    }
+
+    /// Stages a whole FPDU: appends it to `out`, payload and CRC included.
+    ///
+    /// The payload is the `len` octets of `payload` from `offset` on. The CRC is that of the copy,
+    /// so the source may change meanwhile.
+    ///
+    /// # Errors
+    /// [`FrameError::TooLong`] or [`FrameError::Empty`]; nothing was appended then.
+    pub fn frame<P: Payload + ?Sized>(
+        &mut self,
+        header: &[u8],
+        payload: &P,
+        offset: usize,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FrameError> {
+        let ulpdu = ulpdu_len(header, len)?;
+        let start = out.len();
+        out.resize(start + self.fpdu_len(usize::from(ulpdu)), 0);
+        if let Some(fpdu) = out.get_mut(start..) {
+            self.write(ulpdu, header, payload, offset, len, fpdu);
+        }
+        Ok(())
+    }
+
+    /// Stages a whole FPDU as [`frame`](Self::frame) does, at the start of a slice, and returns how
+    /// many octets it takes. What the slice held before does not matter.
+    ///
+    /// For long FPDUs this saves what `frame` spends on clearing the memory it appends.
+    ///
+    /// # Errors
+    /// [`FrameError::TooLong`], [`FrameError::Empty`] or [`FrameError::NoRoom`]; nothing was
+    /// written then.
+    pub fn frame_into<P: Payload + ?Sized>(
+        &mut self,
+        header: &[u8],
+        payload: &P,
+        offset: usize,
+        len: usize,
+        out: &mut [u8],
+    ) -> Result<usize, FrameError> {
+        let ulpdu = ulpdu_len(header, len)?;
+        let needed = self.fpdu_len(usize::from(ulpdu));
+        let room = out.len();
+        let Some(fpdu) = out.get_mut(..needed) else {
+            return Err(FrameError::NoRoom { needed, room });
+        };
+        self.write(ulpdu, header, payload, offset, len, fpdu);
+        Ok(needed)
+    }
+
+    /// Frames a ULPDU whose payload stays where it is: appends length field and header to `out`
+    /// and returns the [`Trailer`]. The caller sends, in this order: what was appended, the
+    /// payload, the trailer.
+    ///
+    /// The payload must not change until the LLP has taken its last octet, or the CRC is wrong.
+    ///
+    /// # Errors
+    /// [`FrameError::InPlaceWithMarkers`] on a stream with Markers, [`FrameError::TooLong`] or
+    /// [`FrameError::Empty`]; nothing was appended then.
+    pub fn frame_in_place<P: Payload + ?Sized>(
+        &mut self,
+        header: &[u8],
+        payload: &P,
+        offset: usize,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Trailer, FrameError> {
+        if self.markers {
+            return Err(FrameError::InPlaceWithMarkers);
+        }
+        let ulpdu = ulpdu_len(header, len)?;
+        let mut trailer = Trailer::new(pad_len(usize::from(ulpdu)));
+        if self.crc {
+            let mut crc = Crc32c::new();
+            crc.update(&ulpdu.to_be_bytes());
+            crc.update(header);
+            if len > 0 {
+                payload.checksum(offset, len, &mut crc);
+            }
+            crc.update(trailer.pad());
+            trailer.set_crc(crc.finish());
+        }
+        out.reserve(LENGTH_FIELD + header.len());
+        out.extend_from_slice(&ulpdu.to_be_bytes());
+        out.extend_from_slice(header);
+        self.position += self.fpdu_len(usize::from(ulpdu)) as u64;
+        Ok(trailer)
+    }
+
+    /// Writes the FPDU over all of `fpdu`, which has exactly its length.
+    fn write<P: Payload + ?Sized>(
+        &mut self,
+        ulpdu: u16,
+        header: &[u8],
+        payload: &P,
+        offset: usize,
+        len: usize,
+        fpdu: &mut [u8],
+    ) {
+        let wire_len = fpdu.len() as u64;
+        let Some((body, field)) = fpdu.split_last_chunk_mut::<CRC_FIELD>() else {
+            return;
+        };
+        let crc = if self.markers {
+            let markers = Markers::of(true, self.position);
+            write_marked(markers, ulpdu, header, payload, offset, len, body);
+            // The CRC covers every octet in front of it, Markers included (5044-4.4-12, -13).
+            self.crc.then(|| crc32c(body))
+        } else {
+            write_plain(self.crc, ulpdu, header, payload, offset, len, body)
+        };
+        *field = crc.map_or([0; CRC_FIELD], u32::to_le_bytes);
+        self.position += wire_len;
+    }
+}
+
+/// The length of a ULPDU as its length field has it.
+fn ulpdu_len(header: &[u8], payload: usize) -> Result<u16, FrameError> {
+    let len = header.len().saturating_add(payload);
+    match u16::try_from(len) {
+        Ok(0) => Err(FrameError::Empty),
+        Ok(ulpdu) if len <= MAX_ULPDU => Ok(ulpdu),
+        _ => Err(FrameError::TooLong { len }),
+    }
+}
+
+/// Length field, ULPDU and PAD without Markers; returns the CRC if asked for.
+fn write_plain<P: Payload + ?Sized>(
+    crc: bool,
+    ulpdu: u16,
+    header: &[u8],
+    payload: &P,
+    offset: usize,
+    len: usize,
+    body: &mut [u8],
+) -> Option<u32> {
+    let (head, rest) = body.split_at_mut(LENGTH_FIELD + header.len());
+    let (length_field, header_place) = head.split_at_mut(LENGTH_FIELD);
+    length_field.copy_from_slice(&ulpdu.to_be_bytes());
+    header_place.copy_from_slice(header);
+    let (data, pad) = rest.split_at_mut(len);
+    pad.fill(0); // 5044-4.1-02
+    if !crc || len <= FUSED_ABOVE {
+        if len > 0 {
+            payload.copy(offset, data, None);
+        }
+        return crc.then(|| crc32c(body));
+    }
+    let mut crc = Crc32c::new();
+    crc.update(head);
+    payload.copy(offset, data, Some(&mut crc));
+    crc.update(pad);
+    Some(crc.finish())
+}
+
+/// Length field, ULPDU and PAD in runs between the Markers.
+fn write_marked<P: Payload + ?Sized>(
+    markers: Markers,
+    ulpdu: u16,
+    header: &[u8],
+    payload: &P,
+    offset: usize,
+    len: usize,
+    body: &mut [u8],
+) {
+    // A Marker between PAD and CRC lies at the end of `body` and is among these (5044-4.4-12).
+    for (at, fpduptr) in markers.each(body.len()) {
+        if let Some(marker) = body.get_mut(at..at + MARKER) {
+            let [high, low] = fpduptr.to_be_bytes();
+            marker.copy_from_slice(&[0, 0, high, low]); // 5044-4.2-02
+        }
+    }
+    let mut content = 0;
+    let mut put = |octets: usize, fill: &mut dyn FnMut(usize, &mut [u8])| {
+        let mut done = 0;
+        while done < octets {
+            let run = markers.run(content).min(octets - done);
+            let at = markers.wire_offset(content);
+            if let Some(place) = body.get_mut(at..at + run) {
+                fill(done, place);
+            }
+            done += run;
+            content += run;
+        }
+    };
+    put(LENGTH_FIELD, &mut |_, place| {
+        place.copy_from_slice(&ulpdu.to_be_bytes());
+    });
+    put(header.len(), &mut |done, place| {
+        place.copy_from_slice(&header[done..done + place.len()]);
+    });
+    put(len, &mut |done, place| {
+        payload.copy(offset + done, place, None);
+    });
+    put(pad_len(usize::from(ulpdu)), &mut |_, place| place.fill(0));
+}
+
+/// PAD and CRC: what follows the payload of an FPDU that was framed in place. 4 to 7 octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trailer {
+    octets: [u8; 7],
+    pad: usize,
+}
+
+impl Trailer {
+    fn new(pad: usize) -> Self {
+        Self {
+            octets: [0; 7],
+            pad: pad.min(3),
+        }
+    }
+
+    fn pad(&self) -> &[u8] {
+        &self.octets[..self.pad]
+    }
+
+    fn set_crc(&mut self, crc: u32) {
+        self.octets[self.pad..self.pad + CRC_FIELD].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+impl AsRef<[u8]> for Trailer {
+    fn as_ref(&self) -> &[u8] {
+        &self.octets[..self.pad + CRC_FIELD]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! Where the octets of an FPDU lie in the stream: the arithmetic that framer and deframer share.
+//!
+//! "Content" is the FPDU without its Markers: `ULPDU_Length | ULPDU | PAD | CRC` (RFC 5044
+//! section 4.1). A Marker starts at every stream offset that 512 divides (section 4.3), so between
+//! two Markers lie 508 octets of content. Every FPDU is a multiple of four octets long and so is
+//! the interval: no Marker ever cuts the length field, the CRC or another Marker.
+
+/// Octets of the `ULPDU_Length` field.
+pub(crate) const LENGTH_FIELD: usize = 2;
+/// Octets of the CRC field.
+pub(crate) const CRC_FIELD: usize = 4;
+/// Octets of a Marker.
+pub(crate) const MARKER: usize = 4;
+/// Octets from the start of one Marker to the start of the next.
+pub(crate) const INTERVAL: usize = 512;
+/// Octets of content between two Markers.
+pub(crate) const RUN: usize = INTERVAL - MARKER;
+
+/// Octets of PAD after a ULPDU of `ulpdu` octets.
+pub(crate) const fn pad_len(ulpdu: usize) -> usize {
+    // 5044-4.1-i02
+    (LENGTH_FIELD + ulpdu).wrapping_neg() % 4
+}
+
+/// The Markers of one FPDU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Markers {
+    /// Octets of content in front of the first Marker; `usize::MAX` on a stream without Markers.
+    first: usize,
+}
+
+impl Markers {
+    /// The Markers of an FPDU whose first octet (a Marker before it included) has stream offset
+    /// `position`.
+    pub(crate) const fn of(enabled: bool, position: u64) -> Self {
+        let first = if enabled {
+            (INTERVAL - (position % INTERVAL as u64) as usize) % INTERVAL
+        } else {
+            usize::MAX
+        };
+        Self { first }
+    }
+
+    /// Octets of Marker directly in front of the length field: 0 or 4.
+    pub(crate) const fn leading(self) -> usize {
+        if self.first == 0 { MARKER } else { 0 }
+    }
+
+    /// Markers that go before or between the first `content` octets of content.
+    const fn count(self, content: usize) -> usize {
+        content.saturating_sub(self.first).div_ceil(RUN)
+    }
+
+    /// Octets on the wire of an FPDU with a ULPDU of `ulpdu` octets, Markers included.
+    pub(crate) const fn wire_len(self, ulpdu: usize) -> usize {
+        let content = LENGTH_FIELD + ulpdu + pad_len(ulpdu) + CRC_FIELD;
+        content + MARKER * self.count(content)
+    }
+
+    /// Where octet `content` of the content lies, in octets from the FPDU's first one.
+    pub(crate) const fn wire_offset(self, content: usize) -> usize {
+        content + MARKER * self.count(content.saturating_add(1))
+    }
+
+    /// Octets of content from octet `content` on that no Marker interrupts.
+    pub(crate) const fn run(self, content: usize) -> usize {
+        if content < self.first {
+            self.first - content
+        } else {
+            RUN - (content - self.first) % RUN
+        }
+    }
+
+    /// Each Marker of an FPDU of `wire_len` octets: its offset from the FPDU's first octet, and the
+    /// FPDUPTR it has to carry (5044-4.3-03, -05, -07).
+    pub(crate) fn each(self, wire_len: usize) -> impl Iterator<Item = (usize, u16)> {
+        let length_field = self.leading();
+        (self.first..wire_len).step_by(INTERVAL).map(move |at| {
+            // An FPDU of the longest ULPDU takes 65288 octets, so the distance always fits.
+            (at, at.saturating_sub(length_field) as u16)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_agrees_with_walking_the_stream_octet_by_octet() {
+        for position in (0..1024).step_by(4) {
+            for ulpdu in (0..64).chain(400..1100).chain([2000, 64768]) {
+                let markers = Markers::of(true, position);
+                let content = LENGTH_FIELD + ulpdu + pad_len(ulpdu) + CRC_FIELD;
+                assert_eq!(content % 4, 0);
+                let mut wire = 0;
+                for octet in 0..content {
+                    if (position as usize + wire).is_multiple_of(INTERVAL) {
+                        wire += MARKER;
+                    }
+                    if ulpdu < 1100 {
+                        assert_eq!(markers.wire_offset(octet), wire, "{position} {octet}");
+                    }
+                    wire += 1;
+                }
+                assert_eq!(markers.wire_len(ulpdu), wire, "{position} {ulpdu}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_fpdu_keeps_fpduptr_within_16_bits() {
+        let longest = (0..512)
+            .step_by(4)
+            .map(|position| Markers::of(true, position).wire_len(crate::MAX_ULPDU))
+            .max();
+        assert_eq!(longest, Some(65_288));
+    }
+
+    #[test]
+    fn without_markers_the_content_is_the_wire() {
+        let markers = Markers::of(false, 0);
+        assert_eq!(markers.leading(), 0);
+        assert_eq!(markers.wire_len(64_768), 64_776);
+        assert_eq!(markers.wire_offset(64_000), 64_000);
+        assert!(markers.run(0) > 65_536);
+        assert_eq!(markers.each(64_776).count(), 0);
+    }
+}

@@ -1,0 +1,99 @@
+//! MPA (RFC 5044, with the enhanced startup of RFC 6581): how an RDMA connection is agreed on over
+//! TCP, and how records (ULPDUs) travel in TCP's stream of octets as FPDUs.
+//!
+//! # Contract
+//! This crate is sans-IO. It opens no socket, reads no clock, starts no thread, and knows nothing
+//! of the layer above (DDP). Octets come in as slices and go out as slices and vectors; that a time
+//! limit ran out or that the connection ended is told to it by a call. It has no `unsafe` code, and
+//! nothing that a peer can send makes it panic.
+//!
+//! A connection goes through two phases:
+//!
+//! 1. **Startup.** An [`Initiator`] gives out its Request and takes the Reply; a [`Responder`]
+//!    takes the Request, shows it to the ULP, and gives out the Reply. Both end with the same
+//!    [`Negotiated`] parameters.
+//! 2. **Full Operation.** A [`Framer`] makes FPDUs of what is sent, a [`Deframer`] takes verified
+//!    [`Ulpdu`]s out of what arrives. The responder's [`SendGate`] is shut until the first one came.
+//!
+//! Every error of the peer maps to the [`MpaErrorCode`] that a Terminate or a local report names.
+//!
+//! # Example
+//! ```
+//! use uwarp_mpa::*;
+//!
+//! // Startup. The octets of `request` and `reply` would travel over TCP.
+//! let mut initiator = Initiator::new(InitiatorConfig {
+//!     revision: Revision::Two,
+//!     crc: true,
+//!     markers: false,
+//!     ird: 16,
+//!     ord: 16,
+//!     max_ird: 32,
+//!     model: Model::PeerToPeer(RtrKinds::ALL),
+//!     private_data: b"hello".to_vec(),
+//! })?;
+//! let mut responder = Responder::new(ResponderConfig {
+//!     crc: true,
+//!     markers: false,
+//!     max_revision: Revision::Two,
+//!     max_ird: 32,
+//!     rtr: RtrKinds::ALL,
+//! })?;
+//! let (_, request) = responder.receive(initiator.request())?;
+//! assert_eq!(request.unwrap().private_data, b"hello");
+//! let (reply, theirs) = responder.accept(Accept { ird: 16, ord: 4, private_data: b"welcome" })?;
+//! let (_, outcome) = initiator.receive(&reply)?;
+//! let Some(Outcome::Accepted(ours)) = outcome else { panic!("not accepted") };
+//! assert_eq!((ours.ord, theirs.ord, ours.rtr), (16, 4, Some(Rtr::Write)));
+//!
+//! // Full Operation: one ULPDU as one FPDU.
+//! let mut framer = Framer::new(ours.crc, ours.tx_markers);
+//! let mut stream = Vec::new();
+//! framer.frame(b"header", b"payload", 0, 7, &mut stream)?;
+//!
+//! let mut deframer = Deframer::new(theirs.crc, theirs.rx_markers);
+//! let mut gate = theirs.send_gate();
+//! assert!(!gate.may_send());
+//! if let Step::Fpdu(ulpdu) = deframer.next(&stream)? {
+//!     gate.fpdu_validated();
+//!     let octets: Vec<u8> = ulpdu.pieces(0, ulpdu.len()).flatten().copied().collect();
+//!     assert_eq!(octets, b"headerpayload");
+//!     stream.drain(..ulpdu.wire_len());
+//! }
+//! assert!(gate.may_send() && stream.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Features
+//! `std` (default) brings the fast CRC32C. Without it the crate is `no_std` with `alloc`, and the
+//! CRC comes from a table.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod crc;
+mod deframer;
+mod error;
+mod framer;
+mod layout;
+mod mulpdu;
+mod payload;
+mod startup;
+#[cfg(test)]
+mod testing;
+
+pub use crc::{Crc32c, crc32c};
+pub use deframer::{DeframeError, Deframer, Pieces, Step, Ulpdu};
+pub use error::MpaErrorCode;
+pub use framer::{FrameError, Framer, Trailer};
+pub use mulpdu::{MAX_ULPDU, MIN_MULPDU, mulpdu};
+pub use payload::Payload;
+pub use startup::{
+    Accept, ConfigError, Enhanced, FirstOctets, FrameKind, Initiator, InitiatorConfig,
+    MAX_PRIVATE_DATA, Model, NO_AUTO, Negotiated, Outcome, Parsed, Rejection, Request, Responder,
+    ResponderConfig, Revision, Role, Rtr, RtrKinds, SendGate, StartupError, StartupFrame,
+};

@@ -1,0 +1,93 @@
+//! Puts a startup frame together from the pieces in which it arrives.
+
+use alloc::vec::Vec;
+
+use super::error::{FirstOctets, StartupError};
+use super::frame::{FrameKind, Parsed, StartupFrame};
+use super::options::Revision;
+
+/// Offset of the Rev field.
+const REV: usize = 17;
+
+/// A startup frame on its way in.
+#[derive(Clone, Debug)]
+pub(super) struct Assembler {
+    kind: FrameKind,
+    /// The highest revision taken.
+    highest: Revision,
+    /// What has come; never more than the frame, so never more than 532 octets.
+    octets: Vec<u8>,
+}
+
+impl Assembler {
+    pub(super) const fn new(kind: FrameKind, highest: Revision) -> Self {
+        Self {
+            kind,
+            highest,
+            octets: Vec::new(),
+        }
+    }
+
+    /// Octets taken so far.
+    pub(super) fn received(&self) -> usize {
+        self.octets.len()
+    }
+
+    /// Takes what belongs to the frame from `input`; returns how many octets that were, and the
+    /// frame with its revision once it is whole.
+    pub(super) fn push(
+        &mut self,
+        input: &[u8],
+    ) -> Result<(usize, Option<(StartupFrame, Revision)>), StartupError> {
+        let mut rest = input;
+        loop {
+            let need = match self.parse(rest)? {
+                Ok(frame) => return Ok((input.len() - rest.len(), Some(frame))),
+                Err(need) => need,
+            };
+            if rest.is_empty() {
+                return Ok((input.len(), None));
+            }
+            let missing = need.saturating_sub(self.octets.len()).min(rest.len());
+            let (taken, left) = rest.split_at(missing);
+            self.octets.extend_from_slice(taken);
+            rest = left;
+        }
+    }
+
+    /// The frame, or the number of octets it needs. `rest` is what comes behind what was taken; it
+    /// only serves to tell a person more of what is not MPA.
+    fn parse(&self, rest: &[u8]) -> Result<Result<(StartupFrame, Revision), usize>, StartupError> {
+        let parsed = StartupFrame::parse(self.kind, &self.octets);
+        if let Err(StartupError::NotMpa { peer, .. }) = parsed {
+            let first = FirstOctets::of(&self.octets, rest);
+            return Err(StartupError::NotMpa { first, peer });
+        }
+        // 5044-7.1.1-13: the key holds, so judge Rev before what only a known revision defines.
+        let revision = match self.octets.get(REV) {
+            Some(&revision) if !wrong_frame(&parsed) => Some(self.check_revision(revision)?),
+            _ => None,
+        };
+        match (parsed?, revision) {
+            (Parsed::Frame(frame, _), Some(revision)) => Ok(Ok((frame, revision))),
+            (Parsed::Frame(_, need) | Parsed::Need(need), _) => Ok(Err(need)),
+        }
+    }
+
+    fn check_revision(&self, revision: u8) -> Result<Revision, StartupError> {
+        Revision::from_code(revision)
+            .filter(|revision| *revision <= self.highest)
+            .ok_or(StartupError::UnsupportedRevision {
+                revision,
+                highest: self.highest.code(),
+            })
+    }
+}
+
+/// The key was the other frame's.
+fn wrong_frame(parsed: &Result<Parsed, StartupError>) -> bool {
+    matches!(
+        parsed,
+        Err(StartupError::RequestInsteadOfReply | StartupError::ReplyInsteadOfRequest)
+    )
+}

@@ -1,0 +1,319 @@
+//! What can go wrong in startup, by blame: [`ConfigError`] is the local caller's doing,
+//! [`StartupError`] the peer's or the connection's.
+
+use core::fmt;
+
+use thiserror::Error;
+
+use super::frame::MAX_PRIVATE_DATA;
+use super::negotiated::Role;
+use super::options::NO_AUTO;
+use crate::error::MpaErrorCode;
+
+/// A startup asked for in a way that cannot be put on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    /// More Private Data than fits.
+    #[error("{len} octets of private data do not fit: at most {max} do{}", enhanced_note(*.max))]
+    PrivateDataTooLong {
+        /// Octets given.
+        len: usize,
+        /// Octets that fit: 512, or 508 behind enhanced connection data (6581-6-i02).
+        max: usize,
+    },
+    /// An IRD, ORD or limit above what its 14-bit field holds.
+    #[error("{value} is too deep an RDMA Read queue: the limit is {max}")]
+    DepthTooLarge {
+        /// The value given.
+        value: u16,
+        /// The largest one allowed: [`NO_AUTO`] for an IRD or ORD (where it means "not negotiated"), one less for a limit.
+        max: u16,
+    },
+    /// The limit of the IRD is below the IRD itself.
+    #[error("max_ird {max_ird} is below the IRD of {ird} that is asked for")]
+    LimitBelowIrd {
+        /// The IRD given.
+        ird: u16,
+        /// Its limit.
+        max_ird: u16,
+    },
+    /// The peer-to-peer model without the enhanced connection data that declares it.
+    #[error("the peer-to-peer model needs MPA revision 2 (RFC 6581)")]
+    PeerToPeerNeedsRevisionTwo,
+    /// Peer-to-peer, or enhanced startup as a responder, without a single RTR kind (6581-9.2-03).
+    #[error("at least one kind of RTR indication has to be named")]
+    NoRtrKind,
+    /// Enhanced connection data in a frame of a revision that has none (6581-6-01).
+    #[error("enhanced connection data needs MPA revision 2 or higher, not {revision}")]
+    EnhancedNeedsRevisionTwo {
+        /// The Rev field given.
+        revision: u8,
+    },
+    /// A Responder was told to answer while there is no Request to answer.
+    #[error("there is no MPA Request to answer: none was received yet, or it was answered before")]
+    NothingToAnswer,
+}
+
+fn enhanced_note(max: usize) -> &'static str {
+    if max < MAX_PRIVATE_DATA {
+        " beside the IRD and ORD of MPA revision 2"
+    } else {
+        ""
+    }
+}
+
+/// Checks an IRD or ORD.
+pub(super) fn check_depth(value: u16) -> Result<(), ConfigError> {
+    if value <= NO_AUTO {
+        Ok(())
+    } else {
+        Err(ConfigError::DepthTooLarge {
+            value,
+            max: NO_AUTO,
+        })
+    }
+}
+
+/// Checks a limit of the IRD, which has to be a real number.
+pub(super) fn check_limit(value: u16) -> Result<(), ConfigError> {
+    if value < NO_AUTO {
+        Ok(())
+    } else {
+        Err(ConfigError::DepthTooLarge {
+            value,
+            max: NO_AUTO - 1,
+        })
+    }
+}
+
+/// The first octets of something that is not MPA, kept to tell a person what the peer is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FirstOctets {
+    octets: [u8; Self::MAX],
+    len: usize,
+}
+
+impl FirstOctets {
+    /// At most this many octets are kept.
+    pub const MAX: usize = 24;
+
+    /// Keeps the first octets of `before` followed by `after`.
+    pub(super) fn of(before: &[u8], after: &[u8]) -> Self {
+        let mut octets = [0; Self::MAX];
+        let mut len = 0;
+        for (place, &octet) in octets.iter_mut().zip(before.iter().chain(after)) {
+            *place = octet;
+            len += 1;
+        }
+        Self { octets, len }
+    }
+
+    /// The octets as they came.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        self.octets.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// A line of text in quotes if it starts as one, else the octets in hexadecimal.
+impl fmt::Display for FirstOctets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let octets = self.as_slice();
+        let printable = octets
+            .iter()
+            .take_while(|o| matches!(o, b' '..=b'~'))
+            .count();
+        let line_end = octets
+            .get(printable)
+            .is_none_or(|o| matches!(o, b'\r' | b'\n' | b'\t'));
+        // One letter may be the start of anything; what follows it decides.
+        if printable > 0 && (line_end || printable >= 4) {
+            let text = octets.get(..printable).unwrap_or_default();
+            return write!(f, "'{}'", core::str::from_utf8(text).unwrap_or_default());
+        }
+        f.write_str("octets")?;
+        octets
+            .iter()
+            .try_for_each(|octet| write!(f, " {octet:02x}"))
+    }
+}
+
+impl fmt::Debug for FirstOctets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FirstOctets({self})")
+    }
+}
+
+/// Startup failed. The TCP connection is of no more use and has to be closed at once
+/// (5044-8-09); no Terminate can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum StartupError {
+    /// What came does not begin with an MPA key (5044-7.1.1-02, -04).
+    #[error("the peer {} {first}, not an MPA {}", verb(*.peer), frame_of(*.peer))]
+    NotMpa {
+        /// What came first.
+        first: FirstOctets,
+        /// What the peer should have been.
+        peer: Role,
+    },
+    /// The peer sent a Request where its Reply is due: both sides are initiators (5044-7.1.2-17).
+    #[error(
+        "the peer sent an MPA Request, not an MPA Reply: both sides are connecting (initiators), and one has to listen"
+    )]
+    RequestInsteadOfReply,
+    /// The peer sent a Reply where its Request is due.
+    #[error(
+        "the peer sent an MPA Reply, not an MPA Request: it takes itself for the accepting side (responder)"
+    )]
+    ReplyInsteadOfRequest,
+    /// A Rev field that is not spoken here (5044-7.1.1-14).
+    #[error(
+        "the peer speaks MPA revision {revision}; {} spoken here",
+        if *.highest == 1 { "only revision 1 is" } else { "revisions 1 and 2 are" }
+    )]
+    UnsupportedRevision {
+        /// The peer's Rev field.
+        revision: u8,
+        /// The highest one taken here.
+        highest: u8,
+    },
+    /// `PD_Length` is above 512 (5044-7.1.1-16).
+    #[error("the peer announces {len} octets of private data; MPA allows {MAX_PRIVATE_DATA}")]
+    PrivateDataTooLong {
+        /// `PD_Length`.
+        len: u16,
+    },
+    /// The frame claims enhanced connection data (S = 1) but is too short to hold it (6581-6-04).
+    #[error(
+        "the peer's frame claims to begin with IRD and ORD (4 octets) but holds {len} octets of private data"
+    )]
+    EnhancedDataMissing {
+        /// `PD_Length`.
+        len: u16,
+    },
+    /// An enhanced Request was accepted without, or an unenhanced one with, enhanced connection
+    /// data (6581-10-01, -02).
+    #[error(
+        "the peer's MPA Reply {} the IRD and ORD of revision 2 although our Request {}",
+        if *.reply_enhanced { "has" } else { "lacks" },
+        if *.reply_enhanced { "had none" } else { "had them" }
+    )]
+    EnhancedMismatch {
+        /// Whether the Reply had them.
+        reply_enhanced: bool,
+    },
+    /// Octets came behind the Request although the initiator has no Reply yet: `PD_Length` does not
+    /// match the Private Data (5044-7.1.1-16, 5044-7.1.2-11). For the owner of the stream to raise.
+    #[error(
+        "the peer sent {count} octets behind its MPA Request and before our Reply: the length of its private data is wrong, or it does not wait for the Reply"
+    )]
+    TrailingOctets {
+        /// How many had come.
+        count: usize,
+    },
+    /// The initiator announced an RTR indication and sent nothing (RFC 6581 section 9.2). For the
+    /// owner of the timer to raise.
+    #[error("the peer announced an RTR indication as its first message and sent nothing for too long")]
+    RtrMissing,
+    /// The connection ended during startup.
+    #[error(
+        "the peer {} {}{}",
+        if *.reset { "reset the connection" } else { "closed the connection" },
+        Progress { peer: *.peer, received: *.received },
+        if *.enhanced && *.received == 0 {
+            "; it may not know enhanced startup: try again with MPA revision 1"
+        } else { "" }
+    )]
+    Closed {
+        /// By RST, not by FIN.
+        reset: bool,
+        /// Octets of the peer's startup frame that had come.
+        received: usize,
+        /// Our Request was an enhanced one.
+        enhanced: bool,
+        /// What the peer should have been.
+        peer: Role,
+    },
+    /// The caller's time limit for startup ran out (5044-7.1.2-18, -22).
+    #[error("the peer sent nothing more for too long, {}{}",
+        Progress { peer: *.peer, received: *.received },
+        if *.received == 0 && matches!(peer, Role::Initiator) {
+            "; it may be waiting for us to connect (a responder)"
+        } else { "" }
+    )]
+    TimedOut {
+        /// Octets of the peer's startup frame that had come.
+        received: usize,
+        /// What the peer should have been.
+        peer: Role,
+    },
+}
+
+impl StartupError {
+    /// The code for the local report (RFC 5044 section 8); it never goes on the wire.
+    #[must_use]
+    pub const fn code(&self) -> MpaErrorCode {
+        match self {
+            Self::Closed { .. } | Self::TimedOut { .. } | Self::RtrMissing => {
+                MpaErrorCode::ConnectionLost
+            }
+            Self::NotMpa { .. }
+            | Self::TrailingOctets { .. }
+            | Self::RequestInsteadOfReply
+            | Self::ReplyInsteadOfRequest
+            | Self::UnsupportedRevision { .. }
+            | Self::PrivateDataTooLong { .. }
+            | Self::EnhancedDataMissing { .. }
+            | Self::EnhancedMismatch { .. } => MpaErrorCode::InvalidStartupFrame,
+        }
+    }
+
+    /// Whether the peer closed on an enhanced Request without a word, as one that knows RFC 5044
+    /// only does. A new connection with [`Revision::One`](super::Revision::One) may fare better
+    /// (6581-10-05).
+    #[must_use]
+    pub const fn may_retry_with_revision_1(&self) -> bool {
+        matches!(
+            self,
+            Self::Closed {
+                received: 0,
+                enhanced: true,
+                ..
+            }
+        )
+    }
+}
+
+const fn verb(peer: Role) -> &'static str {
+    match peer {
+        Role::Initiator => "sent",
+        Role::Responder => "answered",
+    }
+}
+
+const fn frame_of(peer: Role) -> &'static str {
+    match peer {
+        Role::Initiator => "Request",
+        Role::Responder => "Reply",
+    }
+}
+
+/// How far the peer's startup frame had come.
+struct Progress {
+    peer: Role,
+    received: usize,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let frame = frame_of(self.peer);
+        match self.received {
+            0 => write!(f, "before the first octet of its MPA {frame}"),
+            1 => write!(f, "after 1 octet of its MPA {frame}"),
+            received => write!(f, "after {received} octets of its MPA {frame}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

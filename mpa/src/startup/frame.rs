@@ -1,0 +1,245 @@
+//! The MPA Request and Reply Frames: octets to meaning and back (RFC 5044 section 7.1.1, RFC 6581
+//! sections 6 and 9).
+
+use alloc::vec::Vec;
+
+use super::error::{ConfigError, FirstOctets, StartupError, check_depth};
+use super::negotiated::Role;
+use super::options::{Model, NO_AUTO, RtrKinds};
+
+/// Octets of Private Data that a frame may hold, enhanced connection data included.
+pub const MAX_PRIVATE_DATA: usize = 512;
+
+/// Octets in front of the Private Data.
+pub(super) const FIXED: usize = 20;
+/// Octets of enhanced connection data at the start of the Private Data.
+const ENHANCED: usize = 4;
+
+const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
+const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
+
+const FLAG_MARKERS: u8 = 0x80;
+const FLAG_CRC: u8 = 0x40;
+const FLAG_REJECTED: u8 = 0x20;
+const FLAG_ENHANCED: u8 = 0x10;
+
+const PEER_TO_PEER: u16 = 0x8000;
+const RTR_SEND: u16 = 0x4000;
+const RTR_WRITE: u16 = 0x8000;
+const RTR_READ: u16 = 0x4000;
+
+/// Which of the two frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FrameKind {
+    /// The initiator's.
+    Request,
+    /// The responder's.
+    Reply,
+}
+
+impl FrameKind {
+    const fn key(self) -> [u8; 16] {
+        match self {
+            Self::Request => REQUEST_KEY,
+            Self::Reply => REPLY_KEY,
+        }
+    }
+
+    /// Who sends it.
+    pub(super) const fn sender(self) -> Role {
+        match self {
+            Self::Request => Role::Initiator,
+            Self::Reply => Role::Responder,
+        }
+    }
+}
+
+/// Enhanced connection data (RFC 6581 section 9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Enhanced {
+    /// The connection model (flags A to D).
+    pub model: Model,
+    /// The sender's inbound RDMA Read queue depth; [`NO_AUTO`] if it is not negotiated.
+    pub ird: u16,
+    /// The sender's outbound RDMA Read queue depth; [`NO_AUTO`] if it is not negotiated.
+    pub ord: u16,
+}
+
+impl Enhanced {
+    fn parse(octets: [u8; ENHANCED]) -> Self {
+        let [a, b, c, d] = octets;
+        let (first, second) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        let model = if first & PEER_TO_PEER != 0 {
+            Model::PeerToPeer(RtrKinds {
+                send: first & RTR_SEND != 0,
+                write: second & RTR_WRITE != 0,
+                read: second & RTR_READ != 0,
+            })
+        } else {
+            Model::ClientServer // 6581-9.2-14
+        };
+        Self {
+            model,
+            ird: first & NO_AUTO,
+            ord: second & NO_AUTO,
+        }
+    }
+
+    fn emit(&self) -> [u8; ENHANCED] {
+        let (mut first, mut second) = (self.ird, self.ord);
+        if let Model::PeerToPeer(kinds) = self.model {
+            first |= PEER_TO_PEER;
+            if kinds.send {
+                first |= RTR_SEND;
+            }
+            if kinds.write {
+                second |= RTR_WRITE;
+            }
+            if kinds.read {
+                second |= RTR_READ;
+            }
+        }
+        let ([a, b], [c, d]) = (first.to_be_bytes(), second.to_be_bytes());
+        [a, b, c, d]
+    }
+}
+
+/// A startup frame. Reserved bits are not kept (5044-7.1.1-10, -11).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartupFrame {
+    /// Request or Reply.
+    pub kind: FrameKind,
+    /// M: the sender wants Markers in what it receives.
+    pub markers: bool,
+    /// C: the sender wants CRCs.
+    pub crc: bool,
+    /// R: the sender rejects the connection. Without meaning in a Request.
+    pub rejected: bool,
+    /// Rev, whatever it is.
+    pub revision: u8,
+    /// Enhanced connection data (S, and the four octets).
+    pub enhanced: Option<Enhanced>,
+    /// The ULP's Private Data.
+    pub private_data: Vec<u8>,
+}
+
+/// What [`StartupFrame::parse`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// No whole frame yet: at least this many octets are needed, counted from its first one.
+    Need(usize),
+    /// A frame, and how many octets it took.
+    Frame(StartupFrame, usize),
+}
+
+impl StartupFrame {
+    /// Parses the frame at the start of `octets`, which has to be of the given kind.
+    ///
+    /// What cannot become such a frame is refused with the first octet that shows it. The Rev field
+    /// is not judged here, but S means nothing below revision 2.
+    ///
+    /// # Errors
+    /// The octets are not the start of such a frame.
+    pub fn parse(kind: FrameKind, octets: &[u8]) -> Result<Parsed, StartupError> {
+        check_key(kind, octets)?;
+        let Some((fixed, rest)) = octets.split_first_chunk::<FIXED>() else {
+            return Ok(Parsed::Need(FIXED));
+        };
+        let [.., flags, revision, high, low] = *fixed;
+        let len = u16::from_be_bytes([high, low]);
+        let data_len = usize::from(len);
+        if data_len > MAX_PRIVATE_DATA {
+            return Err(StartupError::PrivateDataTooLong { len });
+        }
+        // In revision 1 this bit is reserved and not looked at.
+        let is_enhanced = revision >= 2 && flags & FLAG_ENHANCED != 0;
+        if is_enhanced && data_len < ENHANCED {
+            return Err(StartupError::EnhancedDataMissing { len });
+        }
+        let Some(mut data) = rest.get(..data_len) else {
+            return Ok(Parsed::Need(FIXED + data_len));
+        };
+        let mut enhanced = None;
+        if is_enhanced && let Some((words, ulp)) = data.split_first_chunk::<ENHANCED>() {
+            enhanced = Some(Enhanced::parse(*words));
+            data = ulp;
+        }
+        let frame = Self {
+            kind,
+            markers: flags & FLAG_MARKERS != 0,
+            crc: flags & FLAG_CRC != 0,
+            rejected: flags & FLAG_REJECTED != 0,
+            revision,
+            enhanced,
+            private_data: data.to_vec(),
+        };
+        Ok(Parsed::Frame(frame, FIXED + data_len))
+    }
+
+    /// The frame's octets.
+    ///
+    /// # Errors
+    /// The frame cannot be written: too much Private Data, an IRD or ORD above 14 bits, or enhanced
+    /// connection data below revision 2.
+    pub fn emit(&self) -> Result<Vec<u8>, ConfigError> {
+        let reserved = if self.enhanced.is_some() { ENHANCED } else { 0 };
+        let (len, max) = (self.private_data.len(), MAX_PRIVATE_DATA - reserved);
+        let pd_length = match u16::try_from(len + reserved) {
+            Ok(pd_length) if len <= max => pd_length,
+            _ => return Err(ConfigError::PrivateDataTooLong { len, max }),
+        };
+        if let Some(enhanced) = &self.enhanced {
+            if self.revision < 2 {
+                return Err(ConfigError::EnhancedNeedsRevisionTwo {
+                    revision: self.revision,
+                });
+            }
+            check_depth(enhanced.ird)?;
+            check_depth(enhanced.ord)?;
+        }
+        let flags = [
+            (self.markers, FLAG_MARKERS),
+            (self.crc, FLAG_CRC),
+            (self.rejected, FLAG_REJECTED),
+            (self.enhanced.is_some(), FLAG_ENHANCED),
+        ];
+        let flags = flags
+            .iter()
+            .filter(|(set, _)| *set)
+            .fold(0, |all, (_, flag)| all | flag);
+        let mut octets = Vec::with_capacity(FIXED + usize::from(pd_length));
+        octets.extend_from_slice(&self.kind.key());
+        octets.extend_from_slice(&[flags, self.revision]);
+        octets.extend_from_slice(&pd_length.to_be_bytes());
+        if let Some(enhanced) = &self.enhanced {
+            octets.extend_from_slice(&enhanced.emit());
+        }
+        octets.extend_from_slice(&self.private_data);
+        Ok(octets)
+    }
+}
+
+/// Compares as much of the key as is there.
+fn check_key(kind: FrameKind, octets: &[u8]) -> Result<(), StartupError> {
+    let differs = |key: [u8; 16]| key.iter().zip(octets).position(|(k, o)| k != o);
+    let Some(at) = differs(kind.key()) else {
+        return Ok(());
+    };
+    let (other, error) = match kind {
+        FrameKind::Reply => (REQUEST_KEY, StartupError::RequestInsteadOfReply),
+        FrameKind::Request => (REPLY_KEY, StartupError::ReplyInsteadOfRequest),
+    };
+    // The two keys part at one letter; whoever got that far and goes on with the other's is taken
+    // for the other (5044-7.1.2-17).
+    if octets.starts_with(&other[..=at]) {
+        return Err(error);
+    }
+    let peer = kind.sender();
+    Err(StartupError::NotMpa {
+        first: FirstOctets::of(octets, &[]),
+        peer,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,338 @@
+//! The initiator's half of startup.
+
+use alloc::vec::Vec;
+
+use super::assemble::Assembler;
+use super::error::{ConfigError, StartupError, check_depth, check_limit};
+use super::frame::{Enhanced, FrameKind, StartupFrame};
+use super::negotiated::{Negotiated, Outcome, Rejection, Role};
+use super::options::{Model, NO_AUTO, Revision, Rtr, RtrKinds};
+use crate::error::MpaErrorCode;
+
+/// What an [`Initiator`] asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InitiatorConfig {
+    /// [`Revision::Two`] sends enhanced connection data (IRD, ORD and model), [`Revision::One`] none.
+    pub revision: Revision,
+    /// We want CRCs (the default of RFC 5044 section 4.4). They are used if either side does.
+    pub crc: bool,
+    /// We want Markers in what we receive.
+    pub markers: bool,
+    /// How many inbound RDMA Reads we have room for. [`NO_AUTO`] leaves it to the ULPs; the local
+    /// depth is `max_ird` then.
+    pub ird: u16,
+    /// How many outbound RDMA Reads we would like to have outstanding, or [`NO_AUTO`].
+    pub ord: u16,
+    /// How far `ird` may be raised to suit the responder. Without meaning in revision 1.
+    pub max_ird: u16,
+    /// The connection model, with the RTR kinds that we can generate. Revision 2 only.
+    pub model: Model,
+    /// Private Data for the responder's ULP: at most 512 octets, 508 in revision 2.
+    pub private_data: Vec<u8>,
+}
+
+impl InitiatorConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        check_depth(self.ird)?;
+        check_depth(self.ord)?;
+        check_limit(self.max_ird)?;
+        match (self.revision, self.model) {
+            (Revision::One, Model::ClientServer) => return Ok(()),
+            (Revision::One, Model::PeerToPeer(_)) => {
+                return Err(ConfigError::PeerToPeerNeedsRevisionTwo);
+            }
+            (Revision::Two, Model::PeerToPeer(kinds)) if kinds.is_empty() => {
+                return Err(ConfigError::NoRtrKind);
+            }
+            (Revision::Two, _) => {}
+        }
+        if self.ird != NO_AUTO && self.ird > self.max_ird {
+            return Err(ConfigError::LimitBelowIrd {
+                ird: self.ird,
+                max_ird: self.max_ird,
+            });
+        }
+        Ok(())
+    }
+
+    /// The Request that says so.
+    fn request(&self) -> Result<Vec<u8>, ConfigError> {
+        let enhanced = (self.revision == Revision::Two).then_some(Enhanced {
+            model: self.model,
+            ird: self.ird,
+            ord: self.ord,
+        });
+        let request = StartupFrame {
+            kind: FrameKind::Request,
+            markers: self.markers,
+            crc: self.crc,
+            rejected: false,
+            revision: self.revision.code(),
+            enhanced,
+            private_data: self.private_data.clone(),
+        };
+        request.emit()
+    }
+
+    fn is_enhanced(&self) -> bool {
+        self.revision == Revision::Two
+    }
+
+    /// What the Reply means for us.
+    fn settle(&self, reply: StartupFrame, revision: Revision) -> Result<Outcome, StartupError> {
+        if reply.rejected {
+            // A rejecting peer need not have understood our enhanced data: take any shape.
+            return Ok(Outcome::Rejected(Rejection {
+                peer_ird: reply.enhanced.map(|e| e.ird),
+                peer_ord: reply.enhanced.map(|e| e.ord),
+                private_data: reply.private_data,
+            }));
+        }
+        if reply.enhanced.is_some() != self.is_enhanced() {
+            // 6581-10-01, 6581-10-02
+            let reply_enhanced = reply.enhanced.is_some();
+            return Err(StartupError::EnhancedMismatch { reply_enhanced });
+        }
+        let mut negotiated = Negotiated {
+            role: Role::Initiator,
+            revision,
+            enhanced: self.is_enhanced(),
+            crc: self.crc || reply.crc, // 5044-7.1.1-09
+            tx_markers: reply.markers,  // 5044-7.1.1-06
+            rx_markers: self.markers,
+            ird: if self.ird == NO_AUTO {
+                self.max_ird
+            } else {
+                self.ird
+            },
+            ord: self.ord,
+            peer_ird: reply.enhanced.map(|e| e.ird),
+            peer_ord: reply.enhanced.map(|e| e.ord),
+            rtr: None,
+            rtr_offered: RtrKinds::NONE,
+            private_data: reply.private_data,
+        };
+        let problem = reply.enhanced.and_then(|theirs| {
+            let depths = self.settle_depths(theirs, &mut negotiated);
+            depths
+                .and_then(|()| self.settle_model(theirs, &mut negotiated))
+                .err()
+        });
+        Ok(match problem {
+            None => Outcome::Accepted(negotiated),
+            Some(code) => Outcome::Impossible(negotiated, code),
+        })
+    }
+
+    fn settle_depths(&self, theirs: Enhanced, ours: &mut Negotiated) -> Result<(), MpaErrorCode> {
+        if theirs.ird != NO_AUTO {
+            ours.ord = self.ord.min(theirs.ird); // 6581-9.1-07; else 6581-9.1-11
+        }
+        if theirs.ord != NO_AUTO && theirs.ord > ours.ird {
+            if theirs.ord > self.max_ird {
+                return Err(MpaErrorCode::InsufficientIrd); // 6581-9.1-08
+            }
+            ours.ird = theirs.ord; // 6581-9.1-07; else 6581-9.1-13
+        }
+        Ok(())
+    }
+
+    fn settle_model(&self, theirs: Enhanced, ours: &mut Negotiated) -> Result<(), MpaErrorCode> {
+        let (can, takes) = match (self.model, theirs.model) {
+            (Model::ClientServer, Model::ClientServer) => return Ok(()),
+            (Model::PeerToPeer(can), Model::PeerToPeer(takes)) => (can, takes),
+            // The Reply has to repeat our flag A (6581-9.2-04, -12). One that does not would leave
+            // one side waiting for an RTR indication that the other knows nothing of.
+            _ => return Err(MpaErrorCode::NoMatchingRtr),
+        };
+        ours.rtr_offered = takes;
+        let common = can.and(takes);
+        // The RTR Read counts against the responder's IRD like any other.
+        let room_for_read = theirs.ird > 0;
+        let rtr = [Rtr::Write, Rtr::Read, Rtr::Send]
+            .into_iter()
+            .find(|kind| common.contains(*kind) && (*kind != Rtr::Read || room_for_read))
+            .ok_or(MpaErrorCode::NoMatchingRtr)?; // 6581-9.2-10
+        if rtr == Rtr::Read {
+            // The responder made room for it although we had asked for none (6581-9.1-03).
+            ours.ord = ours.ord.max(1);
+        }
+        ours.rtr = Some(rtr);
+        Ok(())
+    }
+}
+
+/// Where an initiator stands.
+///
+/// ```text
+///                 reply: accepted
+///   AwaitReply ---------------------> FullOperation
+///     |  |  |     reply: rejected
+///     |  |  +-----------------------> Rejected         (TCP stays open)
+///     |  |        reply: impossible
+///     |  +--------------------------> TerminateOnly    (Full Operation for one Terminate)
+///     |  reply invalid, closed, timed out
+///     +-----------------------------> Failed           (close TCP at once)
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    AwaitReply,
+    FullOperation,
+    Rejected,
+    TerminateOnly,
+    Failed,
+}
+
+/// What happens to an initiator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    PartOfReply,
+    ReplyAccepted,
+    ReplyRejected,
+    ReplyImpossible,
+    ReplyInvalid,
+    Closed,
+    TimedOut,
+}
+
+/// The transition; `None` where the event is no longer startup's business.
+const fn next(state: State, event: Event) -> Option<State> {
+    match (state, event) {
+        (State::AwaitReply, Event::PartOfReply) => Some(State::AwaitReply),
+        (State::AwaitReply, Event::ReplyAccepted) => Some(State::FullOperation),
+        (State::AwaitReply, Event::ReplyRejected) => Some(State::Rejected),
+        (State::AwaitReply, Event::ReplyImpossible) => Some(State::TerminateOnly),
+        (State::AwaitReply, Event::ReplyInvalid | Event::Closed | Event::TimedOut) => {
+            Some(State::Failed)
+        }
+        (
+            State::FullOperation | State::Rejected | State::TerminateOnly | State::Failed,
+            Event::PartOfReply
+            | Event::ReplyAccepted
+            | Event::ReplyRejected
+            | Event::ReplyImpossible
+            | Event::ReplyInvalid
+            | Event::Closed
+            | Event::TimedOut,
+        ) => None,
+    }
+}
+
+/// Starts MPA from the initiator's side: one Request out, one Reply in.
+#[derive(Clone, Debug)]
+pub struct Initiator {
+    config: InitiatorConfig,
+    request: Vec<u8>,
+    reply: Assembler,
+    state: State,
+    /// The first error; set exactly in [`State::Failed`].
+    error: Option<StartupError>,
+}
+
+impl Initiator {
+    /// An initiator that has not sent its Request yet.
+    ///
+    /// # Errors
+    /// The configuration cannot be put on the wire.
+    pub fn new(config: InitiatorConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let request = config.request()?;
+        // A Reply of revision 2 without enhanced data is the same as one of revision 1, so both are
+        // taken whichever we asked in.
+        let reply = Assembler::new(FrameKind::Reply, Revision::Two);
+        Ok(Self {
+            config,
+            request,
+            reply,
+            state: State::AwaitReply,
+            error: None,
+        })
+    }
+
+    /// The Request Frame, to be sent first. Nothing else may follow before the Reply (5044-7.1.2-11).
+    #[must_use]
+    pub fn request(&self) -> &[u8] {
+        &self.request
+    }
+
+    /// Takes the next octets of the stream, in pieces of any size.
+    ///
+    /// Returns how many octets belonged to the Reply (what follows is the first FPDU and stays
+    /// with the caller), and the outcome once it is known. After that it takes nothing more.
+    ///
+    /// # Errors
+    /// The connection has to be closed. Every later call returns the same error.
+    pub fn receive(&mut self, octets: &[u8]) -> Result<(usize, Option<Outcome>), StartupError> {
+        match self.state {
+            State::AwaitReply => {}
+            State::FullOperation | State::Rejected | State::TerminateOnly | State::Failed => {
+                return self.error.map_or(Ok((0, None)), Err);
+            }
+        }
+        let (taken, outcome) = match self.take(octets) {
+            Ok(taken) => taken,
+            Err(error) => return Err(self.fail(Event::ReplyInvalid, error)),
+        };
+        self.apply(match outcome {
+            None => Event::PartOfReply,
+            Some(Outcome::Accepted(_)) => Event::ReplyAccepted,
+            Some(Outcome::Rejected(_)) => Event::ReplyRejected,
+            Some(Outcome::Impossible(..)) => Event::ReplyImpossible,
+        });
+        Ok((taken, outcome))
+    }
+
+    /// The connection ended: by RST (`reset`) or by FIN. Returns the error to report, which is the
+    /// first one if startup had failed before.
+    pub fn closed(&mut self, reset: bool) -> StartupError {
+        let received = self.reply.received();
+        let enhanced = self.config.is_enhanced();
+        let peer = Role::Responder;
+        self.fail(
+            Event::Closed,
+            StartupError::Closed {
+                reset,
+                received,
+                enhanced,
+                peer,
+            },
+        )
+    }
+
+    /// The caller's time limit for startup ran out. Returns the error to report, which is the first
+    /// one if startup had failed before.
+    pub fn timed_out(&mut self) -> StartupError {
+        let received = self.reply.received();
+        self.fail(
+            Event::TimedOut,
+            StartupError::TimedOut {
+                received,
+                peer: Role::Responder,
+            },
+        )
+    }
+
+    fn take(&mut self, octets: &[u8]) -> Result<(usize, Option<Outcome>), StartupError> {
+        let (taken, reply) = self.reply.push(octets)?;
+        let outcome = match reply {
+            None => None,
+            Some((reply, revision)) => Some(self.config.settle(reply, revision)?),
+        };
+        Ok((taken, outcome))
+    }
+
+    fn apply(&mut self, event: Event) {
+        self.state = next(self.state, event).unwrap_or(self.state);
+    }
+
+    fn fail(&mut self, event: Event, error: StartupError) -> StartupError {
+        self.apply(event);
+        if self.state == State::Failed {
+            return *self.error.get_or_insert(error);
+        }
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! The words in which startup is negotiated.
+
+use core::fmt;
+
+/// The IRD or ORD value that means "no automatic negotiation": the ULPs agree on their own
+/// (RFC 6581 section 9.1). It is also the largest value that the 14-bit fields hold.
+pub const NO_AUTO: u16 = 0x3FFF;
+
+/// The MPA revision that a startup frame declares.
+///
+/// Revision 0 (the RDMA Consortium's) and those above 2 are refused (5044-7.1.1-14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Revision {
+    /// RFC 5044: no negotiation of IRD, ORD and RTR.
+    One = 1,
+    /// RFC 6581: the Private Data may begin with enhanced connection data.
+    Two = 2,
+}
+
+impl Revision {
+    /// The Rev field.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The revision with this Rev field; `None` if it is not one that this crate speaks.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::One),
+            2 => Some(Self::Two),
+            _ => None,
+        }
+    }
+}
+
+/// A kind of ready-to-receive indication: the first message of an initiator in the peer-to-peer
+/// model, which allows the responder to send (RFC 6581 section 9.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rtr {
+    /// A Send of length zero; the RFC's "FULPDU" (flag B).
+    Send,
+    /// An RDMA Write of length zero (flag C).
+    Write,
+    /// An RDMA Read Request of length zero (flag D).
+    Read,
+}
+
+impl fmt::Display for Rtr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Send => "Send",
+            Self::Write => "Write",
+            Self::Read => "Read",
+        })
+    }
+}
+
+/// A set of [`Rtr`] kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RtrKinds {
+    /// [`Rtr::Send`] is in the set.
+    pub send: bool,
+    /// [`Rtr::Write`] is in the set.
+    pub write: bool,
+    /// [`Rtr::Read`] is in the set.
+    pub read: bool,
+}
+
+impl RtrKinds {
+    /// No kind.
+    pub const NONE: Self = Self {
+        send: false,
+        write: false,
+        read: false,
+    };
+    /// All three kinds.
+    pub const ALL: Self = Self {
+        send: true,
+        write: true,
+        read: true,
+    };
+
+    /// Whether `kind` is in the set.
+    #[must_use]
+    pub const fn contains(self, kind: Rtr) -> bool {
+        match kind {
+            Rtr::Send => self.send,
+            Rtr::Write => self.write,
+            Rtr::Read => self.read,
+        }
+    }
+
+    /// Whether no kind is in the set.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        !(self.send || self.write || self.read)
+    }
+
+    /// The kinds that are in both sets.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            send: self.send && other.send,
+            write: self.write && other.write,
+            read: self.read && other.read,
+        }
+    }
+
+    /// The kind in the set, if there is exactly one.
+    #[must_use]
+    pub const fn only(self) -> Option<Rtr> {
+        match (self.send, self.write, self.read) {
+            (true, false, false) => Some(Rtr::Send),
+            (false, true, false) => Some(Rtr::Write),
+            (false, false, true) => Some(Rtr::Read),
+            _ => None,
+        }
+    }
+}
+
+impl From<Rtr> for RtrKinds {
+    fn from(kind: Rtr) -> Self {
+        Self {
+            send: kind == Rtr::Send,
+            write: kind == Rtr::Write,
+            read: kind == Rtr::Read,
+        }
+    }
+}
+
+/// Who speaks first once the connection is up (RFC 6581 section 9.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Model {
+    /// The initiator's ULP sends first; nothing is arranged (flag A is 0).
+    ClientServer,
+    /// Either ULP may send first: the initiator's provider sends an RTR indication before anything
+    /// else (flag A is 1). The kinds are those that the side declaring this can generate
+    /// (initiator) or take (responder).
+    PeerToPeer(RtrKinds),
+}

@@ -1,0 +1,383 @@
+//! The responder's half of startup.
+
+use alloc::vec::Vec;
+
+use super::assemble::Assembler;
+use super::error::{ConfigError, StartupError, check_depth, check_limit};
+use super::frame::{Enhanced, FrameKind, StartupFrame};
+use super::negotiated::{Negotiated, Role};
+use super::options::{Model, NO_AUTO, Revision, Rtr, RtrKinds};
+
+/// What a [`Responder`] offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponderConfig {
+    /// We want CRCs (the default of RFC 5044 section 4.4). They are used if either side does.
+    pub crc: bool,
+    /// We want Markers in what we receive.
+    pub markers: bool,
+    /// [`Revision::One`] makes this a responder that does not know RFC 6581: it refuses anything
+    /// above.
+    pub max_revision: Revision,
+    /// The deepest inbound RDMA Read queue that a connection may have.
+    pub max_ird: u16,
+    /// The kinds of RTR indication that we can take; at least one unless `max_revision` is
+    /// [`Revision::One`] (6581-9.2-03).
+    pub rtr: RtrKinds,
+}
+
+/// What the initiator asks for; for the ULP to accept or reject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The Request's revision, which the Reply repeats.
+    pub revision: Revision,
+    /// IRD, ORD and connection model, if the Request was an enhanced one. Its `ird` bounds our
+    /// ORD, its `ord` is the IRD wished of us.
+    pub enhanced: Option<Enhanced>,
+    /// The initiator wants CRCs.
+    pub crc: bool,
+    /// The initiator wants Markers in what we send.
+    pub markers: bool,
+    /// Private Data from the initiator's ULP.
+    pub private_data: Vec<u8>,
+}
+
+/// The ULP's yes to a [`Request`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accept<'a> {
+    /// Inbound RDMA Reads to have room for at least. An enhanced Request may raise this to what
+    /// the initiator wants to have outstanding; [`ResponderConfig::max_ird`] is the limit in any
+    /// case.
+    pub ird: u16,
+    /// Outbound RDMA Reads that we would like to have outstanding. An enhanced Request lowers this
+    /// to the initiator's IRD.
+    pub ord: u16,
+    /// Private Data for the initiator's ULP: at most 512 octets, 508 in an enhanced Reply.
+    pub private_data: &'a [u8],
+}
+
+impl ResponderConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        check_limit(self.max_ird)?;
+        if self.max_revision >= Revision::Two && self.rtr.is_empty() {
+            return Err(ConfigError::NoRtrKind);
+        }
+        Ok(())
+    }
+
+    /// Our side of an enhanced acceptance: the Reply's data, and our IRD and ORD.
+    fn settle(&self, theirs: Enhanced, ird: u16, ord: u16) -> (Enhanced, u16, u16) {
+        let model = self.model(theirs.model);
+        let mut ours = Enhanced {
+            model,
+            ird: NO_AUTO,
+            ord: NO_AUTO,
+        };
+        let mut local_ird = ird.min(self.max_ird);
+        let mut local_ord = ord;
+        if theirs.ord != NO_AUTO {
+            // 6581-9.1-i02: as deep as the initiator wishes, as far as we can. Where that is not
+            // far enough, the initiator lowers its ORD.
+            local_ird = local_ird.max(theirs.ord.min(self.max_ird));
+            if matches!(model, Model::PeerToPeer(kinds) if kinds.read) {
+                // 6581-9.1-03: an RTR Read needs a place even if no other Read will come.
+                local_ird = local_ird.max(self.max_ird.min(1));
+            }
+            ours.ird = local_ird;
+        } // else 6581-9.1-10
+        if theirs.ird != NO_AUTO {
+            local_ord = local_ord.min(theirs.ird); // 6581-9.1-04
+            ours.ord = local_ord;
+        } // else 6581-9.1-12
+        (ours, local_ird, local_ord)
+    }
+
+    /// The model of the Reply: the initiator's, with the RTR kinds that we take.
+    fn model(&self, theirs: Model) -> Model {
+        match theirs {
+            Model::ClientServer => Model::ClientServer, // 6581-9.2-12
+            Model::PeerToPeer(offered) => {
+                let mut common = self.rtr.and(offered); // 6581-9.2-05
+                if self.max_ird == 0 && common.only() != Some(Rtr::Read) {
+                    common.read = false; // no place for it
+                }
+                // 6581-9.2-08: none in common; the initiator will find out and terminate.
+                Model::PeerToPeer(if common.is_empty() { self.rtr } else { common })
+            }
+        }
+    }
+}
+
+/// Where a responder stands.
+///
+/// ```text
+///                  request                  accept
+///   AwaitRequest -----------> AwaitAnswer -----------> Accepted   (Full Operation)
+///     |                          |    |     reject
+///     |                          |    +--------------> Rejected   (TCP stays open)
+///     | request invalid,         | closed, timed out
+///     | closed, timed out        v
+///     +-----------------------> Failed                            (close TCP at once)
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    AwaitRequest,
+    AwaitAnswer,
+    Accepted,
+    Rejected,
+    Failed,
+}
+
+/// What happens to a responder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    PartOfRequest,
+    Request,
+    RequestInvalid,
+    Accept,
+    Reject,
+    Closed,
+    TimedOut,
+}
+
+/// The transition; `None` where the event changes nothing or, if it is the ULP's answer, comes at
+/// the wrong time.
+const fn next(state: State, event: Event) -> Option<State> {
+    match (state, event) {
+        (State::AwaitRequest, Event::PartOfRequest) => Some(State::AwaitRequest),
+        (State::AwaitRequest, Event::Request) => Some(State::AwaitAnswer),
+        (State::AwaitRequest, Event::RequestInvalid) => Some(State::Failed),
+        (State::AwaitAnswer, Event::Accept) => Some(State::Accepted),
+        (State::AwaitAnswer, Event::Reject) => Some(State::Rejected),
+        (State::AwaitRequest | State::AwaitAnswer, Event::Closed | Event::TimedOut) => {
+            Some(State::Failed)
+        }
+        (State::AwaitRequest, Event::Accept | Event::Reject)
+        | (State::AwaitAnswer, Event::PartOfRequest | Event::Request | Event::RequestInvalid)
+        | (
+            State::Accepted | State::Rejected | State::Failed,
+            Event::PartOfRequest
+            | Event::Request
+            | Event::RequestInvalid
+            | Event::Accept
+            | Event::Reject
+            | Event::Closed
+            | Event::TimedOut,
+        ) => None,
+    }
+}
+
+/// Starts MPA from the responder's side: one Request in, one Reply out.
+#[derive(Clone, Debug)]
+pub struct Responder {
+    config: ResponderConfig,
+    assembler: Assembler,
+    /// The Request, from [`State::AwaitAnswer`] on.
+    request: Option<Request>,
+    state: State,
+    /// The first error; set exactly in [`State::Failed`].
+    error: Option<StartupError>,
+}
+
+impl Responder {
+    /// A responder that has received nothing yet.
+    ///
+    /// # Errors
+    /// The configuration cannot be put on the wire.
+    pub fn new(config: ResponderConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let assembler = Assembler::new(FrameKind::Request, config.max_revision);
+        Ok(Self {
+            config,
+            assembler,
+            request: None,
+            state: State::AwaitRequest,
+            error: None,
+        })
+    }
+
+    /// Takes the next octets of the stream, in pieces of any size.
+    ///
+    /// Returns how many octets belonged to the Request (what follows stays with the caller), and
+    /// the Request once it is whole. After that it takes nothing more.
+    ///
+    /// # Errors
+    /// The connection has to be closed. Every later call returns the same error.
+    pub fn receive(&mut self, octets: &[u8]) -> Result<(usize, Option<Request>), StartupError> {
+        match self.state {
+            State::AwaitRequest => {}
+            State::AwaitAnswer | State::Accepted | State::Rejected | State::Failed => {
+                return self.error.map_or(Ok((0, None)), Err);
+            }
+        }
+        let (taken, request) = match self.assembler.push(octets) {
+            Ok(taken) => taken,
+            Err(error) => return Err(self.fail(Event::RequestInvalid, error)),
+        };
+        let Some((frame, revision)) = request else {
+            self.apply(Event::PartOfRequest);
+            return Ok((taken, None));
+        };
+        self.apply(Event::Request);
+        // 5044-7.1.1-i02: R means nothing here.
+        let StartupFrame {
+            enhanced,
+            crc,
+            markers,
+            private_data,
+            ..
+        } = frame;
+        let request = Request {
+            revision,
+            enhanced,
+            crc,
+            markers,
+            private_data,
+        };
+        self.request = Some(request.clone());
+        Ok((taken, Some(request)))
+    }
+
+    /// Accepts the Request. Returns the Reply Frame to send, and the parameters of Full Operation,
+    /// which begins behind it in both directions; see [`Negotiated::send_gate`].
+    ///
+    /// # Errors
+    /// There is no Request to answer, or the answer cannot be put on the wire; the latter may be
+    /// tried again with another.
+    pub fn accept(&mut self, accept: Accept<'_>) -> Result<(Vec<u8>, Negotiated), ConfigError> {
+        let (request, accepted) = self.answerable(Event::Accept)?;
+        check_depth(accept.ird)?;
+        check_depth(accept.ord)?;
+        let mut ird = accept.ird.min(self.config.max_ird);
+        let mut ord = accept.ord;
+        let mut enhanced = None;
+        if let Some(theirs) = request.enhanced {
+            let ours;
+            (ours, ird, ord) = self.config.settle(theirs, ird, ord);
+            enhanced = Some(ours);
+        }
+        let reply = self.reply(request, enhanced, accept.private_data).emit()?;
+        let kinds = match enhanced.map(|e| e.model) {
+            Some(Model::PeerToPeer(kinds)) => kinds,
+            Some(Model::ClientServer) | None => RtrKinds::NONE,
+        };
+        let negotiated = Negotiated {
+            role: Role::Responder,
+            revision: request.revision,
+            enhanced: enhanced.is_some(),
+            crc: request.crc || self.config.crc, // 5044-7.1.1-09
+            tx_markers: request.markers,         // 5044-7.1.1-05
+            rx_markers: self.config.markers,
+            ird,
+            ord,
+            peer_ird: request.enhanced.map(|e| e.ird),
+            peer_ord: request.enhanced.map(|e| e.ord),
+            rtr: kinds.only(),
+            rtr_offered: kinds,
+            private_data: request.private_data.clone(),
+        };
+        self.state = accepted;
+        Ok((reply, negotiated))
+    }
+
+    /// Rejects the Request. Returns the Reply Frame to send; MPA ends with it, and the TCP
+    /// connection stays open (5044-7.1.2-07).
+    ///
+    /// `ord_needed` tells the initiator, if its Request was an enhanced one, that its IRD is too
+    /// small for the ORD our ULP needs (6581-9.1-05).
+    ///
+    /// # Errors
+    /// There is no Request to answer, or the answer cannot be put on the wire; the latter may be
+    /// tried again with another.
+    pub fn reject(
+        &mut self,
+        private_data: &[u8],
+        ord_needed: Option<u16>,
+    ) -> Result<Vec<u8>, ConfigError> {
+        let (request, rejected) = self.answerable(Event::Reject)?;
+        check_depth(ord_needed.unwrap_or(0))?;
+        let enhanced = request.enhanced.map(|theirs| {
+            let (ours, ..) = self.config.settle(theirs, 0, 0);
+            // What we need, not what we may: that is the point of saying it. Where the initiator
+            // leaves its IRD to the ULPs, so do we (6581-9.1-12).
+            let ord = match ord_needed {
+                Some(ord) if theirs.ird != NO_AUTO => ord,
+                _ => ours.ord,
+            };
+            Enhanced { ord, ..ours }
+        });
+        let mut reply = self.reply(request, enhanced, private_data);
+        reply.rejected = true;
+        let octets = reply.emit()?;
+        self.state = rejected;
+        Ok(octets)
+    }
+
+    /// The connection ended: by RST (`reset`) or by FIN. Returns the error to report, which is the
+    /// first one if startup had failed before.
+    pub fn closed(&mut self, reset: bool) -> StartupError {
+        let received = self.assembler.received();
+        let peer = Role::Initiator;
+        let error = StartupError::Closed {
+            reset,
+            received,
+            enhanced: false,
+            peer,
+        };
+        self.fail(Event::Closed, error)
+    }
+
+    /// The caller's time limit for startup ran out. Returns the error to report, which is the first
+    /// one if startup had failed before.
+    pub fn timed_out(&mut self) -> StartupError {
+        let received = self.assembler.received();
+        self.fail(
+            Event::TimedOut,
+            StartupError::TimedOut {
+                received,
+                peer: Role::Initiator,
+            },
+        )
+    }
+
+    /// The Request, and the state after this answer to it.
+    fn answerable(&self, answer: Event) -> Result<(&Request, State), ConfigError> {
+        match (&self.request, next(self.state, answer)) {
+            (Some(request), Some(state)) => Ok((request, state)),
+            _ => Err(ConfigError::NothingToAnswer),
+        }
+    }
+
+    fn reply(
+        &self,
+        request: &Request,
+        enhanced: Option<Enhanced>,
+        private_data: &[u8],
+    ) -> StartupFrame {
+        StartupFrame {
+            kind: FrameKind::Reply,
+            markers: self.config.markers,
+            // The outcome rather than our wish alone: the sum is the same, and a peer that looks
+            // at the Reply only is right too.
+            crc: request.crc || self.config.crc,
+            rejected: false,
+            revision: request.revision.code(),
+            enhanced,
+            private_data: private_data.to_vec(),
+        }
+    }
+
+    fn apply(&mut self, event: Event) {
+        self.state = next(self.state, event).unwrap_or(self.state);
+    }
+
+    fn fail(&mut self, event: Event, error: StartupError) -> StartupError {
+        self.apply(event);
+        if self.state == State::Failed {
+            return *self.error.get_or_insert(error);
+        }
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests;

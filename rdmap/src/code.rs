@@ -1,0 +1,112 @@
+//! Layer, Error Type and Error Code of a Terminate Message, and their names (RFC 5040 Figure 9,
+//! RFC 5041 section 7.2, RFC 5044 section 8, RFC 6581 section 7).
+
+use core::fmt;
+
+/// Why a stream was terminated, in numbers. Any numbers can arrive; those of the RFCs have names.
+///
+/// It displays as `layer/type/code` in hexadecimal: `1/1/01`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TerminateCode {
+    /// The layer that found the error, 4 bits: 0 RDMAP, 1 DDP, 2 LLP.
+    pub layer: u8,
+    /// The Error Type, 4 bits.
+    pub etype: u8,
+    /// The Error Code.
+    pub code: u8,
+}
+
+impl TerminateCode {
+    pub(crate) const fn new(layer: u8, etype: u8, code: u8) -> Self {
+        TerminateCode { layer, etype, code }
+    }
+
+    /// The layer and the Error Type in words.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match (self.layer, self.etype) {
+            (0, 0) => "RDMAP local catastrophic error",
+            (0, 1) => "RDMAP remote protection error",
+            (0, 2) => "RDMAP remote operation error",
+            (0, _) => "RDMAP error of an unknown type",
+            (1, 0) => "DDP local catastrophic error",
+            (1, 1) => "DDP tagged buffer error",
+            (1, 2) => "DDP untagged buffer error",
+            (1, 3) => "DDP error reserved for the LLP",
+            (1, _) => "DDP error of an unknown type",
+            (2, 0) => "LLP error, MPA",
+            (2, _) => "LLP error of an unknown type",
+            _ => "error of an unknown layer",
+        }
+    }
+
+    /// What was wrong, in words.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match (self.layer, self.etype, self.code) {
+            (0, 0, _) => "the sender could not go on",
+            (0, 1, 0x00) => "invalid STag",
+            (0, 1, 0x01) => "base or bounds violation",
+            (0, 1, 0x02) => "access rights violation",
+            (0, 1, 0x03) => "STag not associated with the RDMAP stream",
+            (0, 1, 0x04) => "TO wrap",
+            // 5040-5.3-12: Figure 9 has it under both types.
+            (0, 1 | 2, 0x09) => "STag cannot be invalidated",
+            (0, 1 | 2, 0xFF) => "unspecified error",
+            (0, 2, 0x05) => "invalid RDMAP version",
+            (0, 2, 0x06) => "unexpected opcode",
+            (0, 2, 0x07) => "catastrophic error, localized to the RDMAP stream",
+            (0, 2, 0x08) => "catastrophic error, global",
+            (1, 0, _) => "DDP at the sender could not go on",
+            (1, 1, 0x00) => "invalid STag",
+            (1, 1, 0x01) => "base or bounds violation",
+            (1, 1, 0x02) => "STag not associated with the DDP stream",
+            (1, 1, 0x03) => "TO wrap",
+            (1, 1, 0x04) | (1, 2, 0x06) => "invalid DDP version",
+            (1, 2, 0x01) => "invalid Queue Number",
+            (1, 2, 0x02) => "no buffer available for the message",
+            (1, 2, 0x03) => "Message Sequence Number out of range",
+            (1, 2, 0x04) => "invalid Message Offset",
+            (1, 2, 0x05) => "message too long for the buffer",
+            (2, 0, 0x01) => "TCP connection closed, terminated or lost",
+            (2, 0, 0x02) => "CRC error",
+            (2, 0, 0x03) => "Marker and ULPDU Length do not agree",
+            (2, 0, 0x04) => "invalid MPA Request or Reply",
+            (2, 0, 0x05) => "MPA at the sender could not go on",
+            (2, 0, 0x06) => "IRD too small for what the other side wants",
+            (2, 0, 0x07) => "no RTR indication in common",
+            _ => "a code without a name",
+        }
+    }
+}
+
+impl fmt::Display for TerminateCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}/{:x}/{:02x}", self.layer, self.etype, self.code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::String;
+    use core::fmt::Write as _;
+
+    #[test]
+    fn every_number_of_the_rfcs_has_a_name() {
+        let mut table = String::new();
+        for layer in 0..4 {
+            for etype in 0..5 {
+                let unnamed = TerminateCode::new(layer, etype, 0xEE);
+                let _ = writeln!(table, "{layer:x}/{etype:x}     {}", unnamed.kind());
+                for code in 0..=u8::MAX {
+                    let named = TerminateCode::new(layer, etype, code);
+                    if named.name() != unnamed.name() {
+                        let _ = writeln!(table, "  {named}  {}", named.name());
+                    }
+                }
+            }
+        }
+        insta::assert_snapshot!(table);
+    }
+}

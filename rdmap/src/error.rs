@@ -1,0 +1,216 @@
+//! What can end a stream, whose fault it is, and how the peer is told.
+
+use thiserror::Error;
+use uwarp_ddp::{DdpError, Qn, STag, TaggedFault, TaggedOffset, UntaggedFault};
+
+use crate::code::TerminateCode;
+use crate::opcode::Opcode;
+
+/// Why a stream cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum StreamError {
+    /// The segment breaks a rule of DDP.
+    #[error("{0}")]
+    Ddp(#[from] DdpError),
+    /// The RDMAP version (RV) is not 1.
+    #[error("RDMAP version {0}; this stream uses version 1")]
+    RdmapVersion(u8),
+    /// No message has this opcode.
+    #[error("opcode {0:#x} is no message that this side knows")]
+    UnexpectedOpcode(u8),
+    /// A message that is tagged came in an untagged segment, or the other way round.
+    #[error(
+        "{opcode} in {} segment",
+        if .opcode.queue().is_none() { "an untagged" } else { "a tagged" }
+    )]
+    WrongBufferModel {
+        /// The message.
+        opcode: Opcode,
+    },
+    /// The message came on a queue that is not its own.
+    #[error(
+        "{opcode} on Queue Number {got}; it belongs on {}",
+        .opcode.queue().unwrap_or_default()
+    )]
+    WrongQueue {
+        /// The message.
+        opcode: Opcode,
+        /// The queue it came on.
+        got: Qn,
+    },
+    /// The segments of one message have different opcodes.
+    #[error("a message began as {first} and went on as {got}")]
+    OpcodeChanged {
+        /// The opcode of the segments before.
+        first: Opcode,
+        /// The opcode of this segment.
+        got: Opcode,
+    },
+    /// The peer may not read what its Read Request asks for.
+    #[error("a Read Request cannot be answered: {0}")]
+    Protection(TaggedFault),
+    /// The peer may not invalidate the STag that its Send names.
+    #[error("a Send names an STag that cannot be invalidated: {0}")]
+    CannotInvalidate(TaggedFault),
+    /// The peer has more Reads outstanding than were negotiated.
+    #[error("one more Read Request than the {ird} that may be outstanding (IRD)")]
+    IrdExceeded {
+        /// How many were negotiated.
+        ird: u16,
+    },
+    /// A Read Response arrived, and no Read is outstanding.
+    #[error("a Read Response arrived, but no RDMA Read is outstanding")]
+    ReadResponseUnexpected,
+    /// A Read Response does not go with the oldest outstanding Read.
+    #[error("a Read Response does not match the oldest outstanding RDMA Read: {0}")]
+    ReadResponseMismatch(ReadResponseFault),
+    /// A segment ends inside the RDMAP header of its message.
+    #[error("{opcode} in a ULPDU of {len} octets is too short; its headers take {needed}")]
+    TooShort {
+        /// The message.
+        opcode: Opcode,
+        /// Octets of the ULPDU.
+        len: usize,
+        /// Octets that its headers take.
+        needed: usize,
+    },
+    /// A message that fits into one segment says that it goes on in another.
+    #[error("{opcode} without the Last flag; it has exactly one segment")]
+    NotLast {
+        /// The message.
+        opcode: Opcode,
+    },
+    /// The LLP has found an error; its number as in RFC 5044 section 8.
+    #[error("the LLP reports: {}", TerminateCode::new(2, 0, *.0).name())]
+    Mpa(u8),
+    /// This side cannot go on.
+    #[error("this side cannot go on (local catastrophic error)")]
+    LocalCatastrophic,
+    /// The stream has ended before: nothing is received on it any more. No error by itself.
+    #[error("the stream has ended; what arrives on it is dropped")]
+    Ended,
+}
+
+/// In what a Read Response differs from its Read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum ReadResponseFault {
+    /// The STag is not the one of the sink.
+    #[error("STag {got}, expected {expected}")]
+    WrongSTag {
+        /// The sink's STag.
+        expected: STag,
+        /// The STag received.
+        got: STag,
+    },
+    /// The payload does not continue where the last segment ended.
+    #[error("Tagged Offset {got}, expected {expected}")]
+    WrongOffset {
+        /// Where the next octet belongs.
+        expected: TaggedOffset,
+        /// The TO received.
+        got: TaggedOffset,
+    },
+    /// There is more of it than was asked for.
+    #[error("at least {got} octets, asked for {expected}")]
+    TooLong {
+        /// Octets asked for.
+        expected: u32,
+        /// Octets up to the end of this segment.
+        got: u64,
+    },
+    /// It ended before all was there.
+    #[error("it ended after {got} octets of {expected}")]
+    TooShort {
+        /// Octets asked for.
+        expected: u32,
+        /// Octets received.
+        got: u32,
+    },
+}
+
+/// As many Reads are outstanding as were negotiated: wait until one is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("as many RDMA Reads are outstanding as were negotiated, {ord} (ORD)")]
+pub struct OrdExhausted {
+    /// How many were negotiated.
+    pub ord: u16,
+}
+
+/// Whose fault an error is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Blame {
+    /// This side.
+    Local,
+    /// The peer broke a rule.
+    Peer,
+    /// The layer below: octets were lost or damaged on the way, or its peer broke a rule of its own.
+    Lower,
+}
+
+impl StreamError {
+    /// Whose fault it is.
+    #[must_use]
+    pub const fn blame(&self) -> Blame {
+        match self {
+            StreamError::LocalCatastrophic
+            | StreamError::Ended
+            | StreamError::Ddp(DdpError::LocalCatastrophic) => Blame::Local,
+            StreamError::Mpa(_) => Blame::Lower,
+            _ => Blame::Peer,
+        }
+    }
+
+    /// The numbers that tell the peer (RFC 5040 Figure 9). `None` only for
+    /// [`Ended`](Self::Ended), of which nobody is told.
+    ///
+    /// No RFC has a number for some of them. Those were chosen so:
+    ///
+    /// | error | number | because |
+    /// |---|---|---|
+    /// | a ULPDU shorter than its headers | 2/0/03 | its ULPDU Length is wrong, and there is no header to put into the message; Linux siw does the same |
+    /// | Read Request or Terminate without L | 0/2/ff | none of the named ones describes it |
+    /// | message on another's queue | 1/2/01 | the Queue Number is what is wrong |
+    /// | more Reads than IRD | 1/2/02 | queue 1 has as many buffers as IRD says (RFC 5040 section 5.2.2) |
+    /// | Read Response without a Read | 0/2/06 | this opcode was not expected; the STag may not be blamed, it was perhaps not even to be checked |
+    /// | Read Response that does not match | 1/1/00, 1/1/01 | the sink's STag, or its bounds, as for any tagged segment |
+    #[must_use]
+    pub const fn terminate_code(&self) -> Option<TerminateCode> {
+        let (layer, etype, code) = match self {
+            StreamError::Ddp(error) => match (error.etype(), error.code()) {
+                (Some(etype), Some(code)) => (1, etype, code),
+                _ => SHORT,
+            },
+            StreamError::RdmapVersion(_) => (0, 2, 0x05), // 5040-7.2-03
+            StreamError::UnexpectedOpcode(_) // 5040-7.2-02
+            | StreamError::WrongBufferModel { .. }
+            | StreamError::OpcodeChanged { .. }
+            | StreamError::ReadResponseUnexpected => (0, 2, 0x06),
+            StreamError::WrongQueue { got, .. } => (1, 2, UntaggedFault::InvalidQn(*got).code()),
+            StreamError::Protection(fault) => (0, 1, protection(*fault)),
+            StreamError::CannotInvalidate(_) => (0, 1, 0x09), // 5040-5.3-12
+            StreamError::IrdExceeded { .. } => (1, 2, 0x02),
+            StreamError::ReadResponseMismatch(ReadResponseFault::WrongSTag { .. }) => (1, 1, 0x00),
+            StreamError::ReadResponseMismatch(_) => (1, 1, 0x01),
+            StreamError::TooShort { .. } => SHORT,
+            StreamError::NotLast { .. } => (0, 2, 0xFF),
+            StreamError::Mpa(code) => (2, 0, *code),
+            StreamError::LocalCatastrophic => (0, 0, 0x00),
+            StreamError::Ended => return None,
+        };
+        Some(TerminateCode::new(layer, etype, code))
+    }
+}
+
+/// MPA: Marker and ULPDU Length do not agree.
+const SHORT: (u8, u8, u8) = (2, 0, 0x03);
+
+/// RDMAP's codes for the source of a Read; they are not DDP's (5040-7.2-06 to 5040-7.2-10).
+const fn protection(fault: TaggedFault) -> u8 {
+    match fault {
+        TaggedFault::InvalidSTag => 0x00,
+        TaggedFault::BaseOrBounds => 0x01,
+        TaggedFault::AccessRights => 0x02,
+        TaggedFault::NotAssociated => 0x03,
+        TaggedFault::ToWrap => 0x04,
+    }
+}

@@ -1,0 +1,111 @@
+//! RDMAP (RFC 5040): the RDMA protocol, sans-IO.
+//!
+//! # Contract
+//!
+//! A [`Stream`] is one RDMAP stream, both directions of it. It owns no socket, no clock, no thread,
+//! no payload and no buffers:
+//!
+//! * **Receiving:** the caller hands in the first octets of each ULPDU, in order, with its length
+//!   ([`Stream::receive`]). The stream checks it, asks the owner of memory through [`Memory`], and
+//!   answers with an [`Inbound`]: what it is, which octets to place where, and what was delivered.
+//!   The caller places the octets before it hands in the next ULPDU.
+//! * **Sending:** [`Stream::begin_send`], [`begin_write`](Stream::begin_write),
+//!   [`begin_read`](Stream::begin_read) and [`begin_read_response`](Stream::begin_read_response)
+//!   start a message; the [`OutMessage`] then yields one segment after the other. The order of the
+//!   `begin_*` calls is the order on the wire: finish one message before the next one.
+//! * **Errors:** the first [`StreamError`] ends the stream. [`Stream::terminate_for`] makes the
+//!   Terminate Message that tells the peer, [`Stream::begin_terminate`] sends it, and nothing can be
+//!   sent after it. A Terminate Message of the peer comes as [`Inbound::Terminate`]; its `Display`
+//!   says in words what the peer objects to.
+//!
+//! The LLP is taken to be reliable and in order, as MPA over TCP is. Memory is allocated when a
+//! stream is made (for IRD and ORD), not per message. Nothing panics, whatever the peer sends.
+//!
+//! # Example
+//!
+//! Two streams, one Send, no network:
+//!
+//! ```
+//! use uwarp_ddp::{STag, TaggedFault};
+//! use uwarp_rdmap::{Inbound, MAX_HEADER, Memory, SendKind, Stream, StreamConfig};
+//!
+//! /// One posted receive of 64 octets, and no registered memory.
+//! struct OneReceive;
+//!
+//! impl Memory for OneReceive {
+//!     type Target = ();
+//!     fn check_write(&self, _: STag, _: u64, _: u32) -> Result<(), TaggedFault> {
+//!         Err(TaggedFault::InvalidSTag)
+//!     }
+//!     fn check_read(&self, _: STag, _: u64, _: u32) -> Result<(), TaggedFault> {
+//!         Err(TaggedFault::InvalidSTag)
+//!     }
+//!     fn check_invalidate(&self, _: STag) -> Result<(), TaggedFault> {
+//!         Err(TaggedFault::InvalidSTag)
+//!     }
+//!     fn receive_buffer(&self) -> Option<u32> {
+//!         Some(64)
+//!     }
+//! }
+//!
+//! let mut ours = Stream::new(StreamConfig { ird: 4, ord: 4 });
+//! let mut theirs = Stream::new(StreamConfig { ird: 4, ord: 4 });
+//! let mut buffer = [0; 64];
+//!
+//! let message = b"hello";
+//! let mut out = ours.begin_send(SendKind::default(), message.len() as u32);
+//! let mut header = [0; MAX_HEADER];
+//! while let Some(segment) = out.next_segment(1500, &mut header) {
+//!     // The ULPDU, as MPA would carry it.
+//!     let mut ulpdu = header[..segment.header_len].to_vec();
+//!     ulpdu.extend_from_slice(&message[segment.range()]);
+//!
+//!     match theirs.receive(&OneReceive, &ulpdu, ulpdu.len())? {
+//!         Inbound::Send { payload_at, offset, len, delivered } => {
+//!             let (at, len) = (offset as usize, len as usize);
+//!             buffer[at..at + len].copy_from_slice(&ulpdu[payload_at..payload_at + len]);
+//!             assert!(delivered.is_some_and(|message| message.len == 5));
+//!         }
+//!         other => unreachable!("{other:?}"),
+//!     }
+//! }
+//! assert_eq!(&buffer[..5], message);
+//! # Ok::<(), uwarp_rdmap::StreamError>(())
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
+
+mod code;
+mod error;
+mod inbound;
+mod memory;
+mod message;
+mod opcode;
+mod read_request;
+mod state;
+mod stream;
+mod terminate;
+
+pub use code::TerminateCode;
+pub use error::{Blame, OrdExhausted, ReadResponseFault, StreamError};
+pub use inbound::{Inbound, SendDelivered};
+pub use memory::Memory;
+pub use message::{OutMessage, OutSegment};
+pub use opcode::{Opcode, QN_READ_REQUEST, QN_SEND, QN_TERMINATE, RDMAP_VERSION, control};
+pub use read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
+pub use state::{StreamEvent, StreamState};
+pub use stream::{ReadJob, SendKind, Stream, StreamConfig};
+pub use terminate::{MAX_TERMINATE_HEADER, Terminate};
+
+/// Octets of the longest headers of a segment, DDP's and RDMAP's: a Terminate Message that carries
+/// the headers of a Read Request.
+pub const MAX_HEADER: usize = uwarp_ddp::UNTAGGED_HEADER + MAX_TERMINATE_HEADER;
+
+/// How many octets of a ULPDU [`Stream::receive`] looks at: hand in this many, or the whole ULPDU if
+/// it is shorter.
+pub const HEAD_LEN: usize = MAX_HEADER;

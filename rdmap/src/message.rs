@@ -1,0 +1,193 @@
+//! A message on its way out: from its length to the headers of its segments.
+
+use core::ops::Range;
+
+use uwarp_ddp::{
+    Header, MAX_HEADER as DDP_HEADER, Msn, Qn, STag, Segmenter, TAGGED_HEADER, TaggedHeader,
+    TaggedOffset, UNTAGGED_HEADER, UntaggedHeader,
+};
+
+use crate::MAX_HEADER;
+use crate::opcode::{Opcode, control};
+use crate::read_request::ReadRequestHeader;
+use crate::terminate::MAX_TERMINATE_HEADER;
+
+/// A message that was begun. It is plain data: it holds no payload, only where it stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OutMessage {
+    control: u8,
+    kind: Kind,
+    segmenter: Segmenter,
+    /// Octets before the segment that was given out last.
+    last_offset: u32,
+}
+
+/// What the headers are made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Kind {
+    Tagged {
+        stag: STag,
+        to: TaggedOffset,
+        /// The request that a Read Response answers.
+        answers: Option<ReadRequestHeader>,
+    },
+    Untagged {
+        qn: Qn,
+        msn: Msn,
+        ulp_word: u32,
+    },
+    /// An RDMAP header in the place of payload: it takes one segment.
+    Headed {
+        qn: Qn,
+        msn: Msn,
+        header: [u8; MAX_TERMINATE_HEADER],
+        len: usize,
+    },
+    /// The stream had ended before the message was begun.
+    Nothing,
+}
+
+/// One segment of a message: the header is written, the payload is the caller's to add.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutSegment {
+    /// Octets of headers, DDP's and RDMAP's.
+    pub header_len: usize,
+    /// Octets of the message's payload before this segment's.
+    pub offset: u32,
+    /// Octets of payload.
+    pub len: u32,
+    /// It is the last segment of the message.
+    pub last: bool,
+}
+
+impl OutSegment {
+    /// The segment's octets of the payload, as a range for slices.
+    #[must_use]
+    pub const fn range(&self) -> Range<usize> {
+        let start = self.offset as usize;
+        start..start + self.len as usize
+    }
+}
+
+impl OutMessage {
+    pub(crate) const fn send(opcode: Opcode, invalidate: Option<STag>, msn: Msn, len: u32) -> Self {
+        let ulp_word = match invalidate {
+            Some(stag) => stag.0, // 5040-4.1-03
+            None => 0,            // 5040-4.1-10
+        };
+        let qn = crate::opcode::QN_SEND;
+        Self::new(opcode, Kind::Untagged { qn, msn, ulp_word }, len)
+    }
+
+    pub(crate) const fn write(stag: STag, to: TaggedOffset, len: u32) -> Self {
+        Self::new(Opcode::Write, Kind::Tagged { stag, to, answers: None }, len)
+    }
+
+    pub(crate) const fn read_response(request: ReadRequestHeader) -> Self {
+        // 5040-4.4-02, 5040-4.4-i01: the sink comes back as it was received.
+        let kind = Kind::Tagged {
+            stag: request.sink_stag,
+            to: request.sink_to,
+            answers: Some(request),
+        };
+        Self::new(Opcode::ReadResponse, kind, request.len)
+    }
+
+    /// A message that is all header. What exceeds the longest header is cut off; none does.
+    pub(crate) fn headed(opcode: Opcode, qn: Qn, msn: Msn, octets: &[u8]) -> Self {
+        let mut header = [0; MAX_TERMINATE_HEADER];
+        let len = octets.len().min(header.len());
+        for (to, from) in header.iter_mut().zip(octets) {
+            *to = *from;
+        }
+        Self::new(opcode, Kind::Headed { qn, msn, header, len }, 0)
+    }
+
+    pub(crate) const fn nothing() -> Self {
+        Self::new(Opcode::Write, Kind::Nothing, 0)
+    }
+
+    const fn new(opcode: Opcode, kind: Kind, len: u32) -> Self {
+        OutMessage {
+            control: control(opcode),
+            kind,
+            segmenter: Segmenter::new(len),
+            last_offset: 0,
+        }
+    }
+
+    /// Writes the headers of the next segment to the start of `header` and says which octets of the
+    /// payload follow them. The whole segment takes at most `mulpdu` octets, which is 128 at least
+    /// (RFC 5044 section 4.5). `None` after the last segment.
+    ///
+    /// A message that was begun after its stream had ended has no segment.
+    pub fn next_segment(
+        &mut self,
+        mulpdu: usize,
+        header: &mut [u8; MAX_HEADER],
+    ) -> Option<OutSegment> {
+        let ddp_len = match self.kind {
+            Kind::Tagged { .. } => TAGGED_HEADER,
+            Kind::Untagged { .. } | Kind::Headed { .. } => UNTAGGED_HEADER,
+            Kind::Nothing => return None,
+        };
+        let segment = self.segmenter.next_segment(ddp_len, mulpdu)?;
+        self.last_offset = segment.offset;
+        let ddp = self.ddp_header(segment.offset, segment.last)?;
+        let (ddp_octets, rest) = header.split_first_chunk_mut::<DDP_HEADER>()?;
+        let mut header_len = ddp.emit(ddp_octets);
+        if let Kind::Headed { header: octets, len, .. } = &self.kind {
+            for (to, from) in rest.iter_mut().zip(octets.iter().take(*len)) {
+                *to = *from;
+            }
+            header_len += len;
+        }
+        Some(OutSegment {
+            header_len,
+            offset: segment.offset,
+            len: segment.len,
+            last: segment.last,
+        })
+    }
+
+    fn ddp_header(&self, offset: u32, last: bool) -> Option<Header> {
+        let ulp = self.control;
+        Some(match self.kind {
+            // 5041-5.2-08
+            Kind::Tagged { stag, to, .. } => {
+                Header::Tagged(TaggedHeader { last, ulp, stag, to: to.advance(offset) })
+            }
+            // 5041-5.2-06
+            Kind::Untagged { qn, msn, ulp_word } => {
+                Header::Untagged(UntaggedHeader { last, ulp, ulp_word, qn, msn, mo: offset })
+            }
+            Kind::Headed { qn, msn, .. } => {
+                Header::Untagged(UntaggedHeader { last, ulp, ulp_word: 0, qn, msn, mo: offset })
+            }
+            Kind::Nothing => return None,
+        })
+    }
+
+    /// Octets of payload of the whole message.
+    #[must_use]
+    pub const fn payload_len(&self) -> u32 {
+        self.segmenter.message_len()
+    }
+
+    /// Whether the last segment was given out, or there never was one.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        self.segmenter.is_done() || matches!(self.kind, Kind::Nothing)
+    }
+
+    /// For a Read Response: the request, and how many octets were answered before the segment that
+    /// was given out last. That is how far the Read had come if this segment cannot be sent because
+    /// its source has gone; see [`Terminate::for_read_under_way`](crate::Terminate::for_read_under_way).
+    #[must_use]
+    pub const fn read_response_progress(&self) -> Option<(ReadRequestHeader, u32)> {
+        match self.kind {
+            Kind::Tagged { answers: Some(request), .. } => Some((request, self.last_offset)),
+            _ => None,
+        }
+    }
+}

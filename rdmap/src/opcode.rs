@@ -1,0 +1,142 @@
+//! The RDMAP control octet: version and opcode (RFC 5040 sections 4.1 and 4.2).
+
+use core::fmt;
+
+use uwarp_ddp::Qn;
+
+/// The queue of the Send messages.
+pub const QN_SEND: Qn = Qn(0);
+/// The queue of the Read Requests.
+pub const QN_READ_REQUEST: Qn = Qn(1);
+/// The queue of the Terminate Message.
+pub const QN_TERMINATE: Qn = Qn(2);
+
+/// The RDMAP version (RV) that this crate speaks.
+pub const RDMAP_VERSION: u8 = 1;
+
+/// The messages of RFC 5040 (Figure 4).
+///
+/// An opcode that is not here is an unexpected one; the raw value survives in
+/// [`StreamError::UnexpectedOpcode`](crate::StreamError::UnexpectedOpcode).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Opcode {
+    /// RDMA Write.
+    Write = 0,
+    /// RDMA Read Request.
+    ReadRequest = 1,
+    /// RDMA Read Response.
+    ReadResponse = 2,
+    /// Send.
+    Send = 3,
+    /// Send with Invalidate.
+    SendInvalidate = 4,
+    /// Send with Solicited Event.
+    SendSolicited = 5,
+    /// Send with Solicited Event and Invalidate.
+    SendSolicitedInvalidate = 6,
+    /// Terminate.
+    Terminate = 7,
+}
+
+impl Opcode {
+    /// The opcode with this number (4 bits on the wire), if RFC 5040 defines one.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Opcode> {
+        // 5040-4.1-i01: what is missing here is unexpected. RFC 7306 would add 8 to 0xB.
+        Some(match raw {
+            0 => Opcode::Write,
+            1 => Opcode::ReadRequest,
+            2 => Opcode::ReadResponse,
+            3 => Opcode::Send,
+            4 => Opcode::SendInvalidate,
+            5 => Opcode::SendSolicited,
+            6 => Opcode::SendSolicitedInvalidate,
+            7 => Opcode::Terminate,
+            _ => return None,
+        })
+    }
+
+    /// The queue of Untagged Buffers that the message goes to; `None` if it is a tagged message
+    /// (5040-4.1-04, 5040-4.1-06).
+    #[must_use]
+    pub const fn queue(self) -> Option<Qn> {
+        match self {
+            Opcode::Write | Opcode::ReadResponse => None,
+            Opcode::ReadRequest => Some(QN_READ_REQUEST),
+            Opcode::Send
+            | Opcode::SendInvalidate
+            | Opcode::SendSolicited
+            | Opcode::SendSolicitedInvalidate => Some(QN_SEND),
+            Opcode::Terminate => Some(QN_TERMINATE),
+        }
+    }
+
+    /// Whether the message asks for an event at the receiver.
+    #[must_use]
+    pub const fn solicits(self) -> bool {
+        matches!(self, Opcode::SendSolicited | Opcode::SendSolicitedInvalidate)
+    }
+
+    /// Whether the message names an STag to be invalidated.
+    #[must_use]
+    pub const fn invalidates(self) -> bool {
+        matches!(self, Opcode::SendInvalidate | Opcode::SendSolicitedInvalidate)
+    }
+}
+
+impl fmt::Display for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Opcode::Write => "RDMA Write",
+            Opcode::ReadRequest => "RDMA Read Request",
+            Opcode::ReadResponse => "RDMA Read Response",
+            Opcode::Send => "Send",
+            Opcode::SendInvalidate => "Send with Invalidate",
+            Opcode::SendSolicited => "Send with Solicited Event",
+            Opcode::SendSolicitedInvalidate => "Send with Solicited Event and Invalidate",
+            Opcode::Terminate => "Terminate",
+        })
+    }
+}
+
+/// The RDMAP control octet of a message: RV 1, reserved bits 0, opcode (5040-4.1-02, 5040-4.1-07,
+/// 5040-4.1-08).
+#[must_use]
+pub const fn control(opcode: Opcode) -> u8 {
+    RDMAP_VERSION << 6 | opcode as u8
+}
+
+/// Version and raw opcode of a control octet. The reserved bits are ignored (5040-4.1-09).
+pub(crate) const fn split(control: u8) -> (u8, u8) {
+    (control >> 6, control & 0x0F)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use core::fmt::Write as _;
+
+    #[test]
+    fn control_octets_and_queues_are_those_of_figure_4() {
+        let mut table = String::new();
+        for raw in 0..16 {
+            let Some(opcode) = Opcode::from_raw(raw) else {
+                let _ = writeln!(table, "{raw:x}  --  unexpected");
+                continue;
+            };
+            assert_eq!(opcode as u8, raw);
+            assert_eq!(split(control(opcode)), (RDMAP_VERSION, raw));
+            let queue = opcode.queue().map_or("tagged".into(), |qn| format!("QN {qn}"));
+            let _ = writeln!(table, "{raw:x}  {:02x}  {queue:6}  {opcode}", control(opcode));
+        }
+        insta::assert_snapshot!(table);
+    }
+
+    #[test]
+    fn reserved_bits_of_the_control_octet_are_ignored() {
+        assert_eq!(split(0x73), (1, 3)); // 5040-4.1-09
+    }
+}

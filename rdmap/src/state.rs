@@ -1,0 +1,179 @@
+//! The states of a stream.
+
+/// Where a stream stands. What is not drawn: from every state the loss of the LLP leads to `Closed`.
+///
+/// ```text
+///                  +-------------+
+///      +-----------| Operational |------------------------------------+
+///      |           +-------------+                                    |
+///      |            |     |     |                                     |
+///      | close      |     |     | error                 peer's        |
+///      v            |     |     v                       Terminate     |
+/// +---------+       |     |  +--------+                              |
+/// | Closing |---------+   |  | Failed |<--------------+              |
+/// +---------+       | |   |  +--------+               |              |
+///   |   |      peer | |   |      |    \  close         | error        |
+///   |   |    closes | |   |      |     \               |              |
+///   |   |           v |   | send Terminate             |              |
+///   |   |  +------------+ |      |       \             |              |
+///   |   |  | PeerClosed |-|-----------------------------+              |
+///   |   |  +------------+ |      v         \                          v
+///   |   |     |    |      |  +-------------+ \                +------------+
+///   |   |     |    +------+->| Terminating |  \               | Terminated |
+///   |   |     | close     |  +-------------+   \              +------------+
+///   |   |     |           |      | close        \               |       ^
+///   |   |     v           v      v               v        close |       |
+///   |   |  +------------------------------------------+         |       |
+///   |   +->|                  Closed                  |<--------+       |
+///   |      +------------------------------------------+                 |
+///   |    peer closes, error                                             |
+///   +-------------------------------------------------------------------+
+///                               peer's Terminate
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum StreamState {
+    /// Messages go both ways.
+    Operational,
+    /// This side has closed its half: nothing may be sent, the peer's messages still arrive.
+    Closing,
+    /// The peer has closed its half: nothing arrives, messages may still be sent.
+    PeerClosed,
+    /// An error was found. What arrives is dropped, and only the Terminate Message may be sent.
+    Failed,
+    /// The Terminate Message was sent. Nothing may follow it.
+    Terminating,
+    /// The peer's Terminate Message has arrived. Nothing is sent any more.
+    Terminated,
+    /// Nothing goes either way.
+    Closed,
+}
+
+/// What changes the state of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum StreamEvent {
+    /// Something received was wrong, or this side cannot go on.
+    Error,
+    /// The Terminate Message was begun.
+    TerminateSent,
+    /// The peer's Terminate Message has arrived.
+    TerminateReceived,
+    /// This side closes its half of the LLP stream.
+    Close,
+    /// The peer has closed its half of the LLP stream.
+    PeerClose,
+    /// The LLP stream is gone.
+    LlpLost,
+}
+
+impl StreamState {
+    /// The state after `event`; `None` if the event means nothing in this state, which then stays.
+    #[must_use]
+    pub const fn next(self, event: StreamEvent) -> Option<StreamState> {
+        use StreamEvent as E;
+        use StreamState as S;
+        Some(match (self, event) {
+            (S::Closed, _) => return None,
+            (_, E::LlpLost) => S::Closed,
+
+            (S::Operational | S::PeerClosed, E::Error) => S::Failed,
+            // Nothing may be sent any more, so not even a Terminate.
+            (S::Closing, E::Error) => S::Closed,
+            // The first error is the one that counts (5040-7.1-05).
+            (S::Failed | S::Terminating | S::Terminated, E::Error) => return None,
+
+            (S::Operational | S::PeerClosed | S::Failed, E::TerminateSent) => S::Terminating,
+            // 5040-5.4-07: once, and nothing after it.
+            (S::Closing | S::Terminating | S::Terminated, E::TerminateSent) => return None,
+
+            (S::Operational | S::Closing, E::TerminateReceived) => S::Terminated,
+            // 5041-7.1-18: what arrives after an error is dropped, this too.
+            (
+                S::PeerClosed | S::Failed | S::Terminating | S::Terminated,
+                E::TerminateReceived,
+            ) => return None,
+
+            (S::Operational, E::Close) => S::Closing,
+            (S::Closing, E::Close) => return None,
+            (S::PeerClosed | S::Failed | S::Terminating | S::Terminated, E::Close) => S::Closed,
+
+            (S::Operational, E::PeerClose) => S::PeerClosed,
+            (S::Closing, E::PeerClose) => S::Closed,
+            (S::PeerClosed, E::PeerClose) => return None,
+            // Nothing was received in these anyway; what may be sent stays the same.
+            (S::Failed | S::Terminating | S::Terminated, E::PeerClose) => self,
+        })
+    }
+
+    /// Whether messages may be sent. (In `Failed` the Terminate Message may.)
+    #[must_use]
+    pub const fn sends(self) -> bool {
+        matches!(self, StreamState::Operational | StreamState::PeerClosed)
+    }
+
+    /// Whether what arrives is processed.
+    #[must_use]
+    pub const fn receives(self) -> bool {
+        matches!(self, StreamState::Operational | StreamState::Closing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use core::fmt::Write as _;
+
+    const STATES: [StreamState; 7] = [
+        StreamState::Operational,
+        StreamState::Closing,
+        StreamState::PeerClosed,
+        StreamState::Failed,
+        StreamState::Terminating,
+        StreamState::Terminated,
+        StreamState::Closed,
+    ];
+    const EVENTS: [StreamEvent; 6] = [
+        StreamEvent::Error,
+        StreamEvent::TerminateSent,
+        StreamEvent::TerminateReceived,
+        StreamEvent::Close,
+        StreamEvent::PeerClose,
+        StreamEvent::LlpLost,
+    ];
+
+    #[test]
+    fn state_x_event() {
+        let mut table = format!("{:12} sends receives", "");
+        for event in EVENTS {
+            let _ = write!(table, " | {:17}", format!("{event:?}"));
+        }
+        for state in STATES {
+            let (sends, receives) = (state.sends(), state.receives());
+            let _ = write!(table, "\n{:12} {sends:5} {receives:8}", format!("{state:?}"));
+            for event in EVENTS {
+                let next = state.next(event).map_or("-".into(), |next| format!("{next:?}"));
+                let _ = write!(table, " | {next:17}");
+            }
+        }
+        let lines: alloc::vec::Vec<&str> = table.lines().map(str::trim_end).collect();
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn no_state_after_a_terminate_lets_anything_be_sent() {
+        // 5040-5.4-07, over every path: the states reachable after a Terminate in either direction.
+        let mut reached = alloc::vec![StreamState::Terminating, StreamState::Terminated];
+        let mut at = 0;
+        while let Some(state) = reached.get(at).copied() {
+            assert!(!state.sends() && !state.receives(), "{state:?}");
+            assert_eq!(state.next(StreamEvent::TerminateSent), None);
+            for next in EVENTS.iter().filter_map(|event| state.next(*event)) {
+                if !reached.contains(&next) {
+                    reached.push(next);
+                }
+            }
+            at += 1;
+        }
+    }
+}

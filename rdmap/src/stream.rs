@@ -1,0 +1,272 @@
+//! One RDMAP stream: what is under way in both directions.
+
+use alloc::collections::VecDeque;
+
+use uwarp_ddp::{Msn, STag, TaggedOffset, UntaggedReceiver};
+
+use crate::error::{OrdExhausted, StreamError};
+use crate::message::OutMessage;
+use crate::opcode::{Opcode, QN_READ_REQUEST, QN_SEND, QN_TERMINATE};
+use crate::read_request::ReadRequestHeader;
+use crate::state::{StreamEvent, StreamState};
+use crate::terminate::{MAX_TERMINATE_HEADER, Terminate};
+
+mod receive;
+
+/// What was negotiated for a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamConfig {
+    /// IRD: how many Read Requests of the peer may be unanswered at a time.
+    pub ird: u16,
+    /// ORD: how many Reads of this side may be outstanding at a time.
+    pub ord: u16,
+}
+
+/// Which of the four Send messages.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SendKind {
+    /// Ask for an event at the receiver.
+    pub solicited: bool,
+    /// Have the receiver invalidate this STag, which it gave out.
+    pub invalidate: Option<STag>,
+}
+
+impl SendKind {
+    /// The message of this kind.
+    #[must_use]
+    pub const fn opcode(&self) -> Opcode {
+        match (self.solicited, self.invalidate.is_some()) {
+            (false, false) => Opcode::Send,
+            (false, true) => Opcode::SendInvalidate,
+            (true, false) => Opcode::SendSolicited,
+            (true, true) => Opcode::SendSolicitedInvalidate,
+        }
+    }
+}
+
+/// A Read Request of the peer that has to be answered. Only [`Stream::next_read_request`] makes one.
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "a Read Request that was taken has to be answered, in its turn"]
+pub struct ReadJob {
+    header: ReadRequestHeader,
+}
+
+impl ReadJob {
+    /// What it asks for. If `len` is 0, source STag and TO mean nothing.
+    pub const fn header(&self) -> &ReadRequestHeader {
+        &self.header
+    }
+}
+
+/// A Read of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Outstanding {
+    header: ReadRequestHeader,
+    /// Octets of the Response so far.
+    received: u32,
+}
+
+/// One RDMAP stream, both directions.
+#[derive(Debug)]
+pub struct Stream {
+    config: StreamConfig,
+    state: StreamState,
+    /// The error that ended it; the first one stays (5040-7.1-05).
+    error: Option<StreamError>,
+
+    // What this side sends.
+    send_msn: Msn,
+    read_msn: Msn,
+    /// Reads without a whole Response, oldest first; at most ORD.
+    outstanding: VecDeque<Outstanding>,
+
+    // What this side receives.
+    sends: UntaggedReceiver,
+    read_requests: UntaggedReceiver,
+    terminates: UntaggedReceiver,
+    /// The opcode of the Send that is under way.
+    send_opcode: Option<Opcode>,
+    /// Read Requests that nobody has taken yet, oldest first.
+    unanswered: VecDeque<ReadRequestHeader>,
+    /// Read Requests that were taken and whose Response is not sent whole. Together with
+    /// `unanswered` at most IRD.
+    answering: usize,
+}
+
+impl Stream {
+    /// A stream on which nothing was sent or received yet.
+    #[must_use]
+    pub fn new(config: StreamConfig) -> Self {
+        Stream {
+            config,
+            state: StreamState::Operational,
+            error: None,
+            send_msn: Msn::FIRST,
+            read_msn: Msn::FIRST,
+            outstanding: VecDeque::with_capacity(usize::from(config.ord)), // 5040-6.1-03
+            sends: UntaggedReceiver::new(QN_SEND),
+            read_requests: UntaggedReceiver::new(QN_READ_REQUEST),
+            terminates: UntaggedReceiver::new(QN_TERMINATE),
+            send_opcode: None,
+            unanswered: VecDeque::with_capacity(usize::from(config.ird)), // 5040-6.1-02
+            answering: 0,
+        }
+    }
+
+    /// Where the stream stands.
+    #[must_use]
+    pub const fn state(&self) -> StreamState {
+        self.state
+    }
+
+    /// The error that ended the stream, if one did.
+    #[must_use]
+    pub const fn error(&self) -> Option<StreamError> {
+        self.error
+    }
+
+    /// Begins a Send of `len` octets.
+    ///
+    /// As with all `begin_*`: if nothing may be sent any more (see
+    /// [`StreamState::sends`]), the message has no segments.
+    #[must_use]
+    pub fn begin_send(&mut self, kind: SendKind, len: u32) -> OutMessage {
+        if !self.state.sends() {
+            return OutMessage::nothing(); // 5040-5.4-07, 5041-6.2.1-02
+        }
+        let msn = self.send_msn;
+        self.send_msn = msn.next();
+        OutMessage::send(kind.opcode(), kind.invalidate, msn, len)
+    }
+
+    /// Begins an RDMA Write of `len` octets to `to` in the peer's memory `stag`.
+    #[must_use]
+    pub fn begin_write(&mut self, stag: STag, to: TaggedOffset, len: u32) -> OutMessage {
+        if !self.state.sends() {
+            return OutMessage::nothing();
+        }
+        OutMessage::write(stag, to, len)
+    }
+
+    /// Begins an RDMA Read. It is outstanding from now on until an
+    /// [`Inbound::ReadResponse`](crate::Inbound::ReadResponse) says `complete`.
+    ///
+    /// # Errors
+    /// [`OrdExhausted`] if as many are outstanding as were negotiated. Nothing has changed then.
+    pub fn begin_read(&mut self, header: ReadRequestHeader) -> Result<OutMessage, OrdExhausted> {
+        if !self.state.sends() {
+            return Ok(OutMessage::nothing());
+        }
+        if !self.ord_available() {
+            return Err(OrdExhausted { ord: self.config.ord }); // 5040-6.1-04
+        }
+        self.outstanding.push_back(Outstanding { header, received: 0 });
+        let msn = self.read_msn;
+        self.read_msn = msn.next();
+        Ok(OutMessage::headed(Opcode::ReadRequest, QN_READ_REQUEST, msn, &header.emit()))
+    }
+
+    /// How many Reads of this side are outstanding.
+    #[must_use]
+    pub fn reads_outstanding(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    /// Whether another Read may be begun.
+    #[must_use]
+    pub fn ord_available(&self) -> bool {
+        self.outstanding.len() < usize::from(self.config.ord)
+    }
+
+    /// Takes the oldest Read Request that nobody has taken yet. Responses go out in this order
+    /// (5040-5.2.2-04). Its source was checked when it arrived, and may have gone since.
+    pub fn next_read_request(&mut self) -> Option<ReadJob> {
+        if !self.state.sends() {
+            return None;
+        }
+        let header = self.unanswered.pop_front()?;
+        self.answering += 1;
+        Some(ReadJob { header })
+    }
+
+    /// Whether a Read Request waits to be taken.
+    #[must_use]
+    pub fn read_requests_pending(&self) -> bool {
+        !self.unanswered.is_empty()
+    }
+
+    /// Begins the Response to a Read Request: one of no octets if it asks for none
+    /// (5040-5.2.1-14). Call [`read_response_sent`](Self::read_response_sent) after its last
+    /// segment.
+    #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "a request is answered once")]
+    pub fn begin_read_response(&mut self, job: ReadJob) -> OutMessage {
+        if !self.state.sends() {
+            return OutMessage::nothing();
+        }
+        OutMessage::read_response(job.header)
+    }
+
+    /// The last segment of the Response that was begun first was produced: the peer may have
+    /// another Read in its place.
+    pub fn read_response_sent(&mut self) {
+        self.answering = self.answering.saturating_sub(1);
+    }
+
+    /// Begins the Terminate Message. `None` if there was one in either direction, or if this side
+    /// has closed its half: then nothing may be sent.
+    pub fn begin_terminate(&mut self, terminate: &Terminate) -> Option<OutMessage> {
+        self.state = self.state.next(StreamEvent::TerminateSent)?;
+        let mut octets = [0; MAX_TERMINATE_HEADER];
+        let len = terminate.emit(&mut octets);
+        let octets = octets.get(..len).unwrap_or(&octets);
+        Some(OutMessage::headed(Opcode::Terminate, QN_TERMINATE, Msn::FIRST, octets))
+    }
+
+    /// The Terminate Message that tells the peer of `error`, with the headers that RFC 5040
+    /// Figure 10 asks for. `offending` is the ULPDU in which the error was found, if it was in one:
+    /// its first octets ([`HEAD_LEN`](crate::HEAD_LEN), or all) and its length.
+    ///
+    /// `None` only for [`StreamError::Ended`], of which the peer is not told.
+    #[must_use]
+    pub fn terminate_for(
+        error: &StreamError,
+        offending: Option<(&[u8], usize)>,
+    ) -> Option<Terminate> {
+        Terminate::for_error(error, offending)
+    }
+
+    /// Records an error that the caller has found: one of the LLP, or a local one. Nothing is
+    /// received any more, and only the Terminate Message may be sent. Not needed for an error that
+    /// [`receive`](Self::receive) returned.
+    pub fn fail(&mut self, error: StreamError) {
+        self.event(StreamEvent::Error);
+        self.error.get_or_insert(error);
+    }
+
+    /// This side closes its half of the LLP stream: nothing is sent any more. Messages of the peer
+    /// are still received (5041-6.2.1-06).
+    pub fn close(&mut self) {
+        self.event(StreamEvent::Close);
+    }
+
+    /// The peer has closed its half of the LLP stream: nothing is received any more. This side may
+    /// still send (5041-6.2.1-04).
+    pub fn peer_closed(&mut self) {
+        self.event(StreamEvent::PeerClose);
+    }
+
+    /// The LLP stream is gone.
+    pub fn llp_lost(&mut self) {
+        self.event(StreamEvent::LlpLost);
+    }
+
+    fn event(&mut self, event: StreamEvent) {
+        if let Some(state) = self.state.next(event) {
+            self.state = state;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! The receiving side of a stream: one segment at a time, checked from the bottom up.
+
+use uwarp_ddp::{
+    DdpError, Header, STag, TaggedHeader, UNTAGGED_HEADER, UntaggedFault, UntaggedHeader,
+};
+
+use super::Stream;
+use crate::HEAD_LEN;
+use crate::error::{ReadResponseFault, StreamError};
+use crate::inbound::{Inbound, SendDelivered};
+use crate::memory::Memory;
+use crate::opcode::{Opcode, QN_TERMINATE, RDMAP_VERSION, split};
+use crate::read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
+use crate::state::StreamEvent;
+use crate::terminate::{MAX_TERMINATE_HEADER, Terminate};
+
+/// A segment whose DDP header was read.
+struct Body<'a> {
+    /// The first octets after the DDP header.
+    head: &'a [u8],
+    /// Octets of the DDP header.
+    at: usize,
+    /// Octets after the DDP header.
+    len: u32,
+}
+
+impl Stream {
+    /// Takes the next ULPDU: `head` has its first octets ([`HEAD_LEN`], or all if there are fewer),
+    /// `len` is its whole length.
+    ///
+    /// The checks go from the bottom up: DDP's version and header, that the Queue Number exists,
+    /// RDMAP's version, that the opcode exists and is in the right kind of segment and on its queue;
+    /// then what the message needs. Nothing of the segment may be placed if one of them fails.
+    ///
+    /// # Errors
+    /// The first check that fails. It ends the stream, and every later call returns it again
+    /// (5041-7.1-18); after a Terminate Message or a close it is [`StreamError::Ended`].
+    /// A `head` shorter than it should be is [`StreamError::LocalCatastrophic`].
+    pub fn receive<M: Memory>(
+        &mut self,
+        memory: &M,
+        head: &[u8],
+        len: usize,
+    ) -> Result<Inbound<M::Target>, StreamError> {
+        if !self.state.receives() {
+            return Err(self.error.unwrap_or(StreamError::Ended));
+        }
+        let inbound = self.segment(memory, head, len);
+        match &inbound {
+            Ok(Inbound::Terminate(_)) => self.event(StreamEvent::TerminateReceived),
+            Ok(_) => {}
+            Err(error) => self.fail(*error),
+        }
+        inbound
+    }
+
+    fn segment<M: Memory>(
+        &mut self,
+        memory: &M,
+        head: &[u8],
+        len: usize,
+    ) -> Result<Inbound<M::Target>, StreamError> {
+        let head = head.get(..len.min(HEAD_LEN)).ok_or(StreamError::LocalCatastrophic)?;
+        let (header, at) = Header::parse(head)?;
+        let body = Body {
+            head: head.get(at..).unwrap_or(&[]),
+            at,
+            len: u32::try_from(len - at).map_err(|_| StreamError::LocalCatastrophic)?,
+        };
+        if let Header::Untagged(header) = &header
+            && header.qn > QN_TERMINATE
+        {
+            return Err(ddp(UntaggedFault::InvalidQn(header.qn))); // 5041-7.1-01
+        }
+        let (version, raw) = split(header.ulp());
+        if version != RDMAP_VERSION {
+            return Err(StreamError::RdmapVersion(version)); // 5040-7.2-03
+        }
+        // 5040-7.2-02
+        let opcode = Opcode::from_raw(raw).ok_or(StreamError::UnexpectedOpcode(raw))?;
+        match (&header, opcode) {
+            (Header::Tagged(header), Opcode::Write) => write(memory, header, &body),
+            (Header::Tagged(header), Opcode::ReadResponse) => self.read_response(header, &body),
+            (Header::Untagged(header), _) if opcode.queue().is_some() => {
+                self.untagged(memory, opcode, header, &body)
+            }
+            _ => Err(StreamError::WrongBufferModel { opcode }),
+        }
+    }
+
+    fn untagged<M: Memory>(
+        &mut self,
+        memory: &M,
+        opcode: Opcode,
+        header: &UntaggedHeader,
+        body: &Body<'_>,
+    ) -> Result<Inbound<M::Target>, StreamError> {
+        if opcode.queue() != Some(header.qn) {
+            return Err(StreamError::WrongQueue { opcode, got: header.qn });
+        }
+        match opcode {
+            Opcode::Send
+            | Opcode::SendInvalidate
+            | Opcode::SendSolicited
+            | Opcode::SendSolicitedInvalidate => self.send(memory, opcode, header, body),
+            Opcode::ReadRequest => self.read_request(memory, header, body),
+            Opcode::Terminate => self.terminate(header, body),
+            Opcode::Write | Opcode::ReadResponse => Err(StreamError::WrongBufferModel { opcode }),
+        }
+    }
+
+    fn send<M: Memory>(
+        &mut self,
+        memory: &M,
+        opcode: Opcode,
+        header: &UntaggedHeader,
+        body: &Body<'_>,
+    ) -> Result<Inbound<M::Target>, StreamError> {
+        let first = self.send_opcode.unwrap_or(opcode);
+        if first != opcode {
+            return Err(StreamError::OpcodeChanged { first, got: opcode }); // 5041-4.3-04
+        }
+        // 5040-5.3-08: a Send of no octets needs a receive as well.
+        let place = self.sends.accept(header, body.len, memory.receive_buffer()).map_err(ddp)?;
+        let delivered = if place.last {
+            self.send_opcode = None;
+            let invalidated = opcode.invalidates().then_some(STag(header.ulp_word));
+            if let Some(stag) = invalidated {
+                memory.check_invalidate(stag).map_err(StreamError::CannotInvalidate)?; // 5040-5.3-10
+            }
+            let solicited = opcode.solicits();
+            Some(SendDelivered { len: place.message_len, solicited, invalidated })
+        } else {
+            self.send_opcode = Some(opcode);
+            None
+        };
+        Ok(Inbound::Send { payload_at: body.at, offset: place.offset, len: place.len, delivered })
+    }
+
+    fn read_request<M: Memory>(
+        &mut self,
+        memory: &M,
+        header: &UntaggedHeader,
+        body: &Body<'_>,
+    ) -> Result<Inbound<M::Target>, StreamError> {
+        let opcode = Opcode::ReadRequest;
+        // 5040-5.2.2-02: queue 1 has as many buffers, of the size of a header, as IRD says.
+        let free = self.unanswered.len() + self.answering < usize::from(self.config.ird);
+        let buffer = free.then_some(READ_REQUEST_HEADER as u32);
+        self.read_requests.accept(header, body.len, buffer).map_err(|fault| match fault {
+            UntaggedFault::NoBuffer { .. } => StreamError::IrdExceeded { ird: self.config.ird }, // 5040-6.1-05
+            fault => ddp(fault),
+        })?;
+        if !header.last {
+            return Err(StreamError::NotLast { opcode });
+        }
+        let request = ReadRequestHeader::parse(body.head)
+            .ok_or(body.too_short(opcode, READ_REQUEST_HEADER))?;
+        if request.len > 0 {
+            // 5040-5.2.1-12, 5040-5.5-03: now, when it is delivered, and only if it has a length.
+            memory
+                .check_read(request.source_stag, request.source_to.0, request.len)
+                .map_err(StreamError::Protection)?;
+        }
+        self.unanswered.push_back(request);
+        Ok(Inbound::ReadRequest)
+    }
+
+    fn terminate<T>(
+        &mut self,
+        header: &UntaggedHeader,
+        body: &Body<'_>,
+    ) -> Result<Inbound<T>, StreamError> {
+        let opcode = Opcode::Terminate;
+        // 5040-5.4-04: it always has a buffer.
+        let buffer = Some(MAX_TERMINATE_HEADER as u32);
+        self.terminates.accept(header, body.len, buffer).map_err(ddp)?;
+        if !header.last {
+            return Err(StreamError::NotLast { opcode });
+        }
+        Terminate::parse(body.head)
+            .map(Inbound::Terminate)
+            .ok_or_else(|| body.too_short(opcode, Terminate::octets_needed(body.head))) // 5040-5.4-i01
+    }
+
+    fn read_response<T>(
+        &mut self,
+        header: &TaggedHeader,
+        body: &Body<'_>,
+    ) -> Result<Inbound<T>, StreamError> {
+        // 5040-5.2.2-04: Responses come in the order of the Requests.
+        let Some(read) = self.outstanding.front_mut() else {
+            return Err(StreamError::ReadResponseUnexpected);
+        };
+        let mismatch = |fault| Err(StreamError::ReadResponseMismatch(fault)); // 5040-5.2.2-05
+        let (offset, expected) = (read.received, read.header.len);
+        if body.len > 0 {
+            // 5041-5.2-11: STag and TO count only if there is payload.
+            let sink = read.header.sink_stag;
+            if header.stag != sink {
+                return mismatch(ReadResponseFault::WrongSTag { expected: sink, got: header.stag });
+            }
+            let to = read.header.sink_to.advance(offset);
+            if header.to != to {
+                return mismatch(ReadResponseFault::WrongOffset { expected: to, got: header.to });
+            }
+        }
+        let end = u64::from(offset) + u64::from(body.len);
+        let received = match u32::try_from(end) {
+            Ok(received) if received <= expected => received,
+            _ => return mismatch(ReadResponseFault::TooLong { expected, got: end }),
+        };
+        if header.last && received < expected {
+            return mismatch(ReadResponseFault::TooShort { expected, got: received });
+        }
+        read.received = received;
+        if header.last {
+            self.outstanding.pop_front();
+        }
+        Ok(Inbound::ReadResponse {
+            payload_at: body.at,
+            offset,
+            len: body.len,
+            complete: header.last, // 5040-5.5-10
+        })
+    }
+}
+
+fn write<M: Memory>(
+    memory: &M,
+    header: &TaggedHeader,
+    body: &Body<'_>,
+) -> Result<Inbound<M::Target>, StreamError> {
+    let target = if body.len == 0 {
+        None // 5041-5.2-11
+    } else {
+        let target = memory.check_write(header.stag, header.to.0, body.len);
+        Some(target.map_err(|fault| StreamError::Ddp(DdpError::Tagged(fault)))?)
+    };
+    Ok(Inbound::Write { target, payload_at: body.at, len: body.len, last: header.last })
+}
+
+impl Body<'_> {
+    fn too_short(&self, opcode: Opcode, header: usize) -> StreamError {
+        let len = self.len as usize + UNTAGGED_HEADER;
+        StreamError::TooShort { opcode, len, needed: UNTAGGED_HEADER + header }
+    }
+}
+
+fn ddp(fault: UntaggedFault) -> StreamError {
+    StreamError::Ddp(DdpError::Untagged(fault))
+}

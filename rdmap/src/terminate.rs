@@ -1,0 +1,250 @@
+//! The Terminate Message (RFC 5040 section 4.8).
+
+use uwarp_ddp::{Header, TAGGED_HEADER, UNTAGGED_HEADER};
+
+use crate::code::TerminateCode;
+use crate::error::StreamError;
+use crate::opcode::{Opcode, split};
+use crate::read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
+
+mod words;
+
+/// Octets of the longest Terminate Header: with a segment length, an untagged DDP header and the
+/// header of a Read Request.
+pub const MAX_TERMINATE_HEADER: usize = 4 + 2 + UNTAGGED_HEADER + READ_REQUEST_HEADER;
+
+const SEGMENT_LEN_VALID: u8 = 0x80;
+const DDP_HEADER: u8 = 0x40;
+const RDMA_HEADER: u8 = 0x20;
+
+/// A Terminate Message: the last one on a stream, and the reason for its end.
+///
+/// Its `Display` says in words what was refused and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terminate {
+    code: TerminateCode,
+    segment_len: Option<u16>,
+    ddp_header: Option<DdpOctets>,
+    rdma_header: Option<ReadRequestHeader>,
+}
+
+/// The octets of a DDP header, as they arrived: perhaps of another version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct DdpOctets {
+    octets: [u8; UNTAGGED_HEADER],
+    len: usize,
+}
+
+impl DdpOctets {
+    /// The header at the start of `ulpdu`; its T bit says how long it is.
+    fn take(ulpdu: &[u8]) -> Option<DdpOctets> {
+        let len = Self::len_of(*ulpdu.first()?);
+        let mut octets = [0; UNTAGGED_HEADER];
+        octets.get_mut(..len)?.copy_from_slice(ulpdu.get(..len)?);
+        Some(DdpOctets { octets, len })
+    }
+
+    const fn len_of(control: u8) -> usize {
+        if control & 0x80 != 0 { TAGGED_HEADER } else { UNTAGGED_HEADER }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        self.octets.get(..self.len).unwrap_or(&self.octets)
+    }
+}
+
+impl Terminate {
+    /// The message for an error that goes with no segment of the peer.
+    #[must_use]
+    pub const fn new(code: TerminateCode) -> Self {
+        Terminate { code, segment_len: None, ddp_header: None, rdma_header: None }
+    }
+
+    /// The message for `error`, with the headers that RFC 5040 Figure 10 asks for; `None` for
+    /// [`StreamError::Ended`]. `offending` is the ULPDU in which the error was found: its first
+    /// octets ([`HEAD_LEN`](crate::HEAD_LEN) or all) and its length.
+    pub(crate) fn for_error(error: &StreamError, offending: Option<(&[u8], usize)>) -> Option<Self> {
+        let code = error.terminate_code()?;
+        let mut terminate = Terminate::new(code);
+        let Some((head, len)) = offending else {
+            return Some(terminate);
+        };
+        // 5040-4.8-i01, 5040-4.8-i04: none for a local error, none for an error of the LLP.
+        if code.etype == 0 {
+            return Some(terminate);
+        }
+        if let Some(octets) = DdpOctets::take(head) {
+            terminate.ddp_header = Some(octets); // 5040-7.1-03
+            terminate.segment_len = u16::try_from(len).ok(); // 5040-4.8-09
+        }
+        // 5040-7.1-04, 5040-4.8-i02: RDMAP has looked at the request, and it was a Read Request.
+        if matches!(error, StreamError::Protection(_)) {
+            terminate.rdma_header =
+                head.get(UNTAGGED_HEADER..).and_then(ReadRequestHeader::parse);
+        }
+        Some(terminate)
+    }
+
+    /// The message for a Read whose source has gone while it was answered: `sent` octets of
+    /// `request` were sent before. The header in it tells how far the Read had come (5040-4.8-i03).
+    ///
+    /// An error that ends nothing ([`StreamError::Ended`]) counts as a local catastrophic one.
+    #[must_use]
+    pub fn for_read_under_way(error: &StreamError, request: &ReadRequestHeader, sent: u32) -> Self {
+        let code = error.terminate_code().unwrap_or(TerminateCode::new(0, 0, 0));
+        Terminate { rdma_header: Some(request.advance(sent)), ..Terminate::new(code) }
+    }
+
+    /// Reads the Terminate Header, which starts right after the DDP header. Octets after what the
+    /// header says to be there are ignored, as are the reserved bits (5040-4.8-08). `None` if it
+    /// ends too early.
+    #[must_use]
+    pub fn parse(octets: &[u8]) -> Option<Terminate> {
+        let (&[kind, code, present, _], mut rest) = octets.split_first_chunk()?;
+        let mut terminate = Terminate::new(TerminateCode::new(kind >> 4, kind & 0x0F, code));
+        if present & (SEGMENT_LEN_VALID | DDP_HEADER) != 0 {
+            let (len, after) = rest.split_first_chunk()?;
+            // 5040-4.8-10: with D it is there, but only M says that it means something.
+            terminate.segment_len =
+                (present & SEGMENT_LEN_VALID != 0).then(|| u16::from_be_bytes(*len));
+            rest = after;
+        }
+        if present & DDP_HEADER != 0 {
+            let header = DdpOctets::take(rest)?;
+            rest = rest.get(header.len..)?;
+            terminate.ddp_header = Some(header);
+        }
+        if present & RDMA_HEADER != 0 {
+            terminate.rdma_header = Some(ReadRequestHeader::parse(rest)?);
+        }
+        Some(terminate)
+    }
+
+    /// How many octets a Terminate Header takes of which `octets` are the first.
+    pub(crate) fn octets_needed(octets: &[u8]) -> usize {
+        let present = octets.get(2).copied().unwrap_or(0);
+        let mut needed = 4;
+        if present & (SEGMENT_LEN_VALID | DDP_HEADER) != 0 {
+            needed += 2;
+        }
+        if present & DDP_HEADER != 0 {
+            needed += DdpOctets::len_of(octets.get(6).copied().unwrap_or(0x80));
+        }
+        if present & RDMA_HEADER != 0 {
+            needed += READ_REQUEST_HEADER;
+        }
+        needed
+    }
+
+    /// Writes the Terminate Header to the start of `out`. Returns how many octets it takes.
+    pub fn emit(&self, out: &mut [u8; MAX_TERMINATE_HEADER]) -> usize {
+        let mut present = 0;
+        let mut len = 4;
+        let mut put = |octets: &[u8]| {
+            for (to, from) in out.iter_mut().skip(len).zip(octets) {
+                *to = *from;
+            }
+            len += octets.len();
+        };
+        if self.segment_len.is_some() || self.ddp_header.is_some() {
+            put(&self.segment_len.unwrap_or(0).to_be_bytes());
+        }
+        if self.segment_len.is_some() {
+            present |= SEGMENT_LEN_VALID;
+        }
+        if let Some(header) = &self.ddp_header {
+            put(header.as_slice());
+            present |= DDP_HEADER;
+        }
+        if let Some(header) = &self.rdma_header {
+            put(&header.emit());
+            present |= RDMA_HEADER;
+        }
+        out[0] = self.code.layer << 4 | (self.code.etype & 0x0F);
+        out[1] = self.code.code;
+        out[2] = present;
+        out[3] = 0; // 5040-4.8-07
+        len
+    }
+
+    /// The reason, in numbers.
+    #[must_use]
+    pub const fn reason(&self) -> TerminateCode {
+        self.code
+    }
+
+    /// The layer that found the error: 0 RDMAP, 1 DDP, 2 LLP.
+    #[must_use]
+    pub const fn layer(&self) -> u8 {
+        self.code.layer
+    }
+
+    /// The Error Type.
+    #[must_use]
+    pub const fn etype(&self) -> u8 {
+        self.code.etype
+    }
+
+    /// The Error Code.
+    #[must_use]
+    pub const fn code(&self) -> u8 {
+        self.code.code
+    }
+
+    /// Octets of the segment in which the error was found, if the message tells (M).
+    ///
+    /// RFC 5040 means the whole ULPDU; Linux siw leaves the headers out.
+    #[must_use]
+    pub const fn segment_len(&self) -> Option<u16> {
+        self.segment_len
+    }
+
+    /// The DDP header of the segment in which the error was found, if the message has it (D): 14 or
+    /// 18 octets, as they were received there.
+    #[must_use]
+    pub fn ddp_octets(&self) -> Option<&[u8]> {
+        self.ddp_header.as_ref().map(DdpOctets::as_slice)
+    }
+
+    /// The same, read; `None` as well if it is not of DDP version 1.
+    #[must_use]
+    pub fn ddp_header(&self) -> Option<Header> {
+        Header::parse(self.ddp_octets()?).ok().map(|(header, _)| header)
+    }
+
+    /// The header of the Read Request that was refused, if the message has it (R). If the Read was
+    /// under way, it tells what was left to read.
+    #[must_use]
+    pub const fn rdma_header(&self) -> Option<&ReadRequestHeader> {
+        self.rdma_header.as_ref()
+    }
+
+    /// The message in which the error was found, if that can be told.
+    #[must_use]
+    pub fn opcode(&self) -> Option<Opcode> {
+        if self.rdma_header.is_some() {
+            return Some(Opcode::ReadRequest);
+        }
+        let (_, opcode) = split(self.ddp_header()?.ulp());
+        Opcode::from_raw(opcode)
+    }
+
+    /// Whether the error was found in a Read Request.
+    #[must_use]
+    pub fn is_about_read_request(&self) -> bool {
+        self.opcode() == Some(Opcode::ReadRequest)
+    }
+
+    /// Whether the error was found in a tagged segment: a Write or a Read Response. Told from the
+    /// DDP header, or else from the Error Type, which is DDP's own for tagged segments.
+    #[must_use]
+    pub fn is_about_tagged(&self) -> bool {
+        match self.ddp_octets() {
+            Some(octets) => octets.len() == TAGGED_HEADER,
+            None => (self.code.layer, self.code.etype) == (1, 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

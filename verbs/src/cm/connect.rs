@@ -1,0 +1,173 @@
+//! The active side: TCP, then the MPA Request, then the Reply.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use uwarp_llp::LlpError;
+use uwarp_mpa::{ConfigError, InitiatorConfig, Model, StartupError};
+
+use crate::event::EndReason;
+use crate::qp::inner::QpInner;
+use crate::qp::state::QpState;
+
+/// How to connect. `Default`: no private data, 16 Reads in each direction, client-server model.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Octets for the peer's consumer: at most 512, or 508 with MPA revision 2.
+    pub private_data: Vec<u8>,
+    /// IRD: RDMA Reads that the peer may have outstanding (`responder_resources`).
+    pub ird: u16,
+    /// ORD: RDMA Reads that this side wants to have outstanding (`initiator_depth`).
+    pub ord: u16,
+    /// Either side may send first (RFC 6581 section 9.2). Off: this side sends first.
+    pub peer_to_peer: bool,
+    /// Address to connect from; `None` lets the network choose.
+    pub local: Option<SocketAddr>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        ConnectOptions {
+            private_data: Vec::new(),
+            ird: 16,
+            ord: 16,
+            peer_to_peer: false,
+            local: None,
+        }
+    }
+}
+
+/// What the peer answered when it accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connected {
+    /// Its private data.
+    pub private_data: Vec<u8>,
+    /// RDMA Reads that the peer may have outstanding.
+    pub ird: u16,
+    /// RDMA Reads that we may have outstanding.
+    pub ord: u16,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// TCP did not connect.
+    #[error("{error}")]
+    Llp {
+        /// What TCP said.
+        error: LlpError,
+    },
+    /// MPA startup failed: the peer is not iWARP, speaks another revision, went silent ...
+    #[error("{addr}: {error}")]
+    Startup {
+        /// The peer.
+        addr: SocketAddr,
+        /// What was wrong.
+        error: StartupError,
+    },
+    /// The peer's consumer said no.
+    #[error("{addr} rejected the connection{}", said(.private_data))]
+    Rejected {
+        /// The peer.
+        addr: SocketAddr,
+        /// What it said.
+        private_data: Vec<u8>,
+    },
+    /// The QP already has a connection, or had one and was not reset.
+    #[error("the QP is in state {state}; connect needs an idle one (reset it, or create another)")]
+    QpInUse {
+        /// The state it is in.
+        state: QpState,
+    },
+    /// An option cannot be put on the wire.
+    #[error("{0}")]
+    Options(#[from] ConfigError),
+    /// The connection ended while it was being made.
+    #[error("{addr}: {reason}")]
+    Ended {
+        /// The peer.
+        addr: SocketAddr,
+        /// Why.
+        reason: EndReason,
+    },
+}
+
+impl ConnectError {
+    fn new(addr: SocketAddr, reason: EndReason) -> Self {
+        match reason {
+            EndReason::ConnectFailed { error } => ConnectError::Llp { error },
+            EndReason::StartupFailed { error } => ConnectError::Startup { addr, error },
+            EndReason::Rejected { private_data } => ConnectError::Rejected { addr, private_data },
+            reason => ConnectError::Ended { addr, reason },
+        }
+    }
+}
+
+fn said(private_data: &[u8]) -> String {
+    if private_data.is_empty() {
+        return String::new();
+    }
+    format!(
+        " and said \"{}\" ({} octets)",
+        private_data.escape_ascii(),
+        private_data.len()
+    )
+}
+
+/// Connects, and waits until MPA startup is done. The timeouts of the device bound every step.
+pub(crate) fn connect(
+    qp: &Arc<QpInner>,
+    to: SocketAddr,
+    options: &ConnectOptions,
+) -> Result<Connected, ConnectError> {
+    let settings = &qp.ctx.settings;
+    let config = InitiatorConfig {
+        revision: settings.revision,
+        crc: settings.crc,
+        markers: settings.markers,
+        ird: options.ird,
+        ord: options.ord,
+        max_ird: settings.limits.max_ird,
+        model: if options.peer_to_peer {
+            Model::PeerToPeer(settings.rtr)
+        } else {
+            Model::ClientServer
+        },
+        private_data: options.private_data.clone(),
+    };
+    {
+        let mut locked = qp.lock();
+        locked.driven.conn.set_now(Instant::now());
+        let state = locked.driven.conn.state;
+        if !locked.driven.conn.start_initiator(config)? {
+            return Err(ConnectError::QpInUse { state });
+        }
+        let attached = qp
+            .device
+            .network
+            .connect(options.local, to)
+            .and_then(|llp| qp.attach(&mut locked, llp, Some((options.local, to))));
+        if let Err(error) = attached {
+            locked.driven.conn.lost(error);
+        }
+    }
+    let outcome = qp.wait_until(None, |locked| {
+        let conn = &locked.driven.conn;
+        if let Some(reason) = &conn.end {
+            return Some(Err(ConnectError::new(to, reason.clone())));
+        }
+        match (&conn.negotiated, conn.state) {
+            (Some(negotiated), QpState::Rts) => Some(Ok(Connected {
+                private_data: negotiated.private_data.clone(),
+                ird: negotiated.ird,
+                ord: negotiated.ord,
+            })),
+            _ => None,
+        }
+    });
+    outcome.unwrap_or(Err(ConnectError::QpInUse {
+        state: QpState::Error,
+    }))
+}

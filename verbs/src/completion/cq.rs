@@ -1,0 +1,356 @@
+//! Completion queues.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::channel::CompletionChannel;
+use super::eventfd::EventFd;
+use super::wc::Completion;
+
+/// Which completions send an event.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Notify {
+    /// Receives for which the peer asked for an event, and every completion in error.
+    Solicited,
+    /// Every completion.
+    Any,
+}
+
+/// The CQ was full: the completion is lost. The caller raises the device's asynchronous event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "completion queue {cq_num} is full with {capacity} entries; the completion of work request {wr_id} is lost"
+)]
+pub(crate) struct CqOverflow {
+    pub(crate) cq_num: u32,
+    pub(crate) capacity: usize,
+    pub(crate) wr_id: u64,
+    /// The CQ had not overflowed before.
+    pub(crate) first: bool,
+}
+
+/// A completion queue: a ring of fixed capacity, its arming, and its events. Dropping it takes the events back that
+/// wait in the channel.
+///
+/// Locks, in the order they are taken: `state`, the channel's queue, `events`.
+pub(crate) struct CqInner {
+    num: u32,
+    context: u64,
+    /// This CQ, as its events hold it.
+    this: Weak<CqInner>,
+    channel: Option<CompletionChannel>,
+    state: Mutex<State>,
+    /// Entries, so that polling an empty CQ takes no lock.
+    len: AtomicUsize,
+    /// Threads between [`CqInner::wait_guard`] and the drop of what it gave.
+    waiters: AtomicUsize,
+    /// `wake` was signalled and not cleared since: one system call wakes for any number of completions.
+    woken: AtomicBool,
+    /// Made when a thread waits for the first time.
+    wake: OnceLock<EventFd>,
+    events: Mutex<Events>,
+    acked: Condvar,
+}
+
+struct State {
+    ring: VecDeque<Completion>,
+    capacity: usize,
+    armed: Option<Notify>,
+    overflowed: bool,
+}
+
+/// Events that the program took from the channel, and events that it acknowledged.
+#[derive(Default)]
+struct Events {
+    delivered: u64,
+    acked: u64,
+}
+
+impl CqInner {
+    /// An empty CQ that holds `capacity` completions. `num` is unique in the device; `context` is what events of it
+    /// carry.
+    pub(crate) fn new(
+        num: u32,
+        context: u64,
+        capacity: usize,
+        channel: Option<CompletionChannel>,
+    ) -> Arc<Self> {
+        if let Some(channel) = &channel {
+            channel.attach();
+        }
+        let ring = VecDeque::with_capacity(capacity);
+        Arc::new_cyclic(|this| Self {
+            num,
+            context,
+            this: Weak::clone(this),
+            channel,
+            state: Mutex::new(State {
+                ring,
+                capacity,
+                armed: None,
+                overflowed: false,
+            }),
+            len: AtomicUsize::new(0),
+            waiters: AtomicUsize::new(0),
+            woken: AtomicBool::new(false),
+            wake: OnceLock::new(),
+            events: Mutex::default(),
+            acked: Condvar::new(),
+        })
+    }
+
+    /// Number of the CQ in its device.
+    pub(crate) fn num(&self) -> u32 {
+        self.num
+    }
+
+    /// The program's value.
+    pub(crate) fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// Completions it holds at most.
+    pub(crate) fn capacity(&self) -> usize {
+        self.state.lock().capacity
+    }
+
+    /// Completions in the queue; 0 without taking a lock.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::SeqCst)
+    }
+
+    /// True when there is no completion.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends a completion, and sends the event when the CQ is armed for it.
+    ///
+    /// # Errors
+    /// When the queue is full: the completion is lost, everything before it stays.
+    pub(crate) fn push(&self, completion: Completion) -> Result<(), CqOverflow> {
+        let mut state = self.state.lock();
+        let result = self.append(&mut state, completion);
+        self.notify(&mut state, &completion);
+        drop(state);
+        self.wake_waiters();
+        result
+    }
+
+    fn append(&self, state: &mut State, completion: Completion) -> Result<(), CqOverflow> {
+        if state.ring.len() < state.capacity {
+            state.ring.push_back(completion);
+            self.len.store(state.ring.len(), Ordering::SeqCst);
+            return Ok(());
+        }
+        let first = !state.overflowed;
+        state.overflowed = true;
+        let (cq_num, capacity, wr_id) = (self.num, state.capacity, completion.wr_id);
+        Err(CqOverflow {
+            cq_num,
+            capacity,
+            wr_id,
+            first,
+        })
+    }
+
+    /// One event for one arming, and only for a completion that comes after it. A lost completion counts too: the
+    /// program that sleeps must wake up to find the full queue.
+    fn notify(&self, state: &mut State, completion: &Completion) {
+        let fires = match state.armed {
+            None => false,
+            Some(Notify::Any) => true,
+            Some(Notify::Solicited) => completion.solicited || !completion.status.is_success(),
+        };
+        if !fires {
+            return;
+        }
+        state.armed = None;
+        if let Some(channel) = &self.channel {
+            channel.send(Weak::clone(&self.this));
+        }
+    }
+
+    /// Moves the oldest completions to `out`; returns how many. An empty queue costs one load.
+    pub(crate) fn poll(&self, out: &mut [Completion]) -> usize {
+        if self.is_empty() || out.is_empty() {
+            return 0;
+        }
+        let mut state = self.state.lock();
+        let count = state.ring.len().min(out.len());
+        for (slot, completion) in out.iter_mut().zip(state.ring.drain(..count)) {
+            *slot = completion;
+        }
+        self.len.store(state.ring.len(), Ordering::Release);
+        count
+    }
+
+    /// The oldest completion.
+    pub(crate) fn poll_one(&self) -> Option<Completion> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let completion = state.ring.pop_front();
+        self.len.store(state.ring.len(), Ordering::Release);
+        completion
+    }
+
+    /// Asks for one event, for the next completion of this kind that comes after this call. Arming for any is not
+    /// taken back by a later arming for solicited ones. Returns true when completions are in the queue already: they
+    /// send no event, so the program polls once more before it sleeps.
+    pub(crate) fn arm(&self, notify: Notify) -> bool {
+        let mut state = self.state.lock();
+        state.armed = state.armed.max(Some(notify));
+        !state.ring.is_empty()
+    }
+
+    /// Drops the completions of a QP that is destroyed; the others keep their order. Returns how many went.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for destroying a QP as ibv_destroy_qp does")
+    )]
+    pub(crate) fn remove_qp(&self, qp_num: u32) -> usize {
+        let mut state = self.state.lock();
+        let before = state.ring.len();
+        state.ring.retain(|completion| completion.qp_num != qp_num);
+        self.len.store(state.ring.len(), Ordering::Release);
+        before - state.ring.len()
+    }
+
+    /// Acknowledges events that the program took from the channel. More than it took is no error: there are programs
+    /// that acknowledge completions in place of events.
+    pub(crate) fn ack_events(&self, count: u64) {
+        let mut events = self.events.lock();
+        events.acked = events.acked.saturating_add(count);
+        self.acked.notify_all();
+    }
+
+    /// Events taken from the channel and not acknowledged yet.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for destroying a CQ as ibv_destroy_cq does")
+    )]
+    pub(crate) fn unacked(&self) -> u64 {
+        let events = self.events.lock();
+        events.delivered.saturating_sub(events.acked)
+    }
+
+    pub(super) fn delivered(&self) {
+        self.events.lock().delivered += 1;
+    }
+
+    /// Ends the events of this CQ, as destroying it must: disarms it, takes those back that wait in the channel, and
+    /// waits until every one that the program took is acknowledged. `false` when the time was over first; `None`
+    /// waits without end.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for destroying a CQ as ibv_destroy_cq does")
+    )]
+    pub(crate) fn end_events(&self, timeout: Option<Duration>) -> bool {
+        self.state.lock().armed = None;
+        if let Some(channel) = &self.channel {
+            channel.take_back(self);
+        }
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut events = self.events.lock();
+        while events.acked < events.delivered {
+            match deadline {
+                None => self.acked.wait(&mut events),
+                Some(deadline) => {
+                    if self.acked.wait_until(&mut events, deadline).timed_out() {
+                        return events.acked >= events.delivered;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Counts the calling thread as one that is about to sleep: from now on a push makes the descriptor of the guard
+    /// readable. The order is: take the guard, poll the CQ, sleep, [`clear`](WaitGuard::clear), poll the CQ, and so on;
+    /// then drop the guard.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left (the first time).
+    pub(crate) fn wait_guard(&self) -> io::Result<WaitGuard<'_>> {
+        let wake = match self.wake.get() {
+            Some(wake) => wake,
+            None => {
+                let made = EventFd::flag()?;
+                self.wake.get_or_init(|| made)
+            }
+        };
+        // With the order of `SeqCst`: either the poll after this sees a completion, or its push sees the waiter.
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        Ok(WaitGuard { cq: self, wake })
+    }
+
+    /// Wakes a thread that waits, also without a completion (something else it waits for has happened). Of several
+    /// threads this may reach only one: the first that clears the descriptor.
+    pub(crate) fn wake_waiters(&self) {
+        if self.waiters.load(Ordering::SeqCst) > 0
+            && !self.woken.swap(true, Ordering::SeqCst)
+            && let Some(wake) = self.wake.get()
+        {
+            wake.add();
+        }
+    }
+}
+
+impl Drop for CqInner {
+    fn drop(&mut self) {
+        if let Some(channel) = &self.channel {
+            channel.detach(self);
+        }
+    }
+}
+
+impl core::fmt::Debug for CqInner {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("CqInner")
+            .field("num", &self.num)
+            .field("len", &self.len())
+            .field("capacity", &self.capacity())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A thread that waits for completions itself.
+pub(crate) struct WaitGuard<'a> {
+    cq: &'a CqInner,
+    wake: &'a EventFd,
+}
+
+impl WaitGuard<'_> {
+    /// Readable after a push.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Makes the descriptor unreadable again; to be called before polling the CQ, not after.
+    pub(crate) fn clear(&self) {
+        // First the descriptor, then the flag: the other way round, a push in between would set the flag, its signal
+        // would be taken here, and no later push would signal again. A push in between this way does not signal; its
+        // completion is seen by this thread's next poll, or by the check when the guard is dropped.
+        self.wake.take();
+        self.cq.woken.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Drop for WaitGuard<'_> {
+    fn drop(&mut self) {
+        // What this thread cleared may have been meant for another one too.
+        if self.cq.waiters.fetch_sub(1, Ordering::SeqCst) > 1 && !self.cq.is_empty() {
+            self.cq.wake_waiters();
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Completions: the queues that work requests end in, and the channels that wake a sleeping program.
+
+mod channel;
+mod cq;
+mod eventfd;
+mod wc;
+
+pub use channel::{ChannelError, CompletionChannel, CqEvent};
+pub use cq::Notify;
+pub use wc::{Completion, Status, WcOpcode};
+
+pub(crate) use cq::{CqInner, CqOverflow};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,443 @@
+//! The rules of completion queues and channels, one test each.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::*;
+
+fn completion(wr_id: u64) -> Completion {
+    Completion {
+        wr_id,
+        ..Completion::default()
+    }
+}
+
+fn solicited(wr_id: u64) -> Completion {
+    Completion {
+        wr_id,
+        opcode: WcOpcode::Recv,
+        solicited: true,
+        ..Completion::default()
+    }
+}
+
+fn failed(wr_id: u64) -> Completion {
+    Completion {
+        wr_id,
+        status: Status::WrFlush,
+        ..Completion::default()
+    }
+}
+
+fn make(
+    num: u32,
+    context: u64,
+    capacity: usize,
+    channel: Option<&CompletionChannel>,
+) -> Arc<CqInner> {
+    CqInner::new(num, context, capacity, channel.cloned())
+}
+
+fn pair() -> (CompletionChannel, Arc<CqInner>) {
+    let channel = CompletionChannel::new().unwrap();
+    let cq = make(3, 0xc0ffee, 8, Some(&channel));
+    (channel, cq)
+}
+
+fn is_readable(fd: impl AsFd) -> bool {
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    poll(
+        &mut fds,
+        Some(&Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    )
+    .unwrap()
+        == 1
+}
+
+#[test]
+fn completions_come_out_in_order() {
+    let (_, cq) = pair();
+    for wr_id in 0..5 {
+        cq.push(completion(wr_id)).unwrap();
+    }
+    let mut out = [Completion::default(); 3];
+    assert_eq!(cq.poll(&mut out), 3);
+    assert_eq!(out.map(|completion| completion.wr_id), [0, 1, 2]);
+    assert_eq!(cq.poll_one().map(|completion| completion.wr_id), Some(3));
+    assert_eq!(cq.poll(&mut out), 1);
+    assert_eq!(out[0].wr_id, 4);
+    assert_eq!(cq.poll(&mut out), 0);
+    assert_eq!(cq.poll_one(), None);
+}
+
+#[test]
+fn a_full_queue_loses_the_new_completion_and_says_so() {
+    let cq = make(9, 0, 2, None);
+    cq.push(completion(1)).unwrap();
+    cq.push(completion(2)).unwrap();
+    let overflow = cq.push(completion(3)).unwrap_err();
+    assert_eq!(
+        overflow,
+        CqOverflow {
+            cq_num: 9,
+            capacity: 2,
+            wr_id: 3,
+            first: true
+        }
+    );
+    assert!(!cq.push(completion(4)).unwrap_err().first);
+    assert_eq!(cq.poll_one().map(|completion| completion.wr_id), Some(1));
+    cq.push(completion(5)).unwrap();
+    assert_eq!(cq.poll_one().map(|completion| completion.wr_id), Some(2));
+    assert_eq!(cq.poll_one().map(|completion| completion.wr_id), Some(5));
+}
+
+#[test]
+fn the_ring_never_grows_beyond_its_capacity() {
+    let cq = make(9, 0, 4, None);
+    for wr_id in 0..20 {
+        let _ = cq.push(completion(wr_id));
+    }
+    assert_eq!((cq.len(), cq.capacity()), (4, 4));
+}
+
+#[test]
+fn without_arming_there_is_no_event() {
+    let (channel, cq) = pair();
+    cq.push(completion(1)).unwrap();
+    cq.push(failed(1)).unwrap();
+    assert!(channel.try_get_event().is_none());
+    assert!(!is_readable(&channel));
+}
+
+#[test]
+fn what_was_there_before_arming_sends_no_event() {
+    let (channel, cq) = pair();
+    assert!(!cq.arm(Notify::Solicited));
+    cq.push(completion(1)).unwrap();
+    assert!(
+        cq.arm(Notify::Any),
+        "the program is told that it has to poll"
+    );
+    assert_eq!(channel.waiting(), 0);
+    cq.push(completion(2)).unwrap();
+    assert_eq!(channel.waiting(), 1);
+}
+
+#[test]
+fn one_arming_is_one_event() {
+    let (channel, cq) = pair();
+    cq.arm(Notify::Any);
+    cq.arm(Notify::Any);
+    cq.push(completion(1)).unwrap();
+    cq.push(completion(2)).unwrap();
+    assert_eq!(channel.waiting(), 1);
+    cq.arm(Notify::Any);
+    cq.push(completion(3)).unwrap();
+    assert_eq!(channel.waiting(), 2);
+}
+
+#[test]
+fn a_solicited_arming_waits_for_a_solicited_completion() {
+    let (channel, cq) = pair();
+    cq.arm(Notify::Solicited);
+    cq.push(completion(1)).unwrap();
+    assert_eq!(channel.waiting(), 0);
+    cq.push(solicited(2)).unwrap();
+    assert_eq!(channel.waiting(), 1);
+}
+
+#[test]
+fn an_error_fires_a_solicited_arming_too() {
+    let (channel, cq) = pair();
+    cq.arm(Notify::Solicited);
+    cq.push(failed(1)).unwrap();
+    assert_eq!(channel.waiting(), 1);
+}
+
+#[test]
+fn arming_for_any_is_not_taken_back_by_arming_for_solicited() {
+    let (channel, cq) = pair();
+    cq.arm(Notify::Any);
+    cq.arm(Notify::Solicited);
+    cq.push(completion(1)).unwrap();
+    assert_eq!(channel.waiting(), 1);
+}
+
+#[test]
+fn arming_for_any_widens_an_arming_for_solicited() {
+    let (channel, cq) = pair();
+    cq.arm(Notify::Solicited);
+    cq.arm(Notify::Any);
+    cq.push(completion(1)).unwrap();
+    assert_eq!(channel.waiting(), 1);
+}
+
+#[test]
+fn a_lost_completion_wakes_the_program_too() {
+    let channel = CompletionChannel::new().unwrap();
+    let cq = make(1, 0, 1, Some(&channel));
+    cq.push(completion(1)).unwrap();
+    cq.arm(Notify::Any);
+    cq.push(completion(2)).unwrap_err();
+    assert_eq!(channel.waiting(), 1);
+}
+
+#[test]
+fn the_descriptor_is_readable_exactly_while_events_wait() {
+    let (channel, cq) = pair();
+    for wr_id in 0..2 {
+        cq.arm(Notify::Any);
+        cq.push(completion(wr_id)).unwrap();
+    }
+    assert!(is_readable(&channel));
+    let event = channel.get_event(None).unwrap();
+    assert_eq!((event.cq_num(), event.context()), (3, 0xc0ffee));
+    assert!(is_readable(&channel));
+    drop(channel.try_get_event().unwrap());
+    assert!(!is_readable(&channel));
+}
+
+#[test]
+fn waiting_for_an_event_ends_in_time_or_with_the_event() {
+    let (channel, cq) = pair();
+    let wait = Duration::from_millis(20);
+    let start = Instant::now();
+    assert!(matches!(
+        channel.get_event(Some(wait)),
+        Err(ChannelError::TimedOut(_))
+    ));
+    assert!(start.elapsed() >= wait);
+    cq.arm(Notify::Any);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(wait);
+            cq.push(completion(1)).unwrap();
+        });
+        assert!(channel.get_event(Some(Duration::from_secs(10))).is_ok());
+    });
+}
+
+#[test]
+fn a_descriptor_made_non_blocking_is_honoured() {
+    let (channel, _cq) = pair();
+    rustix::fs::fcntl_setfl(&channel, rustix::fs::OFlags::NONBLOCK).unwrap();
+    assert!(matches!(
+        channel.get_event(None),
+        Err(ChannelError::WouldBlock)
+    ));
+}
+
+#[test]
+fn dropping_a_queue_takes_its_undelivered_events_back() {
+    let (channel, cq) = pair();
+    let other = make(4, 44, 8, Some(&channel));
+    assert_eq!(channel.cq_count(), 2);
+    for cq in [&cq, &other, &cq] {
+        cq.arm(Notify::Any);
+        cq.push(completion(1)).unwrap();
+    }
+    assert_eq!(channel.waiting(), 3);
+    drop(cq);
+    assert_eq!((channel.waiting(), channel.cq_count()), (1, 1));
+    assert_eq!(channel.get_event(None).unwrap().context(), 44);
+    assert!(!is_readable(&channel));
+}
+
+#[test]
+fn destroying_waits_for_the_ack_of_a_delivered_event() {
+    let (channel, cq) = pair();
+    cq.arm(Notify::Any);
+    cq.push(completion(1)).unwrap();
+    let event = channel.get_event(None).unwrap();
+    assert_eq!(cq.unacked(), 1);
+    assert!(!cq.end_events(Some(Duration::from_millis(5))));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(10));
+            drop(event);
+        });
+        assert!(cq.end_events(None));
+    });
+}
+
+#[test]
+fn the_end_of_events_takes_undelivered_ones_back() {
+    let (channel, cq) = pair();
+    for _ in 0..2 {
+        cq.arm(Notify::Any);
+        cq.push(completion(1)).unwrap();
+    }
+    cq.arm(Notify::Any);
+    assert!(cq.end_events(Some(Duration::ZERO)));
+    cq.push(completion(2)).unwrap();
+    assert_eq!((channel.waiting(), channel.cq_count()), (0, 1));
+    assert!(!is_readable(&channel));
+    drop(cq);
+    assert_eq!(channel.cq_count(), 0);
+}
+
+#[test]
+fn events_may_be_acknowledged_later_and_too_often() {
+    let (channel, cq) = pair();
+    cq.arm(Notify::Any);
+    cq.push(completion(1)).unwrap();
+    channel.get_event(None).unwrap().ack_later();
+    assert_eq!(cq.unacked(), 1);
+    cq.ack_events(50);
+    assert_eq!(cq.unacked(), 0);
+    assert!(cq.end_events(Some(Duration::ZERO)));
+}
+
+#[test]
+fn a_delivered_event_stays_good_when_the_queue_is_dropped() {
+    let (channel, cq) = pair();
+    cq.arm(Notify::Any);
+    cq.push(completion(1)).unwrap();
+    let event = channel.get_event(None).unwrap();
+    let weak = Arc::downgrade(&cq);
+    drop(cq);
+    assert_eq!(event.cq_num(), 3);
+    event.ack_later();
+    assert!(weak.upgrade().is_none());
+    assert_eq!(channel.cq_count(), 0);
+}
+
+#[test]
+fn the_completions_of_a_destroyed_qp_go() {
+    let (_, cq) = pair();
+    for (wr_id, qp_num) in [(1, 7), (2, 8), (3, 7), (4, 9)] {
+        cq.push(Completion {
+            qp_num,
+            ..completion(wr_id)
+        })
+        .unwrap();
+    }
+    assert_eq!(cq.remove_qp(7), 2);
+    assert_eq!(cq.len(), 2);
+    assert_eq!(cq.poll_one().map(|completion| completion.wr_id), Some(2));
+}
+
+#[test]
+fn a_waiting_thread_is_woken_by_what_is_pushed_while_it_waits() {
+    let (_, cq) = pair();
+    cq.push(completion(0)).unwrap();
+    let guard = cq.wait_guard().unwrap();
+    assert!(!is_readable(guard.fd()), "nobody waited when that came");
+    for wr_id in 1..4 {
+        cq.push(completion(wr_id)).unwrap();
+    }
+    assert!(is_readable(guard.fd()));
+    guard.clear();
+    assert!(!is_readable(guard.fd()));
+    cq.wake_waiters();
+    assert!(is_readable(guard.fd()));
+    guard.clear();
+    drop(guard);
+    cq.push(completion(4)).unwrap();
+    assert!(!is_readable(cq.wait_guard().unwrap().fd()));
+}
+
+#[test]
+fn a_thread_that_stops_waiting_passes_the_wake_up_on() {
+    let (_, cq) = pair();
+    let (one, two) = (cq.wait_guard().unwrap(), cq.wait_guard().unwrap());
+    cq.push(completion(1)).unwrap();
+    cq.push(completion(2)).unwrap();
+    one.clear();
+    assert!(cq.poll_one().is_some());
+    assert!(!is_readable(two.fd()));
+    drop(one);
+    assert!(is_readable(two.fd()));
+}
+
+/// Sleeps as the library's own wait call does.
+fn wait_for_completion(cq: &CqInner) -> Completion {
+    loop {
+        let guard = cq.wait_guard().unwrap();
+        if let Some(completion) = cq.poll_one() {
+            return completion;
+        }
+        let fd = guard.fd();
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        let ready = poll(
+            &mut fds,
+            Some(&Timespec {
+                tv_sec: 20,
+                tv_nsec: 0,
+            }),
+        )
+        .unwrap();
+        assert_eq!(ready, 1, "the wake-up was lost");
+        guard.clear();
+    }
+}
+
+#[test]
+fn no_wake_up_is_lost_between_waiting_threads() {
+    let cq = make(1, 0, 64, None);
+    let rounds = 2000;
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    (0..rounds)
+                        .map(|_| wait_for_completion(&cq).wr_id)
+                        .sum::<u64>()
+                })
+            })
+            .collect();
+        for wr_id in 0..2 * rounds {
+            while cq.push(completion(wr_id)).is_err() {
+                thread::yield_now();
+            }
+        }
+        let sum: u64 = waiters
+            .into_iter()
+            .map(|waiter| waiter.join().unwrap())
+            .sum();
+        assert_eq!(sum, (0..2 * rounds).sum());
+    });
+}
+
+#[test]
+fn an_armed_program_never_sleeps_on_a_completion() {
+    let channel = CompletionChannel::new().unwrap();
+    let cq = make(1, 0, 4096, Some(&channel));
+    let total = 3000;
+    let sleeping = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for wr_id in 0..total {
+                cq.push(completion(wr_id)).unwrap();
+                if sleeping.load(Ordering::Relaxed) {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut next = 0;
+        while next < total {
+            cq.arm(Notify::Any);
+            // What came before the arming is polled; what comes after it sends the event.
+            let mut polled = 0;
+            while let Some(completion) = cq.poll_one() {
+                assert_eq!(completion.wr_id, next);
+                next += 1;
+                polled += 1;
+            }
+            if polled == 0 && next < total {
+                sleeping.store(true, Ordering::Relaxed);
+                drop(channel.get_event(Some(Duration::from_secs(20))).unwrap());
+                sleeping.store(false, Ordering::Relaxed);
+            }
+        }
+    });
+}

@@ -1,0 +1,196 @@
+//! Completion queues as the consumer sees them: poll, arm, wait.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+
+use crate::completion::{Completion, CqInner, CqOverflow, Notify};
+use crate::device::DeviceInner;
+use crate::qp::inner::QpInner;
+use crate::wait::sleep_on;
+
+/// A CQ with the QPs that complete to it.
+pub(crate) struct CqShared {
+    pub(crate) inner: Arc<CqInner>,
+    device: Arc<DeviceInner>,
+    attached: RwLock<Arc<[Weak<QpInner>]>>,
+}
+
+impl Drop for CqShared {
+    fn drop(&mut self) {
+        self.device.cqs.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl CqShared {
+    pub(crate) fn new(inner: Arc<CqInner>, device: Arc<DeviceInner>) -> Self {
+        CqShared {
+            inner,
+            device,
+            attached: RwLock::new(Arc::new([])),
+        }
+    }
+
+    pub(crate) fn push(&self, completion: Completion) -> Result<(), CqOverflow> {
+        self.inner.push(completion)
+    }
+
+    pub(crate) fn attach(&self, qp: &Arc<QpInner>) {
+        let mut attached = self.attached.write();
+        let new = Arc::downgrade(qp);
+        if !attached.iter().any(|old| old.ptr_eq(&new)) {
+            *attached = attached.iter().cloned().chain([new]).collect();
+        }
+    }
+
+    pub(crate) fn detach(&self, qp: &Arc<QpInner>) {
+        let gone = Arc::downgrade(qp);
+        let mut attached = self.attached.write();
+        *attached = attached
+            .iter()
+            .filter(|old| !old.ptr_eq(&gone))
+            .cloned()
+            .collect();
+    }
+
+    fn qps(&self) -> Arc<[Weak<QpInner>]> {
+        Arc::clone(&self.attached.read())
+    }
+
+    /// Gives every connection of this CQ a turn.
+    fn drive(&self) {
+        let qps = self.qps();
+        if qps.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for qp in qps.iter() {
+            if let Some(qp) = qp.upgrade() {
+                qp.poll(now);
+            }
+        }
+    }
+}
+
+/// A completion queue.
+///
+/// Clones are handles to the same queue.
+#[derive(Clone)]
+pub struct Cq {
+    shared: Arc<CqShared>,
+}
+
+impl Cq {
+    pub(crate) fn new(shared: Arc<CqShared>) -> Self {
+        Cq { shared }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<CqShared> {
+        &self.shared
+    }
+
+    /// How many completions it holds at most.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.shared.inner.capacity()
+    }
+
+    /// Takes up to `out.len()` completions, oldest first, and returns how many. When there are none,
+    /// it first gives the connections of this CQ a turn: a thread that polls drives them.
+    pub fn poll(&self, out: &mut [Completion]) -> usize {
+        let taken = self.shared.inner.poll(out);
+        if taken > 0 || out.is_empty() {
+            return taken;
+        }
+        self.shared.drive();
+        self.shared.inner.poll(out)
+    }
+
+    /// Takes one completion, if there is one; see [`Cq::poll`].
+    #[must_use]
+    pub fn poll_one(&self) -> Option<Completion> {
+        let mut one = [Completion::default()];
+        (self.poll(&mut one) == 1).then(|| one[0])
+    }
+
+    /// Asks for one event on the completion channel when the next completion is added. Completions
+    /// that are already in the queue raise none: poll once more after this.
+    pub fn req_notify(&self, notify: Notify) {
+        self.shared.inner.arm(notify);
+        // The consumer is about to sleep: its connections go over to the background now.
+        for qp in self.shared.qps().iter() {
+            if let Some(qp) = qp.upgrade() {
+                qp.hand_over();
+            }
+        }
+    }
+
+    /// Waits for a completion and takes it. `None` when `timeout` passed first (`Some(ZERO)` polls
+    /// once, `None` waits for ever). The calling thread drives the connections of this CQ itself while it waits.
+    #[must_use]
+    pub fn wait(&self, timeout: Option<Duration>) -> Option<Completion> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            if let Some(completion) = self.poll_one() {
+                return Some(completion);
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return None;
+            }
+            if let Some(completion) = self.sleep(deadline) {
+                return Some(completion);
+            }
+        }
+    }
+
+    /// One sleep on the descriptors of this CQ and of its connections.
+    fn sleep(&self, deadline: Option<Instant>) -> Option<Completion> {
+        let Ok(guard) = self.shared.inner.wait_guard() else {
+            // No descriptor left: the background drives, and we look again soon.
+            std::thread::sleep(Duration::from_millis(1));
+            return None;
+        };
+        let qps: Vec<Arc<QpInner>> = self.shared.qps().iter().filter_map(Weak::upgrade).collect();
+        let mut until = deadline;
+        let mut fds: Vec<RawFd> = vec![guard.fd().as_raw_fd()];
+        let mut waiting = Vec::with_capacity(qps.len());
+        for qp in &qps {
+            let begun = qp.wait_begins(|fd, due| {
+                fds.push(fd);
+                until = match (until, due) {
+                    (Some(a), Some(b)) => Some(a.min(b)),
+                    (a, b) => a.or(b),
+                };
+            });
+            if begun {
+                waiting.push(qp);
+            }
+        }
+        // The turns of `wait_begins`, or another thread, may have completed something.
+        let mut completion = self.shared.inner.poll_one();
+        if completion.is_none() {
+            // SAFETY: the first belongs to `guard`; the others stay open from `wait_begins` to
+            // `wait_ends`, whatever becomes of their connections.
+            #[expect(unsafe_code, reason = "see the safety comment")]
+            unsafe {
+                sleep_on(&fds, until);
+            }
+            guard.clear();
+        }
+        for qp in waiting {
+            qp.wait_ends();
+        }
+        if completion.is_none() {
+            completion = self.shared.inner.poll_one();
+        }
+        completion
+    }
+
+    /// Whether this CQ was made by that device.
+    pub(crate) fn is_of(&self, device: &Arc<DeviceInner>) -> bool {
+        Arc::ptr_eq(&self.shared.device, device)
+    }
+}

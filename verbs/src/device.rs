@@ -1,0 +1,305 @@
+//! The device: one software RNIC over one network.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use uwarp_capture::Capture;
+use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
+use uwarp_llp::{LlpError, Network};
+
+use crate::cm::Listener;
+use crate::completion::{CompletionChannel, CqInner};
+use crate::cq::{Cq, CqShared};
+use crate::engine::BufferPool;
+use crate::event::{AsyncEvent, EventQueue};
+use crate::mem::{RegionTable, RegisterError};
+use crate::pd::Pd;
+use crate::progress::background::Background;
+use crate::settings::Settings;
+
+/// What could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// A limit of the device is reached.
+    #[error("the device already has {limit} {what}; drop some, or raise the limit in the settings")]
+    Limit {
+        /// What there are enough of.
+        what: &'static str,
+        /// How many there may be.
+        limit: u32,
+    },
+    /// A size is out of range.
+    #[error("{what} is {got}, but this device allows {min} to {max}")]
+    Size {
+        /// What was given.
+        what: &'static str,
+        /// The value given.
+        got: u64,
+        /// The least allowed.
+        min: u64,
+        /// The most allowed.
+        max: u64,
+    },
+    /// The system refused something (descriptors, threads).
+    #[error("the system refused to {op}: {error}")]
+    System {
+        /// What was tried.
+        op: &'static str,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The memory for the region table could not be had.
+    #[error(transparent)]
+    Memory(#[from] RegisterError),
+    /// The network refused something.
+    #[error(transparent)]
+    Network(#[from] LlpError),
+    /// Objects of two devices were mixed.
+    #[error("the {what} belongs to another device")]
+    OtherDevice {
+        /// Which one.
+        what: &'static str,
+    },
+}
+
+/// A software RNIC. Clones are handles to the same device.
+///
+/// ```
+/// use uwarp_verbs::{Access, Device, QpCaps};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Device::tcp()?;
+/// let pd = device.alloc_pd();
+/// let cq = device.create_cq(16)?;
+/// let region = pd.register(vec![0; 4096], Access::LOCAL_WRITE)?;
+/// let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
+/// assert_eq!(region.len(), 4096);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Device {
+    inner: Arc<DeviceInner>,
+}
+
+pub(crate) struct DeviceInner {
+    pub(crate) network: Arc<dyn Network>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) table: Arc<RegionTable>,
+    pub(crate) pool: BufferPool,
+    pub(crate) events: EventQueue,
+    pub(crate) background: Arc<Background>,
+    pub(crate) qps: AtomicU32,
+    pub(crate) cqs: AtomicU32,
+    next_qp: AtomicU32,
+    next_cq: AtomicU32,
+    next_pd: AtomicU32,
+    origin: Instant,
+}
+
+impl DeviceInner {
+    /// Nanoseconds since the device was made; never 0.
+    pub(crate) fn clock(&self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(self.origin).as_nanos();
+        u64::try_from(since).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// Counts one more QP and gives it its number.
+    pub(crate) fn take_qp_num(&self) -> Result<u32, DeviceError> {
+        take(&self.qps, self.settings.limits.max_qp, "QPs")?;
+        // 24 bits as everywhere in RDMA; 0 and 1 are special on InfiniBand, so nothing uses them.
+        Ok(2 + self.next_qp.fetch_add(1, Ordering::Relaxed) % 0x00FF_FFFD)
+    }
+}
+
+fn take(count: &AtomicU32, limit: u32, what: &'static str) -> Result<(), DeviceError> {
+    count
+        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
+            (count < limit).then_some(count + 1)
+        })
+        .map(|_| ())
+        .map_err(|_| DeviceError::Limit { what, limit })
+}
+
+impl Device {
+    /// A device over the TCP of the kernel, with default settings.
+    ///
+    /// # Errors
+    /// [`DeviceError::System`] when the system has no descriptor or thread left.
+    pub fn tcp() -> Result<Device, DeviceError> {
+        Device::open(Arc::new(KernelNetwork::default()), Settings::default())
+    }
+
+    /// As [`Device::tcp`], with settings, and with everything written to `capture` if there is one.
+    ///
+    /// # Errors
+    /// As [`Device::tcp`].
+    pub fn tcp_with(settings: Settings, capture: Option<&Capture>) -> Result<Device, DeviceError> {
+        Device::open(
+            Arc::new(KernelNetwork::new(KernelSettings::default(), capture)),
+            settings,
+        )
+    }
+
+    /// A device over any network.
+    ///
+    /// # Errors
+    /// [`DeviceError::System`] when the system has no descriptor or thread left.
+    pub fn open(network: Arc<dyn Network>, settings: Settings) -> Result<Device, DeviceError> {
+        let table = RegionTable::new(settings.limits.max_mr as usize)?;
+        let events = EventQueue::new().map_err(|errno| DeviceError::System {
+            op: "make an event descriptor",
+            error: errno.into(),
+        })?;
+        let background =
+            Background::start(settings.takeover).map_err(|error| DeviceError::System {
+                op: "start the progress thread",
+                error,
+            })?;
+        Ok(Device {
+            inner: Arc::new(DeviceInner {
+                network,
+                table: Arc::new(table),
+                pool: BufferPool::default(),
+                events,
+                background: Arc::new(background),
+                settings: Arc::new(settings),
+                qps: AtomicU32::new(0),
+                cqs: AtomicU32::new(0),
+                next_qp: AtomicU32::new(0),
+                next_cq: AtomicU32::new(1),
+                next_pd: AtomicU32::new(1),
+                origin: Instant::now(),
+            }),
+        })
+    }
+
+    /// What the device was told.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.inner.settings
+    }
+
+    /// The network below, for a log or a table.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        self.inner.network.describe()
+    }
+
+    /// A protection domain: regions and QPs work together only within one.
+    #[must_use]
+    pub fn alloc_pd(&self) -> Pd {
+        Pd::new(
+            Arc::clone(&self.inner),
+            self.inner.next_pd.fetch_add(1, Ordering::Relaxed),
+        )
+    }
+
+    /// A completion queue for `depth` completions, without a channel.
+    ///
+    /// # Errors
+    /// [`DeviceError::Size`] or [`DeviceError::Limit`].
+    pub fn create_cq(&self, depth: u32) -> Result<Cq, DeviceError> {
+        self.make_cq(depth, None, 0)
+    }
+
+    /// A completion queue whose events go to `channel`, with a number of the consumer's choice.
+    ///
+    /// # Errors
+    /// As [`Device::create_cq`].
+    pub fn create_cq_on(
+        &self,
+        depth: u32,
+        channel: &CompletionChannel,
+        context: u64,
+    ) -> Result<Cq, DeviceError> {
+        self.make_cq(depth, Some(channel.clone()), context)
+    }
+
+    fn make_cq(
+        &self,
+        depth: u32,
+        channel: Option<CompletionChannel>,
+        context: u64,
+    ) -> Result<Cq, DeviceError> {
+        let limits = &self.inner.settings.limits;
+        check_size("the depth of the CQ", depth, 1, limits.max_cqe)?;
+        take(&self.inner.cqs, limits.max_cq, "CQs")?;
+        let num = self.inner.next_cq.fetch_add(1, Ordering::Relaxed);
+        let inner = CqInner::new(num, context, depth as usize, channel);
+        Ok(Cq::new(Arc::new(CqShared::new(
+            inner,
+            Arc::clone(&self.inner),
+        ))))
+    }
+
+    /// A completion channel: one descriptor for the events of any number of CQs.
+    ///
+    /// # Errors
+    /// [`DeviceError::System`] when the system has no descriptor left.
+    pub fn create_channel(&self) -> Result<CompletionChannel, DeviceError> {
+        CompletionChannel::new().map_err(|error| DeviceError::System {
+            op: "make a completion channel",
+            error,
+        })
+    }
+
+    /// Listens for iWARP connections. Port 0 takes a free one.
+    ///
+    /// # Errors
+    /// [`DeviceError::Network`], which says what is in the way.
+    pub fn listen(&self, addr: SocketAddr) -> Result<Listener, DeviceError> {
+        Listener::open(&self.inner, addr)
+    }
+
+    /// The next asynchronous event, if there is one.
+    #[must_use]
+    pub fn poll_event(&self) -> Option<AsyncEvent> {
+        self.inner.events.pop()
+    }
+
+    /// Waits for an asynchronous event; `None` when `timeout` passed first.
+    #[must_use]
+    pub fn wait_event(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
+        self.inner.events.wait(timeout)
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<DeviceInner> {
+        &self.inner
+    }
+}
+
+/// Readable while there are asynchronous events.
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.events.fd()
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device")
+            .field("network", &self.describe())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether a size is one that the device allows.
+pub(crate) fn check_size(
+    what: &'static str,
+    got: u32,
+    min: u32,
+    max: u32,
+) -> Result<(), DeviceError> {
+    if (min..=max).contains(&got) {
+        return Ok(());
+    }
+    Err(DeviceError::Size {
+        what,
+        got: got.into(),
+        min: min.into(),
+        max: max.into(),
+    })
+}

@@ -1,0 +1,277 @@
+//! The connection object: its parts, its state, and what the driver asks it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use uwarp_mpa::{Deframer, Framer, Initiator, InitiatorConfig, Negotiated, SendGate};
+use uwarp_rdmap::{OutMessage, Stream};
+
+use super::transmit::TxBatch;
+use super::work::{RecvQueue, SendQueue};
+use crate::completion::Completion;
+use crate::cq::CqShared;
+use crate::event::{AsyncEvent, EndReason};
+use crate::mem::{RegionTable, Target};
+use crate::qp::state::{QpEvent, QpState};
+use crate::settings::Settings;
+
+/// What a connection knows of the QP and the device around it.
+pub(crate) struct QpContext {
+    pub(crate) qp_num: u32,
+    pub(crate) pd: u32,
+    pub(crate) table: Arc<RegionTable>,
+    pub(crate) send_cq: Arc<CqShared>,
+    pub(crate) recv_cq: Arc<CqShared>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) caps: super::QueueCaps,
+}
+
+/// Where the LLP stream of a connection stands.
+pub(crate) enum Stage {
+    /// No LLP stream.
+    Detached,
+    /// TCP is being connected; the MPA Request goes out when it is.
+    TcpConnect(Box<Initiator>),
+    /// The MPA Request was sent.
+    AwaitReply(Box<Initiator>),
+    /// Full Operation: FPDUs in both directions.
+    Open(Box<OpenStream>),
+}
+
+/// The protocol layers of an open stream.
+pub(crate) struct OpenStream {
+    pub(crate) deframer: Deframer,
+    pub(crate) framer: Framer,
+    pub(crate) rdmap: Stream,
+    pub(crate) gate: SendGate,
+    pub(crate) negotiated: Negotiated,
+    /// Largest ULPDU that we send now.
+    pub(crate) mulpdu: usize,
+    /// FPDUs may be gathered in place only where no Markers are sent.
+    pub(crate) markers: bool,
+    /// The message that is being framed.
+    pub(crate) current: Option<Current>,
+    /// Whether the last message was a Read Response: the send queue has the next turn.
+    pub(crate) answered_last: bool,
+    /// Responder: the first FPDU has not come yet.
+    pub(crate) first_awaited: bool,
+    /// Initiator: an RTR Read is outstanding, which belongs to no work request.
+    pub(crate) rtr_read: bool,
+}
+
+/// A message of which segments remain to be framed.
+pub(crate) enum Current {
+    /// A work request of the send queue.
+    Work { message: OutMessage },
+    /// The RTR indication of RFC 6581: no work request, no payload.
+    Rtr { message: OutMessage },
+    /// A Read Response; `source` is `None` for a zero-length one.
+    Response {
+        message: OutMessage,
+        source: Option<Target>,
+    },
+}
+
+/// What the driver must do with the LLP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LlpOrder {
+    /// Nothing special: receive, send.
+    Keep,
+    /// Send a FIN, then keep receiving; call `Connection::fin_sent`.
+    Fin,
+    /// Drop it and connect anew to the same address.
+    Reconnect,
+    /// Everything is over: drop it gracefully.
+    Close,
+    /// Everything is over: reset it.
+    Abort,
+}
+
+/// One connection with its queues.
+pub(crate) struct Connection {
+    pub(crate) ctx: Arc<QpContext>,
+    pub(crate) state: QpState,
+    pub(crate) sq: SendQueue,
+    pub(crate) rq: RecvQueue,
+    pub(crate) stage: Stage,
+    pub(crate) tx: TxBatch,
+    pub(crate) end: Option<EndReason>,
+    pub(crate) events: Vec<AsyncEvent>,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) fin: FinState,
+    /// What was negotiated, kept after the stream has gone.
+    pub(crate) negotiated: Option<Negotiated>,
+    /// Time as the driver last told it.
+    pub(crate) now: Instant,
+    /// Octets that a TCP segment of the LLP carries.
+    pub(crate) emss: usize,
+    /// What the MPA Request was made from, for the retry with revision 1.
+    pub(crate) retry: Option<InitiatorConfig>,
+    /// A new LLP stream to the same address is wanted.
+    pub(crate) reconnect: bool,
+}
+
+/// Which FINs have gone and come.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct FinState {
+    /// We want to send one once all is drained.
+    pub(crate) wanted: bool,
+    pub(crate) sent: bool,
+    pub(crate) received: bool,
+    /// The LLP is to be reset.
+    pub(crate) abort: bool,
+}
+
+impl Connection {
+    /// A QP without a connection.
+    pub(crate) fn new(ctx: Arc<QpContext>, now: Instant) -> Self {
+        let (sq, rq) = (ctx.caps.max_send_wr as usize, ctx.caps.max_recv_wr as usize);
+        Connection {
+            ctx,
+            state: QpState::Idle,
+            sq: SendQueue::new(sq),
+            rq: RecvQueue::new(rq),
+            stage: Stage::Detached,
+            tx: TxBatch::default(),
+            end: None,
+            events: Vec::new(),
+            deadline: None,
+            fin: FinState::default(),
+            negotiated: None,
+            now,
+            emss: 536,
+            retry: None,
+            reconnect: false,
+        }
+    }
+
+    /// Whether nothing is under way that the peer or the consumer waits for.
+    pub(crate) fn is_idle(&self) -> bool {
+        match &self.stage {
+            Stage::Open(_) => self.sq.is_empty() && self.tx.is_empty() && self.drained(),
+            Stage::Detached => true,
+            Stage::TcpConnect(_) | Stage::AwaitReply(_) => false,
+        }
+    }
+
+    /// Makes an ended connection ready for another one. False while it is in use.
+    pub(crate) fn reset(&mut self) -> bool {
+        if !matches!(self.stage, Stage::Detached) || !self.event(QpEvent::Reset) {
+            return false;
+        }
+        self.flush_sends(None);
+        self.flush_receives(None);
+        *self = Connection {
+            events: std::mem::take(&mut self.events),
+            ..Connection::new(Arc::clone(&self.ctx), self.now)
+        };
+        true
+    }
+
+    /// Moves the state machine; an event that the state does not allow changes nothing.
+    pub(crate) fn event(&mut self, event: QpEvent) -> bool {
+        match self.state.next(event) {
+            Ok(next) => {
+                if next != self.state {
+                    tracing::debug!(qp = self.ctx.qp_num, from = %self.state, to = %next, ?event);
+                }
+                self.state = next;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// When something must happen even if nothing arrives.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Whether TCP itself is still being connected.
+    pub(crate) fn is_connecting_tcp(&self) -> bool {
+        matches!(self.stage, Stage::TcpConnect(_))
+    }
+
+    /// Whether the driver should read from the LLP.
+    pub(crate) fn wants_octets(&self) -> bool {
+        !matches!(self.stage, Stage::Detached | Stage::TcpConnect(_)) && !self.fin.received
+    }
+
+    /// What the LLP needs, after the batch has been taken as far as possible.
+    pub(crate) fn llp_order(&self) -> LlpOrder {
+        if self.reconnect {
+            return LlpOrder::Reconnect;
+        }
+        if matches!(self.stage, Stage::Detached) {
+            return if self.fin.abort {
+                LlpOrder::Abort
+            } else {
+                LlpOrder::Close
+            };
+        }
+        if self.fin.wanted && !self.fin.sent && self.tx.is_empty() && self.drained() {
+            return LlpOrder::Fin;
+        }
+        LlpOrder::Keep
+    }
+
+    /// Whether nothing of what was posted remains to be done.
+    fn drained(&self) -> bool {
+        if self.state == QpState::Terminate {
+            return true;
+        }
+        match &self.stage {
+            Stage::Open(stream) => {
+                self.sq.is_empty()
+                    && stream.current.is_none()
+                    && !stream.rdmap.read_requests_pending()
+            }
+            _ => true,
+        }
+    }
+
+    /// Adds a completion to the send CQ.
+    pub(crate) fn complete_send(
+        ctx: &QpContext,
+        events: &mut Vec<AsyncEvent>,
+        completion: Completion,
+    ) {
+        if ctx.send_cq.push(completion).is_err() {
+            events.push(AsyncEvent::CqOverflow { qp_num: ctx.qp_num });
+        }
+    }
+
+    /// Adds a completion to the receive CQ.
+    pub(crate) fn complete_recv(
+        ctx: &QpContext,
+        events: &mut Vec<AsyncEvent>,
+        completion: Completion,
+    ) {
+        if ctx.recv_cq.push(completion).is_err() {
+            events.push(AsyncEvent::CqOverflow { qp_num: ctx.qp_num });
+        }
+    }
+
+    /// Completes what the LLP has taken.
+    pub(crate) fn retire(&mut self) {
+        let Connection {
+            ctx,
+            sq,
+            events,
+            tx,
+            ..
+        } = self;
+        sq.retire(tx.taken_to(), ctx.qp_num, |completion| {
+            Self::complete_send(ctx, events, completion);
+        });
+    }
+
+    /// The driver handed `octets` of the batch to the LLP.
+    pub(crate) fn taken(&mut self, octets: usize) {
+        self.tx.taken(octets);
+        if self.fin.wanted && octets > 0 {
+            self.start_close_timer();
+        }
+        self.retire();
+    }
+}

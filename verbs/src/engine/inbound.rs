@@ -1,0 +1,315 @@
+//! The receive side: from octets of the LLP to placed data, completions and answers.
+
+use std::time::Instant;
+
+use uwarp_ddp::{DdpError, STag, TaggedFault, UntaggedFault};
+use uwarp_mpa::{Step, Ulpdu};
+use uwarp_rdmap::{HEAD_LEN, Inbound, Memory, Opcode, StreamError};
+
+use super::connection::{Connection, OpenStream, QpContext, Stage};
+use super::receive_buffer::ReceiveBuffer;
+use crate::completion::Status;
+use crate::event::AsyncEvent;
+use crate::mem::{Need, Target};
+use crate::qp::state::QpState;
+
+/// The answers that RDMAP needs of memory and of the receive queue.
+struct View<'a> {
+    ctx: &'a QpContext,
+    /// Octets of the receive at the head of the queue.
+    receive: Option<u32>,
+}
+
+impl Memory for View<'_> {
+    type Target = Target;
+
+    fn check_write(&self, stag: STag, to: u64, len: u32) -> Result<Target, TaggedFault> {
+        self.ctx.table.check(
+            stag,
+            to,
+            len,
+            Need::RemoteWrite,
+            self.ctx.pd,
+            self.ctx.qp_num,
+        )
+    }
+
+    fn check_read(&self, stag: STag, to: u64, len: u32) -> Result<Target, TaggedFault> {
+        self.ctx.table.check(
+            stag,
+            to,
+            len,
+            Need::RemoteRead,
+            self.ctx.pd,
+            self.ctx.qp_num,
+        )
+    }
+
+    fn check_invalidate(&self, stag: STag) -> Result<(), TaggedFault> {
+        self.ctx
+            .table
+            .check_invalidate(stag, self.ctx.pd, self.ctx.qp_num)
+    }
+
+    fn receive_buffer(&self) -> Option<u32> {
+        self.receive
+    }
+}
+
+impl Connection {
+    /// Takes what the LLP has delivered. What is left in `rx` is the beginning of something that
+    /// has not arrived whole.
+    pub(crate) fn receive(&mut self, rx: &mut ReceiveBuffer) {
+        if matches!(self.stage, Stage::AwaitReply(_)) {
+            self.receive_reply(rx);
+        }
+        if matches!(self.stage, Stage::Open(_)) {
+            self.receive_fpdus(rx);
+        }
+        // Completions of Reads may have become due, in order with the Sends before them.
+        self.retire();
+    }
+
+    fn receive_fpdus(&mut self, rx: &mut ReceiveBuffer) {
+        let mut at = 0;
+        loop {
+            if !matches!(self.state, QpState::Rts | QpState::Closing) {
+                // 5041-7.1-18: after an error whatever still arrives is dropped in silence.
+                at = rx.filled().len();
+                break;
+            }
+            let Stage::Open(stream) = &mut self.stage else {
+                break;
+            };
+            match stream.deframer.next(&rx.filled()[at..]) {
+                Ok(Step::Need(_)) => break,
+                Ok(Step::Fpdu(ulpdu)) => {
+                    at += ulpdu.wire_len();
+                    self.ulpdu(&ulpdu);
+                }
+                Err(error) => {
+                    self.offended(
+                        StreamError::Mpa(error.code().code()),
+                        error.to_string(),
+                        None,
+                    );
+                }
+            }
+        }
+        rx.discard(at);
+    }
+
+    /// One validated ULPDU.
+    fn ulpdu(&mut self, ulpdu: &Ulpdu<'_>) {
+        let Stage::Open(stream) = &mut self.stage else {
+            return;
+        };
+        stream.gate.fpdu_validated();
+        let mut scratch = [0; HEAD_LEN];
+        let head = ulpdu.head(&mut scratch);
+        let rtr_send = first_fpdu(
+            stream,
+            head,
+            ulpdu.len(),
+            &mut self.events,
+            &mut self.deadline,
+            self.ctx.qp_num,
+        );
+        let receive = if rtr_send {
+            Some(0)
+        } else {
+            self.rq.head().map(|wqe| wqe.len)
+        };
+        let view = View {
+            ctx: &self.ctx,
+            receive,
+        };
+        match stream.rdmap.receive(&view, head, ulpdu.len()) {
+            Ok(inbound) => self.inbound(inbound, ulpdu, rtr_send),
+            Err(error) => {
+                let detail = self.describe(&error, head);
+                self.offended(error, detail, Some((head, ulpdu.len())));
+            }
+        }
+    }
+
+    fn inbound(&mut self, inbound: Inbound<Target>, ulpdu: &Ulpdu<'_>, rtr_send: bool) {
+        match inbound {
+            Inbound::Write {
+                target,
+                payload_at,
+                len,
+                ..
+            } => {
+                if let Some(target) = target {
+                    self.place_write(&target, ulpdu, payload_at, len);
+                }
+            }
+            Inbound::Send {
+                payload_at,
+                offset,
+                len,
+                delivered,
+            } => {
+                if rtr_send {
+                    return;
+                }
+                if !self.place_send(ulpdu, payload_at, offset, len) {
+                    return;
+                }
+                if let Some(delivered) = delivered {
+                    let invalidated = delivered.invalidated.map(|stag| {
+                        // The check has found it; a local deregistration meanwhile is as good.
+                        let _ = self.ctx.table.invalidate(stag);
+                        stag.0
+                    });
+                    self.complete_receive(delivered.len, delivered.solicited, invalidated);
+                }
+            }
+            Inbound::ReadRequest => {}
+            Inbound::ReadResponse {
+                payload_at,
+                offset,
+                len,
+                complete,
+            } => {
+                self.place_response(ulpdu, payload_at, offset, len, complete);
+            }
+            Inbound::Terminate(terminate) => self.terminated_by_peer(terminate),
+        }
+    }
+
+    fn place_write(&mut self, target: &Target, ulpdu: &Ulpdu<'_>, payload_at: usize, len: u32) {
+        let mut at = 0;
+        for piece in ulpdu.pieces(payload_at, len as usize) {
+            if let Err(fault) = target.place(at, piece) {
+                // Deregistered between the check and here.
+                let error = StreamError::Ddp(DdpError::Tagged(fault));
+                let mut scratch = [0; HEAD_LEN];
+                let head = ulpdu.head(&mut scratch);
+                return self.offended(error, String::new(), Some((head, ulpdu.len())));
+            }
+            at += piece.len();
+        }
+    }
+
+    fn place_send(&mut self, ulpdu: &Ulpdu<'_>, payload_at: usize, offset: u32, len: u32) -> bool {
+        let Some(wqe) = self.rq.head() else {
+            return len == 0;
+        };
+        let mut at = offset as usize;
+        for piece in ulpdu.pieces(payload_at, len as usize) {
+            if wqe.data.place(at, piece).is_err() {
+                self.receive_buffer_gone();
+                return false;
+            }
+            at += piece.len();
+        }
+        true
+    }
+
+    fn place_response(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        payload_at: usize,
+        offset: u32,
+        len: u32,
+        complete: bool,
+    ) {
+        let Stage::Open(stream) = &mut self.stage else {
+            return;
+        };
+        if stream.rtr_read {
+            // The zero-length Read of the RTR indication is the first Read of all.
+            stream.rtr_read = !complete;
+            return;
+        }
+        let Some(sequence) = self.sq.oldest_read() else {
+            return;
+        };
+        if let Some(wqe) = self.sq.get(sequence) {
+            let mut at = offset as usize;
+            for piece in ulpdu.pieces(payload_at, len as usize) {
+                if wqe.data.list.place(at, piece).is_err() {
+                    self.read_sink_gone(sequence);
+                    return;
+                }
+                at += piece.len();
+            }
+        }
+        if complete {
+            self.sq.read_answered();
+        }
+    }
+
+    /// Words about the place of an error: which region, which bounds, which buffer.
+    fn describe(&self, error: &StreamError, head: &[u8]) -> String {
+        use std::fmt::Write as _;
+        use uwarp_ddp::Header;
+        let mut words = String::new();
+        let Ok((header, _)) = Header::parse(head) else {
+            return words;
+        };
+        let (stag, to) = match header {
+            Header::Tagged(tagged) => (tagged.stag, tagged.to.0),
+            Header::Untagged(untagged) => {
+                match uwarp_rdmap::ReadRequestHeader::parse(head.get(18..).unwrap_or(&[])) {
+                    Some(request) if untagged.ulp & 0x0F == Opcode::ReadRequest as u8 => {
+                        let _ = write!(words, "a Read of {} octets from ", request.len);
+                        (request.source_stag, request.source_to.0)
+                    }
+                    _ => {
+                        if let Some(wqe) = self.rq.head() {
+                            let _ = write!(
+                                words,
+                                "the receive at the head of the queue has {} octets",
+                                wqe.len
+                            );
+                        } else if matches!(error, StreamError::Ddp(_)) {
+                            words.push_str("no receive is posted");
+                        }
+                        return words;
+                    }
+                }
+            }
+        };
+        let _ = write!(words, "STag {:#010x}, TO {to:#x}: ", stag.0);
+        words.push_str(&self.ctx.table.describe(stag));
+        words
+    }
+
+    /// The status that a receive at the head gets when the peer's Send could not be taken.
+    pub(super) fn blame_receive(error: &StreamError) -> Option<Status> {
+        match error {
+            StreamError::Ddp(DdpError::Untagged(UntaggedFault::MessageTooLong { .. })) => {
+                Some(Status::LocalLength)
+            }
+            StreamError::CannotInvalidate(_) => Some(Status::RemoteInvalidRequest),
+            _ => None,
+        }
+    }
+}
+
+/// What the first FPDU means for a responder. True when it is a zero-length Send that serves as the
+/// RTR indication: it belongs to no receive (RFC 6581 section 4.4.2).
+fn first_fpdu(
+    stream: &mut OpenStream,
+    head: &[u8],
+    len: usize,
+    events: &mut Vec<AsyncEvent>,
+    deadline: &mut Option<Instant>,
+    qp_num: u32,
+) -> bool {
+    if !stream.first_awaited {
+        return false;
+    }
+    stream.first_awaited = false;
+    *deadline = None;
+    events.push(AsyncEvent::Established { qp_num });
+    let empty_send = len == 18
+        && head.first().is_some_and(|control| control & 0x80 == 0)
+        && head
+            .get(1)
+            .is_some_and(|control| control & 0x0F == Opcode::Send as u8);
+    stream.negotiated.rtr_offered.send && empty_send
+}

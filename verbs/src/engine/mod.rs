@@ -1,0 +1,35 @@
+//! One connection of the software RNIC, sans-IO: octets in, a gather list out, completions and
+//! events out.
+//!
+//! [`Connection`] is the one place where MPA, DDP, RDMAP and the queues of a QP meet. It owns no
+//! socket, clock or thread: whoever has the lock of the QP drives it (see `progress`), and a
+//! simulator or a fuzzer can drive the very same object.
+//!
+//! ```text
+//!   post_send ─► SendQueue ─► rdmap::Stream ─► mpa::Framer ─► TxBatch ─► (LLP)
+//!                                  ▲ │
+//!                   Read Requests  │ ▼ completions
+//!   post_recv ─► RecvQueue ─► rdmap::Stream ◄─ mpa::Deframer ◄─ ReceiveBuffer ◄─ (LLP)
+//!                                  │
+//!                                  └─► mem::Target: one copy into place
+//! ```
+//!
+//! Rule for the driver: after every call that takes something in (`receive`, `post_*`,
+//! `disconnect`, `lost` ...), call [`Connection::fill`] and hand the batch to the LLP, then look at
+//! [`Connection::llp_order`].
+
+mod connection;
+mod inbound;
+mod outbound;
+mod post;
+mod receive_buffer;
+mod startup;
+mod teardown;
+mod transmit;
+mod work;
+
+pub(crate) use connection::{Connection, LlpOrder, QpContext};
+pub use post::PostErrorKind;
+pub(crate) use post::QueueCaps;
+pub(crate) use receive_buffer::{BufferPool, ReceiveBuffer};
+pub(crate) use transmit::PARTS_PER_CALL;

@@ -1,0 +1,326 @@
+//! The send side: from work requests and Read Requests to FPDUs in the batch.
+
+use uwarp_ddp::{STag, TaggedFault, TaggedOffset};
+use uwarp_mpa::{Framer, Payload};
+use uwarp_rdmap::{MAX_HEADER, OutSegment, ReadRequestHeader, SendKind};
+
+use super::connection::{Connection, Current, OpenStream, QpContext, Stage};
+use super::transmit::TxBatch;
+use super::work::{Progress, SendData};
+use crate::completion::Status;
+use crate::mem::{Need, SgList, SgSource};
+use crate::qp::state::QpState;
+use crate::qp::wr::SendOp;
+
+/// FPDUs with at least this much payload are gathered from where it lies; smaller ones are staged
+/// (copied while the CRC is computed), which is faster and needs no pin.
+const IN_PLACE: usize = 8 * 1024;
+
+/// What to frame next.
+enum Choice {
+    Response,
+    Work(u64),
+    Nothing,
+}
+
+impl Connection {
+    /// Frames what is due into the batch, if the LLP has taken the last one whole.
+    pub(crate) fn fill(&mut self) {
+        if !self.tx.is_empty() {
+            return;
+        }
+        self.tx.reset();
+        while self.tx.has_room() && self.frame_one() {}
+        if self.tx.is_empty() {
+            self.tx.release();
+        }
+    }
+
+    /// Whether the next call of `fill` may have something to frame.
+    pub(crate) fn has_work(&self) -> bool {
+        match &self.stage {
+            Stage::Open(stream) => {
+                stream.gate.may_send()
+                    && (stream.current.is_some()
+                        || stream.rdmap.read_requests_pending()
+                        || self.sq.next_to_send().is_some())
+            }
+            _ => false,
+        }
+    }
+
+    /// Frames one FPDU. False when there is nothing to frame now.
+    fn frame_one(&mut self) -> bool {
+        if !matches!(self.state, QpState::Rts | QpState::Closing) {
+            return false;
+        }
+        let Stage::Open(stream) = &mut self.stage else {
+            return false;
+        };
+        // 5044-7.1.2-15: a responder sends nothing before it has validated one FPDU.
+        if !stream.gate.may_send() {
+            return false;
+        }
+        if stream.current.is_none() && !self.begin_message() {
+            return false;
+        }
+        self.frame_segment();
+        true
+    }
+
+    /// Starts the next message. Messages are never interleaved: they go to DDP one after the other
+    /// (5041-5.3-01). Read Responses and the send queue take turns.
+    fn begin_message(&mut self) -> bool {
+        match self.choose() {
+            Choice::Nothing => false,
+            Choice::Response => self.begin_response(),
+            Choice::Work(sequence) => self.begin_work(sequence),
+        }
+    }
+
+    fn choose(&self) -> Choice {
+        let Stage::Open(stream) = &self.stage else {
+            return Choice::Nothing;
+        };
+        let work = self.sq.next_to_send().and_then(|(sequence, wqe)| {
+            let is_read = matches!(wqe.op, SendOp::Read { .. });
+            // 5040-6.1-04: never more Reads outstanding than ORD. Order holds: what follows waits too.
+            let held = (is_read && !stream.rdmap.ord_available())
+                || (wqe.fence && self.sq.reads_pending());
+            (!held).then_some(sequence)
+        });
+        match (stream.rdmap.read_requests_pending(), work) {
+            (true, Some(sequence)) if stream.answered_last => Choice::Work(sequence),
+            (true, _) => Choice::Response,
+            (false, Some(sequence)) => Choice::Work(sequence),
+            (false, None) => Choice::Nothing,
+        }
+    }
+
+    fn begin_response(&mut self) -> bool {
+        let Stage::Open(stream) = &mut self.stage else {
+            return false;
+        };
+        let Some(job) = stream.rdmap.next_read_request() else {
+            return false;
+        };
+        let header = *job.header();
+        let source = if header.len == 0 {
+            None
+        } else {
+            // Checked when it was delivered, and again now: the region may have gone meanwhile.
+            let QpContext {
+                table, pd, qp_num, ..
+            } = &*self.ctx;
+            let (stag, to) = (header.source_stag, header.source_to.0);
+            match table.check(stag, to, header.len, Need::RemoteRead, *pd, *qp_num) {
+                Ok(target) => Some(target),
+                Err(fault) => {
+                    self.source_gone(&header, 0, fault);
+                    return false;
+                }
+            }
+        };
+        stream.answered_last = true;
+        let message = stream.rdmap.begin_read_response(job);
+        stream.current = Some(Current::Response { message, source });
+        true
+    }
+
+    fn begin_work(&mut self, sequence: u64) -> bool {
+        let Stage::Open(stream) = &mut self.stage else {
+            return false;
+        };
+        let Some(wqe) = self.sq.get_mut(sequence) else {
+            return false;
+        };
+        let message = match wqe.op {
+            SendOp::Send {
+                solicited,
+                invalidate,
+            } => {
+                let kind = SendKind {
+                    solicited,
+                    invalidate: invalidate.map(STag),
+                };
+                stream.rdmap.begin_send(kind, wqe.len)
+            }
+            SendOp::Write { rkey, remote_addr } => {
+                stream
+                    .rdmap
+                    .begin_write(STag(rkey), TaggedOffset(remote_addr), wqe.len)
+            }
+            SendOp::Read { rkey, remote_addr } => {
+                let (sink_stag, sink_to) = wqe.sink;
+                let header = ReadRequestHeader {
+                    sink_stag: STag(sink_stag),
+                    sink_to: TaggedOffset(sink_to),
+                    len: wqe.len,
+                    source_stag: STag(rkey),
+                    source_to: TaggedOffset(remote_addr),
+                };
+                match stream.rdmap.begin_read(header) {
+                    Ok(message) => message,
+                    Err(_exhausted) => return false,
+                }
+            }
+        };
+        wqe.progress = Progress::Sending;
+        stream.answered_last = false;
+        stream.current = Some(Current::Work { message });
+        true
+    }
+
+    /// Frames the next segment of the message that is under way.
+    fn frame_segment(&mut self) {
+        let Stage::Open(stream) = &mut self.stage else {
+            return;
+        };
+        let OpenStream {
+            framer,
+            current,
+            mulpdu,
+            markers,
+            ..
+        } = &mut **stream;
+        let message = match current {
+            None => return,
+            Some(
+                Current::Rtr { message }
+                | Current::Work { message }
+                | Current::Response { message, .. },
+            ) => message,
+        };
+        let mut header = [0; MAX_HEADER];
+        let Some(segment) = message.next_segment(*mulpdu, &mut header) else {
+            *current = None;
+            return;
+        };
+        let mut frame = Frame {
+            framer,
+            tx: &mut self.tx,
+            head: &header[..segment.header_len],
+            segment,
+        };
+        let framed = match current {
+            Some(Current::Response {
+                source: Some(source),
+                ..
+            }) => source.source().is_ok_and(|payload| frame.stage(&payload)),
+            Some(Current::Work { .. }) => match self.sq.next_to_send() {
+                Some((_, wqe)) if segment.len > 0 => frame.work(&wqe.data, *markers),
+                _ => frame.stage(&[][..]),
+            },
+            _ => frame.stage(&[][..]),
+        };
+        if !framed {
+            self.payload_gone();
+            return;
+        }
+        self.tx.end_of_fpdu();
+        if segment.last {
+            self.message_framed();
+        }
+    }
+
+    /// The last segment of the current message is in the batch.
+    fn message_framed(&mut self) {
+        let Stage::Open(stream) = &mut self.stage else {
+            return;
+        };
+        match stream.current.take() {
+            Some(Current::Work { .. }) => {
+                let is_read = self
+                    .sq
+                    .next_to_send()
+                    .is_some_and(|(_, wqe)| matches!(wqe.op, SendOp::Read { .. }));
+                self.sq.framed(if is_read {
+                    Progress::AwaitingResponse
+                } else {
+                    Progress::Sent {
+                        ends_at: self.tx.framed_to(),
+                    }
+                });
+            }
+            Some(Current::Response { .. }) => stream.rdmap.read_response_sent(),
+            Some(Current::Rtr { .. }) | None => {}
+        }
+    }
+
+    /// The memory of the message under way was deregistered before it was sent.
+    fn payload_gone(&mut self) {
+        let Stage::Open(stream) = &mut self.stage else {
+            return;
+        };
+        match stream.current.take() {
+            Some(Current::Response { message, .. }) => {
+                // 5040-4.8-i03: the header tells how far the Read had come.
+                if let Some((header, sent)) = message.read_response_progress() {
+                    self.source_gone(&header, sent, TaggedFault::InvalidSTag);
+                }
+            }
+            _ => {
+                let sequence = self.sq.next_to_send().map(|(sequence, _)| sequence);
+                self.fail_locally(
+                    sequence.map(|sequence| (sequence, Status::LocalProtection)),
+                    None,
+                    "the memory region of a posted work request was deregistered before it was sent; deregister only after its completion",
+                );
+            }
+        }
+    }
+}
+
+/// One FPDU about to be framed.
+struct Frame<'a> {
+    framer: &'a mut Framer,
+    tx: &'a mut TxBatch,
+    head: &'a [u8],
+    segment: OutSegment,
+}
+
+impl Frame<'_> {
+    /// The payload of a work request: staged when it is small or inline, else left where it lies.
+    fn work(&mut self, data: &SendData, markers: bool) -> bool {
+        let (offset, len) = (self.segment.offset as usize, self.segment.len as usize);
+        if !data.inline.is_empty() {
+            return self.stage(data.inline.as_slice());
+        }
+        // The guard keeps the memory from being deregistered while it is read.
+        let Ok(source) = data.list.source(offset, len) else {
+            return false;
+        };
+        if markers || len < IN_PLACE {
+            self.stage(&source)
+        } else {
+            self.gather(&data.list, &source)
+        }
+    }
+
+    /// Copies payload into staging, with the CRC over the copy.
+    fn stage<P: Payload + ?Sized>(&mut self, payload: &P) -> bool {
+        let (offset, len) = (self.segment.offset as usize, self.segment.len as usize);
+        let (framer, head) = (&mut *self.framer, self.head);
+        self.tx
+            .stage(|staged| framer.frame(head, payload, offset, len, staged))
+            .is_ok()
+    }
+
+    /// Leaves payload where it lies: the verbs contract freezes it until the completion.
+    fn gather(&mut self, list: &SgList, source: &SgSource<'_>) -> bool {
+        let (offset, len) = (self.segment.offset as usize, self.segment.len as usize);
+        let (framer, head) = (&mut *self.framer, self.head);
+        let framed = self
+            .tx
+            .stage(|staged| framer.frame_in_place(head, source, offset, len, staged));
+        let Ok(trailer) = framed else {
+            return false;
+        };
+        // The pins take over from the guard of `source`.
+        let tx = &mut *self.tx;
+        let pinned = list.pin(offset, len, |run| tx.in_place(run));
+        self.tx
+            .stage(|staged| staged.extend_from_slice(trailer.as_ref()));
+        pinned
+    }
+}

@@ -1,0 +1,248 @@
+//! Posting work requests.
+
+use super::connection::{Connection, QpContext};
+use super::work::{Progress, RecvWqe, SendData, SendWqe};
+use crate::completion::{Completion, Status, WcOpcode};
+use crate::mem::LocalFault;
+use crate::qp::state::QpState;
+use crate::qp::wr::{RecvWr, SendOp, SendWr, Source};
+
+/// The sizes of a QP's queues.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueCaps {
+    pub(crate) max_send_wr: u32,
+    pub(crate) max_recv_wr: u32,
+    pub(crate) max_send_sge: u32,
+    pub(crate) max_recv_sge: u32,
+    pub(crate) max_inline: u32,
+}
+
+/// Why a work request was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostErrorKind {
+    /// The send queue holds as many requests as it was made for.
+    #[error(
+        "the send queue is full: it holds {depth} work requests; poll the send CQ, or create the QP with a larger max_send_wr"
+    )]
+    SendQueueFull {
+        /// Its capacity.
+        depth: usize,
+    },
+    /// The receive queue holds as many requests as it was made for.
+    #[error(
+        "the receive queue is full: it holds {depth} work requests; poll the receive CQ, or create the QP with a larger max_recv_wr"
+    )]
+    RecvQueueFull {
+        /// Its capacity.
+        depth: usize,
+    },
+    /// The QP has no connection yet.
+    #[error("the QP is in state {state}: connect or accept first")]
+    NotConnected {
+        /// The state it is in.
+        state: QpState,
+    },
+    /// More scatter/gather elements than the QP was made for.
+    #[error("{got} scatter/gather elements, but this QP takes at most {max}")]
+    TooManySges {
+        /// Elements given.
+        got: usize,
+        /// Elements allowed.
+        max: usize,
+    },
+    /// A Read with more than one element.
+    #[error(
+        "an RDMA Read on iWARP has one sink element, not {got}: one Read Request names one sink (RFC 5040 section 5.2)"
+    )]
+    ReadSges {
+        /// Elements given.
+        got: usize,
+    },
+    /// More inline data than the QP was made for.
+    #[error("{got} octets of inline data, but this QP takes at most {max}")]
+    InlineTooLong {
+        /// Octets given.
+        got: usize,
+        /// Octets allowed.
+        max: usize,
+    },
+    /// The lengths add up to more than a message can carry.
+    #[error(
+        "the message has {got} octets; a message carries at most 2^32 - 1 (RFC 5041 section 5.2)"
+    )]
+    MessageTooLong {
+        /// Octets in all.
+        got: u64,
+    },
+    /// A scatter/gather element names memory that may not be used so.
+    #[error("{0}")]
+    Memory(#[from] LocalFault),
+}
+
+impl Connection {
+    /// Takes one request for the send queue. In a state that flushes it completes at once.
+    pub(crate) fn post_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
+        if self.state == QpState::Idle {
+            return Err(PostErrorKind::NotConnected { state: self.state });
+        }
+        if self.sq.room() == 0 {
+            return Err(PostErrorKind::SendQueueFull {
+                depth: self.sq.depth(),
+            });
+        }
+        let mut data = self.sq.take_data();
+        let len = match self.resolve_send(wr, &mut data) {
+            Ok(len) => len,
+            Err(error) => {
+                self.sq.give_data(data);
+                return Err(error);
+            }
+        };
+        let sink = match wr.source {
+            Source::Sges([sge, ..]) => (sge.lkey, sge.addr),
+            _ => (0, 0),
+        };
+        self.sq.push(SendWqe {
+            wr_id: wr.wr_id,
+            op: wr.op,
+            data,
+            sink,
+            len,
+            signaled: wr.signaled,
+            fence: wr.fence,
+            progress: if self.state.flushes() {
+                Progress::Refused
+            } else {
+                Progress::Queued
+            },
+        });
+        if self.state.flushes() {
+            self.retire();
+        }
+        Ok(())
+    }
+
+    fn resolve_send(&self, wr: &SendWr<'_>, data: &mut SendData) -> Result<u32, PostErrorKind> {
+        let caps = &self.ctx.caps;
+        let is_read = matches!(wr.op, SendOp::Read { .. });
+        match wr.source {
+            Source::Inline(octets) => {
+                let max = caps.max_inline as usize;
+                if octets.len() > max {
+                    return Err(PostErrorKind::InlineTooLong {
+                        got: octets.len(),
+                        max,
+                    });
+                }
+                data.inline.push(octets);
+                // At most `max_inline`, which is a `u32`.
+                Ok(u32::try_from(octets.len()).unwrap_or(caps.max_inline))
+            }
+            Source::Sges(sges) => {
+                let max = caps.max_send_sge as usize;
+                if sges.len() > max {
+                    return Err(PostErrorKind::TooManySges {
+                        got: sges.len(),
+                        max,
+                    });
+                }
+                if is_read && sges.len() > 1 {
+                    return Err(PostErrorKind::ReadSges { got: sges.len() });
+                }
+                check_length(sges)?;
+                let QpContext {
+                    table, pd, qp_num, ..
+                } = &*self.ctx;
+                // A Read sink needs local write and nothing else; sources need no right at all.
+                Ok(data.list.resolve(table, *pd, *qp_num, sges, is_read)?)
+            }
+        }
+    }
+
+    /// Takes one request for the receive queue. In a state that flushes it completes at once.
+    pub(crate) fn post_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostErrorKind> {
+        if self.rq.room() == 0 {
+            return Err(PostErrorKind::RecvQueueFull {
+                depth: self.rq.depth(),
+            });
+        }
+        let max = self.ctx.caps.max_recv_sge as usize;
+        if wr.sges.len() > max {
+            return Err(PostErrorKind::TooManySges {
+                got: wr.sges.len(),
+                max,
+            });
+        }
+        check_length(wr.sges)?;
+        let mut list = self.rq.take_list();
+        let resolved = list.resolve(&self.ctx.table, self.ctx.pd, self.ctx.qp_num, wr.sges, true);
+        let len = match resolved {
+            Ok(len) => len,
+            Err(fault) => {
+                self.rq.give_list(list);
+                return Err(fault.into());
+            }
+        };
+        self.rq.push(RecvWqe {
+            wr_id: wr.wr_id,
+            data: list,
+            len,
+        });
+        if self.state.flushes() && (self.state != QpState::Closing || self.fin.received) {
+            self.flush_receives(None);
+        }
+        Ok(())
+    }
+
+    /// Completes the whole send queue with an error: `blamed` with its own status, the rest as
+    /// flushed (5040-6.2.1-02).
+    pub(crate) fn flush_sends(&mut self, blamed: Option<(u64, Status)>) {
+        let Connection {
+            ctx, sq, events, ..
+        } = self;
+        sq.flush(blamed, ctx.qp_num, |completion| {
+            Self::complete_send(ctx, events, completion)
+        });
+    }
+
+    /// Completes the whole receive queue with an error: the head with `head`, the rest as flushed.
+    pub(crate) fn flush_receives(&mut self, head: Option<Status>) {
+        let Connection {
+            ctx, rq, events, ..
+        } = self;
+        rq.flush(head, ctx.qp_num, |completion| {
+            Self::complete_recv(ctx, events, completion)
+        });
+    }
+
+    /// Completes the receive at the head with what was delivered into it.
+    pub(crate) fn complete_receive(
+        &mut self,
+        byte_len: u32,
+        solicited: bool,
+        invalidated: Option<u32>,
+    ) {
+        let qp_num = self.ctx.qp_num;
+        let completion = self.rq.complete_head(|wqe| Completion {
+            wr_id: wqe.wr_id,
+            status: Status::Success,
+            opcode: WcOpcode::Recv,
+            byte_len,
+            qp_num,
+            invalidated,
+            solicited,
+        });
+        if let Some(completion) = completion {
+            Self::complete_recv(&self.ctx, &mut self.events, completion);
+        }
+    }
+}
+
+fn check_length(sges: &[crate::mem::Sge]) -> Result<(), PostErrorKind> {
+    let got: u64 = sges.iter().map(|sge| u64::from(sge.len)).sum();
+    if got > u64::from(u32::MAX) {
+        return Err(PostErrorKind::MessageTooLong { got });
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! MPA startup of a connection, in both roles.
+
+use std::time::Instant;
+
+use uwarp_ddp::{STag, TaggedOffset};
+use uwarp_mpa::{
+    ConfigError, Deframer, Framer, Initiator, InitiatorConfig, MpaErrorCode, Negotiated, Outcome,
+    Revision, Role, Rtr, StartupError, mulpdu,
+};
+use uwarp_rdmap::{ReadRequestHeader, SendKind, Stream, StreamConfig, StreamError};
+
+use super::connection::{Connection, Current, OpenStream, Stage};
+use super::receive_buffer::ReceiveBuffer;
+use crate::event::{AsyncEvent, EndReason};
+use crate::qp::state::QpEvent;
+
+/// STag of the frames that serve as RTR indication. Nothing checks it (zero-length); some RNICs
+/// refuse STag 0.
+const RTR_STAG: STag = STag(1);
+
+impl Connection {
+    /// An LLP stream is being connected; the MPA Request goes out when it is.
+    pub(crate) fn start_initiator(&mut self, config: InitiatorConfig) -> Result<bool, ConfigError> {
+        let initiator = Initiator::new(config.clone())?;
+        if !self.event(QpEvent::Attach) {
+            return Ok(false);
+        }
+        self.end = None;
+        self.retry = Some(config);
+        self.stage = Stage::TcpConnect(Box::new(initiator));
+        self.deadline = Some(self.now + self.ctx.settings.timeouts.connect);
+        Ok(true)
+    }
+
+    /// TCP is connected: sends the MPA Request.
+    pub(crate) fn tcp_connected(&mut self) {
+        match std::mem::replace(&mut self.stage, Stage::Detached) {
+            Stage::TcpConnect(initiator) => {
+                self.tx
+                    .stage(|staged| staged.extend_from_slice(initiator.request()));
+                self.tx.end_of_fpdu();
+                self.stage = Stage::AwaitReply(initiator);
+                self.deadline = Some(self.now + self.ctx.settings.timeouts.reply);
+            }
+            other => self.stage = other,
+        }
+    }
+
+    /// The consumer has accepted: `reply` goes out, and FPDUs may come.
+    pub(crate) fn start_responder(
+        &mut self,
+        reply: &[u8],
+        negotiated: Negotiated,
+        emss: usize,
+    ) -> bool {
+        if !self.event(QpEvent::Attach) {
+            return false;
+        }
+        self.end = None;
+        self.tx.stage(|staged| staged.extend_from_slice(reply));
+        self.tx.end_of_fpdu();
+        if !negotiated.rtr_offered.is_empty() {
+            // RFC 6581 section 9.2: the RTR indication is due now, without any ULP.
+            self.deadline = Some(self.now + self.ctx.settings.timeouts.rtr);
+        }
+        self.open(negotiated, emss);
+        true
+    }
+
+    /// Octets while the MPA Reply is awaited. What follows the Reply stays in `rx`.
+    pub(super) fn receive_reply(&mut self, rx: &mut ReceiveBuffer) {
+        let Stage::AwaitReply(initiator) = &mut self.stage else {
+            return;
+        };
+        match initiator.receive(rx.filled()) {
+            Ok((consumed, outcome)) => {
+                rx.discard(consumed);
+                match outcome {
+                    None => {}
+                    Some(Outcome::Accepted(negotiated)) => {
+                        let rtr = negotiated.rtr;
+                        self.open(negotiated, self.emss);
+                        if let Some(rtr) = rtr {
+                            self.begin_rtr(rtr);
+                        }
+                    }
+                    Some(Outcome::Rejected(rejection)) => {
+                        self.end(EndReason::Rejected {
+                            private_data: rejection.private_data,
+                        });
+                        self.detach(QpEvent::StartupFailed);
+                    }
+                    Some(Outcome::Impossible(negotiated, code)) => {
+                        self.open(negotiated, self.emss);
+                        self.refuse_reply(code);
+                    }
+                }
+            }
+            Err(error) => self.startup_failed(error),
+        }
+    }
+
+    /// RFC 6581 sections 9.1 and 9.2: the Reply is well formed, but cannot be lived with.
+    fn refuse_reply(&mut self, code: MpaErrorCode) {
+        let detail = match code {
+            MpaErrorCode::InsufficientIrd => {
+                "the peer wants more RDMA Reads outstanding than max_ird allows"
+            }
+            _ => "the peer and this side have no RTR indication in common",
+        };
+        self.offended(StreamError::Mpa(code.code()), detail.to_owned(), None);
+    }
+
+    /// Full Operation.
+    fn open(&mut self, negotiated: Negotiated, emss: usize) {
+        let role = negotiated.role;
+        // 0x3FFF leaves ORD to the ULPs; our own limit still holds.
+        let ord = negotiated.ord.min(self.ctx.settings.limits.max_ord);
+        if role == Role::Initiator {
+            self.deadline = None;
+        }
+        self.negotiated = Some(negotiated.clone());
+        self.stage = Stage::Open(Box::new(OpenStream {
+            deframer: Deframer::new(negotiated.crc, negotiated.rx_markers),
+            framer: Framer::new(negotiated.crc, negotiated.tx_markers),
+            rdmap: Stream::new(StreamConfig {
+                ird: negotiated.ird,
+                ord,
+            }),
+            gate: negotiated.send_gate(),
+            mulpdu: mulpdu(emss, negotiated.tx_markers),
+            markers: negotiated.tx_markers,
+            current: None,
+            answered_last: false,
+            first_awaited: role == Role::Responder,
+            rtr_read: false,
+            negotiated,
+        }));
+        self.event(QpEvent::Established);
+        if role == Role::Initiator {
+            self.events.push(AsyncEvent::Established {
+                qp_num: self.ctx.qp_num,
+            });
+        }
+    }
+
+    /// The RTR indication is the first message of all (6581-5-01); it belongs to no work request.
+    fn begin_rtr(&mut self, rtr: Rtr) {
+        let Stage::Open(stream) = &mut self.stage else {
+            return;
+        };
+        let message = match rtr {
+            Rtr::Send => stream.rdmap.begin_send(SendKind::default(), 0),
+            Rtr::Write => stream.rdmap.begin_write(RTR_STAG, TaggedOffset(0), 0),
+            Rtr::Read => {
+                let header = ReadRequestHeader {
+                    sink_stag: RTR_STAG,
+                    sink_to: TaggedOffset(0),
+                    len: 0,
+                    source_stag: RTR_STAG,
+                    source_to: TaggedOffset(0),
+                };
+                match stream.rdmap.begin_read(header) {
+                    Ok(message) => {
+                        stream.rtr_read = true;
+                        message
+                    }
+                    Err(_) => return,
+                }
+            }
+        };
+        stream.current = Some(Current::Rtr { message });
+    }
+
+    /// The stream ended during startup.
+    pub(super) fn startup_closed(&mut self, reset: bool) {
+        if let Stage::AwaitReply(initiator) = &mut self.stage {
+            let error = initiator.closed(reset);
+            self.startup_failed(error);
+        } else {
+            self.detach(QpEvent::StartupFailed);
+        }
+    }
+
+    pub(super) fn startup_timed_out(&mut self) {
+        if let Stage::AwaitReply(initiator) = &mut self.stage {
+            let error = initiator.timed_out();
+            self.startup_failed(error);
+        }
+    }
+
+    pub(super) fn first_fpdu_timed_out(&mut self) {
+        self.startup_failed(StartupError::RtrMissing);
+    }
+
+    fn startup_failed(&mut self, error: StartupError) {
+        // 6581-10-05: once more with revision 1, if the consumer wants that.
+        if error.may_retry_with_revision_1()
+            && self.ctx.settings.retry_with_revision_1
+            && let Some(config) = &mut self.retry
+            && config.revision != Revision::One
+        {
+            config.revision = Revision::One;
+            if let Ok(initiator) = Initiator::new(config.clone()) {
+                tracing::debug!(qp = self.ctx.qp_num, "retry with MPA revision 1");
+                self.stage = Stage::TcpConnect(Box::new(initiator));
+                self.tx = super::transmit::TxBatch::default();
+                self.fin = super::connection::FinState::default();
+                self.deadline = Some(self.now + self.ctx.settings.timeouts.connect);
+                self.reconnect = true;
+                return;
+            }
+        }
+        // 5044-8-09: an invalid startup frame closes TCP at once.
+        self.end(EndReason::StartupFailed { error });
+        self.detach(QpEvent::LlpLost);
+    }
+
+    /// Time, as the driver last told it.
+    pub(crate) fn set_now(&mut self, now: Instant) {
+        self.now = now;
+    }
+}

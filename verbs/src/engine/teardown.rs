@@ -1,0 +1,316 @@
+//! How a connection ends: an error of the peer, an error of ours, a Terminate Message, a FIN, a
+//! reset, a timeout.
+
+use uwarp_ddp::TaggedFault;
+use uwarp_llp::LlpError;
+use uwarp_rdmap::{MAX_HEADER, ReadRequestHeader, Stream, StreamError, Terminate};
+
+use super::connection::{Connection, Stage};
+use crate::completion::Status;
+use crate::event::{AsyncEvent, EndReason};
+use crate::qp::state::{QpEvent, QpState};
+use crate::qp::wr::SendOp;
+
+impl Connection {
+    /// The peer broke a rule. `segment` is the ULPDU in which it did, with its length.
+    pub(super) fn offended(
+        &mut self,
+        error: StreamError,
+        detail: String,
+        segment: Option<(&[u8], usize)>,
+    ) {
+        let terminate = Stream::terminate_for(&error, segment);
+        let receive = Self::blame_receive(&error);
+        let send = self.blame_read_response(&error);
+        let sent = self.send_terminate(terminate.as_ref());
+        let terminate = if sent { terminate } else { None };
+        self.end(EndReason::TerminateSent {
+            error,
+            terminate,
+            detail,
+        });
+        self.finish_in_error(QpEvent::TerminateSent, send, receive);
+    }
+
+    /// A work request of this side cannot be carried out (5040-7.1-02: the Terminate goes instead).
+    pub(super) fn fail_locally(
+        &mut self,
+        send: Option<(u64, Status)>,
+        receive: Option<Status>,
+        detail: &str,
+    ) {
+        let terminate = Stream::terminate_for(&StreamError::LocalCatastrophic, None);
+        self.send_terminate(terminate.as_ref());
+        self.end(EndReason::LocalError {
+            detail: detail.to_owned(),
+        });
+        self.finish_in_error(QpEvent::TerminateSent, send, receive);
+    }
+
+    /// The source of a Read that the peer asked for has gone after it was checked.
+    pub(super) fn source_gone(
+        &mut self,
+        header: &ReadRequestHeader,
+        sent: u32,
+        fault: TaggedFault,
+    ) {
+        let error = StreamError::Protection(fault);
+        let terminate = Terminate::for_read_under_way(&error, header, sent);
+        let said = self.send_terminate(Some(&terminate));
+        let detail = format!(
+            "the source of a Read, {}, was deregistered after {sent} of {} octets",
+            self.ctx.table.describe(header.source_stag),
+            header.len
+        );
+        self.end(EndReason::TerminateSent {
+            error,
+            terminate: said.then_some(terminate),
+            detail,
+        });
+        self.finish_in_error(QpEvent::TerminateSent, None, None);
+    }
+
+    /// The buffer of the receive at the head was deregistered.
+    pub(super) fn receive_buffer_gone(&mut self) {
+        self.fail_locally(
+            None,
+            Some(Status::LocalProtection),
+            "the memory region of a posted receive was deregistered before a Send arrived for it",
+        );
+    }
+
+    /// The sink of an outstanding Read was deregistered.
+    pub(super) fn read_sink_gone(&mut self, sequence: u64) {
+        self.fail_locally(
+            Some((sequence, Status::LocalProtection)),
+            None,
+            "the memory region of an RDMA Read's sink was deregistered before the Response arrived",
+        );
+    }
+
+    /// The peer's Terminate Message has arrived.
+    pub(super) fn terminated_by_peer(&mut self, terminate: Terminate) {
+        self.drop_unsent();
+        let blamed = self.blame_by_terminate(&terminate);
+        self.end(EndReason::TerminateReceived { terminate });
+        self.finish_in_error(QpEvent::TerminateReceived, blamed, None);
+    }
+
+    /// The peer's FIN. `midway`: octets of an incomplete FPDU or startup frame are left.
+    pub(crate) fn peer_fin(&mut self, midway: bool) {
+        if self.fin.received {
+            return;
+        }
+        self.fin.received = true;
+        match &self.stage {
+            Stage::Detached => {}
+            Stage::TcpConnect(_) | Stage::AwaitReply(_) => self.startup_closed(false),
+            Stage::Open(_) if midway && self.state != QpState::Terminate => {
+                self.end(EndReason::ClosedMidway);
+                self.detach(QpEvent::LlpLost);
+            }
+            Stage::Open(_) => self.half_closed(),
+        }
+    }
+
+    /// The peer has closed its half at an FPDU boundary. What was posted before is still sent
+    /// (5041-6.2.1-04), unless it waits for an answer that cannot come any more.
+    fn half_closed(&mut self) {
+        self.event(QpEvent::PeerFin);
+        self.end(EndReason::PeerDisconnect);
+        self.fin.wanted = true;
+        self.start_close_timer();
+        self.flush_receives(None);
+        if self.sq.has_unanswered_read() {
+            self.drop_unsent();
+            self.flush_sends(None);
+        }
+        self.check_closed();
+    }
+
+    /// TCP is gone, without a FIN at a proper place.
+    pub(crate) fn lost(&mut self, error: LlpError) {
+        match &self.stage {
+            Stage::Detached => return,
+            Stage::TcpConnect(_) => self.end(EndReason::ConnectFailed { error }),
+            Stage::AwaitReply(_) => return self.startup_closed(true),
+            Stage::Open(_) => self.end(EndReason::LlpLost { error }),
+        }
+        self.detach(QpEvent::LlpLost);
+    }
+
+    /// The consumer closes gracefully: what was posted is sent, then FIN. Returns whether there was
+    /// a connection to close.
+    pub(crate) fn disconnect(&mut self) -> bool {
+        match self.state {
+            QpState::Rts => {
+                self.event(QpEvent::Disconnect);
+                self.end(EndReason::LocalDisconnect);
+                self.fin.wanted = true;
+                self.start_close_timer();
+                true
+            }
+            QpState::Connecting => {
+                self.end(EndReason::LocalDisconnect);
+                self.detach(QpEvent::Disconnect);
+                true
+            }
+            QpState::Closing | QpState::Terminate => true,
+            QpState::Idle | QpState::Error => false,
+        }
+    }
+
+    /// The consumer gives the connection up: reset.
+    pub(crate) fn abort(&mut self) {
+        if matches!(self.stage, Stage::Detached) {
+            return;
+        }
+        self.fin.abort = true;
+        self.end(EndReason::Aborted);
+        self.detach(QpEvent::LlpLost);
+    }
+
+    /// The driver has sent our FIN.
+    pub(crate) fn fin_sent(&mut self) {
+        self.fin.sent = true;
+        self.start_close_timer();
+        self.check_closed();
+    }
+
+    /// `deadline` has passed.
+    pub(crate) fn deadline_passed(&mut self) {
+        self.deadline = None;
+        match &self.stage {
+            Stage::Detached => {}
+            Stage::TcpConnect(_) => {
+                self.fin.abort = true;
+                self.end(EndReason::ConnectTimedOut);
+                self.detach(QpEvent::LlpLost);
+            }
+            Stage::AwaitReply(_) => self.startup_timed_out(),
+            Stage::Open(stream) if stream.first_awaited && self.state == QpState::Rts => {
+                self.first_fpdu_timed_out();
+            }
+            Stage::Open(_) => {
+                self.fin.abort = true;
+                self.end(EndReason::CloseTimedOut);
+                self.detach(QpEvent::LlpLost);
+            }
+        }
+    }
+
+    /// Both halves closed?
+    fn check_closed(&mut self) {
+        if self.fin.sent && self.fin.received {
+            self.detach(QpEvent::Closed);
+        }
+    }
+
+    /// Starts (or restarts, as octets go out) the wait for the peer's close.
+    pub(crate) fn start_close_timer(&mut self) {
+        self.deadline = Some(self.now + self.ctx.settings.timeouts.close);
+    }
+
+    /// The LLP stream is over: everything outstanding is flushed.
+    pub(super) fn detach(&mut self, event: QpEvent) {
+        self.event(event);
+        self.stage = Stage::Detached;
+        self.deadline = None;
+        self.tx = super::transmit::TxBatch::default();
+        self.flush_sends(None);
+        self.flush_receives(None);
+    }
+
+    /// Records why the connection ends; the first reason stays (5040-7.1-05).
+    pub(super) fn end(&mut self, reason: EndReason) {
+        if self.end.is_none() {
+            tracing::debug!(qp = self.ctx.qp_num, %reason, "connection ends");
+            self.events.push(AsyncEvent::Ended {
+                qp_num: self.ctx.qp_num,
+                reason: reason.clone(),
+            });
+            self.end = Some(reason);
+        }
+    }
+
+    /// After a Terminate in either direction: everything is flushed, then a graceful close, so that
+    /// the message arrives (5040-6.2.1-04).
+    fn finish_in_error(
+        &mut self,
+        event: QpEvent,
+        send: Option<(u64, Status)>,
+        receive: Option<Status>,
+    ) {
+        self.event(event);
+        self.flush_sends(send);
+        self.flush_receives(receive);
+        self.fin.wanted = true;
+        self.start_close_timer();
+    }
+
+    /// Frames the Terminate as the next and last FPDU. False where nothing may be sent
+    /// (5044-7.1.2-15).
+    fn send_terminate(&mut self, terminate: Option<&Terminate>) -> bool {
+        self.drop_unsent();
+        let (Some(terminate), Stage::Open(stream)) = (terminate, &mut self.stage) else {
+            return false;
+        };
+        if !stream.gate.may_send() {
+            return false;
+        }
+        let Some(mut message) = stream.rdmap.begin_terminate(terminate) else {
+            return false;
+        };
+        let mut header = [0; MAX_HEADER];
+        let Some(segment) = message.next_segment(stream.mulpdu, &mut header) else {
+            return false;
+        };
+        let head = &header[..segment.header_len];
+        let framed = self
+            .tx
+            .stage(|staged| stream.framer.frame(head, &[][..], 0, 0, staged));
+        self.tx.end_of_fpdu();
+        framed.is_ok()
+    }
+
+    /// Forgets every FPDU that the LLP has taken nothing of.
+    fn drop_unsent(&mut self) {
+        let dropped = self.tx.truncate();
+        if let Stage::Open(stream) = &mut self.stage {
+            stream
+                .framer
+                .rewind(stream.framer.position().saturating_sub(dropped));
+            stream.current = None;
+        }
+    }
+
+    /// The Read that a wrong Read Response belongs to.
+    fn blame_read_response(&self, error: &StreamError) -> Option<(u64, Status)> {
+        matches!(error, StreamError::ReadResponseMismatch { .. })
+            .then(|| self.sq.oldest_read())
+            .flatten()
+            .map(|sequence| (sequence, Status::BadResponse))
+    }
+
+    /// The work request that the peer's Terminate speaks of, when it can be told.
+    fn blame_by_terminate(&self, terminate: &Terminate) -> Option<(u64, Status)> {
+        let status = match (terminate.layer(), terminate.etype()) {
+            (0, 1) | (1, 1) => Status::RemoteAccess,
+            (0, 2) | (1, 2) => Status::RemoteOperation,
+            _ => return None,
+        };
+        if terminate.is_about_read_request() {
+            return self.sq.oldest_read().map(|sequence| (sequence, status));
+        }
+        // A Write or a Send is complete when the LLP has taken it. If the oldest is not, its octets
+        // were only partly taken when the peer answered: it is the one.
+        let (sequence, wqe) = self.sq.front()?;
+        let tagged = terminate.is_about_tagged();
+        let fits = match wqe.op {
+            SendOp::Write { .. } => tagged,
+            SendOp::Send { .. } => !tagged,
+            SendOp::Read { .. } => false,
+        };
+        (fits && wqe.was_begun()).then_some((sequence, status))
+    }
+}

@@ -1,0 +1,273 @@
+//! What was framed and not yet taken by the LLP.
+
+use std::ops::Range;
+
+use uwarp_llp::Piece;
+
+use crate::mem::PinnedRun;
+
+/// Octets of staging after which a batch is handed to the LLP.
+const STAGED_LIMIT: usize = 256 * 1024;
+/// Octets in all (staged and in place) after which a batch is handed to the LLP.
+const BATCH_LIMIT: usize = 1024 * 1024;
+/// Parts handed to the LLP in one call.
+pub(crate) const PARTS_PER_CALL: usize = 64;
+/// Parts of one batch; several calls, one refill.
+const PARTS_LIMIT: usize = 4 * PARTS_PER_CALL;
+/// Staging that an idle connection may keep.
+const KEEP: usize = 4 * 1024;
+
+/// A run of octets of the stream.
+enum Part {
+    /// `staged[range]`.
+    Staged(Range<usize>),
+    /// Registered memory that stays pinned until the LLP has taken it.
+    InPlace(PinnedRun),
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        match self {
+            Part::Staged(range) => range.len(),
+            Part::InPlace(run) => run.len(),
+        }
+    }
+}
+
+/// A batch of framed octets on its way to the LLP.
+///
+/// It is filled only when it is empty, so that staging never has to be moved, and drained by any
+/// number of [`TxBatch::taken`] calls. Offsets are counted from the first octet of the connection.
+#[derive(Default)]
+pub(crate) struct TxBatch {
+    staged: Vec<u8>,
+    parts: Vec<Part>,
+    /// The part that the LLP takes next, and how much of it was taken.
+    part: usize,
+    within: usize,
+    /// Stream offsets: the next octet for the LLP, and the end of what is framed.
+    taken: u64,
+    framed: u64,
+    /// Ends of the FPDUs of this batch, as stream offsets.
+    ends: Vec<u64>,
+    /// Stream offset of the first octet of this batch, and whether that lies within an FPDU.
+    start: u64,
+    mid_fpdu: bool,
+}
+
+impl TxBatch {
+    /// Whether the LLP has taken everything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken == self.framed
+    }
+
+    /// Stream offset up to which the LLP has taken octets.
+    pub(crate) fn taken_to(&self) -> u64 {
+        self.taken
+    }
+
+    /// Stream offset up to which octets are framed.
+    pub(crate) fn framed_to(&self) -> u64 {
+        self.framed
+    }
+
+    /// Whether more should be framed before the LLP is called.
+    pub(crate) fn has_room(&self) -> bool {
+        self.staged.len() < STAGED_LIMIT
+            && self.framed - self.taken < BATCH_LIMIT as u64
+            && self.parts.len() < PARTS_LIMIT
+    }
+
+    /// Starts a new batch; the old one must have been taken.
+    pub(crate) fn reset(&mut self) {
+        debug_assert!(self.is_empty());
+        self.parts.clear();
+        self.staged.clear();
+        self.ends.clear();
+        self.part = 0;
+        self.within = 0;
+        self.start = self.taken;
+        self.mid_fpdu = false;
+    }
+
+    /// Gives back memory that an idle connection does not need.
+    pub(crate) fn release(&mut self) {
+        if self.is_empty() {
+            self.reset();
+            self.staged.shrink_to(KEEP);
+            self.parts.shrink_to(8);
+            self.ends.shrink_to(8);
+        }
+    }
+
+    /// Appends octets by letting `fill` append to the staging buffer.
+    pub(crate) fn stage<T>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let start = self.staged.len();
+        let value = fill(&mut self.staged);
+        let end = self.staged.len();
+        self.framed += (end - start) as u64;
+        match self.parts.last_mut() {
+            Some(Part::Staged(range)) if range.end == start => range.end = end,
+            _ if start == end => {}
+            _ => self.parts.push(Part::Staged(start..end)),
+        }
+        value
+    }
+
+    /// Appends registered memory, to be gathered from where it lies.
+    pub(crate) fn in_place(&mut self, run: PinnedRun) {
+        self.framed += run.len() as u64;
+        self.parts.push(Part::InPlace(run));
+    }
+
+    /// An FPDU (or a startup frame) ends here.
+    pub(crate) fn end_of_fpdu(&mut self) {
+        self.ends.push(self.framed);
+    }
+
+    /// The next octets for the LLP, at most [`PARTS_PER_CALL`] pieces; returns how many were set.
+    pub(crate) fn pieces<'a>(&'a self, out: &mut [Piece<'a>; PARTS_PER_CALL]) -> usize {
+        let mut skip = self.within;
+        let mut count = 0;
+        for (slot, part) in out.iter_mut().zip(&self.parts[self.part..]) {
+            *slot = match part {
+                Part::Staged(range) => Piece::from(&self.staged[range.start + skip..range.end]),
+                Part::InPlace(run) => run.piece(skip),
+            };
+            skip = 0;
+            count += 1;
+        }
+        count
+    }
+
+    /// The LLP has taken `octets` more.
+    pub(crate) fn taken(&mut self, octets: usize) {
+        self.taken += octets as u64;
+        let mut left = octets;
+        while let Some(part) = self.parts.get(self.part) {
+            let rest = part.len() - self.within;
+            if left < rest {
+                self.within += left;
+                return;
+            }
+            left -= rest;
+            self.part += 1;
+            self.within = 0;
+        }
+    }
+
+    /// Drops every FPDU of which the LLP has taken nothing. Of the one that is under way the rest
+    /// is copied, so that no registered memory is needed any more. Returns how many octets of the
+    /// stream were un-framed.
+    pub(crate) fn truncate(&mut self) -> u64 {
+        let keep_to = self.next_boundary();
+        let mut rest = Vec::new();
+        let mut want = usize::try_from(keep_to - self.taken).unwrap_or(usize::MAX);
+        let mut skip = self.within;
+        for part in &self.parts[self.part.min(self.parts.len())..] {
+            if want == 0 {
+                break;
+            }
+            let len = (part.len() - skip).min(want);
+            match part {
+                Part::Staged(range) => {
+                    rest.extend_from_slice(&self.staged[range.start + skip..][..len]);
+                }
+                Part::InPlace(run) => run.copy_to(skip, len, &mut rest),
+            }
+            want -= len;
+            skip = 0;
+        }
+        let dropped = self.framed - keep_to;
+        self.framed = self.taken;
+        self.reset();
+        self.mid_fpdu = !rest.is_empty();
+        self.stage(|staged| staged.extend_from_slice(&rest));
+        self.end_of_fpdu();
+        dropped
+    }
+
+    /// The first FPDU boundary at or after what the LLP has taken.
+    fn next_boundary(&self) -> u64 {
+        if self.taken == self.start && !self.mid_fpdu {
+            return self.taken;
+        }
+        let next = self.ends.partition_point(|end| *end < self.taken);
+        self.ends.get(next).copied().unwrap_or(self.framed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch_of(frames: &[&[u8]]) -> TxBatch {
+        let mut batch = TxBatch::default();
+        for frame in frames {
+            batch.stage(|staged| staged.extend_from_slice(frame));
+            batch.end_of_fpdu();
+        }
+        batch
+    }
+
+    fn rest(batch: &TxBatch) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut skip = batch.within;
+        for part in &batch.parts[batch.part..] {
+            match part {
+                Part::Staged(range) => {
+                    out.extend_from_slice(&batch.staged[range.start + skip..range.end]);
+                }
+                Part::InPlace(run) => run.copy_to(skip, run.len() - skip, &mut out),
+            }
+            skip = 0;
+        }
+        out
+    }
+
+    #[test]
+    fn truncate_keeps_the_fpdu_under_way_and_drops_the_rest() {
+        for taken in 1..4 {
+            let mut batch = batch_of(&[b"abcd", b"efgh", b"ijkl"]);
+            batch.taken(taken);
+            assert_eq!(batch.truncate(), 8);
+            assert_eq!(rest(&batch), b"abcd"[taken..]);
+        }
+    }
+
+    #[test]
+    fn truncate_between_fpdus_drops_all_that_follows() {
+        let mut batch = batch_of(&[b"abcd", b"efgh"]);
+        batch.taken(4);
+        assert_eq!(batch.truncate(), 4);
+        assert!(batch.is_empty());
+        assert_eq!(batch.framed_to(), 4);
+    }
+
+    #[test]
+    fn truncate_before_the_first_octet_drops_everything() {
+        let mut batch = batch_of(&[b"abcd", b"efgh"]);
+        assert_eq!(batch.truncate(), 8);
+        assert!(batch.is_empty());
+        assert_eq!(batch.taken_to(), 0);
+    }
+
+    #[test]
+    fn truncate_twice_is_the_same_as_once() {
+        let mut batch = batch_of(&[b"abcd", b"efgh"]);
+        batch.taken(2);
+        assert_eq!(batch.truncate(), 4);
+        assert_eq!(batch.truncate(), 0);
+        assert_eq!(rest(&batch), b"cd");
+    }
+
+    #[test]
+    fn a_part_taken_in_pieces_is_offered_from_where_it_stopped() {
+        let mut batch = batch_of(&[b"abcd", b"efgh"]);
+        batch.taken(3);
+        batch.taken(2);
+        assert_eq!(rest(&batch), b"fgh");
+        batch.taken(3);
+        assert!(batch.is_empty());
+    }
+}

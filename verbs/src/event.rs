@@ -1,0 +1,217 @@
+//! What happens to a connection outside of any work request, and why it ended.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+use uwarp_llp::LlpError;
+use uwarp_mpa::StartupError;
+use uwarp_rdmap::{StreamError, Terminate};
+
+use crate::wait::wait_readable;
+
+/// An asynchronous event of a device.
+#[derive(Clone, Debug)]
+pub enum AsyncEvent {
+    /// The peer of a responder sent its first FPDU: the connection is open in both directions.
+    Established {
+        /// The QP.
+        qp_num: u32,
+    },
+    /// A connection began to end or has ended. Every end is told once, with its reason.
+    Ended {
+        /// The QP.
+        qp_num: u32,
+        /// Why.
+        reason: EndReason,
+    },
+    /// A CQ had no place for a completion, which is lost.
+    CqOverflow {
+        /// The QP whose completion was lost.
+        qp_num: u32,
+    },
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug)]
+pub enum EndReason {
+    /// The consumer on this side closed it.
+    LocalDisconnect,
+    /// The peer closed it, at an FPDU boundary.
+    PeerDisconnect,
+    /// The consumer on this side dropped it with work under way.
+    Aborted,
+    /// The peer (or its lower layers) broke a rule; we sent a Terminate Message.
+    TerminateSent {
+        /// What was wrong with what the peer sent.
+        error: StreamError,
+        /// The message that we sent; `None` when nothing may be sent yet
+        /// (a responder before its first valid FPDU, RFC 5044 section 7.1.2).
+        terminate: Option<Terminate>,
+        /// More about the place: which region, which bounds, which buffer.
+        detail: String,
+    },
+    /// A work request of ours could not be carried out; we sent a Terminate Message.
+    LocalError {
+        /// What was wrong.
+        detail: String,
+    },
+    /// The peer refused something we sent, by a Terminate Message.
+    TerminateReceived {
+        /// Its message.
+        terminate: Terminate,
+    },
+    /// TCP ended without a graceful close.
+    LlpLost {
+        /// What TCP said.
+        error: LlpError,
+    },
+    /// TCP ended in the middle of an FPDU: the peer died, or broke the framing.
+    ClosedMidway,
+    /// TCP did not connect in time.
+    ConnectTimedOut,
+    /// The peer did not close its side in time.
+    CloseTimedOut,
+    /// MPA startup failed.
+    StartupFailed {
+        /// What was wrong.
+        error: StartupError,
+    },
+    /// The TCP connection could not be opened.
+    ConnectFailed {
+        /// What TCP said.
+        error: LlpError,
+    },
+    /// The peer answered the MPA Request with a reject.
+    Rejected {
+        /// Private data of the Reply.
+        private_data: Vec<u8>,
+    },
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EndReason::LocalDisconnect => write!(f, "closed by this side"),
+            EndReason::PeerDisconnect => write!(f, "closed by the peer"),
+            EndReason::Aborted => write!(
+                f,
+                "aborted by this side: the QP was dropped while work was under way"
+            ),
+            EndReason::TerminateSent {
+                error,
+                terminate,
+                detail,
+            } => {
+                write!(f, "the peer sent something wrong: {error}")?;
+                if !detail.is_empty() {
+                    write!(f, " ({detail})")?;
+                }
+                match terminate {
+                    Some(terminate) => write!(
+                        f,
+                        "; we ended the connection with Terminate {:x}/{:x}/{:02x}",
+                        terminate.layer(),
+                        terminate.etype(),
+                        terminate.code()
+                    ),
+                    None => write!(
+                        f,
+                        "; we closed the connection (no Terminate may be sent at this point)"
+                    ),
+                }
+            }
+            EndReason::LocalError { detail } => {
+                write!(f, "a work request of this side failed: {detail}")
+            }
+            EndReason::TerminateReceived { terminate } => {
+                write!(f, "the peer ended the connection: {terminate}")
+            }
+            EndReason::LlpLost { error } => write!(f, "the TCP connection was lost: {error}"),
+            EndReason::ClosedMidway => write!(
+                f,
+                "the peer closed the TCP connection in the middle of an FPDU: it died, or lost its framing"
+            ),
+            EndReason::ConnectTimedOut => write!(
+                f,
+                "TCP did not connect in time: the host is down, or a firewall drops the packets"
+            ),
+            EndReason::CloseTimedOut => write!(
+                f,
+                "the peer did not close its side in time; the connection was reset"
+            ),
+            EndReason::StartupFailed { error } => write!(f, "{error}"),
+            EndReason::ConnectFailed { error } => write!(f, "{error}"),
+            EndReason::Rejected { private_data } => {
+                write!(f, "the peer rejected the connection")?;
+                if !private_data.is_empty() {
+                    write!(
+                        f,
+                        ", with {} octets of private data: \"{}\"",
+                        private_data.len(),
+                        private_data.escape_ascii()
+                    )?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Events of a device, in order, with a descriptor that is readable while there are any.
+pub(crate) struct EventQueue {
+    fd: OwnedFd,
+    events: Mutex<VecDeque<AsyncEvent>>,
+}
+
+/// Events kept for a consumer that does not read them; older ones are dropped first.
+const KEEP: usize = 4096;
+
+impl EventQueue {
+    pub(crate) fn new() -> rustix::io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
+        Ok(EventQueue {
+            fd: eventfd(0, flags)?,
+            events: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn push(&self, event: AsyncEvent) {
+        let mut events = self.events.lock();
+        if events.len() == KEEP {
+            // One event out, one in: the descriptor's count stays right.
+            events.pop_front();
+            events.push_back(event);
+            return;
+        }
+        events.push_back(event);
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    pub(crate) fn pop(&self) -> Option<AsyncEvent> {
+        let mut events = self.events.lock();
+        let event = events.pop_front()?;
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.fd, &mut count);
+        Some(event)
+    }
+
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
+        let deadline = timeout.map(|timeout| std::time::Instant::now() + timeout);
+        loop {
+            if let Some(event) = self.pop() {
+                return Some(event);
+            }
+            if !wait_readable(self.fd.as_fd(), deadline) {
+                return self.pop();
+            }
+        }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

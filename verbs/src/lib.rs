@@ -1,0 +1,106 @@
+//! uwarp: the software RNIC. RDMA verbs over iWARP (RFC 5040 to 5044, 6581) in user space.
+//!
+//! Real one-sided Writes and Reads, and Sends, between any two machines with plain TCP: no RDMA
+//! hardware, no kernel module, no root. The octets on the wire are the RFCs', so the peer may be
+//! another uwarp, the Linux `siw` driver, or a hardware iWARP RNIC.
+//!
+//! # The objects
+//! A [`Device`] is one software RNIC over one network. It makes protection domains ([`Pd`]),
+//! completion queues ([`Cq`]) and [`Listener`]s. A `Pd` registers memory ([`MemoryRegion`]) and makes
+//! queue pairs ([`Qp`]). Work requests ([`SendWr`], [`RecvWr`]) are posted to a QP; each completes
+//! with a [`Completion`] in its CQ.
+//!
+//! # Example
+//! One process, both ends; in life the two halves are two programs.
+//! ```
+//! use std::time::Duration;
+//! use uwarp_verbs::{Access, AcceptOptions, ConnectOptions, Device, QpCaps, RecvWr, RemoteBuffer, SendWr, Status};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let second = Some(Duration::from_secs(5));
+//! let device = Device::tcp()?;
+//! let listener = device.listen("127.0.0.1:0".parse()?)?;
+//! let addr = listener.local_addr();
+//!
+//! // The server lends a region to whoever connects, and tells where it is.
+//! let server = std::thread::spawn(move || -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
+//!     let (pd, cq) = (device.alloc_pd(), device.create_cq(16)?);
+//!     let region = pd.register(vec![0; 64], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+//!     let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
+//!     qp.post_recv(&RecvWr::new(1, &[]))?; // an empty Send will say "done"
+//!     let request = listener.wait_request(second)?;
+//!     let RemoteBuffer { addr, len, rkey } = region.remote();
+//!     let lent = [addr.to_be_bytes(), len.to_be_bytes(), u64::from(rkey).to_be_bytes()].concat();
+//!     request.accept(&qp, &AcceptOptions { private_data: lent, ..AcceptOptions::default() })?;
+//!     let done = cq.wait(second).ok_or("nobody wrote")?;
+//!     assert_eq!((done.wr_id, done.status), (1, Status::Success));
+//!     let mut octets = vec![0; 5];
+//!     region.read_at(0, &mut octets)?;
+//!     Ok(octets)
+//! });
+//!
+//! // The client writes into it, one-sided.
+//! let device = Device::tcp()?;
+//! let (pd, cq) = (device.alloc_pd(), device.create_cq(16)?);
+//! let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
+//! let connected = qp.connect(addr, &ConnectOptions::default())?;
+//! let field = |at: usize| connected.private_data[at..at + 8].try_into().map(u64::from_be_bytes);
+//! let (remote_addr, rkey) = (field(0)?, field(16)? as u32);
+//! let local = pd.register(b"hello".to_vec(), Access::NONE)?;
+//! qp.post_send_list(&[
+//!     SendWr::write(2, &[local.sge(0, 5)], remote_addr, rkey).unsignaled(),
+//!     SendWr::send(3, &[]),
+//! ])?;
+//! let sent = cq.wait(second).ok_or("not sent")?;
+//! assert_eq!((sent.wr_id, sent.status), (3, Status::Success));
+//! assert_eq!(server.join().unwrap().map_err(|error| error.to_string())?, b"hello");
+//! # Ok(()) }
+//! ```
+//!
+//! # Rules that matter
+//! * **Progress**: any thread drives. Polling an empty CQ drives the connections of that CQ; a parked
+//!   background thread takes over when nobody polls, so one-sided operations complete while the target sleeps.
+//! * **Memory** that a work request names stays as it is until its completion.
+//! * **Errors** end the connection, as in every RDMA transport: what was outstanding completes as
+//!   flushed, an [`AsyncEvent`] and [`Qp::end_reason`] say why in words. Other connections do not notice.
+
+mod cm;
+mod completion;
+mod cq;
+mod device;
+mod engine;
+mod event;
+mod mem;
+mod pd;
+mod progress;
+mod qp;
+mod settings;
+mod wait;
+
+pub use cm::{
+    AcceptError, AcceptOptions, AcceptTimeout, ConnectError, ConnectOptions, ConnectRequest,
+    Connected, Listener,
+};
+pub use completion::{
+    ChannelError, Completion, CompletionChannel, CqEvent, Notify, Status, WcOpcode,
+};
+pub use cq::Cq;
+pub use device::{Device, DeviceError};
+pub use engine::PostErrorKind;
+pub use event::{AsyncEvent, EndReason};
+pub use mem::{
+    Access, Buffer, BufferError, DeregisterError, LocalFault, LocalFaultKind, OutOfRange,
+    RegisterError, Sge,
+};
+pub use pd::{MemoryRegion, Pd, RemoteBuffer};
+pub use qp::state::QpState;
+pub use qp::wr::{RecvWr, SendWr};
+pub use qp::{ConnectionInfo, PostError, Qp, QpCaps};
+pub use settings::{Limits, Settings, Timeouts};
+
+/// Captures of what passes on the wire.
+pub use uwarp_capture as capture;
+/// The network below: kernel TCP, or smoltcp over an in-memory link.
+pub use uwarp_llp as llp;
+pub use uwarp_mpa::{Revision, RtrKinds, StartupError};
+pub use uwarp_rdmap::{StreamError, Terminate};

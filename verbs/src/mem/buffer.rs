@@ -1,0 +1,235 @@
+//! Memory of our own that may be registered.
+
+use core::fmt;
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
+use core::sync::atomic::{Ordering, fence};
+use std::alloc::Layout;
+
+use super::error::OutOfRange;
+use super::raw;
+
+/// Buffers that we allocate start on a page.
+const PAGE: usize = 4096;
+
+/// The system has no memory of that size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no memory for a buffer of {len} octets")]
+pub struct BufferError {
+    /// Octets asked for.
+    pub len: usize,
+}
+
+/// An owned run of octets which is only ever reached by raw pointer, so that peers may write it (through an STag)
+/// while the program reads it: every access is a copy, and a copy may see octets of different ages.
+pub struct Buffer {
+    base: NonNull<u8>,
+    len: usize,
+    origin: Origin,
+}
+
+/// How the memory goes back.
+#[derive(Clone, Copy)]
+enum Origin {
+    Pages(Layout),
+    Vec { capacity: usize },
+    Nothing,
+}
+
+// SAFETY: the buffer owns its memory, and only hands out copies of it.
+unsafe impl Send for Buffer {}
+// SAFETY: shared access is by the copies of `raw` only, which allow for racing accesses.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// `len` octets of zero, starting on a page.
+    ///
+    /// # Errors
+    /// When the system has no memory of that size.
+    pub fn zeroed(len: usize) -> Result<Self, BufferError> {
+        if len == 0 {
+            return Ok(Self {
+                base: NonNull::dangling(),
+                len,
+                origin: Origin::Nothing,
+            });
+        }
+        let layout = Layout::from_size_align(len, PAGE).map_err(|_| BufferError { len })?;
+        // SAFETY: the layout's size is not 0.
+        let base = unsafe { std::alloc::alloc_zeroed(layout) };
+        let base = NonNull::new(base).ok_or(BufferError { len })?;
+        Ok(Self {
+            base,
+            len,
+            origin: Origin::Pages(layout),
+        })
+    }
+
+    /// Octets in the buffer.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True when the buffer has no octets.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the buffer lies: what SGEs and, by default, TOs count from.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.base.as_ptr().expose_provenance() as u64
+    }
+
+    /// Copies octets out of the buffer. Whatever a peer placed before an octet read here, is seen by later reads.
+    ///
+    /// # Errors
+    /// When the range is not inside the buffer; nothing is copied then.
+    pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfRange> {
+        self.check(offset, out.len())?;
+        // SAFETY: the range is inside memory that `self` owns; `out` is an exclusive reference and no reference
+        // ever points into the buffer, so they do not overlap.
+        unsafe { raw::load(self.base.as_ptr().add(offset), out) };
+        fence(Ordering::Acquire);
+        Ok(())
+    }
+
+    /// Copies octets into the buffer, in address order, the last octet last.
+    ///
+    /// # Errors
+    /// When the range is not inside the buffer; nothing is copied then.
+    pub fn write_at(&self, offset: usize, octets: &[u8]) -> Result<(), OutOfRange> {
+        self.check(offset, octets.len())?;
+        // SAFETY: as for `read_at`.
+        unsafe { raw::store(self.base.as_ptr().add(offset), octets) };
+        Ok(())
+    }
+
+    /// The octets as a vector. A buffer made from a vector gives back that same memory.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<u8> {
+        match self.origin {
+            Origin::Vec { capacity } => {
+                let this = ManuallyDrop::new(self);
+                // SAFETY: these are the parts of the vector taken apart in `from`; `self` is consumed without being
+                // dropped, so they are put together once. All octets are initialized.
+                unsafe { Vec::from_raw_parts(this.base.as_ptr(), this.len, capacity) }
+            }
+            Origin::Pages(_) | Origin::Nothing => {
+                let mut octets = vec![0; self.len];
+                // SAFETY: as for `read_at`.
+                unsafe { raw::load(self.base.as_ptr(), &mut octets) };
+                octets
+            }
+        }
+    }
+
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn check(&self, offset: usize, len: usize) -> Result<(), OutOfRange> {
+        if offset.checked_add(len).is_some_and(|end| end <= self.len) {
+            Ok(())
+        } else {
+            Err(OutOfRange {
+                offset,
+                len,
+                size: self.len,
+            })
+        }
+    }
+}
+
+impl From<Vec<u8>> for Buffer {
+    fn from(octets: Vec<u8>) -> Self {
+        let mut octets = ManuallyDrop::new(octets);
+        let (capacity, len) = (octets.capacity(), octets.len());
+        // A vector's pointer is never null; the dangling one of an empty vector goes back as it came.
+        let base = NonNull::new(octets.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        Self {
+            base,
+            len,
+            origin: Origin::Vec { capacity },
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        match self.origin {
+            // SAFETY: allocated with this layout in `zeroed`, freed only here.
+            Origin::Pages(layout) => unsafe {
+                std::alloc::dealloc(self.base.as_ptr(), layout);
+            },
+            Origin::Vec { capacity } => {
+                // SAFETY: the parts of the vector taken apart in `from`, put together only here or in `into_vec`,
+                // which does not come here.
+                drop(unsafe { Vec::from_raw_parts(self.base.as_ptr(), self.len, capacity) });
+            }
+            Origin::Nothing => {}
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} octets at {:#x})", self.len, self.addr())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_starts_zeroed_and_on_a_page() {
+        let buffer = Buffer::zeroed(5000).unwrap();
+        assert_eq!(buffer.addr() % 4096, 0);
+        assert_eq!(buffer.into_vec(), vec![0; 5000]);
+    }
+
+    #[test]
+    fn a_vector_comes_back_as_the_same_memory() {
+        let mut octets = Vec::with_capacity(100);
+        octets.extend_from_slice(b"abcdef");
+        let at = octets.as_ptr() as u64;
+        let buffer = Buffer::from(octets);
+        assert_eq!(buffer.addr(), at);
+        buffer.write_at(1, b"XY").unwrap();
+        let octets = buffer.into_vec();
+        assert_eq!((octets.as_ptr() as u64, octets.capacity()), (at, 100));
+        assert_eq!(octets, b"aXYdef");
+        drop(Buffer::from(octets));
+        assert!(Buffer::from(Vec::new()).into_vec().is_empty());
+        assert!(Buffer::zeroed(0).unwrap().into_vec().is_empty());
+    }
+
+    #[test]
+    fn a_range_outside_is_refused_and_nothing_is_copied() {
+        let buffer = Buffer::from(vec![7; 10]);
+        for (offset, len) in [(10, 1), (0, 11), (11, 0), (usize::MAX, 2), (9, 2)] {
+            let expected = Err(OutOfRange {
+                offset,
+                len,
+                size: 10,
+            });
+            assert_eq!(buffer.write_at(offset, &vec![0; len]), expected);
+            let mut out = vec![1; len];
+            assert_eq!(buffer.read_at(offset, &mut out), expected);
+            assert_eq!(out, vec![1; len]);
+        }
+        assert_eq!(buffer.write_at(10, &[]), Ok(()));
+        assert_eq!(buffer.into_vec(), vec![7; 10]);
+    }
+
+    #[test]
+    fn too_large_a_buffer_is_an_error() {
+        assert_eq!(
+            Buffer::zeroed(usize::MAX).unwrap_err(),
+            BufferError { len: usize::MAX }
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! Registered memory: what a peer's STag reaches, and what a work request's SGEs reach.
+//!
+//! The contract of this module, in the order a message meets it:
+//!
+//! 1. `RegionTable` hands out STags and answers checks. Only a successful check makes a `Target` (remote access), and
+//!    only a successful `SgList::resolve` fills an `SgList` (local access).
+//! 2. Octets go in through `place`, which can fail when the region was revoked in the meantime. They come out through
+//!    a `TargetSource` or `SgSource`: a short-lived guard, made by `source()`, which *is* the `Payload` that the
+//!    framer reads. While it lives the memory cannot go away, so reading has no error to report: what is framed is
+//!    either the program's octets or nothing.
+//! 3. A large source that is sent from where it lies is pinned (`SgList::pin`) until the LLP has taken its last octet;
+//!    a pinned region cannot be deregistered.
+//!
+//! Registered memory is shared on purpose: the application writes it while we read, peers write it while the
+//! application polls. So no Rust reference or slice ever points into it. This module is the only one of the crate
+//! that touches it, and its file `raw` holds the only instructions that do.
+#![expect(
+    unsafe_code,
+    reason = "registered memory is reached by raw pointer only, and only here"
+)]
+
+mod access;
+mod buffer;
+mod error;
+mod inline;
+mod raw;
+mod region;
+mod run;
+mod sge;
+mod stags;
+mod table;
+mod target;
+
+pub use access::Access;
+pub use buffer::{Buffer, BufferError};
+pub use error::{DeregisterError, LocalFault, LocalFaultKind, OutOfRange, RegisterError};
+pub use sge::Sge;
+
+pub(crate) use inline::InlineData;
+pub(crate) use region::{Backing, Region, RegionSpec};
+pub(crate) use run::PinnedRun;
+pub(crate) use sge::{SgList, SgSource};
+pub(crate) use table::{Need, RegionTable};
+pub(crate) use target::Target;
+
+#[cfg(test)]
+mod tests;

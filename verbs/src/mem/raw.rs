@@ -1,0 +1,254 @@
+//! The only instructions that touch registered memory.
+//!
+//! The other side of every copy is private to us (a slice); this side may be read and written at the same time by the
+//! application, by a program that shares the pages, or by another connection. The promises:
+//!
+//! * [`store`] writes in address order; the last octet is in the last store, which has release ordering: a program
+//!   that polls on the last octet and then reads (with acquire) the rest sees all of it.
+//! * An aligned 2, 4 or 8 octet word that lies wholly inside the range is read or written in one piece, so a program
+//!   that polls on a 64-bit counter never sees half of it.
+//!
+//! **Why this is not a data race.** On x86-64 the accesses are inline assembly, which the compiler takes as an
+//! unknown function: it may assume nothing about what other threads do meanwhile. What the assembly does is what a
+//! sequence of relaxed atomic one-octet accesses in the same order may do (each octet is moved exactly once, by an
+//! instruction that moves octets whole), and racing atomic accesses are defined. Elsewhere the accesses are
+//! atomics of the word's own size.
+
+/// Blocks of the bulk loop, in octets.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const BLOCK: usize = 128;
+
+/// Copies `source` to `to`, in address order, the last octet last and with release ordering.
+///
+/// # Safety
+/// `to..to + source.len()` is mapped, writable memory, reached by nothing that the compiler believes to be exclusive
+/// or constant (no live Rust reference), and `source` does not overlap it.
+#[inline]
+pub(super) unsafe fn store(to: *mut u8, source: &[u8]) {
+    let mut at = to;
+    let mut from = source;
+    // SAFETY: every step writes the first octets of what is left of `source` to where they belong, and moves on by
+    // as many: `at` stays inside the range the caller vouches for. The address is a multiple of the word's size at
+    // each step (the head steps make it so; when one was skipped, too little is left for a larger word to follow).
+    unsafe {
+        macro_rules! step {
+            ($word:ty, $store:ident) => {
+                if let Some((head, rest)) = from.split_first_chunk::<{ size_of::<$word>() }>() {
+                    word::$store(at.cast(), <$word>::from_ne_bytes(*head));
+                    at = at.add(head.len());
+                    from = rest;
+                }
+            };
+        }
+        if from.len() != 8 || at.addr() & 7 != 0 {
+            if at.addr() & 1 != 0 {
+                step!(u8, store_u8);
+            }
+            if at.addr() & 2 != 0 {
+                step!(u16, store_u16);
+            }
+            if at.addr() & 4 != 0 {
+                step!(u32, store_u32);
+            }
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            if from.len() > 2 * BLOCK {
+                // Stores that straddle cache lines cost double: start the blocks on a line.
+                while at.addr() & 63 != 0 {
+                    step!(u64, store_u64);
+                }
+                // At least one octet is left for the tail.
+                let blocks = (from.len() - 1) / BLOCK;
+                bulk::store(at, from.as_ptr(), blocks);
+                at = at.add(blocks * BLOCK);
+                from = from.get(blocks * BLOCK..).unwrap_or_default();
+            }
+            while from.len() > 8 {
+                step!(u64, store_u64);
+            }
+        }
+        if from.len() == 8 {
+            step!(u64, store_u64);
+        }
+        step!(u32, store_u32);
+        step!(u16, store_u16);
+        step!(u8, store_u8);
+        let _ = (at, from);
+    }
+}
+
+/// Copies `from..from + out.len()` to `out`.
+///
+/// # Safety
+/// `from..from + out.len()` is mapped, readable memory without a live exclusive Rust reference to it, and `out` does
+/// not overlap it.
+#[inline]
+pub(super) unsafe fn load(from: *const u8, out: &mut [u8]) {
+    let mut at = from;
+    let mut to = out;
+    // SAFETY: as in `store`: each step reads octets that the caller vouches for, and the address fits the word.
+    unsafe {
+        macro_rules! step {
+            ($word:ty, $load:ident) => {
+                if to.len() >= size_of::<$word>() {
+                    let (head, rest) = core::mem::take(&mut to).split_at_mut(size_of::<$word>());
+                    head.copy_from_slice(&word::$load(at.cast()).to_ne_bytes());
+                    at = at.add(head.len());
+                    to = rest;
+                }
+            };
+        }
+        if at.addr() & 1 != 0 {
+            step!(u8, load_u8);
+        }
+        if at.addr() & 2 != 0 {
+            step!(u16, load_u16);
+        }
+        if at.addr() & 4 != 0 {
+            step!(u32, load_u32);
+        }
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if to.len() >= 2 * BLOCK {
+            let blocks = to.len() / BLOCK;
+            bulk::load(at, to.as_mut_ptr(), blocks);
+            at = at.add(blocks * BLOCK);
+            to = core::mem::take(&mut to)
+                .get_mut(blocks * BLOCK..)
+                .unwrap_or_default();
+        }
+        while to.len() >= 8 {
+            step!(u64, load_u64);
+        }
+        step!(u32, load_u32);
+        step!(u16, load_u16);
+        step!(u8, load_u8);
+        let _ = (at, to);
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod word {
+    use core::arch::asm;
+
+    // No `nomem`, so the compiler moves no memory access across; x86-64 keeps loads in order and stores in order.
+    // That makes every store here a release and every load an acquire.
+    macro_rules! access {
+        ($word:ty, $class:ident, $modifier:literal, $load:ident, $store:ident) => {
+            /// # Safety
+            /// `to` is mapped, writable and not behind a live Rust reference.
+            #[inline(always)]
+            pub(super) unsafe fn $store(to: *mut $word, value: $word) {
+                // SAFETY: as the caller says; the instruction writes the word and changes no flag.
+                unsafe {
+                    asm!(concat!("mov [{to}], {value", $modifier, "}"), to = in(reg) to,
+                         value = in($class) value, options(nostack, preserves_flags));
+                }
+            }
+            /// # Safety
+            /// `from` is mapped, readable and not behind a live exclusive Rust reference.
+            #[inline(always)]
+            pub(super) unsafe fn $load(from: *const $word) -> $word {
+                let value: $word;
+                // SAFETY: as the caller says; the instruction reads the word, writes none and changes no flag.
+                unsafe {
+                    asm!(concat!("mov {value", $modifier, "}, [{from}]"), from = in(reg) from,
+                         value = out($class) value, options(nostack, preserves_flags, readonly));
+                }
+                value
+            }
+        };
+    }
+    access!(u8, reg_byte, "", load_u8, store_u8);
+    access!(u16, reg, ":x", load_u16, store_u16);
+    access!(u32, reg, ":e", load_u32, store_u32);
+    access!(u64, reg, ":r", load_u64, store_u64);
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+mod word {
+    use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+    macro_rules! access {
+        ($word:ty, $atomic:ty, $load:ident, $store:ident) => {
+            /// # Safety
+            /// `to` is aligned, mapped, writable and not behind a live Rust reference.
+            #[inline(always)]
+            pub(super) unsafe fn $store(to: *mut $word, value: $word) {
+                // SAFETY: as the caller says.
+                unsafe { <$atomic>::from_ptr(to) }.store(value, Ordering::Release);
+            }
+            /// # Safety
+            /// `from` is aligned, mapped, readable and not behind a live exclusive Rust reference.
+            #[inline(always)]
+            pub(super) unsafe fn $load(from: *const $word) -> $word {
+                // SAFETY: as the caller says; a load never writes, so the cast away from `const` has no effect.
+                unsafe { <$atomic>::from_ptr(from.cast_mut()) }.load(Ordering::Relaxed)
+            }
+        };
+    }
+    access!(u8, AtomicU8, load_u8, store_u8);
+    access!(u16, AtomicU16, load_u16, store_u16);
+    access!(u32, AtomicU32, load_u32, store_u32);
+    access!(u64, AtomicU64, load_u64, store_u64);
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod bulk {
+    use core::arch::asm;
+
+    /// Copies `blocks` blocks of 128 octets, in address order.
+    ///
+    /// # Safety
+    /// As [`super::store`] for `blocks * 128` octets, which `from` must be able to give.
+    pub(super) unsafe fn store(to: *mut u8, from: *const u8, blocks: usize) {
+        // SAFETY: as the caller says.
+        unsafe { copy(to, from, blocks) }
+    }
+
+    /// # Safety
+    /// As [`super::load`] for `blocks * 128` octets, which `to` must be able to take.
+    pub(super) unsafe fn load(from: *const u8, to: *mut u8, blocks: usize) {
+        // SAFETY: as the caller says.
+        unsafe { copy(to, from, blocks) }
+    }
+
+    /// # Safety
+    /// `blocks * 128` octets are mapped and readable at `from`, writable at `to`; the ranges do not overlap.
+    #[inline]
+    unsafe fn copy(to: *mut u8, from: *const u8, blocks: usize) {
+        if blocks == 0 {
+            return;
+        }
+        // SAFETY: SSE2 is part of x86-64. The loop reads and writes exactly `blocks` blocks; the registers and
+        // flags it changes are declared.
+        unsafe {
+            asm!(
+                "2:",
+                "movups {a}, [{from}]",
+                "movups {b}, [{from} + 16]",
+                "movups {c}, [{from} + 32]",
+                "movups {d}, [{from} + 48]",
+                "movups [{to}], {a}",
+                "movups [{to} + 16], {b}",
+                "movups [{to} + 32], {c}",
+                "movups [{to} + 48], {d}",
+                "movups {a}, [{from} + 64]",
+                "movups {b}, [{from} + 80]",
+                "movups {c}, [{from} + 96]",
+                "movups {d}, [{from} + 112]",
+                "movups [{to} + 64], {a}",
+                "movups [{to} + 80], {b}",
+                "movups [{to} + 96], {c}",
+                "movups [{to} + 112], {d}",
+                "add {from}, 128",
+                "add {to}, 128",
+                "dec {blocks}",
+                "jnz 2b",
+                from = inout(reg) from => _,
+                to = inout(reg) to => _,
+                blocks = inout(reg) blocks => _,
+                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+                options(nostack),
+            );
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Scatter/gather lists of work requests.
+
+use std::sync::Arc;
+
+use uwarp_mpa::{Crc32c, Payload};
+
+use super::error::{LocalFault, LocalFaultKind};
+use super::region::Region;
+use super::run::PinnedRun;
+use super::table::RegionTable;
+use super::target::{checksum_by_copy, copy_with_crc};
+
+/// A scatter/gather element: a run of registered memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sge {
+    /// Address of the first octet, as the region counts them (the memory address, unless registered otherwise).
+    pub addr: u64,
+    /// Octets. With 0 neither address nor lkey is looked at.
+    pub len: u32,
+    /// The key of the region.
+    pub lkey: u32,
+}
+
+/// One resolved element, not empty.
+struct Entry {
+    region: Arc<Region>,
+    /// Offset in the region.
+    offset: usize,
+    /// Octets of the message before this element.
+    start: usize,
+    len: usize,
+    /// Index in the list as posted.
+    index: u32,
+}
+
+/// The registered memory of one work request. Made to be used again: clearing keeps its allocation.
+#[derive(Default)]
+pub(crate) struct SgList {
+    entries: Vec<Entry>,
+    total: u32,
+    writable: bool,
+}
+
+impl SgList {
+    /// Forgets the elements; keeps the allocation.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.total = 0;
+        self.writable = false;
+    }
+
+    /// Fills the list from a work request of `qp`, and gives its octets. With `need_local_write` it may be placed
+    /// into (a receive, the sink of a Read); without, it is only a source. After an error the list is empty.
+    pub(crate) fn resolve(
+        &mut self,
+        table: &RegionTable,
+        pd: u32,
+        qp: u32,
+        sges: &[Sge],
+        need_local_write: bool,
+    ) -> Result<u32, LocalFault> {
+        self.clear();
+        self.writable = need_local_write;
+        for (index, sge) in sges.iter().enumerate() {
+            if let Err(kind) = self.push(table, pd, qp, index, sge) {
+                self.clear();
+                return Err(LocalFault { index, kind });
+            }
+        }
+        Ok(self.total)
+    }
+
+    fn push(
+        &mut self,
+        table: &RegionTable,
+        pd: u32,
+        qp: u32,
+        index: usize,
+        sge: &Sge,
+    ) -> Result<(), LocalFaultKind> {
+        if sge.len == 0 {
+            return Ok(());
+        }
+        let (region, offset) = table.check_local(sge, self.writable, pd, qp)?;
+        let total = self
+            .total
+            .checked_add(sge.len)
+            .ok_or(LocalFaultKind::TooLong)?;
+        let start = self.total as usize;
+        let index = u32::try_from(index).map_err(|_| LocalFaultKind::TooLong)?;
+        self.entries.push(Entry {
+            region,
+            offset,
+            start,
+            len: sge.len as usize,
+            index,
+        });
+        self.total = total;
+        Ok(())
+    }
+
+    /// Places octets at an offset of the message, element by element, in address order, the last octet last.
+    ///
+    /// # Errors
+    /// When a region was revoked meanwhile, or the list is too short (nothing is placed then) or not writable.
+    #[inline]
+    pub(crate) fn place(&self, message_offset: usize, octets: &[u8]) -> Result<(), LocalFault> {
+        self.check_range(message_offset, octets.len())?;
+        let mut rest = octets;
+        for part in self.parts(message_offset, octets.len()) {
+            let entry = part.entry;
+            let lkey = entry.region.stag().0;
+            let region = entry
+                .region
+                .enter()
+                .ok_or(entry.fault(LocalFaultKind::InvalidKey { lkey }))?;
+            let (now, later) = rest.split_at_checked(part.len).unwrap_or((rest, &[]));
+            if !self.writable || !region.place(entry.offset + part.at, now) {
+                return Err(entry.fault(LocalFaultKind::NotWritable { lkey }));
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// A range of the message as a payload (offsets count from the start of the message), for as long as framing
+    /// takes: deregistration waits for the guard.
+    ///
+    /// # Errors
+    /// When a region that the range touches was revoked meanwhile, or the list is too short.
+    pub(crate) fn source(&self, offset: usize, len: usize) -> Result<SgSource<'_>, LocalFault> {
+        self.check_range(offset, len)?;
+        let mut source = SgSource {
+            list: self,
+            offset,
+            len,
+            entered: offset,
+        };
+        for part in self.parts(offset, len) {
+            let lkey = part.entry.region.stag().0;
+            let fault = part.entry.fault(LocalFaultKind::InvalidKey { lkey });
+            // On an error the guard, as far as it got, is dropped and leaves again.
+            part.entry.region.enter().ok_or(fault)?.keep();
+            source.entered += part.len;
+        }
+        Ok(source)
+    }
+
+    /// Pins the memory of a range of the message, for sending it from where it lies, and gives its runs in order, each
+    /// with a pin of its own. `false`, and nothing is pinned or given, when a region was revoked meanwhile or the list
+    /// is too short.
+    pub(crate) fn pin(&self, offset: usize, len: usize, each: impl FnMut(PinnedRun)) -> bool {
+        if self.check_range(offset, len).is_err() {
+            return false;
+        }
+        for (count, part) in self.parts(offset, len).enumerate() {
+            if !part.entry.region.add_pin() {
+                for pinned in self.parts(offset, len).take(count) {
+                    pinned.entry.region.remove_pin();
+                }
+                return false;
+            }
+        }
+        let adopt = |part: Part<'_>| {
+            let entry = part.entry;
+            PinnedRun::adopt(Arc::clone(&entry.region), entry.offset + part.at, part.len)
+        };
+        self.parts(offset, len).map(adopt).for_each(each);
+        true
+    }
+
+    fn check_range(&self, offset: usize, len: usize) -> Result<(), LocalFault> {
+        if offset
+            .checked_add(len)
+            .is_some_and(|end| end <= self.total as usize)
+        {
+            return Ok(());
+        }
+        let kind = LocalFaultKind::OutsideList {
+            offset,
+            len,
+            total: self.total,
+        };
+        Err(LocalFault {
+            index: self.entries.len(),
+            kind,
+        })
+    }
+
+    /// The parts of elements that make up a range; none of them is empty.
+    #[inline]
+    fn parts(&self, offset: usize, len: usize) -> impl Iterator<Item = Part<'_>> {
+        let end = offset.saturating_add(len);
+        self.entries
+            .iter()
+            .skip_while(move |entry| entry.start + entry.len <= offset)
+            .take_while(move |entry| offset < end && entry.start < end)
+            .map(move |entry| {
+                let at = offset.saturating_sub(entry.start);
+                let stop = entry.len.min(end - entry.start);
+                Part {
+                    entry,
+                    at,
+                    len: stop - at,
+                }
+            })
+    }
+}
+
+#[cfg(test)]
+impl SgList {
+    pub(super) fn len(&self) -> u32 {
+        self.total
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+}
+
+impl Entry {
+    fn fault(&self, kind: LocalFaultKind) -> LocalFault {
+        LocalFault {
+            index: self.index as usize,
+            kind,
+        }
+    }
+}
+
+/// A part of an element.
+struct Part<'a> {
+    entry: &'a Entry,
+    /// First octet, counted in the element.
+    at: usize,
+    len: usize,
+}
+
+impl core::fmt::Debug for SgList {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(
+            f,
+            "SgList({} octets in {} elements)",
+            self.total,
+            self.entries.len()
+        )
+    }
+}
+
+/// A range of an [`SgList`], readable while this lives. Not to be held across a wait.
+pub(crate) struct SgSource<'a> {
+    list: &'a SgList,
+    offset: usize,
+    len: usize,
+    /// Offset in the message up to which the regions were entered.
+    entered: usize,
+}
+
+impl SgSource<'_> {
+    fn copy_out(&self, offset: usize, out: &mut [u8]) -> bool {
+        let end = offset.checked_add(out.len());
+        if offset < self.offset || end.is_none_or(|end| end > self.offset + self.len) {
+            return false;
+        }
+        let mut rest = out;
+        let mut good = true;
+        for part in self.list.parts(offset, rest.len()) {
+            let Some((now, later)) = core::mem::take(&mut rest).split_at_mut_checked(part.len)
+            else {
+                return false;
+            };
+            let region = part.entry.region.resume();
+            good &= region.copy_out(part.entry.offset + part.at, now);
+            region.keep();
+            rest = later;
+        }
+        good && rest.is_empty()
+    }
+}
+
+impl Payload for SgSource<'_> {
+    fn copy(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>) {
+        copy_with_crc(out, crc, |at, part| self.copy_out(offset + at, part));
+    }
+
+    fn checksum(&self, offset: usize, len: usize, crc: &mut Crc32c) {
+        checksum_by_copy(self, offset, len, crc);
+    }
+}
+
+impl Drop for SgSource<'_> {
+    fn drop(&mut self) {
+        for part in self.list.parts(self.offset, self.entered - self.offset) {
+            part.entry.region.leave();
+        }
+    }
+}

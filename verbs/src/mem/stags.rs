@@ -1,0 +1,150 @@
+//! Which STag a new region gets: hard to guess, and not given again for as long as possible.
+//!
+//! An STag is a 24-bit index and an 8-bit key. The indices run through a keyed permutation of all 2^24 values, so
+//! that they look random but none comes again before all others have (RFC 5042 section 6.1.1); the key is random.
+
+use core::hash::Hasher;
+use std::hash::DefaultHasher;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::error::RegisterError;
+
+/// Bits of an STag's index.
+pub(super) const INDEX_BITS: u32 = 24;
+const HALF: u32 = (1 << (INDEX_BITS / 2)) - 1;
+const ROUNDS: u8 = 6;
+/// Random key octets asked from the system at a time.
+const POOL: usize = 256;
+
+/// The source of indices and keys.
+pub(super) struct STagSource {
+    secret: [u8; 16],
+    position: u32,
+    pool: [u8; POOL],
+    left: usize,
+}
+
+impl STagSource {
+    /// A source with a secret of its own.
+    pub(super) fn new() -> Result<Self, RegisterError> {
+        let mut secret = [0; 16];
+        random(&mut secret)?;
+        let mut start = [0; 4];
+        random(&mut start)?;
+        Ok(Self {
+            secret,
+            position: u32::from_ne_bytes(start),
+            pool: [0; POOL],
+            left: 0,
+        })
+    }
+
+    /// The next index: 1 to 2^24 - 1. Index 0 is never used, so that no STag is 0.
+    pub(super) fn next_index(&mut self) -> u32 {
+        loop {
+            self.position = self.position.wrapping_add(1);
+            let index = self.permute(self.position & ((1 << INDEX_BITS) - 1));
+            if index != 0 {
+                return index;
+            }
+        }
+    }
+
+    /// A random key.
+    pub(super) fn next_key(&mut self) -> Result<u8, RegisterError> {
+        if self.left == 0 {
+            random(&mut self.pool)?;
+            self.left = POOL;
+        }
+        self.left -= 1;
+        // `left` is below `POOL`.
+        Ok(self.pool.get(self.left).copied().unwrap_or_default())
+    }
+
+    /// A Feistel network over two halves of the index: a permutation whatever the round function is.
+    fn permute(&self, value: u32) -> u32 {
+        let (mut left, mut right) = (value >> (INDEX_BITS / 2), value & HALF);
+        for round in 0..ROUNDS {
+            // SipHash; the secret at the start of what is hashed is the key.
+            let mut hasher = DefaultHasher::new();
+            hasher.write(&self.secret);
+            hasher.write_u8(round);
+            hasher.write_u32(right);
+            (left, right) = (right, left ^ (hasher.finish() as u32 & HALF));
+        }
+        left << (INDEX_BITS / 2) | right
+    }
+}
+
+/// Fills `out` with random octets of the system.
+fn random(out: &mut [u8]) -> Result<(), RegisterError> {
+    let mut filled = 0;
+    while let Some(rest) = out.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match getrandom(rest, GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => {
+                return Err(RegisterError::NoRandomness {
+                    errno: errno.raw_os_error(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_index_comes_twice_before_all_others_came() {
+        let mut source = STagSource::new().unwrap();
+        let mut seen = vec![0_u64; 1 << (INDEX_BITS - 6)];
+        let sample = if cfg!(miri) { 1000 } else { 200_000 };
+        for _ in 0..sample {
+            let index = source.next_index();
+            assert!((1..1 << INDEX_BITS).contains(&index));
+            let bit = 1 << (index & 63);
+            assert_eq!(
+                seen[index as usize >> 6] & bit,
+                0,
+                "index {index:#x} came twice"
+            );
+            seen[index as usize >> 6] |= bit;
+        }
+    }
+
+    #[test]
+    fn indices_follow_no_sequence() {
+        let mut source = STagSource::new().unwrap();
+        let indices: Vec<u32> = (0..2000).map(|_| source.next_index()).collect();
+        let near = indices
+            .windows(2)
+            .filter(|pair| pair[0].abs_diff(pair[1]) < 1000)
+            .count();
+        // 2000 uniform pairs out of 2^24 have 0.24 such neighbours on average.
+        assert!(
+            near < 12,
+            "{near} of 2000 indices are next to the one before"
+        );
+        let mut steps: Vec<u32> = indices
+            .windows(2)
+            .map(|p| p[1].wrapping_sub(p[0]))
+            .collect();
+        steps.sort_unstable();
+        steps.dedup();
+        assert!(steps.len() > 1900, "the steps repeat");
+    }
+
+    #[test]
+    fn two_sources_differ() {
+        let mut one = STagSource::new().unwrap();
+        let mut two = STagSource::new().unwrap();
+        let same = (0..100)
+            .filter(|_| one.next_index() == two.next_index())
+            .count();
+        assert!(same < 5);
+    }
+}

@@ -1,0 +1,295 @@
+//! All regions of a device, found by STag.
+
+use core::hash::{BuildHasherDefault, Hasher};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use uwarp_ddp::{STag, TaggedFault};
+
+use super::error::{DeregisterError, RegisterError};
+use super::region::{Region, RegionSpec, check_spec};
+use super::stags::{INDEX_BITS, STagSource};
+use super::target::Target;
+use super::{Access, LocalFaultKind, Sge};
+
+/// What a peer wants to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Need {
+    /// Source of a Read Response.
+    RemoteRead,
+    /// Place a Write.
+    RemoteWrite,
+}
+
+impl Need {
+    fn access(self) -> Access {
+        match self {
+            Self::RemoteRead => Access::REMOTE_READ,
+            Self::RemoteWrite => Access::REMOTE_WRITE,
+        }
+    }
+}
+
+/// Locks that lookups are spread over; a power of two.
+const SHARDS: usize = 64;
+/// Most regions a table holds, whatever the settings say: half the indices, so that a free one is found at once.
+const MOST: usize = 1 << (INDEX_BITS - 1);
+
+type Map = HashMap<u32, Arc<Region>, BuildHasherDefault<IndexHasher>>;
+
+/// One lock and its regions, on cache lines of their own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Shard(RwLock<Map>);
+
+/// The regions of a device. Lookups take one of many read locks for as long as it takes to find and count a
+/// reference to the region; registrations take the same lock for writing.
+pub(crate) struct RegionTable {
+    shards: Box<[Shard; SHARDS]>,
+    source: Mutex<Issue>,
+    limit: usize,
+}
+
+/// What registrations share.
+struct Issue {
+    stags: STagSource,
+    live: usize,
+}
+
+impl RegionTable {
+    /// An empty table for up to `limit` regions.
+    pub(crate) fn new(limit: usize) -> Result<Self, RegisterError> {
+        Ok(Self {
+            shards: Box::new(core::array::from_fn(|_| Shard::default())),
+            source: Mutex::new(Issue {
+                stags: STagSource::new()?,
+                live: 0,
+            }),
+            limit: limit.min(MOST),
+        })
+    }
+
+    /// Registers a region under a new STag.
+    pub(crate) fn insert(&self, spec: RegionSpec) -> Result<Arc<Region>, RegisterError> {
+        check_spec(&spec)?;
+        let mut issue = self.source.lock();
+        if issue.live >= self.limit {
+            return Err(RegisterError::TooMany { limit: self.limit });
+        }
+        let key = issue.stags.next_key()?;
+        // Ends: fewer regions are live than there are indices.
+        let index = loop {
+            let index = issue.stags.next_index();
+            if !self.shard(index).read().contains_key(&index) {
+                break index;
+            }
+        };
+        let region = Arc::new(Region::new(spec, STag(index << 8 | u32::from(key))));
+        self.shard(index).write().insert(index, Arc::clone(&region));
+        issue.live += 1;
+        Ok(region)
+    }
+
+    /// Deregisters: when this returns `Ok`, nothing touches the memory any more, and the STag is unknown. While the
+    /// region is pinned it stays as it is.
+    pub(crate) fn remove(&self, stag: STag) -> Result<(), DeregisterError> {
+        let unknown = DeregisterError::Unknown { stag: stag.0 };
+        let region = self.find(stag).ok_or(unknown)?;
+        region
+            .retire()
+            .map_err(|pins| DeregisterError::Busy { pins })?;
+        let index = stag.0 >> 8;
+        // Of two threads that deregister the same region, one finds it here.
+        self.shard(index).write().remove(&index).ok_or(unknown)?;
+        self.source.lock().live -= 1;
+        Ok(())
+    }
+
+    /// Deregisters even a pinned region, because its owner goes away: nothing but the transfers that hold a pin uses
+    /// the memory any more. An unknown STag is no error.
+    pub(crate) fn revoke(&self, stag: STag) {
+        if let Some(region) = self.find(stag) {
+            region.retire_at_once();
+            let index = stag.0 >> 8;
+            if self.shard(index).write().remove(&index).is_some() {
+                self.source.lock().live -= 1;
+            }
+        }
+    }
+
+    /// What an STag names, in words, to follow it in a sentence.
+    pub(crate) fn describe(&self, stag: STag) -> String {
+        let index = stag.0 >> 8;
+        let map = self.shard(index).read();
+        match map.get(&index) {
+            None => "no region that is registered now".to_owned(),
+            Some(region) if region.stag() != stag => {
+                "no region that is registered now (one has the same index and another key)"
+                    .to_owned()
+            }
+            Some(region) => region.to_string(),
+        }
+    }
+
+    /// The region of an STag, also when it is invalidated; `None` when index or key are not of one.
+    #[inline]
+    fn find(&self, stag: STag) -> Option<Arc<Region>> {
+        let index = stag.0 >> 8;
+        let map = self.shard(index).read();
+        map.get(&index)
+            .filter(|region| region.stag() == stag)
+            .map(Arc::clone)
+    }
+
+    /// May the peer of `qp` do this to `len` octets (not 0) from `to` on? The order of the checks is that of the
+    /// contract between the layers: valid, key, PD and QP, right, wrap of the TO, bounds.
+    #[inline]
+    pub(crate) fn check(
+        &self,
+        stag: STag,
+        to: u64,
+        len: u32,
+        need: Need,
+        pd: u32,
+        qp: u32,
+    ) -> Result<Target, TaggedFault> {
+        let index = stag.0 >> 8;
+        let map = self.shard(index).read();
+        let region = map.get(&index).ok_or(TaggedFault::InvalidSTag)?; // 5041-7.1-10
+        let offset = check_region(region, stag, to, len, need, pd, qp)?;
+        Ok(Target::new(Arc::clone(region), offset, len as usize, need))
+    }
+
+    /// May the peer of `qp` invalidate this STag? Not when other QPs may use it too (5040-8.1.1-04): that would let
+    /// one peer take the memory from the others.
+    pub(crate) fn check_invalidate(&self, stag: STag, pd: u32, qp: u32) -> Result<(), TaggedFault> {
+        let region = self.find(stag).filter(|region| region.is_valid());
+        let region = region.ok_or(TaggedFault::InvalidSTag)?; // 5040-7.2-04
+        if region.is_exclusive_to(pd, qp) {
+            Ok(())
+        } else {
+            Err(TaggedFault::NotAssociated) // 5040-5.3-12
+        }
+    }
+
+    /// Invalidates: when this returns, no transfer uses the STag any more (5041-8.3.1-03). It stays registered.
+    /// Returns how many pins are still held; `None` for an STag that is not registered.
+    pub(crate) fn invalidate(&self, stag: STag) -> Option<u32> {
+        self.find(stag).map(|region| region.invalidate())
+    }
+
+    /// The region of an SGE and the offset of its first octet.
+    #[inline]
+    pub(super) fn check_local(
+        &self,
+        sge: &Sge,
+        write: bool,
+        pd: u32,
+        qp: u32,
+    ) -> Result<(Arc<Region>, usize), LocalFaultKind> {
+        let index = sge.lkey >> 8;
+        let map = self.shard(index).read();
+        let region = map
+            .get(&index)
+            .ok_or(LocalFaultKind::InvalidKey { lkey: sge.lkey })?;
+        let offset = check_sge(region, sge, write, pd, qp)?;
+        Ok((Arc::clone(region), offset))
+    }
+
+    fn shard(&self, index: u32) -> &RwLock<Map> {
+        // The low bits are as evenly spread as the high ones; the mask keeps the array's bound.
+        &self.shards[index as usize & (SHARDS - 1)].0
+    }
+}
+
+#[cfg(test)]
+impl RegionTable {
+    /// Regions registered now.
+    pub(super) fn len(&self) -> usize {
+        self.source.lock().live
+    }
+}
+
+impl Drop for RegionTable {
+    fn drop(&mut self) {
+        // Targets may outlive the table; they must not reach the program's memory through it.
+        for shard in self.shards.iter_mut() {
+            for region in shard.0.get_mut().values() {
+                region.retire_at_once();
+            }
+        }
+    }
+}
+
+/// The checks of a remote access once index and region are known; gives the offset of the first octet.
+#[inline]
+fn check_region(
+    region: &Region,
+    stag: STag,
+    to: u64,
+    len: u32,
+    need: Need,
+    pd: u32,
+    qp: u32,
+) -> Result<usize, TaggedFault> {
+    if !region.is_valid() || region.stag() != stag {
+        return Err(TaggedFault::InvalidSTag); // 5041-7.1-10, 5040-7.2-06
+    }
+    if !region.is_associated(pd, qp) {
+        return Err(TaggedFault::NotAssociated); // 5041-8.2-01, 5041-8.2-02, 5040-8.1.1-01
+    }
+    if !region.access().contains(need.access()) {
+        return Err(TaggedFault::AccessRights); // 5041-7.1-11, 5040-3.2-i01
+    }
+    // The TO of the last octet must exist; 2^64 itself, just behind it, need not.
+    if to.checked_add(u64::from(len).saturating_sub(1)).is_none() {
+        return Err(TaggedFault::ToWrap);
+    }
+    region.offset_of(to, len).ok_or(TaggedFault::BaseOrBounds) // 5041-7.1-12, 5041-7.1-13, 5041-8.3.1-01
+}
+
+/// The checks of a local access.
+#[inline]
+fn check_sge(
+    region: &Region,
+    sge: &Sge,
+    write: bool,
+    pd: u32,
+    qp: u32,
+) -> Result<usize, LocalFaultKind> {
+    let &Sge { addr, len, lkey } = sge;
+    if !region.is_valid() || region.stag().0 != lkey {
+        return Err(LocalFaultKind::InvalidKey { lkey });
+    }
+    if !region.is_associated(pd, qp) {
+        return Err(LocalFaultKind::NotAssociated { lkey });
+    }
+    if write && !region.access().contains(Access::LOCAL_WRITE) {
+        return Err(LocalFaultKind::NotWritable { lkey });
+    }
+    region
+        .offset_of(addr, len)
+        .ok_or(LocalFaultKind::OutOfBounds { lkey, addr, len })
+}
+
+/// Indices are random already; they only have to fill the high bits, which the map looks at first. Peers choose the
+/// STags of lookups but not those of entries, so they cannot make entries collide.
+#[derive(Default)]
+struct IndexHasher(u64);
+
+impl Hasher for IndexHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, octets: &[u8]) {
+        for &octet in octets {
+            self.write_u32(u32::from(octet));
+        }
+    }
+
+    fn write_u32(&mut self, index: u32) {
+        self.0 = (self.0.rotate_left(24) ^ u64::from(index)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}

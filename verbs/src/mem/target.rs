@@ -1,0 +1,158 @@
+//! What a successful check of a remote access gives: the way into the memory, and out of it.
+
+use std::sync::Arc;
+
+use uwarp_ddp::TaggedFault;
+use uwarp_mpa::{Crc32c, Payload};
+
+use super::region::{Region, Use};
+use super::table::Need;
+
+/// Memory that a peer may access: made only by the checks of a [`RegionTable`](super::RegionTable). It may be kept
+/// (a Read Request waits for its turn); whether the region is still valid is looked at again at each use.
+#[derive(Clone)]
+pub(crate) struct Target {
+    region: Arc<Region>,
+    offset: usize,
+    len: usize,
+    need: Need,
+}
+
+impl Target {
+    pub(super) fn new(region: Arc<Region>, offset: usize, len: usize, need: Need) -> Self {
+        Self {
+            region,
+            offset,
+            len,
+            need,
+        }
+    }
+
+    /// Places octets `at` octets behind the start of the target, in address order, the last octet last.
+    ///
+    /// # Errors
+    /// `InvalidSTag` when the STag was revoked meanwhile, `BaseOrBounds` outside the target, `AccessRights` when the
+    /// check was not for a Write.
+    #[inline]
+    pub(crate) fn place(&self, at: usize, octets: &[u8]) -> Result<(), TaggedFault> {
+        if self.need != Need::RemoteWrite {
+            return Err(TaggedFault::AccessRights);
+        }
+        if at
+            .checked_add(octets.len())
+            .is_none_or(|end| end > self.len)
+        {
+            return Err(TaggedFault::BaseOrBounds);
+        }
+        let region = self.region.enter().ok_or(TaggedFault::InvalidSTag)?; // 5041-8.3.1-03
+        // The sum is inside the region: the check of the target saw to that.
+        if region.place(self.offset + at, octets) {
+            Ok(())
+        } else {
+            Err(TaggedFault::AccessRights)
+        }
+    }
+
+    /// The octets of the target as a payload, for as long as framing takes: deregistration waits for the guard.
+    ///
+    /// # Errors
+    /// `InvalidSTag` when the STag was revoked meanwhile, `AccessRights` when the check was not for a Read.
+    pub(crate) fn source(&self) -> Result<TargetSource<'_>, TaggedFault> {
+        if self.need != Need::RemoteRead {
+            return Err(TaggedFault::AccessRights);
+        }
+        let region = self.region.enter().ok_or(TaggedFault::InvalidSTag)?;
+        Ok(TargetSource {
+            region,
+            offset: self.offset,
+            len: self.len,
+        })
+    }
+}
+
+impl core::fmt::Debug for Target {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self {
+            region,
+            offset,
+            len,
+            need,
+        } = self;
+        write!(
+            f,
+            "Target({need:?} of {len} octets at {offset} in STag {:#010x})",
+            region.stag().0
+        )
+    }
+}
+
+/// The octets of a [`Target`], readable while this lives. Not to be held across a wait.
+pub(crate) struct TargetSource<'a> {
+    region: Use<'a>,
+    offset: usize,
+    len: usize,
+}
+
+impl Payload for TargetSource<'_> {
+    fn copy(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>) {
+        copy_with_crc(out, crc, |at, part| {
+            let inside = (offset + at)
+                .checked_add(part.len())
+                .is_some_and(|end| end <= self.len);
+            inside && self.region.copy_out(self.offset + offset + at, part)
+        });
+    }
+
+    fn checksum(&self, offset: usize, len: usize, crc: &mut Crc32c) {
+        checksum_by_copy(self, offset, len, crc);
+    }
+}
+
+/// Octets copied before their CRC is computed: they are still in the first-level cache then.
+const STEP: usize = 8192;
+
+/// Fills `out` by `copy(at, part)`, and computes the CRC over what was copied, never over the memory it came from:
+/// others may write that meanwhile, and the CRC must be that of the octets on the wire. Where `copy` has nothing to
+/// give (a range outside the source, which no caller of this crate asks for) the octets are 0, never old content.
+#[inline]
+pub(super) fn copy_with_crc(
+    out: &mut [u8],
+    mut crc: Option<&mut Crc32c>,
+    copy: impl Fn(usize, &mut [u8]) -> bool,
+) {
+    let mut at = 0;
+    for part in out.chunks_mut(STEP) {
+        let copied = copy(at, part);
+        debug_assert!(
+            copied,
+            "{} octets at {at} are not in the source",
+            part.len()
+        );
+        if !copied {
+            part.fill(0);
+        }
+        if let Some(crc) = crc.as_deref_mut() {
+            crc.update(part);
+        }
+        at += part.len();
+    }
+}
+
+/// The CRC of a range without keeping its octets. They pass through a buffer of our own, because nothing may hold a
+/// slice of registered memory.
+pub(super) fn checksum_by_copy<P: Payload>(
+    source: &P,
+    offset: usize,
+    len: usize,
+    crc: &mut Crc32c,
+) {
+    let mut buffer = [0; 4096];
+    let mut at = 0;
+    while at < len {
+        let part = buffer.len().min(len - at);
+        if let Some(part) = buffer.get_mut(..part) {
+            source.copy(offset + at, part, Some(crc));
+        }
+        at += part;
+    }
+}

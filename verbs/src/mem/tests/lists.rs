@@ -1,0 +1,289 @@
+//! Scatter/gather lists and inline data.
+
+use proptest::prelude::*;
+use uwarp_mpa::{Crc32c, Payload};
+
+use super::*;
+
+fn crc(octets: &[u8]) -> u32 {
+    let mut crc = Crc32c::new();
+    crc.update(octets);
+    crc.finish()
+}
+
+/// A list of PD 1, QP 7.
+fn resolve(table: &RegionTable, sges: &[Sge], write: bool) -> Result<SgList, LocalFault> {
+    let mut list = SgList::default();
+    list.resolve(table, 1, 7, sges, write).map(|_| list)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_placed_through_a_list_comes_out_of_it_and_touches_nothing_else(
+        runs in proptest::collection::vec((0..40_usize, 0..3000_u32), 0..8),
+        segments in proptest::collection::vec(1..2500_usize, 1..12),
+        ranges in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..8),
+        markers in any::<u8>(),
+    ) {
+        // Every element in a buffer of its own, some octets from its start and from its end.
+        let table = table();
+        let buffers: Vec<_> = runs.iter().map(|(gap, len)| buffer(gap + *len as usize + 9)).collect();
+        let sges: Vec<Sge> = runs.iter().zip(&buffers).map(|((gap, len), buffer)| {
+            let region = table.insert(spec(buffer)).unwrap();
+            Sge { addr: *gap as u64, len: *len, lkey: region.stag().0 }
+        }).collect();
+        let list = resolve(&table, &sges, true).unwrap();
+        let total = list.len() as usize;
+        prop_assert_eq!(total, runs.iter().map(|(_, len)| *len as usize).sum::<usize>());
+
+        // A message arrives in segments.
+        let message: Vec<u8> = (0..total).map(|n| (n as u8).wrapping_mul(31) ^ markers).collect();
+        let mut at = 0;
+        for segment in segments.iter().cycle() {
+            let end = total.min(at + segment);
+            prop_assert_eq!(list.place(at, &message[at..end]), Ok(()));
+            at = end;
+            if at == total {
+                break;
+            }
+        }
+
+        // It lies in the elements, in order, and only there.
+        let mut found = Vec::new();
+        for ((gap, len), buffer) in runs.iter().zip(&buffers) {
+            let all = octets(buffer);
+            found.extend_from_slice(&all[*gap..gap + *len as usize]);
+            prop_assert!(all[..*gap].iter().chain(&all[gap + *len as usize..]).all(|octet| *octet == 0));
+        }
+        prop_assert_eq!(&found, &message);
+
+        // Any range comes out as it went in, copied, as a CRC, and as runs of memory.
+        for (from, to) in ranges {
+            let (from, to) = (from.index(total + 1), to.index(total + 1));
+            let (from, to) = (from.min(to), from.max(to));
+            let expected = &message[from..to];
+            let source = list.source(from, to - from).unwrap();
+            let mut out = vec![0; to - from];
+            let mut over_copy = Crc32c::new();
+            source.copy(from, &mut out, Some(&mut over_copy));
+            prop_assert_eq!(&out, expected);
+            prop_assert_eq!(over_copy.finish(), crc(expected));
+            let mut only = Crc32c::new();
+            source.checksum(from, to - from, &mut only);
+            prop_assert_eq!(only.finish(), crc(expected));
+            let mut gathered = Vec::new();
+            for run in pin(&list, from, to - from).unwrap() {
+                run.copy_to(0, run.len(), &mut gathered);
+                let mut piece = vec![0; run.len()];
+                prop_assert_eq!(run.piece(0).copy_to(0, &mut piece), run.len());
+                prop_assert!(gathered.ends_with(&piece));
+            }
+            prop_assert_eq!(&gathered, expected);
+        }
+        prop_assert!(list.place(total, &[0]).is_err());
+        prop_assert!(list.source(1, total).is_err());
+    }
+}
+
+#[test]
+fn the_fault_names_the_element_and_what_is_wrong_with_it() {
+    let table = table();
+    let memory = buffer(100);
+    let good = table.insert(spec(&memory)).unwrap().stag().0;
+    let read_only = RegionSpec {
+        access: Access::REMOTE_READ,
+        ..spec(&memory)
+    };
+    let read_only = table.insert(read_only).unwrap().stag().0;
+    let other_pd = table
+        .insert(RegionSpec {
+            pd: 2,
+            ..spec(&memory)
+        })
+        .unwrap()
+        .stag()
+        .0;
+    let other_qp = table
+        .insert(RegionSpec {
+            qp: Some(8),
+            ..spec(&memory)
+        })
+        .unwrap()
+        .stag()
+        .0;
+    let first = Sge {
+        addr: 0,
+        len: 100,
+        lkey: good,
+    };
+    let fault = |second: Sge, write| resolve(&table, &[first, second], write).unwrap_err();
+    let kind = |kind| LocalFault { index: 1, kind };
+
+    let wrong = good ^ 1;
+    let sge = Sge {
+        lkey: wrong,
+        ..first
+    };
+    assert_eq!(
+        fault(sge, false),
+        kind(LocalFaultKind::InvalidKey { lkey: wrong })
+    );
+    for lkey in [other_pd, other_qp] {
+        let sge = Sge { lkey, ..first };
+        assert_eq!(
+            fault(sge, false),
+            kind(LocalFaultKind::NotAssociated { lkey })
+        );
+    }
+    let sge = Sge {
+        lkey: read_only,
+        ..first
+    };
+    assert_eq!(
+        fault(sge, true),
+        kind(LocalFaultKind::NotWritable { lkey: read_only })
+    );
+    assert!(resolve(&table, &[sge], false).is_ok());
+    for (addr, len) in [(0, 101), (1, 100), (100, 1), (u64::MAX, 1), (u64::MAX, 2)] {
+        let sge = Sge {
+            addr,
+            len,
+            lkey: good,
+        };
+        assert_eq!(
+            fault(sge, false),
+            kind(LocalFaultKind::OutOfBounds {
+                lkey: good,
+                addr,
+                len
+            })
+        );
+    }
+}
+
+#[test]
+fn more_octets_than_a_message_has_are_refused() {
+    let table = table();
+    // Registered, never touched.
+    let base = core::ptr::NonNull::<u8>::dangling();
+    // SAFETY: no test octet of it is read or written; resolving only looks at addresses.
+    let memory = unsafe { Backing::in_place(base, 1 << 32) };
+    let large = RegionSpec {
+        memory,
+        to_base: Some(0),
+        pd: 1,
+        qp: None,
+        access: Access::NONE,
+    };
+    let lkey = table.insert(large).unwrap().stag().0;
+    let half = Sge {
+        addr: 0,
+        len: 1 << 31,
+        lkey,
+    };
+    let almost = Sge {
+        len: (1 << 31) - 1,
+        ..half
+    };
+    assert_eq!(
+        resolve(&table, &[half, almost], false).unwrap().len(),
+        u32::MAX
+    );
+    let fault = resolve(&table, &[half, half], false).unwrap_err();
+    assert_eq!(
+        fault,
+        LocalFault {
+            index: 1,
+            kind: LocalFaultKind::TooLong
+        }
+    );
+}
+
+#[test]
+fn an_empty_element_is_not_looked_at() {
+    let table = table();
+    let nowhere = Sge {
+        addr: 42,
+        len: 0,
+        lkey: 42,
+    };
+    let list = resolve(&table, &[nowhere, nowhere], true).unwrap();
+    assert_eq!(list.len(), 0);
+    assert_eq!(list.place(0, &[]), Ok(()));
+    assert!(list.source(0, 0).is_ok());
+}
+
+#[test]
+fn a_source_is_not_placed_into() {
+    let table = table();
+    let memory = buffer(8);
+    let lkey = table.insert(spec(&memory)).unwrap().stag().0;
+    let list = resolve(
+        &table,
+        &[Sge {
+            addr: 0,
+            len: 8,
+            lkey,
+        }],
+        false,
+    )
+    .unwrap();
+    assert_eq!(
+        list.place(0, &[1]).unwrap_err().kind,
+        LocalFaultKind::NotWritable { lkey }
+    );
+    assert_eq!(octets(&memory), [0; 8]);
+}
+
+#[test]
+fn a_region_that_went_away_is_a_fault_of_its_element() {
+    let table = table();
+    let (one, two) = (buffer(8), buffer(8));
+    let stags = [&one, &two].map(|buffer| table.insert(spec(buffer)).unwrap().stag());
+    let sges = stags.map(|stag| Sge {
+        addr: 0,
+        len: 8,
+        lkey: stag.0,
+    });
+    let list = resolve(&table, &sges, true).unwrap();
+    table.remove(stags[1]).unwrap();
+    let gone = LocalFault {
+        index: 1,
+        kind: LocalFaultKind::InvalidKey { lkey: stags[1].0 },
+    };
+    assert_eq!(list.place(0, &[1; 8]), Ok(()));
+    assert_eq!(list.place(4, &[2; 8]), Err(gone));
+    assert_eq!(list.source(4, 8).err(), Some(gone));
+    assert!(pin(&list, 4, 8).is_none());
+    assert_eq!(octets(&two), [0; 8]);
+    // Neither the failed source nor the failed pinning left anything behind.
+    assert_eq!(table.remove(stags[0]), Ok(()));
+}
+
+#[test]
+fn a_list_is_used_again_without_allocating() {
+    let table = table();
+    let lkey = table.insert(spec(&buffer(64))).unwrap().stag().0;
+    let sges = [
+        Sge {
+            addr: 0,
+            len: 16,
+            lkey,
+        },
+        Sge {
+            addr: 32,
+            len: 16,
+            lkey,
+        },
+    ];
+    let mut list = SgList::default();
+    list.resolve(&table, 1, 7, &sges, true).unwrap();
+    let before = list.capacity();
+    for _ in 0..10 {
+        list.clear();
+        list.resolve(&table, 1, 7, &sges, true).unwrap();
+    }
+    assert_eq!(list.capacity(), before);
+}

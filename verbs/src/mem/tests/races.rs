@@ -1,0 +1,195 @@
+//! Threads against each other, for a bounded number of rounds.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use uwarp_mpa::Payload;
+
+use super::*;
+
+#[test]
+fn nothing_is_placed_after_deregistration_returned() {
+    let table = table();
+    let rounds = 100;
+    let placed = AtomicUsize::new(0);
+    for round in 0..rounds {
+        let memory = buffer(64 * 1024);
+        let stag = table.insert(spec(&memory)).unwrap().stag();
+        let start = Barrier::new(3);
+        let seen = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let ones = vec![1; 64 * 1024];
+                    start.wait();
+                    while let Ok(target) = write_target(&table, stag, 0, 64 * 1024) {
+                        if target.place(0, &ones).is_err() {
+                            break;
+                        }
+                        seen.store(true, Ordering::Relaxed);
+                        placed.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            start.wait();
+            while round % 2 == 0 && !seen.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            if round % 3 == 0 {
+                assert!(table.invalidate(stag).is_some());
+            } else {
+                table.remove(stag).unwrap();
+            }
+            // From here on the memory is the program's alone.
+            memory.write_at(0, &vec![2; 64 * 1024]).unwrap();
+            for _ in 0..20 {
+                thread::yield_now();
+            }
+            assert!(
+                octets(&memory).iter().all(|octet| *octet == 2),
+                "placed after the end"
+            );
+        });
+    }
+    assert!(placed.load(Ordering::Relaxed) >= rounds / 2);
+}
+
+#[test]
+fn registrations_pins_and_checks_of_many_threads_do_not_disturb_each_other() {
+    let table = table();
+    thread::scope(|scope| {
+        for number in 0..4_u8 {
+            let table = &table;
+            scope.spawn(move || {
+                let memory = buffer(64);
+                let mut list = SgList::default();
+                for round in 0..500_usize {
+                    let stag = table.insert(spec(&memory)).unwrap().stag();
+                    let octet = [number ^ round as u8; 64];
+                    write_target(table, stag, 0, 64)
+                        .unwrap()
+                        .place(0, &octet)
+                        .unwrap();
+                    let sge = Sge {
+                        addr: 0,
+                        len: 64,
+                        lkey: stag.0,
+                    };
+                    list.resolve(table, 1, 7, &[sge], false).unwrap();
+                    let runs = pin(&list, 0, 64).unwrap();
+                    assert_eq!(table.remove(stag), Err(DeregisterError::Busy { pins: 1 }));
+                    let mut out = [0; 64];
+                    list.source(0, 64).unwrap().copy(0, &mut out, None);
+                    assert_eq!(out, octet);
+                    drop(runs);
+                    table.remove(stag).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(table.len(), 0);
+}
+
+#[test]
+fn of_two_threads_that_deregister_one_succeeds() {
+    let table = table();
+    for _ in 0..100 {
+        let stag = table.insert(spec(&buffer(8))).unwrap().stag();
+        let done = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| match table.remove(stag) {
+                    Ok(()) => {
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(error) => assert_eq!(error, DeregisterError::Unknown { stag: stag.0 }),
+                });
+            }
+        });
+        assert_eq!(done.load(Ordering::Relaxed), 1);
+        assert_eq!(table.len(), 0);
+    }
+}
+
+#[test]
+fn deregistration_waits_for_a_source() {
+    let table = table();
+    let memory = buffer(8);
+    let stag = table.insert(spec(&memory)).unwrap().stag();
+    let target = read_target(&table, stag, 8);
+    let gone = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let source = target.source().unwrap();
+        scope.spawn(|| {
+            table.remove(stag).unwrap();
+            gone.store(true, Ordering::SeqCst);
+        });
+        let until = Instant::now() + Duration::from_millis(30);
+        while Instant::now() < until {
+            assert!(!gone.load(Ordering::SeqCst));
+            thread::yield_now();
+        }
+        drop(source);
+    });
+    assert!(gone.load(Ordering::SeqCst));
+}
+
+#[test]
+fn who_sees_the_last_octet_sees_all_octets() {
+    for (offset, len) in [(0, 64), (3, 61), (1, 4000), (8, 8), (5, 2)] {
+        let table = table();
+        let memory = buffer(4096);
+        let stag = table.insert(spec(&memory)).unwrap().stag();
+        thread::scope(|scope| {
+            let reader = &memory;
+            scope.spawn(move || {
+                let mut all = vec![0; len];
+                let mut last = [0];
+                while last[0] < 200 {
+                    reader.read_at(offset + len - 1, &mut last).unwrap();
+                    reader.read_at(offset, &mut all).unwrap();
+                    assert!(
+                        all.iter().all(|octet| *octet >= last[0]),
+                        "{} then {all:?}",
+                        last[0]
+                    );
+                    thread::yield_now();
+                }
+            });
+            let target = write_target(&table, stag, offset as u64, len as u32).unwrap();
+            for message in 1..=200 {
+                target.place(0, &vec![message; len]).unwrap();
+                if message % 16 == 0 {
+                    thread::yield_now();
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn an_aligned_word_is_never_seen_in_halves() {
+    let table = table();
+    let memory = buffer(1024);
+    let stag = table.insert(spec(&memory)).unwrap().stag();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut word = [0; 8];
+            while !done.load(Ordering::Relaxed) {
+                // Word 40 lies in the blocks of the bulk copy, word 1000 in the tail.
+                for at in [40, 1000] {
+                    memory.read_at(at, &mut word).unwrap();
+                    assert!(word.iter().all(|octet| *octet == word[0]), "{word:?}");
+                }
+            }
+        });
+        let target = write_target(&table, stag, 0, 1024).unwrap();
+        for round in 0..20_000_u32 {
+            target.place(0, &[round as u8; 1024]).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}

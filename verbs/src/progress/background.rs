@@ -1,0 +1,273 @@
+//! The parked thread: readiness and timers for whatever nobody else looks after.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+
+use crate::wait::timespec;
+
+/// Something that the background thread looks after.
+pub(crate) trait Source: Send + Sync {
+    /// Its descriptor is ready (the registration's one shot is used up), its timer has come, or it
+    /// is watched and it is time to look again.
+    fn attend(&self, now: Instant) -> Verdict;
+}
+
+/// What the source wants next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// Nothing; the source has armed what it needs.
+    Settled,
+    /// Look again soon: another thread is busy with it.
+    Watch,
+}
+
+/// The number under which a source is registered.
+pub(crate) type Token = u64;
+
+/// Token of the wake-up descriptor.
+const WAKE: Token = 0;
+/// Events taken from the kernel at a time.
+const EVENTS: usize = 64;
+
+/// Which readiness is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Interest {
+    /// Nothing: stay registered, silently.
+    None,
+    /// Readable.
+    Read,
+    /// Readable or writable.
+    ReadWrite,
+    /// Writable only.
+    Write,
+}
+
+impl Interest {
+    fn flags(self) -> epoll::EventFlags {
+        let wanted = match self {
+            Interest::None => return epoll::EventFlags::ONESHOT,
+            Interest::Read => epoll::EventFlags::IN | epoll::EventFlags::RDHUP,
+            Interest::ReadWrite => {
+                epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::OUT
+            }
+            Interest::Write => epoll::EventFlags::OUT,
+        };
+        wanted | epoll::EventFlags::ONESHOT
+    }
+}
+
+struct Shared {
+    epoll: OwnedFd,
+    wake: OwnedFd,
+    stop: AtomicBool,
+    next_token: AtomicU64,
+    takeover: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    sources: HashMap<Token, Weak<dyn Source>>,
+    /// Sources that must live until they are done, although nobody else holds them.
+    kept: HashMap<Token, Arc<dyn Source>>,
+    timers: BinaryHeap<Reverse<(Instant, Token)>>,
+    /// When the thread wakes up by itself, while it sleeps.
+    sleeps_until: Option<Instant>,
+}
+
+/// The background thread of one device. It stops when this is dropped.
+pub(crate) struct Background {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Starts the thread. `takeover` is the time between two looks at a watched source.
+    pub(crate) fn start(takeover: Duration) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            stop: AtomicBool::new(false),
+            next_token: AtomicU64::new(WAKE + 1),
+            takeover: takeover.max(Duration::from_micros(1)),
+            state: Mutex::default(),
+        });
+        let data = epoll::EventData::new_u64(WAKE);
+        epoll::add(&shared.epoll, &shared.wake, data, epoll::EventFlags::IN)?;
+        let runner = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("uwarp-progress".to_owned())
+            .spawn(move || runner.run())?;
+        Ok(Background {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// A number for a source.
+    pub(crate) fn token(&self) -> Token {
+        self.shared.next_token.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes `source` known under `token`, with its descriptor not yet armed.
+    pub(crate) fn register(
+        &self,
+        token: Token,
+        source: Weak<dyn Source>,
+        fd: BorrowedFd<'_>,
+    ) -> rustix::io::Result<()> {
+        self.shared.state.lock().sources.insert(token, source);
+        self.add_fd(token, fd)
+    }
+
+    /// Adds a descriptor for a source that is registered, not yet armed.
+    pub(crate) fn add_fd(&self, token: Token, fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        let data = epoll::EventData::new_u64(token);
+        epoll::add(&self.shared.epoll, fd, data, Interest::None.flags())
+    }
+
+    /// As `register`, and the source lives until `forget`.
+    pub(crate) fn keep(&self, token: Token, source: Arc<dyn Source>) {
+        self.shared.state.lock().kept.insert(token, source);
+    }
+
+    /// Asks for one event of this kind.
+    pub(crate) fn arm(&self, token: Token, fd: BorrowedFd<'_>, interest: Interest) {
+        let data = epoll::EventData::new_u64(token);
+        if let Err(error) = epoll::modify(&self.shared.epoll, fd, data, interest.flags()) {
+            tracing::error!(token, %error, "epoll_ctl failed");
+        }
+    }
+
+    /// Forgets a descriptor; call it before the descriptor is closed.
+    pub(crate) fn forget_fd(&self, fd: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.shared.epoll, fd);
+    }
+
+    /// Forgets a source.
+    pub(crate) fn forget(&self, token: Token) {
+        // Dropped outside of the lock: a source's drop may come back here.
+        let kept = {
+            let mut state = self.shared.state.lock();
+            state.sources.remove(&token);
+            state.kept.remove(&token)
+        };
+        drop(kept);
+    }
+
+    /// Attends to the source at `when`, whether its descriptor is ready or not.
+    pub(crate) fn at(&self, token: Token, when: Instant) {
+        let wake = {
+            let mut state = self.shared.state.lock();
+            state.timers.push(Reverse((when, token)));
+            state.sleeps_until.is_none_or(|until| when < until)
+        };
+        if wake {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            // The last connection of a device may be dropped by the thread itself.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut due = Vec::new();
+        let mut watched: Vec<Token> = Vec::new();
+        while !self.stop.load(Ordering::Acquire) {
+            let until = self.sleep_until(!watched.is_empty());
+            events.clear();
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let timeout = left.map(timespec);
+            let result = epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                timeout.as_ref(),
+            );
+            if let Err(error) = result
+                && error != rustix::io::Errno::INTR
+            {
+                tracing::error!(%error, "epoll_wait failed");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let now = Instant::now();
+            due.append(&mut watched);
+            for event in &events {
+                match event.data.u64() {
+                    WAKE => self.clear_wake(),
+                    token => due.push(token),
+                }
+            }
+            self.take_due_timers(now, &mut due);
+            due.sort_unstable();
+            due.dedup();
+            for token in due.drain(..) {
+                if self.attend(token, now) == Verdict::Watch {
+                    watched.push(token);
+                }
+            }
+        }
+    }
+
+    fn attend(&self, token: Token, now: Instant) -> Verdict {
+        let source = {
+            let state = self.state.lock();
+            state.sources.get(&token).and_then(Weak::upgrade)
+        };
+        source.map_or(Verdict::Settled, |source| source.attend(now))
+    }
+
+    fn sleep_until(&self, watching: bool) -> Option<Instant> {
+        let mut state = self.state.lock();
+        let timer = state.timers.peek().map(|Reverse((when, _))| *when);
+        let watch = watching.then(|| Instant::now() + self.takeover);
+        let until = match (timer, watch) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        state.sleeps_until = until;
+        until
+    }
+
+    fn take_due_timers(&self, now: Instant, due: &mut Vec<Token>) {
+        let mut state = self.state.lock();
+        // While it is awake, a new timer needs no wake-up: the thread looks before it sleeps.
+        state.sleeps_until = Some(now);
+        while let Some(Reverse((when, token))) = state.timers.peek().copied() {
+            if when > now {
+                break;
+            }
+            state.timers.pop();
+            due.push(token);
+        }
+    }
+
+    fn clear_wake(&self) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(self.wake.as_fd(), &mut count);
+    }
+}

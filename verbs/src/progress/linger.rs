@@ -1,0 +1,146 @@
+//! Closing an LLP connection so that the peer gets what was sent last.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use uwarp_llp::{Llp, Piece, Recv};
+
+use super::background::{Background, Interest, Source, Token, Verdict};
+
+/// A connection that only has to end: the rest is sent, then FIN, and what arrives is dropped until
+/// the peer has closed too. (Closing with octets unread would make the kernel send a reset, which
+/// can overtake the last message.)
+struct Lingering {
+    background: Weak<Background>,
+    token: Token,
+    state: Mutex<State>,
+}
+
+struct State {
+    llp: Option<Box<dyn Llp>>,
+    rest: Vec<u8>,
+    at: usize,
+    fin_sent: bool,
+    peer_closed: bool,
+    deadline: Instant,
+}
+
+/// Lets `llp` end in the background: sends `rest`, then FIN, and gives up after `limit`.
+pub(crate) fn linger(
+    background: &Arc<Background>,
+    llp: Box<dyn Llp>,
+    rest: Vec<u8>,
+    limit: Duration,
+) {
+    let deadline = Instant::now() + limit;
+    let token = background.token();
+    let state = State {
+        llp: Some(llp),
+        rest,
+        at: 0,
+        fin_sent: false,
+        peer_closed: false,
+        deadline,
+    };
+    let lingering = Arc::new(Lingering {
+        background: Arc::downgrade(background),
+        token,
+        state: Mutex::new(state),
+    });
+    let mut state = lingering.state.lock();
+    if state.turn() {
+        return;
+    }
+    let weak: Weak<Lingering> = Arc::downgrade(&lingering);
+    if let Some(llp) = &state.llp
+        && background.register(token, weak, llp.fd()).is_err()
+    {
+        return;
+    }
+    background.at(token, deadline);
+    state.arm(background, token);
+    drop(state);
+    background.keep(token, lingering);
+}
+
+impl State {
+    /// True when the connection has ended or failed.
+    fn turn(&mut self) -> bool {
+        let Some(llp) = &mut self.llp else {
+            return true;
+        };
+        llp.clear_readiness();
+        llp.drive();
+        while self.at < self.rest.len() {
+            match llp.try_send(&[Piece::from(&self.rest[self.at..])]) {
+                Ok(0) => break,
+                Ok(octets) => self.at += octets,
+                Err(_) => return true,
+            }
+        }
+        if self.at == self.rest.len() && !self.fin_sent {
+            if llp.shutdown().is_err() {
+                return true;
+            }
+            self.fin_sent = true;
+        }
+        let mut sink = [0; 4096];
+        // Bounded, so that a peer that never stops sending does not hold the thread.
+        for _ in 0..256 {
+            match llp.try_recv(&mut sink) {
+                Ok(Recv::Data(_)) => {}
+                Ok(Recv::WouldBlock) => break,
+                Ok(Recv::Closed) => {
+                    self.peer_closed = true;
+                    break;
+                }
+                Err(_) => return true,
+            }
+        }
+        self.peer_closed && self.fin_sent && llp.flushed()
+    }
+
+    fn arm(&self, background: &Background, token: Token) {
+        let Some(llp) = &self.llp else {
+            return;
+        };
+        let interest = match (
+            self.peer_closed,
+            self.at < self.rest.len() && llp.wants_write_event(),
+        ) {
+            (false, false) => Interest::Read,
+            (false, true) => Interest::ReadWrite,
+            // A closed peer makes the descriptor readable for ever: only timers are of use now.
+            (true, _) if llp.wants_write_event() => Interest::None,
+            (true, _) => Interest::Read,
+        };
+        background.arm(token, llp.fd(), interest);
+        let mut next = llp.deadline();
+        if self.peer_closed && llp.wants_write_event() {
+            next = Some(Instant::now() + Duration::from_millis(10));
+        }
+        if let Some(next) = next {
+            background.at(token, next.min(self.deadline));
+        }
+    }
+}
+
+impl Source for Lingering {
+    fn attend(&self, now: Instant) -> Verdict {
+        let Some(background) = self.background.upgrade() else {
+            return Verdict::Settled;
+        };
+        let mut state = self.state.lock();
+        if state.turn() || state.deadline <= now {
+            if let Some(llp) = state.llp.take() {
+                background.forget_fd(llp.fd());
+            }
+            drop(state);
+            background.forget(self.token);
+        } else {
+            state.arm(&background, self.token);
+        }
+        Verdict::Settled
+    }
+}

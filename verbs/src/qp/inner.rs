@@ -1,0 +1,395 @@
+//! A QP behind its lock: who may drive it, and what follows a turn.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use uwarp_llp::{Llp, LlpError};
+
+use crate::device::DeviceInner;
+use crate::engine::{Connection, QpContext, ReceiveBuffer};
+use crate::mem::PinnedRun;
+use crate::progress::background::{Source, Verdict};
+use crate::progress::cover::{Cover, Registration};
+use crate::progress::drive::{Driven, Outcome};
+use crate::progress::linger::linger;
+
+/// A QP: the part that its handle, its CQs and the background thread share.
+pub(crate) struct QpInner {
+    pub(crate) ctx: Arc<QpContext>,
+    pub(crate) device: Arc<DeviceInner>,
+    /// When a thread of the consumer last polled a CQ of this QP, in nanoseconds of the device's clock.
+    polled_at: AtomicU64,
+    state: Mutex<Locked>,
+    /// Notified whenever the state of the connection may have changed.
+    changed: Condvar,
+}
+
+/// What the lock protects.
+pub(crate) struct Locked {
+    pub(crate) driven: Driven,
+    registration: Registration,
+    addrs: Option<Addrs>,
+    /// Where to connect anew for a retry with MPA revision 1.
+    target: Option<(Option<SocketAddr>, SocketAddr)>,
+    /// Connections that have ended while threads wait on their descriptors: closed when those leave.
+    retired: Vec<Box<dyn Llp>>,
+}
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addrs {
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+}
+
+/// Who gave the connection its turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Driver {
+    Consumer,
+    Background,
+}
+
+impl QpInner {
+    pub(crate) fn new(ctx: Arc<QpContext>, device: Arc<DeviceInner>) -> Arc<Self> {
+        let token = device.background.token();
+        let now = Instant::now();
+        let qp = Arc::new(QpInner {
+            state: Mutex::new(Locked {
+                driven: Driven {
+                    conn: Connection::new(Arc::clone(&ctx), now),
+                    llp: None,
+                    rx: ReceiveBuffer::default(),
+                },
+                registration: Registration::new(token),
+                addrs: None,
+                target: None,
+                retired: Vec::new(),
+            }),
+            ctx,
+            device,
+            polled_at: AtomicU64::new(0),
+            changed: Condvar::new(),
+        });
+        for cq in [&qp.ctx.send_cq, &qp.ctx.recv_cq] {
+            cq.attach(&qp);
+        }
+        qp
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Locked> {
+        self.state.lock()
+    }
+
+    /// A turn by a thread that polls: skipped when another thread has the lock.
+    pub(crate) fn poll(&self, now: Instant) {
+        self.polled_at
+            .store(self.device.clock(now), Ordering::Relaxed);
+        if let Some(mut locked) = self.state.try_lock()
+            && locked.driven.llp.is_some()
+        {
+            let outcome = locked.driven.turn(&self.device.pool, now);
+            self.settle(&mut locked, outcome, Driver::Consumer);
+        }
+    }
+
+    /// Does something with the connection, then sends what came of it.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> T {
+        let mut locked = self.state.lock();
+        locked.driven.conn.set_now(Instant::now());
+        let value = act(&mut locked.driven.conn);
+        let outcome = locked.driven.push();
+        self.settle(&mut locked, outcome, Driver::Consumer);
+        value
+    }
+
+    /// Attaches a connected or connecting LLP. The caller has put the connection object into the
+    /// right state.
+    pub(crate) fn attach(
+        self: &Arc<Self>,
+        locked: &mut Locked,
+        llp: Box<dyn Llp>,
+        target: Option<(Option<SocketAddr>, SocketAddr)>,
+    ) -> Result<(), LlpError> {
+        let weak: Weak<QpInner> = Arc::downgrade(self);
+        self.device
+            .background
+            .register(locked.registration.token, weak, llp.fd())
+            .map_err(|errno| LlpError::Io {
+                op: "watch the connection",
+                errno: errno.raw_os_error(),
+            })?;
+        locked.addrs = Some(Addrs {
+            local: llp.local_addr(),
+            peer: llp.peer_addr(),
+        });
+        locked.target = target;
+        locked.driven.llp = Some(llp);
+        let outcome = locked.driven.turn(&self.device.pool, Instant::now());
+        self.settle(locked, outcome, Driver::Background);
+        Ok(())
+    }
+
+    /// What follows every turn: events go out, the LLP ends or is connected anew, the descriptor and
+    /// the timer are armed.
+    fn settle(&self, locked: &mut Locked, outcome: Outcome, driver: Driver) {
+        let events = &mut locked.driven.conn.events;
+        if !events.is_empty() {
+            for event in events.drain(..) {
+                self.device.events.push(event);
+            }
+            self.changed.notify_all();
+        }
+        if outcome.reconnect {
+            self.reconnect(locked);
+            return;
+        }
+        if outcome.over {
+            self.release(locked);
+            return;
+        }
+        let Locked {
+            driven,
+            registration,
+            ..
+        } = locked;
+        let Some(llp) = &driven.llp else {
+            return;
+        };
+        let background = &self.device.background;
+        match driver {
+            Driver::Background => match registration.cover {
+                Cover::Waited { .. } => registration.adjust(background, &**llp, outcome.blocked),
+                _ => registration.arm(background, &**llp, outcome.blocked),
+            },
+            Driver::Consumer => registration.adjust(background, &**llp, outcome.blocked),
+        }
+        registration.set_timer(background, driven.deadline());
+    }
+
+    /// The LLP has done its part.
+    fn release(&self, locked: &mut Locked) {
+        self.retire(locked);
+        locked.driven.rx = ReceiveBuffer::default();
+        if !matches!(locked.registration.cover, Cover::Waited { .. }) {
+            locked.registration = Registration::new(locked.registration.token);
+        }
+        self.device.background.forget(locked.registration.token);
+        self.changed.notify_all();
+    }
+
+    /// Takes the LLP away: it ends in the background, or when the threads that wait on it have left.
+    fn retire(&self, locked: &mut Locked) {
+        let Some(llp) = locked.driven.llp.take() else {
+            return;
+        };
+        self.device.background.forget_fd(llp.fd());
+        if matches!(locked.registration.cover, Cover::Waited { .. }) {
+            locked.retired.push(llp);
+            self.ctx.send_cq.inner.wake_waiters();
+            self.ctx.recv_cq.inner.wake_waiters();
+        } else {
+            self.close(llp);
+        }
+    }
+
+    fn close(&self, llp: Box<dyn Llp>) {
+        linger(
+            &self.device.background,
+            llp,
+            Vec::new(),
+            self.ctx.settings.timeouts.close,
+        );
+    }
+
+    /// Once more, with MPA revision 1, on a new connection (6581-10-05).
+    fn reconnect(&self, locked: &mut Locked) {
+        self.retire(locked);
+        locked.driven.rx = ReceiveBuffer::default();
+        locked.driven.conn.reconnect = false;
+        let Some((local, to)) = locked.target else {
+            return;
+        };
+        match self.device.network.connect(local, to) {
+            Ok(llp) => {
+                let token = locked.registration.token;
+                let registered = self.device.background.add_fd(token, llp.fd());
+                if registered.is_ok() && !matches!(locked.registration.cover, Cover::Waited { .. })
+                {
+                    locked
+                        .registration
+                        .arm(&self.device.background, &*llp, true);
+                }
+                locked.driven.llp = Some(llp);
+                locked.registration.timer = None;
+                locked
+                    .registration
+                    .set_timer(&self.device.background, locked.driven.deadline());
+            }
+            Err(error) => {
+                locked.driven.conn.lost(error);
+                self.release(locked);
+            }
+        }
+    }
+
+    /// Waits until `done` gives a value or the deadline has passed. The background drives meanwhile.
+    pub(crate) fn wait_until<T>(
+        &self,
+        deadline: Option<Instant>,
+        mut done: impl FnMut(&mut Locked) -> Option<T>,
+    ) -> Option<T> {
+        let mut locked = self.state.lock();
+        loop {
+            if let Some(value) = done(&mut locked) {
+                return Some(value);
+            }
+            match deadline {
+                None => self.changed.wait(&mut locked),
+                Some(deadline) => {
+                    if self.changed.wait_until(&mut locked, deadline).timed_out() {
+                        return done(&mut locked);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A notification was requested on a CQ of this QP: the consumer is about to sleep, so the
+    /// background takes over at once.
+    pub(crate) fn hand_over(&self) {
+        self.polled_at.store(0, Ordering::Relaxed);
+        let mut locked = self.state.lock();
+        if locked.registration.cover == Cover::Watched {
+            let outcome = locked.driven.turn(&self.device.pool, Instant::now());
+            self.settle(&mut locked, outcome, Driver::Background);
+        }
+    }
+
+    fn polled_recently(&self, now: Instant) -> bool {
+        let polled_at = self.polled_at.load(Ordering::Relaxed);
+        let takeover = u64::try_from(self.ctx.settings.takeover.as_nanos()).unwrap_or(u64::MAX);
+        polled_at != 0 && self.device.clock(now).saturating_sub(polled_at) < takeover
+    }
+
+    /// The handle is gone. A connection with work under way is reset; an idle one closes gracefully
+    /// in the background.
+    pub(crate) fn orphan(self: &Arc<Self>) {
+        let mut locked = self.state.lock();
+        let conn = &mut locked.driven.conn;
+        conn.set_now(Instant::now());
+        if conn.is_idle() {
+            conn.disconnect();
+        } else {
+            conn.abort();
+        }
+        conn.flush_sends(None);
+        conn.flush_receives(None);
+        let outcome = locked.driven.push();
+        if locked.driven.llp.is_some() && !outcome.over {
+            let token = locked.registration.token;
+            let keep: Arc<QpInner> = Arc::clone(self);
+            self.device.background.keep(token, keep);
+        }
+        self.settle(&mut locked, outcome, Driver::Background);
+        drop(locked);
+        for cq in [&self.ctx.send_cq, &self.ctx.recv_cq] {
+            cq.detach(self);
+        }
+    }
+}
+
+impl Locked {
+    /// The two ends, once there is (or was) a connection.
+    pub(crate) fn addrs(&self) -> Option<Addrs> {
+        self.addrs
+    }
+}
+
+impl Drop for QpInner {
+    fn drop(&mut self) {
+        self.device.qps.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The waits of [`crate::Cq::wait`].
+impl QpInner {
+    /// The calling thread will wait on the descriptor itself. Calls `add` with it, and with the time
+    /// by which a turn is due.
+    pub(crate) fn wait_begins(
+        &self,
+        mut add: impl FnMut(std::os::fd::RawFd, Option<Instant>),
+    ) -> bool {
+        use std::os::fd::AsRawFd;
+        let mut locked = self.state.lock();
+        let outcome = locked.driven.turn(&self.device.pool, Instant::now());
+        self.settle(&mut locked, outcome, Driver::Consumer);
+        let Locked {
+            driven,
+            registration,
+            ..
+        } = &mut *locked;
+        let Some(llp) = &driven.llp else {
+            return false;
+        };
+        registration.wait_begins(&self.device.background, &**llp);
+        add(llp.fd().as_raw_fd(), driven.deadline());
+        true
+    }
+
+    /// The calling thread has stopped waiting: a turn, and back to the background.
+    pub(crate) fn wait_ends(&self) {
+        let mut locked = self.state.lock();
+        let outcome = locked.driven.turn(&self.device.pool, Instant::now());
+        self.settle(&mut locked, outcome, Driver::Consumer);
+        let Locked {
+            driven,
+            registration,
+            retired,
+            ..
+        } = &mut *locked;
+        registration.wait_ends(
+            &self.device.background,
+            driven.llp.as_deref(),
+            outcome.blocked,
+        );
+        if !matches!(registration.cover, Cover::Waited { .. }) {
+            for llp in retired.drain(..) {
+                self.close(llp);
+            }
+        }
+    }
+}
+
+impl Source for QpInner {
+    fn attend(&self, now: Instant) -> Verdict {
+        if self.polled_recently(now) {
+            // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
+            let mut locked = self.state.lock();
+            locked.registration.timer = None;
+            if let Cover::Armed { .. } = locked.registration.cover {
+                locked.registration.cover = Cover::Watched;
+            }
+            return Verdict::Watch;
+        }
+        let mut locked = self.state.lock();
+        if locked.registration.timer.is_some_and(|timer| timer <= now) {
+            locked.registration.timer = None;
+        }
+        if locked.driven.llp.is_none() {
+            return Verdict::Settled;
+        }
+        let outcome = locked.driven.turn(&self.device.pool, now);
+        self.settle(&mut locked, outcome, Driver::Background);
+        Verdict::Settled
+    }
+}
+
+/// Keeps the compiler honest: a QP moves between threads with the memory it has pinned.
+const _: fn() = || {
+    fn assert_send_sync<T: Send + Sync>() {}
+    assert_send_sync::<QpInner>();
+    assert_send_sync::<PinnedRun>();
+};

@@ -1,0 +1,259 @@
+//! Queue pairs: posting work, connecting, closing.
+
+pub(crate) mod inner;
+pub(crate) mod state;
+pub(crate) mod wr;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use uwarp_mpa::Revision;
+
+use crate::cm::{ConnectError, ConnectOptions, Connected};
+use crate::cq::Cq;
+use crate::engine::PostErrorKind;
+use crate::event::EndReason;
+use crate::pd::Pd;
+use inner::QpInner;
+use state::QpState;
+use wr::{RecvWr, SendWr};
+
+/// Sizes of a QP's queues.
+#[derive(Clone, Copy, Debug)]
+pub struct QpCaps {
+    /// Work requests that the send queue holds until they complete. Default: 128.
+    pub max_send_wr: u32,
+    /// Receives that may be posted at once. Default: 128.
+    pub max_recv_wr: u32,
+    /// Scatter/gather elements of one send work request. Default: 4.
+    pub max_send_sge: u32,
+    /// Scatter/gather elements of one receive. Default: 4.
+    pub max_recv_sge: u32,
+    /// Octets of inline data in one work request. Default: 256.
+    pub max_inline: u32,
+}
+
+impl Default for QpCaps {
+    fn default() -> Self {
+        QpCaps {
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline: 256,
+        }
+    }
+}
+
+/// A work request that was not taken, and those after it in the same list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("work request {index} of the list was not posted: {kind}")]
+pub struct PostError {
+    /// Place of the refused request in the list; those before it were posted.
+    pub index: usize,
+    /// Why.
+    pub kind: PostErrorKind,
+}
+
+/// What was agreed with the peer, and where the two ends are.
+#[derive(Clone, Debug)]
+pub struct ConnectionInfo {
+    /// Our address.
+    pub local: SocketAddr,
+    /// The peer's address.
+    pub peer: SocketAddr,
+    /// The MPA revision in use.
+    pub revision: Revision,
+    /// Whether FPDUs carry a CRC32C that is checked, in both directions.
+    pub crc: bool,
+    /// Whether we put Markers into what we send.
+    pub tx_markers: bool,
+    /// Whether the peer puts Markers into what it sends.
+    pub rx_markers: bool,
+    /// RDMA Reads that the peer may have outstanding.
+    pub ird: u16,
+    /// RDMA Reads that we may have outstanding.
+    pub ord: u16,
+    /// IRD as the peer stated it (enhanced startup only).
+    pub peer_ird: Option<u16>,
+    /// ORD as the peer stated it (enhanced startup only).
+    pub peer_ord: Option<u16>,
+    /// Private data that the peer sent.
+    pub private_data: Vec<u8>,
+}
+
+/// A queue pair: one end of an RDMA connection, with its send queue and its receive queue.
+///
+/// Dropping it ends its connection: gracefully when nothing is under way, by a reset otherwise.
+/// Work that is outstanding then completes as flushed.
+pub struct Qp {
+    inner: Arc<QpInner>,
+    // What the QP uses lives at least as long as it does.
+    _pd: Pd,
+    send_cq: Cq,
+    recv_cq: Cq,
+}
+
+impl Qp {
+    pub(crate) fn new(inner: Arc<QpInner>, pd: Pd, send_cq: Cq, recv_cq: Cq) -> Self {
+        Qp {
+            inner,
+            _pd: pd,
+            send_cq,
+            recv_cq,
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<QpInner> {
+        &self.inner
+    }
+
+    /// The number of this QP, unique on its device; completions carry it.
+    #[must_use]
+    pub fn qp_num(&self) -> u32 {
+        self.inner.ctx.qp_num
+    }
+
+    /// The CQ that completions of the send queue go to.
+    #[must_use]
+    pub fn send_cq(&self) -> &Cq {
+        &self.send_cq
+    }
+
+    /// The CQ that completions of the receive queue go to.
+    #[must_use]
+    pub fn recv_cq(&self) -> &Cq {
+        &self.recv_cq
+    }
+
+    /// The state it is in.
+    #[must_use]
+    pub fn state(&self) -> QpState {
+        self.inner.lock().driven.conn.state
+    }
+
+    /// Posts one request to the send queue; it is sent at once when TCP takes it.
+    ///
+    /// # Errors
+    /// See [`PostErrorKind`]. A request posted to a connection that has ended is taken and completes
+    /// as flushed.
+    pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.post_send_list(std::slice::from_ref(wr))
+    }
+
+    /// Posts requests to the send queue in order, and sends them together.
+    ///
+    /// # Errors
+    /// The first request that was not taken; none after it was.
+    pub fn post_send_list(&self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+        self.inner.with(|conn| {
+            for (index, wr) in wrs.iter().enumerate() {
+                conn.post_send(wr)
+                    .map_err(|kind| PostError { index, kind })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Posts one buffer for a Send of the peer.
+    ///
+    /// # Errors
+    /// See [`PostErrorKind`].
+    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        self.post_recv_list(std::slice::from_ref(wr))
+    }
+
+    /// Posts buffers for Sends of the peer, used in this order.
+    ///
+    /// # Errors
+    /// The first request that was not taken; none after it was.
+    pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        let mut locked = self.inner.lock();
+        for (index, wr) in wrs.iter().enumerate() {
+            locked
+                .driven
+                .conn
+                .post_recv(wr)
+                .map_err(|kind| PostError { index, kind })?;
+        }
+        Ok(())
+    }
+
+    /// Connects to an iWARP endpoint: TCP, then MPA startup. Blocks until that is done.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]; it says which step failed and whose fault it was.
+    pub fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<Connected, ConnectError> {
+        crate::cm::connect(&self.inner, to, options)
+    }
+
+    /// Starts to close the connection gracefully: what was posted is carried out, then FIN; the
+    /// peer's FIN completes the close, and what is then still posted is flushed. Returns at once.
+    pub fn disconnect(&self) {
+        self.inner.with(crate::engine::Connection::disconnect);
+    }
+
+    /// Waits until the connection has ended and all work is flushed. False when `timeout` passed first.
+    #[must_use]
+    pub fn wait_closed(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        self.inner
+            .wait_until(Some(deadline), |locked| {
+                matches!(locked.driven.conn.state, QpState::Error | QpState::Idle).then_some(())
+            })
+            .is_some()
+    }
+
+    /// Why the connection ended (or is ending); `None` while it stands.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<EndReason> {
+        self.inner.lock().driven.conn.end.clone()
+    }
+
+    /// What was agreed with the peer; `None` before MPA startup is done.
+    #[must_use]
+    pub fn connection(&self) -> Option<ConnectionInfo> {
+        let locked = self.inner.lock();
+        let negotiated = locked.driven.conn.negotiated.as_ref()?;
+        let addrs = locked.addrs()?;
+        Some(ConnectionInfo {
+            local: addrs.local,
+            peer: addrs.peer,
+            revision: negotiated.revision,
+            crc: negotiated.crc,
+            tx_markers: negotiated.tx_markers,
+            rx_markers: negotiated.rx_markers,
+            ird: negotiated.ird,
+            ord: negotiated.ord,
+            peer_ird: negotiated.peer_ird,
+            peer_ord: negotiated.peer_ord,
+            private_data: negotiated.private_data.clone(),
+        })
+    }
+
+    /// Makes a QP whose connection has ended ready for another one. False while it is in use.
+    #[must_use]
+    pub fn reset(&self) -> bool {
+        self.inner.with(crate::engine::Connection::reset)
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        self.inner.orphan();
+    }
+}
+
+impl std::fmt::Debug for Qp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Qp")
+            .field("qp_num", &self.qp_num())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

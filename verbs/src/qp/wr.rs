@@ -1,0 +1,163 @@
+//! Work requests: what a consumer asks a QP to do.
+
+use crate::mem::Sge;
+
+/// A work request for the send queue: a Send, an RDMA Write or an RDMA Read.
+///
+/// Built from one of the constructors, refined by the builder methods:
+///
+/// ```
+/// use uwarp_verbs::{SendWr, Sge};
+/// let sges = [Sge { addr: 0x1000, len: 64, lkey: 0x1234_5601 }];
+/// let wr = SendWr::send(7, &sges).solicited().fence();
+/// assert_eq!(wr.wr_id(), 7);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct SendWr<'a> {
+    pub(crate) wr_id: u64,
+    pub(crate) op: SendOp,
+    pub(crate) source: Source<'a>,
+    pub(crate) signaled: bool,
+    pub(crate) fence: bool,
+}
+
+/// Where the payload of a work request comes from (for a Read: where it goes).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source<'a> {
+    Sges(&'a [Sge]),
+    Inline(&'a [u8]),
+}
+
+/// The operation of a [`SendWr`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SendOp {
+    Send {
+        solicited: bool,
+        invalidate: Option<u32>,
+    },
+    Write {
+        rkey: u32,
+        remote_addr: u64,
+    },
+    Read {
+        rkey: u32,
+        remote_addr: u64,
+    },
+}
+
+impl<'a> SendWr<'a> {
+    fn new(wr_id: u64, op: SendOp, source: Source<'a>) -> Self {
+        SendWr {
+            wr_id,
+            op,
+            source,
+            signaled: true,
+            fence: false,
+        }
+    }
+
+    /// A Send of the octets that `sges` name, one after the other (RFC 5040 section 5.3).
+    #[must_use]
+    pub fn send(wr_id: u64, sges: &'a [Sge]) -> Self {
+        let op = SendOp::Send {
+            solicited: false,
+            invalidate: None,
+        };
+        Self::new(wr_id, op, Source::Sges(sges))
+    }
+
+    /// A Send of `data`, copied when it is posted: the slice is free at once.
+    #[must_use]
+    pub fn send_inline(wr_id: u64, data: &'a [u8]) -> Self {
+        let op = SendOp::Send {
+            solicited: false,
+            invalidate: None,
+        };
+        Self::new(wr_id, op, Source::Inline(data))
+    }
+
+    /// An RDMA Write of the octets that `sges` name to `remote_addr` in the peer's region `rkey`
+    /// (RFC 5040 section 5.1).
+    #[must_use]
+    pub fn write(wr_id: u64, sges: &'a [Sge], remote_addr: u64, rkey: u32) -> Self {
+        Self::new(
+            wr_id,
+            SendOp::Write { rkey, remote_addr },
+            Source::Sges(sges),
+        )
+    }
+
+    /// An RDMA Write of `data`, copied when it is posted.
+    #[must_use]
+    pub fn write_inline(wr_id: u64, data: &'a [u8], remote_addr: u64, rkey: u32) -> Self {
+        Self::new(
+            wr_id,
+            SendOp::Write { rkey, remote_addr },
+            Source::Inline(data),
+        )
+    }
+
+    /// An RDMA Read from `remote_addr` in the peer's region `rkey` into `sges`: at most one element
+    /// on iWARP, because a Read Request names one sink (RFC 5040 section 5.2).
+    #[must_use]
+    pub fn read(wr_id: u64, sges: &'a [Sge], remote_addr: u64, rkey: u32) -> Self {
+        Self::new(
+            wr_id,
+            SendOp::Read { rkey, remote_addr },
+            Source::Sges(sges),
+        )
+    }
+
+    /// Raise a solicited event at the receiver (Sends only; ignored otherwise).
+    #[must_use]
+    pub fn solicited(mut self) -> Self {
+        if let SendOp::Send { solicited, .. } = &mut self.op {
+            *solicited = true;
+        }
+        self
+    }
+
+    /// Invalidate the peer's region `rkey` when this Send is delivered (Sends only).
+    #[must_use]
+    pub fn invalidate(mut self, rkey: u32) -> Self {
+        if let SendOp::Send { invalidate, .. } = &mut self.op {
+            *invalidate = Some(rkey);
+        }
+        self
+    }
+
+    /// Make no completion when this request succeeds (it still completes with an error).
+    #[must_use]
+    pub fn unsignaled(mut self) -> Self {
+        self.signaled = false;
+        self
+    }
+
+    /// Start only after all earlier RDMA Reads of this QP have completed.
+    #[must_use]
+    pub fn fence(mut self) -> Self {
+        self.fence = true;
+        self
+    }
+
+    /// The consumer's own number for this request; its completion carries it.
+    #[must_use]
+    pub fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+}
+
+/// A work request for the receive queue: where the next Send of the peer goes.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvWr<'a> {
+    pub(crate) wr_id: u64,
+    pub(crate) sges: &'a [Sge],
+}
+
+impl<'a> RecvWr<'a> {
+    /// A receive into `sges`, filled one after the other. No element at all takes a zero-length Send.
+    #[must_use]
+    pub fn new(wr_id: u64, sges: &'a [Sge]) -> Self {
+        RecvWr { wr_id, sges }
+    }
+}

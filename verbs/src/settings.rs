@@ -1,0 +1,121 @@
+//! What a device can be told: protocol choices, limits, timeouts.
+
+use std::time::Duration;
+
+use uwarp_mpa::{Revision, RtrKinds};
+
+/// Settings of a [`Device`](crate::Device). `Default` is safe and interoperable.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Ask for CRC32C in both directions. CRC is in use when either side asks for it
+    /// (RFC 5044 section 7.1.1). Default: on, as RFC 5044 section 4.4 demands.
+    pub crc: bool,
+    /// Ask the peer to put Markers into what it sends us. Markers are inserted into what we send
+    /// whenever the peer asks for them, whatever this says. Default: off.
+    pub markers: bool,
+    /// The MPA revision an initiator opens with. Default: 2 (RFC 6581).
+    pub revision: Revision,
+    /// The highest MPA revision that a responder takes. Revision 1 makes it an endpoint that does
+    /// not know RFC 6581: it closes on enhanced requests. Default: 2.
+    pub accept_revision: Revision,
+    /// When the peer closes on a revision 2 request, try once more with revision 1 on a new
+    /// connection (RFC 6581 section 10). Default: off.
+    pub retry_with_revision_1: bool,
+    /// Kinds of RTR indication we can send and take (RFC 6581 section 9.2). Default: all three.
+    pub rtr: RtrKinds,
+    /// Limits on resources.
+    pub limits: Limits,
+    /// How long each wait may last.
+    pub timeouts: Timeouts,
+    /// How long after the last poll of a CQ the background thread takes its connections over
+    /// again. Default: 50 us.
+    pub takeover: Duration,
+}
+
+/// Limits on what one device hands out. Reaching one is an error that names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// QPs that exist at once. Default: 65,536.
+    pub max_qp: u32,
+    /// CQs that exist at once. Default: 65,536.
+    pub max_cq: u32,
+    /// Registered regions that exist at once. Default: 1,048,576.
+    pub max_mr: u32,
+    /// Work requests in one send or receive queue. Default: 32,768.
+    pub max_wr: u32,
+    /// Scatter/gather elements in one work request. Default: 16.
+    pub max_sge: u32,
+    /// Octets of inline data in one work request. Default: 512.
+    pub max_inline: u32,
+    /// Entries in one CQ. Default: 4,194,304.
+    pub max_cqe: u32,
+    /// RDMA Reads a peer may have outstanding towards us on one connection. Default: 128.
+    pub max_ird: u16,
+    /// RDMA Reads we may have outstanding on one connection. Default: 128.
+    pub max_ord: u16,
+    /// Connections of one listener that are in startup or wait for a decision. Default: 1,024.
+    pub max_startup: u32,
+}
+
+/// Timeouts of a connection's life.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// From `connect` until TCP is connected. Default: 10 s.
+    pub connect: Duration,
+    /// Initiator: from the MPA Request until the whole Reply. Default: 10 s.
+    pub reply: Duration,
+    /// Responder: from TCP's accept until the whole MPA Request (5044-7.1.2-18). Default: 5 s.
+    pub request: Duration,
+    /// Responder: from the Request until the consumer accepts or rejects. Default: 30 s.
+    pub decision: Duration,
+    /// Responder in peer-to-peer mode: from the Reply until the RTR indication. Default: 10 s.
+    pub rtr: Duration,
+    /// From a graceful close or a Terminate until the peer has closed too. Default: 5 s.
+    pub close: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            crc: true,
+            markers: false,
+            revision: Revision::Two,
+            accept_revision: Revision::Two,
+            retry_with_revision_1: false,
+            rtr: RtrKinds::ALL,
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            takeover: Duration::from_micros(50),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            max_qp: 65_536,
+            max_cq: 65_536,
+            max_mr: 1 << 20,
+            max_wr: 32_768,
+            max_sge: 16,
+            max_inline: 512,
+            max_cqe: 1 << 22,
+            max_ird: 128,
+            max_ord: 128,
+            max_startup: 1024,
+        }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            connect: Duration::from_secs(10),
+            reply: Duration::from_secs(10),
+            request: Duration::from_secs(5),
+            decision: Duration::from_secs(30),
+            rtr: Duration::from_secs(10),
+            close: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Waiting for descriptors.
+
+use std::os::fd::{BorrowedFd, RawFd};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Waits until `fd` is readable or `deadline` has passed; false on the latter.
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> bool {
+    loop {
+        let timeout = match deadline.map(|deadline| deadline.checked_duration_since(Instant::now()))
+        {
+            None => None,
+            Some(None) => return false,
+            Some(Some(left)) => Some(timespec(left)),
+        };
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(_) => return true,
+        }
+    }
+}
+
+/// Waits until one of the descriptors is readable or `deadline` has passed.
+///
+/// # Safety
+/// The descriptors stay open until this returns.
+#[expect(
+    unsafe_code,
+    reason = "the descriptors belong to connections whose lock cannot be held while sleeping"
+)]
+pub(crate) unsafe fn sleep_on(fds: &[RawFd], deadline: Option<Instant>) {
+    let timeout =
+        deadline.map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
+    let mut set: Vec<PollFd<'_>> = fds
+        .iter()
+        .map(|fd| {
+            // SAFETY: the caller keeps them open.
+            let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
+            PollFd::from_borrowed_fd(fd, PollFlags::IN)
+        })
+        .collect();
+    // A signal or an error is as good as a wake-up: the caller looks and sleeps again.
+    let _ = poll(&mut set, timeout.as_ref());
+}
+
+/// A duration as the kernel takes it.
+pub(crate) fn timespec(duration: std::time::Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
