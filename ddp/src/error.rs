@@ -178,14 +178,35 @@ mod tests {
             DdpError::Tagged(TaggedFault::AccessRights),
             DdpError::Tagged(TaggedFault::ToWrap),
             DdpError::Tagged(TaggedFault::BaseOrBounds),
-            DdpError::Version { tagged: true, got: 2 },
+            DdpError::Version {
+                tagged: true,
+                got: 2,
+            },
             DdpError::Untagged(UntaggedFault::InvalidQn(Qn(7))),
-            DdpError::Untagged(UntaggedFault::NoBuffer { qn: Qn(0), msn: Msn(4) }),
-            DdpError::Untagged(UntaggedFault::MsnRange { expected: Msn(4), got: Msn(5) }),
-            DdpError::Untagged(UntaggedFault::InvalidMo { expected: 100, got: 90 }),
-            DdpError::Untagged(UntaggedFault::MessageTooLong { end: 4097, buffer: 4096 }),
-            DdpError::Version { tagged: false, got: 0 },
-            DdpError::TooShort { len: 13, needed: 14 },
+            DdpError::Untagged(UntaggedFault::NoBuffer {
+                qn: Qn(0),
+                msn: Msn(4),
+            }),
+            DdpError::Untagged(UntaggedFault::MsnRange {
+                expected: Msn(4),
+                got: Msn(5),
+            }),
+            DdpError::Untagged(UntaggedFault::InvalidMo {
+                expected: 100,
+                got: 90,
+            }),
+            DdpError::Untagged(UntaggedFault::MessageTooLong {
+                end: 4097,
+                buffer: 4096,
+            }),
+            DdpError::Version {
+                tagged: false,
+                got: 0,
+            },
+            DdpError::TooShort {
+                len: 13,
+                needed: 14,
+            },
         ];
         let mut table = String::new();
         for error in errors {

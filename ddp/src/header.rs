@@ -71,10 +71,17 @@ impl Header {
         // Before the length: another version may well have another header.
         let version = control & VERSION_MASK;
         if version != DDP_VERSION {
-            return Err(DdpError::Version { tagged, got: version }); // 5041-4.1-12, 5041-4.1-13
+            return Err(DdpError::Version {
+                tagged,
+                got: version,
+            }); // 5041-4.1-12, 5041-4.1-13
         }
         let last = control & LAST != 0;
-        let needed = if tagged { TAGGED_HEADER } else { UNTAGGED_HEADER };
+        let needed = if tagged {
+            TAGGED_HEADER
+        } else {
+            UNTAGGED_HEADER
+        };
         let header = if tagged {
             Self::parse_tagged(last, ulpdu).map(Header::Tagged)
         } else {
@@ -82,7 +89,10 @@ impl Header {
         };
         match header {
             Some(header) => Ok((header, needed)),
-            None => Err(DdpError::TooShort { len: ulpdu.len(), needed }),
+            None => Err(DdpError::TooShort {
+                len: ulpdu.len(),
+                needed,
+            }),
         }
     }
 
@@ -157,7 +167,11 @@ impl Header {
 
 /// The DDP Control octet without T: reserved bits zero (5041-4.1-08), DV 1 (5041-4.1-10).
 const fn control(last: bool) -> u8 {
-    if last { LAST | DDP_VERSION } else { DDP_VERSION }
+    if last {
+        LAST | DDP_VERSION
+    } else {
+        DDP_VERSION
+    }
 }
 
 #[cfg(test)]
@@ -169,13 +183,25 @@ mod tests {
     fn headers() -> impl Strategy<Value = Header> {
         let tagged = (any::<bool>(), any::<u8>(), any::<u32>(), any::<u64>()).prop_map(
             |(last, ulp, stag, to)| {
-                Header::Tagged(TaggedHeader { last, ulp, stag: STag(stag), to: TaggedOffset(to) })
+                Header::Tagged(TaggedHeader {
+                    last,
+                    ulp,
+                    stag: STag(stag),
+                    to: TaggedOffset(to),
+                })
             },
         );
         let untagged = any::<(bool, u8, u32, u32, u32, u32)>().prop_map(
             |(last, ulp, ulp_word, qn, msn, mo)| {
                 let (qn, msn) = (Qn(qn), Msn(msn));
-                Header::Untagged(UntaggedHeader { last, ulp, ulp_word, qn, msn, mo })
+                Header::Untagged(UntaggedHeader {
+                    last,
+                    ulp,
+                    ulp_word,
+                    qn,
+                    msn,
+                    mo,
+                })
             },
         );
         prop_oneof![tagged, untagged]
@@ -243,23 +269,35 @@ mod tests {
         for version in [0u8, 2, 3] {
             assert_eq!(
                 Header::parse(&[0x80 | version]),
-                Err(DdpError::Version { tagged: true, got: version })
+                Err(DdpError::Version {
+                    tagged: true,
+                    got: version
+                })
             );
             assert_eq!(
                 Header::parse(&[version]),
-                Err(DdpError::Version { tagged: false, got: version })
+                Err(DdpError::Version {
+                    tagged: false,
+                    got: version
+                })
             );
         }
     }
 
     #[test]
     fn a_header_cut_short_is_an_error_that_tells_the_lengths() {
-        assert_eq!(Header::parse(&[]), Err(DdpError::TooShort { len: 0, needed: 1 }));
+        assert_eq!(
+            Header::parse(&[]),
+            Err(DdpError::TooShort { len: 0, needed: 1 })
+        );
         for (control, needed) in [(0x81, 14), (0x01, 18)] {
             for len in 1..needed {
                 let mut octets = vec![0; len];
                 octets[0] = control;
-                assert_eq!(Header::parse(&octets), Err(DdpError::TooShort { len, needed }));
+                assert_eq!(
+                    Header::parse(&octets),
+                    Err(DdpError::TooShort { len, needed })
+                );
             }
         }
     }

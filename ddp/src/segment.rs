@@ -41,7 +41,11 @@ impl Segmenter {
     /// Starts on a message of `len` octets. DDP has no longer messages (5041-5.2-03).
     #[must_use]
     pub const fn new(len: u32) -> Self {
-        Segmenter { len, at: 0, done: false }
+        Segmenter {
+            len,
+            at: 0,
+            done: false,
+        }
     }
 
     /// The next segment: as large as `mulpdu` allows with `header_len` octets of headers before
@@ -62,7 +66,11 @@ impl Segmenter {
         let len = left.min(room);
         self.at += len;
         self.done = len == left;
-        Some(Segment { offset, len, last: self.done }) // 5041-4.1-03, 5041-4.1-04
+        Some(Segment {
+            offset,
+            len,
+            last: self.done,
+        }) // 5041-4.1-03, 5041-4.1-04
     }
 
     /// Octets of the message.
@@ -104,8 +112,14 @@ mod tests {
     #[test]
     fn the_examples_of_the_rfc() {
         // RFC 5041 section 5.2: 2048 octets, MULPDU 1500, untagged and tagged.
-        assert_eq!(segments(2048, 18, 1500), [(0, 1482, false), (1482, 566, true)]);
-        assert_eq!(segments(2048, 14, 1500), [(0, 1486, false), (1486, 562, true)]);
+        assert_eq!(
+            segments(2048, 18, 1500),
+            [(0, 1482, false), (1482, 566, true)]
+        );
+        assert_eq!(
+            segments(2048, 14, 1500),
+            [(0, 1486, false), (1486, 562, true)]
+        );
     }
 
     #[test]
@@ -116,13 +130,23 @@ mod tests {
     #[test]
     fn a_message_that_just_fits_takes_one_segment() {
         assert_eq!(segments(1482, 18, 1500), [(0, 1482, true)]);
-        assert_eq!(segments(1483, 18, 1500), [(0, 1482, false), (1482, 1, true)]);
+        assert_eq!(
+            segments(1483, 18, 1500),
+            [(0, 1482, false), (1482, 1, true)]
+        );
     }
 
     #[test]
     fn no_ulpdu_exceeds_the_maximum_of_mpa() {
         let first = Segmenter::new(u32::MAX).next_segment(14, usize::MAX);
-        assert_eq!(first, Some(Segment { offset: 0, len: 64754, last: false })); // 5044-3-05
+        assert_eq!(
+            first,
+            Some(Segment {
+                offset: 0,
+                len: 64754,
+                last: false
+            })
+        ); // 5044-3-05
     }
 
     #[test]
@@ -133,8 +157,14 @@ mod tests {
     #[test]
     fn the_mulpdu_may_change_within_a_message() {
         let mut segmenter = Segmenter::new(300);
-        assert_eq!(segmenter.next_segment(18, 128).map(|s| (s.offset, s.len)), Some((0, 110)));
-        assert_eq!(segmenter.next_segment(18, 218).map(|s| (s.offset, s.len)), Some((110, 190)));
+        assert_eq!(
+            segmenter.next_segment(18, 128).map(|s| (s.offset, s.len)),
+            Some((0, 110))
+        );
+        assert_eq!(
+            segmenter.next_segment(18, 218).map(|s| (s.offset, s.len)),
+            Some((110, 190))
+        );
         assert_eq!(segmenter.next_segment(18, 218), None);
     }
 

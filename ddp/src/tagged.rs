@@ -32,8 +32,12 @@ impl TaggedRange {
         }
         // From here on in distances from the base, which cannot overflow even if the range ends at
         // the very top.
-        let start = to.0.checked_sub(self.base.0).ok_or(TaggedFault::BaseOrBounds)?; // 5041-7.1-12
-        let end = start.checked_add(u64::from(len)).ok_or(TaggedFault::BaseOrBounds)?;
+        let start =
+            to.0.checked_sub(self.base.0)
+                .ok_or(TaggedFault::BaseOrBounds)?; // 5041-7.1-12
+        let end = start
+            .checked_add(u64::from(len))
+            .ok_or(TaggedFault::BaseOrBounds)?;
         if end > self.len {
             return Err(TaggedFault::BaseOrBounds); // 5041-7.1-13
         }
@@ -46,7 +50,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const RANGE: TaggedRange = TaggedRange { base: TaggedOffset(1000), len: 100 };
+    const RANGE: TaggedRange = TaggedRange {
+        base: TaggedOffset(1000),
+        len: 100,
+    };
 
     #[test]
     fn octets_inside_are_found() {
@@ -56,15 +63,30 @@ mod tests {
 
     #[test]
     fn one_octet_outside_is_a_base_or_bounds_violation() {
-        assert_eq!(RANGE.locate(TaggedOffset(999), 1), Err(TaggedFault::BaseOrBounds));
-        assert_eq!(RANGE.locate(TaggedOffset(1099), 2), Err(TaggedFault::BaseOrBounds));
-        assert_eq!(RANGE.locate(TaggedOffset(1100), 1), Err(TaggedFault::BaseOrBounds));
+        assert_eq!(
+            RANGE.locate(TaggedOffset(999), 1),
+            Err(TaggedFault::BaseOrBounds)
+        );
+        assert_eq!(
+            RANGE.locate(TaggedOffset(1099), 2),
+            Err(TaggedFault::BaseOrBounds)
+        );
+        assert_eq!(
+            RANGE.locate(TaggedOffset(1100), 1),
+            Err(TaggedFault::BaseOrBounds)
+        );
     }
 
     #[test]
     fn a_sum_beyond_64_bits_is_a_to_wrap_and_not_a_bounds_violation() {
-        assert_eq!(RANGE.locate(TaggedOffset(u64::MAX), 1), Err(TaggedFault::ToWrap));
-        assert_eq!(RANGE.locate(TaggedOffset(u64::MAX - 1), 1), Err(TaggedFault::BaseOrBounds));
+        assert_eq!(
+            RANGE.locate(TaggedOffset(u64::MAX), 1),
+            Err(TaggedFault::ToWrap)
+        );
+        assert_eq!(
+            RANGE.locate(TaggedOffset(u64::MAX - 1), 1),
+            Err(TaggedFault::BaseOrBounds)
+        );
     }
 
     proptest! {

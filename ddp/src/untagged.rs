@@ -46,7 +46,11 @@ impl UntaggedReceiver {
     /// A queue on which nothing was received yet.
     #[must_use]
     pub const fn new(qn: Qn) -> Self {
-        UntaggedReceiver { qn, msn: Msn::FIRST, received: 0 }
+        UntaggedReceiver {
+            qn,
+            msn: Msn::FIRST,
+            received: 0,
+        }
     }
 
     /// The message under way, or the next one.
@@ -83,13 +87,22 @@ impl UntaggedReceiver {
             return Err(UntaggedFault::InvalidQn(header.qn)); // 5041-7.1-01
         }
         if header.msn != self.msn {
-            return Err(UntaggedFault::MsnRange { expected: self.msn, got: header.msn }); // 5041-7.1-05
+            return Err(UntaggedFault::MsnRange {
+                expected: self.msn,
+                got: header.msn,
+            }); // 5041-7.1-05
         }
         let Some(buffer) = buffer else {
-            return Err(UntaggedFault::NoBuffer { qn: self.qn, msn: self.msn }); // 5041-7.1-02
+            return Err(UntaggedFault::NoBuffer {
+                qn: self.qn,
+                msn: self.msn,
+            }); // 5041-7.1-02
         };
         if header.mo != self.received {
-            return Err(UntaggedFault::InvalidMo { expected: self.received, got: header.mo }); // 5041-7.1-03
+            return Err(UntaggedFault::InvalidMo {
+                expected: self.received,
+                got: header.mo,
+            }); // 5041-7.1-03
         }
         let too_long = UntaggedFault::MessageTooLong {
             end: u64::from(self.received) + u64::from(payload_len),

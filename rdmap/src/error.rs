@@ -20,8 +20,12 @@ pub enum StreamError {
     UnexpectedOpcode(u8),
     /// A message that is tagged came in an untagged segment, or the other way round.
     #[error(
-        "{opcode} in {} segment",
-        if .opcode.queue().is_none() { "an untagged" } else { "a tagged" }
+        "{opcode} in {}",
+        if .opcode.queue().is_none() {
+            "an untagged segment; it belongs in a tagged one"
+        } else {
+            "a tagged segment; it belongs in an untagged one"
+        }
     )]
     WrongBufferModel {
         /// The message.

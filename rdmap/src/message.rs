@@ -80,7 +80,15 @@ impl OutMessage {
     }
 
     pub(crate) const fn write(stag: STag, to: TaggedOffset, len: u32) -> Self {
-        Self::new(Opcode::Write, Kind::Tagged { stag, to, answers: None }, len)
+        Self::new(
+            Opcode::Write,
+            Kind::Tagged {
+                stag,
+                to,
+                answers: None,
+            },
+            len,
+        )
     }
 
     pub(crate) const fn read_response(request: ReadRequestHeader) -> Self {
@@ -100,7 +108,16 @@ impl OutMessage {
         for (to, from) in header.iter_mut().zip(octets) {
             *to = *from;
         }
-        Self::new(opcode, Kind::Headed { qn, msn, header, len }, 0)
+        Self::new(
+            opcode,
+            Kind::Headed {
+                qn,
+                msn,
+                header,
+                len,
+            },
+            0,
+        )
     }
 
     pub(crate) const fn nothing() -> Self {
@@ -136,7 +153,12 @@ impl OutMessage {
         let ddp = self.ddp_header(segment.offset, segment.last)?;
         let (ddp_octets, rest) = header.split_first_chunk_mut::<DDP_HEADER>()?;
         let mut header_len = ddp.emit(ddp_octets);
-        if let Kind::Headed { header: octets, len, .. } = &self.kind {
+        if let Kind::Headed {
+            header: octets,
+            len,
+            ..
+        } = &self.kind
+        {
             for (to, from) in rest.iter_mut().zip(octets.iter().take(*len)) {
                 *to = *from;
             }
@@ -154,16 +176,29 @@ impl OutMessage {
         let ulp = self.control;
         Some(match self.kind {
             // 5041-5.2-08
-            Kind::Tagged { stag, to, .. } => {
-                Header::Tagged(TaggedHeader { last, ulp, stag, to: to.advance(offset) })
-            }
+            Kind::Tagged { stag, to, .. } => Header::Tagged(TaggedHeader {
+                last,
+                ulp,
+                stag,
+                to: to.advance(offset),
+            }),
             // 5041-5.2-06
-            Kind::Untagged { qn, msn, ulp_word } => {
-                Header::Untagged(UntaggedHeader { last, ulp, ulp_word, qn, msn, mo: offset })
-            }
-            Kind::Headed { qn, msn, .. } => {
-                Header::Untagged(UntaggedHeader { last, ulp, ulp_word: 0, qn, msn, mo: offset })
-            }
+            Kind::Untagged { qn, msn, ulp_word } => Header::Untagged(UntaggedHeader {
+                last,
+                ulp,
+                ulp_word,
+                qn,
+                msn,
+                mo: offset,
+            }),
+            Kind::Headed { qn, msn, .. } => Header::Untagged(UntaggedHeader {
+                last,
+                ulp,
+                ulp_word: 0,
+                qn,
+                msn,
+                mo: offset,
+            }),
             Kind::Nothing => return None,
         })
     }
@@ -186,7 +221,10 @@ impl OutMessage {
     #[must_use]
     pub const fn read_response_progress(&self) -> Option<(ReadRequestHeader, u32)> {
         match self.kind {
-            Kind::Tagged { answers: Some(request), .. } => Some((request, self.last_offset)),
+            Kind::Tagged {
+                answers: Some(request),
+                ..
+            } => Some((request, self.last_offset)),
             _ => None,
         }
     }

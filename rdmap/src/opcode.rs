@@ -75,13 +75,19 @@ impl Opcode {
     /// Whether the message asks for an event at the receiver.
     #[must_use]
     pub const fn solicits(self) -> bool {
-        matches!(self, Opcode::SendSolicited | Opcode::SendSolicitedInvalidate)
+        matches!(
+            self,
+            Opcode::SendSolicited | Opcode::SendSolicitedInvalidate
+        )
     }
 
     /// Whether the message names an STag to be invalidated.
     #[must_use]
     pub const fn invalidates(self) -> bool {
-        matches!(self, Opcode::SendInvalidate | Opcode::SendSolicitedInvalidate)
+        matches!(
+            self,
+            Opcode::SendInvalidate | Opcode::SendSolicitedInvalidate
+        )
     }
 }
 
@@ -129,8 +135,14 @@ mod tests {
             };
             assert_eq!(opcode as u8, raw);
             assert_eq!(split(control(opcode)), (RDMAP_VERSION, raw));
-            let queue = opcode.queue().map_or("tagged".into(), |qn| format!("QN {qn}"));
-            let _ = writeln!(table, "{raw:x}  {:02x}  {queue:6}  {opcode}", control(opcode));
+            let queue = opcode
+                .queue()
+                .map_or("tagged".into(), |qn| format!("QN {qn}"));
+            let _ = writeln!(
+                table,
+                "{raw:x}  {:02x}  {queue:6}  {opcode}",
+                control(opcode)
+            );
         }
         insta::assert_snapshot!(table);
     }

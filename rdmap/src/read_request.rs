@@ -113,7 +113,10 @@ pub(crate) mod tests {
             source_to: TaggedOffset(u64::MAX),
         };
         let left = request.advance(2048);
-        assert_eq!((left.sink_to.0, left.len, left.source_to.0), (2148, 2048, 2047));
+        assert_eq!(
+            (left.sink_to.0, left.len, left.source_to.0),
+            (2148, 2048, 2047)
+        );
         assert_eq!(request.advance(u32::MAX).len, 0);
     }
 }

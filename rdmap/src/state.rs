@@ -1,34 +1,22 @@
 //! The states of a stream.
 
-/// Where a stream stands. What is not drawn: from every state the loss of the LLP leads to `Closed`.
+/// Where a stream stands.
 ///
 /// ```text
-///                  +-------------+
-///      +-----------| Operational |------------------------------------+
-///      |           +-------------+                                    |
-///      |            |     |     |                                     |
-///      | close      |     |     | error                 peer's        |
-///      v            |     |     v                       Terminate     |
-/// +---------+       |     |  +--------+                              |
-/// | Closing |---------+   |  | Failed |<--------------+              |
-/// +---------+       | |   |  +--------+               |              |
-///   |   |      peer | |   |      |    \  close         | error        |
-///   |   |    closes | |   |      |     \               |              |
-///   |   |           v |   | send Terminate             |              |
-///   |   |  +------------+ |      |       \             |              |
-///   |   |  | PeerClosed |-|-----------------------------+              |
-///   |   |  +------------+ |      v         \                          v
-///   |   |     |    |      |  +-------------+ \                +------------+
-///   |   |     |    +------+->| Terminating |  \               | Terminated |
-///   |   |     | close     |  +-------------+   \              +------------+
-///   |   |     |           |      | close        \               |       ^
-///   |   |     v           v      v               v        close |       |
-///   |   |  +------------------------------------------+         |       |
-///   |   +->|                  Closed                  |<--------+       |
-///   |      +------------------------------------------+                 |
-///   |    peer closes, error                                             |
-///   +-------------------------------------------------------------------+
-///                               peer's Terminate
+///  Closing <---- close ---- Operational ---- peer closes ----> PeerClosed
+///   |   |                    |   |   |                          |     |
+///   |   | peer's             |   |   +-------- error -----+     |     |
+///   |   | Terminate          |   |                        |   error   |
+///   |   v                    |   |                        v     v     |
+///   |  Terminated <----------+   |                        Failed      |
+///   |       peer's Terminate     |                          |         |
+///   |                            |      Terminate sent      |         |
+///   |                            +------------------+       |    +----+
+///   | peer closes,                                  v       v    v
+///   | error                                          Terminating
+///   v
+///  Closed <---- close ---- PeerClosed, Failed, Terminating, Terminated
+///         <---- LLP lost ---- every state
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StreamState {
@@ -87,10 +75,9 @@ impl StreamState {
 
             (S::Operational | S::Closing, E::TerminateReceived) => S::Terminated,
             // 5041-7.1-18: what arrives after an error is dropped, this too.
-            (
-                S::PeerClosed | S::Failed | S::Terminating | S::Terminated,
-                E::TerminateReceived,
-            ) => return None,
+            (S::PeerClosed | S::Failed | S::Terminating | S::Terminated, E::TerminateReceived) => {
+                return None;
+            }
 
             (S::Operational, E::Close) => S::Closing,
             (S::Closing, E::Close) => return None,
@@ -121,7 +108,6 @@ impl StreamState {
 mod tests {
     use super::*;
     use alloc::format;
-    use alloc::string::String;
     use core::fmt::Write as _;
 
     const STATES: [StreamState; 7] = [
@@ -150,9 +136,15 @@ mod tests {
         }
         for state in STATES {
             let (sends, receives) = (state.sends(), state.receives());
-            let _ = write!(table, "\n{:12} {sends:5} {receives:8}", format!("{state:?}"));
+            let _ = write!(
+                table,
+                "\n{:12} {sends:5} {receives:8}",
+                format!("{state:?}")
+            );
             for event in EVENTS {
-                let next = state.next(event).map_or("-".into(), |next| format!("{next:?}"));
+                let next = state
+                    .next(event)
+                    .map_or("-".into(), |next| format!("{next:?}"));
                 let _ = write!(table, " | {next:17}");
             }
         }

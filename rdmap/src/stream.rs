@@ -158,12 +158,22 @@ impl Stream {
             return Ok(OutMessage::nothing());
         }
         if !self.ord_available() {
-            return Err(OrdExhausted { ord: self.config.ord }); // 5040-6.1-04
+            return Err(OrdExhausted {
+                ord: self.config.ord,
+            }); // 5040-6.1-04
         }
-        self.outstanding.push_back(Outstanding { header, received: 0 });
+        self.outstanding.push_back(Outstanding {
+            header,
+            received: 0,
+        });
         let msn = self.read_msn;
         self.read_msn = msn.next();
-        Ok(OutMessage::headed(Opcode::ReadRequest, QN_READ_REQUEST, msn, &header.emit()))
+        Ok(OutMessage::headed(
+            Opcode::ReadRequest,
+            QN_READ_REQUEST,
+            msn,
+            &header.emit(),
+        ))
     }
 
     /// How many Reads of this side are outstanding.
@@ -220,7 +230,12 @@ impl Stream {
         let mut octets = [0; MAX_TERMINATE_HEADER];
         let len = terminate.emit(&mut octets);
         let octets = octets.get(..len).unwrap_or(&octets);
-        Some(OutMessage::headed(Opcode::Terminate, QN_TERMINATE, Msn::FIRST, octets))
+        Some(OutMessage::headed(
+            Opcode::Terminate,
+            QN_TERMINATE,
+            Msn::FIRST,
+            octets,
+        ))
     }
 
     /// The Terminate Message that tells the peer of `error`, with the headers that RFC 5040

@@ -45,7 +45,11 @@ impl DdpOctets {
     }
 
     const fn len_of(control: u8) -> usize {
-        if control & 0x80 != 0 { TAGGED_HEADER } else { UNTAGGED_HEADER }
+        if control & 0x80 != 0 {
+            TAGGED_HEADER
+        } else {
+            UNTAGGED_HEADER
+        }
     }
 
     fn as_slice(&self) -> &[u8] {
@@ -57,13 +61,21 @@ impl Terminate {
     /// The message for an error that goes with no segment of the peer.
     #[must_use]
     pub const fn new(code: TerminateCode) -> Self {
-        Terminate { code, segment_len: None, ddp_header: None, rdma_header: None }
+        Terminate {
+            code,
+            segment_len: None,
+            ddp_header: None,
+            rdma_header: None,
+        }
     }
 
     /// The message for `error`, with the headers that RFC 5040 Figure 10 asks for; `None` for
     /// [`StreamError::Ended`]. `offending` is the ULPDU in which the error was found: its first
     /// octets ([`HEAD_LEN`](crate::HEAD_LEN) or all) and its length.
-    pub(crate) fn for_error(error: &StreamError, offending: Option<(&[u8], usize)>) -> Option<Self> {
+    pub(crate) fn for_error(
+        error: &StreamError,
+        offending: Option<(&[u8], usize)>,
+    ) -> Option<Self> {
         let code = error.terminate_code()?;
         let mut terminate = Terminate::new(code);
         let Some((head, len)) = offending else {
@@ -79,8 +91,9 @@ impl Terminate {
         }
         // 5040-7.1-04, 5040-4.8-i02: RDMAP has looked at the request, and it was a Read Request.
         if matches!(error, StreamError::Protection(_)) {
-            terminate.rdma_header =
-                head.get(UNTAGGED_HEADER..).and_then(ReadRequestHeader::parse);
+            terminate.rdma_header = head
+                .get(UNTAGGED_HEADER..)
+                .and_then(ReadRequestHeader::parse);
         }
         Some(terminate)
     }
@@ -91,8 +104,13 @@ impl Terminate {
     /// An error that ends nothing ([`StreamError::Ended`]) counts as a local catastrophic one.
     #[must_use]
     pub fn for_read_under_way(error: &StreamError, request: &ReadRequestHeader, sent: u32) -> Self {
-        let code = error.terminate_code().unwrap_or(TerminateCode::new(0, 0, 0));
-        Terminate { rdma_header: Some(request.advance(sent)), ..Terminate::new(code) }
+        let code = error
+            .terminate_code()
+            .unwrap_or(TerminateCode::new(0, 0, 0));
+        Terminate {
+            rdma_header: Some(request.advance(sent)),
+            ..Terminate::new(code)
+        }
     }
 
     /// Reads the Terminate Header, which starts right after the DDP header. Octets after what the
@@ -209,7 +227,9 @@ impl Terminate {
     /// The same, read; `None` as well if it is not of DDP version 1.
     #[must_use]
     pub fn ddp_header(&self) -> Option<Header> {
-        Header::parse(self.ddp_octets()?).ok().map(|(header, _)| header)
+        Header::parse(self.ddp_octets()?)
+            .ok()
+            .map(|(header, _)| header)
     }
 
     /// The header of the Read Request that was refused, if the message has it (R). If the Read was

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 
-use crate::completion::{Completion, CqInner, CqOverflow, Notify};
+use crate::completion::{Completion, CqInner, Notify};
 use crate::device::DeviceInner;
 use crate::qp::inner::QpInner;
 use crate::wait::sleep_on;
@@ -32,10 +32,6 @@ impl CqShared {
             device,
             attached: RwLock::new(Arc::new([])),
         }
-    }
-
-    pub(crate) fn push(&self, completion: Completion) -> Result<(), CqOverflow> {
-        self.inner.push(completion)
     }
 
     pub(crate) fn attach(&self, qp: &Arc<QpInner>) {
@@ -128,6 +124,11 @@ impl Cq {
         }
     }
 
+    /// Acknowledges events of this CQ that were taken with [`CqEvent::ack_later`](crate::CqEvent::ack_later).
+    pub fn ack_events(&self, count: u64) {
+        self.shared.inner.ack_events(count);
+    }
+
     /// Waits for a completion and takes it. `None` when `timeout` passed first (`Some(ZERO)` polls
     /// once, `None` waits for ever). The calling thread drives the connections of this CQ itself while it waits.
     #[must_use]
@@ -192,5 +193,14 @@ impl Cq {
     /// Whether this CQ was made by that device.
     pub(crate) fn is_of(&self, device: &Arc<DeviceInner>) -> bool {
         Arc::ptr_eq(&self.shared.device, device)
+    }
+}
+
+impl std::fmt::Debug for Cq {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cq")
+            .field("num", &self.shared.inner.num())
+            .field("capacity", &self.capacity())
+            .finish_non_exhaustive()
     }
 }

@@ -265,10 +265,6 @@ impl Device {
     pub fn wait_event(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
         self.inner.events.wait(timeout)
     }
-
-    pub(crate) fn inner(&self) -> &Arc<DeviceInner> {
-        &self.inner
-    }
 }
 
 /// Readable while there are asynchronous events.

@@ -104,3 +104,8 @@ pub use uwarp_capture as capture;
 pub use uwarp_llp as llp;
 pub use uwarp_mpa::{Revision, RtrKinds, StartupError};
 pub use uwarp_rdmap::{StreamError, Terminate};
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -128,8 +128,8 @@ impl Pd {
             qp_num: self.device.take_qp_num()?,
             pd: self.id,
             table: Arc::clone(&self.device.table),
-            send_cq: Arc::clone(send_cq.shared()),
-            recv_cq: Arc::clone(recv_cq.shared()),
+            send_cq: Arc::clone(&send_cq.shared().inner),
+            recv_cq: Arc::clone(&recv_cq.shared().inner),
             settings: Arc::clone(&self.device.settings),
             caps: QueueCaps {
                 max_send_wr: caps.max_send_wr,
@@ -139,7 +139,8 @@ impl Pd {
                 max_inline: caps.max_inline,
             },
         };
-        let inner = QpInner::new(Arc::new(context), Arc::clone(&self.device));
+        let cqs = [Arc::clone(send_cq.shared()), Arc::clone(recv_cq.shared())];
+        let inner = QpInner::new(Arc::new(context), Arc::clone(&self.device), cqs);
         Ok(Qp::new(
             inner,
             self.clone(),

@@ -5,16 +5,39 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 fn header(msn: u32, mo: u32, last: bool) -> UntaggedHeader {
-    UntaggedHeader { last, ulp: 0x43, ulp_word: 0, qn: Qn(0), msn: Msn(msn), mo }
+    UntaggedHeader {
+        last,
+        ulp: 0x43,
+        ulp_word: 0,
+        qn: Qn(0),
+        msn: Msn(msn),
+        mo,
+    }
 }
 
 #[test]
 fn segments_of_a_message_follow_each_other_into_one_buffer() {
     let mut queue = UntaggedReceiver::new(Qn(0));
     let first = queue.accept(&header(1, 0, false), 100, Some(150));
-    assert_eq!(first, Ok(UntaggedPlacement { offset: 0, len: 100, last: false, message_len: 100 }));
+    assert_eq!(
+        first,
+        Ok(UntaggedPlacement {
+            offset: 0,
+            len: 100,
+            last: false,
+            message_len: 100
+        })
+    );
     let second = queue.accept(&header(1, 100, true), 50, Some(150));
-    assert_eq!(second, Ok(UntaggedPlacement { offset: 100, len: 50, last: true, message_len: 150 }));
+    assert_eq!(
+        second,
+        Ok(UntaggedPlacement {
+            offset: 100,
+            len: 50,
+            last: true,
+            message_len: 150
+        })
+    );
     assert_eq!((queue.msn(), queue.received()), (Msn(2), 0));
 }
 
@@ -22,19 +45,28 @@ fn segments_of_a_message_follow_each_other_into_one_buffer() {
 fn another_message_than_the_one_whose_turn_it_is_is_out_of_range() {
     let mut queue = UntaggedReceiver::new(Qn(0));
     for msn in [0, 2, u32::MAX] {
-        let fault = UntaggedFault::MsnRange { expected: Msn(1), got: Msn(msn) };
+        let fault = UntaggedFault::MsnRange {
+            expected: Msn(1),
+            got: Msn(msn),
+        };
         assert_eq!(queue.accept(&header(msn, 0, true), 1, Some(9)), Err(fault));
     }
     // Again the one that was delivered already: at most once (5041-5.3-03).
     assert!(queue.accept(&header(1, 0, true), 1, Some(9)).is_ok());
-    let fault = UntaggedFault::MsnRange { expected: Msn(2), got: Msn(1) };
+    let fault = UntaggedFault::MsnRange {
+        expected: Msn(2),
+        got: Msn(1),
+    };
     assert_eq!(queue.accept(&header(1, 0, true), 1, Some(9)), Err(fault));
 }
 
 #[test]
 fn a_message_without_a_buffer_is_refused_even_if_it_has_no_octets() {
     let mut queue = UntaggedReceiver::new(Qn(0));
-    let fault = UntaggedFault::NoBuffer { qn: Qn(0), msn: Msn(1) };
+    let fault = UntaggedFault::NoBuffer {
+        qn: Qn(0),
+        msn: Msn(1),
+    };
     assert_eq!(queue.accept(&header(1, 0, true), 7, None), Err(fault));
     assert_eq!(queue.accept(&header(1, 0, true), 0, None), Err(fault));
 }
@@ -43,18 +75,32 @@ fn a_message_without_a_buffer_is_refused_even_if_it_has_no_octets() {
 fn a_message_of_no_octets_takes_its_buffer_and_its_number() {
     let mut queue = UntaggedReceiver::new(Qn(0));
     let placed = queue.accept(&header(1, 0, true), 0, Some(0));
-    assert_eq!(placed, Ok(UntaggedPlacement { offset: 0, len: 0, last: true, message_len: 0 }));
+    assert_eq!(
+        placed,
+        Ok(UntaggedPlacement {
+            offset: 0,
+            len: 0,
+            last: true,
+            message_len: 0
+        })
+    );
     assert_eq!(queue.msn(), Msn(2));
 }
 
 #[test]
 fn a_gap_and_an_overlap_are_invalid_offsets() {
     let mut queue = UntaggedReceiver::new(Qn(0));
-    let fault = UntaggedFault::InvalidMo { expected: 0, got: 1 };
+    let fault = UntaggedFault::InvalidMo {
+        expected: 0,
+        got: 1,
+    };
     assert_eq!(queue.accept(&header(1, 1, true), 1, Some(9)), Err(fault));
     assert!(queue.accept(&header(1, 0, false), 4, Some(9)).is_ok());
     for mo in [0, 3, 5, u32::MAX] {
-        let fault = UntaggedFault::InvalidMo { expected: 4, got: mo };
+        let fault = UntaggedFault::InvalidMo {
+            expected: 4,
+            got: mo,
+        };
         assert_eq!(queue.accept(&header(1, mo, true), 1, Some(9)), Err(fault));
     }
 }
@@ -71,9 +117,19 @@ fn one_octet_more_than_the_buffer_has_is_too_long() {
 #[test]
 fn a_message_beyond_four_gigabytes_is_too_long_and_does_not_wrap() {
     let mut queue = UntaggedReceiver::new(Qn(0));
-    assert!(queue.accept(&header(1, 0, false), u32::MAX, Some(u32::MAX)).is_ok());
-    let fault = UntaggedFault::MessageTooLong { end: 1 << 32, buffer: u32::MAX };
-    assert_eq!(queue.accept(&header(1, u32::MAX, true), 1, Some(u32::MAX)), Err(fault));
+    assert!(
+        queue
+            .accept(&header(1, 0, false), u32::MAX, Some(u32::MAX))
+            .is_ok()
+    );
+    let fault = UntaggedFault::MessageTooLong {
+        end: 1 << 32,
+        buffer: u32::MAX,
+    };
+    assert_eq!(
+        queue.accept(&header(1, u32::MAX, true), 1, Some(u32::MAX)),
+        Err(fault)
+    );
 }
 
 #[test]

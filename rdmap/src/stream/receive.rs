@@ -60,7 +60,9 @@ impl Stream {
         head: &[u8],
         len: usize,
     ) -> Result<Inbound<M::Target>, StreamError> {
-        let head = head.get(..len.min(HEAD_LEN)).ok_or(StreamError::LocalCatastrophic)?;
+        let head = head
+            .get(..len.min(HEAD_LEN))
+            .ok_or(StreamError::LocalCatastrophic)?;
         let (header, at) = Header::parse(head)?;
         let body = Body {
             head: head.get(at..).unwrap_or(&[]),
@@ -96,7 +98,10 @@ impl Stream {
         body: &Body<'_>,
     ) -> Result<Inbound<M::Target>, StreamError> {
         if opcode.queue() != Some(header.qn) {
-            return Err(StreamError::WrongQueue { opcode, got: header.qn });
+            return Err(StreamError::WrongQueue {
+                opcode,
+                got: header.qn,
+            });
         }
         match opcode {
             Opcode::Send
@@ -116,25 +121,39 @@ impl Stream {
         header: &UntaggedHeader,
         body: &Body<'_>,
     ) -> Result<Inbound<M::Target>, StreamError> {
+        // 5040-5.3-08: a Send of no octets needs a receive as well.
+        let place = self
+            .sends
+            .accept(header, body.len, memory.receive_buffer())
+            .map_err(ddp)?;
         let first = self.send_opcode.unwrap_or(opcode);
         if first != opcode {
             return Err(StreamError::OpcodeChanged { first, got: opcode }); // 5041-4.3-04
         }
-        // 5040-5.3-08: a Send of no octets needs a receive as well.
-        let place = self.sends.accept(header, body.len, memory.receive_buffer()).map_err(ddp)?;
         let delivered = if place.last {
             self.send_opcode = None;
             let invalidated = opcode.invalidates().then_some(STag(header.ulp_word));
             if let Some(stag) = invalidated {
-                memory.check_invalidate(stag).map_err(StreamError::CannotInvalidate)?; // 5040-5.3-10
+                memory
+                    .check_invalidate(stag)
+                    .map_err(StreamError::CannotInvalidate)?; // 5040-5.3-10
             }
             let solicited = opcode.solicits();
-            Some(SendDelivered { len: place.message_len, solicited, invalidated })
+            Some(SendDelivered {
+                len: place.message_len,
+                solicited,
+                invalidated,
+            })
         } else {
             self.send_opcode = Some(opcode);
             None
         };
-        Ok(Inbound::Send { payload_at: body.at, offset: place.offset, len: place.len, delivered })
+        Ok(Inbound::Send {
+            payload_at: body.at,
+            offset: place.offset,
+            len: place.len,
+            delivered,
+        })
     }
 
     fn read_request<M: Memory>(
@@ -147,10 +166,14 @@ impl Stream {
         // 5040-5.2.2-02: queue 1 has as many buffers, of the size of a header, as IRD says.
         let free = self.unanswered.len() + self.answering < usize::from(self.config.ird);
         let buffer = free.then_some(READ_REQUEST_HEADER as u32);
-        self.read_requests.accept(header, body.len, buffer).map_err(|fault| match fault {
-            UntaggedFault::NoBuffer { .. } => StreamError::IrdExceeded { ird: self.config.ird }, // 5040-6.1-05
-            fault => ddp(fault),
-        })?;
+        self.read_requests
+            .accept(header, body.len, buffer)
+            .map_err(|fault| match fault {
+                UntaggedFault::NoBuffer { .. } => StreamError::IrdExceeded {
+                    ird: self.config.ird,
+                }, // 5040-6.1-05
+                fault => ddp(fault),
+            })?;
         if !header.last {
             return Err(StreamError::NotLast { opcode });
         }
@@ -174,7 +197,9 @@ impl Stream {
         let opcode = Opcode::Terminate;
         // 5040-5.4-04: it always has a buffer.
         let buffer = Some(MAX_TERMINATE_HEADER as u32);
-        self.terminates.accept(header, body.len, buffer).map_err(ddp)?;
+        self.terminates
+            .accept(header, body.len, buffer)
+            .map_err(ddp)?;
         if !header.last {
             return Err(StreamError::NotLast { opcode });
         }
@@ -198,11 +223,17 @@ impl Stream {
             // 5041-5.2-11: STag and TO count only if there is payload.
             let sink = read.header.sink_stag;
             if header.stag != sink {
-                return mismatch(ReadResponseFault::WrongSTag { expected: sink, got: header.stag });
+                return mismatch(ReadResponseFault::WrongSTag {
+                    expected: sink,
+                    got: header.stag,
+                });
             }
             let to = read.header.sink_to.advance(offset);
             if header.to != to {
-                return mismatch(ReadResponseFault::WrongOffset { expected: to, got: header.to });
+                return mismatch(ReadResponseFault::WrongOffset {
+                    expected: to,
+                    got: header.to,
+                });
             }
         }
         let end = u64::from(offset) + u64::from(body.len);
@@ -211,7 +242,10 @@ impl Stream {
             _ => return mismatch(ReadResponseFault::TooLong { expected, got: end }),
         };
         if header.last && received < expected {
-            return mismatch(ReadResponseFault::TooShort { expected, got: received });
+            return mismatch(ReadResponseFault::TooShort {
+                expected,
+                got: received,
+            });
         }
         read.received = received;
         if header.last {
@@ -237,13 +271,22 @@ fn write<M: Memory>(
         let target = memory.check_write(header.stag, header.to.0, body.len);
         Some(target.map_err(|fault| StreamError::Ddp(DdpError::Tagged(fault)))?)
     };
-    Ok(Inbound::Write { target, payload_at: body.at, len: body.len, last: header.last })
+    Ok(Inbound::Write {
+        target,
+        payload_at: body.at,
+        len: body.len,
+        last: header.last,
+    })
 }
 
 impl Body<'_> {
     fn too_short(&self, opcode: Opcode, header: usize) -> StreamError {
         let len = self.len as usize + UNTAGGED_HEADER;
-        StreamError::TooShort { opcode, len, needed: UNTAGGED_HEADER + header }
+        StreamError::TooShort {
+            opcode,
+            len,
+            needed: UNTAGGED_HEADER + header,
+        }
     }
 }
 

@@ -8,11 +8,16 @@ use super::Terminate;
 
 impl fmt::Display for Terminate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.opcode() {
-            Some(opcode) => write!(f, "{opcode} refused: ")?,
-            None => {}
+        if let Some(opcode) = self.opcode() {
+            write!(f, "{opcode} refused: ")?;
         }
-        write!(f, "{} ({}, {})", self.code.name(), self.code.kind(), self.code)?;
+        write!(
+            f,
+            "{} ({}, {})",
+            self.code.name(),
+            self.code.kind(),
+            self.code
+        )?;
         if let Some(request) = &self.rdma_header {
             let (stag, to, len) = (request.source_stag, request.source_to, request.len);
             return write!(f, "; source STag {stag}, TO {to}, {len} octets");

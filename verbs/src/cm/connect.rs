@@ -90,7 +90,7 @@ pub enum ConnectError {
         /// The peer.
         addr: SocketAddr,
         /// Why.
-        reason: EndReason,
+        reason: Box<EndReason>,
     },
 }
 
@@ -100,7 +100,10 @@ impl ConnectError {
             EndReason::ConnectFailed { error } => ConnectError::Llp { error },
             EndReason::StartupFailed { error } => ConnectError::Startup { addr, error },
             EndReason::Rejected { private_data } => ConnectError::Rejected { addr, private_data },
-            reason => ConnectError::Ended { addr, reason },
+            reason => ConnectError::Ended {
+                addr,
+                reason: Box::new(reason),
+            },
         }
     }
 }

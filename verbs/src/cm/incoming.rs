@@ -282,7 +282,7 @@ impl ConnectRequest {
     /// Accepts: the Reply goes out, and `qp` has the connection. Post receives before this.
     ///
     /// # Errors
-    /// See [`AcceptError`].
+    /// See [`AcceptError`]; the request is then rejected.
     pub fn accept(mut self, qp: &Qp, options: &AcceptOptions) -> Result<(), AcceptError> {
         let state = qp.state();
         if state != QpState::Idle {

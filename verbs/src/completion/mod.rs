@@ -9,7 +9,7 @@ pub use channel::{ChannelError, CompletionChannel, CqEvent};
 pub use cq::Notify;
 pub use wc::{Completion, Status, WcOpcode};
 
-pub(crate) use cq::{CqInner, CqOverflow};
+pub(crate) use cq::CqInner;
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! The rules of completion queues and channels, one test each.
 
+use super::cq::CqOverflow;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -359,53 +360,55 @@ fn a_thread_that_stops_waiting_passes_the_wake_up_on() {
     assert!(is_readable(two.fd()));
 }
 
-/// Sleeps as the library's own wait call does.
-fn wait_for_completion(cq: &CqInner) -> Completion {
-    loop {
-        let guard = cq.wait_guard().unwrap();
+/// Sleeps as the library's own wait call does, but with one guard for many sleeps.
+fn wait_for_completions(cq: &CqInner, count: u64) -> u64 {
+    let guard = cq.wait_guard().unwrap();
+    let (mut sum, mut left) = (0, count);
+    while left > 0 {
         if let Some(completion) = cq.poll_one() {
-            return completion;
+            sum += completion.wr_id;
+            left -= 1;
+            continue;
         }
         let fd = guard.fd();
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-        let ready = poll(
-            &mut fds,
-            Some(&Timespec {
-                tv_sec: 20,
-                tv_nsec: 0,
-            }),
-        )
-        .unwrap();
-        assert_eq!(ready, 1, "the wake-up was lost");
+        let limit = Timespec {
+            tv_sec: 20,
+            tv_nsec: 0,
+        };
+        assert_eq!(
+            poll(&mut fds, Some(&limit)).unwrap(),
+            1,
+            "the wake-up was lost"
+        );
         guard.clear();
     }
+    sum
 }
 
 #[test]
 fn no_wake_up_is_lost_between_waiting_threads() {
-    let cq = make(1, 0, 64, None);
-    let rounds = 2000;
-    thread::scope(|scope| {
-        let waiters: Vec<_> = (0..2)
-            .map(|_| {
-                scope.spawn(|| {
-                    (0..rounds)
-                        .map(|_| wait_for_completion(&cq).wr_id)
-                        .sum::<u64>()
-                })
-            })
-            .collect();
-        for wr_id in 0..2 * rounds {
-            while cq.push(completion(wr_id)).is_err() {
-                thread::yield_now();
+    for threads in 1..4 {
+        let cq = make(1, 0, 64, None);
+        let rounds = 3000;
+        let total = rounds * threads;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        thread::scope(|scope| {
+            let wait = || wait_for_completions(&cq, rounds);
+            let waiters: Vec<_> = (0..threads).map(|_| scope.spawn(wait)).collect();
+            for wr_id in 0..total {
+                while cq.push(completion(wr_id)).is_err() {
+                    assert!(Instant::now() < deadline, "nobody takes the completions");
+                    thread::yield_now();
+                }
             }
-        }
-        let sum: u64 = waiters
-            .into_iter()
-            .map(|waiter| waiter.join().unwrap())
-            .sum();
-        assert_eq!(sum, (0..2 * rounds).sum());
-    });
+            let sum: u64 = waiters
+                .into_iter()
+                .map(|waiter| waiter.join().unwrap())
+                .sum();
+            assert_eq!(sum, (0..total).sum());
+        });
+    }
 }
 
 #[test]

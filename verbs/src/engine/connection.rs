@@ -8,8 +8,7 @@ use uwarp_rdmap::{OutMessage, Stream};
 
 use super::transmit::TxBatch;
 use super::work::{RecvQueue, SendQueue};
-use crate::completion::Completion;
-use crate::cq::CqShared;
+use crate::completion::{Completion, CqInner};
 use crate::event::{AsyncEvent, EndReason};
 use crate::mem::{RegionTable, Target};
 use crate::qp::state::{QpEvent, QpState};
@@ -20,8 +19,8 @@ pub(crate) struct QpContext {
     pub(crate) qp_num: u32,
     pub(crate) pd: u32,
     pub(crate) table: Arc<RegionTable>,
-    pub(crate) send_cq: Arc<CqShared>,
-    pub(crate) recv_cq: Arc<CqShared>,
+    pub(crate) send_cq: Arc<CqInner>,
+    pub(crate) recv_cq: Arc<CqInner>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) caps: super::QueueCaps,
 }

@@ -25,6 +25,8 @@ mod post;
 mod receive_buffer;
 mod startup;
 mod teardown;
+#[cfg(test)]
+mod tests;
 mod transmit;
 mod work;
 

@@ -36,19 +36,6 @@ impl Connection {
         }
     }
 
-    /// Whether the next call of `fill` may have something to frame.
-    pub(crate) fn has_work(&self) -> bool {
-        match &self.stage {
-            Stage::Open(stream) => {
-                stream.gate.may_send()
-                    && (stream.current.is_some()
-                        || stream.rdmap.read_requests_pending()
-                        || self.sq.next_to_send().is_some())
-            }
-            _ => false,
-        }
-    }
-
     /// Frames one FPDU. False when there is nothing to frame now.
     fn frame_one(&mut self) -> bool {
         if !matches!(self.state, QpState::Rts | QpState::Closing) {

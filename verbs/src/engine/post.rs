@@ -202,7 +202,7 @@ impl Connection {
             ctx, sq, events, ..
         } = self;
         sq.flush(blamed, ctx.qp_num, |completion| {
-            Self::complete_send(ctx, events, completion)
+            Self::complete_send(ctx, events, completion);
         });
     }
 
@@ -212,7 +212,7 @@ impl Connection {
             ctx, rq, events, ..
         } = self;
         rq.flush(head, ctx.qp_num, |completion| {
-            Self::complete_recv(ctx, events, completion)
+            Self::complete_recv(ctx, events, completion);
         });
     }
 

@@ -80,13 +80,6 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Appends octets that were read elsewhere: by a program that hands over a stream. False when
-    /// there is no room for them.
-    pub(crate) fn preload(&mut self, octets: &[u8], pool: &BufferPool) -> bool {
-        self.space(pool);
-        self.append(octets)
-    }
-
     /// Appends octets, if there is a buffer with room for them.
     pub(crate) fn append(&mut self, octets: &[u8]) -> bool {
         let end = self.end;
@@ -111,7 +104,8 @@ mod tests {
     fn what_is_left_over_stays_in_front_of_the_next_read() {
         let pool = BufferPool::default();
         let mut rx = ReceiveBuffer::default();
-        assert!(rx.preload(b"abcdef", &pool));
+        rx.space(&pool);
+        assert!(rx.append(b"abcdef"));
         rx.discard(4);
         rx.space(&pool)[..2].copy_from_slice(b"gh");
         rx.received(2);
@@ -122,7 +116,8 @@ mod tests {
     fn an_empty_buffer_goes_back_to_the_pool_and_is_used_again() {
         let pool = BufferPool::default();
         let mut rx = ReceiveBuffer::default();
-        assert!(rx.preload(b"abc", &pool));
+        rx.space(&pool);
+        assert!(rx.append(b"abc"));
         rx.release(&pool);
         assert_eq!(
             pool.free.lock().len(),

@@ -118,6 +118,9 @@ impl Connection {
     fn half_closed(&mut self) {
         self.event(QpEvent::PeerFin);
         self.end(EndReason::PeerDisconnect);
+        if let Stage::Open(stream) = &mut self.stage {
+            stream.rdmap.peer_closed();
+        }
         self.fin.wanted = true;
         self.start_close_timer();
         self.flush_receives(None);
@@ -173,6 +176,9 @@ impl Connection {
     /// The driver has sent our FIN.
     pub(crate) fn fin_sent(&mut self) {
         self.fin.sent = true;
+        if let Stage::Open(stream) = &mut self.stage {
+            stream.rdmap.close();
+        }
         self.start_close_timer();
         self.check_closed();
     }

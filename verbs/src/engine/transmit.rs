@@ -14,8 +14,9 @@ const BATCH_LIMIT: usize = 1024 * 1024;
 pub(crate) const PARTS_PER_CALL: usize = 64;
 /// Parts of one batch; several calls, one refill.
 const PARTS_LIMIT: usize = 4 * PARTS_PER_CALL;
-/// Staging that an idle connection may keep.
-const KEEP: usize = 4 * 1024;
+/// Staging that a connection keeps for its next batch. A full batch and one more FPDU fit, so that
+/// nothing is allocated per message.
+const KEEP: usize = 512 * 1024;
 
 /// A run of octets of the stream.
 enum Part {
@@ -95,8 +96,6 @@ impl TxBatch {
         if self.is_empty() {
             self.reset();
             self.staged.shrink_to(KEEP);
-            self.parts.shrink_to(8);
-            self.ends.shrink_to(8);
         }
     }
 

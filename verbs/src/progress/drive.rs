@@ -54,7 +54,7 @@ impl Driven {
 
     /// When a turn is due although nothing arrives.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let llp = self.llp.as_ref().and_then(|llp| llp.deadline());
+        let llp = self.llp.as_ref().and_then(Llp::deadline);
         match (llp, self.conn.deadline()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

@@ -8,6 +8,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use uwarp_llp::{Llp, LlpError};
 
+use crate::cq::CqShared;
 use crate::device::DeviceInner;
 use crate::engine::{Connection, QpContext, ReceiveBuffer};
 use crate::mem::PinnedRun;
@@ -20,6 +21,8 @@ use crate::progress::linger::linger;
 pub(crate) struct QpInner {
     pub(crate) ctx: Arc<QpContext>,
     pub(crate) device: Arc<DeviceInner>,
+    /// Where sends and receives complete; these poll it.
+    cqs: [Arc<CqShared>; 2],
     /// When a thread of the consumer last polled a CQ of this QP, in nanoseconds of the device's clock.
     polled_at: AtomicU64,
     state: Mutex<Locked>,
@@ -53,7 +56,11 @@ enum Driver {
 }
 
 impl QpInner {
-    pub(crate) fn new(ctx: Arc<QpContext>, device: Arc<DeviceInner>) -> Arc<Self> {
+    pub(crate) fn new(
+        ctx: Arc<QpContext>,
+        device: Arc<DeviceInner>,
+        cqs: [Arc<CqShared>; 2],
+    ) -> Arc<Self> {
         let token = device.background.token();
         let now = Instant::now();
         let qp = Arc::new(QpInner {
@@ -70,10 +77,11 @@ impl QpInner {
             }),
             ctx,
             device,
+            cqs,
             polled_at: AtomicU64::new(0),
             changed: Condvar::new(),
         });
-        for cq in [&qp.ctx.send_cq, &qp.ctx.recv_cq] {
+        for cq in &qp.cqs {
             cq.attach(&qp);
         }
         qp
@@ -188,8 +196,8 @@ impl QpInner {
         self.device.background.forget_fd(llp.fd());
         if matches!(locked.registration.cover, Cover::Waited { .. }) {
             locked.retired.push(llp);
-            self.ctx.send_cq.inner.wake_waiters();
-            self.ctx.recv_cq.inner.wake_waiters();
+            self.ctx.send_cq.wake_waiters();
+            self.ctx.recv_cq.wake_waiters();
         } else {
             self.close(llp);
         }
@@ -295,7 +303,7 @@ impl QpInner {
         }
         self.settle(&mut locked, outcome, Driver::Background);
         drop(locked);
-        for cq in [&self.ctx.send_cq, &self.ctx.recv_cq] {
+        for cq in &self.cqs {
             cq.detach(self);
         }
     }

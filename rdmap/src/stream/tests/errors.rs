@@ -1,0 +1,405 @@
+//! Every error that a segment can cause: what it is, and the Terminate Message for it.
+
+use super::*;
+use crate::error::{Blame, ReadResponseFault};
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::fmt::Write as _;
+use uwarp_ddp::DdpError;
+
+/// An untagged ULPDU.
+fn untagged(control: u8, ulp: u8, qn: u32, msn: u32, mo: u32, payload: &[u8]) -> Vec<u8> {
+    let mut octets = vec![control, ulp];
+    for field in [0, qn, msn, mo] {
+        octets.extend(field.to_be_bytes());
+    }
+    octets.extend(payload);
+    octets
+}
+
+/// A tagged ULPDU.
+fn tagged(control: u8, ulp: u8, stag: STag, to: u64, payload: &[u8]) -> Vec<u8> {
+    let mut octets = vec![control, ulp];
+    octets.extend(stag.0.to_be_bytes());
+    octets.extend(to.to_be_bytes());
+    octets.extend(payload);
+    octets
+}
+
+/// A Read Request, which names its source as given.
+fn request(msn: u32, source_stag: STag, source_to: u64, len: u32) -> Vec<u8> {
+    let source_to = TaggedOffset(source_to);
+    let header = ReadRequestHeader {
+        source_stag,
+        source_to,
+        ..read_request(len)
+    };
+    untagged(0x41, 0x41, 1, msn, 0, &header.emit())
+}
+
+/// A Send with Invalidate.
+fn invalidate(stag: STag) -> Vec<u8> {
+    let mut octets = untagged(0x41, 0x44, 0, 1, 0, &[1]);
+    octets[2..6].copy_from_slice(&stag.0.to_be_bytes());
+    octets
+}
+
+/// What the peer sends: the last ULPDU is the wrong one. `reads`: this side has a Read of 100 octets
+/// outstanding.
+struct Case {
+    name: &'static str,
+    ulpdus: Vec<Vec<u8>>,
+    receive: Option<u32>,
+    reads: usize,
+}
+
+fn case(name: &'static str, ulpdus: Vec<Vec<u8>>) -> Case {
+    Case {
+        name,
+        ulpdus,
+        receive: Some(2000),
+        reads: 0,
+    }
+}
+
+fn ddp_cases() -> Vec<Case> {
+    let none = |name, ulpdus| Case {
+        receive: None,
+        ..case(name, ulpdus)
+    };
+    let byte = [1u8];
+    vec![
+        case("empty ULPDU", vec![vec![]]),
+        case(
+            "tagged header cut short",
+            vec![tagged(0xC1, 0x40, WRITABLE, 0, &[])[..13].to_vec()],
+        ),
+        case(
+            "untagged header cut short",
+            vec![untagged(0x41, 0x43, 0, 1, 0, &[])[..17].to_vec()],
+        ),
+        case(
+            "tagged, DDP version 2",
+            vec![tagged(0xC2, 0x40, WRITABLE, 5000, &byte)],
+        ),
+        case(
+            "untagged, DDP version 0",
+            vec![untagged(0x40, 0x43, 0, 1, 0, &byte)],
+        ),
+        case("Queue Number 3", vec![untagged(0x41, 0x43, 3, 1, 0, &byte)]),
+        case("MSN ahead", vec![untagged(0x41, 0x43, 0, 2, 0, &byte)]),
+        case(
+            "same MSN again",
+            vec![untagged(0x41, 0x43, 0, 1, 0, &byte); 2],
+        ),
+        none("no receive", vec![untagged(0x41, 0x43, 0, 1, 0, &byte)]),
+        none(
+            "no receive, no octets",
+            vec![untagged(0x41, 0x43, 0, 1, 0, &[])],
+        ),
+        case(
+            "MO not 0 at the start",
+            vec![untagged(0x41, 0x43, 0, 1, 4, &byte)],
+        ),
+        case(
+            "Send too long",
+            vec![untagged(0x41, 0x43, 0, 1, 0, &[0; 2001])],
+        ),
+        case(
+            "Write, STag unknown",
+            vec![tagged(0xC1, 0x40, STag(0xBAD), 5000, &byte)],
+        ),
+        case(
+            "Write, STag of another",
+            vec![tagged(0xC1, 0x40, FOREIGN, 5000, &byte)],
+        ),
+        case(
+            "Write, no right",
+            vec![tagged(0xC1, 0x40, READABLE, 5000, &byte)],
+        ),
+        case(
+            "Write, TO wraps",
+            vec![tagged(0xC1, 0x40, WRITABLE, u64::MAX, &byte)],
+        ),
+        case(
+            "Write, one octet too far",
+            vec![tagged(0xC1, 0x40, WRITABLE, 5000, &[0; 1001])],
+        ),
+        case(
+            "Read Request of 29 octets",
+            vec![untagged(0x41, 0x41, 1, 1, 0, &[0; 29])],
+        ),
+        case("Read Request, MSN 2", vec![request(2, READABLE, 5000, 9)]),
+        case(
+            "Terminate, MSN 2",
+            vec![untagged(0x41, 0x47, 2, 2, 0, &[0; 4])],
+        ),
+        case(
+            "Terminate, MO 4",
+            vec![untagged(0x41, 0x47, 2, 1, 4, &[0; 4])],
+        ),
+    ]
+}
+
+fn rdmap_cases() -> Vec<Case> {
+    let byte = [1u8];
+    let mut cases = vec![
+        case(
+            "RDMAP version 0",
+            vec![untagged(0x41, 0x03, 0, 1, 0, &byte)],
+        ),
+        case(
+            "Send in a tagged segment",
+            vec![tagged(0xC1, 0x43, WRITABLE, 5000, &byte)],
+        ),
+        case(
+            "Write in an untagged segment",
+            vec![untagged(0x41, 0x40, 0, 1, 0, &byte)],
+        ),
+        case(
+            "Send on Queue Number 1",
+            vec![untagged(0x41, 0x43, 1, 1, 0, &byte)],
+        ),
+        case(
+            "Terminate on Queue Number 0",
+            vec![untagged(0x41, 0x47, 0, 1, 0, &[0; 4])],
+        ),
+        case(
+            "opcode changes",
+            vec![
+                untagged(0x01, 0x43, 0, 1, 0, &byte),
+                untagged(0x41, 0x45, 0, 1, 1, &byte),
+            ],
+        ),
+        case(
+            "Read of one octet, STag unknown",
+            vec![request(1, STag(0xBAD), 5000, 1)],
+        ),
+        case("Read, STag of another", vec![request(1, FOREIGN, 5000, 9)]),
+        case("Read, no right", vec![request(1, WRITABLE, 5000, 9)]),
+        case("Read, TO wraps", vec![request(1, READABLE, u64::MAX, 9)]),
+        case(
+            "Read, one octet too far",
+            vec![request(1, READABLE, 5000, 1001)],
+        ),
+        case("Invalidate, STag unknown", vec![invalidate(STag(0xBAD))]),
+        case("Invalidate, STag of another", vec![invalidate(FOREIGN)]),
+        case(
+            "third Read, IRD 2",
+            (1..4).map(|msn| request(msn, READABLE, 5000, 9)).collect(),
+        ),
+        case(
+            "Read Request of 27 octets",
+            vec![untagged(0x41, 0x41, 1, 1, 0, &[0; 27])],
+        ),
+        case(
+            "Read Request without L",
+            vec![untagged(0x01, 0x41, 1, 1, 0, &[0; 28])],
+        ),
+        case(
+            "Terminate of 3 octets",
+            vec![untagged(0x41, 0x47, 2, 1, 0, &[0; 3])],
+        ),
+        case(
+            "Terminate, header missing",
+            vec![untagged(
+                0x41,
+                0x47,
+                2,
+                1,
+                0,
+                &[0x11, 1, 0xC0, 0, 0, 99, 0xC1, 0x40],
+            )],
+        ),
+        case(
+            "Terminate without L",
+            vec![untagged(0x01, 0x47, 2, 1, 0, &[0; 4])],
+        ),
+        case(
+            "Response, none asked for",
+            vec![tagged(0xC1, 0x42, WRITABLE, 5000, &byte)],
+        ),
+    ];
+    for raw in [0x48, 0x49, 0x4A, 0x4B, 0x4C, 0x4F] {
+        cases.push(case(
+            "opcode unknown",
+            vec![untagged(0x41, raw, 0, 1, 0, &byte)],
+        ));
+    }
+    let response = |name, control, stag, to, len| Case {
+        reads: 1,
+        ..case(
+            name,
+            vec![tagged(control, 0x42, STag(stag), to, &vec![0; len])],
+        )
+    };
+    cases.extend([
+        response("Response, other STag", 0xC1, 0x78, 900, 100),
+        response("Response, other TO", 0xC1, 0x77, 901, 100),
+        response("Response, too long", 0xC1, 0x77, 900, 101),
+        response("Response, too short", 0xC1, 0x77, 900, 99),
+        response("Response, empty", 0xC1, 0x77, 900, 0),
+    ]);
+    cases
+}
+
+/// Runs a case; returns the error and its Terminate Message.
+fn run(case: &Case) -> (StreamError, Terminate) {
+    let mut stream = stream();
+    let memory = ModelMemory {
+        receive: case.receive,
+        ..memory()
+    };
+    for _ in 0..case.reads {
+        let _request = stream.begin_read(read_request(100)).unwrap();
+    }
+    let (wrong, fine) = case.ulpdus.split_last().unwrap();
+    for ulpdu in fine {
+        receive(&mut stream, &memory, ulpdu).unwrap();
+    }
+    let error = receive(&mut stream, &memory, wrong).expect_err(case.name);
+    // 5041-7.1-18: whatever comes after it is answered the same.
+    let good = untagged(0x41, 0x43, 0, 1, 0, &[]);
+    assert_eq!(
+        receive(&mut stream, &memory, &good),
+        Err(error),
+        "{}",
+        case.name
+    );
+    assert_eq!(stream.error(), Some(error));
+    assert_eq!(stream.state(), StreamState::Failed);
+    assert!(stream.begin_send(SendKind::default(), 0).is_done());
+
+    let head = &wrong[..wrong.len().min(HEAD_LEN)];
+    let terminate = Stream::terminate_for(&error, Some((head, wrong.len()))).unwrap();
+    assert_eq!(Some(terminate.reason()), error.terminate_code());
+    // 5041-7.1-19: the peer is told, and can read it.
+    let ulpdu = single(stream.begin_terminate(&terminate).unwrap());
+    let told = receive(&mut super::stream(), &memory, &ulpdu);
+    assert_eq!(told, Ok(Inbound::Terminate(terminate)));
+    (error, terminate)
+}
+
+#[test]
+fn every_wrong_segment_has_its_terminate() {
+    let mut table = String::from("M D R  L/T/CC  case                              error\n");
+    for case in ddp_cases().iter().chain(&rdmap_cases()) {
+        let (error, terminate) = run(case);
+        let bit = |present: bool, letter| if present { letter } else { '-' };
+        let (m, d, r) = (
+            bit(terminate.segment_len().is_some(), 'M'),
+            bit(terminate.ddp_octets().is_some(), 'D'),
+            bit(terminate.rdma_header().is_some(), 'R'),
+        );
+        let reason = terminate.reason().to_string();
+        let _ = writeln!(table, "{m} {d} {r}  {reason}  {:32}  {error}", case.name);
+        assert_eq!(error.blame(), Blame::Peer);
+        // What is carried is the header as it came.
+        let wrong = case.ulpdus.last().unwrap();
+        if let Some(octets) = terminate.ddp_octets() {
+            assert_eq!(octets, &wrong[..octets.len()]);
+            assert_eq!(terminate.segment_len().map(usize::from), Some(wrong.len()));
+        }
+        if let Some(header) = terminate.rdma_header() {
+            assert_eq!(header.emit()[..], wrong[18..46]);
+        }
+    }
+    insta::assert_snapshot!(table);
+}
+
+#[test]
+fn errors_that_no_segment_causes_have_their_numbers_and_blame() {
+    let code = |error: StreamError| error.terminate_code().map(|code| format!("{code}"));
+    let local = StreamError::LocalCatastrophic;
+    assert_eq!(code(local).as_deref(), Some("0/0/00"));
+    assert_eq!(
+        code(DdpError::LocalCatastrophic.into()).as_deref(),
+        Some("1/0/00")
+    );
+    assert_eq!(code(StreamError::Mpa(6)).as_deref(), Some("2/0/06"));
+    assert_eq!(code(StreamError::Ended), None);
+    assert_eq!(local.blame(), Blame::Local);
+    assert_eq!(StreamError::Mpa(2).blame(), Blame::Lower);
+    assert_eq!(
+        StreamError::Mpa(2).to_string(),
+        "the LLP reports: CRC error"
+    );
+}
+
+#[test]
+fn local_and_llp_errors_carry_no_headers_even_if_a_segment_is_given() {
+    let ulpdu = request(1, READABLE, 5000, 9);
+    let errors = [
+        StreamError::LocalCatastrophic,
+        StreamError::Ddp(DdpError::LocalCatastrophic),
+        StreamError::Mpa(3),
+    ];
+    for error in errors {
+        let terminate = Stream::terminate_for(&error, Some((&ulpdu, ulpdu.len()))).unwrap();
+        assert_eq!(
+            (terminate.segment_len(), terminate.ddp_octets()),
+            (None, None)
+        );
+        assert_eq!(terminate.rdma_header(), None); // 5040-4.8-i01, 5040-4.8-i04
+    }
+}
+
+#[test]
+fn a_head_shorter_than_promised_is_a_local_error_and_no_panic() {
+    let mut stream = stream();
+    let result = stream.receive(&memory(), &[0x41; 20], 100);
+    assert_eq!(result, Err(StreamError::LocalCatastrophic));
+}
+
+#[test]
+fn an_stag_is_looked_at_only_with_the_last_segment_of_a_send_with_invalidate() {
+    let (mut stream, memory) = (stream(), memory());
+    let mut first = invalidate(STag(0xBAD));
+    first[0] = 0x01;
+    assert!(receive(&mut stream, &memory, &first).is_ok());
+    let mut last = untagged(0x41, 0x44, 0, 1, 1, &[]);
+    last[2..6].copy_from_slice(&0xBADu32.to_be_bytes());
+    let error = StreamError::CannotInvalidate(TaggedFault::InvalidSTag);
+    assert_eq!(receive(&mut stream, &memory, &last), Err(error));
+}
+
+#[test]
+fn a_response_that_ends_with_an_empty_segment_is_complete_with_it() {
+    let (mut stream, memory) = (stream(), memory());
+    let _request = stream.begin_read(read_request(5)).unwrap();
+    let all = tagged(0x81, 0x42, STag(0x77), 900, &[0; 5]);
+    assert!(receive(&mut stream, &memory, &all).is_ok());
+    assert_eq!(stream.reads_outstanding(), 1);
+    let end = tagged(0xC1, 0x42, STag(0), 0, &[]);
+    let complete = Inbound::ReadResponse {
+        payload_at: 14,
+        offset: 5,
+        len: 0,
+        complete: true,
+    };
+    assert_eq!(receive(&mut stream, &memory, &end), Ok(complete));
+    assert_eq!(
+        receive(&mut stream, &memory, &end),
+        Err(StreamError::ReadResponseUnexpected)
+    );
+}
+
+#[test]
+fn responses_belong_to_the_oldest_read() {
+    let (mut stream, memory) = (stream(), memory());
+    let second = ReadRequestHeader {
+        sink_stag: STag(0x79),
+        ..read_request(5)
+    };
+    let _requests = (
+        stream.begin_read(read_request(5)),
+        stream.begin_read(second),
+    );
+    let early = tagged(0xC1, 0x42, STag(0x79), 900, &[0; 5]);
+    let fault = ReadResponseFault::WrongSTag {
+        expected: STag(0x77),
+        got: STag(0x79),
+    };
+    let error = StreamError::ReadResponseMismatch(fault);
+    assert_eq!(receive(&mut stream, &memory, &early), Err(error)); // 5040-5.2.2-04
+}

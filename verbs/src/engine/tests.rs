@@ -1,0 +1,479 @@
+//! Two connection objects driven against each other without any I/O, and one fed with damaged octets.
+
+#![expect(
+    unsafe_code,
+    reason = "regions in the middle of one buffer, so that the octets around them can be watched"
+)]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Instant;
+
+use proptest::prelude::*;
+use uwarp_mpa::{
+    Accept, Deframer, InitiatorConfig, Model, Responder, ResponderConfig, Revision, RtrKinds, Step,
+};
+use uwarp_rdmap::Terminate;
+
+use super::connection::{Connection, QpContext, Stage};
+use super::{BufferPool, PARTS_PER_CALL, QueueCaps, ReceiveBuffer};
+use crate::completion::{Completion, CqInner, Status};
+use crate::event::EndReason;
+use crate::mem::{Access, Backing, Buffer, Region, RegionSpec, RegionTable, Sge};
+use crate::qp::state::QpState;
+use crate::qp::wr::{RecvWr, SendWr};
+use crate::settings::Settings;
+
+const PAGE: usize = 4096;
+/// Where the region lies that the peer may write and read, and where the receives lie.
+const OPEN: usize = PAGE;
+const RECEIVES: usize = 3 * PAGE;
+const CANARY: u8 = 0xC5;
+
+/// One end: a connection with memory of its own.
+struct End {
+    conn: Connection,
+    rx: ReceiveBuffer,
+    cq: Arc<CqInner>,
+    memory: Arc<Memory>,
+}
+
+/// Five pages: canary, open to the peer, canary, receives, canary.
+struct Memory {
+    buffer: Arc<Buffer>,
+    table: Arc<RegionTable>,
+    open: Arc<Region>,
+    receives: Arc<Region>,
+}
+
+impl Memory {
+    fn new() -> Arc<Self> {
+        let buffer = Arc::new(Buffer::zeroed(5 * PAGE).unwrap());
+        buffer.write_at(0, &[CANARY; 5 * PAGE]).unwrap();
+        let table = Arc::new(RegionTable::new(16).unwrap());
+        let register = |offset: usize, access| {
+            let base = NonNull::new((buffer.addr() as usize + offset) as *mut u8).unwrap();
+            // SAFETY: the page lies in `buffer`, which lives as long as the table does.
+            let memory = unsafe { Backing::in_place(base, PAGE) };
+            table
+                .insert(RegionSpec {
+                    memory,
+                    to_base: None,
+                    pd: 1,
+                    qp: None,
+                    access,
+                })
+                .unwrap()
+        };
+        let open = register(
+            OPEN,
+            Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ,
+        );
+        let receives = register(RECEIVES, Access::LOCAL_WRITE);
+        Arc::new(Memory {
+            buffer,
+            table,
+            open,
+            receives,
+        })
+    }
+
+    fn canaries_are_alive(&self) -> bool {
+        [0, 2, 4].iter().all(|page| {
+            let mut octets = [0; PAGE];
+            self.buffer.read_at(page * PAGE, &mut octets).unwrap();
+            octets.iter().all(|octet| *octet == CANARY)
+        })
+    }
+}
+
+impl End {
+    fn new(memory: &Arc<Memory>, settings: &Settings) -> Self {
+        let cq = CqInner::new(1, 0, 256, None);
+        let ctx = QpContext {
+            qp_num: 2,
+            pd: 1,
+            table: Arc::clone(&memory.table),
+            send_cq: Arc::clone(&cq),
+            recv_cq: Arc::clone(&cq),
+            settings: Arc::new(settings.clone()),
+            caps: QueueCaps {
+                max_send_wr: 64,
+                max_recv_wr: 64,
+                max_send_sge: 2,
+                max_recv_sge: 2,
+                max_inline: 64,
+            },
+        };
+        let conn = Connection::new(Arc::new(ctx), Instant::now());
+        End {
+            conn,
+            rx: ReceiveBuffer::default(),
+            cq,
+            memory: Arc::clone(memory),
+        }
+    }
+
+    /// Everything that is due, as the LLP would take it.
+    fn octets(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        loop {
+            self.conn.fill();
+            if self.conn.tx.is_empty() {
+                return out;
+            }
+            let mut pieces = [uwarp_llp::Piece::from(&[][..]); PARTS_PER_CALL];
+            let count = self.conn.tx.pieces(&mut pieces);
+            let before = out.len();
+            for piece in &pieces[..count] {
+                piece.append_to(piece.len(), &mut out);
+            }
+            let taken = out.len() - before;
+            self.conn.taken(taken);
+        }
+    }
+
+    fn deliver(&mut self, octets: &[u8], pool: &BufferPool) {
+        for part in octets.chunks(50_000) {
+            self.rx.space(pool);
+            assert!(self.rx.append(part));
+            self.conn.receive(&mut self.rx);
+        }
+    }
+
+    fn completions(&self) -> Vec<Completion> {
+        std::iter::from_fn(|| self.cq.poll_one()).collect()
+    }
+
+    fn post_receives(&mut self, count: u64) {
+        for index in 0..count {
+            let addr = self.memory.receives.to_base() + index * 256;
+            let sges = [Sge {
+                addr,
+                len: 256,
+                lkey: self.memory.receives.stag().0,
+            }];
+            self.conn.post_recv(&RecvWr::new(index, &sges)).unwrap();
+        }
+    }
+}
+
+/// Two ends in RTS, and the pool of both.
+fn connected(settings: &Settings, server: &Arc<Memory>) -> (End, End, BufferPool) {
+    let pool = BufferPool::default();
+    let mut client = End::new(&Memory::new(), settings);
+    let config = InitiatorConfig {
+        revision: Revision::Two,
+        crc: settings.crc,
+        markers: settings.markers,
+        ird: 4,
+        ord: 4,
+        max_ird: 16,
+        model: Model::ClientServer,
+        private_data: Vec::new(),
+    };
+    assert!(client.conn.start_initiator(config).unwrap());
+    client.conn.emss = 1460;
+    client.conn.tcp_connected();
+    let request = client.octets();
+    let server = accept(settings, server, &request);
+    let (mut client, mut server) = (client, server);
+    let reply = server.octets();
+    client.deliver(&reply, &pool);
+    assert_eq!(
+        (client.conn.state, server.conn.state),
+        (QpState::Rts, QpState::Rts)
+    );
+    (client, server, pool)
+}
+
+/// A responder that has accepted `request`.
+fn accept(settings: &Settings, memory: &Arc<Memory>, request: &[u8]) -> End {
+    let mut end = End::new(memory, settings);
+    let mut responder = Responder::new(ResponderConfig {
+        crc: settings.crc,
+        markers: settings.markers,
+        max_revision: Revision::Two,
+        max_ird: 16,
+        rtr: RtrKinds::ALL,
+    })
+    .unwrap();
+    let (taken, whole) = responder.receive(request).unwrap();
+    assert!(whole.is_some() && taken == request.len());
+    let (reply, negotiated) = responder
+        .accept(Accept {
+            ird: 4,
+            ord: 4,
+            private_data: &[],
+        })
+        .unwrap();
+    assert!(end.conn.start_responder(&reply, negotiated, 1460));
+    end
+}
+
+/// What a client posts in the tests: Sends, Writes and Reads, whole and segmented.
+fn post_work(client: &mut End, server: &Memory) {
+    let (open, rkey) = (server.open.to_base(), server.open.stag().0);
+    let lkey = client.memory.open.stag().0;
+    let source = client.memory.open.to_base();
+    let sge = |len| {
+        [Sge {
+            addr: source,
+            len,
+            lkey,
+        }]
+    };
+    for (wr_id, wr) in [
+        SendWr::send(0, &sge(100)),
+        SendWr::write(1, &sge(4096), open, rkey),
+        SendWr::read(2, &sge(4000), open + 7, rkey),
+        SendWr::send_inline(3, b"inline"),
+        SendWr::write(4, &sge(0), 0, 0),
+        SendWr::read(5, &sge(0), 0, 0),
+        SendWr::send(6, &sge(256)).solicited(),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(wr.wr_id(), wr_id as u64);
+        client.conn.post_send(&wr).unwrap();
+    }
+}
+
+fn pump(client: &mut End, server: &mut End, pool: &BufferPool) {
+    loop {
+        let (there, back) = (client.octets(), server.octets());
+        if there.is_empty() && back.is_empty() {
+            return;
+        }
+        server.deliver(&there, pool);
+        client.deliver(&back, pool);
+    }
+}
+
+#[test]
+fn all_operations_complete_in_order_between_two_ends() {
+    for (crc, markers) in [(true, false), (false, false), (true, true), (false, true)] {
+        let settings = Settings {
+            crc,
+            markers,
+            ..Settings::default()
+        };
+        let memory = Memory::new();
+        let (mut client, mut server, pool) = connected(&settings, &memory);
+        server.post_receives(3);
+        post_work(&mut client, &memory);
+        pump(&mut client, &mut server, &pool);
+        let done: Vec<(u64, Status)> = client
+            .completions()
+            .iter()
+            .map(|c| (c.wr_id, c.status))
+            .collect();
+        assert_eq!(
+            done,
+            (0..7)
+                .map(|wr_id| (wr_id, Status::Success))
+                .collect::<Vec<_>>()
+        );
+        let received: Vec<(u64, u32, bool)> = server
+            .completions()
+            .iter()
+            .map(|c| (c.wr_id, c.byte_len, c.solicited))
+            .collect();
+        assert_eq!(received, [(0, 100, false), (1, 6, false), (2, 256, true)]);
+        assert!(memory.canaries_are_alive());
+    }
+}
+
+#[test]
+fn a_responder_sends_nothing_before_the_first_fpdu() {
+    // 5044-7.1.2-15
+    let memory = Memory::new();
+    let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
+    server
+        .conn
+        .post_send(&SendWr::send_inline(1, b"early"))
+        .unwrap();
+    assert!(server.octets().is_empty());
+    client.post_receives(1);
+    client
+        .conn
+        .post_send(&SendWr::write_inline(2, b"", 0, 0))
+        .unwrap();
+    pump(&mut client, &mut server, &pool);
+    assert_eq!(
+        client
+            .completions()
+            .iter()
+            .map(|c| c.byte_len)
+            .collect::<Vec<_>>(),
+        [0, 5]
+    );
+}
+
+#[test]
+fn a_damaged_first_fpdu_ends_the_connection_without_a_terminate() {
+    // 5044-7.1.2-15 forbids the responder to send anything, the Terminate included.
+    let memory = Memory::new();
+    let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
+    client
+        .conn
+        .post_send(&SendWr::send_inline(1, b"hello"))
+        .unwrap();
+    let mut octets = client.octets();
+    octets[22] ^= 1;
+    server.deliver(&octets, &pool);
+    assert!(server.octets().is_empty());
+    assert!(matches!(
+        server.conn.end,
+        Some(EndReason::TerminateSent {
+            terminate: None,
+            ..
+        })
+    ));
+    assert_eq!(server.conn.state, QpState::Terminate);
+}
+
+/// A whole exchange: what the client sent, and how the server's answer began.
+struct Recording {
+    request: Vec<u8>,
+    stream: Vec<u8>,
+}
+
+/// Records the octets of a client against a server with this memory.
+fn record(settings: &Settings, memory: &Arc<Memory>) -> Recording {
+    let pool = BufferPool::default();
+    let mut client = End::new(&Memory::new(), settings);
+    let config = InitiatorConfig {
+        revision: Revision::Two,
+        crc: settings.crc,
+        markers: settings.markers,
+        ird: 4,
+        ord: 4,
+        max_ird: 16,
+        model: Model::ClientServer,
+        private_data: Vec::new(),
+    };
+    assert!(client.conn.start_initiator(config).unwrap());
+    client.conn.emss = 1460;
+    client.conn.tcp_connected();
+    let request = client.octets();
+    let mut server = accept(settings, memory, &request);
+    server.post_receives(3);
+    client.deliver(&server.octets(), &pool);
+    post_work(&mut client, memory);
+    let mut stream = Vec::new();
+    loop {
+        let octets = client.octets();
+        server.deliver(&octets, &pool);
+        stream.extend_from_slice(&octets);
+        let back = server.octets();
+        client.deliver(&back, &pool);
+        if octets.is_empty() && back.is_empty() {
+            return Recording { request, stream };
+        }
+    }
+}
+
+/// The Terminate at the end of what a server sent, if there is one.
+fn last_terminate(octets: &[u8], end: &End) -> Option<Terminate> {
+    let negotiated = end.conn.negotiated.as_ref().unwrap();
+    let mut deframer = Deframer::new(negotiated.crc, negotiated.tx_markers);
+    let (mut at, mut last) = (0, None);
+    while let Ok(Step::Fpdu(ulpdu)) = deframer.next(&octets[at..]) {
+        at += ulpdu.wire_len();
+        let mut scratch = [0; 70];
+        let head = ulpdu.head(&mut scratch);
+        last = (head[1] & 0x0F == 7)
+            .then(|| Terminate::parse(&head[18..]))
+            .flatten();
+    }
+    assert_eq!(at, octets.len(), "the server sends whole FPDUs");
+    last
+}
+
+/// Feeds a damaged stream to a fresh server and checks what must always hold.
+fn survives(settings: &Settings, memory: &Arc<Memory>, recording: &Recording, damaged: &[u8]) {
+    let pool = BufferPool::default();
+    let mut server = accept(settings, memory, &recording.request);
+    server.post_receives(3);
+    let reply = server.octets();
+    assert!(!reply.is_empty());
+    server.deliver(damaged, &pool);
+    let answer = server.octets();
+    assert!(
+        memory.canaries_are_alive(),
+        "an octet outside of the registered regions was written"
+    );
+    match &server.conn.end {
+        None => assert_eq!(server.conn.state, QpState::Rts),
+        Some(EndReason::TerminateSent {
+            terminate: Some(terminate),
+            ..
+        }) => {
+            assert_eq!(last_terminate(&answer, &server).as_ref(), Some(terminate));
+        }
+        Some(EndReason::TerminateSent {
+            terminate: None, ..
+        }) => assert!(answer.is_empty()),
+        Some(EndReason::TerminateReceived { .. }) => {}
+        Some(other) => panic!("unexpected end: {other}"),
+    }
+    if server.conn.end.is_some() {
+        assert_eq!(server.conn.state, QpState::Terminate);
+        assert!(matches!(server.conn.stage, Stage::Open(_)));
+        let flushed = server.completions();
+        assert_eq!(
+            flushed.len(),
+            3,
+            "every receive completes, delivered or flushed"
+        );
+    }
+}
+
+fn any_settings() -> impl Strategy<Value = Settings> {
+    (any::<bool>(), any::<bool>()).prop_map(|(crc, markers)| Settings {
+        crc,
+        markers,
+        ..Settings::default()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    /// With the CRC off, damage reaches DDP and RDMAP; with it on, it ends at MPA.
+    #[test]
+    fn any_mutation_of_a_valid_stream_ends_in_a_typed_error_and_writes_nothing_outside(
+        settings in any_settings(),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 1u8..), 1..4),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let memory = Memory::new();
+        let recording = record(&settings, &memory);
+        let mut damaged = recording.stream.clone();
+        for (index, flip) in flips {
+            let at = index.index(damaged.len());
+            damaged[at] ^= flip;
+        }
+        if let Some(cut) = cut {
+            let at = cut.index(damaged.len());
+            damaged.remove(at);
+        }
+        survives(&settings, &memory, &recording, &damaged);
+    }
+
+    /// Damage in the headers of the first segments only: every field gets its turn.
+    #[test]
+    fn any_mutation_of_a_header_ends_in_a_typed_error_and_writes_nothing_outside(
+        at in 0usize..180,
+        flip in 1u8..,
+    ) {
+        let settings = Settings { crc: false, ..Settings::default() };
+        let memory = Memory::new();
+        let recording = record(&settings, &memory);
+        let mut damaged = recording.stream.clone();
+        damaged[at] ^= flip;
+        survives(&settings, &memory, &recording, &damaged);
+    }
+}
