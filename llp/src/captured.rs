@@ -35,7 +35,13 @@ struct Ended {
 impl<L: Llp> Captured<L> {
     /// Records a connection that is being made by us; its SYN appears when it stands.
     pub fn connecting(inner: L, interface: Interface) -> Self {
-        Self { inner, flow: None, interface, gathered: Vec::new(), ended: Ended::default() }
+        Self {
+            inner,
+            flow: None,
+            interface,
+            gathered: Vec::new(),
+            ended: Ended::default(),
+        }
     }
 
     /// Records a connection that was accepted.
@@ -61,11 +67,16 @@ impl<L: Llp> Captured<L> {
 
     /// Records what ended the connection, once.
     fn failed(&mut self, error: LlpError) -> LlpError {
-        if let (LlpError::Reset { .. }, Some(flow), false) =
-            (error, &mut self.flow, self.ended.sending && self.ended.receiving)
-        {
+        if let (LlpError::Reset { .. }, Some(flow), false) = (
+            error,
+            &mut self.flow,
+            self.ended.sending && self.ended.receiving,
+        ) {
             flow.peer_reset();
-            self.ended = Ended { sending: true, receiving: true };
+            self.ended = Ended {
+                sending: true,
+                receiving: true,
+            };
         }
         error
     }
@@ -90,7 +101,10 @@ impl<L: Llp> Llp for Captured<L> {
     }
 
     fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LlpError> {
-        let taken = self.inner.try_send(pieces).map_err(|error| self.failed(error))?;
+        let taken = self
+            .inner
+            .try_send(pieces)
+            .map_err(|error| self.failed(error))?;
         if let Some(flow) = &mut self.flow {
             self.gathered.clear();
             for piece in pieces {
@@ -122,11 +136,12 @@ impl<L: Llp> Llp for Captured<L> {
 
     fn abort(&mut self) {
         self.inner.abort();
-        if let (Some(flow), false) =
-            (&mut self.flow, self.ended.sending && self.ended.receiving)
-        {
+        if let (Some(flow), false) = (&mut self.flow, self.ended.sending && self.ended.receiving) {
             flow.local_reset();
-            self.ended = Ended { sending: true, receiving: true };
+            self.ended = Ended {
+                sending: true,
+                receiving: true,
+            };
         }
     }
 

@@ -26,7 +26,9 @@ pub enum LlpError {
         addr: SocketAddr,
     },
     /// There is no way to that address.
-    #[error("{addr} cannot be reached from here: no route to it; check the address and the network")]
+    #[error(
+        "{addr} cannot be reached from here: no route to it; check the address and the network"
+    )]
     Unreachable {
         /// Where the connection should have gone, or the peer of a connection.
         addr: SocketAddr,
@@ -59,7 +61,9 @@ pub enum LlpError {
         addr: SocketAddr,
     },
     /// No interface of this machine (or of this in-memory stack) has that local address.
-    #[error("{addr} is not an address of this machine; listen on one it has, or on 0.0.0.0 or [::]")]
+    #[error(
+        "{addr} is not an address of this machine; listen on one it has, or on 0.0.0.0 or [::]"
+    )]
     AddressUnavailable {
         /// The local address asked for.
         addr: SocketAddr,
@@ -104,7 +108,10 @@ fn describe(errno: i32) -> io::Error {
 impl LlpError {
     /// Whether the other end, not this program or machine, ended or refused the connection.
     pub fn is_remote(&self) -> bool {
-        matches!(self, Self::Refused { .. } | Self::Reset { .. } | Self::TimedOut { .. })
+        matches!(
+            self,
+            Self::Refused { .. } | Self::Reset { .. } | Self::TimedOut { .. }
+        )
     }
 
     /// Sorts the errno of a system call that `op` names on a connection with (or to) `addr`.
@@ -127,19 +134,37 @@ impl LlpError {
     pub(crate) fn from_local_errno(op: &'static str, errno: Errno) -> Self {
         match errno {
             Errno::ACCESS | Errno::PERM => Self::PermissionDenied { op },
-            Errno::MFILE => Self::Exhausted { op, what: "file descriptors in this process" },
-            Errno::NFILE => Self::Exhausted { op, what: "file descriptors on this machine" },
-            Errno::NOBUFS | Errno::NOMEM => Self::Exhausted { op, what: "memory for sockets" },
-            other => Self::Io { op, errno: other.raw_os_error() },
+            Errno::MFILE => Self::Exhausted {
+                op,
+                what: "file descriptors in this process",
+            },
+            Errno::NFILE => Self::Exhausted {
+                op,
+                what: "file descriptors on this machine",
+            },
+            Errno::NOBUFS | Errno::NOMEM => Self::Exhausted {
+                op,
+                what: "memory for sockets",
+            },
+            other => Self::Io {
+                op,
+                errno: other.raw_os_error(),
+            },
         }
     }
 
     /// As [`Self::from_errno`], for the errors of `socket2`.
-    #[expect(clippy::needless_pass_by_value, reason = "used as `map_err(|e| ...)` with an owned error")]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "used as `map_err(|e| ...)` with an owned error"
+    )]
     pub(crate) fn from_io(op: &'static str, addr: SocketAddr, error: io::Error) -> Self {
         match Errno::from_io_error(&error) {
             Some(errno) => Self::from_errno(op, addr, errno),
-            None => Self::Io { op, errno: Errno::INVAL.raw_os_error() },
+            None => Self::Io {
+                op,
+                errno: Errno::INVAL.raw_os_error(),
+            },
         }
     }
 }
@@ -155,7 +180,10 @@ mod tests {
     #[test]
     fn a_refused_connection_says_where_and_what_to_check() {
         let text = LlpError::from_errno("connect", addr(), Errno::CONNREFUSED).to_string();
-        assert!(text.starts_with("nothing listens at 127.0.0.1:7174"), "{text}");
+        assert!(
+            text.starts_with("nothing listens at 127.0.0.1:7174"),
+            "{text}"
+        );
         assert!(text.contains("server has been started"), "{text}");
     }
 
@@ -163,7 +191,10 @@ mod tests {
     fn an_unknown_errno_keeps_its_number_and_the_words_of_the_system() {
         let text = LlpError::from_errno("send", addr(), Errno::NOTSOCK).to_string();
         assert!(text.contains("cannot send"), "{text}");
-        assert!(text.contains(&format!("(errno {})", Errno::NOTSOCK.raw_os_error())), "{text}");
+        assert!(
+            text.contains(&format!("(errno {})", Errno::NOTSOCK.raw_os_error())),
+            "{text}"
+        );
     }
 
     #[test]

@@ -4,7 +4,10 @@
 //! Registered memory may be written by the application, or by a peer, at any time. A Rust slice
 //! over it would be a promise that nobody can keep. So a [`Piece`] is an address and a length; it
 //! is handed to the kernel as it is, or copied from, and never turned into a slice.
-#![expect(unsafe_code, reason = "the one place where raw memory and raw system calls meet")]
+#![expect(
+    unsafe_code,
+    reason = "the one place where raw memory and raw system calls meet"
+)]
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -43,7 +46,10 @@ impl<'a> Piece<'a> {
     /// initialised by Rust's account nor unshared: it is read by the kernel or by a raw copy.
     pub const unsafe fn from_raw(ptr: *const u8, len: usize) -> Self {
         Self {
-            iovec: libc::iovec { iov_base: ptr.cast_mut().cast(), iov_len: len },
+            iovec: libc::iovec {
+                iov_base: ptr.cast_mut().cast(),
+                iov_len: len,
+            },
             memory: PhantomData,
         }
     }
@@ -142,9 +148,12 @@ pub(crate) fn send_gather(socket: impl AsFd, pieces: &[Piece<'_>]) -> Result<usi
 pub(crate) fn unacknowledged(socket: impl AsFd) -> Result<usize, Errno> {
     let mut count: libc::c_int = 0;
     // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one `int` to the address given.
-    let result =
-        unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
-    if result < 0 { Err(last_errno()) } else { Ok(usize::try_from(count).unwrap_or(0)) }
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    if result < 0 {
+        Err(last_errno())
+    } else {
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
 }
 
 /// The errno of the call that just failed.

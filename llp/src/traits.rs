@@ -132,11 +132,7 @@ pub trait Network: Send + Sync {
     /// # Errors
     /// What is known at once: a bad or used local address, no route, no resources, and with some
     /// implementations [`LlpError::Refused`].
-    fn connect(
-        &self,
-        local: Option<SocketAddr>,
-        to: SocketAddr,
-    ) -> Result<Box<dyn Llp>, LlpError>;
+    fn connect(&self, local: Option<SocketAddr>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError>;
 
     /// Listens at `addr`; port 0 means a free one. At most about `backlog` connections wait for
     /// [`LlpListener::try_accept`]; attempts beyond are ignored, so that they come again.

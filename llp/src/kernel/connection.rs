@@ -39,18 +39,31 @@ impl KernelConnection {
             // EINTR, as with any non-blocking connect, leaves the attempt running.
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR | Errno::AGAIN) => {}
             Err(Errno::ADDRNOTAVAIL) => {
-                return Err(LlpError::Exhausted { op: "connect", what: "free local ports" });
+                return Err(LlpError::Exhausted {
+                    op: "connect",
+                    what: "free local ports",
+                });
             }
             Err(errno) => return Err(LlpError::from_errno("connect", to, errno)),
         }
         let local = local_addr(&socket, to)?;
-        Ok(Self { socket, state: State::Connecting, local, peer: plain(to) })
+        Ok(Self {
+            socket,
+            state: State::Connecting,
+            local,
+            peer: plain(to),
+        })
     }
 
     /// A connection that was accepted.
     pub(crate) fn accepted(socket: Socket, peer: SocketAddr) -> Result<Self, LlpError> {
         let local = local_addr(&socket, peer)?;
-        Ok(Self { socket, state: State::Connected, local, peer: plain(peer) })
+        Ok(Self {
+            socket,
+            state: State::Connected,
+            local,
+            peer: plain(peer),
+        })
     }
 
     fn fail(&mut self, op: &'static str, errno: Errno) -> LlpError {

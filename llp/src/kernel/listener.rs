@@ -30,7 +30,12 @@ impl KernelListener {
     /// Of a socket that listens already.
     pub(crate) fn new(socket: Socket, interface: Option<Interface>) -> Result<Self, LlpError> {
         let local = local_addr(&socket, SocketAddr::from(([0, 0, 0, 0], 0)))?;
-        Ok(Self { socket, local, interface, spare: spare() })
+        Ok(Self {
+            socket,
+            local,
+            interface,
+            spare: spare(),
+        })
     }
 
     /// Refuses the connection that waits, with the descriptor kept for that. False when none waits:
@@ -78,11 +83,19 @@ impl LlpListener for KernelListener {
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(errno @ (Errno::MFILE | Errno::NFILE)) => {
                     let lost = self.refuse_one();
-                    return if lost { Err(LlpError::from_local_errno(OP, errno)) } else { Ok(None) };
+                    return if lost {
+                        Err(LlpError::from_local_errno(OP, errno))
+                    } else {
+                        Ok(None)
+                    };
                 }
                 Err(
-                    errno @ (Errno::BADF | Errno::NOTSOCK | Errno::INVAL | Errno::NOBUFS
-                    | Errno::NOMEM | Errno::PERM),
+                    errno @ (Errno::BADF
+                    | Errno::NOTSOCK
+                    | Errno::INVAL
+                    | Errno::NOBUFS
+                    | Errno::NOMEM
+                    | Errno::PERM),
                 ) => return Err(LlpError::from_local_errno(OP, errno)),
                 // That one connection died in the queue (accept(2) lists the errors of the network
                 // that it passes on); the next may live.

@@ -36,18 +36,26 @@ pub struct KernelSettings {
 impl KernelSettings {
     /// Sets the options of one socket, listening or not: accepted sockets inherit them.
     fn apply(&self, socket: &Socket) -> Result<(), LlpError> {
-        socket.set_tcp_nodelay(true).map_err(option_error("set TCP_NODELAY"))?;
+        socket
+            .set_tcp_nodelay(true)
+            .map_err(option_error("set TCP_NODELAY"))?;
         if let Some(name) = &self.congestion {
             let op = "set the congestion control (see net.ipv4.tcp_available_congestion_control)";
-            socket.set_tcp_congestion(name.as_bytes()).map_err(option_error(op))?;
+            socket
+                .set_tcp_congestion(name.as_bytes())
+                .map_err(option_error(op))?;
         }
         if let Some(every) = self.keepalive {
             let keepalive = TcpKeepalive::new().with_time(every).with_interval(every);
-            socket.set_tcp_keepalive(&keepalive).map_err(option_error("set the keep-alive"))?;
+            socket
+                .set_tcp_keepalive(&keepalive)
+                .map_err(option_error("set the keep-alive"))?;
         }
         if self.user_timeout.is_some() {
             let op = "set the user timeout of TCP";
-            socket.set_tcp_user_timeout(self.user_timeout).map_err(option_error(op))?;
+            socket
+                .set_tcp_user_timeout(self.user_timeout)
+                .map_err(option_error(op))?;
         }
         Ok(())
     }
@@ -72,24 +80,25 @@ impl KernelNetwork {
     #[must_use]
     pub fn new(settings: KernelSettings, capture: Option<&Capture>) -> Self {
         let interface = capture.map(|capture| capture.interface("kernel-tcp", LinkType::RawIp));
-        Self { settings, interface }
+        Self {
+            settings,
+            interface,
+        }
     }
 
     fn socket(&self, addr: SocketAddr) -> Result<Socket, LlpError> {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))
             .map_err(option_error("open a TCP socket"))?;
-        socket.set_nonblocking(true).map_err(option_error("make a socket non-blocking"))?;
+        socket
+            .set_nonblocking(true)
+            .map_err(option_error("make a socket non-blocking"))?;
         self.settings.apply(&socket)?;
         Ok(socket)
     }
 }
 
 impl Network for KernelNetwork {
-    fn connect(
-        &self,
-        local: Option<SocketAddr>,
-        to: SocketAddr,
-    ) -> Result<Box<dyn Llp>, LlpError> {
+    fn connect(&self, local: Option<SocketAddr>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
         let socket = self.socket(to)?;
         if let Some(local) = local {
             socket
@@ -107,14 +116,25 @@ impl Network for KernelNetwork {
         let failed = |op| move |error| LlpError::from_io(op, addr, error);
         let socket = self.socket(addr)?;
         // A restarted server gets its port back although old connections linger in TIME-WAIT.
-        socket.set_reuse_address(true).map_err(failed("set SO_REUSEADDR"))?;
+        socket
+            .set_reuse_address(true)
+            .map_err(failed("set SO_REUSEADDR"))?;
         if addr.is_ipv6() {
-            socket.set_only_v6(false).map_err(failed("let an IPv6 socket take IPv4 too"))?;
+            socket
+                .set_only_v6(false)
+                .map_err(failed("let an IPv6 socket take IPv4 too"))?;
         }
-        socket.bind(&addr.into()).map_err(failed("listen on this address"))?;
+        socket
+            .bind(&addr.into())
+            .map_err(failed("listen on this address"))?;
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
-        socket.listen(backlog).map_err(failed("listen on this address"))?;
-        Ok(Box::new(KernelListener::new(socket, self.interface.clone())?))
+        socket
+            .listen(backlog)
+            .map_err(failed("listen on this address"))?;
+        Ok(Box::new(KernelListener::new(
+            socket,
+            self.interface.clone(),
+        )?))
     }
 
     fn describe(&self) -> String {

@@ -29,7 +29,12 @@ impl Backlog {
     /// For `limit` connections that nobody accepted yet, at least one.
     pub(crate) fn new(limit: u32, signal: Arc<Signal>) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX).max(1);
-        Self { queue: Mutex::default(), held: AtomicUsize::new(0), limit, signal }
+        Self {
+            queue: Mutex::default(),
+            held: AtomicUsize::new(0),
+            limit,
+            signal,
+        }
     }
 
     /// Puts a SYN in; gives it back when there is no room: the peer sends it again in a second.

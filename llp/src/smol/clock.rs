@@ -38,8 +38,12 @@ impl Epoch {
 
     /// The instant that smoltcp calls `at`.
     pub(crate) fn to_std(self, at: smoltcp::time::Instant) -> Instant {
-        let micros = u64::try_from(at.total_micros()).unwrap_or(0).saturating_sub(1_000);
-        self.0.checked_add(Duration::from_micros(micros)).unwrap_or(self.0)
+        let micros = u64::try_from(at.total_micros())
+            .unwrap_or(0)
+            .saturating_sub(1_000);
+        self.0
+            .checked_add(Duration::from_micros(micros))
+            .unwrap_or(self.0)
     }
 }
 

@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
+use smoltcp::iface::{
+    Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet,
+};
 use smoltcp::socket::tcp::{self, CongestionControl, State};
 use smoltcp::wire::{HardwareAddress, IpCidr, IpListenEndpoint};
 
@@ -52,6 +54,8 @@ pub(crate) struct SmolConnection {
     stage: Stage,
     /// Whether `shutdown` was called.
     closing: bool,
+    /// Whether smoltcp has yet to be told so.
+    close_later: bool,
     /// Whether the stack knows us.
     registered: bool,
     /// When smoltcp wants to be polled, as of the last poll.
@@ -95,20 +99,28 @@ impl SmolConnection {
         }
         let mut this = Self::new(stack, mailbox, key);
         let timeout = this.stack.settings.connect_timeout.into();
-        let at = IpListenEndpoint { addr: Some(key.local.ip().into()), port: key.local.port() };
+        let at = IpListenEndpoint {
+            addr: Some(key.local.ip().into()),
+            port: key.local.port(),
+        };
         let socket = this.socket_mut();
         socket.set_timeout(Some(timeout));
         match socket.listen(at) {
             Ok(()) => Ok(Ok(this)),
-            Err(_) => Err(LlpError::Misuse { op: "accept a connection", why: "it is to port 0" }),
+            Err(_) => Err(LlpError::Misuse {
+                op: "accept a connection",
+                why: "it is to port 0",
+            }),
         }
     }
 
     fn new(stack: &Arc<Stack>, mailbox: Arc<Mailbox>, key: FlowKey) -> Self {
         let settings = &stack.settings;
         let buffer = |len| tcp::SocketBuffer::new(vec![0; len]);
-        let mut socket =
-            tcp::Socket::new(buffer(settings.receive_buffer), buffer(settings.send_buffer));
+        let mut socket = tcp::Socket::new(
+            buffer(settings.receive_buffer),
+            buffer(settings.send_buffer),
+        );
         // The engine batches by itself; what it hands over is to go out.
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(settings.ack_delay.map(Into::into));
@@ -142,6 +154,7 @@ impl SmolConnection {
             device,
             stage: Stage::Handshake,
             closing: false,
+            close_later: false,
             registered: true,
             poll_at: None,
         }
@@ -212,6 +225,7 @@ impl SmolConnection {
     /// Lets smoltcp send and run its timers, and draws up what is to be known after that.
     fn send_out(&mut self, now: smoltcp::time::Instant) {
         self.device.held_back = false;
+        self.close_when_ready();
         while self.may_transmit(now) {
             let before = self.socket().state();
             let (device, sockets) = (&mut self.device, &mut self.sockets);
@@ -237,6 +251,19 @@ impl SmolConnection {
         let at_once = Some(smoltcp::time::Instant::ZERO);
         if self.registered && self.interface.poll_at(now, &self.sockets) == at_once {
             self.send_out(now);
+        }
+    }
+
+    /// Has smoltcp send the FIN. In LAST-ACK, smoltcp 0.14 takes a window update for a duplicate and
+    /// ignores it, so that octets which wait for the peer's window would wait for a timer; after
+    /// the peer's FIN ours is therefore only sent when all octets were acknowledged.
+    fn close_when_ready(&mut self) {
+        if self.close_later {
+            let socket = self.socket_mut();
+            if socket.state() != State::CloseWait || socket.send_queue() == 0 {
+                socket.close();
+                self.close_later = false;
+            }
         }
     }
 
@@ -297,7 +324,9 @@ impl SmolConnection {
     }
 
     fn broken(&self) -> LlpError {
-        LlpError::Broken { addr: self.key.remote }
+        LlpError::Broken {
+            addr: self.key.remote,
+        }
     }
 
     /// Copies as much of the pieces as there is room for; `position` is how much of them was copied
@@ -327,10 +356,7 @@ impl SmolConnection {
 }
 
 /// An inbox for one connection of the stack.
-fn new_mailbox(
-    stack: &Stack,
-    parent: Option<Arc<Signal>>,
-) -> Result<Arc<Mailbox>, LlpError> {
+fn new_mailbox(stack: &Stack, parent: Option<Arc<Signal>>) -> Result<Arc<Mailbox>, LlpError> {
     Mailbox::new(stack.settings.inbox, Arc::clone(&stack.pool), parent).map(Arc::new)
 }
 
@@ -413,7 +439,7 @@ impl Llp for SmolConnection {
         }
         if !self.closing {
             self.closing = true;
-            self.socket_mut().close();
+            self.close_later = true;
             self.pump();
         }
         Ok(())
@@ -423,6 +449,7 @@ impl Llp for SmolConnection {
         if !matches!(self.stage, Stage::Finished | Stage::Failed(_)) {
             self.socket_mut().abort();
             self.stage = Stage::Failed(self.broken());
+            self.device.urgent = true;
             // Sends the reset and leaves the stack.
             self.pump();
         }
@@ -431,6 +458,10 @@ impl Llp for SmolConnection {
 
     fn flushed(&mut self) -> bool {
         self.pump_if_due();
+        if self.device.held_back {
+            // The peer may still wait for an acknowledgement of ours.
+            return false;
+        }
         let socket = self.socket();
         match self.stage {
             Stage::Open if self.closing => {
@@ -485,6 +516,7 @@ impl Drop for SmolConnection {
         if !self.registered {
             return;
         }
+        self.device.urgent = true;
         self.pump();
         let socket = self.socket();
         match socket.state() {

@@ -24,6 +24,8 @@ pub(crate) struct Device {
     /// The inbox at the other end was full when smoltcp last wanted to send; when there is room,
     /// our signal is raised.
     pub(crate) held_back: bool,
+    /// Sends even into a full inbox: last words, for which nobody will come back.
+    pub(crate) urgent: bool,
     mailbox: Arc<Mailbox>,
 }
 
@@ -40,7 +42,12 @@ impl Device {
         let checksums = stack.checksums();
         let route = Route { local, inbox: None };
         let (spares, promises) = (Spares::default(), Promises::default());
-        let transmitter = Transmitter { stack, spares, route, promises };
+        let transmitter = Transmitter {
+            stack,
+            spares,
+            route,
+            promises,
+        };
         Self {
             inbox: VecDeque::new(),
             used: Vec::new(),
@@ -48,6 +55,7 @@ impl Device {
             checksums,
             peer_mss: None,
             held_back: false,
+            urgent: false,
             mailbox,
         }
     }
@@ -62,7 +70,12 @@ impl Device {
     pub(crate) fn release(&mut self) {
         self.used.extend(self.inbox.drain(..));
         self.recycle();
-        let Transmitter { stack, spares, route, .. } = &mut self.transmitter;
+        let Transmitter {
+            stack,
+            spares,
+            route,
+            ..
+        } = &mut self.transmitter;
         spares.release(&stack.pool);
         route.inbox = None;
     }
@@ -85,11 +98,17 @@ impl phy::Device for Device {
             self.note_mss(&packet);
         }
         self.transmitter.promises.arrived(packet.octets());
-        Some((RxToken { packet, used: &mut self.used }, TxToken(&mut self.transmitter)))
+        Some((
+            RxToken {
+                packet,
+                used: &mut self.used,
+            },
+            TxToken(&mut self.transmitter),
+        ))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_>> {
-        self.held_back = self.transmitter.route.is_full(&self.mailbox);
+        self.held_back = !self.urgent && self.transmitter.route.is_full(&self.mailbox);
         (!self.held_back).then_some(TxToken(&mut self.transmitter))
     }
 
@@ -121,7 +140,12 @@ pub(crate) struct TxToken<'a>(&'a mut Transmitter);
 
 impl phy::TxToken for TxToken<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let Transmitter { stack, spares, route, promises } = self.0;
+        let Transmitter {
+            stack,
+            spares,
+            route,
+            promises,
+        } = self.0;
         let mut packet = spares.take(&stack.pool);
         let octets = packet.resize(len);
         let result = f(octets);

@@ -29,11 +29,7 @@ pub(crate) struct SmolListener {
 
 impl SmolListener {
     /// Starts to listen.
-    pub(crate) fn new(
-        stack: &Arc<Stack>,
-        at: SocketAddr,
-        backlog: u32,
-    ) -> Result<Self, LlpError> {
+    pub(crate) fn new(stack: &Arc<Stack>, at: SocketAddr, backlog: u32) -> Result<Self, LlpError> {
         let backlog = Arc::new(Backlog::new(backlog, Arc::new(Signal::new()?)));
         let port = stack.listen(at, &backlog)?;
         Ok(Self {
@@ -85,7 +81,9 @@ impl SmolListener {
     }
 
     fn count(&self) {
-        self.backlog.held.store(self.opening.len() + self.ready.len(), Ordering::Release);
+        self.backlog
+            .held
+            .store(self.opening.len() + self.ready.len(), Ordering::Release);
     }
 }
 

@@ -48,7 +48,12 @@ impl Mailbox {
         pool: Arc<Pool>,
         parent: Option<Arc<Signal>>,
     ) -> Result<Self, LlpError> {
-        let queue = Queue { packets: VecDeque::new(), parent, held_back: None, closed: false };
+        let queue = Queue {
+            packets: VecDeque::new(),
+            parent,
+            held_back: None,
+            closed: false,
+        };
         Ok(Self {
             queue: Mutex::new(queue),
             waiting: AtomicUsize::new(0),
@@ -171,7 +176,10 @@ mod tests {
         }
         let mut taken = VecDeque::new();
         mailbox.take(&mut taken);
-        assert_eq!(taken.iter().map(|p| p.octets()[0]).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(
+            taken.iter().map(|p| p.octets()[0]).collect::<Vec<_>>(),
+            [0, 1, 2]
+        );
         assert!(!mailbox.has_packets());
     }
 
@@ -214,6 +222,9 @@ mod tests {
         assert!(mailbox.deliver(numbered(1)).is_ok());
         assert_eq!(mailbox.close().len(), 1);
         assert!(!mailbox.has_packets());
-        assert_eq!(mailbox.deliver(numbered(7)).err().map(|p| p.octets()[0]), Some(7));
+        assert_eq!(
+            mailbox.deliver(numbered(7)).err().map(|p| p.octets()[0]),
+            Some(7)
+        );
     }
 }

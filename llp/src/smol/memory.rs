@@ -54,7 +54,16 @@ impl Default for MemorySettings {
         let host = |number: u8| {
             vec![
                 IpAddr::V4(Ipv4Addr::new(192, 0, 2, number)),
-                IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(number))),
+                IpAddr::V6(Ipv6Addr::new(
+                    0x2001,
+                    0xdb8,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0,
+                    u16::from(number),
+                )),
             ]
         };
         Self {
@@ -108,7 +117,10 @@ impl MemorySettings {
         };
         if !host.iter().all(usable) {
             let why = "an address of a host is not that of a single host";
-            return Err(LlpError::Misuse { op: "make an in-memory network", why });
+            return Err(LlpError::Misuse {
+                op: "make an in-memory network",
+                why,
+            });
         }
         let fits = |addr: &&IpAddr| addr.is_ipv4() || self.mtu >= MIN_IPV6_MTU;
         Ok(host.iter().filter(fits).copied().collect())
@@ -128,10 +140,17 @@ impl MemoryNetwork {
     /// [`LlpError::Misuse`] when a setting is out of its range.
     pub fn pair(settings: &MemorySettings) -> Result<(Self, Self), LlpError> {
         let pool = Arc::new(Pool::new(settings.mtu));
-        let tap = settings.capture.as_ref().map(|c| c.interface("memory", LinkType::RawIp));
+        let tap = settings
+            .capture
+            .as_ref()
+            .map(|c| c.interface("memory", LinkType::RawIp));
         let host = |addresses: &[IpAddr], direction| {
             let peer = Arc::new(OnceLock::new());
-            let link = MemoryLink { peer: Arc::clone(&peer), tap: tap.clone(), direction };
+            let link = MemoryLink {
+                peer: Arc::clone(&peer),
+                tap: tap.clone(),
+                direction,
+            };
             let stack = Stack::new(
                 settings.addresses_of(addresses)?,
                 Box::new(link),
@@ -139,7 +158,12 @@ impl MemoryNetwork {
                 Arc::clone(&settings.clock),
                 settings.stack()?,
             );
-            Ok((Self { stack: Arc::new(stack) }, peer))
+            Ok((
+                Self {
+                    stack: Arc::new(stack),
+                },
+                peer,
+            ))
         };
         let [first, second] = &settings.addresses;
         let (first, peer_of_first) = host(first, Direction::Outbound)?;
@@ -152,11 +176,7 @@ impl MemoryNetwork {
 }
 
 impl Network for MemoryNetwork {
-    fn connect(
-        &self,
-        local: Option<SocketAddr>,
-        to: SocketAddr,
-    ) -> Result<Box<dyn Llp>, LlpError> {
+    fn connect(&self, local: Option<SocketAddr>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
         let local = local_for(&self.stack, local, to)?;
         Ok(Box::new(SmolConnection::connect(&self.stack, local, to)?))
     }
@@ -166,7 +186,11 @@ impl Network for MemoryNetwork {
     }
 
     fn describe(&self) -> String {
-        format!("smoltcp over {}, MTU {}", self.stack.link().describe(), self.stack.settings.mtu)
+        format!(
+            "smoltcp over {}, MTU {}",
+            self.stack.link().describe(),
+            self.stack.settings.mtu
+        )
     }
 }
 

@@ -19,7 +19,10 @@ pub(crate) struct Packet {
 impl Packet {
     /// A buffer for packets of up to `capacity` octets.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { buffer: vec![0; capacity].into_boxed_slice(), len: 0 }
+        Self {
+            buffer: vec![0; capacity].into_boxed_slice(),
+            len: 0,
+        }
     }
 
     /// The packet.
@@ -49,7 +52,11 @@ impl Pool {
     /// For packets of up to `packet_octets` each.
     pub(crate) fn new(packet_octets: usize) -> Self {
         let keep = (POOL_OCTETS / packet_octets.max(1)).max(BATCH);
-        Self { free: Mutex::new(Vec::new()), packet_octets, keep }
+        Self {
+            free: Mutex::new(Vec::new()),
+            packet_octets,
+            keep,
+        }
     }
 
     /// Takes one buffer back.
@@ -83,7 +90,9 @@ impl Spares {
             let rest = free.len().saturating_sub(BATCH);
             self.0.extend(free.drain(rest..));
         }
-        self.0.pop().unwrap_or_else(|| Packet::new(pool.packet_octets))
+        self.0
+            .pop()
+            .unwrap_or_else(|| Packet::new(pool.packet_octets))
     }
 
     /// Keeps the buffers of packets that were used up; a surplus goes to the pool.

@@ -27,7 +27,11 @@ fn split(packet: &mut [u8]) -> Option<(IpAddress, IpAddress, TcpPacket<&mut [u8]
     let (source, destination, at): (IpAddress, IpAddress, usize) = match packet.first()? >> 4 {
         4 => {
             let ip = Ipv4Packet::new_checked(&*packet).ok()?;
-            (ip.src_addr().into(), ip.dst_addr().into(), usize::from(ip.header_len()))
+            (
+                ip.src_addr().into(),
+                ip.dst_addr().into(),
+                usize::from(ip.header_len()),
+            )
         }
         _ => {
             let ip = Ipv6Packet::new_checked(&*packet).ok()?;
@@ -56,7 +60,10 @@ impl Promises {
             return;
         };
         // With the peer's window closed, a single octet can only be a probe.
-        let payload = tcp.as_ref().len().saturating_sub(usize::from(tcp.header_len()));
+        let payload = tcp
+            .as_ref()
+            .len()
+            .saturating_sub(usize::from(tcp.header_len()));
         match self.last {
             Some((ack, window)) if self.peer_closed_window && payload == 1 => {
                 tcp.set_ack_number(ack);

@@ -44,13 +44,21 @@ fn tcp_of(packet: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
             let ip = Ipv4Packet::new_checked(packet).ok()?;
             let whole = !ip.more_frags() && ip.frag_offset() == 0;
             (whole && ip.next_header() == IpProtocol::Tcp).then(|| {
-                (IpAddr::V4(ip.src_addr()), IpAddr::V4(ip.dst_addr()), ip.payload())
+                (
+                    IpAddr::V4(ip.src_addr()),
+                    IpAddr::V4(ip.dst_addr()),
+                    ip.payload(),
+                )
             })
         }
         IpVersion::Ipv6 => {
             let ip = Ipv6Packet::new_checked(packet).ok()?;
             (ip.next_header() == IpProtocol::Tcp).then(|| {
-                (IpAddr::V6(ip.src_addr()), IpAddr::V6(ip.dst_addr()), ip.payload())
+                (
+                    IpAddr::V6(ip.src_addr()),
+                    IpAddr::V6(ip.dst_addr()),
+                    ip.payload(),
+                )
             })
         }
     }
@@ -72,7 +80,11 @@ impl Segment {
             fin: tcp.fin(),
             seq: tcp.seq_number(),
             payload: tcp.payload().len(),
-            mss: if tcp.syn() { mss_option(tcp.options()) } else { None },
+            mss: if tcp.syn() {
+                mss_option(tcp.options())
+            } else {
+                None
+            },
         })
     }
 
@@ -83,7 +95,11 @@ impl Segment {
             return None;
         }
         Some(match self.ack {
-            Some(ack) => Answer { control: TcpControl::Rst, seq: ack, ack: None },
+            Some(ack) => Answer {
+                control: TcpControl::Rst,
+                seq: ack,
+                ack: None,
+            },
             None => Answer {
                 control: TcpControl::Rst,
                 seq: TcpSeqNumber(0),
@@ -95,7 +111,11 @@ impl Segment {
     /// The acknowledgement of a FIN that arrives when nobody holds the connection any more.
     pub(crate) fn acknowledgement(&self) -> Option<Answer> {
         let seq = self.ack?;
-        Some(Answer { control: TcpControl::None, seq, ack: Some(self.end()) })
+        Some(Answer {
+            control: TcpControl::None,
+            seq,
+            ack: Some(self.end()),
+        })
     }
 
     /// The sequence number after the segment.
@@ -148,11 +168,22 @@ impl Answer {
             payload: &[],
         };
         let (source, destination) = (key.local.ip().into(), key.remote.ip().into());
-        let ip = IpRepr::new(source, destination, IpProtocol::Tcp, tcp.buffer_len(), HOP_LIMIT);
+        let ip = IpRepr::new(
+            source,
+            destination,
+            IpProtocol::Tcp,
+            tcp.buffer_len(),
+            HOP_LIMIT,
+        );
         let buffer = packet.resize(ip.buffer_len());
         ip.emit(&mut *buffer, checksums);
         if let Some(octets) = buffer.get_mut(ip.header_len()..) {
-            tcp.emit(&mut TcpPacket::new_unchecked(octets), &source, &destination, checksums);
+            tcp.emit(
+                &mut TcpPacket::new_unchecked(octets),
+                &source,
+                &destination,
+                checksums,
+            );
         }
     }
 }
@@ -162,8 +193,15 @@ mod tests {
     use super::*;
 
     fn key(v6: bool) -> FlowKey {
-        let text = if v6 { ["[2001:db8::1]:7", "[2001:db8::2]:9"] } else { ["192.0.2.1:7", "192.0.2.2:9"] };
-        FlowKey { local: text[0].parse().unwrap(), remote: text[1].parse().unwrap() }
+        let text = if v6 {
+            ["[2001:db8::1]:7", "[2001:db8::2]:9"]
+        } else {
+            ["192.0.2.1:7", "192.0.2.2:9"]
+        };
+        FlowKey {
+            local: text[0].parse().unwrap(),
+            remote: text[1].parse().unwrap(),
+        }
     }
 
     fn written(answer: Answer, key: &FlowKey) -> Packet {
@@ -176,12 +214,24 @@ mod tests {
     fn what_is_written_is_read_back_from_the_other_side() {
         for v6 in [false, true] {
             let key = key(v6);
-            let answer =
-                Answer { control: TcpControl::Rst, seq: TcpSeqNumber(5), ack: Some(TcpSeqNumber(6)) };
+            let answer = Answer {
+                control: TcpControl::Rst,
+                seq: TcpSeqNumber(5),
+                ack: Some(TcpSeqNumber(6)),
+            };
             let read = Segment::parse(written(answer, &key).octets()).unwrap();
-            assert_eq!(read.key, FlowKey { local: key.remote, remote: key.local });
+            assert_eq!(
+                read.key,
+                FlowKey {
+                    local: key.remote,
+                    remote: key.local
+                }
+            );
             assert!(read.rst && !read.syn && !read.fin);
-            assert_eq!((read.seq, read.ack), (TcpSeqNumber(5), Some(TcpSeqNumber(6))));
+            assert_eq!(
+                (read.seq, read.ack),
+                (TcpSeqNumber(5), Some(TcpSeqNumber(6)))
+            );
         }
     }
 
@@ -198,12 +248,23 @@ mod tests {
             mss: None,
         };
         assert_eq!(segment.reset().unwrap().ack, Some(TcpSeqNumber(42)));
-        assert!(Segment { rst: true, ..segment }.reset().is_none());
+        assert!(
+            Segment {
+                rst: true,
+                ..segment
+            }
+            .reset()
+            .is_none()
+        );
     }
 
     #[test]
     fn no_octets_and_cut_packets_are_no_segment() {
-        let answer = Answer { control: TcpControl::None, seq: TcpSeqNumber(0), ack: None };
+        let answer = Answer {
+            control: TcpControl::None,
+            seq: TcpSeqNumber(0),
+            ack: None,
+        };
         let packet = written(answer, &key(false));
         for end in 0..packet.octets().len() {
             assert!(Segment::parse(&packet.octets()[..end]).is_none(), "{end}");

@@ -45,12 +45,20 @@ pub(crate) struct StackSettings {
 impl StackSettings {
     /// Refuses what smoltcp cannot do.
     pub(crate) fn check(&self) -> Result<(), LlpError> {
-        let misuse = |why| Err(LlpError::Misuse { op: "make an in-memory network", why });
+        let misuse = |why| {
+            Err(LlpError::Misuse {
+                op: "make an in-memory network",
+                why,
+            })
+        };
         if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
             return misuse("the MTU must be from 576 to 65535 octets");
         }
         let buffers = [self.receive_buffer, self.send_buffer];
-        if buffers.iter().any(|size| !(MIN_BUFFER..=MAX_BUFFER).contains(size)) {
+        if buffers
+            .iter()
+            .any(|size| !(MIN_BUFFER..=MAX_BUFFER).contains(size))
+        {
             return misuse("a buffer must have from 2048 octets to 1 GiB");
         }
         if self.inbox == 0 {

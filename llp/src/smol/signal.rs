@@ -23,10 +23,12 @@ pub(crate) struct Signal {
 impl Signal {
     /// Not raised.
     pub(crate) fn new() -> Result<Self, LlpError> {
-        let descriptor =
-            rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map_err(|errno| LlpError::from_local_errno("make an eventfd", errno))?;
-        Ok(Self { descriptor, raised: AtomicBool::new(false) })
+        let descriptor = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| LlpError::from_local_errno("make an eventfd", errno))?;
+        Ok(Self {
+            descriptor,
+            raised: AtomicBool::new(false),
+        })
     }
 
     /// Makes the descriptor readable.

@@ -59,7 +59,9 @@ impl Route {
 
     /// Whether packets of the connection with the inbox `sender` are to wait.
     pub(crate) fn is_full(&self, sender: &Arc<Mailbox>) -> bool {
-        self.inbox.as_ref().is_some_and(|inbox| inbox.is_full(sender))
+        self.inbox
+            .as_ref()
+            .is_some_and(|inbox| inbox.is_full(sender))
     }
 }
 
@@ -86,7 +88,9 @@ enum Flow {
     Live(Arc<Mailbox>),
     /// Closed by both or by us, dropped by its owner: until then the port pair stays in use, and a
     /// FIN is acknowledged.
-    Lingering { until: Instant },
+    Lingering {
+        until: Instant,
+    },
 }
 
 struct Listening {
@@ -105,13 +109,16 @@ impl Table {
     fn listener(&self, at: SocketAddr) -> Option<&Arc<Backlog>> {
         let listeners = self.listeners.get(&at.port())?;
         // A listener at this very address comes before one at all addresses.
-        let exact = listeners.iter().find(|listening| listening.addr == Some(at.ip()));
+        let exact = listeners
+            .iter()
+            .find(|listening| listening.addr == Some(at.ip()));
         let any = || listeners.iter().find(|listening| listening.takes(at.ip()));
         exact.or_else(any).map(|listening| &listening.backlog)
     }
 
     fn forget_lingering(&mut self, now: Instant) {
-        self.flows.retain(|_, flow| !matches!(flow, Flow::Lingering { until } if *until <= now));
+        self.flows
+            .retain(|_, flow| !matches!(flow, Flow::Lingering { until } if *until <= now));
         let count = |flow: &Flow| matches!(flow, Flow::Lingering { .. });
         self.lingering = self.flows.values().filter(|flow| count(flow)).count();
         if self.lingering >= MAX_LINGERING {
@@ -141,9 +148,20 @@ impl Stack {
         let ports = u64::from(EPHEMERAL.end() - EPHEMERAL.start()) + 1;
         let offset = u16::try_from(random() % ports).unwrap_or(0);
         let next_port = EPHEMERAL.start().saturating_add(offset);
-        let table = Table { next_port, ..Table::default() };
+        let table = Table {
+            next_port,
+            ..Table::default()
+        };
         let epoch = Epoch::starting(clock.now());
-        Self { table: RwLock::new(table), addresses, link, pool, clock, epoch, settings }
+        Self {
+            table: RwLock::new(table),
+            addresses,
+            link,
+            pool,
+            clock,
+            epoch,
+            settings,
+        }
     }
 
     /// Whether it has the address.
@@ -158,7 +176,11 @@ impl Stack {
 
     /// What smoltcp is to do about checksums on this link.
     pub(crate) fn checksums(&self) -> ChecksumCapabilities {
-        let what = if self.settings.checksums { Checksum::Both } else { Checksum::None };
+        let what = if self.settings.checksums {
+            Checksum::Both
+        } else {
+            Checksum::None
+        };
         let mut capabilities = ChecksumCapabilities::ignored();
         capabilities.ipv4 = what;
         capabilities.tcp = what;
@@ -171,7 +193,11 @@ impl Stack {
             return Err(LlpError::Unreachable { addr: to });
         }
         let fits = |addr: &&IpAddr| addr.is_ipv4() == to.is_ipv4();
-        self.addresses.iter().find(fits).copied().ok_or(LlpError::Unreachable { addr: to })
+        self.addresses
+            .iter()
+            .find(fits)
+            .copied()
+            .ok_or(LlpError::Unreachable { addr: to })
     }
 
     /// Takes a pair of addresses for a connection of ours; a local port of 0 means one to be chosen.
@@ -195,14 +221,24 @@ impl Stack {
         }
         for _ in EPHEMERAL {
             let port = table.next_port;
-            table.next_port = if port == *EPHEMERAL.end() { *EPHEMERAL.start() } else { port + 1 };
-            let key = FlowKey { local: SocketAddr::new(local.ip(), port), remote };
+            table.next_port = if port == *EPHEMERAL.end() {
+                *EPHEMERAL.start()
+            } else {
+                port + 1
+            };
+            let key = FlowKey {
+                local: SocketAddr::new(local.ip(), port),
+                remote,
+            };
             if !table.flows.contains_key(&key) && !table.listeners.contains_key(&port) {
                 table.flows.insert(key, Flow::Live(Arc::clone(mailbox)));
                 return Ok(key);
             }
         }
-        Err(LlpError::Exhausted { op: "connect", what: "free local ports" })
+        Err(LlpError::Exhausted {
+            op: "connect",
+            what: "free local ports",
+        })
     }
 
     /// Takes a pair of addresses for a connection that came to a listener; when there is one
@@ -226,7 +262,8 @@ impl Stack {
     pub(crate) fn unregister(&self, key: &FlowKey, mailbox: &Arc<Mailbox>, linger: bool) {
         let now = self.clock.now();
         let mut table = self.table.write();
-        let ours = matches!(table.flows.get(key), Some(Flow::Live(live)) if Arc::ptr_eq(live, mailbox));
+        let ours =
+            matches!(table.flows.get(key), Some(Flow::Live(live)) if Arc::ptr_eq(live, mailbox));
         if !ours {
             return;
         }
@@ -234,7 +271,12 @@ impl Stack {
             if table.lingering >= MAX_LINGERING {
                 table.forget_lingering(now);
             }
-            table.flows.insert(*key, Flow::Lingering { until: now + LINGER });
+            table.flows.insert(
+                *key,
+                Flow::Lingering {
+                    until: now + LINGER,
+                },
+            );
             table.lingering += 1;
         } else {
             table.flows.remove(key);
@@ -252,7 +294,10 @@ impl Stack {
             0 => EPHEMERAL
                 .rev()
                 .find(|port| !table.listeners.contains_key(port))
-                .ok_or(LlpError::Exhausted { op: "listen", what: "free local ports" })?,
+                .ok_or(LlpError::Exhausted {
+                    op: "listen",
+                    what: "free local ports",
+                })?,
             port => port,
         };
         let listeners = table.listeners.entry(port).or_default();
@@ -260,7 +305,10 @@ impl Stack {
         if listeners.iter().any(same) {
             return Err(LlpError::AddressInUse { addr: at });
         }
-        listeners.push(Listening { addr, backlog: Arc::clone(backlog) });
+        listeners.push(Listening {
+            addr,
+            backlog: Arc::clone(backlog),
+        });
         Ok(port)
     }
 
@@ -268,7 +316,9 @@ impl Stack {
     pub(crate) fn unlisten(&self, port: u16, backlog: &Arc<Backlog>) {
         let mut table = self.table.write();
         if let Entry::Occupied(mut entry) = table.listeners.entry(port) {
-            entry.get_mut().retain(|listening| !Arc::ptr_eq(&listening.backlog, backlog));
+            entry
+                .get_mut()
+                .retain(|listening| !Arc::ptr_eq(&listening.backlog, backlog));
             if entry.get().is_empty() {
                 entry.remove();
             }
@@ -322,7 +372,8 @@ impl Stack {
             return Destination::Nobody;
         }
         let table = self.table.read();
-        let answer = |answer: Option<Answer>| answer.map_or(Destination::Nobody, Destination::Answer);
+        let answer =
+            |answer: Option<Answer>| answer.map_or(Destination::Nobody, Destination::Answer);
         let opening = segment.syn && segment.ack.is_none() && !segment.rst;
         match table.flows.get(&segment.key) {
             Some(Flow::Live(mailbox)) => return Destination::Connection(Arc::clone(mailbox)),
@@ -332,7 +383,11 @@ impl Stack {
                 }
                 // As with any TCP whose program is gone: data that nobody will read is refused.
                 let fin_only = segment.payload == 0;
-                return answer(if fin_only { segment.acknowledgement() } else { segment.reset() });
+                return answer(if fin_only {
+                    segment.acknowledgement()
+                } else {
+                    segment.reset()
+                });
             }
             _ => {}
         }

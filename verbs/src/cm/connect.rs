@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use uwarp_llp::LlpError;
-use uwarp_mpa::{ConfigError, InitiatorConfig, Model, StartupError};
+use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, StartupError};
 
 use crate::event::EndReason;
 use crate::qp::inner::QpInner;
@@ -16,7 +16,8 @@ use crate::qp::state::QpState;
 pub struct ConnectOptions {
     /// Octets for the peer's consumer: at most 512, or 508 with MPA revision 2.
     pub private_data: Vec<u8>,
-    /// IRD: RDMA Reads that the peer may have outstanding (`responder_resources`).
+    /// IRD: RDMA Reads that the peer may have outstanding (`responder_resources`). The limits of the
+    /// device bound it and ORD; 0x3FFF leaves them to the two consumers (RFC 6581 section 9.1).
     pub ird: u16,
     /// ORD: RDMA Reads that this side wants to have outstanding (`initiator_depth`).
     pub ord: u16,
@@ -108,6 +109,15 @@ impl ConnectError {
     }
 }
 
+/// A depth within the device's limit. 0x3FFF is not a depth: it leaves the matter to the consumers.
+fn within(depth: u16, limit: u16) -> u16 {
+    if depth == NO_AUTO {
+        depth
+    } else {
+        depth.min(limit)
+    }
+}
+
 fn said(private_data: &[u8]) -> String {
     if private_data.is_empty() {
         return String::new();
@@ -130,8 +140,8 @@ pub(crate) fn connect(
         revision: settings.revision,
         crc: settings.crc,
         markers: settings.markers,
-        ird: options.ird,
-        ord: options.ord,
+        ird: within(options.ird, settings.limits.max_ird),
+        ord: within(options.ord, settings.limits.max_ord),
         max_ird: settings.limits.max_ird,
         model: if options.peer_to_peer {
             Model::PeerToPeer(settings.rtr)

@@ -26,6 +26,17 @@ pub(crate) struct QpContext {
 }
 
 /// Where the LLP stream of a connection stands.
+///
+/// ```text
+///               start_initiator              tcp_connected               Reply accepted
+///   Detached ───────────────────► TcpConnect ──────────────► AwaitReply ────────────────► Open
+///      ▲  │                          ▲   │                    │   │                       ▲ │
+///      │  │                          └── closed: revision 1 ──┘   │                       │ │
+///      │  └──────────────────── start_responder (accept) ─────────┼───────────────────────┘ │
+///      └──────── failed, refused, timed out, aborted, closed ─────┴─────────────────────────┘
+/// ```
+///
+/// What each event does in each stage is a snapshot in `engine/tests.rs`.
 pub(crate) enum Stage {
     /// No LLP stream.
     Detached,

@@ -72,7 +72,7 @@ impl Connection {
         let work = self.sq.next_to_send().and_then(|(sequence, wqe)| {
             let is_read = matches!(wqe.op, SendOp::Read { .. });
             // 5040-6.1-04: never more Reads outstanding than ORD. Order holds: what follows waits too.
-            let held = (is_read && !stream.rdmap.ord_available())
+            let held = (is_read && stream.negotiated.ord > 0 && !stream.rdmap.ord_available())
                 || (wqe.fence && self.sq.reads_pending());
             (!held).then_some(sequence)
         });
@@ -148,7 +148,15 @@ impl Connection {
                 };
                 match stream.rdmap.begin_read(header) {
                     Ok(message) => message,
-                    Err(_exhausted) => return false,
+                    Err(_exhausted) => {
+                        // Only with ORD 0, and only for a Read that was posted before that was known.
+                        self.fail_locally(
+                            Some((sequence, Status::LocalQpOperation)),
+                            None,
+                            "an RDMA Read was posted, but no Reads were negotiated (ORD is 0)",
+                        );
+                        return false;
+                    }
                 }
             }
         };

@@ -59,6 +59,11 @@ pub enum PostErrorKind {
         /// Elements given.
         got: usize,
     },
+    /// A Read on a connection that has none.
+    #[error(
+        "no RDMA Reads were negotiated for this connection (ORD is 0): connect or accept with an ord above 0, towards a peer whose IRD is above 0"
+    )]
+    NoReads,
     /// More inline data than the QP was made for.
     #[error("{got} octets of inline data, but this QP takes at most {max}")]
     InlineTooLong {
@@ -146,6 +151,14 @@ impl Connection {
                         got: sges.len(),
                         max,
                     });
+                }
+                if is_read
+                    && self
+                        .negotiated
+                        .as_ref()
+                        .is_some_and(|negotiated| negotiated.ord == 0)
+                {
+                    return Err(PostErrorKind::NoReads);
                 }
                 if is_read && sges.len() > 1 {
                     return Err(PostErrorKind::ReadSges { got: sges.len() });

@@ -112,10 +112,13 @@ impl Connection {
     }
 
     /// Full Operation.
-    fn open(&mut self, negotiated: Negotiated, emss: usize) {
+    fn open(&mut self, mut negotiated: Negotiated, emss: usize) {
         let role = negotiated.role;
-        // 0x3FFF leaves ORD to the ULPs; our own limit still holds.
-        let ord = negotiated.ord.min(self.ctx.settings.limits.max_ord);
+        // 0x3FFF leaves IRD and ORD to the ULPs, and revision 1 does not speak of them; our own
+        // limits hold in any case.
+        let limits = &self.ctx.settings.limits;
+        negotiated.ird = negotiated.ird.min(limits.max_ird);
+        negotiated.ord = negotiated.ord.min(limits.max_ord);
         if role == Role::Initiator {
             self.deadline = None;
         }
@@ -125,7 +128,7 @@ impl Connection {
             framer: Framer::new(negotiated.crc, negotiated.tx_markers),
             rdmap: Stream::new(StreamConfig {
                 ird: negotiated.ird,
-                ord,
+                ord: negotiated.ord,
             }),
             gate: negotiated.send_gate(),
             mulpdu: mulpdu(emss, negotiated.tx_markers),

@@ -158,11 +158,8 @@ impl End {
     }
 }
 
-/// Two ends in RTS, and the pool of both.
-fn connected(settings: &Settings, server: &Arc<Memory>) -> (End, End, BufferPool) {
-    let pool = BufferPool::default();
-    let mut client = End::new(&Memory::new(), settings);
-    let config = InitiatorConfig {
+fn initiator_config(settings: &Settings) -> InitiatorConfig {
+    InitiatorConfig {
         revision: Revision::Two,
         crc: settings.crc,
         markers: settings.markers,
@@ -171,8 +168,19 @@ fn connected(settings: &Settings, server: &Arc<Memory>) -> (End, End, BufferPool
         max_ird: 16,
         model: Model::ClientServer,
         private_data: Vec::new(),
-    };
-    assert!(client.conn.start_initiator(config).unwrap());
+    }
+}
+
+/// Two ends in RTS, and the pool of both.
+fn connected(settings: &Settings, server: &Arc<Memory>) -> (End, End, BufferPool) {
+    let pool = BufferPool::default();
+    let mut client = End::new(&Memory::new(), settings);
+    assert!(
+        client
+            .conn
+            .start_initiator(initiator_config(settings))
+            .unwrap()
+    );
     client.conn.emss = 1460;
     client.conn.tcp_connected();
     let request = client.octets();
@@ -285,6 +293,91 @@ fn all_operations_complete_in_order_between_two_ends() {
     }
 }
 
+/// A connection in each stage, by name.
+fn stages() -> Vec<(&'static str, End)> {
+    let settings = Settings::default();
+    let memory = Memory::new();
+    let fresh = || End::new(&memory, &settings);
+    let config = || initiator_config(&settings);
+    let mut tcp_connect = fresh();
+    assert!(tcp_connect.conn.start_initiator(config()).unwrap());
+    let mut await_reply = fresh();
+    assert!(await_reply.conn.start_initiator(config()).unwrap());
+    await_reply.conn.tcp_connected();
+    let initiator = connected(&settings, &memory).0;
+    let responder = connected(&settings, &memory).1;
+    let mut closing = connected(&settings, &memory).0;
+    assert!(closing.conn.disconnect());
+    let mut fin_sent = connected(&settings, &memory).0;
+    assert!(fin_sent.conn.disconnect());
+    fin_sent.conn.fin_sent();
+    let mut half_closed = connected(&settings, &memory).0;
+    half_closed.conn.peer_fin(false);
+    let (_, mut terminated, pool) = connected(&settings, &memory);
+    terminated.deliver(&[0xFF; 64], &pool);
+    vec![
+        ("detached", fresh()),
+        ("TCP connects", tcp_connect),
+        ("awaits the Reply", await_reply),
+        ("open, initiator", initiator),
+        ("open, responder", responder),
+        ("closes", closing),
+        ("FIN sent", fin_sent),
+        ("peer has closed", half_closed),
+        ("Terminate", terminated),
+    ]
+}
+
+#[test]
+fn stage_table() {
+    use std::fmt::Write;
+    type Act = fn(&mut Connection);
+    let events: [(&str, Act); 9] = [
+        ("TCP connected", |conn| conn.tcp_connected()),
+        ("peer's FIN", |conn| conn.peer_fin(false)),
+        ("peer's FIN, mid FPDU", |conn| conn.peer_fin(true)),
+        ("reset", |conn| {
+            conn.lost(uwarp_llp::LlpError::Reset {
+                addr: "192.0.2.2:7174".parse().unwrap(),
+            })
+        }),
+        ("deadline", |conn| conn.deadline_passed()),
+        ("disconnect", |conn| {
+            assert!(conn.disconnect() || conn.state == QpState::Idle)
+        }),
+        ("FIN sent", |conn| {
+            if conn.fin.wanted {
+                conn.fin_sent()
+            }
+        }),
+        ("abort", |conn| conn.abort()),
+        ("reset of the QP", |conn| {
+            assert_eq!(conn.reset(), conn.state == QpState::Idle)
+        }),
+    ];
+    let mut table = String::new();
+    for (event, act) in events {
+        writeln!(table, "{event}").unwrap();
+        for (stage, mut end) in stages() {
+            act(&mut end.conn);
+            let (state, order) = (end.conn.state, end.conn.llp_order());
+            let reason = end
+                .conn
+                .end
+                .as_ref()
+                .map_or("-".to_owned(), ToString::to_string);
+            writeln!(
+                table,
+                "    {stage:16} -> {:10} {:9} {reason}",
+                state.to_string(),
+                format!("{order:?}")
+            )
+            .unwrap();
+        }
+    }
+    insta::assert_snapshot!(table);
+}
+
 #[test]
 fn a_responder_sends_nothing_before_the_first_fpdu() {
     // 5044-7.1.2-15
@@ -344,17 +437,12 @@ struct Recording {
 fn record(settings: &Settings, memory: &Arc<Memory>) -> Recording {
     let pool = BufferPool::default();
     let mut client = End::new(&Memory::new(), settings);
-    let config = InitiatorConfig {
-        revision: Revision::Two,
-        crc: settings.crc,
-        markers: settings.markers,
-        ird: 4,
-        ord: 4,
-        max_ird: 16,
-        model: Model::ClientServer,
-        private_data: Vec::new(),
-    };
-    assert!(client.conn.start_initiator(config).unwrap());
+    assert!(
+        client
+            .conn
+            .start_initiator(initiator_config(settings))
+            .unwrap()
+    );
     client.conn.emss = 1460;
     client.conn.tcp_connected();
     let request = client.octets();

@@ -5,17 +5,63 @@ use std::time::Instant;
 use super::background::{Background, Interest, Token};
 use uwarp_llp::Llp;
 
-/// See the diagram in the documentation of [`crate::progress`].
+/// Who looks after a connection; see the diagram in the documentation of [`crate::progress`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cover {
     /// No descriptor yet, or no more.
     Off,
-    /// Armed in the epoll set.
+    /// Armed in the epoll set; `write`: also for room to send.
     Armed { write: bool },
     /// Its one shot was used up while the CQ was being polled; the background looks again soon.
     Watched,
     /// So many threads of the consumer wait on the descriptor themselves.
     Waited { threads: u32 },
+}
+
+/// What changes the cover.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CoverEvent {
+    /// The background (or a post that found the LLP full) wants the descriptor armed.
+    Arm { write: bool },
+    /// The one shot came while the CQ was being polled.
+    FiredWhilePolled,
+    /// A thread of the consumer begins to wait on the descriptor.
+    WaitBegins,
+    /// A thread of the consumer has stopped waiting.
+    WaitEnds,
+    /// The LLP connection is gone.
+    Gone,
+}
+
+impl Cover {
+    /// The cover after `event`. All combinations are legal: threads come and go as they like.
+    fn next(self, event: CoverEvent) -> Cover {
+        use CoverEvent as E;
+        match (self, event) {
+            (Cover::Waited { threads }, E::WaitBegins) => Cover::Waited {
+                threads: threads + 1,
+            },
+            (Cover::Armed { .. } | Cover::Watched, E::WaitBegins) => Cover::Waited { threads: 1 },
+            (Cover::Waited { threads }, E::WaitEnds) if threads > 1 => Cover::Waited {
+                threads: threads - 1,
+            },
+            // The last one leaves: the background takes over, if there is something left.
+            (Cover::Waited { .. }, E::WaitEnds) => Cover::Watched,
+            // Those who wait keep it, whatever the background wants or the LLP does.
+            (Cover::Waited { .. }, _) => self,
+            (Cover::Armed { .. }, E::FiredWhilePolled) => Cover::Watched,
+            (_, E::Arm { write }) => Cover::Armed { write },
+            (_, E::Gone) => Cover::Off,
+            (Cover::Off, E::WaitBegins)
+            | (Cover::Off | Cover::Watched, E::FiredWhilePolled)
+            | (Cover::Off | Cover::Armed { .. } | Cover::Watched, E::WaitEnds) => self,
+        }
+    }
+
+    /// Whether threads of the consumer have the descriptor in their own sets.
+    pub(crate) fn is_waited(self) -> bool {
+        matches!(self, Cover::Waited { .. })
+    }
 }
 
 /// The registration of a connection with the background thread.
@@ -39,24 +85,32 @@ impl Registration {
     /// Arms the descriptor after a turn of the background (or the first turn of all).
     pub(crate) fn arm(&mut self, background: &Background, llp: &dyn Llp, blocked: bool) {
         let write = blocked && llp.wants_write_event();
-        let interest = if write {
-            Interest::ReadWrite
-        } else {
-            Interest::Read
+        self.cover = self.cover.next(CoverEvent::Arm { write });
+        let interest = match (self.cover.is_waited(), write) {
+            (false, true) => Interest::ReadWrite,
+            (false, false) => Interest::Read,
+            // The threads that wait look for octets only.
+            (true, true) => Interest::Write,
+            (true, false) => return,
         };
         background.arm(self.token, llp.fd(), interest);
-        self.cover = Cover::Armed { write };
     }
 
-    /// After a turn of another thread: makes sure that a blocked LLP is noticed when it can send.
+    /// After a turn of another thread: makes sure that a full LLP is noticed when it can send again.
     pub(crate) fn adjust(&mut self, background: &Background, llp: &dyn Llp, blocked: bool) {
-        let write = blocked && llp.wants_write_event();
-        match self.cover {
-            Cover::Armed { write: armed } if write && !armed => self.arm(background, llp, true),
-            // The waiting threads wait for octets only.
-            Cover::Waited { .. } if write => background.arm(self.token, llp.fd(), Interest::Write),
-            _ => {}
+        if blocked
+            && matches!(
+                self.cover,
+                Cover::Armed { write: false } | Cover::Waited { .. }
+            )
+        {
+            self.arm(background, llp, true);
         }
+    }
+
+    /// The one shot was used up, but a polling thread takes care of what it told.
+    pub(crate) fn fired_while_polled(&mut self) {
+        self.cover = self.cover.next(CoverEvent::FiredWhilePolled);
     }
 
     /// Makes sure that the background wakes up by `deadline`.
@@ -71,16 +125,10 @@ impl Registration {
 
     /// A consumer's thread begins to wait on the descriptor.
     pub(crate) fn wait_begins(&mut self, background: &Background, llp: &dyn Llp) {
-        self.cover = match self.cover {
-            Cover::Waited { threads } => Cover::Waited {
-                threads: threads + 1,
-            },
-            Cover::Off => Cover::Off,
-            Cover::Armed { .. } | Cover::Watched => {
-                background.arm(self.token, llp.fd(), Interest::None);
-                Cover::Waited { threads: 1 }
-            }
-        };
+        if matches!(self.cover, Cover::Armed { .. }) {
+            background.arm(self.token, llp.fd(), Interest::None);
+        }
+        self.cover = self.cover.next(CoverEvent::WaitBegins);
     }
 
     /// A consumer's thread waits no longer; the last one hands back to the background.
@@ -90,15 +138,59 @@ impl Registration {
         llp: Option<&dyn Llp>,
         blocked: bool,
     ) {
-        match (self.cover, llp) {
-            (Cover::Waited { threads }, _) if threads > 1 => {
-                self.cover = Cover::Waited {
-                    threads: threads - 1,
-                };
+        let was_waited = self.cover.is_waited();
+        self.cover = self.cover.next(CoverEvent::WaitEnds);
+        if was_waited && !self.cover.is_waited() {
+            match llp {
+                Some(llp) => self.arm(background, llp, blocked),
+                None => self.gone(),
             }
-            (Cover::Waited { .. }, Some(llp)) => self.arm(background, llp, blocked),
-            (Cover::Waited { .. }, None) => self.cover = Cover::Off,
-            (Cover::Off | Cover::Armed { .. } | Cover::Watched, _) => {}
         }
+    }
+
+    /// The LLP connection is gone.
+    pub(crate) fn gone(&mut self) {
+        self.cover = self.cover.next(CoverEvent::Gone);
+        self.timer = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write;
+
+    #[test]
+    fn state_table() {
+        let states = [
+            Cover::Off,
+            Cover::Armed { write: false },
+            Cover::Armed { write: true },
+            Cover::Watched,
+            Cover::Waited { threads: 1 },
+            Cover::Waited { threads: 2 },
+        ];
+        let events = [
+            CoverEvent::Arm { write: false },
+            CoverEvent::Arm { write: true },
+            CoverEvent::FiredWhilePolled,
+            CoverEvent::WaitBegins,
+            CoverEvent::WaitEnds,
+            CoverEvent::Gone,
+        ];
+        let mut table = String::new();
+        for event in events {
+            writeln!(table, "{event:?}").unwrap();
+            for state in states {
+                writeln!(
+                    table,
+                    "    {:24} -> {:?}",
+                    format!("{state:?}"),
+                    state.next(event)
+                )
+                .unwrap();
+            }
+        }
+        insta::assert_snapshot!(table);
     }
 }

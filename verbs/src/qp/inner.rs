@@ -168,10 +168,7 @@ impl QpInner {
         };
         let background = &self.device.background;
         match driver {
-            Driver::Background => match registration.cover {
-                Cover::Waited { .. } => registration.adjust(background, &**llp, outcome.blocked),
-                _ => registration.arm(background, &**llp, outcome.blocked),
-            },
+            Driver::Background => registration.arm(background, &**llp, outcome.blocked),
             Driver::Consumer => registration.adjust(background, &**llp, outcome.blocked),
         }
         registration.set_timer(background, driven.deadline());
@@ -181,9 +178,7 @@ impl QpInner {
     fn release(&self, locked: &mut Locked) {
         self.retire(locked);
         locked.driven.rx = ReceiveBuffer::default();
-        if !matches!(locked.registration.cover, Cover::Waited { .. }) {
-            locked.registration = Registration::new(locked.registration.token);
-        }
+        locked.registration.gone();
         self.device.background.forget(locked.registration.token);
         self.changed.notify_all();
     }
@@ -194,7 +189,7 @@ impl QpInner {
             return;
         };
         self.device.background.forget_fd(llp.fd());
-        if matches!(locked.registration.cover, Cover::Waited { .. }) {
+        if locked.registration.cover.is_waited() {
             locked.retired.push(llp);
             self.ctx.send_cq.wake_waiters();
             self.ctx.recv_cq.wake_waiters();
@@ -224,8 +219,7 @@ impl QpInner {
             Ok(llp) => {
                 let token = locked.registration.token;
                 let registered = self.device.background.add_fd(token, llp.fd());
-                if registered.is_ok() && !matches!(locked.registration.cover, Cover::Waited { .. })
-                {
+                if registered.is_ok() {
                     locked
                         .registration
                         .arm(&self.device.background, &*llp, true);
@@ -363,7 +357,7 @@ impl QpInner {
             driven.llp.as_deref(),
             outcome.blocked,
         );
-        if !matches!(registration.cover, Cover::Waited { .. }) {
+        if !registration.cover.is_waited() {
             for llp in retired.drain(..) {
                 self.close(llp);
             }
@@ -377,9 +371,7 @@ impl Source for QpInner {
             // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
             let mut locked = self.state.lock();
             locked.registration.timer = None;
-            if let Cover::Armed { .. } = locked.registration.cover {
-                locked.registration.cover = Cover::Watched;
-            }
+            locked.registration.fired_while_polled();
             return Verdict::Watch;
         }
         let mut locked = self.state.lock();

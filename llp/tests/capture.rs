@@ -1,0 +1,106 @@
+//! What ends up in a capture file.
+
+mod common;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use common::*;
+use uwarp_capture::Capture;
+use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
+use uwarp_llp::smol::{MemoryNetwork, MemorySettings};
+use uwarp_llp::{Network, Piece, Recv};
+
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn count(&self, needle: &[u8]) -> usize {
+        self.0
+            .lock()
+            .unwrap()
+            .windows(needle.len())
+            .filter(|window| *window == needle)
+            .count()
+    }
+}
+
+fn capture() -> (Shared, Capture) {
+    let file = Shared::default();
+    let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
+    (file, capture)
+}
+
+fn exchange(client: &dyn Network, server: &dyn Network, at: SocketAddr) {
+    let (mut a, mut b) = connected(client, server, at);
+    assert_eq!(
+        a.try_send(&[Piece::from(b"there it "), Piece::from(b"goes")]),
+        Ok(13)
+    );
+    let mut octets = [0; 64];
+    while b.try_recv(&mut octets).unwrap() == Recv::WouldBlock {
+        wait(&[Wait::connection(&*b, false)]);
+        b.clear_readiness();
+    }
+    assert_eq!(b.try_send(&[Piece::from(b"and back it comes")]), Ok(17));
+    while a.try_recv(&mut octets).unwrap() == Recv::WouldBlock {
+        wait(&[Wait::connection(&*a, false)]);
+        a.clear_readiness();
+    }
+    a.shutdown().unwrap();
+    while b.try_recv(&mut octets).unwrap() != Recv::Closed {
+        wait(&[Wait::connection(&*b, false)]);
+        b.clear_readiness();
+    }
+    b.abort();
+}
+
+#[test]
+fn every_packet_of_the_memory_link_is_recorded_once() {
+    let (file, capture) = capture();
+    let settings = MemorySettings {
+        capture: Some(capture.clone()),
+        ..MemorySettings::default()
+    };
+    let (a, b) = MemoryNetwork::pair(&settings).unwrap();
+    exchange(&a, &b, SocketAddr::from(([192, 0, 2, 2], 7174)));
+    assert_eq!(capture.error(), None);
+    assert_eq!(file.count(b"there it goes"), 1);
+    assert_eq!(file.count(b"and back it comes"), 1);
+}
+
+#[test]
+fn a_kernel_connection_with_both_ends_here_is_recorded_once() {
+    let (file, capture) = capture();
+    let network = KernelNetwork::new(KernelSettings::default(), Some(&capture));
+    exchange(&network, &network, SocketAddr::from(([127, 0, 0, 1], 0)));
+    drop(network);
+    assert_eq!(capture.error(), None);
+    assert_eq!(file.count(b"there it goes"), 1);
+    assert_eq!(file.count(b"and back it comes"), 1);
+}
+
+#[test]
+fn one_recorded_end_shows_both_directions() {
+    let (file, capture) = capture();
+    let recorded = KernelNetwork::new(KernelSettings::default(), Some(&capture));
+    exchange(
+        &recorded,
+        &KernelNetwork::default(),
+        SocketAddr::from(([127, 0, 0, 1], 0)),
+    );
+    assert_eq!(file.count(b"there it goes"), 1);
+    assert_eq!(file.count(b"and back it comes"), 1);
+}

@@ -1,0 +1,467 @@
+//! Scenarios that hold for any `Network`, and a loop that waits on nothing but `fd()` and
+//! `deadline()`.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use uwarp_llp::{Llp, LlpError, LlpListener, Network, Piece, Recv};
+
+/// After so long without any progress a test is taken to hang. No test comes near it.
+const STALLED: Duration = Duration::from_secs(40);
+
+/// After so many deadlines in a row without any descriptor getting ready, too.
+const MAX_TIMERS: u32 = 2_000;
+
+/// A small generator of random numbers; its seed is in the name of what failed.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    pub(crate) fn octets(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// Something to wait for: a descriptor, whether "writable" counts, and a deadline.
+pub(crate) struct Wait<'a> {
+    pub(crate) fd: BorrowedFd<'a>,
+    pub(crate) write: bool,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl<'a> Wait<'a> {
+    pub(crate) fn connection(llp: &'a dyn Llp, write: bool) -> Self {
+        let write = write && llp.wants_write_event();
+        Self {
+            fd: llp.fd(),
+            write,
+            deadline: llp.deadline(),
+        }
+    }
+
+    pub(crate) fn listener(listener: &'a dyn LlpListener) -> Self {
+        Self {
+            fd: listener.fd(),
+            write: false,
+            deadline: listener.deadline(),
+        }
+    }
+}
+
+/// Waits until one of them is ready, or its deadline has come.
+pub(crate) fn wait(what: &[Wait<'_>]) {
+    let mut fds: Vec<_> = what
+        .iter()
+        .map(|wait| {
+            let flags = if wait.write {
+                PollFlags::IN | PollFlags::OUT
+            } else {
+                PollFlags::IN
+            };
+            PollFd::from_borrowed_fd(wait.fd, flags)
+        })
+        .collect();
+    let deadline = what.iter().filter_map(|wait| wait.deadline).min();
+    let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+    // A little more than asked for: `poll` must not return before the deadline.
+    let limit = left.map_or(STALLED, |left| {
+        (left + Duration::from_millis(1)).min(STALLED)
+    });
+    let timeout = Timespec::try_from(limit).unwrap();
+    let ready = rustix::event::poll(&mut fds, Some(&timeout)).unwrap();
+    assert!(
+        ready > 0 || limit < STALLED,
+        "nothing happened for {STALLED:?}: a wake-up was lost"
+    );
+    thread_local!(static TIMERS: Cell<u32> = const { Cell::new(0) });
+    let timers = if ready > 0 { 0 } else { TIMERS.get() + 1 };
+    TIMERS.set(timers);
+    assert!(
+        timers < MAX_TIMERS,
+        "only timers go off: a packet or a wake-up was lost"
+    );
+}
+
+/// A client and a server that are connected.
+pub(crate) fn connected(
+    client: &dyn Network,
+    server: &dyn Network,
+    at: SocketAddr,
+) -> (Box<dyn Llp>, Box<dyn Llp>) {
+    let mut listener = server.listen(at, 8).unwrap();
+    let mut connecting = client.connect(None, listener.local_addr()).unwrap();
+    let accepted = accept_and_connect(&mut *listener, &mut *connecting);
+    assert_eq!(connecting.local_addr(), accepted.peer_addr());
+    assert_eq!(connecting.peer_addr(), accepted.local_addr());
+    (connecting, accepted)
+}
+
+pub(crate) fn accept_and_connect(
+    listener: &mut dyn LlpListener,
+    client: &mut dyn Llp,
+) -> Box<dyn Llp> {
+    let mut server = None;
+    loop {
+        client.clear_readiness();
+        client.drive();
+        listener.clear_readiness();
+        let stands = client.connect_progress().unwrap();
+        if server.is_none() {
+            server = listener.try_accept().unwrap();
+        }
+        match server {
+            Some(server) if stands => return server,
+            _ => wait(&[Wait::connection(client, !stands), Wait::listener(listener)]),
+        }
+    }
+}
+
+/// Waits for the end of a connection attempt that must fail.
+pub(crate) fn failed_attempt(llp: &mut dyn Llp) -> LlpError {
+    loop {
+        llp.clear_readiness();
+        llp.drive();
+        match llp.connect_progress() {
+            Ok(true) => panic!("connected to nobody"),
+            Ok(false) => wait(&[Wait::connection(llp, true)]),
+            Err(error) => return error,
+        }
+    }
+}
+
+/// One end of a transfer: what it has to send, what it got.
+pub(crate) struct End {
+    pub(crate) llp: Box<dyn Llp>,
+    pub(crate) to_send: Vec<u8>,
+    pub(crate) sent: usize,
+    pub(crate) got: Vec<u8>,
+    /// Whether to send a FIN after the last octet.
+    pub(crate) finish: bool,
+    finished: bool,
+    pub(crate) peer_closed: bool,
+    random: Random,
+    buffer: Vec<u8>,
+    largest: usize,
+}
+
+impl End {
+    pub(crate) fn new(llp: Box<dyn Llp>, to_send: Vec<u8>, seed: u64) -> Self {
+        Self {
+            llp,
+            to_send,
+            sent: 0,
+            got: Vec::new(),
+            finish: true,
+            finished: false,
+            peer_closed: false,
+            random: Random(seed | 1),
+            buffer: vec![0; 256 << 10],
+            largest: 20_000,
+        }
+    }
+
+    /// As one who sends and receives in large runs.
+    pub(crate) fn bulk(mut self) -> Self {
+        self.largest = 1 << 20;
+        self
+    }
+
+    /// Offers some of the rest, in pieces of random sizes.
+    fn send_some(&mut self) -> Result<bool, LlpError> {
+        let rest = &self.to_send[self.sent..];
+        let offered = rest.len().min(1 + self.random.below(self.largest));
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        while at < offered {
+            let len = (self.random.below(self.largest / 8 + 1)).min(offered - at);
+            pieces.push(Piece::from(&rest[at..at + len]));
+            at += len;
+        }
+        let taken = self.llp.try_send(&pieces)?;
+        assert!(taken <= offered);
+        self.sent += taken;
+        Ok(taken > 0)
+    }
+
+    fn receive_some(&mut self) -> Result<bool, LlpError> {
+        let room = 1 + self.random.below(self.largest.min(self.buffer.len()));
+        match self.llp.try_recv(&mut self.buffer[..room])? {
+            Recv::Data(count) => {
+                assert!((1..=room).contains(&count));
+                self.got.extend_from_slice(&self.buffer[..count]);
+                Ok(true)
+            }
+            Recv::WouldBlock => Ok(false),
+            Recv::Closed => {
+                self.peer_closed = true;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Does what can be done without waiting.
+    pub(crate) fn step(&mut self) -> Result<(), LlpError> {
+        self.llp.clear_readiness();
+        self.llp.drive();
+        loop {
+            let mut progress = false;
+            if self.sent < self.to_send.len() {
+                progress |= self.send_some()?;
+            }
+            if self.sent == self.to_send.len() && self.finish && !self.finished {
+                self.llp.shutdown()?;
+                self.finished = true;
+            }
+            if !self.peer_closed {
+                progress |= self.receive_some()?;
+            }
+            if !progress {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(crate) fn done(&mut self) -> bool {
+        self.sent == self.to_send.len() && self.peer_closed && self.llp.flushed()
+    }
+
+    pub(crate) fn waiting(&self) -> Wait<'_> {
+        Wait::connection(&*self.llp, self.sent < self.to_send.len())
+    }
+
+    /// Drives this end alone, until it is done; the other end is another thread's.
+    pub(crate) fn run(&mut self) {
+        loop {
+            self.step().unwrap();
+            if self.done() {
+                return;
+            }
+            // A kernel socket tells nobody when its last octet is acknowledged.
+            if self.peer_closed && self.sent == self.to_send.len() && self.llp.wants_write_event() {
+                std::thread::yield_now();
+            } else {
+                wait(&[self.waiting()]);
+            }
+        }
+    }
+}
+
+/// Drives both ends from one thread until both are done.
+pub(crate) fn run_both(one: &mut End, other: &mut End) {
+    loop {
+        one.step().unwrap();
+        other.step().unwrap();
+        if one.done() && other.done() {
+            return;
+        }
+        let all_sent = [&*one, &*other]
+            .iter()
+            .all(|end| end.sent == end.to_send.len() && end.peer_closed);
+        if !(all_sent && one.llp.wants_write_event()) {
+            wait(&[one.waiting(), other.waiting()]);
+        }
+    }
+}
+
+pub(crate) fn random_data_crosses_in_random_pieces(
+    client: &dyn Network,
+    server: &dyn Network,
+    at: SocketAddr,
+    octets: usize,
+) {
+    for seed in 1..4 {
+        let (a, b) = connected(client, server, at);
+        let mut random = Random(0x9e37_79b9 * seed);
+        let (from_a, from_b) = (random.octets(octets), random.octets(octets / 2));
+        let mut a = End::new(a, from_a, seed);
+        let mut b = End::new(b, from_b, seed + 77);
+        run_both(&mut a, &mut b);
+        assert!(a.got == b.to_send, "seed {seed}");
+        assert!(b.got == a.to_send, "seed {seed}");
+    }
+}
+
+pub(crate) fn nobody_listens_is_refused(client: &dyn Network, to: SocketAddr) {
+    let error = match client.connect(None, to) {
+        Ok(mut llp) => {
+            let error = failed_attempt(&mut *llp);
+            assert_eq!(llp.connect_progress(), Err(error), "an error stays");
+            error
+        }
+        Err(error) => error,
+    };
+    assert_eq!(error, LlpError::Refused { addr: to });
+}
+
+pub(crate) fn an_abort_is_a_reset_at_the_peer(
+    client: &dyn Network,
+    server: &dyn Network,
+    at: SocketAddr,
+) {
+    let (mut a, mut b) = connected(client, server, at);
+    assert_eq!(a.try_send(&[Piece::from(b"unread")]), Ok(6));
+    let descriptor = std::os::fd::AsRawFd::as_raw_fd(&a.fd());
+    a.abort();
+    assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&a.fd()), descriptor);
+    let broken = LlpError::Broken {
+        addr: a.peer_addr(),
+    };
+    assert_eq!(a.try_recv(&mut [0; 9]), Err(broken));
+    assert_eq!(a.try_send(&[Piece::from(b"x")]), Err(broken));
+    let error = loop {
+        b.clear_readiness();
+        b.drive();
+        match b.try_recv(&mut [0; 9]) {
+            Ok(Recv::WouldBlock) => wait(&[Wait::connection(&*b, false)]),
+            Ok(Recv::Data(_)) => {}
+            Ok(Recv::Closed) => panic!("a reset is no orderly end"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(
+        error,
+        LlpError::Reset {
+            addr: b.peer_addr()
+        }
+    );
+    assert!(b.try_send(&[Piece::from(b"x")]).is_err());
+    assert!(!b.flushed());
+}
+
+pub(crate) fn a_fin_comes_after_all_octets_and_leaves_the_other_direction_open(
+    client: &dyn Network,
+    server: &dyn Network,
+    at: SocketAddr,
+) {
+    let (a, b) = connected(client, server, at);
+    let data = Random(5).octets(3_000_000);
+    let mut a = End::new(a, data, 3).bulk();
+    let mut b = End::new(b, Vec::new(), 4);
+    b.finish = false;
+    while !b.peer_closed {
+        a.step().unwrap();
+        b.step().unwrap();
+        if !b.peer_closed {
+            wait(&[a.waiting(), b.waiting()]);
+        }
+    }
+    assert!(b.got == a.to_send);
+    assert_eq!(
+        b.llp.try_recv(&mut [0; 4]),
+        Ok(Recv::Closed),
+        "it stays closed"
+    );
+    assert_eq!(
+        a.llp.try_send(&[Piece::from(b"late")]),
+        Err(LlpError::Broken {
+            addr: a.llp.peer_addr()
+        })
+    );
+    assert_eq!(a.llp.shutdown(), Ok(()), "a second one does nothing");
+    b.to_send = b"the other direction".to_vec();
+    b.finish = true;
+    run_both(&mut a, &mut b);
+    assert_eq!(a.got, b"the other direction");
+}
+
+pub(crate) fn flushed_waits_for_the_peers_acknowledgement(
+    client: &dyn Network,
+    server: &dyn Network,
+    at: SocketAddr,
+) {
+    let (mut a, b) = connected(client, server, at);
+    assert!(a.flushed(), "nothing was sent");
+    // More than the peer's buffer holds while nobody reads there.
+    let data = vec![7; 1 << 20];
+    let mut taken = 0;
+    loop {
+        match a.try_send(&[Piece::from(&data)]).unwrap() {
+            0 if taken > 0 => break,
+            count => taken += count,
+        }
+    }
+    assert!(!a.flushed());
+    let mut b = End::new(b, Vec::new(), 1).bulk();
+    b.finish = false;
+    while b.got.len() < taken {
+        a.clear_readiness();
+        a.drive();
+        b.step().unwrap();
+        if b.got.len() < taken {
+            wait(&[Wait::connection(&*a, false), b.waiting()]);
+        }
+    }
+    while !a.flushed() {
+        a.drive();
+        b.llp.drive();
+        std::thread::yield_now();
+    }
+}
+
+pub(crate) fn both_directions_at_once_from_two_threads(
+    client: &dyn Network,
+    server: &dyn Network,
+    at: SocketAddr,
+    octets: usize,
+) {
+    let (a, b) = connected(client, server, at);
+    let mut random = Random(octets as u64);
+    let mut a = End::new(a, random.octets(octets), 8).bulk();
+    let mut b = End::new(b, random.octets(octets), 9).bulk();
+    std::thread::scope(|scope| {
+        scope.spawn(|| a.run());
+        b.run();
+    });
+    assert!(a.got == b.to_send);
+    assert!(b.got == a.to_send);
+}
+
+/// Messages of a few octets there and back: a stall in any one of them would hang the test.
+pub(crate) fn small_messages_go_there_and_back(
+    client: &dyn Network,
+    server: &dyn Network,
+    at: SocketAddr,
+    count: usize,
+) {
+    let (mut a, mut b) = connected(client, server, at);
+    let exchange = |llp: &mut dyn Llp, first: bool| {
+        let mut octets = [0; 8];
+        for number in 0..count as u64 {
+            if first {
+                assert_eq!(llp.try_send(&[Piece::from(&number.to_be_bytes())]), Ok(8));
+            }
+            let mut have = 0;
+            while have < 8 {
+                llp.clear_readiness();
+                llp.drive();
+                match llp.try_recv(&mut octets[have..]).unwrap() {
+                    Recv::Data(got) => have += got,
+                    Recv::WouldBlock => wait(&[Wait::connection(llp, false)]),
+                    Recv::Closed => panic!("nobody closed"),
+                }
+            }
+            assert_eq!(u64::from_be_bytes(octets), number);
+            if !first {
+                assert_eq!(llp.try_send(&[Piece::from(&octets)]), Ok(8));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| exchange(&mut *b, false));
+        exchange(&mut *a, true);
+    });
+}

@@ -1,0 +1,183 @@
+//! The kernel's TCP on the loopback interface.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use common::*;
+use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
+use uwarp_llp::{LlpError, Network, Piece, Recv};
+
+fn loopback() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+fn network() -> KernelNetwork {
+    KernelNetwork::default()
+}
+
+#[test]
+fn random_data_crosses() {
+    random_data_crosses_in_random_pieces(&network(), &network(), loopback(), 600_000);
+}
+
+#[test]
+fn random_data_crosses_over_ipv6() {
+    let at: SocketAddr = "[::1]:0".parse().unwrap();
+    if std::net::TcpListener::bind(at).is_err() {
+        return; // this machine has no IPv6
+    }
+    random_data_crosses_in_random_pieces(&network(), &network(), at, 200_000);
+}
+
+#[test]
+fn an_ipv6_listener_shows_ipv4_peers_as_such() {
+    let at: SocketAddr = "[::]:0".parse().unwrap();
+    let Ok(mut listener) = network().listen(at, 4) else {
+        return; // this machine has no IPv6
+    };
+    let to = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().port()));
+    let mut client = network().connect(None, to).unwrap();
+    let server = accept_and_connect(&mut *listener, &mut *client);
+    assert_eq!(server.peer_addr(), client.local_addr());
+    assert_eq!(server.local_addr(), to);
+}
+
+#[test]
+fn nobody_listens() {
+    let free = std::net::TcpListener::bind(loopback())
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    nobody_listens_is_refused(&network(), free);
+}
+
+#[test]
+fn abort_resets() {
+    an_abort_is_a_reset_at_the_peer(&network(), &network(), loopback());
+}
+
+#[test]
+fn fin_with_data_in_flight() {
+    a_fin_comes_after_all_octets_and_leaves_the_other_direction_open(
+        &network(),
+        &network(),
+        loopback(),
+    );
+}
+
+#[test]
+fn flushed() {
+    flushed_waits_for_the_peers_acknowledgement(&network(), &network(), loopback());
+}
+
+#[test]
+fn two_threads() {
+    both_directions_at_once_from_two_threads(&network(), &network(), loopback(), 8 << 20);
+}
+
+#[test]
+fn ping_pong() {
+    small_messages_go_there_and_back(&network(), &network(), loopback(), 500);
+}
+
+#[test]
+fn more_pieces_than_one_call_of_the_kernel_takes_are_all_sent() {
+    let (mut a, b) = connected(&network(), &network(), loopback());
+    let data = Random(3).octets(5_000);
+    let mut pieces: Vec<_> = data.chunks(1).map(Piece::from).collect();
+    pieces.insert(2_000, Piece::from(b""));
+    let mut got = End::new(b, Vec::new(), 2);
+    got.finish = false;
+    let mut sent = 0;
+    while sent < data.len() {
+        // The empty piece is passed once; count octets, not pieces.
+        let from = pieces.iter().scan(0, |at, piece| {
+            let start = *at;
+            *at += piece.len();
+            Some((start, *piece))
+        });
+        let rest: Vec<_> = from
+            .filter(|(start, _)| *start >= sent)
+            .map(|(_, piece)| piece)
+            .collect();
+        sent += a.try_send(&rest).unwrap();
+        got.step().unwrap();
+    }
+    while got.got.len() < data.len() {
+        got.step().unwrap();
+        if got.got.len() < data.len() {
+            wait(&[got.waiting()]);
+        }
+    }
+    assert_eq!(got.got, data);
+}
+
+#[test]
+fn emss_leaves_the_options_out_of_the_segment() {
+    let (a, b) = connected(&network(), &network(), loopback());
+    // 64 KiB of loopback MTU less at least 40 octets of headers.
+    for end in [&a, &b] {
+        assert!((536..=65_496).contains(&end.emss()), "{}", end.emss());
+    }
+}
+
+#[test]
+fn an_empty_buffer_or_no_pieces_do_nothing() {
+    let (mut a, mut b) = connected(&network(), &network(), loopback());
+    assert_eq!(a.try_send(&[]), Ok(0));
+    assert_eq!(a.try_send(&[Piece::from(b"")]), Ok(0));
+    assert_eq!(b.try_recv(&mut []), Ok(Recv::WouldBlock));
+}
+
+#[test]
+fn a_used_address_is_named() {
+    let listener = network().listen(loopback(), 1).unwrap();
+    let addr = listener.local_addr();
+    assert_eq!(
+        network().listen(addr, 1).err(),
+        Some(LlpError::AddressInUse { addr })
+    );
+}
+
+#[test]
+fn an_address_of_another_machine_is_named() {
+    let addr = SocketAddr::from(([192, 0, 2, 77], 0));
+    assert_eq!(
+        network().listen(addr, 1).err(),
+        Some(LlpError::AddressUnavailable { addr })
+    );
+}
+
+#[test]
+fn a_port_can_be_listened_at_again_at_once() {
+    let mut listener = network().listen(loopback(), 1).unwrap();
+    let addr = listener.local_addr();
+    let mut client = network().connect(None, addr).unwrap();
+    let server = accept_and_connect(&mut *listener, &mut *client);
+    // The server closes first: its end of the connection lingers.
+    drop((server, listener, client));
+    assert!(network().listen(addr, 1).is_ok());
+}
+
+#[test]
+fn settings_reach_the_sockets_and_an_unknown_algorithm_is_an_error() {
+    let settings = KernelSettings {
+        congestion: Some("reno".to_owned()),
+        keepalive: Some(Duration::from_secs(30)),
+        user_timeout: Some(Duration::from_secs(30)),
+    };
+    let network = KernelNetwork::new(settings, None);
+    assert_eq!(network.describe(), "kernel TCP, reno");
+    connected(&network, &network, loopback());
+    let settings = KernelSettings {
+        congestion: Some("no-such".to_owned()),
+        ..KernelSettings::default()
+    };
+    let error = KernelNetwork::new(settings, None)
+        .listen(loopback(), 1)
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("congestion control"), "{error}");
+}
