@@ -25,8 +25,9 @@ pub enum Recv {
 /// [`flushed`](Self::flushed) was true after [`shutdown`](Self::shutdown). The order of calls for a
 /// thread that waits is in the [crate's documentation](crate#how-to-drive-a-connection).
 ///
-/// After an error of `try_recv`, `try_send` or `connect_progress` the connection is dead: later
-/// calls fail too, and nothing is left to do but drop it.
+/// After an error of `try_recv` or `connect_progress` the connection is dead: later calls fail too,
+/// and nothing is left to do but drop it. After an error of `try_send` octets that had arrived
+/// before (the peer's last words) may still be taken with `try_recv`.
 pub trait Llp: Send {
     /// Takes octets that arrived. An empty buffer gives [`Recv::WouldBlock`].
     ///

@@ -21,6 +21,8 @@ enum State {
     Connected,
     /// Connected, and our FIN is on its way.
     Finished,
+    /// A send has failed; what had arrived before can still be taken.
+    Unsendable(LlpError),
     Failed(LlpError),
 }
 
@@ -82,8 +84,17 @@ impl KernelConnection {
     fn check_connected(&self) -> Result<(), LlpError> {
         match self.state {
             State::Connecting => Err(LlpError::Broken { addr: self.peer }),
-            State::Connected | State::Finished => Ok(()),
+            State::Connected | State::Finished | State::Unsendable(_) => Ok(()),
             State::Failed(error) => Err(error),
+        }
+    }
+
+    /// The error of a call that needs the sending direction, when that is gone.
+    fn check_sendable(&self) -> Result<(), LlpError> {
+        match self.state {
+            State::Finished => Err(LlpError::Broken { addr: self.peer }),
+            State::Unsendable(error) => Err(error),
+            State::Connecting | State::Connected | State::Failed(_) => self.check_connected(),
         }
     }
 
@@ -135,10 +146,7 @@ impl Llp for KernelConnection {
     }
 
     fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LlpError> {
-        self.check_connected()?;
-        if matches!(self.state, State::Finished) {
-            return Err(LlpError::Broken { addr: self.peer });
-        }
+        self.check_sendable()?;
         let mut taken = 0;
         for batch in pieces.chunks(raw::MAX_GATHER) {
             let offered: usize = batch.iter().map(Piece::len).sum();
@@ -153,7 +161,11 @@ impl Llp for KernelConnection {
                     // The kernel is short of memory now; it takes octets again later.
                     Err(Errno::NOBUFS | Errno::NOMEM) => break 0,
                     // What was taken before the failure is told first, the failure next time.
-                    Err(errno) if taken == 0 => return Err(self.fail("send", errno)),
+                    Err(errno) if taken == 0 => {
+                        let error = self.fail("send", errno);
+                        self.state = State::Unsendable(error);
+                        return Err(error);
+                    }
                     Err(_) => break 0,
                 }
             };
@@ -174,10 +186,10 @@ impl Llp for KernelConnection {
     }
 
     fn shutdown(&mut self) -> Result<(), LlpError> {
-        self.check_connected()?;
         if matches!(self.state, State::Finished) {
             return Ok(());
         }
+        self.check_sendable()?;
         rustix::net::shutdown(&self.socket, Shutdown::Write)
             .map_err(|errno| self.fail("close the sending direction", errno))?;
         self.state = State::Finished;
@@ -198,7 +210,7 @@ impl Llp for KernelConnection {
     fn flushed(&mut self) -> bool {
         match self.state {
             State::Connected | State::Finished => raw::unacknowledged(&self.socket) == Ok(0),
-            State::Connecting | State::Failed(_) => false,
+            State::Connecting | State::Unsendable(_) | State::Failed(_) => false,
         }
     }
 
@@ -228,7 +240,7 @@ impl Llp for KernelConnection {
 
     fn connect_progress(&mut self) -> Result<bool, LlpError> {
         match self.state {
-            State::Connected | State::Finished => return Ok(true),
+            State::Connected | State::Finished | State::Unsendable(_) => return Ok(true),
             State::Failed(error) => return Err(error),
             State::Connecting => {}
         }
