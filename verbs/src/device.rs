@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use uwarp_capture::Capture;
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
-use uwarp_llp::{LlpError, Network};
+use uwarp_llp::{Llp, LlpError, Network};
 
-use crate::cm::Listener;
+use crate::cm::{ConnectRequest, Listener, RequestError};
 use crate::completion::{CompletionChannel, CqInner};
 use crate::cq::{Cq, CqShared};
 use crate::engine::BufferPool;
@@ -252,6 +252,19 @@ impl Device {
     /// [`DeviceError::Network`], which says what is in the way.
     pub fn listen(&self, addr: SocketAddr) -> Result<Listener, DeviceError> {
         Listener::open(&self.inner, addr)
+    }
+
+    /// Waits for the MPA Request on a stream that is connected already. `read` are octets that the
+    /// program has read from it and that belong to the Request. The timeout for requests bounds it.
+    ///
+    /// # Errors
+    /// What was wrong with the Request; the stream is closed then.
+    pub fn request_over(
+        &self,
+        stream: Box<dyn Llp>,
+        read: &[u8],
+    ) -> Result<ConnectRequest, RequestError> {
+        crate::cm::request_over(&self.inner, stream, read)
     }
 
     /// The next asynchronous event, if there is one.

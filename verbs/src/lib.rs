@@ -79,7 +79,7 @@ mod wait;
 
 pub use cm::{
     AcceptError, AcceptOptions, AcceptTimeout, ConnectError, ConnectOptions, ConnectRequest,
-    Connected, Listener,
+    Connected, Listener, RequestError,
 };
 pub use completion::{
     ChannelError, Completion, CompletionChannel, CqEvent, Notify, Status, WcOpcode,

@@ -86,6 +86,33 @@ impl KernelNetwork {
         }
     }
 
+    /// Takes over a connection that a program made itself, to go on with it in RDMA mode (RFC 5044
+    /// section 7.1 lets the ULP talk over it first). Octets that the program has read already are
+    /// its own affair.
+    ///
+    /// # Errors
+    /// The stream is not connected (any more), or a setting cannot be made.
+    pub fn adopt(&self, stream: std::net::TcpStream) -> Result<Box<dyn Llp>, LlpError> {
+        let socket = Socket::from(stream);
+        let peer = socket
+            .peer_addr()
+            .map_err(option_error("take over a TCP connection"))?
+            .as_socket()
+            .ok_or(LlpError::Misuse {
+                op: "take over this socket",
+                why: "it is neither IPv4 nor IPv6",
+            })?;
+        socket
+            .set_nonblocking(true)
+            .map_err(option_error("make a socket non-blocking"))?;
+        self.settings.apply(&socket)?;
+        let connection = KernelConnection::accepted(socket, peer)?;
+        Ok(match &self.interface {
+            None => Box::new(connection),
+            Some(interface) => Box::new(Captured::accepted(connection, interface.clone())),
+        })
+    }
+
     fn socket(&self, addr: SocketAddr) -> Result<Socket, LlpError> {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))
             .map_err(option_error("open a TCP socket"))?;

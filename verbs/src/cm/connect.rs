@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use uwarp_llp::LlpError;
+use uwarp_llp::{Llp, LlpError};
 use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, StartupError};
 
 use crate::event::EndReason;
@@ -135,6 +135,29 @@ pub(crate) fn connect(
     to: SocketAddr,
     options: &ConnectOptions,
 ) -> Result<Connected, ConnectError> {
+    let target = Some((options.local, to));
+    start(qp, to, options, target, || {
+        qp.device.network.connect(options.local, to)
+    })
+}
+
+/// The same over a stream that is connected already.
+pub(crate) fn connect_over(
+    qp: &Arc<QpInner>,
+    stream: Box<dyn Llp>,
+    options: &ConnectOptions,
+) -> Result<Connected, ConnectError> {
+    start(qp, stream.peer_addr(), options, None, || Ok(stream))
+}
+
+/// Without a `target` there is no second try with revision 1.
+fn start(
+    qp: &Arc<QpInner>,
+    to: SocketAddr,
+    options: &ConnectOptions,
+    target: Option<(Option<SocketAddr>, SocketAddr)>,
+    open: impl FnOnce() -> Result<Box<dyn Llp>, LlpError>,
+) -> Result<Connected, ConnectError> {
     let settings = &qp.ctx.settings;
     let config = InitiatorConfig {
         revision: settings.revision,
@@ -154,14 +177,14 @@ pub(crate) fn connect(
         let mut locked = qp.lock();
         locked.driven.conn.set_now(Instant::now());
         let state = locked.driven.conn.state;
-        if !locked.driven.conn.start_initiator(config)? {
+        if !locked
+            .driven
+            .conn
+            .start_initiator(config, target.is_some())?
+        {
             return Err(ConnectError::QpInUse { state });
         }
-        let attached = qp
-            .device
-            .network
-            .connect(options.local, to)
-            .and_then(|llp| qp.attach(&mut locked, llp, Some((options.local, to))));
+        let attached = open().and_then(|llp| qp.attach(&mut locked, llp, target));
         if let Err(error) = attached {
             locked.driven.conn.lost(error);
         }

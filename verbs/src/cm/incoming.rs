@@ -7,7 +7,10 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use uwarp_llp::{Llp, LlpError, Recv};
-use uwarp_mpa::{Accept, ConfigError, Enhanced, Model, Request, Responder, Revision, StartupError};
+use uwarp_mpa::{
+    Accept, ConfigError, Enhanced, Model, Request, Responder, ResponderConfig, Revision,
+    StartupError,
+};
 
 use super::listener::ListenerInner;
 use crate::device::DeviceInner;
@@ -15,6 +18,8 @@ use crate::progress::background::{Interest, Source, Token, Verdict};
 use crate::progress::linger::linger;
 use crate::qp::Qp;
 use crate::qp::state::QpState;
+use crate::settings::Settings;
+use crate::wait::wait_readable;
 
 /// A connection whose MPA Request has not come whole.
 pub(super) struct Incoming {
@@ -109,24 +114,33 @@ impl Incoming {
 }
 
 impl Awaiting {
+    /// Takes octets of the Request. `None`: it is not whole yet.
+    fn take(&mut self, octets: &[u8]) -> Option<Step> {
+        let count = octets.len();
+        match self.responder.receive(octets) {
+            // 5044-7.1.1-16: octets behind the Private Data mean that PD_Length is wrong (an
+            // initiator sends nothing more before it has the Reply).
+            Ok((taken, Some(_))) if taken < count => {
+                let count = count - taken;
+                Some(Step::Failed(StartupError::TrailingOctets { count }))
+            }
+            Ok((_, Some(request))) => Some(Step::Whole(request)),
+            Ok((_, None)) => None,
+            Err(error) => Some(Step::Failed(error)),
+        }
+    }
+
     fn turn(&mut self, now: Instant) -> Step {
         self.llp.clear_readiness();
         self.llp.drive();
         let mut octets = [0; 600];
         loop {
             match self.llp.try_recv(&mut octets) {
-                Ok(Recv::Data(count)) => match self.responder.receive(&octets[..count]) {
-                    // 5044-7.1.1-16: octets behind the Private Data mean that PD_Length is wrong (an
-                    // initiator sends nothing more before it has the Reply).
-                    Ok((taken, Some(_))) if taken < count => {
-                        return Step::Failed(StartupError::TrailingOctets {
-                            count: count - taken,
-                        });
+                Ok(Recv::Data(count)) => {
+                    if let Some(step) = self.take(&octets[..count]) {
+                        return step;
                     }
-                    Ok((_, Some(request))) => return Step::Whole(request),
-                    Ok((_, None)) => {}
-                    Err(error) => return Step::Failed(error),
-                },
+                }
                 Ok(Recv::WouldBlock) => break,
                 Ok(Recv::Closed) => return Step::Failed(self.responder.closed(false)),
                 Err(_) => return Step::Failed(self.responder.closed(true)),
@@ -171,6 +185,82 @@ impl Source for Incoming {
             }
         }
         Verdict::Settled
+    }
+}
+
+/// Why there is no MPA Request on a stream.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// What came is not an MPA Request, or none came in time.
+    #[error("{peer}: {error}")]
+    Startup {
+        /// The other end.
+        peer: SocketAddr,
+        /// What was wrong.
+        error: StartupError,
+    },
+    /// A setting of the device cannot be put on the wire.
+    #[error("{0}")]
+    Settings(#[from] ConfigError),
+}
+
+/// A responder with the settings of a device.
+pub(super) fn responder(settings: &Settings) -> Result<Responder, ConfigError> {
+    Responder::new(ResponderConfig {
+        crc: settings.crc,
+        markers: settings.markers,
+        // Revision 1 makes this an endpoint that does not know RFC 6581.
+        max_revision: settings.accept_revision,
+        max_ird: settings.limits.max_ird,
+        rtr: settings.rtr,
+    })
+}
+
+/// Waits for the MPA Request on a stream that a program has connected itself.
+pub(crate) fn request_over(
+    device: &Arc<DeviceInner>,
+    llp: Box<dyn Llp>,
+    read: &[u8],
+) -> Result<ConnectRequest, RequestError> {
+    let timeouts = device.settings.timeouts;
+    let responder = responder(&device.settings)?;
+    let deadline = Instant::now() + timeouts.request;
+    let mut awaiting = Awaiting {
+        llp,
+        responder,
+        deadline,
+    };
+    let mut step = awaiting.take(read).unwrap_or(Step::More);
+    while let Step::More = step {
+        step = awaiting.turn(Instant::now());
+        if let Step::More = step {
+            let until = awaiting
+                .llp
+                .deadline()
+                .map_or(deadline, |due| due.min(deadline));
+            wait_readable(awaiting.llp.fd(), Some(until));
+        }
+    }
+    let (peer, local) = (awaiting.llp.peer_addr(), awaiting.llp.local_addr());
+    match step {
+        Step::Whole(request) => Ok(ConnectRequest {
+            pending: Some((awaiting.llp, awaiting.responder)),
+            request,
+            peer,
+            local,
+            deadline: Instant::now() + timeouts.decision,
+            device: Arc::clone(device),
+            listener: Weak::new(),
+        }),
+        Step::Failed(error) => {
+            linger(&device.background, awaiting.llp, Vec::new(), timeouts.close);
+            Err(RequestError::Startup { peer, error })
+        }
+        Step::More => Err(RequestError::Startup {
+            peer,
+            error: awaiting.responder.timed_out(),
+        }),
     }
 }
 

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use uwarp_llp::LlpListener;
-use uwarp_mpa::{Responder, ResponderConfig, StartupError};
+use uwarp_mpa::StartupError;
 
-use super::incoming::{ConnectRequest, Incoming};
+use super::incoming::{ConnectRequest, Incoming, responder};
 use crate::device::{DeviceError, DeviceInner};
 use crate::progress::background::{Interest, Source, Token, Verdict};
 
@@ -278,15 +278,7 @@ impl ListenerInner {
         self: &Arc<Self>,
         llp: Box<dyn uwarp_llp::Llp>,
     ) -> Result<(), Box<dyn std::error::Error>> {
-        let settings = &self.device.settings;
-        let responder = Responder::new(ResponderConfig {
-            crc: settings.crc,
-            markers: settings.markers,
-            // Revision 1 as a setting makes this an endpoint that does not know RFC 6581.
-            max_revision: settings.accept_revision,
-            max_ird: settings.limits.max_ird,
-            rtr: settings.rtr,
-        })?;
+        let responder = responder(&self.device.settings)?;
         Incoming::start(self, &self.device, llp, responder)?;
         Ok(())
     }

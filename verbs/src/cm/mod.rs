@@ -4,7 +4,8 @@ mod connect;
 mod incoming;
 mod listener;
 
-pub(crate) use connect::connect;
 pub use connect::{ConnectError, ConnectOptions, Connected};
-pub use incoming::{AcceptError, AcceptOptions, ConnectRequest};
+pub(crate) use connect::{connect, connect_over};
+pub(crate) use incoming::request_over;
+pub use incoming::{AcceptError, AcceptOptions, ConnectRequest, RequestError};
 pub use listener::{AcceptTimeout, Listener};

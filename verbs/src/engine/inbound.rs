@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use uwarp_ddp::{DdpError, STag, TaggedFault, UntaggedFault};
+use uwarp_ddp::{DdpError, Header, STag, TaggedFault, UntaggedFault};
 use uwarp_mpa::{Step, Ulpdu};
-use uwarp_rdmap::{HEAD_LEN, Inbound, Memory, Opcode, StreamError};
+use uwarp_rdmap::{HEAD_LEN, Inbound, Memory, Opcode, QN_SEND, StreamError};
 
 use super::connection::{Connection, OpenStream, QpContext, Stage};
 use super::receive_buffer::ReceiveBuffer;
@@ -245,7 +245,6 @@ impl Connection {
     /// Words about the place of an error: which region, which bounds, which buffer.
     fn describe(&self, error: &StreamError, head: &[u8]) -> String {
         use std::fmt::Write as _;
-        use uwarp_ddp::Header;
         let mut words = String::new();
         let Ok((header, _)) = Header::parse(head) else {
             return words;
@@ -278,8 +277,17 @@ impl Connection {
         words
     }
 
-    /// The status that a receive at the head gets when the peer's Send could not be taken.
-    pub(super) fn blame_receive(error: &StreamError) -> Option<Status> {
+    /// The status that the receive at the head gets when the peer's Send could not be taken. Only
+    /// queue 0 consumes receives: a Read Request or Terminate that is too long is none of its business.
+    pub(super) fn blame_receive(
+        error: &StreamError,
+        segment: Option<(&[u8], usize)>,
+    ) -> Option<Status> {
+        let (head, _) = segment?;
+        match Header::parse(head) {
+            Ok((Header::Untagged(header), _)) if header.qn == QN_SEND => {}
+            _ => return None,
+        }
         match error {
             StreamError::Ddp(DdpError::Untagged(UntaggedFault::MessageTooLong { .. })) => {
                 Some(Status::LocalLength)

@@ -20,13 +20,18 @@ const RTR_STAG: STag = STag(1);
 
 impl Connection {
     /// An LLP stream is being connected; the MPA Request goes out when it is.
-    pub(crate) fn start_initiator(&mut self, config: InitiatorConfig) -> Result<bool, ConfigError> {
+    /// `again`: a new stream can be had for a second try with revision 1.
+    pub(crate) fn start_initiator(
+        &mut self,
+        config: InitiatorConfig,
+        again: bool,
+    ) -> Result<bool, ConfigError> {
         let initiator = Initiator::new(config.clone())?;
         if !self.event(QpEvent::Attach) {
             return Ok(false);
         }
         self.end = None;
-        self.retry = Some(config);
+        self.retry = again.then_some(config);
         self.stage = Stage::TcpConnect(Box::new(initiator));
         self.deadline = Some(self.now + self.ctx.settings.timeouts.connect);
         Ok(true)

@@ -20,7 +20,7 @@ impl Connection {
         segment: Option<(&[u8], usize)>,
     ) {
         let terminate = Stream::terminate_for(&error, segment);
-        let receive = Self::blame_receive(&error);
+        let receive = Self::blame_receive(&error, segment);
         let send = self.blame_read_response(&error);
         let sent = self.send_terminate(terminate.as_ref());
         let terminate = if sent { terminate } else { None };

@@ -178,7 +178,7 @@ fn connected(settings: &Settings, server: &Arc<Memory>) -> (End, End, BufferPool
     assert!(
         client
             .conn
-            .start_initiator(initiator_config(settings))
+            .start_initiator(initiator_config(settings), true)
             .unwrap()
     );
     client.conn.emss = 1460;
@@ -300,9 +300,9 @@ fn stages() -> Vec<(&'static str, End)> {
     let fresh = || End::new(&memory, &settings);
     let config = || initiator_config(&settings);
     let mut tcp_connect = fresh();
-    assert!(tcp_connect.conn.start_initiator(config()).unwrap());
+    assert!(tcp_connect.conn.start_initiator(config(), true).unwrap());
     let mut await_reply = fresh();
-    assert!(await_reply.conn.start_initiator(config()).unwrap());
+    assert!(await_reply.conn.start_initiator(config(), true).unwrap());
     await_reply.conn.tcp_connected();
     let initiator = connected(&settings, &memory).0;
     let responder = connected(&settings, &memory).1;
@@ -440,7 +440,7 @@ fn record(settings: &Settings, memory: &Arc<Memory>) -> Recording {
     assert!(
         client
             .conn
-            .start_initiator(initiator_config(settings))
+            .start_initiator(initiator_config(settings), true)
             .unwrap()
     );
     client.conn.emss = 1460;

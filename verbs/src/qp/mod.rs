@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use uwarp_llp::Llp;
 use uwarp_mpa::Revision;
 
 use crate::cm::{ConnectError, ConnectOptions, Connected};
@@ -190,6 +191,48 @@ impl Qp {
         options: &ConnectOptions,
     ) -> Result<Connected, ConnectError> {
         crate::cm::connect(&self.inner, to, options)
+    }
+
+    /// As [`Qp::connect`], over a stream that is connected already: for programs that talk over it
+    /// first (RFC 5044 section 7.1), or exchange addresses out of band. The peer takes it with
+    /// [`Device::request_over`](crate::Device::request_over). `options.local` means nothing here.
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use uwarp_verbs::{AcceptOptions, ConnectOptions, Device, QpCaps, llp::kernel::KernelNetwork};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tcp = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let mut ours = std::net::TcpStream::connect(tcp.local_addr()?)?;
+    /// let server = std::thread::spawn(move || {
+    ///     let (mut theirs, _) = tcp.accept().unwrap();
+    ///     theirs.write_all(b"RDMA, please").unwrap();
+    ///     let device = Device::tcp().unwrap();
+    ///     let stream = KernelNetwork::default().adopt(theirs).unwrap();
+    ///     let request = device.request_over(stream, b"").unwrap();
+    ///     let (pd, cq) = (device.alloc_pd(), device.create_cq(4).unwrap());
+    ///     let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
+    ///     request.accept(&qp, &AcceptOptions::default()).unwrap();
+    ///     qp.wait_closed(std::time::Duration::from_secs(5))
+    /// });
+    /// let mut said = [0; 12];
+    /// ours.read_exact(&mut said)?;
+    /// let device = Device::tcp()?;
+    /// let (pd, cq) = (device.alloc_pd(), device.create_cq(4)?);
+    /// let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
+    /// qp.connect_over(KernelNetwork::default().adopt(ours)?, &ConnectOptions::default())?;
+    /// qp.disconnect();
+    /// assert!(server.join().unwrap());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Qp::connect`].
+    pub fn connect_over(
+        &self,
+        stream: Box<dyn Llp>,
+        options: &ConnectOptions,
+    ) -> Result<Connected, ConnectError> {
+        crate::cm::connect_over(&self.inner, stream, options)
     }
 
     /// Starts to close the connection gracefully: what was posted is carried out, then FIN; the
