@@ -1,2 +1,76 @@
-//! The uwarp command.
-fn main() {}
+//! The `uwarp` command: RDMA over plain TCP in user space.
+//!
+//! | command | does |
+//! |---|---|
+//! | `uwarp demo` | two endpoints in one process over TCP/IP in user space: moves data by every operation, verifies it, shows one error in words |
+//! | `uwarp rping` | the ping-pong of rdmacm-utils' rping, both roles, speaking to the real one |
+//!
+//! Exit codes: 0 done, 1 the operation failed, 2 wrong usage. Errors go to stderr and say what
+//! happened, what was expected, whose doing it is and what to try. `UWARP_LOG` (as `RUST_LOG`
+//! elsewhere, for example `UWARP_LOG=debug`) turns on a log on stderr.
+
+mod advert;
+mod common;
+mod demo;
+mod explain;
+mod failure;
+mod logging;
+mod output;
+mod rping;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// RDMA over plain TCP in user space (iWARP, RFC 5040 to 5044 and 6581).
+#[derive(Parser)]
+#[command(name = "uwarp", version, about)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 the operation failed, 2 wrong usage.\n\
+    UWARP_LOG=debug (or info, warn, uwarp_verbs=trace ...) writes a log to stderr."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show that it works, here and now: no root, no set-up
+    Demo(demo::Options),
+    /// RDMA ping-pong between two processes, as rdmacm-utils' rping
+    Rping(rping::Options),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed stdout or stderr is no reason to complain about.
+            let _ = error.print();
+            return if error.use_stderr() {
+                ExitCode::from(2)
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let (name, result) = match &cli.command {
+        Command::Demo(options) => ("demo", logging::start().and_then(|()| demo::run(options))),
+        Command::Rping(options) => ("rping", logging::start().and_then(|()| rping::run(options))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.tell(name);
+            failure.exit_code()
+        }
+    }
+}
+
+/// clap's own check of how the options are declared.
+#[test]
+fn the_options_are_declared_consistently() {
+    use clap::CommandFactory;
+    Cli::command().debug_assert();
+}
