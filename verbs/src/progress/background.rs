@@ -51,6 +51,24 @@ pub(crate) enum Interest {
 }
 
 impl Interest {
+    /// For octets, for room to send, or both.
+    pub(crate) fn new(read: bool, write: bool) -> Self {
+        match (read, write) {
+            (false, false) => Interest::None,
+            (true, false) => Interest::Read,
+            (true, true) => Interest::ReadWrite,
+            (false, true) => Interest::Write,
+        }
+    }
+
+    pub(crate) fn has_read(self) -> bool {
+        matches!(self, Interest::ReadWrite | Interest::Read)
+    }
+
+    pub(crate) fn has_write(self) -> bool {
+        matches!(self, Interest::ReadWrite | Interest::Write)
+    }
+
     fn flags(self) -> epoll::EventFlags {
         let wanted = match self {
             Interest::None => return epoll::EventFlags::ONESHOT,

@@ -10,8 +10,8 @@ use uwarp_llp::Llp;
 pub(crate) enum Cover {
     /// No descriptor yet, or no more.
     Off,
-    /// Armed in the epoll set; `write`: also for room to send.
-    Armed { write: bool },
+    /// Armed in the epoll set.
+    Armed { interest: Interest },
     /// Its one shot was used up while the CQ was being polled; the background looks again soon.
     Watched,
     /// So many threads of the consumer wait on the descriptor themselves.
@@ -22,7 +22,7 @@ pub(crate) enum Cover {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CoverEvent {
     /// The background (or a post that found the LLP full) wants the descriptor armed.
-    Arm { write: bool },
+    Arm { interest: Interest },
     /// The one shot came while the CQ was being polled.
     FiredWhilePolled,
     /// A thread of the consumer begins to wait on the descriptor.
@@ -50,7 +50,7 @@ impl Cover {
             // Those who wait keep it, whatever the background wants or the LLP does.
             (Cover::Waited { .. }, _) => self,
             (Cover::Armed { .. }, E::FiredWhilePolled) => Cover::Watched,
-            (_, E::Arm { write }) => Cover::Armed { write },
+            (_, E::Arm { interest }) => Cover::Armed { interest },
             (_, E::Gone) => Cover::Off,
             (Cover::Off, E::WaitBegins)
             | (Cover::Off | Cover::Watched, E::FiredWhilePolled)
@@ -83,12 +83,10 @@ impl Registration {
     }
 
     /// Arms the descriptor after a turn of the background (or the first turn of all).
-    pub(crate) fn arm(&mut self, background: &Background, llp: &dyn Llp, blocked: bool) {
-        let write = blocked && llp.wants_write_event();
-        self.cover = self.cover.next(CoverEvent::Arm { write });
-        let interest = match (self.cover.is_waited(), write) {
-            (false, true) => Interest::ReadWrite,
-            (false, false) => Interest::Read,
+    pub(crate) fn arm(&mut self, background: &Background, llp: &dyn Llp, wanted: Interest) {
+        self.cover = self.cover.next(CoverEvent::Arm { interest: wanted });
+        let interest = match (self.cover.is_waited(), wanted.has_write()) {
+            (false, _) => wanted,
             // The threads that wait look for octets only.
             (true, true) => Interest::Write,
             (true, false) => return,
@@ -97,14 +95,14 @@ impl Registration {
     }
 
     /// After a turn of another thread: makes sure that a full LLP is noticed when it can send again.
-    pub(crate) fn adjust(&mut self, background: &Background, llp: &dyn Llp, blocked: bool) {
-        if blocked
-            && matches!(
-                self.cover,
-                Cover::Armed { write: false } | Cover::Waited { .. }
-            )
-        {
-            self.arm(background, llp, true);
+    pub(crate) fn adjust(&mut self, background: &Background, llp: &dyn Llp, wanted: Interest) {
+        let missing = match self.cover {
+            Cover::Armed { interest } => wanted.has_write() && !interest.has_write(),
+            Cover::Waited { .. } => wanted.has_write(),
+            Cover::Off | Cover::Watched => false,
+        };
+        if missing {
+            self.arm(background, llp, wanted);
         }
     }
 
@@ -136,13 +134,13 @@ impl Registration {
         &mut self,
         background: &Background,
         llp: Option<&dyn Llp>,
-        blocked: bool,
+        wanted: Interest,
     ) {
         let was_waited = self.cover.is_waited();
         self.cover = self.cover.next(CoverEvent::WaitEnds);
         if was_waited && !self.cover.is_waited() {
             match llp {
-                Some(llp) => self.arm(background, llp, blocked),
+                Some(llp) => self.arm(background, llp, wanted),
                 None => self.gone(),
             }
         }
@@ -164,15 +162,23 @@ mod tests {
     fn state_table() {
         let states = [
             Cover::Off,
-            Cover::Armed { write: false },
-            Cover::Armed { write: true },
+            Cover::Armed {
+                interest: Interest::Read,
+            },
+            Cover::Armed {
+                interest: Interest::ReadWrite,
+            },
             Cover::Watched,
             Cover::Waited { threads: 1 },
             Cover::Waited { threads: 2 },
         ];
         let events = [
-            CoverEvent::Arm { write: false },
-            CoverEvent::Arm { write: true },
+            CoverEvent::Arm {
+                interest: Interest::Read,
+            },
+            CoverEvent::Arm {
+                interest: Interest::Write,
+            },
             CoverEvent::FiredWhilePolled,
             CoverEvent::WaitBegins,
             CoverEvent::WaitEnds,
@@ -184,7 +190,7 @@ mod tests {
             for state in states {
                 writeln!(
                     table,
-                    "    {:24} -> {:?}",
+                    "    {:32} -> {:?}",
                     format!("{state:?}"),
                     state.next(event)
                 )

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use uwarp_llp::{Llp, LlpError, Piece, Recv};
 
+use super::background::Interest;
 use crate::engine::{BufferPool, Connection, LlpOrder, PARTS_PER_CALL, ReceiveBuffer};
 
 /// Octets that one turn receives at most, so that no connection starves the others of a thread.
@@ -50,6 +51,19 @@ impl Driven {
         let mut outcome = self.obey();
         outcome.blocked = blocked && self.llp.is_some();
         outcome
+    }
+
+    /// Which readiness of the LLP means something now. After the peer's FIN a kernel socket is
+    /// readable for ever: to ask for that again would be to spin.
+    pub(crate) fn interest(&self, outcome: Outcome) -> Interest {
+        let connecting = self.conn.is_connecting_tcp();
+        match &self.llp {
+            None => Interest::None,
+            Some(llp) if llp.wants_write_event() => {
+                Interest::new(self.conn.wants_octets(), outcome.blocked || connecting)
+            }
+            Some(_) => Interest::Read,
+        }
     }
 
     /// When a turn is due although nothing arrives.

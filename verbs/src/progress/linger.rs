@@ -17,6 +17,9 @@ struct Lingering {
     state: Mutex<State>,
 }
 
+/// How often a closed connection is looked at until its last octets were acknowledged.
+const AGAIN: Duration = Duration::from_millis(10);
+
 struct State {
     llp: Option<Box<dyn Llp>>,
     rest: Vec<u8>,
@@ -105,20 +108,15 @@ impl State {
         let Some(llp) = &self.llp else {
             return;
         };
-        let interest = match (
-            self.peer_closed,
-            self.at < self.rest.len() && llp.wants_write_event(),
-        ) {
-            (false, false) => Interest::Read,
-            (false, true) => Interest::ReadWrite,
-            // A closed peer makes the descriptor readable for ever: only timers are of use now.
-            (true, _) if llp.wants_write_event() => Interest::None,
-            (true, _) => Interest::Read,
-        };
-        background.arm(token, llp.fd(), interest);
         let mut next = llp.deadline();
-        if self.peer_closed && llp.wants_write_event() {
-            next = Some(Instant::now() + Duration::from_millis(10));
+        if llp.wants_write_event() && self.peer_closed {
+            // Both halves are closed, which makes a kernel socket ready for ever: from here on only the
+            // clock tells when to look whether the last octets were acknowledged.
+            background.forget_fd(llp.fd());
+            next = Some(Instant::now() + AGAIN);
+        } else {
+            let write = self.at < self.rest.len() && llp.wants_write_event();
+            background.arm(token, llp.fd(), Interest::new(true, write));
         }
         if let Some(next) = next {
             background.at(token, next.min(self.deadline));

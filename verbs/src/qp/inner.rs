@@ -12,7 +12,7 @@ use crate::cq::CqShared;
 use crate::device::DeviceInner;
 use crate::engine::{Connection, QpContext, ReceiveBuffer};
 use crate::mem::PinnedRun;
-use crate::progress::background::{Source, Verdict};
+use crate::progress::background::{Interest, Source, Verdict};
 use crate::progress::cover::{Cover, Registration};
 use crate::progress::drive::{Driven, Outcome};
 use crate::progress::linger::linger;
@@ -167,9 +167,10 @@ impl QpInner {
             return;
         };
         let background = &self.device.background;
+        let wanted = driven.interest(outcome);
         match driver {
-            Driver::Background => registration.arm(background, &**llp, outcome.blocked),
-            Driver::Consumer => registration.adjust(background, &**llp, outcome.blocked),
+            Driver::Background => registration.arm(background, &**llp, wanted),
+            Driver::Consumer => registration.adjust(background, &**llp, wanted),
         }
         registration.set_timer(background, driven.deadline());
     }
@@ -222,7 +223,7 @@ impl QpInner {
                 if registered.is_ok() {
                     locked
                         .registration
-                        .arm(&self.device.background, &*llp, true);
+                        .arm(&self.device.background, &*llp, Interest::ReadWrite);
                 }
                 locked.driven.llp = Some(llp);
                 locked.registration.timer = None;
@@ -336,7 +337,13 @@ impl QpInner {
         let Some(llp) = &driven.llp else {
             return false;
         };
+        let wanted = driven.interest(outcome);
+        if !wanted.has_read() {
+            // Nothing more will arrive: there is nothing to wait for but room, and the background does that.
+            return false;
+        }
         registration.wait_begins(&self.device.background, &**llp);
+        registration.adjust(&self.device.background, &**llp, wanted);
         add(llp.fd().as_raw_fd(), driven.deadline());
         true
     }
@@ -352,11 +359,8 @@ impl QpInner {
             retired,
             ..
         } = &mut *locked;
-        registration.wait_ends(
-            &self.device.background,
-            driven.llp.as_deref(),
-            outcome.blocked,
-        );
+        let wanted = driven.interest(outcome);
+        registration.wait_ends(&self.device.background, driven.llp.as_deref(), wanted);
         if !registration.cover.is_waited() {
             for llp in retired.drain(..) {
                 self.close(llp);
