@@ -1,0 +1,179 @@
+//! The options that every command takes, and the devices they make.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use uwarp_verbs::capture::Capture;
+use uwarp_verbs::llp::kernel::{KernelNetwork, KernelSettings};
+use uwarp_verbs::{Device, Revision, Settings};
+
+use crate::failure::{Failure, Report};
+use crate::output::Output;
+
+/// Options of every command.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Protocol and capture")]
+pub(crate) struct Common {
+    /// Write everything that passes on the wire to FILE in pcapng format; `-` is stdout
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// CRC32C on every FPDU; it is used when either side wants it
+    #[arg(long, value_enum, default_value = "on")]
+    crc: Switch,
+    /// Ask the peer to put Markers into what it sends
+    #[arg(long, value_enum, default_value = "off")]
+    markers: Switch,
+    /// MPA revision: 2 is RFC 6581; 1 is RFC 5044 alone, also as a server
+    #[arg(long, value_enum, default_value = "2")]
+    mpa: Mpa,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Mpa {
+    #[value(name = "1")]
+    One,
+    #[value(name = "2")]
+    Two,
+}
+
+impl Common {
+    /// What a device is to be told.
+    pub(crate) fn settings(&self) -> Settings {
+        let revision = match self.mpa {
+            Mpa::One => Revision::One,
+            Mpa::Two => Revision::Two,
+        };
+        Settings {
+            crc: self.crc == Switch::On,
+            markers: self.markers == Switch::On,
+            revision,
+            accept_revision: revision,
+            ..Settings::default()
+        }
+    }
+
+    /// Where text goes: not to stdout when the capture goes there.
+    pub(crate) fn output(&self) -> Output {
+        match &self.pcap {
+            Some(path) if path == Path::new("-") => Output::Stderr,
+            _ => Output::Stdout,
+        }
+    }
+
+    /// Opens the capture, if one is wanted.
+    pub(crate) fn capture(&self) -> Result<Option<Recording>, Failure> {
+        let Some(path) = &self.pcap else {
+            return Ok(None);
+        };
+        let capture = Capture::create(path).map_err(|error| {
+            Report::new(format!(
+                "the capture file {} cannot be made: {error}",
+                path.display()
+            ))
+            .advice("a directory that exists and that you may write to")
+        })?;
+        Ok(Some(Recording {
+            path: path.clone(),
+            capture,
+        }))
+    }
+}
+
+/// A capture that is being written.
+pub(crate) struct Recording {
+    path: PathBuf,
+    pub(crate) capture: Capture,
+}
+
+impl Recording {
+    /// Whether everything was written. A capture that was asked for and is not whole is a failure.
+    pub(crate) fn finish(&self) -> Result<(), Failure> {
+        match self.capture.error() {
+            None => Ok(()),
+            Some(error) => Err(Report::new(format!(
+                "the capture {} is not whole: {error}; all traffic went on without it",
+                self.path.display()
+            ))
+            .into()),
+        }
+    }
+}
+
+/// The result of a command that may have made a capture.
+pub(crate) fn finish(
+    result: Result<(), Failure>,
+    recording: Option<&Recording>,
+) -> Result<(), Failure> {
+    let recorded = recording.map_or(Ok(()), Recording::finish);
+    result.and(recorded)
+}
+
+/// `tcp` or `tcp:ADDR`: the kernel's TCP, and the address of this machine to use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Tcp {
+    pub(crate) addr: Option<IpAddr>,
+}
+
+impl FromStr for Tcp {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "tcp" => Ok(Tcp { addr: None }),
+            Some(("tcp", addr)) => match addr.trim_matches(['[', ']']).parse() {
+                Ok(addr) => Ok(Tcp { addr: Some(addr) }),
+                Err(_) => Err(format!("`{addr}` is not an IP address of this machine")),
+            },
+            _ => Err("it is `tcp` or `tcp:ADDR`".to_owned()),
+        }
+    }
+}
+
+/// How long a TCP connection may be silent before the kernel asks whether the peer is still there:
+/// a peer whose machine is gone must not keep a command waiting for ever.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// A device over the kernel's TCP.
+pub(crate) fn tcp_device(
+    settings: Settings,
+    recording: Option<&Recording>,
+) -> Result<Device, Failure> {
+    let kernel = KernelSettings {
+        keepalive: Some(KEEPALIVE),
+        ..KernelSettings::default()
+    };
+    let network = KernelNetwork::new(kernel, recording.map(|recording| &recording.capture));
+    Device::open(Arc::new(network), settings).map_err(|error| Failure::because(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tcp_device_may_name_an_address() {
+        assert_eq!("tcp".parse(), Ok(Tcp { addr: None }));
+        assert_eq!(
+            "tcp:127.0.0.1".parse(),
+            Ok(Tcp {
+                addr: Some(IpAddr::from([127, 0, 0, 1]))
+            })
+        );
+        let v6: IpAddr = "::1".parse().unwrap();
+        assert_eq!("tcp:::1".parse(), Ok(Tcp { addr: Some(v6) }));
+        assert_eq!("tcp:[::1]".parse(), Ok(Tcp { addr: Some(v6) }));
+        for wrong in ["", "udp", "tcp:", "tcp:localhost", "tap:x"] {
+            assert!(wrong.parse::<Tcp>().is_err(), "{wrong}");
+        }
+    }
+}

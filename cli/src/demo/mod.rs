@@ -1,0 +1,321 @@
+//! `uwarp demo`: two endpoints in one process move data by every operation and verify it.
+//!
+//! Each endpoint has its own device, its own thread and its own end of the link. They share nothing
+//! but the link; only what each found goes over a channel of the process, to be printed in one place.
+
+mod endpoint;
+mod initiator;
+mod plan;
+mod responder;
+mod table;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use clap::Args;
+use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
+use uwarp_verbs::{Device, EndReason, Listener, Status};
+
+use crate::common::{self, Common, Recording, Tcp};
+use crate::failure::{Failure, Report};
+use crate::output::{Output, wrapped};
+use endpoint::{End, local};
+use table::{Row, Table, Verdict};
+
+/// Port of the demo's listening end, on the in-memory link.
+const PORT: u16 = 7174;
+const MTU: u16 = 1500;
+/// More than all messages together. Memory is only touched as it is used.
+const RECORDED_WINDOW: usize = 64 << 20;
+
+/// Options of `uwarp demo`.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// Largest IP packet of the in-memory link [default: 1500]
+    #[arg(long, value_name = "OCTETS", value_parser = clap::value_parser!(u16).range(576..))]
+    mtu: Option<u16>,
+    /// The network: `memory` (smoltcp at both ends of a link in memory), or the kernel's TCP
+    #[arg(
+        long,
+        value_name = "memory|tcp[:ADDR]",
+        default_value = "memory",
+        help_heading = "Protocol and capture"
+    )]
+    device: Network,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Network {
+    Memory,
+    Tcp(Tcp),
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "memory" => Ok(Network::Memory),
+            _ if text.starts_with("tcp") => text.parse().map(Network::Tcp),
+            _ => Err("it is `memory`, `tcp` or `tcp:ADDR`".to_owned()),
+        }
+    }
+}
+
+/// Plays the demo.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let recording = options.common.capture()?;
+    let result = play(options, recording.as_ref());
+    common::finish(result, recording.as_ref())
+}
+
+fn play(options: &Options, recording: Option<&Recording>) -> Result<(), Failure> {
+    let started = Instant::now();
+    let stage = Stage::build(options, recording)?;
+    let mut story = Story {
+        output: options.common.output(),
+        rows: Vec::new(),
+    };
+    story.say("uwarp demo: real RDMA between two endpoints in this process.")?;
+    story.say("No RDMA hardware, no root, no set-up.")?;
+
+    let to = stage.listener.local_addr();
+    let (found, from_b) = mpsc::channel();
+    let given_up = Arc::new(AtomicBool::new(false));
+    let (b, listener, b_asks) = (stage.b, stage.listener, Arc::clone(&given_up));
+    let responder = thread::Builder::new()
+        .name("responder".to_owned())
+        .spawn(move || responder::run(&b, listener, &b_asks, &found))
+        .map_err(|error| Failure::because(format!("no thread for endpoint B: {error}")))?;
+    let a = initiator::run(&stage.a, to, stage.between, &mut story, &from_b);
+    given_up.store(a.is_err(), Ordering::Relaxed);
+    let b = responder
+        .join()
+        .unwrap_or_else(|_| Err(Failure::because("endpoint B panicked")));
+    let (a, b) = match (a, b) {
+        (Ok(a), Ok(b)) => (a, b),
+        (Err(a), Ok(_)) => return Err(a),
+        (Ok(_), Err(b)) => return Err(b),
+        // Not B's fault; what B says of it helps nobody.
+        (Err(Failure::OutputClosed), Err(_)) => return Err(Failure::OutputClosed),
+        (Err(a), Err(b)) => {
+            // One of them is the cause of the other.
+            b.tell("demo");
+            return Err(a);
+        }
+    };
+    story.ending(&a, &b)?;
+    story.close(started)
+}
+
+/// The two devices, and where they meet.
+struct Stage {
+    a: Device,
+    b: Device,
+    listener: Listener,
+    /// What is between them, in words.
+    between: &'static str,
+}
+
+impl Stage {
+    fn build(options: &Options, recording: Option<&Recording>) -> Result<Stage, Failure> {
+        let settings = options.common.settings();
+        let (a, b, addr, between) = match options.device {
+            Network::Memory => {
+                let memory = memory_settings(options, recording);
+                let (a, b) = MemoryNetwork::pair(&memory).map_err(local)?;
+                let host = memory.addresses[1][0];
+                let open = |network| Device::open(Arc::new(network), settings.clone());
+                (
+                    open(a).map_err(local)?,
+                    open(b).map_err(local)?,
+                    SocketAddr::new(host, PORT),
+                    "TCP/IP in user space, no kernel in between",
+                )
+            }
+            Network::Tcp(tcp) => {
+                if options.mtu.is_some() {
+                    let report = Report::new(
+                        "--mtu is for the in-memory link: the kernel's TCP has its own",
+                    );
+                    return Err(Failure::Usage(
+                        report.advice("one of --mtu and --device tcp"),
+                    ));
+                }
+                let host = tcp.addr.unwrap_or(IpAddr::from(Ipv4Addr::LOCALHOST));
+                // What A records is all there is: B's record would show every packet twice.
+                (
+                    common::tcp_device(settings.clone(), recording)?,
+                    common::tcp_device(settings, None)?,
+                    SocketAddr::new(host, 0),
+                    "the TCP/IP of the kernel",
+                )
+            }
+        };
+        let listener = b
+            .listen(addr)
+            .map_err(|error| crate::explain::listen(&error, addr))?;
+        Ok(Stage {
+            a,
+            b,
+            listener,
+            between,
+        })
+    }
+}
+
+/// The link in memory. With a capture its windows are so wide that they never fill up: a window that
+/// does cuts segments anywhere, into pieces of a few octets even, and Wireshark loses its way where a
+/// piece ends within the first octets of an FPDU.
+fn memory_settings(options: &Options, recording: Option<&Recording>) -> MemorySettings {
+    let mut memory = MemorySettings {
+        mtu: options.mtu.unwrap_or(MTU).into(),
+        ..MemorySettings::default()
+    };
+    if let Some(recording) = recording {
+        memory.capture = Some(recording.capture.clone());
+        (memory.receive_buffer, memory.send_buffer) = (RECORDED_WINDOW, RECORDED_WINDOW);
+    }
+    memory
+}
+
+/// What is told while it happens, and the rows of the table.
+struct Story {
+    output: Output,
+    rows: Vec<Row>,
+}
+
+impl Story {
+    fn say(&self, text: impl std::fmt::Display) -> Result<(), Failure> {
+        self.output.line(text)
+    }
+
+    /// A new step, with a line on what it shows.
+    fn step(&self, title: &str) -> Result<(), Failure> {
+        self.output.line(format_args!("\n{title}"))
+    }
+
+    /// One operation is done.
+    fn row(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    /// One step is done: what it was, and what came of its last `rows` operations.
+    fn done(&self, what: &str, rows: usize, since: Instant) -> Result<(), Failure> {
+        self.say(wrapped("   ", what))?;
+        let took = since.elapsed().as_secs_f64();
+        for row in &self.rows[self.rows.len() - rows..] {
+            self.say(format_args!(
+                "   -> {}: {} ({took:.2} s)",
+                row.operation, row.verdict
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// What both sides saw of the Write that had to fail.
+    fn ending(&mut self, a: &End, b: &responder::Seen) -> Result<(), Failure> {
+        let first = |statuses: &[Status]| {
+            statuses
+                .first()
+                .map_or_else(|| "none came".to_owned(), ToString::to_string)
+        };
+        let mut write = first(&a.sends);
+        if a.sends.first() == Some(&Status::Success) {
+            write += " (on iWARP a Write is complete when TCP has taken it; a refusal comes later)";
+        }
+        let memory = match &b.untouched {
+            Ok(()) => "not a byte has changed",
+            Err(what) => what,
+        };
+        let (at_a, at_b) = (a.reason.to_string(), b.end.reason.to_string());
+        for (head, text) in [
+            ("   A, completion of the Write:   ", &*write),
+            ("   A, event of the connection:   ", &*at_a),
+            ("   A, its posted receive:        ", &*first(&a.receives)),
+            ("   B, event of the connection:   ", &*at_b),
+            (
+                "   B, its posted receive:        ",
+                &*first(&b.end.receives),
+            ),
+            ("   B, its memory:                ", memory),
+        ] {
+            self.say(wrapped(head, text))?;
+        }
+        let verdict = judge(a, b);
+        self.row(Row {
+            operation: "Write beyond the region",
+            messages: 1,
+            bytes: initiator::BEYOND.into(),
+            verdict,
+        });
+        Ok(())
+    }
+
+    /// The table, and the last word.
+    fn close(&self, started: Instant) -> Result<(), Failure> {
+        self.say("")?;
+        self.say(Table(&self.rows))?;
+        let wrong = self
+            .rows
+            .iter()
+            .filter(|row| !row.verdict.is_good())
+            .count();
+        if wrong > 0 {
+            let what = format!(
+                "{wrong} of {} operations came out wrong; see the table",
+                self.rows.len()
+            );
+            return Err(Report::new(what)
+                .fault("uwarp: this must not happen, please report it")
+                .into());
+        }
+        self.say(format_args!(
+            "\nAll is as it must be. {:.2} s.",
+            started.elapsed().as_secs_f64()
+        ))
+    }
+}
+
+/// Whether the Write beyond the region ended as RFC 5041 section 7.2 says: B answers with the
+/// Terminate for a tagged buffer's bounds (layer 1, type 1, code 1), and places nothing.
+fn judge(a: &End, b: &responder::Seen) -> Verdict {
+    let flushed = |statuses: &[Status]| statuses == [Status::WrFlush];
+    let told = |terminate: &uwarp_verbs::Terminate| {
+        (terminate.layer(), terminate.etype(), terminate.code()) == (1, 1, 1)
+    };
+    let wrong = match (&a.reason, &b.end.reason) {
+        _ if b.untouched.is_err() => "B's memory has changed",
+        _ if !(a.event && b.end.event) => "a side got no asynchronous event",
+        (
+            _,
+            EndReason::TerminateSent {
+                terminate: Some(sent),
+                ..
+            },
+        ) if !told(sent) => "B's Terminate has another code than 1/1/01",
+        (EndReason::TerminateReceived { terminate }, _) if !told(terminate) => {
+            "A got a Terminate with another code than 1/1/01"
+        }
+        (
+            EndReason::TerminateReceived { .. },
+            EndReason::TerminateSent {
+                terminate: Some(_), ..
+            },
+        ) => {
+            if flushed(&a.receives) && flushed(&b.end.receives) {
+                return Verdict::Refused;
+            }
+            "the posted receives were not flushed"
+        }
+        _ => "the connection did not end by B's Terminate",
+    };
+    Verdict::Wrong(wrong.to_owned())
+}

@@ -1,0 +1,154 @@
+//! Endpoint B: listens, lends memory, answers the Sends, and checks what came.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use uwarp_verbs::{AcceptOptions, Access, ConnectRequest, Device, Listener};
+
+use super::endpoint::{End, Endpoint, PATIENCE, local};
+use super::initiator::{self, received, row};
+use super::plan::{self, Kind, SIZES};
+use super::table::{Row, Verdict};
+use crate::advert::{ADVERT_LEN, Advert};
+use crate::failure::Failure;
+
+/// What B says in the private data of the MPA Reply, ahead of its adverts.
+pub(super) const HELLO: &[u8] = b"hello from B";
+/// Messages of one step.
+const COUNT: usize = SIZES.len();
+
+/// The memory that B lends, as it says in its private data.
+pub(super) struct Offer {
+    /// For A's Writes.
+    pub(super) sink: Advert,
+    /// For A's Reads.
+    pub(super) source: Advert,
+}
+
+impl Offer {
+    fn emit(&self) -> Vec<u8> {
+        [HELLO, &self.sink.emit(), &self.source.emit()].concat()
+    }
+
+    pub(super) fn parse(private_data: &[u8]) -> Option<Offer> {
+        let adverts = private_data.strip_prefix(HELLO)?;
+        let (sink, rest) = adverts.split_first_chunk::<ADVERT_LEN>()?;
+        let source = rest.try_into().ok()?;
+        Some(Offer {
+            sink: Advert::parse(*sink),
+            source: Advert::parse(source),
+        })
+    }
+}
+
+/// What B saw of the Write that had to fail.
+pub(super) struct Seen {
+    pub(super) end: End,
+    /// Whether the region is as it was before.
+    pub(super) untouched: Result<(), String>,
+}
+
+pub(super) fn run(
+    device: &Device,
+    listener: Listener,
+    given_up: &AtomicBool,
+    found: &Sender<Row>,
+) -> Result<Seen, Failure> {
+    let mut b = Endpoint::new("endpoint B", device)?;
+    let inbox = b.register(plan::blank(), Access::LOCAL_WRITE)?;
+    let replies = b.register(plan::filled(Kind::SentByB), Access::NONE)?;
+    // A may do with each region what it is there for, and no more (RFC 5042 section 6.3.5).
+    let sink = b.register(plan::blank(), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    let source = b.register(plan::filled(Kind::Read), Access::REMOTE_READ)?;
+    b.post_receives(&inbox)?;
+
+    let request = await_request(&listener, given_up)?;
+    drop(listener);
+    let heard = request.private_data().to_vec();
+    let private_data = Offer {
+        sink: Advert::of(&sink),
+        source: Advert::of(&source),
+    }
+    .emit();
+    request
+        .accept(
+            &b.qp,
+            &AcceptOptions {
+                private_data,
+                ..AcceptOptions::default()
+            },
+        )
+        .map_err(local)?;
+    let verdict = if heard == initiator::HELLO {
+        Verdict::Verified
+    } else {
+        Verdict::Wrong(format!("B heard \"{}\"", heard.escape_ascii()))
+    };
+    // Nobody listens when A has failed; its own error is told then.
+    let tell = |row| drop(found.send(row));
+    tell(Row {
+        operation: "Private data A <-> B",
+        messages: 1,
+        bytes: heard.len() as u64,
+        verdict,
+    });
+
+    b.wait(0, COUNT, "waiting for A's Sends")?;
+    tell(row("Send A -> B", received(&b, &inbox, Kind::SentByA)));
+    b.post_sends(&replies)?;
+
+    b.wait(COUNT, COUNT + 1, "waiting for A's Send behind the Writes")?;
+    tell(row(
+        "RDMA Write A -> B",
+        plan::verify(&sink, Kind::Written).into(),
+    ));
+    b.signal()?;
+
+    // A's Reads are answered without this thread.
+    b.wait(COUNT + 1, COUNT + 1, "answering")?;
+    let end = b.wait_end()?;
+    Ok(Seen {
+        end,
+        untouched: plan::verify(&sink, Kind::Written),
+    })
+}
+
+/// A's connection request; an error soon after A has given up.
+fn await_request(listener: &Listener, given_up: &AtomicBool) -> Result<ConnectRequest, Failure> {
+    const LOOK: Duration = Duration::from_millis(50);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match listener.wait_request(Some(LOOK)) {
+            Ok(request) => return Ok(request),
+            Err(_) if given_up.load(Ordering::Relaxed) || deadline < Instant::now() => {
+                return Err(Failure::because("endpoint B: A did not connect"));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offer_survives_the_wire_and_anything_else_is_refused() {
+        let advert = Advert {
+            addr: 1,
+            rkey: 2,
+            len: 3,
+        };
+        let octets = Offer {
+            sink: advert,
+            source: Advert::default(),
+        }
+        .emit();
+        let offer = Offer::parse(&octets).unwrap();
+        assert_eq!((offer.sink, offer.source), (advert, Advert::default()));
+        assert!(Offer::parse(&octets[1..]).is_none());
+        assert!(Offer::parse(&octets[..octets.len() - 1]).is_none());
+        assert!(Offer::parse(&[&octets[..], &[0]].concat()).is_none());
+    }
+}

@@ -1,0 +1,96 @@
+//! Errors of the library as reports to a person: whose doing, and what to try with this command.
+
+use std::net::SocketAddr;
+
+use uwarp_verbs::llp::LlpError;
+use uwarp_verbs::{ConnectError, DeviceError, EndReason, StartupError};
+
+use crate::failure::Report;
+
+/// Why there is no connection to `to`.
+pub(crate) fn connect(error: &ConnectError, to: SocketAddr) -> Report {
+    match error {
+        ConnectError::Llp { error } => tcp(error, to),
+        ConnectError::Startup { error, .. } => startup(error, to),
+        ConnectError::Ended { reason, .. } if matches!(**reason, EndReason::ConnectTimedOut) => {
+            Report::new(format!("{to}: {reason}")).fault("the network, or the host there")
+        }
+        ConnectError::Rejected { .. } => Report::new(error.to_string())
+            .fault("the program at the peer: it is iWARP and does not want this connection"),
+        other => Report::new(other.to_string()),
+    }
+}
+
+fn tcp(error: &LlpError, to: SocketAddr) -> Report {
+    let report = Report::new(error.to_string());
+    match error {
+        LlpError::Refused { .. } => report
+            .expected(format!("an iWARP server at {to}"))
+            .fault("the server, which does not run there, or the address given here")
+            .advice(format!(
+                "there: uwarp rping -s -a {} -p {}",
+                to.ip(),
+                to.port()
+            )),
+        LlpError::Reset { .. } => report.fault("the peer"),
+        LlpError::TimedOut { .. } | LlpError::Unreachable { .. } => {
+            report.fault("the network, or the host there")
+        }
+        _ => report,
+    }
+}
+
+/// `the peer sent ...` as `the peer at ADDR sent ...`.
+pub(crate) fn with_addr(error: &StartupError, addr: SocketAddr) -> String {
+    let text = error.to_string();
+    match text.strip_prefix("the peer ") {
+        Some(rest) => format!("the peer at {addr} {rest}"),
+        None => format!("{addr}: {text}"),
+    }
+}
+
+fn startup(error: &StartupError, to: SocketAddr) -> Report {
+    let report = Report::new(with_addr(error, to));
+    if error.may_retry_with_revision_1() {
+        return report
+            .expected("an MPA Reply")
+            .fault("the peer: not iWARP, or it knows MPA revision 1 only")
+            .advice("again with --mpa 1");
+    }
+    match error {
+        StartupError::NotMpa { .. } => report
+            .expected("an iWARP endpoint, which answers with the key 'MPA ID Rep Frame'")
+            .fault("the address or the port given here: another kind of server has it")
+            .advice("the port that the iWARP server listens on (rping: 7174)"),
+        StartupError::TimedOut { .. } => report
+            .expected("an MPA Reply")
+            .fault("the peer: it took the TCP connection, then said nothing; it may not be iWARP")
+            .advice("the port that the iWARP server listens on (rping: 7174)"),
+        StartupError::UnsupportedRevision { .. } => report
+            .fault("nobody: the two speak different revisions")
+            .advice("--mpa 1 or --mpa 2"),
+        _ => report.fault("the peer"),
+    }
+}
+
+/// Why `addr` cannot be listened on.
+pub(crate) fn listen(error: &DeviceError, addr: SocketAddr) -> Report {
+    Report::new(format!("cannot listen on {addr}: {error}"))
+}
+
+/// Why a connection that stood has ended, and whose doing that was.
+pub(crate) fn ended(peer: SocketAddr, during: &str, reason: &EndReason) -> Report {
+    let report = Report::new(format!("{peer}, {during}: {reason}"));
+    match reason {
+        EndReason::PeerDisconnect | EndReason::ClosedMidway => {
+            report.fault("the peer: its program ended, or gave up")
+        }
+        EndReason::LlpLost { error } if error.is_remote() => report.fault("the peer"),
+        EndReason::TerminateSent { .. } => report.fault("the peer, which broke the protocol"),
+        EndReason::TerminateReceived { .. } => {
+            report.fault("this side, if the peer is right about it")
+        }
+        EndReason::LocalError { .. } => report.fault("this side"),
+        _ => report,
+    }
+}

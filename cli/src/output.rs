@@ -1,0 +1,100 @@
+//! The one place that writes to stdout and stderr: whole lines, and a reader that has gone away
+//! ends the command quietly instead of by a panic.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use crate::failure::Failure;
+
+/// Where the output of a command goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Output {
+    /// Standard output.
+    Stdout,
+    /// Standard error, because the capture has standard output.
+    Stderr,
+}
+
+impl Output {
+    /// Writes one line (or several). Lines of different threads do not mix.
+    ///
+    /// # Errors
+    /// [`Failure::OutputClosed`] when nobody reads any more (`| head`), another failure when the
+    /// output cannot be written (disk full).
+    pub(crate) fn line(self, text: impl Display) -> Result<(), Failure> {
+        let text = format!("{text}\n");
+        let written = match self {
+            Output::Stdout => write(io::stdout().lock(), &text),
+            Output::Stderr => write(io::stderr().lock(), &text),
+        };
+        written.map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::OutputClosed,
+            _ => Failure::because(format!("the output cannot be written: {error}")),
+        })
+    }
+}
+
+fn write(mut to: impl Write, text: &str) -> io::Result<()> {
+    to.write_all(text.as_bytes())?;
+    to.flush()
+}
+
+/// A line on stderr. There is nobody left to tell when that fails.
+pub(crate) fn notice(text: impl Display) {
+    let _ = write(io::stderr().lock(), &format!("{text}\n"));
+}
+
+/// Breaks `text` between words into lines of at most `WIDTH` columns: the first one behind `head`,
+/// the others as far to the right.
+pub(crate) fn wrapped(head: &str, text: &str) -> String {
+    const WIDTH: usize = 100;
+    let mut out = head.to_owned();
+    let mut column = head.len();
+    for (index, word) in text.split(' ').enumerate() {
+        if index > 0 && column + 1 + word.len() > WIDTH {
+            out.push('\n');
+            out.push_str(&" ".repeat(head.len()));
+            column = head.len();
+        } else if index > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += word.len();
+    }
+    out
+}
+
+/// `1234567` as `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_text_goes_on_below_its_own_beginning() {
+        let text = wrapped("  A: ", &"word ".repeat(30));
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].starts_with("  A: word") && lines[0].len() <= 100);
+        assert!(lines[1].starts_with("     word"));
+        assert_eq!(wrapped("x ", "short"), "x short");
+    }
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        let groups = [0, 999, 1000, 16_777_216].map(grouped);
+        assert_eq!(groups, ["0", "999", "1,000", "16,777,216"]);
+    }
+}

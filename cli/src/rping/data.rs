@@ -1,0 +1,68 @@
+//! The text of a ping.
+
+use std::fmt::Write;
+
+/// The octets of ping `number`: its label, then letters that begin one further with every ping, and
+/// a zero at the end.
+pub(super) fn ping(number: u32, size: usize) -> Vec<u8> {
+    const LETTERS: std::ops::RangeInclusive<u8> = b'A'..=b'z';
+    let mut octets = format!("rdma-ping-{number}: ").into_bytes();
+    octets.truncate(size);
+    let skip = number as usize % LETTERS.count();
+    octets.extend(LETTERS.cycle().skip(skip).take(size - octets.len()));
+    if let Some(last) = octets.last_mut() {
+        *last = 0;
+    }
+    octets
+}
+
+/// The text in `octets`: up to the zero, or all of it.
+pub(super) fn text_len(octets: &[u8]) -> usize {
+    octets
+        .iter()
+        .position(|octet| *octet == 0)
+        .unwrap_or(octets.len())
+}
+
+/// The text in `octets`, as rping prints it. What would upset a terminal is shown as `\xNN`: it
+/// comes from the peer.
+pub(super) fn printable(octets: &[u8]) -> String {
+    let text = &octets[..text_len(octets)];
+    let mut out = String::with_capacity(text.len());
+    for octet in text {
+        match octet {
+            b' '..=b'~' => out.push(char::from(*octet)),
+            _ => {
+                let _ = write!(out, "\\x{octet:02x}");
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ping_text_is_that_of_rping() {
+        let text = |number, size| printable(&ping(number, size));
+        assert_eq!(
+            text(0, 64),
+            "rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqr"
+        );
+        assert_eq!(text(1, 26), "rdma-ping-1: BCDEFGHIJKLM");
+        assert!(text(57, 64).starts_with("rdma-ping-57: zABC"));
+        assert!(text(58, 64).starts_with("rdma-ping-58: ABCD"));
+        for size in [26, 64, 65_535] {
+            let octets = ping(u32::MAX, size);
+            assert_eq!((octets.len(), text_len(&octets)), (size, size - 1));
+        }
+    }
+
+    #[test]
+    fn octets_that_are_no_text_are_shown_as_numbers() {
+        assert_eq!(printable(b"a\\b\x1b[2J\xff\0rest"), "a\\b\\x1b[2J\\xff");
+        assert_eq!(text_len(b"abc"), 3);
+    }
+}

@@ -1,0 +1,189 @@
+//! `uwarp rping`: the RDMA ping-pong of rdmacm-utils' rping, with its protocol, flags and output.
+//!
+//! ```text
+//!   client                                             server
+//!     | Send: where the ping data is (16 octets) ------> |
+//!     | <------------------- RDMA Read of the ping data  |
+//!     | <-------------------------- Send: go ahead (16)  |
+//!     | Send: where the echo goes (16 octets) ---------> |
+//!     | <------------------- RDMA Write of the echo      |
+//!     | <-------------------------- Send: go ahead (16)  |
+//!     |          ... again, until the count is reached   |
+//! ```
+
+mod client;
+mod data;
+mod server;
+mod session;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+
+use clap::{ArgGroup, Args};
+
+use crate::common::{self, Common, Tcp};
+use crate::failure::{Failure, Report};
+use crate::output::Output;
+
+/// rping's limits on the size of the ping data: room for the number and its label, and less than
+/// 64 KiB.
+const SIZES: std::ops::RangeInclusive<u32> = 26..=65_535;
+
+/// Options of `uwarp rping`: those of rping.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("role").required(true).args(["server", "client"]))]
+#[command(after_help = "Example, in two terminals:\n  \
+    uwarp rping -s -a 127.0.0.1 -p 7174 -v\n  \
+    uwarp rping -c -a 127.0.0.1 -p 7174 -C 10 -S 4096 -v -V")]
+pub(crate) struct Options {
+    /// Run as the server
+    #[arg(short = 's')]
+    server: bool,
+    /// Run as the client
+    #[arg(short = 'c', requires = "address")]
+    client: bool,
+    /// Server: address to listen on (all by default; ::0 for IPv6). Client: where the server is
+    #[arg(short = 'a', value_name = "ADDRESS")]
+    address: Option<String>,
+    /// Port of the server; a server takes a free one for 0 (-d prints it)
+    #[arg(short = 'p', value_name = "PORT", default_value_t = 7174)]
+    port: u16,
+    /// Pings before the client ends; 0 goes on until it is stopped. A server follows its clients
+    #[arg(short = 'C', value_name = "COUNT", default_value_t = 0)]
+    count: u32,
+    /// Octets of ping data, 26 to 65535. A server takes any size
+    #[arg(short = 'S', value_name = "SIZE", default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(i64::from(*SIZES.start())..=i64::from(*SIZES.end())))]
+    size: u32,
+    /// Display the ping data
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// Validate the ping data (client)
+    #[arg(short = 'V')]
+    validate: bool,
+    /// Display every step
+    #[arg(short = 'd')]
+    debug: bool,
+    /// Persistent server: many clients, one after the other or at once, until it is stopped
+    #[arg(short = 'P', conflicts_with = "client")]
+    persistent: bool,
+    /// Address of this machine to connect from (client)
+    #[arg(short = 'I', value_name = "ADDRESS", conflicts_with = "server")]
+    source: Option<IpAddr>,
+    /// Taken for the sake of scripts: a QP of uwarp is always made by the program itself
+    #[arg(short = 'q')]
+    own_qp: bool,
+    /// The network: `tcp`, or `tcp:ADDR` to use that address of this machine
+    #[arg(
+        long,
+        value_name = "tcp[:ADDR]",
+        default_value = "tcp",
+        help_heading = "Protocol and capture"
+    )]
+    device: Tcp,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What the two roles need to know to print.
+#[derive(Clone, Copy, Debug)]
+struct Printer {
+    output: Output,
+    verbose: bool,
+    debug: bool,
+}
+
+impl Printer {
+    /// A line for `-d`.
+    fn debug(&self, text: impl std::fmt::Display) -> Result<(), Failure> {
+        if self.debug {
+            self.output.line(text)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Runs one role to its end.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let recording = options.common.capture()?;
+    let device = common::tcp_device(options.common.settings(), recording.as_ref())?;
+    let printer = Printer {
+        output: options.common.output(),
+        verbose: options.verbose,
+        debug: options.debug,
+    };
+    let result = if options.server {
+        server::run(options, &device, printer)
+    } else {
+        client::run(options, &device, printer)
+    };
+    // Its connections say their last words before the capture is judged.
+    drop(device);
+    common::finish(result, recording.as_ref())
+}
+
+impl Options {
+    /// Where a server listens.
+    fn listen_addr(&self) -> Result<SocketAddr, Failure> {
+        match (&self.address, self.device.addr) {
+            (Some(name), _) => resolve(name, self.port),
+            (None, Some(addr)) => Ok(SocketAddr::new(addr, self.port)),
+            (None, None) => Ok(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), self.port)),
+        }
+    }
+
+    /// Where a client finds the server.
+    fn server_addr(&self) -> Result<SocketAddr, Failure> {
+        let name = self.address.as_deref().unwrap_or_default();
+        if self.port == 0 {
+            let report = Report::new("nothing can listen on port 0");
+            return Err(Failure::Usage(
+                report.advice("-p with the port of the server"),
+            ));
+        }
+        resolve(name, self.port)
+    }
+
+    /// Where a client connects from.
+    fn source_addr(&self) -> Option<SocketAddr> {
+        self.source
+            .or(self.device.addr)
+            .map(|addr| SocketAddr::new(addr, 0))
+    }
+}
+
+/// The first address of a name.
+fn resolve(name: &str, port: u16) -> Result<SocketAddr, Failure> {
+    let bare = name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(name);
+    let unknown = |why: &dyn std::fmt::Display| {
+        Failure::from(
+            Report::new(format!("no address is known for the host '{name}': {why}"))
+                .fault("the name given here, or the name service")
+                .advice("an IP address"),
+        )
+    };
+    let mut found = (bare, port)
+        .to_socket_addrs()
+        .map_err(|error| unknown(&error))?;
+    found
+        .next()
+        .ok_or_else(|| unknown(&"the name service knows the name, but no address for it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_with_and_without_brackets() {
+        let addrs = ["127.0.0.1", "::1", "[::1]", "::0"].map(|name| resolve(name, 7).unwrap());
+        assert_eq!(
+            addrs.map(|addr| addr.to_string()),
+            ["127.0.0.1:7", "[::1]:7", "[::1]:7", "[::]:7"]
+        );
+        assert!(resolve("", 7).is_err());
+    }
+}

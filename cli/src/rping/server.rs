@@ -1,0 +1,187 @@
+//! The server: reads the ping data of its clients and writes it back.
+
+use std::time::Duration;
+
+use uwarp_verbs::{AcceptOptions, Access, ConnectRequest, Device, Listener, SendWr, WcOpcode};
+
+use super::data;
+use super::session::{Session, Stop, local};
+use super::{Options, Printer, SIZES};
+use crate::advert::Advert;
+use crate::explain;
+use crate::failure::{Failure, Report};
+use crate::output::notice;
+
+/// How often the server looks whether something that is not iWARP has knocked.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Result<(), Failure> {
+    let addr = options.listen_addr()?;
+    let listener = device
+        .listen(addr)
+        .map_err(|error| explain::listen(&error, addr))?;
+    printer.debug("rdma_bind_addr successful")?;
+    printer.debug(format_args!("rdma_listen {}", listener.local_addr()))?;
+    if !options.persistent {
+        let request = next_request(&listener);
+        // One client only: who else comes is told at once that nothing listens any more.
+        drop(listener);
+        return serve(device, request, printer);
+    }
+    loop {
+        let request = next_request(&listener);
+        let (device, peer) = (device.clone(), request.peer_addr());
+        let session = move || {
+            if let Err(failure) = serve(&device, request, printer) {
+                failure.tell("rping -s");
+                if matches!(failure, Failure::OutputClosed) {
+                    std::process::exit(1);
+                }
+            }
+        };
+        if let Err(error) = std::thread::Builder::new()
+            .name(peer.to_string())
+            .spawn(session)
+        {
+            notice(format_args!(
+                "uwarp rping -s: {peer} is turned away, no thread for it: {error}"
+            ));
+        }
+    }
+}
+
+/// The next client. Whatever else connects is named, and does not end the server.
+fn next_request(listener: &Listener) -> ConnectRequest {
+    loop {
+        let request = listener.wait_request(Some(LOOK));
+        while let Some((peer, error)) = listener.poll_failure() {
+            let what = explain::with_addr(&error, peer);
+            notice(format_args!(
+                "uwarp rping -s: {what}\n  at fault: the peer; its connection was closed, the server goes on"
+            ));
+        }
+        if let Ok(request) = request {
+            return request;
+        }
+    }
+}
+
+/// One client, from its request to its end.
+fn serve(device: &Device, request: ConnectRequest, printer: Printer) -> Result<(), Failure> {
+    let peer = request.peer_addr();
+    // The client chooses the size: the buffer takes whatever rping may send.
+    let session = Session::new(
+        device,
+        *SIZES.end() as usize,
+        Access::LOCAL_WRITE,
+        peer,
+        printer,
+    )?;
+    printer.debug("accepting client connection request")?;
+    // As rping: one Read outstanding in each direction.
+    let accept = AcceptOptions {
+        ird: 1,
+        ord: 1,
+        ..AcceptOptions::default()
+    };
+    request.accept(&session.qp, &accept).map_err(local)?;
+    session.debug_agreed()?;
+
+    let (result, pings) = pings(&session);
+    session.close();
+    printer.debug(format_args!("{pings} pings of {peer} served"))?;
+    notice("server DISCONNECT EVENT...");
+    result
+}
+
+/// Serves until the client closes, and says how many pings that were.
+fn pings(session: &Session) -> (Result<(), Failure>, u64) {
+    let peer = session.peer;
+    let closed = |when: &str| {
+        Report::new(format!("{peer} closed the connection {when}"))
+            .expected("that the client closes between two pings")
+            .fault("the client: it ended, or was stopped")
+    };
+    let mut done = 0;
+    loop {
+        let during = format!("ping {done}");
+        let stop = match session.receive(&during) {
+            Err(Stop::PeerClosed) if done > 0 => return (Ok(()), done),
+            Err(Stop::PeerClosed) => closed("before its first ping").into(),
+            Err(Stop::Failed(failure)) => failure,
+            Ok(source) => match ping(session, source, &during) {
+                Ok(()) => {
+                    done += 1;
+                    continue;
+                }
+                Err(Stop::PeerClosed) => closed(&format!("in the middle of {during}")).into(),
+                Err(Stop::Failed(failure)) => failure,
+            },
+        };
+        return (Err(stop), done);
+    }
+}
+
+/// One ping, from the advert of its data to the second go-ahead.
+fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
+    let (printer, data) = (&session.printer, &session.data);
+    show(session, source)?;
+    if source.len as usize > data.len() {
+        let what = format!(
+            "{}, {during}: ping data of {} octets is offered",
+            session.peer, source.len
+        );
+        return Err(Report::new(what)
+            .expected(format!("at most {}, as rping has", data.len()))
+            .fault("the client")
+            .into());
+    }
+    let sges = [data.sge(0, source.len)];
+    session.post(&SendWr::read(0, &sges, source.addr, source.rkey))?;
+    printer.debug("server posted rdma read req")?;
+    session.wait_for(WcOpcode::RdmaRead, during)?;
+    printer.debug("server received read complete")?;
+
+    let mut octets = vec![0; source.len as usize];
+    data.read_at(0, &mut octets).map_err(local)?;
+    if printer.verbose {
+        printer.output.line(format_args!(
+            "server ping data: {}",
+            data::printable(&octets)
+        ))?;
+    }
+    session.send(Advert::default())?;
+    printer.debug("server posted go ahead")?;
+
+    let sink = session.receive(during)?;
+    show(session, sink)?;
+    // The text and its zero go back, as rping has it.
+    let len = source
+        .len
+        .min(u32::try_from(data::text_len(&octets) + 1).unwrap_or(u32::MAX));
+    if sink.len < len {
+        let what = format!(
+            "{}, {during}: room for {} octets is offered",
+            session.peer, sink.len
+        );
+        return Err(Report::new(what)
+            .expected(format!("room for the {len} octets that were read"))
+            .fault("the client")
+            .into());
+    }
+    let sges = [data.sge(0, len)];
+    session.post(&SendWr::write(0, &sges, sink.addr, sink.rkey))?;
+    session.wait_for(WcOpcode::RdmaWrite, during)?;
+    printer.debug("server rdma write complete")?;
+    session.send(Advert::default())?;
+    printer.debug("server posted go ahead")?;
+    Ok(())
+}
+
+fn show(session: &Session, advert: Advert) -> Result<(), Failure> {
+    session.printer.debug(format_args!(
+        "Received rkey {:x} addr {:x} len {} from peer",
+        advert.rkey, advert.addr, advert.len
+    ))?;
+    session.printer.debug("server received sink adv")
+}

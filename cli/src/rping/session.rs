@@ -1,0 +1,187 @@
+//! One rping connection: its QP, its buffers, and the waits that both roles share.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use uwarp_verbs::{
+    Access, Completion, Cq, Device, EndReason, MemoryRegion, Pd, Qp, QpCaps, RecvWr, SendWr,
+    Status, WcOpcode,
+};
+
+use super::Printer;
+use crate::advert::{ADVERT_LEN, Advert};
+use crate::explain;
+use crate::failure::{Failure, Report};
+
+/// rping's depth of the send queue.
+const DEPTH: u32 = 16;
+/// How long the end waits for the peer's.
+const CLOSE: Duration = Duration::from_secs(5);
+
+/// Why a session stops.
+pub(super) enum Stop {
+    /// The peer closed the connection in good order. Whether this is the proper end, the role knows.
+    PeerClosed,
+    /// Anything else.
+    Failed(Failure),
+}
+
+impl<E: Into<Failure>> From<E> for Stop {
+    fn from(failure: E) -> Self {
+        Stop::Failed(failure.into())
+    }
+}
+
+/// Any refusal of the library that is no doing of the peer.
+pub(super) fn local(error: impl std::fmt::Display) -> Failure {
+    Failure::because(error.to_string())
+}
+
+/// A QP with the two buffers of rping, one receive posted.
+pub(super) struct Session {
+    pub(super) qp: Qp,
+    pub(super) pd: Pd,
+    /// Octets that the RDMA operation of this side reads into and writes from (server), or that the
+    /// echo comes to (client).
+    pub(super) data: MemoryRegion,
+    cq: Cq,
+    inbox: MemoryRegion,
+    pub(super) peer: SocketAddr,
+    pub(super) printer: Printer,
+}
+
+impl Session {
+    pub(super) fn new(
+        device: &Device,
+        size: usize,
+        access: Access,
+        peer: SocketAddr,
+        printer: Printer,
+    ) -> Result<Session, Failure> {
+        let pd = device.alloc_pd();
+        let cq = device.create_cq(2 * DEPTH).map_err(local)?;
+        #[expect(clippy::cast_possible_truncation, reason = "16")]
+        let caps = QpCaps {
+            max_send_wr: DEPTH,
+            max_recv_wr: 2,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline: ADVERT_LEN as u32,
+        };
+        let qp = pd.create_qp(&cq, &cq, caps).map_err(local)?;
+        let inbox = pd
+            .register(vec![0; ADVERT_LEN], Access::LOCAL_WRITE)
+            .map_err(local)?;
+        let data = pd.register(vec![0; size], access).map_err(local)?;
+        let session = Session {
+            qp,
+            pd,
+            data,
+            cq,
+            inbox,
+            peer,
+            printer,
+        };
+        session.post_recv()?;
+        Ok(session)
+    }
+
+    fn post_recv(&self) -> Result<(), Failure> {
+        #[expect(clippy::cast_possible_truncation, reason = "16")]
+        let sges = [self.inbox.sge(0, ADVERT_LEN as u32)];
+        self.qp.post_recv(&RecvWr::new(0, &sges)).map_err(local)
+    }
+
+    pub(super) fn post(&self, wr: &SendWr<'_>) -> Result<(), Failure> {
+        self.qp.post_send(wr).map_err(local)
+    }
+
+    /// Sends the 16 octets of an advert; for a go-ahead they mean nothing.
+    pub(super) fn send(&self, advert: Advert) -> Result<(), Failure> {
+        self.post(&SendWr::send_inline(0, &advert.emit()))
+    }
+
+    /// Waits for the peer's next Send and takes the advert in it.
+    pub(super) fn receive(&self, during: &str) -> Result<Advert, Stop> {
+        let completion = self.wait_for(WcOpcode::Recv, during)?;
+        if completion.byte_len as usize != ADVERT_LEN {
+            let (peer, len) = (self.peer, completion.byte_len);
+            return Err(Report::new(format!(
+                "{peer}, {during}: the peer sent a message of {len} octets"
+            ))
+            .expected(format!(
+                "one of {ADVERT_LEN} octets: address, key and length"
+            ))
+            .fault("the peer, which is iWARP but not rping")
+            .into());
+        }
+        let mut octets = [0; ADVERT_LEN];
+        self.inbox.read_at(0, &mut octets).map_err(local)?;
+        self.post_recv()?;
+        Ok(Advert::parse(octets))
+    }
+
+    /// Waits for the completion of one kind of work. Those of Sends are passed over.
+    pub(super) fn wait_for(&self, opcode: WcOpcode, during: &str) -> Result<Completion, Stop> {
+        loop {
+            let Some(completion) = self.cq.wait(None) else {
+                continue;
+            };
+            if completion.status != Status::Success {
+                return Err(self.ended(during, completion.status));
+            }
+            self.printer.debug(match completion.opcode {
+                WcOpcode::Send => "send completion",
+                WcOpcode::RdmaWrite => "rdma write completion",
+                WcOpcode::RdmaRead => "rdma read completion",
+                _ => "recv completion",
+            })?;
+            if completion.opcode == opcode {
+                return Ok(completion);
+            }
+            if completion.opcode != WcOpcode::Send {
+                return Err(Report::new(format!(
+                    "{}, {during}: a Send of the peer came",
+                    self.peer
+                ))
+                .expected("that it waits for the go-ahead")
+                .fault("the peer, which is iWARP but not rping")
+                .into());
+            }
+        }
+    }
+
+    /// Why work of ours did not complete.
+    fn ended(&self, during: &str, status: Status) -> Stop {
+        match self.qp.end_reason() {
+            Some(EndReason::PeerDisconnect) => Stop::PeerClosed,
+            Some(reason) => explain::ended(self.peer, during, &reason).into(),
+            None => Report::new(format!("{}, {during}: {status}", self.peer)).into(),
+        }
+    }
+
+    /// Closes in good order, and waits for the peer to do so too.
+    pub(super) fn close(&self) {
+        self.qp.disconnect();
+        let _ = self.qp.wait_closed(CLOSE);
+    }
+
+    /// What was agreed, for `-d`.
+    pub(super) fn debug_agreed(&self) -> Result<(), Failure> {
+        let Some(info) = self.qp.connection() else {
+            return Ok(());
+        };
+        let on = |on| if on { "on" } else { "off" };
+        self.printer.debug(format_args!(
+            "{} <-> {}: MPA revision {}, CRC {}, Markers sent {} received {}, IRD {} ORD {}",
+            info.local,
+            info.peer,
+            info.revision.code(),
+            on(info.crc),
+            on(info.tx_markers),
+            on(info.rx_markers),
+            info.ird,
+            info.ord
+        ))
+    }
+}

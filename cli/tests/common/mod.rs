@@ -1,0 +1,228 @@
+//! Running the built command, with a time limit on everything and an end for every process.
+
+#![allow(dead_code, reason = "every test file takes what it needs")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Nothing in these tests takes this long, unless it hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a command that has ended said.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// Asserts the exit code; shows everything when it is another.
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Ended {
+        assert_eq!(
+            self.status.code(),
+            Some(code),
+            "{}\n{}",
+            self.stdout,
+            self.stderr
+        );
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn says(&self, text: &str) -> &Ended {
+        assert!(
+            self.stderr.contains(text),
+            "no '{text}' in stderr:\n{}",
+            self.stderr
+        );
+        self
+    }
+}
+
+/// A running `uwarp`, killed (it alone, by its handle) when it is dropped.
+pub(crate) struct Uwarp {
+    child: Child,
+    stdout: Option<Lines>,
+    stderr: Lines,
+}
+
+struct Lines {
+    from: Receiver<String>,
+    seen: String,
+}
+
+impl Lines {
+    fn new(stream: impl Read + Send + 'static) -> Lines {
+        let (send, from) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Lines {
+            from,
+            seen: String::new(),
+        }
+    }
+
+    fn next(&mut self, deadline: Instant) -> Option<String> {
+        match self
+            .from
+            .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+        {
+            Ok(line) => {
+                self.seen += &line;
+                self.seen.push('\n');
+                Some(line)
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("no such line in time; until now:\n{}", self.seen)
+            }
+            Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    /// The first line from here on that has `text` in it.
+    fn until(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        while let Some(line) = self.next(deadline) {
+            if line.contains(text) {
+                return line;
+            }
+        }
+        panic!("'{text}' was never said, only:\n{}", self.seen);
+    }
+
+    fn rest(&mut self) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        while self.next(deadline).is_some() {}
+        std::mem::take(&mut self.seen)
+    }
+}
+
+impl Uwarp {
+    pub(crate) fn start(args: &[&str]) -> Uwarp {
+        Self::start_with(Command::new(env!("CARGO_BIN_EXE_uwarp")).args(args))
+    }
+
+    pub(crate) fn start_with(command: &mut Command) -> Uwarp {
+        let mut child = command
+            .env_remove("UWARP_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = child.stdout.take().map(Lines::new);
+        let stderr = Lines::new(child.stderr.take().unwrap());
+        Uwarp {
+            child,
+            stdout,
+            stderr,
+        }
+    }
+
+    /// An rping server on a free port, and where it listens.
+    pub(crate) fn server(args: &[&str]) -> (Uwarp, SocketAddr) {
+        let base = ["rping", "-s", "-a", "127.0.0.1", "-p", "0", "-d"];
+        let mut server = Self::start(&[&base, args].concat());
+        let line = server.stdout_until("rdma_listen ");
+        let addr = line.rsplit(' ').next().unwrap().parse().unwrap();
+        (server, addr)
+    }
+
+    pub(crate) fn stdout_until(&mut self, text: &str) -> String {
+        self.stdout.as_mut().unwrap().until(text)
+    }
+
+    pub(crate) fn stderr_until(&mut self, text: &str) -> String {
+        self.stderr.until(text)
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+    }
+
+    /// Waits for the end.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> Ended {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if Instant::now() > deadline {
+                self.kill();
+                panic!(
+                    "it does not end:\n{}\n{}",
+                    self.stdout.as_mut().unwrap().rest(),
+                    self.stderr.rest()
+                );
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        let stdout = self.stdout.as_mut().map(Lines::rest).unwrap_or_default();
+        Ended {
+            status,
+            stdout,
+            stderr: self.stderr.rest(),
+        }
+    }
+}
+
+impl Drop for Uwarp {
+    fn drop(&mut self) {
+        // It may have ended: then there is nothing to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs `uwarp` to its end.
+#[track_caller]
+pub(crate) fn uwarp(args: &[&str]) -> Ended {
+    Uwarp::start(args).end()
+}
+
+/// Runs an rping client against `server` to its end.
+#[track_caller]
+pub(crate) fn client(server: SocketAddr, args: &[&str]) -> Ended {
+    let (ip, port) = (server.ip().to_string(), server.port().to_string());
+    uwarp(&[&["rping", "-c", "-a", &ip, "-p", &port], args].concat())
+}
+
+/// A file that goes away with the test.
+pub(crate) struct TempFile(PathBuf);
+
+impl TempFile {
+    pub(crate) fn new(name: &str) -> TempFile {
+        TempFile(std::env::temp_dir().join(format!("uwarp-cli-{}-{name}", std::process::id())))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

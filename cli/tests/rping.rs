@@ -1,0 +1,306 @@
+//! rping between two processes: the output of rping, and every way in which the other side can be
+//! wrong, named.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use common::{Ended, PATIENCE, Uwarp, client, uwarp};
+
+/// Ping data as rping makes it, up to its zero.
+fn ping_text(number: usize, size: usize) -> String {
+    let label = format!("rdma-ping-{number}: ");
+    let letters = (b'A'..=b'z').cycle().skip(number % 58).map(char::from);
+    label.clone() + &letters.take(size - 1 - label.len()).collect::<String>()
+}
+
+fn lines(stdout: &str, prefix: &str) -> Vec<String> {
+    let lines = stdout.lines().filter_map(|line| line.strip_prefix(prefix));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn ten_pings_of_4096_octets_are_printed_and_validated() {
+    let (server, addr) = Uwarp::server(&["-v"]);
+    let ended = client(addr, &["-C", "10", "-S", "4096", "-v", "-V"]).expect(0);
+    let texts: Vec<_> = (0..10).map(|number| ping_text(number, 4096)).collect();
+    assert_eq!(lines(&ended.stdout, "ping data: "), texts);
+    assert_eq!(ended.stdout.lines().count(), 10);
+    ended.says("client DISCONNECT EVENT...");
+
+    let ended = server.end().expect(0);
+    assert_eq!(lines(&ended.stdout, "server ping data: "), texts);
+    assert_eq!(ended.stderr, "server DISCONNECT EVENT...\n");
+}
+
+/// The two commands of the README, as they stand there but for the port.
+#[test]
+fn the_two_commands_of_the_readme_work() {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+        .to_string();
+    let server = Uwarp::start(&["rping", "-s", "-a", "127.0.0.1", "-p", &port, "-v"]);
+    let args = [
+        "rping",
+        "-c",
+        "-a",
+        "127.0.0.1",
+        "-p",
+        &port,
+        "-C",
+        "10",
+        "-S",
+        "4096",
+        "-v",
+        "-V",
+    ];
+    let ended = (0..100)
+        .find_map(|_| {
+            let ended = uwarp(&args);
+            let too_early = ended.stderr.contains("nothing listens");
+            thread::sleep(std::time::Duration::from_millis(if too_early {
+                50
+            } else {
+                0
+            }));
+            (!too_early).then_some(ended)
+        })
+        .unwrap()
+        .expect(0);
+    assert_eq!(ended.stdout.lines().count(), 10);
+    assert_eq!(server.end().expect(0).stdout.lines().count(), 10);
+}
+
+#[test]
+fn sizes_from_the_smallest_to_the_largest_are_validated_on_one_persistent_server() {
+    let (_server, addr) = Uwarp::server(&["-P"]);
+    for size in ["26", "27", "64", "511", "65535"] {
+        client(addr, &["-C", "20", "-S", size, "-V"]).expect(0);
+    }
+}
+
+#[test]
+fn many_clients_at_once_are_served() {
+    let (_server, addr) = Uwarp::server(&["-P"]);
+    let clients: Vec<_> = (0..8)
+        .map(|_| thread::spawn(move || client(addr, &["-C", "50", "-S", "1000", "-V"])))
+        .collect();
+    for client in clients {
+        client.join().unwrap().expect(0);
+    }
+}
+
+#[test]
+fn ipv6_and_a_source_address_work() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("SKIPPED: no IPv6 on this machine");
+        return;
+    }
+    let mut server = Uwarp::start(&["rping", "-s", "-a", "::1", "-p", "0", "-d"]);
+    let line = server.stdout_until("rdma_listen ");
+    let addr: SocketAddr = line.rsplit(' ').next().unwrap().parse().unwrap();
+    client(addr, &["-C", "2", "-V", "-I", "::1"]).expect(0);
+    server.end().expect(0);
+}
+
+#[test]
+fn nothing_that_listens_is_named() {
+    let ended = uwarp(&["rping", "-c", "-a", "127.0.0.1", "-p", "1"]).expect(1);
+    ended.says("nothing listens at 127.0.0.1:1").says("try: ");
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let ended = uwarp(&["rping", "-s", "-a", "127.0.0.1", "-p", &port]).expect(1);
+    ended.says(&format!("127.0.0.1:{port} is in use"));
+}
+
+#[test]
+fn a_peer_that_is_no_iwarp_is_named() {
+    let fake = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = fake.local_addr().unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = fake.accept().unwrap();
+        let _ = stream.read(&mut [0; 20]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+    });
+    let ended = client(addr, &[]).expect(1);
+    ended.says(&format!("the peer at {addr} answered 'HTTP/1.1 400"));
+    ended.says("not an MPA Reply").says("at fault: ");
+}
+
+#[test]
+fn a_server_that_knows_revision_1_only_is_met_with_advice() {
+    let (_server, addr) = Uwarp::server(&["-P", "--mpa", "1"]);
+    client(addr, &["-C", "1"])
+        .expect(1)
+        .says("try: again with --mpa 1");
+    client(addr, &["-C", "1", "--mpa", "1"]).expect(0);
+}
+
+#[test]
+fn a_server_that_is_stopped_is_named_by_its_client() {
+    let (mut server, addr) = Uwarp::server(&[]);
+    let port = addr.port().to_string();
+    let mut client = Uwarp::start(&["rping", "-c", "-a", "127.0.0.1", "-p", &port, "-v"]);
+    client.stdout_until("rdma-ping-5: ");
+    server.kill();
+    let ended = client.end().expect(1);
+    ended.says(&addr.to_string()).says("at fault: ");
+}
+
+#[test]
+fn a_client_whose_reader_goes_away_ends_quietly() {
+    let (server, addr) = Uwarp::server(&[]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_uwarp"))
+        .args([
+            "rping",
+            "-c",
+            "-a",
+            "127.0.0.1",
+            "-v",
+            "-p",
+            &addr.port().to_string(),
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "client DISCONNECT EVENT...\n"
+    );
+    server.end().expect(0);
+}
+
+// A client of raw octets, for what no right client does.
+
+const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x00\x01\x00\x00";
+
+/// A TCP connection that got as far as the MPA Reply, without CRC if the server has it off.
+fn started(addr: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(REQUEST).unwrap();
+    let mut reply = [0; 20];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply[..16], b"MPA ID Rep Frame");
+    stream
+}
+
+/// An FPDU without CRC: a Send with the octets of an advert.
+fn advert() -> Vec<u8> {
+    let mut fpdu = vec![0, 34, 0x41, 0x43];
+    fpdu.extend([0; 8]); // the STag field of other opcodes, queue 0
+    fpdu.extend([0, 0, 0, 1, 0, 0, 0, 0]); // MSN 1, MO 0
+    fpdu.extend([0; 8]); // address
+    fpdu.extend([0, 0, 0, 7, 0, 0, 0, 64]); // STag, length
+    fpdu.extend([0; 4]); // CRC
+    fpdu
+}
+
+/// A right client is served after all that.
+fn still_serves(addr: SocketAddr) {
+    client(addr, &["-C", "3", "-V", "--crc", "off"]).expect(0);
+}
+
+#[test]
+fn a_client_that_is_no_iwarp_is_named_and_the_next_one_is_served() {
+    let (mut server, addr) = Uwarp::server(&["-P"]);
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let line = server.stderr_until("not an MPA Request");
+    let from = stream.local_addr().unwrap();
+    assert!(
+        line.contains(&format!("the peer at {from} sent 'GET / HTTP/1.1'")),
+        "{line}"
+    );
+    assert!(
+        matches!(stream.read(&mut [0; 1]), Ok(0) | Err(_)),
+        "the server closed it"
+    );
+    still_serves(addr);
+}
+
+#[test]
+fn garbage_in_place_of_an_fpdu_is_named_and_the_next_client_is_served() {
+    let (mut server, addr) = Uwarp::server(&["-P"]);
+    let mut stream = started(addr);
+    // A length that is possible, and nothing behind it that is right.
+    stream
+        .write_all(&[&[0, 40][..], &[0xA5; 400]].concat())
+        .unwrap();
+    let line = server.stderr_until("the peer sent something wrong");
+    assert!(
+        line.contains(&stream.local_addr().unwrap().to_string()),
+        "{line}"
+    );
+    still_serves(addr);
+}
+
+fn server_with(visit: impl FnOnce(TcpStream)) -> Ended {
+    let (server, addr) = Uwarp::server(&["--crc", "off"]);
+    visit(started(addr));
+    server.end()
+}
+
+#[test]
+fn a_client_that_vanishes_before_its_first_ping_is_told_of() {
+    let ended = server_with(drop).expect(1);
+    ended.says("closed the connection before its first ping");
+}
+
+#[test]
+fn a_client_that_vanishes_in_the_middle_of_a_ping_is_told_of() {
+    let ended = server_with(|mut stream| stream.write_all(&advert()).unwrap()).expect(1);
+    // By FIN or by RST, as the kernel has it: the Read Request may be unread when it closes.
+    ended.says("ping 0");
+    let blamed = ["at fault: the client", "at fault: the peer"];
+    assert!(
+        blamed.iter().any(|blamed| ended.stderr.contains(blamed)),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn a_client_that_vanishes_in_the_middle_of_an_fpdu_is_told_of() {
+    let ended = server_with(|mut stream| stream.write_all(&advert()[..30]).unwrap()).expect(1);
+    ended.says("in the middle of an FPDU");
+}
+
+#[test]
+fn a_client_that_is_killed_does_not_stop_a_persistent_server() {
+    let (mut server, addr) = Uwarp::server(&["-P"]);
+    let port = addr.port().to_string();
+    let mut victim = Uwarp::start(&["rping", "-c", "-a", "127.0.0.1", "-p", &port, "-v"]);
+    victim.stdout_until("rdma-ping-3: ");
+    victim.kill();
+    server.stderr_until("server DISCONNECT EVENT");
+    still_serves(addr);
+}
+
+#[test]
+fn an_iwarp_client_that_is_not_rping_is_told_of() {
+    let mut message = advert();
+    // One octet less than an advert has: 33 octets of ULPDU, and a pad octet more.
+    message[1] = 33;
+    let ended = server_with(|mut stream| {
+        stream.write_all(&message).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    ended.expect(1).says("a message of 15 octets");
+}

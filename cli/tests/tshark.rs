@@ -1,0 +1,326 @@
+//! Wireshark's dissectors, which no one here wrote, read our captures: every FPDU is dissected, with
+//! the opcodes and octets that were sent, a right CRC, and nothing malformed.
+//!
+//! Needs `tshark` (4.0 or later). Without it the tests say so and pass, unless the environment has
+//! `UWARP_REQUIRE_TSHARK=1`.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use common::{TempFile, Uwarp, uwarp};
+
+/// What makes Wireshark dissect everything; the documentation of `uwarp-capture` says why.
+const OPTIONS: [&str; 4] = [
+    "-o",
+    "tcp.try_heuristic_first:TRUE",
+    "--disable-protocol",
+    "rpcordma",
+];
+const CHECKSUMS: [&str; 4] = [
+    "-o",
+    "ip.check_checksum:TRUE",
+    "-o",
+    "tcp.check_checksum:TRUE",
+];
+
+/// `false`, said aloud, when tshark is not here and is not required.
+fn tshark_is_here() -> bool {
+    if Command::new("tshark").arg("--version").output().is_ok() {
+        return true;
+    }
+    let required = std::env::var("UWARP_REQUIRE_TSHARK").is_ok_and(|value| value == "1");
+    assert!(
+        !required,
+        "UWARP_REQUIRE_TSHARK=1 is set and tshark cannot be run"
+    );
+    eprintln!(
+        "SKIPPED: tshark cannot be run here, no capture was checked by Wireshark's dissectors"
+    );
+    false
+}
+
+fn tshark(file: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new("tshark");
+    let output = command
+        .arg("-r")
+        .arg(file)
+        .args(OPTIONS)
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "tshark: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+const FIELDS: [&str; 11] = [
+    "tcp.srcport",
+    "tcp.dstport",
+    "iwarp_mpa.ulpdulength",
+    "iwarp_rdma.opcode",
+    "iwarp_ddp.last_flag",
+    "iwarp_mpa.rev",
+    "_ws.malformed",
+    "_ws.expert.message",
+    "_ws.expert.severity",
+    "ip.checksum.status",
+    "tcp.checksum.status",
+];
+
+/// Severity of an expert's warning.
+const WARNING: u32 = 0x60_0000;
+
+/// One FPDU as Wireshark shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Fpdu {
+    from_server: bool,
+    opcode: u8,
+    last: bool,
+    /// Octets behind the DDP and RDMAP header.
+    payload: usize,
+}
+
+/// What Wireshark makes of a capture.
+#[derive(Default, Debug)]
+struct Dissected {
+    fpdus: Vec<Fpdu>,
+    revisions: Vec<String>,
+    warnings: BTreeSet<String>,
+    good_crcs: usize,
+}
+
+impl Dissected {
+    /// Asserts that no frame is malformed, no checksum and no CRC is wrong.
+    fn new(file: &Path, server_port: u16) -> Dissected {
+        let mut arguments = vec!["-T", "fields", "-E", "aggregator=|"];
+        arguments.extend(FIELDS.iter().flat_map(|field| ["-e", field]));
+        arguments.extend(CHECKSUMS);
+        let mut seen = Dissected::default();
+        for line in tshark(file, &arguments).lines() {
+            seen.add(line, server_port);
+        }
+        let details = tshark(file, &["-V", "-O", "iwarp_mpa"]);
+        seen.good_crcs = details.matches("Good CRC32").count();
+        assert_eq!(details.matches("Bad CRC32").count(), 0);
+        seen
+    }
+
+    fn add(&mut self, line: &str, server_port: u16) {
+        let columns: Vec<Vec<&str>> = line
+            .split('\t')
+            .map(|values| {
+                values
+                    .split('|')
+                    .filter(|value| !value.is_empty())
+                    .collect()
+            })
+            .collect();
+        let [
+            from,
+            to,
+            lens,
+            opcodes,
+            lasts,
+            revisions,
+            malformed,
+            messages,
+            severities,
+            ip,
+            tcp,
+        ] = columns.as_slice()
+        else {
+            panic!("another number of fields: {line}");
+        };
+        let server = server_port.to_string();
+        assert!(from[0] == server || to[0] == server, "{line}");
+        assert!(malformed.is_empty(), "{line}");
+        assert_eq!(
+            (ip.as_slice(), tcp.as_slice()),
+            (&["1"][..], &["1"][..]),
+            "checksums of {line}"
+        );
+        assert!(
+            lens.len() == opcodes.len() && lens.len() == lasts.len(),
+            "{line}"
+        );
+        for ((len, opcode), last) in lens.iter().zip(opcodes).zip(lasts) {
+            let opcode = u8::from_str_radix(opcode.strip_prefix("0x").unwrap(), 16).unwrap();
+            let header = if matches!(opcode, 0 | 2) { 14 } else { 18 };
+            self.fpdus.push(Fpdu {
+                from_server: from[0] == server,
+                opcode,
+                last: *last == "1",
+                payload: len.parse::<usize>().unwrap() - header,
+            });
+        }
+        self.revisions
+            .extend(revisions.iter().map(ToString::to_string));
+        for (message, severity) in messages.iter().zip(severities) {
+            if severity.parse::<u32>().unwrap() >= WARNING {
+                self.warnings.insert(message.to_string());
+            }
+        }
+    }
+
+    /// Messages and their octets by opcode.
+    fn messages(&self) -> BTreeMap<u8, (usize, usize)> {
+        let mut messages = BTreeMap::<u8, (usize, usize)>::new();
+        for fpdu in &self.fpdus {
+            let (count, payload) = messages.entry(fpdu.opcode).or_default();
+            *count += usize::from(fpdu.last);
+            *payload += fpdu.payload;
+        }
+        messages
+    }
+}
+
+const WRITE: u8 = 0;
+const READ_REQUEST: u8 = 1;
+const READ_RESPONSE: u8 = 2;
+const SEND: u8 = 3;
+const TERMINATE: u8 = 7;
+
+/// What one side sends for `count` pings of `size` octets.
+fn pings(from_server: bool, count: usize, size: usize) -> Vec<Fpdu> {
+    let one = |opcode, payload| Fpdu {
+        from_server,
+        opcode,
+        last: true,
+        payload,
+    };
+    let ping = if from_server {
+        vec![
+            one(READ_REQUEST, 28),
+            one(SEND, 16),
+            one(WRITE, size),
+            one(SEND, 16),
+        ]
+    } else {
+        vec![one(SEND, 16), one(READ_RESPONSE, size), one(SEND, 16)]
+    };
+    ping.repeat(count)
+}
+
+/// Records rping at both sides and has both captures dissected.
+fn rping(mpa: &str, crc: &str, markers: &str, size: usize) {
+    const COUNT: usize = 10;
+    let name = format!("rping-{mpa}-{crc}-{markers}-{size}");
+    let files = ["server", "client"].map(|side| TempFile::new(&format!("{name}-{side}.pcapng")));
+    let wire = ["--mpa", mpa, "--crc", crc, "--markers", markers, "--pcap"];
+    let (server, addr) = Uwarp::server(&[&wire[..], &[files[0].name()]].concat());
+    let (port, count, octets) = (addr.port().to_string(), COUNT.to_string(), size.to_string());
+    let ping = [
+        "rping",
+        "-c",
+        "-a",
+        "127.0.0.1",
+        "-p",
+        &port,
+        "-C",
+        &count,
+        "-S",
+        &octets,
+        "-V",
+    ];
+    uwarp(&[&ping[..], &wire, &[files[1].name()]].concat()).expect(0);
+    server.end().expect(0);
+
+    for file in &files {
+        let seen = Dissected::new(file.path(), addr.port());
+        for from_server in [true, false] {
+            let fpdus: Vec<_> = seen
+                .fpdus
+                .iter()
+                .filter(|fpdu| fpdu.from_server == from_server)
+                .copied()
+                .collect();
+            assert_eq!(fpdus, pings(from_server, COUNT, size), "{name}");
+        }
+        assert_eq!(seen.revisions, [mpa, mpa], "{name}");
+        let fpdus = if crc == "on" { seen.fpdus.len() } else { 0 };
+        assert_eq!(seen.good_crcs, fpdus, "{name}");
+        // It knows revision 1 only: it warns of the other, and of its bit for IRD and ORD.
+        let known = [
+            "Rev field is NOT set to one",
+            "Res field is NOT set to zero",
+        ];
+        assert!(
+            seen.warnings
+                .iter()
+                .all(|text| mpa == "2" && known.iter().any(|known| text.starts_with(known))),
+            "{name}: {:?}",
+            seen.warnings
+        );
+    }
+}
+
+/// Without Markers any size will do. With them it is one where no FPDU that has a Marker inside ends
+/// where the next one is due: those Wireshark miscounts.
+fn all_wires_of(mpa: &str) {
+    if !tshark_is_here() {
+        return;
+    }
+    for crc in ["on", "off"] {
+        for size in [4096, 777] {
+            rping(mpa, crc, "off", size);
+        }
+        rping(mpa, crc, "on", 777);
+    }
+}
+
+#[test]
+fn rping_by_mpa_revision_1_is_dissected_with_and_without_crc_and_markers() {
+    all_wires_of("1");
+}
+
+#[test]
+fn rping_by_mpa_revision_2_is_dissected_with_and_without_crc_and_markers() {
+    all_wires_of("2");
+}
+
+#[test]
+fn the_demo_is_dissected_to_its_last_octet() {
+    if !tshark_is_here() {
+        return;
+    }
+    let file = TempFile::new("demo.pcapng");
+    let ended = uwarp(&["demo", "--pcap", file.name()]).expect(0);
+    // The numbers of the table: 22 messages of 22,442,878 octets by each operation.
+    assert_eq!(
+        ended.stdout.matches("22  22,442,878  ok").count(),
+        4,
+        "{}",
+        ended.stdout
+    );
+    let (count, total) = (22, 22_442_878);
+    let seen = Dissected::new(file.path(), 7174);
+    let expected = [
+        (WRITE, (count + 1, total + 64)),
+        (READ_REQUEST, (count, count * 28)),
+        (READ_RESPONSE, (count, total)),
+        // Both ways, and one without content each way.
+        (SEND, (2 * count + 2, 2 * total)),
+        // Control, length of the segment, its DDP header (RFC 5040 section 4.8).
+        (TERMINATE, (1, 4 + 2 + 14)),
+    ];
+    assert_eq!(seen.messages(), BTreeMap::from(expected));
+    assert_eq!(seen.good_crcs, seen.fpdus.len());
+    assert_eq!(seen.revisions, ["2", "2"]);
+    let known = [
+        "Rev field is NOT set to one",
+        "Res field is NOT set to zero",
+    ];
+    assert!(
+        seen.warnings
+            .iter()
+            .all(|text| known.iter().any(|known| text.starts_with(known))),
+        "{:?}",
+        seen.warnings
+    );
+}

@@ -1,0 +1,168 @@
+//! Wrong usage ends with exit code 2, help with 0, and a reader that goes away with neither panic
+//! nor noise.
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use common::{TempFile, Uwarp, uwarp};
+
+#[test]
+fn wrong_flags_exit_with_2() {
+    for args in [
+        &["nonsense"][..],
+        &[],
+        &["rping"],
+        &["rping", "-s", "-c", "-a", "127.0.0.1"],
+        &["rping", "-c"],
+        &["rping", "-c", "-a", "127.0.0.1", "-p", "65536"],
+        &["rping", "-c", "-a", "127.0.0.1", "-p", "0"],
+        &["rping", "-c", "-a", "127.0.0.1", "-S", "25"],
+        &["rping", "-c", "-a", "127.0.0.1", "-S", "65536"],
+        &["rping", "-c", "-a", "127.0.0.1", "-C", "-1"],
+        &["rping", "-c", "-a", "127.0.0.1", "-P"],
+        &["rping", "-s", "--device", "tap:x"],
+        &["rping", "-s", "--mpa", "3"],
+        &["demo", "--mtu", "575"],
+        &["demo", "--mtu", "1500", "--device", "tcp"],
+        &["demo", "--crc", "perhaps"],
+    ] {
+        let ended = uwarp(args).expect(2);
+        assert!(!ended.stderr.is_empty(), "{args:?} without a word");
+        assert_eq!(ended.stdout, "", "{args:?}");
+    }
+}
+
+#[test]
+fn help_and_version_exit_with_0() {
+    let help = uwarp(&["--help"]).expect(0);
+    assert!(
+        help.stdout.contains("demo") && help.stdout.contains("rping"),
+        "{}",
+        help.stdout
+    );
+    assert!(uwarp(&["--version"]).expect(0).stdout.starts_with("uwarp "));
+    assert!(
+        uwarp(&["rping", "-h"])
+            .expect(0)
+            .stdout
+            .contains("Persistent server")
+    );
+    assert!(
+        uwarp(&["demo", "--help"])
+            .expect(0)
+            .stdout
+            .contains("--mtu")
+    );
+}
+
+#[test]
+fn a_wrong_log_filter_is_named() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+    let output = command
+        .arg("demo")
+        .env("UWARP_LOG", "uwarp=loud")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("UWARP_LOG=uwarp=loud"), "{stderr}");
+}
+
+#[test]
+fn the_log_is_off_by_default_and_on_when_asked_for() {
+    let run = |log: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+        command
+            .args(["rping", "-c", "-a", "127.0.0.1", "-p", "1"])
+            .env_remove("UWARP_LOG");
+        log.map(|log| command.env("UWARP_LOG", log));
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    assert!(!run(None).contains("DEBUG"));
+    assert!(run(Some("debug")).contains("DEBUG"));
+}
+
+#[test]
+fn a_capture_that_cannot_be_written_is_a_failure() {
+    let ended = uwarp(&["demo", "--pcap", "/nonexistent/directory/x.pcapng"]).expect(1);
+    ended.says("/nonexistent/directory/x.pcapng cannot be made");
+}
+
+#[test]
+fn closed_outputs_do_not_make_it_panic() {
+    // The reader reads nothing and goes away.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+    let mut child = command
+        .arg("demo")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    // Both outputs are closed.
+    let mut child = command
+        .args(["--device", "nonsense"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+}
+
+#[test]
+fn a_capture_on_stdout_moves_the_text_to_stderr() {
+    let file = TempFile::new("stdout.pcapng");
+    let out = std::fs::File::create(file.path()).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_uwarp"))
+        .args(["demo", "--pcap", "-"])
+        .stdout(out)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("All is as it must be")
+    );
+    let packets = uwarp_verbs::capture::Reader::open(file.path()).unwrap();
+    assert!(packets.map(Result::unwrap).count() > 1000);
+}
+
+#[test]
+fn ctrl_c_leaves_a_capture_that_can_be_read() {
+    let file = TempFile::new("ctrl-c.pcapng");
+    let (_server, addr) = Uwarp::server(&[]);
+    let port = addr.port().to_string();
+    let mut client = Uwarp::start(&[
+        "rping",
+        "-c",
+        "-a",
+        "127.0.0.1",
+        "-p",
+        &port,
+        "-v",
+        "--pcap",
+        file.name(),
+    ]);
+    client.stdout_until("rdma-ping-20: ");
+    let id = client.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &id])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert_eq!(client.end().status.code(), None, "ended by the signal");
+    let mut packets = uwarp_verbs::capture::Reader::open(file.path()).unwrap();
+    let mut count = 0;
+    while packets.next_packet().unwrap().is_some() {
+        count += 1;
+    }
+    assert!(count > 100 && !packets.cut_off(), "{count}");
+}
