@@ -213,7 +213,9 @@ pub enum StartupError {
     },
     /// The initiator announced an RTR indication and sent nothing (RFC 6581 section 9.2). For the
     /// owner of the timer to raise.
-    #[error("the peer announced an RTR indication as its first message and sent nothing for too long")]
+    #[error(
+        "the peer announced an RTR indication as its first message and sent nothing for too long"
+    )]
     RtrMissing,
     /// The connection ended during startup.
     #[error(

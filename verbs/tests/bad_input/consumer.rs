@@ -1,0 +1,73 @@
+//! Who drives our side, and takes its completions, while the peer misbehaves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use uwarp_verbs::{Completion, Cq};
+
+/// What the consumer of our side does meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Meanwhile {
+    /// It is elsewhere: the background thread of the device drives.
+    Absent,
+    /// It polls its CQs without a pause.
+    Polls,
+    /// It waits for completions.
+    Waits,
+}
+
+/// A thread for each CQ.
+pub(crate) struct Consumer {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Vec<Completion>>>,
+}
+
+impl Consumer {
+    pub(crate) fn start(what: Meanwhile, cqs: [&Cq; 2]) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let take = move |cq: &Cq| match what {
+            Meanwhile::Absent => None,
+            Meanwhile::Polls => cq.poll_one(),
+            Meanwhile::Waits => cq.wait(Some(Duration::from_millis(1))),
+        };
+        let threads = cqs
+            .into_iter()
+            .filter(|_| what != Meanwhile::Absent)
+            .map(|cq| {
+                let (cq, stop) = (cq.clone(), Arc::clone(&stop));
+                std::thread::spawn(move || {
+                    let mut taken = Vec::new();
+                    while !stop.load(Ordering::Acquire) {
+                        match take(&cq) {
+                            Some(completion) => taken.push(completion),
+                            None => std::thread::yield_now(),
+                        }
+                    }
+                    taken
+                })
+            });
+        Consumer {
+            threads: threads.collect(),
+            stop,
+        }
+    }
+
+    /// What each thread took. Empty if there is none.
+    pub(crate) fn stop(&mut self) -> [Vec<Completion>; 2] {
+        self.stop.store(true, Ordering::Release);
+        let mut taken = self.threads.drain(..).map(|thread| thread.join().unwrap());
+        [
+            taken.next().unwrap_or_default(),
+            taken.next().unwrap_or_default(),
+        ]
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        // After a failure: the threads end by themselves.
+        self.stop.store(true, Ordering::Release);
+    }
+}

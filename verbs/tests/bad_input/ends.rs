@@ -1,0 +1,236 @@
+//! TCP that ends where it should not: resets and FINs in every state after startup.
+
+use uwarp_verbs::{Access, MemoryRegion, SendWr};
+
+use crate::memory::Place;
+use crate::peer::eventually;
+use crate::scene::{RECV_AT, RECV_LEN, ROLES, Role, SINK_AT, Scene, Sees, Setup};
+use crate::wire::{Code, READ_RESPONSE, Tagged, Untagged, WRITE};
+
+const RESET: &str = "reset the connection";
+const MIDWAY: &str = "in the middle of an FPDU";
+
+/// 5044-8-01: right after startup.
+#[test]
+pub(crate) fn reset_before_the_first_fpdu() {
+    for role in ROLES {
+        let s = Scene::with(&Setup {
+            warm_up: false,
+            ..Setup::new(role)
+        });
+        s.peer.reset();
+        s.ends(Sees::Nothing, RESET);
+    }
+}
+
+/// 5044-8-01: with work outstanding.
+#[test]
+fn reset_between_fpdus() {
+    for role in ROLES {
+        let s = Scene::new(role);
+        s.peer.reset();
+        s.ends(Sees::Nothing, RESET);
+    }
+}
+
+/// 5044-8-01: nothing of the FPDU that did not come whole is placed (5044-6-01).
+#[test]
+fn reset_within_an_fpdu() {
+    for role in ROLES {
+        for cut in [1, 2, 10, 30] {
+            let mut s = Scene::new(role);
+            let fpdu = s.write(64, b"only a part of this arrives").octets();
+            let fpdu = s.peer.tx.seal(&fpdu);
+            s.peer.send(&fpdu[..cut]);
+            s.peer.reset();
+            s.ends(Sees::Nothing, RESET);
+        }
+    }
+}
+
+/// 5044-8-01: a FIN at every kind of place within an FPDU; before the first one, too.
+#[test]
+pub(crate) fn fin_within_an_fpdu() {
+    for role in ROLES {
+        for (warm_up, cut) in [
+            (true, 1),
+            (true, 2),
+            (true, 16),
+            (true, 40),
+            (false, 1),
+            (false, 40),
+        ] {
+            let mut s = Scene::with(&Setup {
+                warm_up,
+                ..Setup::new(role)
+            });
+            let fpdu = s.write(64, b"only a part of this arrives").octets();
+            let fpdu = s.peer.tx.seal(&fpdu);
+            assert!(cut < fpdu.len());
+            s.peer.send(&fpdu[..cut]);
+            s.peer.fin();
+            s.ends(Sees::Fin, MIDWAY);
+        }
+    }
+}
+
+/// What was posted cannot be done any more.
+#[test]
+fn fin_with_work_outstanding() {
+    for role in ROLES {
+        Scene::new(role).closes();
+    }
+}
+
+/// A responder whose peer leaves without a word: it may not send, so its work is flushed, too.
+#[test]
+fn fin_before_the_first_fpdu() {
+    for role in ROLES {
+        Scene::with(&Setup {
+            warm_up: false,
+            ..Setup::new(role)
+        })
+        .closes();
+    }
+}
+
+/// The messages never came whole: neither the Read nor the receive is complete.
+#[test]
+fn fin_between_the_segments_of_messages() {
+    for role in ROLES {
+        let mut s = Scene::new(role);
+        let header = s.read_header();
+        let response = Tagged::new(
+            READ_RESPONSE,
+            header.sink_stag,
+            header.sink_to,
+            b"the first segment",
+        );
+        let send = Untagged {
+            last: false,
+            ..s.next_send(b"the first segment, too")
+        };
+        s.peer.send_ulpdus(&[
+            Tagged {
+                last: false,
+                ..response
+            }
+            .octets(),
+            send.octets(),
+        ]);
+        s.memory.expect(Place::Local, SINK_AT, b"the first segment");
+        s.memory
+            .expect(Place::Local, RECV_AT + RECV_LEN, b"the first segment, too");
+        s.closes();
+    }
+}
+
+/// After a Terminate of ours, the way in which the peer leaves changes nothing.
+#[test]
+fn reset_after_our_terminate() {
+    let mut s = Scene::new(Role::Responder);
+    let bad = Untagged {
+        qn: 7,
+        ..s.next_send(b"")
+    }
+    .octets();
+    s.commits(&bad);
+    let terminate = Code::ddp(2, 0x01).about(&bad);
+    assert_eq!(s.peer.receive_ulpdu(), terminate);
+    s.peer.reset();
+    s.ends(Sees::Nothing, "Queue Number");
+}
+
+/// Octets of a Write that TCP does not take at once.
+const BIG: u32 = 32 << 20;
+
+/// A scene whose peer has not read a Write of ours that is larger than all buffers of TCP.
+fn blocked(role: Role) -> (Scene, MemoryRegion) {
+    let mut setup = Setup {
+        sends: false,
+        ..Setup::new(role)
+    };
+    setup.settings.limits.max_mr += 1;
+    let mut s = Scene::with(&setup);
+    let region =
+        s.pd.register(vec![0x55; BIG as usize], Access::NONE)
+            .unwrap();
+    let write = [region.sge(0, BIG)];
+    s.qp.post_send(&SendWr::write(21, &write, 0x1000, 0x1234))
+        .unwrap();
+    s.sends_were_posted_as(&[21]);
+    (s, region)
+}
+
+/// 5044-8-12, 5040-5.4-07: the FPDU that TCP has taken in part goes out whole, for the stream to stay
+/// readable; then the Terminate, and nothing else of the Write.
+#[test]
+fn terminate_comes_right_after_the_fpdu_under_way() {
+    for role in ROLES {
+        let (mut s, region) = blocked(role);
+        let bad = Untagged {
+            qn: 7,
+            ..s.next_send(b"")
+        }
+        .octets();
+        s.commits(&bad);
+        eventually("the QP notices", || s.qp.end_reason());
+        // Nothing needs it any more.
+        drop(region);
+        let mut to = 0x1000;
+        let terminate = loop {
+            let ulpdu = s.peer.receive_ulpdu();
+            if ulpdu[1] != 0x40 {
+                break ulpdu;
+            }
+            let segment = Tagged {
+                last: false,
+                ..Tagged::new(WRITE, 0x1234, to, &ulpdu[14..])
+            };
+            assert!(
+                ulpdu == segment.octets(),
+                "a segment of the Write at {to:#x}"
+            );
+            assert!(ulpdu[14..].iter().all(|octet| *octet == 0x55));
+            to += ulpdu.len() as u64 - 14;
+        };
+        assert!(to < 0x1000 + u64::from(BIG));
+        assert_eq!(terminate, Code::ddp(2, 0x01).about(&bad));
+        s.ends(Sees::Fin, "Queue Number");
+    }
+}
+
+/// 5044-8-01: while TCP takes no more.
+#[test]
+fn reset_while_much_waits_to_be_sent() {
+    for role in ROLES {
+        let (s, region) = blocked(role);
+        s.peer.reset();
+        eventually("the QP notices", || s.qp.end_reason());
+        drop(region);
+        s.ends(Sees::Nothing, RESET);
+    }
+}
+
+/// Our side has closed its half: good messages are still taken, and a wrong one ends the connection
+/// although no Terminate can be sent any more.
+#[test]
+fn wrong_message_after_our_fin() {
+    for role in ROLES {
+        let mut s = Scene::with(&Setup {
+            sends: false,
+            ..Setup::new(role)
+        });
+        s.qp.disconnect();
+        s.peer.expect_fin();
+        s.delivers(b"still taken");
+        let bad = Untagged {
+            qn: 7,
+            ..s.next_send(b"")
+        }
+        .octets();
+        s.commits(&bad);
+        s.peer.fin();
+        s.ends(Sees::Nothing, "closed by this side");
+    }
+}

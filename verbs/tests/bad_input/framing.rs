@@ -1,0 +1,282 @@
+//! FPDUs that are damaged, marked or measured wrongly (RFC 5044 sections 4 and 8).
+
+use crate::memory::Place;
+use crate::scene::{NONSENSE, ROLES, Role, Scene, Sees, Setup};
+use crate::wire::{CRC, Code, MARKERS, Tagged, Untagged};
+
+const BAD_CRC: Code = Code::mpa(0x02);
+const BAD_MARKER: Code = Code::mpa(0x03);
+
+impl Scene {
+    /// The peer sends these octets as they are, and a good Write behind them. Our side sends the
+    /// Terminate, unless it is a responder that has not validated one FPDU (5044-7.1.2-15).
+    fn breaks_framing(mut self, wrong: &[u8], code: Code, may_tell: bool, words: &str) {
+        let behind = self.write(1000, b"behind what was wrong").octets();
+        let behind = self.peer.tx.seal(&behind);
+        self.peer.send(&[wrong, &behind].concat());
+        let sees = if may_tell {
+            Sees::Terminate(code.bare())
+        } else {
+            Sees::Fin
+        };
+        self.ends(sees, words);
+    }
+}
+
+/// Settings in which the peer has to send Markers.
+fn marked(role: Role) -> Setup {
+    let mut setup = Setup::new(role);
+    setup.settings.markers = true;
+    setup
+}
+
+/// 5044-8-02, 5044-4.4-15, 5044-4.4-16, 5044-6-01: a bit of the header, of the payload, of the PAD
+/// and of the CRC itself.
+#[test]
+pub(crate) fn fpdu_with_a_bad_crc() {
+    for role in ROLES {
+        for (octet, bit) in [(3, 0x10), (20, 0x01), (31, 0x80), (32, 0x01), (35, 0x80)] {
+            let mut s = Scene::new(role);
+            let mut fpdu = s
+                .write(64, b"thirteen octets".first_chunk::<13>().unwrap())
+                .octets();
+            fpdu = s.peer.tx.seal(&fpdu);
+            assert_eq!(fpdu.len(), 36);
+            fpdu[octet] ^= bit;
+            s.breaks_framing(&fpdu, BAD_CRC, true, "damaged: its CRC field");
+        }
+    }
+}
+
+/// 5044-7.1.2-15: a responder sends no FPDU, and so no Terminate, before it has validated one.
+#[test]
+pub(crate) fn first_fpdu_with_a_bad_crc() {
+    for role in ROLES {
+        let mut s = Scene::with(&Setup {
+            warm_up: false,
+            ..Setup::new(role)
+        });
+        let mut fpdu = s.write(64, b"octets").octets();
+        fpdu = s.peer.tx.seal(&fpdu);
+        fpdu[20] ^= 1;
+        let words = if role == Role::Responder {
+            "no Terminate may be sent"
+        } else {
+            "Terminate 2/0/02"
+        };
+        s.breaks_framing(&fpdu, BAD_CRC, role == Role::Initiator, words);
+    }
+}
+
+/// 5044-7.1.1-09: CRCs are checked when either side asks for them.
+#[test]
+fn crc_is_checked_when_one_side_asks() {
+    for role in ROLES {
+        for (ours, theirs) in [(false, CRC), (true, 0)] {
+            let mut setup = Setup {
+                flags: theirs,
+                ..Setup::new(role)
+            };
+            setup.settings.crc = ours;
+            let mut s = Scene::with(&setup);
+            let mut fpdu = s.write(64, b"octets").octets();
+            fpdu = s.peer.tx.seal(&fpdu);
+            fpdu[20] ^= 1;
+            s.breaks_framing(&fpdu, BAD_CRC, true, "damaged: its CRC field");
+        }
+    }
+}
+
+/// 5044-4.1-04: without CRCs, their field is not looked at.
+#[test]
+fn crc_is_not_checked_when_nobody_asks() {
+    for role in ROLES {
+        let mut setup = Setup {
+            flags: 0,
+            ..Setup::new(role)
+        };
+        setup.settings.crc = false;
+        let mut s = Scene::with(&setup);
+        let mut fpdu = s.next_send(b"no CRC, no check").octets();
+        fpdu = s.peer.tx.seal(&fpdu);
+        let field = fpdu.len() - 4;
+        fpdu[field..].copy_from_slice(&[0x12, 0x34, 0x56, 0x78]);
+        s.peer.send(&fpdu);
+        s.delivered(b"no CRC, no check");
+        s.closes();
+    }
+}
+
+/// The PAD is covered by the CRC, but its value means nothing (5044-4.1: sent as zero).
+#[test]
+fn pad_that_is_not_zero_is_taken() {
+    for role in ROLES {
+        let mut s = Scene::new(role);
+        let send = s.next_send(b"odd").octets();
+        let mut padded = send.clone();
+        padded.push(0xFF);
+        let fpdu = s.peer.tx.seal_claiming(send.len() as u16, &padded);
+        s.peer.send(&fpdu);
+        s.delivered(b"odd");
+        s.closes();
+    }
+}
+
+/// 5044-8-03, 5044-8-06: the CRC is right, the Marker between two FPDUs or within one is not.
+#[test]
+pub(crate) fn marker_that_points_elsewhere() {
+    for role in ROLES {
+        for lie in [4, 64, 0x8000] {
+            let mut s = Scene::with(&marked(role));
+            s.peer.tx.marker_lie = lie;
+            let fpdu = s.write(64, &[0xEE; 600]).octets();
+            let fpdu = s.peer.tx.seal(&fpdu);
+            s.peer.tx.marker_lie = 0;
+            s.breaks_framing(&fpdu, BAD_MARKER, true, "the Marker at octet");
+        }
+    }
+}
+
+/// 5044-8-03: the Marker before the first FPDU of all has to be 0.
+#[test]
+fn first_marker_that_points_elsewhere() {
+    for role in ROLES {
+        let mut s = Scene::with(&Setup {
+            warm_up: false,
+            ..marked(role)
+        });
+        s.peer.tx.marker_lie = 4;
+        let fpdu = s.write(64, b"octets").octets();
+        let fpdu = s.peer.tx.seal(&fpdu);
+        assert_eq!(fpdu[..4], [0, 0, 0, 4]);
+        s.peer.tx.marker_lie = 0;
+        s.breaks_framing(
+            &fpdu,
+            BAD_MARKER,
+            role == Role::Initiator,
+            "the Marker at octet 0",
+        );
+    }
+}
+
+/// 5044-8-02: Markers are covered by the CRC, and it is looked at first.
+#[test]
+fn marker_that_was_damaged_is_a_crc_error() {
+    for role in ROLES {
+        let mut s = Scene::with(&marked(role));
+        let begin = s.peer.tx.position;
+        let fpdu = s.write(64, &[0xEE; 600]).octets();
+        let mut fpdu = s.peer.tx.seal(&fpdu);
+        fpdu[512 - begin + 3] ^= 4;
+        s.breaks_framing(&fpdu, BAD_CRC, true, "damaged: its CRC field");
+    }
+}
+
+/// 5044-4.2-03, 5044-4.2-05: the reserved half of a Marker and the two low bits of FPDUPTR are not
+/// looked at.
+#[test]
+fn reserved_bits_of_a_marker_are_not_looked_at() {
+    for role in ROLES {
+        let mut s = Scene::with(&marked(role));
+        let begin = s.peer.tx.position;
+        let write = s.write(64, &[0xEE; 600]).octets();
+        let mut fpdu = s.peer.tx.seal(&write);
+        let marker = 512 - begin;
+        fpdu[marker..marker + 2].copy_from_slice(&[0xFF, 0xFF]);
+        fpdu[marker + 3] |= 3;
+        let field = fpdu.len() - 4;
+        let crc = crate::wire::crc32c(&fpdu[..field]);
+        fpdu[field..].copy_from_slice(&crc.to_le_bytes());
+        s.peer.send(&fpdu);
+        s.memory.expect(Place::Writable, 64, &[0xEE; 600]);
+        s.delivers(b"still there");
+        s.closes();
+    }
+}
+
+/// 5044-5.2-02: with Markers in both directions the Terminate carries them, too.
+#[test]
+fn terminate_between_markers() {
+    for role in ROLES {
+        let mut s = Scene::with(&Setup {
+            flags: CRC | MARKERS,
+            ..marked(role)
+        });
+        let good = s.write(64, &[0xEE; 700]).octets();
+        s.peer.send_ulpdus(&[good]);
+        s.memory.expect(Place::Writable, 64, &[0xEE; 700]);
+        let bad = Tagged {
+            stag: NONSENSE,
+            ..s.write(0, b"octets")
+        }
+        .octets();
+        s.refuses(&bad, Code::ddp(1, 0x00), "invalid STag", None);
+    }
+}
+
+/// More than any FPDU may carry: nobody waits for that many octets, and nothing has a CRC that could
+/// be checked. No RFC has a code for it.
+#[test]
+pub(crate) fn impossible_length() {
+    for role in ROLES {
+        for len in [64769, 65000, u16::MAX] {
+            let mut s = Scene::new(role);
+            let fpdu = s.write(64, b"octets").octets();
+            let fpdu = s.peer.tx.seal_claiming(len, &fpdu);
+            s.breaks_framing(&fpdu, BAD_MARKER, true, &len.to_string());
+        }
+    }
+}
+
+/// 5044-7.1.2-15, as for a bad CRC.
+#[test]
+fn impossible_length_of_the_first_fpdu() {
+    for role in ROLES {
+        let s = Scene::with(&Setup {
+            warm_up: false,
+            ..Setup::new(role)
+        });
+        let words = if role == Role::Responder {
+            "no Terminate may be sent"
+        } else {
+            "Terminate 2/0/03"
+        };
+        s.breaks_framing(
+            b"\xFF\xFF and so on",
+            BAD_MARKER,
+            role == Role::Initiator,
+            words,
+        );
+    }
+}
+
+/// A length that is possible but wrong: what the peer takes for the next FPDU ends within this one,
+/// and its CRC does not fit.
+#[test]
+fn length_that_is_not_the_fpdus() {
+    for role in ROLES {
+        for len in [0, 14, 24] {
+            let mut s = Scene::new(role);
+            let fpdu = s.next_send(b"20 octets of payload").octets();
+            let fpdu = s.peer.tx.seal_claiming(len, &fpdu);
+            s.breaks_framing(&fpdu, BAD_CRC, true, "damaged: its CRC field");
+        }
+    }
+}
+
+/// A ULPDU that is valid for MPA opens the responder's side, whatever is wrong above MPA.
+#[test]
+fn first_fpdu_with_a_wrong_ulpdu_is_answered_with_a_terminate() {
+    for role in ROLES {
+        let s = Scene::with(&Setup {
+            warm_up: false,
+            ..Setup::new(role)
+        });
+        let bad = Untagged {
+            qn: 8,
+            ..s.next_send(b"octets")
+        }
+        .octets();
+        s.refuses(&bad, Code::ddp(2, 0x01), "Queue Number", None);
+    }
+}

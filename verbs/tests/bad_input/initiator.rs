@@ -1,0 +1,395 @@
+//! Replies that an initiator may not take, and a Request that stays without one (RFC 5044 section
+//! 7.1, RFC 6581 sections 9 and 10).
+
+use std::net::TcpListener;
+
+use uwarp_verbs::{ConnectOptions, Revision, RtrKinds, Settings};
+
+use crate::peer::Peer;
+use crate::scene::{FENCED_SEND, READ, Scene, Sees, Victim, loopback, settings};
+use crate::wire::{
+    CRC, Code, ENHANCED, PEER_TO_PEER, REJECT, REPLY, REQUEST, RTR_READ, RTR_SEND, RTR_WRITE,
+    startup, startup_claiming, words,
+};
+
+fn options() -> ConnectOptions {
+    ConnectOptions {
+        ird: 4,
+        ord: 4,
+        ..ConnectOptions::default()
+    }
+}
+
+fn peer_to_peer() -> ConnectOptions {
+    ConnectOptions {
+        peer_to_peer: true,
+        ..options()
+    }
+}
+
+fn rtr(send: bool, write: bool, read: bool) -> Settings {
+    Settings {
+        rtr: RtrKinds { send, write, read },
+        ..settings()
+    }
+}
+
+/// Our side connects, with work posted; `answer` is the peer's part from the Request on. There is no
+/// connection, for a reason with `words` in it.
+fn fails(
+    settings: Settings,
+    options: &ConnectOptions,
+    answer: impl FnOnce(&mut Peer, &TcpListener),
+    sees: Sees,
+    words: &str,
+) {
+    let mut victim = Victim::new(settings);
+    victim.post_receives();
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let to = listener.local_addr().unwrap();
+    let (peer, error) = std::thread::scope(|scope| {
+        let qp = &victim.qp;
+        let connecting = scope.spawn(move || qp.connect(to, options));
+        let mut peer = Peer::accept(&listener);
+        peer.receive_startup();
+        // They wait for the connection.
+        victim.post_sends_while_connecting();
+        answer(&mut peer, &listener);
+        (peer, connecting.join().unwrap().unwrap_err())
+    });
+    assert!(error.to_string().contains(words), "the error is: {error}");
+    assert!(
+        error.to_string().contains(&to.to_string()),
+        "the error is: {error}"
+    );
+    victim.sends_were_posted_as(&[READ, FENCED_SEND]);
+    Scene {
+        victim,
+        peer,
+        msn: 1,
+    }
+    .ends(sees, words);
+}
+
+/// The peer answers with these octets, and gets a FIN.
+fn refuses(octets: &[u8], words: &str) {
+    fails(
+        settings(),
+        &options(),
+        |peer, _| peer.send(octets),
+        Sees::Fin,
+        words,
+    );
+}
+
+/// An enhanced Reply that accepts.
+fn accepting(first: u16, second: u16) -> Vec<u8> {
+    startup(REPLY, CRC | ENHANCED, 2, &words(first, second))
+}
+
+/// 5044-7.1.1-04, 5044-7.1.2-12, 5044-8-09: the peer is not iWARP, and the error says what it is.
+#[test]
+pub(crate) fn peer_that_is_not_iwarp() {
+    refuses(
+        b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+        "'HTTP/1.1 400 Bad Request', not an MPA Reply",
+    );
+    refuses(b"SSH-2.0-OpenSSH_9.2\r\n", "not an MPA Reply");
+}
+
+/// 5044-7.1.1-04: one octet of the Key.
+#[test]
+fn wrong_key() {
+    for at in [0, 9, 15] {
+        let mut reply = accepting(4, 4);
+        reply[at] ^= 0x20;
+        refuses(&reply, "not an MPA Reply");
+    }
+}
+
+/// 5044-7.1.2-17: two initiators that face each other.
+#[test]
+fn request_instead_of_a_reply() {
+    refuses(
+        &startup(REQUEST, CRC | ENHANCED, 2, &words(4, 4)),
+        "both sides are connecting",
+    );
+}
+
+/// 5044-7.1.1-14.
+#[test]
+fn wrong_revision() {
+    for revision in [0, 3, 255] {
+        refuses(
+            &startup(REPLY, CRC | ENHANCED, revision, &words(4, 4)),
+            &format!("MPA revision {revision}"),
+        );
+    }
+}
+
+/// 5044-7.1.1-16, 5044-7.1.2-21.
+#[test]
+fn private_data_that_is_too_long() {
+    for len in [513, u16::MAX] {
+        let reply = startup_claiming(REPLY, CRC | ENHANCED, 2, len, &[0; 513]);
+        refuses(&reply, &format!("{len} octets of private data"));
+    }
+}
+
+/// 6581-6-04, 6581-10-01: S without the words, the words without S, neither.
+#[test]
+fn reply_without_ird_and_ord() {
+    refuses(
+        &startup(REPLY, CRC | ENHANCED, 2, &[0, 4, 0]),
+        "claims to begin with IRD and ORD",
+    );
+    refuses(
+        &startup(REPLY, CRC, 2, &words(4, 4)),
+        "lacks the IRD and ORD",
+    );
+    refuses(&startup(REPLY, CRC, 1, b""), "lacks the IRD and ORD");
+}
+
+/// 5044-7.1.2-13: the peer's consumer says no, and why; with and without the words of revision 2.
+#[test]
+fn reject_with_private_data() {
+    let plain = startup(REPLY, CRC | REJECT, 2, b"busy today");
+    let enhanced = startup(
+        REPLY,
+        CRC | ENHANCED | REJECT,
+        2,
+        &[&words(0, 9)[..], b"busy today"].concat(),
+    );
+    for reply in [plain, enhanced] {
+        refuses(&reply, "rejected the connection");
+        refuses(&reply, "busy today");
+    }
+}
+
+/// 5044-7.1.2-12: every kind of half a Reply.
+#[test]
+fn reply_that_ends_too_early() {
+    let whole = accepting(4, 4);
+    for len in [1, 16, 19, 20, 23] {
+        let answer = |peer: &mut Peer, _: &TcpListener| {
+            peer.send(&whole[..len]);
+            peer.fin();
+        };
+        fails(
+            settings(),
+            &options(),
+            answer,
+            Sees::Fin,
+            &format!("after {len} octet"),
+        );
+    }
+}
+
+/// 5044-8-01: after the Request, and within the Reply.
+#[test]
+fn reset_before_the_reply_is_whole() {
+    for len in [0, 1, 20] {
+        let answer = |peer: &mut Peer, _: &TcpListener| {
+            peer.send(&accepting(4, 4)[..len]);
+            peer.reset();
+        };
+        fails(
+            settings(),
+            &options(),
+            answer,
+            Sees::Nothing,
+            "reset the connection",
+        );
+    }
+}
+
+/// 6581-9.1-08: the Reply asks for more than `max_ird`.
+#[test]
+pub(crate) fn reply_that_needs_too_deep_an_ird() {
+    let terminate = || Sees::Terminate(Code::mpa(0x06).bare());
+    for ord in [129, 0x3FFE] {
+        fails(
+            settings(),
+            &options(),
+            |peer, _| peer.send(&accepting(4, ord)),
+            terminate(),
+            "Terminate 2/0/06",
+        );
+    }
+}
+
+/// 6581-9.2-10: no kind of RTR indication in common.
+#[test]
+fn reply_without_a_matching_rtr() {
+    let cases = [
+        (
+            rtr(false, true, false),
+            accepting(PEER_TO_PEER | RTR_SEND | 4, RTR_READ | 4),
+        ),
+        (
+            rtr(true, false, false),
+            accepting(PEER_TO_PEER | 4, RTR_WRITE | RTR_READ | 4),
+        ),
+        (settings(), accepting(PEER_TO_PEER | 4, 4)),
+        // A Read needs a place in the responder's queue.
+        (settings(), accepting(PEER_TO_PEER, RTR_READ | 4)),
+        // 6581-9.2-04: the Reply knows nothing of peer-to-peer.
+        (settings(), accepting(4, 4)),
+    ];
+    for (settings, reply) in cases {
+        let terminate = Sees::Terminate(Code::mpa(0x07).bare());
+        fails(
+            settings,
+            &peer_to_peer(),
+            |peer, _| peer.send(&reply),
+            terminate,
+            "Terminate 2/0/07",
+        );
+    }
+}
+
+/// 6581-9.2-12: peer-to-peer, although nobody asked.
+#[test]
+fn peer_to_peer_reply_to_a_client_server_request() {
+    let reply = accepting(PEER_TO_PEER | RTR_SEND | 4, RTR_WRITE | 4);
+    let terminate = Sees::Terminate(Code::mpa(0x07).bare());
+    fails(
+        settings(),
+        &options(),
+        |peer, _| peer.send(&reply),
+        terminate,
+        "Terminate 2/0/07",
+    );
+}
+
+/// 6581-10-05: without the setting, the error names the way out.
+#[test]
+pub(crate) fn close_without_a_word() {
+    fails(
+        settings(),
+        &options(),
+        |peer, _| peer.fin(),
+        Sees::Fin,
+        "try again with MPA revision 1",
+    );
+}
+
+/// 6581-10-05: with the setting, a new connection with revision 1, which works.
+#[test]
+fn close_without_a_word_and_a_retry_with_revision_1() {
+    let mut victim = Victim::new(Settings {
+        retry_with_revision_1: true,
+        ..settings()
+    });
+    victim.post_receives();
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let to = listener.local_addr().unwrap();
+    let peer = std::thread::scope(|scope| {
+        let options = ConnectOptions {
+            private_data: b"who calls".to_vec(),
+            ..options()
+        };
+        let qp = &victim.qp;
+        let connecting = scope.spawn(move || qp.connect(to, &options));
+        let mut old = Peer::accept(&listener);
+        assert_eq!(old.receive_startup()[16..18], [CRC | ENHANCED, 2]);
+        old.fin();
+        old.expect_fin();
+        let mut peer = Peer::accept(&listener);
+        assert_eq!(
+            peer.receive_startup(),
+            startup(REQUEST, CRC, 1, b"who calls")
+        );
+        peer.send_startup(REPLY, CRC, 1, b"who answers");
+        assert_eq!(
+            connecting.join().unwrap().unwrap().private_data,
+            b"who answers"
+        );
+        peer
+    });
+    assert_eq!(victim.qp.connection().unwrap().revision, Revision::One);
+    let mut scene = Scene {
+        victim,
+        peer,
+        msn: 1,
+    };
+    scene.delivers(b"works");
+    scene.closes();
+}
+
+/// 6581-10-05: once, and not for ever.
+#[test]
+fn close_without_a_word_twice() {
+    let settings = Settings {
+        retry_with_revision_1: true,
+        ..settings()
+    };
+    let answer = |peer: &mut Peer, listener: &TcpListener| {
+        peer.fin();
+        peer.expect_fin();
+        *peer = Peer::accept(listener);
+        peer.receive_startup();
+        peer.fin();
+    };
+    fails(
+        settings,
+        &options(),
+        answer,
+        Sees::Fin,
+        "closed the connection before the first octet",
+    );
+}
+
+/// 6581-10-05: what is not a close without a word is no reason for a second try.
+#[test]
+fn wrong_answers_are_not_retried() {
+    let settings = || Settings {
+        retry_with_revision_1: true,
+        ..settings()
+    };
+    fails(
+        settings(),
+        &options(),
+        |peer, _| peer.send(b"HTTP/1.1 400\r\n"),
+        Sees::Fin,
+        "not an MPA Reply",
+    );
+    let reject = startup(REPLY, CRC | REJECT, 2, b"");
+    fails(
+        settings(),
+        &options(),
+        |peer, _| peer.send(&reject),
+        Sees::Fin,
+        "rejected the connection",
+    );
+}
+
+/// FPDUs right behind the Reply, with one write: the first of them is wrong.
+#[test]
+fn reply_with_a_wrong_fpdu_behind_it() {
+    let mut victim = Victim::new(settings());
+    victim.post_receives();
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let to = listener.local_addr().unwrap();
+    let bad = crate::wire::Untagged::new(9, 0, 1, b"8 octets").octets();
+    let peer = std::thread::scope(|scope| {
+        let qp = &victim.qp;
+        let connecting = scope.spawn(move || qp.connect(to, &options()));
+        let mut peer = Peer::accept(&listener);
+        peer.receive_startup();
+        let fpdu = peer.tx.seal(&bad);
+        peer.send(&[accepting(4, 4), fpdu].concat());
+        // The connection stood, if only for a moment: either answer is true.
+        let _ = connecting.join().unwrap();
+        peer
+    });
+    Scene {
+        victim,
+        peer,
+        msn: 1,
+    }
+    .ends(
+        Sees::Terminate(Code::rdmap(2, 0x06).about(&bad)),
+        "opcode 0x9",
+    );
+}

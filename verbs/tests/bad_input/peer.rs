@@ -1,0 +1,181 @@
+//! The raw peer: a kernel TCP socket and nothing else.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::wire::{Fpdus, startup};
+
+/// After so long a test is taken to hang. No test comes near it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Looks again and again until there is something.
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// One connection, with the FPDUs of both directions.
+pub(crate) struct Peer {
+    stream: TcpStream,
+    pub(crate) tx: Fpdus,
+    pub(crate) rx: Fpdus,
+}
+
+impl Peer {
+    pub(crate) fn connect(to: SocketAddr) -> Self {
+        Self::new(TcpStream::connect(to).expect("the listener takes TCP connections"))
+    }
+
+    pub(crate) fn accept(listener: &TcpListener) -> Self {
+        listener.set_nonblocking(true).unwrap();
+        let stream = eventually("a TCP connection", || match listener.accept() {
+            Ok((stream, _)) => Some(stream),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            Err(error) => panic!("accept: {error}"),
+        });
+        stream.set_nonblocking(false).unwrap();
+        Self::new(stream)
+    }
+
+    fn new(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Peer {
+            stream,
+            tx: Fpdus::new(true, false),
+            rx: Fpdus::new(true, false),
+        }
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.stream.local_addr().unwrap()
+    }
+
+    /// Sends octets as they are.
+    pub(crate) fn send(&mut self, octets: &[u8]) {
+        self.stream
+            .write_all(octets)
+            .expect("the other side takes octets");
+    }
+
+    pub(crate) fn send_startup(
+        &mut self,
+        key: &[u8; 16],
+        flags: u8,
+        revision: u8,
+        private_data: &[u8],
+    ) {
+        self.send(&startup(key, flags, revision, private_data));
+    }
+
+    /// Sends ULPDUs, each in an FPDU, with one write.
+    pub(crate) fn send_ulpdus<U: AsRef<[u8]>>(&mut self, ulpdus: &[U]) {
+        let fpdus: Vec<u8> = ulpdus
+            .iter()
+            .flat_map(|ulpdu| self.tx.seal(ulpdu.as_ref()))
+            .collect();
+        self.send(&fpdus);
+    }
+
+    fn receive<const N: usize>(&mut self) -> [u8; N] {
+        let mut octets = [0; N];
+        self.stream
+            .read_exact(&mut octets)
+            .unwrap_or_else(|error| panic!("{N} octets were due: {error}"));
+        octets
+    }
+
+    /// A startup frame, whole.
+    pub(crate) fn receive_startup(&mut self) -> Vec<u8> {
+        let head: [u8; 20] = self.receive();
+        let mut private_data = vec![0; usize::from(u16::from_be_bytes([head[18], head[19]]))];
+        self.stream.read_exact(&mut private_data).unwrap();
+        [&head[..], &private_data].concat()
+    }
+
+    /// The ULPDU of the next FPDU, after its PAD, Markers and CRC were compared with what this file
+    /// would have sent.
+    pub(crate) fn receive_ulpdu(&mut self) -> Vec<u8> {
+        let begin = self.rx.clone();
+        let mut words = Vec::new();
+        let mut wire = Vec::new();
+        let mut due = usize::MAX;
+        while words.len() < due {
+            let word: [u8; 4] = self.receive();
+            let is_marker = self.rx.markers && (begin.position + wire.len()).is_multiple_of(512);
+            wire.extend_from_slice(&word);
+            if !is_marker {
+                words.extend_from_slice(&word);
+                let len = usize::from(u16::from_be_bytes([words[0], words[1]]));
+                due = (2 + len).next_multiple_of(4) + 4;
+            }
+        }
+        let len = usize::from(u16::from_be_bytes([words[0], words[1]]));
+        let ulpdu = words[2..2 + len].to_vec();
+        assert_eq!(
+            wire,
+            self.rx.seal(&ulpdu),
+            "the FPDU that was received, and what it should be"
+        );
+        ulpdu
+    }
+
+    /// FIN and nothing before it.
+    pub(crate) fn expect_fin(&mut self) {
+        let mut octets = [0; 256];
+        match self.stream.read(&mut octets) {
+            Ok(0) => {}
+            Ok(count) => panic!("a FIN was due, but octets came: {:02x?}", &octets[..count]),
+            Err(error) => panic!("a FIN was due: {error}"),
+        }
+    }
+
+    /// A reset, whatever octets come before it.
+    pub(crate) fn expect_reset(&mut self) {
+        let mut octets = [0; 4096];
+        loop {
+            match self.stream.read(&mut octets) {
+                Ok(0) => panic!("a reset was due, but a FIN came"),
+                Ok(_) => {}
+                Err(error) => {
+                    return assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+                }
+            }
+        }
+    }
+
+    /// One octet after the other, with little pauses, until the other side ends it.
+    pub(crate) fn drip(&mut self, octets: &[u8]) {
+        self.stream
+            .set_read_timeout(Some(Duration::from_millis(2)))
+            .unwrap();
+        let dripped = octets.iter().position(|octet| {
+            let _ = self.stream.write_all(&[*octet]);
+            !matches!(self.stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+        });
+        assert!(dripped.is_some(), "all octets were taken");
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+
+    /// FIN, if it was not sent before.
+    pub(crate) fn fin(&self) {
+        match self.stream.shutdown(Shutdown::Write) {
+            Ok(()) => {}
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NotConnected, "{error}"),
+        }
+    }
+
+    pub(crate) fn reset(&self) {
+        // What `SO_LINGER` of 0 and a close would do, with the descriptor kept.
+        rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
+        rustix::net::connect_unspec(&self.stream).unwrap();
+    }
+}

@@ -1,0 +1,164 @@
+//! RDMAP headers that are wrong, and ULPDUs too short for theirs (RFC 5040 section 7).
+
+use crate::scene::{NONSENSE, ROLES, Scene, Sees, refuses};
+use crate::wire::{Code, READ_REQUEST, READ_RESPONSE, SEND, TERMINATE, Tagged, Untagged, WRITE};
+
+const VERSION: Code = Code::rdmap(2, 0x05);
+const OPCODE: Code = Code::rdmap(2, 0x06);
+/// A length that leaves no place for the headers: as siw does.
+const LENGTH: Code = Code::mpa(0x03);
+
+/// 5040-7.2-02, 5040-4.1-i01, 7306-1.1-i01: in an untagged segment.
+#[test]
+pub(crate) fn unknown_opcode() {
+    for opcode in 8..16 {
+        let bad = |s: &mut Scene| {
+            Untagged {
+                opcode,
+                ..s.next_send(b"8 octets")
+            }
+            .octets()
+        };
+        refuses(bad, OPCODE, &format!("opcode {opcode:#x}"));
+    }
+}
+
+/// 5040-7.2-02: in a tagged one, with and without payload.
+#[test]
+fn unknown_opcode_in_a_tagged_segment() {
+    for (opcode, payload) in [(8, &b"octets"[..]), (11, b""), (15, b"octets")] {
+        let bad = |s: &mut Scene| {
+            Tagged {
+                opcode,
+                ..s.write(16, payload)
+            }
+            .octets()
+        };
+        refuses(bad, OPCODE, &format!("opcode {opcode:#x}"));
+    }
+}
+
+/// 5040-7.2-02: the messages that are tagged, untagged.
+#[test]
+fn tagged_message_in_an_untagged_segment() {
+    for opcode in [WRITE, READ_RESPONSE] {
+        let bad = |s: &mut Scene| {
+            Untagged {
+                opcode,
+                ..s.next_send(b"octets")
+            }
+            .octets()
+        };
+        refuses(bad, OPCODE, "in an untagged segment");
+    }
+}
+
+/// 5040-7.2-02: the messages that are untagged, tagged; their STag is as good as can be.
+#[test]
+fn untagged_message_in_a_tagged_segment() {
+    for opcode in [READ_REQUEST, SEND, 4, 5, 6, TERMINATE] {
+        let bad = |s: &mut Scene| {
+            Tagged {
+                opcode,
+                ..s.write(16, &[0; 28])
+            }
+            .octets()
+        };
+        refuses(bad, OPCODE, "in a tagged segment");
+    }
+}
+
+/// 5040-7.2-03; version 0 is what the RDMA Consortium used.
+#[test]
+fn another_rdmap_version() {
+    for rdmap_version in [0, 2, 3] {
+        let bad = |s: &mut Scene| {
+            Tagged {
+                rdmap_version,
+                ..s.write(16, b"octets")
+            }
+            .octets()
+        };
+        refuses(bad, VERSION, "RDMAP version");
+        let bad = |s: &mut Scene| {
+            Untagged {
+                rdmap_version,
+                ..s.next_send(b"octets")
+            }
+            .octets()
+        };
+        refuses(bad, VERSION, "RDMAP version");
+    }
+}
+
+/// 5040-7.2-03: of a Read Request; Figure 10 wants no RDMA header for it.
+#[test]
+fn read_request_of_another_rdmap_version() {
+    let bad = |s: &mut Scene| {
+        Untagged {
+            rdmap_version: 2,
+            ..s.read_request(s.read())
+        }
+        .octets()
+    };
+    refuses(bad, VERSION, "RDMAP version");
+}
+
+/// 5041-6.2.2-03: no octet at all, one, and all but the last of a header. No RFC has a code for it.
+#[test]
+pub(crate) fn ulpdu_shorter_than_its_ddp_header() {
+    for role in ROLES {
+        for (tagged, len) in [
+            (true, 0),
+            (true, 1),
+            (true, 2),
+            (true, 13),
+            (false, 1),
+            (false, 14),
+            (false, 17),
+        ] {
+            let mut s = Scene::new(role);
+            let whole = if tagged {
+                s.write(16, b"").octets()
+            } else {
+                s.next_send(b"").octets()
+            };
+            s.commits(&whole[..len]);
+            s.ends(
+                Sees::Terminate(LENGTH.bare()),
+                "too short for its DDP header",
+            );
+        }
+    }
+}
+
+/// The first error is the one that counts (5040-7.1-05), and nothing is looked at behind it
+/// (5041-7.1-18): one Terminate, whatever follows.
+#[test]
+fn many_wrong_things_get_one_terminate() {
+    for role in ROLES {
+        let mut s = Scene::new(role);
+        let first = Tagged {
+            stag: NONSENSE,
+            ..s.write(0, b"first")
+        }
+        .octets();
+        let second = Untagged {
+            opcode: 9,
+            ..s.next_send(b"second")
+        }
+        .octets();
+        let good = s.next_send(b"a good one").octets();
+        let third = Untagged {
+            qn: 9,
+            ..s.next_send(b"third")
+        }
+        .octets();
+        s.peer.send_ulpdus(&[&first, &second, &good, &third]);
+        s.peer.send(&[0xFF; 1000]);
+        s.ends(
+            Sees::Terminate(Code::ddp(1, 0x00).about(&first)),
+            "invalid STag",
+        );
+    }
+}

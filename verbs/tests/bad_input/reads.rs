@@ -1,0 +1,426 @@
+//! Read Requests that may not be answered, and Read Responses that answer nothing (RFC 5040 section
+//! 5.2).
+
+use uwarp_verbs::Status;
+
+use crate::memory::{Place, REGION};
+use crate::scene::{
+    NONSENSE, READ, ROLES, Role, SINK_AT, SINK_LEN, Scene, Sees, Setup, refuses, refuses_blaming,
+};
+use crate::wire::{Code, READ_REQUEST, READ_RESPONSE, ReadHeader, Tagged, Untagged, filler};
+
+const INVALID_STAG: Code = Code::rdmap(1, 0x00);
+const BOUNDS: Code = Code::rdmap(1, 0x01);
+const RIGHTS: Code = Code::rdmap(1, 0x02);
+const NOT_ASSOCIATED: Code = Code::rdmap(1, 0x03);
+const WRAP: Code = Code::rdmap(1, 0x04);
+
+/// Both roles: a Read Request with another source is refused.
+fn refuses_source(source: impl Fn(&Scene) -> (u32, u64), code: Code, words: &str) {
+    let bad = |s: &mut Scene| {
+        let (source_stag, source_to) = source(s);
+        s.read_request(ReadHeader {
+            source_stag,
+            source_to,
+            ..s.read()
+        })
+        .octets()
+    };
+    refuses(bad, code, words);
+}
+
+/// 5040-7.2-06, 5040-5.2.1-12; the header goes back as Figure 10 and 5040-7.1-04 ask.
+#[test]
+pub(crate) fn read_from_an_stag_that_was_never_given_out() {
+    refuses_source(
+        |s| (NONSENSE, s.memory.readable.addr()),
+        INVALID_STAG,
+        "invalid STag",
+    );
+}
+
+/// 5040-7.2-06.
+#[test]
+fn read_from_another_key_part_of_the_stag() {
+    refuses_source(
+        |s| (s.memory.readable.rkey() ^ 1, s.memory.readable.addr()),
+        INVALID_STAG,
+        "invalid STag",
+    );
+}
+
+/// 5040-7.2-07, 5040-8.1.1-01.
+#[test]
+fn read_from_an_stag_of_another_protection_domain() {
+    refuses_source(
+        |s| (s.memory.foreign.rkey(), s.memory.foreign.addr()),
+        NOT_ASSOCIATED,
+        "not associated",
+    );
+}
+
+/// 5040-8.1.1-02.
+#[test]
+fn read_from_an_stag_of_another_stream() {
+    refuses_source(
+        |s| (s.theirs.rkey(), s.theirs.addr()),
+        NOT_ASSOCIATED,
+        "not associated",
+    );
+}
+
+/// 5040-3.2-i01.
+#[test]
+fn read_from_memory_that_may_only_be_written() {
+    refuses_source(
+        |s| (s.memory.writable.rkey(), s.memory.writable.addr()),
+        RIGHTS,
+        "access rights",
+    );
+    refuses_source(
+        |s| (s.memory.local.rkey(), s.memory.local.addr()),
+        RIGHTS,
+        "access rights",
+    );
+}
+
+/// 5040-7.2-08, 5040-7.2-09, 5040-8.1.1-03.
+#[test]
+fn read_outside_of_the_bounds() {
+    for offset in [u64::MAX, REGION as u64, REGION as u64 - 15, 1 << 40] {
+        let source = |s: &Scene| {
+            (
+                s.memory.readable.rkey(),
+                s.memory.readable.addr().wrapping_add(offset),
+            )
+        };
+        refuses_source(source, BOUNDS, "base or bounds");
+    }
+}
+
+/// 5040-7.2-09: more than any region has.
+#[test]
+fn read_of_four_gigabytes() {
+    let bad = |s: &mut Scene| {
+        s.read_request(ReadHeader {
+            len: u32::MAX,
+            ..s.read()
+        })
+        .octets()
+    };
+    refuses(bad, BOUNDS, "base or bounds");
+}
+
+/// 5040-7.2-10.
+#[test]
+fn read_whose_tagged_offset_wraps() {
+    refuses_source(
+        |s| (s.memory.readable.rkey(), u64::MAX - 3),
+        WRAP,
+        "TO wrap",
+    );
+}
+
+/// 5040-7.2-05, 5041-7.1-01: only the Queue Number is wrong.
+#[test]
+fn read_request_on_another_queue() {
+    for qn in [0, 2] {
+        let bad = |s: &mut Scene| {
+            Untagged {
+                qn,
+                ..s.read_request(s.read())
+            }
+            .octets()
+        };
+        refuses(bad, Code::ddp(2, 0x01), "Queue Number");
+    }
+}
+
+/// 5040-7.2-05, 5041-7.1-05.
+#[test]
+fn read_request_with_an_msn_that_is_not_the_next() {
+    for msn in [0, 2, u32::MAX] {
+        let bad = |s: &mut Scene| {
+            Untagged {
+                msn,
+                ..s.read_request(s.read())
+            }
+            .octets()
+        };
+        refuses(bad, Code::ddp(2, 0x03), "Message Sequence Number");
+    }
+}
+
+/// 5040-7.2-05, 5041-7.1-03.
+#[test]
+fn read_request_with_a_message_offset() {
+    let bad = |s: &mut Scene| {
+        Untagged {
+            mo: 4,
+            ..s.read_request(s.read())
+        }
+        .octets()
+    };
+    refuses(bad, Code::ddp(2, 0x04), "Message Offset");
+}
+
+/// 5040-7.2-05, 5041-7.1-04: a buffer of queue 1 has the 28 octets of a Read Request.
+#[test]
+fn read_request_that_is_too_long() {
+    for more in [1, 100] {
+        let bad = |s: &mut Scene| {
+            let payload = [s.read().octets(), vec![0; more]].concat();
+            Untagged::new(READ_REQUEST, 1, 1, &payload).octets()
+        };
+        refuses(bad, Code::ddp(2, 0x05), "too long for the buffer");
+    }
+}
+
+/// 5040-7.2-05: no RFC has a code for it.
+#[test]
+fn read_request_that_is_too_short() {
+    for role in ROLES {
+        for len in [0, 27] {
+            let mut s = Scene::new(role);
+            let payload = s.read().octets();
+            s.commits(&Untagged::new(READ_REQUEST, 1, 1, &payload[..len]).octets());
+            s.ends(Sees::Terminate(Code::mpa(0x03).bare()), "too short");
+        }
+    }
+}
+
+/// A Read Request has one segment (RFC 5040 section 5.2.1); no RFC has a code for two.
+#[test]
+fn read_request_that_would_go_on() {
+    let bad = |s: &mut Scene| {
+        Untagged {
+            last: false,
+            ..s.read_request(s.read())
+        }
+        .octets()
+    };
+    refuses(bad, Code::rdmap(2, 0xFF), "Last flag");
+}
+
+/// 5040-6.1-05, 5042-6.4.3.3-i01: no RFC has a code; queue 1 has no buffer for one more.
+#[test]
+pub(crate) fn more_reads_than_ird() {
+    for role in ROLES {
+        for ird in [0, 2] {
+            let mut s = Scene::with(&Setup {
+                ird,
+                ..Setup::new(role)
+            });
+            let requests: Vec<_> = (1..=u32::from(ird) + 1)
+                .map(|msn| {
+                    Untagged {
+                        msn,
+                        ..s.read_request(s.read())
+                    }
+                    .octets()
+                })
+                .collect();
+            s.peer.send_ulpdus(&requests);
+            let last = &requests[usize::from(ird)];
+            s.ends(
+                Sees::Terminate(Code::ddp(2, 0x02).about(last)),
+                "Read Request than the",
+            );
+        }
+    }
+}
+
+/// 5040-5.2.1-13, 5042-6.3.5-i01: without a length, the source is not looked at.
+#[test]
+fn read_without_payload_is_answered_whatever_it_names() {
+    for role in ROLES {
+        let mut s = Scene::new(role);
+        let sources = [
+            (NONSENSE, u64::MAX),
+            (s.memory.foreign.rkey(), 0),
+            (s.memory.writable.rkey(), 77),
+        ];
+        for (msn, (source_stag, source_to)) in (1..).zip(sources) {
+            let header = ReadHeader {
+                len: 0,
+                source_stag,
+                source_to,
+                ..s.read()
+            };
+            s.peer.send_ulpdus(&[Untagged {
+                msn,
+                ..s.read_request(header)
+            }
+            .octets()]);
+            let response = Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, b"");
+            assert_eq!(s.peer.receive_ulpdu(), response.octets());
+        }
+        let whole = Untagged {
+            msn: 4,
+            ..s.read_request(s.read())
+        };
+        s.peer.send_ulpdus(&[whole.octets()]);
+        let payload = s.memory.expected(Place::Readable, 0, 16).to_vec();
+        let response = Tagged::new(
+            READ_RESPONSE,
+            s.read().sink_stag,
+            s.read().sink_to,
+            &payload,
+        );
+        assert_eq!(s.peer.receive_ulpdu(), response.octets());
+        s.closes();
+    }
+}
+
+/// The Response that the outstanding Read of our side waits for.
+fn response(s: &Scene, payload: &[u8]) -> Tagged {
+    let header = s.read_header();
+    Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, payload)
+}
+
+/// 5040-5.2.2-i01: no RFC has a code; the opcode was not expected.
+#[test]
+pub(crate) fn read_response_that_nobody_asked_for() {
+    for role in ROLES {
+        for len in [0, 16] {
+            let s = Scene::with(&Setup {
+                sends: false,
+                ..Setup::new(role)
+            });
+            let ulpdu = response(&s, &filler(1, len)).octets();
+            s.refuses(
+                &ulpdu,
+                Code::rdmap(2, 0x06),
+                "no RDMA Read is outstanding",
+                None,
+            );
+        }
+    }
+}
+
+/// 5040-5.2.2-i01: the first one is right, and the Read complete.
+#[test]
+fn read_response_that_comes_twice() {
+    for role in ROLES {
+        let mut s = Scene::new(role);
+        let payload = filler(9, SINK_LEN);
+        let ulpdu = response(&s, &payload).octets();
+        s.peer.send_ulpdus(&[&ulpdu]);
+        s.memory.expect(Place::Local, SINK_AT, &payload);
+        s.reads();
+        assert_eq!(s.peer.receive_ulpdu()[18..], *b"too late");
+        s.refuses(
+            &ulpdu,
+            Code::rdmap(2, 0x06),
+            "no RDMA Read is outstanding",
+            None,
+        );
+    }
+}
+
+/// 5040-5.2.2-05: of another buffer, although one that the peer may write to.
+#[test]
+fn read_response_with_another_stag() {
+    let bad = |s: &mut Scene| {
+        Tagged {
+            opcode: READ_RESPONSE,
+            ..s.write(0, &filler(1, SINK_LEN))
+        }
+        .octets()
+    };
+    refuses_blaming(
+        bad,
+        Code::ddp(1, 0x00),
+        "does not match",
+        Some((READ, Status::BadResponse)),
+    );
+    let bad = |s: &mut Scene| {
+        Tagged {
+            stag: NONSENSE,
+            ..response(s, &filler(1, SINK_LEN))
+        }
+        .octets()
+    };
+    refuses_blaming(
+        bad,
+        Code::ddp(1, 0x00),
+        "does not match",
+        Some((READ, Status::BadResponse)),
+    );
+}
+
+/// 5040-5.2.2-05: into the sink's region, but not into the sink.
+#[test]
+fn read_response_with_another_tagged_offset() {
+    for wrong in [1, 8, u64::MAX] {
+        let bad = |s: &mut Scene| {
+            let right = response(s, &filler(1, 16));
+            Tagged {
+                to: right.to.wrapping_add(wrong),
+                ..right
+            }
+            .octets()
+        };
+        refuses_blaming(
+            bad,
+            Code::ddp(1, 0x01),
+            "does not match",
+            Some((READ, Status::BadResponse)),
+        );
+    }
+}
+
+/// 5040-5.2.2-05: in one segment; in a second one that would end behind the sink.
+#[test]
+pub(crate) fn read_response_longer_than_asked_for() {
+    let blamed = Some((READ, Status::BadResponse));
+    let bad = |s: &mut Scene| response(s, &filler(1, SINK_LEN + 1)).octets();
+    refuses_blaming(bad, Code::ddp(1, 0x01), "asked for 48", blamed);
+    for role in ROLES {
+        let mut s = Scene::new(role);
+        let first = filler(2, SINK_LEN - 4);
+        s.peer.send_ulpdus(&[Tagged {
+            last: false,
+            ..response(&s, &first)
+        }
+        .octets()]);
+        s.memory.expect(Place::Local, SINK_AT, &first);
+        let to = s.read_header().sink_to + SINK_LEN as u64 - 4;
+        let second = Tagged {
+            to,
+            ..response(&s, b"12345")
+        }
+        .octets();
+        s.refuses(&second, Code::ddp(1, 0x01), "asked for 48", blamed);
+    }
+}
+
+/// 5040-5.2.2-05: it says that it is over before it is.
+#[test]
+fn read_response_shorter_than_asked_for() {
+    for len in [0, SINK_LEN - 1] {
+        let bad = |s: &mut Scene| response(s, &filler(1, len)).octets();
+        refuses_blaming(
+            bad,
+            Code::ddp(1, 0x01),
+            "of 48",
+            Some((READ, Status::BadResponse)),
+        );
+    }
+}
+
+/// 5044-7.1.2-15: a responder that was sent nothing has asked for nothing, whatever it has posted.
+#[test]
+fn read_response_before_the_read_request_has_gone() {
+    let s = Scene::with(&Setup {
+        warm_up: false,
+        ..Setup::new(Role::Responder)
+    });
+    let ulpdu = response(&s, &filler(1, SINK_LEN)).octets();
+    s.refuses(
+        &ulpdu,
+        Code::rdmap(2, 0x06),
+        "no RDMA Read is outstanding",
+        None,
+    );
+}

@@ -1,0 +1,306 @@
+//! Startup frames that a responder may not take (RFC 5044 section 7.1).
+
+use uwarp_verbs::{AcceptOptions, Revision, RtrKinds, Settings, StartupError};
+
+use crate::peer::{PATIENCE, Peer, eventually};
+use crate::scene::{Scene, Sees, Victim, settings};
+use crate::wire::{
+    CRC, Code, ENHANCED, PEER_TO_PEER, REJECT, REPLY, REQUEST, RTR_READ, RTR_SEND, RTR_WRITE,
+    startup, startup_claiming, words,
+};
+
+/// MPA's own error codes (RFC 5044 section 8), for the local report.
+const LOST: u8 = 1;
+const INVALID_FRAME: u8 = 4;
+
+/// What the peer does after its octets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Wait,
+    Fin,
+    Reset,
+}
+
+/// The peer sends this instead of an MPA Request: no octet comes back, no request is offered, the
+/// listener says why, and takes others as before. Three times, because the listener has two places.
+fn refuses_startup(settings: &Settings, octets: &[u8], then: Then, code: u8, words: &str) {
+    let mut victim = Victim::new(settings.clone());
+    for _ in 0..3 {
+        let mut peer = Peer::connect(victim.listener.local_addr());
+        let addr = peer.addr();
+        peer.send(octets);
+        match then {
+            Then::Wait => {}
+            Then::Fin => peer.fin(),
+            Then::Reset => peer.reset(),
+        }
+        if then != Then::Reset {
+            peer.expect_fin();
+        }
+        let (who, error): (_, StartupError) =
+            eventually("the listener tells", || victim.listener.poll_failure());
+        assert_eq!((who, error.code().code()), (addr, code), "{error}");
+        assert!(error.to_string().contains(words), "the error is: {error}");
+        assert!(victim.listener.poll_request().is_none());
+    }
+    assert!(victim.listener.poll_failure().is_none());
+    victim.nothing_ended();
+    victim.is_unharmed();
+    victim.leaves_nothing();
+}
+
+fn refuses(octets: &[u8], words: &str) {
+    refuses_startup(&settings(), octets, Then::Wait, INVALID_FRAME, words);
+}
+
+/// 5044-7.1.1-02, 5044-7.1.2-04, 5044-8-09: what is not MPA is named.
+#[test]
+pub(crate) fn wrong_key() {
+    refuses(
+        b"GET / HTTP/1.1\r\nHost: uwarp\r\n\r\n",
+        "sent 'GET / HTTP/1.1', not an MPA Request",
+    );
+    refuses(b"SSH-2.0-OpenSSH_9.2\r\n", "SSH-2.0-OpenSSH_9.2");
+    refuses(
+        &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00],
+        "octets 16 03 01",
+    );
+    refuses(
+        &startup(b"MPA ID Req Fram ", CRC, 1, b""),
+        "not an MPA Request",
+    );
+    refuses(
+        &startup(b"mpa id req frame", CRC, 1, b""),
+        "not an MPA Request",
+    );
+}
+
+/// 5044-7.1.2-18: two responders that face each other.
+#[test]
+fn reply_instead_of_a_request() {
+    refuses(
+        &startup(REPLY, CRC, 1, b""),
+        "takes itself for the accepting side",
+    );
+}
+
+/// 5044-7.1.1-14: revision 0 is the RDMA Consortium's.
+#[test]
+fn wrong_revision() {
+    for revision in [0, 3, 255] {
+        refuses(
+            &startup(REQUEST, CRC, revision, b""),
+            &format!("MPA revision {revision}"),
+        );
+    }
+}
+
+/// 6581-10-04: an endpoint that does not know RFC 6581.
+#[test]
+fn enhanced_request_where_only_revision_1_is_spoken() {
+    let settings = Settings {
+        accept_revision: Revision::One,
+        revision: Revision::One,
+        ..settings()
+    };
+    let request = startup(REQUEST, CRC | ENHANCED, 2, &[0, 4, 0, 4]);
+    refuses_startup(
+        &settings,
+        &request,
+        Then::Wait,
+        INVALID_FRAME,
+        "only revision 1",
+    );
+}
+
+/// 5044-7.1.1-16, 5044-7.1.2-20, 5044-7.1.2-21: refused when the length has come, not later.
+#[test]
+fn private_data_that_is_too_long() {
+    for len in [513, 514, u16::MAX] {
+        let words = format!("{len} octets of private data");
+        refuses(&startup_claiming(REQUEST, CRC, 1, len, b""), &words);
+        refuses(&startup_claiming(REQUEST, CRC, 1, len, &[7; 513]), &words);
+    }
+}
+
+/// 6581-6-04: S says that there are IRD and ORD.
+#[test]
+fn enhanced_request_without_its_words() {
+    for len in [0, 3] {
+        let request = startup(REQUEST, CRC | ENHANCED, 2, &vec![0; len]);
+        refuses(&request, "claims to begin with IRD and ORD");
+    }
+}
+
+/// 5044-7.1.1-16, 5044-7.1.2-11: there is more than PD_Length says.
+#[test]
+pub(crate) fn private_data_longer_than_its_length() {
+    refuses(
+        &startup_claiming(REQUEST, CRC, 1, 4, b"six oc"),
+        "2 octets behind its MPA Request",
+    );
+    refuses(
+        &startup_claiming(REQUEST, CRC, 1, 0, &[0; 600]),
+        "behind its MPA Request",
+    );
+}
+
+/// 5044-7.1.1-16: there is less than PD_Length says, and in general less than a frame.
+#[test]
+pub(crate) fn request_that_ends_too_early() {
+    let whole = startup(REQUEST, CRC, 1, b"private data");
+    for len in [1, 15, 16, 17, 19, 20, 31] {
+        let words = format!("after {len} octet");
+        refuses_startup(&settings(), &whole[..len], Then::Fin, LOST, &words);
+        refuses_startup(
+            &settings(),
+            &whole[..len],
+            Then::Reset,
+            LOST,
+            "reset the connection",
+        );
+    }
+}
+
+/// A port scanner.
+#[test]
+fn connection_that_ends_before_the_first_octet() {
+    refuses_startup(&settings(), b"", Then::Fin, LOST, "before the first octet");
+    refuses_startup(&settings(), b"", Then::Reset, LOST, "reset the connection");
+}
+
+/// The peer has gone when our consumer says yes: the QP ends, and says why.
+#[test]
+fn reset_between_the_request_and_the_reply() {
+    let mut victim = Victim::new(settings());
+    victim.post_receives();
+    let mut peer = Peer::connect(victim.listener.local_addr());
+    peer.send_startup(REQUEST, CRC, 1, b"");
+    let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
+    peer.reset();
+    request
+        .accept(&victim.qp, &AcceptOptions::default())
+        .unwrap();
+    Scene {
+        victim,
+        peer,
+        msn: 1,
+    }
+    .ends(Sees::Nothing, "reset the connection");
+}
+
+/// And when it says no: nothing to say, nothing left.
+#[test]
+fn reset_before_the_reject() {
+    let mut victim = Victim::new(settings());
+    for _ in 0..3 {
+        let mut peer = Peer::connect(victim.listener.local_addr());
+        peer.send_startup(REQUEST, CRC, 1, b"");
+        let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
+        peer.reset();
+        request.reject(b"no").unwrap();
+    }
+    victim.nothing_ended();
+    victim.is_unharmed();
+    victim.leaves_nothing();
+}
+
+/// The FIN came before the Reply: the peer may still read it, but will never send an FPDU.
+#[test]
+fn fin_between_the_request_and_the_reply() {
+    let mut victim = Victim::new(settings());
+    victim.post_receives();
+    let mut peer = Peer::connect(victim.listener.local_addr());
+    peer.send_startup(REQUEST, CRC, 1, b"");
+    peer.fin();
+    let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
+    request
+        .accept(&victim.qp, &AcceptOptions::default())
+        .unwrap();
+    assert_eq!(peer.receive_startup(), startup(REPLY, CRC, 1, b""));
+    Scene {
+        victim,
+        peer,
+        msn: 1,
+    }
+    .ends(Sees::Fin, "closed by the peer");
+}
+
+/// 5044-7.1.2-11: an initiator sends nothing before it has the Reply. What comes is no FPDU, and no
+/// Terminate may answer it (5044-7.1.2-15); a Reply would make no sense either.
+#[test]
+fn octets_between_the_request_and_the_reply() {
+    let mut victim = Victim::new(settings());
+    victim.post_receives();
+    let mut peer = Peer::connect(victim.listener.local_addr());
+    peer.send_startup(REQUEST, CRC, 1, b"");
+    let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
+    peer.send(&[0xFF; 64]);
+    request
+        .accept(&victim.qp, &AcceptOptions::default())
+        .unwrap();
+    Scene {
+        victim,
+        peer,
+        msn: 1,
+    }
+    .ends(Sees::Fin, "we closed the connection");
+}
+
+/// 5044-7.1.1-i02: R means nothing in a Request; reserved bits are not looked at either.
+#[test]
+fn flags_without_meaning_are_not_looked_at() {
+    let mut victim = Victim::new(settings());
+    victim.post_receives();
+    let mut peer = Peer::connect(victim.listener.local_addr());
+    peer.send_startup(REQUEST, CRC | REJECT | 0x1F, 1, b"");
+    let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
+    request
+        .accept(&victim.qp, &AcceptOptions::default())
+        .unwrap();
+    assert_eq!(peer.receive_startup(), startup(REPLY, CRC, 1, b""));
+    let mut scene = Scene {
+        victim,
+        peer,
+        msn: 1,
+    };
+    scene.delivers(b"works");
+    scene.closes();
+}
+
+/// 6581-9.2-05: only a Write was agreed on as RTR indication, so a Send is one of the consumer's, and
+/// there is no receive for it.
+#[test]
+fn rtr_indication_of_another_kind() {
+    let write = RtrKinds {
+        send: false,
+        write: true,
+        read: false,
+    };
+    let victim = Victim::new(Settings {
+        rtr: write,
+        ..settings()
+    });
+    let mut peer = Peer::connect(victim.listener.local_addr());
+    let asks = words(PEER_TO_PEER | RTR_SEND | 4, RTR_WRITE | RTR_READ | 4);
+    peer.send_startup(REQUEST, CRC | ENHANCED, 2, &asks);
+    let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
+    let options = AcceptOptions {
+        ird: 4,
+        ord: 4,
+        ..AcceptOptions::default()
+    };
+    request.accept(&victim.qp, &options).unwrap();
+    let agrees = words(PEER_TO_PEER | 4, RTR_WRITE | 4);
+    assert_eq!(
+        peer.receive_startup(),
+        startup(REPLY, CRC | ENHANCED, 2, &agrees)
+    );
+    let scene = Scene {
+        victim,
+        peer,
+        msn: 1,
+    };
+    let send = scene.next_send(b"").octets();
+    scene.refuses(&send, Code::ddp(2, 0x02), "no receive is posted", None);
+}

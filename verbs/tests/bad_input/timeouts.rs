@@ -1,0 +1,301 @@
+//! Peers that are slow or silent. No test measures time: each asks what comes of it.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use uwarp_verbs::{AcceptError, AcceptOptions, ConnectOptions, SendWr, Settings, Timeouts};
+
+use crate::peer::{PATIENCE, Peer, eventually};
+use crate::scene::{Role, Scene, Sees, Setup, Victim, loopback, settings};
+use crate::victim::PATIENT;
+use crate::wire::{
+    CRC, ENHANCED, PEER_TO_PEER, REJECT, REPLY, REQUEST, RTR_READ, RTR_SEND, RTR_WRITE, Untagged,
+    startup, words,
+};
+
+const SOON: Duration = Duration::from_millis(100);
+
+fn with(timeouts: Timeouts) -> Settings {
+    Settings {
+        timeouts,
+        ..settings()
+    }
+}
+
+/// The listener gives the connection up, and has its place free for others.
+fn gives_up(victim: Victim, words: &str) {
+    let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());
+    assert_eq!(error.code().code(), 1);
+    assert!(error.to_string().contains(words), "the error is: {error}");
+    victim.nothing_ended();
+    victim.leaves_nothing();
+}
+
+/// 5044-7.1.2-18: two responders that face each other. Two silent ones fill the listener.
+#[test]
+pub(crate) fn initiator_that_sends_nothing() {
+    let victim = Victim::new(with(Timeouts {
+        request: SOON,
+        ..PATIENT
+    }));
+    let mut peers = [(); 5].map(|()| Peer::connect(victim.listener.local_addr()));
+    for peer in &mut peers {
+        peer.expect_fin();
+        peer.fin();
+        eventually("the listener tells", || victim.listener.poll_failure());
+    }
+    let mut last = Peer::connect(victim.listener.local_addr());
+    last.expect_fin();
+    gives_up(
+        victim,
+        "sent nothing more for too long, before the first octet",
+    );
+}
+
+/// 5044-7.1.2-22: the time is for the whole frame, so another octet now and then does not help.
+#[test]
+fn initiator_that_sends_one_octet_now_and_then() {
+    let victim = Victim::new(with(Timeouts {
+        request: SOON,
+        ..PATIENT
+    }));
+    let mut peer = Peer::connect(victim.listener.local_addr());
+    peer.drip(&startup(REQUEST, CRC, 1, &[7; 512]));
+    peer.expect_fin();
+    gives_up(victim, "sent nothing more for too long, after");
+}
+
+/// Nobody decides: the peer is told.
+#[test]
+fn request_that_nobody_decides() {
+    let mut victim = Victim::new(with(Timeouts {
+        decision: SOON,
+        ..PATIENT
+    }));
+    for _ in 0..3 {
+        let mut peer = Peer::connect(victim.listener.local_addr());
+        peer.send_startup(REQUEST, CRC, 1, b"");
+        assert_eq!(peer.receive_startup(), startup(REPLY, CRC | REJECT, 1, b""));
+        peer.expect_fin();
+    }
+    assert!(victim.listener.poll_request().is_none());
+    victim.nothing_ended();
+    victim.is_unharmed();
+    victim.leaves_nothing();
+}
+
+/// Somebody decides, but too late.
+#[test]
+fn request_that_is_decided_too_late() {
+    let decision = Duration::from_millis(700);
+    let mut victim = Victim::new(with(Timeouts {
+        decision,
+        ..PATIENT
+    }));
+    let mut peer = Peer::connect(victim.listener.local_addr());
+    peer.send_startup(REQUEST, CRC, 1, b"");
+    let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
+    let late = Instant::now() + decision;
+    eventually("the time has passed", || {
+        (Instant::now() > late).then_some(())
+    });
+    let error = request
+        .accept(&victim.qp, &AcceptOptions::default())
+        .unwrap_err();
+    assert!(
+        matches!(error, AcceptError::TooLate { peer: who } if who == peer.addr()),
+        "{error}"
+    );
+    assert!(error.to_string().contains("too late"), "{error}");
+    assert_eq!(peer.receive_startup(), startup(REPLY, CRC | REJECT, 1, b""));
+    peer.expect_fin();
+    victim.nothing_ended();
+    victim.is_unharmed();
+    victim.leaves_nothing();
+}
+
+/// Our side connects; `answer` is all that the peer does.
+fn waits_in_vain(answer: impl FnOnce(&mut Peer), words: &str) {
+    let mut victim = Victim::new(with(Timeouts {
+        reply: SOON,
+        ..PATIENT
+    }));
+    victim.post_receives();
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let to = listener.local_addr().unwrap();
+    let peer = std::thread::scope(|scope| {
+        let qp = &victim.qp;
+        let connecting = scope.spawn(move || qp.connect(to, &ConnectOptions::default()));
+        let mut peer = Peer::accept(&listener);
+        peer.receive_startup();
+        answer(&mut peer);
+        let error = connecting.join().unwrap().unwrap_err();
+        assert!(error.to_string().contains(words), "the error is: {error}");
+        peer
+    });
+    Scene {
+        victim,
+        peer,
+        msn: 1,
+    }
+    .ends(Sees::Fin, words);
+}
+
+/// 5044-7.1.2-22.
+#[test]
+pub(crate) fn responder_that_sends_nothing() {
+    waits_in_vain(
+        |_| {},
+        "sent nothing more for too long, before the first octet",
+    );
+}
+
+/// 5044-7.1.2-22: the time is for the whole frame.
+#[test]
+fn responder_that_sends_one_octet_now_and_then() {
+    let reply = startup(
+        REPLY,
+        CRC | ENHANCED,
+        2,
+        &[&words(4, 4)[..], &[7; 508]].concat(),
+    );
+    waits_in_vain(
+        |peer| peer.drip(&reply),
+        "sent nothing more for too long, after",
+    );
+}
+
+/// RFC 6581 section 9.2: the RTR indication is due now, without any consumer. No Terminate may tell
+/// that it did not come (5044-7.1.2-15).
+#[test]
+fn initiator_without_its_rtr_indication() {
+    let mut victim = Victim::new(with(Timeouts {
+        rtr: SOON,
+        ..PATIENT
+    }));
+    victim.post_receives();
+    let mut peer = Peer::connect(victim.listener.local_addr());
+    let asks = words(PEER_TO_PEER | RTR_SEND | 4, RTR_WRITE | RTR_READ | 4);
+    peer.send_startup(REQUEST, CRC | ENHANCED, 2, &asks);
+    let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
+    request
+        .accept(
+            &victim.qp,
+            &AcceptOptions {
+                ird: 4,
+                ord: 4,
+                ..AcceptOptions::default()
+            },
+        )
+        .unwrap();
+    assert_eq!(
+        peer.receive_startup(),
+        startup(REPLY, CRC | ENHANCED, 2, &asks)
+    );
+    victim.post_sends();
+    Scene {
+        victim,
+        peer,
+        msn: 1,
+    }
+    .ends(Sees::Fin, "announced an RTR indication");
+}
+
+/// The peer got our Terminate and FIN, but keeps its side open: it is reset, and the reason stays
+/// what was wrong.
+#[test]
+pub(crate) fn peer_that_does_not_close_after_our_terminate() {
+    let mut setup = Setup::new(Role::Responder);
+    setup.settings.timeouts.close = SOON;
+    let mut s = Scene::with(&setup);
+    let bad = Untagged {
+        qn: 7,
+        ..s.next_send(b"")
+    }
+    .octets();
+    s.commits(&bad);
+    let terminate = crate::wire::Code::ddp(2, 0x01).about(&bad);
+    assert_eq!(s.peer.receive_ulpdu(), terminate);
+    s.peer.expect_fin();
+    s.ends(Sees::Nothing, "Queue Number");
+}
+
+/// The peer keeps its side open after our graceful close.
+#[test]
+fn peer_that_does_not_close_after_our_fin() {
+    let mut setup = Setup {
+        sends: false,
+        ..Setup::new(Role::Initiator)
+    };
+    setup.settings.timeouts.close = SOON;
+    let mut s = Scene::with(&setup);
+    s.qp.disconnect();
+    s.peer.expect_fin();
+    s.ends(Sees::Nothing, "closed by this side");
+}
+
+/// TCP takes no more: not even the Terminate goes out, and the peer is reset.
+#[test]
+fn peer_that_does_not_read() {
+    let mut setup = Setup {
+        sends: false,
+        ..Setup::new(Role::Responder)
+    };
+    setup.settings.limits.max_mr += 1;
+    setup.settings.timeouts.close = SOON;
+    let mut s = Scene::with(&setup);
+    let big =
+        s.pd.register(vec![0x55; 32 << 20], uwarp_verbs::Access::NONE)
+            .unwrap();
+    let sge = big.sge(0, 32 << 20);
+    s.qp.post_send(&SendWr::write(21, &[sge], 0x1000, 0x1234))
+        .unwrap();
+    s.victim.sends_were_posted_as(&[21]);
+    let bad = Untagged {
+        opcode: 12,
+        ..s.next_send(b"octets")
+    }
+    .octets();
+    s.commits(&bad);
+    eventually("the QP gives up", || {
+        s.qp.wait_closed(Duration::ZERO).then_some(())
+    });
+    s.peer.expect_reset();
+    drop(big);
+    s.ends(Sees::Nothing, "opcode 0xc");
+}
+
+/// A host that drops every packet, as a firewall does: its listener's queue is full.
+#[test]
+fn host_that_does_not_answer() {
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
+    .unwrap();
+    rustix::net::bind(&socket, &loopback()).unwrap();
+    rustix::net::listen(&socket, 0).unwrap();
+    let listener = TcpListener::from(socket);
+    let to = listener.local_addr().unwrap();
+    let fills_the_queue = Peer::connect(to);
+    let mut victim = Victim::new(with(Timeouts {
+        connect: SOON,
+        ..PATIENT
+    }));
+    victim.post_receives();
+    let error = victim
+        .qp
+        .connect(to, &ConnectOptions::default())
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("did not connect in time"),
+        "the error is: {error}"
+    );
+    Scene {
+        victim,
+        peer: fills_the_queue,
+        msn: 1,
+    }
+    .ends(Sees::Nothing, "did not connect in time");
+}

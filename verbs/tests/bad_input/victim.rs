@@ -1,0 +1,305 @@
+//! Our side: a device with a QP under test, memory, work outstanding, and a healthy connection; and
+//! one look at everything when it is over.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use uwarp_verbs::{
+    Access, AsyncEvent, Cq, Device, Limits, Listener, MemoryRegion, Pd, Qp, QpCaps, QpState,
+    RecvWr, SendWr, Settings, Status, Timeouts,
+};
+
+use crate::consumer::Consumer;
+use crate::healthy::Healthy;
+use crate::memory::Memory;
+use crate::peer::{PATIENCE, eventually};
+use crate::wire::{ReadHeader, filler};
+
+/// Work of our side that is outstanding when the bad input comes.
+pub(crate) const READ: u64 = 11;
+pub(crate) const FENCED_SEND: u64 = 12;
+pub(crate) const FIRST_RECV: u64 = 102;
+pub(crate) const SECOND_RECV: u64 = 103;
+pub(crate) const WARM_UP_RECV: u64 = 101;
+
+/// Octets of the receives, where they lie in the local region, and the sink of the Read likewise.
+pub(crate) const RECV_LEN: usize = 64;
+pub(crate) const RECV_AT: usize = 128;
+pub(crate) const SINK_LEN: usize = 48;
+pub(crate) const SINK_AT: usize = 512;
+
+/// Limits that the objects of a scene fill, so that whatever leaks is missed at the end.
+pub(crate) fn settings() -> Settings {
+    let limits = Limits {
+        max_qp: 3,
+        max_cq: 4,
+        max_mr: 8,
+        max_startup: 2,
+        ..Limits::default()
+    };
+    Settings {
+        limits,
+        timeouts: PATIENT,
+        ..Settings::default()
+    }
+}
+
+/// Timeouts that no machine is too slow for; cases that are about one make it short.
+pub(crate) const PATIENT: Timeouts = {
+    let minute = Duration::from_secs(60);
+    Timeouts {
+        connect: minute,
+        reply: minute,
+        request: minute,
+        decision: minute,
+        rtr: minute,
+        close: minute,
+    }
+};
+
+/// Everything of our side but the connection under test.
+pub(crate) struct Victim {
+    pub(crate) qp: Qp,
+    pub(crate) send_cq: Cq,
+    pub(crate) recv_cq: Cq,
+    /// Bound to the QP under test, and to another one: full rights.
+    pub(crate) own: MemoryRegion,
+    pub(crate) theirs: MemoryRegion,
+    pub(crate) memory: Memory,
+    pub(crate) healthy: Healthy,
+    pub(crate) listener: Listener,
+    pub(crate) pd: Pd,
+    pub(crate) device: Device,
+    pub(crate) sends: Vec<u64>,
+    pub(crate) receives: Vec<u64>,
+    pub(crate) consumer: Option<Consumer>,
+}
+
+const FULL: [Access; 3] = [
+    Access::LOCAL_WRITE,
+    Access::REMOTE_WRITE,
+    Access::REMOTE_READ,
+];
+
+impl Victim {
+    pub(crate) fn new(settings: Settings) -> Self {
+        let device = Device::tcp_with(settings, None).unwrap();
+        let (pd, other) = (device.alloc_pd(), device.alloc_pd());
+        let listener = device.listen(loopback()).unwrap();
+        let healthy = Healthy::new(&device, &pd, &listener);
+        let (send_cq, recv_cq) = (device.create_cq(16).unwrap(), device.create_cq(16).unwrap());
+        let qp = pd.create_qp(&send_cq, &recv_cq, QpCaps::default()).unwrap();
+        let all = FULL
+            .into_iter()
+            .fold(Access::NONE, |all, right| all | right);
+        Victim {
+            own: pd.register_for(&qp, filler(3, 256), all).unwrap(),
+            theirs: pd.register_for(&healthy.a.qp, filler(4, 256), all).unwrap(),
+            memory: Memory::new(&pd, &other),
+            qp,
+            send_cq,
+            recv_cq,
+            healthy,
+            listener,
+            pd,
+            device,
+            sends: Vec::new(),
+            receives: Vec::new(),
+            consumer: None,
+        }
+    }
+
+    pub(crate) fn post_receives(&mut self) {
+        for (nth, wr_id) in [WARM_UP_RECV, FIRST_RECV, SECOND_RECV]
+            .into_iter()
+            .enumerate()
+        {
+            let sge = self
+                .memory
+                .local
+                .sge((RECV_AT + nth * RECV_LEN) as u64, RECV_LEN as u32);
+            self.qp.post_recv(&RecvWr::new(wr_id, &[sge])).unwrap();
+            self.receives.push(wr_id);
+        }
+    }
+
+    /// A Read that nobody answers, and a Send that waits for it.
+    pub(crate) fn post_sends(&mut self) {
+        self.post_sends_while_connecting();
+        self.sends_were_posted_as(&[READ, FENCED_SEND]);
+    }
+
+    /// As `post_sends`, while another thread uses the QP; `sends_were_posted_as` makes up for it.
+    pub(crate) fn post_sends_while_connecting(&self) {
+        let sink = self.memory.local.sge(SINK_AT as u64, SINK_LEN as u32);
+        self.qp
+            .post_send(&SendWr::read(
+                READ,
+                &[sink],
+                0x1122_3344_5566_7788,
+                0x99AA_BBCC,
+            ))
+            .unwrap();
+        self.qp
+            .post_send(&SendWr::send_inline(FENCED_SEND, b"too late").fence())
+            .unwrap();
+    }
+
+    /// These are outstanding in the send queue.
+    pub(crate) fn sends_were_posted_as(&mut self, wr_ids: &[u64]) {
+        self.sends.extend(wr_ids);
+    }
+
+    /// The header of that Read's Request.
+    pub(crate) fn read_header(&self) -> ReadHeader {
+        ReadHeader {
+            sink_stag: self.memory.local.rkey(),
+            sink_to: self.memory.local.addr() + SINK_AT as u64,
+            len: SINK_LEN as u32,
+            source_stag: 0x99AA_BBCC,
+            source_to: 0x1122_3344_5566_7788,
+        }
+    }
+
+    /// The next receive is complete, with this many octets.
+    pub(crate) fn receives(&mut self, len: usize) -> uwarp_verbs::Completion {
+        let done = self
+            .recv_cq
+            .wait(Some(PATIENCE))
+            .expect("a Send completes a receive");
+        let expected = (self.receives.remove(0), Status::Success, len as u32);
+        assert_eq!((done.wr_id, done.status, done.byte_len), expected);
+        done
+    }
+
+    /// The Read is complete; the Send behind it may go.
+    pub(crate) fn reads(&mut self) {
+        for wr_id in [READ, FENCED_SEND] {
+            let done = self
+                .send_cq
+                .wait(Some(PATIENCE))
+                .expect("the Read completes, and the Send");
+            assert_eq!(
+                (done.wr_id, done.status, done.qp_num),
+                (wr_id, Status::Success, self.qp.qp_num())
+            );
+        }
+        self.sends.clear();
+    }
+
+    /// It is over on our side, for a reason with these words in it: what was outstanding is flushed
+    /// (but for the request that is blamed), told once, and nothing else has changed. Ends by
+    /// looking for what has leaked.
+    pub(crate) fn has_ended(mut self, words: &str, blamed: Option<(u64, Status)>) {
+        assert!(
+            self.qp.wait_closed(PATIENCE),
+            "the QP is still {}",
+            self.qp.state()
+        );
+        assert_eq!(self.qp.state(), QpState::Error);
+        let reason = self.qp.end_reason().expect("there is a reason").to_string();
+        assert!(reason.contains(words), "the reason is: {reason}");
+        self.posts_are_flushed();
+        let num = self.qp.qp_num();
+        let taken = self.consumer.take().map(|mut consumer| consumer.stop());
+        let [sent, received] = taken.unwrap_or_default();
+        for (taken, cq, due) in [
+            (sent, &self.send_cq, &self.sends),
+            (received, &self.recv_cq, &self.receives),
+        ] {
+            let found: Vec<_> = taken
+                .into_iter()
+                .chain(std::iter::from_fn(|| cq.poll_one()))
+                .map(|c| (c.qp_num, c.wr_id, c.status))
+                .collect();
+            let status = |id| {
+                blamed
+                    .filter(|(blamed, _)| *blamed == id)
+                    .map_or(Status::WrFlush, |(_, status)| status)
+            };
+            let expected: Vec<_> = due.iter().map(|id| (num, *id, status(*id))).collect();
+            assert_eq!(found, expected);
+        }
+        assert_eq!(self.reasons(), [reason]);
+        self.is_unharmed();
+        self.leaves_nothing();
+    }
+
+    /// Work that is posted after the end completes as flushed.
+    fn posts_are_flushed(&mut self) {
+        self.qp
+            .post_send(&SendWr::send_inline(90, b"after the end"))
+            .unwrap();
+        self.qp.post_recv(&RecvWr::new(91, &[])).unwrap();
+        self.sends.push(90);
+        self.receives.push(91);
+    }
+
+    /// The reasons of all `Ended` events so far; fails if one is about another connection.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        while let Some(event) = self.device.poll_event() {
+            match event {
+                AsyncEvent::Ended { qp_num, reason } => {
+                    assert!(
+                        !self.healthy.has(qp_num),
+                        "the healthy connection ended: {reason}"
+                    );
+                    reasons.push(reason.to_string());
+                }
+                AsyncEvent::Established { .. } => {}
+                AsyncEvent::CqOverflow { .. } => panic!("a CQ overflowed"),
+            }
+        }
+        reasons
+    }
+
+    /// Memory is as it should be, and the healthy connection too.
+    pub(crate) fn is_unharmed(&mut self) {
+        self.memory.check();
+        for (region, seed) in [(&self.own, 3), (&self.theirs, 4)] {
+            let mut found = [0; 256];
+            region.read_at(0, &mut found).unwrap();
+            assert_eq!(found[..], filler(seed, 256));
+        }
+        self.healthy.works();
+        self.healthy.writes_into(&self.memory.writable);
+        self.memory.check();
+    }
+
+    /// No event came that a connection ended.
+    pub(crate) fn nothing_ended(&self) {
+        assert_eq!(self.reasons(), Vec::<String>::new());
+    }
+
+    /// With everything dropped, the device has place for as much again.
+    pub(crate) fn leaves_nothing(self) {
+        let device = self.device.clone();
+        drop(self);
+        eventually("place for as many objects as at first", || {
+            fill(&device).ok()
+        });
+        let (pd, listener) = (device.alloc_pd(), device.listen(loopback()).unwrap());
+        Healthy::new(&device, &pd, &listener).works();
+    }
+}
+
+/// Makes as many objects as the limits allow.
+fn fill(device: &Device) -> Result<(), Box<dyn std::error::Error>> {
+    let limits = device.settings().limits;
+    let pd = device.alloc_pd();
+    let cqs = (0..limits.max_cq)
+        .map(|_| device.create_cq(1))
+        .collect::<Result<Vec<_>, _>>()?;
+    let _qps = (0..limits.max_qp)
+        .map(|_| pd.create_qp(&cqs[0], &cqs[1], QpCaps::default()))
+        .collect::<Result<Vec<_>, _>>()?;
+    let _regions = (0..limits.max_mr)
+        .map(|_| pd.register(vec![0; 8], Access::NONE))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(())
+}
+
+pub(crate) fn loopback() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}

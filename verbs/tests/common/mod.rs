@@ -1,0 +1,497 @@
+//! What the behaviour tests share: two connected endpoints, over the kernel's TCP on the loopback
+//! interface or over the in-memory link of smoltcp.
+//!
+//! No test measures time. Everything that has to come is waited for, up to [`LIMIT`].
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use uwarp_verbs::llp::Network;
+use uwarp_verbs::llp::kernel::KernelNetwork;
+use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
+use uwarp_verbs::{
+    AcceptOptions, Access, AsyncEvent, Completion, ConnectOptions, Connected, Cq, Device,
+    EndReason, Listener, MemoryRegion, Pd, Qp, QpCaps, QpState, RecvWr, SendWr, Settings, Status,
+    WcOpcode,
+};
+
+/// After so long without what it waits for, a test fails.
+pub(crate) const LIMIT: Duration = Duration::from_secs(10);
+
+/// What lies in buffers before anything is placed there.
+pub(crate) const FILL: u8 = 0xA5;
+
+/// Sizes at which something changes: nothing, less than a word, one FPDU in one TCP segment of
+/// Ethernet (with and without CRC and Markers), pages, loopback segments, the longest ULPDU.
+pub(crate) const SIZES: [usize; 24] = [
+    0,
+    1,
+    3,
+    4,
+    1447,
+    1448,
+    1449,
+    1450,
+    1451,
+    1452,
+    1453,
+    4095,
+    4096,
+    4097,
+    65_483,
+    64_749,
+    64_750,
+    64_751,
+    64_767,
+    64_768,
+    64_769,
+    65_535,
+    65_536,
+    (1 << 20) + 1,
+];
+
+/// What lies between the two endpoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wire {
+    /// The kernel's TCP on 127.0.0.1.
+    Kernel,
+    /// Two smoltcp stacks with a link of memory between them.
+    Memory {
+        /// Its MTU.
+        mtu: usize,
+        /// Octets that TCP holds in each direction of a connection.
+        buffer: usize,
+    },
+}
+
+impl Wire {
+    /// The in-memory link as it is by default.
+    pub(crate) const MEMORY: Wire = Wire::Memory {
+        mtu: 1500,
+        buffer: 256 << 10,
+    };
+    /// Both.
+    pub(crate) const BOTH: [Wire; 2] = [Wire::Kernel, Wire::MEMORY];
+
+    /// The networks of the two ends, and an address of the second one to listen at.
+    fn networks(self) -> ([Arc<dyn Network>; 2], SocketAddr) {
+        match self {
+            Wire::Kernel => {
+                let net = || -> Arc<dyn Network> { Arc::new(KernelNetwork::default()) };
+                ([net(), net()], "127.0.0.1:0".parse().unwrap())
+            }
+            Wire::Memory { mtu, buffer } => {
+                let settings = MemorySettings {
+                    mtu,
+                    receive_buffer: buffer,
+                    send_buffer: buffer,
+                    ..MemorySettings::default()
+                };
+                let (a, b) = MemoryNetwork::pair(&settings).unwrap();
+                (
+                    [Arc::new(a), Arc::new(b)],
+                    "192.0.2.2:7174".parse().unwrap(),
+                )
+            }
+        }
+    }
+}
+
+/// How two endpoints are made: the first one connects, the second one accepts.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) wire: Wire,
+    pub(crate) settings: [Settings; 2],
+    pub(crate) caps: QpCaps,
+    pub(crate) cq_depth: u32,
+    pub(crate) connect: ConnectOptions,
+    pub(crate) accept: AcceptOptions,
+}
+
+impl Setup {
+    pub(crate) fn new(wire: Wire) -> Self {
+        Setup {
+            wire,
+            settings: [Settings::default(), Settings::default()],
+            caps: QpCaps::default(),
+            cq_depth: 256,
+            connect: ConnectOptions::default(),
+            accept: AcceptOptions::default(),
+        }
+    }
+
+    /// Either side may send first.
+    pub(crate) fn peer_to_peer(mut self) -> Self {
+        self.connect.peer_to_peer = true;
+        self
+    }
+
+    /// Two devices, each with a QP that is not connected, and a listener of the second one.
+    pub(crate) fn unconnected(&self) -> Ends {
+        let ([first, second], addr) = self.wire.networks();
+        let [settings_a, settings_b] = self.settings.clone();
+        let a = Side::new(
+            Device::open(first, settings_a).unwrap(),
+            self.caps,
+            self.cq_depth,
+        );
+        let b = Side::new(
+            Device::open(second, settings_b).unwrap(),
+            self.caps,
+            self.cq_depth,
+        );
+        let listener = b.device.listen(addr).unwrap();
+        Ends {
+            a,
+            b,
+            listener,
+            setup: self.clone(),
+        }
+    }
+
+    /// Two endpoints that are connected.
+    pub(crate) fn connected(&self) -> (Side, Side) {
+        let ends = self.unconnected();
+        ends.join();
+        (ends.a, ends.b)
+    }
+}
+
+/// Two connected endpoints with default settings.
+pub(crate) fn pair(wire: Wire) -> (Side, Side) {
+    Setup::new(wire).connected()
+}
+
+/// Two endpoints of which either may send first.
+pub(crate) fn peers(wire: Wire) -> (Side, Side) {
+    Setup::new(wire).peer_to_peer().connected()
+}
+
+/// Two endpoints before their connection.
+pub(crate) struct Ends {
+    pub(crate) a: Side,
+    pub(crate) b: Side,
+    pub(crate) listener: Listener,
+    pub(crate) setup: Setup,
+}
+
+impl Ends {
+    /// Connects `a` to `b`.
+    pub(crate) fn join(&self) -> Connected {
+        join(
+            &self.listener,
+            &self.a.qp,
+            &self.b.qp,
+            &self.setup.connect,
+            &self.setup.accept,
+        )
+    }
+}
+
+/// Connects `a` to the listener, which accepts with `b`.
+pub(crate) fn join(
+    listener: &Listener,
+    a: &Qp,
+    b: &Qp,
+    connect: &ConnectOptions,
+    accept: &AcceptOptions,
+) -> Connected {
+    std::thread::scope(|scope| {
+        let accepting = scope.spawn(move || {
+            listener
+                .wait_request(Some(LIMIT))
+                .unwrap()
+                .accept(b, accept)
+        });
+        let connected = a.connect(listener.local_addr(), connect).unwrap();
+        accepting.join().unwrap().unwrap();
+        connected
+    })
+}
+
+/// One endpoint: a device with one QP, and a CQ for each of its queues.
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) device: Device,
+    pub(crate) pd: Pd,
+    pub(crate) qp: Qp,
+    pub(crate) send_cq: CqHandle,
+    pub(crate) recv_cq: CqHandle,
+}
+
+/// A CQ with the waits that tests need.
+#[derive(Clone)]
+pub(crate) struct CqHandle(pub(crate) Cq);
+
+impl std::fmt::Debug for CqHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cq of {}", self.0.capacity())
+    }
+}
+
+impl std::ops::Deref for CqHandle {
+    type Target = Cq;
+
+    fn deref(&self) -> &Cq {
+        &self.0
+    }
+}
+
+impl CqHandle {
+    /// The next completion, however it ended.
+    #[track_caller]
+    pub(crate) fn next(&self) -> Completion {
+        self.wait(Some(LIMIT)).expect("no completion came")
+    }
+
+    /// The next completion, which has to be a success of `wr_id`.
+    #[track_caller]
+    pub(crate) fn success(&self, wr_id: u64) -> Completion {
+        let completion = self.next();
+        assert_eq!(
+            (completion.wr_id, completion.status),
+            (wr_id, Status::Success),
+            "{completion:?}"
+        );
+        completion
+    }
+
+    /// The next completions, which have to be a success of each of these.
+    #[track_caller]
+    pub(crate) fn successes(&self, wr_ids: impl IntoIterator<Item = u64>) {
+        for wr_id in wr_ids {
+            self.success(wr_id);
+        }
+    }
+
+    /// The next completion, which has to be a flush of `wr_id`.
+    #[track_caller]
+    pub(crate) fn flushed(&self, wr_id: u64) -> Completion {
+        let completion = self.next();
+        assert_eq!(
+            (completion.wr_id, completion.status),
+            (wr_id, Status::WrFlush),
+            "{completion:?}"
+        );
+        completion
+    }
+
+    /// There is nothing in it, and nothing comes of another turn.
+    #[track_caller]
+    pub(crate) fn is_empty(&self) {
+        assert_eq!(self.poll_one(), None);
+    }
+}
+
+impl Side {
+    pub(crate) fn new(device: Device, caps: QpCaps, cq_depth: u32) -> Side {
+        let pd = device.alloc_pd();
+        let send_cq = device.create_cq(cq_depth).unwrap();
+        let recv_cq = device.create_cq(cq_depth).unwrap();
+        let qp = pd.create_qp(&send_cq, &recv_cq, caps).unwrap();
+        Side {
+            device,
+            pd,
+            qp,
+            send_cq: CqHandle(send_cq),
+            recv_cq: CqHandle(recv_cq),
+        }
+    }
+
+    /// Another QP with the same CQs.
+    pub(crate) fn another_qp(&self) -> Qp {
+        self.pd
+            .create_qp(&self.send_cq, &self.recv_cq, QpCaps::default())
+            .unwrap()
+    }
+
+    /// A region with all rights, filled with [`FILL`]. One octet at least.
+    pub(crate) fn blank(&self, len: usize) -> MemoryRegion {
+        self.region(vec![FILL; len.max(1)])
+    }
+
+    /// A region with all rights and a content that `seed` tells.
+    pub(crate) fn filled(&self, seed: u64, len: usize) -> MemoryRegion {
+        self.region(pattern(seed, len.max(1)))
+    }
+
+    fn region(&self, content: Vec<u8>) -> MemoryRegion {
+        let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        self.pd.register(content, all).unwrap()
+    }
+
+    /// Posts a receive into the whole of `region`.
+    pub(crate) fn post_whole(&self, wr_id: u64, region: &MemoryRegion) {
+        let sges = [region.sge(0, region.len() as u32)];
+        self.qp.post_recv(&RecvWr::new(wr_id, &sges)).unwrap();
+    }
+
+    /// Posts a receive for an empty Send.
+    pub(crate) fn post_empty(&self, wr_id: u64) {
+        self.qp.post_recv(&RecvWr::new(wr_id, &[])).unwrap();
+    }
+
+    /// Waits until the connection has ended.
+    #[track_caller]
+    pub(crate) fn wait_end(&self) -> EndReason {
+        assert!(
+            self.qp.wait_closed(LIMIT),
+            "still in state {} ({:?})",
+            self.qp.state(),
+            self.qp.end_reason()
+        );
+        assert_eq!(self.qp.state(), QpState::Error);
+        self.qp.end_reason().expect("an end has a reason")
+    }
+
+    /// The next async event that says that a connection ended.
+    #[track_caller]
+    pub(crate) fn ended_event(&self) -> (u32, EndReason) {
+        loop {
+            match self.device.wait_event(Some(LIMIT)).expect("no event came") {
+                AsyncEvent::Ended { qp_num, reason } => return (qp_num, reason),
+                AsyncEvent::Established { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// An empty Send from `from` to `to`: whatever `from` sent before has been placed when this returns.
+#[track_caller]
+pub(crate) fn bell(from: &Side, to: &Side) {
+    const BELL: u64 = 0xBE11;
+    to.post_empty(BELL);
+    from.qp.post_send(&SendWr::send(BELL, &[])).unwrap();
+    from.send_cq.success(BELL);
+    to.recv_cq.success(BELL);
+}
+
+/// The connection works: an empty Send each way, the initiator's first.
+#[track_caller]
+pub(crate) fn both_ways(a: &Side, b: &Side) {
+    bell(a, b);
+    bell(b, a);
+}
+
+/// All octets of a region.
+pub(crate) fn content(region: &MemoryRegion) -> Vec<u8> {
+    slice(region, 0, region.len())
+}
+
+/// Some octets of a region.
+pub(crate) fn slice(region: &MemoryRegion, offset: usize, len: usize) -> Vec<u8> {
+    let mut octets = vec![0; len];
+    region.read_at(offset, &mut octets).unwrap();
+    octets
+}
+
+/// Compares long runs of octets without printing them.
+#[track_caller]
+pub(crate) fn same(got: &[u8], expected: &[u8], what: &str) {
+    assert_eq!(got.len(), expected.len(), "{what}: length");
+    if got != expected {
+        let at = got.iter().zip(expected).position(|(a, b)| a != b).unwrap();
+        let end = got.len().min(at + 16);
+        panic!(
+            "{what}: octet {at} of {} differs: got {:x?}, expected {:x?}",
+            got.len(),
+            &got[at..end],
+            &expected[at..end]
+        );
+    }
+}
+
+/// `len` octets at `offset` are `expected`, and all others of the region are still [`FILL`].
+#[track_caller]
+pub(crate) fn placed_only(region: &MemoryRegion, offset: usize, expected: &[u8], what: &str) {
+    let mut whole = vec![FILL; region.len()];
+    whole[offset..offset + expected.len()].copy_from_slice(expected);
+    same(&content(region), &whole, what);
+}
+
+/// Octets that look random, and are the same for the same seed.
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = Random(seed.wrapping_mul(2).wrapping_add(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut octets = Vec::with_capacity(len + 8);
+    while octets.len() < len {
+        octets.extend_from_slice(&random.next().to_ne_bytes());
+    }
+    octets.truncate(len);
+    octets
+}
+
+/// A small generator of random numbers (xorshift).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// Looks again and again until `done`, or the limit is over.
+#[track_caller]
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !done() {
+        assert!(Instant::now() < deadline, "in vain waited for {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// What a completion is, in short: number, status, kind, octets.
+pub(crate) fn brief(completion: &Completion) -> (u64, Status, WcOpcode, u32) {
+    (
+        completion.wr_id,
+        completion.status,
+        completion.opcode,
+        completion.byte_len,
+    )
+}
+
+/// A responder that is no RNIC: it answers the MPA Request, and then does only what the test does
+/// with its socket. No Markers, no CRC, MPA revision 1.
+pub(crate) struct RawPeer {
+    pub(crate) stream: std::net::TcpStream,
+}
+
+/// Connects `a` (revision 1, no CRC) to a [`RawPeer`].
+pub(crate) fn raw_peer(a: &Qp) -> RawPeer {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        let accepting = scope.spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            let mut request = [0; 20];
+            stream.read_exact(&mut request).unwrap();
+            assert_eq!(&request[..16], b"MPA ID Req Frame");
+            assert_eq!(request[18..], [0, 0], "the raw peer takes no private data");
+            stream
+                .write_all(b"MPA ID Rep Frame\x00\x01\x00\x00")
+                .unwrap();
+            stream
+        });
+        a.connect(addr, &ConnectOptions::default()).unwrap();
+        RawPeer {
+            stream: accepting.join().unwrap(),
+        }
+    })
+}
+
+/// Settings for a connection to a [`RawPeer`].
+pub(crate) fn raw_settings() -> Settings {
+    Settings {
+        revision: uwarp_verbs::Revision::One,
+        crc: false,
+        ..Settings::default()
+    }
+}

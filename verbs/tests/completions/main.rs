@@ -1,0 +1,32 @@
+//! Work requests from post to completion: order, signals, lists, errors of posting, states, events.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod events;
+mod order;
+mod refused;
+mod states;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use common::{
+    CqHandle, LIMIT, Setup, Side, Wire, bell, both_ways, content, join, pair, pattern, raw_peer,
+    raw_settings, until,
+};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use uwarp_verbs::{
+    Access, AsyncEvent, ChannelError, Completion, CompletionChannel, Device, DeviceError,
+    LocalFaultKind, Notify, PostErrorKind, Qp, QpCaps, QpState, RecvWr, SendWr, Settings, Sge,
+    Status, WcOpcode,
+};
+
+/// Whether the descriptor is readable, at once or within the limit.
+fn readable(fd: BorrowedFd<'_>, limit: Duration) -> bool {
+    let timeout = Timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&timeout)).unwrap() == 1
+}

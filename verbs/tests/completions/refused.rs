@@ -1,0 +1,406 @@
+//! Requests and sizes that are refused, and the words that say so.
+
+use super::*;
+
+/// Every way to be refused, each with the words that the message must hold.
+#[test]
+fn a_request_that_cannot_be_posted_says_why_in_words() {
+    let (a, b) = pair(Wire::MEMORY);
+    let region = a.filled(1, 100);
+    let sge = region.sge(0, 10);
+    let (key, base) = (region.lkey(), region.addr());
+    let gone = a.blank(10);
+    let stale = gone.sge(0, 10);
+    gone.deregister().unwrap();
+    let foreign = a
+        .device
+        .alloc_pd()
+        .register(vec![0; 10], Access::LOCAL_WRITE)
+        .unwrap();
+    let other_qp = a.another_qp();
+    let bound =
+        a.pd.register_for(&other_qp, vec![0; 10], Access::LOCAL_WRITE)
+            .unwrap();
+    let read_only = a.pd.register(vec![0; 10], Access::REMOTE_READ).unwrap();
+    let wrong_key = Sge {
+        lkey: key ^ 1,
+        ..sge
+    };
+
+    let invalid = |lkey| LocalFaultKind::InvalidKey { lkey };
+    let outside = |addr, len| LocalFaultKind::OutOfBounds {
+        lkey: key,
+        addr,
+        len,
+    };
+    let faults = [
+        (
+            stale,
+            invalid(stale.lkey),
+            "never registered, deregistered or invalidated",
+        ),
+        (wrong_key, invalid(key ^ 1), "names no valid memory region"),
+        (Sge { lkey: 0, ..sge }, invalid(0), "0x00000000"),
+        (
+            foreign.sge(0, 1),
+            LocalFaultKind::NotAssociated {
+                lkey: foreign.lkey(),
+            },
+            "another protection domain",
+        ),
+        (
+            bound.sge(0, 1),
+            LocalFaultKind::NotAssociated { lkey: bound.lkey() },
+            "queue pair",
+        ),
+        (
+            region.sge(91, 10),
+            outside(base + 91, 10),
+            "not inside the memory",
+        ),
+        (
+            region.sge(101, 1),
+            outside(base + 101, 1),
+            "not inside the memory",
+        ),
+        (
+            Sge {
+                addr: base - 1,
+                ..sge
+            },
+            outside(base - 1, 10),
+            "10 octets at",
+        ),
+        (
+            Sge {
+                addr: u64::MAX,
+                ..sge
+            },
+            outside(u64::MAX, 10),
+            "0xffffffffffffffff",
+        ),
+    ];
+    for (bad, kind, words) in faults {
+        let sges = [sge, bad];
+        for posted in [
+            a.qp.post_send(&SendWr::send(1, &sges)),
+            a.qp.post_recv(&RecvWr::new(1, &sges)),
+        ] {
+            let error = posted.unwrap_err();
+            let PostErrorKind::Memory(fault) = error.kind else {
+                panic!("{error:?}")
+            };
+            assert_eq!((error.index, fault.index, fault.kind), (0, 1, kind));
+            let said = error.to_string();
+            assert!(said.contains(words), "{said}");
+            assert!(
+                said.contains("work request 0") && said.contains("element 1"),
+                "{said}"
+            );
+        }
+    }
+
+    let not_writable = LocalFaultKind::NotWritable {
+        lkey: read_only.lkey(),
+    };
+    for posted in [
+        a.qp.post_recv(&RecvWr::new(1, &[read_only.sge(0, 1)])),
+        a.qp.post_send(&SendWr::read(1, &[read_only.sge(0, 1)], 0, 0)),
+    ] {
+        let error = posted.unwrap_err();
+        let PostErrorKind::Memory(fault) = error.kind else {
+            panic!("{error:?}")
+        };
+        assert_eq!(fault.kind, not_writable);
+        assert!(
+            error.to_string().contains("not registered for local write"),
+            "{error}"
+        );
+    }
+
+    let two = [sge, sge];
+    let five = [sge; 5];
+    let huge = [
+        Sge {
+            len: u32::MAX,
+            ..sge
+        },
+        Sge { len: 1, ..sge },
+    ];
+    let long = [0; 257];
+    let kinds = [
+        (
+            a.qp.post_send(&SendWr::send(1, &five)),
+            PostErrorKind::TooManySges { got: 5, max: 4 },
+            "takes at most 4",
+        ),
+        (
+            a.qp.post_recv(&RecvWr::new(1, &five)),
+            PostErrorKind::TooManySges { got: 5, max: 4 },
+            "5 scatter/gather",
+        ),
+        (
+            a.qp.post_send(&SendWr::read(1, &two, 0, 0)),
+            PostErrorKind::ReadSges { got: 2 },
+            "one Read Request names one sink",
+        ),
+        (
+            a.qp.post_send(&SendWr::send_inline(1, &long)),
+            PostErrorKind::InlineTooLong { got: 257, max: 256 },
+            "257 octets of inline data",
+        ),
+        (
+            a.qp.post_send(&SendWr::write_inline(1, &long, 0, 0)),
+            PostErrorKind::InlineTooLong { got: 257, max: 256 },
+            "takes at most 256",
+        ),
+        (
+            a.qp.post_send(&SendWr::send(1, &huge)),
+            PostErrorKind::MessageTooLong { got: 1 << 32 },
+            "at most 2^32 - 1",
+        ),
+        (
+            a.qp.post_recv(&RecvWr::new(1, &huge)),
+            PostErrorKind::MessageTooLong { got: 1 << 32 },
+            "4294967296 octets",
+        ),
+    ];
+    for (posted, kind, words) in kinds {
+        let error = posted.unwrap_err();
+        assert_eq!(error.kind, kind);
+        assert!(error.to_string().contains(words), "{error}");
+    }
+
+    // Nothing of all that was posted or has harmed the connection.
+    a.send_cq.is_empty();
+    a.recv_cq.is_empty();
+    both_ways(&a, &b);
+}
+
+#[test]
+fn elements_before_a_refused_one_are_posted_and_none_after_it() {
+    let (a, b) = pair(Wire::MEMORY);
+    let (source, sink) = (a.filled(1, 100), b.blank(100));
+    let good = [[sink.sge(0, 10)], [sink.sge(10, 10)]];
+    let bad = [sink.sge(95, 10)];
+    let list = [
+        RecvWr::new(1, &good[0]),
+        RecvWr::new(2, &good[1]),
+        RecvWr::new(3, &bad),
+        RecvWr::new(4, &good[0]),
+    ];
+    let error = b.qp.post_recv_list(&list).unwrap_err();
+    assert_eq!(error.index, 2);
+    assert!(
+        error
+            .to_string()
+            .starts_with("work request 2 of the list was not posted: "),
+        "{error}"
+    );
+
+    let good = [source.sge(0, 10)];
+    let bad = [source.sge(95, 10)];
+    let list = [
+        SendWr::send(1, &good),
+        SendWr::send(2, &good),
+        SendWr::send(3, &bad),
+        SendWr::send(4, &good),
+    ];
+    let error = a.qp.post_send_list(&list).unwrap_err();
+    assert_eq!(error.index, 2);
+    a.send_cq.successes([1, 2]);
+    b.recv_cq.successes([1, 2]);
+    a.send_cq.is_empty();
+    // The receives 3 and 4 were not posted: the next one is this.
+    bell(&a, &b);
+    assert_eq!(
+        content(&sink)[..20],
+        [&pattern(1, 10)[..], &pattern(1, 10)].concat()
+    );
+}
+
+#[test]
+fn a_full_receive_queue_says_how_much_it_holds() {
+    let caps = QpCaps {
+        max_recv_wr: 3,
+        ..QpCaps::default()
+    };
+    let (a, b) = Setup {
+        caps,
+        ..Setup::new(Wire::MEMORY)
+    }
+    .connected();
+    let wrs: Vec<RecvWr<'_>> = (0..5).map(|i| RecvWr::new(i, &[])).collect();
+    let error = b.qp.post_recv_list(&wrs).unwrap_err();
+    assert_eq!(
+        (error.index, error.kind),
+        (3, PostErrorKind::RecvQueueFull { depth: 3 })
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("create the QP with a larger max_recv_wr"),
+        "{error}"
+    );
+    // A Send that arrives makes room for exactly one.
+    a.qp.post_send(&SendWr::send(1, &[])).unwrap();
+    b.recv_cq.success(0);
+    b.post_empty(3);
+    assert_eq!(
+        b.qp.post_recv(&wrs[4]).unwrap_err().kind,
+        PostErrorKind::RecvQueueFull { depth: 3 }
+    );
+}
+
+#[test]
+fn a_full_send_queue_says_how_much_it_holds() {
+    // A responder may not send before the initiator did: what it posts stays in its queue.
+    let caps = QpCaps {
+        max_send_wr: 3,
+        ..QpCaps::default()
+    };
+    let (a, b) = Setup {
+        caps,
+        ..Setup::new(Wire::MEMORY)
+    }
+    .connected();
+    let wrs: Vec<SendWr<'_>> = (0..5).map(|i| SendWr::write(i, &[], 0, 0)).collect();
+    let error = b.qp.post_send_list(&wrs).unwrap_err();
+    assert_eq!(
+        (error.index, error.kind),
+        (3, PostErrorKind::SendQueueFull { depth: 3 })
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("create the QP with a larger max_send_wr"),
+        "{error}"
+    );
+    b.send_cq.is_empty();
+    bell(&a, &b);
+    b.send_cq.successes([0, 1, 2]);
+    b.qp.post_send_list(&wrs[3..]).unwrap();
+    b.send_cq.successes([3, 4]);
+}
+
+#[test]
+fn queues_of_no_length_take_nothing() {
+    let caps = QpCaps {
+        max_send_wr: 0,
+        max_recv_wr: 0,
+        max_send_sge: 0,
+        max_recv_sge: 0,
+        max_inline: 0,
+    };
+    let setup = Setup {
+        caps,
+        ..Setup::new(Wire::MEMORY)
+    };
+    let (a, _b) = setup.connected();
+    assert_eq!(
+        a.qp.post_send(&SendWr::send(1, &[])).unwrap_err().kind,
+        PostErrorKind::SendQueueFull { depth: 0 }
+    );
+    assert_eq!(
+        a.qp.post_recv(&RecvWr::new(1, &[])).unwrap_err().kind,
+        PostErrorKind::RecvQueueFull { depth: 0 }
+    );
+}
+
+#[test]
+fn sizes_and_limits_that_a_device_does_not_have_are_errors_with_names() {
+    let mut settings = Settings::default();
+    settings.limits.max_cq = 2;
+    settings.limits.max_qp = 1;
+    settings.limits.max_cqe = 100;
+    settings.limits.max_mr = 1;
+    let device = Device::tcp_with(settings, None).unwrap();
+    for depth in [0, 101] {
+        let error = device.create_cq(depth).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                DeviceError::Size {
+                    what: "the depth of the CQ",
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("allows 1 to 100"), "{error}");
+    }
+    let cq = device.create_cq(100).unwrap();
+    assert_eq!(cq.capacity(), 100);
+    let second = device.create_cq(1).unwrap();
+    let error = device.create_cq(1).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            DeviceError::Limit {
+                what: "CQs",
+                limit: 2
+            }
+        ),
+        "{error:?}"
+    );
+    drop(second);
+    drop(device.create_cq(1).unwrap());
+
+    let pd = device.alloc_pd();
+    let deep = QpCaps {
+        max_send_wr: 1 << 20,
+        ..QpCaps::default()
+    };
+    let error = pd.create_qp(&cq, &cq, deep).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            DeviceError::Size {
+                what: "max_send_wr",
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
+    let error = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            DeviceError::Limit {
+                what: "QPs",
+                limit: 1
+            }
+        ),
+        "{error:?}"
+    );
+    drop(qp);
+    drop(pd.create_qp(&cq, &cq, QpCaps::default()).unwrap());
+
+    let region = pd.register(vec![0; 1], Access::NONE).unwrap();
+    let error = pd.register(vec![0; 1], Access::NONE).unwrap_err();
+    assert!(
+        error.to_string().contains("already holds 1 memory regions"),
+        "{error}"
+    );
+    drop(region);
+    drop(pd.register(vec![0; 1], Access::NONE).unwrap());
+    assert!(
+        pd.register(Vec::new(), Access::NONE)
+            .unwrap_err()
+            .to_string()
+            .contains("0 octets")
+    );
+    let error = pd.register(vec![0; 1], Access::REMOTE_WRITE).unwrap_err();
+    assert!(error.to_string().contains("need local write"), "{error}");
+
+    let other = Device::tcp().unwrap();
+    let error = other
+        .alloc_pd()
+        .create_qp(&cq, &cq, QpCaps::default())
+        .unwrap_err();
+    assert!(
+        matches!(error, DeviceError::OtherDevice { .. }),
+        "{error:?}"
+    );
+}

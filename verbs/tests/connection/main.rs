@@ -1,0 +1,65 @@
+//! Connections from the MPA Request to the last FIN: startup, negotiation, refusals, ends.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod ends;
+mod many;
+mod memory;
+mod negotiation;
+mod over;
+mod startup;
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{
+    LIMIT, Setup, Side, Wire, bell, both_ways, content, join, pair, pattern, peers, placed_only,
+    raw_peer, raw_settings, same, until,
+};
+use uwarp_verbs::llp::LlpError;
+use uwarp_verbs::{
+    AcceptError, AcceptOptions, Access, AsyncEvent, ConnectError, ConnectOptions, DeregisterError,
+    Device, EndReason, Qp, QpCaps, QpState, RecvWr, Revision, RtrKinds, SendWr, StartupError,
+    Status,
+};
+
+/// The revisions, and how much private data each has room for.
+const REVISIONS: [(Revision, usize); 2] = [(Revision::One, 512), (Revision::Two, 508)];
+
+fn revision(wire: Wire, revision: Revision) -> Setup {
+    let mut setup = Setup::new(wire);
+    setup.settings[0].revision = revision;
+    setup
+}
+
+/// Some octets each way, one-sided and two-sided, small and large.
+fn exchange(a: &Side, b: &Side) {
+    both_ways(a, b);
+    for (from, to) in [(a, b), (b, a)] {
+        for len in [1, 4000, 150_000] {
+            let (source, sink, back) =
+                (from.filled(len as u64, len), to.blank(len), from.blank(len));
+            let remote = sink.remote();
+            let sges = [source.sge(0, len as u32)];
+            from.qp
+                .post_send(&SendWr::write(1, &sges, remote.addr, remote.rkey))
+                .unwrap();
+            from.qp
+                .post_send(&SendWr::read(
+                    2,
+                    &[back.sge(0, len as u32)],
+                    remote.addr,
+                    remote.rkey,
+                ))
+                .unwrap();
+            from.send_cq.successes([1, 2]);
+            same(&content(&back), &content(&source), "read back");
+            let sink = to.blank(len);
+            to.post_whole(3, &sink);
+            from.qp.post_send(&SendWr::send(4, &sges)).unwrap();
+            from.send_cq.success(4);
+            to.recv_cq.success(3);
+            same(&content(&sink), &content(&source), "sent");
+        }
+    }
+}
