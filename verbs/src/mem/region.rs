@@ -422,8 +422,8 @@ pub(super) fn check_spec(spec: &RegionSpec) -> Result<(), RegisterError> {
         });
     }
     let to_base = spec.to_base.unwrap_or(address as u64);
-    // The last TO must exist; the one after it need not.
-    if to_base.checked_add(len as u64 - 1).is_none() {
+    // The end must be a TO too: an access up to it must not look like a wrap (5041-7.1-14).
+    if to_base.checked_add(len as u64).is_none() {
         return Err(RegisterError::Wraps { base: to_base, len });
     }
     if spec.access.lacks_local_write() {

@@ -242,9 +242,8 @@ fn check_region(
     if !region.access().contains(need.access()) {
         return Err(TaggedFault::AccessRights); // 5041-7.1-11, 5040-3.2-i01
     }
-    // The TO of the last octet must exist; 2^64 itself, just behind it, need not.
-    if to.checked_add(u64::from(len).saturating_sub(1)).is_none() {
-        return Err(TaggedFault::ToWrap);
+    if to.checked_add(u64::from(len)).is_none() {
+        return Err(TaggedFault::ToWrap); // 5041-7.1-14, 5040-7.2-10: the sum itself must not wrap
     }
     region.offset_of(to, len).ok_or(TaggedFault::BaseOrBounds) // 5041-7.1-12, 5041-7.1-13, 5041-8.3.1-01
 }
