@@ -541,7 +541,7 @@ fn nothing_is_left_of_connections_that_came_and_went() {
                             .wait_request(Some(LIMIT))
                             .unwrap()
                             .reject(b"no")
-                            .unwrap()
+                            .unwrap();
                     });
                     mine.connect(listener.local_addr(), connect).unwrap_err();
                 });
