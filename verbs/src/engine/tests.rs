@@ -339,20 +339,20 @@ fn stage_table() {
         ("reset", |conn| {
             conn.lost(uwarp_llp::LlpError::Reset {
                 addr: "192.0.2.2:7174".parse().unwrap(),
-            })
+            });
         }),
         ("deadline", |conn| conn.deadline_passed()),
         ("disconnect", |conn| {
-            assert!(conn.disconnect() || conn.state == QpState::Idle)
+            assert!(conn.disconnect() || conn.state == QpState::Idle);
         }),
         ("FIN sent", |conn| {
             if conn.fin.wanted {
-                conn.fin_sent()
+                conn.fin_sent();
             }
         }),
         ("abort", |conn| conn.abort()),
         ("reset of the QP", |conn| {
-            assert_eq!(conn.reset(), conn.state == QpState::Idle)
+            assert_eq!(conn.reset(), conn.state == QpState::Idle);
         }),
     ];
     let mut table = String::new();
