@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 use crate::completion::{Completion, CqInner, Notify};
 use crate::device::DeviceInner;
 use crate::qp::inner::QpInner;
-use crate::wait::sleep_on;
+use crate::wait::{after, sleep_on};
 
 /// A CQ with the QPs that complete to it.
 pub(crate) struct CqShared {
@@ -63,9 +63,11 @@ impl CqShared {
             return;
         }
         let now = Instant::now();
+        // A program that has armed its CQ and polls once more is about to sleep.
+        let stays = !self.inner.is_armed();
         for qp in qps.iter() {
             if let Some(qp) = qp.upgrade() {
-                qp.poll(now);
+                qp.poll(now, stays);
             }
         }
     }
@@ -133,7 +135,7 @@ impl Cq {
     /// once, `None` waits for ever). The calling thread drives the connections of this CQ itself while it waits.
     #[must_use]
     pub fn wait(&self, timeout: Option<Duration>) -> Option<Completion> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
         loop {
             if let Some(completion) = self.poll_one() {
                 return Some(completion);

@@ -10,6 +10,8 @@ use uwarp_capture::Capture;
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_llp::{Llp, LlpError, Network};
 
+use uwarp_mpa::ConfigError;
+
 use crate::cm::{ConnectRequest, Listener, RequestError};
 use crate::completion::{CompletionChannel, CqInner};
 use crate::cq::{Cq, CqShared};
@@ -58,6 +60,9 @@ pub enum DeviceError {
     /// The network refused something.
     #[error(transparent)]
     Network(#[from] LlpError),
+    /// The settings contradict each other or the RFCs.
+    #[error("these settings cannot serve a connection: {0}")]
+    Settings(#[from] ConfigError),
     /// Objects of two devices were mixed.
     #[error("the {what} belongs to another device")]
     OtherDevice {

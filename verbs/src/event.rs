@@ -11,12 +11,14 @@ use uwarp_llp::LlpError;
 use uwarp_mpa::StartupError;
 use uwarp_rdmap::{StreamError, Terminate};
 
-use crate::wait::wait_readable;
+use crate::wait::{after, wait_readable};
 
 /// An asynchronous event of a device.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum AsyncEvent {
-    /// The peer of a responder sent its first FPDU: the connection is open in both directions.
+    /// The connection is open in both directions: for an initiator when the peer has accepted, for a
+    /// responder when the peer's first FPDU has come.
     Established {
         /// The QP.
         qp_num: u32,
@@ -37,6 +39,7 @@ pub enum AsyncEvent {
 
 /// Why a connection ended.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum EndReason {
     /// The consumer on this side closed it.
     LocalDisconnect,
@@ -200,7 +203,7 @@ impl EventQueue {
     }
 
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
-        let deadline = timeout.map(|timeout| std::time::Instant::now() + timeout);
+        let deadline = timeout.map(|timeout| after(std::time::Instant::now(), timeout));
         loop {
             if let Some(event) = self.pop() {
                 return Some(event);

@@ -1,7 +1,7 @@
 //! Waiting for descriptors.
 
 use std::os::fd::{BorrowedFd, RawFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -43,6 +43,12 @@ pub(crate) unsafe fn sleep_on(fds: &[RawFd], deadline: Option<Instant>) {
         .collect();
     // A signal or an error is as good as a wake-up: the caller looks and sleeps again.
     let _ = poll(&mut set, timeout.as_ref());
+}
+
+/// The time `limit` after `from`. A limit beyond all bounds means a time that nobody will see.
+pub(crate) fn after(from: Instant, limit: Duration) -> Instant {
+    const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    from + limit.min(NEVER)
 }
 
 /// A duration as the kernel takes it.

@@ -187,19 +187,19 @@ fn start(
         let attached = open().and_then(|llp| qp.attach(&mut locked, llp, target));
         if let Err(error) = attached {
             locked.driven.conn.lost(error);
+            qp.publish(&mut locked);
         }
     }
     let outcome = qp.wait_until(None, |locked| {
         let conn = &locked.driven.conn;
-        if let Some(reason) = &conn.end {
-            return Some(Err(ConnectError::new(to, reason.clone())));
-        }
-        match (&conn.negotiated, conn.state) {
-            (Some(negotiated), QpState::Rts) => Some(Ok(Connected {
+        match (&conn.negotiated, &conn.end) {
+            // Made, even if the peer has closed it by now: the QP tells that.
+            (Some(negotiated), _) if conn.established => Some(Ok(Connected {
                 private_data: negotiated.private_data.clone(),
                 ird: negotiated.ird,
                 ord: negotiated.ord,
             })),
+            (_, Some(reason)) => Some(Err(ConnectError::new(to, reason.clone()))),
             _ => None,
         }
     });

@@ -19,7 +19,7 @@ use crate::progress::linger::linger;
 use crate::qp::Qp;
 use crate::qp::state::QpState;
 use crate::settings::Settings;
-use crate::wait::wait_readable;
+use crate::wait::{after, wait_readable};
 
 /// A connection whose MPA Request has not come whole.
 pub(super) struct Incoming {
@@ -50,7 +50,7 @@ impl Incoming {
         llp: Box<dyn Llp>,
         responder: Responder,
     ) -> Result<(), LlpError> {
-        let deadline = Instant::now() + device.settings.timeouts.request;
+        let deadline = after(Instant::now(), device.settings.timeouts.request);
         let token = device.background.token();
         let incoming = Arc::new(Incoming {
             listener: Arc::downgrade(listener),
@@ -93,7 +93,7 @@ impl Incoming {
             Ok(request) => listener.ready(ConnectRequest {
                 peer: awaiting.llp.peer_addr(),
                 local: awaiting.llp.local_addr(),
-                deadline: Instant::now() + self.device.settings.timeouts.decision,
+                deadline: after(Instant::now(), self.device.settings.timeouts.decision),
                 pending: Some((awaiting.llp, awaiting.responder)),
                 request,
                 device: Arc::clone(&self.device),
@@ -225,7 +225,7 @@ pub(crate) fn request_over(
 ) -> Result<ConnectRequest, RequestError> {
     let timeouts = device.settings.timeouts;
     let responder = responder(&device.settings)?;
-    let deadline = Instant::now() + timeouts.request;
+    let deadline = after(Instant::now(), timeouts.request);
     let mut awaiting = Awaiting {
         llp,
         responder,
@@ -249,7 +249,7 @@ pub(crate) fn request_over(
             request,
             peer,
             local,
-            deadline: Instant::now() + timeouts.decision,
+            deadline: after(Instant::now(), timeouts.decision),
             device: Arc::clone(device),
             listener: Weak::new(),
         }),
@@ -372,7 +372,7 @@ impl ConnectRequest {
     /// Accepts: the Reply goes out, and `qp` has the connection. Post receives before this.
     ///
     /// # Errors
-    /// See [`AcceptError`]; the request is then rejected.
+    /// See [`AcceptError`]. The request is then rejected, or closed where TCP does not allow that any more.
     pub fn accept(mut self, qp: &Qp, options: &AcceptOptions) -> Result<(), AcceptError> {
         let state = qp.state();
         if state != QpState::Idle {
@@ -403,6 +403,7 @@ impl ConnectRequest {
         }
         if let Err(error) = inner.attach(&mut locked, llp, None) {
             locked.driven.conn.lost(error);
+            inner.publish(&mut locked);
             return Err(error.into());
         }
         Ok(())

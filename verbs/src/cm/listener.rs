@@ -14,9 +14,12 @@ use uwarp_mpa::StartupError;
 use super::incoming::{ConnectRequest, Incoming, responder};
 use crate::device::{DeviceError, DeviceInner};
 use crate::progress::background::{Interest, Source, Token, Verdict};
+use crate::wait::after;
 
 /// How long a listener that ran into a limit of the system waits before it tries again.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Connections taken in one go, so that other sources get their turn.
+const ACCEPTS: u32 = 64;
 /// Failed startups remembered for the consumer to look at.
 const FAILURES: usize = 64;
 
@@ -59,6 +62,8 @@ impl Listener {
         device: &Arc<DeviceInner>,
         addr: SocketAddr,
     ) -> Result<Listener, DeviceError> {
+        // Settings that no connection could be answered with are refused now, not at each of them.
+        responder(&device.settings)?;
         let llp = device
             .network
             .listen(addr, device.settings.limits.max_startup)?;
@@ -116,7 +121,7 @@ impl Listener {
     /// # Errors
     /// [`AcceptTimeout`] when `timeout` passed first; `None` waits for ever.
     pub fn wait_request(&self, timeout: Option<Duration>) -> Result<ConnectRequest, AcceptTimeout> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
         let mut state = self.inner.state.lock();
         loop {
             if let Some(request) = self.inner.next_request(&mut state) {
@@ -191,13 +196,14 @@ impl ListenerInner {
             let mut state = self.state.lock();
             if state.llp.is_some() {
                 state.requests.push_back(request);
+                // Under the lock, so that the count is never behind the queue.
+                let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
                 None
             } else {
                 Some(request)
             }
         };
         if refused.is_none() {
-            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
             self.changed.notify_one();
             self.device.background.at(self.token, deadline);
         }
@@ -222,15 +228,15 @@ impl ListenerInner {
         let mut state = self.state.lock();
         let was_full = state.open >= self.device.settings.limits.max_startup;
         state.open = state.open.saturating_sub(1);
-        if was_full && let Some(llp) = &state.llp {
-            self.device
-                .background
-                .arm(self.token, llp.fd(), Interest::Read);
+        drop(state);
+        if was_full {
+            self.device.background.at(self.token, Instant::now());
         }
     }
 
     /// Takes what TCP has, as far as the limit allows.
     fn accept_all(self: &Arc<Self>) {
+        let mut turn = 0;
         loop {
             let llp = {
                 let mut state = self.state.lock();
@@ -238,11 +244,16 @@ impl ListenerInner {
                 let Some(listener) = &mut state.llp else {
                     return;
                 };
-                listener.clear_readiness();
                 if full {
                     // Not armed again until a place is free: TCP's own backlog holds the rest.
                     return;
                 }
+                if turn == ACCEPTS {
+                    self.device.background.at(self.token, Instant::now());
+                    return;
+                }
+                turn += 1;
+                listener.clear_readiness();
                 match listener.try_accept() {
                     Ok(Some(llp)) => {
                         state.open += 1;

@@ -120,6 +120,11 @@ impl CqInner {
         self.state.lock().capacity
     }
 
+    /// Whether a notification is asked for.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.state.lock().armed.is_some()
+    }
+
     /// Completions in the queue; 0 without taking a lock.
     #[inline]
     pub(crate) fn len(&self) -> usize {

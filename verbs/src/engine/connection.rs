@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use uwarp_mpa::{Deframer, Framer, Initiator, InitiatorConfig, Negotiated, SendGate};
+use uwarp_mpa::{Deframer, Framer, Initiator, InitiatorConfig, Negotiated, SendGate, mulpdu};
 use uwarp_rdmap::{OutMessage, Stream};
 
 use super::transmit::TxBatch;
@@ -13,6 +13,9 @@ use crate::event::{AsyncEvent, EndReason};
 use crate::mem::{RegionTable, Target};
 use crate::qp::state::{QpEvent, QpState};
 use crate::settings::Settings;
+
+/// Octets sent between two looks at the EMSS of the LLP.
+const EMSS_INTERVAL: u64 = 16 * 1024 * 1024;
 
 /// What a connection knows of the QP and the device around it.
 pub(crate) struct QpContext {
@@ -115,6 +118,10 @@ pub(crate) struct Connection {
     pub(crate) now: Instant,
     /// Octets that a TCP segment of the LLP carries.
     pub(crate) emss: usize,
+    /// Octets of the stream after which the EMSS is asked for again.
+    pub(crate) emss_due: u64,
+    /// Startup has reached Full Operation, whatever came after.
+    pub(crate) established: bool,
     /// What the MPA Request was made from, for the retry with revision 1.
     pub(crate) retry: Option<InitiatorConfig>,
     /// A new LLP stream to the same address is wanted.
@@ -150,6 +157,8 @@ impl Connection {
             negotiated: None,
             now,
             emss: 536,
+            emss_due: EMSS_INTERVAL,
+            established: false,
             retry: None,
             reconnect: false,
         }
@@ -277,11 +286,25 @@ impl Connection {
     }
 
     /// The driver handed `octets` of the batch to the LLP.
-    pub(crate) fn taken(&mut self, octets: usize) {
+    /// True when it is time to ask the LLP for its EMSS again.
+    pub(crate) fn taken(&mut self, octets: usize) -> bool {
         self.tx.taken(octets);
-        if self.fin.wanted && octets > 0 {
+        // A close takes as long as our own work, or an answer that the peer waits for behind its FIN, makes
+        // progress. A peer that goes on asking does not hold it up.
+        if self.fin.wanted && octets > 0 && (!self.sq.is_empty() || self.fin.received) {
             self.start_close_timer();
         }
         self.retire();
+        self.tx.taken_to() >= self.emss_due
+    }
+
+    /// The EMSS of the LLP has changed, or not: it is asked for now and then, because that may be a
+    /// system call.
+    pub(crate) fn set_emss(&mut self, emss: usize) {
+        self.emss_due = self.tx.taken_to() + EMSS_INTERVAL;
+        self.emss = emss;
+        if let Stage::Open(stream) = &mut self.stage {
+            stream.mulpdu = mulpdu(emss, stream.markers);
+        }
     }
 }

@@ -112,7 +112,8 @@ impl Connection {
             head,
             ulpdu.len(),
             &mut self.events,
-            &mut self.deadline,
+            // Once a close has begun the timer is that of the close.
+            (!self.fin.wanted).then_some(&mut self.deadline),
             self.ctx.qp_num,
         );
         let receive = if rtr_send {
@@ -237,6 +238,10 @@ impl Connection {
                 at += piece.len();
             }
         }
+        if self.fin.wanted {
+            // Our own work makes progress: the close may take that long.
+            self.start_close_timer();
+        }
         if complete {
             self.sq.read_answered();
         }
@@ -305,14 +310,16 @@ fn first_fpdu(
     head: &[u8],
     len: usize,
     events: &mut Vec<AsyncEvent>,
-    deadline: &mut Option<Instant>,
+    rtr_timer: Option<&mut Option<Instant>>,
     qp_num: u32,
 ) -> bool {
     if !stream.first_awaited {
         return false;
     }
     stream.first_awaited = false;
-    *deadline = None;
+    if let Some(timer) = rtr_timer {
+        *timer = None;
+    }
     events.push(AsyncEvent::Established { qp_num });
     let empty_send = len == 18
         && head.first().is_some_and(|control| control & 0x80 == 0)

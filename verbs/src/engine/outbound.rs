@@ -51,8 +51,7 @@ impl Connection {
         if stream.current.is_none() && !self.begin_message() {
             return false;
         }
-        self.frame_segment();
-        true
+        self.frame_segment()
     }
 
     /// Starts the next message. Messages are never interleaved: they go to DDP one after the other
@@ -166,10 +165,10 @@ impl Connection {
         true
     }
 
-    /// Frames the next segment of the message that is under way.
-    fn frame_segment(&mut self) {
+    /// Frames the next segment of the message that is under way. False when there is none.
+    fn frame_segment(&mut self) -> bool {
         let Stage::Open(stream) = &mut self.stage else {
-            return;
+            return false;
         };
         let OpenStream {
             framer,
@@ -179,7 +178,7 @@ impl Connection {
             ..
         } = &mut **stream;
         let message = match current {
-            None => return,
+            None => return false,
             Some(
                 Current::Rtr { message }
                 | Current::Work { message }
@@ -189,7 +188,7 @@ impl Connection {
         let mut header = [0; MAX_HEADER];
         let Some(segment) = message.next_segment(*mulpdu, &mut header) else {
             *current = None;
-            return;
+            return false;
         };
         let mut frame = Frame {
             framer,
@@ -210,12 +209,13 @@ impl Connection {
         };
         if !framed {
             self.payload_gone();
-            return;
+            return false;
         }
         self.tx.end_of_fpdu();
         if segment.last {
             self.message_framed();
         }
+        true
     }
 
     /// The last segment of the current message is in the batch.

@@ -81,6 +81,7 @@ impl ReceiveBuffer {
     }
 
     /// Appends octets, if there is a buffer with room for them.
+    #[cfg(test)]
     pub(crate) fn append(&mut self, octets: &[u8]) -> bool {
         let end = self.end;
         let room = self

@@ -13,6 +13,7 @@ use super::connection::{Connection, Current, OpenStream, Stage};
 use super::receive_buffer::ReceiveBuffer;
 use crate::event::{AsyncEvent, EndReason};
 use crate::qp::state::QpEvent;
+use crate::wait::after;
 
 /// STag of the frames that serve as RTR indication. Nothing checks it (zero-length); some RNICs
 /// refuse STag 0.
@@ -33,7 +34,7 @@ impl Connection {
         self.end = None;
         self.retry = again.then_some(config);
         self.stage = Stage::TcpConnect(Box::new(initiator));
-        self.deadline = Some(self.now + self.ctx.settings.timeouts.connect);
+        self.deadline = Some(after(self.now, self.ctx.settings.timeouts.connect));
         Ok(true)
     }
 
@@ -43,9 +44,9 @@ impl Connection {
             Stage::TcpConnect(initiator) => {
                 self.tx
                     .stage(|staged| staged.extend_from_slice(initiator.request()));
-                self.tx.end_of_fpdu();
+                self.tx.end_of_startup();
                 self.stage = Stage::AwaitReply(initiator);
-                self.deadline = Some(self.now + self.ctx.settings.timeouts.reply);
+                self.deadline = Some(after(self.now, self.ctx.settings.timeouts.reply));
             }
             other => self.stage = other,
         }
@@ -63,10 +64,10 @@ impl Connection {
         }
         self.end = None;
         self.tx.stage(|staged| staged.extend_from_slice(reply));
-        self.tx.end_of_fpdu();
+        self.tx.end_of_startup();
         if !negotiated.rtr_offered.is_empty() {
             // RFC 6581 section 9.2: the RTR indication is due now, without any ULP.
-            self.deadline = Some(self.now + self.ctx.settings.timeouts.rtr);
+            self.deadline = Some(after(self.now, self.ctx.settings.timeouts.rtr));
         }
         self.open(negotiated, emss);
         true
@@ -85,6 +86,7 @@ impl Connection {
                     Some(Outcome::Accepted(negotiated)) => {
                         let rtr = negotiated.rtr;
                         self.open(negotiated, self.emss);
+                        self.established = true;
                         if let Some(rtr) = rtr {
                             self.begin_rtr(rtr);
                         }
@@ -122,8 +124,11 @@ impl Connection {
         // 0x3FFF leaves IRD and ORD to the ULPs, and revision 1 does not speak of them; our own
         // limits hold in any case.
         let limits = &self.ctx.settings.limits;
-        negotiated.ird = negotiated.ird.min(limits.max_ird);
-        negotiated.ord = negotiated.ord.min(limits.max_ord);
+        // The RTR indication may be a Read: that one must have its place on both sides.
+        let rtr_ird = u16::from(negotiated.rtr_offered.read && role == Role::Responder);
+        let rtr_ord = u16::from(negotiated.rtr == Some(Rtr::Read) && role == Role::Initiator);
+        negotiated.ird = negotiated.ird.min(limits.max_ird).max(rtr_ird);
+        negotiated.ord = negotiated.ord.min(limits.max_ord).max(rtr_ord);
         if role == Role::Initiator {
             self.deadline = None;
         }
@@ -214,7 +219,7 @@ impl Connection {
                 self.stage = Stage::TcpConnect(Box::new(initiator));
                 self.tx = super::transmit::TxBatch::default();
                 self.fin = super::connection::FinState::default();
-                self.deadline = Some(self.now + self.ctx.settings.timeouts.connect);
+                self.deadline = Some(after(self.now, self.ctx.settings.timeouts.connect));
                 self.reconnect = true;
                 return;
             }

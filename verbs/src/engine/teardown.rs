@@ -10,6 +10,7 @@ use crate::completion::Status;
 use crate::event::{AsyncEvent, EndReason};
 use crate::qp::state::{QpEvent, QpState};
 use crate::qp::wr::SendOp;
+use crate::wait::after;
 
 impl Connection {
     /// The peer broke a rule. `segment` is the ULPDU in which it did, with its length.
@@ -56,7 +57,9 @@ impl Connection {
     ) {
         let error = StreamError::Protection(fault);
         let terminate = Terminate::for_read_under_way(&error, header, sent);
-        let said = self.send_terminate(Some(&terminate));
+        // What was framed of the Response still goes out: the Terminate counts it.
+        self.tx.settle();
+        let said = self.frame_terminate(&terminate);
         let detail = format!(
             "the source of a Read, {}, was deregistered after {sent} of {} octets",
             self.ctx.table.describe(header.source_stag),
@@ -124,10 +127,13 @@ impl Connection {
         self.fin.wanted = true;
         self.start_close_timer();
         self.flush_receives(None);
-        if self.sq.has_unanswered_read() {
-            self.drop_unsent();
-            self.flush_sends(None);
+        match &self.stage {
+            // The FPDU that would have let us send can come no more.
+            Stage::Open(stream) if !stream.gate.may_send() => self.flush_sends(None),
+            // No Response can come any more.
+            _ => self.sq.refuse_reads(),
         }
+        self.retire();
         self.check_closed();
     }
 
@@ -214,7 +220,7 @@ impl Connection {
 
     /// Starts (or restarts, as octets go out) the wait for the peer's close.
     pub(crate) fn start_close_timer(&mut self) {
-        self.deadline = Some(self.now + self.ctx.settings.timeouts.close);
+        self.deadline = Some(after(self.now, self.ctx.settings.timeouts.close));
     }
 
     /// The LLP stream is over: everything outstanding is flushed.
@@ -258,7 +264,11 @@ impl Connection {
     /// (5044-7.1.2-15).
     fn send_terminate(&mut self, terminate: Option<&Terminate>) -> bool {
         self.drop_unsent();
-        let (Some(terminate), Stage::Open(stream)) = (terminate, &mut self.stage) else {
+        terminate.is_some_and(|terminate| self.frame_terminate(terminate))
+    }
+
+    fn frame_terminate(&mut self, terminate: &Terminate) -> bool {
+        let Stage::Open(stream) = &mut self.stage else {
             return false;
         };
         if !stream.gate.may_send() {

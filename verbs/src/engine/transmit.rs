@@ -54,6 +54,8 @@ pub(crate) struct TxBatch {
     /// Stream offset of the first octet of this batch, and whether that lies within an FPDU.
     start: u64,
     mid_fpdu: bool,
+    /// Stream offset behind the startup frame.
+    floor: u64,
 }
 
 impl TxBatch {
@@ -159,7 +161,21 @@ impl TxBatch {
     /// is copied, so that no registered memory is needed any more. Returns how many octets of the
     /// stream were un-framed.
     pub(crate) fn truncate(&mut self) -> u64 {
-        let keep_to = self.next_boundary();
+        self.cut(self.next_boundary())
+    }
+
+    /// Keeps everything, but copies what lies in registered memory, so that none is needed any more.
+    pub(crate) fn settle(&mut self) {
+        self.cut(self.framed);
+    }
+
+    /// A startup frame ends here: it is never dropped, whatever happens before the LLP has taken it.
+    pub(crate) fn end_of_startup(&mut self) {
+        self.end_of_fpdu();
+        self.floor = self.framed;
+    }
+
+    fn cut(&mut self, keep_to: u64) -> u64 {
         let mut rest = Vec::new();
         let mut want = usize::try_from(keep_to - self.taken).unwrap_or(usize::MAX);
         let mut skip = self.within;
@@ -188,6 +204,9 @@ impl TxBatch {
 
     /// The first FPDU boundary at or after what the LLP has taken.
     fn next_boundary(&self) -> u64 {
+        if self.taken < self.floor {
+            return self.floor;
+        }
         if self.taken == self.start && !self.mid_fpdu {
             return self.taken;
         }
@@ -249,6 +268,17 @@ mod tests {
         assert_eq!(batch.truncate(), 8);
         assert!(batch.is_empty());
         assert_eq!(batch.taken_to(), 0);
+    }
+
+    #[test]
+    fn truncate_never_drops_a_startup_frame() {
+        let mut batch = TxBatch::default();
+        batch.stage(|staged| staged.extend_from_slice(b"reply"));
+        batch.end_of_startup();
+        batch.stage(|staged| staged.extend_from_slice(b"fpdu"));
+        batch.end_of_fpdu();
+        assert_eq!(batch.truncate(), 4);
+        assert_eq!(rest(&batch), b"reply");
     }
 
     #[test]

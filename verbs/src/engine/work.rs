@@ -177,12 +177,20 @@ impl SendQueue {
         }
     }
 
-    /// Whether a Read waits to be sent or for its Response.
-    pub(crate) fn has_unanswered_read(&self) -> bool {
-        self.wqes.iter().any(|wqe| {
-            matches!(wqe.op, SendOp::Read { .. })
-                && !matches!(wqe.progress, Progress::Answered | Progress::Refused)
-        })
+    /// No Response will come any more: Reads that have none, and what was not begun behind them, are
+    /// refused. What was posted before the first of them is still sent.
+    pub(crate) fn refuse_reads(&mut self) {
+        let mut behind_a_read = false;
+        for wqe in &mut self.wqes {
+            let is_read = matches!(wqe.op, SendOp::Read { .. });
+            behind_a_read |= is_read && wqe.progress != Progress::Answered;
+            if behind_a_read
+                && matches!(wqe.progress, Progress::Queued | Progress::AwaitingResponse)
+            {
+                wqe.progress = Progress::Refused;
+            }
+        }
+        self.reads.clear();
     }
 
     /// Reads that have not completed, for the fence.

@@ -143,7 +143,7 @@ impl Background {
         fd: BorrowedFd<'_>,
     ) -> rustix::io::Result<()> {
         self.shared.state.lock().sources.insert(token, source);
-        self.add_fd(token, fd)
+        self.add_fd(token, fd).inspect_err(|_| self.forget(token))
     }
 
     /// Adds a descriptor for a source that is registered, not yet armed.

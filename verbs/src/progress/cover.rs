@@ -86,6 +86,8 @@ impl Registration {
     pub(crate) fn arm(&mut self, background: &Background, llp: &dyn Llp, wanted: Interest) {
         self.cover = self.cover.next(CoverEvent::Arm { interest: wanted });
         let interest = match (self.cover.is_waited(), wanted.has_write()) {
+            // Errors and hang-ups are told whether they were asked for or not, and again at each arming.
+            (false, _) if wanted == Interest::None => return,
             (false, _) => wanted,
             // The threads that wait look for octets only.
             (true, true) => Interest::Write,
@@ -122,11 +124,13 @@ impl Registration {
     }
 
     /// A consumer's thread begins to wait on the descriptor.
-    pub(crate) fn wait_begins(&mut self, background: &Background, llp: &dyn Llp) {
+    /// False when there is nothing to wait on.
+    pub(crate) fn wait_begins(&mut self, background: &Background, llp: &dyn Llp) -> bool {
         if matches!(self.cover, Cover::Armed { .. }) {
             background.arm(self.token, llp.fd(), Interest::None);
         }
         self.cover = self.cover.next(CoverEvent::WaitBegins);
+        self.cover.is_waited()
     }
 
     /// A consumer's thread waits no longer; the last one hands back to the background.

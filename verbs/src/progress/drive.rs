@@ -7,7 +7,8 @@ use uwarp_llp::{Llp, LlpError, Piece, Recv};
 use super::background::Interest;
 use crate::engine::{BufferPool, Connection, LlpOrder, PARTS_PER_CALL, ReceiveBuffer};
 
-/// Octets that one turn receives at most, so that no connection starves the others of a thread.
+/// Octets that one turn receives, and sends, at most, so that no connection starves the others of a
+/// thread, and nobody waits long for its lock.
 const TURN: usize = 4 * 1024 * 1024;
 
 /// A connection with its LLP: what the lock of a QP protects.
@@ -22,10 +23,23 @@ pub(crate) struct Driven {
 pub(crate) struct Outcome {
     /// The LLP did not take everything: wait until it can.
     pub(crate) blocked: bool,
+    /// The turn ended because it was long enough: another one is due at once.
+    pub(crate) more: bool,
     /// The LLP has gone.
     pub(crate) over: bool,
     /// A new LLP connection is wanted (MPA revision 1).
     pub(crate) reconnect: bool,
+}
+
+/// How far sending came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sent {
+    /// Nothing is left that may be sent now.
+    All,
+    /// The LLP takes no more for now.
+    Blocked,
+    /// There is more, but the turn is over.
+    Enough,
 }
 
 impl Driven {
@@ -40,16 +54,21 @@ impl Driven {
             llp.drive();
         }
         self.finish_connect();
-        self.receive(pool);
+        let more = self.receive(pool);
         self.expire(now);
-        self.push()
+        let mut outcome = self.push(pool);
+        outcome.more |= more && self.llp.is_some();
+        outcome
     }
 
     /// Sends what is due, without receiving: what a post does.
-    pub(crate) fn push(&mut self) -> Outcome {
-        let blocked = self.send();
+    pub(crate) fn push(&mut self, pool: &BufferPool) -> Outcome {
+        let sent = self.send(pool);
         let mut outcome = self.obey();
-        outcome.blocked = blocked && self.llp.is_some();
+        if self.llp.is_some() {
+            outcome.blocked = sent == Sent::Blocked;
+            outcome.more = sent == Sent::Enough;
+        }
         outcome
     }
 
@@ -60,7 +79,8 @@ impl Driven {
         match &self.llp {
             None => Interest::None,
             Some(llp) if llp.wants_write_event() => {
-                Interest::new(self.conn.wants_octets(), outcome.blocked || connecting)
+                let write = outcome.blocked || outcome.more || connecting;
+                Interest::new(self.conn.wants_octets(), write)
             }
             Some(_) => Interest::Read,
         }
@@ -98,20 +118,29 @@ impl Driven {
         }
     }
 
-    fn receive(&mut self, pool: &BufferPool) {
+    /// True when there may be more to receive.
+    fn receive(&mut self, pool: &BufferPool) -> bool {
         let mut received = 0;
-        while received < TURN && self.conn.wants_octets() {
+        let mut more = false;
+        while self.conn.wants_octets() {
             let Some(llp) = &mut self.llp else {
                 break;
             };
+            if received >= TURN {
+                more = true;
+                break;
+            }
             let space = self.rx.space(pool);
             let room = space.len();
             match llp.try_recv(space) {
                 Ok(Recv::Data(octets)) => {
+                    // Where readiness is a state, a short read saves the call that says "nothing": what comes
+                    // next makes the descriptor ready again. Where it is a signal, only "nothing" will do.
+                    let last = octets < room && llp.wants_write_event();
                     received += octets;
                     self.rx.received(octets);
                     self.conn.receive(&mut self.rx);
-                    if octets < room {
+                    if last {
                         break;
                     }
                 }
@@ -121,26 +150,35 @@ impl Driven {
             }
         }
         self.rx.release(pool);
+        more
     }
 
-    /// True when the LLP takes no more for now.
-    fn send(&mut self) -> bool {
+    fn send(&mut self, pool: &BufferPool) -> Sent {
+        let mut sent = 0;
         loop {
             self.conn.fill();
             let Some(llp) = &mut self.llp else {
-                return false;
+                return Sent::All;
             };
             if self.conn.tx.is_empty() || self.conn.is_connecting_tcp() {
-                return false;
+                return Sent::All;
+            }
+            if sent >= TURN {
+                return Sent::Enough;
             }
             let mut pieces = [Piece::from(&[][..]); PARTS_PER_CALL];
             let count = self.conn.tx.pieces(&mut pieces);
             match llp.try_send(&pieces[..count]) {
-                Ok(0) => return true,
-                Ok(octets) => self.conn.taken(octets),
+                Ok(0) => return Sent::Blocked,
+                Ok(octets) => {
+                    sent += octets;
+                    if self.conn.taken(octets) {
+                        self.conn.set_emss(llp.emss());
+                    }
+                }
                 Err(error) => {
-                    self.send_failed(error);
-                    return false;
+                    self.send_failed(error, pool);
+                    return Sent::All;
                 }
             }
         }
@@ -148,16 +186,15 @@ impl Driven {
 
     /// The peer has gone. What it sent before (a Terminate Message, say) may still be waiting here
     /// and tells more than the failed send does.
-    fn send_failed(&mut self, error: LlpError) {
-        if let Some(llp) = &mut self.llp {
-            let mut last = vec![0; 64 * 1024];
-            while let Ok(Recv::Data(octets)) = llp.try_recv(&mut last) {
-                if !self.rx.append(&last[..octets]) {
-                    break;
-                }
-                self.conn.receive(&mut self.rx);
-            }
+    fn send_failed(&mut self, error: LlpError, pool: &BufferPool) {
+        while self.conn.wants_octets()
+            && let Some(llp) = &mut self.llp
+            && let Ok(Recv::Data(octets)) = llp.try_recv(self.rx.space(pool))
+        {
+            self.rx.received(octets);
+            self.conn.receive(&mut self.rx);
         }
+        self.rx.release(pool);
         self.conn.lost(error);
     }
 

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use uwarp_llp::{Llp, Piece, Recv};
 
 use super::background::{Background, Interest, Source, Token, Verdict};
+use crate::wait::after;
 
 /// A connection that only has to end: the rest is sent, then FIN, and what arrives is dropped until
 /// the peer has closed too. (Closing with octets unread would make the kernel send a reset, which
@@ -26,6 +27,8 @@ struct State {
     at: usize,
     fin_sent: bool,
     peer_closed: bool,
+    /// The peer sends without end: look again soon.
+    more: bool,
     deadline: Instant,
 }
 
@@ -36,7 +39,7 @@ pub(crate) fn linger(
     rest: Vec<u8>,
     limit: Duration,
 ) {
-    let deadline = Instant::now() + limit;
+    let deadline = after(Instant::now(), limit);
     let token = background.token();
     let state = State {
         llp: Some(llp),
@@ -44,6 +47,7 @@ pub(crate) fn linger(
         at: 0,
         fin_sent: false,
         peer_closed: false,
+        more: false,
         deadline,
     };
     let lingering = Arc::new(Lingering {
@@ -62,9 +66,10 @@ pub(crate) fn linger(
         return;
     }
     background.at(token, deadline);
+    let keep: Arc<Lingering> = Arc::clone(&lingering);
+    background.keep(token, keep);
     state.arm(background, token);
     drop(state);
-    background.keep(token, lingering);
 }
 
 impl State {
@@ -90,12 +95,17 @@ impl State {
         }
         let mut sink = [0; 4096];
         // Bounded, so that a peer that never stops sending does not hold the thread.
+        self.more = true;
         for _ in 0..256 {
             match llp.try_recv(&mut sink) {
                 Ok(Recv::Data(_)) => {}
-                Ok(Recv::WouldBlock) => break,
+                Ok(Recv::WouldBlock) => {
+                    self.more = false;
+                    break;
+                }
                 Ok(Recv::Closed) => {
                     self.peer_closed = true;
+                    self.more = false;
                     break;
                 }
                 Err(_) => return true,
@@ -109,6 +119,9 @@ impl State {
             return;
         };
         let mut next = llp.deadline();
+        if self.more {
+            next = Some(Instant::now());
+        }
         if llp.wants_write_event() && self.peer_closed {
             // Both halves are closed, which makes a kernel socket ready for ever: from here on only the
             // clock tells when to look whether the last octets were acknowledged.

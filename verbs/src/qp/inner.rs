@@ -91,10 +91,13 @@ impl QpInner {
         self.state.lock()
     }
 
-    /// A turn by a thread that polls: skipped when another thread has the lock.
-    pub(crate) fn poll(&self, now: Instant) {
-        self.polled_at
-            .store(self.device.clock(now), Ordering::Relaxed);
+    /// A turn by a thread that polls: skipped when another thread has the lock. `stays`: the thread is
+    /// going to poll again, and not about to sleep.
+    pub(crate) fn poll(&self, now: Instant, stays: bool) {
+        if stays {
+            self.polled_at
+                .store(self.device.clock(now), Ordering::Relaxed);
+        }
         if let Some(mut locked) = self.state.try_lock()
             && locked.driven.llp.is_some()
         {
@@ -108,7 +111,7 @@ impl QpInner {
         let mut locked = self.state.lock();
         locked.driven.conn.set_now(Instant::now());
         let value = act(&mut locked.driven.conn);
-        let outcome = locked.driven.push();
+        let outcome = locked.driven.push(&self.device.pool);
         self.settle(&mut locked, outcome, Driver::Consumer);
         value
     }
@@ -135,14 +138,15 @@ impl QpInner {
         });
         locked.target = target;
         locked.driven.llp = Some(llp);
+        // A Reply goes out before anything that the peer may have sent too early is looked at.
+        locked.driven.push(&self.device.pool);
         let outcome = locked.driven.turn(&self.device.pool, Instant::now());
         self.settle(locked, outcome, Driver::Background);
         Ok(())
     }
 
-    /// What follows every turn: events go out, the LLP ends or is connected anew, the descriptor and
-    /// the timer are armed.
-    fn settle(&self, locked: &mut Locked, outcome: Outcome, driver: Driver) {
+    /// Hands events to the device, and wakes those who wait for the QP.
+    pub(crate) fn publish(&self, locked: &mut Locked) {
         let events = &mut locked.driven.conn.events;
         if !events.is_empty() {
             for event in events.drain(..) {
@@ -150,6 +154,12 @@ impl QpInner {
             }
             self.changed.notify_all();
         }
+    }
+
+    /// What follows every turn: events go out, the LLP ends or is connected anew, the descriptor and
+    /// the timer are armed.
+    fn settle(&self, locked: &mut Locked, outcome: Outcome, driver: Driver) {
+        self.publish(locked);
         if outcome.reconnect {
             self.reconnect(locked);
             return;
@@ -173,6 +183,10 @@ impl QpInner {
             Driver::Consumer => registration.adjust(background, &**llp, wanted),
         }
         registration.set_timer(background, driven.deadline());
+        if outcome.more && !llp.wants_write_event() {
+            // Its descriptor tells only what is new.
+            registration.set_timer(background, Some(Instant::now()));
+        }
     }
 
     /// The LLP has done its part.
@@ -181,6 +195,7 @@ impl QpInner {
         locked.driven.rx = ReceiveBuffer::default();
         locked.registration.gone();
         self.device.background.forget(locked.registration.token);
+        self.publish(locked);
         self.changed.notify_all();
     }
 
@@ -219,17 +234,25 @@ impl QpInner {
         match self.device.network.connect(local, to) {
             Ok(llp) => {
                 let token = locked.registration.token;
-                let registered = self.device.background.add_fd(token, llp.fd());
-                if registered.is_ok() {
-                    locked
-                        .registration
-                        .arm(&self.device.background, &*llp, Interest::ReadWrite);
+                locked.addrs = Some(Addrs {
+                    local: llp.local_addr(),
+                    peer: llp.peer_addr(),
+                });
+                if let Err(errno) = self.device.background.add_fd(token, llp.fd()) {
+                    let errno = errno.raw_os_error();
+                    let op = "watch the connection";
+                    locked.driven.conn.lost(LlpError::Io { op, errno });
+                    self.release(locked);
+                    return;
                 }
-                locked.driven.llp = Some(llp);
-                locked.registration.timer = None;
+                let background = &self.device.background;
                 locked
                     .registration
-                    .set_timer(&self.device.background, locked.driven.deadline());
+                    .arm(background, &*llp, Interest::ReadWrite);
+                locked.driven.llp = Some(llp);
+                locked.registration.timer = None;
+                let deadline = locked.driven.deadline();
+                locked.registration.set_timer(background, deadline);
             }
             Err(error) => {
                 locked.driven.conn.lost(error);
@@ -290,7 +313,7 @@ impl QpInner {
         }
         conn.flush_sends(None);
         conn.flush_receives(None);
-        let outcome = locked.driven.push();
+        let outcome = locked.driven.push(&self.device.pool);
         if locked.driven.llp.is_some() && !outcome.over {
             let token = locked.registration.token;
             let keep: Arc<QpInner> = Arc::clone(self);
@@ -342,7 +365,9 @@ impl QpInner {
             // Nothing more will arrive: there is nothing to wait for but room, and the background does that.
             return false;
         }
-        registration.wait_begins(&self.device.background, &**llp);
+        if !registration.wait_begins(&self.device.background, &**llp) {
+            return false;
+        }
         registration.adjust(&self.device.background, &**llp, wanted);
         add(llp.fd().as_raw_fd(), driven.deadline());
         true
@@ -371,16 +396,14 @@ impl QpInner {
 
 impl Source for QpInner {
     fn attend(&self, now: Instant) -> Verdict {
-        if self.polled_recently(now) {
-            // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
-            let mut locked = self.state.lock();
-            locked.registration.timer = None;
-            locked.registration.fired_while_polled();
-            return Verdict::Watch;
-        }
         let mut locked = self.state.lock();
         if locked.registration.timer.is_some_and(|timer| timer <= now) {
             locked.registration.timer = None;
+        }
+        if self.polled_recently(now) {
+            // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
+            locked.registration.fired_while_polled();
+            return Verdict::Watch;
         }
         if locked.driven.llp.is_none() {
             return Verdict::Settled;

@@ -16,6 +16,7 @@ use crate::cq::Cq;
 use crate::engine::PostErrorKind;
 use crate::event::EndReason;
 use crate::pd::Pd;
+use crate::wait::after;
 use inner::QpInner;
 use state::QpState;
 use wr::{RecvWr, SendWr};
@@ -241,10 +242,11 @@ impl Qp {
         self.inner.with(crate::engine::Connection::disconnect);
     }
 
-    /// Waits until the connection has ended and all work is flushed. False when `timeout` passed first.
+    /// Waits until the connection has ended and all work is flushed: at once where there is none. False
+    /// when `timeout` passed first.
     #[must_use]
     pub fn wait_closed(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
+        let deadline = after(Instant::now(), timeout);
         self.inner
             .wait_until(Some(deadline), |locked| {
                 matches!(locked.driven.conn.state, QpState::Error | QpState::Idle).then_some(())

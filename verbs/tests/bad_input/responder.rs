@@ -226,8 +226,8 @@ fn fin_between_the_request_and_the_reply() {
     .ends(Sees::Fin, "closed by the peer");
 }
 
-/// 5044-7.1.2-11: an initiator sends nothing before it has the Reply. What comes is no FPDU, and no
-/// Terminate may answer it (5044-7.1.2-15); a Reply would make no sense either.
+/// 5044-7.1.2-11: an initiator sends nothing before it has the Reply. Our ULP has accepted, so the
+/// Reply goes out whole (5044-7.1.2-08); what follows it is no Terminate (5044-7.1.2-15).
 #[test]
 fn octets_between_the_request_and_the_reply() {
     let mut victim = Victim::new(settings());
@@ -239,6 +239,7 @@ fn octets_between_the_request_and_the_reply() {
     request
         .accept(&victim.qp, &AcceptOptions::default())
         .unwrap();
+    peer.receive_startup();
     Scene {
         victim,
         peer,

@@ -248,7 +248,7 @@ impl Victim {
                     reasons.push(reason.to_string());
                 }
                 AsyncEvent::Established { .. } => {}
-                AsyncEvent::CqOverflow { .. } => panic!("a CQ overflowed"),
+                other => panic!("no such event was due: {other:?}"),
             }
         }
         reasons
