@@ -68,16 +68,19 @@ part_demo() {
     say "uwarp rping, two processes"
     ./target/release/uwarp rping -s -a 127.0.0.1 -p 7174 -v -C 10 &
     local server=$!
-    # The client tries again while nothing listens yet; it never leaves a server behind.
-    local tries=0
-    until ./target/release/uwarp rping -c -a 127.0.0.1 -p 7174 -C 10 -S 4096 -v -V; do
+    # The client tries again while nothing listens yet, and for no other reason; a server is never
+    # left behind.
+    local tries=0 said
+    until said=$(./target/release/uwarp rping -c -a 127.0.0.1 -p 7174 -C 10 -S 4096 -v -V 2>&1); do
         tries=$((tries + 1))
-        if [ "$tries" -ge 20 ]; then
+        if [ "$tries" -ge 20 ] || [[ "$said" != *"nothing listens"* ]]; then
+            printf '%s\n' "$said"
             kill "$server" 2>/dev/null || true
             return 1
         fi
         sleep 0.2
     done
+    printf '%s\n' "$said"
     wait "$server"
 }
 

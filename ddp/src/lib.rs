@@ -62,8 +62,6 @@
 
 #[cfg(test)]
 extern crate alloc;
-#[cfg(feature = "std")]
-extern crate std;
 
 mod error;
 mod header;

@@ -77,8 +77,6 @@
 #![deny(missing_docs)]
 
 extern crate alloc;
-#[cfg(feature = "std")]
-extern crate std;
 
 mod code;
 mod error;

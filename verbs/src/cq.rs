@@ -73,6 +73,26 @@ impl CqShared {
     }
 }
 
+/// Why a CQ could not be destroyed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DestroyCqError {
+    /// QPs still complete to it.
+    #[error("the completion queue is in use by {qps} queue pairs; drop those first")]
+    InUse {
+        /// How many.
+        qps: usize,
+    },
+    /// Events of it were taken from the channel and not acknowledged.
+    #[error(
+        "{events} events of the completion queue are not acknowledged; drop them, or call ack_events"
+    )]
+    Unacknowledged {
+        /// How many.
+        events: u64,
+    },
+}
+
 /// A completion queue.
 ///
 /// Clones are handles to the same queue.
@@ -129,6 +149,23 @@ impl Cq {
     /// Acknowledges events of this CQ that were taken with [`CqEvent::ack_later`](crate::CqEvent::ack_later).
     pub fn ack_events(&self, count: u64) {
         self.shared.inner.ack_events(count);
+    }
+
+    /// Destroys the CQ as `ibv_destroy_cq` does: it must have no QP any more, and waits until every
+    /// event that was taken from the channel is acknowledged. (Dropping the last handle asks for neither.)
+    ///
+    /// # Errors
+    /// [`DestroyCqError`], with the handle back.
+    pub fn destroy(self, timeout: Option<Duration>) -> Result<(), (Cq, DestroyCqError)> {
+        let qps = self.shared.qps().len();
+        if qps > 0 {
+            return Err((self, DestroyCqError::InUse { qps }));
+        }
+        if !self.shared.inner.end_events(timeout) {
+            let events = self.shared.inner.unacked();
+            return Err((self, DestroyCqError::Unacknowledged { events }));
+        }
+        Ok(())
     }
 
     /// Waits for a completion and takes it. `None` when `timeout` passed first (`Some(ZERO)` polls
@@ -204,5 +241,32 @@ impl std::fmt::Debug for Cq {
             .field("num", &self.shared.inner.num())
             .field("capacity", &self.capacity())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Device, QpCaps};
+
+    #[test]
+    fn a_cq_is_destroyed_only_when_no_qp_uses_it_and_its_events_are_acknowledged() {
+        let device = Device::tcp().unwrap();
+        let channel = device.create_channel().unwrap();
+        let cq = device.create_cq_on(4, &channel, 7).unwrap();
+        let qp = device
+            .alloc_pd()
+            .create_qp(&cq, &cq, QpCaps::default())
+            .unwrap();
+        let (cq, error) = cq.destroy(None).unwrap_err();
+        assert_eq!(error, DestroyCqError::InUse { qps: 1 });
+        drop(qp);
+        cq.req_notify(Notify::Any);
+        cq.shared.inner.push(Completion::default()).unwrap();
+        let event = channel.get_event(None).unwrap();
+        let (cq, error) = cq.destroy(Some(Duration::ZERO)).unwrap_err();
+        assert_eq!(error, DestroyCqError::Unacknowledged { events: 1 });
+        drop(event);
+        cq.destroy(None).unwrap();
     }
 }

@@ -84,7 +84,7 @@ pub use cm::{
 pub use completion::{
     ChannelError, Completion, CompletionChannel, CqEvent, Notify, Status, WcOpcode,
 };
-pub use cq::Cq;
+pub use cq::{Cq, DestroyCqError};
 pub use device::{Device, DeviceError};
 pub use engine::PostErrorKind;
 pub use event::{AsyncEvent, EndReason};

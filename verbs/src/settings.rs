@@ -70,6 +70,9 @@ pub struct Timeouts {
     pub decision: Duration,
     /// Responder in peer-to-peer mode: from the Reply until the RTR indication. Default: 10 s.
     pub rtr: Duration,
+    /// Responder in the client-server model: from the Reply until the first FPDU. Default: none, for a
+    /// client may have nothing to say for long.
+    pub first_fpdu: Option<Duration>,
     /// From a graceful close or a Terminate until the peer has closed too. Default: 5 s.
     pub close: Duration,
 }
@@ -115,6 +118,7 @@ impl Default for Timeouts {
             request: Duration::from_secs(5),
             decision: Duration::from_secs(30),
             rtr: Duration::from_secs(10),
+            first_fpdu: None,
             close: Duration::from_secs(5),
         }
     }

@@ -211,10 +211,10 @@ pub enum StartupError {
         /// How many had come.
         count: usize,
     },
-    /// The initiator announced an RTR indication and sent nothing (RFC 6581 section 9.2). For the
+    /// The initiator sent no first FPDU: its RTR indication (RFC 6581 section 9.2), or data. For the
     /// owner of the timer to raise.
     #[error(
-        "the peer announced an RTR indication as its first message and sent nothing for too long"
+        "the peer has its MPA Reply, but sent no first message (an RTR indication, or data) for too long"
     )]
     RtrMissing,
     /// The connection ended during startup.

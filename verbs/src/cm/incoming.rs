@@ -374,9 +374,11 @@ impl ConnectRequest {
     /// # Errors
     /// See [`AcceptError`]. The request is then rejected, or closed where TCP does not allow that any more.
     pub fn accept(mut self, qp: &Qp, options: &AcceptOptions) -> Result<(), AcceptError> {
-        let state = qp.state();
-        if state != QpState::Idle {
-            return Err(AcceptError::QpInUse { state });
+        let inner = qp.inner();
+        let mut locked = inner.lock();
+        let conn = &mut locked.driven.conn;
+        if conn.state != QpState::Idle {
+            return Err(AcceptError::QpInUse { state: conn.state });
         }
         if self.deadline <= Instant::now() {
             return Err(AcceptError::TooLate { peer: self.peer });
@@ -393,14 +395,8 @@ impl ConnectRequest {
         let Some((llp, _)) = self.pending.take() else {
             return Err(AcceptError::TooLate { peer: self.peer });
         };
-        let inner = qp.inner();
-        let mut locked = inner.lock();
-        let conn = &mut locked.driven.conn;
         conn.set_now(Instant::now());
-        let state = conn.state;
-        if !conn.start_responder(&reply, negotiated, llp.emss()) {
-            return Err(AcceptError::QpInUse { state });
-        }
+        conn.start_responder(&reply, negotiated, llp.emss());
         if let Err(error) = inner.attach(&mut locked, llp, None) {
             locked.driven.conn.lost(error);
             inner.publish(&mut locked);

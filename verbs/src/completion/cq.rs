@@ -218,19 +218,6 @@ impl CqInner {
         !state.ring.is_empty()
     }
 
-    /// Drops the completions of a QP that is destroyed; the others keep their order. Returns how many went.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for destroying a QP as ibv_destroy_qp does")
-    )]
-    pub(crate) fn remove_qp(&self, qp_num: u32) -> usize {
-        let mut state = self.state.lock();
-        let before = state.ring.len();
-        state.ring.retain(|completion| completion.qp_num != qp_num);
-        self.len.store(state.ring.len(), Ordering::Release);
-        before - state.ring.len()
-    }
-
     /// Acknowledges events that the program took from the channel. More than it took is no error: there are programs
     /// that acknowledge completions in place of events.
     pub(crate) fn ack_events(&self, count: u64) {
@@ -240,10 +227,6 @@ impl CqInner {
     }
 
     /// Events taken from the channel and not acknowledged yet.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for destroying a CQ as ibv_destroy_cq does")
-    )]
     pub(crate) fn unacked(&self) -> u64 {
         let events = self.events.lock();
         events.delivered.saturating_sub(events.acked)
@@ -256,10 +239,6 @@ impl CqInner {
     /// Ends the events of this CQ, as destroying it must: disarms it, takes those back that wait in the channel, and
     /// waits until every one that the program took is acknowledged. `false` when the time was over first; `None`
     /// waits without end.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for destroying a CQ as ibv_destroy_cq does")
-    )]
     pub(crate) fn end_events(&self, timeout: Option<Duration>) -> bool {
         self.state.lock().armed = None;
         if let Some(channel) = &self.channel {

@@ -320,7 +320,11 @@ fn first_fpdu(
     if let Some(timer) = rtr_timer {
         *timer = None;
     }
-    events.push(AsyncEvent::Established { qp_num });
+    let opcode = head.get(1).map(|control| control & 0x0F);
+    // The initiator may have come to the conclusion that it cannot live with the Reply.
+    if opcode != Some(Opcode::Terminate as u8) {
+        events.push(AsyncEvent::Established { qp_num });
+    }
     let empty_send = len == 18
         && head.first().is_some_and(|control| control & 0x80 == 0)
         && head

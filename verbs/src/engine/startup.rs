@@ -65,12 +65,17 @@ impl Connection {
         self.end = None;
         self.tx.stage(|staged| staged.extend_from_slice(reply));
         self.tx.end_of_startup();
-        if !negotiated.rtr_offered.is_empty() {
+        let timeouts = &self.ctx.settings.timeouts;
+        let limit = if negotiated.rtr_offered.is_empty() {
+            timeouts.first_fpdu
+        } else {
             // RFC 6581 section 9.2: the RTR indication is due now, without any ULP.
-            self.deadline = Some(after(self.now, self.ctx.settings.timeouts.rtr));
-        }
+            Some(timeouts.rtr)
+        };
+        self.deadline = limit.map(|limit| after(self.now, limit));
         self.open(negotiated, emss);
-        true
+        // The event follows with the first FPDU: before that nothing may be sent.
+        self.event(QpEvent::Established)
     }
 
     /// Octets while the MPA Reply is awaited. What follows the Reply stays in `rx`.
@@ -86,7 +91,11 @@ impl Connection {
                     Some(Outcome::Accepted(negotiated)) => {
                         let rtr = negotiated.rtr;
                         self.open(negotiated, self.emss);
+                        self.event(QpEvent::Established);
                         self.established = true;
+                        self.events.push(AsyncEvent::Established {
+                            qp_num: self.ctx.qp_num,
+                        });
                         if let Some(rtr) = rtr {
                             self.begin_rtr(rtr);
                         }
@@ -149,12 +158,6 @@ impl Connection {
             rtr_read: false,
             negotiated,
         }));
-        self.event(QpEvent::Established);
-        if role == Role::Initiator {
-            self.events.push(AsyncEvent::Established {
-                qp_num: self.ctx.qp_num,
-            });
-        }
     }
 
     /// The RTR indication is the first message of all (6581-5-01); it belongs to no work request.
@@ -178,7 +181,14 @@ impl Connection {
                         stream.rtr_read = true;
                         message
                     }
-                    Err(_) => return,
+                    Err(_) => {
+                        // 6581-9.3-01: any other local error of enhanced setup is code 5. There is no other:
+                        // nothing else of ours happens between the Reply and the RTR indication, and a
+                        // responder may send no FPDU at all at that time.
+                        let code = MpaErrorCode::LocalCatastrophic.code();
+                        let detail = "there is no place for the Read that is the RTR indication";
+                        return self.offended(StreamError::Mpa(code), detail.to_owned(), None);
+                    }
                 }
             }
         };

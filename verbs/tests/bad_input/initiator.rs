@@ -150,7 +150,8 @@ fn reply_without_ird_and_ord() {
     refuses(&startup(REPLY, CRC, 1, b""), "lacks the IRD and ORD");
 }
 
-/// 5044-7.1.2-13: the peer's consumer says no, and why; with and without the words of revision 2.
+/// RFC 5044 section 7.1.2: the peer's consumer says no, and why; with and without the words of
+/// revision 2. MPA is left, and TCP is the consumer's to close (5044-7.1.2-13): ours does so at once.
 #[test]
 fn reject_with_private_data() {
     let plain = startup(REPLY, CRC | REJECT, 2, b"busy today");

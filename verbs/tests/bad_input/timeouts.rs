@@ -198,7 +198,7 @@ fn initiator_without_its_rtr_indication() {
         peer,
         msn: 1,
     }
-    .ends(Sees::Fin, "announced an RTR indication");
+    .ends(Sees::Fin, "sent no first message");
 }
 
 /// The peer got our Terminate and FIN, but keeps its side open: it is reset, and the reason stays
@@ -298,4 +298,28 @@ fn host_that_does_not_answer() {
         msn: 1,
     }
     .ends(Sees::Nothing, "did not connect in time");
+}
+
+/// The client-server model: the setting is off by default, for a client may have nothing to say.
+#[test]
+fn initiator_that_never_sends_its_first_message() {
+    let mut victim = Victim::new(with(Timeouts {
+        first_fpdu: Some(SOON),
+        ..PATIENT
+    }));
+    victim.post_receives();
+    let mut peer = Peer::connect(victim.listener.local_addr());
+    peer.send_startup(REQUEST, CRC, 1, b"");
+    let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
+    request
+        .accept(&victim.qp, &AcceptOptions::default())
+        .unwrap();
+    peer.receive_startup();
+    victim.post_sends();
+    Scene {
+        victim,
+        peer,
+        msn: 1,
+    }
+    .ends(Sees::Fin, "sent no first message");
 }

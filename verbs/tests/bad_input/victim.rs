@@ -53,6 +53,7 @@ pub(crate) const PATIENT: Timeouts = {
         request: minute,
         decision: minute,
         rtr: minute,
+        first_fpdu: None,
         close: minute,
     }
 };

@@ -285,6 +285,12 @@ fn without_an_rtr_kind_in_common_the_initiator_terminates() {
             assert!(error.to_string().contains("RTR"), "{error}");
             accepting.join().unwrap().unwrap();
         });
+        for side in [&ends.a, &ends.b] {
+            let events = std::iter::from_fn(|| side.device.poll_event());
+            let told: Vec<_> = events.collect();
+            let established = |event: &AsyncEvent| matches!(event, AsyncEvent::Established { .. });
+            assert!(!told.iter().any(established), "{told:?}");
+        }
         let EndReason::TerminateReceived { terminate } = ends.b.wait_end() else {
             panic!("{:?}", ends.b.qp.end_reason());
         };

@@ -220,7 +220,7 @@ fn rdmap_cases() -> Vec<Case> {
             vec![tagged(0xC1, 0x42, WRITABLE, 5000, &byte)],
         ),
     ];
-    for raw in [0x48, 0x49, 0x4A, 0x4B, 0x4C, 0x4F] {
+    for raw in 0x48..=0x4F {
         cases.push(case(
             "opcode unknown",
             vec![untagged(0x41, raw, 0, 1, 0, &byte)],
