@@ -1,6 +1,6 @@
 //! Many peers that misbehave at the same time, beside one that works all the while.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use uwarp_verbs::{AcceptOptions, Limits, QpCaps, QpState, Settings};
 
@@ -77,15 +77,15 @@ fn many_bad_peers_do_not_disturb_a_good_one() {
         pairs.push((peer, qp));
     }
     let stop = AtomicBool::new(false);
+    let rounds = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let healthy = &mut victim.healthy;
-        let works = scope.spawn(|| {
-            let mut rounds = 0;
+        let rounds = &rounds;
+        scope.spawn(|| {
             while !stop.load(Ordering::Acquire) {
                 healthy.works();
-                rounds += 1;
+                rounds.fetch_add(1, Ordering::Release);
             }
-            rounds
         });
         let working = Stop(&stop);
         let due: Vec<_> = (0..)
@@ -104,8 +104,11 @@ fn many_bad_peers_do_not_disturb_a_good_one() {
             assert_eq!(qp.state(), QpState::Error);
             eventually("a reason", || qp.end_reason());
         }
+        // On a busy machine the bad ones may all be gone before the good one had its first turn.
+        eventually("work of the good one", || {
+            (rounds.load(Ordering::Acquire) > 0).then_some(())
+        });
         drop(working);
-        assert!(works.join().unwrap() > 0);
     });
     assert_eq!(victim.reasons().len(), PEERS, "every end is told once");
     drop((pairs, cq));
