@@ -13,6 +13,15 @@ pub(crate) enum Output {
     Stdout,
     /// Standard error, because the capture has standard output.
     Stderr,
+    /// Into [`KEPT`], for a test to look at.
+    #[cfg(test)]
+    Kept,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// What this thread has written to [`Output::Kept`].
+    pub(crate) static KEPT: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
 }
 
 impl Output {
@@ -26,6 +35,11 @@ impl Output {
         let written = match self {
             Output::Stdout => write(io::stdout().lock(), &text),
             Output::Stderr => write(io::stderr().lock(), &text),
+            #[cfg(test)]
+            Output::Kept => {
+                KEPT.with_borrow_mut(|kept| kept.push_str(&text));
+                Ok(())
+            }
         };
         written.map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::OutputClosed,

@@ -9,6 +9,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use common::{Ended, PATIENCE, Uwarp, client, uwarp};
+use uwarp_verbs::{
+    AcceptOptions, Access, Device, Listener, QpCaps, RecvWr, SendWr, Status, WcOpcode,
+};
 
 /// Ping data as rping makes it, up to its zero.
 fn ping_text(number: usize, size: usize) -> String {
@@ -99,7 +102,8 @@ fn many_clients_at_once_are_served() {
 #[test]
 fn ipv6_and_a_source_address_work() {
     if TcpListener::bind("[::1]:0").is_err() {
-        eprintln!("SKIPPED: no IPv6 on this machine");
+        // Not `eprintln!`: what that says, cargo shows of failing tests only.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: no IPv6 on this machine");
         return;
     }
     let mut server = Uwarp::start(&["rping", "-s", "-a", "::1", "-p", "0", "-d"]);
@@ -182,6 +186,90 @@ fn a_client_whose_reader_goes_away_ends_quietly() {
         "client DISCONNECT EVENT...\n"
     );
     server.end().expect(0);
+}
+
+/// Which octet of the echo the server below makes wrong: an `H` becomes an `h`.
+const WRONG: usize = 20;
+
+/// One ping of one client, as an rping server has it, but for one octet of the echo.
+fn echo_with_a_wrong_octet(device: &Device, listener: &Listener) {
+    const SIZE: u32 = 64;
+    let pd = device.alloc_pd();
+    let cq = device.create_cq(64).unwrap();
+    let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
+    let inbox = pd.register(vec![0; 16], Access::LOCAL_WRITE).unwrap();
+    let data = pd
+        .register(vec![0; SIZE as usize], Access::LOCAL_WRITE)
+        .unwrap();
+    let post_recv = || qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 16)])).unwrap();
+    let wait = |opcode| {
+        loop {
+            let done = cq.wait(Some(PATIENCE)).unwrap();
+            assert_eq!(done.status, Status::Success);
+            if done.opcode == opcode {
+                return;
+            }
+        }
+    };
+    // Address and key of the client's next advert.
+    let receive = || {
+        wait(WcOpcode::Recv);
+        let mut advert = [0; 16];
+        inbox.read_at(0, &mut advert).unwrap();
+        post_recv();
+        let (addr, rest) = advert.split_first_chunk().unwrap();
+        let (rkey, len) = rest.split_first_chunk().unwrap();
+        assert_eq!(len, SIZE.to_be_bytes());
+        (u64::from_be_bytes(*addr), u32::from_be_bytes(*rkey))
+    };
+    let go_ahead = || qp.post_send(&SendWr::send_inline(0, &[0; 16])).unwrap();
+
+    post_recv();
+    let request = listener.wait_request(Some(PATIENCE)).unwrap();
+    request.accept(&qp, &AcceptOptions::default()).unwrap();
+    let (addr, rkey) = receive();
+    let sges = [data.sge(0, SIZE)];
+    qp.post_send(&SendWr::read(0, &sges, addr, rkey)).unwrap();
+    wait(WcOpcode::RdmaRead);
+    go_ahead();
+
+    let (addr, rkey) = receive();
+    let mut octet = [0];
+    data.read_at(WRONG, &mut octet).unwrap();
+    assert_eq!(octet, *b"H");
+    data.write_at(WRONG, b"h").unwrap();
+    qp.post_send(&SendWr::write(0, &sges, addr, rkey)).unwrap();
+    wait(WcOpcode::RdmaWrite);
+    go_ahead();
+    let _ = qp.wait_closed(PATIENCE);
+}
+
+/// What a client says of that server.
+fn client_of_a_wrong_echo(args: &[&str]) -> Ended {
+    let device = Device::tcp().unwrap();
+    let listener = device.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = listener.local_addr();
+    let server = thread::spawn(move || echo_with_a_wrong_octet(&device, &listener));
+    let ended = client(addr, &[&["-C", "1", "-v"], args].concat());
+    server.join().unwrap();
+    ended
+}
+
+#[test]
+fn one_wrong_octet_in_the_echo_is_found_when_validating() {
+    let ended = client_of_a_wrong_echo(&["-V"]).expect(1);
+    ended.says(&format!(
+        "ping 0: data mismatch! octet {WRONG} came back as 0x68\n  expected: 0x48"
+    ));
+    assert_eq!(ended.stdout, "");
+}
+
+#[test]
+fn one_wrong_octet_in_the_echo_is_of_no_interest_without_validating() {
+    let ended = client_of_a_wrong_echo(&[]).expect(0);
+    let mut text = ping_text(0, 64);
+    text.replace_range(WRONG..=WRONG, "h");
+    assert_eq!(ended.stdout, format!("ping data: {text}\n"));
 }
 
 // A client of raw octets, for what no right client does.

@@ -319,3 +319,72 @@ fn judge(a: &End, b: &responder::Seen) -> Verdict {
     };
     Verdict::Wrong(wrong.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitCode;
+
+    use uwarp_verbs::Access;
+
+    use super::plan::Kind;
+    use super::*;
+    use crate::output::KEPT;
+
+    /// The end of a demo whose Reads came as `octets`: how the command ends, and what it printed.
+    fn ending_with(octets: Vec<u8>) -> (Result<(), Failure>, String) {
+        let (network, _) = MemoryNetwork::pair(&MemorySettings::default()).unwrap();
+        let device = Device::open(Arc::new(network), uwarp_verbs::Settings::default()).unwrap();
+        let region = device.alloc_pd().register(octets, Access::NONE).unwrap();
+        let mut story = Story {
+            output: Output::Kept,
+            rows: Vec::new(),
+        };
+        KEPT.take();
+        story.row(initiator::row("RDMA Write A -> B", Verdict::Verified));
+        let verdict = plan::verify(&region, Kind::Read).into();
+        story.row(initiator::row("RDMA Read A <- B", verdict));
+        story.done("All at once.", 1, Instant::now()).unwrap();
+        let result = common::finish(story.close(Instant::now()), None);
+        (result, KEPT.take())
+    }
+
+    #[test]
+    fn one_wrong_octet_is_in_the_table_and_ends_the_command_with_exit_code_1() {
+        let mut octets = plan::filled(Kind::Read);
+        let slot = plan::slots().last().unwrap();
+        let at = slot.offset as usize + 70_000;
+        let right = octets[at];
+        octets[at] ^= 1;
+        let (result, printed) = ending_with(octets);
+
+        let failure = result.unwrap_err();
+        assert_eq!(failure.exit_code(), ExitCode::from(1));
+        let Failure::Operation(report) = failure else {
+            panic!("{failure:?}");
+        };
+        let report = report.to_string();
+        assert!(
+            report.starts_with("1 of 2 operations came out wrong; see the table"),
+            "{report}"
+        );
+        let wrong = format!(
+            "WRONG: message 21 of 16777216 bytes: byte 70000 is {:#04x}, expected {right:#04x}",
+            right ^ 1
+        );
+        let rows: Vec<_> = printed
+            .lines()
+            .filter(|line| line.contains(&wrong))
+            .collect();
+        assert!(rows[0].starts_with("   -> RDMA Read A <- B: "), "{printed}");
+        assert!(rows[1].starts_with("  RDMA Read A <- B  "), "{printed}");
+        assert!(!printed.contains("All is as it must be"), "{printed}");
+    }
+
+    #[test]
+    fn nothing_wrong_ends_the_command_in_good_order() {
+        let (result, printed) = ending_with(plan::filled(Kind::Read));
+        result.unwrap();
+        assert!(!printed.contains("WRONG"), "{printed}");
+        assert!(printed.contains("All is as it must be"), "{printed}");
+    }
+}

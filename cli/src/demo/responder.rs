@@ -65,34 +65,13 @@ pub(super) fn run(
 
     let request = await_request(&listener, given_up)?;
     drop(listener);
-    let heard = request.private_data().to_vec();
-    let private_data = Offer {
+    let offer = Offer {
         sink: Advert::of(&sink),
         source: Advert::of(&source),
-    }
-    .emit();
-    request
-        .accept(
-            &b.qp,
-            &AcceptOptions {
-                private_data,
-                ..AcceptOptions::default()
-            },
-        )
-        .map_err(local)?;
-    let verdict = if heard == initiator::HELLO {
-        Verdict::Verified
-    } else {
-        Verdict::Wrong(format!("B heard \"{}\"", heard.escape_ascii()))
     };
     // Nobody listens when A has failed; its own error is told then.
     let tell = |row| drop(found.send(row));
-    tell(Row {
-        operation: "Private data A <-> B",
-        messages: 1,
-        bytes: heard.len() as u64,
-        verdict,
-    });
+    tell(accept(request, &b, &offer)?);
 
     b.wait(0, COUNT, "waiting for A's Sends")?;
     tell(row("Send A -> B", received(&b, &inbox, Kind::SentByA)));
@@ -127,6 +106,27 @@ fn await_request(listener: &Listener, given_up: &AtomicBool) -> Result<ConnectRe
             Err(_) => {}
         }
     }
+}
+
+/// Answers A with the offer, and says what B heard of A.
+fn accept(request: ConnectRequest, b: &Endpoint, offer: &Offer) -> Result<Row, Failure> {
+    let heard = request.private_data().to_vec();
+    let options = AcceptOptions {
+        private_data: offer.emit(),
+        ..AcceptOptions::default()
+    };
+    request.accept(&b.qp, &options).map_err(local)?;
+    let verdict = if heard == initiator::HELLO {
+        Verdict::Verified
+    } else {
+        Verdict::Wrong(format!("B heard \"{}\"", heard.escape_ascii()))
+    };
+    Ok(Row {
+        operation: "Private data A <-> B",
+        messages: 1,
+        bytes: heard.len() as u64,
+        verdict,
+    })
 }
 
 #[cfg(test)]
