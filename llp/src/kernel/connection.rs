@@ -15,15 +15,84 @@ use crate::{Llp, LlpError, Piece, Recv, raw};
 const DEFAULT_MSS: usize = 536;
 
 /// How far a connection has come. Errors stay: a dead connection gives the same one again.
+///
+/// ```text
+///  connect                    accept
+///     |                          |
+///     v                          v
+///  Connecting -- succeeded --> Connected ----- FIN sent -----> Finished
+///     |                        |     |                            |
+///     |                        |     +-- send ---> Unsendable     |
+///     | attempt                |         failed        |          |
+///     | failed     FIN failed, |               receive |          | receive
+///     |         receive failed |                failed |          | failed
+///     v                        v                       v          v
+///  Failed <-------------------------------------------------------+
+///         <---- aborted ---- every state, Failed itself too
+/// ```
 #[derive(Debug, Clone, Copy)]
 enum State {
+    /// The attempt runs.
     Connecting,
+    /// Octets go both ways.
     Connected,
     /// Connected, and our FIN is on its way.
     Finished,
     /// A send has failed; what had arrived before can still be taken.
     Unsendable(LlpError),
+    /// Nothing goes either way.
     Failed(LlpError),
+}
+
+/// What changes the state of a connection.
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    /// The kernel says that the connection stands.
+    AttemptSucceeded,
+    /// The kernel says that it does not, or it stands to ourselves.
+    AttemptFailed(LlpError),
+    /// The kernel has taken our FIN.
+    FinSent,
+    /// It has not.
+    FinFailed(LlpError),
+    SendFailed(LlpError),
+    ReceiveFailed(LlpError),
+    /// The owner gave the connection up; the error is what it gets from then on.
+    Aborted(LlpError),
+}
+
+impl State {
+    /// The state after `event`; an event that means nothing in this state leaves it as it is.
+    const fn next(self, event: Event) -> Self {
+        use Event as E;
+        use State as S;
+        match (self, event) {
+            // The owner knows of this end: it counts for more than what ended it before.
+            (_, E::Aborted(error)) => S::Failed(error),
+
+            (S::Connecting, E::AttemptSucceeded) => S::Connected,
+            (S::Connecting, E::AttemptFailed(error)) => S::Failed(error),
+
+            (S::Connected, E::FinSent) => S::Finished,
+            (S::Connected, E::FinFailed(error)) => S::Failed(error),
+            (S::Connected, E::SendFailed(error)) => S::Unsendable(error),
+            (S::Connected | S::Finished | S::Unsendable(_), E::ReceiveFailed(error)) => {
+                S::Failed(error)
+            }
+
+            // Only a connection that stands sends, closes or receives.
+            (S::Connecting, E::FinSent | E::FinFailed(_)) => self,
+            (S::Connecting, E::SendFailed(_) | E::ReceiveFailed(_)) => self,
+            // The sending direction is gone already.
+            (S::Finished | S::Unsendable(_), E::FinSent | E::FinFailed(_)) => self,
+            (S::Finished | S::Unsendable(_), E::SendFailed(_)) => self,
+            // An attempt ends once.
+            (S::Connected | S::Finished | S::Unsendable(_), E::AttemptSucceeded) => self,
+            (S::Connected | S::Finished | S::Unsendable(_), E::AttemptFailed(_)) => self,
+            // The first error stays.
+            (S::Failed(_), _) => self,
+        }
+    }
 }
 
 /// A non-blocking TCP socket.
@@ -68,7 +137,8 @@ impl KernelConnection {
         })
     }
 
-    fn fail(&mut self, op: &'static str, errno: Errno) -> LlpError {
+    /// Takes in that the kernel failed to `op`: `event` makes the event of the error.
+    fn fail(&mut self, op: &'static str, errno: Errno, event: fn(LlpError) -> Event) -> LlpError {
         let error = match LlpError::from_errno(op, self.peer, errno) {
             // On a connection that stood, an ICMP answer can say this; nobody refused a connect.
             LlpError::Refused { addr } if !matches!(self.state, State::Connecting) => {
@@ -76,8 +146,23 @@ impl KernelConnection {
             }
             other => other,
         };
-        self.state = State::Failed(error);
+        self.take(event(error));
         error
+    }
+
+    fn take(&mut self, event: Event) {
+        self.state = self.state.next(event);
+    }
+
+    /// Has the kernel cut the connection.
+    fn reset(&self) {
+        // Dissolving the association sends the reset and keeps the descriptor, which may still be
+        // registered somewhere; the linger option makes `close` do the same should that fail.
+        let linger = self.socket.set_linger(Some(Duration::ZERO));
+        let dissolved = rustix::net::connect_unspec(&self.socket);
+        if let (Err(error), Err(_)) = (linger, dissolved) {
+            tracing::debug!(%error, peer = %self.peer, "no reset could be sent");
+        }
     }
 
     /// The error of a call that needs a connection, when there is none.
@@ -140,7 +225,7 @@ impl Llp for KernelConnection {
                 Ok((count, _)) => return Ok(Recv::Data(count)),
                 Err(Errno::AGAIN) => return Ok(Recv::WouldBlock),
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(self.fail("receive", errno)),
+                Err(errno) => return Err(self.fail("receive", errno, Event::ReceiveFailed)),
             }
         }
     }
@@ -162,9 +247,7 @@ impl Llp for KernelConnection {
                     Err(Errno::NOBUFS | Errno::NOMEM) => break 0,
                     // What was taken before the failure is told first, the failure next time.
                     Err(errno) if taken == 0 => {
-                        let error = self.fail("send", errno);
-                        self.state = State::Unsendable(error);
-                        return Err(error);
+                        return Err(self.fail("send", errno, Event::SendFailed));
                     }
                     Err(_) => break 0,
                 }
@@ -191,20 +274,14 @@ impl Llp for KernelConnection {
         }
         self.check_sendable()?;
         rustix::net::shutdown(&self.socket, Shutdown::Write)
-            .map_err(|errno| self.fail("close the sending direction", errno))?;
-        self.state = State::Finished;
+            .map_err(|errno| self.fail("close the sending direction", errno, Event::FinFailed))?;
+        self.take(Event::FinSent);
         Ok(())
     }
 
     fn abort(&mut self) {
-        // Dissolving the association sends the reset and keeps the descriptor, which may still be
-        // registered somewhere; the linger option makes `close` do the same should that fail.
-        let linger = self.socket.set_linger(Some(Duration::ZERO));
-        let dissolved = rustix::net::connect_unspec(&self.socket);
-        if let (Err(error), Err(_)) = (linger, dissolved) {
-            tracing::debug!(%error, peer = %self.peer, "no reset could be sent");
-        }
-        self.state = State::Failed(LlpError::Broken { addr: self.peer });
+        self.reset();
+        self.take(Event::Aborted(LlpError::Broken { addr: self.peer }));
     }
 
     fn flushed(&mut self) -> bool {
@@ -249,17 +326,68 @@ impl Llp for KernelConnection {
         }
         match rustix::net::sockopt::socket_error(&self.socket) {
             Ok(Ok(())) => {}
-            Ok(Err(errno)) | Err(errno) => return Err(self.fail("connect", errno)),
+            Ok(Err(errno)) | Err(errno) => {
+                return Err(self.fail("connect", errno, Event::AttemptFailed));
+            }
         }
         self.local = local_addr(&self.socket, self.peer)?;
         if self.local == self.peer {
             // TCP lets a socket whose chosen port is the one it asks for connect to itself.
-            self.abort();
+            self.reset();
             let error = LlpError::Refused { addr: self.peer };
-            self.state = State::Failed(error);
+            self.take(Event::AttemptFailed(error));
             return Err(error);
         }
-        self.state = State::Connected;
+        self.take(Event::AttemptSucceeded);
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::{Debug, Write as _};
+    use std::net::Ipv4Addr;
+
+    const ADDR: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+    // The errors of the states differ from those of the events: the table tells which one is kept.
+    const STATES: [State; 5] = [
+        State::Connecting,
+        State::Connected,
+        State::Finished,
+        State::Unsendable(LlpError::TimedOut { addr: ADDR }),
+        State::Failed(LlpError::Unreachable { addr: ADDR }),
+    ];
+    const EVENTS: [Event; 7] = [
+        Event::AttemptSucceeded,
+        Event::AttemptFailed(LlpError::Refused { addr: ADDR }),
+        Event::FinSent,
+        Event::FinFailed(LlpError::Reset { addr: ADDR }),
+        Event::SendFailed(LlpError::Reset { addr: ADDR }),
+        Event::ReceiveFailed(LlpError::Reset { addr: ADDR }),
+        Event::Aborted(LlpError::Broken { addr: ADDR }),
+    ];
+
+    /// The name, and that of the error in it.
+    fn name(value: impl Debug) -> String {
+        format!("{value:?}").replace(&format!(" {{ addr: {ADDR} }}"), "")
+    }
+
+    #[test]
+    fn state_x_event() {
+        let mut table = format!("{:22}", "");
+        for state in STATES {
+            let _ = write!(table, " | {:20}", name(state));
+        }
+        for event in EVENTS {
+            let _ = write!(table, "\n{:22}", name(event));
+            for state in STATES {
+                let next = name(state.next(event));
+                let cell = if next == name(state) { "-" } else { &next };
+                let _ = write!(table, " | {cell:20}");
+            }
+        }
+        let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
+        insta::assert_snapshot!(lines.join("\n"));
     }
 }

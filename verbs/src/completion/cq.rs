@@ -72,6 +72,28 @@ struct Events {
     acked: u64,
 }
 
+/// The arming of a CQ after the program asked for a notification: the wider wish stays.
+///
+/// ```text
+///              arm(Solicited)              arm(Any)
+///   unarmed ─────────────────► Solicited ───────────► Any
+///      ▲  └──────────────────────── arm(Any) ─────────▲│
+///      └──── a completion that it is armed for: one event ┘
+/// ```
+fn after_arming(armed: Option<Notify>, notify: Notify) -> Option<Notify> {
+    armed.max(Some(notify))
+}
+
+/// The arming after a completion, and whether that completion sends an event.
+fn after_completion(armed: Option<Notify>, completion: &Completion) -> (Option<Notify>, bool) {
+    let fires = match armed {
+        None => false,
+        Some(Notify::Any) => true,
+        Some(Notify::Solicited) => completion.solicited || !completion.status.is_success(),
+    };
+    (if fires { None } else { armed }, fires)
+}
+
 impl CqInner {
     /// An empty CQ that holds `capacity` completions. `num` is unique in the device; `context` is what events of it
     /// carry.
@@ -170,15 +192,11 @@ impl CqInner {
     /// One event for one arming, and only for a completion that comes after it. A lost completion counts too: the
     /// program that sleeps must wake up to find the full queue.
     fn notify(&self, state: &mut State, completion: &Completion) {
-        let fires = match state.armed {
-            None => false,
-            Some(Notify::Any) => true,
-            Some(Notify::Solicited) => completion.solicited || !completion.status.is_success(),
-        };
+        let (armed, fires) = after_completion(state.armed, completion);
+        state.armed = armed;
         if !fires {
             return;
         }
-        state.armed = None;
         if let Some(channel) = &self.channel {
             channel.send(Weak::clone(&self.this));
         }
@@ -214,7 +232,7 @@ impl CqInner {
     /// send no event, so the program polls once more before it sleeps.
     pub(crate) fn arm(&self, notify: Notify) -> bool {
         let mut state = self.state.lock();
-        state.armed = state.armed.max(Some(notify));
+        state.armed = after_arming(state.armed, notify);
         !state.ring.is_empty()
     }
 
@@ -336,5 +354,46 @@ impl Drop for WaitGuard<'_> {
         if self.cq.waiters.fetch_sub(1, Ordering::SeqCst) > 1 && !self.cq.is_empty() {
             self.cq.wake_waiters();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::completion::Status;
+    use std::fmt::Write;
+
+    #[test]
+    fn arming_table() {
+        let plain = Completion::default();
+        let completions = [
+            ("success", plain),
+            (
+                "solicited",
+                Completion {
+                    solicited: true,
+                    ..plain
+                },
+            ),
+            (
+                "error",
+                Completion {
+                    status: Status::WrFlush,
+                    ..plain
+                },
+            ),
+        ];
+        let mut table = String::new();
+        for armed in [None, Some(Notify::Solicited), Some(Notify::Any)] {
+            for notify in [Notify::Solicited, Notify::Any] {
+                let next = after_arming(armed, notify);
+                writeln!(table, "{armed:?}, arm {notify:?} -> {next:?}").unwrap();
+            }
+            for (name, completion) in &completions {
+                let (next, fires) = after_completion(armed, completion);
+                writeln!(table, "{armed:?}, {name} -> {next:?}, event: {fires}").unwrap();
+            }
+        }
+        insta::assert_snapshot!(table);
     }
 }
