@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use uwarp_capture::{Flow, Interface};
 
-use crate::{Llp, LlpError, Piece, Recv};
+use crate::{FpduEnds, Llp, LlpError, Piece, Recv};
 
 /// Wraps a connection whose packets nobody here sees (the kernel's) and records what it sends and
 /// receives, with TCP/IP headers that [`Flow`] makes up consistently.
@@ -100,10 +100,10 @@ impl<L: Llp> Llp for Captured<L> {
         result.map_err(|error| self.failed(error))
     }
 
-    fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
         let taken = self
             .inner
-            .try_send(pieces)
+            .try_send(pieces, ends)
             .map_err(|error| self.failed(error))?;
         if let Some(flow) = &mut self.flow {
             self.gathered.clear();

@@ -26,7 +26,7 @@
 //!
 //! # Example
 //! ```
-//! use uwarp_llp::{Llp, Network, Piece, Recv, kernel::KernelNetwork};
+//! use uwarp_llp::{FpduEnds, Llp, Network, Piece, Recv, kernel::KernelNetwork};
 //!
 //! # fn main() -> Result<(), uwarp_llp::LlpError> {
 //! let network = KernelNetwork::default();
@@ -38,7 +38,8 @@
 //!         break accepted;
 //!     }
 //! };
-//! assert_eq!(client.try_send(&[Piece::from(b"MPA ID "), Piece::from(b"Req Frame")])?, 16);
+//! let pieces = [Piece::from(b"MPA ID "), Piece::from(b"Req Frame")];
+//! assert_eq!(client.try_send(&pieces, FpduEnds::NONE)?, 16);
 //! let mut octets = [0; 16];
 //! let mut have = 0;
 //! while have < octets.len() {
@@ -52,6 +53,7 @@
 //! ```
 
 mod captured;
+mod ends;
 mod error;
 pub mod kernel;
 mod raw;
@@ -59,6 +61,7 @@ pub mod smol;
 mod traits;
 
 pub use captured::Captured;
+pub use ends::FpduEnds;
 pub use error::LlpError;
 pub use raw::Piece;
 pub use traits::{Llp, LlpListener, Network, Recv};

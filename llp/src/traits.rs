@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use crate::{LlpError, Piece};
+use crate::{FpduEnds, LlpError, Piece};
 
 /// What [`Llp::try_recv`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +40,15 @@ pub trait Llp: Send {
     /// it took, counted from the first piece; 0 means that it would block. Pieces need to stay
     /// valid only during the call. Segments need not end where pieces end.
     ///
+    /// `ends` tells where FPDUs end. The kernel's TCP cannot use it. A stack in user space begins
+    /// every segment with an FPDU where it can, and takes no more than it can place so: it may take
+    /// less than it has room for, or nothing, and then says by [`fd`](Self::fd) or
+    /// [`deadline`](Self::deadline) when it is time to offer the rest again.
+    /// [`FpduEnds::NONE`] is for octets that are no FPDUs.
+    ///
     /// # Errors
     /// As [`try_recv`](Self::try_recv), and [`LlpError::Broken`] after [`shutdown`](Self::shutdown).
-    fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LlpError>;
+    fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError>;
 
     /// How many octets of the stream one TCP segment may carry now, TCP options deducted: the EMSS
     /// of RFC 5044 section 4.5. It may change over the life of a connection; the kernel
@@ -152,8 +158,8 @@ impl<L: Llp + ?Sized> Llp for Box<L> {
     fn try_recv(&mut self, buf: &mut [u8]) -> Result<Recv, LlpError> {
         (**self).try_recv(buf)
     }
-    fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LlpError> {
-        (**self).try_send(pieces)
+    fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
+        (**self).try_send(pieces, ends)
     }
     fn emss(&self) -> usize {
         (**self).emss()

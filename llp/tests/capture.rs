@@ -10,7 +10,7 @@ use common::*;
 use uwarp_capture::Capture;
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_llp::smol::{MemoryNetwork, MemorySettings};
-use uwarp_llp::{Network, Piece, Recv};
+use uwarp_llp::{FpduEnds, Network, Piece, Recv};
 
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
@@ -46,7 +46,10 @@ fn capture() -> (Shared, Capture) {
 fn exchange(client: &dyn Network, server: &dyn Network, at: SocketAddr) {
     let (mut a, mut b) = connected(client, server, at);
     assert_eq!(
-        a.try_send(&[Piece::from(b"there it "), Piece::from(b"goes")]),
+        a.try_send(
+            &[Piece::from(b"there it "), Piece::from(b"goes")],
+            FpduEnds::NONE
+        ),
         Ok(13)
     );
     let mut octets = [0; 64];
@@ -54,7 +57,10 @@ fn exchange(client: &dyn Network, server: &dyn Network, at: SocketAddr) {
         wait(&[Wait::connection(&*b, false)]);
         b.clear_readiness();
     }
-    assert_eq!(b.try_send(&[Piece::from(b"and back it comes")]), Ok(17));
+    assert_eq!(
+        b.try_send(&[Piece::from(b"and back it comes")], FpduEnds::NONE),
+        Ok(17)
+    );
     while a.try_recv(&mut octets).unwrap() == Recv::WouldBlock {
         wait(&[Wait::connection(&*a, false)]);
         a.clear_readiness();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::*;
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
-use uwarp_llp::{LlpError, Network, Piece, Recv};
+use uwarp_llp::{FpduEnds, LlpError, Network, Piece, Recv};
 
 fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
@@ -102,7 +102,7 @@ fn more_pieces_than_one_call_of_the_kernel_takes_are_all_sent() {
             .filter(|(start, _)| *start >= sent)
             .map(|(_, piece)| piece)
             .collect();
-        sent += a.try_send(&rest).unwrap();
+        sent += a.try_send(&rest, FpduEnds::NONE).unwrap();
         got.step().unwrap();
     }
     while got.got.len() < data.len() {
@@ -126,8 +126,8 @@ fn emss_leaves_the_options_out_of_the_segment() {
 #[test]
 fn an_empty_buffer_or_no_pieces_do_nothing() {
     let (mut a, mut b) = connected(&network(), &network(), loopback());
-    assert_eq!(a.try_send(&[]), Ok(0));
-    assert_eq!(a.try_send(&[Piece::from(b"")]), Ok(0));
+    assert_eq!(a.try_send(&[], FpduEnds::NONE), Ok(0));
+    assert_eq!(a.try_send(&[Piece::from(b"")], FpduEnds::NONE), Ok(0));
     assert_eq!(b.try_recv(&mut []), Ok(Recv::WouldBlock));
 }
 

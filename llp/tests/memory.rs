@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use uwarp_llp::smol::{Clock, Congestion, MemoryNetwork, MemorySettings};
-use uwarp_llp::{Llp, LlpError, Network, Piece, Recv};
+use uwarp_llp::{FpduEnds, Llp, LlpError, Network, Piece, Recv};
 
 const MTUS: [usize; 4] = [576, 1500, 9000, 65535];
 
@@ -166,7 +166,10 @@ fn two_hundred_connections_come_through_one_listener_at_once() {
     }
     for (number, client) in clients.iter_mut().enumerate() {
         let octets = (number as u64).to_be_bytes();
-        assert_eq!(client.try_send(&[Piece::from(&octets)]), Ok(8));
+        assert_eq!(
+            client.try_send(&[Piece::from(&octets)], FpduEnds::NONE),
+            Ok(8)
+        );
     }
     for server in &mut servers {
         let mut octets = [0; 8];
@@ -225,7 +228,10 @@ fn data_that_came_with_the_handshake_wakes_the_new_owner() {
     let mut client = a.connect(None, listener.local_addr()).unwrap();
     assert!(listener.try_accept().unwrap().is_none());
     assert!(client.connect_progress().unwrap());
-    assert_eq!(client.try_send(&[Piece::from(b"early")]), Ok(5));
+    assert_eq!(
+        client.try_send(&[Piece::from(b"early")], FpduEnds::NONE),
+        Ok(5)
+    );
     let mut server = listener.try_accept().unwrap().unwrap();
     wait(&[Wait::connection(&*server, false)]);
     server.clear_readiness();
@@ -279,7 +285,10 @@ fn a_connection_dropped_by_its_owner_resets_the_peer() {
 fn a_connection_dropped_when_flushed_still_lets_the_peer_close_in_order() {
     let (a, b) = pair(&frozen(1500));
     let (mut client, mut server) = connected(&a, &b, second(0));
-    assert_eq!(client.try_send(&[Piece::from(b"last words")]), Ok(10));
+    assert_eq!(
+        client.try_send(&[Piece::from(b"last words")], FpduEnds::NONE),
+        Ok(10)
+    );
     client.shutdown().unwrap();
     let mut octets = [0; 16];
     assert_eq!(server.try_recv(&mut octets), Ok(Recv::Data(10)));
@@ -308,7 +317,10 @@ fn octets_that_nobody_read_survive_the_end_of_time_wait() {
     let (mut client, mut server) = connected(&a, &b, second(0));
     client.shutdown().unwrap();
     assert_eq!(server.try_recv(&mut [0; 1]), Ok(Recv::Closed));
-    assert_eq!(server.try_send(&[Piece::from(b"late reader")]), Ok(11));
+    assert_eq!(
+        server.try_send(&[Piece::from(b"late reader")], FpduEnds::NONE),
+        Ok(11)
+    );
     server.shutdown().unwrap();
     client.drive();
     server.drive();
@@ -424,7 +436,7 @@ fn a_reset_gets_through_to_a_full_inbox() {
     });
     let (mut client, mut server) = connected(&a, &b, second(0));
     assert_eq!(
-        client.try_send(&[Piece::from(&vec![1; 10_000])]),
+        client.try_send(&[Piece::from(&vec![1; 10_000])], FpduEnds::NONE),
         Ok(10_000)
     );
     client.abort();
@@ -443,7 +455,11 @@ fn any_number_of_small_sends_waits_for_a_reader_who_comes_late() {
     let (a, b) = pair(&frozen(1500));
     let (mut client, server) = connected(&a, &b, second(0));
     let mut sent = 0;
-    while client.try_send(&[Piece::from(&[sent as u8; 3])]).unwrap() == 3 {
+    while client
+        .try_send(&[Piece::from(&[sent as u8; 3])], FpduEnds::NONE)
+        .unwrap()
+        == 3
+    {
         sent += 1;
     }
     assert!(sent > 10_000, "{sent}");

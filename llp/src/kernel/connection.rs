@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 use socket2::Socket;
 
-use crate::{Llp, LlpError, Piece, Recv, raw};
+use crate::{FpduEnds, Llp, LlpError, Piece, Recv, raw};
 
 /// What TCP has to assume when nothing is known: RFC 9293 section 3.7.1.
 const DEFAULT_MSS: usize = 536;
@@ -230,7 +230,7 @@ impl Llp for KernelConnection {
         }
     }
 
-    fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], _ends: FpduEnds<'_>) -> Result<usize, LlpError> {
         self.check_sendable()?;
         let mut taken = 0;
         for batch in pieces.chunks(raw::MAX_GATHER) {

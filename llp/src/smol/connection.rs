@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use smoltcp::iface::{
@@ -11,18 +12,23 @@ use smoltcp::iface::{
 use smoltcp::socket::tcp::{self, CongestionControl, State};
 use smoltcp::wire::{HardwareAddress, IpCidr, IpListenEndpoint};
 
+use super::align::{Aligner, Offer, Room};
 use super::device::Device;
 use super::mailbox::Mailbox;
 use super::segment::FlowKey;
-use super::settings::Congestion;
+use super::settings::{Congestion, MIN_IPV6_MTU};
 use super::signal::Signal;
 use super::stack::{Route, Stack, random};
-use crate::{Llp, LlpError, Piece, Recv};
+use crate::{FpduEnds, Llp, LlpError, Piece, Recv};
 
 /// What smoltcp assumes of a peer that names no MSS, and the least it makes of one.
 const DEFAULT_MSS: usize = 536;
 const MIN_MSS: usize = 48;
 const TCP_HEADER: usize = 20;
+
+/// The smallest MTU that a path is taken to have with IPv4: packets of this size reach every host
+/// (RFC 791 section 3.2), where need be in fragments, which [`Device`] then allows.
+const LEAST_IPV4_MTU: usize = 576;
 
 /// What the owner of a connection can know of it; smoltcp forgets why a socket is closed.
 ///
@@ -134,6 +140,9 @@ pub(crate) struct SmolConnection {
     registered: bool,
     /// When smoltcp wants to be polled, as of the last poll.
     poll_at: Option<smoltcp::time::Instant>,
+    aligner: Aligner,
+    /// Octets put into smoltcp's send buffer since the beginning.
+    handed: u64,
 }
 
 impl SmolConnection {
@@ -208,14 +217,8 @@ impl SmolConnection {
             Arc::clone(&mailbox),
             stack.has(key.remote.ip()),
         );
-        let mut config = Config::new(HardwareAddress::Ip);
-        config.random_seed = random();
         let now = stack.epoch.to_smol(stack.clock.now());
-        let mut interface = Interface::new(config, &mut device, now);
-        interface.update_ip_addrs(|addresses| {
-            // A prefix of everything: all the world is on the link, no route is needed.
-            let _ = addresses.push(IpCidr::new(key.local.ip().into(), 0));
-        });
+        let interface = new_interface(&mut device, key.local.ip(), now);
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
         let handle = sockets.add(socket);
         Self {
@@ -231,6 +234,8 @@ impl SmolConnection {
             close_later: false,
             registered: true,
             poll_at: None,
+            aligner: Aligner::default(),
+            handed: 0,
         }
     }
 
@@ -267,15 +272,25 @@ impl SmolConnection {
         // The clock is only read when a timer runs.
         let reason = self.mailbox.has_packets()
             || self.device.held_back
-            || self.poll_at.is_some_and(|at| at <= self.now());
+            || self.wake_at().is_some_and(|at| at <= self.now());
         if reason {
             self.pump();
+        }
+    }
+
+    /// When something is due although nothing arrives.
+    fn wake_at(&self) -> Option<smoltcp::time::Instant> {
+        match (self.poll_at, self.aligner.deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
         }
     }
 
     /// Takes in what arrived, then sends what may be sent.
     fn pump(&mut self) {
         let now = self.now();
+        self.aligner.tick(now);
+        self.follow_path_mtu(now);
         self.take_in(now);
         self.send_out(now);
     }
@@ -291,7 +306,13 @@ impl SmolConnection {
             let (device, sockets) = (&mut self.device, &mut self.sockets);
             match self.interface.poll_ingress_single(now, device, sockets) {
                 PollIngressSingleResult::None => break,
-                _ => self.observe(before, Cause::Arrival),
+                _ => {
+                    let socket = self.sockets.get::<tcp::Socket<'_>>(self.handle);
+                    let states = (before, socket.state());
+                    self.device
+                        .arrived(states, self.handed, socket.send_queue());
+                    self.observe(before, Cause::Arrival);
+                }
             }
         }
     }
@@ -385,18 +406,111 @@ impl SmolConnection {
         }
     }
 
-    /// Copies as much of the pieces as there is room for; `position` is how much of them was copied
-    /// before, as the number of whole pieces and an offset in the next.
-    fn fill(&mut self, pieces: &[Piece<'_>], position: &mut (usize, usize)) -> usize {
+    /// smoltcp reads the MTU when an interface is made. Nothing else is in one that has to last, so
+    /// that a new one is made when the link learned of another MTU of the path. What was sent in
+    /// larger segments and is lost for that goes out again in smaller ones when TCP's timer fires.
+    fn follow_path_mtu(&mut self, now: smoltcp::time::Instant) {
+        let path = self.mailbox.path_mtu.load(Ordering::Relaxed);
+        let mtu = self.mtu();
+        self.device.set_path_mtu(path);
+        if mtu != self.device.mtu {
+            self.device.mtu = mtu;
+            self.interface = new_interface(&mut self.device, self.key.local.ip(), now);
+        }
+    }
+
+    /// The largest IP packet that may be sent now.
+    fn mtu(&self) -> usize {
+        let path = self.mailbox.path_mtu.load(Ordering::Relaxed);
+        let least = if self.key.local.is_ipv4() {
+            LEAST_IPV4_MTU
+        } else {
+            MIN_IPV6_MTU
+        };
+        self.stack.settings.mtu.min(path.max(least))
+    }
+
+    /// How much room there is for the next segment; `None` when something before it is unsent.
+    fn room(&mut self) -> Option<Room> {
+        if self.device.holds_back() {
+            return None;
+        }
+        let socket = self.socket();
+        let in_flight = socket.send_queue();
+        let window = self.device.peer.window;
+        // smoltcp was polled until it had nothing more to send, so that whatever the window takes is
+        // sent. With congestion control it may have kept some back.
+        let kept = socket.congestion_control() != CongestionControl::None
+            && in_flight > 0
+            && !self.device.all_left(self.handed);
+        (in_flight <= window && !kept).then(|| Room {
+            in_flight,
+            window,
+            largest_window: self.device.peer.largest_window,
+            buffer: socket.send_capacity(),
+            emss: self.emss(),
+        })
+    }
+
+    /// Hands FPDUs to smoltcp, one segment at a time; see [`super::align`].
+    fn send_fpdus(
+        &mut self,
+        pieces: &[Piece<'_>],
+        ends: FpduEnds<'_>,
+        now: smoltcp::time::Instant,
+    ) -> usize {
+        let offered = pieces.iter().map(Piece::len).sum();
+        let mut offer = Offer::new(offered, ends);
+        let (mut position, mut taken) = ((0, 0), 0);
+        while taken < offered {
+            let segment = match self.room() {
+                Some(room) => self.aligner.next(&offer, &room, now),
+                None => 0,
+            };
+            if segment == 0 {
+                // Meanwhile acknowledgements may have come, and with them room for more.
+                if !self.mailbox.has_packets() {
+                    break;
+                }
+                self.take_in(now);
+                self.send_out(now);
+                continue;
+            }
+            let count = self.fill(pieces, &mut position, segment);
+            if count == 0 {
+                break;
+            }
+            taken += count;
+            self.aligner.taken(&mut offer, count);
+            self.send_one(now);
+        }
+        self.send_out(now);
+        taken
+    }
+
+    /// Has smoltcp send the segment that was handed to it.
+    fn send_one(&mut self, now: smoltcp::time::Instant) {
+        let before = self.socket().state();
+        let (device, sockets) = (&mut self.device, &mut self.sockets);
+        self.interface.poll_egress(now, device, sockets);
+        self.observe(before, Cause::Timer);
+    }
+
+    /// Copies as much of the pieces as there is room for, at most `limit` octets; `position` is how
+    /// much of them was copied before, as the number of whole pieces and an offset in the next.
+    fn fill(&mut self, pieces: &[Piece<'_>], position: &mut (usize, usize), limit: usize) -> usize {
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.handle);
         let mut total = 0;
-        while let Some(piece) = pieces.get(position.0) {
+        while let Some(piece) = pieces.get(position.0)
+            && total < limit
+        {
             if position.1 >= piece.len() {
                 *position = (position.0 + 1, 0);
                 continue;
             }
             let copy = |room: &mut [u8]| {
-                let count = piece.copy_to(position.1, room);
+                let end = room.len().min(limit - total);
+                let count = piece.copy_to(position.1, &mut room[..end]);
                 (count, count)
             };
             match socket.send(copy) {
@@ -407,8 +521,21 @@ impl SmolConnection {
                 _ => break,
             }
         }
+        self.handed += total as u64;
         total
     }
+}
+
+/// An interface with this one address.
+fn new_interface(device: &mut Device, addr: IpAddr, now: smoltcp::time::Instant) -> Interface {
+    let mut config = Config::new(HardwareAddress::Ip);
+    config.random_seed = random();
+    let mut interface = Interface::new(config, device, now);
+    interface.update_ip_addrs(|addresses| {
+        // A prefix of everything: all the world is on the link, no route is needed.
+        let _ = addresses.push(IpCidr::new(addr.into(), 0));
+    });
+    interface
 }
 
 /// An inbox for one connection of the stack.
@@ -449,8 +576,10 @@ impl Llp for SmolConnection {
         }
     }
 
-    fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
         let now = self.now();
+        self.aligner.tick(now);
+        self.follow_path_mtu(now);
         let due = self.device.held_back || self.poll_at.is_some_and(|at| at <= now);
         if self.mailbox.has_packets() || due {
             self.take_in(now);
@@ -461,9 +590,12 @@ impl Llp for SmolConnection {
             Stage::Failed(error) => return Err(error),
             _ => return Err(self.broken()),
         }
+        if !ends.ends().is_empty() {
+            return Ok(self.send_fpdus(pieces, ends, now));
+        }
         let (mut position, mut taken) = ((0, 0), 0);
         loop {
-            let count = self.fill(pieces, &mut position);
+            let count = self.fill(pieces, &mut position, usize::MAX);
             if count == 0 {
                 return Ok(taken);
             }
@@ -476,10 +608,10 @@ impl Llp for SmolConnection {
 
     fn emss(&self) -> usize {
         let ip_header = if self.key.local.is_ipv4() { 20 } else { 40 };
-        let ours = self.stack.settings.mtu - ip_header - TCP_HEADER;
+        let ours = self.mtu() - ip_header - TCP_HEADER;
         // As smoltcp does: an MSS of 0 counts as none. No option takes room in a data segment:
         // timestamps are off, and SACK blocks go out on bare acknowledgements only.
-        let peer = match self.device.peer_mss {
+        let peer = match self.device.peer.mss {
             None => ours,
             Some(None | Some(0)) => DEFAULT_MSS,
             Some(Some(mss)) => usize::from(mss).max(MIN_MSS),
@@ -550,7 +682,7 @@ impl Llp for SmolConnection {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.poll_at.map(|at| self.stack.epoch.to_std(at))
+        self.wake_at().map(|at| self.stack.epoch.to_std(at))
     }
 
     fn drive(&mut self) {

@@ -4,13 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smoltcp::phy::{self, ChecksumCapabilities, DeviceCapabilities, Medium};
+use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
+use smoltcp::wire::Ipv4Packet;
 
 use super::mailbox::Mailbox;
 use super::packet::{Packet, Spares};
 use super::promises::Promises;
-use super::segment::Segment;
 use super::stack::{Route, Stack};
+use super::window::{Peer, after};
 
 /// The link end of one connection.
 pub(crate) struct Device {
@@ -19,8 +21,9 @@ pub(crate) struct Device {
     used: Vec<Packet>,
     transmitter: Transmitter,
     checksums: ChecksumCapabilities,
-    /// The MSS option of the peer's SYN: `Some(None)` for a SYN without it.
-    pub(crate) peer_mss: Option<Option<u16>>,
+    pub(crate) peer: Peer,
+    /// What smoltcp takes for the MTU. It asks once, when an interface is made.
+    pub(crate) mtu: usize,
     /// The inbox at the other end was full when smoltcp last wanted to send; when there is room,
     /// our signal is raised.
     pub(crate) held_back: bool,
@@ -34,12 +37,16 @@ struct Transmitter {
     spares: Spares,
     route: Route,
     promises: Promises,
+    path_mtu: usize,
+    /// What tells the packets apart that may be fragmented.
+    ident: u16,
 }
 
 impl Device {
     /// For a connection whose peer is on this same host (`local`) or at the other end of the link.
     pub(crate) fn new(stack: Arc<Stack>, mailbox: Arc<Mailbox>, local: bool) -> Self {
         let checksums = stack.checksums();
+        let mtu = stack.settings.mtu;
         let route = Route { local, inbox: None };
         let (spares, promises) = (Spares::default(), Promises::default());
         let transmitter = Transmitter {
@@ -47,13 +54,16 @@ impl Device {
             spares,
             route,
             promises,
+            path_mtu: usize::MAX,
+            ident: 0,
         };
         Self {
             inbox: VecDeque::new(),
             used: Vec::new(),
             transmitter,
             checksums,
-            peer_mss: None,
+            peer: Peer::default(),
+            mtu,
             held_back: false,
             urgent: false,
             mailbox,
@@ -80,11 +90,27 @@ impl Device {
         route.inbox = None;
     }
 
-    /// smoltcp keeps the peer's MSS to itself, so we read it too.
-    fn note_mss(&mut self, packet: &Packet) {
-        if let Some(segment) = Segment::parse(packet.octets()).filter(|segment| segment.syn) {
-            self.peer_mss = Some(segment.mss);
-        }
+    /// Whether the inbox at the other end is full: what smoltcp sends would be held back.
+    pub(crate) fn holds_back(&mut self) -> bool {
+        self.held_back = !self.urgent && self.transmitter.route.is_full(&self.mailbox);
+        self.held_back
+    }
+
+    /// Whether the last of the `handed` octets that were put into the send buffer was ever sent.
+    pub(crate) fn all_left(&self, handed: u64) -> bool {
+        let Promises { syn, sent_to, .. } = &self.transmitter.promises;
+        syn.map(|syn| after(syn, handed)) == *sent_to
+    }
+
+    /// Longer packets than this need fragmentation on their path.
+    pub(crate) fn set_path_mtu(&mut self, path_mtu: usize) {
+        self.transmitter.path_mtu = path_mtu;
+    }
+
+    /// The segment just shown to smoltcp had these effects; see [`Peer::arrived`].
+    pub(crate) fn arrived(&mut self, states: (State, State), handed: u64, queued: usize) {
+        let syn = self.transmitter.promises.syn;
+        self.peer.arrived(states, syn, handed, queued);
     }
 }
 
@@ -94,9 +120,7 @@ impl phy::Device for Device {
 
     fn receive(&mut self, _now: Instant) -> Option<(RxToken<'_>, TxToken<'_>)> {
         let packet = self.inbox.pop_front()?;
-        if self.peer_mss.is_none() {
-            self.note_mss(&packet);
-        }
+        self.peer.arrives(packet.octets());
         self.transmitter.promises.arrived(packet.octets());
         Some((
             RxToken {
@@ -108,14 +132,13 @@ impl phy::Device for Device {
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_>> {
-        self.held_back = !self.urgent && self.transmitter.route.is_full(&self.mailbox);
-        (!self.held_back).then_some(TxToken(&mut self.transmitter))
+        (!self.holds_back()).then_some(TxToken(&mut self.transmitter))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ip;
-        capabilities.max_transmission_unit = self.transmitter.stack.settings.mtu;
+        capabilities.max_transmission_unit = self.mtu;
         capabilities.checksum = self.checksums.clone();
         capabilities
     }
@@ -145,12 +168,29 @@ impl phy::TxToken for TxToken<'_> {
             spares,
             route,
             promises,
+            path_mtu,
+            ident,
         } = self.0;
         let mut packet = spares.take(&stack.pool);
         let octets = packet.resize(len);
         let result = f(octets);
         promises.leaving(octets, stack.settings.checksums);
+        if octets.len() > *path_mtu {
+            *ident = ident.wrapping_add(1);
+            allow_fragments(octets, *ident);
+        }
         stack.transmit(packet, route);
         result
     }
+}
+
+/// Lets routers cut an IPv4 packet. smoltcp forbids it, and all its packets have the same
+/// identification, which must not be when they are cut (RFC 6864 section 4).
+fn allow_fragments(packet: &mut [u8], ident: u16) {
+    let Ok(mut ip) = Ipv4Packet::new_checked(packet) else {
+        return;
+    };
+    ip.set_dont_frag(false);
+    ip.set_ident(ident);
+    ip.fill_checksum();
 }

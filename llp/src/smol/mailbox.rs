@@ -30,6 +30,9 @@ pub(crate) struct Mailbox {
     limit: usize,
     pool: Arc<Pool>,
     pub(crate) signal: Signal,
+    /// The largest IP packet that the path to the peer takes, as the link learned it;
+    /// `usize::MAX` while it knows of no limit.
+    pub(crate) path_mtu: AtomicUsize,
 }
 
 struct Queue {
@@ -61,6 +64,7 @@ impl Mailbox {
             limit: full.saturating_mul(2).saturating_add(ANSWERS),
             pool,
             signal: Signal::new()?,
+            path_mtu: AtomicUsize::new(usize::MAX),
         })
     }
 

@@ -43,6 +43,7 @@
 //! the MSS that the peer's SYN named (536 without one). TCP options that would shorten a data
 //! segment are not used.
 
+mod align;
 mod backlog;
 mod clock;
 mod connection;
@@ -56,6 +57,7 @@ mod segment;
 mod settings;
 mod signal;
 mod stack;
+mod window;
 
 pub use clock::{Clock, SystemClock};
 pub use memory::{MemoryNetwork, MemorySettings};

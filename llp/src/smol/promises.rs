@@ -19,6 +19,10 @@ pub(crate) struct Promises {
     last: Option<(TcpSeqNumber, u16)>,
     /// Whether the peer's last segment closed its window.
     peer_closed_window: bool,
+    /// The sequence number of our SYN.
+    pub(crate) syn: Option<TcpSeqNumber>,
+    /// The sequence number after the last octet of the stream that ever left.
+    pub(crate) sent_to: Option<TcpSeqNumber>,
 }
 
 /// Source, destination and where TCP begins in an IP packet without options or extensions, which is
@@ -64,6 +68,10 @@ impl Promises {
             .as_ref()
             .len()
             .saturating_sub(usize::from(tcp.header_len()));
+        let end = tcp.seq_number() + payload;
+        if payload > 0 && self.sent_to.is_none_or(|sent| sent < end) {
+            self.sent_to = Some(end);
+        }
         match self.last {
             Some((ack, window)) if self.peer_closed_window && payload == 1 => {
                 tcp.set_ack_number(ack);
@@ -73,7 +81,10 @@ impl Promises {
                 }
             }
             // The window of a SYN is not scaled, and it is the smaller for that.
-            _ if tcp.syn() => self.last = None,
+            _ if tcp.syn() => {
+                self.last = None;
+                self.syn = Some(tcp.seq_number());
+            }
             _ => {
                 let old = tcp.window_len();
                 let new = old.saturating_sub(1);

@@ -31,8 +31,9 @@ pub(crate) struct Segment {
     pub(crate) fin: bool,
     pub(crate) seq: TcpSeqNumber,
     pub(crate) payload: usize,
-    /// The MSS option, which only a SYN carries.
+    /// The MSS and the window scale option, which only a SYN carries.
     pub(crate) mss: Option<u16>,
+    pub(crate) window_scale: Option<u8>,
 }
 
 /// The TCP part of an IP packet, with source and destination; `None` for anything else.
@@ -69,6 +70,11 @@ impl Segment {
     pub(crate) fn parse(packet: &[u8]) -> Option<Self> {
         let (source, destination, octets) = tcp_of(packet)?;
         let tcp = TcpPacket::new_checked(octets).ok()?;
+        let (mss, window_scale) = if tcp.syn() {
+            syn_options(tcp.options())
+        } else {
+            (None, None)
+        };
         Some(Self {
             key: FlowKey {
                 local: SocketAddr::new(destination, tcp.dst_port()),
@@ -80,11 +86,8 @@ impl Segment {
             fin: tcp.fin(),
             seq: tcp.seq_number(),
             payload: tcp.payload().len(),
-            mss: if tcp.syn() {
-                mss_option(tcp.options())
-            } else {
-                None
-            },
+            mss,
+            window_scale,
         })
     }
 
@@ -124,17 +127,19 @@ impl Segment {
     }
 }
 
-/// The value of the MSS option in the options of a SYN, if there is one.
-fn mss_option(mut options: &[u8]) -> Option<u16> {
-    while !options.is_empty() {
-        let (rest, option) = TcpOption::parse(options).ok()?;
+/// The values of the MSS and of the window scale option among the options of a SYN.
+fn syn_options(mut options: &[u8]) -> (Option<u16>, Option<u8>) {
+    let mut found = (None, None);
+    while let Ok((rest, option)) = TcpOption::parse(options) {
         match option {
-            TcpOption::MaxSegmentSize(mss) => return Some(mss),
-            TcpOption::EndOfList => return None,
-            _ => options = rest,
+            TcpOption::MaxSegmentSize(mss) => found.0 = Some(mss),
+            TcpOption::WindowScale(shift) => found.1 = Some(shift),
+            TcpOption::EndOfList => break,
+            _ => {}
         }
+        options = rest;
     }
-    None
+    found
 }
 
 /// A segment without data that a stack sends by itself.
@@ -246,6 +251,7 @@ mod tests {
             seq: TcpSeqNumber(41),
             payload: 0,
             mss: None,
+            window_scale: None,
         };
         assert_eq!(segment.reset().unwrap().ack, Some(TcpSeqNumber(42)));
         assert!(

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use uwarp_llp::{Llp, LlpError, LlpListener, Network, Piece, Recv};
+use uwarp_llp::{FpduEnds, Llp, LlpError, LlpListener, Network, Piece, Recv};
 
 /// After so long without any progress a test is taken to hang. No test comes near it.
 const STALLED: Duration = Duration::from_secs(40);
@@ -191,7 +191,7 @@ impl End {
             pieces.push(Piece::from(&rest[at..at + len]));
             at += len;
         }
-        let taken = self.llp.try_send(&pieces)?;
+        let taken = self.llp.try_send(&pieces, FpduEnds::NONE)?;
         assert!(taken <= offered);
         self.sent += taken;
         Ok(taken > 0)
@@ -313,7 +313,7 @@ pub(crate) fn an_abort_is_a_reset_at_the_peer(
     at: SocketAddr,
 ) {
     let (mut a, mut b) = connected(client, server, at);
-    assert_eq!(a.try_send(&[Piece::from(b"unread")]), Ok(6));
+    assert_eq!(a.try_send(&[Piece::from(b"unread")], FpduEnds::NONE), Ok(6));
     let descriptor = std::os::fd::AsRawFd::as_raw_fd(&a.fd());
     a.abort();
     assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&a.fd()), descriptor);
@@ -321,7 +321,10 @@ pub(crate) fn an_abort_is_a_reset_at_the_peer(
         addr: a.peer_addr(),
     };
     assert_eq!(a.try_recv(&mut [0; 9]), Err(broken));
-    assert_eq!(a.try_send(&[Piece::from(b"x")]), Err(broken));
+    assert_eq!(
+        a.try_send(&[Piece::from(b"x")], FpduEnds::NONE),
+        Err(broken)
+    );
     let error = loop {
         b.clear_readiness();
         b.drive();
@@ -338,7 +341,7 @@ pub(crate) fn an_abort_is_a_reset_at_the_peer(
             addr: b.peer_addr()
         }
     );
-    assert!(b.try_send(&[Piece::from(b"x")]).is_err());
+    assert!(b.try_send(&[Piece::from(b"x")], FpduEnds::NONE).is_err());
     assert!(!b.flushed());
 }
 
@@ -366,7 +369,7 @@ pub(crate) fn a_fin_comes_after_all_octets_and_leaves_the_other_direction_open(
         "it stays closed"
     );
     assert_eq!(
-        a.llp.try_send(&[Piece::from(b"late")]),
+        a.llp.try_send(&[Piece::from(b"late")], FpduEnds::NONE),
         Err(LlpError::Broken {
             addr: a.llp.peer_addr()
         })
@@ -389,7 +392,7 @@ pub(crate) fn flushed_waits_for_the_peers_acknowledgement(
     let data = vec![7; 1 << 20];
     let mut taken = 0;
     loop {
-        match a.try_send(&[Piece::from(&data)]).unwrap() {
+        match a.try_send(&[Piece::from(&data)], FpduEnds::NONE).unwrap() {
             0 if taken > 0 => break,
             count => taken += count,
         }
@@ -442,7 +445,10 @@ pub(crate) fn small_messages_go_there_and_back(
         let mut octets = [0; 8];
         for number in 0..count as u64 {
             if first {
-                assert_eq!(llp.try_send(&[Piece::from(&number.to_be_bytes())]), Ok(8));
+                assert_eq!(
+                    llp.try_send(&[Piece::from(&number.to_be_bytes())], FpduEnds::NONE),
+                    Ok(8)
+                );
             }
             let mut have = 0;
             while have < 8 {
@@ -456,7 +462,7 @@ pub(crate) fn small_messages_go_there_and_back(
             }
             assert_eq!(u64::from_be_bytes(octets), number);
             if !first {
-                assert_eq!(llp.try_send(&[Piece::from(&octets)]), Ok(8));
+                assert_eq!(llp.try_send(&[Piece::from(&octets)], FpduEnds::NONE), Ok(8));
             }
         }
     };

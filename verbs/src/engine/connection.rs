@@ -286,8 +286,7 @@ impl Connection {
     }
 
     /// The driver handed `octets` of the batch to the LLP.
-    /// True when it is time to ask the LLP for its EMSS again.
-    pub(crate) fn taken(&mut self, octets: usize) -> bool {
+    pub(crate) fn taken(&mut self, octets: usize) {
         self.tx.taken(octets);
         // A close takes as long as our own work, or an answer that the peer waits for behind its FIN, makes
         // progress. A peer that goes on asking does not hold it up.
@@ -295,11 +294,15 @@ impl Connection {
             self.start_close_timer();
         }
         self.retire();
-        self.tx.taken_to() >= self.emss_due
     }
 
-    /// The EMSS of the LLP has changed, or not: it is asked for now and then, because that may be a
-    /// system call.
+    /// Whether to ask the LLP for its EMSS before the next batch is framed: for every batch, or,
+    /// where that is a system call (`costly`), now and then.
+    pub(crate) fn wants_emss(&self, costly: bool) -> bool {
+        self.tx.is_empty() && (!costly || self.tx.taken_to() >= self.emss_due)
+    }
+
+    /// The EMSS of the LLP has changed, or not.
     pub(crate) fn set_emss(&mut self, emss: usize) {
         self.emss_due = self.tx.taken_to() + EMSS_INTERVAL;
         self.emss = emss;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use uwarp_llp::Piece;
+use uwarp_llp::{FpduEnds, Piece};
 
 use crate::mem::PinnedRun;
 
@@ -139,6 +139,11 @@ impl TxBatch {
             count += 1;
         }
         count
+    }
+
+    /// Where FPDUs end in what [`Self::pieces`] gives.
+    pub(crate) fn fpdu_ends(&self) -> FpduEnds<'_> {
+        FpduEnds::new(self.taken, &self.ends)
     }
 
     /// The LLP has taken `octets` more.

@@ -156,10 +156,14 @@ impl Driven {
     fn send(&mut self, pool: &BufferPool) -> Sent {
         let mut sent = 0;
         loop {
-            self.conn.fill();
             let Some(llp) = &mut self.llp else {
                 return Sent::All;
             };
+            // A batch once framed is sent as it is: the EMSS is asked for before.
+            if self.conn.wants_emss(llp.wants_write_event()) {
+                self.conn.set_emss(llp.emss());
+            }
+            self.conn.fill();
             if self.conn.tx.is_empty() || self.conn.is_connecting_tcp() {
                 return Sent::All;
             }
@@ -168,13 +172,11 @@ impl Driven {
             }
             let mut pieces = [Piece::from(&[][..]); PARTS_PER_CALL];
             let count = self.conn.tx.pieces(&mut pieces);
-            match llp.try_send(&pieces[..count]) {
+            match llp.try_send(&pieces[..count], self.conn.tx.fpdu_ends()) {
                 Ok(0) => return Sent::Blocked,
                 Ok(octets) => {
                     sent += octets;
-                    if self.conn.taken(octets) {
-                        self.conn.set_emss(llp.emss());
-                    }
+                    self.conn.taken(octets);
                 }
                 Err(error) => {
                     self.send_failed(error, pool);

@@ -1,0 +1,59 @@
+//! [`FpduEnds`]: where FPDUs end in what is handed to TCP.
+
+/// The ends of the FPDUs in one call of [`Llp::try_send`](crate::Llp::try_send), so that a TCP which
+/// can begins its segments where FPDUs begin (RFC 5044 section 3, appendix A.1).
+///
+/// A borrowed view: nothing is copied or allocated. Ends are offsets in the stream, as is that of
+/// the first octet of the call, so that a call which was taken in part is repeated with the same
+/// ends and a larger base. The first FPDU may have begun in an earlier call, and the last may go on
+/// in a later one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FpduEnds<'a> {
+    base: u64,
+    ends: &'a [u64],
+}
+
+impl<'a> FpduEnds<'a> {
+    /// A run of octets with no FPDUs in it: it may be cut anywhere.
+    pub const NONE: FpduEnds<'static> = FpduEnds { base: 0, ends: &[] };
+
+    /// Octets that start at the stream offset `base`, in which FPDUs end before the offsets `ends`.
+    /// The ends must be in ascending order; those up to `base` count for nothing.
+    pub fn new(base: u64, ends: &'a [u64]) -> Self {
+        debug_assert!(ends.is_sorted());
+        let past = ends.partition_point(|end| *end <= base);
+        Self {
+            base,
+            ends: ends.get(past..).unwrap_or_default(),
+        }
+    }
+
+    /// The stream offset of the first octet.
+    pub const fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The ends after it, ascending, as stream offsets.
+    pub const fn ends(&self) -> &'a [u64] {
+        self.ends
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_that_were_passed_are_left_out() {
+        let all = [4, 10, 12];
+        for (base, left) in [
+            (0, &all[..]),
+            (3, &all[..]),
+            (4, &all[1..]),
+            (11, &all[2..]),
+            (12, &[]),
+        ] {
+            assert_eq!(FpduEnds::new(base, &all).ends(), left, "{base}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What the peer has told us in its headers and smoltcp keeps to itself: its MSS, and its window.
+//!
+//! A segment is read before smoltcp sees it and counts only if smoltcp took it, which its effects
+//! show: a SYN changes the state, an acknowledgement is where the send buffer begins afterwards.
+
+use smoltcp::socket::tcp::State;
+use smoltcp::wire::{IpVersion, TcpSeqNumber};
+
+use super::segment::Segment;
+
+/// The largest shift of a window: RFC 7323 section 2.3.
+const MAX_SHIFT: u8 = 14;
+
+/// The peer, as its headers show it.
+#[derive(Debug, Default)]
+pub(crate) struct Peer {
+    /// The MSS option of its SYN: `Some(None)` for a SYN without it.
+    pub(crate) mss: Option<Option<u16>>,
+    shift: u8,
+    /// The window, from the first octet that it has not acknowledged.
+    pub(crate) window: usize,
+    /// The largest it ever offered.
+    pub(crate) largest_window: usize,
+    heard: Option<Heard>,
+}
+
+/// The segment that smoltcp looks at now.
+#[derive(Debug, Clone, Copy)]
+struct Heard {
+    ack: TcpSeqNumber,
+    window: u16,
+    /// The MSS and window scale options of a SYN.
+    syn: Option<(Option<u16>, Option<u8>)>,
+}
+
+impl Heard {
+    fn read(packet: &[u8]) -> Option<Self> {
+        let at = match IpVersion::of_packet(packet).ok()? {
+            IpVersion::Ipv4 => usize::from(packet.first()? & 0xf) * 4,
+            IpVersion::Ipv6 => 40,
+        };
+        let tcp: &[u8; 16] = packet.get(at..)?.first_chunk()?;
+        let [.., a, b, c, d, _, flags, high, low] = *tcp;
+        let syn = if flags & 2 == 0 {
+            None
+        } else {
+            Segment::parse(packet).map(|segment| (segment.mss, segment.window_scale))
+        };
+        Some(Self {
+            ack: TcpSeqNumber(i32::from_be_bytes([a, b, c, d])),
+            window: u16::from_be_bytes([high, low]),
+            syn,
+        })
+    }
+}
+
+impl Peer {
+    /// Reads a segment that smoltcp is about to see.
+    pub(crate) fn arrives(&mut self, packet: &[u8]) {
+        self.heard = if packet.is_empty() {
+            None
+        } else {
+            Heard::read(packet)
+        };
+    }
+
+    /// Notes what the segment says if smoltcp took it: its state went from the first to the second
+    /// of `states`, our SYN had the sequence number `our_syn`, `handed` octets were put into the
+    /// send buffer since the beginning, and `queued` are in it now.
+    pub(crate) fn arrived(
+        &mut self,
+        states: (State, State),
+        our_syn: Option<TcpSeqNumber>,
+        handed: u64,
+        queued: usize,
+    ) {
+        let Some(heard) = self.heard.take() else {
+            return;
+        };
+        if let Some((mss, shift)) = heard.syn {
+            let opening = matches!(states.0, State::Listen | State::SynSent);
+            if opening && matches!(states.1, State::SynReceived | State::Established) {
+                self.mss = Some(mss);
+                self.shift = shift.unwrap_or(0).min(MAX_SHIFT);
+                // That of a SYN is not scaled.
+                self.offered(usize::from(heard.window));
+            }
+            return;
+        }
+        let acknowledged = handed.wrapping_sub(queued as u64);
+        let start = our_syn.map(|syn| after(syn, acknowledged));
+        if start == Some(heard.ack) {
+            self.offered(usize::from(heard.window) << self.shift);
+        }
+    }
+
+    fn offered(&mut self, window: usize) {
+        self.window = window;
+        self.largest_window = self.largest_window.max(window);
+    }
+}
+
+/// The sequence number of the octet of the stream after the first `octets`, which follow our SYN.
+/// Sequence numbers are counted modulo 2^32.
+pub(crate) fn after(syn: TcpSeqNumber, octets: u64) -> TcpSeqNumber {
+    let [.., a, b, c, d] = octets.wrapping_add(1).to_be_bytes();
+    TcpSeqNumber(syn.0.wrapping_add(i32::from_be_bytes([a, b, c, d])))
+}
