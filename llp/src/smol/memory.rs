@@ -9,6 +9,7 @@ use uwarp_capture::{Capture, Direction, Interface, LinkType};
 
 use super::clock::{Clock, SystemClock};
 use super::connection::{SmolConnection, local_for};
+use super::fault::{FaultCounts, FaultInjector, FaultSettings, FaultyLink};
 use super::listener::SmolListener;
 use super::packet::{Packet, Pool};
 use super::settings::{Congestion, MIN_IPV6_MTU, StackSettings};
@@ -32,7 +33,7 @@ pub struct MemorySettings {
     /// What to do about loss; nothing, by default.
     pub congestion: Congestion,
     /// Whether checksums are computed and verified. Off by default: memory damages nothing. With a
-    /// capture they are on, so that what reads it sees valid packets.
+    /// capture they are on, so that what reads it sees valid packets, and on a link that corrupts.
     pub checksums: bool,
     /// How long an acknowledgement waits for data to travel with. `None`, the default: it does not
     /// wait. With congestion control, waiting makes the start of a transfer slow.
@@ -43,8 +44,11 @@ pub struct MemorySettings {
     /// with 2, by default. The first one of a family is the source of connections.
     pub addresses: [Vec<IpAddr>; 2],
     /// Where every packet on the link is recorded, once, as raw IP: outbound those of the first
-    /// host, inbound those of the second.
+    /// host, inbound those of the second. With faults, what is left after them is recorded.
     pub capture: Option<Capture>,
+    /// What befalls packets on the link; each direction draws its own numbers from the seed.
+    /// Nothing, by default. A packet that a host sends to itself is not on the link.
+    pub faults: Option<FaultSettings>,
     /// The clock that the timers of TCP run by.
     pub clock: Arc<dyn Clock>,
 }
@@ -77,6 +81,7 @@ impl Default for MemorySettings {
             connect_timeout: Duration::from_secs(60),
             addresses: [host(1), host(2)],
             capture: None,
+            faults: None,
             clock: Arc::new(SystemClock),
         }
     }
@@ -90,23 +95,28 @@ impl fmt::Debug for MemorySettings {
             .field("send_buffer", &self.send_buffer)
             .field("congestion", &self.congestion)
             .field("addresses", &self.addresses)
+            .field("faults", &self.faults)
             .finish_non_exhaustive()
     }
 }
 
 impl MemorySettings {
     fn stack(&self) -> Result<StackSettings, LlpError> {
+        let corrupts = self.faults.is_some_and(|faults| faults.corrupt > 0.0);
         let settings = StackSettings {
             mtu: self.mtu,
             receive_buffer: self.receive_buffer,
             send_buffer: self.send_buffer,
             inbox: self.inbox,
             congestion: self.congestion,
-            checksums: self.checksums || self.capture.is_some(),
+            checksums: self.checksums || self.capture.is_some() || corrupts,
             ack_delay: self.ack_delay,
             connect_timeout: self.connect_timeout,
         };
         settings.check()?;
+        if let Some(faults) = &self.faults {
+            faults.check("make an in-memory network")?;
+        }
         Ok(settings)
     }
 
@@ -131,6 +141,7 @@ impl MemorySettings {
 #[derive(Clone)]
 pub struct MemoryNetwork {
     stack: Arc<Stack>,
+    faults: Option<Arc<FaultInjector>>,
 }
 
 impl MemoryNetwork {
@@ -151,9 +162,21 @@ impl MemoryNetwork {
                 tap: tap.clone(),
                 direction,
             };
+            let number = u64::from(direction == Direction::Inbound);
+            let faults = settings
+                .faults
+                .map(|faults| Arc::new(FaultInjector::new(faults, number)));
+            let link: Box<dyn Link> = match &faults {
+                None => Box::new(link),
+                Some(injector) => Box::new(FaultyLink {
+                    inner: link,
+                    injector: Arc::clone(injector),
+                    pool: Arc::clone(&pool),
+                }),
+            };
             let stack = Stack::new(
                 settings.addresses_of(addresses)?,
-                Box::new(link),
+                link,
                 Arc::clone(&pool),
                 Arc::clone(&settings.clock),
                 settings.stack()?,
@@ -161,6 +184,7 @@ impl MemoryNetwork {
             Ok((
                 Self {
                     stack: Arc::new(stack),
+                    faults,
                 },
                 peer,
             ))
@@ -172,6 +196,11 @@ impl MemoryNetwork {
         let _ = peer_of_first.set(Arc::downgrade(&second.stack));
         let _ = peer_of_second.set(Arc::downgrade(&first.stack));
         Ok((first, second))
+    }
+
+    /// What befell the packets of this host so far, if the link has faults.
+    pub fn fault_counts(&self) -> Option<FaultCounts> {
+        self.faults.as_ref().map(|injector| injector.counts())
     }
 }
 

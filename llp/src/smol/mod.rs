@@ -48,6 +48,7 @@ mod backlog;
 mod clock;
 mod connection;
 mod device;
+mod fault;
 mod listener;
 mod mailbox;
 mod memory;
@@ -60,5 +61,6 @@ mod stack;
 mod window;
 
 pub use clock::{Clock, SystemClock};
+pub use fault::{FaultCounts, FaultSettings};
 pub use memory::{MemoryNetwork, MemorySettings};
 pub use settings::Congestion;

@@ -30,6 +30,11 @@ impl Packet {
         self.buffer.get(..self.len).unwrap_or_default()
     }
 
+    /// The packet, to be changed.
+    pub(crate) fn octets_mut(&mut self) -> &mut [u8] {
+        self.buffer.get_mut(..self.len).unwrap_or_default()
+    }
+
     /// Makes it `len` octets long and gives them for writing; what they hold is left over from an
     /// earlier packet.
     pub(crate) fn resize(&mut self, len: usize) -> &mut [u8] {
@@ -57,6 +62,14 @@ impl Pool {
             packet_octets,
             keep,
         }
+    }
+
+    /// The same packet once more.
+    pub(crate) fn copy(&self, packet: &Packet) -> Packet {
+        let free = self.free.lock().pop();
+        let mut copy = free.unwrap_or_else(|| Packet::new(self.packet_octets));
+        copy.resize(packet.len).copy_from_slice(packet.octets());
+        copy
     }
 
     /// Takes one buffer back.

@@ -156,6 +156,8 @@ pub(crate) struct End {
     random: Random,
     buffer: Vec<u8>,
     largest: usize,
+    /// Where FPDUs end in what is sent, if it has any.
+    ends: Vec<u64>,
 }
 
 impl End {
@@ -171,7 +173,18 @@ impl End {
             random: Random(seed | 1),
             buffer: vec![0; 256 << 10],
             largest: 20_000,
+            ends: Vec::new(),
         }
+    }
+
+    /// As one who sends FPDUs, of up to `longest` octets.
+    pub(crate) fn with_fpdus(mut self, longest: usize) -> Self {
+        let mut at = 0;
+        while at < self.to_send.len() {
+            at = self.to_send.len().min(at + 1 + self.random.below(longest));
+            self.ends.push(at as u64);
+        }
+        self
     }
 
     /// As one who sends and receives in large runs.
@@ -191,7 +204,8 @@ impl End {
             pieces.push(Piece::from(&rest[at..at + len]));
             at += len;
         }
-        let taken = self.llp.try_send(&pieces, FpduEnds::NONE)?;
+        let ends = FpduEnds::new(self.sent as u64, &self.ends);
+        let taken = self.llp.try_send(&pieces, ends)?;
         assert!(taken <= offered);
         self.sent += taken;
         Ok(taken > 0)

@@ -1,0 +1,288 @@
+//! Transfers over a link that loses, doubles, reorders and damages packets.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::*;
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use uwarp_llp::smol::{
+    Clock, Congestion, FaultCounts, FaultSettings, MemoryNetwork, MemorySettings,
+};
+use uwarp_llp::{Llp, LlpError, LlpListener, Network};
+
+/// Time goes on only when nothing else can: to the next deadline, at once. So a second that TCP
+/// waits takes no time, and whoever has no deadline is never helped by the clock.
+struct Skipping(Instant, Mutex<Duration>);
+
+impl Clock for Skipping {
+    fn now(&self) -> Instant {
+        self.0 + *self.1.lock()
+    }
+}
+
+impl Skipping {
+    /// More virtual time than this is a stall.
+    const LIMIT: Duration = Duration::from_secs(36_000);
+
+    fn skip_to(&self, deadline: Instant) {
+        let mut at = self.1.lock();
+        *at = (*at).max(deadline.saturating_duration_since(self.0));
+        assert!(*at < Self::LIMIT, "it goes on for ever");
+    }
+}
+
+fn ready(fds: &[BorrowedFd<'_>]) -> bool {
+    let mut fds: Vec<_> = fds
+        .iter()
+        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+        .collect();
+    rustix::event::poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
+}
+
+struct Link {
+    clock: Arc<Skipping>,
+    a: MemoryNetwork,
+    b: MemoryNetwork,
+}
+
+impl Link {
+    fn new(settings: &MemorySettings) -> Self {
+        let clock = Arc::new(Skipping(Instant::now(), Mutex::default()));
+        let settings = MemorySettings {
+            clock: Arc::<Skipping>::clone(&clock),
+            connect_timeout: Duration::from_secs(600),
+            ..settings.clone()
+        };
+        let (a, b) = MemoryNetwork::pair(&settings).unwrap();
+        Self { clock, a, b }
+    }
+
+    /// Waits for one of two, by skipping to the first deadline when neither is ready.
+    fn wait(&self, fds: &[BorrowedFd<'_>], deadlines: [Option<Instant>; 2]) {
+        if !ready(fds) {
+            let deadline = deadlines.into_iter().flatten().min();
+            self.clock
+                .skip_to(deadline.expect("neither end has a deadline: a wake-up was lost"));
+        }
+    }
+
+    fn connected(&self, at: SocketAddr) -> (Box<dyn Llp>, Box<dyn Llp>) {
+        let mut listener = self.b.listen(at, 8).unwrap();
+        let mut client = self.a.connect(None, at).unwrap();
+        let mut server = None;
+        loop {
+            client.clear_readiness();
+            client.drive();
+            listener.clear_readiness();
+            let stands = client.connect_progress().unwrap();
+            if server.is_none() {
+                server = listener.try_accept().unwrap();
+            }
+            match server {
+                Some(server) if stands => return (client, server),
+                _ => self.wait(
+                    &[client.fd(), listener.fd()],
+                    [client.deadline(), LlpListener::deadline(&*listener)],
+                ),
+            }
+        }
+    }
+
+    /// Moves octets both ways, with FINs after them, and checks them.
+    fn transfer(&self, at: SocketAddr, octets: usize, fpdus: bool, seed: u64) {
+        let (client, server) = self.connected(at);
+        let mut random = Random(seed | 1);
+        let (from_a, from_b) = (random.octets(octets), random.octets(octets / 3));
+        let mut a = End::new(client, from_a, seed);
+        let mut b = End::new(server, from_b, seed + 1);
+        if fpdus {
+            (a, b) = (a.with_fpdus(1460), b.with_fpdus(200));
+        }
+        loop {
+            self.step(&mut a);
+            self.step(&mut b);
+            if a.done() && b.done() {
+                break;
+            }
+            let deadlines = [a.llp.deadline(), b.llp.deadline()];
+            self.wait(&[a.llp.fd(), b.llp.fd()], deadlines);
+        }
+        assert!(a.got == b.to_send && b.got == a.to_send, "other octets");
+    }
+
+    fn step(&self, end: &mut End) {
+        end.step().unwrap();
+    }
+}
+
+fn second(v6: bool) -> SocketAddr {
+    if v6 {
+        "[2001:db8::2]:7174".parse().unwrap()
+    } else {
+        "192.0.2.2:7174".parse().unwrap()
+    }
+}
+
+/// Plays transfers over a link with these faults; the seed of a failure is in its output.
+fn play(faults: FaultSettings, congestion: Congestion, octets: usize) -> [FaultCounts; 2] {
+    let mut sums = [FaultCounts::default(); 2];
+    for seed in 0..6 {
+        for (v6, fpdus) in [(false, false), (false, true), (true, true)] {
+            let settings = MemorySettings {
+                faults: Some(FaultSettings { seed, ..faults }),
+                congestion,
+                ..MemorySettings::default()
+            };
+            let what = format!("seed {seed}, IPv6 {v6}, FPDUs {fpdus}, {faults:?}, {congestion:?}");
+            let link = Link::new(&settings);
+            let run = std::panic::AssertUnwindSafe(|| {
+                link.transfer(second(v6), octets, fpdus, seed);
+            });
+            if let Err(panic) = std::panic::catch_unwind(run) {
+                eprintln!("{what}");
+                std::panic::resume_unwind(panic);
+            }
+            for (sum, host) in sums.iter_mut().zip([&link.a, &link.b]) {
+                let counts = host.fault_counts().unwrap();
+                sum.packets += counts.packets;
+                sum.lost += counts.lost;
+                sum.duplicated += counts.duplicated;
+                sum.reordered += counts.reordered;
+                sum.corrupted += counts.corrupted;
+            }
+        }
+    }
+    sums
+}
+
+#[test]
+fn transfers_survive_loss() {
+    let loss = FaultSettings {
+        loss: 0.02,
+        ..FaultSettings::default()
+    };
+    for congestion in [Congestion::None, Congestion::Reno, Congestion::Cubic] {
+        let sums = play(loss, congestion, 300_000);
+        assert!(sums.iter().all(|sum| sum.lost > 20), "{sums:?}");
+    }
+}
+
+#[test]
+fn transfers_survive_heavy_loss() {
+    let loss = FaultSettings {
+        loss: 0.2,
+        ..FaultSettings::default()
+    };
+    let sums = play(loss, Congestion::None, 60_000);
+    assert!(sums.iter().all(|sum| sum.lost > 20), "{sums:?}");
+}
+
+#[test]
+fn transfers_survive_doubles() {
+    let duplicate = FaultSettings {
+        duplicate: 0.2,
+        ..FaultSettings::default()
+    };
+    let sums = play(duplicate, Congestion::None, 300_000);
+    assert!(sums.iter().all(|sum| sum.duplicated > 100), "{sums:?}");
+}
+
+#[test]
+fn transfers_survive_reordering() {
+    let reorder = FaultSettings {
+        reorder: 0.1,
+        ..FaultSettings::default()
+    };
+    for congestion in [Congestion::None, Congestion::Reno] {
+        let sums = play(reorder, congestion, 300_000);
+        assert!(sums.iter().all(|sum| sum.reordered > 100), "{sums:?}");
+    }
+}
+
+#[test]
+fn transfers_survive_corruption_by_the_checksums_of_tcp() {
+    let corrupt = FaultSettings {
+        corrupt: 0.02,
+        ..FaultSettings::default()
+    };
+    let sums = play(corrupt, Congestion::None, 300_000);
+    assert!(sums.iter().all(|sum| sum.corrupted > 20), "{sums:?}");
+}
+
+#[test]
+fn transfers_survive_all_faults_at_once() {
+    let all = FaultSettings {
+        seed: 0,
+        loss: 0.02,
+        duplicate: 0.02,
+        reorder: 0.02,
+        corrupt: 0.02,
+    };
+    for congestion in [Congestion::None, Congestion::Reno] {
+        play(all, congestion, 200_000);
+    }
+}
+
+#[test]
+fn a_link_that_loses_everything_times_out() {
+    let link = Link::new(&MemorySettings {
+        faults: Some(FaultSettings {
+            loss: 1.0,
+            ..FaultSettings::default()
+        }),
+        ..MemorySettings::default()
+    });
+    let mut client = link.a.connect(None, second(false)).unwrap();
+    let error = loop {
+        client.clear_readiness();
+        client.drive();
+        match client.connect_progress() {
+            Ok(stands) => assert!(!stands),
+            Err(error) => break error,
+        }
+        link.wait(&[client.fd()], [client.deadline(), None]);
+    };
+    assert_eq!(
+        error,
+        LlpError::TimedOut {
+            addr: second(false)
+        }
+    );
+    let counts = link.a.fault_counts().unwrap();
+    assert!(counts.packets > 3 && counts.lost == counts.packets);
+    assert_eq!(link.b.fault_counts().unwrap(), FaultCounts::default());
+}
+
+#[test]
+fn what_is_no_probability_is_refused_in_words() {
+    let settings = MemorySettings {
+        faults: Some(FaultSettings {
+            loss: 1.5,
+            ..FaultSettings::default()
+        }),
+        ..MemorySettings::default()
+    };
+    let error = MemoryNetwork::pair(&settings).err().unwrap().to_string();
+    assert!(error.contains("probability of a fault"), "{error}");
+}
+
+#[test]
+fn a_link_with_faults_says_so_and_one_without_counts_nothing() {
+    let plain = MemoryNetwork::pair(&MemorySettings::default()).unwrap().0;
+    assert_eq!(plain.fault_counts(), None);
+    let faults = Some(FaultSettings::default());
+    let settings = MemorySettings {
+        faults,
+        ..MemorySettings::default()
+    };
+    let faulty = MemoryNetwork::pair(&settings).unwrap().0;
+    assert_eq!(
+        faulty.describe(),
+        "smoltcp over memory with faults, MTU 1500"
+    );
+}
