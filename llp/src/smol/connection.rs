@@ -302,7 +302,11 @@ impl SmolConnection {
         }
         self.mailbox.take(&mut self.device.inbox);
         loop {
-            let before = self.socket().state();
+            let socket = self.socket();
+            let before = socket.state();
+            // Only the FIN is left to be acknowledged.
+            let closing = matches!(before, State::FinWait1 | State::Closing | State::LastAck);
+            self.device.skip_repeats = (closing && socket.send_queue() == 0).then_some(self.handed);
             let (device, sockets) = (&mut self.device, &mut self.sockets);
             match self.interface.poll_ingress_single(now, device, sockets) {
                 PollIngressSingleResult::None => break,

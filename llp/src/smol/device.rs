@@ -27,6 +27,11 @@ pub(crate) struct Device {
     /// The inbox at the other end was full when smoltcp last wanted to send; when there is room,
     /// our signal is raised.
     pub(crate) held_back: bool,
+    /// Acknowledgements that say again that these octets arrived, and nothing else, are dropped. At
+    /// the third one smoltcp 0.14 would retransmit fast. When nothing but a FIN is unacknowledged,
+    /// it sends nothing then, and stops the timer that would have sent the FIN again: if that was
+    /// lost, both ends would wait for ever.
+    pub(crate) skip_repeats: Option<u64>,
     /// Sends even into a full inbox: last words, for which nobody will come back.
     pub(crate) urgent: bool,
     mailbox: Arc<Mailbox>,
@@ -65,6 +70,7 @@ impl Device {
             peer: Peer::default(),
             mtu,
             held_back: false,
+            skip_repeats: None,
             urgent: false,
             mailbox,
         }
@@ -119,8 +125,19 @@ impl phy::Device for Device {
     type TxToken<'a> = TxToken<'a>;
 
     fn receive(&mut self, _now: Instant) -> Option<(RxToken<'_>, TxToken<'_>)> {
-        let packet = self.inbox.pop_front()?;
-        self.peer.arrives(packet.octets());
+        let syn = self.transmitter.promises.syn;
+        let packet = loop {
+            let packet = self.inbox.pop_front()?;
+            self.peer.arrives(packet.octets());
+            let repeated = self
+                .skip_repeats
+                .zip(syn)
+                .map(|(octets, syn)| after(syn, octets));
+            if repeated.is_none_or(|ack| !self.peer.only_repeats(ack)) {
+                break packet;
+            }
+            self.used.push(packet);
+        };
         self.transmitter.promises.arrived(packet.octets());
         Some((
             RxToken {

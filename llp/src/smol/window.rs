@@ -11,6 +11,9 @@ use super::segment::Segment;
 /// The largest shift of a window: RFC 7323 section 2.3.
 const MAX_SHIFT: u8 = 14;
 
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+
 /// The peer, as its headers show it.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
@@ -31,6 +34,8 @@ struct Heard {
     window: u16,
     /// The MSS and window scale options of a SYN.
     syn: Option<(Option<u16>, Option<u8>)>,
+    /// It has no data, and no flag but ACK.
+    bare: bool,
 }
 
 impl Heard {
@@ -40,8 +45,9 @@ impl Heard {
             IpVersion::Ipv6 => 40,
         };
         let tcp: &[u8; 16] = packet.get(at..)?.first_chunk()?;
-        let [.., a, b, c, d, _, flags, high, low] = *tcp;
-        let syn = if flags & 2 == 0 {
+        let [.., a, b, c, d, offset, flags, high, low] = *tcp;
+        let header = at + usize::from(offset >> 4) * 4;
+        let syn = if flags & SYN == 0 {
             None
         } else {
             Segment::parse(packet).map(|segment| (segment.mss, segment.window_scale))
@@ -50,6 +56,7 @@ impl Heard {
             ack: TcpSeqNumber(i32::from_be_bytes([a, b, c, d])),
             window: u16::from_be_bytes([high, low]),
             syn,
+            bare: flags & 0x3f == ACK && header == packet.len(),
         })
     }
 }
@@ -62,6 +69,12 @@ impl Peer {
         } else {
             Heard::read(packet)
         };
+    }
+
+    /// Whether the segment does nothing but acknowledge `ack`.
+    pub(crate) fn only_repeats(&self, ack: TcpSeqNumber) -> bool {
+        self.heard
+            .is_some_and(|heard| heard.bare && heard.ack == ack)
     }
 
     /// Notes what the segment says if smoltcp took it: its state went from the first to the second
