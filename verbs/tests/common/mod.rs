@@ -130,7 +130,16 @@ impl Setup {
 
     /// Two devices, each with a QP that is not connected, and a listener of the second one.
     pub(crate) fn unconnected(&self) -> Ends {
-        let ([first, second], addr) = self.wire.networks();
+        let (networks, addr) = self.wire.networks();
+        self.unconnected_over(networks, addr)
+    }
+
+    /// The same over other networks than those of the wire; the listener is at `addr`.
+    pub(crate) fn unconnected_over(
+        &self,
+        [first, second]: [Arc<dyn Network>; 2],
+        addr: SocketAddr,
+    ) -> Ends {
         let [settings_a, settings_b] = self.settings.clone();
         let a = Side::new(
             Device::open(first, settings_a).unwrap(),

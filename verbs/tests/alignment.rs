@@ -1,0 +1,201 @@
+//! FPDUs and TCP segments in the whole stack over smoltcp: every data segment that a capture shows
+//! begins with an FPDU and holds whole ones (RFC 5044 section 3 and appendix A.1).
+
+mod common;
+
+use std::io::{self, Cursor, Write};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use common::{Setup, Side, Wire, bell, both_ways, content, pattern, same};
+use uwarp_capture::{Capture, Reader};
+use uwarp_verbs::llp::Network;
+use uwarp_verbs::llp::smol::{Clock, MemoryNetwork, MemorySettings};
+use uwarp_verbs::{RecvWr, SendWr};
+
+/// Octets of a startup frame without private data (RFC 5044 section 7.1), with the words that RFC
+/// 6581 adds.
+const STARTUP_FRAME: usize = 20 + 4;
+
+/// TCP's time stands still: no segment is sent again because a test machine is slow.
+struct Frozen(Instant);
+
+impl Clock for Frozen {
+    fn now(&self) -> Instant {
+        self.0
+    }
+}
+
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Two endpoints over a recorded link.
+struct Recorded {
+    a: Side,
+    b: Side,
+    at: SocketAddr,
+    file: Shared,
+    capture: Capture,
+}
+
+impl Recorded {
+    fn new(mtu: usize, v6: bool) -> Self {
+        let file = Shared::default();
+        let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
+        let settings = MemorySettings {
+            mtu,
+            capture: Some(capture.clone()),
+            clock: Arc::new(Frozen(Instant::now())),
+            ..MemorySettings::default()
+        };
+        let at: SocketAddr = if v6 {
+            "[2001:db8::2]:7174".parse().unwrap()
+        } else {
+            "192.0.2.2:7174".parse().unwrap()
+        };
+        let (first, second) = MemoryNetwork::pair(&settings).unwrap();
+        let networks: [Arc<dyn Network>; 2] = [Arc::new(first), Arc::new(second)];
+        let ends = Setup::new(Wire::MEMORY)
+            .peer_to_peer()
+            .unconnected_over(networks, at);
+        ends.join();
+        Self {
+            a: ends.a,
+            b: ends.b,
+            at,
+            file,
+            capture,
+        }
+    }
+
+    /// The data segments of one direction in the order they left, each with its place in the stream.
+    fn segments(&self, to_b: bool) -> Vec<(usize, Vec<u8>)> {
+        assert_eq!(self.capture.error(), None);
+        let octets = self.file.0.lock().unwrap().clone();
+        let mut reader = Reader::new(Cursor::new(octets)).unwrap();
+        let (mut first, mut segments) = (0, Vec::new());
+        while let Some(packet) = reader.next_packet().unwrap() {
+            let segment = packet.tcp().unwrap();
+            if (segment.destination == self.at) != to_b {
+                continue;
+            }
+            if segment.syn {
+                first = segment.seq.wrapping_add(1);
+            } else if !segment.payload.is_empty() {
+                let at = segment.seq.wrapping_sub(first) as usize;
+                segments.push((at, segment.payload.to_vec()));
+            }
+        }
+        segments
+    }
+
+    /// Walks the FPDUs of one direction; gives how many segments and FPDUs there were.
+    fn check(&self, to_b: bool, emss: usize) -> (usize, usize) {
+        let segments = self.segments(to_b);
+        let (mut next, mut fpdus) = (0, 0);
+        for (number, (at, octets)) in segments.iter().enumerate() {
+            let what = format!("segment {number} to B: {to_b}, EMSS {emss}");
+            assert_eq!(*at, next, "{what}: it is no repetition and leaves no gap");
+            assert!(octets.len() <= emss, "{what}: {}", octets.len());
+            next += octets.len();
+            let mut rest = &octets[..];
+            if number == 0 {
+                rest = &rest[STARTUP_FRAME..];
+            }
+            while !rest.is_empty() {
+                assert!(rest.len() >= 8, "{what}: it ends within an FPDU");
+                let ulpdu = usize::from(u16::from_be_bytes([rest[0], rest[1]]));
+                let len = (2 + ulpdu).next_multiple_of(4) + 4;
+                // The control octet of DDP, version 1: this is where an FPDU begins.
+                assert_eq!(rest[2] & 3, 1, "{what}: no FPDU begins here");
+                assert!(len <= rest.len(), "{what}: an FPDU goes on in the next");
+                rest = &rest[len..];
+                fpdus += 1;
+            }
+        }
+        (segments.len(), fpdus)
+    }
+}
+
+/// Batches of small Sends, Sends of mixed sizes, and a Write and a Read of 1 MiB, from A.
+fn traffic(a: &Side, b: &Side) {
+    const COUNT: usize = 100;
+    let (source, target) = (a.filled(1, 1 << 20), b.blank(1 << 20));
+    let sizes = |round: usize| {
+        (0..COUNT).map(move |number| match round {
+            0 => 8,
+            1 => 100 + number,
+            _ => number * number * 7 % 6000,
+        })
+    };
+    for round in 0..3 {
+        let sinks: Vec<_> = sizes(round).map(|size| b.blank(size)).collect();
+        for (number, (sink, size)) in sinks.iter().zip(sizes(round)).enumerate() {
+            let sges = [sink.sge(0, size as u32)];
+            b.qp.post_recv(&RecvWr::new(number as u64, &sges)).unwrap();
+        }
+        for (number, size) in sizes(round).enumerate() {
+            let sges = [source.sge(number, size as u32)];
+            a.qp.post_send(&SendWr::send(number as u64, &sges)).unwrap();
+        }
+        a.send_cq.successes(0..COUNT as u64);
+        b.recv_cq.successes(0..COUNT as u64);
+        let data = content(&source);
+        for (number, (sink, size)) in sinks.iter().zip(sizes(round)).enumerate() {
+            same(&content(sink)[..size], &data[number..][..size], "a Send");
+        }
+    }
+    let whole = [source.sge(0, 1 << 20)];
+    let remote = target.remote();
+    a.qp.post_send(&SendWr::write(1, &whole, remote.addr, remote.rkey))
+        .unwrap();
+    a.send_cq.success(1);
+    bell(a, b);
+    same(&content(&target), &pattern(1, 1 << 20), "written");
+    let sink = a.blank(1 << 20);
+    let into = [sink.sge(0, 1 << 20)];
+    a.qp.post_send(&SendWr::read(2, &into, remote.addr, remote.rkey))
+        .unwrap();
+    a.send_cq.success(2);
+    same(&content(&sink), &pattern(1, 1 << 20), "read");
+}
+
+#[test]
+fn every_data_segment_begins_with_an_fpdu_and_holds_whole_ones() {
+    // With 1501 and 1282 EMSS is no multiple of 4.
+    for (mtu, v6) in [
+        (1500, false),
+        (1500, true),
+        (1280, false),
+        (1280, true),
+        (9000, false),
+        (9000, true),
+        (1501, false),
+        (1282, true),
+    ] {
+        let recorded = Recorded::new(mtu, v6);
+        let (a, b) = (&recorded.a, &recorded.b);
+        both_ways(a, b);
+        traffic(a, b);
+        traffic(b, a);
+        let emss = mtu - if v6 { 60 } else { 40 };
+        for to_b in [true, false] {
+            let (segments, fpdus) = recorded.check(to_b, emss);
+            // A Write and the answer to a Read of 1 MiB, and 300 Sends.
+            assert!(fpdus > 2 * (1 << 20) / emss + 300, "{fpdus}");
+            assert!(segments < fpdus, "small ones share segments: {segments}");
+        }
+    }
+}
