@@ -83,11 +83,7 @@ impl Play {
             ..self.settings.clone()
         };
         let (a, b) = MemoryNetwork::pair(&settings).unwrap();
-        let at: SocketAddr = if self.v6 {
-            "[2001:db8::2]:7174".parse().unwrap()
-        } else {
-            "192.0.2.2:7174".parse().unwrap()
-        };
+        let at = at(self.v6);
         let (mut client, mut server) = connected(&a, &b, at);
         let emss = client.emss();
         let mut random = Random(self.seed | 1);
@@ -151,6 +147,14 @@ impl Play {
         }
         prop_assert_eq!(Some(&at), ends.last());
         Ok(segments.len())
+    }
+}
+
+fn at(v6: bool) -> SocketAddr {
+    if v6 {
+        "[2001:db8::2]:7174".parse().unwrap()
+    } else {
+        "192.0.2.2:7174".parse().unwrap()
     }
 }
 
@@ -313,6 +317,45 @@ fn a_tiny_inbox_does_not_cost_alignment() {
             seed: 9,
         };
         play.run_aligned().unwrap();
+    }
+}
+
+/// With a reader in another thread, acknowledgements come while more is in flight, so that the send
+/// buffer is never empty and its end comes in the middle of segments.
+#[test]
+fn the_end_of_the_send_buffer_cuts_no_segment() {
+    const OCTETS: usize = 8 << 20;
+    for v6 in [false, true] {
+        let file = Shared::default();
+        let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
+        let settings = MemorySettings {
+            send_buffer: 50_000,
+            capture: Some(capture.clone()),
+            ..frozen(1500)
+        };
+        let (a, b) = MemoryNetwork::pair(&settings).unwrap();
+        let (client, server) = connected(&a, &b, at(v6));
+        let mut random = Random(6);
+        let data = random.octets(OCTETS);
+        let mut writer = End::new(client, data, 1).bulk().with_fpdus(1440);
+        let mut reader = End::new(server, Vec::new(), 2).bulk();
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                reader.run_until(|end| end.got.len() == OCTETS);
+            });
+            writer.finish = false;
+            writer.run_until(|end| end.sent == OCTETS);
+            reading.join().unwrap();
+        });
+        assert!(reader.got == writer.to_send);
+        assert_eq!(capture.error(), None);
+        let mut next = 0;
+        for (from, to) in segments(&file, at(v6)) {
+            assert_eq!(from, next);
+            assert!(writer.ends.binary_search(&to).is_ok(), "{from}..{to}");
+            next = to;
+        }
+        assert_eq!(next, OCTETS as u64);
     }
 }
 

@@ -146,10 +146,16 @@ fn traffic(a: &Side, b: &Side) {
             let sges = [sink.sge(0, size as u32)];
             b.qp.post_recv(&RecvWr::new(number as u64, &sges)).unwrap();
         }
-        for (number, size) in sizes(round).enumerate() {
-            let sges = [source.sge(number, size as u32)];
-            a.qp.post_send(&SendWr::send(number as u64, &sges)).unwrap();
-        }
+        let sges: Vec<_> = sizes(round)
+            .enumerate()
+            .map(|(number, size)| [source.sge(number as u64, size as u32)])
+            .collect();
+        let sends: Vec<_> = sges
+            .iter()
+            .enumerate()
+            .map(|(number, sges)| SendWr::send(number as u64, sges))
+            .collect();
+        a.qp.post_send_list(&sends).unwrap();
         a.send_cq.successes(0..COUNT as u64);
         b.recv_cq.successes(0..COUNT as u64);
         let data = content(&source);

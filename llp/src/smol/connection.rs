@@ -486,17 +486,23 @@ impl SmolConnection {
             }
             taken += count;
             self.aligner.taken(&mut offer, count);
-            self.send_one(now);
+            self.send_one(count, now);
         }
         self.send_out(now);
         taken
     }
 
     /// Has smoltcp send the segment that was handed to it.
-    fn send_one(&mut self, now: smoltcp::time::Instant) {
+    fn send_one(&mut self, octets: usize, now: smoltcp::time::Instant) {
         let before = self.socket().state();
+        self.device.expect_segment(octets);
         let (device, sockets) = (&mut self.device, &mut self.sockets);
         self.interface.poll_egress(now, device, sockets);
+        if self.device.segment_is_cut() {
+            let (device, sockets) = (&mut self.device, &mut self.sockets);
+            self.interface.poll_egress(now, device, sockets);
+        }
+        self.device.segment_is_made();
         self.observe(before, Cause::Timer);
     }
 

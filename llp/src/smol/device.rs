@@ -8,6 +8,7 @@ use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
 use smoltcp::wire::Ipv4Packet;
 
+use super::join::Joiner;
 use super::mailbox::Mailbox;
 use super::packet::{Packet, Spares};
 use super::promises::Promises;
@@ -42,6 +43,7 @@ struct Transmitter {
     spares: Spares,
     route: Route,
     promises: Promises,
+    joiner: Joiner,
     path_mtu: usize,
     /// What tells the packets apart that may be fragmented.
     ident: u16,
@@ -59,6 +61,7 @@ impl Device {
             spares,
             route,
             promises,
+            joiner: Joiner::default(),
             path_mtu: usize::MAX,
             ident: 0,
         };
@@ -100,6 +103,29 @@ impl Device {
     pub(crate) fn holds_back(&mut self) -> bool {
         self.held_back = !self.urgent && self.transmitter.route.is_full(&self.mailbox);
         self.held_back
+    }
+
+    /// What smoltcp sends until [`Self::segment_is_made`] is one segment of so many octets.
+    pub(crate) fn expect_segment(&mut self, octets: usize) {
+        self.transmitter.joiner.expect(octets);
+    }
+
+    /// Whether smoltcp has made a part of the segment that is expected.
+    pub(crate) fn segment_is_cut(&self) -> bool {
+        self.transmitter.joiner.waits()
+    }
+
+    /// Sends what there is of the segment that was expected.
+    pub(crate) fn segment_is_made(&mut self) {
+        let Transmitter {
+            stack,
+            route,
+            joiner,
+            ..
+        } = &mut self.transmitter;
+        if let Some(part) = joiner.finish() {
+            stack.transmit(part, route);
+        }
     }
 
     /// Whether the last of the `handed` octets that were put into the send buffer was ever sent.
@@ -185,6 +211,7 @@ impl phy::TxToken for TxToken<'_> {
             spares,
             route,
             promises,
+            joiner,
             path_mtu,
             ident,
         } = self.0;
@@ -196,7 +223,13 @@ impl phy::TxToken for TxToken<'_> {
             *ident = ident.wrapping_add(1);
             allow_fragments(octets, *ident);
         }
-        stack.transmit(packet, route);
+        for packet in joiner
+            .pass(packet, stack.settings.checksums)
+            .into_iter()
+            .flatten()
+        {
+            stack.transmit(packet, route);
+        }
         result
     }
 }

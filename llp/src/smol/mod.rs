@@ -49,6 +49,7 @@ mod clock;
 mod connection;
 mod device;
 mod fault;
+mod join;
 mod listener;
 mod mailbox;
 mod memory;

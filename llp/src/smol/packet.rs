@@ -35,6 +35,18 @@ impl Packet {
         self.buffer.get_mut(..self.len).unwrap_or_default()
     }
 
+    /// Makes it longer by `octets`, keeps what it has, and gives all of it.
+    pub(crate) fn extend(&mut self, octets: usize) -> &mut [u8] {
+        let len = self.len + octets;
+        if self.buffer.len() < len {
+            let mut larger = vec![0; len].into_boxed_slice();
+            larger[..self.len].copy_from_slice(self.octets());
+            self.buffer = larger;
+        }
+        self.len = len;
+        self.octets_mut()
+    }
+
     /// Makes it `len` octets long and gives them for writing; what they hold is left over from an
     /// earlier packet.
     pub(crate) fn resize(&mut self, len: usize) -> &mut [u8] {

@@ -157,7 +157,7 @@ pub(crate) struct End {
     buffer: Vec<u8>,
     largest: usize,
     /// Where FPDUs end in what is sent, if it has any.
-    ends: Vec<u64>,
+    pub(crate) ends: Vec<u64>,
 }
 
 impl End {
@@ -255,6 +255,17 @@ impl End {
 
     pub(crate) fn waiting(&self) -> Wait<'_> {
         Wait::connection(&*self.llp, self.sent < self.to_send.len())
+    }
+
+    /// Drives this end alone, until it has come so far.
+    pub(crate) fn run_until(&mut self, enough: impl Fn(&Self) -> bool) {
+        loop {
+            self.step().unwrap();
+            if enough(self) {
+                return;
+            }
+            wait(&[self.waiting()]);
+        }
     }
 
     /// Drives this end alone, until it is done; the other end is another thread's.

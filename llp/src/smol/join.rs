@@ -1,0 +1,195 @@
+//! Makes one segment again of two that smoltcp made only because its send buffer is a ring.
+//!
+//! smoltcp 0.14 sends octets that lie next to each other. Where the ring ends in the middle of a
+//! segment, it cuts there, once in every round of the buffer, and with it an FPDU. Both parts are
+//! made one right after the other, so that the first can wait for the second.
+
+use smoltcp::wire::{IpAddress, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket};
+
+use super::packet::Packet;
+
+/// The parts of one segment.
+#[derive(Default)]
+pub(crate) struct Joiner {
+    /// Octets of data that the segment is to carry; 0 when nothing is expected.
+    expected: usize,
+    first: Option<Packet>,
+}
+
+/// Where the TCP header and the data begin in a packet as smoltcp makes it.
+fn layout(packet: &[u8]) -> Option<(usize, usize)> {
+    let tcp = match IpVersion::of_packet(packet).ok()? {
+        IpVersion::Ipv4 => usize::from(packet.first()? & 0xf) * 4,
+        IpVersion::Ipv6 => 40,
+    };
+    let data = tcp + usize::from(packet.get(tcp + 12)? >> 4) * 4;
+    (data <= packet.len()).then_some((tcp, data))
+}
+
+impl Joiner {
+    /// The next data that leaves belongs to a segment of so many octets.
+    pub(crate) fn expect(&mut self, octets: usize) {
+        self.expected = octets;
+    }
+
+    /// Whether the first part waits for the second.
+    pub(crate) fn waits(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// Expects nothing any more, and gives the part that still waits.
+    pub(crate) fn finish(&mut self) -> Option<Packet> {
+        self.expected = 0;
+        self.first.take()
+    }
+
+    /// Takes a packet that is about to leave; gives what leaves now, in order.
+    pub(crate) fn pass(&mut self, mut packet: Packet, checksums: bool) -> [Option<Packet>; 2] {
+        if self.expected == 0 {
+            return [Some(packet), None];
+        }
+        match self.first.take() {
+            None => {
+                let data = layout(packet.octets()).map_or(0, |(_, at)| packet.octets().len() - at);
+                if data == 0 || data >= self.expected {
+                    return [Some(packet), None];
+                }
+                self.first = Some(packet);
+                [None, None]
+            }
+            Some(first) => match joined(&first, &mut packet, checksums) {
+                Some(()) => [Some(packet), None],
+                None => [Some(first), Some(packet)],
+            },
+        }
+    }
+}
+
+/// Puts the data of `first` before that of `second`, whose header is the newer one. `None` and
+/// nothing changed when the one does not follow the other.
+fn joined(first: &Packet, second: &mut Packet, checksums: bool) -> Option<()> {
+    let (tcp_at, data_at) = layout(first.octets())?;
+    let (header, data) = first.octets().split_at(data_at);
+    let seq = TcpPacket::new_checked(header.get(tcp_at..)?)
+        .ok()?
+        .seq_number();
+    let (second_tcp, second_data) = layout(second.octets())?;
+    let follows = {
+        let tcp = TcpPacket::new_checked(second.octets().get(second_tcp..)?).ok()?;
+        tcp.seq_number() == seq + data.len()
+    };
+    if !follows || (second_tcp, second_data) != (tcp_at, data_at) {
+        return None;
+    }
+    let old = second.octets().len();
+    let octets = second.extend(data.len());
+    octets.copy_within(data_at..old, data_at + data.len());
+    octets[data_at..data_at + data.len()].copy_from_slice(data);
+    let len = u16::try_from(octets.len()).ok()?;
+    let (source, destination): (IpAddress, IpAddress) = if octets[0] >> 4 == 4 {
+        let mut ip = Ipv4Packet::new_unchecked(&mut *octets);
+        ip.set_total_len(len);
+        if checksums {
+            ip.fill_checksum();
+        }
+        (ip.src_addr().into(), ip.dst_addr().into())
+    } else {
+        let mut ip = Ipv6Packet::new_unchecked(&mut *octets);
+        ip.set_payload_len(len - 40);
+        (ip.src_addr().into(), ip.dst_addr().into())
+    };
+    let mut tcp = TcpPacket::new_unchecked(&mut octets[tcp_at..]);
+    tcp.set_seq_number(seq);
+    if checksums {
+        tcp.fill_checksum(&source, &destination);
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use smoltcp::phy::ChecksumCapabilities;
+    use smoltcp::wire::{IpProtocol, IpRepr, TcpControl, TcpRepr, TcpSeqNumber};
+
+    const SEQ: i32 = i32::MAX - 2;
+
+    fn packet(seq: i32, data: &[u8], v6: bool) -> Packet {
+        let tcp = TcpRepr {
+            src_port: 1,
+            dst_port: 2,
+            control: TcpControl::Psh,
+            seq_number: TcpSeqNumber(seq),
+            ack_number: Some(TcpSeqNumber(9)),
+            window_len: 7,
+            window_scale: None,
+            max_seg_size: None,
+            sack_permitted: false,
+            sack_ranges: [None; 3],
+            timestamp: None,
+            payload: data,
+        };
+        let addr = |last| match v6 {
+            true => IpAddress::v6(0x2001, 0xdb8, 0, 0, 0, 0, 0, last),
+            false => IpAddress::v4(192, 0, 2, last as u8),
+        };
+        let ip = IpRepr::new(addr(1), addr(2), IpProtocol::Tcp, tcp.buffer_len(), 64);
+        let mut packet = Packet::new(0);
+        let octets = packet.resize(ip.buffer_len());
+        let checksums = ChecksumCapabilities::default();
+        ip.emit(&mut *octets, &checksums);
+        let mut view = TcpPacket::new_unchecked(&mut octets[ip.header_len()..]);
+        tcp.emit(&mut view, &addr(1), &addr(2), &checksums);
+        packet
+    }
+
+    #[test]
+    fn two_parts_leave_as_the_segment_that_smoltcp_would_have_made_of_both() {
+        for v6 in [false, true] {
+            let mut joiner = Joiner::default();
+            joiner.expect(11);
+            let none = joiner.pass(packet(SEQ, b"first ", v6), true);
+            assert!(none.iter().all(Option::is_none) && joiner.waits());
+            let second = packet(SEQ.wrapping_add(6), b"parts", v6);
+            let [Some(whole), None] = joiner.pass(second, true) else {
+                panic!("it is one");
+            };
+            assert_eq!(whole.octets(), packet(SEQ, b"first parts", v6).octets());
+            assert!(joiner.finish().is_none());
+        }
+    }
+
+    #[test]
+    fn a_whole_segment_one_without_data_and_an_unexpected_one_leave_at_once() {
+        let mut joiner = Joiner::default();
+        assert!(joiner.pass(packet(0, b"any", false), true)[0].is_some());
+        joiner.expect(3);
+        assert!(joiner.pass(packet(0, b"any", false), true)[0].is_some());
+        assert!(joiner.pass(packet(0, b"", false), true)[0].is_some());
+        assert!(!joiner.waits());
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_together_leave_as_they_are() {
+        let mut joiner = Joiner::default();
+        joiner.expect(10);
+        joiner.pass(packet(0, b"one", false), true);
+        let [Some(one), Some(other)] = joiner.pass(packet(4, b"other", false), true) else {
+            panic!("they are two");
+        };
+        assert_eq!(one.octets(), packet(0, b"one", false).octets());
+        assert_eq!(other.octets(), packet(4, b"other", false).octets());
+    }
+
+    #[test]
+    fn a_part_without_a_second_is_given_back() {
+        let mut joiner = Joiner::default();
+        joiner.expect(10);
+        joiner.pass(packet(0, b"one", false), true);
+        assert_eq!(
+            joiner.finish().unwrap().octets(),
+            packet(0, b"one", false).octets()
+        );
+        assert!(joiner.pass(packet(3, b"more", false), true)[0].is_some());
+    }
+}
