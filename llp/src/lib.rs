@@ -53,12 +53,17 @@
 
 mod captured;
 mod error;
+pub mod ethernet;
 pub mod kernel;
 mod raw;
 pub mod smol;
+mod spec;
 mod traits;
+mod wire;
 
 pub use captured::Captured;
 pub use error::LlpError;
 pub use raw::Piece;
+pub use spec::{DeviceSpec, SpecError};
 pub use traits::{Llp, LlpListener, Network, Recv};
+pub use wire::{AttachError, InterfaceName};

@@ -47,6 +47,7 @@ mod backlog;
 mod clock;
 mod connection;
 mod device;
+mod fault;
 mod listener;
 mod mailbox;
 mod memory;
@@ -58,5 +59,8 @@ mod signal;
 mod stack;
 
 pub use clock::{Clock, SystemClock};
+pub(crate) use packet::Packet;
+
+pub use fault::FaultSettings;
 pub use memory::{MemoryNetwork, MemorySettings};
 pub use settings::Congestion;
