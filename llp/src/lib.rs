@@ -61,6 +61,10 @@ mod spec;
 mod traits;
 mod wire;
 
+#[cfg(test)]
+#[path = "../tests/netns/mod.rs"]
+mod netns;
+
 pub use captured::Captured;
 pub use error::LlpError;
 pub use raw::Piece;

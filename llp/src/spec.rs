@@ -14,6 +14,7 @@ use uwarp_capture::Capture;
 
 use crate::ethernet::{EthernetNetwork, LinkSettings};
 use crate::kernel::{KernelNetwork, KernelSettings};
+use crate::wire::MAX_PATH;
 use crate::{InterfaceName, LlpError, Network};
 use keys::{Keys, LinkKeys};
 
@@ -242,9 +243,6 @@ fn interface(field: Option<&str>) -> Result<InterfaceName, SpecError> {
         .map_err(|why| SpecError::new(format!("`{name}`: {why}"), "a name such as `uw0`"))
 }
 
-/// The octets of a path in a Unix socket address, the final NUL excluded: `unix(7)`.
-const MAX_PATH: usize = 107;
-
 fn path(which: &str, field: Option<&str>) -> Result<String, SpecError> {
     let expected = "`unix:LOCAL,REMOTE,ip=ADDR/PREFIX`, for example \
                     `unix:/tmp/a,/tmp/b,ip=192.0.2.1/24`";
@@ -255,7 +253,6 @@ fn path(which: &str, field: Option<&str>) -> Result<String, SpecError> {
             expected,
         ));
     }
-    // The `@` of an abstract name stands for its NUL.
     if path.len() > MAX_PATH {
         return Err(SpecError::new(
             format!("the path {which} has {} octets", path.len()),

@@ -27,6 +27,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::BorrowedFd;
 
 pub use error::{AttachError, InterfaceName};
+pub(crate) use unix::MAX_PATH;
 
 use crate::LlpError;
 use crate::smol::Packet;

@@ -1,7 +1,6 @@
 //! Whether the kernel believes that an address of ours is its own.
 
-use std::fs;
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use super::error::AttachError;
 use super::sys;
@@ -11,7 +10,7 @@ use super::sys;
 pub(super) fn refuse_addresses_of_the_kernel(
     addresses: &[(IpAddr, u8)],
 ) -> Result<(), AttachError> {
-    // Without the list the second way still finds them, with less to say.
+    // Without the list the second way still finds most of them, with less to say.
     let known = sys::kernel_addresses().unwrap_or_default();
     for &(addr, _) in addresses {
         if let Some(found) = known.iter().find(|known| known.addr == addr) {
@@ -21,18 +20,27 @@ pub(super) fn refuse_addresses_of_the_kernel(
                 name: found.name,
             });
         }
-        // A route of type `local` makes an address the kernel's without any interface having it.
-        if !binds_anything(addr) && UdpSocket::bind((addr, 0)).is_ok() {
+        if talks_to_itself(addr) {
             return Err(AttachError::KernelRoutes { addr });
         }
     }
     Ok(())
 }
 
-/// Whether this machine lets programs bind to addresses that it does not have: then a successful
-/// bind says nothing. In doubt it does.
-fn binds_anything(addr: IpAddr) -> bool {
-    let family = if addr.is_ipv4() { "ipv4" } else { "ipv6" };
-    fs::read_to_string(format!("/proc/sys/net/{family}/ip_nonlocal_bind"))
-        .map_or(true, |value| value.trim() != "0")
+/// Whether the kernel would reach the address from that same address: then a route of type `local`
+/// makes it the kernel's, without any interface having it. Nothing is sent. (A successful `bind`
+/// would say less: it also works with net.ipv4.ip_nonlocal_bind, and where there is no route at all.)
+fn talks_to_itself(addr: IpAddr) -> bool {
+    let any: IpAddr = if addr.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
+    let source = || {
+        let socket = UdpSocket::bind((any, 0))?;
+        // Port 9 is the one to discard what comes.
+        socket.connect((addr, 9))?;
+        socket.local_addr()
+    };
+    source().is_ok_and(|source| source.ip() == addr)
 }

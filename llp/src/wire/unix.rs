@@ -23,6 +23,9 @@ use crate::smol::Packet;
 /// The MTU when none is asked for: that of an Ethernet, and of a guest that was told nothing.
 const DEFAULT_MTU: usize = 1500;
 
+/// The octets of a path, or of an abstract name with its `@`, that fit a socket address: `unix(7)`.
+pub(crate) const MAX_PATH: usize = 107;
+
 impl EthernetNetwork {
     /// A host on a wire of Unix datagrams: it receives at the path `local`, which it creates, and
     /// sends to `remote`, which may appear later, vanish and come back. A path that begins with `@`
@@ -125,6 +128,8 @@ fn datagram_socket() -> Result<OwnedFd, LlpError> {
 fn address(path: &Path) -> Result<SocketAddrUnix, AttachError> {
     let made = match path.as_os_str().as_bytes() {
         [] | [b'@'] => return Err(AttachError::PathLength),
+        // A path of 108 would be taken, without its NUL, and be another one for other programs.
+        path if path.len() > MAX_PATH => return Err(AttachError::PathLength),
         [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name),
         path => SocketAddrUnix::new(path),
     };
