@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 
 use rustix::io::Errno;
 
+use crate::wire::AttachError;
+
 /// Why the lower layer could not do what was asked.
 ///
 /// The variants say whose doing it was: a wrong request of the local program
@@ -12,7 +14,8 @@ use rustix::io::Errno;
 /// [`PermissionDenied`](Self::PermissionDenied), [`Misuse`](Self::Misuse)), the other end
 /// ([`Refused`](Self::Refused), [`Reset`](Self::Reset)), the path between them
 /// ([`Unreachable`](Self::Unreachable), [`TimedOut`](Self::TimedOut)), or this machine
-/// ([`Exhausted`](Self::Exhausted), [`Io`](Self::Io)).
+/// ([`Exhausted`](Self::Exhausted), [`Attach`](Self::Attach), [`LinkDown`](Self::LinkDown),
+/// [`Io`](Self::Io)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LlpError {
@@ -89,6 +92,20 @@ pub enum LlpError {
         op: &'static str,
         /// Why it cannot be.
         why: &'static str,
+    },
+    /// A network in user space could not be attached to its interface or socket.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The link under a TCP stack in user space has failed for good.
+    #[error(
+        "the link is down: {why} (errno {errno}); every connection over it has ended; bring it \
+         back, then open the device again"
+    )]
+    LinkDown {
+        /// What happened to it.
+        why: &'static str,
+        /// The number that the system gave, as in `errno.h`; 0 when it gave none.
+        errno: i32,
     },
     /// Any other failure of a system call.
     #[error("cannot {op}: {} (errno {errno})", describe(*.errno))]

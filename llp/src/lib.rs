@@ -55,13 +55,22 @@
 mod captured;
 mod ends;
 mod error;
+pub mod ethernet;
 pub mod kernel;
 mod raw;
 pub mod smol;
+mod spec;
 mod traits;
+mod wire;
+
+#[cfg(test)]
+#[path = "../tests/netns/mod.rs"]
+mod netns;
 
 pub use captured::Captured;
 pub use ends::FpduEnds;
 pub use error::LlpError;
 pub use raw::Piece;
+pub use spec::{DeviceSpec, SpecError};
 pub use traits::{Llp, LlpListener, Network, Recv};
+pub use wire::{AttachError, InterfaceName};

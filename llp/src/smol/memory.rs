@@ -181,7 +181,7 @@ impl MemoryNetwork {
                 Arc::clone(&settings.clock),
                 settings.stack()?,
             );
-            Ok((
+            Ok::<_, LlpError>((
                 Self {
                     stack: Arc::new(stack),
                     faults,

@@ -62,6 +62,8 @@ mod stack;
 mod window;
 
 pub use clock::{Clock, SystemClock};
+pub(crate) use packet::Packet;
+
 pub use fault::{FaultCounts, FaultSettings};
 pub use memory::{MemoryNetwork, MemorySettings};
 pub use settings::Congestion;

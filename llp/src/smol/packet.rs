@@ -25,6 +25,11 @@ impl Packet {
         }
     }
 
+    /// How many octets it can have without a new buffer.
+    pub(crate) fn capacity(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// The packet.
     pub(crate) fn octets(&self) -> &[u8] {
         self.buffer.get(..self.len).unwrap_or_default()

@@ -1,0 +1,285 @@
+//! The text that names a network: `tcp`, `tap:uw0,ip=192.0.2.1/24` ...
+
+mod keys;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use uwarp_capture::Capture;
+
+use crate::ethernet::{EthernetNetwork, LinkSettings};
+use crate::kernel::{KernelNetwork, KernelSettings};
+use crate::wire::MAX_PATH;
+use crate::{InterfaceName, LlpError, Network};
+use keys::{Keys, LinkKeys};
+
+/// Which network a program is to use, as a user writes it.
+///
+/// | form | network |
+/// |---|---|
+/// | `tcp` | the kernel's TCP |
+/// | `tcp:ADDR` | the same, from and at that address of this machine |
+/// | `tap:NAME,ip=ADDR[/PREFIX]...` | smoltcp on a TAP device that exists or is created |
+/// | `raw:INTERFACE,ip=ADDR[/PREFIX]...` | smoltcp on a raw socket on an interface |
+/// | `unix:LOCAL,REMOTE,ip=ADDR[/PREFIX]...` | smoltcp on Ethernet frames in Unix datagrams, received at the path LOCAL and sent to REMOTE |
+///
+/// What may follow, in any order:
+///
+/// | key | meaning |
+/// |---|---|
+/// | `ip=ADDR[/PREFIX]` | an address of ours, IPv4 or IPv6; at least one, more may be given. The prefix is 24 or 64 without one |
+/// | `gw=ADDR` | the router for other networks, one for each family; it is in a network of ours |
+/// | `mtu=OCTETS` | the largest IP packet, 576 to 65521; that of the interface, or 1500, without it |
+/// | `mac=XX:XX:XX:XX:XX:XX` | our MAC address (not with `raw`); drawn at random without it |
+/// | `congestion=none`, `reno`, `cubic` | what to do about loss |
+/// | `loss=`, `duplicate=`, `reorder=`, `corrupt=` | for tests: the probability, 0 to 1, that the link does that to a packet |
+/// | `seed=NUMBER` | where its choices begin |
+///
+/// A name or a path cannot contain a comma. `Display` gives a text that parses to the same value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceSpec(Kind);
+
+#[derive(Debug, Clone, PartialEq)]
+enum Kind {
+    Tcp {
+        addr: Option<IpAddr>,
+    },
+    Tap {
+        name: InterfaceName,
+        link: LinkKeys,
+    },
+    Raw {
+        name: InterfaceName,
+        link: LinkKeys,
+    },
+    Unix {
+        local: String,
+        remote: String,
+        link: LinkKeys,
+    },
+}
+
+/// What is wrong with the text of a [`DeviceSpec`], and what was expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}; expected {expected}")]
+pub struct SpecError {
+    what: String,
+    expected: String,
+}
+
+impl SpecError {
+    fn new(what: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            expected: expected.into(),
+        }
+    }
+}
+
+/// What the text may begin with.
+const FORMS: &str = "`tcp`, `tcp:ADDR`, `tap:NAME,ip=ADDR/PREFIX`, `raw:INTERFACE,ip=ADDR/PREFIX` \
+                     or `unix:LOCAL,REMOTE,ip=ADDR/PREFIX`";
+
+impl Default for DeviceSpec {
+    /// The kernel's TCP.
+    fn default() -> Self {
+        Self(Kind::Tcp { addr: None })
+    }
+}
+
+impl DeviceSpec {
+    /// Our own addresses, in the order given; none for the kernel's TCP without an address, which has
+    /// those of the machine.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        match &self.0 {
+            Kind::Tcp { addr } => addr.iter().copied().collect(),
+            Kind::Tap { link, .. } | Kind::Raw { link, .. } | Kind::Unix { link, .. } => {
+                link.addresses.iter().map(|(addr, _)| *addr).collect()
+            }
+        }
+    }
+
+    /// Whether it is a TCP stack of our own, in this process.
+    pub fn is_user_space(&self) -> bool {
+        !matches!(self.0, Kind::Tcp { .. })
+    }
+
+    /// Makes the network. `kernel` is for the kernel's TCP only.
+    ///
+    /// # Errors
+    /// [`LlpError::Attach`] when the interface or the socket cannot be used, and says why.
+    pub fn open(
+        &self,
+        capture: Option<&Capture>,
+        kernel: KernelSettings,
+    ) -> Result<Arc<dyn Network>, LlpError> {
+        Ok(match &self.0 {
+            Kind::Tcp { .. } => Arc::new(KernelNetwork::new(kernel, capture)),
+            Kind::Tap { name, link } => Arc::new(EthernetNetwork::tap(
+                *name,
+                link.mac,
+                &link.settings(capture),
+            )?),
+            Kind::Raw { name, link } => {
+                Arc::new(EthernetNetwork::raw(*name, &link.settings(capture))?)
+            }
+            Kind::Unix {
+                local,
+                remote,
+                link,
+            } => Arc::new(EthernetNetwork::unix(
+                Path::new(local),
+                Path::new(remote),
+                link.mac,
+                &link.settings(capture),
+            )?),
+        })
+    }
+}
+
+impl LinkKeys {
+    fn settings(&self, capture: Option<&Capture>) -> LinkSettings {
+        let mut settings = LinkSettings {
+            addresses: self.addresses.clone(),
+            gateways: self.gateways.clone(),
+            mtu: self.mtu,
+            capture: capture.cloned(),
+            ..LinkSettings::default()
+        };
+        if let Some(congestion) = self.congestion {
+            settings.congestion = congestion;
+        }
+        settings
+    }
+}
+
+impl FromStr for DeviceSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let (kind, rest) = match text.split_once(':') {
+            Some((kind, rest)) => (kind, Some(rest)),
+            None => (text, None),
+        };
+        match (kind, rest) {
+            ("tcp", None) => Ok(Self::default()),
+            ("tcp", Some(addr)) => tcp(addr),
+            ("tap", Some(rest)) => {
+                let mut fields = rest.split(',');
+                let name = interface(fields.next())?;
+                let link = Keys::parse(fields)?.finish()?;
+                Ok(Self(Kind::Tap { name, link }))
+            }
+            ("raw", Some(rest)) => {
+                let mut fields = rest.split(',');
+                let name = interface(fields.next())?;
+                let link = Keys::parse(fields)?.finish()?;
+                if link.mac.is_some() {
+                    return Err(SpecError::new(
+                        "a raw socket has the MAC address of its interface, so that mac= cannot be \
+                         given",
+                        "no mac= (`ip link set INTERFACE address XX:XX:XX:XX:XX:XX` changes it)",
+                    ));
+                }
+                Ok(Self(Kind::Raw { name, link }))
+            }
+            ("unix", Some(rest)) => {
+                let mut fields = rest.split(',');
+                let local = path("LOCAL", fields.next())?;
+                let remote = path("REMOTE", fields.next())?;
+                if local == remote {
+                    return Err(SpecError::new(
+                        format!("LOCAL and REMOTE are the same path `{local}`"),
+                        "two paths: ours, and that of the other end",
+                    ));
+                }
+                let link = Keys::parse(fields)?.finish()?;
+                Ok(Self(Kind::Unix {
+                    local,
+                    remote,
+                    link,
+                }))
+            }
+            ("tap" | "raw" | "unix", None) => Err(SpecError::new(
+                format!("`{kind}` says neither where nor with which address"),
+                FORMS,
+            )),
+            _ => Err(SpecError::new(
+                format!("there is no device `{kind}`"),
+                FORMS,
+            )),
+        }
+    }
+}
+
+fn tcp(addr: &str) -> Result<DeviceSpec, SpecError> {
+    let bare = addr
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(addr);
+    match bare.parse() {
+        Ok(addr) => Ok(DeviceSpec(Kind::Tcp { addr: Some(addr) })),
+        Err(_) => Err(SpecError::new(
+            format!("`{addr}` is not an IP address"),
+            "an address of this machine, such as `tcp:127.0.0.1` or `tcp:::1`",
+        )),
+    }
+}
+
+fn interface(field: Option<&str>) -> Result<InterfaceName, SpecError> {
+    let name = field.unwrap_or_default();
+    if name.contains('=') {
+        return Err(SpecError::new(
+            format!("`{name}` stands where the name of the interface belongs"),
+            "a name first, such as `tap:uw0,ip=192.0.2.1/24`",
+        ));
+    }
+    name.parse()
+        .map_err(|why| SpecError::new(format!("`{name}`: {why}"), "a name such as `uw0`"))
+}
+
+fn path(which: &str, field: Option<&str>) -> Result<String, SpecError> {
+    let expected = "`unix:LOCAL,REMOTE,ip=ADDR/PREFIX`, for example \
+                    `unix:/tmp/a,/tmp/b,ip=192.0.2.1/24`";
+    let path = field.unwrap_or_default();
+    if path.is_empty() || path == "@" || Keys::is_key(path) {
+        return Err(SpecError::new(
+            format!("the path {which} is missing"),
+            expected,
+        ));
+    }
+    if path.len() > MAX_PATH {
+        return Err(SpecError::new(
+            format!("the path {which} has {} octets", path.len()),
+            format!("at most {MAX_PATH}, which a relative path may be"),
+        ));
+    }
+    if path.contains('\0') {
+        return Err(SpecError::new(
+            format!("the path {which} contains a NUL"),
+            expected,
+        ));
+    }
+    Ok(path.to_owned())
+}
+
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Tcp { addr: None } => f.write_str("tcp"),
+            Kind::Tcp { addr: Some(addr) } => write!(f, "tcp:{addr}"),
+            Kind::Tap { name, link } => write!(f, "tap:{name}{link}"),
+            Kind::Raw { name, link } => write!(f, "raw:{name}{link}"),
+            Kind::Unix {
+                local,
+                remote,
+                link,
+            } => write!(f, "unix:{local},{remote}{link}"),
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Why an attachment to an Ethernet could not be made, in words that say what to do about it.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// The octets of an interface's name, its final NUL included: IFNAMSIZ of `netdevice(7)`.
+const NAME_OCTETS: usize = 16;
+
+/// The name of a network interface: 1 to 15 octets, none of them a blank, `/`, `:`, `,` or `%`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct InterfaceName {
+    octets: [u8; NAME_OCTETS],
+    len: u8,
+}
+
+impl InterfaceName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        let octets = self.octets.get(..usize::from(self.len)).unwrap_or_default();
+        std::str::from_utf8(octets).unwrap_or_default()
+    }
+}
+
+impl FromStr for InterfaceName {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, &'static str> {
+        if name.is_empty() {
+            return Err("the name of an interface is empty");
+        }
+        if name.len() >= NAME_OCTETS {
+            return Err("the name of an interface has at most 15 octets");
+        }
+        // The kernel's own rules, and `%`, which it would replace by a number.
+        let forbidden = |c: char| c.is_whitespace() || c.is_control() || "/:,%".contains(c);
+        if name.contains(forbidden) || name == "." || name == ".." {
+            return Err("the name of an interface has no blank, `/`, `:`, `,` or `%`");
+        }
+        let mut octets = [0; NAME_OCTETS];
+        for (to, from) in octets.iter_mut().zip(name.bytes()) {
+            *to = from;
+        }
+        Ok(Self {
+            octets,
+            len: u8::try_from(name.len()).unwrap_or(0),
+        })
+    }
+}
+
+impl fmt::Display for InterfaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl fmt::Debug for InterfaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+/// Why a TAP device, a raw socket or a Unix datagram socket could not be attached to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// There is no `/dev/net/tun`.
+    #[error(
+        "a TAP device needs /dev/net/tun, and it is not there: load the kernel module (`modprobe \
+         tun` as root) or give it to the container (`--device /dev/net/tun`); the devices `tcp` \
+         and `unix` work without it"
+    )]
+    NoTun,
+    /// `/dev/net/tun` may not be opened.
+    #[error(
+        "a TAP device needs /dev/net/tun, and this user may not open it: `chmod 666 /dev/net/tun` \
+         as root is how most systems have it; the devices `tcp` and `unix` work without it"
+    )]
+    TunDenied,
+    /// A TAP device may not be created.
+    #[error(
+        "creating the TAP device {name} needs the right CAP_NET_ADMIN: let root create it for you \
+         (`ip tuntap add {name} mode tap user $USER`), or run in a network namespace of your own \
+         (`unshare -Urn`), or give the right to the program (`setcap cap_net_admin+ep PROGRAM`); \
+         the devices `tcp` and `unix` work without it"
+    )]
+    TapCreation {
+        /// What it would have been called.
+        name: InterfaceName,
+    },
+    /// An existing TAP device belongs to somebody else.
+    #[error(
+        "the TAP device {name} belongs to another user, and using it all the same needs the right \
+         CAP_NET_ADMIN: let root make it anew for you (`ip link del {name}`, then `ip tuntap add \
+         {name} mode tap user $USER`); the devices `tcp` and `unix` work without it"
+    )]
+    TapOwner {
+        /// The device.
+        name: InterfaceName,
+    },
+    /// A raw socket may not be opened.
+    #[error(
+        "a raw socket needs the right CAP_NET_RAW: run as root, or in a network namespace of your \
+         own (`unshare -Urn`), or give the right to the program (`setcap cap_net_raw+ep \
+         PROGRAM`); the devices `tcp` and `unix` work without it"
+    )]
+    RawSocket,
+    /// There is no such interface.
+    #[error(
+        "there is no interface {name} in this network namespace; `ip link` lists those that are, \
+         and `ip link add {name} type veth peer name PEER` makes one"
+    )]
+    NoInterface {
+        /// What was looked for.
+        name: InterfaceName,
+    },
+    /// The interface has that name but is no TAP device.
+    #[error(
+        "{name} exists and is not a TAP device of a single queue: choose another name, or use \
+         `raw:{name}` if it is one end of a veth pair"
+    )]
+    NotTap {
+        /// The interface.
+        name: InterfaceName,
+    },
+    /// Another process has attached itself to the TAP device.
+    #[error("the TAP device {name} is in use by another process; each process needs its own")]
+    TapBusy {
+        /// The device.
+        name: InterfaceName,
+    },
+    /// The interface carries no Ethernet frames.
+    #[error(
+        "{name} is not an Ethernet interface; for the loopback interface use the device `tcp`, \
+         else one end of a veth pair"
+    )]
+    NotEthernet {
+        /// The interface.
+        name: InterfaceName,
+    },
+    /// The interface is down and may not be brought up.
+    #[error(
+        "the interface {name} is down, and bringing it up needs the right CAP_NET_ADMIN: `ip link \
+         set {name} up` as root"
+    )]
+    Down {
+        /// The interface.
+        name: InterfaceName,
+    },
+    /// The interface cannot be given the MTU.
+    #[error(
+        "the interface {name} has an MTU of {has} and cannot be used with mtu={wanted}: `ip link \
+         set {name} mtu {wanted}` first (within the limits that `ip -d link show {name}` names), \
+         or leave mtu= out"
+    )]
+    Mtu {
+        /// The interface.
+        name: InterfaceName,
+        /// Its MTU in octets.
+        has: usize,
+        /// What was asked for.
+        wanted: usize,
+    },
+    /// The MAC address asked for is that of the kernel's end.
+    #[error(
+        "the kernel's end of {name} has that same MAC address; choose another one, or leave mac= \
+         out for one that is drawn at random"
+    )]
+    SameMac {
+        /// The interface.
+        name: InterfaceName,
+    },
+    /// An address of ours is also one of the kernel's.
+    #[error(
+        "the kernel has the address {addr} too, on {name}, and would answer in our place (it \
+         resets connections that it does not know): `ip addr del {addr}/{prefix} dev {name}`, or \
+         choose another address for ip="
+    )]
+    KernelOwns {
+        /// The address.
+        addr: IpAddr,
+        /// The length of its network prefix in bits.
+        prefix: u8,
+        /// The interface that has it.
+        name: InterfaceName,
+    },
+    /// As [`KernelOwns`](Self::KernelOwns), by a route and not by an address of an interface.
+    #[error(
+        "the kernel takes packets for {addr} as its own, by a route of type `local`, and would \
+         answer in our place: remove it (`ip route show table local` lists them), or choose \
+         another address for ip="
+    )]
+    KernelRoutes {
+        /// The address.
+        addr: IpAddr,
+    },
+    /// The local Unix socket has a living owner.
+    #[error(
+        "another process receives at the LOCAL path; stop it, or choose another path (LOCAL is \
+         ours, REMOTE that of the other end)"
+    )]
+    SocketInUse,
+    /// The local path is a file that is no socket.
+    #[error(
+        "the LOCAL path is that of a file that is not a socket, and is left alone; choose another"
+    )]
+    NotSocket,
+    /// The local path may not be written.
+    #[error(
+        "this user may not create a socket at the LOCAL path, or not replace the one there; choose \
+         a path in a directory of your own"
+    )]
+    SocketDenied,
+    /// The directory of the local path is missing.
+    #[error("the directory of the LOCAL path does not exist; create it, or choose another path")]
+    NoDirectory,
+    /// A path does not fit into a socket address.
+    #[error(
+        "the path of a Unix socket has from 1 to 107 octets; a relative path may be short enough"
+    )]
+    PathLength,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_taken_as_the_kernel_would() {
+        for name in ["a", "uw0", "enp0s31f6", "123456789012345", "br-1.2@x"] {
+            assert_eq!(name.parse::<InterfaceName>().unwrap().to_string(), name);
+        }
+        for name in [
+            "",
+            "1234567890123456",
+            "a b",
+            "a/b",
+            "a:0",
+            ".",
+            "..",
+            "tap%d",
+            "a,b",
+            "a\0b",
+        ] {
+            assert!(name.parse::<InterfaceName>().is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_right_is_named_with_the_way_to_get_it_and_the_devices_that_need_none() {
+        let name = "uw0".parse().unwrap();
+        for (error, right) in [
+            (AttachError::TapCreation { name }, "CAP_NET_ADMIN"),
+            (
+                AttachError::TapOwner { name },
+                "ip tuntap add uw0 mode tap user",
+            ),
+            (AttachError::RawSocket, "CAP_NET_RAW"),
+            (AttachError::TunDenied, "/dev/net/tun"),
+            (AttachError::NoTun, "modprobe tun"),
+        ] {
+            let text = error.to_string();
+            assert!(text.contains(right), "{text}");
+            assert!(
+                text.contains("the devices `tcp` and `unix` work without it"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_command_that_takes_the_address_from_the_kernel_can_be_pasted() {
+        let error = AttachError::KernelOwns {
+            addr: IpAddr::from([192, 0, 2, 1]),
+            prefix: 24,
+            name: "veth0".parse().unwrap(),
+        };
+        let text = error.to_string();
+        assert!(
+            text.contains("`ip addr del 192.0.2.1/24 dev veth0`"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! The socket filter of a raw wire: no thread wakes up for frames that are nobody's here.
+
+use std::net::IpAddr;
+
+use super::HEADER;
+use super::sys::Instruction;
+
+/// Codes of classic BPF (`linux/filter.h`).
+mod code {
+    /// A = the 32 bits at k.
+    pub(super) const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    /// A = the 16 bits at k.
+    pub(super) const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
+    /// A = the octet at k.
+    pub(super) const LOAD_OCTET: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
+    /// Skip `jt` instructions when A == k, else `jf`.
+    pub(super) const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    /// Skip k instructions.
+    pub(super) const SKIP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
+    /// Take k octets of the frame: 0 drops it.
+    pub(super) const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+}
+
+const IPV4: u32 = 0x0800;
+const ARP: u32 = 0x0806;
+const IPV6: u32 = 0x86dd;
+
+const IPV4_SOURCE: usize = HEADER + 12;
+const IPV4_DESTINATION: usize = HEADER + 16;
+const IPV6_SOURCE: usize = HEADER + 8;
+const IPV6_DESTINATION: usize = HEADER + 24;
+
+/// More addresses than this would make a filter that costs more than it saves.
+const MOST_ADDRESSES: usize = 64;
+
+/// A program that takes ARP, IPv4 from or to one of `addresses`, IPv6 from or to one of them, and
+/// IPv6 multicast (NDP). "From" is for what the kernel sends in our name. Frames with a VLAN tag (the
+/// kernel takes it off, so that they would look like ours) and frames to other stations are dropped.
+pub(super) fn program(addresses: &[IpAddr]) -> Vec<Instruction> {
+    let mut program = Program(Vec::new());
+    program.load(code::LOAD_WORD, ancillary(libc::SKF_AD_VLAN_TAG_PRESENT));
+    program.only_if(0);
+    program.load(code::LOAD_WORD, ancillary(libc::SKF_AD_PKTTYPE));
+    program.drop_if(u32::from(libc::PACKET_OTHERHOST));
+    program.load(code::LOAD_HALF, 12);
+    program.take_if(ARP);
+    if addresses.len() > MOST_ADDRESSES {
+        program.take_if(IPV4);
+        program.take_if(IPV6);
+    } else {
+        program.when(IPV4, &ipv4(addresses));
+        program.when(IPV6, &ipv6(addresses));
+    }
+    program.end(0);
+    program.0
+}
+
+fn ipv4(addresses: &[IpAddr]) -> Program {
+    let mut program = Program(Vec::new());
+    for at in [IPV4_DESTINATION, IPV4_SOURCE] {
+        program.load(code::LOAD_WORD, offset(at));
+        for addr in addresses {
+            if let IpAddr::V4(addr) = addr {
+                program.take_if(addr.to_bits());
+            }
+        }
+    }
+    program.end(0);
+    program
+}
+
+fn ipv6(addresses: &[IpAddr]) -> Program {
+    let mut program = Program(Vec::new());
+    program.load(code::LOAD_OCTET, offset(IPV6_DESTINATION));
+    program.take_if(0xff);
+    for at in [IPV6_DESTINATION, IPV6_SOURCE] {
+        for addr in addresses {
+            let IpAddr::V6(addr) = addr else { continue };
+            let octets = addr.octets();
+            for (index, word) in octets.as_chunks::<4>().0.iter().enumerate() {
+                program.load(code::LOAD_WORD, offset(at + 4 * index));
+                // To behind the RETURN of this address: two instructions for each further word.
+                let behind = u8::try_from(2 * (3 - index) + 1).unwrap_or(0);
+                program.push(code::IF_EQUAL, 0, behind, u32::from_be_bytes(*word));
+            }
+            program.end(TAKE);
+        }
+    }
+    program.end(0);
+    program
+}
+
+/// The whole frame.
+const TAKE: u32 = u32::MAX;
+
+/// Where the kernel shows what is not in the frame itself.
+fn ancillary(what: i32) -> u32 {
+    (libc::SKF_AD_OFF + what).cast_unsigned()
+}
+
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+struct Program(Vec<Instruction>);
+
+impl Program {
+    fn push(&mut self, code: u16, jt: u8, jf: u8, k: u32) {
+        self.0.push(Instruction { code, jt, jf, k });
+    }
+
+    fn load(&mut self, code: u16, at: u32) {
+        self.push(code, 0, 0, at);
+    }
+
+    fn end(&mut self, octets: u32) {
+        self.push(code::RETURN, 0, 0, octets);
+    }
+
+    fn take_if(&mut self, value: u32) {
+        self.push(code::IF_EQUAL, 0, 1, value);
+        self.end(TAKE);
+    }
+
+    fn drop_if(&mut self, value: u32) {
+        self.push(code::IF_EQUAL, 0, 1, value);
+        self.end(0);
+    }
+
+    /// Drops the frame unless A has that value.
+    fn only_if(&mut self, value: u32) {
+        self.push(code::IF_EQUAL, 1, 0, value);
+        self.end(0);
+    }
+
+    /// Goes through `block`, which ends by itself, when A has that value.
+    fn when(&mut self, value: u32, block: &Program) {
+        self.push(code::IF_EQUAL, 1, 0, value);
+        self.push(code::SKIP, 0, 0, offset(block.0.len()));
+        self.0.extend(block.0.iter().copied());
+    }
+}

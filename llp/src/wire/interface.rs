@@ -1,0 +1,249 @@
+//! A network interface of the kernel: what it is like now, and what a failed call on it means.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+
+use super::error::{AttachError, InterfaceName};
+use super::sys;
+use crate::LlpError;
+
+/// How long an interface may be down before the wire gives up. Until then frames are lost, as with
+/// a cable that was pulled and is plugged in again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What became of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    Up,
+    Down,
+    /// Deleted, or moved to another network namespace.
+    Gone,
+}
+
+/// An interface, known by its index: it may be renamed while we use it.
+pub(super) struct Interface {
+    name: InterfaceName,
+    index: u32,
+    /// Any socket will do for the ioctls; it also remembers the network namespace.
+    control: OwnedFd,
+    outage: Outage,
+}
+
+impl Interface {
+    /// The interface of that name, if there is one.
+    pub(super) fn find(name: InterfaceName) -> Result<Option<Self>, LlpError> {
+        let control = socket_with(
+            AddressFamily::UNIX,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|errno| LlpError::from_local_errno("open a socket", errno))?;
+        match netdevice::name_to_index(&control, name.as_str()) {
+            Ok(index) => Ok(Some(Self {
+                name,
+                index,
+                control,
+                outage: Outage::new(PATIENCE),
+            })),
+            Err(Errno::NODEV | Errno::NXIO) => Ok(None),
+            Err(errno) => Err(LlpError::from_local_errno("look for the interface", errno)),
+        }
+    }
+
+    pub(super) fn name(&self) -> InterfaceName {
+        self.name
+    }
+
+    pub(super) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The name that it has by now.
+    fn name_now(&self) -> Option<InterfaceName> {
+        let name = netdevice::index_to_name_inlined(&self.control, self.index).ok()?;
+        name.as_str().parse().ok()
+    }
+
+    /// Its MTU; `None` when it is gone.
+    pub(super) fn mtu(&self) -> Option<usize> {
+        sys::mtu(&self.control, &self.name_now()?).ok()
+    }
+
+    /// The kernel's MAC address on it, when it is an Ethernet.
+    pub(super) fn ethernet_address(&self) -> Result<Option<[u8; 6]>, LlpError> {
+        sys::ethernet_address(&self.control, &self.name)
+            .map_err(|errno| LlpError::from_local_errno("ask for the MAC address", errno))
+    }
+
+    /// Brings it up unless it is.
+    pub(super) fn ensure_up(&self) -> Result<(), LlpError> {
+        let failed = |errno| match errno {
+            Errno::PERM | Errno::ACCESS => AttachError::Down { name: self.name }.into(),
+            errno => LlpError::from_local_errno("bring the interface up", errno),
+        };
+        if sys::is_up(&self.control, &self.name).map_err(failed)? {
+            return Ok(());
+        }
+        sys::bring_up(&self.control, &self.name).map_err(failed)
+    }
+
+    /// Gives it that MTU.
+    pub(super) fn set_mtu(&self, wanted: usize) -> Result<(), LlpError> {
+        sys::set_mtu(&self.control, &self.name, wanted).map_err(|_| self.wrong_mtu(wanted).into())
+    }
+
+    /// Refuses an MTU that is above its own.
+    pub(super) fn allow_mtu(&self, wanted: Option<usize>) -> Result<(), AttachError> {
+        match wanted {
+            Some(wanted) if self.mtu().is_some_and(|has| has < wanted) => {
+                Err(self.wrong_mtu(wanted))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn wrong_mtu(&self, wanted: usize) -> AttachError {
+        AttachError::Mtu {
+            name: self.name,
+            has: self.mtu().unwrap_or(0),
+            wanted,
+        }
+    }
+
+    fn condition(&self) -> Condition {
+        let up = self
+            .name_now()
+            .and_then(|name| sys::is_up(&self.control, &name).ok());
+        match up {
+            Some(true) => Condition::Up,
+            Some(false) => Condition::Down,
+            None => Condition::Gone,
+        }
+    }
+
+    /// A frame went through.
+    pub(super) fn works(&self) {
+        if self.outage.is_over() {
+            tracing::info!(interface = %self.name, "the interface is up again");
+        }
+    }
+
+    /// What a call that failed means for the wire: `Ok` when a frame was lost and it goes on.
+    pub(super) fn judge(&self, op: &'static str, errno: Errno) -> Result<(), LlpError> {
+        match (self.condition(), errno) {
+            (Condition::Gone, _) => Err(LlpError::LinkDown {
+                why: "its interface was deleted, or moved to another network namespace",
+                errno: errno.raw_os_error(),
+            }),
+            (Condition::Down, _) => match self.outage.goes_on(Instant::now()) {
+                Outcome::Begun => {
+                    tracing::warn!(
+                        interface = %self.name,
+                        "the interface is down and frames are lost; `ip link set {} up` within {} s",
+                        self.name,
+                        self.outage.patience.as_secs(),
+                    );
+                    Ok(())
+                }
+                Outcome::Borne => Ok(()),
+                Outcome::TooLong => Err(LlpError::LinkDown {
+                    why: "its interface was taken down and stayed so (`ip link set INTERFACE up` \
+                          is the cure)",
+                    errno: errno.raw_os_error(),
+                }),
+            },
+            // It came back between the call and the question.
+            (Condition::Up, Errno::NETDOWN | Errno::IO) => Ok(()),
+            (Condition::Up, errno) => Err(LlpError::from_local_errno(op, errno)),
+        }
+    }
+
+    /// Waits so long for an interface that is down.
+    #[cfg(test)]
+    pub(super) fn set_patience(&mut self, patience: Duration) {
+        self.outage = Outage::new(patience);
+    }
+}
+
+/// A time during which the interface is down.
+struct Outage {
+    patience: Duration,
+    since: Mutex<Option<Instant>>,
+    /// The same as `since.is_some()`, for a look at each frame.
+    lasts: AtomicBool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Begun,
+    Borne,
+    TooLong,
+}
+
+impl Outage {
+    fn new(patience: Duration) -> Self {
+        Self {
+            patience,
+            since: Mutex::new(None),
+            lasts: AtomicBool::new(false),
+        }
+    }
+
+    /// The interface was seen to be down.
+    fn goes_on(&self, now: Instant) -> Outcome {
+        let mut since = self.since.lock();
+        match *since {
+            Some(since) if now.saturating_duration_since(since) >= self.patience => {
+                Outcome::TooLong
+            }
+            Some(_) => Outcome::Borne,
+            None => {
+                *since = Some(now);
+                self.lasts.store(true, Ordering::Relaxed);
+                if self.patience.is_zero() {
+                    Outcome::TooLong
+                } else {
+                    Outcome::Begun
+                }
+            }
+        }
+    }
+
+    /// The interface works. Whether that ends an outage.
+    fn is_over(&self) -> bool {
+        if !self.lasts.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.lasts.store(false, Ordering::Relaxed);
+        self.since.lock().take().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_borne_for_a_while_and_each_one_anew() {
+        let outage = Outage::new(Duration::from_secs(5));
+        let start = Instant::now();
+        let at = |seconds| outage.goes_on(start + Duration::from_secs(seconds));
+        assert!(!outage.is_over(), "there was none");
+        assert_eq!([at(0), at(4)], [Outcome::Begun, Outcome::Borne]);
+        assert!(outage.is_over() && !outage.is_over());
+        assert_eq!([at(5), at(9)], [Outcome::Begun, Outcome::Borne]);
+        assert_eq!([at(10), at(11)], [Outcome::TooLong, Outcome::TooLong]);
+    }
+
+    #[test]
+    fn an_interface_that_does_not_exist_is_not_found() {
+        let name = "uwarp-none".parse().unwrap();
+        assert!(Interface::find(name).unwrap().is_none());
+    }
+}

@@ -1,0 +1,176 @@
+//! A raw socket on an interface of the kernel, best one end of a veth pair.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sendmsg, socket_with,
+    sockopt,
+};
+
+use super::error::{AttachError, InterfaceName};
+use super::interface::Interface;
+use super::owner::refuse_addresses_of_the_kernel;
+use super::scatter::Overflow;
+use super::vnet::{self, VNET_HEADER};
+use super::{HEADER, Received, Wire, filter, sys};
+use crate::LlpError;
+use crate::ethernet::{EthernetNetwork, LinkSettings};
+use crate::smol::Packet;
+
+/// What the kernel may keep for us in octets, its own bookkeeping included: some sixty of the
+/// largest frames, which the default does not hold three of.
+const RECEIVE_BUFFER: usize = 8 << 20;
+
+impl EthernetNetwork {
+    /// A host on an existing interface, by a raw socket, with the interface's own MAC address. The
+    /// kernel must have no address of ours.
+    ///
+    /// # Errors
+    /// [`LlpError::Attach`] when the right CAP_NET_RAW is missing, when there is no such interface
+    /// or it is no Ethernet, or when the kernel has an address of ours.
+    pub fn raw(name: InterfaceName, settings: &LinkSettings) -> Result<Self, LlpError> {
+        let wire = RawWire::open(name, settings.mtu, &settings.addresses)?;
+        Self::open(Box::new(wire), settings)
+    }
+}
+
+/// A raw socket.
+pub(crate) struct RawWire {
+    socket: OwnedFd,
+    interface: Interface,
+    mac: [u8; 6],
+    overflow: Overflow,
+}
+
+impl RawWire {
+    pub(crate) fn open(
+        name: InterfaceName,
+        mtu: Option<usize>,
+        addresses: &[(IpAddr, u8)],
+    ) -> Result<Self, LlpError> {
+        let interface = Interface::find(name)?.ok_or(AttachError::NoInterface { name })?;
+        let mac = interface
+            .ethernet_address()?
+            .ok_or(AttachError::NotEthernet { name })?;
+        // With protocol 0 nothing is received before filter and format are set.
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket =
+            socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(|errno| {
+                match errno {
+                    Errno::PERM | Errno::ACCESS => AttachError::RawSocket.into(),
+                    errno => LlpError::from_local_errno("open a raw socket", errno),
+                }
+            })?;
+        refuse_addresses_of_the_kernel(addresses)?;
+        interface.allow_mtu(mtu)?;
+        interface.ensure_up()?;
+        let failed = |op| move |errno| LlpError::from_local_errno(op, errno);
+        sys::use_vnet_header(&socket).map_err(failed("set PACKET_VNET_HDR"))?;
+        let addresses: Vec<IpAddr> = addresses.iter().map(|(addr, _)| *addr).collect();
+        sys::attach_filter(&socket, &filter::program(&addresses))
+            .map_err(failed("attach a filter to the raw socket"))?;
+        if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
+            // Without CAP_NET_ADMIN the machine's limit (net.core.rmem_max) cuts it.
+            let _ = sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER);
+        }
+        sys::bind_to_interface(&socket, interface.index())
+            .map_err(failed("bind the raw socket to the interface"))?;
+        if addresses.iter().any(IpAddr::is_ipv6) {
+            // A network card would not give us the multicast frames of NDP otherwise.
+            sys::take_all_multicast(&socket, interface.index())
+                .map_err(failed("ask for multicast frames"))?;
+        }
+        Ok(Self {
+            socket,
+            interface,
+            mac,
+            overflow: Overflow::new(),
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn interface_mut(&mut self) -> &mut Interface {
+        &mut self.interface
+    }
+}
+
+impl Wire for RawWire {
+    fn send(&self, header: &[u8; HEADER], packet: &[u8]) -> Result<bool, LlpError> {
+        let frame = [
+            IoSlice::new(&vnet::PLAIN),
+            IoSlice::new(header),
+            IoSlice::new(packet),
+        ];
+        let mut control = SendAncillaryBuffer::default();
+        loop {
+            match sendmsg(&self.socket, &frame, &mut control, SendFlags::DONTWAIT) {
+                Ok(_) => {
+                    self.interface.works();
+                    return Ok(true);
+                }
+                Err(Errno::INTR) => {}
+                // ENOBUFS: the interface's queue has dropped it.
+                Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(false),
+                // EMSGSIZE: the MTU is smaller by now; whoever asks for it learns that.
+                Err(Errno::MSGSIZE | Errno::NOMEM) => return Ok(true),
+                // ENETDOWN: it is down, or was when nobody looked. ENXIO: it was deleted.
+                Err(errno) => {
+                    return self
+                        .interface
+                        .judge("send on the raw socket", errno)
+                        .map(|()| true);
+                }
+            }
+        }
+    }
+
+    fn recv(&self, header: &mut [u8; HEADER], packet: &mut Packet) -> Result<Received, LlpError> {
+        let mut vnet = [0; VNET_HEADER];
+        let mut ours = false;
+        let read = |into: &mut [IoSliceMut<'_>]| {
+            let (octets, outgoing) = sys::receive_frame(&self.socket, into)?;
+            ours = outgoing;
+            Ok(octets)
+        };
+        let usual = packet.capacity();
+        match self
+            .overflow
+            .receive(&mut vnet, header, packet, usual, read)
+        {
+            Ok(true) => {
+                let len = packet.octets().len();
+                if !vnet::complete(&vnet, packet.resize(len)) {
+                    Ok(Received::Nothing)
+                } else if ours {
+                    Ok(Received::FromOwnKernel)
+                } else {
+                    Ok(Received::Frame)
+                }
+            }
+            Ok(false) | Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
+            Err(errno) => self
+                .interface
+                .judge("receive on the raw socket", errno)
+                .map(|()| Received::Nothing),
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    fn mtu(&self) -> usize {
+        self.interface.mtu().unwrap_or(super::MIN_MTU)
+    }
+
+    fn describe(&self) -> String {
+        format!("raw socket on {}", self.interface.name())
+    }
+}

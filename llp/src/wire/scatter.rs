@@ -1,0 +1,124 @@
+//! Receiving a frame of unknown size into a header, a packet of the usual size, and room beyond it.
+
+use std::io::IoSliceMut;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::HEADER;
+use crate::smol::Packet;
+
+/// The largest IP packet that a wire may give: GSO makes them of up to 64 KiB.
+const LARGEST: usize = 64 << 10;
+
+/// Where the end of a frame goes that does not fit the packet it is received into.
+///
+/// Packets are of the size of the MTU, and hardly any frame is larger. One that is comes together
+/// here, and the packet's buffer then grows to the largest size once and for all: such buffers go
+/// around, so that no packet costs an allocation in the long run.
+pub(super) struct Overflow(Mutex<Box<[u8]>>);
+
+impl Overflow {
+    pub(super) fn new() -> Self {
+        // One octet more, so that a larger frame is seen to be larger.
+        Self(Mutex::new(vec![0; LARGEST + 1].into_boxed_slice()))
+    }
+
+    /// Lets `read` fill, in this order, `prefix` (which all frames have, and which may be empty),
+    /// the header and the packet of at least `usual` octets. `false`: what it read is no frame, too
+    /// short or too long.
+    pub(super) fn receive(
+        &self,
+        prefix: &mut [u8],
+        header: &mut [u8; HEADER],
+        packet: &mut Packet,
+        usual: usize,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, Errno>,
+    ) -> Result<bool, Errno> {
+        let mut overflow = self.0.lock();
+        let in_front = prefix.len() + HEADER;
+        let room = packet.resize(packet.capacity().max(usual).min(LARGEST));
+        let inside = room.len();
+        let beyond = overflow.get_mut(inside..).unwrap_or_default();
+        let octets = read(&mut [
+            IoSliceMut::new(prefix),
+            IoSliceMut::new(header),
+            IoSliceMut::new(room),
+            IoSliceMut::new(beyond),
+        ])?;
+        let Some(len) = octets.checked_sub(in_front).filter(|len| *len <= LARGEST) else {
+            packet.resize(0);
+            return Ok(false);
+        };
+        if len > inside {
+            if let Some(begin) = overflow.get_mut(..inside) {
+                begin.copy_from_slice(packet.octets());
+            }
+            packet.resize(LARGEST);
+            if let Some(whole) = overflow.get(..len) {
+                packet.resize(len).copy_from_slice(whole);
+            }
+        } else {
+            packet.resize(len);
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Receives a frame of `octets`, scattered as `readv` does.
+    fn receive(octets: &[u8], packet: &mut Packet, prefix: &mut [u8]) -> (bool, [u8; HEADER]) {
+        let mut header = [0; HEADER];
+        let taken = Overflow::new()
+            .receive(prefix, &mut header, packet, 100, |into| {
+                let mut rest = octets;
+                for slice in into {
+                    let (now, later) = rest.split_at(rest.len().min(slice.len()));
+                    slice[..now.len()].copy_from_slice(now);
+                    rest = later;
+                }
+                Ok(octets.len() - rest.len())
+            })
+            .unwrap();
+        (taken, header)
+    }
+
+    fn frame(octets: usize) -> Vec<u8> {
+        (0..octets).map(|at| (at % 251) as u8).collect()
+    }
+
+    #[test]
+    fn a_frame_of_any_size_comes_out_as_it_went_in() {
+        let mut packet = Packet::new(100);
+        for len in [0, 1, 99, 100, 101, 102, 1500, 65_535, 65_536, 1500, 100, 0] {
+            let sent = frame(HEADER + len);
+            let (taken, header) = receive(&sent, &mut packet, &mut []);
+            assert!(taken, "{len}");
+            assert_eq!(header, sent[..HEADER], "{len}");
+            assert_eq!(packet.octets(), &sent[HEADER..], "{len}");
+        }
+        assert_eq!(packet.capacity(), LARGEST, "its buffer has grown once");
+    }
+
+    #[test]
+    fn a_prefix_is_not_part_of_the_frame() {
+        let (mut packet, mut prefix) = (Packet::new(10), [0; 10]);
+        let sent = frame(10 + HEADER + 300);
+        assert!(receive(&sent, &mut packet, &mut prefix).0);
+        assert_eq!(prefix, sent[..10]);
+        assert_eq!(packet.octets(), &sent[10 + HEADER..]);
+    }
+
+    #[test]
+    fn what_has_no_whole_header_or_is_too_long_is_no_frame() {
+        let mut packet = Packet::new(100);
+        for octets in [0, 1, HEADER - 1, HEADER + LARGEST + 1, HEADER + LARGEST + 9] {
+            assert!(!receive(&frame(octets), &mut packet, &mut []).0, "{octets}");
+            assert!(packet.octets().is_empty());
+        }
+        assert!(!receive(&frame(10 + HEADER - 1), &mut packet, &mut [0; 10]).0);
+    }
+}

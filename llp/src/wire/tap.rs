@@ -1,0 +1,154 @@
+//! A TAP device: the kernel of this machine is the other end of the cable.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::error::{AttachError, InterfaceName};
+use super::interface::Interface;
+use super::owner::refuse_addresses_of_the_kernel;
+use super::scatter::Overflow;
+use super::{HEADER, Received, Wire, random_mac, sys};
+use crate::LlpError;
+use crate::ethernet::{EthernetNetwork, LinkSettings};
+use crate::smol::Packet;
+
+impl EthernetNetwork {
+    /// A host on the TAP device of that name, which is created when it does not exist, and goes
+    /// away with this network when it was. The kernel's end of it still needs an address of the same
+    /// network: `ip addr add 192.0.2.2/24 dev NAME`.
+    ///
+    /// `mac` is our MAC address; without one it is drawn at random.
+    ///
+    /// # Errors
+    /// [`LlpError::Attach`] when a right is missing, when the interface is of another kind or in
+    /// use, or when the kernel has an address of ours.
+    pub fn tap(
+        name: InterfaceName,
+        mac: Option<[u8; 6]>,
+        settings: &LinkSettings,
+    ) -> Result<Self, LlpError> {
+        let wire = TapWire::open(name, mac, settings.mtu, &settings.addresses)?;
+        Self::open(Box::new(wire), settings)
+    }
+}
+
+/// A TAP device.
+pub(crate) struct TapWire {
+    tun: OwnedFd,
+    interface: Interface,
+    mac: [u8; 6],
+    overflow: Overflow,
+}
+
+impl TapWire {
+    pub(crate) fn open(
+        name: InterfaceName,
+        mac: Option<[u8; 6]>,
+        mtu: Option<usize>,
+        addresses: &[(IpAddr, u8)],
+    ) -> Result<Self, LlpError> {
+        refuse_addresses_of_the_kernel(addresses)?;
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let tun = rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(opening)?;
+        let existed = Interface::find(name)?.is_some();
+        sys::attach_tap(&tun, &name).map_err(|errno| attaching(errno, name, existed))?;
+        let interface = Interface::find(name)?.ok_or(AttachError::NoInterface { name })?;
+        match mtu {
+            Some(mtu) if !existed => interface.set_mtu(mtu)?,
+            mtu => interface.allow_mtu(mtu)?,
+        }
+        if mac.is_some() && interface.ethernet_address()? == mac {
+            return Err(AttachError::SameMac { name }.into());
+        }
+        interface.ensure_up()?;
+        Ok(Self {
+            tun,
+            interface,
+            mac: mac.unwrap_or_else(random_mac),
+            overflow: Overflow::new(),
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn interface_mut(&mut self) -> &mut Interface {
+        &mut self.interface
+    }
+}
+
+/// Why `/dev/net/tun` could not be opened.
+fn opening(errno: Errno) -> LlpError {
+    match errno {
+        Errno::NOENT | Errno::NODEV | Errno::NXIO => AttachError::NoTun.into(),
+        Errno::ACCESS | Errno::PERM => AttachError::TunDenied.into(),
+        errno => LlpError::from_local_errno("open /dev/net/tun", errno),
+    }
+}
+
+/// Why the device could not be attached to.
+fn attaching(errno: Errno, name: InterfaceName, existed: bool) -> LlpError {
+    match errno {
+        Errno::PERM | Errno::ACCESS if existed => AttachError::TapOwner { name }.into(),
+        Errno::PERM | Errno::ACCESS => AttachError::TapCreation { name }.into(),
+        Errno::BUSY => AttachError::TapBusy { name }.into(),
+        Errno::INVAL if existed => AttachError::NotTap { name }.into(),
+        errno => LlpError::from_local_errno("attach to the TAP device", errno),
+    }
+}
+
+impl Wire for TapWire {
+    fn send(&self, header: &[u8; HEADER], packet: &[u8]) -> Result<bool, LlpError> {
+        let frame = [IoSlice::new(header), IoSlice::new(packet)];
+        loop {
+            match rustix::io::writev(&self.tun, &frame) {
+                Ok(_) => {
+                    self.interface.works();
+                    return Ok(true);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                // The kernel has no memory for it now, or no use for it.
+                Err(Errno::NOBUFS | Errno::NOMEM | Errno::INVAL) => return Ok(true),
+                // EIO: the interface is down. EBADFD: it was deleted.
+                Err(errno) => {
+                    return self
+                        .interface
+                        .judge("write to the TAP device", errno)
+                        .map(|()| true);
+                }
+            }
+        }
+    }
+
+    fn recv(&self, header: &mut [u8; HEADER], packet: &mut Packet) -> Result<Received, LlpError> {
+        let read = |into: &mut [IoSliceMut<'_>]| rustix::io::readv(&self.tun, into);
+        let usual = packet.capacity();
+        match self.overflow.receive(&mut [], header, packet, usual, read) {
+            Ok(true) => Ok(Received::Frame),
+            Ok(false) | Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
+            Err(errno) => self
+                .interface
+                .judge("read from the TAP device", errno)
+                .map(|()| Received::Nothing),
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.tun.as_fd()
+    }
+
+    fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    fn mtu(&self) -> usize {
+        self.interface.mtu().unwrap_or(super::MIN_MTU)
+    }
+
+    fn describe(&self) -> String {
+        format!("TAP {}", self.interface.name())
+    }
+}

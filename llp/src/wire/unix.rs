@@ -1,0 +1,255 @@
+//! Ethernet frames in Unix datagrams, one in each: the format of QEMU's `-netdev dgram`.
+
+use std::fs;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind,
+    connect, sendmsg, sendmsg_addr, socket_with,
+};
+
+use super::error::AttachError;
+use super::scatter::Overflow;
+use super::{HEADER, Received, Wire, random_mac};
+use crate::LlpError;
+use crate::ethernet::{EthernetNetwork, LinkSettings};
+use crate::smol::Packet;
+
+/// The MTU when none is asked for: that of an Ethernet, and of a guest that was told nothing.
+const DEFAULT_MTU: usize = 1500;
+
+/// The octets of a path, or of an abstract name with its `@`, that fit a socket address: `unix(7)`.
+pub(crate) const MAX_PATH: usize = 107;
+
+impl EthernetNetwork {
+    /// A host on a wire of Unix datagrams: it receives at the path `local`, which it creates, and
+    /// sends to `remote`, which may appear later, vanish and come back. A path that begins with `@`
+    /// is a name in the abstract namespace (`unix(7)`).
+    ///
+    /// `mac` is our MAC address; without one it is drawn at random. The MTU is 1500 unless
+    /// `settings` name another.
+    ///
+    /// # Errors
+    /// [`LlpError::Attach`] when `local` has a living owner, is no socket, or cannot be created.
+    pub fn unix(
+        local: &Path,
+        remote: &Path,
+        mac: Option<[u8; 6]>,
+        settings: &LinkSettings,
+    ) -> Result<Self, LlpError> {
+        let wire = UnixWire::open(local, remote, mac, settings.mtu)?;
+        Self::open(Box::new(wire), settings)
+    }
+}
+
+/// One end of a wire of Unix datagrams.
+pub(crate) struct UnixWire {
+    socket: OwnedFd,
+    /// `None` for one of a connected pair.
+    remote: Option<SocketAddrUnix>,
+    /// Removed with the wire.
+    _file: Option<SocketFile>,
+    name: String,
+    mac: [u8; 6],
+    mtu: usize,
+    overflow: Overflow,
+}
+
+impl UnixWire {
+    pub(crate) fn open(
+        local: &Path,
+        remote: &Path,
+        mac: Option<[u8; 6]>,
+        mtu: Option<usize>,
+    ) -> Result<Self, LlpError> {
+        let (at, to) = (address(local)?, address(remote)?);
+        let socket = datagram_socket()?;
+        let mut bound = bind(&socket, &at);
+        if bound == Err(Errno::ADDRINUSE) {
+            if at.path().is_none() {
+                return Err(AttachError::SocketInUse.into());
+            }
+            remove_stale(local, &at)?;
+            bound = bind(&socket, &at);
+        }
+        bound.map_err(|errno| match errno {
+            Errno::ADDRINUSE => AttachError::SocketInUse.into(),
+            Errno::NOENT | Errno::NOTDIR => AttachError::NoDirectory.into(),
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => AttachError::SocketDenied.into(),
+            errno => LlpError::from_local_errno("bind to the LOCAL path", errno),
+        })?;
+        let file = at.path().and_then(|_| SocketFile::at(local));
+        let name = format!("{} -> {}", local.display(), remote.display());
+        Ok(Self::new(socket, Some(to), file, name, mac, mtu))
+    }
+
+    /// Two ends that are connected to each other, with no path.
+    #[cfg(test)]
+    pub(crate) fn pair() -> (Self, Self) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (one, other) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None).unwrap();
+        let end = |socket| Self::new(socket, None, None, "pair".to_owned(), None, None);
+        (end(one), end(other))
+    }
+
+    fn new(
+        socket: OwnedFd,
+        remote: Option<SocketAddrUnix>,
+        file: Option<SocketFile>,
+        name: String,
+        mac: Option<[u8; 6]>,
+        mtu: Option<usize>,
+    ) -> Self {
+        Self {
+            socket,
+            remote,
+            _file: file,
+            name,
+            mac: mac.unwrap_or_else(random_mac),
+            mtu: mtu.unwrap_or(DEFAULT_MTU),
+            overflow: Overflow::new(),
+        }
+    }
+}
+
+fn datagram_socket() -> Result<OwnedFd, LlpError> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
+        .map_err(|errno| LlpError::from_local_errno("open a Unix socket", errno))
+}
+
+/// The socket address of a path, or of an abstract name.
+fn address(path: &Path) -> Result<SocketAddrUnix, AttachError> {
+    let made = match path.as_os_str().as_bytes() {
+        [] | [b'@'] => return Err(AttachError::PathLength),
+        // A path of 108 would be taken, without its NUL, and be another one for other programs.
+        path if path.len() > MAX_PATH => return Err(AttachError::PathLength),
+        [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name),
+        path => SocketAddrUnix::new(path),
+    };
+    made.map_err(|_| AttachError::PathLength)
+}
+
+/// Removes the socket file of a process that has ended; nothing else.
+fn remove_stale(path: &Path, at: &SocketAddrUnix) -> Result<(), LlpError> {
+    match fs::symlink_metadata(path) {
+        // It went away by itself.
+        Err(_) => return Ok(()),
+        Ok(found) if !found.file_type().is_socket() => return Err(AttachError::NotSocket.into()),
+        Ok(_) => {}
+    }
+    match connect(datagram_socket()?, at) {
+        Err(Errno::CONNREFUSED) => match rustix::fs::unlink(path) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(_) => Err(AttachError::SocketDenied.into()),
+        },
+        Err(Errno::NOENT) => Ok(()),
+        Err(Errno::ACCESS | Errno::PERM) => Err(AttachError::SocketDenied.into()),
+        // It can be connected to, or is of another type with somebody behind it.
+        _ => Err(AttachError::SocketInUse.into()),
+    }
+}
+
+/// The file of a bound socket, removed when this is dropped unless it is another one by then.
+struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    fn at(path: &Path) -> Option<Self> {
+        // The process may change its directory.
+        let path = std::path::absolute(path).ok()?;
+        let found = fs::symlink_metadata(&path).ok()?;
+        Some(Self {
+            path,
+            device: found.dev(),
+            inode: found.ino(),
+        })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if let Ok(found) = fs::symlink_metadata(&self.path)
+            && (found.dev(), found.ino()) == (self.device, self.inode)
+        {
+            // A file that is gone already is no fault.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Wire for UnixWire {
+    fn send(&self, header: &[u8; HEADER], packet: &[u8]) -> Result<bool, LlpError> {
+        let frame = [IoSlice::new(header), IoSlice::new(packet)];
+        let mut control = SendAncillaryBuffer::default();
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        loop {
+            let sent = match &self.remote {
+                Some(to) => sendmsg_addr(&self.socket, to, &frame, &mut control, flags),
+                None => sendmsg(&self.socket, &frame, &mut control, flags),
+            };
+            return match sent {
+                Ok(_) => Ok(true),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(false),
+                // Nobody is there, or not any more, or not yet: a cable that leads nowhere.
+                Err(
+                    Errno::NOENT
+                    | Errno::NOTDIR
+                    | Errno::CONNREFUSED
+                    | Errno::CONNRESET
+                    | Errno::NOTCONN,
+                ) => Ok(true),
+                Err(Errno::NOBUFS | Errno::NOMEM | Errno::MSGSIZE) => Ok(true),
+                Err(errno @ (Errno::ACCESS | Errno::PERM)) => Err(LlpError::LinkDown {
+                    why: "this user may not write to the socket at the REMOTE path",
+                    errno: errno.raw_os_error(),
+                }),
+                Err(errno @ Errno::PROTOTYPE) => Err(LlpError::LinkDown {
+                    why: "the socket at the REMOTE path is not one for datagrams",
+                    errno: errno.raw_os_error(),
+                }),
+                Err(errno) => Err(LlpError::from_local_errno("send a Unix datagram", errno)),
+            };
+        }
+    }
+
+    fn recv(&self, header: &mut [u8; HEADER], packet: &mut Packet) -> Result<Received, LlpError> {
+        let read = |into: &mut [IoSliceMut<'_>]| rustix::io::readv(&self.socket, into);
+        match self
+            .overflow
+            .receive(&mut [], header, packet, self.mtu, read)
+        {
+            Ok(true) => Ok(Received::Frame),
+            Ok(false) | Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
+            // The other end of a pair is gone; what comes of that is for TCP to find out.
+            Err(Errno::CONNRESET | Errno::CONNREFUSED) => Ok(Received::Nothing),
+            Err(errno) => Err(LlpError::from_local_errno("receive a Unix datagram", errno)),
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    fn describe(&self) -> String {
+        format!("Unix datagrams {}", self.name)
+    }
+}
