@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use uwarp_verbs::capture::Capture;
 use uwarp_verbs::llp::kernel::{KernelNetwork, KernelSettings};
-use uwarp_verbs::{Device, Revision, Settings};
+use uwarp_verbs::{Device, Peer, Revision, Settings};
 
 use crate::failure::{Failure, Report};
 use crate::output::Output;
@@ -30,6 +30,10 @@ pub(crate) struct Common {
     /// MPA revision: 2 is RFC 6581; 1 is RFC 5044 alone, also as a server
     #[arg(long, value_enum, default_value = "2")]
     mpa: Mpa,
+    /// Who the peer is: `siw` (the Linux driver) reads its Terminate Messages by its own layout, states IRD as a
+    /// power of two, refuses private data it cannot take, and holds the first FPDU back for 200 ms
+    #[arg(long, value_enum, default_value = "rfc")]
+    peer: PeerName,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -46,6 +50,14 @@ enum Mpa {
     Two,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum PeerName {
+    /// Any peer that keeps to the RFCs
+    Rfc,
+    /// Linux siw (Soft-iWARP)
+    Siw,
+}
+
 impl Common {
     /// What a device is to be told.
     pub(crate) fn settings(&self) -> Settings {
@@ -58,6 +70,10 @@ impl Common {
             markers: self.markers == Switch::On,
             revision,
             accept_revision: revision,
+            peer: match self.peer {
+                PeerName::Rfc => Peer::Rfc,
+                PeerName::Siw => Peer::Siw,
+            },
             ..Settings::default()
         }
     }

@@ -87,10 +87,48 @@ pub(crate) fn ended(peer: SocketAddr, during: &str, reason: &EndReason) -> Repor
         }
         EndReason::LlpLost { error } if error.is_remote() => report.fault("the peer"),
         EndReason::TerminateSent { .. } => report.fault("the peer, which broke the protocol"),
-        EndReason::TerminateReceived { .. } => {
-            report.fault("this side, if the peer is right about it")
+        EndReason::TerminateReceived { terminate } => {
+            let report = report.fault("this side, if the peer is right about it");
+            if terminate.if_siw().is_some() {
+                report.advice("--peer siw, if the peer is the Linux siw driver")
+            } else {
+                report
+            }
         }
         EndReason::LocalError { .. } => report.fault("this side"),
         _ => report,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uwarp_verbs::{Peer, Terminate};
+
+    fn told(peer: Peer, header: &[u8]) -> String {
+        let terminate = Terminate::parse_from(peer, header).unwrap();
+        let reason = EndReason::TerminateReceived { terminate };
+        ended("192.0.2.2:7174".parse().unwrap(), "in a ping", &reason).to_string()
+    }
+
+    #[test]
+    fn a_terminate_that_siw_means_otherwise_comes_with_the_option_that_settles_it() {
+        let text = told(Peer::Rfc, &[0x20, 0x06, 0, 0]);
+        assert!(
+            text.contains("from Linux siw it would mean: unexpected opcode"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("try: --peer siw, if the peer is the Linux siw driver"),
+            "{text}"
+        );
+        for (peer, header) in [
+            (Peer::Siw, [0x20, 0x06, 0, 0]),
+            (Peer::Rfc, [0x02, 0x02, 0, 0]),
+            (Peer::Rfc, [0x20, 0x02, 0, 0]),
+        ] {
+            let text = told(peer, &header);
+            assert!(!text.contains("--peer"), "{text}");
+        }
     }
 }

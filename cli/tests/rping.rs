@@ -150,6 +150,44 @@ fn a_server_that_knows_revision_1_only_is_met_with_advice() {
     client(addr, &["-C", "1", "--mpa", "1"]).expect(0);
 }
 
+/// A server that answers the first FPDU with a Terminate as Linux siw lays it out: unexpected opcode.
+fn client_of_siw(args: &[&str]) -> Ended {
+    let fake = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = fake.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = fake.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.read_exact(&mut [0; 20]).unwrap();
+        stream
+            .write_all(b"MPA ID Rep Frame\x00\x01\x00\x00")
+            .unwrap();
+        stream.read_exact(&mut [0; 40]).unwrap(); // a Send of 16 octets
+        let mut fpdu = vec![0, 22, 0x41, 0x47];
+        fpdu.extend([0; 4]);
+        fpdu.extend([0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]); // queue 2, MSN 1, MO 0
+        fpdu.extend([0x20, 0x06, 0x00, 0x00]);
+        fpdu.extend([0; 4]); // CRC
+        stream.write_all(&fpdu).unwrap();
+        // Until the client has closed: a reset would overtake the Terminate.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let args = [&["-C", "1", "--mpa", "1", "--crc", "off"], args].concat();
+    let ended = client(addr, &args).expect(1);
+    server.join().unwrap();
+    ended
+}
+
+#[test]
+fn a_terminate_of_siw_is_told_in_words_with_its_profile_and_hinted_at_without() {
+    client_of_siw(&["--peer", "siw"])
+        .says("the peer ended the connection: unexpected opcode")
+        .says("sent in the layout of Linux siw");
+    client_of_siw(&[])
+        .says("the peer ended the connection: IRD too small")
+        .says("from Linux siw it would mean: unexpected opcode")
+        .says("try: --peer siw");
+}
+
 #[test]
 fn a_server_that_is_stopped_is_named_by_its_client() {
     let (mut server, addr) = Uwarp::server(&[]);

@@ -26,6 +26,7 @@ fn wrong_flags_exit_with_2() {
         &["demo", "--mtu", "575"],
         &["demo", "--mtu", "1500", "--device", "tcp"],
         &["demo", "--crc", "perhaps"],
+        &["rping", "-s", "--peer", "roce"],
     ] {
         let ended = uwarp(args).expect(2);
         assert!(!ended.stderr.is_empty(), "{args:?} without a word");

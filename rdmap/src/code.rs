@@ -21,6 +21,19 @@ impl TerminateCode {
         TerminateCode { layer, etype, code }
     }
 
+    /// Whether an RFC defines it.
+    pub(crate) const fn is_defined(&self) -> bool {
+        match (self.layer, self.etype, self.code) {
+            (0, 0, _) => true, // "any value in this field is acceptable"
+            (0, 1, 0x00..=0x04 | 0x09 | 0xFF) => true,
+            (0, 2, 0x05..=0x09 | 0xFF) => true,
+            (1, 0, 0x00) | (1, 1, 0x00..=0x04) | (1, 2, 0x01..=0x06) => true,
+            (1, 3, _) => true, // the LLP's to define
+            (2, 0, 0x01..=0x07) => true,
+            _ => false,
+        }
+    }
+
     /// The layer and the Error Type in words.
     #[must_use]
     pub const fn kind(&self) -> &'static str {

@@ -7,6 +7,7 @@ use uwarp_ddp::{Msn, STag, TaggedOffset, UntaggedReceiver};
 use crate::error::{OrdExhausted, StreamError};
 use crate::message::OutMessage;
 use crate::opcode::{Opcode, QN_READ_REQUEST, QN_SEND, QN_TERMINATE};
+use crate::peer::Peer;
 use crate::read_request::ReadRequestHeader;
 use crate::state::{StreamEvent, StreamState};
 use crate::terminate::{MAX_TERMINATE_HEADER, Terminate};
@@ -70,6 +71,7 @@ struct Outstanding {
 #[derive(Debug)]
 pub struct Stream {
     config: StreamConfig,
+    peer: Peer,
     state: StreamState,
     /// The error that ended it; the first one stays (5040-7.1-05).
     error: Option<StreamError>,
@@ -99,6 +101,7 @@ impl Stream {
     pub fn new(config: StreamConfig) -> Self {
         Stream {
             config,
+            peer: Peer::default(),
             state: StreamState::Operational,
             error: None,
             send_msn: Msn::FIRST,
@@ -111,6 +114,13 @@ impl Stream {
             unanswered: VecDeque::with_capacity(usize::from(config.ird)), // 5040-6.1-02
             answering: 0,
         }
+    }
+
+    /// The same stream towards a peer of which more is known: its Terminate Message is read
+    /// accordingly.
+    #[must_use]
+    pub fn with_peer(self, peer: Peer) -> Self {
+        Stream { peer, ..self }
     }
 
     /// Where the stream stands.

@@ -5,9 +5,14 @@ use uwarp_ddp::{Header, TAGGED_HEADER, UNTAGGED_HEADER};
 use crate::code::TerminateCode;
 use crate::error::StreamError;
 use crate::opcode::{Opcode, split};
+use crate::peer::Peer;
 use crate::read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
 
+mod layout;
+mod siw;
 mod words;
+
+use layout::Reading;
 
 /// Octets of the longest Terminate Header: with a segment length, an untagged DDP header and the
 /// header of a Read Request.
@@ -19,9 +24,11 @@ const RDMA_HEADER: u8 = 0x20;
 
 /// A Terminate Message: the last one on a stream, and the reason for its end.
 ///
-/// Its `Display` says in words what was refused and why.
+/// Its `Display` says in words what was refused and why. For a message of Linux siw it says as well
+/// where siw means something else by the code than the RFCs do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terminate {
+    reading: Reading,
     code: TerminateCode,
     segment_len: Option<u16>,
     ddp_header: Option<DdpOctets>,
@@ -62,6 +69,7 @@ impl Terminate {
     #[must_use]
     pub const fn new(code: TerminateCode) -> Self {
         Terminate {
+            reading: Reading::Rfc,
             code,
             segment_len: None,
             ddp_header: None,
@@ -113,13 +121,36 @@ impl Terminate {
         }
     }
 
-    /// Reads the Terminate Header, which starts right after the DDP header. Octets after what the
-    /// header says to be there are ignored, as are the reserved bits (5040-4.8-08). `None` if it
-    /// ends too early.
+    /// Reads the Terminate Header, which starts right after the DDP header, of a peer of which nothing
+    /// is known: [`parse_from`](Self::parse_from) [`Peer::Rfc`].
     #[must_use]
     pub fn parse(octets: &[u8]) -> Option<Terminate> {
-        let (&[kind, code, present, _], mut rest) = octets.split_first_chunk()?;
-        let mut terminate = Terminate::new(TerminateCode::new(kind >> 4, kind & 0x0F, code));
+        Self::parse_from(Peer::Rfc, octets)
+    }
+
+    /// Reads the Terminate Header, which starts right after the DDP header.
+    ///
+    /// By RFC 5040's layout, octets after what the header says to be there are ignored, as are the
+    /// reserved bits (5040-4.8-08); `None` if it ends too early. Octets that Linux siw sends and that
+    /// no RFC allows are read by siw's layout with every profile. With [`Peer::Siw`] all are that have
+    /// a meaning in it, and headers that are not there whole are left out.
+    #[must_use]
+    pub fn parse_from(peer: Peer, octets: &[u8]) -> Option<Terminate> {
+        let (control, rest) = octets.split_first_chunk()?;
+        let reading = layout::decide(peer, *control, octets);
+        if reading == Reading::Siw {
+            return Some(Self::parse_siw(*control, rest));
+        }
+        let terminate = Self::parse_rfc(*control, rest)?;
+        Some(Terminate {
+            reading,
+            ..terminate
+        })
+    }
+
+    fn parse_rfc(control: [u8; 4], mut rest: &[u8]) -> Option<Terminate> {
+        let mut terminate = Terminate::new(layout::rfc_code(control));
+        let [_, _, present, _] = control;
         if present & (SEGMENT_LEN_VALID | DDP_HEADER) != 0 {
             let (len, after) = rest.split_first_chunk()?;
             // 5040-4.8-10: with D it is there, but only M says that it means something.
@@ -138,6 +169,33 @@ impl Terminate {
         Some(terminate)
     }
 
+    /// siw sets R for some Sends as well, which have no RDMA header.
+    fn parse_siw(control: [u8; 4], rest: &[u8]) -> Terminate {
+        let mut terminate = Terminate {
+            reading: Reading::Siw,
+            ..Terminate::new(layout::siw_code(control))
+        };
+        let [_, _, present, _] = control;
+        if present & (layout::SIW_SEGMENT_LEN_VALID | layout::SIW_DDP_HEADER) == 0 {
+            return terminate;
+        }
+        let Some((len, rest)) = rest.split_first_chunk() else {
+            return terminate;
+        };
+        terminate.segment_len =
+            (present & layout::SIW_SEGMENT_LEN_VALID != 0).then(|| u16::from_be_bytes(*len));
+        if present & layout::SIW_DDP_HEADER != 0 {
+            terminate.ddp_header = DdpOctets::take(rest);
+        }
+        if let Some(header) = &terminate.ddp_header
+            && present & layout::SIW_RDMA_HEADER != 0
+            && layout::is_read_request(header)
+        {
+            terminate.rdma_header = rest.get(header.len..).and_then(ReadRequestHeader::parse);
+        }
+        terminate
+    }
+
     /// How many octets a Terminate Header takes of which `octets` are the first.
     pub(crate) fn octets_needed(octets: &[u8]) -> usize {
         let present = octets.get(2).copied().unwrap_or(0);
@@ -154,7 +212,7 @@ impl Terminate {
         needed
     }
 
-    /// Writes the Terminate Header to the start of `out`. Returns how many octets it takes.
+    /// Writes the Terminate Header to the start of `out`, by RFC 5040's layout. Returns how many octets it takes.
     pub fn emit(&self, out: &mut [u8; MAX_TERMINATE_HEADER]) -> usize {
         let mut present = 0;
         let mut len = 4;
@@ -191,6 +249,39 @@ impl Terminate {
         self.code
     }
 
+    /// The reason by the numbers of the RFCs: not the same as [`reason`](Self::reason) where Linux siw
+    /// uses another code for an error that has one of its own.
+    #[must_use]
+    pub fn rfc_reason(&self) -> TerminateCode {
+        siw::departure(self)
+            .and_then(|departure| departure.code)
+            .unwrap_or(self.code)
+    }
+
+    /// By whose layout it was read.
+    #[must_use]
+    pub const fn read_as(&self) -> Peer {
+        match self.reading {
+            Reading::Rfc | Reading::RfcOrSiw => Peer::Rfc,
+            Reading::Siw => Peer::Siw,
+        }
+    }
+
+    /// What it means if the peer is Linux siw. `None` where that makes no difference, and where it
+    /// was known.
+    #[must_use]
+    pub fn if_siw(&self) -> Option<TerminateCode> {
+        let TerminateCode { layer, etype, code } = self.code;
+        (self.reading == Reading::RfcOrSiw).then_some(TerminateCode::new(etype, layer, code))
+    }
+
+    /// Whether the headers in it are those of the segment that was refused, as the RFC has it. Linux
+    /// siw sends one error late, with the header of another message.
+    #[must_use]
+    pub fn headers_fit(&self) -> bool {
+        siw::departure(self).is_none_or(|departure| departure.headers_fit)
+    }
+
     /// The layer that found the error: 0 RDMAP, 1 DDP, 2 LLP.
     #[must_use]
     pub const fn layer(&self) -> u8 {
@@ -211,7 +302,7 @@ impl Terminate {
 
     /// Octets of the segment in which the error was found, if the message tells (M).
     ///
-    /// RFC 5040 means the whole ULPDU; Linux siw leaves the headers out.
+    /// RFC 5040 means the whole ULPDU; Linux siw counts the payload alone.
     #[must_use]
     pub const fn segment_len(&self) -> Option<u16> {
         self.segment_len
@@ -224,7 +315,8 @@ impl Terminate {
         self.ddp_header.as_ref().map(DdpOctets::as_slice)
     }
 
-    /// The same, read; `None` as well if it is not of DDP version 1.
+    /// The same, read; `None` as well if it is not of DDP version 1. In that of a Read Request that
+    /// Linux siw had begun to answer, the MSN is the length of the Read.
     #[must_use]
     pub fn ddp_header(&self) -> Option<Header> {
         Header::parse(self.ddp_octets()?)

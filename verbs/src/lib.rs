@@ -72,6 +72,7 @@ mod engine;
 mod event;
 mod mem;
 mod pd;
+mod peer;
 mod progress;
 mod qp;
 mod settings;
@@ -93,6 +94,7 @@ pub use mem::{
     RegisterError, Sge,
 };
 pub use pd::{MemoryRegion, Pd, RemoteBuffer};
+pub use peer::PrivateDataLimit;
 pub use qp::state::QpState;
 pub use qp::wr::{RecvWr, SendWr};
 pub use qp::{ConnectionInfo, PostError, Qp, QpCaps};
@@ -103,7 +105,7 @@ pub use uwarp_capture as capture;
 /// The network below: kernel TCP, or smoltcp over an in-memory link.
 pub use uwarp_llp as llp;
 pub use uwarp_mpa::{Revision, RtrKinds, StartupError};
-pub use uwarp_rdmap::{StreamError, Terminate};
+pub use uwarp_rdmap::{Peer, StreamError, Terminate};
 
 /// The README's example is a test.
 #[cfg(doctest)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use uwarp_mpa::{Revision, RtrKinds};
+use uwarp_rdmap::Peer;
 
 /// Settings of a [`Device`](crate::Device). `Default` is safe and interoperable.
 #[derive(Clone, Debug)]
@@ -23,6 +24,16 @@ pub struct Settings {
     pub retry_with_revision_1: bool,
     /// Kinds of RTR indication we can send and take (RFC 6581 section 9.2). Default: all three.
     pub rtr: RtrKinds,
+    /// Who the peers are: which departures from the RFCs this side is ready for. With
+    /// [`Peer::Siw`] Terminate Messages are read by siw's layout, IRD is stated as a power of two,
+    /// private data that siw cannot take is refused, and the first FPDU waits
+    /// ([`first_fpdu_delay`](Self::first_fpdu_delay)). What goes on the wire follows the RFCs in any
+    /// case. Default: [`Peer::Rfc`].
+    pub peer: Peer,
+    /// Initiator: how long to wait behind the MPA Reply before the first FPDU. A workaround for a
+    /// responder that misses an FPDU that comes too early, as Linux siw does. Default: what
+    /// [`peer`](Self::peer) needs, which is 200 ms for siw and nothing else.
+    pub first_fpdu_delay: Option<Duration>,
     /// Limits on resources.
     pub limits: Limits,
     /// How long each wait may last.
@@ -86,6 +97,8 @@ impl Default for Settings {
             accept_revision: Revision::Two,
             retry_with_revision_1: false,
             rtr: RtrKinds::ALL,
+            peer: Peer::default(),
+            first_fpdu_delay: None,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             takeover: Duration::from_micros(50),

@@ -203,7 +203,7 @@ impl Stream {
         if !header.last {
             return Err(StreamError::NotLast { opcode });
         }
-        Terminate::parse(body.head)
+        Terminate::parse_from(self.peer, body.head)
             .map(Inbound::Terminate)
             .ok_or_else(|| body.too_short(opcode, Terminate::octets_needed(body.head))) // 5040-5.4-i01
     }

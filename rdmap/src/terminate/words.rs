@@ -4,11 +4,14 @@ use core::fmt;
 
 use uwarp_ddp::Header;
 
-use super::Terminate;
+use super::layout::Reading;
+use super::{Terminate, siw};
 
 impl fmt::Display for Terminate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(opcode) = self.opcode() {
+        if let Some(opcode) = self.opcode()
+            && self.headers_fit()
+        {
             write!(f, "{opcode} refused: ")?;
         }
         write!(
@@ -18,6 +21,17 @@ impl fmt::Display for Terminate {
             self.code.kind(),
             self.code
         )?;
+        self.place(f)?;
+        self.siw(f)
+    }
+}
+
+impl Terminate {
+    /// Where the error was found.
+    fn place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.headers_fit() {
+            return Ok(());
+        }
         if let Some(request) = &self.rdma_header {
             let (stag, to, len) = (request.source_stag, request.source_to, request.len);
             return write!(f, "; source STag {stag}, TO {to}, {len} octets");
@@ -32,8 +46,31 @@ impl fmt::Display for Terminate {
             }
             None => {}
         }
-        match self.segment_len {
-            Some(len) => write!(f, ", in a DDP segment of {len} octets"),
+        match (self.segment_len, self.reading) {
+            (Some(len), Reading::Siw) => {
+                write!(f, ", in a DDP segment with {len} octets of payload")
+            }
+            (Some(len), _) => write!(f, ", in a DDP segment of {len} octets"),
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// What there is to say if the peer is Linux siw, or may be.
+    fn siw(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(code) = self.if_siw() {
+            let (name, kind) = (code.name(), code.kind());
+            return write!(f, "; from Linux siw it would mean: {name} ({kind}, {code})");
+        }
+        if self.reading != Reading::Siw {
+            return Ok(());
+        }
+        write!(f, "; sent in the layout of Linux siw")?;
+        match siw::departure(self) {
+            Some(departure) => write!(
+                f,
+                ", which means by it: {} ({})",
+                departure.means, departure.rfc
+            ),
             None => Ok(()),
         }
     }

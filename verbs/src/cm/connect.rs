@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use uwarp_llp::{Llp, LlpError};
-use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, StartupError};
+use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, Revision, StartupError};
 
 use crate::event::EndReason;
+use crate::peer::{self, PrivateDataLimit};
 use crate::qp::inner::QpInner;
 use crate::qp::state::QpState;
 
@@ -85,6 +86,9 @@ pub enum ConnectError {
     /// An option cannot be put on the wire.
     #[error("{0}")]
     Options(#[from] ConfigError),
+    /// The peer cannot take so much private data.
+    #[error("{0}")]
+    PrivateData(#[from] PrivateDataLimit),
     /// The connection ended while it was being made.
     #[error("{addr}: {reason}")]
     Ended {
@@ -159,11 +163,17 @@ fn start(
     open: impl FnOnce() -> Result<Box<dyn Llp>, LlpError>,
 ) -> Result<Connected, ConnectError> {
     let settings = &qp.ctx.settings;
+    let enhanced = settings.revision == Revision::Two;
+    peer::check_private_data(settings.peer, enhanced, &options.private_data)?;
     let config = InitiatorConfig {
         revision: settings.revision,
         crc: settings.crc,
         markers: settings.markers,
-        ird: within(options.ird, settings.limits.max_ird),
+        ird: peer::ird(
+            settings.peer,
+            within(options.ird, settings.limits.max_ird),
+            settings.limits.max_ird,
+        ),
         ord: within(options.ord, settings.limits.max_ord),
         max_ird: settings.limits.max_ird,
         model: if options.peer_to_peer {

@@ -14,6 +14,7 @@ use uwarp_mpa::{
 
 use super::listener::ListenerInner;
 use crate::device::DeviceInner;
+use crate::peer::{self, PrivateDataLimit};
 use crate::progress::background::{Interest, Source, Token, Verdict};
 use crate::progress::linger::linger;
 use crate::qp::Qp;
@@ -307,6 +308,9 @@ pub enum AcceptError {
     /// An option cannot be put on the wire.
     #[error("{0}")]
     Options(#[from] ConfigError),
+    /// The peer cannot take so much private data.
+    #[error("{0}")]
+    PrivateData(#[from] PrivateDataLimit),
     /// TCP is gone.
     #[error("{0}")]
     Llp(#[from] LlpError),
@@ -386,8 +390,11 @@ impl ConnectRequest {
         let Some((_, responder)) = &mut self.pending else {
             return Err(AcceptError::TooLate { peer: self.peer });
         };
+        let settings = &self.device.settings;
+        let enhanced = self.request.enhanced;
+        peer::check_private_data(settings.peer, enhanced.is_some(), &options.private_data)?;
         let accept = Accept {
-            ird: options.ird,
+            ird: peer::responder_ird(settings, options.ird, enhanced.map(|theirs| theirs.ord)),
             ord: options.ord,
             private_data: &options.private_data,
         };
@@ -408,7 +415,7 @@ impl ConnectRequest {
     /// Rejects, with octets for the peer's consumer.
     ///
     /// # Errors
-    /// [`AcceptError::Options`] when the private data is too long; the request is then rejected
+    /// [`AcceptError::Options`] or [`AcceptError::PrivateData`] when the private data is too long; the request is then rejected
     /// without it.
     pub fn reject(mut self, private_data: &[u8]) -> Result<(), AcceptError> {
         self.send_reject(private_data)
@@ -418,12 +425,14 @@ impl ConnectRequest {
         let Some((llp, mut responder)) = self.pending.take() else {
             return Ok(());
         };
-        let (reply, result) = match responder.reject(private_data, None) {
+        let enhanced = self.request.enhanced.is_some();
+        let peer = self.device.settings.peer;
+        let told = peer::check_private_data(peer, enhanced, private_data)
+            .map_err(AcceptError::from)
+            .and_then(|()| Ok(responder.reject(private_data, None)?));
+        let (reply, result) = match told {
             Ok(reply) => (reply, Ok(())),
-            Err(error) => (
-                responder.reject(&[], None).unwrap_or_default(),
-                Err(error.into()),
-            ),
+            Err(error) => (responder.reject(&[], None).unwrap_or_default(), Err(error)),
         };
         linger(
             &self.device.background,

@@ -111,6 +111,8 @@ pub(crate) struct Connection {
     pub(crate) end: Option<EndReason>,
     pub(crate) events: Vec<AsyncEvent>,
     pub(crate) deadline: Option<Instant>,
+    /// Initiator: no FPDU before this (`Settings::first_fpdu_delay`), except a Terminate.
+    pub(crate) hold: Option<Instant>,
     pub(crate) fin: FinState,
     /// What was negotiated, kept after the stream has gone.
     pub(crate) negotiated: Option<Negotiated>,
@@ -153,6 +155,7 @@ impl Connection {
             end: None,
             events: Vec::new(),
             deadline: None,
+            hold: None,
             fin: FinState::default(),
             negotiated: None,
             now,
@@ -201,9 +204,13 @@ impl Connection {
         }
     }
 
-    /// When something must happen even if nothing arrives.
+    /// When something must happen even if nothing arrives: then `set_now`, and if it still says so,
+    /// `deadline_passed`.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.deadline
+        match (self.deadline, self.hold) {
+            (Some(deadline), Some(hold)) => Some(deadline.min(hold)),
+            (deadline, hold) => deadline.or(hold),
+        }
     }
 
     /// Whether TCP itself is still being connected.

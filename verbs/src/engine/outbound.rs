@@ -48,6 +48,9 @@ impl Connection {
         if !stream.gate.may_send() {
             return false;
         }
+        if self.hold.is_some() {
+            return false;
+        }
         if stream.current.is_none() && !self.begin_message() {
             return false;
         }

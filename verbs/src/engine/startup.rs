@@ -12,6 +12,7 @@ use uwarp_rdmap::{ReadRequestHeader, SendKind, Stream, StreamConfig, StreamError
 use super::connection::{Connection, Current, OpenStream, Stage};
 use super::receive_buffer::ReceiveBuffer;
 use crate::event::{AsyncEvent, EndReason};
+use crate::peer::first_fpdu_delay;
 use crate::qp::state::QpEvent;
 use crate::wait::after;
 
@@ -91,6 +92,8 @@ impl Connection {
                     Some(Outcome::Accepted(negotiated)) => {
                         let rtr = negotiated.rtr;
                         self.open(negotiated, self.emss);
+                        let delay = first_fpdu_delay(&self.ctx.settings);
+                        self.hold = (!delay.is_zero()).then(|| after(self.now, delay));
                         self.event(QpEvent::Established);
                         self.established = true;
                         self.events.push(AsyncEvent::Established {
@@ -148,7 +151,8 @@ impl Connection {
             rdmap: Stream::new(StreamConfig {
                 ird: negotiated.ird,
                 ord: negotiated.ord,
-            }),
+            })
+            .with_peer(self.ctx.settings.peer),
             gate: negotiated.send_gate(),
             mulpdu: mulpdu(emss, negotiated.tx_markers),
             markers: negotiated.tx_markers,
@@ -242,5 +246,8 @@ impl Connection {
     /// Time, as the driver last told it.
     pub(crate) fn set_now(&mut self, now: Instant) {
         self.now = now;
+        if self.hold.is_some_and(|hold| hold <= now) {
+            self.hold = None;
+        }
     }
 }

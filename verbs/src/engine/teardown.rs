@@ -220,7 +220,8 @@ impl Connection {
 
     /// Starts (or restarts, as octets go out) the wait for the peer's close.
     pub(crate) fn start_close_timer(&mut self) {
-        self.deadline = Some(after(self.now, self.ctx.settings.timeouts.close));
+        let from = self.hold.map_or(self.now, |hold| hold.max(self.now));
+        self.deadline = Some(after(from, self.ctx.settings.timeouts.close));
     }
 
     /// The LLP stream is over: everything outstanding is flushed.
@@ -228,6 +229,7 @@ impl Connection {
         self.event(event);
         self.stage = Stage::Detached;
         self.deadline = None;
+        self.hold = None;
         self.tx = super::transmit::TxBatch::default();
         self.flush_sends(None);
         self.flush_receives(None);
@@ -310,7 +312,11 @@ impl Connection {
 
     /// The work request that the peer's Terminate speaks of, when it can be told.
     fn blame_by_terminate(&self, terminate: &Terminate) -> Option<(u64, Status)> {
-        let status = match (terminate.layer(), terminate.etype()) {
+        if !terminate.headers_fit() {
+            return None;
+        }
+        let reason = terminate.rfc_reason();
+        let status = match (reason.layer, reason.etype) {
             (0, 1) | (1, 1) => Status::RemoteAccess,
             (0, 2) | (1, 2) => Status::RemoteOperation,
             _ => return None,

@@ -24,6 +24,11 @@ use crate::qp::state::QpState;
 use crate::qp::wr::{RecvWr, SendWr};
 use crate::settings::Settings;
 
+mod emitted;
+mod one_send;
+mod siw;
+mod wire;
+
 const PAGE: usize = 4096;
 /// Where the region lies that the peer may write and read, and where the receives lie.
 const OPEN: usize = PAGE;
@@ -100,9 +105,9 @@ impl End {
             caps: QueueCaps {
                 max_send_wr: 64,
                 max_recv_wr: 64,
-                max_send_sge: 2,
+                max_send_sge: 8,
                 max_recv_sge: 2,
-                max_inline: 64,
+                max_inline: 1024,
             },
         };
         let conn = Connection::new(Arc::new(ctx), Instant::now());

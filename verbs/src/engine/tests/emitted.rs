@@ -1,0 +1,386 @@
+//! Whatever is posted in whatever order, by either side: what goes out keeps the rules of
+//! [`super::wire`], and a responder sends nothing before it has a whole FPDU (5044-7.1.2-15).
+
+use super::wire::{ENHANCED, Segment, check_segments, check_startup, segments, startup};
+use super::*;
+
+/// How long a message is.
+#[derive(Clone, Copy, Debug)]
+enum Size {
+    Octets(u32),
+    /// So many full segments, and so many octets more or less.
+    Segments(u32, i32),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Send { inline: bool },
+    Write { inline: bool },
+    Read,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// `empty`: which of five places in the list get an element of no octets.
+    Post {
+        kind: Kind,
+        size: Size,
+        empty: u8,
+        fence: bool,
+    },
+    /// The EMSS has changed.
+    Emss(usize),
+    /// The LLP takes at most so many octets.
+    Take(usize),
+    /// So much of what is on the wire arrives at the other side.
+    Arrive(usize),
+    /// The region that everything comes from is invalidated.
+    Revoke,
+    Disconnect,
+    /// Octets of nobody arrive at this side.
+    Garbage,
+}
+
+fn steps() -> impl Strategy<Value = Vec<(bool, Step)>> {
+    let size = prop_oneof![
+        3 => (0u32..=PAGE as u32).prop_map(Size::Octets),
+        2 => Just(Size::Octets(0)),
+        4 => (1u32..5, -1i32..=1).prop_map(|(full, more)| Size::Segments(full, more)),
+    ];
+    let kind = prop_oneof![
+        any::<bool>().prop_map(|inline| Kind::Send { inline }),
+        any::<bool>().prop_map(|inline| Kind::Write { inline }),
+        Just(Kind::Read),
+    ];
+    let post =
+        (kind, size, 0u8..32, any::<bool>()).prop_map(|(kind, size, empty, fence)| Step::Post {
+            kind,
+            size,
+            empty,
+            fence: fence && empty & 1 == 0,
+        });
+    let emss = prop::sample::select(vec![0, 1, 128, 134, 200, 536, 1460, 9000, 65_483]);
+    let step = prop_oneof![
+        40 => post,
+        6 => emss.prop_map(Step::Emss),
+        20 => prop_oneof![1usize..200, Just(1 << 20)].prop_map(Step::Take),
+        20 => prop_oneof![1usize..200, Just(1 << 20)].prop_map(Step::Arrive),
+        1 => Just(Step::Revoke),
+        1 => Just(Step::Disconnect),
+        1 => Just(Step::Garbage),
+    ];
+    prop::collection::vec((any::<bool>(), step), 1..60)
+}
+
+/// One side, with all that it has sent in Full Operation and how far that has arrived.
+struct Side {
+    end: End,
+    sent: Vec<u8>,
+    arrived: usize,
+    markers: bool,
+    responder: bool,
+}
+
+impl Side {
+    fn new(end: End, responder: bool) -> Self {
+        let mut end = end;
+        let sges = [Sge {
+            addr: end.memory.receives.to_base(),
+            len: PAGE as u32,
+            lkey: end.memory.receives.stag().0,
+        }];
+        for wr_id in 0..64 {
+            end.conn.post_recv(&RecvWr::new(wr_id, &sges)).unwrap();
+        }
+        let markers = end.conn.negotiated.as_ref().unwrap().tx_markers;
+        Side {
+            end,
+            sent: Vec::new(),
+            arrived: 0,
+            markers,
+            responder,
+        }
+    }
+
+    /// The LLP takes at most `limit` octets.
+    fn take(&mut self, limit: usize, other: &Side) {
+        self.end.conn.fill();
+        let mut pieces = [uwarp_llp::Piece::from(&[][..]); PARTS_PER_CALL];
+        let count = self.end.conn.tx.pieces(&mut pieces);
+        let before = self.sent.len();
+        for piece in &pieces[..count] {
+            let room = limit - (self.sent.len() - before);
+            piece.append_to(piece.len().min(room), &mut self.sent);
+        }
+        let taken = self.sent.len() - before;
+        self.end.conn.taken(taken);
+        if self.responder && taken > 0 {
+            let came = &other.sent[..other.arrived];
+            let (fpdus, _) = segments(came, other.markers);
+            assert!(!fpdus.is_empty(), "sent before the initiator's first FPDU");
+        }
+    }
+
+    fn post(&mut self, other: &Memory, kind: Kind, size: Size, empty: u8, fence: bool) {
+        let Stage::Open(stream) = &self.end.conn.stage else {
+            return;
+        };
+        let header = if matches!(kind, Kind::Send { .. }) {
+            18
+        } else {
+            14
+        };
+        let room = (stream.mulpdu - header) as u32;
+        let len = match size {
+            Size::Octets(octets) => octets,
+            Size::Segments(full, more) => (full * room).saturating_add_signed(more),
+        }
+        .min(PAGE as u32);
+        let (base, lkey) = (
+            self.end.memory.open.to_base(),
+            self.end.memory.open.stag().0,
+        );
+        let sge = |from: u32, len| Sge {
+            addr: base + u64::from(from),
+            len,
+            lkey,
+        };
+        let cuts = [0, len / 3, len / 2, len];
+        let mut sges = Vec::new();
+        for place in 0..5u32 {
+            if empty & 1 << place != 0 {
+                sges.push(sge(0, 0));
+            }
+            if let Some(&[from, to]) = cuts.get(place as usize..place as usize + 2) {
+                sges.push(sge(from, to - from));
+            }
+        }
+        let inline = vec![0x5A; len.min(1024) as usize];
+        let whole = [sge(0, len)];
+        let (to, rkey) = (other.open.to_base(), other.open.stag().0);
+        let wr = match kind {
+            Kind::Send { inline: true } => SendWr::send_inline(1, &inline),
+            Kind::Send { inline: false } => SendWr::send(2, &sges),
+            Kind::Write { inline: true } => SendWr::write_inline(3, &inline, to, rkey),
+            Kind::Write { inline: false } => SendWr::write(4, &sges, to, rkey),
+            Kind::Read => SendWr::read(5, &whole, to, rkey),
+        };
+        let wr = if fence { wr.fence() } else { wr };
+        // A full queue, a revoked region: then it was not taken.
+        let _ = self.end.conn.post_send(&wr);
+    }
+
+    fn step(&mut self, other: &mut Side, step: &Step, pool: &BufferPool) {
+        match *step {
+            Step::Post {
+                kind,
+                size,
+                empty,
+                fence,
+            } => self.post(&other.end.memory, kind, size, empty, fence),
+            Step::Emss(emss) => self.end.conn.set_emss(emss),
+            Step::Take(limit) => self.take(limit, other),
+            Step::Arrive(limit) => {
+                let to = self.sent.len().min(self.arrived + limit);
+                let octets = self.sent[self.arrived..to].to_vec();
+                self.arrived = to;
+                if other.end.conn.wants_octets() {
+                    other.end.deliver(&octets, pool);
+                }
+            }
+            Step::Revoke => {
+                let _ = self
+                    .end
+                    .memory
+                    .table
+                    .invalidate(self.end.memory.open.stag());
+            }
+            Step::Disconnect => {
+                self.end.conn.disconnect();
+            }
+            Step::Garbage => {
+                let (came, between) = segments(&other.sent[..other.arrived], other.markers);
+                if self.end.conn.wants_octets() && between && !came.is_empty() {
+                    let octets = [&[0, 14][..], &[0xFF; 18]].concat();
+                    self.end.deliver(&octets, pool);
+                }
+            }
+        }
+    }
+
+    /// All that was sent, read from the octets alone.
+    fn check(&self) -> Vec<Segment> {
+        let (segments, whole) = segments(&self.sent, self.markers);
+        // What the LLP had not taken when the connection was given up is missing.
+        assert!(whole || !self.end.conn.wants_octets());
+        if whole && let Err(broken) = check_segments(&segments) {
+            let open = broken.contains("no last segment");
+            assert!(open && self.end.conn.end.is_some(), "{broken}");
+        }
+        segments
+    }
+}
+
+/// Two sides, connected in one of the ways there are.
+fn sides(settings: &[Settings; 2], peer_to_peer: bool) -> (Side, Side, BufferPool) {
+    let pool = BufferPool::default();
+    let mut client = End::new(&Memory::new(), &settings[0]);
+    let mut config = initiator_config(&settings[0]);
+    if peer_to_peer {
+        config.model = Model::PeerToPeer(RtrKinds::ALL);
+    }
+    assert!(client.conn.start_initiator(config, true).unwrap());
+    client.conn.emss = 536;
+    client.conn.tcp_connected();
+    let request = client.octets();
+    assert_eq!(startup(&request).len, request.len());
+    let mut server = accept(&settings[1], &Memory::new(), &request);
+    let reply = server.octets();
+    let frame = startup(&reply);
+    check_startup(&frame);
+    assert!(
+        frame.reply && frame.len == reply.len(),
+        "nothing follows it"
+    );
+    client.deliver(&reply, &pool);
+    assert_eq!(client.conn.state, QpState::Rts);
+    (Side::new(client, false), Side::new(server, true), pool)
+}
+
+/// What random steps have sent, over all cases: the test is about something.
+fn play(settings: &[Settings; 2], peer_to_peer: bool, steps: &[(bool, Step)]) -> [Vec<Segment>; 2] {
+    let (mut client, mut server, pool) = sides(settings, peer_to_peer);
+    for (by_client, step) in steps {
+        if *by_client {
+            client.step(&mut server, step, &pool);
+        } else {
+            server.step(&mut client, step, &pool);
+        }
+    }
+    // Then everything goes through.
+    loop {
+        let before = (client.sent.len(), server.sent.len());
+        for step in [Step::Take(1 << 24), Step::Arrive(1 << 24)] {
+            client.step(&mut server, &step, &pool);
+            server.step(&mut client, &step, &pool);
+        }
+        if before == (client.sent.len(), server.sent.len()) {
+            break;
+        }
+    }
+    [client.check(), server.check()]
+}
+
+fn one_settings() -> impl Strategy<Value = Settings> {
+    (any::<bool>(), any::<bool>()).prop_map(|(crc, markers)| Settings {
+        crc,
+        markers,
+        ..Settings::default()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(384))]
+
+    #[test]
+    fn what_is_posted_in_any_order_goes_out_by_the_rules(
+        ours in one_settings(),
+        theirs in one_settings(),
+        peer_to_peer in any::<bool>(),
+        steps in steps(),
+    ) {
+        play(&[ours, theirs], peer_to_peer, &steps);
+    }
+
+    #[test]
+    fn every_answer_to_a_request_has_a_place_for_what_it_declares(
+        revision in 1u8..=2,
+        flags in prop::sample::select(vec![0u8, 0x10, 0x40, 0x50, 0x80, 0xD0]),
+        words in any::<[u8; 4]>(),
+        theirs in prop::collection::vec(any::<u8>(), 0..260),
+        private_data in prop::collection::vec(any::<u8>(), 0..520),
+        depths in (0u16..0x4000, 0u16..0x4000, prop::option::of(0u16..0x4000)),
+        reject in any::<bool>(),
+    ) {
+        let enhanced = revision == 2 && flags & ENHANCED != 0;
+        let mut request = b"MPA ID Req Frame".to_vec();
+        let data = if enhanced { [&words[..], &theirs].concat() } else { theirs };
+        request.extend([flags, revision]);
+        request.extend((data.len() as u16).to_be_bytes());
+        request.extend(&data);
+        let mut responder = Responder::new(ResponderConfig {
+            crc: true,
+            markers: false,
+            max_revision: Revision::Two,
+            max_ird: 128,
+            rtr: RtrKinds::ALL,
+        }).unwrap();
+        let (_, whole) = responder.receive(&request).unwrap();
+        prop_assert!(whole.is_some());
+        let answer = if reject {
+            responder.reject(&private_data, depths.2)
+        } else {
+            let accept = Accept { ird: depths.0, ord: depths.1, private_data: &private_data };
+            responder.accept(accept).map(|(reply, _)| reply)
+        };
+        // Too much private data is refused; nothing else is.
+        let Ok(reply) = answer else {
+            prop_assert!(private_data.len() > 508);
+            return Ok(());
+        };
+        let frame = startup(&reply);
+        check_startup(&frame);
+        prop_assert_eq!(frame.len, reply.len());
+        prop_assert_eq!(frame.flags & ENHANCED != 0, enhanced);
+        prop_assert_eq!(frame.revision, revision);
+    }
+}
+
+/// Exact multiples of what a segment holds, lists with empty elements, nothing at all: every
+/// combination, with and without Markers.
+#[test]
+fn full_segments_and_empty_elements_make_no_empty_segment() {
+    let kinds = [
+        Kind::Send { inline: false },
+        Kind::Send { inline: true },
+        Kind::Write { inline: false },
+        Kind::Write { inline: true },
+        Kind::Read,
+    ];
+    for markers in [false, true] {
+        let settings = [false, true].map(|crc| Settings {
+            crc,
+            markers,
+            ..Settings::default()
+        });
+        for emss in [0, 200, 536] {
+            let mut script = vec![(true, Step::Emss(emss)), (false, Step::Emss(emss))];
+            let mut posted = 0;
+            for kind in kinds {
+                for size in [Size::Octets(0), Size::Octets(1)]
+                    .into_iter()
+                    .chain((1..4).map(|full| Size::Segments(full, 0)))
+                {
+                    let post = Step::Post {
+                        kind,
+                        size,
+                        empty: 0b10101,
+                        fence: false,
+                    };
+                    script.push((true, post.clone()));
+                    script.push((false, post));
+                    posted += 1;
+                }
+            }
+            for segments in play(&settings, false, &script) {
+                let messages = segments.iter().filter(|segment| segment.last).count();
+                // Every message, and the Responses to the other side's five Reads.
+                assert_eq!(messages, posted + 5);
+                assert!(segments.len() > messages, "some take several segments");
+                let empty = segments.iter().filter(|segment| segment.len == 0).count();
+                // Two Sends, two Writes, and one Response of no octets.
+                assert_eq!(empty, 5);
+            }
+        }
+    }
+}

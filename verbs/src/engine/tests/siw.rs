@@ -1,0 +1,303 @@
+//! Towards Linux siw: FPDUs behind its Reply, the FPDU of ours that it misses, its Terminate Messages.
+
+use std::time::Duration;
+
+use super::wire::{SEND, WRITE, segments};
+use super::*;
+use crate::engine::LlpOrder;
+use crate::event::AsyncEvent;
+use uwarp_rdmap::Peer;
+
+const DELAY: Duration = Duration::from_millis(200);
+
+/// An initiator that awaits the Reply.
+fn initiator(settings: &Settings, model: Model) -> End {
+    let mut end = End::new(&Memory::new(), settings);
+    let config = InitiatorConfig {
+        model,
+        ..initiator_config(settings)
+    };
+    assert!(end.conn.start_initiator(config, true).unwrap());
+    end.conn.emss = 1448;
+    end.conn.tcp_connected();
+    assert!(!end.octets().is_empty());
+    end
+}
+
+/// The Reply of siw: the flags of the Request, IRD and ORD of 4.
+fn reply(crc: bool, depths: [u16; 2]) -> Vec<u8> {
+    let flags = if crc { 0x50 } else { 0x10 };
+    let mut octets = b"MPA ID Rep Frame".to_vec();
+    octets.extend([flags, 2, 0, 4]);
+    octets.extend(depths.map(u16::to_be_bytes).concat());
+    octets
+}
+
+/// CRC32C, octet by octet (RFC 5044 section 4.4), in its order on the wire.
+fn crc32c(octets: &[u8]) -> [u8; 4] {
+    let mut crc = !0u32;
+    for octet in octets {
+        crc ^= u32::from(*octet);
+        for _ in 0..8 {
+            crc = crc >> 1 ^ if crc & 1 != 0 { 0x82F6_3B78 } else { 0 };
+        }
+    }
+    (!crc).to_le_bytes()
+}
+
+/// An FPDU as siw makes it: without CRC, the field is zero.
+fn fpdu(ulpdu: &[u8], crc: bool) -> Vec<u8> {
+    let mut octets = (ulpdu.len() as u16).to_be_bytes().to_vec();
+    octets.extend(ulpdu);
+    octets.resize(octets.len().next_multiple_of(4), 0);
+    let check = if crc { crc32c(&octets) } else { [0; 4] };
+    octets.extend(check);
+    octets
+}
+
+fn untagged(control: [u8; 2], qn: u32, msn: u32, payload: &[u8]) -> Vec<u8> {
+    let mut octets = control.to_vec();
+    for field in [0, qn, msn, 0] {
+        octets.extend(field.to_be_bytes());
+    }
+    octets.extend(payload);
+    octets
+}
+
+fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
+    untagged([0x41, 0x43], 0, msn, payload)
+}
+
+fn terminate(header: &[u8]) -> Vec<u8> {
+    untagged([0x41, 0x47], 2, 1, header)
+}
+
+fn established(end: &End) -> usize {
+    let is = |event: &&AsyncEvent| matches!(event, AsyncEvent::Established { .. });
+    end.conn.events.iter().filter(is).count()
+}
+
+#[test]
+fn fpdus_right_behind_the_reply_are_taken_however_they_are_cut() {
+    // siw does not wait for our first FPDU, which 5044-7.1.2-15 asks of it.
+    let pool = BufferPool::default();
+    for crc in [false, true] {
+        for peer in [Peer::Rfc, Peer::Siw] {
+            let settings = Settings {
+                crc,
+                peer,
+                ..Settings::default()
+            };
+            for model in [Model::ClientServer, Model::PeerToPeer(RtrKinds::ALL)] {
+                let mut octets = reply(crc, [4, 4]);
+                if model != Model::ClientServer {
+                    octets[20] |= 0x80; // A: peer-to-peer
+                    octets[22] |= 0x80; // C: a Write as RTR indication
+                }
+                octets.extend(fpdu(&send(1, b"early"), crc));
+                octets.extend(fpdu(&send(2, &[0x5A; 100]), crc));
+                // In one segment, in two, octet by octet.
+                let mut cuts: Vec<Vec<usize>> = (1..octets.len()).map(|cut| vec![cut]).collect();
+                cuts.push(Vec::new());
+                cuts.push((1..octets.len()).collect());
+                for cut in cuts {
+                    let mut end = initiator(&settings, model);
+                    end.post_receives(2);
+                    let mut from = 0;
+                    for to in cut.into_iter().chain([octets.len()]) {
+                        end.deliver(&octets[from..to], &pool);
+                        from = to;
+                    }
+                    let taken: Vec<(u64, u32)> = end
+                        .completions()
+                        .iter()
+                        .map(|done| (done.wr_id, done.byte_len))
+                        .collect();
+                    assert_eq!(taken, [(0, 5), (1, 100)]);
+                    assert_eq!((established(&end), end.conn.state), (1, QpState::Rts));
+                    assert!(end.conn.end.is_none());
+                    // Our first FPDU is still the RTR indication (6581-5-01).
+                    end.conn.set_now(end.conn.now + DELAY);
+                    end.conn
+                        .post_send(&SendWr::send_inline(9, b"late"))
+                        .unwrap();
+                    let (sent, _) = segments(&end.octets(), false);
+                    let opcodes: Vec<u8> = sent.iter().map(|segment| segment.opcode).collect();
+                    match model {
+                        Model::ClientServer => assert_eq!(opcodes, [SEND]),
+                        Model::PeerToPeer(_) => assert_eq!(opcodes, [WRITE, SEND]),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_fpdu_waits_as_long_as_siw_needs() {
+    let pool = BufferPool::default();
+    for (peer, setting, delay) in [
+        (Peer::Rfc, None, Duration::ZERO),
+        (Peer::Siw, None, DELAY),
+        (Peer::Siw, Some(Duration::ZERO), Duration::ZERO),
+        (
+            Peer::Rfc,
+            Some(Duration::from_secs(1)),
+            Duration::from_secs(1),
+        ),
+    ] {
+        let settings = Settings {
+            peer,
+            first_fpdu_delay: setting,
+            ..Settings::default()
+        };
+        let mut end = initiator(&settings, Model::ClientServer);
+        let connected = end.conn.now + Duration::from_millis(5);
+        end.conn.set_now(connected);
+        end.deliver(&reply(true, [4, 4]), &pool);
+        // The consumer is not kept waiting.
+        assert_eq!(established(&end), 1);
+        end.conn.post_send(&SendWr::send_inline(1, b"one")).unwrap();
+        if !delay.is_zero() {
+            let due = connected + delay;
+            assert_eq!(end.conn.deadline(), Some(due));
+            for early in [connected, due - Duration::from_nanos(1)] {
+                end.conn.set_now(early);
+                assert!(end.octets().is_empty());
+                assert!(end.completions().is_empty());
+            }
+            end.conn.set_now(due);
+        }
+        assert_eq!(end.conn.deadline(), None);
+        assert_eq!(segments(&end.octets(), false).0.len(), 1);
+        assert_eq!(end.completions().len(), 1);
+        // Only the first one waits.
+        end.conn.post_send(&SendWr::send_inline(2, b"two")).unwrap();
+        assert_eq!(segments(&end.octets(), false).0.len(), 1);
+    }
+}
+
+#[test]
+fn a_responder_does_not_wait() {
+    // siw as the initiator has everything in place when it has sent its first FPDU.
+    let settings = Settings {
+        peer: Peer::Siw,
+        ..Settings::default()
+    };
+    let memory = Memory::new();
+    let (mut client, mut server, pool) = connected(&settings, &memory);
+    server
+        .conn
+        .post_send(&SendWr::send_inline(1, b"answer"))
+        .unwrap();
+    server.post_receives(1);
+    client
+        .conn
+        .post_send(&SendWr::send_inline(2, b"question"))
+        .unwrap();
+    client.conn.set_now(client.conn.now + DELAY);
+    server.deliver(&client.octets(), &pool);
+    assert_eq!(segments(&server.octets(), false).0.len(), 1);
+}
+
+#[test]
+fn what_waits_is_sent_before_a_close_and_a_terminate_does_not_wait() {
+    let pool = BufferPool::default();
+    let settings = Settings {
+        peer: Peer::Siw,
+        ..Settings::default()
+    };
+    let mut end = initiator(&settings, Model::ClientServer);
+    end.deliver(&reply(true, [4, 4]), &pool);
+    end.conn.post_send(&SendWr::send_inline(1, b"one")).unwrap();
+    assert!(end.conn.disconnect());
+    assert!(end.octets().is_empty());
+    assert_eq!(end.conn.llp_order(), LlpOrder::Keep);
+    end.conn.set_now(end.conn.now + DELAY);
+    assert_eq!(segments(&end.octets(), false).0.len(), 1);
+    assert_eq!(end.conn.llp_order(), LlpOrder::Fin);
+
+    let mut end = initiator(&settings, Model::ClientServer);
+    end.deliver(&reply(true, [4, 4]), &pool);
+    end.deliver(&fpdu(&[0xFF; 18], true), &pool);
+    assert_eq!(segments(&end.octets(), false).0.len(), 1);
+    assert!(matches!(
+        end.conn.end,
+        Some(EndReason::TerminateSent {
+            terminate: Some(_),
+            ..
+        })
+    ));
+}
+
+#[test]
+fn a_terminate_of_siw_is_told_in_the_right_words() {
+    let pool = BufferPool::default();
+    for (peer, header, words) in [
+        (
+            Peer::Siw,
+            &[0x20, 0x06, 0x00, 0][..],
+            "the peer ended the connection: unexpected opcode (RDMAP remote operation error, 0/2/06); \
+             sent in the layout of Linux siw",
+        ),
+        (
+            Peer::Rfc,
+            &[0x20, 0x06, 0x00, 0],
+            "the peer ended the connection: IRD too small for what the other side wants (LLP error, MPA, 2/0/06); \
+             from Linux siw it would mean: unexpected opcode (RDMAP remote operation error, 0/2/06)",
+        ),
+        // Certain without a profile.
+        (
+            Peer::Rfc,
+            &[0x02, 0x02, 0x00, 0],
+            "the peer ended the connection: CRC error (LLP error, MPA, 2/0/02); sent in the layout of Linux siw",
+        ),
+    ] {
+        let settings = Settings {
+            crc: false,
+            peer,
+            ..Settings::default()
+        };
+        let mut end = initiator(&settings, Model::ClientServer);
+        end.deliver(&reply(false, [4, 4]), &pool);
+        end.deliver(&fpdu(&terminate(header), false), &pool);
+        assert_eq!(end.conn.end.as_ref().unwrap().to_string(), words);
+    }
+}
+
+#[test]
+fn the_read_that_siw_refuses_gets_the_blame_by_the_meaning_of_its_code() {
+    // More Reads than its IRD: 0/2/07 from siw, 1/2/02 by the RFCs.
+    let pool = BufferPool::default();
+    let settings = Settings {
+        crc: false,
+        first_fpdu_delay: Some(Duration::ZERO),
+        peer: Peer::Siw,
+        ..Settings::default()
+    };
+    let mut end = initiator(&settings, Model::ClientServer);
+    end.deliver(&reply(false, [4, 4]), &pool);
+    let sges = [Sge {
+        addr: end.memory.open.to_base(),
+        len: 8,
+        lkey: end.memory.open.stag().0,
+    }];
+    end.conn
+        .post_send(&SendWr::read(1, &sges, 0x1000, 0x100))
+        .unwrap();
+    let sent = end.octets();
+    let mut header = vec![0x20, 0x07, 0x03, 0, 0, 28];
+    header.extend(&sent[2..20]);
+    end.deliver(&fpdu(&terminate(&header), false), &pool);
+    let done: Vec<(u64, Status)> = end
+        .completions()
+        .iter()
+        .map(|done| (done.wr_id, done.status))
+        .collect();
+    assert_eq!(done, [(1, Status::RemoteOperation)]);
+    let words = end.conn.end.as_ref().unwrap().to_string();
+    assert!(
+        words.contains("more RDMA Reads were outstanding than its IRD"),
+        "{words}"
+    );
+}

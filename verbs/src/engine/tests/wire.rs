@@ -1,0 +1,199 @@
+//! What goes out, read with nothing of the stack: startup frames, FPDUs and segments from octets, and
+//! the rules whose breach ends a connection to Linux siw or takes its kernel down.
+
+/// A startup frame: RFC 5044 section 7.1, RFC 6581 section 6.
+#[derive(Debug)]
+pub(super) struct Startup {
+    pub(super) reply: bool,
+    pub(super) flags: u8,
+    pub(super) revision: u8,
+    pub(super) pd_length: usize,
+    pub(super) len: usize,
+}
+
+/// S: enhanced connection data at the head of the Private Data.
+pub(super) const ENHANCED: u8 = 0x10;
+
+/// The startup frame that begins here, which must be whole.
+pub(super) fn startup(octets: &[u8]) -> Startup {
+    let reply = match &octets[..16] {
+        b"MPA ID Req Frame" => false,
+        b"MPA ID Rep Frame" => true,
+        other => panic!("no startup frame: {other:02x?}"),
+    };
+    let pd_length = usize::from(u16::from_be_bytes([octets[18], octets[19]]));
+    assert!(octets.len() >= 20 + pd_length, "cut short");
+    Startup {
+        reply,
+        flags: octets[16],
+        revision: octets[17],
+        pd_length,
+        len: 20 + pd_length,
+    }
+}
+
+/// Linux 6.1 crashes on an enhanced Reply with no place for IRD and ORD.
+pub(super) fn check_startup(frame: &Startup) {
+    if frame.revision == 2 && frame.flags & ENHANCED != 0 {
+        assert!(frame.pd_length >= 4, "{frame:?}");
+    }
+}
+
+/// One DDP segment with its RDMAP opcode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Segment {
+    pub(super) opcode: u8,
+    pub(super) last: bool,
+    /// Octets behind the DDP header.
+    pub(super) len: usize,
+    /// Tagged: STag and TO. Untagged: Queue Number and MSN, and MO.
+    pub(super) stream: (u32, u32),
+    pub(super) offset: u64,
+}
+
+pub(super) const WRITE: u8 = 0;
+pub(super) const READ_REQUEST: u8 = 1;
+pub(super) const READ_RESPONSE: u8 = 2;
+pub(super) const SEND: u8 = 3;
+pub(super) const TERMINATE: u8 = 7;
+
+fn word(octets: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(octets[at..at + 4].try_into().unwrap())
+}
+
+fn segment(ulpdu: &[u8]) -> Segment {
+    let (control, opcode) = (ulpdu[0], ulpdu[1] & 0x0F);
+    let last = control & 0x40 != 0;
+    if control & 0x80 != 0 {
+        Segment {
+            opcode,
+            last,
+            len: ulpdu.len() - 14,
+            stream: (word(ulpdu, 2), 0),
+            offset: u64::from(word(ulpdu, 6)) << 32 | u64::from(word(ulpdu, 10)),
+        }
+    } else {
+        Segment {
+            opcode,
+            last,
+            len: ulpdu.len() - 18,
+            stream: (word(ulpdu, 6), word(ulpdu, 10)),
+            offset: u64::from(word(ulpdu, 14)),
+        }
+    }
+}
+
+/// The segments of the FPDUs that are whole, and whether nothing is left behind them. Markers lie at
+/// every 512th octet from the first on (RFC 5044 section 4.3).
+pub(super) fn segments(fpdus: &[u8], markers: bool) -> (Vec<Segment>, bool) {
+    let plain: Vec<u8> = if markers {
+        let behind = fpdus.chunks(512).map(|chunk| chunk.get(4..).unwrap_or(&[]));
+        behind.flatten().copied().collect()
+    } else {
+        fpdus.to_vec()
+    };
+    let (mut at, mut out) = (0, Vec::new());
+    while let Some(&[high, low]) = plain.get(at..at + 2) {
+        let len = usize::from(u16::from_be_bytes([high, low]));
+        let end = at + (2 + len).next_multiple_of(4) + 4;
+        if end > plain.len() {
+            break;
+        }
+        out.push(segment(&plain[at + 2..at + 2 + len]));
+        at = end;
+    }
+    (out, at == plain.len())
+}
+
+/// The rules, over everything that one side has sent.
+pub(super) fn check_segments(segments: &[Segment]) -> Result<(), String> {
+    let mut open: Option<Segment> = None;
+    let mut terminated = false;
+    for segment in segments {
+        if terminated {
+            return Err(format!("{segment:?} behind a Terminate")); // 5040-5.4-07
+        }
+        if segment.len == 0 && !segment.last {
+            // 5041-5.2-09. As a Write it crashes Linux 6.1.
+            return Err(format!("{segment:?}: empty, and not the last"));
+        }
+        if segment.opcode == TERMINATE {
+            terminated = true;
+            continue;
+        }
+        if let Some(before) = open {
+            // 5041-5.3-01. Linux siw closes on it.
+            let expected = (
+                before.opcode,
+                before.stream,
+                before.offset + before.len as u64,
+            );
+            if (segment.opcode, segment.stream, segment.offset) != expected {
+                return Err(format!("{segment:?} within the message of {before:?}"));
+            }
+        } else if matches!(segment.opcode, READ_REQUEST | SEND..=6) && segment.offset != 0 {
+            return Err(format!("{segment:?} begins in the middle"));
+        }
+        open = (!segment.last).then_some(*segment);
+    }
+    match open {
+        Some(open) if !terminated => Err(format!("{open:?} has no last segment")),
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn the_rules_find_what_they_are_for() {
+    let write = |len, last, offset| Segment {
+        opcode: WRITE,
+        last,
+        len,
+        stream: (1, 0),
+        offset,
+    };
+    let with = |opcode, segment| Segment { opcode, ..segment };
+    let request = with(READ_REQUEST, write(28, true, 0));
+    let send = |last, offset| Segment {
+        stream: (0, 1),
+        ..with(SEND, write(10, last, offset))
+    };
+    for good in [
+        &[write(0, true, 0)][..],
+        &[write(8, false, 0), write(8, true, 8), request],
+        &[send(false, 0), with(TERMINATE, write(4, true, 0))],
+    ] {
+        assert_eq!(check_segments(good), Ok(()));
+    }
+    for bad in [
+        // What takes Linux 6.1 down.
+        &[write(0, false, 0), write(8, true, 0)][..],
+        // What siw closes on.
+        &[send(false, 0), request, send(true, 10)],
+        &[
+            with(READ_RESPONSE, write(8, false, 0)),
+            write(8, true, 0),
+            with(READ_RESPONSE, write(8, true, 8)),
+        ],
+        &[write(8, false, 0), write(8, true, 9)],
+        &[write(8, false, 0)],
+        &[with(TERMINATE, write(4, true, 0)), write(0, true, 0)],
+    ] {
+        assert!(check_segments(bad).is_err(), "{bad:?}");
+    }
+    let octets = [&[0, 14, 0x81, 0x40][..], &[0; 12], &[0; 4]].concat();
+    assert_eq!(
+        segments(&octets, false),
+        (
+            vec![Segment {
+                stream: (0, 0),
+                ..write(0, false, 0)
+            }],
+            true
+        )
+    );
+    let marked = [&[0; 4][..], &octets].concat();
+    assert_eq!(segments(&marked, true).0.len(), 1);
+    assert_eq!(segments(&octets[..19], false), (vec![], false));
+    let short = [&b"MPA ID Rep Frame\x10\x02\x00\x00"[..]].concat();
+    assert!(std::panic::catch_unwind(|| check_startup(&startup(&short))).is_err());
+}

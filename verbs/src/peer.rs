@@ -1,0 +1,158 @@
+//! What a peer profile changes in a connection; `docs/peers.md` tells it to users.
+
+use std::time::Duration;
+
+use uwarp_mpa::NO_AUTO;
+use uwarp_rdmap::Peer;
+
+use crate::settings::Settings;
+
+/// How long siw may take between its MPA Reply and the moment from which it notices what arrives.
+/// An FPDU that comes earlier stays unread until another one follows it. Measured: with 200 ms none
+/// of 25 connections stalled, without a delay every third.
+const SIW_FIRST_FPDU_DELAY: Duration = Duration::from_millis(200);
+
+/// Octets of Private Data, enhanced connection data included, that siw takes.
+const SIW_PRIVATE_DATA: usize = 256;
+
+/// Private Data that the peer cannot take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "{got} octets of private data, but {peer} takes at most {max} here; send less, or move it into a first Send"
+)]
+pub struct PrivateDataLimit {
+    /// Octets given.
+    pub got: usize,
+    /// Octets that the peer takes.
+    pub max: usize,
+    /// The peer profile that says so.
+    pub peer: Peer,
+}
+
+/// How long an initiator waits behind the Reply before it sends its first FPDU.
+pub(crate) fn first_fpdu_delay(settings: &Settings) -> Duration {
+    settings.first_fpdu_delay.unwrap_or(match settings.peer {
+        Peer::Siw => SIW_FIRST_FPDU_DELAY,
+        _ => Duration::ZERO,
+    })
+}
+
+/// Refuses private data that cannot work with the peer. `enhanced`: the frame carries IRD and ORD as well.
+pub(crate) fn check_private_data(
+    peer: Peer,
+    enhanced: bool,
+    private_data: &[u8],
+) -> Result<(), PrivateDataLimit> {
+    let max = match (peer, enhanced) {
+        (Peer::Siw, true) => SIW_PRIVATE_DATA - 4,
+        // It takes 256, and its consumer is told of none: the count wraps.
+        (Peer::Siw, false) => SIW_PRIVATE_DATA - 1,
+        _ => return Ok(()),
+    };
+    let got = private_data.len();
+    if got > max {
+        return Err(PrivateDataLimit { got, max, peer });
+    }
+    Ok(())
+}
+
+/// The IRD to tell the peer. siw rounds its ORD up to a power of two and keeps so many Reads
+/// outstanding, so it is given one: the next above `ird` that `limit` allows, else the last below.
+pub(crate) fn ird(peer: Peer, ird: u16, limit: u16) -> u16 {
+    if peer != Peer::Siw || ird == NO_AUTO || ird == 0 {
+        return ird;
+    }
+    match ird.checked_next_power_of_two() {
+        Some(power) if power <= limit => power,
+        _ => previous_power_of_two(limit.min(ird)),
+    }
+}
+
+/// The same for a responder: an enhanced Request that wishes for more Reads (its ORD) raises our IRD.
+pub(crate) fn responder_ird(settings: &Settings, own: u16, wished: Option<u16>) -> u16 {
+    let limit = settings.limits.max_ird;
+    match (settings.peer, wished) {
+        (Peer::Siw, Some(wished)) if wished != NO_AUTO && own != NO_AUTO => {
+            ird(Peer::Siw, own.max(wished.min(limit)), limit)
+        }
+        (peer, _) => ird(peer, own, limit),
+    }
+}
+
+fn previous_power_of_two(depth: u16) -> u16 {
+    depth.checked_ilog2().map_or(0, |log| 1 << log)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn siw_is_told_a_power_of_two_within_the_limit() {
+        for limit in 0..=300 {
+            for depth in 0..=300 {
+                let told = ird(Peer::Siw, depth, limit);
+                assert_eq!(ird(Peer::Rfc, depth, limit), depth);
+                if depth == 0 || limit == 0 {
+                    assert_eq!(told, 0);
+                    continue;
+                }
+                assert!(told.is_power_of_two() && told <= limit, "{depth} {limit}");
+                // No more than is needed, and as much as the limit allows.
+                assert!(told < 2 * depth && told > depth.min(limit) / 2);
+            }
+        }
+        assert_eq!(ird(Peer::Siw, NO_AUTO, 128), NO_AUTO);
+    }
+
+    #[test]
+    fn a_responder_rounds_what_the_request_has_raised() {
+        let mut settings = Settings::default();
+        settings.limits.max_ird = 100;
+        for (own, wished, siw) in [
+            (4, Some(3), 4),
+            (4, Some(5), 8),
+            (4, Some(300), 64),
+            (3, None, 4),
+            (3, Some(NO_AUTO), 4),
+            (0, Some(0), 0),
+        ] {
+            settings.peer = Peer::Rfc;
+            assert_eq!(responder_ird(&settings, own, wished), own);
+            settings.peer = Peer::Siw;
+            assert_eq!(responder_ird(&settings, own, wished), siw);
+        }
+    }
+
+    #[test]
+    fn private_data_is_refused_only_where_it_cannot_work() {
+        let octets = [0; 512];
+        for (peer, enhanced, max) in [
+            (Peer::Siw, true, 252),
+            (Peer::Siw, false, 255),
+            (Peer::Rfc, true, 512),
+        ] {
+            assert_eq!(check_private_data(peer, enhanced, &octets[..max]), Ok(()));
+            if max < 512 {
+                let refused = check_private_data(peer, enhanced, &octets[..=max]);
+                assert_eq!(
+                    refused.unwrap_err().to_string(),
+                    format!(
+                        "{} octets of private data, but Linux siw takes at most {max} here; send less, or move it into a first Send",
+                        max + 1
+                    )
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn only_siw_is_waited_for_unless_the_settings_say_so() {
+        let mut settings = Settings::default();
+        assert_eq!(first_fpdu_delay(&settings), Duration::ZERO);
+        settings.peer = Peer::Siw;
+        assert_eq!(first_fpdu_delay(&settings), SIW_FIRST_FPDU_DELAY);
+        settings.first_fpdu_delay = Some(Duration::ZERO);
+        assert_eq!(first_fpdu_delay(&settings), Duration::ZERO);
+    }
+}
