@@ -5,7 +5,8 @@
 #   build.sh              the directory, built when it is not in the cache
 #   build.sh --missing    the Debian packages that are missing, one a line
 #
-# Exit codes: 0 done, 1 failed, 3 packages are missing (their names are on stderr).
+# Exit codes: 0 done, 1 failed, 3 packages are missing (their names are on stderr), 4 Debian's archive
+# does not have this kernel any more.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 agent=$here/../agent
@@ -14,6 +15,7 @@ agent=$here/../agent
 
 note() { printf 'guest: %s\n' "$*" >&2; }
 fail() { note "$*"; exit 1; }
+outdated() { note "$*: run 'apt-get update', and install the newest linux-headers-amd64 and linux-source"; exit 4; }
 
 if [ "${1:-}" = --missing ]; then
     missing_packages
@@ -68,12 +70,14 @@ MODULES="virtio_pci virtio_net virtio_console ib_uverbs rdma_ucm libcrc32c crc32
 # vmlinuz, the modules in the order of insmod, and siw.ko: they change with the kernel only.
 build_kernel() {
     local out=$work/kernel image=$work/image deb siw
+    [ "$(version_of "linux-source-$series")" = "$kernel_version" ] ||
+        outdated "linux-source-$series is $(version_of "linux-source-$series"), the headers are $kernel_version"
     mkdir -p "$out/modules" "$image"
     deb=linux-image-$release-unsigned
     note "fetching $deb $kernel_version"
     (cd "$work" && apt-get download -qq "$deb=$kernel_version" 2>&1 | grep -v '^W: Download is performed unsandboxed' >&2 || true)
     ls "$work/$deb"_*.deb >/dev/null 2>&1 ||
-        fail "Debian's archive does not hand out $deb $kernel_version: run 'apt-get update', and install the newest linux-headers-amd64 and linux-source"
+        outdated "Debian's archive does not hand out $deb $kernel_version"
     dpkg -x "$work/$deb"_*.deb "$image"
     cp "$image/boot/vmlinuz-$release" "$out/vmlinuz"
     depmod -b "$image" "$release"
@@ -82,7 +86,7 @@ build_kernel() {
     tar xf "/usr/src/linux-source-$series.tar.xz" -C "$work" "linux-source-$series/drivers/infiniband/sw/siw"
     siw=$work/linux-source-$series/drivers/infiniband/sw/siw
     make -s -C "/usr/src/linux-headers-$release" M="$siw" CONFIG_RDMA_SIW=m CC=gcc-12 modules >&2 ||
-        fail "siw does not build: are linux-source-$series ($(version_of "linux-source-$series")) and the headers ($kernel_version) of the same version?"
+        fail "siw does not build for $release"
 
     local module line path number=100
     for module in $MODULES ib_core iw_cm; do

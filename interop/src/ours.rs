@@ -58,8 +58,9 @@ impl Uwarp {
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped());
         });
-        let mut process =
-            Owned(child.map_err(|error| Failure::new(format!("'{what}' does not start: {error}")))?);
+        let mut process = Owned(
+            child.map_err(|error| Failure::new(format!("'{what}' does not start: {error}")))?,
+        );
         let said = Arc::new(Mutex::new(String::new()));
         let readers = [
             process.0.stdout.take().map(|from| collect(from, &said)),

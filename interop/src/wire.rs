@@ -126,8 +126,8 @@ impl Rig {
     pub fn boot(image: &Image, mut wire: Box<dyn Wire>) -> Result<Rig> {
         let net = wire.net_device()?;
         let booted = Guest::boot(image, &net, &wire.guest_addresses(), None);
-        let (guest, agent) =
-            booted.map_err(|failure| failure.during(format!("booting the guest on {}", wire.title())))?;
+        let (guest, agent) = booted
+            .map_err(|failure| failure.during(format!("booting the guest on {}", wire.title())))?;
         Ok(Rig {
             guest,
             agent,

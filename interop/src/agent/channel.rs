@@ -99,18 +99,31 @@ impl Channel {
                 // An answer that somebody stopped waiting for.
                 Some(answer) if answer["id"].as_u64().is_some_and(|other| other < id) => {}
                 Some(answer) => {
-                    return Err(Failure::new(format!("the agent answers {answer} to {command}")));
+                    return Err(Failure::new(format!(
+                        "the agent answers {answer} to {command}"
+                    )));
                 }
                 None => {}
             }
         }
     }
 
-    pub(super) fn event(
-        &mut self,
-        what: &str,
-        is_it: impl Fn(&Value) -> bool,
-    ) -> Result<Value> {
+    /// A line without an id, and the refusal, which has none either.
+    pub(super) fn nonsense(&mut self, line: &[u8], timeout: Duration) -> Result<Value> {
+        let sent = self.to.write_all(&[line, b"\n"].concat());
+        sent.map_err(|error| Failure::new(format!("the guest is gone: {error}")))?;
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.sort(deadline, "refusal")? {
+                Some(answer) if answer.get("id").is_none_or(|id| *id == json!(0)) => {
+                    return Ok(answer);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn event(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Result<Value> {
         self.wait(what, |channel| take(&mut channel.events, &is_it))
     }
 

@@ -306,7 +306,8 @@ mod tests {
         let event = Event::parse(&line).unwrap();
         assert_eq!((event.name.as_str(), event.status), ("rejected", -104));
         assert_eq!(event.private_data, [0, 255]);
-        let line = json!({"wc": 3, "wr_id": 9, "st": 0, "status": "success", "op": "recv", "len": 5});
+        let line =
+            json!({"wc": 3, "wr_id": 9, "st": 0, "status": "success", "op": "recv", "len": 5});
         let completion = Completion::parse(&line).unwrap();
         assert_eq!(completion.expect(9, "recv").unwrap().len, 5);
         assert!(completion.expect(8, "recv").is_err());

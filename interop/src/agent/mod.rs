@@ -65,6 +65,14 @@ impl Agent {
         self.channel.command(command, COMMAND)
     }
 
+    /// Sends a line that is no command, and takes the refusal.
+    ///
+    /// # Errors
+    /// The agent did not answer, or died.
+    pub fn nonsense(&mut self, line: &[u8]) -> Result<Value> {
+        self.channel.nonsense(line, COMMAND)
+    }
+
     /// What the device says about itself.
     ///
     /// # Errors
@@ -132,9 +140,8 @@ impl Agent {
     /// As [`check`](Self::check).
     pub fn check_zero(&mut self, region: &Region, off: usize, len: usize) -> Result<()> {
         let mr = region.number;
-        let answer = self.command(
-            &json!({"cmd": "check", "mr": mr, "off": off, "len": len, "zero": true}),
-        )?;
+        let answer =
+            self.command(&json!({"cmd": "check", "mr": mr, "off": off, "len": len, "zero": true}))?;
         matches(&answer, off, "zeros")
     }
 
@@ -234,8 +241,10 @@ impl Agent {
         count: u64,
         stride: u64,
     ) -> Result<()> {
-        self.command(&json!({"cmd": "recv", "conn": conn.0, "wr_id": wr_id, "sge": sge,
-            "count": count, "stride": stride}))?;
+        self.command(
+            &json!({"cmd": "recv", "conn": conn.0, "wr_id": wr_id, "sge": sge,
+            "count": count, "stride": stride}),
+        )?;
         Ok(())
     }
 
@@ -253,11 +262,10 @@ impl Agent {
     /// # Errors
     /// Another event came (named in the words), or none.
     pub fn event(&mut self, conn: Conn, name: &str) -> Result<Event> {
-        let line = self
-            .channel
-            .event(&format!("event '{name}' of connection {}", conn.0), |line| {
-                line["conn"] == json!(conn.0)
-            })?;
+        let line = self.channel.event(
+            &format!("event '{name}' of connection {}", conn.0),
+            |line| line["conn"] == json!(conn.0),
+        )?;
         let event = Event::parse(&line)?;
         if event.name == name {
             return Ok(event);

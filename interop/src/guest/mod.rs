@@ -20,8 +20,8 @@ use crate::failure::{Failure, Result};
 use crate::process::{self, Owned};
 use console::Console;
 use image::Image;
-use shell::{Shell, Ticket};
 pub use shell::Output;
+use shell::{Shell, Ticket};
 
 /// From QEMU's start until the guest is ready: it takes 4 to 10 s where nothing else runs.
 const BOOT: Duration = Duration::from_secs(180);
@@ -117,9 +117,8 @@ impl Guest {
         let mut connect = |listener: &UnixListener| take(listener, &mut machine);
         let console = Console::follow(connect(&listeners[0])?);
         let (agent, shell) = (connect(&listeners[1])?, connect(&listeners[2])?);
-        let with_console = |failure: Failure| {
-            Failure::new(format!("{failure}; its console:\n{}", console.tail()))
-        };
+        let with_console =
+            |failure: Failure| Failure::new(format!("{failure}; its console:\n{}", console.tail()));
         let shell = Shell::open(shell, BOOT).map_err(with_console)?;
         let agent = Agent::open(agent, BOOT).map_err(with_console)?;
         let guest = Guest {

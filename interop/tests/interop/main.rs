@@ -1,5 +1,6 @@
 //! uwarp against the Linux siw driver. Every case is a test of its own; see `./ci.sh interop`.
 
+mod agent;
 mod pair;
 mod rping;
 mod verbs;
@@ -86,7 +87,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Everything on that wire.
 fn cases() -> Vec<Case> {
-    [rping::cases(), verbs::cases()].into_iter().flatten().collect()
+    [agent::cases(), rping::cases(), verbs::cases()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Why the tests cannot run here; `Ok` with the guest when they can.
@@ -103,6 +107,11 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // One guest, one test at a time.
     arguments.test_threads = Some(1);
+    // Several filters, with commas between: a test runs when one of them is a part of its name.
+    let filters: Option<Vec<String>> = arguments
+        .filter
+        .take_if(|filter| filter.contains(','))
+        .map(|filter| filter.split(',').map(str::to_owned).collect());
     let prepared = if arguments.list {
         Err(Unready::Missing(String::new()))
     } else {
@@ -134,8 +143,17 @@ fn main() -> ExitCode {
         for case in cases() {
             let number = lock(&report).add(wire.title(), case.suite, &case.title);
             let name = format!("{}::{}::{}", wire.name(), case.suite, case.name);
-            trials.push(trial(name, case, guest.clone(), Arc::clone(&report), number));
+            trials.push(trial(
+                name,
+                case,
+                guest.clone(),
+                Arc::clone(&report),
+                number,
+            ));
         }
+    }
+    if let Some(filters) = filters {
+        trials.retain(|trial| filters.iter().any(|filter| trial.name().contains(filter)));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     // The guests end before this process does.

@@ -4,9 +4,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use uwarp_interop::{
-    Agent, Answer, Conn, Event, Failure, Listen, PATIENCE, QpWish, Result, Rig,
-};
+use uwarp_interop::{Agent, Answer, Conn, Event, Failure, Listen, PATIENCE, QpWish, Result, Rig};
 use uwarp_verbs::{
     AcceptOptions, Access, Completion, ConnectOptions, Connected, Cq, Device, MemoryRegion, Pd, Qp,
     QpCaps, Settings, Status, WcOpcode,
@@ -90,12 +88,7 @@ impl Ours {
         let pd = device.alloc_pd();
         let cq = device.create_cq(terms.caps.max_send_wr + terms.caps.max_recv_wr)?;
         let qp = pd.create_qp(&cq, &cq, terms.caps)?;
-        Ok(Ours {
-            device,
-            pd,
-            cq,
-            qp,
-        })
+        Ok(Ours { device, pd, cq, qp })
     }
 
     /// A region of ours, of zeros.

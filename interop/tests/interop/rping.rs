@@ -69,8 +69,20 @@ fn serves(rig: &mut Rig, size: usize, crc: &str) -> Result<Outcome> {
     ];
     let client = ours(&*rig.wire, &arguments, crc)?.wait(PINGS)?;
     let server = server.wait(PATIENCE)?;
-    check("uwarp rping -c", client.code, &client.text, "ping data: ", size)?;
-    check("rping -s", server.code, &server.text, "server ping data: ", size)?;
+    check(
+        "uwarp rping -c",
+        client.code,
+        &client.text,
+        "ping data: ",
+        size,
+    )?;
+    check(
+        "rping -s",
+        server.code,
+        &server.text,
+        "server ping data: ",
+        size,
+    )?;
     agreed(&client.text, crc)
 }
 
@@ -80,13 +92,17 @@ fn connects(rig: &mut Rig, size: usize, crc: &str) -> Result<Outcome> {
     let line = server.wait_for("rdma_listen ", PATIENCE)?;
     let port = line.rsplit(':').next().unwrap_or_default();
     let to = rig.wire.our_ip_for_guest();
-    let command = theirs(&format!(
-        "-c -a {to} -p {port} -C {COUNT} -S {size} -v -V"
-    ));
+    let command = theirs(&format!("-c -a {to} -p {port} -C {COUNT} -S {size} -v -V"));
     let client = rig.guest.run(&command, PINGS)?;
     let server = server.wait(PATIENCE)?;
     check("rping -c", client.code, &client.text, "ping data: ", size)?;
-    check("uwarp rping -s", server.code, &server.text, "server ping data: ", size)?;
+    check(
+        "uwarp rping -s",
+        server.code,
+        &server.text,
+        "server ping data: ",
+        size,
+    )?;
     agreed(&server.text, crc)
 }
 

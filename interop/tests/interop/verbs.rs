@@ -10,14 +10,25 @@ use crate::pair::{Ours, Pair, Role, Terms, connect};
 const LEN: usize = 100_000;
 
 pub(crate) fn cases() -> Vec<Case> {
-    Role::BOTH
-        .map(|role| Case {
+    let mut cases = Vec::new();
+    for role in Role::BOTH {
+        cases.push(Case {
             suite: "verbs",
             name: format!("{}::round_trip", role.name()),
             title: format!("Send, Write and Read, each way, {}", who(role)),
             run: Box::new(move |rig| round_trip(rig, role)),
-        })
-        .into()
+        });
+        // siw takes 256 octets, but sends wrong lengths above 251.
+        for len in [0, 1, 251] {
+            cases.push(Case {
+                suite: "verbs",
+                name: format!("{}::private_data_{len}", role.name()),
+                title: format!("{len} octets of private data, each way, {}", who(role)),
+                run: Box::new(move |rig| private_data(rig, role, len)),
+            });
+        }
+    }
+    cases
 }
 
 fn who(role: Role) -> &'static str {
@@ -51,7 +62,8 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
         agent.recv(conn, 10, &sge(&inbox, 0, LEN), 2, 0)?;
         let region = ours.region(LEN, Access::LOCAL_WRITE)?;
         for wr_id in [20, 21] {
-            ours.qp.post_recv(&RecvWr::new(wr_id, &[region.sge(0, len)]))?;
+            ours.qp
+                .post_recv(&RecvWr::new(wr_id, &[region.sge(0, len)]))?;
         }
         our_inbox = Some(region);
         Ok(())
@@ -101,7 +113,10 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
     agent.check(&theirs, 0, LEN, 3, 0)?;
     agent.fill(&inbox, 0, LEN, 5)?;
     let (to, rkey) = (region.addr(), region.rkey());
-    agent.post(conn, &Post::new("write", 5, sge(&inbox, 0, LEN)).remote(to, rkey))?;
+    agent.post(
+        conn,
+        &Post::new("write", 5, sge(&inbox, 0, LEN)).remote(to, rkey),
+    )?;
     agent.post(conn, &Post::new("send", 6, ""))?;
     agent.completion(conn)?.expect(5, "write")?;
     agent.completion(conn)?.expect(6, "send")?;
@@ -115,7 +130,10 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
     ours.completion(7, WcOpcode::RdmaRead)?;
     check(&region, 7, LEN)?;
     region.write_at(0, &pattern(8, 0, LEN))?;
-    agent.post(conn, &Post::new("read", 8, sge(&inbox, 0, LEN)).remote(to, rkey))?;
+    agent.post(
+        conn,
+        &Post::new("read", 8, sge(&inbox, 0, LEN)).remote(to, rkey),
+    )?;
     agent.completion(conn)?.expect(8, "read")?;
     agent.check(&inbox, 0, LEN, 8, 0)?;
 
@@ -130,4 +148,24 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
             "a disconnect of ours was to end the connection, but it ended so: {other:?}"
         ))),
     }
+}
+
+fn private_data(rig: &mut Rig, role: Role, len: usize) -> Result<Outcome> {
+    let terms = Terms {
+        our_data: pattern(1, 0, len),
+        their_data: pattern(2, 0, len),
+        ..Terms::default()
+    };
+    let pair = connect(rig, role, &terms, |_, _, _| Ok(()))?;
+    for (who, came, want) in [
+        ("the guest", &pair.heard.private_data, &terms.our_data),
+        ("we", &pair.private_data, &terms.their_data),
+    ] {
+        if came != want {
+            return Err(Failure::new(format!(
+                "{who} heard {came:02x?} as private data, but {want:02x?} was said"
+            )));
+        }
+    }
+    Ok(Outcome::Passed)
 }
