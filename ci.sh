@@ -9,6 +9,7 @@ say() { printf '\n== %s\n' "$*"; }
 usage() {
     cat <<'EOF'
 usage: ./ci.sh PART...
+       ./ci.sh interop [FILTER...]
   fmt      formatting
   clippy   lints, all targets, warnings are errors
   doc      documentation, warnings are errors
@@ -16,6 +17,8 @@ usage: ./ci.sh PART...
   test     every test of the workspace (the README's command)
   tshark   the captures, read by Wireshark's dissectors (installs tshark when root)
   demo     the main job, as the README shows it, and two processes of rping
+  interop  against Linux siw in a virtual machine (installs what it needs when root); a FILTER is a
+           part of a test's name
   all      all of these; what .ci/run calls
 EOF
 }
@@ -84,15 +87,61 @@ part_demo() {
     wait "$server"
 }
 
+part_interop() { # FILTER...
+    if [ "$(uname -sm)" != "Linux x86_64" ]; then
+        echo "SKIPPED: the guest needs Linux on x86-64, and this is $(uname -sm)"
+        return 0
+    fi
+    . interop/guest/packages.sh
+    install_guest_packages "$(missing_packages)"
+    local missing
+    missing=$(missing_packages | tr '\n' ' ')
+    if [ -n "$missing" ]; then
+        echo "SKIPPED: these Debian packages are missing and cannot be installed here (needs root and apt): $missing"
+        return 0
+    fi
+    local built=0
+    interop/guest/build.sh >/dev/null || built=$?
+    # 4: Debian has moved on, and the kernel that is installed is not to be had any more.
+    if [ "$built" = 4 ] && [ "$(id -u)" = 0 ]; then
+        install_guest_packages "linux-headers-amd64 linux-source"
+        built=0
+        interop/guest/build.sh >/dev/null || built=$?
+    fi
+    [ "$built" = 0 ] || return "$built"
+    cargo build --release --locked -p uwarp
+    local target filter
+    target=$(realpath "${CARGO_TARGET_DIR:-target}")
+    filter=$(IFS=,; printf '%s' "$*")
+    UWARP_INTEROP=1 UWARP_BIN=$target/release/uwarp \
+        cargo test --locked -p uwarp-interop --test interop -- ${filter:+"$filter"}
+}
+
+install_guest_packages() { # PACKAGES
+    if [ -z "$1" ] || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+        return 0
+    fi
+    say "installing" $1
+    apt-get update -qq || true
+    # shellcheck disable=SC2086
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $1 >/dev/null || true
+}
+
 # The tests come last, so that the output ends with the test runner's own summary.
 part_all() {
-    for part in tshark fmt clippy doc nostd demo test; do
+    for part in tshark fmt clippy doc nostd demo interop test; do
         say "$part"
         "part_$part"
     done
 }
 
 [ $# -gt 0 ] || { usage; exit 2; }
+if [ "$1" = interop ]; then
+    shift
+    say interop
+    part_interop "$@"
+    exit
+fi
 for part in "$@"; do
     case "$part" in
         fmt | clippy | doc | nostd | test | tshark | demo) say "$part"; "part_$part" ;;

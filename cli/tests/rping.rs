@@ -83,7 +83,7 @@ fn the_two_commands_of_the_readme_work() {
 #[test]
 fn sizes_from_the_smallest_to_the_largest_are_validated_on_one_persistent_server() {
     let (_server, addr) = Uwarp::server(&["-P"]);
-    for size in ["26", "27", "64", "511", "65535"] {
+    for size in ["23", "26", "27", "64", "511", "65535"] {
         client(addr, &["-C", "20", "-S", size, "-V"]).expect(0);
     }
 }

@@ -52,9 +52,11 @@ mod tests {
             "rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqr"
         );
         assert_eq!(text(1, 26), "rdma-ping-1: BCDEFGHIJKLM");
+        assert_eq!(text(1, 23), "rdma-ping-1: BCDEFGHIJ");
+        assert_eq!(text(1_234_567_890, 23), "rdma-ping-1234567890: ");
         assert!(text(57, 64).starts_with("rdma-ping-57: zABC"));
         assert!(text(58, 64).starts_with("rdma-ping-58: ABCD"));
-        for size in [26, 64, 65_535] {
+        for size in [23, 64, 65_535] {
             let octets = ping(u32::MAX, size);
             assert_eq!((octets.len(), text_len(&octets)), (size, size - 1));
         }

@@ -24,9 +24,9 @@ use crate::common::{self, Common, Tcp};
 use crate::failure::{Failure, Report};
 use crate::output::Output;
 
-/// rping's limits on the size of the ping data: room for the number and its label, and less than
-/// 64 KiB.
-const SIZES: std::ops::RangeInclusive<u32> = 26..=65_535;
+/// rping's limits on the size of the ping data, as Debian's rping has them: room for its label, and
+/// less than 64 KiB.
+const SIZES: std::ops::RangeInclusive<u32> = 23..=65_535;
 
 /// Options of `uwarp rping`: those of rping.
 #[derive(Args, Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     /// Pings before the client ends; 0 goes on until it is stopped. A server follows its clients
     #[arg(short = 'C', value_name = "COUNT", default_value_t = 0)]
     count: u32,
-    /// Octets of ping data, 26 to 65535. A server takes any size
+    /// Octets of ping data, 23 to 65535. A server takes any size
     #[arg(short = 'S', value_name = "SIZE", default_value_t = 64,
         value_parser = clap::value_parser!(u32).range(i64::from(*SIZES.start())..=i64::from(*SIZES.end())))]
     size: u32,

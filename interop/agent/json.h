@@ -1,0 +1,58 @@
+/* One flat JSON object a line, in and out. */
+#ifndef AGENT_JSON_H
+#define AGENT_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { JSON_MAX_MEMBERS = 32 };
+
+enum json_kind { JSON_STRING, JSON_NUMBER, JSON_BOOL, JSON_NULL };
+
+struct json_member {
+	char *key;
+	enum json_kind kind;
+	char *string;	  /* JSON_STRING */
+	uint64_t number;  /* JSON_NUMBER; bool: 0 or 1 */
+};
+
+struct json {
+	struct json_member members[JSON_MAX_MEMBERS];
+	int count;
+	const char *error; /* why the last call failed, in words */
+	char error_text[160];
+};
+
+/* Parses `line` in place; the members point into it. Objects and arrays inside are refused, numbers
+ * are whole and not negative, a key occurs once. */
+bool json_parse(struct json *out, char *line);
+
+bool json_has(const struct json *in, const char *key);
+/* The value of a member, or the default when it is absent. A wrong kind sets `error`. A number may
+ * also be a string in C notation ("0x1f"), for values above 2^53. */
+uint64_t json_number(struct json *in, const char *key, uint64_t absent);
+const char *json_string(struct json *in, const char *key, const char *absent);
+bool json_bool(struct json *in, const char *key, bool absent);
+/* Octets of a member in hexadecimal. Returns how many, at most `room`; more sets `error`. */
+size_t json_hex(struct json *in, const char *key, uint8_t *out, size_t room);
+/* Whether every key is one of `allowed`, words divided by blanks; else `error` names it. */
+bool json_only(struct json *in, const char *allowed);
+void json_error(struct json *in, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A line that is being written. */
+struct line {
+	char *text;
+	size_t len, room;
+};
+
+void line_begin(struct line *line);
+void line_number(struct line *line, const char *key, uint64_t value);
+void line_signed(struct line *line, const char *key, int64_t value);
+void line_string(struct line *line, const char *key, const char *value);
+void line_bool(struct line *line, const char *key, bool value);
+void line_hex(struct line *line, const char *key, const void *octets, size_t len);
+/* Sends it over the control channel and frees it. */
+void line_end(struct line *line);
+
+#endif

@@ -1,0 +1,326 @@
+//! What is said to the agent and by it.
+
+use serde_json::{Value, json};
+
+use super::{Conn, number, text};
+use crate::failure::{Failure, Result};
+
+/// A registered region in the guest.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// The agent's number of it.
+    pub number: u64,
+    /// Its address (the TO of its first octet).
+    pub addr: u64,
+    /// Its STag.
+    pub rkey: u32,
+    /// Octets.
+    pub len: usize,
+}
+
+/// One element of a scatter/gather list.
+#[must_use]
+pub fn sge(region: &Region, off: usize, len: usize) -> String {
+    format!("{}:{off}+{len}", region.number)
+}
+
+/// A scatter/gather list over one region: offsets and lengths.
+#[must_use]
+pub fn sges(region: &Region, pieces: &[(usize, usize)]) -> String {
+    let elements: Vec<String> = pieces
+        .iter()
+        .map(|(off, len)| sge(region, *off, *len))
+        .collect();
+    elements.join(",")
+}
+
+/// What a QP in the guest is to be made with.
+#[derive(Clone, Copy, Debug)]
+pub struct QpWish {
+    /// Work requests in the send queue.
+    pub send_wr: u32,
+    /// Receives.
+    pub recv_wr: u32,
+    /// Scatter/gather elements of a request, of both queues.
+    pub sge: u32,
+    /// Octets of inline data.
+    pub inline: u32,
+    /// `all`, `solicited` or `none`: which completions the agent waits for.
+    pub notify: &'static str,
+}
+
+impl Default for QpWish {
+    fn default() -> Self {
+        QpWish {
+            send_wr: 64,
+            recv_wr: 64,
+            sge: 4,
+            inline: 0,
+            notify: "all",
+        }
+    }
+}
+
+impl QpWish {
+    pub(super) fn put(&self, command: &mut Value) {
+        command["send_wr"] = json!(self.send_wr);
+        command["recv_wr"] = json!(self.recv_wr);
+        command["send_sge"] = json!(self.sge);
+        command["recv_sge"] = json!(self.sge);
+        command["inline"] = json!(self.inline);
+        command["notify"] = json!(self.notify);
+    }
+}
+
+/// What connect and accept say to the peer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// `responder_resources`: Reads that the peer may have outstanding.
+    pub ird: u8,
+    /// `initiator_depth`: Reads that the guest may have outstanding.
+    pub ord: u8,
+    /// For the peer's consumer.
+    pub private_data: Vec<u8>,
+}
+
+impl Default for Answer {
+    fn default() -> Self {
+        Answer {
+            ird: 16,
+            ord: 16,
+            private_data: Vec::new(),
+        }
+    }
+}
+
+impl Answer {
+    pub(super) fn put(&self, command: &mut Value) {
+        command["ird"] = json!(self.ird);
+        command["ord"] = json!(self.ord);
+        command["data"] = json!(hex(&self.private_data));
+    }
+}
+
+/// How the agent listens.
+#[derive(Clone, Debug, Default)]
+pub struct Listen {
+    /// Accept every request at once, with `answer`.
+    pub auto: bool,
+    /// The QPs of its connections.
+    pub wish: QpWish,
+    /// For `auto`.
+    pub answer: Answer,
+}
+
+/// Work for the send queue of the guest.
+#[derive(Clone, Debug)]
+pub struct Post {
+    /// `send`, `send_inv`, `write`, `read`, and others that siw does not have.
+    pub op: &'static str,
+    /// Number of the first.
+    pub wr_id: u64,
+    /// Where the data is, or goes for a Read.
+    pub sge: String,
+    /// How many requests, posted in one call.
+    pub count: u64,
+    /// How far each request's elements lie behind those of the one before.
+    pub stride: u64,
+    /// The peer's address.
+    pub raddr: u64,
+    /// The peer's STag.
+    pub rkey: u32,
+    /// As `stride`, for the peer's address.
+    pub rstride: u64,
+    /// The STag that a Send invalidates.
+    pub inv: u32,
+    /// Ask for a solicited event.
+    pub solicited: bool,
+    /// Send the data inline.
+    pub inline: bool,
+    /// `all`, `last` or `none`: which requests complete.
+    pub signal: &'static str,
+}
+
+impl Post {
+    /// One request of that kind.
+    #[must_use]
+    pub fn new(op: &'static str, wr_id: u64, sge: impl Into<String>) -> Post {
+        Post {
+            op,
+            wr_id,
+            sge: sge.into(),
+            count: 1,
+            stride: 0,
+            raddr: 0,
+            rkey: 0,
+            rstride: 0,
+            inv: 0,
+            solicited: false,
+            inline: false,
+            signal: "all",
+        }
+    }
+
+    /// With the peer's memory.
+    #[must_use]
+    pub fn remote(self, raddr: u64, rkey: u32) -> Post {
+        Post {
+            raddr,
+            rkey,
+            ..self
+        }
+    }
+
+    /// Only members that say something: the line stays short.
+    pub(super) fn command(&self, conn: u64) -> Value {
+        let mut command = json!({"cmd": "post", "conn": conn, "op": self.op, "wr_id": self.wr_id,
+            "sge": self.sge});
+        let numbers = [
+            ("stride", self.stride),
+            ("raddr", self.raddr),
+            ("rkey", self.rkey.into()),
+            ("rstride", self.rstride),
+            ("inv", self.inv.into()),
+        ];
+        for (key, value) in numbers {
+            if value != 0 {
+                command[key] = json!(value);
+            }
+        }
+        if self.count != 1 {
+            command["count"] = json!(self.count);
+        }
+        if self.solicited {
+            command["se"] = json!(true);
+        }
+        if self.inline {
+            command["inline"] = json!(true);
+        }
+        if self.signal != "all" {
+            command["signal"] = json!(self.signal);
+        }
+        command
+    }
+}
+
+/// An event of a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// `ready`, `connect_request`, `established`, `rejected`, `disconnected`, ...
+    pub name: String,
+    /// The connection.
+    pub conn: Conn,
+    /// librdmacm's status: 0, or a negative errno.
+    pub status: i64,
+    /// `responder_resources`, of a request or an establishment.
+    pub ird: u64,
+    /// `initiator_depth`.
+    pub ord: u64,
+    /// The peer's private data.
+    pub private_data: Vec<u8>,
+}
+
+impl Event {
+    pub(super) fn parse(line: &Value) -> Result<Event> {
+        Ok(Event {
+            name: text(line, "ev"),
+            conn: Conn(number(line, "conn")?),
+            status: line["status"].as_i64().unwrap_or(0),
+            ird: line["ird"].as_u64().unwrap_or(0),
+            ord: line["ord"].as_u64().unwrap_or(0),
+            private_data: unhex(&text(line, "data"))?,
+        })
+    }
+}
+
+/// A completion in the guest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// Number of the request.
+    pub wr_id: u64,
+    /// `success`, `wr_flush_err`, ...
+    pub status: String,
+    /// `send`, `recv`, `write`, `read`; empty in an error.
+    pub op: String,
+    /// Octets.
+    pub len: u64,
+    /// `ibv_wc_flags`.
+    pub flags: u64,
+    /// The STag that the peer invalidated.
+    pub invalidated: Option<u32>,
+}
+
+impl Completion {
+    pub(super) fn parse(line: &Value) -> Result<Completion> {
+        let invalidated = match line["inv"].as_u64() {
+            Some(stag) => Some(u32::try_from(stag)?),
+            None => None,
+        };
+        Ok(Completion {
+            wr_id: number(line, "wr_id")?,
+            status: text(line, "status"),
+            op: text(line, "op"),
+            len: line["len"].as_u64().unwrap_or(0),
+            flags: line["flags"].as_u64().unwrap_or(0),
+            invalidated,
+        })
+    }
+
+    /// That it is the success that was awaited.
+    ///
+    /// # Errors
+    /// It is another.
+    pub fn expect(&self, wr_id: u64, op: &str) -> Result<&Completion> {
+        if self.wr_id == wr_id && self.op == op && self.status == "success" {
+            return Ok(self);
+        }
+        Err(Failure::new(format!(
+            "a completion of {op} {wr_id} was awaited in the guest, but this came: {self:?}"
+        )))
+    }
+}
+
+pub(super) fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Result<Vec<u8>> {
+    (0..text.len())
+        .step_by(2)
+        .map(|at| {
+            let digits = text.get(at..at + 2);
+            digits
+                .and_then(|digits| u8::from_str_radix(digits, 16).ok())
+                .ok_or_else(|| Failure::new(format!("'{text}' is not hexadecimal")))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_agent_is_an_event_or_a_completion() {
+        let line = json!({"ev": "rejected", "conn": 3, "status": -104, "data": "00ff"});
+        let event = Event::parse(&line).unwrap();
+        assert_eq!((event.name.as_str(), event.status), ("rejected", -104));
+        assert_eq!(event.private_data, [0, 255]);
+        let line =
+            json!({"wc": 3, "wr_id": 9, "st": 0, "status": "success", "op": "recv", "len": 5});
+        let completion = Completion::parse(&line).unwrap();
+        assert_eq!(completion.expect(9, "recv").unwrap().len, 5);
+        assert!(completion.expect(8, "recv").is_err());
+        assert!(completion.expect(9, "send").is_err());
+    }
+
+    #[test]
+    fn a_post_says_only_what_is_not_usual() {
+        let post = Post::new("write", 7, "0:0+16").remote(1 << 40, 0x100);
+        assert_eq!(
+            post.command(2),
+            json!({"cmd": "post", "conn": 2, "op": "write", "wr_id": 7, "sge": "0:0+16",
+                "raddr": 1_u64 << 40, "rkey": 256})
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! The kernel and the initramfs, from the cache or built.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A guest that can be booted.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Directory with `vmlinuz` and `initrd`.
+    pub(crate) dir: PathBuf,
+    /// What is in it, a line each: kernel, rdma-core, QEMU.
+    pub versions: Vec<String>,
+}
+
+/// Why there is no guest.
+#[derive(Clone, Debug)]
+pub enum Unready {
+    /// The machine lacks something, which is no fault of the tests: packages, or another system.
+    Missing(String),
+    /// Building it failed.
+    Failed(String),
+}
+
+impl Image {
+    /// The guest of this machine's packages; built when the cache does not have it.
+    ///
+    /// # Errors
+    /// [`Unready`].
+    pub fn find() -> Result<Image, Unready> {
+        if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+            return Err(Unready::Missing("this needs Linux on x86-64".to_owned()));
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest/build.sh");
+        let built = Command::new("bash")
+            .arg(&script)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| Unready::Missing(format!("bash cannot be run: {error}")))?;
+        let said = String::from_utf8_lossy(&built.stderr).trim().to_owned();
+        match built.status.code() {
+            Some(0) => {}
+            Some(3) => {
+                return Err(Unready::Missing(said));
+            }
+            _ => {
+                return Err(Unready::Failed(format!(
+                    "{} failed:\n{said}",
+                    script.display()
+                )));
+            }
+        }
+        let dir = PathBuf::from(String::from_utf8_lossy(&built.stdout).trim());
+        let versions = std::fs::read_to_string(dir.join("versions"))
+            .map_err(|error| Unready::Failed(format!("{}: {error}", dir.display())))?;
+        Ok(Image {
+            dir,
+            versions: versions.lines().map(str::to_owned).collect(),
+        })
+    }
+}

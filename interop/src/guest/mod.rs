@@ -1,0 +1,281 @@
+//! The guest: a virtual machine with Linux, siw, rping and the agent.
+
+mod base64;
+mod console;
+pub(crate) mod image;
+mod qemu;
+mod shell;
+
+use std::io::ErrorKind;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::agent::Agent;
+use crate::failure::{Failure, Result};
+use crate::process::{self, Owned};
+use console::Console;
+use image::Image;
+pub use shell::Output;
+use shell::{Shell, Ticket};
+
+/// From QEMU's start until the guest is ready: it takes 4 to 10 s where nothing else runs.
+const BOOT: Duration = Duration::from_secs(180);
+/// From QEMU's start until it has opened its channels.
+const CHANNELS: Duration = Duration::from_secs(30);
+/// How long a command that was killed may take to end.
+const KILLED: Duration = Duration::from_secs(30);
+
+/// What carries the guest's Ethernet frames.
+#[derive(Clone, Debug)]
+pub enum NetDevice {
+    /// QEMU's own network: the guest reaches our 127.0.0.1 as 192.0.2.1, and we reach its TCP ports
+    /// by ports of ours.
+    User {
+        /// Port of ours on 127.0.0.1, port of the guest.
+        forward: Vec<(u16, u16)>,
+    },
+    /// Frames in Unix datagrams.
+    UnixDatagrams {
+        /// QEMU's socket; it makes it.
+        local: PathBuf,
+        /// Ours.
+        remote: PathBuf,
+    },
+    /// A TAP device that exists.
+    Tap {
+        /// Its name.
+        ifname: String,
+    },
+}
+
+/// How to set the guest up.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) net: NetDevice,
+    /// `ADDRESS/PREFIX` of eth0.
+    pub(crate) addresses: Vec<String>,
+    pub(crate) mtu: Option<u16>,
+}
+
+/// A running guest. It ends when this is dropped, and when this process ends.
+pub struct Guest {
+    // In this order: the machine ends before its channels close.
+    _machine: Owned,
+    console: Console,
+    shell: Shell,
+}
+
+/// A command that runs in the guest, killed with all that it started when it is dropped.
+pub struct GuestProcess<'a> {
+    guest: &'a mut Guest,
+    ticket: Ticket,
+    command: String,
+    ended: bool,
+}
+
+impl Guest {
+    /// Boots a guest with one network device, its addresses (`192.0.2.2/24`) and the MTU, and waits until it and its agent
+    /// are ready.
+    ///
+    /// # Errors
+    /// What did not happen in time, with the end of the console's log.
+    pub fn boot(
+        image: &Image,
+        net: &NetDevice,
+        addresses: &[String],
+        mtu: Option<u16>,
+    ) -> Result<(Guest, Agent)> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("uwarp-interop-{}-{number}", std::process::id());
+        let channels = ["console", "agent", "shell"].map(|channel| format!("{name}-{channel}"));
+        let listeners = [
+            listen(&channels[0])?,
+            listen(&channels[1])?,
+            listen(&channels[2])?,
+        ];
+        let setup = Setup {
+            net: net.clone(),
+            addresses: addresses.to_vec(),
+            mtu,
+        };
+        let child = process::spawn("qemu-system-x86_64".as_ref(), |command| {
+            qemu::arguments(command, image, &setup, &channels);
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped());
+        })
+        .map_err(|error| Failure::new(format!("QEMU cannot be started: {error}")))?;
+        let mut machine = Owned(child);
+
+        let mut connect = |listener: &UnixListener| take(listener, &mut machine);
+        let console = Console::follow(connect(&listeners[0])?);
+        let (agent, shell) = (connect(&listeners[1])?, connect(&listeners[2])?);
+        let with_console =
+            |failure: Failure| Failure::new(format!("{failure}; its console:\n{}", console.tail()));
+        let shell = Shell::open(shell, BOOT).map_err(with_console)?;
+        let agent = Agent::open(agent, BOOT).map_err(with_console)?;
+        let guest = Guest {
+            _machine: machine,
+            console,
+            shell,
+        };
+        Ok((guest, agent))
+    }
+
+    /// Runs a shell command to its end.
+    ///
+    /// # Errors
+    /// It did not end in time (it is killed then), or the guest is gone.
+    pub fn run(&mut self, command: &str, timeout: Duration) -> Result<Output> {
+        self.spawn(command)?.wait(timeout)
+    }
+
+    /// Starts a shell command.
+    ///
+    /// # Errors
+    /// The guest is gone.
+    pub fn spawn(&mut self, command: &str) -> Result<GuestProcess<'_>> {
+        let ticket = self.start(command)?;
+        Ok(GuestProcess {
+            guest: self,
+            ticket,
+            command: command.to_owned(),
+            ended: false,
+        })
+    }
+
+    fn start(&mut self, command: &str) -> Result<Ticket> {
+        let started = self.shell.start(command);
+        started.map_err(|failure| self.with_console(&failure))
+    }
+
+    /// What the guest's kernel said when it got into trouble; `None` while all is well.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.console.trouble()
+    }
+
+    /// All that the console said.
+    #[must_use]
+    pub fn console(&self) -> String {
+        self.console.text()
+    }
+
+    fn with_console(&self, failure: &Failure) -> Failure {
+        Failure::new(format!("{failure}; its console:\n{}", self.console.tail()))
+    }
+}
+
+impl GuestProcess<'_> {
+    /// Waits until something in the guest listens on a TCP port. (A connection to siw's listener
+    /// that is closed again can kill that listener, so that nothing may be found out by connecting.)
+    ///
+    /// # Errors
+    /// Nothing listens in time, or the command has ended instead.
+    pub fn wait_listening(&mut self, port: u16, timeout: Duration) -> Result<()> {
+        // State 0A is LISTEN.
+        let look = format!("grep -q ':{port:04X} [0-9A-F]*:0000 0A' /proc/net/tcp /proc/net/tcp6");
+        let deadline = Instant::now() + timeout;
+        loop {
+            if self.guest.run(&look, timeout)?.code == 0 {
+                return Ok(());
+            }
+            if let Some(output) = self.ticket.wait(Duration::from_millis(50))? {
+                self.ended = true;
+                return Err(Failure::new(format!(
+                    "in the guest, '{}' was to listen on port {port}, but ended with {}:\n{}",
+                    self.command, output.code, output.text
+                )));
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::new(format!(
+                    "in the guest, '{}' does not listen on port {port}",
+                    self.command
+                )));
+            }
+        }
+    }
+
+    /// Waits for the end of the command.
+    ///
+    /// # Errors
+    /// It did not end in time (it is killed then, and what it had said is in the words), or the guest is gone.
+    pub fn wait(mut self, timeout: Duration) -> Result<Output> {
+        let answer = self.ticket.wait(timeout);
+        match answer.map_err(|failure| self.guest.with_console(&failure))? {
+            Some(output) => {
+                self.ended = true;
+                Ok(output)
+            }
+            None => {
+                let said = self.kill().map(|output| output.text).unwrap_or_default();
+                Err(Failure::new(format!(
+                    "in the guest, '{}' did not end within {timeout:?}; it said:\n{said}",
+                    self.command
+                )))
+            }
+        }
+    }
+
+    /// Kills it, with all that it started, and takes what it had said.
+    fn kill(&mut self) -> Result<Output> {
+        self.ended = true;
+        let id = self.ticket.id;
+        self.guest
+            .start(&format!("kill -9 -$(cat /tmp/{id}.pid)"))?;
+        self.ticket
+            .wait(KILLED)?
+            .ok_or_else(|| Failure::new("a killed command does not end"))
+    }
+}
+
+impl Drop for GuestProcess<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = self.kill();
+        }
+    }
+}
+
+/// Listens on a name in the abstract namespace: no file that could be left behind.
+fn listen(name: &str) -> Result<UnixListener> {
+    let listener = UnixListener::bind_addr(&UnixAddr::from_abstract_name(name)?)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Takes QEMU's connection, unless QEMU ends first.
+fn take(listener: &UnixListener, machine: &mut Owned) -> Result<UnixStream> {
+    let deadline = Instant::now() + CHANNELS;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+        if let Some(status) = machine.0.try_wait()? {
+            let mut said = String::new();
+            if let Some(stderr) = &mut machine.0.stderr {
+                std::io::Read::read_to_string(stderr, &mut said)?;
+            }
+            return Err(Failure::new(format!(
+                "QEMU ended at once with {status}: {}",
+                said.trim()
+            )));
+        }
+        if Instant::now() > deadline {
+            return Err(Failure::new("QEMU does not open its channels"));
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,100 @@
+//! The agent itself: what the other suites rely on.
+
+use serde_json::json;
+use uwarp_interop::{Failure, Outcome, Result, Rig, pattern};
+
+use crate::Case;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let case = |name: &str, title: &str, run: fn(&mut Rig) -> Result<Outcome>| Case {
+        suite: "agent",
+        name: name.to_owned(),
+        title: title.to_owned(),
+        run: Box::new(run),
+    };
+    vec![
+        case(
+            "nonsense",
+            "lines that are no commands are refused",
+            nonsense,
+        ),
+        case(
+            "pattern",
+            "its pattern is ours, from any octet on",
+            the_pattern,
+        ),
+    ]
+}
+
+fn nonsense(rig: &mut Rig) -> Result<Outcome> {
+    let deep = "[".repeat(1000);
+    let long = format!("{{\"cmd\":\"{}\"}}", "x".repeat(70_000));
+    let lines: &[&[u8]] = &[
+        b"hello",
+        b"{",
+        b"{}",
+        b"{\"cmd\"}",
+        b"{\"cmd\":query}",
+        b"{\"cmd\":\"query\"",
+        b"{\"cmd\":\"query\"}}",
+        b"{\"cmd\":\"query\",}",
+        b"{\"cmd\":\"query\",\"cmd\":\"exit\"}",
+        b"{\"cmd\":\"query\",\"x\":1}",
+        b"{\"cmd\":[\"query\"]}",
+        b"{\"cmd\":\"que\\u00e9ry\"}",
+        b"{\"cmd\":\"reg\",\"len\":-1}",
+        b"{\"cmd\":\"reg\",\"len\":1.5}",
+        b"{\"cmd\":\"reg\",\"len\":99999999999999999999999}",
+        b"{\"cmd\":\"reg\",\"len\":0}",
+        b"{\"cmd\":\"reg\",\"len\":8,\"access\":\"all\"}",
+        b"{\"cmd\":\"fill\",\"mr\":12345678901234567890}",
+        b"{\"cmd\":\"accept\",\"conn\":0}",
+        b"{\"cmd\":\"post\",\"conn\":0,\"op\":\"send\"}",
+        b"{\"cmd\":\"listen\",\"port\":65536}",
+        b"{\"cmd\":\"open\",\"addr\":\"nobody\",\"port\":1}",
+        b"\xff\xfe\"\\",
+        b"{\"cmd\":\"qu\x00ery\"}",
+        deep.as_bytes(),
+        long.as_bytes(),
+    ];
+    for line in lines {
+        let answer = rig.agent.nonsense(line)?;
+        let why = answer["error"].as_str().unwrap_or_default();
+        if answer["ok"] != json!(false) || why.is_empty() {
+            let line = String::from_utf8_lossy(line);
+            return Err(Failure::new(format!("to {line:.80} it says {answer}")));
+        }
+    }
+    rig.agent.query()?;
+    Ok(Outcome::Passed)
+}
+
+fn the_pattern(rig: &mut Rig) -> Result<Outcome> {
+    let len = 4096;
+    let region = rig.agent.reg(len, "lw")?;
+    let mr = region.number;
+    rig.agent.check_zero(&region, 0, len)?;
+    for (off, at, part) in [(0, 0, len), (1, 3, 1000), (7, 1 << 40, 9), (4095, 8, 1)] {
+        rig.agent.command(
+            &json!({"cmd": "fill", "mr": mr, "off": off, "len": part, "seed": 9, "at": at}),
+        )?;
+        let peek = rig
+            .agent
+            .command(&json!({"cmd": "peek", "mr": mr, "off": off, "len": part}))?;
+        let want: String = pattern(9, at, part)
+            .iter()
+            .map(|octet| format!("{octet:02x}"))
+            .collect();
+        if peek["data"] != json!(want) {
+            return Err(Failure::new(format!(
+                "{part} octets of the pattern from octet {at} on are {}, not {want}",
+                peek["data"]
+            )));
+        }
+        rig.agent.check(&region, off, part, 9, at)?;
+        if rig.agent.check(&region, off, part, 10, at).is_ok() {
+            return Err(Failure::new("another seed has the same octets"));
+        }
+    }
+    Ok(Outcome::Passed)
+}

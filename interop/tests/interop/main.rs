@@ -1,0 +1,203 @@
+//! uwarp against the Linux siw driver. Every case is a test of its own; see `./ci.sh interop`.
+
+mod agent;
+mod pair;
+mod rping;
+mod verbs;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
+use uwarp_interop::{
+    Failure, Image, KernelTcp, Outcome, Report, Result, Rig, Unready, Wire, uwarp_binary,
+};
+
+/// A case of a suite, for any wire.
+struct Case {
+    /// In the name of the test.
+    suite: &'static str,
+    /// The rest of its name: words divided by `::`.
+    name: String,
+    /// For the matrix.
+    title: String,
+    run: Box<dyn Fn(&mut Rig) -> Result<Outcome> + Send + Sync>,
+}
+
+/// The wires, each with the function that makes it.
+type MakeWire = fn() -> Box<dyn Wire>;
+const WIRES: &[MakeWire] = &[|| Box::new(KernelTcp::default())];
+
+/// The guest of one wire: booted when it is first needed, and again after an oops.
+struct Shared {
+    make: MakeWire,
+    image: Image,
+    rig: Option<Rig>,
+}
+
+impl Shared {
+    fn rig(&mut self) -> Result<&mut Rig> {
+        let rig = match self.rig.take() {
+            Some(rig) => rig,
+            None => Rig::boot(&self.image, (self.make)())?,
+        };
+        Ok(self.rig.insert(rig))
+    }
+
+    /// One test. What it leaves in the guest is cleaned up; a guest that is in trouble is not used again.
+    fn run(&mut self, case: &Case) -> Result<Outcome> {
+        let rig = self.rig()?;
+        let result = catch_unwind(AssertUnwindSafe(|| (case.run)(rig)))
+            .unwrap_or_else(|panic| Err(Failure::new(said(&*panic))));
+        let trouble = rig.guest.trouble();
+        let clean = rig.agent.reset();
+        if let Some(trouble) = trouble {
+            self.rig = None;
+            let what = match result {
+                Ok(_) => "the test had passed".to_owned(),
+                Err(failure) => failure.to_string(),
+            };
+            return Err(Failure::new(format!(
+                "siw bug: the guest's kernel is in trouble (it will be booted again).\n{what}\n{trouble}"
+            )));
+        }
+        if let Err(failure) = clean {
+            let console = rig.guest.console();
+            self.rig = None;
+            result?;
+            return Err(failure.during(format!(
+                "cleaning up after the test (its guest will be booted again); console:\n{console}"
+            )));
+        }
+        result
+    }
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
+        .unwrap_or_else(|| "the test panicked".to_owned())
+}
+
+/// The lock, also after a panic: every test leaves what it guards in order.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Everything on that wire.
+fn cases() -> Vec<Case> {
+    [agent::cases(), rping::cases(), verbs::cases()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Why the tests cannot run here; `Ok` with the guest when they can.
+fn prepare() -> std::result::Result<Image, Unready> {
+    if std::env::var_os("UWARP_INTEROP").is_none_or(|value| value != "1") {
+        let how = "they boot a virtual machine; run './ci.sh interop', or set UWARP_INTEROP=1";
+        return Err(Unready::Missing(how.to_owned()));
+    }
+    uwarp_binary().map_err(|failure| Unready::Failed(failure.to_string()))?;
+    Image::find()
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // One guest, one test at a time.
+    arguments.test_threads = Some(1);
+    // Several filters, with commas between: a test runs when one of them is a part of its name.
+    let filters: Option<Vec<String>> = arguments
+        .filter
+        .take_if(|filter| filter.contains(','))
+        .map(|filter| filter.split(',').map(str::to_owned).collect());
+    let prepared = if arguments.list {
+        Err(Unready::Missing(String::new()))
+    } else {
+        prepare()
+    };
+    if let Err(Unready::Failed(why)) = &prepared {
+        eprintln!("interop: the guest is not ready: {why}");
+        return ExitCode::FAILURE;
+    }
+    if let Err(Unready::Missing(why)) = &prepared
+        && !arguments.list
+    {
+        eprintln!("interop: SKIPPED, every test is reported as ignored: {why}");
+    }
+
+    let report = Arc::new(Mutex::new(Report::default()));
+    let mut shared = Vec::new();
+    let mut trials = Vec::new();
+    for make in WIRES {
+        let wire = make();
+        let guest = prepared.as_ref().ok().map(|image| {
+            Arc::new(Mutex::new(Shared {
+                make: *make,
+                image: image.clone(),
+                rig: None,
+            }))
+        });
+        shared.extend(guest.clone());
+        for case in cases() {
+            let number = lock(&report).add(wire.title(), case.suite, &case.title);
+            let name = format!("{}::{}::{}", wire.name(), case.suite, case.name);
+            trials.push(trial(
+                name,
+                case,
+                guest.clone(),
+                Arc::clone(&report),
+                number,
+            ));
+        }
+    }
+    if let Some(filters) = filters {
+        trials.retain(|trial| filters.iter().any(|filter| trial.name().contains(filter)));
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // The guests end before this process does.
+    for shared in shared {
+        lock(&shared).rig = None;
+    }
+    finish(&conclusion, &prepared, &lock(&report))
+}
+
+fn trial(
+    name: String,
+    case: Case,
+    guest: Option<Arc<Mutex<Shared>>>,
+    report: Arc<Mutex<Report>>,
+    number: usize,
+) -> Trial {
+    let ignored = guest.is_none();
+    Trial::test(name, move || {
+        let Some(guest) = guest else {
+            return Err(Failed::from("there is no guest: set UWARP_INTEROP=1"));
+        };
+        let result = lock(&guest).run(&case);
+        lock(&report).note(number, result.as_ref().ok().cloned());
+        result.map(drop).map_err(Failed::from)
+    })
+    .with_ignored_flag(ignored)
+}
+
+/// Writes the matrix, when it is asked for and whole.
+fn finish(
+    conclusion: &Conclusion,
+    prepared: &std::result::Result<Image, Unready>,
+    report: &Report,
+) -> ExitCode {
+    if let (Ok(image), Some(file)) = (prepared, std::env::var_os("UWARP_INTEROP_REPORT")) {
+        if report.not_run() > 0 {
+            eprintln!(
+                "interop: the matrix is not written: {} tests were not run",
+                report.not_run()
+            );
+        } else if let Err(error) = std::fs::write(&file, report.markdown(&image.versions)) {
+            eprintln!("interop: {}: {error}", file.display());
+            return ExitCode::FAILURE;
+        }
+    }
+    conclusion.exit_code()
+}

@@ -1,0 +1,217 @@
+//! A connection between a QP of ours and one of the agent's.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use uwarp_interop::{Agent, Answer, Conn, Event, Failure, Listen, PATIENCE, QpWish, Result, Rig};
+use uwarp_verbs::{
+    AcceptOptions, Access, Completion, ConnectOptions, Connected, Cq, Device, MemoryRegion, Pd, Qp,
+    QpCaps, Settings, Status, WcOpcode,
+};
+
+/// siw's responder can miss an FPDU that comes right behind its Reply: it sends the Reply before it
+/// listens to the socket. Nothing moves then until more comes, so that we wait a little first.
+const SETTLE: Duration = Duration::from_millis(250);
+
+/// Who calls whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// We connect to the guest.
+    GuestServes,
+    /// The guest connects to us.
+    GuestConnects,
+}
+
+impl Role {
+    pub(crate) const BOTH: [Role; 2] = [Role::GuestServes, Role::GuestConnects];
+
+    /// For the names of tests.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Role::GuestServes => "guest_serves",
+            Role::GuestConnects => "guest_connects",
+        }
+    }
+}
+
+/// What the two ends are to agree on. siw rounds depths up to powers of two: these are such.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) ird: u8,
+    pub(crate) ord: u8,
+    /// What each side's consumer tells the other.
+    pub(crate) our_data: Vec<u8>,
+    pub(crate) their_data: Vec<u8>,
+    pub(crate) settings: Settings,
+    pub(crate) peer_to_peer: bool,
+    pub(crate) caps: QpCaps,
+    pub(crate) wish: QpWish,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Terms {
+            ird: 16,
+            ord: 16,
+            our_data: Vec::new(),
+            their_data: Vec::new(),
+            settings: Settings::default(),
+            peer_to_peer: false,
+            caps: QpCaps::default(),
+            wish: QpWish::default(),
+        }
+    }
+}
+
+/// Our end.
+pub(crate) struct Ours {
+    pub(crate) device: Device,
+    pub(crate) pd: Pd,
+    pub(crate) cq: Cq,
+    pub(crate) qp: Qp,
+}
+
+/// A connection, seen from both ends.
+pub(crate) struct Pair {
+    pub(crate) ours: Ours,
+    pub(crate) conn: Conn,
+    /// What the guest heard of us: the request, or the establishment.
+    pub(crate) heard: Event,
+    /// What we heard of the guest.
+    pub(crate) private_data: Vec<u8>,
+}
+
+impl Ours {
+    pub(crate) fn new(rig: &Rig, terms: &Terms) -> Result<Ours> {
+        let device = rig.device(terms.settings.clone())?;
+        let pd = device.alloc_pd();
+        let cq = device.create_cq(terms.caps.max_send_wr + terms.caps.max_recv_wr)?;
+        let qp = pd.create_qp(&cq, &cq, terms.caps)?;
+        Ok(Ours { device, pd, cq, qp })
+    }
+
+    /// A region of ours, of zeros.
+    pub(crate) fn region(&self, len: usize, access: Access) -> Result<MemoryRegion> {
+        Ok(self.pd.register(vec![0; len], access)?)
+    }
+
+    /// The next completion, which must be that success.
+    pub(crate) fn completion(&self, wr_id: u64, opcode: WcOpcode) -> Result<Completion> {
+        let Some(completion) = self.cq.wait(Some(PATIENCE)) else {
+            return Err(Failure::new(format!(
+                "no completion of {opcode:?} {wr_id} on our side in time"
+            )));
+        };
+        let it = (completion.wr_id, completion.opcode, completion.status);
+        if it == (wr_id, opcode, Status::Success) {
+            return Ok(completion);
+        }
+        let end = self.qp.end_reason().map(|reason| reason.to_string());
+        Err(Failure::new(format!(
+            "a completion of {opcode:?} {wr_id} was awaited on our side, but this came: {completion:?}; \
+             end of the connection: {end:?}"
+        )))
+    }
+}
+
+/// Connects. `before` runs when both QPs exist and nothing was sent yet: the place to post receives.
+pub(crate) fn connect(
+    rig: &mut Rig,
+    role: Role,
+    terms: &Terms,
+    before: impl FnOnce(&mut Agent, Conn, &Ours) -> Result<()>,
+) -> Result<Pair> {
+    let ours = Ours::new(rig, terms)?;
+    match role {
+        Role::GuestServes => guest_serves(rig, ours, terms, before),
+        Role::GuestConnects => guest_connects(rig, ours, terms, before),
+    }
+}
+
+fn guest_serves(
+    rig: &mut Rig,
+    ours: Ours,
+    terms: &Terms,
+    before: impl FnOnce(&mut Agent, Conn, &Ours) -> Result<()>,
+) -> Result<Pair> {
+    let port = rig.guest_port();
+    let to = rig.wire.guest_addr(port);
+    let listen = Listen {
+        wish: terms.wish,
+        ..Listen::default()
+    };
+    let listener = rig.agent.listen(port, &listen)?;
+    let options = ConnectOptions {
+        private_data: terms.our_data.clone(),
+        ird: terms.ird.into(),
+        ord: terms.ord.into(),
+        peer_to_peer: terms.peer_to_peer,
+        local: None,
+    };
+    let agent = &mut rig.agent;
+    let (heard, connected) = thread::scope(|scope| {
+        let connecting = scope.spawn(|| ours.qp.connect(to, &options));
+        let heard = (|| {
+            let request = agent.request(listener)?;
+            before(agent, request.conn, &ours)?;
+            agent.accept(request.conn, &their_answer(terms))?;
+            agent.event(request.conn, "established")?;
+            Ok::<_, Failure>(request)
+        })();
+        // A connect that nobody answers ends by its own time limit.
+        (heard, connecting.join())
+    });
+    let Ok(connected) = connected else {
+        return Err(Failure::new("our connect panicked"));
+    };
+    let (heard, connected): (Event, Connected) = match (heard, connected) {
+        (Ok(heard), Ok(connected)) => (heard, connected),
+        (Err(failure), Ok(_)) => return Err(failure),
+        (Ok(_), Err(error)) => return Err(error.into()),
+        (Err(failure), Err(error)) => return Err(failure.during(format!("our side: {error}"))),
+    };
+    thread::sleep(SETTLE);
+    Ok(Pair {
+        conn: heard.conn,
+        ours,
+        heard,
+        private_data: connected.private_data,
+    })
+}
+
+fn guest_connects(
+    rig: &mut Rig,
+    ours: Ours,
+    terms: &Terms,
+    before: impl FnOnce(&mut Agent, Conn, &Ours) -> Result<()>,
+) -> Result<Pair> {
+    let listener = ours.device.listen(SocketAddr::new(rig.wire.our_ip(), 0))?;
+    let (ip, port) = (rig.wire.our_ip_for_guest(), listener.local_addr().port());
+    let conn = rig.agent.open_conn(ip, port, &terms.wish)?;
+    before(&mut rig.agent, conn, &ours)?;
+    rig.agent.connect(conn, &their_answer(terms))?;
+    let request = listener.wait_request(Some(PATIENCE))?;
+    let private_data = request.private_data().to_vec();
+    let accept = AcceptOptions {
+        private_data: terms.our_data.clone(),
+        ird: terms.ird.into(),
+        ord: terms.ord.into(),
+    };
+    request.accept(&ours.qp, &accept)?;
+    let heard = rig.agent.event(conn, "established")?;
+    Ok(Pair {
+        ours,
+        conn,
+        heard,
+        private_data,
+    })
+}
+
+fn their_answer(terms: &Terms) -> Answer {
+    Answer {
+        ird: terms.ird,
+        ord: terms.ord,
+        private_data: terms.their_data.clone(),
+    }
+}

@@ -1,0 +1,149 @@
+//! Debian's rping in the guest against `uwarp rping`, both roles.
+
+use std::time::Duration;
+
+use uwarp_interop::{Failure, Outcome, PATIENCE, Result, Rig, Uwarp, Wire};
+
+use crate::Case;
+
+const COUNT: usize = 100;
+/// rping takes 23 to 65535.
+const SIZES: [usize; 5] = [23, 64, 1024, 4096, 65_535];
+/// A hundred pings of 64 KiB take seconds in the emulated guest; ten times that is a hang.
+const PINGS: Duration = Duration::from_secs(180);
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (guest_serves, role) in [(true, "guest_serves"), (false, "guest_connects")] {
+        for size in SIZES {
+            for crc in ["on", "off"] {
+                let who = if guest_serves { "server" } else { "client" };
+                cases.push(Case {
+                    suite: "rping",
+                    name: format!("{role}::size_{size}::crc_{crc}"),
+                    title: format!("rping as {who}, {COUNT} pings of {size} octets, CRC {crc}"),
+                    run: Box::new(move |rig| {
+                        if guest_serves {
+                            serves(rig, size, crc)
+                        } else {
+                            connects(rig, size, crc)
+                        }
+                    }),
+                });
+            }
+        }
+    }
+    cases
+}
+
+/// rping in the guest. Lines are cut: whole pings of 64 KiB need not cross the control channel.
+fn theirs(arguments: &str) -> String {
+    format!("rping {arguments} >/tmp/rping 2>&1; code=$?; cut -c1-40 /tmp/rping; exit $code")
+}
+
+/// `uwarp rping`, with what siw needs where this version of the command knows it.
+fn ours(wire: &dyn Wire, arguments: &[&str], crc: &str) -> Result<Uwarp> {
+    let device = wire.device_argument();
+    let base = ["rping", "--device", &device, "--crc", crc, "-d", "-v"];
+    let help = Uwarp::start(&["rping", "--help"])?.wait(PATIENCE)?.text;
+    let peer: &[&str] = if help.contains("--peer") {
+        &["--peer", "siw"]
+    } else {
+        &[]
+    };
+    Uwarp::start(&[&base, peer, arguments].concat())
+}
+
+fn serves(rig: &mut Rig, size: usize, crc: &str) -> Result<Outcome> {
+    let port = rig.guest_port();
+    let to = rig.wire.guest_addr(port);
+    let (ip, our_port) = (to.ip().to_string(), to.port().to_string());
+    let (size_text, count) = (size.to_string(), COUNT.to_string());
+    let guest_ip = rig.wire.guest_ip();
+    let mut server = rig.guest.spawn(&theirs(&format!(
+        "-s -a {guest_ip} -p {port} -C {COUNT} -S {size} -v -V"
+    )))?;
+    server.wait_listening(port, PATIENCE)?;
+    let arguments = [
+        "-c", "-a", &ip, "-p", &our_port, "-C", &count, "-S", &size_text, "-V",
+    ];
+    let client = ours(&*rig.wire, &arguments, crc)?.wait(PINGS)?;
+    let server = server.wait(PATIENCE)?;
+    check(
+        "uwarp rping -c",
+        client.code,
+        &client.text,
+        "ping data: ",
+        size,
+    )?;
+    check(
+        "rping -s",
+        server.code,
+        &server.text,
+        "server ping data: ",
+        size,
+    )?;
+    agreed(&client.text, crc)
+}
+
+fn connects(rig: &mut Rig, size: usize, crc: &str) -> Result<Outcome> {
+    let ip = rig.wire.our_ip().to_string();
+    let mut server = ours(&*rig.wire, &["-s", "-a", &ip, "-p", "0"], crc)?;
+    let line = server.wait_for("rdma_listen ", PATIENCE)?;
+    let port = line.rsplit(':').next().unwrap_or_default();
+    let to = rig.wire.our_ip_for_guest();
+    let command = theirs(&format!("-c -a {to} -p {port} -C {COUNT} -S {size} -v -V"));
+    let client = rig.guest.run(&command, PINGS)?;
+    let server = server.wait(PATIENCE)?;
+    check("rping -c", client.code, &client.text, "ping data: ", size)?;
+    check(
+        "uwarp rping -s",
+        server.code,
+        &server.text,
+        "server ping data: ",
+        size,
+    )?;
+    agreed(&server.text, crc)
+}
+
+/// That it ended well, and showed every ping with the text that rping gives it.
+fn check(who: &str, code: i32, said: &str, label: &str, size: usize) -> Result<()> {
+    let shown: Vec<&str> = said
+        .lines()
+        .filter_map(|line| line.strip_prefix(label))
+        .collect();
+    let as_it_should = shown.len() == COUNT
+        && shown.iter().enumerate().all(|(number, text)| {
+            let want = format!("rdma-ping-{number}: ");
+            // What is shown may be cut, and a small ping has room for little.
+            text.starts_with(&want[..want.len().min(size - 1)])
+        });
+    if code == 0 && as_it_should {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{who} ended with {code} and showed {} of {COUNT} pings:\n{}",
+        shown.len(),
+        cut(said)
+    )))
+}
+
+/// That CRC was in use, or was not: siw asks for none, so that our wish decides.
+fn agreed(said: &str, crc: &str) -> Result<Outcome> {
+    if said.contains(&format!("MPA revision 2, CRC {crc}, ")) {
+        return Ok(Outcome::Passed);
+    }
+    Err(Failure::new(format!(
+        "CRC {crc} and MPA revision 2 were to be agreed:\n{}",
+        cut(said)
+    )))
+}
+
+/// The last lines, each cut.
+fn cut(said: &str) -> String {
+    let lines: Vec<String> = said
+        .lines()
+        .map(|line| line.chars().take(100).collect())
+        .collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}
