@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`kernel::KernelNetwork`] | the kernel's TCP; needs no right beyond opening a socket |
 //! | [`smol::MemoryNetwork`] | smoltcp at both ends of an in-memory link, in one process |
+//! | [`ethernet::EthernetNetwork`] | smoltcp over an attachment to an Ethernet |
 //! | [`Captured`] | wraps any [`Llp`] and writes what passes to a capture file |
 //!
 //! # How to drive a connection
@@ -53,12 +54,14 @@
 
 mod captured;
 mod error;
+pub mod ethernet;
 pub mod kernel;
 mod raw;
 pub mod smol;
 mod traits;
+mod wire;
 
 pub use captured::Captured;
 pub use error::LlpError;
 pub use raw::Piece;
-pub use traits::{Llp, LlpListener, Network, Recv};
+pub use traits::{Llp, LlpListener, Network, NetworkEvent, NetworkWatcher, Recv};
