@@ -362,6 +362,10 @@ impl Link for EthernetLink {
         self.shared.addresses.next_hop(addr).is_some()
     }
 
+    fn next_hop(&self, to: IpAddr) -> Option<IpAddr> {
+        self.shared.addresses.next_hop(to)
+    }
+
     fn source_for(&self, to: IpAddr) -> Option<IpAddr> {
         self.shared.addresses.source_for(to)
     }

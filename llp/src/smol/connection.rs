@@ -206,7 +206,7 @@ impl SmolConnection {
         let mut device = Device::new(
             Arc::clone(stack),
             Arc::clone(&mailbox),
-            stack.has(key.remote.ip()),
+            stack.route(key.remote.ip(), &mailbox),
         );
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = random();

@@ -37,14 +37,9 @@ struct Transmitter {
 }
 
 impl Device {
-    /// For a connection whose peer is on this same host (`local`) or at the other end of the link.
-    pub(crate) fn new(stack: Arc<Stack>, mailbox: Arc<Mailbox>, local: bool) -> Self {
+    /// For a connection whose packets leave by `route`.
+    pub(crate) fn new(stack: Arc<Stack>, mailbox: Arc<Mailbox>, route: Route) -> Self {
         let checksums = stack.checksums();
-        let route = Route {
-            local,
-            own: Some(Arc::clone(&mailbox)),
-            ..Route::default()
-        };
         let (spares, promises) = (Spares::default(), Promises::default());
         let transmitter = Transmitter {
             stack,

@@ -226,6 +226,10 @@ impl Link for MemoryLink {
         self.peer().is_some_and(|peer| peer.has(addr))
     }
 
+    fn next_hop(&self, _to: IpAddr) -> Option<IpAddr> {
+        None
+    }
+
     fn source_for(&self, _to: IpAddr) -> Option<IpAddr> {
         None
     }

@@ -35,6 +35,8 @@ pub(crate) trait Link: Send + Sync {
     fn send(&self, packet: Packet, route: &mut Route);
     /// Whether there is a way to this address.
     fn reaches(&self, addr: IpAddr) -> bool;
+    /// The neighbour that packets to `to` go to, on a link that has any.
+    fn next_hop(&self, to: IpAddr) -> Option<IpAddr>;
     /// Which of our addresses to use towards `to`; `None` for the first one of its family.
     fn source_for(&self, to: IpAddr) -> Option<IpAddr>;
     /// Whether packets of the connection with the inbox `sender` are to wait. If so, the signal of
@@ -54,7 +56,7 @@ pub(crate) struct Route {
     pub(crate) local: bool,
     /// The inbox at the other end, once a packet found it.
     pub(crate) inbox: Option<Arc<Mailbox>>,
-    /// The neighbour that the last packet went to, on a link that has any.
+    /// The neighbour that the packets go to, on a link that has any.
     pub(crate) hop: Option<IpAddr>,
     /// The inbox of the sender itself, where the link notes what was sent.
     pub(crate) own: Option<Arc<Mailbox>>,
@@ -399,6 +401,16 @@ impl Stack {
         match self.table.read().flows.get(key)? {
             Flow::Live(mailbox) => Some(Arc::clone(mailbox)),
             Flow::Lingering { .. } => None,
+        }
+    }
+
+    /// The way of a connection to `remote` with the inbox `own`.
+    pub(crate) fn route(&self, remote: IpAddr, own: &Arc<Mailbox>) -> Route {
+        Route {
+            local: self.has(remote),
+            inbox: None,
+            hop: self.link.next_hop(remote),
+            own: Some(Arc::clone(own)),
         }
     }
 
