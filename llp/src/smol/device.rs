@@ -50,11 +50,10 @@ struct Transmitter {
 }
 
 impl Device {
-    /// For a connection whose peer is on this same host (`local`) or at the other end of the link.
-    pub(crate) fn new(stack: Arc<Stack>, mailbox: Arc<Mailbox>, local: bool) -> Self {
+    /// For a connection whose packets leave by `route`.
+    pub(crate) fn new(stack: Arc<Stack>, mailbox: Arc<Mailbox>, route: Route) -> Self {
         let checksums = stack.checksums();
         let mtu = stack.settings.mtu;
-        let route = Route { local, inbox: None };
         let (spares, promises) = (Spares::default(), Promises::default());
         let transmitter = Transmitter {
             stack,
@@ -101,7 +100,8 @@ impl Device {
 
     /// Whether the inbox at the other end is full: what smoltcp sends would be held back.
     pub(crate) fn holds_back(&mut self) -> bool {
-        self.held_back = !self.urgent && self.transmitter.route.is_full(&self.mailbox);
+        let Transmitter { stack, route, .. } = &self.transmitter;
+        self.held_back = !self.urgent && stack.is_full(route, &self.mailbox);
         self.held_back
     }
 

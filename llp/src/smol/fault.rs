@@ -7,7 +7,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::packet::{Packet, Pool};
-use super::stack::{Link, Route};
+use super::mailbox::Mailbox;
+use super::stack::{Link, Route, Stack};
 use crate::LlpError;
 
 /// The most packets that overtake one that is held back.
@@ -204,6 +205,22 @@ impl<L: Link> Link for FaultyLink<L> {
 
     fn reaches(&self, addr: IpAddr) -> bool {
         self.inner.reaches(addr)
+    }
+
+    fn next_hop(&self, to: IpAddr) -> Option<IpAddr> {
+        self.inner.next_hop(to)
+    }
+
+    fn source_for(&self, to: IpAddr) -> Option<IpAddr> {
+        self.inner.source_for(to)
+    }
+
+    fn is_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool {
+        self.inner.is_full(route, sender)
+    }
+
+    fn poll(&self, stack: &Stack) {
+        self.inner.poll(stack);
     }
 
     fn describe(&self) -> String {

@@ -11,6 +11,7 @@ use super::clock::{Clock, SystemClock};
 use super::connection::{SmolConnection, local_for};
 use super::fault::{FaultCounts, FaultInjector, FaultSettings, FaultyLink};
 use super::listener::SmolListener;
+use super::mailbox::Mailbox;
 use super::packet::{Packet, Pool};
 use super::settings::{Congestion, MIN_IPV6_MTU, StackSettings};
 use super::stack::{Link, Route, Stack};
@@ -113,7 +114,7 @@ impl MemorySettings {
             ack_delay: self.ack_delay,
             connect_timeout: self.connect_timeout,
         };
-        settings.check()?;
+        settings.check("make an in-memory network")?;
         if let Some(faults) = &self.faults {
             faults.check("make an in-memory network")?;
         }
@@ -252,6 +253,23 @@ impl Link for MemoryLink {
 
     fn reaches(&self, addr: IpAddr) -> bool {
         self.peer().is_some_and(|peer| peer.has(addr))
+    }
+
+    fn next_hop(&self, _to: IpAddr) -> Option<IpAddr> {
+        None
+    }
+
+    fn source_for(&self, _to: IpAddr) -> Option<IpAddr> {
+        None
+    }
+
+    fn is_full(&self, _route: &Route, _sender: &Arc<Mailbox>) -> bool {
+        // The inbox at the other end is what fills up, and the route knows it.
+        false
+    }
+
+    fn poll(&self, _stack: &Stack) {
+        // Who sends a packet puts it into the inbox it is for.
     }
 
     fn describe(&self) -> String {

@@ -13,6 +13,7 @@
 mod error;
 mod filter;
 mod interface;
+mod memory;
 mod owner;
 mod raw;
 mod scatter;
@@ -27,6 +28,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::BorrowedFd;
 
 pub use error::{AttachError, InterfaceName};
+pub(crate) use memory::MemoryWire;
 pub(crate) use unix::MAX_PATH;
 
 use crate::LlpError;
