@@ -1,15 +1,10 @@
-//! The options that every command takes, and the devices they make.
+//! The options that every command takes.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::sync::Arc;
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use uwarp_verbs::capture::Capture;
-use uwarp_verbs::llp::kernel::{KernelNetwork, KernelSettings};
-use uwarp_verbs::{Device, Peer, Revision, Settings};
+use uwarp_verbs::{Peer, Revision, Settings};
 
 use crate::failure::{Failure, Report};
 use crate::output::Output;
@@ -132,64 +127,4 @@ pub(crate) fn finish(
 ) -> Result<(), Failure> {
     let recorded = recording.map_or(Ok(()), Recording::finish);
     result.and(recorded)
-}
-
-/// `tcp` or `tcp:ADDR`: the kernel's TCP, and the address of this machine to use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Tcp {
-    pub(crate) addr: Option<IpAddr>,
-}
-
-impl FromStr for Tcp {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            None if text == "tcp" => Ok(Tcp { addr: None }),
-            Some(("tcp", addr)) => match addr.trim_matches(['[', ']']).parse() {
-                Ok(addr) => Ok(Tcp { addr: Some(addr) }),
-                Err(_) => Err(format!("`{addr}` is not an IP address of this machine")),
-            },
-            _ => Err("it is `tcp` or `tcp:ADDR`".to_owned()),
-        }
-    }
-}
-
-/// How long a TCP connection may be silent before the kernel asks whether the peer is still there:
-/// a peer whose machine is gone must not keep a command waiting for ever.
-const KEEPALIVE: Duration = Duration::from_secs(15);
-
-/// A device over the kernel's TCP.
-pub(crate) fn tcp_device(
-    settings: Settings,
-    recording: Option<&Recording>,
-) -> Result<Device, Failure> {
-    let kernel = KernelSettings {
-        keepalive: Some(KEEPALIVE),
-        ..KernelSettings::default()
-    };
-    let network = KernelNetwork::new(kernel, recording.map(|recording| &recording.capture));
-    Device::open(Arc::new(network), settings).map_err(|error| Failure::because(error.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tcp_device_may_name_an_address() {
-        assert_eq!("tcp".parse(), Ok(Tcp { addr: None }));
-        assert_eq!(
-            "tcp:127.0.0.1".parse(),
-            Ok(Tcp {
-                addr: Some(IpAddr::from([127, 0, 0, 1]))
-            })
-        );
-        let v6: IpAddr = "::1".parse().unwrap();
-        assert_eq!("tcp:::1".parse(), Ok(Tcp { addr: Some(v6) }));
-        assert_eq!("tcp:[::1]".parse(), Ok(Tcp { addr: Some(v6) }));
-        for wrong in ["", "udp", "tcp:", "tcp:localhost", "tap:x"] {
-            assert!(wrong.parse::<Tcp>().is_err(), "{wrong}");
-        }
-    }
 }

@@ -12,6 +12,7 @@
 mod advert;
 mod common;
 mod demo;
+mod device;
 mod explain;
 mod failure;
 mod logging;

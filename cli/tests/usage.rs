@@ -22,6 +22,11 @@ fn wrong_flags_exit_with_2() {
         &["rping", "-c", "-a", "127.0.0.1", "-C", "-1"],
         &["rping", "-c", "-a", "127.0.0.1", "-P"],
         &["rping", "-s", "--device", "tap:x"],
+        &["rping", "-s", "--device", "ethernet:x"],
+        &["rping", "-s", "--device", "tcp:localhost"],
+        &["rping", "-s", "--device", "unix:/tmp/a,ip=192.0.2.1"],
+        &["demo", "--device", "tap:uw0,ip=192.0.2.1"],
+        &["demo", "--device", "tcp:x"],
         &["rping", "-s", "--mpa", "3"],
         &["demo", "--mtu", "575"],
         &["demo", "--mtu", "1500", "--device", "tcp"],
@@ -31,6 +36,38 @@ fn wrong_flags_exit_with_2() {
         let ended = uwarp(args).expect(2);
         assert!(!ended.stderr.is_empty(), "{args:?} without a word");
         assert_eq!(ended.stdout, "", "{args:?}");
+    }
+}
+
+#[test]
+fn a_wrong_device_is_told_what_was_expected() {
+    let server = |device: &str| uwarp(&["rping", "-s", "--device", device]).expect(2);
+    server("tap:uw0").says("the address is missing; expected ip=ADDR/PREFIX");
+    server("ethernet:x").says("there is no device `ethernet`; expected `tcp`, `tcp:ADDR`, `tap:");
+    server("raw:veth0,ip=192.0.2.0/24").says("it is the address of the network");
+    let demo = uwarp(&["demo", "--device", "unix:a,b,ip=192.0.2.1"]).expect(2);
+    demo.says("both ends of the demo are in one process");
+}
+
+#[test]
+fn a_device_that_cannot_be_opened_is_an_operation_that_failed() {
+    let ended = uwarp(&["rping", "-s", "--device", "raw:uwarp-none,ip=192.0.2.1"]).expect(1);
+    ended.says("raw:uwarp-none,ip=192.0.2.1/24 cannot be opened: there is no interface uwarp-none");
+    let path = "unix:/nonexistent/a,/nonexistent/b,ip=192.0.2.1";
+    let ended = uwarp(&["rping", "-c", "-a", "192.0.2.2", "--device", path]).expect(1);
+    ended.says("the directory of the LOCAL path does not exist");
+}
+
+#[test]
+fn the_help_has_an_example_of_each_device() {
+    let help = uwarp(&["rping", "--help"]).expect(0).stdout;
+    for example in [
+        "tcp:127.0.0.1",
+        "tap:uw0,ip=192.0.2.1/24",
+        "raw:veth0,ip=192.0.2.1/24",
+        "unix:/tmp/a,/tmp/b,ip=192.0.2.1/24",
+    ] {
+        assert!(help.contains(example), "no {example}:\n{help}");
     }
 }
 

@@ -127,7 +127,7 @@ fn sixty_four_connections_at_once_come_through_one_listener() {
         assert_eq!(ports, own);
         for (number, client) in clients.iter_mut().enumerate() {
             let octets = [u8::try_from(number).unwrap(); 100];
-            assert_eq!(client.try_send(&[Piece::from(&octets[..])]), Ok(100));
+            assert_eq!(client.try_send(&[Piece::from(&octets[..])], FpduEnds::NONE), Ok(100));
         }
         for server in &mut servers {
             let number = clients

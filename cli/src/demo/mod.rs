@@ -19,9 +19,11 @@ use std::time::Instant;
 
 use clap::Args;
 use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
+use uwarp_verbs::llp::{DeviceSpec, SpecError};
 use uwarp_verbs::{Device, EndReason, Listener, Status};
 
-use crate::common::{self, Common, Recording, Tcp};
+use crate::common::{self, Common, Recording};
+use crate::device;
 use crate::failure::{Failure, Report};
 use crate::output::{Output, wrapped};
 use endpoint::{End, local};
@@ -30,6 +32,7 @@ use table::{Row, Table, Verdict};
 /// Port of the demo's listening end, on the in-memory link.
 const PORT: u16 = 7174;
 const MTU: u16 = 1500;
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// More than all messages together. Memory is only touched as it is used.
 const RECORDED_WINDOW: usize = 64 << 20;
 
@@ -51,10 +54,10 @@ pub(crate) struct Options {
     common: Common,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 enum Network {
     Memory,
-    Tcp(Tcp),
+    Tcp(DeviceSpec),
 }
 
 impl FromStr for Network {
@@ -63,8 +66,15 @@ impl FromStr for Network {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "memory" => Ok(Network::Memory),
-            _ if text.starts_with("tcp") => text.parse().map(Network::Tcp),
-            _ => Err("it is `memory`, `tcp` or `tcp:ADDR`".to_owned()),
+            _ if text.starts_with("tcp") => match text.parse() {
+                Ok(spec) => Ok(Network::Tcp(spec)),
+                Err(error) => Err(SpecError::to_string(&error)),
+            },
+            _ => Err(
+                "both ends of the demo are in one process; expected `memory`, `tcp` or `tcp:ADDR` \
+                 (`uwarp rping` takes every device)"
+                    .to_owned(),
+            ),
         }
     }
 }
@@ -127,7 +137,7 @@ struct Stage {
 impl Stage {
     fn build(options: &Options, recording: Option<&Recording>) -> Result<Stage, Failure> {
         let settings = options.common.settings();
-        let (a, b, addr, between) = match options.device {
+        let (a, b, addr, between) = match &options.device {
             Network::Memory => {
                 let memory = memory_settings(options, recording);
                 let (a, b) = MemoryNetwork::pair(&memory).map_err(local)?;
@@ -149,11 +159,11 @@ impl Stage {
                         report.advice("one of --mtu and --device tcp"),
                     ));
                 }
-                let host = tcp.addr.unwrap_or(IpAddr::from(Ipv4Addr::LOCALHOST));
+                let host = *tcp.addresses().first().unwrap_or(&LOCALHOST);
                 // What A records is all there is: B's record would show every packet twice.
                 (
-                    common::tcp_device(settings.clone(), recording)?,
-                    common::tcp_device(settings, None)?,
+                    device::open(tcp, settings.clone(), recording)?,
+                    device::open(tcp, settings, None)?,
                     SocketAddr::new(host, 0),
                     "the TCP/IP of the kernel",
                 )

@@ -16,11 +16,12 @@ mod data;
 mod server;
 mod session;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use clap::{ArgGroup, Args};
 
-use crate::common::{self, Common, Tcp};
+use crate::common::{self, Common};
+use crate::device::DeviceOption;
 use crate::failure::{Failure, Report};
 use crate::output::Output;
 
@@ -41,7 +42,7 @@ pub(crate) struct Options {
     /// Run as the client
     #[arg(short = 'c', requires = "address")]
     client: bool,
-    /// Server: address to listen on (all by default; ::0 for IPv6). Client: where the server is
+    /// Server: address to listen on (by default that of the device, else all; ::0 for IPv6). Client: where the server is
     #[arg(short = 'a', value_name = "ADDRESS")]
     address: Option<String>,
     /// Port of the server; a server takes a free one for 0 (-d prints it)
@@ -72,14 +73,8 @@ pub(crate) struct Options {
     /// Taken for the sake of scripts: a QP of uwarp is always made by the program itself
     #[arg(short = 'q')]
     own_qp: bool,
-    /// The network: `tcp`, or `tcp:ADDR` to use that address of this machine
-    #[arg(
-        long,
-        value_name = "tcp[:ADDR]",
-        default_value = "tcp",
-        help_heading = "Protocol and capture"
-    )]
-    device: Tcp,
+    #[command(flatten)]
+    device: DeviceOption,
     #[command(flatten)]
     common: Common,
 }
@@ -106,7 +101,8 @@ impl Printer {
 /// Runs one role to its end.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let recording = options.common.capture()?;
-    let device = common::tcp_device(options.common.settings(), recording.as_ref())?;
+    let settings = options.common.settings();
+    let device = options.device.open(settings, recording.as_ref())?;
     let printer = Printer {
         output: options.common.output(),
         verbose: options.verbose,
@@ -125,10 +121,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 impl Options {
     /// Where a server listens.
     fn listen_addr(&self) -> Result<SocketAddr, Failure> {
-        match (&self.address, self.device.addr) {
-            (Some(name), _) => resolve(name, self.port),
-            (None, Some(addr)) => Ok(SocketAddr::new(addr, self.port)),
-            (None, None) => Ok(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), self.port)),
+        match &self.address {
+            Some(name) => resolve(name, self.port),
+            None => Ok(SocketAddr::new(self.device.listen_ip(), self.port)),
         }
     }
 
@@ -146,9 +141,8 @@ impl Options {
 
     /// Where a client connects from.
     fn source_addr(&self) -> Option<SocketAddr> {
-        self.source
-            .or(self.device.addr)
-            .map(|addr| SocketAddr::new(addr, 0))
+        let asked = self.source.map(|addr| SocketAddr::new(addr, 0));
+        asked.or_else(|| self.device.source())
     }
 }
 
