@@ -7,6 +7,7 @@ mod many;
 mod memory;
 mod negotiation;
 mod over;
+mod peers;
 mod startup;
 
 use std::sync::Barrier;

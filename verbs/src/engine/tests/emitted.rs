@@ -247,7 +247,7 @@ fn sides(settings: &[Settings; 2], peer_to_peer: bool) -> (Side, Side, BufferPoo
     (Side::new(client, false), Side::new(server, true), pool)
 }
 
-/// What random steps have sent, over all cases: the test is about something.
+/// Takes the steps, then lets everything through. Gives the segments that each side has sent.
 fn play(settings: &[Settings; 2], peer_to_peer: bool, steps: &[(bool, Step)]) -> [Vec<Segment>; 2] {
     let (mut client, mut server, pool) = sides(settings, peer_to_peer);
     for (by_client, step) in steps {

@@ -11,9 +11,12 @@ use super::wire::startup;
 use super::*;
 use crate::progress::drive::Driven;
 
-/// An LLP that takes everything and remembers each call: how many pieces, and the octets.
+/// One call: how many pieces, and the octets.
+type Call = (usize, Vec<u8>);
+
+/// An LLP that takes everything and remembers each call.
 struct Recorder {
-    calls: Arc<Mutex<Vec<(usize, Vec<u8>)>>>,
+    calls: Arc<Mutex<Vec<Call>>>,
     fd: OwnedFd,
 }
 
@@ -24,7 +27,7 @@ impl Llp for Recorder {
     fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LlpError> {
         let mut octets = Vec::new();
         let mut count = 0;
-        for piece in pieces.iter().filter(|piece| piece.len() > 0) {
+        for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
             piece.append_to(piece.len(), &mut octets);
             count += 1;
         }
@@ -65,7 +68,7 @@ impl Llp for Recorder {
 }
 
 /// What a connection hands to TCP in its first turn.
-fn first_turn(end: End) -> Vec<(usize, Vec<u8>)> {
+fn first_turn(end: End) -> Vec<Call> {
     let calls = Arc::default();
     let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     let mut driven = Driven {
