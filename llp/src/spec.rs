@@ -149,6 +149,7 @@ impl LinkKeys {
             gateways: self.gateways.clone(),
             mtu: self.mtu,
             capture: capture.cloned(),
+            faults: (self.faults.any()).then_some(self.faults),
             ..LinkSettings::default()
         };
         if let Some(congestion) = self.congestion {

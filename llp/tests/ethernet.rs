@@ -10,7 +10,7 @@ use common::*;
 use uwarp_capture::{Capture, LinkType, Reader};
 use uwarp_llp::ethernet::{Cable, EthernetNetwork, LinkSettings};
 use uwarp_llp::smol::{Clock, SystemClock};
-use uwarp_llp::{LlpError, Network, NetworkEvent, NetworkWatcher, Piece, Recv};
+use uwarp_llp::{FpduEnds, LlpError, Network, NetworkEvent, NetworkWatcher, Piece, Recv};
 
 /// Time stands still for TCP: a transfer ends only if nothing is lost and every wake-up comes.
 struct Frozen(Instant);
@@ -127,7 +127,10 @@ fn sixty_four_connections_at_once_come_through_one_listener() {
         assert_eq!(ports, own);
         for (number, client) in clients.iter_mut().enumerate() {
             let octets = [u8::try_from(number).unwrap(); 100];
-            assert_eq!(client.try_send(&[Piece::from(&octets[..])], FpduEnds::NONE), Ok(100));
+            assert_eq!(
+                client.try_send(&[Piece::from(&octets[..])], FpduEnds::NONE),
+                Ok(100)
+            );
         }
         for server in &mut servers {
             let number = clients
@@ -228,7 +231,10 @@ fn when_the_link_fails_everything_on_it_ends_with_the_reason() {
     };
     assert!(matches!(down, LlpError::LinkDown { .. }), "{down}");
     assert!(down.to_string().contains("unplugged"), "{down}");
-    assert_eq!(client.try_send(&[Piece::from(b"x")]), Err(down));
+    assert_eq!(
+        client.try_send(&[Piece::from(b"x")], FpduEnds::NONE),
+        Err(down)
+    );
     assert_eq!(failed_attempt(&mut *opening), down);
     assert_eq!(events.recv(), Ok(NetworkEvent::Down(down)));
     assert_eq!(a.fault(), Some(down));

@@ -19,7 +19,7 @@ use super::neighbours::{Ask, Claim, Due, Neighbours, Released, Way};
 use super::outqueue::{OutQueue, Sent};
 use super::receive::Receiver;
 use super::thread;
-use crate::smol::{Link, Mailbox, Notice, Packet, Pool, Route, Signal, Stack};
+use crate::smol::{FaultInjector, Link, Mailbox, Notice, Packet, Pool, Route, Signal, Stack};
 use crate::wire::{HEADER, Wire};
 use crate::{LlpError, NetworkEvent};
 
@@ -35,6 +35,8 @@ pub(super) struct Shared {
     pub(super) pool: Arc<Pool>,
     pub(super) tap: Option<Interface>,
     pub(super) mtu: usize,
+    /// Faults in what arrives.
+    pub(super) faults: Option<Arc<FaultInjector>>,
     pub(super) receiver: Mutex<Receiver>,
     neighbours: Mutex<Neighbours>,
     /// Neighbours that are being looked for; a hint that saves the lock.
@@ -59,6 +61,7 @@ pub(super) struct Parts {
     pub(super) pool: Arc<Pool>,
     pub(super) tap: Option<Interface>,
     pub(super) mtu: usize,
+    pub(super) faults: Option<Arc<FaultInjector>>,
     pub(super) neighbours: Neighbours,
     pub(super) out: OutQueue,
 }
@@ -71,6 +74,7 @@ impl Shared {
             pool,
             tap,
             mtu,
+            faults,
             neighbours,
             out,
         } = parts;
@@ -80,6 +84,7 @@ impl Shared {
             pool,
             tap,
             mtu,
+            faults,
             receiver: Mutex::new(Receiver::new(Instant::now())),
             neighbours: Mutex::new(neighbours),
             incomplete: AtomicUsize::new(0),

@@ -11,7 +11,9 @@ use super::link::{EthernetLink, Parts, Shared};
 use super::neighbours::{MAX_NEIGHBOURS, Neighbours, Timing};
 use super::outqueue::OutQueue;
 use super::settings::LinkSettings;
-use crate::smol::{Pool, SmolConnection, SmolListener, Stack, local_for};
+use crate::smol::{
+    FaultInjector, FaultyLink, Link, Pool, SmolConnection, SmolListener, Stack, local_for,
+};
 use crate::wire::{MemoryWire, Wire};
 use crate::{Llp, LlpError, LlpListener, Network, NetworkWatcher};
 
@@ -21,6 +23,10 @@ const OUT_QUEUE: usize = 256;
 const CABLE: usize = 256;
 /// The MTU of a cable in memory, unless the settings of its hosts say less.
 const CABLE_MTU: usize = 65535;
+
+/// The directions of a link, each with faults of its own.
+const OUTBOUND: u64 = 0;
+const INBOUND: u64 = 1;
 
 /// A host with TCP in user space on an Ethernet. Clones are the same host.
 ///
@@ -53,18 +59,31 @@ impl EthernetNetwork {
         let tap = (settings.capture.as_ref())
             .map(|capture| capture.interface(&wire.describe(), LinkType::Ethernet));
         let pool = Arc::new(Pool::new(mtu));
+        let faults = |direction| {
+            let inject = |faults| Arc::new(FaultInjector::new(faults, direction));
+            settings.faults.map(inject)
+        };
         let shared = Shared::new(Parts {
             wire,
             addresses,
             pool: Arc::clone(&pool),
             tap,
             mtu,
+            faults: faults(INBOUND),
             neighbours: Neighbours::new(timing, MAX_NEIGHBOURS),
             out: OutQueue::new(OUT_QUEUE),
         })?;
         let link = EthernetLink::start(&shared)?;
+        let link: Box<dyn Link> = match faults(OUTBOUND) {
+            None => Box::new(link),
+            Some(injector) => Box::new(FaultyLink {
+                inner: link,
+                injector,
+                pool: Arc::clone(&pool),
+            }),
+        };
         let clock = Arc::clone(&settings.clock);
-        let stack = Stack::new(own, Box::new(link), pool, clock, stack_settings);
+        let stack = Stack::new(own, link, pool, clock, stack_settings);
         let stack = Arc::new(stack);
         shared.belongs_to(&stack);
         shared.probe();

@@ -128,7 +128,12 @@ impl Shared {
             tap.packet(Direction::Inbound, &[header, packet.octets()]);
         }
         match self.sort(receiver, stack, header, &mut packet) {
-            Ok(Verdict::Tcp) => stack.receive(packet, &mut Route::default()),
+            Ok(Verdict::Tcp) => match &self.faults {
+                None => stack.receive(packet, &mut Route::default()),
+                Some(faults) => faults.pass(packet, &self.pool, &mut |packet, _| {
+                    stack.receive(packet, &mut Route::default());
+                }),
+            },
             Ok(Verdict::Answer(hop)) => self.send_to(hop, packet),
             Ok(Verdict::Seen) => receiver.next = Some(packet),
             Err(why) => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use uwarp_capture::Capture;
 
 use crate::LlpError;
-use crate::smol::{Clock, Congestion, StackSettings, SystemClock};
+use crate::smol::{Clock, Congestion, FaultSettings, StackSettings, SystemClock};
 
 /// What may be set for a host on an Ethernet.
 #[derive(Clone)]
@@ -39,6 +39,9 @@ pub struct LinkSettings {
     pub connect_timeout: Duration,
     /// Where every frame is recorded that was sent or that arrived, those that are not for us too.
     pub capture: Option<Capture>,
+    /// Faults to put into the TCP packets of both directions; none by default. ARP, NDP and ICMP are
+    /// spared. The capture has what is on the wire: before the faults inbound, after them outbound.
+    pub faults: Option<FaultSettings>,
     /// The clock that the timers of TCP run by. Those of the link always run by the machine's.
     pub clock: Arc<dyn Clock>,
 }
@@ -56,6 +59,7 @@ impl Default for LinkSettings {
             ack_delay: None,
             connect_timeout: Duration::from_secs(60),
             capture: None,
+            faults: None,
             clock: Arc::new(SystemClock),
         }
     }
@@ -70,6 +74,7 @@ impl fmt::Debug for LinkSettings {
             .field("receive_buffer", &self.receive_buffer)
             .field("send_buffer", &self.send_buffer)
             .field("congestion", &self.congestion)
+            .field("faults", &self.faults)
             .finish_non_exhaustive()
     }
 }
@@ -89,6 +94,9 @@ impl LinkSettings {
             connect_timeout: self.connect_timeout,
         };
         settings.check(OPEN)?;
+        if let Some(faults) = &self.faults {
+            faults.check(OPEN)?;
+        }
         if mtu > wire_mtu {
             return Err(misuse(
                 "the MTU in the settings is above that of the interface; lower it, or raise that \

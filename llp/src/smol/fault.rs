@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::packet::{Packet, Pool};
 use super::mailbox::Mailbox;
+use super::packet::{Packet, Pool};
 use super::stack::{Link, Route, Stack};
 use crate::LlpError;
 
@@ -57,6 +57,13 @@ pub(crate) enum Came {
 }
 
 impl FaultSettings {
+    /// Whether any fault can happen.
+    pub(crate) fn any(&self) -> bool {
+        [self.loss, self.duplicate, self.reorder, self.corrupt]
+            .iter()
+            .any(|probability| *probability > 0.0)
+    }
+
     /// Refuses what is no probability; `op` is what cannot be done with it.
     pub(crate) fn check(&self, op: &'static str) -> Result<(), LlpError> {
         let all = [self.loss, self.duplicate, self.reorder, self.corrupt];

@@ -62,6 +62,7 @@ mod stack;
 mod window;
 
 pub(crate) use connection::{SmolConnection, local_for};
+pub(crate) use fault::{FaultInjector, FaultyLink};
 pub(crate) use listener::SmolListener;
 pub(crate) use mailbox::{Mailbox, Notice};
 pub(crate) use packet::{Packet, Pool, Spares};

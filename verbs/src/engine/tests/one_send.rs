@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
-use uwarp_llp::{Llp, LlpError, Piece, Recv};
+use uwarp_llp::{FpduEnds, Llp, LlpError, Piece, Recv};
 
 use super::wire::startup;
 use super::*;
@@ -24,7 +24,7 @@ impl Llp for Recorder {
     fn try_recv(&mut self, _: &mut [u8]) -> Result<Recv, LlpError> {
         Ok(Recv::WouldBlock)
     }
-    fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], _: FpduEnds<'_>) -> Result<usize, LlpError> {
         let mut octets = Vec::new();
         let mut count = 0;
         for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
