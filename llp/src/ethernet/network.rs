@@ -27,7 +27,7 @@ const CABLE_MTU: usize = 65535;
 /// The link is closed and its thread ends when the last clone, connection and listener is gone.
 #[derive(Clone)]
 pub struct EthernetNetwork {
-    stack: Arc<Stack>,
+    pub(super) stack: Arc<Stack>,
     shared: Arc<Shared>,
 }
 
