@@ -50,5 +50,9 @@ pub(crate) enum Received {
     /// A frame that came over the wire.
     Frame,
     /// A frame that this host's own kernel sent on the same interface.
+    #[cfg_attr(
+        not(test),
+        allow(dead_code, reason = "only a raw socket sees what the kernel sends")
+    )]
     FromOwnKernel,
 }
