@@ -186,8 +186,9 @@ fn a_neighbour_that_nobody_is_has_no_route() {
         ..host(1)
     };
     let (a, _b, _) = EthernetNetwork::cable(&running, &host(2)).unwrap();
-    for to in ["192.0.2.99:7", "[2001:db8::99]:7"] {
-        let mut client = a.connect(None, at(to)).unwrap();
+    let nobody = ["192.0.2.99:7", "[2001:db8::99]:7"];
+    let clients = nobody.map(|to| (to, a.connect(None, at(to)).unwrap()));
+    for (to, mut client) in clients {
         let error = failed_attempt(&mut *client);
         assert_eq!(error, LlpError::Unreachable { addr: at(to) });
         assert!(error.to_string().contains("no route"), "{error}");

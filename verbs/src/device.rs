@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use uwarp_capture::Capture;
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
-use uwarp_llp::{Llp, LlpError, Network};
+use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkWatcher};
 
 use uwarp_mpa::ConfigError;
 
@@ -119,6 +119,18 @@ impl DeviceInner {
     }
 }
 
+impl NetworkWatcher for DeviceInner {
+    fn network_event(&self, event: NetworkEvent) {
+        match event {
+            NetworkEvent::Down(error) => self.events.push(AsyncEvent::DeviceFatal { error }),
+            NetworkEvent::AddressConflict(error) => {
+                self.events.push(AsyncEvent::AddressConflict { error });
+            }
+            other => tracing::warn!(event = ?other, "an event of the network that is not known"),
+        }
+    }
+}
+
 fn take(count: &AtomicU32, limit: u32, what: &'static str) -> Result<(), DeviceError> {
     count
         .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
@@ -163,7 +175,7 @@ impl Device {
                 op: "start the progress thread",
                 error,
             })?;
-        Ok(Device {
+        let device = Device {
             inner: Arc::new(DeviceInner {
                 network,
                 table: Arc::new(table),
@@ -178,7 +190,11 @@ impl Device {
                 next_pd: AtomicU32::new(1),
                 origin: Instant::now(),
             }),
-        })
+        };
+        let inner: Arc<dyn NetworkWatcher> = Arc::<DeviceInner>::clone(&device.inner);
+        let watcher: Weak<dyn NetworkWatcher> = Arc::downgrade(&inner);
+        device.inner.network.watch(watcher);
+        Ok(device)
     }
 
     /// What the device was told.

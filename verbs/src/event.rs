@@ -35,6 +35,20 @@ pub enum AsyncEvent {
         /// The QP whose completion was lost.
         qp_num: u32,
     },
+    /// The network below has failed for good (`IBV_EVENT_DEVICE_FATAL`). Told once; every connection
+    /// of the device ends, with [`EndReason::LlpLost`] if it stood, and no more can be made: open
+    /// another device.
+    DeviceFatal {
+        /// What happened to the network.
+        error: LlpError,
+    },
+    /// Somebody else, another host or the kernel of this machine, uses an address of the device.
+    /// The device works on, but connections may fail until the conflict is gone. Told once for each
+    /// address.
+    AddressConflict {
+        /// Who it is, and what to do about it.
+        error: LlpError,
+    },
 }
 
 /// Why a connection ended.

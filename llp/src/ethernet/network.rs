@@ -33,7 +33,7 @@ const INBOUND: u64 = 1;
 /// The link is closed and its thread ends when the last clone, connection and listener is gone.
 #[derive(Clone)]
 pub struct EthernetNetwork {
-    stack: Arc<Stack>,
+    pub(super) stack: Arc<Stack>,
     shared: Arc<Shared>,
 }
 

@@ -1,4 +1,5 @@
-//! TCP in user space, by smoltcp, over an in-memory link between two hosts of one process.
+//! TCP in user space, by smoltcp, and the in-memory link between two hosts of one process. Other
+//! links (`Link`) carry the same stack, [`crate::ethernet`] among them.
 //!
 //! smoltcp looks at every socket of a set for every packet, so each connection is an interface and
 //! a set of one socket by itself, and a demultiplexer of our own stands in front:
@@ -21,10 +22,11 @@
 //! all happen after the lock that led to them was released), and none is held across a call of
 //! smoltcp or a system call. So there is no order to keep and no way to wait in a circle: in
 //! particular, sending never waits for the connection at the other end, however long its owner
-//! keeps it. Why no wake-up is lost is told at `Signal`.
+//! keeps it. Why no wake-up is lost is told at `Signal`. A link with locks of its own tells there how
+//! they go together.
 //!
 //! # Full inboxes, and loss
-//! The link keeps the order and damages nothing. An inbox holds a bounded number of packets
+//! The in-memory link keeps the order and damages nothing. An inbox holds a bounded number of packets
 //! ([`MemorySettings::inbox`]). When it is full, the connection at the other end holds its packets
 //! back, as if the queue of its network card were full, and its descriptor is raised once the inbox
 //! was emptied. Only what TCP sends in answer to a segment does not wait for that; well
@@ -50,6 +52,7 @@ mod connection;
 mod device;
 mod fault;
 mod join;
+mod link;
 mod listener;
 mod mailbox;
 mod memory;
@@ -59,6 +62,7 @@ mod segment;
 mod settings;
 mod signal;
 mod stack;
+mod table;
 mod window;
 
 pub(crate) use connection::{SmolConnection, local_for};

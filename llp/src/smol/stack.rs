@@ -1,21 +1,22 @@
 //! One host on a link: which connection or listener a packet belongs to, and which ports are free.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use smoltcp::phy::{Checksum, ChecksumCapabilities};
 
 use super::backlog::Backlog;
 use super::clock::{Clock, Epoch};
+pub(crate) use super::link::{Link, Route};
 use super::mailbox::{Mailbox, Notice};
 use super::packet::{Packet, Pool};
 use super::segment::{Answer, FlowKey, Segment};
 use super::settings::StackSettings;
+use super::table::{Flow, Listening, MAX_LINGERING, Table};
 use crate::LlpError;
 
 /// The ports that are chosen for us: RFC 6335 section 6.
@@ -23,61 +24,6 @@ const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// How long a connection that its owner dropped after closing still answers the peer's FIN.
 const LINGER: Duration = Duration::from_secs(60);
-
-/// The most connections that linger; beyond, the expired and then any are forgotten.
-const MAX_LINGERING: usize = 4096;
-
-/// What carries packets away from a stack. Middleware that loses, delays or damages packets wraps
-/// one of these.
-pub(crate) trait Link: Send + Sync {
-    /// Sends one IP packet; nothing tells whether it arrives. `route` is the sender's own memory of
-    /// where its packets go.
-    fn send(&self, packet: Packet, route: &mut Route);
-    /// Whether there is a way to this address.
-    fn reaches(&self, addr: IpAddr) -> bool;
-    /// The neighbour that packets to `to` go to, on a link that has any.
-    fn next_hop(&self, to: IpAddr) -> Option<IpAddr>;
-    /// Which of our addresses to use towards `to`; `None` for the first one of its family.
-    fn source_for(&self, to: IpAddr) -> Option<IpAddr>;
-    /// Whether packets of the connection with the inbox `sender` are to wait. If so, the signal of
-    /// `sender` is raised when they need not any more.
-    fn is_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool;
-    /// Takes in what has arrived and hands it to `stack`; called by whoever drives a connection.
-    /// Never waits for another thread that does the same.
-    fn poll(&self, stack: &Stack);
-    /// What it is, for a log.
-    fn describe(&self) -> String;
-}
-
-/// Where the packets of one connection go, so that not every packet is looked up.
-#[derive(Default)]
-pub(crate) struct Route {
-    /// The peer has an address of this same stack: the link is not used.
-    pub(crate) local: bool,
-    /// The inbox at the other end, once a packet found it.
-    pub(crate) inbox: Option<Arc<Mailbox>>,
-    /// The neighbour that the packets go to, on a link that has any.
-    pub(crate) hop: Option<IpAddr>,
-    /// The inbox of the sender itself, where the link notes what was sent.
-    pub(crate) own: Option<Arc<Mailbox>>,
-}
-
-impl Route {
-    /// Puts a packet straight where the last one went; gives it back when that is unknown or gone.
-    pub(crate) fn deliver(&mut self, packet: Packet) -> Result<(), Packet> {
-        let Some(inbox) = &self.inbox else {
-            return Err(packet);
-        };
-        inbox.deliver(packet).inspect_err(|_| self.inbox = None)
-    }
-
-    /// Whether packets of the connection with the inbox `sender` are to wait.
-    pub(crate) fn is_full(&self, sender: &Arc<Mailbox>) -> bool {
-        self.inbox
-            .as_ref()
-            .is_some_and(|inbox| inbox.is_full(sender))
-    }
-}
 
 /// One host.
 pub(crate) struct Stack {
@@ -88,69 +34,6 @@ pub(crate) struct Stack {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) epoch: Epoch,
     pub(crate) settings: StackSettings,
-}
-
-#[derive(Default)]
-struct Table {
-    flows: HashMap<FlowKey, Flow>,
-    listeners: HashMap<u16, Vec<Listening>>,
-    lingering: usize,
-    next_port: u16,
-    /// Why the link is down for good.
-    fault: Option<LlpError>,
-}
-
-enum Flow {
-    Live(Arc<Mailbox>),
-    /// Closed by both or by us, dropped by its owner: until then the port pair stays in use, and a
-    /// FIN is acknowledged.
-    Lingering {
-        until: Instant,
-    },
-}
-
-struct Listening {
-    /// `None` for all addresses of the host.
-    addr: Option<IpAddr>,
-    backlog: Arc<Backlog>,
-}
-
-impl Listening {
-    fn takes(&self, addr: IpAddr) -> bool {
-        self.addr.is_none_or(|own| own == addr)
-    }
-}
-
-impl Table {
-    fn listener(&self, at: SocketAddr) -> Option<&Arc<Backlog>> {
-        let listeners = self.listeners.get(&at.port())?;
-        // A listener at this very address comes before one at all addresses.
-        let exact = listeners
-            .iter()
-            .find(|listening| listening.addr == Some(at.ip()));
-        let any = || listeners.iter().find(|listening| listening.takes(at.ip()));
-        exact.or_else(any).map(|listening| &listening.backlog)
-    }
-
-    /// The connections that `concerns` picks.
-    fn live(&self, concerns: impl Fn(&FlowKey) -> bool) -> Vec<(FlowKey, Arc<Mailbox>)> {
-        let live = self.flows.iter().filter_map(|(key, flow)| match flow {
-            Flow::Live(mailbox) if concerns(key) => Some((*key, Arc::clone(mailbox))),
-            _ => None,
-        });
-        live.collect()
-    }
-
-    fn forget_lingering(&mut self, now: Instant) {
-        self.flows
-            .retain(|_, flow| !matches!(flow, Flow::Lingering { until } if *until <= now));
-        let count = |flow: &Flow| matches!(flow, Flow::Lingering { .. });
-        self.lingering = self.flows.values().filter(|flow| count(flow)).count();
-        if self.lingering >= MAX_LINGERING {
-            self.flows.retain(|_, flow| !count(flow));
-            self.lingering = 0;
-        }
-    }
 }
 
 /// Who is to handle a packet, found under the table's lock and acted on after it.

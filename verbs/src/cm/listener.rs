@@ -269,6 +269,10 @@ impl ListenerInner {
                         }
                         return;
                     }
+                    Err(error) if self.device.network.fault().is_some() => {
+                        tracing::warn!(%error, "the listener takes no more connections");
+                        return;
+                    }
                     Err(error) => {
                         tracing::warn!(%error, "accept failed");
                         self.device

@@ -1,0 +1,138 @@
+//! A wire that is full, or closed, and a gateway that is silent.
+
+use super::*;
+
+/// TCP's time stands still, so that a lost packet is never made up for.
+struct Frozen(Instant);
+
+impl Clock for Frozen {
+    fn now(&self) -> Instant {
+        self.0
+    }
+}
+
+/// Drives both ends until all octets have crossed; waits on nothing but their descriptors.
+fn transfer(client: &mut dyn Llp, server: &mut dyn Llp, octets: &[u8]) -> Vec<u8> {
+    let (mut sent, mut got) = (0, Vec::new());
+    let mut buffer = [0; 5000];
+    while got.len() < octets.len() {
+        client.clear_readiness();
+        client.drive();
+        let taken = client.try_send(&[Piece::from(&octets[sent..])]).unwrap();
+        sent += taken;
+        server.clear_readiness();
+        server.drive();
+        let mut progress = taken > 0;
+        while let Recv::Data(count) = server.try_recv(&mut buffer).unwrap() {
+            got.extend_from_slice(&buffer[..count]);
+            progress = true;
+        }
+        if !progress {
+            readable_one_of(client.fd(), server.fd());
+        }
+    }
+    got
+}
+
+#[test]
+fn a_wire_that_is_always_full_loses_nothing() {
+    for capacity in [1, 3] {
+        let (one, other) = MemoryWire::pair([OWN, PEER], 600, capacity).unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(Frozen(Instant::now()));
+        let open = |wire, last| {
+            let settings = LinkSettings {
+                addresses: vec![(IpAddr::from([192, 0, 2, last]), 24)],
+                gateways: Vec::new(),
+                clock: Arc::clone(&clock),
+                congestion: crate::smol::Congestion::None,
+                inbox: 4096,
+                ..settings(last)
+            };
+            EthernetNetwork::open(Box::new(wire), &settings).unwrap()
+        };
+        let (a, b) = (open(one, 1), open(other, 2));
+        let mut listener = b.listen("192.0.2.2:0".parse().unwrap(), 4).unwrap();
+        let mut client = a.connect(None, listener.local_addr()).unwrap();
+        let mut server = None;
+        loop {
+            client.clear_readiness();
+            listener.clear_readiness();
+            let stands = client.connect_progress().unwrap();
+            server = server.or(listener.try_accept().unwrap());
+            if stands && server.is_some() {
+                break;
+            }
+            readable_one_of(client.fd(), listener.fd());
+        }
+        let octets: Vec<u8> = (0..400_000u32).map(|n| (n % 251) as u8).collect();
+        let got = transfer(&mut *client, &mut *server.unwrap(), &octets);
+        assert!(got == octets);
+        assert_eq!((a.counters().unsent, b.counters().unsent), (0, 0));
+    }
+}
+
+#[test]
+fn connections_fail_when_their_gateway_is_silent_and_not_those_by_another_way() {
+    let (own, far) = MemoryWire::pair([OWN, PEER], 1500, 4096).unwrap();
+    let timing = Timing {
+        retry: Duration::from_millis(20),
+        ..Timing::default()
+    };
+    let host = EthernetNetwork::open_with(Box::new(own), &settings(1), timing).unwrap();
+    introduce(&far, "192.0.2.2");
+    let (mut near, _) = syn(&host, &far, "192.0.2.2:7");
+    let mut beyond = host
+        .connect(None, "198.51.100.7:7".parse().unwrap())
+        .unwrap();
+    let addr: SocketAddr = "198.51.100.7:7".parse().unwrap();
+    assert_eq!(failure(&mut *beyond), LlpError::Unreachable { addr });
+    assert_eq!(near.connect_progress(), Ok(false));
+}
+
+/// Tells when the wire was closed.
+struct Closing(MemoryWire, mpsc::Sender<()>);
+
+impl Wire for Closing {
+    fn send(&self, header: &[u8; HEADER], packet: &[u8]) -> Result<bool, LlpError> {
+        self.0.send(header, packet)
+    }
+    fn recv(&self, header: &mut [u8; HEADER], packet: &mut Packet) -> Result<Received, LlpError> {
+        self.0.recv(header, packet)
+    }
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.0.fd()
+    }
+    fn mac(&self) -> Mac {
+        self.0.mac()
+    }
+    fn mtu(&self) -> usize {
+        self.0.mtu()
+    }
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let _ = self.1.send(());
+    }
+}
+
+#[test]
+fn the_last_owner_closes_the_wire_and_ends_its_thread() {
+    let (own, far) = MemoryWire::pair([OWN, PEER], 1500, 4096).unwrap();
+    let (sender, closed) = mpsc::channel();
+    let host = EthernetNetwork::open(Box::new(Closing(own, sender)), &settings(1)).unwrap();
+    introduce(&far, "192.0.2.2");
+    let listener = host.listen("192.0.2.1:0".parse().unwrap(), 1).unwrap();
+    let (client, _) = syn(&host, &far, "192.0.2.2:7");
+    drop((host, listener));
+    // The connection still has its link.
+    send(&far, EtherType::Ipv4, &ping_v4(b"still there"));
+    assert_eq!(pong_v4(&far), b"still there");
+    assert_eq!(closed.try_recv(), Err(mpsc::TryRecvError::Empty));
+    drop(client);
+    // Only the thread shares the wire with the stack: when it is closed, the thread is over.
+    assert_eq!(closed.recv_timeout(STALLED), Ok(()));
+}
