@@ -18,7 +18,7 @@ fn transfer(client: &mut dyn Llp, server: &mut dyn Llp, octets: &[u8]) -> Vec<u8
     while got.len() < octets.len() {
         client.clear_readiness();
         client.drive();
-        let taken = client.try_send(&[Piece::from(&octets[sent..])]).unwrap();
+        let taken = client.try_send(&[Piece::from(&octets[sent..])], FpduEnds::NONE).unwrap();
         sent += taken;
         server.clear_readiness();
         server.drive();
