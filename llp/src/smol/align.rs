@@ -51,15 +51,15 @@ pub(crate) struct Room {
 /// Whether the next segment waits for a larger window although nothing is in flight.
 ///
 /// ```text
-///              no window              PATIENCE is over
-///  NotWaiting -----------> Until(at) ------------------> Over
-///      ^                       |                          |
-///      +------- taken ---------+---------- taken ---------+
+///     no window            PATIENCE is over
+///  No ----------> Until(at) -----------------> Over
+///   ^                |                          |
+///   +---- taken -----+---------- taken ---------+
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Waiting {
     #[default]
-    NotWaiting,
+    No,
     Until(Instant),
     Over,
 }
@@ -142,7 +142,7 @@ impl Aligner {
         }
         match self.waiting {
             Waiting::Over => return wanted,
-            Waiting::NotWaiting => self.waiting = Waiting::Until(now + PATIENCE.into()),
+            Waiting::No => self.waiting = Waiting::Until(now + PATIENCE.into()),
             Waiting::Until(_) => {}
         }
         0
@@ -150,7 +150,7 @@ impl Aligner {
 
     /// So many octets of the offer were handed over.
     pub(crate) fn taken(&mut self, offer: &mut Offer<'_>, octets: usize) {
-        self.waiting = Waiting::NotWaiting;
+        self.waiting = Waiting::No;
         offer.begun = true;
         offer.at += octets as u64;
         let past = offer.ends.iter().take_while(|end| **end <= offer.at);
@@ -164,7 +164,7 @@ impl Aligner {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.waiting {
             Waiting::Until(at) => Some(at),
-            Waiting::NotWaiting | Waiting::Over => None,
+            Waiting::No | Waiting::Over => None,
         }
     }
 
