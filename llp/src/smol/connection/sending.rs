@@ -127,6 +127,10 @@ impl SmolConnection {
             taken += count;
             self.aligner.taken(&mut offer, count);
             self.send_one(count, now);
+            if !self.device.all_left(self.handed) {
+                // A retransmission came before it.
+                self.send_out(now);
+            }
         }
         self.send_out(now);
         taken
