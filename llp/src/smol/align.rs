@@ -85,8 +85,14 @@ impl<'a> Offer<'a> {
     /// The longest run of whole FPDUs within `limit` octets; 0 when not even one fits.
     fn whole(&self, limit: usize) -> usize {
         let limit = self.at.saturating_add(limit as u64).min(self.to);
-        let end = self.ends.iter().take_while(|end| **end <= limit).last();
-        end.map_or(0, |end| len(end - self.at))
+        let mut last = self.at;
+        for end in self.ends {
+            if *end > limit {
+                break;
+            }
+            last = *end;
+        }
+        len(last - self.at)
     }
 
     /// The octets of the next segment when only EMSS limits it; 0 when that is for a later call to
@@ -153,9 +159,13 @@ impl Aligner {
         self.waiting = Waiting::No;
         offer.begun = true;
         offer.at += octets as u64;
-        let past = offer.ends.iter().take_while(|end| **end <= offer.at);
-        let ended = past.clone().last() == Some(&offer.at);
-        offer.ends = offer.ends.get(past.count()..).unwrap_or_default();
+        let mut ended = false;
+        while let Some((first, rest)) = offer.ends.split_first()
+            && *first <= offer.at
+        {
+            ended = *first == offer.at;
+            offer.ends = rest;
+        }
         // Where no ends are known, none can be missed.
         self.mid_fpdu = !ended && !offer.ends.is_empty();
     }

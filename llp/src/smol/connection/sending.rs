@@ -60,7 +60,7 @@ impl SmolConnection {
     }
 
     /// How much room there is for the next segment; `None` when something before it is unsent.
-    fn room(&mut self) -> Option<Room> {
+    fn room(&mut self, emss: usize) -> Option<Room> {
         if self.device.holds_back() {
             return None;
         }
@@ -77,7 +77,7 @@ impl SmolConnection {
             window,
             largest_window: self.device.peer.largest_window,
             buffer: socket.send_capacity(),
-            emss: self.segment_octets(),
+            emss,
         })
     }
 
@@ -105,9 +105,10 @@ impl SmolConnection {
     ) -> usize {
         let offered = pieces.iter().map(Piece::len).sum();
         let mut offer = Offer::new(offered, ends);
+        let emss = self.segment_octets();
         let (mut position, mut taken) = ((0, 0), 0);
         while taken < offered {
-            let segment = match self.room() {
+            let segment = match self.room(emss) {
                 Some(room) => self.aligner.next(&offer, &room, now),
                 None => 0,
             };
