@@ -52,8 +52,9 @@ pub trait Llp: Send {
     fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError>;
 
     /// How many octets of the stream one TCP segment may carry now, TCP options deducted: the EMSS
-    /// of RFC 5044 section 4.5. It may change over the life of a connection; the kernel
-    /// implementation asks by a system call, so ask once for a batch of FPDUs. Never 0.
+    /// of RFC 5044 section 4.5. It may change over the life of a connection, also while that is idle:
+    /// ask before a batch of FPDUs is framed. The kernel implementation asks by a system call; a
+    /// stack in user space knows. Never 0.
     fn emss(&self) -> usize;
 
     /// Closes the sending direction: a FIN follows what was taken. Receiving goes on. A second call

@@ -33,8 +33,6 @@ use table::{Row, Table, Verdict};
 const PORT: u16 = 7174;
 const MTU: u16 = 1500;
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// More than all messages together. Memory is only touched as it is used.
-const RECORDED_WINDOW: usize = 64 << 20;
 
 /// Options of `uwarp demo`.
 #[derive(Args, Debug)]
@@ -181,19 +179,13 @@ impl Stage {
     }
 }
 
-/// The link in memory. With a capture its windows are so wide that they never fill up: a window that
-/// does cuts segments anywhere, into pieces of a few octets even, and Wireshark loses its way where a
-/// piece ends within the first octets of an FPDU.
+/// The link in memory.
 fn memory_settings(options: &Options, recording: Option<&Recording>) -> MemorySettings {
-    let mut memory = MemorySettings {
+    MemorySettings {
         mtu: options.mtu.unwrap_or(MTU).into(),
+        capture: recording.map(|recording| recording.capture.clone()),
         ..MemorySettings::default()
-    };
-    if let Some(recording) = recording {
-        memory.capture = Some(recording.capture.clone());
-        (memory.receive_buffer, memory.send_buffer) = (RECORDED_WINDOW, RECORDED_WINDOW);
     }
-    memory
 }
 
 /// What is told while it happens, and the rows of the table.

@@ -51,15 +51,15 @@ pub(crate) struct Room {
 /// Whether the next segment waits for a larger window although nothing is in flight.
 ///
 /// ```text
-///              no window              PATIENCE is over
-///  NotWaiting -----------> Until(at) ------------------> Over
-///      ^                       |                          |
-///      +------- taken ---------+---------- taken ---------+
+///     no window            PATIENCE is over
+///  No ----------> Until(at) -----------------> Over
+///   ^                |                          |
+///   +---- taken -----+---------- taken ---------+
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Waiting {
     #[default]
-    NotWaiting,
+    No,
     Until(Instant),
     Over,
 }
@@ -85,8 +85,14 @@ impl<'a> Offer<'a> {
     /// The longest run of whole FPDUs within `limit` octets; 0 when not even one fits.
     fn whole(&self, limit: usize) -> usize {
         let limit = self.at.saturating_add(limit as u64).min(self.to);
-        let end = self.ends.iter().take_while(|end| **end <= limit).last();
-        end.map_or(0, |end| len(end - self.at))
+        let mut last = self.at;
+        for end in self.ends {
+            if *end > limit {
+                break;
+            }
+            last = *end;
+        }
+        len(last - self.at)
     }
 
     /// The octets of the next segment when only EMSS limits it; 0 when that is for a later call to
@@ -142,7 +148,7 @@ impl Aligner {
         }
         match self.waiting {
             Waiting::Over => return wanted,
-            Waiting::NotWaiting => self.waiting = Waiting::Until(now + PATIENCE.into()),
+            Waiting::No => self.waiting = Waiting::Until(now + PATIENCE.into()),
             Waiting::Until(_) => {}
         }
         0
@@ -150,12 +156,16 @@ impl Aligner {
 
     /// So many octets of the offer were handed over.
     pub(crate) fn taken(&mut self, offer: &mut Offer<'_>, octets: usize) {
-        self.waiting = Waiting::NotWaiting;
+        self.waiting = Waiting::No;
         offer.begun = true;
         offer.at += octets as u64;
-        let past = offer.ends.iter().take_while(|end| **end <= offer.at);
-        let ended = past.clone().last() == Some(&offer.at);
-        offer.ends = offer.ends.get(past.count()..).unwrap_or_default();
+        let mut ended = false;
+        while let Some((first, rest)) = offer.ends.split_first()
+            && *first <= offer.at
+        {
+            ended = *first == offer.at;
+            offer.ends = rest;
+        }
         // Where no ends are known, none can be missed.
         self.mid_fpdu = !ended && !offer.ends.is_empty();
     }
@@ -164,7 +174,7 @@ impl Aligner {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.waiting {
             Waiting::Until(at) => Some(at),
-            Waiting::NotWaiting | Waiting::Over => None,
+            Waiting::No | Waiting::Over => None,
         }
     }
 

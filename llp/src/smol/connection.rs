@@ -1,9 +1,11 @@
 //! One connection: smoltcp with one interface and one socket.
 
+mod sending;
+mod stage;
+
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use smoltcp::iface::{
@@ -12,115 +14,15 @@ use smoltcp::iface::{
 use smoltcp::socket::tcp::{self, CongestionControl, State};
 use smoltcp::wire::{HardwareAddress, IpCidr, IpListenEndpoint};
 
-use super::align::{Aligner, Offer, Room};
+use super::align::Aligner;
 use super::device::Device;
 use super::mailbox::{Mailbox, Notice};
 use super::segment::FlowKey;
-use super::settings::{Congestion, MIN_IPV6_MTU};
+use super::settings::Congestion;
 use super::signal::Signal;
 use super::stack::{Route, Stack, random};
 use crate::{FpduEnds, Llp, LlpError, Piece, Recv};
-
-/// What smoltcp assumes of a peer that names no MSS, and the least it makes of one.
-const DEFAULT_MSS: usize = 536;
-const MIN_MSS: usize = 48;
-const TCP_HEADER: usize = 20;
-
-/// The smallest MTU that a path is taken to have with IPv4: packets of this size reach every host
-/// (RFC 791 section 3.2), where need be in fragments, which [`Device`] then allows.
-const LEAST_IPV4_MTU: usize = 576;
-
-/// What the owner of a connection can know of it; smoltcp forgets why a socket is closed.
-///
-/// ```text
-///  connect, answer
-///     |
-///     v
-///  Handshake ----- stands ----> Open ----- closed in order -----> Finished
-///     |  |                       |                                 ^
-///     |  |                       | lost                            |
-///     |  +---------------------- | ------ closed in order ---------+
-///     | lost                     v
-///     +----------------------> Failed <---- aborted ---- every stage, Failed itself too
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// SYNs are under way.
-    Handshake,
-    /// It stands, or is being closed in order.
-    Open,
-    /// Both FINs were acknowledged: nothing is left to do.
-    Finished,
-    /// Nothing goes either way; the owner gets this error from now on.
-    Failed(LlpError),
-}
-
-/// What changes the stage of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Event {
-    /// smoltcp's socket is past the handshake.
-    Stands,
-    /// smoltcp closed the socket, and nothing was left to do.
-    ClosedInOrder,
-    /// smoltcp closed the socket for this reason.
-    Lost(LlpError),
-    /// The owner gave the connection up; the error is what it gets from then on.
-    Aborted(LlpError),
-}
-
-impl Stage {
-    /// The stage after `event`; an event that means nothing in this stage leaves it as it is.
-    const fn next(self, event: Event) -> Self {
-        match (self, event) {
-            // The owner knows of this end: it counts for more than what ended it before.
-            (_, Event::Aborted(error)) => Stage::Failed(error),
-            (Stage::Handshake, Event::Stands) => Stage::Open,
-            (Stage::Handshake | Stage::Open, Event::ClosedInOrder) => Stage::Finished,
-            (Stage::Handshake | Stage::Open, Event::Lost(error)) => Stage::Failed(error),
-            (Stage::Open, Event::Stands)
-            | (
-                Stage::Finished | Stage::Failed(_),
-                Event::Stands | Event::ClosedInOrder | Event::Lost(_),
-            ) => self,
-        }
-    }
-}
-
-/// What a change of smoltcp's state followed from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    Arrival,
-    Timer,
-}
-
-impl Event {
-    /// What it means that smoltcp's state went from `before` to `after`, if anything.
-    fn of(
-        (before, after): (State, State),
-        cause: Cause,
-        all_sent: bool,
-        addr: SocketAddr,
-    ) -> Option<Self> {
-        match after {
-            _ if before == after => None,
-            State::Listen | State::SynSent | State::SynReceived => None,
-            State::Closed => Some(Self::ended(before, cause, all_sent, addr)),
-            _ => Some(Event::Stands),
-        }
-    }
-
-    /// Why smoltcp closed a socket that was in the state `before`.
-    fn ended(before: State, cause: Cause, all_sent: bool, addr: SocketAddr) -> Self {
-        match (before, cause) {
-            (State::TimeWait, _) => Event::ClosedInOrder,
-            // Either our FIN was acknowledged or the peer is done and says so by a reset.
-            (State::LastAck | State::Closing, Cause::Arrival) if all_sent => Event::ClosedInOrder,
-            (State::SynSent, Cause::Arrival) => Event::Lost(LlpError::Refused { addr }),
-            (_, Cause::Arrival) => Event::Lost(LlpError::Reset { addr }),
-            (_, Cause::Timer) => Event::Lost(LlpError::TimedOut { addr }),
-        }
-    }
-}
+use stage::{Cause, Event, Stage};
 
 /// A TCP connection of a stack in user space.
 pub(crate) struct SmolConnection {
@@ -426,131 +328,6 @@ impl SmolConnection {
             addr: self.key.remote,
         }
     }
-
-    /// smoltcp reads the MTU when an interface is made. Nothing else is in one that has to last, so
-    /// that a new one is made when the link learned of another MTU of the path. What was sent in
-    /// larger segments and is lost for that goes out again in smaller ones when TCP's timer fires.
-    fn follow_path_mtu(&mut self, now: smoltcp::time::Instant) {
-        let path = self.mailbox.path_mtu.load(Ordering::Relaxed);
-        let mtu = self.mtu();
-        self.device.set_path_mtu(path);
-        if mtu != self.device.mtu {
-            self.device.mtu = mtu;
-            self.interface = new_interface(&mut self.device, self.key.local.ip(), now);
-        }
-    }
-
-    /// The largest IP packet that may be sent now.
-    fn mtu(&self) -> usize {
-        let path = self.mailbox.path_mtu.load(Ordering::Relaxed);
-        let least = if self.key.local.is_ipv4() {
-            LEAST_IPV4_MTU
-        } else {
-            MIN_IPV6_MTU
-        };
-        self.stack.settings.mtu.min(path.max(least))
-    }
-
-    /// How much room there is for the next segment; `None` when something before it is unsent.
-    fn room(&mut self) -> Option<Room> {
-        if self.device.holds_back() {
-            return None;
-        }
-        let socket = self.socket();
-        let in_flight = socket.send_queue();
-        let window = self.device.peer.window;
-        // smoltcp was polled until it had nothing more to send, so that whatever the window takes is
-        // sent. With congestion control it may have kept some back.
-        let kept = socket.congestion_control() != CongestionControl::None
-            && in_flight > 0
-            && !self.device.all_left(self.handed);
-        (in_flight <= window && !kept).then(|| Room {
-            in_flight,
-            window,
-            largest_window: self.device.peer.largest_window,
-            buffer: socket.send_capacity(),
-            emss: self.emss(),
-        })
-    }
-
-    /// Hands FPDUs to smoltcp, one segment at a time; see [`super::align`].
-    fn send_fpdus(
-        &mut self,
-        pieces: &[Piece<'_>],
-        ends: FpduEnds<'_>,
-        now: smoltcp::time::Instant,
-    ) -> usize {
-        let offered = pieces.iter().map(Piece::len).sum();
-        let mut offer = Offer::new(offered, ends);
-        let (mut position, mut taken) = ((0, 0), 0);
-        while taken < offered {
-            let segment = match self.room() {
-                Some(room) => self.aligner.next(&offer, &room, now),
-                None => 0,
-            };
-            if segment == 0 {
-                // Meanwhile acknowledgements may have come, and with them room for more.
-                if !self.mailbox.has_packets() {
-                    break;
-                }
-                self.take_in(now);
-                self.send_out(now);
-                continue;
-            }
-            let count = self.fill(pieces, &mut position, segment);
-            if count == 0 {
-                break;
-            }
-            taken += count;
-            self.aligner.taken(&mut offer, count);
-            self.send_one(count, now);
-        }
-        self.send_out(now);
-        taken
-    }
-
-    /// Has smoltcp send the segment that was handed to it.
-    fn send_one(&mut self, octets: usize, now: smoltcp::time::Instant) {
-        let before = self.socket().state();
-        self.device.expect_segment(octets);
-        let (device, sockets) = (&mut self.device, &mut self.sockets);
-        self.interface.poll_egress(now, device, sockets);
-        if self.device.segment_is_cut() {
-            let (device, sockets) = (&mut self.device, &mut self.sockets);
-            self.interface.poll_egress(now, device, sockets);
-        }
-        self.device.segment_is_made();
-        self.observe(before, Cause::Timer);
-    }
-
-    /// Copies as much of the pieces as there is room for, at most `limit` octets; `position` is how
-    /// much of them was copied before, as the number of whole pieces and an offset in the next.
-    fn fill(&mut self, pieces: &[Piece<'_>], position: &mut (usize, usize), limit: usize) -> usize {
-        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.handle);
-        let mut total = 0;
-        while let Some(piece) = pieces.get(position.0)
-            && total < limit
-        {
-            if position.1 >= piece.len() {
-                *position = (position.0 + 1, 0);
-                continue;
-            }
-            let copy = |room: &mut [u8]| {
-                let end = room.len().min(limit - total);
-                let count = piece.copy_to(position.1, &mut room[..end]);
-                (count, count)
-            };
-            match socket.send(copy) {
-                Ok(count) if count > 0 => {
-                    position.1 += count;
-                    total += count;
-                }
-                _ => break,
-            }
-        }
-        self.handed += total as u64;
-        total
-    }
 }
 
 /// An interface with this one address.
@@ -621,33 +398,15 @@ impl Llp for SmolConnection {
             Stage::Failed(error) => return Err(error),
             _ => return Err(self.broken()),
         }
-        if !ends.ends().is_empty() {
-            return Ok(self.send_fpdus(pieces, ends, now));
-        }
-        let (mut position, mut taken) = ((0, 0), 0);
-        loop {
-            let count = self.fill(pieces, &mut position, usize::MAX);
-            if count == 0 {
-                return Ok(taken);
-            }
-            taken += count;
-            // Meanwhile acknowledgements may have come, and with them room for more.
-            self.take_in(now);
-            self.send_out(now);
-        }
+        Ok(if ends.ends().is_empty() {
+            self.send_run(pieces, now)
+        } else {
+            self.send_fpdus(pieces, ends, now)
+        })
     }
 
     fn emss(&self) -> usize {
-        let ip_header = if self.key.local.is_ipv4() { 20 } else { 40 };
-        let ours = self.mtu() - ip_header - TCP_HEADER;
-        // As smoltcp does: an MSS of 0 counts as none. No option takes room in a data segment:
-        // timestamps are off, and SACK blocks go out on bare acknowledgements only.
-        let peer = match self.device.peer.mss {
-            None => ours,
-            Some(None | Some(0)) => DEFAULT_MSS,
-            Some(Some(mss)) => usize::from(mss).max(MIN_MSS),
-        };
-        ours.min(peer)
+        self.segment_octets()
     }
 
     fn shutdown(&mut self) -> Result<(), LlpError> {
@@ -767,111 +526,5 @@ pub(crate) fn local_for(
         Some(local) if local.ip().is_unspecified() => Ok(SocketAddr::new(source, local.port())),
         Some(local) if stack.has(local.ip()) => Ok(local),
         Some(local) => Err(LlpError::AddressUnavailable { addr: local }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fmt::{Debug, Write as _};
-    use std::net::Ipv4Addr;
-
-    const ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
-    // The error of the stage differs from those of the events: the table tells which one is kept.
-    const STAGES: [Stage; 4] = [
-        Stage::Handshake,
-        Stage::Open,
-        Stage::Finished,
-        Stage::Failed(LlpError::TimedOut { addr: ADDR }),
-    ];
-    const EVENTS: [Event; 4] = [
-        Event::Stands,
-        Event::ClosedInOrder,
-        Event::Lost(LlpError::Reset { addr: ADDR }),
-        Event::Aborted(LlpError::Broken { addr: ADDR }),
-    ];
-    const SOCKET_STATES: [State; 11] = [
-        State::Closed,
-        State::Listen,
-        State::SynSent,
-        State::SynReceived,
-        State::Established,
-        State::FinWait1,
-        State::FinWait2,
-        State::CloseWait,
-        State::Closing,
-        State::LastAck,
-        State::TimeWait,
-    ];
-
-    /// The name, and that of the error in it.
-    fn name(value: impl Debug) -> String {
-        format!("{value:?}").replace(&format!(" {{ addr: {ADDR} }}"), "")
-    }
-
-    fn trimmed(table: &str) -> String {
-        let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
-        lines.join("\n")
-    }
-
-    #[test]
-    fn stage_x_event() {
-        let mut table = format!("{:15}", "");
-        for stage in STAGES {
-            let _ = write!(table, " | {:16}", name(stage));
-        }
-        for event in EVENTS {
-            let _ = write!(table, "\n{:15}", name(event));
-            for stage in STAGES {
-                let next = name(stage.next(event));
-                let cell = if next == name(stage) { "-" } else { &next };
-                let _ = write!(table, " | {cell:16}");
-            }
-        }
-        insta::assert_snapshot!(trimmed(&table));
-    }
-
-    /// What the end of a socket in each state means, by what brought it about.
-    #[test]
-    fn socket_state_x_cause() {
-        let columns = [
-            (Cause::Arrival, true),
-            (Cause::Arrival, false),
-            (Cause::Timer, true),
-            (Cause::Timer, false),
-        ];
-        let mut table = format!("{:12}", "to CLOSED");
-        for (cause, all_sent) in columns {
-            let sent = if all_sent { "all sent" } else { "not all" };
-            let _ = write!(table, " | {:17}", format!("{cause:?}, {sent}"));
-        }
-        for before in SOCKET_STATES {
-            let _ = write!(table, "\n{:12}", before.to_string());
-            for (cause, all_sent) in columns {
-                let event = Event::of((before, State::Closed), cause, all_sent, ADDR);
-                let _ = write!(table, " | {:17}", event.map_or("-".into(), name));
-            }
-        }
-        insta::assert_snapshot!(trimmed(&table));
-    }
-
-    /// Unless it ends, only the new state of a socket matters.
-    #[test]
-    fn socket_state_reached() {
-        let mut table = String::new();
-        for after in &SOCKET_STATES[1..] {
-            let mut events = Vec::new();
-            for before in SOCKET_STATES.iter().filter(|before| *before != after) {
-                for (cause, all_sent) in [(Cause::Arrival, true), (Cause::Timer, false)] {
-                    events.push(Event::of((*before, *after), cause, all_sent, ADDR));
-                }
-            }
-            events.dedup();
-            assert_eq!(events.len(), 1, "{after}");
-            assert_eq!(Event::of((*after, *after), Cause::Timer, true, ADDR), None);
-            let event = events[0].map_or("-".into(), name);
-            let _ = writeln!(table, "{:12} {event}", after.to_string());
-        }
-        insta::assert_snapshot!(table);
     }
 }

@@ -26,24 +26,39 @@
 //! they go together.
 //!
 //! # Full inboxes, and loss
-//! The in-memory link keeps the order and damages nothing. An inbox holds a bounded number of packets
+//! The in-memory link keeps the order and damages nothing, unless faults are asked for
+//! ([`FaultSettings`]). An inbox holds a bounded number of packets
 //! ([`MemorySettings::inbox`]). When it is full, the connection at the other end holds its packets
 //! back, as if the queue of its network card were full, and its descriptor is raised once the inbox
 //! was emptied. Only what TCP sends in answer to a segment does not wait for that; well
 //! beyond the bound it is dropped. SYNs beyond a listener's backlog are ignored and come again after a second.
 //!
 //! # Segments and FPDUs
-//! What [`Llp::try_send`](crate::Llp::try_send) takes is one run of the stream. As long as
-//! everything before was sent, the peer's window (and that of congestion control) is open and the
-//! whole call fits the send buffer, the first segment starts with the first octet of the call and
-//! every segment but the last carries exactly [`Llp::emss`](crate::Llp::emss) octets. A batch of
-//! FPDUs of EMSS octets each then goes out as one FPDU a segment, as RFC 5044 section 3 asks of an
-//! MPA-aware TCP. A window that fills up, a call taken in parts and a retransmission may cut
-//! elsewhere; no receiver may rely on it (RFC 5044 section 5).
+//! With [`FpduEnds`](crate::FpduEnds), every segment begins with an FPDU and holds a whole number of
+//! them, as RFC 5044 section 3 and appendix A.1 ask of an MPA-aware TCP: as many as EMSS allows, or
+//! the pieces of EMSS octets of one that is longer. smoltcp cuts its buffer wherever a window ends,
+//! so it is given one segment at a time, when the peer's window takes it whole; what does not fit
+//! waits for an acknowledgement on our side of `try_send`. It does not hold
+//! * for what TCP sends again: smoltcp cuts that anew, at EMSS from the first octet that was not
+//!   acknowledged;
+//! * when a window stays too small for the next FPDU with nothing in flight: RFC 9293 section
+//!   3.8.6.2.1 has it filled, at once when it is half of the largest that the peer offered, else
+//!   after 200 ms. So a peer whose whole window is smaller than a segment gets parts of FPDUs;
+//! * with [`Congestion::Reno`] and [`Congestion::Cubic`], whose window smoltcp tells nobody: it may
+//!   cut the segment that reaches it. The rest of that one goes out by itself, and the next begins
+//!   with an FPDU again;
+//! * for an FPDU of a batch that was framed before EMSS became smaller;
+//! * within a call whose pieces end in the middle of its first FPDU.
 //!
+//! No receiver may rely on it (RFC 5044 section 5). Octets without ends are one run that TCP may cut
+//! anywhere.
+//!
+//! # EMSS
 //! EMSS is computed here: the smaller of what the MTU leaves after the IP and TCP headers and of
 //! the MSS that the peer's SYN named (536 without one). TCP options that would shorten a data
-//! segment are not used.
+//! segment are not used. A smaller MTU of the path, when the link learns of one, counts from the
+//! next segment on, also for what is sent again. Below 576 octets (IPv4) the packets stay that
+//! large and routers may fragment them; with IPv6, 1280 octets is what every path takes.
 
 mod align;
 mod backlog;

@@ -298,6 +298,43 @@ fn all_operations_complete_in_order_between_two_ends() {
     }
 }
 
+#[test]
+fn fpdus_framed_after_a_change_of_emss_fit_the_new_one() {
+    for markers in [false, true] {
+        let settings = Settings {
+            markers,
+            ..Settings::default()
+        };
+        let memory = Memory::new();
+        let (mut client, mut server, pool) = connected(&settings, &memory);
+        for emss in [1460, 900, 301, 1441, 536] {
+            assert!(client.conn.wants_emss(false), "nothing is framed");
+            client.conn.set_emss(emss);
+            server.post_receives(3);
+            post_work(&mut client, &memory);
+            client.conn.fill();
+            assert!(!client.conn.wants_emss(false), "a batch is under way");
+            let offered = client.conn.tx.fpdu_ends();
+            let starts = std::iter::once(offered.base()).chain(offered.ends().iter().copied());
+            let lens = starts.zip(offered.ends()).map(|(start, end)| end - start);
+            let longest = lens.max().unwrap();
+            assert!(longest <= emss as u64, "{longest} in EMSS {emss}");
+            assert!(longest > emss as u64 - 40, "a Write of 4096 fills {emss}");
+            pump(&mut client, &mut server, &pool);
+            assert_eq!(client.completions().len(), 7);
+            assert_eq!(server.completions().len(), 3);
+        }
+    }
+}
+
+#[test]
+fn an_emss_that_is_costly_to_ask_for_is_asked_for_now_and_then() {
+    let memory = Memory::new();
+    let (client, _server, _pool) = connected(&Settings::default(), &memory);
+    assert!(client.conn.wants_emss(false));
+    assert!(!client.conn.wants_emss(true));
+}
+
 /// A connection in each stage, by name.
 fn stages() -> Vec<(&'static str, End)> {
     let settings = Settings::default();

@@ -1,0 +1,185 @@
+//! Handing octets to smoltcp, and how large its segments may be.
+
+use std::sync::atomic::Ordering;
+
+use smoltcp::socket::tcp::{self, CongestionControl};
+use smoltcp::time::Instant;
+
+use super::stage::Cause;
+use super::{SmolConnection, new_interface};
+use crate::smol::align::{Offer, Room};
+use crate::smol::settings::MIN_IPV6_MTU;
+use crate::{FpduEnds, Piece};
+
+/// What smoltcp assumes of a peer that names no MSS, and the least it makes of one.
+const DEFAULT_MSS: usize = 536;
+const MIN_MSS: usize = 48;
+const TCP_HEADER: usize = 20;
+
+/// The smallest MTU that a path is taken to have with IPv4: packets of this size reach every host
+/// (RFC 791 section 3.2), where need be in fragments, which the device then allows.
+const LEAST_IPV4_MTU: usize = 576;
+
+impl SmolConnection {
+    /// How many octets of the stream a segment may carry now.
+    pub(super) fn segment_octets(&self) -> usize {
+        let ip_header = if self.key.local.is_ipv4() { 20 } else { 40 };
+        let ours = self.mtu() - ip_header - TCP_HEADER;
+        // As smoltcp does: an MSS of 0 counts as none. No option takes room in a data segment:
+        // timestamps are off, and SACK blocks go out on bare acknowledgements only.
+        let peer = match self.device.peer.mss {
+            None => ours,
+            Some(None | Some(0)) => DEFAULT_MSS,
+            Some(Some(mss)) => usize::from(mss).max(MIN_MSS),
+        };
+        ours.min(peer)
+    }
+
+    /// smoltcp reads the MTU when an interface is made. Nothing else is in one that has to last, so
+    /// that a new one is made when the link learned of another MTU of the path. What was sent in
+    /// larger segments and is lost for that goes out again in smaller ones when TCP's timer fires.
+    pub(super) fn follow_path_mtu(&mut self, now: Instant) {
+        let path = self.mailbox.path_mtu.load(Ordering::Relaxed);
+        let mtu = self.mtu();
+        self.device.set_path_mtu(path);
+        if mtu != self.device.mtu {
+            self.device.mtu = mtu;
+            self.interface = new_interface(&mut self.device, self.key.local.ip(), now);
+        }
+    }
+
+    /// The largest IP packet that may be sent now.
+    fn mtu(&self) -> usize {
+        let path = self.mailbox.path_mtu.load(Ordering::Relaxed);
+        let least = if self.key.local.is_ipv4() {
+            LEAST_IPV4_MTU
+        } else {
+            MIN_IPV6_MTU
+        };
+        self.stack.settings.mtu.min(path.max(least))
+    }
+
+    /// How much room there is for the next segment; `None` when something before it is unsent.
+    fn room(&mut self, emss: usize) -> Option<Room> {
+        if self.device.holds_back() {
+            return None;
+        }
+        let socket = self.socket();
+        let in_flight = socket.send_queue();
+        let window = self.device.peer.window;
+        // smoltcp was polled until it had nothing more to send, so that whatever the window takes is
+        // sent. With congestion control it may have kept some back.
+        let kept = socket.congestion_control() != CongestionControl::None
+            && in_flight > 0
+            && !self.device.all_left(self.handed);
+        (in_flight <= window && !kept).then(|| Room {
+            in_flight,
+            window,
+            largest_window: self.device.peer.largest_window,
+            buffer: socket.send_capacity(),
+            emss,
+        })
+    }
+
+    /// Hands over octets that may be cut anywhere.
+    pub(super) fn send_run(&mut self, pieces: &[Piece<'_>], now: Instant) -> usize {
+        let (mut position, mut taken) = ((0, 0), 0);
+        loop {
+            let count = self.fill(pieces, &mut position, usize::MAX);
+            if count == 0 {
+                return taken;
+            }
+            taken += count;
+            // Meanwhile acknowledgements may have come, and with them room for more.
+            self.take_in(now);
+            self.send_out(now);
+        }
+    }
+
+    /// Hands FPDUs to smoltcp, one segment at a time; see [`crate::smol::align`].
+    pub(super) fn send_fpdus(
+        &mut self,
+        pieces: &[Piece<'_>],
+        ends: FpduEnds<'_>,
+        now: Instant,
+    ) -> usize {
+        let offered = pieces.iter().map(Piece::len).sum();
+        let mut offer = Offer::new(offered, ends);
+        let emss = self.segment_octets();
+        let (mut position, mut taken) = ((0, 0), 0);
+        while taken < offered {
+            let segment = match self.room(emss) {
+                Some(room) => self.aligner.next(&offer, &room, now),
+                None => 0,
+            };
+            if segment == 0 {
+                // Meanwhile acknowledgements may have come, and with them room for more.
+                if !self.mailbox.has_packets() {
+                    break;
+                }
+                self.take_in(now);
+                self.send_out(now);
+                continue;
+            }
+            let count = self.fill(pieces, &mut position, segment);
+            if count == 0 {
+                break;
+            }
+            taken += count;
+            self.aligner.taken(&mut offer, count);
+            self.send_one(count, now);
+            if !self.device.all_left(self.handed) {
+                // A retransmission came before it.
+                self.send_out(now);
+            }
+        }
+        self.send_out(now);
+        taken
+    }
+
+    /// Has smoltcp send the segment that was handed to it.
+    fn send_one(&mut self, octets: usize, now: Instant) {
+        let before = self.socket().state();
+        self.device.expect_segment(octets);
+        let (device, sockets) = (&mut self.device, &mut self.sockets);
+        self.interface.poll_egress(now, device, sockets);
+        if self.device.segment_is_cut() {
+            let (device, sockets) = (&mut self.device, &mut self.sockets);
+            self.interface.poll_egress(now, device, sockets);
+        }
+        self.device.segment_is_made();
+        self.observe(before, Cause::Timer);
+    }
+
+    /// Copies as much of the pieces as there is room for, at most `limit` octets; `position` is how
+    /// much of them was copied before, as the number of whole pieces and an offset in the next.
+    fn fill(&mut self, pieces: &[Piece<'_>], position: &mut (usize, usize), limit: usize) -> usize {
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.handle);
+        let mut total = 0;
+        while let Some(piece) = pieces.get(position.0)
+            && total < limit
+        {
+            if position.1 >= piece.len() {
+                *position = (position.0 + 1, 0);
+                continue;
+            }
+            let copy = |room: &mut [u8]| {
+                let end = room.len().min(limit - total);
+                let count = piece.copy_to(position.1, &mut room[..end]);
+                (count, count)
+            };
+            match socket.send(copy) {
+                Ok(count) if count > 0 => {
+                    position.1 += count;
+                    total += count;
+                }
+                _ => break,
+            }
+        }
+        self.handed += total as u64;
+        total
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! A path that takes smaller packets than the link.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use smoltcp::wire::Ipv4Packet;
+
+use super::*;
+use crate::smol::clock::Clock;
+use crate::smol::connection::local_for;
+use crate::smol::listener::SmolListener;
+use crate::smol::packet::{Packet, Pool};
+use crate::smol::segment::Segment;
+use crate::smol::settings::{Congestion, StackSettings};
+use crate::smol::stack::{Link, Route, Stack};
+use crate::{Llp, LlpListener, Recv};
+
+struct Manual(Instant, Mutex<Duration>);
+
+impl Clock for Manual {
+    fn now(&self) -> Instant {
+        self.0 + *self.1.lock()
+    }
+}
+
+/// A link that drops what is larger than `limit`, and remembers what it was given.
+struct Narrow {
+    peer: Arc<OnceLock<Weak<Stack>>>,
+    limit: Arc<AtomicUsize>,
+    sent: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Link for Narrow {
+    fn send(&self, packet: Packet, _route: &mut Route) {
+        self.sent.lock().push(packet.octets().to_vec());
+        if packet.octets().len() <= self.limit.load(Ordering::Relaxed) {
+            let peer = self.peer.get().and_then(Weak::upgrade).unwrap();
+            peer.receive(packet, &mut Route::default());
+        }
+    }
+
+    fn reaches(&self, _addr: IpAddr) -> bool {
+        true
+    }
+
+    fn describe(&self) -> String {
+        "narrow".to_owned()
+    }
+}
+
+struct Scene {
+    clock: Arc<Manual>,
+    client: SmolConnection,
+    server: Box<dyn Llp>,
+    limit: Arc<AtomicUsize>,
+    sent: Arc<Mutex<Vec<Vec<u8>>>>,
+    _stacks: [Arc<Stack>; 2],
+}
+
+impl Scene {
+    fn new(v6: bool) -> Self {
+        let (limit, sent) = (
+            Arc::new(AtomicUsize::new(usize::MAX)),
+            Arc::<Mutex<Vec<Vec<u8>>>>::default(),
+        );
+        let clock = Arc::new(Manual(Instant::now(), Mutex::default()));
+        let host = |number: u16| {
+            let peer = Arc::new(OnceLock::new());
+            let link = Narrow {
+                peer: Arc::clone(&peer),
+                limit: Arc::clone(&limit),
+                sent: if number == 1 {
+                    Arc::clone(&sent)
+                } else {
+                    Arc::default()
+                },
+            };
+            let addr: IpAddr = if v6 {
+                format!("2001:db8::{number}").parse().unwrap()
+            } else {
+                format!("192.0.2.{number}").parse().unwrap()
+            };
+            let settings = StackSettings {
+                mtu: 1500,
+                receive_buffer: 256 << 10,
+                send_buffer: 256 << 10,
+                inbox: 256,
+                congestion: Congestion::None,
+                checksums: true,
+                ack_delay: None,
+                connect_timeout: Duration::from_secs(60),
+            };
+            let stack = Stack::new(
+                vec![addr],
+                Box::new(link),
+                Arc::new(Pool::new(1500)),
+                Arc::<Manual>::clone(&clock),
+                settings,
+            );
+            (Arc::new(stack), peer, SocketAddr::new(addr, 7174))
+        };
+        let (first, peer_of_first, _) = host(1);
+        let (second, peer_of_second, at) = host(2);
+        peer_of_first.set(Arc::downgrade(&second)).unwrap();
+        peer_of_second.set(Arc::downgrade(&first)).unwrap();
+        let mut listener = SmolListener::new(&second, at, 1).unwrap();
+        let local = local_for(&first, None, at).unwrap();
+        let mut client = SmolConnection::connect(&first, local, at).unwrap();
+        let server = loop {
+            client.drive();
+            if let Some(server) = listener.try_accept().unwrap() {
+                break server;
+            }
+        };
+        assert_eq!(client.connect_progress(), Ok(true));
+        sent.lock().clear();
+        Self {
+            clock,
+            client,
+            server,
+            limit,
+            sent,
+            _stacks: [first, second],
+        }
+    }
+
+    fn set_path_mtu(&self, mtu: usize) {
+        self.client.mailbox.path_mtu.store(mtu, Ordering::Relaxed);
+    }
+
+    /// Sends FPDUs of EMSS octets.
+    fn send(&mut self, count: usize) {
+        let emss = self.client.emss();
+        let octets = vec![7; emss * count];
+        let ends: Vec<u64> = (1..=count).map(|number| (number * emss) as u64).collect();
+        let pieces = [Piece::from(&octets)];
+        let taken = self.client.try_send(&pieces, FpduEnds::new(0, &ends));
+        assert_eq!(taken, Ok(octets.len()));
+    }
+
+    fn received(&mut self) -> usize {
+        let (mut buffer, mut sum) = (vec![0; 64 << 10], 0);
+        while let Recv::Data(count) = self.server.try_recv(&mut buffer).unwrap() {
+            assert!(buffer[..count].iter().all(|octet| *octet == 7));
+            sum += count;
+        }
+        sum
+    }
+
+    /// The lengths of the data packets that the client sent since the last call.
+    fn data_packets(&self) -> Vec<Vec<u8>> {
+        let mut sent = std::mem::take(&mut *self.sent.lock());
+        sent.retain(|packet| Segment::parse(packet).unwrap().payload > 0);
+        sent
+    }
+
+    fn lengths(&self) -> Vec<usize> {
+        self.data_packets().iter().map(Vec::len).collect()
+    }
+}
+
+#[test]
+fn emss_and_segments_follow_the_mtu_of_the_path_down_and_up() {
+    for v6 in [false, true] {
+        let mut scene = Scene::new(v6);
+        let headers = if v6 { 60 } else { 40 };
+        for path in [usize::MAX, 1400, 1281, 9000] {
+            scene.set_path_mtu(path);
+            let mtu = path.min(1500);
+            assert_eq!(scene.client.emss(), mtu - headers);
+            scene.send(3);
+            assert_eq!(scene.lengths(), [mtu; 3]);
+            assert_eq!(scene.received(), 3 * (mtu - headers));
+        }
+    }
+}
+
+#[test]
+fn larger_segments_that_were_lost_are_sent_again_in_smaller_ones() {
+    for v6 in [false, true] {
+        let mut scene = Scene::new(v6);
+        let emss = scene.client.emss();
+        scene.limit.store(1300, Ordering::Relaxed);
+        scene.send(5);
+        assert_eq!(scene.lengths(), [1500; 5]);
+        assert_eq!(scene.received(), 0);
+        scene.set_path_mtu(1300);
+        *scene.clock.1.lock() += Duration::from_secs(2);
+        scene.client.drive();
+        assert!(scene.lengths().iter().all(|len| *len <= 1300));
+        assert_eq!(scene.received(), 5 * emss);
+        scene.send(2);
+        assert_eq!(scene.lengths(), [1300; 2]);
+    }
+}
+
+#[test]
+fn below_what_every_path_must_take_ipv4_packets_may_be_cut_by_routers() {
+    let mut scene = Scene::new(false);
+    scene.set_path_mtu(300);
+    assert_eq!(scene.client.emss(), 576 - 40);
+    scene.send(2);
+    let packets = scene.data_packets();
+    let ips: Vec<_> = packets
+        .iter()
+        .map(|packet| Ipv4Packet::new_checked(&packet[..]).unwrap())
+        .collect();
+    assert_eq!(ips.len(), 2);
+    assert!(ips.iter().all(|ip| !ip.dont_frag() && ip.verify_checksum()));
+    assert_ne!(ips[0].ident(), ips[1].ident());
+    assert_eq!(scene.received(), 2 * 536);
+
+    scene.set_path_mtu(576);
+    scene.send(1);
+    let packet = &scene.data_packets()[0];
+    assert!(Ipv4Packet::new_checked(&packet[..]).unwrap().dont_frag());
+}
+
+#[test]
+fn ipv6_goes_no_lower_than_1280() {
+    let mut scene = Scene::new(true);
+    scene.set_path_mtu(600);
+    assert_eq!(scene.client.emss(), 1220);
+    scene.send(2);
+    assert_eq!(scene.lengths(), [1280; 2]);
+}

@@ -1,0 +1,205 @@
+//! How a connection stands, as its owner can know it.
+
+use std::net::SocketAddr;
+
+use smoltcp::socket::tcp::State;
+
+use crate::LlpError;
+
+/// What the owner of a connection can know of it; smoltcp forgets why a socket is closed.
+///
+/// ```text
+///  connect, answer
+///     |
+///     v
+///  Handshake ----- stands ----> Open ----- closed in order -----> Finished
+///     |  |                       |                                 ^
+///     |  |                       | lost                            |
+///     |  +---------------------- | ------ closed in order ---------+
+///     | lost                     v
+///     +----------------------> Failed <---- aborted ---- every stage, Failed itself too
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// SYNs are under way.
+    Handshake,
+    /// It stands, or is being closed in order.
+    Open,
+    /// Both FINs were acknowledged: nothing is left to do.
+    Finished,
+    /// Nothing goes either way; the owner gets this error from now on.
+    Failed(LlpError),
+}
+
+/// What changes the stage of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    /// smoltcp's socket is past the handshake.
+    Stands,
+    /// smoltcp closed the socket, and nothing was left to do.
+    ClosedInOrder,
+    /// smoltcp closed the socket for this reason.
+    Lost(LlpError),
+    /// The owner gave the connection up; the error is what it gets from then on.
+    Aborted(LlpError),
+}
+
+impl Stage {
+    /// The stage after `event`; an event that means nothing in this stage leaves it as it is.
+    pub(super) const fn next(self, event: Event) -> Self {
+        match (self, event) {
+            // The owner knows of this end: it counts for more than what ended it before.
+            (_, Event::Aborted(error)) => Stage::Failed(error),
+            (Stage::Handshake, Event::Stands) => Stage::Open,
+            (Stage::Handshake | Stage::Open, Event::ClosedInOrder) => Stage::Finished,
+            (Stage::Handshake | Stage::Open, Event::Lost(error)) => Stage::Failed(error),
+            (Stage::Open, Event::Stands)
+            | (
+                Stage::Finished | Stage::Failed(_),
+                Event::Stands | Event::ClosedInOrder | Event::Lost(_),
+            ) => self,
+        }
+    }
+}
+
+/// What a change of smoltcp's state followed from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    Arrival,
+    Timer,
+}
+
+impl Event {
+    /// What it means that smoltcp's state went from `before` to `after`, if anything.
+    pub(super) fn of(
+        (before, after): (State, State),
+        cause: Cause,
+        all_sent: bool,
+        addr: SocketAddr,
+    ) -> Option<Self> {
+        match after {
+            _ if before == after => None,
+            State::Listen | State::SynSent | State::SynReceived => None,
+            State::Closed => Some(Self::ended(before, cause, all_sent, addr)),
+            _ => Some(Event::Stands),
+        }
+    }
+
+    /// Why smoltcp closed a socket that was in the state `before`.
+    fn ended(before: State, cause: Cause, all_sent: bool, addr: SocketAddr) -> Self {
+        match (before, cause) {
+            (State::TimeWait, _) => Event::ClosedInOrder,
+            // Either our FIN was acknowledged or the peer is done and says so by a reset.
+            (State::LastAck | State::Closing, Cause::Arrival) if all_sent => Event::ClosedInOrder,
+            (State::SynSent, Cause::Arrival) => Event::Lost(LlpError::Refused { addr }),
+            (_, Cause::Arrival) => Event::Lost(LlpError::Reset { addr }),
+            (_, Cause::Timer) => Event::Lost(LlpError::TimedOut { addr }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::{Debug, Write as _};
+    use std::net::{IpAddr, Ipv4Addr};
+
+    const ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+    // The error of the stage differs from those of the events: the table tells which one is kept.
+    const STAGES: [Stage; 4] = [
+        Stage::Handshake,
+        Stage::Open,
+        Stage::Finished,
+        Stage::Failed(LlpError::TimedOut { addr: ADDR }),
+    ];
+    const EVENTS: [Event; 4] = [
+        Event::Stands,
+        Event::ClosedInOrder,
+        Event::Lost(LlpError::Reset { addr: ADDR }),
+        Event::Aborted(LlpError::Broken { addr: ADDR }),
+    ];
+    const SOCKET_STATES: [State; 11] = [
+        State::Closed,
+        State::Listen,
+        State::SynSent,
+        State::SynReceived,
+        State::Established,
+        State::FinWait1,
+        State::FinWait2,
+        State::CloseWait,
+        State::Closing,
+        State::LastAck,
+        State::TimeWait,
+    ];
+
+    /// The name, and that of the error in it.
+    fn name(value: impl Debug) -> String {
+        format!("{value:?}").replace(&format!(" {{ addr: {ADDR} }}"), "")
+    }
+
+    fn trimmed(table: &str) -> String {
+        let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
+        lines.join("\n")
+    }
+
+    #[test]
+    fn stage_x_event() {
+        let mut table = format!("{:15}", "");
+        for stage in STAGES {
+            let _ = write!(table, " | {:16}", name(stage));
+        }
+        for event in EVENTS {
+            let _ = write!(table, "\n{:15}", name(event));
+            for stage in STAGES {
+                let next = name(stage.next(event));
+                let cell = if next == name(stage) { "-" } else { &next };
+                let _ = write!(table, " | {cell:16}");
+            }
+        }
+        insta::assert_snapshot!(trimmed(&table));
+    }
+
+    /// What the end of a socket in each state means, by what brought it about.
+    #[test]
+    fn socket_state_x_cause() {
+        let columns = [
+            (Cause::Arrival, true),
+            (Cause::Arrival, false),
+            (Cause::Timer, true),
+            (Cause::Timer, false),
+        ];
+        let mut table = format!("{:12}", "to CLOSED");
+        for (cause, all_sent) in columns {
+            let sent = if all_sent { "all sent" } else { "not all" };
+            let _ = write!(table, " | {:17}", format!("{cause:?}, {sent}"));
+        }
+        for before in SOCKET_STATES {
+            let _ = write!(table, "\n{:12}", before.to_string());
+            for (cause, all_sent) in columns {
+                let event = Event::of((before, State::Closed), cause, all_sent, ADDR);
+                let _ = write!(table, " | {:17}", event.map_or("-".into(), name));
+            }
+        }
+        insta::assert_snapshot!(trimmed(&table));
+    }
+
+    /// Unless it ends, only the new state of a socket matters.
+    #[test]
+    fn socket_state_reached() {
+        let mut table = String::new();
+        for after in &SOCKET_STATES[1..] {
+            let mut events = Vec::new();
+            for before in SOCKET_STATES.iter().filter(|before| *before != after) {
+                for (cause, all_sent) in [(Cause::Arrival, true), (Cause::Timer, false)] {
+                    events.push(Event::of((*before, *after), cause, all_sent, ADDR));
+                }
+            }
+            events.dedup();
+            assert_eq!(events.len(), 1, "{after}");
+            assert_eq!(Event::of((*after, *after), Cause::Timer, true, ADDR), None);
+            let event = events[0].map_or("-".into(), name);
+            let _ = writeln!(table, "{:12} {event}", after.to_string());
+        }
+        insta::assert_snapshot!(table);
+    }
+}

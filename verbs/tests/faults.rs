@@ -1,0 +1,134 @@
+//! All operations over a link that loses, doubles, reorders and damages packets: TCP and MPA deliver
+//! every octet where it belongs.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{Setup, Side, Wire, content, pattern, same};
+use uwarp_verbs::llp::Network;
+use uwarp_verbs::llp::smol::{Clock, FaultSettings, MemoryNetwork, MemorySettings};
+use uwarp_verbs::{RecvWr, SendWr, Status};
+
+/// TCP's time, a hundred times as fast as that of the machine, so that the second which a lost
+/// segment costs takes 10 ms. Nobody may sleep until a deadline of it: the tests poll.
+struct Fast(Instant);
+
+impl Clock for Fast {
+    fn now(&self) -> Instant {
+        self.0 + self.0.elapsed() * 100
+    }
+}
+
+/// After so long without a completion a test is taken to hang; none comes near it.
+const HANGS: Duration = Duration::from_secs(120);
+
+fn connected(faults: FaultSettings) -> (Side, Side, [MemoryNetwork; 2]) {
+    let settings = MemorySettings {
+        faults: Some(faults),
+        clock: Arc::new(Fast(Instant::now())),
+        ..MemorySettings::default()
+    };
+    let (first, second) = MemoryNetwork::pair(&settings).unwrap();
+    let networks: [Arc<dyn Network>; 2] = [Arc::new(first.clone()), Arc::new(second.clone())];
+    let at: SocketAddr = "192.0.2.2:7174".parse().unwrap();
+    let setup = Setup::new(Wire::MEMORY).peer_to_peer();
+    let ends = setup.unconnected_over(networks, at);
+    ends.join();
+    (ends.a, ends.b, [first, second])
+}
+
+/// Polls all CQs until `sends` of A and `receives` of B have completed, in order.
+fn complete(a: &Side, b: &Side, sends: u64, receives: u64) {
+    let started = Instant::now();
+    let mut counts = [0; 2];
+    while counts != [sends, receives] {
+        for (cq, count) in [&a.send_cq, &b.recv_cq].into_iter().zip(&mut counts) {
+            if let Some(completion) = cq.poll_one() {
+                assert_eq!(
+                    (completion.wr_id, completion.status),
+                    (*count, Status::Success),
+                    "{completion:?}"
+                );
+                *count += 1;
+            }
+        }
+        assert!(started.elapsed() < HANGS, "{counts:?} completions");
+    }
+}
+
+/// Sends of many sizes, a Write and a Read of 1 MiB.
+fn traffic(a: &Side, b: &Side, seed: u64) {
+    const LEN: usize = 1 << 20;
+    const SENDS: usize = 40;
+    let size = |number: usize| number * number * 31 % 20_000;
+    let (source, target, sink) = (a.filled(seed, LEN), b.blank(LEN), a.blank(LEN));
+    let sinks: Vec<_> = (0..SENDS).map(|number| b.blank(size(number))).collect();
+    for (number, sink) in sinks.iter().enumerate() {
+        let sges = [sink.sge(0, size(number) as u32)];
+        b.qp.post_recv(&RecvWr::new(number as u64, &sges)).unwrap();
+    }
+    for number in 0..SENDS {
+        let sges = [source.sge(number as u64, size(number) as u32)];
+        a.qp.post_send(&SendWr::send(number as u64, &sges)).unwrap();
+    }
+    complete(a, b, SENDS as u64, SENDS as u64);
+    let data = pattern(seed, LEN);
+    for (number, sink) in sinks.iter().enumerate() {
+        let len = size(number);
+        same(&content(sink)[..len], &data[number..][..len], "a Send");
+    }
+    let remote = target.remote();
+    let (from, to) = ([source.sge(0, LEN as u32)], [sink.sge(0, LEN as u32)]);
+    a.qp.post_send(&SendWr::write(0, &from, remote.addr, remote.rkey))
+        .unwrap();
+    a.qp.post_send(&SendWr::read(1, &to, remote.addr, remote.rkey))
+        .unwrap();
+    complete(a, b, 2, 0);
+    same(&content(&target), &data, "written");
+    same(&content(&sink), &data, "read");
+}
+
+#[test]
+fn every_octet_arrives_whatever_befalls_the_packets() {
+    let none = FaultSettings::default();
+    let kinds = [
+        FaultSettings { loss: 0.01, ..none },
+        FaultSettings {
+            duplicate: 0.1,
+            ..none
+        },
+        FaultSettings {
+            reorder: 0.05,
+            ..none
+        },
+        FaultSettings {
+            corrupt: 0.01,
+            ..none
+        },
+        FaultSettings {
+            seed: 0,
+            loss: 0.01,
+            duplicate: 0.01,
+            reorder: 0.01,
+            corrupt: 0.01,
+        },
+    ];
+    for kind in kinds {
+        for seed in 1..4 {
+            let faults = FaultSettings { seed, ..kind };
+            // Shown when the test fails.
+            eprintln!("{faults:?}");
+            let (a, b, hosts) = connected(faults);
+            traffic(&a, &b, seed);
+            traffic(&b, &a, seed + 10);
+            for host in hosts {
+                let counts = host.fault_counts().unwrap();
+                let befell = counts.lost + counts.duplicated + counts.reordered + counts.corrupted;
+                assert!(befell > 0, "{counts:?}");
+            }
+        }
+    }
+}
