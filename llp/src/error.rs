@@ -1,7 +1,8 @@
 //! What can go wrong below MPA, in words for a person who has not read this code.
 
+use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use rustix::io::Errno;
 
@@ -13,9 +14,10 @@ use crate::wire::AttachError;
 /// ([`AddressInUse`](Self::AddressInUse), [`AddressUnavailable`](Self::AddressUnavailable),
 /// [`PermissionDenied`](Self::PermissionDenied), [`Misuse`](Self::Misuse)), the other end
 /// ([`Refused`](Self::Refused), [`Reset`](Self::Reset)), the path between them
-/// ([`Unreachable`](Self::Unreachable), [`TimedOut`](Self::TimedOut)), or this machine
-/// ([`Exhausted`](Self::Exhausted), [`Attach`](Self::Attach), [`LinkDown`](Self::LinkDown),
-/// [`Io`](Self::Io)).
+/// ([`Unreachable`](Self::Unreachable), [`TimedOut`](Self::TimedOut)), this machine
+/// ([`Exhausted`](Self::Exhausted), [`Attach`](Self::Attach), [`Io`](Self::Io)), or the link and its addresses
+/// ([`LinkDown`](Self::LinkDown), [`KernelHasAddress`](Self::KernelHasAddress),
+/// [`DuplicateAddress`](Self::DuplicateAddress)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LlpError {
@@ -96,16 +98,39 @@ pub enum LlpError {
     /// A network in user space could not be attached to its interface or socket.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// The link under a TCP stack in user space has failed for good.
+    /// The link under a TCP stack in user space has failed for good: every connection over it has
+    /// ended, and no more can be made.
     #[error(
-        "the link is down: {why} (errno {errno}); every connection over it has ended; bring it \
-         back, then open the device again"
+        "the link is down: {why}{}; every connection over it has ended; bring it back, then open \
+         the device again", Because(*.errno)
     )]
     LinkDown {
         /// What happened to it.
         why: &'static str,
         /// The number that the system gave, as in `errno.h`; 0 when it gave none.
         errno: i32,
+    },
+    /// The kernel of this machine has an address that belongs to a TCP stack in user space: it
+    /// answers for it, and resets the connections of that stack, of which it knows nothing.
+    #[error(
+        "the kernel of this machine has the address {addr} too, and resets the connections of \
+         this program; take it away from the kernel (`ip addr del {addr} dev INTERFACE`, with the \
+         prefix that `ip addr` shows), or give this device an address of its own"
+    )]
+    KernelHasAddress {
+        /// The address of this device.
+        addr: IpAddr,
+    },
+    /// Another host on the link says that an address of ours is its own.
+    #[error(
+        "another host on the link, with the MAC address {}, uses {addr} too; give one of the two \
+         another address", Mac(*.mac)
+    )]
+    DuplicateAddress {
+        /// The address of this device.
+        addr: IpAddr,
+        /// The MAC address of the other host.
+        mac: [u8; 6],
     },
     /// Any other failure of a system call.
     #[error("cannot {op}: {} (errno {errno})", describe(*.errno))]
@@ -120,6 +145,28 @@ pub enum LlpError {
 /// The system's own words for an errno.
 fn describe(errno: i32) -> io::Error {
     io::Error::from_raw_os_error(errno)
+}
+
+/// The system's words in brackets, when it said anything.
+struct Because(i32);
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            errno => write!(f, " ({}, errno {errno})", describe(errno)),
+        }
+    }
+}
+
+/// A MAC address as people write it.
+struct Mac([u8; 6]);
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
 }
 
 impl LlpError {

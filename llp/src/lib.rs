@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`kernel::KernelNetwork`] | the kernel's TCP; needs no right beyond opening a socket |
 //! | [`smol::MemoryNetwork`] | smoltcp at both ends of an in-memory link, in one process |
+//! | [`ethernet::EthernetNetwork`] | smoltcp over an attachment to an Ethernet |
 //! | [`Captured`] | wraps any [`Llp`] and writes what passes to a capture file |
 //!
 //! # How to drive a connection
@@ -69,5 +70,5 @@ pub use captured::Captured;
 pub use error::LlpError;
 pub use raw::Piece;
 pub use spec::{DeviceSpec, SpecError};
-pub use traits::{Llp, LlpListener, Network, Recv};
+pub use traits::{Llp, LlpListener, Network, NetworkEvent, NetworkWatcher, Recv};
 pub use wire::{AttachError, InterfaceName};

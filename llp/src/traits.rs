@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Weak;
 use std::time::Instant;
 
 use crate::{LlpError, Piece};
@@ -145,6 +146,35 @@ pub trait Network: Send + Sync {
 
     /// What it is, for a log or a table: `kernel TCP`, `smoltcp over memory, MTU 1500` ...
     fn describe(&self) -> String;
+
+    /// Why the network has failed for good, if it has; then every connection of it has ended, and
+    /// no more can be made. A network that cannot fail as a whole never says so.
+    fn fault(&self) -> Option<LlpError> {
+        None
+    }
+
+    /// Tells `watcher` of what happens to the network as a whole, for as long as it lives, including
+    /// what has happened already. Calls come from any thread of this library.
+    fn watch(&self, watcher: Weak<dyn NetworkWatcher>) {
+        let _ = watcher;
+    }
+}
+
+/// What happens to a network as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NetworkEvent {
+    /// It has failed for good. Told once.
+    Down(LlpError),
+    /// Somebody else uses an address of ours: the network works on, but connections may fail. Told
+    /// once for each address and kind of conflict.
+    AddressConflict(LlpError),
+}
+
+/// Who wants to know of [`NetworkEvent`]s.
+pub trait NetworkWatcher: Send + Sync {
+    /// Something happened. The call must neither block nor call the network.
+    fn network_event(&self, event: NetworkEvent);
 }
 
 /// A boxed connection is a connection: middleware wraps either.

@@ -1,90 +1,67 @@
-//! The seam to the Ethernet link, declared as far as the wires and the device specification need it.
+//! TCP in user space, by smoltcp, over an attachment to an Ethernet.
+//!
+//! ```text
+//!  owner of a connection                                   thread of the link
+//!  SmolConnection                                          parked in poll(2)
+//!     | transmit          take in: by either ----------------+
+//!     v                                |                     |
+//!  neighbours (ARP, NDP)               v                     |
+//!     |                    frame -> ARP, NDP, ICMP           |
+//!     v                          -> Stack: table -> Mailbox  |
+//!  OutQueue --------------------> Wire <---------------------+
+//! ```
+//! Whoever drives a connection first takes in what the wire has, for all connections of the host.
+//! The thread of the link does it while nobody does. When somebody did within the last 50 us, it
+//! stands back, looks again 50 us later, and so takes no processor from a thread that spins.
+//!
+//! # Addresses
+//! Everything is configured by [`LinkSettings`]: Router Advertisements are ignored, and there is no
+//! DHCP. With an IPv6 address comes the link-local one of the MAC address; it is unique on its
+//! only link, so the scope of an address is ignored. A destination in the network of one of our addresses is
+//! a neighbour; all others are reached by the gateway of their family, or not at all
+//! ([`LlpError::Unreachable`](crate::LlpError::Unreachable), at once).
+//! A neighbour is asked for three times, a second apart; if it does not answer, connections that
+//! are being made to it or through it fail as unreachable, and those that stand go on trying. At
+//! most 1024 neighbours are known at a time, and none that was sent to within the last minute makes
+//! room for another.
+//!
+//! Opening a link asks whether anybody else has its addresses, without waiting for an answer, and
+//! announces them 100 ms later. When another host, now or later, claims one of them, that is told by
+//! [`NetworkEvent::AddressConflict`](crate::NetworkEvent::AddressConflict), and a trace. The same event tells
+//! that the kernel of this machine has one of our addresses: it resets connections that it knows
+//! nothing of, and such a connection ends with
+//! [`LlpError::KernelHasAddress`](crate::LlpError::KernelHasAddress).
+//!
+//! # What is spoken
+//! Ethernet II without VLAN tags, ARP, IPv4 and IPv6 without fragments (they are dropped and
+//! counted) and, with IPv6, without extension headers. TCP; of ICMP the echo, answered up to 1000
+//! times a second, and reports about our connections: one that cannot be made ends with what was
+//! reported. A report counts only if it quotes what the connection has under way. No multicast
+//! listener reports are sent: a switch that snoops for them has to flood unknown groups.
+//!
+//! # When the wire is full, or gone
+//! When the wire takes no more, frames wait in a bounded queue, in order, and connections hold
+//! theirs back. When it is gone, the link is down for good: every connection ends with
+//! [`LlpError::LinkDown`](crate::LlpError::LinkDown), listeners and new connections say the same, and
+//! [`Network::fault`](crate::Network::fault) and
+//! [`NetworkEvent::Down`](crate::NetworkEvent::Down) tell of it.
 
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
+mod addresses;
+mod arp;
+mod counters;
+mod events;
+mod frame;
+mod icmp;
+mod link;
+mod neighbours;
+mod network;
+mod outqueue;
+mod receive;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod thread;
 
-use uwarp_capture::Capture;
-
-use crate::smol::{Clock, Congestion, SystemClock};
-use crate::wire::Wire;
-use crate::{Llp, LlpError, LlpListener, Network};
-
-/// What may be set for a host on an Ethernet.
-#[derive(Clone)]
-pub struct LinkSettings {
-    /// Its addresses, each with the length of its network's prefix.
-    pub addresses: Vec<(IpAddr, u8)>,
-    /// The routers.
-    pub gateways: Vec<IpAddr>,
-    /// The largest IP packet in octets.
-    pub mtu: Option<usize>,
-    /// Octets that each connection holds for its reader.
-    pub receive_buffer: usize,
-    /// Octets that each connection holds until the peer has acknowledged them.
-    pub send_buffer: usize,
-    /// Packets that may wait for one connection.
-    pub inbox: usize,
-    /// What to do about loss.
-    pub congestion: Congestion,
-    /// How long an acknowledgement waits for data to travel with.
-    pub ack_delay: Option<Duration>,
-    /// How long a handshake may take.
-    pub connect_timeout: Duration,
-    /// Where every frame is recorded.
-    pub capture: Option<Capture>,
-    /// The clock that the timers of TCP run by.
-    pub clock: Arc<dyn Clock>,
-}
-
-impl Default for LinkSettings {
-    fn default() -> Self {
-        Self {
-            addresses: Vec::new(),
-            gateways: Vec::new(),
-            mtu: None,
-            receive_buffer: 256 << 10,
-            send_buffer: 256 << 10,
-            inbox: 256,
-            congestion: Congestion::Reno,
-            ack_delay: None,
-            connect_timeout: Duration::from_secs(60),
-            capture: None,
-            clock: Arc::new(SystemClock),
-        }
-    }
-}
-
-/// A host on an Ethernet.
-pub struct EthernetNetwork {
-    wire: Box<dyn Wire>,
-}
-
-impl EthernetNetwork {
-    pub(crate) fn open(wire: Box<dyn Wire>, _: &LinkSettings) -> Result<Self, LlpError> {
-        Ok(Self { wire })
-    }
-}
-
-const SEAM: LlpError = LlpError::Misuse {
-    op: "use an Ethernet link",
-    why: "this is the declaration of its seam only",
-};
-
-impl Network for EthernetNetwork {
-    fn connect(&self, _: Option<SocketAddr>, _: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
-        Err(SEAM)
-    }
-
-    fn listen(&self, _: SocketAddr, _: u32) -> Result<Box<dyn LlpListener>, LlpError> {
-        Err(SEAM)
-    }
-
-    fn describe(&self) -> String {
-        format!(
-            "smoltcp over {}, MTU {}",
-            self.wire.describe(),
-            self.wire.mtu()
-        )
-    }
-}
+pub use counters::LinkCounters;
+pub use network::{Cable, EthernetNetwork};
+pub use settings::LinkSettings;

@@ -12,7 +12,7 @@ use smoltcp::socket::tcp::{self, CongestionControl, State};
 use smoltcp::wire::{HardwareAddress, IpCidr, IpListenEndpoint};
 
 use super::device::Device;
-use super::mailbox::Mailbox;
+use super::mailbox::{Mailbox, Notice};
 use super::segment::FlowKey;
 use super::settings::Congestion;
 use super::signal::Signal;
@@ -206,7 +206,7 @@ impl SmolConnection {
         let mut device = Device::new(
             Arc::clone(stack),
             Arc::clone(&mailbox),
-            stack.has(key.remote.ip()),
+            stack.route(key.remote.ip(), &mailbox),
         );
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = random();
@@ -265,7 +265,7 @@ impl SmolConnection {
     /// Polls when there is a reason to.
     pub(crate) fn pump_if_due(&mut self) {
         // The clock is only read when a timer runs.
-        let reason = self.mailbox.has_packets()
+        let reason = self.mailbox.has_news()
             || self.device.held_back
             || self.poll_at.is_some_and(|at| at <= self.now());
         if reason {
@@ -275,6 +275,7 @@ impl SmolConnection {
 
     /// Takes in what arrived, then sends what may be sent.
     fn pump(&mut self) {
+        self.stack.poll();
         let now = self.now();
         self.take_in(now);
         self.send_out(now);
@@ -282,9 +283,10 @@ impl SmolConnection {
 
     /// Shows smoltcp what arrived. [`Self::send_out`] has to follow.
     fn take_in(&mut self, now: smoltcp::time::Instant) {
-        if !self.mailbox.has_packets() {
+        if !self.mailbox.has_news() {
             return;
         }
+        self.heed();
         self.mailbox.take(&mut self.device.inbox);
         loop {
             let before = self.socket().state();
@@ -293,6 +295,21 @@ impl SmolConnection {
                 PollIngressSingleResult::None => break,
                 _ => self.observe(before, Cause::Arrival),
             }
+        }
+    }
+
+    /// Does what somebody who knows more about the path has left word of.
+    fn heed(&mut self) {
+        let error = match self.mailbox.take_notice() {
+            Some(Notice::End(error)) => error,
+            Some(Notice::EndHandshake(error)) if self.stage == Stage::Handshake => error,
+            _ => return,
+        };
+        let next = self.stage.next(Event::Lost(error));
+        if self.stage != next {
+            self.stage = next;
+            self.device.urgent = true;
+            self.socket_mut().abort();
         }
     }
 
@@ -425,7 +442,11 @@ impl Llp for SmolConnection {
             return Ok(Recv::WouldBlock);
         }
         // One acknowledgement tells of the octets and of the room that reading them makes.
-        let arrived = !self.socket().can_recv() && self.mailbox.has_packets();
+        let empty = !self.socket().can_recv();
+        if empty {
+            self.stack.poll();
+        }
+        let arrived = empty && self.mailbox.has_news();
         let now = self.now();
         if arrived {
             self.take_in(now);
@@ -452,7 +473,7 @@ impl Llp for SmolConnection {
     fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LlpError> {
         let now = self.now();
         let due = self.device.held_back || self.poll_at.is_some_and(|at| at <= now);
-        if self.mailbox.has_packets() || due {
+        if self.mailbox.has_news() || due {
             self.take_in(now);
             self.send_out(now);
         }
@@ -513,6 +534,7 @@ impl Llp for SmolConnection {
     }
 
     fn flushed(&mut self) -> bool {
+        self.stack.poll();
         self.pump_if_due();
         if self.device.held_back {
             // The peer may still wait for an acknowledgement of ours.
@@ -558,6 +580,7 @@ impl Llp for SmolConnection {
     }
 
     fn connect_progress(&mut self) -> Result<bool, LlpError> {
+        self.stack.poll();
         self.pump_if_due();
         match self.stage {
             Stage::Handshake => Ok(false),

@@ -37,10 +37,9 @@ struct Transmitter {
 }
 
 impl Device {
-    /// For a connection whose peer is on this same host (`local`) or at the other end of the link.
-    pub(crate) fn new(stack: Arc<Stack>, mailbox: Arc<Mailbox>, local: bool) -> Self {
+    /// For a connection whose packets leave by `route`.
+    pub(crate) fn new(stack: Arc<Stack>, mailbox: Arc<Mailbox>, route: Route) -> Self {
         let checksums = stack.checksums();
-        let route = Route { local, inbox: None };
         let (spares, promises) = (Spares::default(), Promises::default());
         let transmitter = Transmitter {
             stack,
@@ -108,7 +107,8 @@ impl phy::Device for Device {
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_>> {
-        self.held_back = !self.urgent && self.transmitter.route.is_full(&self.mailbox);
+        let Transmitter { stack, route, .. } = &self.transmitter;
+        self.held_back = !self.urgent && stack.is_full(route, &self.mailbox);
         (!self.held_back).then_some(TxToken(&mut self.transmitter))
     }
 

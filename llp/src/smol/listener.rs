@@ -89,6 +89,10 @@ impl SmolListener {
 
 impl LlpListener for SmolListener {
     fn try_accept(&mut self) -> Result<Option<Box<dyn Llp>>, LlpError> {
+        self.stack.poll();
+        if let Some(error) = self.stack.fault() {
+            return Err(error);
+        }
         while let Some(packet) = self.backlog.take() {
             let begun = self.begin(packet);
             self.count();

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -30,6 +30,26 @@ pub(crate) struct Mailbox {
     limit: usize,
     pool: Arc<Pool>,
     pub(crate) signal: Signal,
+    /// The longest IP packet that passes the whole path, as far as routers have told;
+    /// `usize::MAX` while nothing is known.
+    pub(crate) path_mtu: AtomicUsize,
+    /// The sequence number behind what was sent so far, with [`SENT`] above it once there is one.
+    sent: AtomicU64,
+    notice: Mutex<Option<Notice>>,
+    /// A hint that saves the lock of the notice.
+    noticed: AtomicBool,
+}
+
+/// The bit of `sent` that says that the rest of it means something.
+const SENT: u64 = 1 << 32;
+
+/// What a connection has to know beyond the packets that arrive for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// It ends with this error, whatever its stage.
+    End(LlpError),
+    /// It ends with this error unless it stands already.
+    EndHandshake(LlpError),
 }
 
 struct Queue {
@@ -61,7 +81,59 @@ impl Mailbox {
             limit: full.saturating_mul(2).saturating_add(ANSWERS),
             pool,
             signal: Signal::new()?,
+            path_mtu: AtomicUsize::new(usize::MAX),
+            sent: AtomicU64::new(0),
+            notice: Mutex::default(),
+            noticed: AtomicBool::new(false),
         })
+    }
+
+    /// Leaves word for the connection and raises its signal. What ends it in any stage counts for
+    /// more than what does so in one.
+    pub(crate) fn notify(&self, notice: Notice) {
+        {
+            let mut slot = self.notice.lock();
+            if !matches!(*slot, Some(Notice::End(_))) {
+                *slot = Some(notice);
+            }
+            self.noticed.store(true, Ordering::Release);
+        }
+        self.raise();
+    }
+
+    /// The word that was left, if any.
+    pub(crate) fn take_notice(&self) -> Option<Notice> {
+        if !self.noticed.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        self.notice.lock().take()
+    }
+
+    /// Whether packets wait, or a notice.
+    pub(crate) fn has_news(&self) -> bool {
+        self.has_packets() || self.noticed.load(Ordering::Acquire)
+    }
+
+    /// Notes that octets up to the sequence number `end` were sent.
+    pub(crate) fn note_sent(&self, end: u32) {
+        // Only the owner of the connection writes here.
+        let before = self.sent.load(Ordering::Relaxed);
+        let newer = u32::try_from(before & !SENT)
+            .is_ok_and(|sent| end.wrapping_sub(sent) < 1 << 31 || before & SENT == 0);
+        if newer {
+            self.sent.store(SENT | u64::from(end), Ordering::Release);
+        }
+    }
+
+    /// Whether `seq` may be that of a segment that is under way, when at most `window` octets are:
+    /// what somebody who does not see the connection could only guess (RFC 5927 section 4.1).
+    pub(crate) fn is_under_way(&self, seq: u32, window: usize) -> bool {
+        let sent = self.sent.load(Ordering::Acquire);
+        let back = u32::try_from(sent & !SENT).map(|end| end.wrapping_sub(seq));
+        sent & SENT != 0
+            && back.is_ok_and(|back| {
+                back > 0 && usize::try_from(back).is_ok_and(|back| back <= window)
+            })
     }
 
     /// Puts a packet in, or drops it when the inbox is full, as a link does with what it cannot
@@ -123,7 +195,7 @@ impl Mailbox {
     }
 
     /// Raises the signals of those who drive the connection.
-    fn raise(&self) {
+    pub(crate) fn raise(&self) {
         let parent = self.queue.lock().parent.clone();
         self.signal.raise();
         if let Some(parent) = parent {
@@ -157,6 +229,7 @@ impl Mailbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{Ipv4Addr, SocketAddr};
 
     fn mailbox(limit: usize) -> Mailbox {
         Mailbox::new(limit, Arc::new(Pool::new(64)), None).unwrap()
@@ -226,5 +299,31 @@ mod tests {
             mailbox.deliver(numbered(7)).err().map(|p| p.octets()[0]),
             Some(7)
         );
+    }
+
+    #[test]
+    fn what_ends_a_connection_in_any_stage_counts_for_more() {
+        let mailbox = mailbox(1);
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let end = Notice::End(LlpError::Reset { addr });
+        assert!(!mailbox.has_news());
+        mailbox.notify(end);
+        mailbox.notify(Notice::EndHandshake(LlpError::Unreachable { addr }));
+        assert!(mailbox.has_news() && mailbox.signal.is_raised());
+        assert_eq!(mailbox.take_notice(), Some(end));
+        assert_eq!(mailbox.take_notice(), None);
+    }
+
+    #[test]
+    fn only_sequence_numbers_of_what_is_under_way_are_believed() {
+        let mailbox = mailbox(1);
+        assert!(!mailbox.is_under_way(0, 100));
+        mailbox.note_sent(u32::MAX - 9);
+        mailbox.note_sent(40);
+        mailbox.note_sent(u32::MAX - 20);
+        assert!(mailbox.is_under_way(39, 100));
+        assert!(mailbox.is_under_way(u32::MAX - 49, 100));
+        assert!(!mailbox.is_under_way(40, 100));
+        assert!(!mailbox.is_under_way(u32::MAX - 70, 100));
     }
 }

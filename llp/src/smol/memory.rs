@@ -10,6 +10,7 @@ use uwarp_capture::{Capture, Direction, Interface, LinkType};
 use super::clock::{Clock, SystemClock};
 use super::connection::{SmolConnection, local_for};
 use super::listener::SmolListener;
+use super::mailbox::Mailbox;
 use super::packet::{Packet, Pool};
 use super::settings::{Congestion, MIN_IPV6_MTU, StackSettings};
 use super::stack::{Link, Route, Stack};
@@ -106,7 +107,7 @@ impl MemorySettings {
             ack_delay: self.ack_delay,
             connect_timeout: self.connect_timeout,
         };
-        settings.check()?;
+        settings.check("make an in-memory network")?;
         Ok(settings)
     }
 
@@ -223,6 +224,23 @@ impl Link for MemoryLink {
 
     fn reaches(&self, addr: IpAddr) -> bool {
         self.peer().is_some_and(|peer| peer.has(addr))
+    }
+
+    fn next_hop(&self, _to: IpAddr) -> Option<IpAddr> {
+        None
+    }
+
+    fn source_for(&self, _to: IpAddr) -> Option<IpAddr> {
+        None
+    }
+
+    fn is_full(&self, _route: &Route, _sender: &Arc<Mailbox>) -> bool {
+        // The inbox at the other end is what fills up, and the route knows it.
+        false
+    }
+
+    fn poll(&self, _stack: &Stack) {
+        // Who sends a packet puts it into the inbox it is for.
     }
 
     fn describe(&self) -> String {

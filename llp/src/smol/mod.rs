@@ -58,8 +58,16 @@ mod settings;
 mod signal;
 mod stack;
 
+pub(crate) use connection::{SmolConnection, local_for};
+pub(crate) use listener::SmolListener;
+pub(crate) use mailbox::{Mailbox, Notice};
+pub(crate) use packet::{Packet, Pool, Spares};
+pub(crate) use segment::{FlowKey, Segment};
+pub(crate) use settings::{MIN_IPV6_MTU, StackSettings};
+pub(crate) use signal::Signal;
+pub(crate) use stack::{Link, Route, Stack};
+
 pub use clock::{Clock, SystemClock};
-pub(crate) use packet::Packet;
 
 pub use fault::FaultSettings;
 pub use memory::{MemoryNetwork, MemorySettings};

@@ -48,35 +48,60 @@ impl Packet {
 
 /// The buffers of one link that are not in use.
 pub(crate) struct Pool {
-    free: Mutex<Vec<Packet>>,
+    free: Mutex<Free>,
     packet_octets: usize,
-    keep: usize,
+}
+
+/// Buffers, and how many octets they have together: those that a link fills can be longer than its
+/// MTU.
+#[derive(Default)]
+struct Free {
+    packets: Vec<Packet>,
+    octets: usize,
+}
+
+impl Free {
+    fn push(&mut self, packet: Packet) {
+        let octets = self.octets.saturating_add(packet.buffer.len());
+        if octets <= POOL_OCTETS || self.packets.len() < BATCH {
+            self.octets = octets;
+            self.packets.push(packet);
+        }
+    }
 }
 
 impl Pool {
     /// For packets of up to `packet_octets` each.
     pub(crate) fn new(packet_octets: usize) -> Self {
-        let keep = (POOL_OCTETS / packet_octets.max(1)).max(BATCH);
         Self {
-            free: Mutex::new(Vec::new()),
+            free: Mutex::default(),
             packet_octets,
-            keep,
         }
+    }
+
+    /// One buffer, for those who need no more.
+    pub(crate) fn take_one(&self) -> Packet {
+        let packet = {
+            let mut free = self.free.lock();
+            let packet = free.packets.pop();
+            let octets = packet.as_ref().map_or(0, |packet| packet.buffer.len());
+            free.octets = free.octets.saturating_sub(octets);
+            packet
+        };
+        packet.unwrap_or_else(|| Packet::new(self.packet_octets))
     }
 
     /// Takes one buffer back.
     pub(crate) fn give_one(&self, packet: Packet) {
-        let mut free = self.free.lock();
-        if free.len() < self.keep {
-            free.push(packet);
-        }
+        self.free.lock().push(packet);
     }
 
     /// Takes back all that `from` has.
     pub(crate) fn give_all(&self, from: &mut Vec<Packet>) {
         let mut free = self.free.lock();
-        let room = self.keep.saturating_sub(free.len());
-        free.extend(from.drain(..).take(room));
+        for packet in from.drain(..) {
+            free.push(packet);
+        }
     }
 }
 
@@ -92,8 +117,10 @@ impl Spares {
         }
         {
             let mut free = pool.free.lock();
-            let rest = free.len().saturating_sub(BATCH);
-            self.0.extend(free.drain(rest..));
+            let rest = free.packets.len().saturating_sub(BATCH);
+            self.0.extend(free.packets.drain(rest..));
+            let octets: usize = self.0.iter().map(|packet| packet.buffer.len()).sum();
+            free.octets = free.octets.saturating_sub(octets);
         }
         self.0
             .pop()
@@ -127,7 +154,8 @@ mod tests {
         pool.give_one(packet);
         let mut spares = Spares::default();
         assert_eq!(spares.take(&pool).octets(), b"abc");
-        assert!(pool.free.lock().is_empty());
+        assert!(pool.free.lock().packets.is_empty());
+        assert_eq!(pool.free.lock().octets, 0);
     }
 
     #[test]
@@ -137,15 +165,16 @@ mod tests {
         let mut used = (0..2 * BATCH + 1).map(|_| Packet::new(100)).collect();
         spares.refill(&mut used, &pool);
         assert_eq!(spares.0.len(), BATCH);
-        assert_eq!(pool.free.lock().len(), BATCH + 1);
+        assert_eq!(pool.free.lock().packets.len(), BATCH + 1);
     }
 
     #[test]
     fn a_pool_never_keeps_more_than_its_bound() {
         let pool = Pool::new(POOL_OCTETS);
-        pool.give_all(&mut (0..2 * BATCH).map(|_| Packet::new(1)).collect());
-        pool.give_one(Packet::new(1));
-        assert_eq!(pool.free.lock().len(), BATCH);
+        let large = || Packet::new(POOL_OCTETS / 2);
+        pool.give_all(&mut (0..2 * BATCH).map(|_| large()).collect());
+        pool.give_one(large());
+        assert_eq!(pool.free.lock().packets.len(), BATCH);
     }
 
     #[test]

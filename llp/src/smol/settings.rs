@@ -44,13 +44,8 @@ pub(crate) struct StackSettings {
 
 impl StackSettings {
     /// Refuses what smoltcp cannot do.
-    pub(crate) fn check(&self) -> Result<(), LlpError> {
-        let misuse = |why| {
-            Err(LlpError::Misuse {
-                op: "make an in-memory network",
-                why,
-            })
-        };
+    pub(crate) fn check(&self, op: &'static str) -> Result<(), LlpError> {
+        let misuse = |why| Err(LlpError::Misuse { op, why });
         if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
             return misuse("the MTU must be from 576 to 65535 octets");
         }

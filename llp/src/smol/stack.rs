@@ -12,7 +12,7 @@ use smoltcp::phy::{Checksum, ChecksumCapabilities};
 
 use super::backlog::Backlog;
 use super::clock::{Clock, Epoch};
-use super::mailbox::Mailbox;
+use super::mailbox::{Mailbox, Notice};
 use super::packet::{Packet, Pool};
 use super::segment::{Answer, FlowKey, Segment};
 use super::settings::StackSettings;
@@ -33,8 +33,18 @@ pub(crate) trait Link: Send + Sync {
     /// Sends one IP packet; nothing tells whether it arrives. `route` is the sender's own memory of
     /// where its packets go.
     fn send(&self, packet: Packet, route: &mut Route);
-    /// Whether somebody at the other end has this address.
+    /// Whether there is a way to this address.
     fn reaches(&self, addr: IpAddr) -> bool;
+    /// The neighbour that packets to `to` go to, on a link that has any.
+    fn next_hop(&self, to: IpAddr) -> Option<IpAddr>;
+    /// Which of our addresses to use towards `to`; `None` for the first one of its family.
+    fn source_for(&self, to: IpAddr) -> Option<IpAddr>;
+    /// Whether packets of the connection with the inbox `sender` are to wait. If so, the signal of
+    /// `sender` is raised when they need not any more.
+    fn is_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool;
+    /// Takes in what has arrived and hands it to `stack`; called by whoever drives a connection.
+    /// Never waits for another thread that does the same.
+    fn poll(&self, stack: &Stack);
     /// What it is, for a log.
     fn describe(&self) -> String;
 }
@@ -46,6 +56,10 @@ pub(crate) struct Route {
     pub(crate) local: bool,
     /// The inbox at the other end, once a packet found it.
     pub(crate) inbox: Option<Arc<Mailbox>>,
+    /// The neighbour that the packets go to, on a link that has any.
+    pub(crate) hop: Option<IpAddr>,
+    /// The inbox of the sender itself, where the link notes what was sent.
+    pub(crate) own: Option<Arc<Mailbox>>,
 }
 
 impl Route {
@@ -82,6 +96,8 @@ struct Table {
     listeners: HashMap<u16, Vec<Listening>>,
     lingering: usize,
     next_port: u16,
+    /// Why the link is down for good.
+    fault: Option<LlpError>,
 }
 
 enum Flow {
@@ -114,6 +130,15 @@ impl Table {
             .find(|listening| listening.addr == Some(at.ip()));
         let any = || listeners.iter().find(|listening| listening.takes(at.ip()));
         exact.or_else(any).map(|listening| &listening.backlog)
+    }
+
+    /// The connections that `concerns` picks.
+    fn live(&self, concerns: impl Fn(&FlowKey) -> bool) -> Vec<(FlowKey, Arc<Mailbox>)> {
+        let live = self.flows.iter().filter_map(|(key, flow)| match flow {
+            Flow::Live(mailbox) if concerns(key) => Some((*key, Arc::clone(mailbox))),
+            _ => None,
+        });
+        live.collect()
     }
 
     fn forget_lingering(&mut self, now: Instant) {
@@ -189,14 +214,16 @@ impl Stack {
 
     /// Our address for a connection to `to`.
     pub(crate) fn source_for(&self, to: SocketAddr) -> Result<IpAddr, LlpError> {
+        if let Some(error) = self.fault() {
+            return Err(error);
+        }
         if !self.has(to.ip()) && !self.link.reaches(to.ip()) {
             return Err(LlpError::Unreachable { addr: to });
         }
         let fits = |addr: &&IpAddr| addr.is_ipv4() == to.is_ipv4();
-        self.addresses
-            .iter()
-            .find(fits)
-            .copied()
+        self.link
+            .source_for(to.ip())
+            .or_else(|| self.addresses.iter().find(fits).copied())
             .ok_or(LlpError::Unreachable { addr: to })
     }
 
@@ -209,6 +236,9 @@ impl Stack {
     ) -> Result<FlowKey, LlpError> {
         let now = self.clock.now();
         let mut table = self.table.write();
+        if let Some(error) = table.fault {
+            return Err(error);
+        }
         if local.port() != 0 {
             let key = FlowKey { local, remote };
             match table.flows.get(&key) {
@@ -290,6 +320,9 @@ impl Stack {
             return Err(LlpError::AddressUnavailable { addr: at });
         }
         let mut table = self.table.write();
+        if let Some(error) = table.fault {
+            return Err(error);
+        }
         let port = match at.port() {
             0 => EPHEMERAL
                 .rev()
@@ -323,6 +356,72 @@ impl Stack {
                 entry.remove();
             }
         }
+    }
+
+    /// Why the link is down for good, if it is.
+    pub(crate) fn fault(&self) -> Option<LlpError> {
+        self.table.read().fault
+    }
+
+    /// The link is down for good: all connections end with `error`, and no more are made.
+    pub(crate) fn fail(&self, error: LlpError) {
+        let (connections, listeners) = {
+            let mut table = self.table.write();
+            if table.fault.is_some() {
+                return;
+            }
+            table.fault = Some(error);
+            let listeners: Vec<_> = (table.listeners.values().flatten())
+                .map(|listening| Arc::clone(&listening.backlog))
+                .collect();
+            (table.live(|_| true), listeners)
+        };
+        for (_, connection) in connections {
+            connection.notify(Notice::End(error));
+        }
+        for listener in listeners {
+            listener.signal.raise();
+        }
+    }
+
+    /// Leaves word for every connection that `concerns` picks by its addresses.
+    pub(crate) fn notify(
+        &self,
+        concerns: impl Fn(&FlowKey) -> bool,
+        notice: impl Fn(&FlowKey) -> Notice,
+    ) {
+        let picked = self.table.read().live(concerns);
+        for (key, mailbox) in picked {
+            mailbox.notify(notice(&key));
+        }
+    }
+
+    /// The inbox of the connection with these addresses.
+    pub(crate) fn connection(&self, key: &FlowKey) -> Option<Arc<Mailbox>> {
+        match self.table.read().flows.get(key)? {
+            Flow::Live(mailbox) => Some(Arc::clone(mailbox)),
+            Flow::Lingering { .. } => None,
+        }
+    }
+
+    /// The way of a connection to `remote` with the inbox `own`.
+    pub(crate) fn route(&self, remote: IpAddr, own: &Arc<Mailbox>) -> Route {
+        Route {
+            local: self.has(remote),
+            inbox: None,
+            hop: self.link.next_hop(remote),
+            own: Some(Arc::clone(own)),
+        }
+    }
+
+    /// Takes in what the link has for this host.
+    pub(crate) fn poll(&self) {
+        self.link.poll(self);
+    }
+
+    /// Whether packets of the connection with the inbox `sender` are to wait.
+    pub(crate) fn is_full(&self, route: &Route, sender: &Arc<Mailbox>) -> bool {
+        route.is_full(sender) || (!route.local && self.link.is_full(route, sender))
     }
 
     /// Sends a packet of ours.
@@ -401,7 +500,11 @@ impl Stack {
     fn answer(&self, key: &FlowKey, answer: Answer, mut packet: Packet) {
         answer.write(key, &self.checksums(), &mut packet);
         let local = self.has(key.remote.ip());
-        self.transmit(packet, &mut Route { local, inbox: None });
+        let mut route = Route {
+            local,
+            ..Route::default()
+        };
+        self.transmit(packet, &mut route);
     }
 }
 

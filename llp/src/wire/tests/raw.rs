@@ -76,7 +76,7 @@ in_namespace! {
         // The handshake is done here by hand, while the kernel connects.
         let connecting = std::thread::spawn(|| TcpStream::connect((US, 7174)).unwrap());
         let kernel = answer_arp(&wire);
-        let syn = receive(&wire, segment);
+        let syn = receive(&wire, |frame| segment(&frame));
         assert_eq!(syn.control, TcpControl::Syn);
         let answer = TcpRepr {
             src_port: 7174,
@@ -110,7 +110,7 @@ in_namespace! {
         let mut have = 0;
         receive(&wire, |frame| {
             largest = largest.max(frame.packet.len());
-            let segment = segment(frame)?;
+            let segment = segment(&frame)?;
             if segment.payload.is_empty() {
                 return None;
             }
@@ -172,6 +172,15 @@ in_namespace! {
             packet[24..40].copy_from_slice(&to.octets());
             assert!(peer.send(&header(wire.mac(), peer.mac(), 0x86dd), &packet).unwrap());
         }
+        // The address that the link has besides, made of the MAC address.
+        let mac = wire.mac();
+        let mut packet = [0; 60];
+        packet[0] = 0x60;
+        packet[24..32].copy_from_slice(&[0xfe, 0x80, 0, 0, 0, 0, 0, 0]);
+        packet[32..40].copy_from_slice(&[
+            mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5],
+        ]);
+        assert!(peer.send(&header(wire.mac(), peer.mac(), 0x86dd), &packet).unwrap());
         for last in [8, 9] {
             let packet = udp(KERNEL, Ipv4Addr::new(192, 0, 2, last), u16::from(last), b"");
             assert!(peer.send(&header(wire.mac(), peer.mac(), IPV4), &packet).unwrap());
@@ -181,9 +190,10 @@ in_namespace! {
             came.push(if frame.kind() == IPV4 { frame.packet[19].into() } else {
                 u16::from_be_bytes([frame.packet[38], frame.packet[39]])
             });
-            (came.len() == 3).then_some(())
+            (came.len() == 4).then_some(())
         });
-        assert_eq!(came, [1, 0x102, 9]);
+        let ours = u16::from_be_bytes([mac[4], mac[5]]);
+        assert_eq!(came, [1, 0x102, ours, 9]);
     }
 
     fn what_the_kernel_sends_on_our_interface_is_told_apart_and_what_we_send_is_not_heard() {
@@ -300,7 +310,7 @@ struct Segment {
 }
 
 /// The TCP segment in a frame, with its checksums verified.
-fn segment(frame: Frame) -> Option<Segment> {
+fn segment(frame: &Frame) -> Option<Segment> {
     if frame.kind() != IPV4 {
         return None;
     }

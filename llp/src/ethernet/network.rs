@@ -1,0 +1,160 @@
+//! A host on an Ethernet.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use uwarp_capture::LinkType;
+
+use super::addresses::Addresses;
+use super::counters::LinkCounters;
+use super::link::{EthernetLink, Parts, Shared};
+use super::neighbours::{MAX_NEIGHBOURS, Neighbours, Timing};
+use super::outqueue::OutQueue;
+use super::settings::LinkSettings;
+use crate::smol::{Pool, SmolConnection, SmolListener, Stack, local_for};
+use crate::wire::{MemoryWire, Wire};
+use crate::{Llp, LlpError, LlpListener, Network, NetworkWatcher};
+
+/// Frames that wait for the wire before connections hold more of them back.
+const OUT_QUEUE: usize = 256;
+/// Frames that a cable in memory holds in each direction.
+const CABLE: usize = 256;
+/// The MTU of a cable in memory, unless the settings of its hosts say less.
+const CABLE_MTU: usize = 65535;
+
+/// A host with TCP in user space on an Ethernet. Clones are the same host.
+///
+/// The link is closed and its thread ends when the last clone, connection and listener is gone.
+#[derive(Clone)]
+pub struct EthernetNetwork {
+    stack: Arc<Stack>,
+    shared: Arc<Shared>,
+}
+
+impl EthernetNetwork {
+    /// Attaches a host to `wire`.
+    ///
+    /// # Errors
+    /// [`LlpError::Misuse`] when a setting is out of its range, what the wire says when it is gone,
+    /// and a lack of descriptors or threads.
+    pub(crate) fn open(wire: Box<dyn Wire>, settings: &LinkSettings) -> Result<Self, LlpError> {
+        Self::open_with(wire, settings, Timing::default())
+    }
+
+    pub(super) fn open_with(
+        wire: Box<dyn Wire>,
+        settings: &LinkSettings,
+        timing: Timing,
+    ) -> Result<Self, LlpError> {
+        let stack_settings = settings.stack(wire.mtu())?;
+        let mtu = stack_settings.mtu;
+        let addresses = Addresses::new(settings, wire.mac(), mtu)?;
+        let own = addresses.all().collect();
+        let tap = (settings.capture.as_ref())
+            .map(|capture| capture.interface(&wire.describe(), LinkType::Ethernet));
+        let pool = Arc::new(Pool::new(mtu));
+        let shared = Shared::new(Parts {
+            wire,
+            addresses,
+            pool: Arc::clone(&pool),
+            tap,
+            mtu,
+            neighbours: Neighbours::new(timing, MAX_NEIGHBOURS),
+            out: OutQueue::new(OUT_QUEUE),
+        })?;
+        let link = EthernetLink::start(&shared)?;
+        let clock = Arc::clone(&settings.clock);
+        let stack = Stack::new(own, Box::new(link), pool, clock, stack_settings);
+        let stack = Arc::new(stack);
+        shared.belongs_to(&stack);
+        shared.probe();
+        let this = Self { stack, shared };
+        match this.fault() {
+            Some(error) => Err(error),
+            None => Ok(this),
+        }
+    }
+
+    /// Two hosts at the ends of a cable in this process: all of an Ethernet but the hardware, for
+    /// tests and to see what a program does when the cable is pulled out.
+    ///
+    /// # Errors
+    /// [`LlpError::Misuse`] when a setting is out of its range, and a lack of descriptors or
+    /// threads.
+    pub fn cable(
+        first: &LinkSettings,
+        second: &LinkSettings,
+    ) -> Result<(Self, Self, Cable), LlpError> {
+        let macs = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+        let mtu = |settings: &LinkSettings| settings.mtu.unwrap_or(1500);
+        let mtu = mtu(first).max(mtu(second)).min(CABLE_MTU);
+        let (one, other) = MemoryWire::pair(macs, mtu, CABLE)?;
+        let unplug = Box::new(one.plug());
+        let first = Self::open(Box::new(one), first)?;
+        let second = Self::open(Box::new(other), second)?;
+        Ok((first, second, Cable { unplug }))
+    }
+
+    /// What became of frames that went nowhere.
+    #[must_use]
+    pub fn counters(&self) -> LinkCounters {
+        self.shared.counters.read()
+    }
+}
+
+impl std::fmt::Debug for EthernetNetwork {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EthernetNetwork")
+            .field("link", &self.describe())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The same address without the scope of a link-local one: there is only one link.
+fn without_scope(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip(), addr.port())
+}
+
+impl Network for EthernetNetwork {
+    fn connect(&self, local: Option<SocketAddr>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
+        let to = without_scope(to);
+        let local = local_for(&self.stack, local.map(without_scope), to)?;
+        Ok(Box::new(SmolConnection::connect(&self.stack, local, to)?))
+    }
+
+    fn listen(&self, addr: SocketAddr, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError> {
+        let listener = SmolListener::new(&self.stack, without_scope(addr), backlog)?;
+        Ok(Box::new(listener))
+    }
+
+    fn describe(&self) -> String {
+        let link = self.stack.link().describe();
+        format!("smoltcp over {link}, MTU {}", self.shared.mtu)
+    }
+
+    fn fault(&self) -> Option<LlpError> {
+        self.stack.fault()
+    }
+
+    fn watch(&self, watcher: Weak<dyn NetworkWatcher>) {
+        self.shared.events.watch(&watcher);
+    }
+}
+
+/// The cable between two hosts of [`EthernetNetwork::cable`]. To drop it changes nothing.
+pub struct Cable {
+    unplug: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Cable {
+    /// Pulls it out: both links are down for good.
+    pub fn unplug(&self) {
+        (self.unplug)();
+    }
+}
+
+impl std::fmt::Debug for Cable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cable").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,227 @@
+//! Frames that wait because the queue of the wire is full.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::LlpError;
+use crate::smol::{Mailbox, Packet};
+use crate::wire::{HEADER, Wire};
+
+/// So many frames beyond the bound are still taken: what is sent without asking for room, as answers
+/// are.
+const ANSWERS: usize = 256;
+
+/// Keeps the order of what is sent, and loses nothing below its bound.
+///
+/// A frame goes to the wire at once as long as none waits. Then all go through the queue until it
+/// has been emptied, by one thread at a time, which holds no lock while it sends. So two frames that
+/// one thread sends one after the other leave in that order.
+pub(super) struct OutQueue {
+    state: Mutex<State>,
+    /// Frames that wait, one more while somebody empties the queue.
+    waiting: AtomicUsize,
+    bound: usize,
+}
+
+#[derive(Default)]
+struct State {
+    frames: VecDeque<([u8; HEADER], Packet)>,
+    emptying: bool,
+    /// Connections that wait for room, by the address of their inbox.
+    held_back: HashMap<usize, Arc<Mailbox>>,
+}
+
+/// What became of a frame.
+pub(super) enum Sent {
+    /// It is on the wire; here is the buffer.
+    Done(Packet),
+    /// It waits. Somebody has to call [`OutQueue::flush`] soon.
+    Waits,
+    /// There was no place for it; here is the buffer.
+    Dropped(Packet),
+}
+
+impl OutQueue {
+    /// Connections hold back from `bound` frames on.
+    pub(super) fn new(bound: usize) -> Self {
+        Self {
+            state: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            bound,
+        }
+    }
+
+    /// Sends a frame, or puts it behind those that wait.
+    pub(super) fn send(
+        &self,
+        wire: &dyn Wire,
+        header: &[u8; HEADER],
+        packet: Packet,
+    ) -> Result<Sent, LlpError> {
+        if !self.is_busy() && wire.send(header, packet.octets())? {
+            return Ok(Sent::Done(packet));
+        }
+        Ok(match self.push(*header, packet) {
+            None => Sent::Waits,
+            Some(packet) => Sent::Dropped(packet),
+        })
+    }
+
+    /// Puts a frame behind those that wait; gives the packet back when there is no place.
+    pub(super) fn push(&self, header: [u8; HEADER], packet: Packet) -> Option<Packet> {
+        let mut state = self.state.lock();
+        if state.frames.len() >= self.bound + ANSWERS {
+            return Some(packet);
+        }
+        state.frames.push_back((header, packet));
+        self.count(&state);
+        None
+    }
+
+    /// Whether frames wait.
+    pub(super) fn is_busy(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether a connection is to hold its packets back; its signal is raised when there is room.
+    pub(super) fn is_full(&self, sender: &Arc<Mailbox>) -> bool {
+        if self.waiting.load(Ordering::Acquire) < self.bound {
+            return false;
+        }
+        let mut state = self.state.lock();
+        let full = state.frames.len() >= self.bound;
+        if full {
+            let key = Arc::as_ptr(sender).addr();
+            state.held_back.insert(key, Arc::clone(sender));
+        }
+        full
+    }
+
+    /// Sends what waits as far as the wire takes it; `sent` gets each frame that left. Tells whether
+    /// nothing is left to do: another thread that is at it counts as that.
+    pub(super) fn flush(
+        &self,
+        wire: &dyn Wire,
+        mut sent: impl FnMut(&[u8; HEADER], Packet),
+    ) -> Result<bool, LlpError> {
+        if !self.is_busy() {
+            return Ok(true);
+        }
+        let mut state = self.state.lock();
+        if state.emptying {
+            return Ok(true);
+        }
+        state.emptying = true;
+        let mut result = Ok(true);
+        while let Some((header, packet)) = state.frames.pop_front() {
+            self.count(&state);
+            drop(state);
+            let taken = wire.send(&header, packet.octets());
+            if taken.is_ok_and(|taken| taken) {
+                sent(&header, packet);
+                state = self.state.lock();
+                continue;
+            }
+            state = self.state.lock();
+            state.frames.push_front((header, packet));
+            result = taken;
+            break;
+        }
+        state.emptying = false;
+        self.count(&state);
+        let room = state.frames.len() <= self.bound / 2;
+        let held_back = if room {
+            std::mem::take(&mut state.held_back)
+        } else {
+            HashMap::new()
+        };
+        drop(state);
+        for sender in held_back.values() {
+            sender.raise();
+        }
+        result
+    }
+
+    fn count(&self, state: &State) {
+        let waiting = state.frames.len() + usize::from(state.emptying);
+        self.waiting.store(waiting, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::smol::Pool;
+    use crate::wire::{MemoryWire, Received};
+
+    fn numbered(number: u8) -> Packet {
+        let mut packet = Packet::new(1);
+        packet.resize(1).fill(number);
+        packet
+    }
+
+    fn wires(capacity: usize) -> (MemoryWire, MemoryWire) {
+        MemoryWire::pair([[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]], 1500, capacity).unwrap()
+    }
+
+    fn received(wire: &MemoryWire) -> Option<u8> {
+        let mut packet = Packet::new(1);
+        match wire.recv(&mut [0; HEADER], &mut packet).unwrap() {
+            Received::Nothing => None,
+            _ => Some(packet.octets()[0]),
+        }
+    }
+
+    #[test]
+    fn frames_that_wait_keep_their_order_and_none_is_lost() {
+        let (wire, far) = wires(2);
+        let queue = OutQueue::new(100);
+        for number in 0..50 {
+            assert!(!matches!(
+                queue.send(&wire, &[0; HEADER], numbered(number)).unwrap(),
+                Sent::Dropped(_)
+            ));
+        }
+        for number in 0..50 {
+            assert_eq!(received(&far), Some(number));
+            let all = queue.flush(&wire, |_, _| ()).unwrap();
+            assert_eq!(all, !queue.is_busy());
+        }
+        assert!(!queue.is_busy());
+        assert_eq!(received(&far), None);
+    }
+
+    #[test]
+    fn senders_hold_back_at_the_bound_and_are_told_when_half_of_it_is_free() {
+        let (wire, far) = wires(1);
+        let queue = OutQueue::new(4);
+        let sender = Arc::new(Mailbox::new(1, Arc::new(Pool::new(64)), None).unwrap());
+        for number in 0..5 {
+            assert!(!queue.is_full(&sender), "{number}");
+            let _ = queue.send(&wire, &[0; HEADER], numbered(number)).unwrap();
+        }
+        assert!(queue.is_full(&sender));
+        for _ in 0..2 {
+            assert!(!sender.signal.is_raised());
+            assert!(received(&far).is_some());
+            assert!(!queue.flush(&wire, |_, _| ()).unwrap());
+        }
+        assert!(sender.signal.is_raised());
+        assert!(!queue.is_full(&sender));
+    }
+
+    #[test]
+    fn beyond_what_answers_may_take_frames_are_given_back() {
+        let (wire, _far) = wires(1);
+        let queue = OutQueue::new(1);
+        let mut dropped = 0;
+        for _ in 0..2 * ANSWERS {
+            let sent = queue.send(&wire, &[0; HEADER], numbered(0)).unwrap();
+            dropped += usize::from(matches!(sent, Sent::Dropped(_)));
+        }
+        assert_eq!(dropped, 2 * ANSWERS - (1 + 1 + ANSWERS));
+    }
+}

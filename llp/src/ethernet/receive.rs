@@ -1,0 +1,410 @@
+//! The way in: from a frame on the wire to whom it is for.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use smoltcp::wire::{Icmpv6Packet, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
+use uwarp_capture::Direction;
+
+use super::arp::{self, Kind, Message};
+use super::frame::{self, EtherType};
+use super::icmp::{self, Quote, Report};
+use super::link::Shared;
+use super::neighbours::Claim;
+use crate::LlpError;
+use crate::smol::{MIN_IPV6_MTU, Notice, Packet, Route, Segment, Spares, Stack};
+use crate::wire::{HEADER, Received};
+
+/// Frames taken in by one call, so that no caller works for the others for long.
+const TURN: usize = 64;
+/// Echo requests answered a second, and at once after a pause.
+const ECHOES: u32 = 1000;
+const ECHO_BURST: u32 = 100;
+/// The least that a router may say about the MTU of a path: RFC 791, and our own floor above it.
+const MIN_IPV4_PATH_MTU: usize = 576;
+
+/// What the thread that takes frames in needs; one at a time has it.
+pub(super) struct Receiver {
+    spares: Spares,
+    /// The buffer for the next frame.
+    next: Option<Packet>,
+    echoes: Allowance,
+}
+
+impl Receiver {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            spares: Spares::default(),
+            next: None,
+            echoes: Allowance {
+                left: ECHO_BURST,
+                since: now,
+            },
+        }
+    }
+}
+
+/// How many answers may still be given.
+struct Allowance {
+    left: u32,
+    since: Instant,
+}
+
+impl Allowance {
+    fn take(&mut self, now: Instant) -> bool {
+        let each = Duration::from_secs(1) / ECHOES;
+        let elapsed = now.saturating_duration_since(self.since);
+        let more = u32::try_from(elapsed.as_nanos() / each.as_nanos()).unwrap_or(u32::MAX);
+        if more > 0 {
+            self.left = self.left.saturating_add(more).min(ECHO_BURST);
+            self.since = now;
+        }
+        let some = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        some
+    }
+}
+
+/// Why a frame goes no further; each is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Drop {
+    NotForUs,
+    Malformed,
+    Fragment,
+}
+
+/// What is to be done with the buffer of a frame.
+enum Verdict {
+    /// It was looked at, and that was all.
+    Seen,
+    /// It is a TCP segment for this host.
+    Tcp,
+    /// It was turned into an answer to this neighbour.
+    Answer(IpAddr),
+}
+
+impl Shared {
+    /// Takes in a number of frames, unless another thread is at it. Gives how many there were.
+    pub(super) fn drain(&self, stack: &Stack) -> Option<usize> {
+        if self.is_down() {
+            return None;
+        }
+        let mut receiver = self.receiver.try_lock()?;
+        let mut header = [0; HEADER];
+        for count in 0..TURN {
+            let next = receiver.next.take();
+            let mut packet = next.unwrap_or_else(|| receiver.spares.take(&self.pool));
+            match self.wire.recv(&mut header, &mut packet) {
+                Ok(Received::Nothing) => {
+                    receiver.next = Some(packet);
+                    return Some(count);
+                }
+                Ok(Received::Frame) => self.frame(&mut receiver, stack, &header, packet),
+                Ok(Received::FromOwnKernel) => {
+                    self.frame_of_kernel(stack, &header, &packet);
+                    receiver.next = Some(packet);
+                }
+                Err(error) => {
+                    // Those who are told may want to look at the link.
+                    std::mem::drop(receiver);
+                    self.fail(error);
+                    return Some(count);
+                }
+            }
+        }
+        Some(TURN)
+    }
+
+    /// Handles one frame that came over the wire.
+    fn frame(
+        &self,
+        receiver: &mut Receiver,
+        stack: &Stack,
+        header: &[u8; HEADER],
+        mut packet: Packet,
+    ) {
+        if let Some(tap) = &self.tap {
+            tap.packet(Direction::Inbound, &[header, packet.octets()]);
+        }
+        match self.sort(receiver, stack, header, &mut packet) {
+            Ok(Verdict::Tcp) => stack.receive(packet, &mut Route::default()),
+            Ok(Verdict::Answer(hop)) => self.send_to(hop, packet),
+            Ok(Verdict::Seen) => receiver.next = Some(packet),
+            Err(why) => {
+                receiver.next = Some(packet);
+                self.counters.add(|counters| match why {
+                    Drop::NotForUs => &counters.not_for_us,
+                    Drop::Malformed => &counters.malformed,
+                    Drop::Fragment => &counters.fragments,
+                });
+            }
+        }
+    }
+
+    fn sort(
+        &self,
+        receiver: &mut Receiver,
+        stack: &Stack,
+        header: &[u8; HEADER],
+        packet: &mut Packet,
+    ) -> Result<Verdict, Drop> {
+        let (destination, source, kind) = frame::parse(header);
+        let own = self.addresses.mac();
+        if !self.addresses.takes(destination) || !frame::is_station(source) || source == own {
+            return Err(Drop::NotForUs);
+        }
+        // What goes to many is only of use to find one of them.
+        let to_us = destination == own;
+        match kind {
+            None => Err(Drop::NotForUs),
+            Some(EtherType::Arp) => {
+                let message = arp::parse_arp(packet.octets()).ok_or(Drop::Malformed)?;
+                self.neighbour(message);
+                Ok(Verdict::Seen)
+            }
+            Some(EtherType::Ipv4) => self.ipv4(receiver, stack, packet, to_us),
+            Some(EtherType::Ipv6) => self.ipv6(receiver, stack, packet, to_us),
+        }
+    }
+
+    fn ipv4(
+        &self,
+        receiver: &mut Receiver,
+        stack: &Stack,
+        packet: &mut Packet,
+        to_us: bool,
+    ) -> Result<Verdict, Drop> {
+        let ip = Ipv4Packet::new_checked(packet.octets()).map_err(|_| Drop::Malformed)?;
+        if ip.version() != 4 || !ip.verify_checksum() {
+            return Err(Drop::Malformed);
+        }
+        let (from, to) = (IpAddr::V4(ip.src_addr()), IpAddr::V4(ip.dst_addr()));
+        if !to_us || !self.addresses.has(to) {
+            return Err(Drop::NotForUs);
+        }
+        self.check_source(from)?;
+        if ip.more_frags() || ip.frag_offset() != 0 {
+            return Err(Drop::Fragment);
+        }
+        let protocol = ip.next_header();
+        match protocol {
+            IpProtocol::Tcp => check_syn(ip.payload(), (from, to))?,
+            IpProtocol::Icmp => {
+                if let Some((report, quote)) = icmp::report_v4(ip.payload()) {
+                    self.report(stack, report, &quote);
+                    return Ok(Verdict::Seen);
+                }
+            }
+            _ => return Err(Drop::NotForUs),
+        }
+        // What stands behind it in the frame only fills that up.
+        let len = usize::from(ip.total_len());
+        let octets = packet.resize(len);
+        if protocol == IpProtocol::Tcp {
+            return Ok(Verdict::Tcp);
+        }
+        self.echo(receiver, from, octets, icmp::answer_echo_v4)
+    }
+
+    fn ipv6(
+        &self,
+        receiver: &mut Receiver,
+        stack: &Stack,
+        packet: &mut Packet,
+        to_us: bool,
+    ) -> Result<Verdict, Drop> {
+        let ip = Ipv6Packet::new_checked(packet.octets()).map_err(|_| Drop::Malformed)?;
+        if ip.version() != 6 {
+            return Err(Drop::Malformed);
+        }
+        let (from_v6, to_v6) = (ip.src_addr(), ip.dst_addr());
+        let (from, to) = (IpAddr::V6(from_v6), IpAddr::V6(to_v6));
+        let ours = self.addresses.has(to);
+        if !ours && !to_v6.is_multicast() {
+            return Err(Drop::NotForUs);
+        }
+        let (protocol, len) = (ip.next_header(), ip.total_len());
+        if protocol == IpProtocol::Icmpv6 {
+            let message = Icmpv6Packet::new_checked(ip.payload()).map_err(|_| Drop::Malformed)?;
+            if message.msg_type().is_ndisc() {
+                // Routers advertise what we were told by our settings.
+                if let Some(message) = arp::parse_ndp(packet.octets()) {
+                    self.neighbour(message);
+                }
+                return Ok(Verdict::Seen);
+            }
+        }
+        if !ours || !to_us {
+            return Err(Drop::NotForUs);
+        }
+        self.check_source(from)?;
+        match protocol {
+            IpProtocol::Tcp => check_syn(ip.payload(), (from, to))?,
+            IpProtocol::Icmpv6 => {
+                if let Some((report, quote)) = icmp::report_v6(ip.payload(), from_v6, to_v6) {
+                    self.report(stack, report, &quote);
+                    return Ok(Verdict::Seen);
+                }
+            }
+            IpProtocol::Ipv6Frag => return Err(Drop::Fragment),
+            _ => return Err(Drop::NotForUs),
+        }
+        let octets = packet.resize(len);
+        if protocol == IpProtocol::Tcp {
+            return Ok(Verdict::Tcp);
+        }
+        self.echo(receiver, from, octets, icmp::answer_echo_v6)
+    }
+
+    /// Nobody but one other host can have sent something to us.
+    fn check_source(&self, from: IpAddr) -> Result<(), Drop> {
+        if !frame::is_host(from) || self.addresses.has(from) {
+            return Err(Drop::Malformed);
+        }
+        Ok(())
+    }
+
+    /// Answers a ping in its own buffer.
+    fn echo(
+        &self,
+        receiver: &mut Receiver,
+        from: IpAddr,
+        octets: &mut [u8],
+        answer: impl Fn(&mut [u8]) -> bool,
+    ) -> Result<Verdict, Drop> {
+        let hop = self.addresses.next_hop(from).ok_or(Drop::NotForUs)?;
+        if octets.len() > self.mtu || !answer(octets) {
+            return Err(Drop::NotForUs);
+        }
+        if !receiver.echoes.take(Instant::now()) {
+            return Ok(Verdict::Seen);
+        }
+        self.counters.add(|counters| &counters.echoes);
+        Ok(Verdict::Answer(hop))
+    }
+
+    /// Handles what somebody says or asks about addresses.
+    fn neighbour(&self, message: Message) {
+        let Message {
+            kind,
+            sender,
+            target,
+        } = message;
+        let for_us = self.addresses.has(target);
+        if let Some((addr, mac)) = sender
+            && self.addresses.has(addr)
+        {
+            if mac != self.addresses.mac() {
+                self.conflict(LlpError::DuplicateAddress { addr, mac });
+            }
+            return;
+        }
+        match (kind, sender) {
+            (Kind::Question, Some((addr, mac))) if for_us => {
+                self.hear(addr, mac, Claim::Asks);
+                if frame::is_station(mac) {
+                    self.answer(target, Some((addr, mac)));
+                }
+            }
+            // Somebody wants to know whether our address is free.
+            (Kind::Question, None) if for_us => self.answer(target, None),
+            (Kind::Question, Some((addr, mac))) => self.hear(addr, mac, Claim::Tells),
+            (Kind::Question, None) => {}
+            (
+                Kind::Answer {
+                    overrides,
+                    solicited,
+                },
+                Some((addr, mac)),
+            ) => {
+                // The target of an ARP answer is who had asked.
+                let solicited = solicited && (for_us || target.is_ipv6());
+                let claim = match (overrides, solicited) {
+                    (false, _) => Claim::AnswerWithoutOverride,
+                    (true, true) => Claim::Answer,
+                    (true, false) => Claim::Tells,
+                };
+                self.hear(addr, mac, claim);
+            }
+            (Kind::Answer { .. }, None) => {}
+        }
+    }
+
+    /// Handles what somebody on the way reports about a segment of ours.
+    fn report(&self, stack: &Stack, report: Report, quote: &Quote) {
+        // A little more than its data: SYN and FIN count too.
+        let window = stack.settings.send_buffer + 2;
+        let remote = quote.key.remote;
+        let Some(mailbox) = stack
+            .connection(&quote.key)
+            .filter(|mailbox| mailbox.is_under_way(quote.seq, window))
+        else {
+            self.counters.add(|counters| &counters.strange_reports);
+            return;
+        };
+        match report {
+            Report::TooBig(mtu) => {
+                let least = if remote.is_ipv4() {
+                    MIN_IPV4_PATH_MTU
+                } else {
+                    MIN_IPV6_MTU
+                };
+                if !(least..self.mtu).contains(&mtu) {
+                    self.counters.add(|counters| &counters.strange_reports);
+                } else if mailbox.path_mtu.fetch_min(mtu, Ordering::AcqRel) > mtu {
+                    tracing::debug!(%remote, mtu, "a router on the way takes no longer packets");
+                    mailbox.raise();
+                }
+            }
+            Report::Unreachable => {
+                mailbox.notify(Notice::EndHandshake(LlpError::Unreachable { addr: remote }));
+            }
+            Report::Refused => {
+                mailbox.notify(Notice::EndHandshake(LlpError::Refused { addr: remote }));
+            }
+        }
+    }
+
+    /// Looks at a frame that the kernel of this host has sent on the same interface: it must not
+    /// speak for our addresses.
+    fn frame_of_kernel(&self, stack: &Stack, header: &[u8; HEADER], packet: &Packet) {
+        let (_, _, kind) = frame::parse(header);
+        if kind == Some(EtherType::Arp) {
+            let sender = arp::parse_arp(packet.octets()).and_then(|message| message.sender);
+            if let Some((addr, _)) = sender.filter(|(addr, _)| self.addresses.has(*addr)) {
+                self.conflict(LlpError::KernelHasAddress { addr });
+            }
+            return;
+        }
+        let reset = Segment::parse(packet.octets()).filter(|segment| segment.rst);
+        // Seen from where it goes to.
+        let Some(key) = reset.map(|segment| segment.key) else {
+            return;
+        };
+        let (own, peer) = (key.remote, key.local);
+        if !self.addresses.has(own.ip()) {
+            return;
+        }
+        if let Some(tap) = &self.tap {
+            let comment = "sent by the kernel of this host";
+            tap.packet_with_comment(Direction::Outbound, comment, &[header, packet.octets()]);
+        }
+        let error = LlpError::KernelHasAddress { addr: own.ip() };
+        self.conflict(error);
+        stack.notify(
+            |key| (key.local, key.remote) == (own, peer),
+            |_| Notice::End(error),
+        );
+    }
+}
+
+/// SYNs make something on this host, so they have to be whole. smoltcp checks all other segments.
+fn check_syn(octets: &[u8], (from, to): (IpAddr, IpAddr)) -> Result<(), Drop> {
+    let tcp = TcpPacket::new_checked(octets).map_err(|_| Drop::Malformed)?;
+    let (from, to): (IpAddress, IpAddress) = (from.into(), to.into());
+    if tcp.syn() && !tcp.verify_checksum(&from, &to) {
+        return Err(Drop::Malformed);
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! What may be set for a host on an Ethernet.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uwarp_capture::Capture;
+
+use crate::LlpError;
+use crate::smol::{Clock, Congestion, StackSettings, SystemClock};
+
+/// What may be set for a host on an Ethernet.
+#[derive(Clone)]
+pub struct LinkSettings {
+    /// Its addresses, each with the length of its network's prefix; at least one. The first one of
+    /// a family is the source of connections that leave their networks. Nothing else on the link,
+    /// the kernel of this machine among it, may have them.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// The routers for everything that is in none of these networks, one for each family at most.
+    pub gateways: Vec<IpAddr>,
+    /// The largest IP packet in octets, 576 to 65535, IPv6 from 1280 on; what the attachment says
+    /// by default, and never more than that.
+    pub mtu: Option<usize>,
+    /// Octets that each connection holds for its reader, which is the largest window it offers;
+    /// 256 KiB by default.
+    pub receive_buffer: usize,
+    /// Octets that each connection holds until the peer has acknowledged them; 256 KiB by default.
+    pub send_buffer: usize,
+    /// Packets that may wait for one connection, 256 by default. Somewhat above twice that, what
+    /// still comes is dropped.
+    pub inbox: usize,
+    /// What to do about loss; [`Congestion::Reno`] by default.
+    pub congestion: Congestion,
+    /// How long an acknowledgement waits for data to travel with. `None`, the default: it does not
+    /// wait. With congestion control, waiting makes the start of a transfer slow.
+    pub ack_delay: Option<Duration>,
+    /// How long a handshake may take before it is [`LlpError::TimedOut`]; 60 s by default.
+    pub connect_timeout: Duration,
+    /// Where every frame is recorded that was sent or that arrived, those that are not for us too.
+    pub capture: Option<Capture>,
+    /// The clock that the timers of TCP run by. Those of the link always run by the machine's.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for LinkSettings {
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+            mtu: None,
+            receive_buffer: 256 << 10,
+            send_buffer: 256 << 10,
+            inbox: 256,
+            congestion: Congestion::Reno,
+            ack_delay: None,
+            connect_timeout: Duration::from_secs(60),
+            capture: None,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+impl fmt::Debug for LinkSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkSettings")
+            .field("addresses", &self.addresses)
+            .field("gateways", &self.gateways)
+            .field("mtu", &self.mtu)
+            .field("receive_buffer", &self.receive_buffer)
+            .field("send_buffer", &self.send_buffer)
+            .field("congestion", &self.congestion)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LinkSettings {
+    /// What its stack needs, on a wire with this MTU.
+    pub(super) fn stack(&self, wire_mtu: usize) -> Result<StackSettings, LlpError> {
+        let mtu = self.mtu.unwrap_or(wire_mtu.min(65535));
+        let settings = StackSettings {
+            mtu,
+            receive_buffer: self.receive_buffer,
+            send_buffer: self.send_buffer,
+            inbox: self.inbox,
+            congestion: self.congestion,
+            checksums: true,
+            ack_delay: self.ack_delay,
+            connect_timeout: self.connect_timeout,
+        };
+        settings.check(OPEN)?;
+        if mtu > wire_mtu {
+            return Err(misuse(
+                "the MTU in the settings is above that of the interface; lower it, or raise that \
+                 of the interface",
+            ));
+        }
+        Ok(settings)
+    }
+}
+
+const OPEN: &str = "open the Ethernet link";
+
+/// A setting that cannot be.
+pub(super) fn misuse(why: &'static str) -> LlpError {
+    LlpError::Misuse { op: OPEN, why }
+}

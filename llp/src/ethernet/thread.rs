@@ -1,0 +1,124 @@
+//! The thread of a link: takes in what arrives while nobody drives a connection, and keeps its
+//! timers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::link::Shared;
+use crate::LlpError;
+
+/// While somebody takes frames in, the thread leaves that to it and looks again after so long.
+const STAND_BACK: Duration = Duration::from_micros(50);
+/// The longest pause when the wire says that there is something and has nothing.
+const MAX_PAUSE: Duration = Duration::from_millis(10);
+/// Between two attempts to send what the wire did not take; the second is the longest.
+const RETRY: Duration = Duration::from_micros(100);
+const MAX_RETRY: Duration = Duration::from_millis(2);
+/// Our addresses are announced so long after it was asked whether anybody has them.
+const ANNOUNCE_AFTER: Duration = Duration::from_millis(100);
+
+/// Starts it; it ends when [`Shared::stop`] is set, or the link is down.
+pub(super) fn start(shared: Arc<Shared>) -> Result<JoinHandle<()>, LlpError> {
+    std::thread::Builder::new()
+        .name("uwarp-link".to_owned())
+        .spawn(move || run(&shared))
+        .map_err(|error| LlpError::Io {
+            op: "start the thread of the link",
+            errno: error.raw_os_error().unwrap_or(0),
+        })
+}
+
+/// What the descriptors said.
+#[derive(Default)]
+struct Ready {
+    wire: bool,
+}
+
+fn run(shared: &Shared) {
+    let mut announce = Some(Instant::now() + ANNOUNCE_AFTER);
+    let mut retry = RETRY;
+    let mut pause = STAND_BACK;
+    while !shared.stop.load(Ordering::Acquire) && !shared.is_down() {
+        let busy = shared.out.is_busy();
+        if !busy {
+            retry = RETRY;
+        }
+        let now = Instant::now();
+        let ready = wait(
+            shared,
+            true,
+            timeout(shared, announce, busy.then_some(retry), now),
+        );
+        let now = Instant::now();
+        shared.tick(now);
+        if announce.is_some_and(|at| at <= now) {
+            announce = None;
+            shared.announce();
+        }
+        if busy {
+            shared.flush();
+            retry = (retry * 2).min(MAX_RETRY);
+        }
+        if !ready.wire {
+            continue;
+        }
+        match take_in(shared, now) {
+            Some(count) if count > 0 => pause = STAND_BACK,
+            // Another thread is at it, or there was nothing after all.
+            _ => {
+                wait(shared, false, Some(pause));
+                pause = (pause * 2).min(MAX_PAUSE);
+            }
+        }
+    }
+}
+
+/// Takes in what is there, unless somebody does it all the time; then only looks whether it does.
+fn take_in(shared: &Shared, now: Instant) -> Option<usize> {
+    let polled_at = shared.polled_at.load(Ordering::Relaxed);
+    let ago = shared.nanos(now).saturating_sub(polled_at);
+    if polled_at > 0 && u128::from(ago) < STAND_BACK.as_nanos() {
+        wait(shared, false, Some(STAND_BACK));
+        return Some(1);
+    }
+    let stack = shared.stack()?;
+    shared.drain(&stack)
+}
+
+/// How long to wait at most; `None` for ever.
+fn timeout(
+    shared: &Shared,
+    announce: Option<Instant>,
+    retry: Option<Duration>,
+    now: Instant,
+) -> Option<Duration> {
+    let left = |at: Instant| at.saturating_duration_since(now);
+    let timers = [announce.map(left), shared.deadline().map(left), retry];
+    timers.into_iter().flatten().min()
+}
+
+/// Sleeps until the wire has something (if that is of interest), somebody wakes us up, or the time
+/// is over.
+fn wait(shared: &Shared, wire: bool, timeout: Option<Duration>) -> Ready {
+    let mut fds = [
+        PollFd::new(&shared.wake, PollFlags::IN),
+        PollFd::from_borrowed_fd(shared.wire.fd(), PollFlags::IN),
+    ];
+    let count = if wire { 2 } else { 1 };
+    let timeout = timeout.map(|timeout| Timespec::try_from(timeout).unwrap_or_default());
+    if rustix::event::poll(&mut fds[..count], timeout.as_ref()).is_err() {
+        // A signal: the caller looks again.
+        return Ready::default();
+    }
+    let [wake, frames] = fds.map(|fd| !fd.revents().is_empty());
+    if wake {
+        shared.wake.clear();
+    }
+    Ready {
+        wire: wire && frames,
+    }
+}
