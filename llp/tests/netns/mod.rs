@@ -25,7 +25,7 @@ macro_rules! in_namespace {
                 let path = concat!(module_path!(), "::", stringify!($name));
                 // The harness leaves the name of the crate out.
                 let (_, test) = path.split_once("::").unwrap();
-                $crate::netns::run(test, || $body);
+                netns::run(test, || $body);
             }
         )*
     };

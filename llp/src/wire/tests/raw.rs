@@ -10,7 +10,7 @@ use smoltcp::wire::{
 };
 
 use super::frames::*;
-use super::netns::{in_namespace, ip};
+use super::netns::{self, in_namespace, ip};
 use crate::LlpError;
 use crate::smol::Packet;
 use crate::wire::raw::RawWire;
@@ -227,7 +227,7 @@ in_namespace! {
         // One packet at a time leaves, and the queue holds a hundred.
         ip("link set veth0 txqueuelen 100");
         if !tc("qdisc replace dev veth0 root tbf rate 8kbit burst 1600 limit 20000") {
-            return super::netns::skip("a_full_queue_says_so", "tc has no tbf here");
+            return netns::skip("a_full_queue_says_so", "tc has no tbf here");
         }
         let to_peer = header(peer.mac(), wire.mac(), IPV4);
         let packet = udp(US, KERNEL, 1, &[0; 1400]);
