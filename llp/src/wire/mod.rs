@@ -31,6 +31,7 @@ use std::os::fd::BorrowedFd;
 pub use error::{AttachError, InterfaceName};
 pub(crate) use memory::MemoryWire;
 pub(crate) use unix::MAX_PATH;
+pub use unix::remove_socket_files;
 
 use crate::LlpError;
 use crate::smol::Packet;
