@@ -31,6 +31,8 @@ fn veth(kernel: bool) {
     }
     ip("link set veth0 up");
     ip("link set veth1 up");
+    netns::wait_up("veth0");
+    netns::wait_up("veth1");
     if kernel {
         ip("addr add 192.0.2.2/24 dev veth1");
     }
@@ -261,6 +263,8 @@ in_namespace! {
         let to_peer = header(peer.mac(), wire.mac(), IPV4);
         assert!(wire.send(&to_peer, &udp(US, KERNEL, 1, b"lost")).unwrap());
         ip("link set veth0 up");
+        netns::wait_up("veth0");
+        netns::wait_up("veth1");
         assert!(wire.send(&to_peer, &udp(US, KERNEL, 2, b"arrives")).unwrap());
         assert_eq!(receive(&peer, |frame| frame.udp()).0, 2);
         let to_us = header(wire.mac(), peer.mac(), IPV4);
