@@ -39,7 +39,6 @@ in_namespace! {
         let wire = open();
         assert_eq!((wire.describe().as_str(), wire.mtu()), ("TAP uw0", 1500));
         assert_eq!(wire.mac()[0] & 0b11, 0b10, "unicast, locally administered");
-        netns::wait_up("uw0");
         ip("addr add 192.0.2.2/24 dev uw0");
         let socket = UdpSocket::bind((KERNEL, 5000)).unwrap();
         socket.send_to(b"to us", (US, 6000)).unwrap();
@@ -153,7 +152,6 @@ in_namespace! {
         }
         let mut wire = open();
         wire.interface_mut().set_patience(FOREVER);
-        netns::wait_up("uw0");
         ip("addr add 192.0.2.2/24 dev uw0");
         let socket = UdpSocket::bind((KERNEL, 5000)).unwrap();
         socket.send_to(b"?", (US, 6000)).unwrap();
