@@ -60,6 +60,8 @@ fn main() -> ExitCode {
         Command::Demo(options) => ("demo", logging::start().and_then(|()| demo::run(options))),
         Command::Rping(options) => ("rping", logging::start().and_then(|()| rping::run(options))),
     };
+    // A thread of a device that is being closed may still have one.
+    uwarp_verbs::llp::remove_socket_files();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

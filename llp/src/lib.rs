@@ -74,4 +74,4 @@ pub use error::LlpError;
 pub use raw::Piece;
 pub use spec::{DeviceSpec, SpecError};
 pub use traits::{Llp, LlpListener, Network, NetworkEvent, NetworkWatcher, Recv};
-pub use wire::{AttachError, InterfaceName};
+pub use wire::{AttachError, InterfaceName, remove_socket_files};

@@ -5,6 +5,7 @@
 //! | [`tap::TapWire`] | a TAP device: the kernel is the other end | up to the MTU |
 //! | [`raw::RawWire`] | an AF_PACKET socket on an interface of its own | up to 64 KiB (GSO), checksums filled in here |
 //! | [`unix::UnixWire`] | one frame in one Unix datagram, as QEMU's `-netdev dgram` | up to the MTU |
+//! | [`MemoryWire`] | a cable between two hosts of one process | up to the MTU |
 //!
 //! A wire never blocks and never panics. What is lost on the way (a full queue further on, an
 //! interface that is down for a moment, nobody at the other end) is lost as on a cable, and TCP
@@ -30,6 +31,7 @@ use std::os::fd::BorrowedFd;
 pub use error::{AttachError, InterfaceName};
 pub(crate) use memory::MemoryWire;
 pub(crate) use unix::MAX_PATH;
+pub use unix::remove_socket_files;
 
 use crate::LlpError;
 use crate::smol::Packet;

@@ -1,7 +1,7 @@
 //! A raw socket on an interface of the kernel, best one end of a veth pair.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -69,7 +69,11 @@ impl RawWire {
         interface.ensure_up()?;
         let failed = |op| move |errno| LlpError::from_local_errno(op, errno);
         sys::use_vnet_header(&socket).map_err(failed("set PACKET_VNET_HDR"))?;
-        let addresses: Vec<IpAddr> = addresses.iter().map(|(addr, _)| *addr).collect();
+        let mut addresses: Vec<IpAddr> = addresses.iter().map(|(addr, _)| *addr).collect();
+        if addresses.iter().any(IpAddr::is_ipv6) {
+            // The link has this one then, too, and NDP asks it.
+            addresses.push(link_local(mac).into());
+        }
         sys::attach_filter(&socket, &filter::program(&addresses))
             .map_err(failed("attach a filter to the raw socket"))?;
         if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
@@ -95,6 +99,13 @@ impl RawWire {
     pub(super) fn interface_mut(&mut self) -> &mut Interface {
         &mut self.interface
     }
+}
+
+/// The link-local address that belongs to a MAC address: RFC 4291 appendix A.
+fn link_local([a, b, c, d, e, f]: [u8; 6]) -> Ipv6Addr {
+    let pair = |high, low| u16::from_be_bytes([high, low]);
+    let (first, third) = (pair(a ^ 0b10, b), pair(0xfe, d));
+    Ipv6Addr::new(0xfe80, 0, 0, 0, first, pair(c, 0xff), third, pair(e, f))
 }
 
 impl Wire for RawWire {

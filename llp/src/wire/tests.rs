@@ -6,4 +6,4 @@ mod rights;
 mod tap;
 mod unix;
 
-pub(crate) use crate::netns;
+use crate::netns;

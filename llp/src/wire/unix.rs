@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind,
@@ -157,10 +159,26 @@ fn remove_stale(path: &Path, at: &SocketAddrUnix) -> Result<(), LlpError> {
 }
 
 /// The file of a bound socket, removed when this is dropped unless it is another one by then.
-struct SocketFile {
+struct SocketFile(Arc<Bound>);
+
+struct Bound {
     path: PathBuf,
     device: u64,
     inode: u64,
+}
+
+/// The socket files that this process has now.
+static FILES: Mutex<Vec<Arc<Bound>>> = Mutex::new(Vec::new());
+
+/// Removes the socket files of all networks of this process, which no peer reaches any more then.
+///
+/// A network removes its own when it is dropped, and that may be done by a background thread a moment
+/// after the last handle of it is gone. A program that ends at once calls this last; a file that is
+/// left all the same is replaced the next time.
+pub fn remove_socket_files() {
+    for file in std::mem::take(&mut *FILES.lock()) {
+        file.remove();
+    }
 }
 
 impl SocketFile {
@@ -168,21 +186,33 @@ impl SocketFile {
         // The process may change its directory.
         let path = std::path::absolute(path).ok()?;
         let found = fs::symlink_metadata(&path).ok()?;
-        Some(Self {
+        let bound = Arc::new(Bound {
             path,
             device: found.dev(),
             inode: found.ino(),
-        })
+        });
+        FILES.lock().push(Arc::clone(&bound));
+        Some(Self(bound))
     }
 }
 
-impl Drop for SocketFile {
-    fn drop(&mut self) {
+impl Bound {
+    fn remove(&self) {
         if let Ok(found) = fs::symlink_metadata(&self.path)
             && (found.dev(), found.ino()) == (self.device, self.inode)
         {
             // A file that is gone already is no fault.
             let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let mut files = FILES.lock();
+        if let Some(index) = files.iter().position(|file| Arc::ptr_eq(file, &self.0)) {
+            files.swap_remove(index);
+            self.0.remove();
         }
     }
 }

@@ -9,6 +9,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 /// Set in the process that is in the namespace, to the test that it is there for.
 const INSIDE: &str = "UWARP_TEST_INSIDE_NETNS";
@@ -25,7 +26,7 @@ macro_rules! in_namespace {
                 let path = concat!(module_path!(), "::", stringify!($name));
                 // The harness leaves the name of the crate out.
                 let (_, test) = path.split_once("::").unwrap();
-                $crate::netns::run(test, || $body);
+                netns::run(test, || $body);
             }
         )*
     };
@@ -116,6 +117,17 @@ pub(crate) fn ip(arguments: &str) -> String {
     let (out, err) = texts(&output);
     assert!(output.status.success(), "ip {arguments}: {err}");
     out
+}
+
+/// Waits until the kernel has noticed that the interface is up at both ends: before, it takes frames
+/// and drops them.
+#[track_caller]
+pub(crate) fn wait_up(name: &str) {
+    let limit = Instant::now() + Duration::from_secs(30);
+    while !ip(&format!("link show {name}")).contains("state UP") {
+        assert!(Instant::now() < limit, "{name} does not come up");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Whether `ip` with these arguments succeeds.

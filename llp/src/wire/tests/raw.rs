@@ -10,7 +10,7 @@ use smoltcp::wire::{
 };
 
 use super::frames::*;
-use super::netns::{in_namespace, ip};
+use super::netns::{self, in_namespace, ip};
 use crate::LlpError;
 use crate::smol::Packet;
 use crate::wire::raw::RawWire;
@@ -31,6 +31,8 @@ fn veth(kernel: bool) {
     }
     ip("link set veth0 up");
     ip("link set veth1 up");
+    netns::wait_up("veth0");
+    netns::wait_up("veth1");
     if kernel {
         ip("addr add 192.0.2.2/24 dev veth1");
     }
@@ -76,7 +78,7 @@ in_namespace! {
         // The handshake is done here by hand, while the kernel connects.
         let connecting = std::thread::spawn(|| TcpStream::connect((US, 7174)).unwrap());
         let kernel = answer_arp(&wire);
-        let syn = receive(&wire, segment);
+        let syn = receive(&wire, |frame| segment(&frame));
         assert_eq!(syn.control, TcpControl::Syn);
         let answer = TcpRepr {
             src_port: 7174,
@@ -110,7 +112,7 @@ in_namespace! {
         let mut have = 0;
         receive(&wire, |frame| {
             largest = largest.max(frame.packet.len());
-            let segment = segment(frame)?;
+            let segment = segment(&frame)?;
             if segment.payload.is_empty() {
                 return None;
             }
@@ -172,6 +174,15 @@ in_namespace! {
             packet[24..40].copy_from_slice(&to.octets());
             assert!(peer.send(&header(wire.mac(), peer.mac(), 0x86dd), &packet).unwrap());
         }
+        // The address that the link has besides, made of the MAC address.
+        let mac = wire.mac();
+        let mut packet = [0; 60];
+        packet[0] = 0x60;
+        packet[24..32].copy_from_slice(&[0xfe, 0x80, 0, 0, 0, 0, 0, 0]);
+        packet[32..40].copy_from_slice(&[
+            mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5],
+        ]);
+        assert!(peer.send(&header(wire.mac(), peer.mac(), 0x86dd), &packet).unwrap());
         for last in [8, 9] {
             let packet = udp(KERNEL, Ipv4Addr::new(192, 0, 2, last), u16::from(last), b"");
             assert!(peer.send(&header(wire.mac(), peer.mac(), IPV4), &packet).unwrap());
@@ -181,9 +192,10 @@ in_namespace! {
             came.push(if frame.kind() == IPV4 { frame.packet[19].into() } else {
                 u16::from_be_bytes([frame.packet[38], frame.packet[39]])
             });
-            (came.len() == 3).then_some(())
+            (came.len() == 4).then_some(())
         });
-        assert_eq!(came, [1, 0x102, 9]);
+        let ours = u16::from_be_bytes([mac[4], mac[5]]);
+        assert_eq!(came, [1, 0x102, ours, 9]);
     }
 
     fn what_the_kernel_sends_on_our_interface_is_told_apart_and_what_we_send_is_not_heard() {
@@ -217,7 +229,7 @@ in_namespace! {
         // One packet at a time leaves, and the queue holds a hundred.
         ip("link set veth0 txqueuelen 100");
         if !tc("qdisc replace dev veth0 root tbf rate 8kbit burst 1600 limit 20000") {
-            return super::netns::skip("a_full_queue_says_so", "tc has no tbf here");
+            return netns::skip("a_full_queue_says_so", "tc has no tbf here");
         }
         let to_peer = header(peer.mac(), wire.mac(), IPV4);
         let packet = udp(US, KERNEL, 1, &[0; 1400]);
@@ -251,6 +263,8 @@ in_namespace! {
         let to_peer = header(peer.mac(), wire.mac(), IPV4);
         assert!(wire.send(&to_peer, &udp(US, KERNEL, 1, b"lost")).unwrap());
         ip("link set veth0 up");
+        netns::wait_up("veth0");
+        netns::wait_up("veth1");
         assert!(wire.send(&to_peer, &udp(US, KERNEL, 2, b"arrives")).unwrap());
         assert_eq!(receive(&peer, |frame| frame.udp()).0, 2);
         let to_us = header(wire.mac(), peer.mac(), IPV4);
@@ -300,7 +314,7 @@ struct Segment {
 }
 
 /// The TCP segment in a frame, with its checksums verified.
-fn segment(frame: Frame) -> Option<Segment> {
+fn segment(frame: &Frame) -> Option<Segment> {
     if frame.kind() != IPV4 {
         return None;
     }

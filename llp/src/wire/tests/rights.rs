@@ -2,7 +2,7 @@
 
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
-use super::netns::{has_tun, in_namespace, ip};
+use super::netns::{self, has_tun, in_namespace, ip};
 use crate::kernel::KernelSettings;
 use crate::wire::AttachError;
 use crate::{DeviceSpec, LlpError};

@@ -4,7 +4,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
 use super::frames::*;
-use super::netns::{has_tun, in_namespace, ip, ip_succeeds};
+use super::netns::{self, has_tun, in_namespace, ip, ip_succeeds};
 use crate::wire::tap::TapWire;
 use crate::wire::{AttachError, InterfaceName, MAX_MTU, Wire};
 use crate::{LlpError, wire::random_mac};

@@ -1,0 +1,95 @@
+//! `uwarp rping` over every kind of device.
+
+mod common;
+#[path = "../../llp/tests/netns/mod.rs"]
+mod netns;
+
+use std::path::PathBuf;
+
+use common::{Uwarp, uwarp};
+use netns::{has_tun, in_namespace, ip};
+
+/// A server on this device, at its own address and port 7174, that is ready.
+fn server(device: &str) -> Uwarp {
+    let mut server = Uwarp::start(&["rping", "-s", "-d", "--device", device]);
+    let line = server.stdout_until("rdma_listen ");
+    assert!(line.ends_with("rdma_listen 192.0.2.1:7174"), "{line}");
+    server
+}
+
+/// A client of it, to its end.
+#[track_caller]
+fn client(device: &str) {
+    let device = ["--device", device];
+    let base = [
+        "rping",
+        "-c",
+        "-a",
+        "192.0.2.1",
+        "-C",
+        "20",
+        "-S",
+        "4096",
+        "-v",
+        "-V",
+    ];
+    let ended = uwarp(&[&base[..], &device[..]].concat()).expect(0);
+    assert_eq!(
+        ended.stdout.matches("ping data").count(),
+        20,
+        "{}",
+        ended.stdout
+    );
+}
+
+/// A directory of its own, removed afterwards.
+struct Directory(PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn rping_over_unix_datagrams() {
+    let name = format!("uwarp-cli-devices-{}", std::process::id());
+    let directory = Directory(std::env::temp_dir().join(name));
+    std::fs::create_dir(&directory.0).unwrap();
+    let path = directory.0.display();
+    let server = server(&format!("unix:{path}/a,{path}/b,ip=192.0.2.1/24"));
+    client(&format!("unix:{path}/b,{path}/a,ip=192.0.2.2/24"));
+    server.end().expect(0);
+    assert_eq!(std::fs::read_dir(&directory.0).unwrap().count(), 0);
+}
+
+in_namespace! {
+    fn rping_over_a_tap_and_the_kernels_tcp() {
+        if !has_tun("rping_over_a_tap_and_the_kernels_tcp") {
+            return;
+        }
+        let server = server("tap:uw0,ip=192.0.2.1/24");
+        ip("addr add 192.0.2.2/24 dev uw0");
+        client("tcp");
+        server.end().expect(0);
+    }
+
+    fn rping_over_a_raw_socket_and_the_kernels_tcp() {
+        ip("link add veth0 type veth peer name veth1");
+        ip("link set veth1 up");
+        ip("addr add 192.0.2.2/24 dev veth1");
+        let server = server("raw:veth0,ip=192.0.2.1/24");
+        client("tcp:192.0.2.2");
+        server.end().expect(0);
+    }
+
+    fn an_address_of_the_kernel_is_refused_with_the_command_that_helps() {
+        ip("link add veth0 type veth peer name veth1");
+        ip("addr add 192.0.2.1/24 dev veth0");
+        let device = "raw:veth0,ip=192.0.2.1/24";
+        let ended = uwarp(&["rping", "-s", "--device", device]).expect(1);
+        ended.says("`ip addr del 192.0.2.1/24 dev veth0`");
+        ip("addr del 192.0.2.1/24 dev veth0");
+        let _server = server(device);
+    }
+}
