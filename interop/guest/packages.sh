@@ -13,6 +13,7 @@ make make
 ip iproute2
 rdma iproute2
 setpriv util-linux
+unshare util-linux
 xz xz-utils
 strip binutils
 ibv_devinfo ibverbs-utils

@@ -60,26 +60,65 @@ impl Report {
         for version in versions {
             let _ = writeln!(out, "* {version}");
         }
-        let mut suite = "";
-        for row in &self.rows {
-            if row.suite != suite {
-                suite = &row.suite;
-                let _ = write!(
-                    out,
-                    "\n## {suite}\n\n| what | device | result | deviation |\n|---|---|---|---|\n"
-                );
+        let devices = distinct(self.rows.iter().map(|row| row.device));
+        for suite in distinct(self.rows.iter().map(|row| row.suite.as_str())) {
+            let _ = write!(out, "\n## {suite}\n\n| what |");
+            for device in &devices {
+                let _ = write!(out, " {device} |");
             }
-            let (result, deviation) = match &row.result {
-                None => ("not run", ""),
-                Some(Err(())) => ("**failed**", ""),
-                Some(Ok(Outcome::Passed)) => ("passed", ""),
-                Some(Ok(Outcome::Deviation(what))) => ("passed", what.as_str()),
-            };
-            let (case, device) = (&row.case, row.device);
-            let _ = writeln!(out, "| {case} | {device} | {result} | {deviation} |");
+            let _ = writeln!(out, " deviation |\n|{}", "---|".repeat(devices.len() + 2));
+            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.suite == suite).collect();
+            for case in distinct(rows.iter().map(|row| row.case.as_str())) {
+                let of_case: Vec<&Row> = rows
+                    .iter()
+                    .copied()
+                    .filter(|row| row.case == case)
+                    .collect();
+                let _ = writeln!(out, "| {case} |{}", cells(&devices, &of_case));
+            }
         }
         out
     }
+}
+
+/// The results of one case on each device, and what siw does otherwise.
+fn cells(devices: &[&str], rows: &[&Row]) -> String {
+    let mut out = String::new();
+    for device in devices {
+        let row = rows.iter().find(|row| row.device == *device);
+        let _ = write!(out, " {} |", row.map_or("", |row| row.result()));
+    }
+    let deviations = distinct(rows.iter().filter_map(|row| row.deviation()));
+    let _ = write!(out, " {} |", deviations.join("; "));
+    out
+}
+
+impl Row {
+    fn result(&self) -> &'static str {
+        match &self.result {
+            None => "not run",
+            Some(Err(())) => "**failed**",
+            Some(Ok(_)) => "passed",
+        }
+    }
+
+    fn deviation(&self) -> Option<&str> {
+        match &self.result {
+            Some(Ok(Outcome::Deviation(what))) => Some(what),
+            _ => None,
+        }
+    }
+}
+
+/// Each once, in the order of its first place.
+fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut out = Vec::new();
+    for one in all {
+        if !out.contains(&one) {
+            out.push(one);
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -87,23 +126,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_stand_in_the_order_of_the_tests() {
+    fn rows_stand_in_the_order_of_the_tests_and_devices_side_by_side() {
         let mut report = Report::default();
         let first = report.add("kernel TCP", "rping", "size 23");
         let second = report.add("kernel TCP", "verbs", "read");
-        let third = report.add("kernel TCP", "verbs", "write");
+        let third = report.add("TAP", "rping", "size 23");
+        report.add("TAP", "verbs", "read");
         report.note(second, Some(Outcome::Deviation("rounds IRD up".to_owned())));
         report.note(first, Some(Outcome::Passed));
-        assert_eq!(report.not_run(), 1);
         report.note(third, None);
+        assert_eq!(report.not_run(), 1);
         let text = report.markdown(&["kernel Linux 1.2".to_owned()]);
-        let rows: Vec<&str> = text.lines().filter(|line| line.contains("TCP")).collect();
+        let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| ")).collect();
         assert_eq!(
             rows,
             [
-                "| size 23 | kernel TCP | passed |  |",
-                "| read | kernel TCP | passed | rounds IRD up |",
-                "| write | kernel TCP | **failed** |  |",
+                "| what | kernel TCP | TAP | deviation |",
+                "| size 23 | passed | **failed** |  |",
+                "| what | kernel TCP | TAP | deviation |",
+                "| read | passed | not run | rounds IRD up |",
             ]
         );
         assert!(text.contains("* kernel Linux 1.2\n"));
