@@ -118,16 +118,6 @@ impl DeviceSpec {
         capture: Option<&Capture>,
         kernel: KernelSettings,
     ) -> Result<Arc<dyn Network>, LlpError> {
-        if let Kind::Tap { link, .. } | Kind::Raw { link, .. } | Kind::Unix { link, .. } = &self.0
-            && link.faults.loss + link.faults.duplicate + link.faults.reorder + link.faults.corrupt
-                > 0.0
-        {
-            // Better no link than one that is more reliable than what was asked for.
-            return Err(LlpError::Misuse {
-                op: "open a link with faults",
-                why: "loss=, duplicate=, reorder= and corrupt= are not connected to links yet",
-            });
-        }
         Ok(match &self.0 {
             Kind::Tcp { .. } => Arc::new(KernelNetwork::new(kernel, capture)),
             Kind::Tap { name, link } => Arc::new(EthernetNetwork::tap(

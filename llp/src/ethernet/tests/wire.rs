@@ -1,6 +1,7 @@
 //! A wire that is full, or closed, and a gateway that is silent.
 
 use super::*;
+use crate::FpduEnds;
 
 /// TCP's time stands still, so that a lost packet is never made up for.
 struct Frozen(Instant);
@@ -18,7 +19,9 @@ fn transfer(client: &mut dyn Llp, server: &mut dyn Llp, octets: &[u8]) -> Vec<u8
     while got.len() < octets.len() {
         client.clear_readiness();
         client.drive();
-        let taken = client.try_send(&[Piece::from(&octets[sent..])], FpduEnds::NONE).unwrap();
+        let taken = client
+            .try_send(&[Piece::from(&octets[sent..])], FpduEnds::NONE)
+            .unwrap();
         sent += taken;
         server.clear_readiness();
         server.drive();

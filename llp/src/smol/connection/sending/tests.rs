@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use smoltcp::wire::Ipv4Packet;
 
 use super::*;
+use crate::smol::Mailbox;
 use crate::smol::clock::Clock;
 use crate::smol::connection::local_for;
 use crate::smol::listener::SmolListener;
@@ -45,6 +46,20 @@ impl Link for Narrow {
     fn reaches(&self, _addr: IpAddr) -> bool {
         true
     }
+
+    fn next_hop(&self, _to: IpAddr) -> Option<IpAddr> {
+        None
+    }
+
+    fn source_for(&self, _to: IpAddr) -> Option<IpAddr> {
+        None
+    }
+
+    fn is_full(&self, _route: &Route, _sender: &Arc<Mailbox>) -> bool {
+        false
+    }
+
+    fn poll(&self, _stack: &Stack) {}
 
     fn describe(&self) -> String {
         "narrow".to_owned()
