@@ -174,6 +174,11 @@ impl Guest {
 }
 
 impl GuestProcess<'_> {
+    /// The guest, for other commands while this one runs.
+    pub fn guest(&mut self) -> &mut Guest {
+        self.guest
+    }
+
     /// Waits until something in the guest listens on a TCP port. (A connection to siw's listener
     /// that is closed again can kill that listener, so that nothing may be found out by connecting.)
     ///

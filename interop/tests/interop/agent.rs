@@ -1,7 +1,7 @@
 //! The agent itself: what the other suites rely on.
 
 use serde_json::json;
-use uwarp_interop::{Failure, Outcome, Result, Rig, pattern};
+use uwarp_interop::{Failure, Outcome, PATIENCE, Result, Rig, pattern};
 
 use crate::Case;
 
@@ -17,6 +17,11 @@ pub(crate) fn cases() -> Vec<Case> {
             "nonsense",
             "lines that are no commands are refused",
             nonsense,
+        ),
+        case(
+            "control_channels",
+            "it takes commands over TCP and over stdio, too",
+            control_channels,
         ),
         case(
             "pattern",
@@ -94,6 +99,51 @@ fn the_pattern(rig: &mut Rig) -> Result<Outcome> {
         rig.agent.check(&region, off, part, 9, at)?;
         if rig.agent.check(&region, off, part, 10, at).is_ok() {
             return Err(Failure::new("another seed has the same octets"));
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Two more agents in the guest, each with a controller of its own.
+fn control_channels(rig: &mut Rig) -> Result<Outcome> {
+    const LINES: &str = r#"{"id":1,"cmd":"reg","len":8}\n{"id":2,"cmd":"nothing"}\n"#;
+    let port = 7999;
+    // The second controller finds nothing of the first one's, and ends the agent.
+    let commands = format!(
+        "printf '{LINES}' | nc 127.0.0.1 {port}; \
+         printf '{LINES}{{\"id\":3,\"cmd\":\"exit\"}}\\n' | nc 127.0.0.1 {port}"
+    );
+    let mut agent = rig
+        .guest
+        .spawn(&format!("uwarp-agent --control tcp:{port}"))?;
+    agent.wait_listening(port, PATIENCE)?;
+    let both = agent.guest().run(&commands, PATIENCE)?;
+    let ended = agent.wait(PATIENCE)?;
+    let stdio = rig.guest.run(
+        &format!("printf '{LINES}' | uwarp-agent --control stdio"),
+        PATIENCE,
+    )?;
+    let hello = r#"{"hello":"uwarp-agent","#;
+    let registered = r#"{"id":1,"ok":true,"mr":0,"#;
+    let refused = r#"{"id":2,"ok":false,"error":"there is no command 'nothing'"}"#;
+    let bye = r#"{"id":3,"ok":true}"#;
+    let once = [hello, registered, refused];
+    let twice = [once.as_slice(), &once, &[bye]].concat();
+    for (what, output, want) in [
+        ("over TCP", &both, twice.as_slice()),
+        ("over stdio", &stdio, once.as_slice()),
+    ] {
+        let lines: Vec<&str> = output.text.lines().collect();
+        let good = lines.len() == want.len()
+            && lines
+                .iter()
+                .zip(want)
+                .all(|(line, want)| line.starts_with(want));
+        if !good || output.code != 0 || ended.code != 0 {
+            return Err(Failure::new(format!(
+                "{what}, the agent ended with {} and said:\n{}",
+                ended.code, output.text
+            )));
         }
     }
     Ok(Outcome::Passed)
