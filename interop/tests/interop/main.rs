@@ -52,8 +52,9 @@ impl Shared {
         let rig = self.rig()?;
         let result = catch_unwind(AssertUnwindSafe(|| (case.run)(rig)))
             .unwrap_or_else(|panic| Err(Failure::new(said(&*panic))));
-        let trouble = rig.guest.trouble();
         let clean = rig.agent.reset();
+        // After the reset, which an oops makes fail: by then its words have come.
+        let trouble = rig.guest.trouble();
         if let Some(trouble) = trouble {
             self.rig = None;
             let what = match result {
