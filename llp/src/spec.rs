@@ -14,6 +14,7 @@ use uwarp_capture::Capture;
 
 use crate::ethernet::{EthernetNetwork, LinkSettings};
 use crate::kernel::{KernelNetwork, KernelSettings};
+use crate::smol::Congestion;
 use crate::wire::MAX_PATH;
 use crate::{InterfaceName, LlpError, Network};
 use keys::{Keys, LinkKeys};
@@ -36,7 +37,7 @@ use keys::{Keys, LinkKeys};
 /// | `gw=ADDR` | the router for other networks, one for each family; it is in a network of ours |
 /// | `mtu=OCTETS` | the largest IP packet, 576 to 65521; that of the interface, or 1500, without it |
 /// | `mac=XX:XX:XX:XX:XX:XX` | our MAC address (not with `raw`); drawn at random without it |
-/// | `congestion=none`, `reno`, `cubic` | what to do about loss |
+/// | `congestion=none`, `reno`, `cubic` | what to do about loss; `reno` by default, `none` on `unix` |
 /// | `loss=`, `duplicate=`, `reorder=`, `corrupt=` | for tests: the probability, 0 to 1, that the link does that to a packet |
 /// | `seed=NUMBER` | where its choices begin |
 ///
@@ -123,11 +124,12 @@ impl DeviceSpec {
             Kind::Tap { name, link } => Arc::new(EthernetNetwork::tap(
                 *name,
                 link.mac,
-                &link.settings(capture),
+                &link.settings(capture, Congestion::Reno),
             )?),
-            Kind::Raw { name, link } => {
-                Arc::new(EthernetNetwork::raw(*name, &link.settings(capture))?)
-            }
+            Kind::Raw { name, link } => Arc::new(EthernetNetwork::raw(
+                *name,
+                &link.settings(capture, Congestion::Reno),
+            )?),
             Kind::Unix {
                 local,
                 remote,
@@ -136,26 +138,25 @@ impl DeviceSpec {
                 Path::new(local),
                 Path::new(remote),
                 link.mac,
-                &link.settings(capture),
+                &link.settings(capture, Congestion::None),
             )?),
         })
     }
 }
 
 impl LinkKeys {
-    fn settings(&self, capture: Option<&Capture>) -> LinkSettings {
-        let mut settings = LinkSettings {
+    /// `congestion` is the default of the kind: an interface may lead to a network that others share,
+    /// a pair of Unix sockets does not.
+    fn settings(&self, capture: Option<&Capture>, congestion: Congestion) -> LinkSettings {
+        LinkSettings {
             addresses: self.addresses.clone(),
             gateways: self.gateways.clone(),
             mtu: self.mtu,
             capture: capture.cloned(),
             faults: (self.faults.any()).then_some(self.faults),
+            congestion: self.congestion.unwrap_or(congestion),
             ..LinkSettings::default()
-        };
-        if let Some(congestion) = self.congestion {
-            settings.congestion = congestion;
         }
-        settings
     }
 }
 

@@ -72,7 +72,7 @@ fn an_address_without_a_prefix_gets_the_usual_one_of_its_family() {
 
 #[test]
 fn the_settings_of_the_link_are_what_was_written() {
-    let of = |text: &str| link(&parse(text)).settings(None);
+    let of = |text: &str| link(&parse(text)).settings(None, Congestion::Reno);
     let settings = of("unix:/a,/b,ip=192.0.2.1,gw=192.0.2.9,mtu=1400,congestion=none");
     assert_eq!(settings.addresses, [(ip("192.0.2.1"), 24)]);
     assert_eq!(settings.gateways, [ip("192.0.2.9")]);
@@ -80,7 +80,7 @@ fn the_settings_of_the_link_are_what_was_written() {
     assert_eq!(settings.congestion, Congestion::None);
     let default = of("unix:/a,/b,ip=192.0.2.1");
     assert_eq!(default.mtu, None);
-    assert_eq!(default.congestion, LinkSettings::default().congestion);
+    assert_eq!(default.congestion, Congestion::Reno);
 }
 
 #[test]
