@@ -1,8 +1,10 @@
 //! uwarp against the Linux siw driver. Every case is a test of its own; see `./ci.sh interop`.
 
 mod agent;
+mod bench;
 mod pair;
 mod rping;
+mod transfers;
 mod verbs;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -92,10 +94,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Everything on that wire.
 fn cases() -> Vec<Case> {
-    [agent::cases(), rping::cases(), verbs::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        agent::cases(),
+        rping::cases(),
+        verbs::cases(),
+        transfers::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Why the tests cannot run here; `Ok` with the guest when they can.
