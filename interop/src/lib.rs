@@ -8,21 +8,26 @@
 //! Processes that are started here end with this process, whatever ends it.
 
 mod agent;
+mod ethernet;
 mod failure;
 mod guest;
+mod namespace;
 mod ours;
 mod pattern;
 mod process;
 mod report;
+mod tempdir;
 mod wire;
 
 pub use agent::{
     Agent, Answer, Completion, Conn, Event, Listen, ListenerNum, Post, QpWish, Region, sge, sges,
 };
+pub use ethernet::EthernetWire;
 pub use failure::{Failure, Result};
 pub use guest::image::{Image, Unready};
 pub use guest::{Guest, GuestProcess, NetDevice, Output};
+pub use namespace::enter as enter_namespace;
 pub use ours::{Uwarp, uwarp_binary};
 pub use pattern::{pattern, pattern_octet};
 pub use report::{Outcome, Report};
-pub use wire::{KernelTcp, PATIENCE, Rig, Wire};
+pub use wire::{Family, KernelTcp, PATIENCE, Rig, Wire};

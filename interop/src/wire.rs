@@ -1,15 +1,17 @@
 //! How the guest and we reach each other.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use uwarp_verbs::llp::Network;
+use uwarp_verbs::llp::ethernet::EthernetNetwork;
 use uwarp_verbs::llp::kernel::KernelNetwork;
+use uwarp_verbs::llp::smol::FaultSettings;
 use uwarp_verbs::{Device, Settings};
 
 use crate::agent::Agent;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::guest::image::Image;
 use crate::guest::{Guest, NetDevice};
 
@@ -19,6 +21,15 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The guest's ports that can be reached from our side on every wire.
 const GUEST_PORTS: std::ops::Range<u16> = 7174..7190;
+
+/// A version of IP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    /// 192.0.2.0/24.
+    V4,
+    /// 2001:db8::/64.
+    V6,
+}
 
 /// One kind of connection between the guest and us. The suites are written against this.
 pub trait Wire: Send {
@@ -33,11 +44,18 @@ pub trait Wire: Send {
     fn net_device(&mut self) -> Result<NetDevice>;
     /// `ADDRESS/PREFIX` of the guest.
     fn guest_addresses(&self) -> Vec<String> {
-        vec!["192.0.2.2/24".to_owned()]
+        vec!["192.0.2.2/24".to_owned(), "2001:db8::2/64".to_owned()]
     }
+    /// From now on, the addresses below are of that family; of IPv4 at first.
+    fn speak(&mut self, family: Family);
+    /// The family that is spoken.
+    fn family(&self) -> Family;
     /// The guest's address, as the guest knows it.
     fn guest_ip(&self) -> IpAddr {
-        Ipv4Addr::new(192, 0, 2, 2).into()
+        match self.family() {
+            Family::V4 => Ipv4Addr::new(192, 0, 2, 2).into(),
+            Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2).into(),
+        }
     }
     /// Where we reach that port of the guest.
     fn guest_addr(&self, port: u16) -> SocketAddr;
@@ -50,15 +68,33 @@ pub trait Wire: Send {
     /// # Errors
     /// What the system refused.
     fn network(&self) -> Result<Arc<dyn Network>>;
-    /// The same for the command: what follows `--device`.
-    fn device_argument(&self) -> String;
+    /// A network of the caller's own, whose packets suffer these faults. All others have ended before.
+    ///
+    /// # Errors
+    /// What the system refused; and the wire is one on which there can be no faults.
+    fn faulty(&self, faults: FaultSettings) -> Result<EthernetNetwork>;
+    /// What follows `--device` of a command that is started next. Networks of ours have ended before.
+    ///
+    /// # Errors
+    /// They do not end.
+    fn device_argument(&self) -> Result<String>;
 }
 
 /// The kernel's TCP on our side, over QEMU's own network. It ends and begins TCP anew in the
 /// middle: boundaries of segments are lost.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct KernelTcp {
     forward: Vec<(u16, u16)>,
+    family: Family,
+}
+
+impl Default for KernelTcp {
+    fn default() -> Self {
+        KernelTcp {
+            forward: Vec::new(),
+            family: Family::V4,
+        }
+    }
 }
 
 impl Wire for KernelTcp {
@@ -84,6 +120,15 @@ impl Wire for KernelTcp {
         })
     }
 
+    fn speak(&mut self, family: Family) {
+        self.family = family;
+    }
+
+    fn family(&self) -> Family {
+        self.family
+    }
+
+    /// QEMU forwards ports of IPv4 only.
     fn guest_addr(&self, port: u16) -> SocketAddr {
         let forwarded = self.forward.iter().find(|(_, theirs)| *theirs == port);
         let ours = forwarded.map_or(0, |(ours, _)| *ours);
@@ -91,19 +136,29 @@ impl Wire for KernelTcp {
     }
 
     fn our_ip(&self) -> IpAddr {
-        Ipv4Addr::LOCALHOST.into()
+        match self.family {
+            Family::V4 => Ipv4Addr::LOCALHOST.into(),
+            Family::V6 => Ipv6Addr::LOCALHOST.into(),
+        }
     }
 
     fn our_ip_for_guest(&self) -> IpAddr {
-        Ipv4Addr::new(192, 0, 2, 1).into()
+        match self.family {
+            Family::V4 => Ipv4Addr::new(192, 0, 2, 1).into(),
+            Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+        }
     }
 
     fn network(&self) -> Result<Arc<dyn Network>> {
         Ok(Arc::new(KernelNetwork::default()))
     }
 
-    fn device_argument(&self) -> String {
-        "tcp".to_owned()
+    fn faulty(&self, _: FaultSettings) -> Result<EthernetNetwork> {
+        Err(Failure::new("the kernel's TCP has no fault injection"))
+    }
+
+    fn device_argument(&self) -> Result<String> {
+        Ok("tcp".to_owned())
     }
 }
 

@@ -50,7 +50,9 @@ fn kernel_arguments(setup: &Setup) -> String {
 fn netdev(net: &NetDevice) -> String {
     match net {
         NetDevice::User { forward } => {
-            let mut text = "user,id=net,ipv6=off,net=192.0.2.0/24,host=192.0.2.1".to_owned();
+            let mut text = "user,id=net,net=192.0.2.0/24,host=192.0.2.1,\
+                            ipv6-net=2001:db8::/64,ipv6-host=2001:db8::1"
+                .to_owned();
             for (ours, theirs) in forward {
                 text += &format!(",hostfwd=tcp:127.0.0.1:{ours}-192.0.2.2:{theirs}");
             }
@@ -78,7 +80,7 @@ mod tests {
         };
         assert_eq!(
             netdev(&user),
-            "user,id=net,ipv6=off,net=192.0.2.0/24,host=192.0.2.1,\
+            "user,id=net,net=192.0.2.0/24,host=192.0.2.1,ipv6-net=2001:db8::/64,ipv6-host=2001:db8::1,\
              hostfwd=tcp:127.0.0.1:4711-192.0.2.2:7174,hostfwd=tcp:127.0.0.1:4712-192.0.2.2:7175"
         );
         let unix = NetDevice::UnixDatagrams {

@@ -1,8 +1,10 @@
 //! uwarp against the Linux siw driver. Every case is a test of its own; see `./ci.sh interop`.
 
 mod agent;
+mod bench;
 mod pair;
 mod rping;
+mod transfers;
 mod verbs;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 use uwarp_interop::{
-    Failure, Image, KernelTcp, Outcome, Report, Result, Rig, Unready, Wire, uwarp_binary,
+    EthernetWire, Failure, Image, KernelTcp, Outcome, Report, Result, Rig, Unready, Wire,
+    enter_namespace, uwarp_binary,
 };
 
 /// A case of a suite, for any wire.
@@ -29,7 +32,11 @@ type Run = dyn Fn(&mut Rig) -> Result<Outcome> + Send + Sync;
 
 /// The wires, each with the function that makes it.
 type MakeWire = fn() -> Box<dyn Wire>;
-const WIRES: &[MakeWire] = &[|| Box::new(KernelTcp::default())];
+const WIRES: &[MakeWire] = &[
+    || Box::new(KernelTcp::default()),
+    || Box::new(EthernetWire::unix_datagrams()),
+    || Box::new(EthernetWire::tap()),
+];
 
 /// The guest of one wire: booted when it is first needed, and again after an oops.
 struct Shared {
@@ -90,15 +97,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Everything on that wire.
 fn cases() -> Vec<Case> {
-    [agent::cases(), rping::cases(), verbs::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        agent::cases(),
+        rping::cases(),
+        verbs::cases(),
+        transfers::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Why the tests cannot run here; `Ok` with the guest when they can.
 fn prepare() -> std::result::Result<Image, Unready> {
-    if std::env::var_os("UWARP_INTEROP").is_none_or(|value| value != "1") {
+    if !wanted() {
         let how = "they boot a virtual machine; run './ci.sh interop', or set UWARP_INTEROP=1";
         return Err(Unready::Missing(how.to_owned()));
     }
@@ -106,8 +118,30 @@ fn prepare() -> std::result::Result<Image, Unready> {
     Image::find()
 }
 
+/// Why there can be no tests on that wire here; it needs the namespace of the process.
+fn missing(wire: &dyn Wire, namespace: &std::result::Result<(), String>) -> Option<String> {
+    if wire.name() != "tap" {
+        return None;
+    }
+    match namespace {
+        Err(why) => Some(why.clone()),
+        Ok(()) => EthernetWire::try_tap().err().map(|why| why.to_string()),
+    }
+}
+
+/// Whether the tests are wanted: they boot a virtual machine.
+fn wanted() -> bool {
+    std::env::var_os("UWARP_INTEROP").is_some_and(|value| value == "1")
+}
+
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
+    // Before there are threads: it may begin this program anew.
+    let namespace = if wanted() && !arguments.list {
+        enter_namespace()
+    } else {
+        Ok(())
+    };
     // One guest, one test at a time.
     arguments.test_threads = Some(1);
     // Several filters, with commas between: a test runs when one of them is a part of its name.
@@ -135,7 +169,13 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for make in WIRES {
         let wire = make();
-        let guest = prepared.as_ref().ok().map(|image| {
+        let missing = (prepared.as_ref().ok()).and_then(|_| missing(&*wire, &namespace));
+        if let Some(why) = &missing {
+            let title = wire.title();
+            eprintln!("interop: SKIPPED, the tests of {title} are reported as ignored: {why}");
+        }
+        let image = prepared.as_ref().ok().filter(|_| missing.is_none());
+        let guest = image.map(|image| {
             Arc::new(Mutex::new(Shared {
                 make: *make,
                 image: image.clone(),
@@ -176,7 +216,9 @@ fn trial(
     let ignored = guest.is_none();
     Trial::test(name, move || {
         let Some(guest) = guest else {
-            return Err(Failed::from("there is no guest: set UWARP_INTEROP=1"));
+            return Err(Failed::from(
+                "there is no guest: see what was said when the tests began",
+            ));
         };
         let result = lock(&guest).run(&case);
         lock(&report).note(number, result.as_ref().ok().cloned());

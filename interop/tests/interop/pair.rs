@@ -33,6 +33,14 @@ impl Role {
             Role::GuestConnects => "guest_connects",
         }
     }
+
+    /// For the matrix.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Role::GuestServes => "siw as responder",
+            Role::GuestConnects => "siw as initiator",
+        }
+    }
 }
 
 /// What the two ends are to agree on. siw rounds depths up to powers of two: these are such.

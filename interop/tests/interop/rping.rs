@@ -43,7 +43,7 @@ fn theirs(arguments: &str) -> String {
 
 /// `uwarp rping`, with what siw needs where this version of the command knows it.
 fn ours(wire: &dyn Wire, arguments: &[&str], crc: &str) -> Result<Uwarp> {
-    let device = wire.device_argument();
+    let device = wire.device_argument()?;
     let base = ["rping", "--device", &device, "--crc", crc, "-d", "-v"];
     let help = Uwarp::start(&["rping", "--help"])?.wait(PATIENCE)?.text;
     let peer: &[&str] = if help.contains("--peer") {

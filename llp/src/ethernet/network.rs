@@ -12,7 +12,8 @@ use super::neighbours::{MAX_NEIGHBOURS, Neighbours, Timing};
 use super::outqueue::OutQueue;
 use super::settings::LinkSettings;
 use crate::smol::{
-    FaultInjector, FaultyLink, Link, Pool, SmolConnection, SmolListener, Stack, local_for,
+    FaultCounts, FaultInjector, FaultyLink, Link, Pool, SmolConnection, SmolListener, Stack,
+    local_for,
 };
 use crate::wire::{MemoryWire, Wire};
 use crate::{Llp, LlpError, LlpListener, Network, NetworkWatcher};
@@ -35,6 +36,8 @@ const INBOUND: u64 = 1;
 pub struct EthernetNetwork {
     pub(super) stack: Arc<Stack>,
     shared: Arc<Shared>,
+    /// Those of packets that go out.
+    outbound: Option<Arc<FaultInjector>>,
 }
 
 impl EthernetNetwork {
@@ -74,7 +77,8 @@ impl EthernetNetwork {
             out: OutQueue::new(OUT_QUEUE),
         })?;
         let link = EthernetLink::start(&shared)?;
-        let link: Box<dyn Link> = match faults(OUTBOUND) {
+        let outbound = faults(OUTBOUND);
+        let link: Box<dyn Link> = match outbound.clone() {
             None => Box::new(link),
             Some(injector) => Box::new(FaultyLink {
                 inner: link,
@@ -87,7 +91,11 @@ impl EthernetNetwork {
         let stack = Arc::new(stack);
         shared.belongs_to(&stack);
         shared.probe();
-        let this = Self { stack, shared };
+        let this = Self {
+            stack,
+            shared,
+            outbound,
+        };
         match this.fault() {
             Some(error) => Err(error),
             None => Ok(this),
@@ -118,6 +126,14 @@ impl EthernetNetwork {
     #[must_use]
     pub fn counters(&self) -> LinkCounters {
         self.shared.counters.read()
+    }
+
+    /// How often [`LinkSettings::faults`] came true: of packets that go out, and of those that
+    /// arrive. `None` without such faults.
+    #[must_use]
+    pub fn fault_counts(&self) -> Option<(FaultCounts, FaultCounts)> {
+        let inbound = self.shared.faults.as_ref();
+        Some((self.outbound.as_ref()?.counts(), inbound?.counts()))
     }
 }
 

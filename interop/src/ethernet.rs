@@ -1,0 +1,297 @@
+//! The wires of uwarp's own TCP: Ethernet frames between the guest and us.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use uwarp_verbs::llp::ethernet::{EthernetNetwork, LinkSettings};
+use uwarp_verbs::llp::smol::FaultSettings;
+use uwarp_verbs::llp::{InterfaceName, LlpError, Network};
+
+use crate::failure::{Failure, Result};
+use crate::guest::NetDevice;
+use crate::namespace;
+use crate::tempdir::TempDir;
+use crate::wire::{Family, PATIENCE, Wire};
+
+const OUR_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const OUR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+/// Always the same: the guest remembers it from one host of ours to the next.
+const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
+/// What follows the place in `--device`.
+const OUR_KEYS: &str = "ip=192.0.2.1/24,ip=2001:db8::1/64,mac=02:00:00:00:02:01";
+
+/// Our host on a wire. The tests of the wire share it; a command that needs the place for itself
+/// gets it meanwhile.
+struct Host {
+    open: Box<dyn Fn(&LinkSettings) -> std::result::Result<EthernetNetwork, LlpError> + Send>,
+    /// Whether nobody of ours is at the place.
+    vacant: Box<dyn Fn() -> Result<bool> + Send>,
+    now: Mutex<Option<EthernetNetwork>>,
+}
+
+impl Host {
+    fn network(&self) -> Result<EthernetNetwork> {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(network) = &*now {
+            return Ok(network.clone());
+        }
+        self.wait_vacant()?;
+        let network = (self.open)(&settings(None))?;
+        Ok(now.insert(network).clone())
+    }
+
+    /// One for the caller alone.
+    fn faulty(&self, faults: FaultSettings) -> Result<EthernetNetwork> {
+        self.vacate()?;
+        Ok((self.open)(&settings(Some(faults)))?)
+    }
+
+    /// Ends the shared host, and waits until the last of its connections has ended too.
+    fn vacate(&self) -> Result<()> {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.wait_vacant()
+    }
+
+    fn wait_vacant(&self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !(self.vacant)()? {
+            if Instant::now() > deadline {
+                return Err(Failure::new(
+                    "a connection of an earlier test keeps our host on the wire",
+                ));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+fn settings(faults: Option<FaultSettings>) -> LinkSettings {
+    LinkSettings {
+        addresses: vec![(OUR_V4.into(), 24), (OUR_V6.into(), 64)],
+        faults,
+        ..LinkSettings::default()
+    }
+}
+
+/// A wire of frames, with our host at one end.
+pub struct EthernetWire {
+    kind: Kind,
+    family: Family,
+    place: Option<Place>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    UnixDatagrams,
+    Tap,
+}
+
+/// Where both ends are attached; made when the guest is.
+struct Place {
+    host: Host,
+    /// As it follows `--device`.
+    device: String,
+    _keep: Keep,
+}
+
+/// What goes with the place.
+#[expect(dead_code, reason = "they are for their Drop")]
+enum Keep {
+    Dir(TempDir),
+    Bridge(Bridge),
+}
+
+impl EthernetWire {
+    fn of(kind: Kind) -> EthernetWire {
+        EthernetWire {
+            kind,
+            family: Family::V4,
+            place: None,
+        }
+    }
+
+    /// Frames in Unix datagrams: our `unix:` device and QEMU's `-netdev dgram`. Needs no rights.
+    #[must_use]
+    pub fn unix_datagrams() -> EthernetWire {
+        EthernetWire::of(Kind::UnixDatagrams)
+    }
+
+    /// A TAP device of ours and one of QEMU's, joined by a bridge of the kernel's; in a network
+    /// namespace of our own ([`enter_namespace`](crate::enter_namespace)).
+    #[must_use]
+    pub fn tap() -> EthernetWire {
+        EthernetWire::of(Kind::Tap)
+    }
+
+    /// Whether there can be such a wire here.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub fn try_tap() -> Result<()> {
+        let bridge = Bridge::new()?;
+        EthernetNetwork::tap(interface(&bridge.ours)?, Some(OUR_MAC), &settings(None))?;
+        Ok(())
+    }
+
+    fn place(&self) -> Result<&Place> {
+        self.place
+            .as_ref()
+            .ok_or_else(|| Failure::new("there is no guest on the wire yet"))
+    }
+}
+
+fn unix_datagrams() -> Result<(Place, NetDevice)> {
+    let dir = TempDir::new()?;
+    let (ours, theirs) = (dir.path().join("uwarp"), dir.path().join("guest"));
+    let device = format!("unix:{},{}", ours.display(), theirs.display());
+    let socket = ours.clone();
+    let net = NetDevice::UnixDatagrams {
+        local: theirs.clone(),
+        remote: ours.clone(),
+    };
+    let host = Host {
+        open: Box::new(move |settings| {
+            EthernetNetwork::unix(&ours, &theirs, Some(OUR_MAC), settings)
+        }),
+        // It is removed with the host.
+        vacant: Box::new(move || Ok(!socket.exists())),
+        now: Mutex::new(None),
+    };
+    let place = Place {
+        host,
+        device,
+        _keep: Keep::Dir(dir),
+    };
+    Ok((place, net))
+}
+
+fn interface(name: &str) -> Result<InterfaceName> {
+    name.parse().map_err(|why: &str| Failure::new(why))
+}
+
+fn tap() -> Result<(Place, NetDevice)> {
+    let bridge = Bridge::new()?;
+    let name = interface(&bridge.ours)?;
+    let ours = bridge.ours.clone();
+    let net = NetDevice::Tap {
+        ifname: bridge.theirs.clone(),
+    };
+    let device = format!("tap:{ours}");
+    let host = Host {
+        open: Box::new(move |settings| EthernetNetwork::tap(name, Some(OUR_MAC), settings)),
+        // The device has a carrier while a program is attached to it.
+        vacant: Box::new(move || {
+            let link = namespace::run(&["ip", "-o", "link", "show", "dev", &ours])?;
+            Ok(!link.contains("LOWER_UP"))
+        }),
+        now: Mutex::new(None),
+    };
+    let place = Place {
+        host,
+        device,
+        _keep: Keep::Bridge(bridge),
+    };
+    Ok((place, net))
+}
+
+impl Wire for EthernetWire {
+    fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::UnixDatagrams => "unix_datagrams",
+            Kind::Tap => "tap",
+        }
+    }
+
+    fn title(&self) -> &'static str {
+        match self.kind {
+            Kind::UnixDatagrams => "smoltcp over Unix datagrams",
+            Kind::Tap => "smoltcp over TAP",
+        }
+    }
+
+    fn net_device(&mut self) -> Result<NetDevice> {
+        let (place, net) = match self.kind {
+            Kind::UnixDatagrams => unix_datagrams()?,
+            Kind::Tap => tap()?,
+        };
+        self.place = Some(place);
+        Ok(net)
+    }
+
+    fn speak(&mut self, family: Family) {
+        self.family = family;
+    }
+
+    fn family(&self) -> Family {
+        self.family
+    }
+
+    fn guest_addr(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.guest_ip(), port)
+    }
+
+    fn our_ip(&self) -> IpAddr {
+        match self.family {
+            Family::V4 => OUR_V4.into(),
+            Family::V6 => OUR_V6.into(),
+        }
+    }
+
+    fn our_ip_for_guest(&self) -> IpAddr {
+        self.our_ip()
+    }
+
+    fn network(&self) -> Result<Arc<dyn Network>> {
+        Ok(Arc::new(self.place()?.host.network()?))
+    }
+
+    fn faulty(&self, faults: FaultSettings) -> Result<EthernetNetwork> {
+        self.place()?.host.faulty(faults)
+    }
+
+    fn device_argument(&self) -> Result<String> {
+        let place = self.place()?;
+        place.host.vacate()?;
+        Ok(format!("{},{OUR_KEYS}", place.device))
+    }
+}
+
+/// Two TAP devices on a bridge.
+struct Bridge {
+    name: String,
+    ours: String,
+    theirs: String,
+}
+
+impl Bridge {
+    fn new() -> Result<Bridge> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let [name, ours, theirs] = ["br", "us", "vm"].map(|kind| format!("uw{kind}{number}"));
+        namespace::run(&["ip", "link", "add", &name, "type", "bridge"])?;
+        let bridge = Bridge { name, ours, theirs };
+        for tap in [&bridge.ours, &bridge.theirs] {
+            namespace::run(&["ip", "tuntap", "add", "dev", tap, "mode", "tap"])?;
+            namespace::run(&["ip", "link", "set", "dev", tap, "master", &bridge.name])?;
+        }
+        for name in [&bridge.name, &bridge.ours, &bridge.theirs] {
+            // The bridge only passes frames on: no addresses of its own.
+            namespace::run(&["ip", "link", "set", "dev", name, "addrgenmode", "none"])?;
+            namespace::run(&["ip", "link", "set", "dev", name, "up"])?;
+        }
+        Ok(bridge)
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        for name in [&self.ours, &self.theirs, &self.name] {
+            // What is left goes with the namespace.
+            let _ = namespace::run(&["ip", "link", "del", "dev", name]);
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! A connection with a region at each end, and single operations over it, each checked octet for octet.
+
+use serde_json::json;
+use uwarp_interop::{Agent, Completion, Conn, Failure, PATIENCE, Post, Region, Result, Rig};
+use uwarp_interop::{pattern, sge};
+use uwarp_verbs::{Access, ConnectionInfo, EndReason, MemoryRegion, RecvWr, SendWr, Sge, WcOpcode};
+
+use crate::pair::{Ours, Pair, Role, Terms, connect};
+
+/// Octets behind a message in its sink that have to stay as they were.
+pub(crate) const GUARD: usize = 64;
+
+/// Who posts the work request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    Us,
+    Guest,
+}
+
+impl By {
+    pub(crate) const BOTH: [By; 2] = [By::Us, By::Guest];
+
+    /// For the names of tests.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            By::Us => "by_us",
+            By::Guest => "by_guest",
+        }
+    }
+
+    /// For the matrix.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            By::Us => "by uwarp",
+            By::Guest => "by siw",
+        }
+    }
+}
+
+/// An operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Op {
+    Send,
+    SendSolicited,
+    SendInvalidate,
+    Write,
+    Read,
+}
+
+impl Op {
+    pub(crate) const ALL: [Op; 5] = [
+        Op::Send,
+        Op::SendSolicited,
+        Op::SendInvalidate,
+        Op::Write,
+        Op::Read,
+    ];
+    /// One of each message.
+    pub(crate) const PLAIN: [Op; 3] = [Op::Send, Op::Write, Op::Read];
+
+    /// For the names of tests.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Op::Send => "send",
+            Op::SendSolicited => "send_se",
+            Op::SendInvalidate => "send_inv",
+            Op::Write => "write",
+            Op::Read => "read",
+        }
+    }
+
+    /// For the matrix.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Op::Send => "Send",
+            Op::SendSolicited => "Send with SE",
+            Op::SendInvalidate => "Send with Invalidate",
+            Op::Write => "Write",
+            Op::Read => "Read",
+        }
+    }
+}
+
+/// The two ends.
+pub(crate) struct Bench {
+    pub(crate) ours: Ours,
+    pub(crate) conn: Conn,
+    /// Ours, with all rights.
+    pub(crate) near: MemoryRegion,
+    /// The guest's, with all rights.
+    pub(crate) far: Region,
+    /// Number of the next work request, and seed of its data.
+    pub(crate) next: u64,
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "tens of MiB at most")]
+pub(crate) fn octets(len: usize) -> u32 {
+    len as u32
+}
+
+impl Bench {
+    /// Connects, and sends the first message, which is the initiator's (RFC 5044 section 7.1.2).
+    /// `len` octets can be moved.
+    pub(crate) fn open(rig: &mut Rig, role: Role, terms: &Terms, len: usize) -> Result<Bench> {
+        let far = rig.agent.reg(len + GUARD, "lw,rw,rr")?;
+        let pair = connect(rig, role, terms, |agent, conn, ours| {
+            match role {
+                Role::GuestServes => agent.recv(conn, 1, "", 1, 0)?,
+                Role::GuestConnects => ours.qp.post_recv(&RecvWr::new(1, &[]))?,
+            }
+            Ok(())
+        })?;
+        let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let near = pair.ours.region(len + GUARD, all)?;
+        let Pair { ours, conn, .. } = pair;
+        let bench = Bench {
+            ours,
+            conn,
+            near,
+            far,
+            next: 2,
+        };
+        let agent = &mut rig.agent;
+        match role {
+            Role::GuestServes => {
+                bench.ours.qp.post_send(&SendWr::send(1, &[]))?;
+                bench.ours.completion(1, WcOpcode::Send)?;
+                agent.completion(conn)?.expect(1, "recv")?;
+            }
+            Role::GuestConnects => {
+                agent.post(conn, &Post::new("send", 1, ""))?;
+                bench.ours.completion(1, WcOpcode::Recv)?;
+                agent.completion(conn)?.expect(1, "send")?;
+            }
+        }
+        Ok(bench)
+    }
+
+    /// One operation of that size.
+    pub(crate) fn run(&mut self, agent: &mut Agent, by: By, op: Op, len: usize) -> Result<()> {
+        let number = self.next;
+        self.next += 2;
+        let done = match (by, op) {
+            (By::Us, Op::Write) => self.write_by_us(agent, number, len),
+            (By::Us, Op::Read) => self.read_by_us(agent, number, len),
+            (By::Us, _) => self.send_by_us(agent, number, op, len),
+            (By::Guest, Op::Write) => self.write_by_guest(agent, number, len),
+            (By::Guest, Op::Read) => self.read_by_guest(agent, number, len),
+            (By::Guest, _) => self.send_by_guest(agent, number, op, len),
+        };
+        done.map_err(|failure| {
+            let end = self.ours.qp.end_reason().map(|reason| reason.to_string());
+            failure.during(format!(
+                "{} {} of {len} octets (our end of the connection: {end:?})",
+                op.title(),
+                by.title()
+            ))
+        })
+    }
+
+    fn send_by_us(&self, agent: &mut Agent, number: u64, op: Op, len: usize) -> Result<()> {
+        let conn = self.conn;
+        // Larger than the message: the length has to come from it.
+        agent.recv(conn, number, &sge(&self.far, 0, len + GUARD), 1, 0)?;
+        clear(agent, &self.far, len)?;
+        let list = self.source(number, len)?;
+        let target = match op {
+            Op::SendInvalidate => Some(agent.reg(GUARD, "lw,rw")?),
+            _ => None,
+        };
+        let mut send = SendWr::send(number, &list);
+        if op == Op::SendSolicited {
+            send = send.solicited();
+        }
+        if let Some(region) = &target {
+            self.writable(region)?;
+            send = send.invalidate(region.rkey);
+        }
+        self.ours.qp.post_send(&send)?;
+        self.ours.completion(number, WcOpcode::Send)?;
+        let came = agent.completion(conn)?;
+        came.expect(number, "recv")?;
+        // siw tells a consumer in user space neither of an invalidated STag nor of SE.
+        if (came.len, came.flags, came.invalidated) != (len as u64, 0, None) {
+            return Err(Failure::new(format!("the guest received {came:?}")));
+        }
+        guest_has(agent, &self.far, number, len)
+    }
+
+    fn send_by_guest(&self, agent: &mut Agent, number: u64, op: Op, len: usize) -> Result<()> {
+        let conn = self.conn;
+        self.near.write_at(0, &vec![0; len + GUARD])?;
+        let sink = [self.near.sge(0, octets(len + GUARD))];
+        self.ours.qp.post_recv(&RecvWr::new(number, &sink))?;
+        agent.fill(&self.far, 0, len, number)?;
+        let mut post = Post::new("send", number, if_any(&self.far, len));
+        post.solicited = op == Op::SendSolicited;
+        let mut target = None;
+        if op == Op::SendInvalidate {
+            let region = target.insert(self.own_region()?);
+            self.writable_by_guest(agent, region)?;
+            post.op = "send_inv";
+            post.inv = region.rkey();
+            // What siw's library takes for the STag, against the standard API: see `stag_0`.
+            post.rkey = region.rkey();
+        }
+        agent.post(conn, &post)?;
+        let came = self.ours.completion(number, WcOpcode::Recv)?;
+        let want = (
+            octets(len),
+            op == Op::SendSolicited,
+            target.as_ref().map(MemoryRegion::rkey),
+        );
+        if (came.byte_len, came.solicited, came.invalidated) != want {
+            return Err(Failure::new(format!(
+                "we received {came:?}, but (octets, solicited, invalidated) were to be {want:?}"
+            )));
+        }
+        agent.completion(conn)?.expect(number, "send")?;
+        self.we_have(number, len)
+    }
+
+    /// The Send behind it says that it is there.
+    fn write_by_us(&self, agent: &mut Agent, number: u64, len: usize) -> Result<()> {
+        let (conn, far) = (self.conn, &self.far);
+        clear(agent, far, len)?;
+        agent.recv(conn, number + 1, "", 1, 0)?;
+        let list = self.source(number, len)?;
+        self.ours.qp.post_send_list(&[
+            SendWr::write(number, &list, far.addr, far.rkey),
+            SendWr::send(number + 1, &[]),
+        ])?;
+        self.ours.completion(number, WcOpcode::RdmaWrite)?;
+        self.ours.completion(number + 1, WcOpcode::Send)?;
+        let came = agent.completion(conn)?;
+        empty(came.expect(number + 1, "recv")?)?;
+        guest_has(agent, far, number, len)
+    }
+
+    fn write_by_guest(&self, agent: &mut Agent, number: u64, len: usize) -> Result<()> {
+        let conn = self.conn;
+        self.near.write_at(0, &vec![0; len + GUARD])?;
+        self.ours.qp.post_recv(&RecvWr::new(number + 1, &[]))?;
+        agent.fill(&self.far, 0, len, number)?;
+        let (to, rkey) = (self.near.addr(), self.near.rkey());
+        let write = Post::new("write", number, if_any(&self.far, len)).remote(to, rkey);
+        agent.post(conn, &write)?;
+        agent.post(conn, &Post::new("send", number + 1, ""))?;
+        let came = self.ours.completion(number + 1, WcOpcode::Recv)?;
+        if came.byte_len != 0 {
+            return Err(Failure::new(format!("an empty Send was {came:?}")));
+        }
+        agent.completion(conn)?.expect(number, "write")?;
+        agent.completion(conn)?.expect(number + 1, "send")?;
+        self.we_have(number, len)
+    }
+
+    fn read_by_us(&self, agent: &mut Agent, number: u64, len: usize) -> Result<()> {
+        self.near.write_at(0, &vec![0; len + GUARD])?;
+        agent.fill(&self.far, 0, len, number)?;
+        let sink = [self.near.sge(0, octets(len))];
+        let (from, rkey) = (self.far.addr, self.far.rkey);
+        self.ours
+            .qp
+            .post_send(&SendWr::read(number, &sink, from, rkey))?;
+        self.ours.completion(number, WcOpcode::RdmaRead)?;
+        self.we_have(number, len)
+    }
+
+    fn read_by_guest(&self, agent: &mut Agent, number: u64, len: usize) -> Result<()> {
+        clear(agent, &self.far, len)?;
+        self.near.write_at(0, &pattern(number, 0, len))?;
+        let (from, rkey) = (self.near.addr(), self.near.rkey());
+        let read = Post::new("read", number, sge(&self.far, 0, len)).remote(from, rkey);
+        agent.post(self.conn, &read)?;
+        agent.completion(self.conn)?.expect(number, "read")?;
+        guest_has(agent, &self.far, number, len)
+    }
+
+    /// Our data, as it is to be sent.
+    fn source(&self, seed: u64, len: usize) -> Result<Vec<Sge>> {
+        self.near.write_at(0, &pattern(seed, 0, len))?;
+        let list = (len > 0).then(|| self.near.sge(0, octets(len)));
+        Ok(list.into_iter().collect())
+    }
+
+    /// That our region holds the data of `seed`, and nothing behind it.
+    fn we_have(&self, seed: u64, len: usize) -> Result<()> {
+        let want = [pattern(seed, 0, len), vec![0; GUARD]].concat();
+        self.holds(0, &want)
+    }
+
+    /// That our region has these octets there.
+    pub(crate) fn holds(&self, off: usize, want: &[u8]) -> Result<()> {
+        let mut came = vec![0; want.len()];
+        self.near.read_at(off, &mut came)?;
+        match (0..want.len()).find(|at| came[*at] != want[*at]) {
+            None => Ok(()),
+            Some(at) => Err(Failure::new(format!(
+                "octet {} of our region is {:#04x}, but {:#04x} was sent",
+                off + at,
+                came[at],
+                want[at]
+            ))),
+        }
+    }
+
+    /// A region that the guest may write, and that it may invalidate.
+    pub(crate) fn own_region(&self) -> Result<MemoryRegion> {
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let (pd, qp) = (&self.ours.pd, &self.ours.qp);
+        Ok(pd.register_for(qp, vec![0; GUARD], rights)?)
+    }
+
+    /// That we can write that region of the guest's.
+    fn writable(&self, region: &Region) -> Result<()> {
+        let write = SendWr::write_inline(0, b"writable", region.addr, region.rkey);
+        self.ours.qp.post_send(&write)?;
+        // A refusal would end the connection before the message that follows.
+        self.ours.completion(0, WcOpcode::RdmaWrite)?;
+        Ok(())
+    }
+
+    /// That the guest can write that region of ours.
+    fn writable_by_guest(&self, agent: &mut Agent, region: &MemoryRegion) -> Result<()> {
+        let write = Post::new("write", 0, sge(&self.far, 0, GUARD));
+        agent.post(self.conn, &write.remote(region.addr(), region.rkey()))?;
+        agent.completion(self.conn)?.expect(0, "write")?;
+        Ok(())
+    }
+
+    /// That this was agreed on.
+    pub(crate) fn agreed(&self, is_it: impl FnOnce(&ConnectionInfo) -> bool) -> Result<()> {
+        match self.ours.qp.connection() {
+            Some(info) if is_it(&info) => Ok(()),
+            other => Err(Failure::new(format!(
+                "agreed was something else: {other:?}"
+            ))),
+        }
+    }
+
+    /// That our side has ended, for that reason.
+    pub(crate) fn ended(&self, want: &str, is_it: impl FnOnce(&EndReason) -> bool) -> Result<()> {
+        if !self.ours.qp.wait_closed(PATIENCE) {
+            return Err(Failure::new("our side does not close"));
+        }
+        match self.ours.qp.end_reason() {
+            Some(reason) if is_it(&reason) => Ok(()),
+            other => Err(Failure::new(format!(
+                "{want} was expected, but our side ended so: {other:?}"
+            ))),
+        }
+    }
+
+    /// Ends the connection as it should end: the initiator goes. Nothing is left over on either side.
+    pub(crate) fn close(self, agent: &mut Agent, role: Role) -> Result<()> {
+        match role {
+            Role::GuestServes => self.ours.qp.disconnect(),
+            Role::GuestConnects => agent.disconnect(self.conn)?,
+        }
+        agent.event(self.conn, "disconnected")?;
+        if !self.ours.qp.wait_closed(PATIENCE) {
+            return Err(Failure::new("our side does not close"));
+        }
+        match (role, self.ours.qp.end_reason()) {
+            (Role::GuestServes, Some(EndReason::LocalDisconnect))
+            | (Role::GuestConnects, Some(EndReason::PeerDisconnect)) => {}
+            (_, reason) => {
+                return Err(Failure::new(format!(
+                    "the close was not orderly: {reason:?}"
+                )));
+            }
+        }
+        let (theirs, ours) = (agent.unread(), self.ours.cq.poll_one());
+        if !theirs.is_empty() || ours.is_some() {
+            return Err(Failure::new(format!(
+                "left over: in the guest {theirs:?}, on our side {ours:?}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// A scatter/gather list of that many octets: none for none.
+fn if_any(region: &Region, len: usize) -> String {
+    match len {
+        0 => String::new(),
+        len => sge(region, 0, len),
+    }
+}
+
+/// Makes what a message of `len` octets will go to, and what is behind it, zero.
+fn clear(agent: &mut Agent, region: &Region, len: usize) -> Result<()> {
+    let all = len + GUARD;
+    agent.command(
+        &json!({"cmd": "fill", "mr": region.number, "off": 0, "len": all, "zero": true}),
+    )?;
+    Ok(())
+}
+
+/// That the guest's region holds the data of `seed`, and nothing behind it.
+fn guest_has(agent: &mut Agent, region: &Region, seed: u64, len: usize) -> Result<()> {
+    agent.check(region, 0, len, seed, 0)?;
+    agent.check_zero(region, len, GUARD)
+}
+
+fn empty(came: &Completion) -> Result<()> {
+    match came.len {
+        0 => Ok(()),
+        _ => Err(Failure::new(format!("an empty Send was {came:?}"))),
+    }
+}

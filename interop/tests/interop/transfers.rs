@@ -1,0 +1,464 @@
+//! Every operation of both sides, over the sizes at which something changes.
+
+use uwarp_interop::{Agent, Failure, Outcome, Post, Result, Rig, pattern, sge, sges};
+use uwarp_verbs::{EndReason, RecvWr, SendWr, Settings, Sge, Status, WcOpcode};
+
+use serde_json::json;
+
+use crate::Case;
+use crate::bench::{Bench, By, GUARD, Op, octets};
+use crate::pair::{Role, Terms};
+
+/// Nothing, one octet; around siw's inline frames; around what one segment of 1500 octets
+/// carries of every message; around 2^16; large.
+const SIZES: [usize; 17] = [
+    0,
+    1,
+    31,
+    32,
+    33,
+    1423,
+    1424,
+    1425,
+    1426,
+    1427,
+    1428,
+    1429,
+    65_535,
+    65_536,
+    65_537,
+    1 << 20,
+    16 << 20,
+];
+/// For passes in which all operations take turns.
+pub(crate) const FEW_SIZES: [usize; 5] = [0, 1, 1425, 65_537, 1 << 20];
+
+const STAG_0: &str = "siw's library puts STag 0 into a Send with Invalidate of user space, whatever \
+                      invalidate_rkey says";
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for role in Role::BOTH {
+        for op in Op::ALL {
+            for by in By::BOTH {
+                cases.push(case(
+                    format!("{}::{}::{}", role.name(), op.name(), by.name()),
+                    format!(
+                        "{} {} of 0 octets to 16 MiB, {}",
+                        op.title(),
+                        by.title(),
+                        role.title()
+                    ),
+                    move |rig| sizes(rig, role, op, by),
+                ));
+            }
+        }
+        cases.push(case(
+            format!("{}::crc_off", role.name()),
+            format!(
+                "Send, Write and Read both ways without CRC, {}",
+                role.title()
+            ),
+            move |rig| without_crc(rig, role),
+        ));
+        for by in By::BOTH {
+            cases.push(case(
+                format!("{}::scatter_gather::{}", role.name(), by.name()),
+                format!(
+                    "Send and Write {} with scatter/gather lists at both ends, {}",
+                    by.title(),
+                    role.title()
+                ),
+                move |rig| scatter_gather(rig, role, by),
+            ));
+        }
+        for (name, who, readers) in [
+            ("by_us", "by uwarp", &[By::Us][..]),
+            ("by_guest", "by siw", &[By::Guest]),
+            ("both", "by each at once", &By::BOTH),
+        ] {
+            cases.push(case(
+                format!("{}::reads_16::{name}", role.name()),
+                format!("16 Reads outstanding {who}, {}", role.title()),
+                move |rig| many_reads(rig, role, readers),
+            ));
+        }
+        cases.push(case(
+            format!("{}::stag_0", role.name()),
+            format!("Send with Invalidate by siw's library, {}", role.title()),
+            move |rig| stag_0(rig, role),
+        ));
+        cases.push(case(
+            format!("{}::straddle", role.name()),
+            format!(
+                "a short Read of siw's memory across two pages, {}",
+                role.title()
+            ),
+            move |rig| straddle(rig, role),
+        ));
+        cases.push(case(
+            format!("{}::solicited_event", role.name()),
+            format!(
+                "the solicited event of a Send with SE to siw, {}",
+                role.title()
+            ),
+            move |rig| solicited_event(rig, role),
+        ));
+    }
+    cases
+}
+
+fn case(
+    name: String,
+    title: String,
+    run: impl Fn(&mut Rig) -> Result<Outcome> + Send + Sync + 'static,
+) -> Case {
+    Case {
+        suite: "agent",
+        name,
+        title,
+        run: Box::new(run),
+    }
+}
+
+fn sizes(rig: &mut Rig, role: Role, op: Op, by: By) -> Result<Outcome> {
+    let largest = SIZES.into_iter().max().unwrap_or_default();
+    let mut bench = Bench::open(rig, role, &Terms::default(), largest)?;
+    for len in SIZES {
+        bench.run(&mut rig.agent, by, op, len)?;
+    }
+    if op == Op::SendInvalidate {
+        return invalid_for_good(rig, bench, by);
+    }
+    bench.close(&mut rig.agent, role)?;
+    Ok(Outcome::Passed)
+}
+
+/// What a Send with Invalidate has named cannot be written any more.
+fn invalid_for_good(rig: &mut Rig, bench: Bench, by: By) -> Result<Outcome> {
+    let agent = &mut rig.agent;
+    match by {
+        By::Us => {
+            let region = agent.reg(GUARD, "lw,rw")?;
+            agent.recv(bench.conn, 10, "", 1, 0)?;
+            let send = SendWr::send(11, &[]).invalidate(region.rkey);
+            bench.ours.qp.post_send(&send)?;
+            bench.ours.completion(11, WcOpcode::Send)?;
+            agent.completion(bench.conn)?.expect(10, "recv")?;
+            let write = SendWr::write_inline(12, b"gone", region.addr, region.rkey);
+            bench.ours.qp.post_send(&write)?;
+            bench.ours.completion(12, WcOpcode::RdmaWrite)?;
+            agent.event(bench.conn, "disconnected")?;
+            agent.check_zero(&region, 0, GUARD)?;
+            bench.ended("TerminateReceived", |reason| match reason {
+                // DDP, tagged buffer: invalid STag.
+                EndReason::TerminateReceived { terminate } => {
+                    (terminate.layer(), terminate.etype(), terminate.code()) == (1, 1, 0)
+                }
+                _ => false,
+            })?;
+            Ok(Outcome::Passed)
+        }
+        By::Guest => {
+            let region = bench.own_region()?;
+            let (to, stag) = (region.addr(), region.rkey());
+            bench.ours.qp.post_recv(&RecvWr::new(10, &[]))?;
+            let mut send = Post::new("send_inv", 11, "").remote(0, stag);
+            send.inv = stag;
+            agent.post(bench.conn, &send)?;
+            bench.ours.completion(10, WcOpcode::Recv)?;
+            agent.completion(bench.conn)?.expect(11, "send")?;
+            let write = Post::new("write", 12, sge(&bench.far, 0, GUARD)).remote(to, stag);
+            agent.post(bench.conn, &write)?;
+            agent.event(bench.conn, "disconnected")?;
+            let mut came = [0xff; GUARD];
+            region.read_at(0, &mut came)?;
+            if came != [0; GUARD] {
+                return Err(Failure::new(
+                    "a region was written that is not valid any more",
+                ));
+            }
+            bench.ended("TerminateSent", |reason| sent(reason, (1, 1, 0)))?;
+            Ok(Outcome::Deviation(format!(
+                "{STAG_0}; with wr.rdma.rkey set to it too, the right one is sent"
+            )))
+        }
+    }
+}
+
+/// That our side ended the connection by that Terminate Message: Layer, EType, Error Code.
+fn sent(reason: &EndReason, want: (u8, u8, u8)) -> bool {
+    match reason {
+        EndReason::TerminateSent {
+            terminate: Some(it),
+            ..
+        } => (it.layer(), it.etype(), it.code()) == want,
+        _ => false,
+    }
+}
+
+fn without_crc(rig: &mut Rig, role: Role) -> Result<Outcome> {
+    let terms = Terms {
+        settings: Settings {
+            crc: false,
+            ..Settings::default()
+        },
+        ..Terms::default()
+    };
+    let mut bench = Bench::open(rig, role, &terms, 1 << 20)?;
+    bench.agreed(|info| !info.crc)?;
+    all_operations(&mut bench, &mut rig.agent, &FEW_SIZES)?;
+    bench.close(&mut rig.agent, role)?;
+    Ok(Outcome::Passed)
+}
+
+/// Sends, Writes and Reads of those sizes, each way.
+pub(crate) fn all_operations(bench: &mut Bench, agent: &mut Agent, sizes: &[usize]) -> Result<()> {
+    for len in sizes {
+        for op in Op::PLAIN {
+            for by in By::BOTH {
+                bench.run(agent, by, op, *len)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// 100,000 octets in pieces: of one octet, of none, across pages, not aligned to anything. The sink
+/// is cut elsewhere.
+const GATHER: [(usize, usize); 4] = [(3, 1), (101, 31_000), (40_000, 0), (50_005, 68_999)];
+const SCATTER: [(usize, usize); 4] = [(7, 50_000), (60_001, 3), (70_000, 0), (80_009, 49_997)];
+const PIECES: usize = 100_000;
+const ROOM: usize = 140_000;
+
+fn scatter_gather(rig: &mut Rig, role: Role, by: By) -> Result<Outcome> {
+    let bench = Bench::open(rig, role, &Terms::default(), ROOM)?;
+    let agent = &mut rig.agent;
+    let (conn, far, near) = (bench.conn, &bench.far, &bench.near);
+    let list = |pieces: &[(usize, usize)]| -> Vec<Sge> {
+        let element = |(off, len): &(usize, usize)| near.sge(*off as u64, octets(*len));
+        pieces.iter().map(element).collect()
+    };
+    let qp = &bench.ours.qp;
+    match by {
+        By::Us => {
+            pieces(&GATHER, |off, at, len| {
+                Ok(near.write_at(off, &pattern(5, at as u64, len))?)
+            })?;
+            agent.recv(conn, 10, &sges(far, &SCATTER), 1, 0)?;
+            qp.post_send(&SendWr::send(11, &list(&GATHER)))?;
+            bench.ours.completion(11, WcOpcode::Send)?;
+            expect_len(agent.completion(conn)?.expect(10, "recv")?.len)?;
+            pieces(&SCATTER, |off, at, len| {
+                agent.check(far, off, len, 5, at as u64)
+            })?;
+
+            agent.recv(conn, 12, "", 1, 0)?;
+            qp.post_send_list(&[
+                SendWr::write(13, &list(&GATHER), far.addr, far.rkey),
+                SendWr::send(14, &[]),
+            ])?;
+            bench.ours.completion(13, WcOpcode::RdmaWrite)?;
+            bench.ours.completion(14, WcOpcode::Send)?;
+            agent.completion(conn)?.expect(12, "recv")?;
+            agent.check(far, 0, PIECES, 5, 0)?;
+        }
+        By::Guest => {
+            pieces(&GATHER, |off, at, len| {
+                let (mr, seed) = (far.number, 6);
+                agent.command(&json!({"cmd": "fill", "mr": mr, "off": off, "len": len,
+                    "seed": seed, "at": at}))?;
+                Ok(())
+            })?;
+            qp.post_recv(&RecvWr::new(10, &list(&SCATTER)))?;
+            agent.post(conn, &Post::new("send", 11, sges(far, &GATHER)))?;
+            let came = bench.ours.completion(10, WcOpcode::Recv)?;
+            expect_len(came.byte_len.into())?;
+            agent.completion(conn)?.expect(11, "send")?;
+            pieces(&SCATTER, |off, at, len| {
+                bench.holds(off, &pattern(6, at as u64, len))
+            })?;
+
+            qp.post_recv(&RecvWr::new(12, &[]))?;
+            let write = Post::new("write", 13, sges(far, &GATHER));
+            agent.post(conn, &write.remote(near.addr(), near.rkey()))?;
+            agent.post(conn, &Post::new("send", 14, ""))?;
+            bench.ours.completion(12, WcOpcode::Recv)?;
+            agent.completion(conn)?.expect(13, "write")?;
+            agent.completion(conn)?.expect(14, "send")?;
+            bench.holds(0, &pattern(6, 0, PIECES))?;
+        }
+    }
+    bench.close(agent, role)?;
+    Ok(Outcome::Passed)
+}
+
+/// Calls `with` for every piece that is not empty: its offset, where its data lies in the message,
+/// its length.
+fn pieces(
+    list: &[(usize, usize)],
+    mut with: impl FnMut(usize, usize, usize) -> Result<()>,
+) -> Result<()> {
+    let mut at = 0;
+    for (off, len) in list {
+        if *len > 0 {
+            with(*off, at, *len)?;
+        }
+        at += len;
+    }
+    Ok(())
+}
+
+fn expect_len(len: u64) -> Result<()> {
+    if len == PIECES as u64 {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{len} octets were received, not {PIECES}"
+    )))
+}
+
+/// Twice as many as may be outstanding: the second half waits for the first.
+const READS: usize = 32;
+const READ_LEN: usize = 20_001;
+
+fn many_reads(rig: &mut Rig, role: Role, readers: &[By]) -> Result<Outcome> {
+    // A half for what each reads, and a half for where it goes.
+    let half = READS * READ_LEN;
+    let bench = Bench::open(rig, role, &Terms::default(), 2 * half)?;
+    bench.agreed(|info| (info.ird, info.ord) == (16, 16))?;
+    let agent = &mut rig.agent;
+    let (near, far) = (&bench.near, &bench.far);
+    near.write_at(0, &pattern(1, 0, half))?;
+    agent.fill(far, 0, half, 2)?;
+    let stride = READ_LEN as u64;
+    if readers.contains(&By::Guest) {
+        let mut reads = Post::new("read", 1000, sge(far, half, READ_LEN));
+        reads = reads.remote(near.addr(), near.rkey());
+        (reads.count, reads.stride, reads.rstride) = (READS as u64, stride, stride);
+        agent.post(bench.conn, &reads)?;
+    }
+    if readers.contains(&By::Us) {
+        let sinks: Vec<[Sge; 1]> = (0..READS)
+            .map(|number| [near.sge((half + number * READ_LEN) as u64, octets(READ_LEN))])
+            .collect();
+        let reads: Vec<SendWr<'_>> = (2000..)
+            .zip(&sinks)
+            .map(|(id, sink)| SendWr::read(id, sink, far.addr + (id - 2000) * stride, far.rkey))
+            .collect();
+        bench.ours.qp.post_send_list(&reads)?;
+        for id in (2000..).take(READS) {
+            bench.ours.completion(id, WcOpcode::RdmaRead)?;
+        }
+        bench.holds(half, &pattern(2, 0, half))?;
+    }
+    if readers.contains(&By::Guest) {
+        for id in (1000..).take(READS) {
+            agent.completion(bench.conn)?.expect(id, "read")?;
+        }
+        agent.check(far, half, half, 1, 0)?;
+    }
+    bench.close(agent, role)?;
+    Ok(Outcome::Passed)
+}
+
+/// siw's library takes the STag from the wrong place, where the standard API has nothing. RFC 5040
+/// section 7.1 has us end the connection, for nobody was ever given STag 0.
+fn stag_0(rig: &mut Rig, role: Role) -> Result<Outcome> {
+    let bench = Bench::open(rig, role, &Terms::default(), GUARD)?;
+    let agent = &mut rig.agent;
+    let region = bench.own_region()?;
+    bench.ours.qp.post_recv(&RecvWr::new(10, &[]))?;
+    let mut send = Post::new("send_inv", 11, "");
+    send.inv = region.rkey();
+    agent.post(bench.conn, &send)?;
+    agent.event(bench.conn, "disconnected")?;
+    // RDMAP, remote protection: invalid STag.
+    bench.ended("TerminateSent", |reason| sent(reason, (0, 1, 0)))?;
+    match bench.ours.cq.poll_one() {
+        Some(receive) if receive.wr_id == 10 && receive.status == Status::WrFlush => {}
+        other => return Err(Failure::new(format!("our receive ended so: {other:?}"))),
+    }
+    Ok(Outcome::Deviation(format!(
+        "{STAG_0}; uwarp ends the connection"
+    )))
+}
+
+/// siw sends up to 32 octets in one piece with their header, and copies them wrongly when they lie in
+/// two pages in parts of different length: wrong octets with a right CRC.
+fn straddle(rig: &mut Rig, role: Role) -> Result<Outcome> {
+    const PAGE: usize = 4096;
+    const LEN: usize = 32;
+    let bench = Bench::open(rig, role, &Terms::default(), 2 * PAGE)?;
+    let agent = &mut rig.agent;
+    agent.fill(&bench.far, 0, 2 * PAGE, 9)?;
+    let read = |off: usize| -> Result<Vec<u8>> {
+        let sink = [bench.near.sge(0, octets(LEN))];
+        let (from, rkey) = (bench.far.addr + off as u64, bench.far.rkey);
+        bench
+            .ours
+            .qp
+            .post_send(&SendWr::read(20, &sink, from, rkey))?;
+        bench.ours.completion(20, WcOpcode::RdmaRead)?;
+        let mut came = vec![0; LEN];
+        bench.near.read_at(0, &mut came)?;
+        Ok(came)
+    };
+    // Two halves are no trouble.
+    let even = PAGE - LEN / 2;
+    if read(even)? != pattern(9, even as u64, LEN) {
+        return Err(Failure::new(
+            "a Read across two pages in equal halves is wrong",
+        ));
+    }
+    let uneven = PAGE - 10;
+    let (came, want) = (read(uneven)?, pattern(9, uneven as u64, LEN));
+    bench.close(agent, role)?;
+    if came == want {
+        return Ok(Outcome::Passed);
+    }
+    if came[..10] != want[..10] {
+        return Err(Failure::new("already what lies in the first page is wrong"));
+    }
+    Ok(Outcome::Deviation(
+        "siw's answer to a Read of 3 to 32 octets that lie in two pages has wrong octets and a right CRC \
+         (fixed in Linux by aac27aa8c5cf)"
+            .to_owned(),
+    ))
+}
+
+/// A consumer that asks for solicited events only. siw makes none for a Send with SE.
+fn solicited_event(rig: &mut Rig, role: Role) -> Result<Outcome> {
+    let mut terms = Terms::default();
+    terms.wish.notify = "solicited";
+    // Whoever waits for no events cannot hear of the first message: no bench.
+    let pair = crate::pair::connect(rig, role, &terms, |agent, conn, ours| {
+        ours.qp.post_recv(&RecvWr::new(1, &[]))?;
+        agent.recv(conn, 1, "", 1, 0)
+    })?;
+    let (agent, conn) = (&mut rig.agent, pair.conn);
+    if role == Role::GuestConnects {
+        agent.post(conn, &Post::new("send", 2, ""))?;
+        pair.ours.completion(1, WcOpcode::Recv)?;
+    }
+    pair.ours.qp.post_send(&SendWr::send(3, &[]).solicited())?;
+    pair.ours.completion(3, WcOpcode::Send)?;
+    // It is found by polling; an event would have brought it before.
+    let sends = u64::from(role == Role::GuestConnects);
+    let mut polled = 0;
+    while polled < 1 + sends {
+        if !agent.unread().is_empty() && polled == 0 {
+            return Ok(Outcome::Passed);
+        }
+        let answer = agent.command(&json!({"cmd": "poll", "conn": conn.0}))?;
+        polled += answer["count"].as_u64().unwrap_or(0);
+    }
+    if sends == 1 {
+        agent.completion(conn)?.expect(2, "send")?;
+    }
+    agent.completion(conn)?.expect(1, "recv")?;
+    Ok(Outcome::Deviation(
+        "siw makes no solicited event for a Send with SE (RFC 5040 section 5.3); the completion is found by polling"
+            .to_owned(),
+    ))
+}
