@@ -15,7 +15,7 @@ use crate::failure::Failure;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Protocol and capture")]
 pub(crate) struct DeviceOption {
-    /// The network: tcp[:ADDR], tap:NAME,ip=ADDR, raw:INTERFACE,ip=ADDR or
+    /// The network: tcp, tcp:ADDR, tap:NAME,ip=ADDR, raw:INTERFACE,ip=ADDR or
     /// unix:LOCAL,REMOTE,ip=ADDR (--help explains them)
     ///
     /// tcp:127.0.0.1
