@@ -34,6 +34,12 @@ need_package() { # COMMAND PACKAGE
     command -v "$1" >/dev/null 2>&1
 }
 
+# Whether TAP devices work in a network namespace of one's own.
+own_namespace() {
+    local try='ip tuntap add uwarp0 mode tap'
+    unshare -Urn sh -c "$try" 2>/dev/null || unshare -n sh -c "$try" 2>/dev/null
+}
+
 part_fmt() { cargo fmt --all --check; }
 part_clippy() { cargo clippy --workspace --all-targets --locked -- -D warnings; }
 part_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
@@ -52,6 +58,11 @@ part_nostd() {
 part_test() {
     if command -v tshark >/dev/null 2>&1; then
         export UWARP_REQUIRE_TSHARK=1
+    fi
+    # Where a network namespace of one's own and a TAP device can be had, no test of them may skip.
+    need_package ip iproute2 || true
+    if own_namespace; then
+        export UWARP_REQUIRE_NETNS=1
     fi
     cargo test --workspace --locked
 }
