@@ -13,6 +13,7 @@ mod guest;
 mod ours;
 mod pattern;
 mod process;
+pub mod raw;
 mod report;
 mod wire;
 

@@ -1,7 +1,9 @@
 //! uwarp against the Linux siw driver. Every case is a test of its own; see `./ci.sh interop`.
 
 mod agent;
+mod errors;
 mod pair;
+mod pins;
 mod rping;
 mod verbs;
 
@@ -86,11 +88,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Everything on that wire.
-fn cases() -> Vec<Case> {
-    [agent::cases(), rping::cases(), verbs::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+fn cases(wire: &str) -> Vec<Case> {
+    [
+        agent::cases(),
+        rping::cases(),
+        verbs::cases(),
+        errors::cases(wire),
+        pins::cases(wire),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Why the tests cannot run here; `Ok` with the guest when they can.
@@ -140,7 +148,7 @@ fn main() -> ExitCode {
             }))
         });
         shared.extend(guest.clone());
-        for case in cases() {
+        for case in cases(wire.name()) {
             let number = lock(&report).add(wire.title(), case.suite, &case.title);
             let name = format!("{}::{}::{}", wire.name(), case.suite, case.name);
             trials.push(trial(
