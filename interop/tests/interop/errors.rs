@@ -100,3 +100,27 @@ pub(crate) fn end(end: &Ours) -> Result<EndReason> {
         .end_reason()
         .ok_or_else(|| Failure::new("our side is closed and has no reason for it"))
 }
+
+/// That the connection is over in the guest, and what its device says of it.
+pub(crate) fn over(agent: &mut Agent, conn: Conn, device: &str) -> Result<()> {
+    agent.event(conn, "disconnected")?;
+    if !device.is_empty() {
+        return same(
+            "the guest's device says",
+            &agent.device_event(conn)?,
+            &device.to_owned(),
+        );
+    }
+    same(
+        "what the guest reports besides",
+        &agent.unread(),
+        &Vec::new(),
+    )
+}
+
+/// siw refused something that had come.
+pub(crate) const ACCESS: &str = "local access violation work queue error";
+/// siw cannot go on with the QP.
+pub(crate) const FATAL: &str = "local work queue catastrophic error";
+/// siw refused something on the receive queue.
+pub(crate) const INVALID: &str = "invalid request local work queue error";

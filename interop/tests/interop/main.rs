@@ -4,6 +4,7 @@ mod agent;
 mod errors;
 mod pair;
 mod pins;
+mod raw_pair;
 mod rping;
 mod verbs;
 

@@ -4,7 +4,7 @@ use serde_json::json;
 use uwarp_interop::{Failure, Outcome, Region, Result, Rig, sge};
 use uwarp_verbs::{Access, EndReason, Peer, RecvWr, SendWr, Settings, Sge, Status};
 
-use super::{case, end, ours, same, says, theirs};
+use super::{ACCESS, case, end, ours, over, same, says, theirs};
 use crate::Case;
 use crate::pair::{Pair, Role, Terms, connect};
 
@@ -40,6 +40,8 @@ struct Row {
     done: Status,
     /// How the guest's receive ends.
     received: &'static str,
+    /// What the guest's device says.
+    device: &'static str,
 }
 
 const FLUSHED: &str = "wr_flush_err";
@@ -60,6 +62,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT, WRITE_STAG, "with 16 octets of payload"],
         done: Status::Success,
         received: FLUSHED,
+        device: ACCESS,
     },
     Row {
         name: "write_wrong_key",
@@ -73,6 +76,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT, WRITE_STAG],
         done: Status::Success,
         received: FLUSHED,
+        device: ACCESS,
     },
     Row {
         name: "write_no_right",
@@ -86,6 +90,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT, WRITE_STAG],
         done: Status::Success,
         received: FLUSHED,
+        device: ACCESS,
     },
     Row {
         name: "write_other_pd",
@@ -99,6 +104,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT],
         done: Status::Success,
         received: FLUSHED,
+        device: ACCESS,
     },
     Row {
         name: "write_out_of_bounds",
@@ -112,6 +118,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT],
         done: Status::Success,
         received: FLUSHED,
+        device: ACCESS,
     },
     Row {
         name: "write_to_wrap",
@@ -128,6 +135,7 @@ const ROWS: &[Row] = &[
         ],
         done: Status::Success,
         received: FLUSHED,
+        device: ACCESS,
     },
     Row {
         name: "read_bad_stag",
@@ -141,6 +149,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT, ", 16 octets"],
         done: Status::RemoteAccess,
         received: FLUSHED,
+        device: ACCESS,
     },
     Row {
         name: "read_wrong_key",
@@ -154,6 +163,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT, ", 16 octets"],
         done: Status::RemoteAccess,
         received: FLUSHED,
+        device: ACCESS,
     },
     Row {
         name: "read_other_pd",
@@ -167,6 +177,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT, ", 16 octets"],
         done: Status::RemoteAccess,
         received: FLUSHED,
+        device: ACCESS,
     },
     Row {
         name: "read_out_of_bounds",
@@ -180,6 +191,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT, ", 16 octets"],
         done: Status::RemoteAccess,
         received: FLUSHED,
+        device: ACCESS,
     },
     Row {
         name: "send_no_receive",
@@ -193,6 +205,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT, NO_BUFFER],
         done: Status::Success,
         received: FLUSHED,
+        device: ACCESS,
     },
     Row {
         name: "send_too_long",
@@ -206,6 +219,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT, NO_BUFFER],
         done: Status::Success,
         received: "loc_len_err",
+        device: ACCESS,
     },
 ];
 
@@ -309,7 +323,7 @@ fn refused(rig: &mut Rig, row: &Row, peer: Peer, role: Role) -> Result<()> {
             &flushed,
         )?;
     }
-    rig.agent.event(conn, "disconnected")?;
+    over(&mut rig.agent, conn, row.device)?;
     for region in [&lent.all, &lent.read_only, &lent.foreign] {
         rig.agent.check_zero(region, 0, LEN)?;
     }
