@@ -4,7 +4,7 @@
 mod frame;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -135,6 +135,22 @@ impl RawPeer {
         key.copy_from_slice(&head[..16]);
         let private_data = self.take(len.into(), "private data")?;
         Ok(StartupFrame::new(key, head[16], head[17], &private_data))
+    }
+
+    /// So many octets, whatever they are.
+    ///
+    /// # Errors
+    /// They do not come.
+    pub fn octets(&mut self, len: usize) -> Result<Vec<u8>> {
+        self.take(len, "next octets")
+    }
+
+    /// Says that nothing more will be sent (FIN).
+    ///
+    /// # Errors
+    /// What TCP says.
+    pub fn half_close(&mut self) -> Result<()> {
+        Ok(self.stream.shutdown(Shutdown::Write)?)
     }
 
     /// The ULPDU of the next FPDU.

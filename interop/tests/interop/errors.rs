@@ -10,6 +10,7 @@ use uwarp_verbs::{Completion as OurCompletion, EndReason, Status};
 
 use crate::Case;
 use crate::pair::Ours;
+pub(crate) use raw::pinned;
 
 pub(crate) fn cases(wire: &str) -> Vec<Case> {
     let mut cases = siw_wrong::cases();
@@ -120,7 +121,3 @@ pub(crate) fn over(agent: &mut Agent, conn: Conn, device: &str) -> Result<()> {
 
 /// siw refused something that had come.
 pub(crate) const ACCESS: &str = "local access violation work queue error";
-/// siw cannot go on with the QP.
-pub(crate) const FATAL: &str = "local work queue catastrophic error";
-/// siw refused something on the receive queue.
-pub(crate) const INVALID: &str = "invalid request local work queue error";

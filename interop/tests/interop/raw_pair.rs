@@ -49,8 +49,6 @@ impl Terms {
 pub(crate) struct RawPair {
     pub(crate) peer: RawPeer,
     pub(crate) conn: Conn,
-    /// The frame of the guest.
-    pub(crate) frame: StartupFrame,
     /// Where the receives are, one behind the other.
     pub(crate) inbox: Region,
     /// All rights.
@@ -108,13 +106,13 @@ pub(crate) fn guest_serves(rig: &mut Rig, terms: &Terms) -> Result<RawPair> {
     let conn = event.conn;
     post_receives(rig, conn, &regions.inbox, &terms.receives)?;
     rig.agent.accept(conn, &terms.answer)?;
-    let frame = peer.startup_frame()?;
+    peer.startup_frame()?;
     rig.agent.event(conn, "established")?;
     if terms.crc {
         peer.use_crc();
     }
     thread::sleep(SETTLE);
-    Ok(open(peer, conn, frame, regions))
+    Ok(open(peer, conn, regions))
 }
 
 /// siw as the initiator, until its Request is there.
@@ -132,7 +130,7 @@ pub(crate) fn guest_calls(rig: &mut Rig, answer: &Answer) -> Result<(RawPeer, Co
 /// siw as the initiator, both sides open.
 pub(crate) fn guest_connects(rig: &mut Rig, terms: &Terms) -> Result<RawPair> {
     let regions = regions(rig)?;
-    let (mut peer, conn, frame) = guest_calls(rig, &terms.answer)?;
+    let (mut peer, conn, _) = guest_calls(rig, &terms.answer)?;
     post_receives(rig, conn, &regions.inbox, &terms.receives)?;
     let (ird, ord) = terms.depths;
     let reply = StartupFrame::enhanced(REPLY, terms.flags(), ird, ord);
@@ -141,14 +139,13 @@ pub(crate) fn guest_connects(rig: &mut Rig, terms: &Terms) -> Result<RawPair> {
     if terms.crc {
         peer.use_crc();
     }
-    Ok(open(peer, conn, frame, regions))
+    Ok(open(peer, conn, regions))
 }
 
-fn open(peer: RawPeer, conn: Conn, frame: StartupFrame, regions: Regions) -> RawPair {
+fn open(peer: RawPeer, conn: Conn, regions: Regions) -> RawPair {
     RawPair {
         peer,
         conn,
-        frame,
         inbox: regions.inbox,
         all: regions.all,
         local: regions.local,
