@@ -121,3 +121,15 @@ pub(crate) fn over(agent: &mut Agent, conn: Conn, device: &str) -> Result<()> {
 
 /// siw refused something that had come.
 pub(crate) const ACCESS: &str = "local access violation work queue error";
+/// siw refused a Read while it served it.
+pub(crate) const INVALID: &str = "invalid request local work queue error";
+
+/// That so many completions in the guest are there now, asked for without waiting for the CQ's event.
+pub(crate) fn polled(agent: &mut Agent, conn: Conn, count: u64) -> Result<()> {
+    let answer = agent.command(&serde_json::json!({"cmd": "poll", "conn": conn.0}))?;
+    same(
+        "completions in the guest",
+        &answer["count"].as_u64(),
+        &Some(count),
+    )
+}

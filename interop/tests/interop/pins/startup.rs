@@ -1,6 +1,6 @@
 //! MPA startup, a raw peer against siw.
 
-use uwarp_interop::raw::{C, R, REPLY, REQUEST, S, StartupFrame};
+use uwarp_interop::raw::{C, R, REPLY, REQUEST, S, StartupFrame, Tagged};
 use uwarp_interop::{Answer, Failure, Outcome, Result, Rig, pattern};
 
 use super::{case, deviation};
@@ -84,6 +84,14 @@ fn accepted(rig: &mut Rig, frame: &StartupFrame) -> Result<(StartupFrame, Vec<u8
     let (mut peer, event) = request(rig, &frame.octets())?;
     rig.agent.accept(event.conn, &four())?;
     let reply = peer.startup_frame()?;
+    if frame
+        .private_data
+        .first()
+        .is_some_and(|first| first & 0x80 != 0)
+    {
+        // Peer-to-peer: siw waits for an RTR indication, an empty Write.
+        peer.send_ulpdu(&Tagged::write(0, 0).with(&[]))?;
+    }
     rig.agent.event(event.conn, "established")?;
     rig.agent.destroy(event.conn)?;
     Ok((reply, event.private_data))
@@ -207,6 +215,6 @@ fn ird_300(rig: &mut Rig) -> Result<Outcome> {
     let (mut peer, conn, _) = guest_calls(rig, &four())?;
     peer.send(&StartupFrame::enhanced(REPLY, 0, 300, 4).octets())?;
     let event = rig.agent.event(conn, "established")?;
-    same("IRD and ORD", &(event.ird, event.ord), &(4, 44))?;
+    same("IRD and ORD", &(event.ird, event.ord), &(44, 4))?;
     deviation("the consumer is told another depth (RFC 6581 section 9.1)")
 }
