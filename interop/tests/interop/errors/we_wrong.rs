@@ -64,7 +64,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT, WRITE_STAG, "with 16 octets of payload"],
         done: Status::Success,
         received: FLUSHED,
-        device: ACCESS,
+        device: "",
     },
     Row {
         name: "write_wrong_key",
@@ -78,7 +78,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT, WRITE_STAG],
         done: Status::Success,
         received: FLUSHED,
-        device: ACCESS,
+        device: "",
     },
     Row {
         name: "write_no_right",
@@ -137,7 +137,7 @@ const ROWS: &[Row] = &[
         ],
         done: Status::Success,
         received: FLUSHED,
-        device: ACCESS,
+        device: "",
     },
     Row {
         name: "read_bad_stag",
