@@ -121,6 +121,9 @@ pub(crate) fn over(agent: &mut Agent, conn: Conn, device: &str) -> Result<()> {
 
 /// siw refused something that had come.
 pub(crate) const ACCESS: &str = "local access violation work queue error";
+/// siw gave up a receive that a message had begun to fill.
+pub(crate) const FATAL: &str = "local work queue catastrophic error";
+
 /// siw refused a Read while it served it.
 pub(crate) const INVALID: &str = "invalid request local work queue error";
 

@@ -137,6 +137,7 @@ const ROWS: &[Row] = &[
         },
         octets: Some([0x21, 0x01, 0x03]),
         rfc: "12 01 c0",
+        received: &["general_err"],
         ..BASE
     },
     Row {
@@ -145,6 +146,7 @@ const ROWS: &[Row] = &[
         wrong: |_| one(&Untagged::send(2).with(&[1; 8])),
         octets: Some([0x21, 0x03, 0x03]),
         rfc: "12 03 c0",
+        received: &["general_err"],
         ..BASE
     },
     Row {
@@ -159,6 +161,7 @@ const ROWS: &[Row] = &[
         },
         octets: Some([0x21, 0x04, 0x03]),
         rfc: "12 04 c0",
+        received: &["general_err"],
         ..BASE
     },
     Row {
@@ -335,6 +338,7 @@ const ROWS: &[Row] = &[
         octets: None,
         rfc: "a Terminate Message",
         besides: "closes without a Terminate Message",
+        received: &["general_err"],
         ..BASE
     },
     Row {
@@ -420,7 +424,7 @@ pub(crate) fn pinned(header: &[u8], octets: [u8; 3]) -> Result<()> {
     )))
 }
 
-/// 5040-5.2-… : RFC 5041 has an error of DDP for it, no buffer on queue 1 (Q12).
+/// Queue 1 has as many buffers as IRD says (5040-5.2.2-02), so that it is DDP's error: no buffer (5041-7.1-02; Q12).
 fn more_reads_than_ird(rig: &mut Rig) -> Result<Outcome> {
     let mut terms = Terms {
         depths: (0, 0),

@@ -4,7 +4,7 @@ use serde_json::json;
 use uwarp_interop::{Failure, Outcome, Region, Result, Rig, sge};
 use uwarp_verbs::{Access, EndReason, Peer, RecvWr, SendWr, Settings, Sge, Status};
 
-use super::{ACCESS, INVALID, case, end, ours, over, polled, same, says, theirs};
+use super::{ACCESS, FATAL, INVALID, case, end, ours, over, polled, same, says, theirs};
 use crate::Case;
 use crate::pair::{Pair, Role, Terms, connect};
 
@@ -207,7 +207,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT, NO_BUFFER],
         done: Status::Success,
         received: FLUSHED,
-        device: ACCESS,
+        device: "",
     },
     Row {
         name: "send_too_long",
@@ -221,7 +221,7 @@ const ROWS: &[Row] = &[
         words: &[LAYOUT, NO_BUFFER],
         done: Status::Success,
         received: "loc_len_err",
-        device: ACCESS,
+        device: FATAL,
     },
 ];
 
