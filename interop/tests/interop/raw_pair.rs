@@ -112,7 +112,7 @@ pub(crate) fn guest_serves(rig: &mut Rig, terms: &Terms) -> Result<RawPair> {
         peer.use_crc();
     }
     thread::sleep(SETTLE);
-    Ok(open(peer, conn, regions))
+    Ok(open(peer, conn, &regions))
 }
 
 /// siw as the initiator, until its Request is there.
@@ -139,10 +139,10 @@ pub(crate) fn guest_connects(rig: &mut Rig, terms: &Terms) -> Result<RawPair> {
     if terms.crc {
         peer.use_crc();
     }
-    Ok(open(peer, conn, regions))
+    Ok(open(peer, conn, &regions))
 }
 
-fn open(peer: RawPeer, conn: Conn, regions: Regions) -> RawPair {
+fn open(peer: RawPeer, conn: Conn, regions: &Regions) -> RawPair {
     RawPair {
         peer,
         conn,
