@@ -1,6 +1,9 @@
 //! Where siw departs from the RFCs, or breaks: what was seen, pinned. A test here that fails means that siw has
 //! changed, and that a workaround of ours may be in vain. Its Terminate Messages are pinned in `errors`.
 //!
+//! `5044-4.4-15` is a requirement: RFC, section, number in it. `Q7` is the number of a quirk, as they were counted when
+//! siw was measured.
+//!
 //! These are known and not tested:
 //! * what makes it stop to listen or to answer: a connection that is closed before its MPA Request (Q10), a
 //!   Request in many pieces (Q9);

@@ -1,4 +1,8 @@
 //! We do what we must not, by verbs; siw judges, and its Terminate Message reaches our consumer in words.
+//!
+//! siw exchanges Layer and EType and has M, D and R at the low end of their octet (5040-4.8-02; Q11). Each row has a DDP
+//! header in the message, so that this is certain without a profile. A missing right has no code in RFC 5041
+//! (5041-7.1-11); siw has none for a Send that is too long (5041-7.1-04) and for TO wrap (5041-7.1-14; Q12).
 
 use serde_json::json;
 use uwarp_interop::{Failure, Outcome, Region, Result, Rig, sge};
