@@ -1,10 +1,16 @@
 //! By the verbs of both sides, over every wire.
 
+use std::net::SocketAddr;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
-use uwarp_interop::{Failure, Listen, Outcome, PATIENCE, Post, Result, Rig, pattern, sge};
-use uwarp_verbs::{Access, ConnectOptions, EndReason, Peer, RecvWr, SendWr, Settings, WcOpcode};
+use uwarp_interop::{
+    Answer, Failure, Listen, Outcome, PATIENCE, Post, QpWish, Result, Rig, pattern, sge,
+};
+use uwarp_verbs::{
+    Access, ConnectOptions, EndReason, Peer, RecvWr, SendWr, Settings, StartupError, WcOpcode,
+};
 
 use super::{case, deviation};
 use crate::Case;
@@ -54,6 +60,11 @@ pub(super) fn cases() -> Vec<Case> {
             "verbs::first_fpdu_at_once",
             "20 connections to siw whose first Send is posted at once, with its profile",
             first_fpdu_at_once,
+        ),
+        case(
+            "verbs::private_data_252",
+            "252 to 255 octets of private data of siw's consumer: we refuse the MPA Request",
+            private_data_252,
         ),
     ]
 }
@@ -259,7 +270,7 @@ fn first_fpdu_at_once(rig: &mut Rig) -> Result<Outcome> {
             let accepted = (|| {
                 let conn = agent.request(listener)?.conn;
                 agent.recv(conn, 100, &sge(&inbox, 0, LEN), 1, 0)?;
-                agent.accept(conn, &uwarp_interop::Answer::default())?;
+                agent.accept(conn, &Answer::default())?;
                 agent.event(conn, "established")?;
                 Ok::<_, Failure>(conn)
             })();
@@ -284,4 +295,38 @@ fn first_fpdu_at_once(rig: &mut Rig) -> Result<Outcome> {
         agent.unlisten(listener)?;
     }
     deviation("without the delay it misses some of them until more comes")
+}
+
+/// Q5: `PD_Length` wraps (5044-7.1.1-15). With S, fewer than 4 octets are malformed (6581-6-04), and the responder closes
+/// (5044-7.1.2-04).
+fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
+    let device = rig.device(siw().settings)?;
+    let listener = device.listen(SocketAddr::new(rig.wire.our_ip(), 0))?;
+    let (ip, port) = (rig.wire.our_ip_for_guest(), listener.local_addr().port());
+    for (len, wrapped) in [(252, 0), (255, 3)] {
+        let conn = rig.agent.open_conn(ip, port, &QpWish::default())?;
+        let answer = Answer {
+            private_data: pattern(1, 0, len),
+            ..Answer::default()
+        };
+        rig.agent.connect(conn, &answer)?;
+        let event = rig.agent.event(conn, "rejected")?;
+        same("status", &event.status, &-104)?;
+        let deadline = Instant::now() + PATIENCE;
+        let error = loop {
+            if let Some((_, error)) = listener.poll_failure() {
+                break error;
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::new("our listener has refused nothing"));
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        same(
+            "why we refuse",
+            &error,
+            &StartupError::EnhancedDataMissing { len: wrapped },
+        )?;
+    }
+    deviation("`PD_Length` is 0 to 3 (RFC 5044 section 7.1.1)")
 }
