@@ -58,7 +58,8 @@ impl Report {
              The peer is the siw driver of the Linux kernel, in a virtual machine. Every cell of a column that is named \
              after a device of ours is a test of its own.\n\n\
              * **passed**: as the RFCs have it, or, with a deviation, as far as siw allows;\n\
-             * **-**: there is no such test on that device.\n\n",
+             * **-**: there is no such test on that device;\n\
+             * 1/1/00 is a Terminate Message by layer, type and code; 11 00 c0 are the first octets of one.\n\n",
         );
         for version in versions {
             let _ = writeln!(out, "* {version}");
