@@ -15,6 +15,7 @@ mod namespace;
 mod ours;
 mod pattern;
 mod process;
+pub mod raw;
 mod report;
 mod tempdir;
 mod wire;

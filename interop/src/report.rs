@@ -54,51 +54,81 @@ impl Report {
     pub fn markdown(&self, versions: &[String]) -> String {
         let mut out = String::from(
             "# Interoperability with Linux siw\n\n\
-             Written by `UWARP_INTEROP_REPORT=docs/interop.md ./ci.sh interop`: do not edit.\n\
-             The peer is the siw driver of the Linux kernel, in a virtual machine; every row is a test of its own.\n\n",
+             Written by `UWARP_INTEROP_REPORT=docs/interop.md ./ci.sh interop`: do not edit.\n\n\
+             The peer is the siw driver of the Linux kernel, in a virtual machine. Every cell of a column that is named \
+             after a device of ours is a test of its own.\n\n\
+             * **passed**: as the RFCs have it, or, with a deviation, as far as siw allows;\n\
+             * **-**: there is no such test on that device;\n\
+             * 1/1/00 is a Terminate Message by layer, type and code; 11 00 c0 are the first octets of one.\n\n",
         );
         for version in versions {
             let _ = writeln!(out, "* {version}");
         }
-        let devices = distinct(self.rows.iter().map(|row| row.device));
         for suite in distinct(self.rows.iter().map(|row| row.suite.as_str())) {
-            let _ = write!(out, "\n## {suite}\n\n| what |");
-            for device in &devices {
-                let _ = write!(out, " {device} |");
-            }
-            let _ = writeln!(out, " deviation |\n|{}", "---|".repeat(devices.len() + 2));
-            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.suite == suite).collect();
-            for case in distinct(rows.iter().map(|row| row.case.as_str())) {
-                let of_case: Vec<&Row> = rows
-                    .iter()
-                    .copied()
-                    .filter(|row| row.case == case)
-                    .collect();
-                let _ = writeln!(out, "| {case} |{}", cells(&devices, &of_case));
-            }
+            self.table(&mut out, suite);
         }
         out
     }
+
+    /// A row for each case, a column for each device.
+    fn table(&self, out: &mut String, suite: &str) {
+        let rows: Vec<&Row> = self.rows.iter().filter(|row| row.suite == suite).collect();
+        let devices = distinct(rows.iter().map(|row| row.device));
+        let passed = rows.iter().filter(|row| row.passed()).count();
+        let _ = write!(
+            out,
+            "\n## {suite}\n\n{passed} of {} passed.\n\n| what | {} | deviation |\n|---|{}---|\n",
+            rows.len(),
+            devices.join(" | "),
+            "---|".repeat(devices.len()),
+        );
+        for case in distinct(rows.iter().map(|row| row.case.as_str())) {
+            let of_case: Vec<&Row> = rows
+                .iter()
+                .filter(|row| row.case == case)
+                .copied()
+                .collect();
+            let _ = write!(out, "| {} |", cell(case));
+            for device in &devices {
+                let of_device = of_case.iter().filter(|row| row.device == *device);
+                // Cases that share a title share a cell: the worst of them shows.
+                let worst = of_device.map(|row| row.result()).max();
+                let _ = write!(out, " {} |", worst.map_or("-", Shown::text));
+            }
+            let deviations = distinct(of_case.iter().filter_map(|row| row.deviation()));
+            let _ = writeln!(out, " {} |", cell(&deviations.join("; ")));
+        }
+    }
 }
 
-/// The results of one case on each device, and what siw does otherwise.
-fn cells(devices: &[&str], rows: &[&Row]) -> String {
-    let mut out = String::new();
-    for device in devices {
-        let row = rows.iter().find(|row| row.device == *device);
-        let _ = write!(out, " {} |", row.map_or("", |row| row.result()));
+/// What a cell shows, the worst last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Shown {
+    Passed,
+    NotRun,
+    Failed,
+}
+
+impl Shown {
+    fn text(self) -> &'static str {
+        match self {
+            Shown::Passed => "passed",
+            Shown::NotRun => "not run",
+            Shown::Failed => "**failed**",
+        }
     }
-    let deviations = distinct(rows.iter().filter_map(|row| row.deviation()));
-    let _ = write!(out, " {} |", deviations.join("; "));
-    out
 }
 
 impl Row {
-    fn result(&self) -> &'static str {
-        match &self.result {
-            None => "not run",
-            Some(Err(())) => "**failed**",
-            Some(Ok(_)) => "passed",
+    fn passed(&self) -> bool {
+        matches!(self.result, Some(Ok(_)))
+    }
+
+    fn result(&self) -> Shown {
+        match self.result {
+            None => Shown::NotRun,
+            Some(Err(())) => Shown::Failed,
+            Some(Ok(_)) => Shown::Passed,
         }
     }
 
@@ -110,15 +140,20 @@ impl Row {
     }
 }
 
-/// Each once, in the order of its first place.
-fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut out = Vec::new();
-    for one in all {
-        if !out.contains(&one) {
-            out.push(one);
+/// Each once, in the order of their first occurrence.
+fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    for text in texts {
+        if !seen.contains(&text) {
+            seen.push(text);
         }
     }
-    out
+    seen
+}
+
+/// A text that does not end its cell.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
 }
 
 #[cfg(test)]
@@ -126,27 +161,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_stand_in_the_order_of_the_tests_and_devices_side_by_side() {
+    fn a_case_is_a_row_and_a_device_is_a_column() {
         let mut report = Report::default();
-        let first = report.add("kernel TCP", "rping", "size 23");
-        let second = report.add("kernel TCP", "verbs", "read");
-        let third = report.add("TAP", "rping", "size 23");
-        report.add("TAP", "verbs", "read");
-        report.note(second, Some(Outcome::Deviation("rounds IRD up".to_owned())));
-        report.note(first, Some(Outcome::Passed));
-        report.note(third, None);
+        let tcp = report.add("kernel TCP", "rping", "size 23");
+        let read = report.add("kernel TCP", "verbs", "read a|b");
+        let raw = report.add("kernel TCP", "verbs", "raw");
+        let tap = report.add("TAP", "rping", "size 23");
+        let tap_read = report.add("TAP", "verbs", "read a|b");
+        let rounds = || Some(Outcome::Deviation("rounds IRD up".to_owned()));
+        report.note(tap_read, rounds());
+        report.note(read, rounds());
+        report.note(tcp, Some(Outcome::Passed));
+        report.note(tap, None);
         assert_eq!(report.not_run(), 1);
         let text = report.markdown(&["kernel Linux 1.2".to_owned()]);
-        let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| ")).collect();
+        let (_, tables) = text.split_once("* kernel Linux 1.2\n\n").unwrap();
         assert_eq!(
-            rows,
-            [
-                "| what | kernel TCP | TAP | deviation |",
-                "| size 23 | passed | **failed** |  |",
-                "| what | kernel TCP | TAP | deviation |",
-                "| read | passed | not run | rounds IRD up |",
-            ]
+            tables,
+            "## rping\n\n1 of 2 passed.\n\n\
+             | what | kernel TCP | TAP | deviation |\n|---|---|---|---|\n\
+             | size 23 | passed | **failed** |  |\n\
+             \n## verbs\n\n2 of 3 passed.\n\n\
+             | what | kernel TCP | TAP | deviation |\n|---|---|---|---|\n\
+             | read a\\|b | passed | passed | rounds IRD up |\n\
+             | raw | not run | - |  |\n"
         );
-        assert!(text.contains("* kernel Linux 1.2\n"));
+        report.note(raw, Some(Outcome::Passed));
+        assert_eq!(report.not_run(), 0);
+        let same = report.add("kernel TCP", "verbs", "raw");
+        report.note(same, None);
+        assert!(report.markdown(&[]).contains("| raw | **failed** | - |  |"));
     }
 }

@@ -257,14 +257,14 @@ impl Agent {
         Ok(())
     }
 
-    /// The next event of a connection, which must be `name`.
+    /// The next event of a connection, which must be `name`. Events of the device are left.
     ///
     /// # Errors
     /// Another event came (named in the words), or none.
     pub fn event(&mut self, conn: Conn, name: &str) -> Result<Event> {
         let line = self.channel.event(
             &format!("event '{name}' of connection {}", conn.0),
-            |line| line["conn"] == json!(conn.0),
+            |line| line["conn"] == json!(conn.0) && line.get("ev").is_some(),
         )?;
         let event = Event::parse(&line)?;
         if event.name == name {
@@ -274,6 +274,18 @@ impl Agent {
             "the event '{name}' was awaited on connection {} of the agent, but this came: {line}",
             conn.0
         )))
+    }
+
+    /// The next event of the device about the QP of a connection, in the words of libibverbs.
+    ///
+    /// # Errors
+    /// None came.
+    pub fn device_event(&mut self, conn: Conn) -> Result<String> {
+        let what = format!("event of the device about connection {}", conn.0);
+        let line = self.channel.event(&what, |line| {
+            line["conn"] == json!(conn.0) && line.get("async").is_some()
+        })?;
+        Ok(text(&line, "async"))
     }
 
     /// The next connection request of a listener.

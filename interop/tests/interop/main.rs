@@ -2,7 +2,10 @@
 
 mod agent;
 mod bench;
+mod errors;
 mod pair;
+mod pins;
+mod raw_pair;
 mod rping;
 mod transfers;
 mod verbs;
@@ -96,12 +99,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Everything on that wire.
-fn cases() -> Vec<Case> {
+fn cases(wire: &str) -> Vec<Case> {
     [
         agent::cases(),
         rping::cases(),
         verbs::cases(),
         transfers::cases(),
+        errors::cases(wire),
+        pins::cases(wire),
     ]
     .into_iter()
     .flatten()
@@ -183,7 +188,7 @@ fn main() -> ExitCode {
             }))
         });
         shared.extend(guest.clone());
-        for case in cases() {
+        for case in cases(wire.name()) {
             let number = lock(&report).add(wire.title(), case.suite, &case.title);
             let name = format!("{}::{}::{}", wire.name(), case.suite, case.name);
             trials.push(trial(

@@ -92,7 +92,11 @@ pub(crate) struct Pair {
 
 impl Ours {
     pub(crate) fn new(rig: &Rig, terms: &Terms) -> Result<Ours> {
-        let device = rig.device(terms.settings.clone())?;
+        Ours::on(rig.device(terms.settings.clone())?, terms)
+    }
+
+    /// On a device that is there.
+    pub(crate) fn on(device: Device, terms: &Terms) -> Result<Ours> {
         let pd = device.alloc_pd();
         let cq = device.create_cq(terms.caps.max_send_wr + terms.caps.max_recv_wr)?;
         let qp = pd.create_qp(&cq, &cq, terms.caps)?;
@@ -131,6 +135,17 @@ pub(crate) fn connect(
     before: impl FnOnce(&mut Agent, Conn, &Ours) -> Result<()>,
 ) -> Result<Pair> {
     let ours = Ours::new(rig, terms)?;
+    connect_with(rig, role, ours, terms, before)
+}
+
+/// The same, with an end of ours that is there.
+pub(crate) fn connect_with(
+    rig: &mut Rig,
+    role: Role,
+    ours: Ours,
+    terms: &Terms,
+    before: impl FnOnce(&mut Agent, Conn, &Ours) -> Result<()>,
+) -> Result<Pair> {
     match role {
         Role::GuestServes => guest_serves(rig, ours, terms, before),
         Role::GuestConnects => guest_connects(rig, ours, terms, before),

@@ -1,0 +1,110 @@
+//! What the verbs of neither side can do: a raw peer sends it to siw. The octets of its Terminate Messages
+//! are pinned as they are. siw exchanges Layer and EType, and has M, D and R at the low end of their octet, against
+//! RFC 5040 section 4.8 (5040-4.8-02; Q11).
+
+mod rows;
+
+use uwarp_interop::{Failure, Outcome, Result, Rig};
+
+use super::{case, polled, same, theirs};
+use crate::Case;
+use crate::raw_pair::{LEN, Terms, guest_serves};
+use rows::{ROWS, Row, read};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = ROWS
+        .iter()
+        .map(|row| {
+            let title = match row.octets {
+                Some(octets) => format!(
+                    "a raw peer sends {}; siw answers {}",
+                    row.title,
+                    hex(&octets)
+                ),
+                None => format!("a raw peer sends {}; siw says nothing", row.title),
+            };
+            case(&format!("raw::{}", row.name), title, |rig| {
+                refused(rig, row)
+            })
+        })
+        .collect();
+    cases.push(case(
+        "raw::more_reads_than_ird",
+        "a raw peer sends a Read where IRD is 0; siw answers 20 07 03".to_owned(),
+        more_reads_than_ird,
+    ));
+    cases.push(case(
+        "raw::qp_to_sqe",
+        "the guest's consumer moves its QP to SQE; siw says 00 ff 00".to_owned(),
+        qp_to_sqe,
+    ));
+    cases
+}
+
+fn hex(octets: &[u8]) -> String {
+    let words: Vec<String> = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+    words.join(" ")
+}
+
+fn refused(rig: &mut Rig, row: &Row) -> Result<Outcome> {
+    let terms = Terms {
+        receives: row.receives.to_vec(),
+        ..Terms::default()
+    };
+    let mut pair = guest_serves(rig, &terms)?;
+    pair.peer.send(&(row.wrong)(&pair))?;
+    if let Some(octets) = row.octets {
+        pinned(&pair.peer.terminate()?, octets)?;
+    }
+    pair.peer.closed()?;
+    let received: Vec<_> = (100..)
+        .zip(row.received)
+        .map(|(wr_id, status)| (wr_id, (*status).to_owned()))
+        .collect();
+    let came = theirs(&mut rig.agent, pair.conn, received.len())?;
+    same("completions in the guest", &came, &received)?;
+    polled(&mut rig.agent, pair.conn, 0)?;
+    rig.agent.event(pair.conn, "disconnected")?;
+    rig.agent.check_zero(&pair.all, 0, LEN)?;
+    rig.agent.check_zero(&pair.local, 0, LEN)?;
+    let said = match row.besides {
+        "" => format!("by the RFCs: {}", row.rfc),
+        besides => format!("by the RFCs: {}; {besides}", row.rfc),
+    };
+    Ok(Outcome::Deviation(said))
+}
+
+/// That a Terminate Header begins so.
+pub(crate) fn pinned(header: &[u8], octets: [u8; 3]) -> Result<()> {
+    if header.starts_with(&octets) && header.get(3) == Some(&0) {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "siw's Terminate Header is {header:02x?}, but it used to begin with {octets:02x?}"
+    )))
+}
+
+/// Queue 1 has as many buffers as IRD says (5040-5.2.2-02), so that it is DDP's error: no buffer (5041-7.1-02; Q12).
+fn more_reads_than_ird(rig: &mut Rig) -> Result<Outcome> {
+    let mut terms = Terms {
+        depths: (0, 0),
+        ..Terms::default()
+    };
+    terms.answer.ird = 0;
+    let mut pair = guest_serves(rig, &terms)?;
+    let request = read(&pair, 1);
+    pair.peer.send_ulpdu(&request)?;
+    pinned(&pair.peer.terminate()?, [0x20, 0x07, 0x03])?;
+    pair.peer.closed()?;
+    Ok(Outcome::Deviation("by the RFCs: 12 02 c0".to_owned()))
+}
+
+fn qp_to_sqe(rig: &mut Rig) -> Result<Outcome> {
+    let mut pair = guest_serves(rig, &Terms::default())?;
+    let conn = pair.conn.0;
+    rig.agent
+        .command(&serde_json::json!({"cmd": "modify", "conn": conn, "state": "sqe"}))?;
+    pinned(&pair.peer.terminate()?, [0x00, 0xff, 0x00])?;
+    pair.peer.closed()?;
+    Ok(Outcome::Passed)
+}

@@ -1,0 +1,370 @@
+//! What is wrong, and what siw says to it. The requirement that is broken stands above each row.
+
+use uwarp_interop::raw::{Crc, MORE, TAGGED_MORE, Tagged, Untagged, fpdu, read_request};
+
+use crate::raw_pair::{LEN, RawPair};
+
+const FLUSHED: &str = "wr_flush_err";
+
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    /// The octets that are wrong, FPDUs and all.
+    pub(super) wrong: fn(&RawPair) -> Vec<u8>,
+    /// Octets of the receives in the guest.
+    pub(super) receives: &'static [usize],
+    /// The first octets of the Terminate Header; `None` when siw closes without a word.
+    pub(super) octets: Option<[u8; 3]>,
+    /// The octets by the RFCs.
+    pub(super) rfc: &'static str,
+    /// What else is to be said of it.
+    pub(super) besides: &'static str,
+    /// How the receives end.
+    pub(super) received: &'static [&'static str],
+}
+
+fn one(ulpdu: &[u8]) -> Vec<u8> {
+    fpdu(ulpdu, Crc::Right)
+}
+
+fn write(pair: &RawPair) -> Tagged {
+    Tagged::write(pair.all.rkey, pair.all.addr)
+}
+
+/// The raw peer's sink.
+const SINK: (u32, u64) = (0x1234_5600, 0x1000);
+
+/// A Read Request without a fault but its MSN.
+pub(super) fn read(pair: &RawPair, msn: u32) -> Vec<u8> {
+    read_request(msn, SINK, 16, (pair.all.rkey, pair.all.addr))
+}
+
+const BASE: Row = Row {
+    name: "",
+    title: "",
+    wrong: |_| Vec::new(),
+    receives: &[LEN],
+    octets: None,
+    rfc: "",
+    besides: "",
+    received: &[FLUSHED],
+};
+
+pub(super) const ROWS: &[Row] = &[
+    // 5041-4.1-12.
+    Row {
+        name: "ddp_version_tagged",
+        title: "a tagged segment of DDP version 0",
+        wrong: |pair| {
+            one(&Tagged {
+                ddp: 0xc0,
+                ..write(pair)
+            }
+            .with(&[1; 8]))
+        },
+        octets: Some([0x11, 0x04, 0x00]),
+        rfc: "11 04",
+        ..BASE
+    },
+    // 5041-4.1-13.
+    Row {
+        name: "ddp_version_untagged",
+        title: "an untagged segment of DDP version 0",
+        wrong: |_| {
+            one(&Untagged {
+                ddp: 0x40,
+                ..Untagged::send(1)
+            }
+            .with(&[1; 8]))
+        },
+        octets: Some([0x21, 0x06, 0x00]),
+        rfc: "12 06",
+        ..BASE
+    },
+    // 5040-7.2-03.
+    Row {
+        name: "rdmap_version",
+        title: "a Send of RDMAP version 0",
+        wrong: |_| {
+            one(&Untagged {
+                rdmap: 0x03,
+                ..Untagged::send(1)
+            }
+            .with(&[1; 8]))
+        },
+        octets: Some([0x20, 0x05, 0x00]),
+        rfc: "02 05",
+        ..BASE
+    },
+    // 5040-7.2-02.
+    Row {
+        name: "opcode_8",
+        title: "opcode 8 (Immediate Data of RFC 7306)",
+        wrong: |_| {
+            one(&Untagged {
+                rdmap: 0x48,
+                ..Untagged::send(1)
+            }
+            .with(&[1; 8]))
+        },
+        octets: Some([0x20, 0x06, 0x00]),
+        rfc: "02 06",
+        ..BASE
+    },
+    // 5040-7.2-02.
+    Row {
+        name: "opcode_15",
+        title: "opcode 15",
+        wrong: |_| {
+            one(&Untagged {
+                rdmap: 0x4f,
+                ..Untagged::send(1)
+            }
+            .with(&[1; 8]))
+        },
+        octets: Some([0x20, 0x06, 0x00]),
+        rfc: "02 06",
+        ..BASE
+    },
+    // 5041-7.1-01.
+    Row {
+        name: "send_bad_qn",
+        title: "a Send on Queue Number 1",
+        wrong: |_| {
+            one(&Untagged {
+                qn: 1,
+                ..Untagged::send(1)
+            }
+            .with(&[1; 8]))
+        },
+        octets: Some([0x21, 0x01, 0x03]),
+        rfc: "12 01 c0",
+        received: &["general_err"],
+        ..BASE
+    },
+    // 5041-7.1-05.
+    Row {
+        name: "send_bad_msn",
+        title: "a Send with MSN 2 where 1 is due",
+        wrong: |_| one(&Untagged::send(2).with(&[1; 8])),
+        octets: Some([0x21, 0x03, 0x03]),
+        rfc: "12 03 c0",
+        received: &["general_err"],
+        ..BASE
+    },
+    // 5041-7.1-03.
+    Row {
+        name: "send_bad_mo",
+        title: "a Send that begins at MO 4",
+        wrong: |_| {
+            one(&Untagged {
+                mo: 4,
+                ..Untagged::send(1)
+            }
+            .with(&[1; 8]))
+        },
+        octets: Some([0x21, 0x04, 0x03]),
+        rfc: "12 04 c0",
+        received: &["general_err"],
+        ..BASE
+    },
+    // 5041-7.1-02.
+    Row {
+        name: "send_no_receive",
+        title: "a Send without a receive",
+        wrong: |_| one(&Untagged::send(1).with(&[1; 8])),
+        receives: &[],
+        octets: Some([0x21, 0x02, 0x03]),
+        rfc: "12 02 c0",
+        received: &[],
+        ..BASE
+    },
+    // 5041-7.1-04 has a code of its own (Q12).
+    Row {
+        name: "send_too_long",
+        title: "a Send of 8 octets for a receive of 7",
+        wrong: |_| one(&Untagged::send(1).with(&[1; 8])),
+        receives: &[7],
+        octets: Some([0x21, 0x02, 0x03]),
+        rfc: "12 05 c0",
+        received: &["loc_len_err"],
+        ..BASE
+    },
+    // 5044-4.4-16.
+    Row {
+        name: "crc",
+        title: "a Send with a wrong CRC",
+        wrong: |_| fpdu(&Untagged::send(1).with(&[1; 8]), Crc::Wrong),
+        octets: Some([0x02, 0x02, 0x00]),
+        rfc: "20 02",
+        received: &["general_err"],
+        ..BASE
+    },
+    // RFC 5044 section 8.
+    Row {
+        name: "fpdu_length",
+        title: "an FPDU that ends inside the DDP header",
+        wrong: |_| one(&Untagged::send(1).with(&[])[..17]),
+        octets: Some([0x02, 0x03, 0x00]),
+        rfc: "20 03",
+        ..BASE
+    },
+    // 5041-7.1-10.
+    Row {
+        name: "write_bad_stag",
+        title: "a Write to an STag that was never given out",
+        wrong: |pair| {
+            one(&Tagged {
+                stag: !pair.all.rkey,
+                ..write(pair)
+            }
+            .with(&[1; 8]))
+        },
+        octets: Some([0x11, 0x00, 0x03]),
+        rfc: "11 00 c0",
+        ..BASE
+    },
+    // 5041-7.1-11.
+    Row {
+        name: "write_no_right",
+        title: "a Write to memory without the right of remote write",
+        wrong: |pair| one(&Tagged::write(pair.local.rkey, pair.local.addr).with(&[1; 8])),
+        octets: Some([0x11, 0x00, 0x03]),
+        rfc: "11 00 c0",
+        ..BASE
+    },
+    // 5041-7.1-13.
+    Row {
+        name: "write_out_of_bounds",
+        title: "a Write that ends behind the memory",
+        wrong: |pair| {
+            one(&Tagged {
+                to: pair.all.addr + 121,
+                ..write(pair)
+            }
+            .with(&[1; 8]))
+        },
+        octets: Some([0x11, 0x01, 0x03]),
+        rfc: "11 01 c0",
+        ..BASE
+    },
+    // Each segment is judged by itself (5041-7.1-10 to -14).
+    Row {
+        name: "write_gap",
+        title: "a Write whose second segment leaves a gap",
+        wrong: |pair| {
+            let first = Tagged {
+                ddp: TAGGED_MORE,
+                ..write(pair)
+            };
+            let second = Tagged {
+                to: pair.all.addr + 9,
+                ..write(pair)
+            };
+            [one(&first.with(&[0; 8])), one(&second.with(&[1; 8]))].concat()
+        },
+        octets: Some([0x11, 0x01, 0x03]),
+        rfc: "no error, each segment stands for itself",
+        ..BASE
+    },
+    // 5041-7.1-14 (Q12).
+    Row {
+        name: "write_to_wrap",
+        title: "a Write whose TO wraps past 2^64",
+        wrong: |pair| {
+            one(&Tagged {
+                to: u64::MAX - 1,
+                ..write(pair)
+            }
+            .with(&[1; 8]))
+        },
+        octets: Some([0x01, 0x00, 0x03]),
+        rfc: "11 03 c0",
+        ..BASE
+    },
+    // 5040-5.2.1-12.
+    Row {
+        name: "read_bad_stag",
+        title: "a Read from an STag that was never given out",
+        wrong: |pair| one(&read_request(1, SINK, 16, (!pair.all.rkey, pair.all.addr))),
+        octets: Some([0x10, 0x00, 0x07]),
+        rfc: "01 00 e0",
+        besides: "siw's own receives are never flushed",
+        received: &[],
+        ..BASE
+    },
+    // 5040-5.2.1-12.
+    Row {
+        name: "read_out_of_bounds",
+        title: "a Read that ends behind the memory",
+        wrong: |pair| one(&read_request(1, SINK, 129, (pair.all.rkey, pair.all.addr))),
+        octets: Some([0x10, 0x01, 0x07]),
+        rfc: "01 01 e0",
+        besides: "siw's own receives are never flushed",
+        received: &[],
+        ..BASE
+    },
+    // 5040-5.2.1-12: the memory is shorter, and that is the error; siw has one of its own.
+    Row {
+        name: "read_2_gib",
+        title: "a Read of 2^31 octets",
+        wrong: |pair| {
+            one(&read_request(
+                1,
+                SINK,
+                1 << 31,
+                (pair.all.rkey, pair.all.addr),
+            ))
+        },
+        octets: Some([0x10, 0xff, 0x07]),
+        rfc: "01 01 e0",
+        besides: "siw's own receives are never flushed",
+        received: &[],
+        ..BASE
+    },
+    // 5041-7.1-05.
+    Row {
+        name: "read_bad_msn",
+        title: "a Read Request with MSN 2 where 1 is due",
+        wrong: |pair| one(&read(pair, 2)),
+        octets: Some([0x21, 0x03, 0x03]),
+        rfc: "12 03 c0",
+        ..BASE
+    },
+    // 5040-7.1-04.
+    Row {
+        name: "read_with_payload",
+        title: "a Read Request with octets behind its header",
+        wrong: |pair| one(&[read(pair, 1), vec![0; 4]].concat()),
+        octets: None,
+        rfc: "a Terminate Message",
+        besides: "closes without a Terminate Message",
+        ..BASE
+    },
+    // A sender must not (5041-5.3-01), so that a receiver need not cope; but 5040-7.1-03 has it say so.
+    Row {
+        name: "read_inside_send",
+        title: "a Read Request between two segments of a Send",
+        wrong: |pair| {
+            let first = Untagged {
+                ddp: MORE,
+                ..Untagged::send(1)
+            };
+            [one(&first.with(&[1; 8])), one(&read(pair, 1))].concat()
+        },
+        octets: None,
+        rfc: "a Terminate Message",
+        besides: "closes without a Terminate Message",
+        received: &["general_err"],
+        ..BASE
+    },
+    // 5040-5.2.2-05 leaves the check to the sink, and names no code.
+    Row {
+        name: "unsolicited_read_response",
+        title: "a Read Response that nobody has asked for",
+        wrong: |pair| one(&Tagged::read_response(pair.all.rkey, pair.all.addr).with(&[1; 8])),
+        octets: Some([0x01, 0x00, 0x03]),
+        rfc: "no code of its own, uwarp says 02 06 c0",
+        ..BASE
+    },
+];

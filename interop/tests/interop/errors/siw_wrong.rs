@@ -1,0 +1,366 @@
+//! The guest's consumer does what it must not, by verbs; we judge, by the RFCs.
+
+use uwarp_interop::{Failure, Outcome, Post, Result, Rig, sge};
+use uwarp_verbs::{Access, EndReason, RecvWr, Status};
+
+use super::{case, end, ours, over, same, says, theirs};
+use crate::Case;
+use crate::pair::{Pair, Role, Terms, connect};
+
+const LEN: usize = 64;
+/// What each request moves.
+const PART: usize = 16;
+
+/// Our memory, as the guest may have been told of it.
+struct Lent {
+    /// All rights.
+    all: (u64, u32),
+    /// No remote write.
+    read_only: (u64, u32),
+    /// No remote read.
+    write_only: (u64, u32),
+    /// All rights, in another protection domain.
+    foreign: (u64, u32),
+    /// The guest's own, [`LEN`] octets.
+    source: String,
+    /// [`PART`] octets of it.
+    part: String,
+}
+
+struct Row {
+    name: &'static str,
+    title: &'static str,
+    wrong: fn(&Lent) -> Post,
+    /// Octets of the receive that we have posted.
+    receive: Option<usize>,
+    /// Layer, Error Type and Error Code of our Terminate Message.
+    code: (u8, u8, u8),
+    /// In the reason that our consumer is given.
+    words: &'static str,
+    /// How our receive ends.
+    received: Status,
+    /// How the guest's request may end.
+    done: &'static [&'static str],
+}
+
+const FLUSHED: &str = "wr_flush_err";
+
+/// A Write or a Send ends when TCP has it. siw may still be about it when our Terminate Message is there; then it calls it
+/// an error. The verbs allow both.
+const SENT: &[&str] = &["success", "loc_qp_op_err", FLUSHED];
+/// A Read that was not answered, which it must not take for a success.
+const UNANSWERED: &[&str] = &[FLUSHED, "loc_qp_op_err"];
+
+const ROWS: &[Row] = &[
+    Row {
+        name: "write_bad_stag",
+        title: "a Write to an STag that was never given out",
+        wrong: |lent| Post::new("write", 1, &lent.part).remote(lent.all.0, !lent.all.1),
+        receive: Some(LEN),
+        code: (1, 1, 0x00),
+        words: "invalid STag",
+        received: Status::WrFlush,
+        done: SENT,
+    },
+    Row {
+        name: "write_wrong_key",
+        title: "a Write with the wrong key of an STag",
+        wrong: |lent| Post::new("write", 1, &lent.part).remote(lent.all.0, lent.all.1 ^ 1),
+        receive: Some(LEN),
+        code: (1, 1, 0x00),
+        words: "invalid STag",
+        received: Status::WrFlush,
+        done: SENT,
+    },
+    // RFC 5041 has no number for a missing right (it leaves rights to the ULP).
+    Row {
+        name: "write_no_right",
+        title: "a Write to memory without the right of remote write",
+        wrong: |lent| Post::new("write", 1, &lent.part).remote(lent.read_only.0, lent.read_only.1),
+        receive: Some(LEN),
+        code: (1, 1, 0x00),
+        words: "access rights violation",
+        received: Status::WrFlush,
+        done: SENT,
+    },
+    Row {
+        name: "write_other_pd",
+        title: "a Write to memory of another protection domain",
+        wrong: |lent| Post::new("write", 1, &lent.part).remote(lent.foreign.0, lent.foreign.1),
+        receive: Some(LEN),
+        code: (1, 1, 0x02),
+        words: "not associated",
+        received: Status::WrFlush,
+        done: SENT,
+    },
+    Row {
+        name: "write_out_of_bounds",
+        title: "a Write that ends one octet behind the memory",
+        wrong: |lent| {
+            let to = lent.all.0 + (LEN - PART + 1) as u64;
+            Post::new("write", 1, &lent.part).remote(to, lent.all.1)
+        },
+        receive: Some(LEN),
+        code: (1, 1, 0x01),
+        words: "base or bounds violation",
+        received: Status::WrFlush,
+        done: SENT,
+    },
+    Row {
+        name: "write_to_wrap",
+        title: "a Write whose TO wraps past 2^64",
+        wrong: |lent| Post::new("write", 1, &lent.part).remote(u64::MAX - 1, lent.all.1),
+        receive: Some(LEN),
+        code: (1, 1, 0x03),
+        words: "TO wrap",
+        received: Status::WrFlush,
+        done: SENT,
+    },
+    Row {
+        name: "read_bad_stag",
+        title: "a Read from an STag that was never given out",
+        wrong: |lent| Post::new("read", 1, &lent.part).remote(lent.all.0, !lent.all.1),
+        receive: Some(LEN),
+        code: (0, 1, 0x00),
+        words: "invalid STag",
+        received: Status::WrFlush,
+        done: UNANSWERED,
+    },
+    Row {
+        name: "read_wrong_key",
+        title: "a Read with the wrong key of an STag",
+        wrong: |lent| Post::new("read", 1, &lent.part).remote(lent.all.0, lent.all.1 ^ 1),
+        receive: Some(LEN),
+        code: (0, 1, 0x00),
+        words: "invalid STag",
+        received: Status::WrFlush,
+        done: UNANSWERED,
+    },
+    Row {
+        name: "read_no_right",
+        title: "a Read from memory without the right of remote read",
+        wrong: |lent| Post::new("read", 1, &lent.part).remote(lent.write_only.0, lent.write_only.1),
+        receive: Some(LEN),
+        code: (0, 1, 0x02),
+        words: "access rights violation",
+        received: Status::WrFlush,
+        done: UNANSWERED,
+    },
+    Row {
+        name: "read_other_pd",
+        title: "a Read from memory of another protection domain",
+        wrong: |lent| Post::new("read", 1, &lent.part).remote(lent.foreign.0, lent.foreign.1),
+        receive: Some(LEN),
+        code: (0, 1, 0x03),
+        words: "not associated",
+        received: Status::WrFlush,
+        done: UNANSWERED,
+    },
+    Row {
+        name: "read_out_of_bounds",
+        title: "a Read that begins one octet before the memory",
+        wrong: |lent| Post::new("read", 1, &lent.part).remote(lent.all.0 - 1, lent.all.1),
+        receive: Some(LEN),
+        code: (0, 1, 0x01),
+        words: "base or bounds violation",
+        received: Status::WrFlush,
+        done: UNANSWERED,
+    },
+    Row {
+        name: "read_to_wrap",
+        title: "a Read whose TO wraps past 2^64",
+        wrong: |lent| Post::new("read", 1, &lent.part).remote(u64::MAX - 1, lent.all.1),
+        receive: Some(LEN),
+        code: (0, 1, 0x04),
+        words: "TO wrap",
+        received: Status::WrFlush,
+        done: UNANSWERED,
+    },
+    Row {
+        name: "send_no_receive",
+        title: "a Send without a receive",
+        wrong: |lent| Post::new("send", 1, &lent.source),
+        receive: None,
+        code: (1, 2, 0x02),
+        words: "no buffer is posted",
+        received: Status::WrFlush,
+        done: SENT,
+    },
+    Row {
+        name: "send_too_long",
+        title: "a Send one octet longer than the receive",
+        wrong: |lent| Post::new("send", 1, &lent.source),
+        receive: Some(LEN - 1),
+        code: (1, 2, 0x05),
+        words: "too long for the buffer of 63",
+        received: Status::LocalLength,
+        done: SENT,
+    },
+    // Q17: the user library of siw puts `rkey` where `invalidate_rkey` belongs; so it is `rkey` that is wrong here.
+    Row {
+        name: "send_inv_bad_stag",
+        title: "a Send that invalidates an STag that was never given out",
+        wrong: |lent| Post::new("send_inv", 1, &lent.source).remote(0, !lent.all.1),
+        receive: Some(LEN),
+        code: (0, 1, 0x09),
+        words: "cannot be invalidated: invalid STag",
+        received: Status::RemoteInvalidRequest,
+        done: SENT,
+    },
+    Row {
+        name: "send_inv_other_pd",
+        title: "a Send that invalidates an STag of another protection domain",
+        wrong: |lent| Post::new("send_inv", 1, &lent.source).remote(0, lent.foreign.1),
+        receive: Some(LEN),
+        code: (0, 1, 0x09),
+        words: "cannot be invalidated: the STag is not associated",
+        received: Status::RemoteInvalidRequest,
+        done: SENT,
+    },
+];
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = ROWS
+        .iter()
+        .map(|row| {
+            let (layer, etype, code) = row.code;
+            let title = format!(
+                "siw sends {}; we answer with Terminate {layer:x}/{etype:x}/{code:02x}",
+                row.title
+            );
+            case(&format!("siw_wrong::{}", row.name), title, |rig| {
+                judge(rig, row)
+            })
+        })
+        .collect();
+    cases.push(case(
+        "siw_wrong::more_reads_than_ird",
+        "siw sends a fourth Read where IRD is 3; we answer with Terminate 1/2/02".to_owned(),
+        more_reads_than_ird,
+    ));
+    cases
+}
+
+fn judge(rig: &mut Rig, row: &Row) -> Result<Outcome> {
+    let source = rig.agent.reg(LEN, "lw")?;
+    let mut inbox = None;
+    let pair = connect(
+        rig,
+        Role::GuestConnects,
+        &Terms::default(),
+        |agent, conn, ours| {
+            agent.recv(conn, 100, &sge(&source, 0, LEN), 1, 0)?;
+            let region = ours.region(LEN, Access::LOCAL_WRITE)?;
+            if let Some(len) = row.receive {
+                let sges = [region.sge(0, u32::try_from(len)?)];
+                ours.qp.post_recv(&RecvWr::new(200, &sges))?;
+            }
+            inbox = Some(region);
+            Ok(())
+        },
+    )?;
+    let Pair { ours: us, conn, .. } = pair;
+    let (lw, rw, rr) = (
+        Access::LOCAL_WRITE,
+        Access::REMOTE_WRITE,
+        Access::REMOTE_READ,
+    );
+    let other_pd = us.device.alloc_pd();
+    let all = us.region(LEN, lw | rw | rr)?;
+    let read_only = us.region(LEN, lw | rr)?;
+    let write_only = us.region(LEN, lw | rw)?;
+    let foreign = other_pd.register(vec![0; LEN], lw | rw | rr)?;
+    let lent = Lent {
+        all: (all.addr(), all.rkey()),
+        read_only: (read_only.addr(), read_only.rkey()),
+        write_only: (write_only.addr(), write_only.rkey()),
+        foreign: (foreign.addr(), foreign.rkey()),
+        source: sge(&source, 0, LEN),
+        part: sge(&source, 0, PART),
+    };
+    rig.agent.fill(&source, 0, LEN, 3)?;
+    rig.agent.post(conn, &(row.wrong)(&lent))?;
+
+    judged(&end(&us)?, row.code, row.words)?;
+    if row.receive.is_some() {
+        same("our receive", &ours(&us, 1)?, &vec![(200, row.received)])?;
+    }
+    let mut done = theirs(&mut rig.agent, conn, 2)?;
+    let receive = done.split_off(1);
+    same("the guest's request", &done[0].0, &1)?;
+    within("the guest's request", &done[0].1, row.done)?;
+    same("its receive", &receive, &vec![(100, FLUSHED.to_owned())])?;
+    over(&mut rig.agent, conn, "")?;
+    // Nothing was placed, and nothing was invalidated.
+    for region in [&all, &read_only, &write_only, &foreign] {
+        let mut octets = [1; LEN];
+        region.read_at(0, &mut octets)?;
+        same("our memory", &octets, &[0; LEN])?;
+    }
+    drop(inbox);
+    Ok(Outcome::Passed)
+}
+
+/// That a status is one of these.
+fn within(what: &str, status: &str, allowed: &[&str]) -> Result<()> {
+    if allowed.contains(&status) {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{what} ended with {status}, where one of {allowed:?} was expected"
+    )))
+}
+
+/// That we have said this, and why.
+fn judged(reason: &EndReason, code: (u8, u8, u8), words: &str) -> Result<()> {
+    let EndReason::TerminateSent {
+        terminate: Some(terminate),
+        ..
+    } = reason
+    else {
+        return Err(Failure::new(format!(
+            "we were to send a Terminate Message, but the connection ended so: {reason:?}"
+        )));
+    };
+    let sent = (terminate.layer(), terminate.etype(), terminate.code());
+    same("our Terminate Message", &sent, &code)?;
+    let (layer, etype, code) = code;
+    let told = format!("we ended the connection with Terminate {layer:x}/{etype:x}/{code:02x}");
+    says(
+        &reason.to_string(),
+        "the peer sent something wrong: ",
+        &[words, &told],
+    )
+}
+
+/// siw rounds its ORD up to a power of two (Q6): told an IRD of 3, it keeps 4 Reads outstanding, against RFC 6581
+/// section 9.1. It is the peer profile that tells it powers of two, so that this happens without the profile only.
+fn more_reads_than_ird(rig: &mut Rig) -> Result<Outcome> {
+    // So long that the first is not answered before the fourth is there.
+    const READ: usize = 8 << 20;
+    let sink = rig.agent.reg(READ, "lw")?;
+    let terms = Terms {
+        ird: 3,
+        ord: 3,
+        ..Terms::default()
+    };
+    let nothing = |_: &mut _, _, _: &_| Ok(());
+    let Pair { ours: us, conn, .. } = connect(rig, Role::GuestConnects, &terms, nothing)?;
+    let source = us.region(READ, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+    let mut reads = Post::new("read", 1, sge(&sink, 0, READ)).remote(source.addr(), source.rkey());
+    reads.count = 4;
+    rig.agent.post(conn, &reads)?;
+    judged(
+        &end(&us)?,
+        (1, 2, 0x02),
+        "one more Read Request than the 3 that may be outstanding (IRD)",
+    )?;
+    for (number, (wr_id, status)) in (1..).zip(theirs(&mut rig.agent, conn, 4)?) {
+        same("the guest's request", &wr_id, &number)?;
+        within("the guest's Read", &status, UNANSWERED)?;
+    }
+    over(&mut rig.agent, conn, "")?;
+    Ok(Outcome::Deviation(
+        "siw rounds its ORD up to a power of two; with `--peer siw` we tell it one".to_owned(),
+    ))
+}

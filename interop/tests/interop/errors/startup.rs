@@ -1,0 +1,260 @@
+//! MPA startup that cannot go on, a raw peer against siw in both roles.
+
+use uwarp_interop::raw::{C, M, R, REPLY, REQUEST, S, StartupFrame};
+use uwarp_interop::{Answer, Outcome, Result, Rig};
+
+use super::raw::pinned;
+use super::{case, same};
+use crate::Case;
+use crate::raw_pair::{guest_calls, knock};
+
+/// The raw peer answers siw's Request.
+struct Reply {
+    name: &'static str,
+    title: &'static str,
+    octets: fn() -> Vec<u8>,
+    /// The first octets of siw's Terminate Header, if it sends one.
+    terminate: Option<[u8; 3]>,
+    /// What siw's consumer hears, and librdmacm's status.
+    event: (&'static str, i64),
+    /// With the private data of the Reply.
+    private_data: &'static [u8],
+    /// In which requirement siw departs from the RFCs, if it does.
+    departs: &'static str,
+}
+
+fn enhanced(flags: u8, ird: u16, ord: u16) -> Vec<u8> {
+    StartupFrame::enhanced(REPLY, flags, ird, ord).octets()
+}
+
+const LAYOUT: &str = "Layer and EType of the Terminate Message are exchanged";
+
+const REPLIES: &[Reply] = &[
+    // 5044-7.1.1-04 asks for a close; RFC 6581 section 7 lets a Terminate Message go before.
+    Reply {
+        name: "key",
+        title: "with the key of a Request",
+        octets: || StartupFrame::enhanced(REQUEST, 0, 4, 4).octets(),
+        terminate: Some([0x02, 0x04, 0x00]),
+        event: ("connect_error", -22),
+        private_data: &[],
+        departs: LAYOUT,
+    },
+    // 5044-7.1.1-06: whoever is asked for Markers has to put them in (Q2).
+    Reply {
+        name: "markers",
+        title: "that asks for Markers",
+        octets: || enhanced(M, 4, 4),
+        terminate: None,
+        event: ("rejected", -111),
+        private_data: &[],
+        departs: "siw has no Markers: RFC 5044 section 4.3 demands them",
+    },
+    // RFC 6581 section 10 (Q4).
+    Reply {
+        name: "revision_1",
+        title: "of revision 1",
+        octets: || StartupFrame::new(REPLY, 0, 1, &[]).octets(),
+        terminate: None,
+        event: ("rejected", -104),
+        private_data: &[],
+        departs: "siw does not try again with revision 1",
+    },
+    Reply {
+        name: "not_enhanced",
+        title: "of revision 2 without IRD and ORD",
+        octets: || StartupFrame::new(REPLY, 0, 2, &[]).octets(),
+        terminate: None,
+        event: ("rejected", -104),
+        private_data: &[],
+        departs: "",
+    },
+    Reply {
+        name: "revision_3",
+        title: "of revision 3",
+        octets: || StartupFrame::new(REPLY, S, 3, &[0, 4, 0, 4]).octets(),
+        terminate: None,
+        event: ("connect_error", -22),
+        private_data: &[],
+        departs: "",
+    },
+    Reply {
+        name: "rejected",
+        title: "that rejects with private data",
+        octets: || StartupFrame::new(REPLY, S | R, 2, b"\0\x04\0\x04full").octets(),
+        terminate: None,
+        event: ("rejected", -104),
+        private_data: b"full",
+        departs: "",
+    },
+    // It takes four octets off, whatever S says.
+    Reply {
+        name: "rejected_revision_1",
+        title: "that rejects with private data, of revision 1",
+        octets: || StartupFrame::new(REPLY, R, 1, b"rejected").octets(),
+        terminate: None,
+        event: ("rejected", -104),
+        private_data: b"cted",
+        departs: "siw takes the first 4 octets of private data for IRD and ORD",
+    },
+    // 6581-9.1-08.
+    Reply {
+        name: "ord_129",
+        title: "with an ORD of 129",
+        octets: || enhanced(0, 4, 129),
+        terminate: Some([0x02, 0x06, 0x00]),
+        event: ("connect_error", -22),
+        private_data: &[],
+        departs: LAYOUT,
+    },
+    // 6581-9.1-13: no negotiation, the IRD of the initiator stays as it is.
+    Reply {
+        name: "ord_3fff",
+        title: "with an ORD of 0x3FFF",
+        octets: || enhanced(0, 4, 0x3fff),
+        terminate: Some([0x02, 0x06, 0x00]),
+        event: ("connect_error", -22),
+        private_data: &[],
+        departs: "siw takes 0x3FFF for a number: RFC 6581 section 9.1 (6581-9.1-13) has it leave IRD as it is",
+    },
+    // 5044-7.1.2-15 forbids the responder to send before it has an FPDU: siw may refuse it.
+    Reply {
+        name: "octets_behind",
+        title: "with another octet right behind it",
+        octets: || [enhanced(0, 4, 4), vec![0]].concat(),
+        terminate: None,
+        event: ("connect_error", -22),
+        private_data: &[],
+        departs: "",
+    },
+];
+
+/// The raw peer asks siw.
+struct Request {
+    name: &'static str,
+    title: &'static str,
+    octets: fn() -> Vec<u8>,
+    /// All that siw says before it closes.
+    says: fn() -> Vec<u8>,
+    departs: &'static str,
+}
+
+fn nothing() -> Vec<u8> {
+    Vec::new()
+}
+
+const REQUESTS: &[Request] = &[
+    // 5044-7.1.1-05: whoever is asked for Markers has to put them in (Q2).
+    Request {
+        name: "markers",
+        title: "that asks for Markers, revision 1",
+        octets: || StartupFrame::new(REQUEST, M, 1, &[]).octets(),
+        says: || StartupFrame::new(REPLY, R, 1, &[]).octets(),
+        departs: "siw has no Markers and rejects: RFC 5044 section 4.3 demands them",
+    },
+    Request {
+        name: "markers_crc",
+        title: "that asks for Markers and CRC, revision 1",
+        octets: || StartupFrame::new(REQUEST, M | C, 1, &[]).octets(),
+        says: || StartupFrame::new(REPLY, R | C, 1, &[]).octets(),
+        departs: "siw has no Markers and rejects: RFC 5044 section 4.3 demands them",
+    },
+    Request {
+        name: "markers_enhanced",
+        title: "that asks for Markers, revision 2",
+        octets: || StartupFrame::enhanced(REQUEST, M, 4, 4).octets(),
+        says: || StartupFrame::enhanced(REPLY, R, 0, 0).octets(),
+        departs: "siw has no Markers and rejects: RFC 5044 section 4.3 demands them",
+    },
+    Request {
+        name: "revision_3",
+        title: "of revision 3",
+        octets: || StartupFrame::new(REQUEST, 0, 3, &[]).octets(),
+        says: nothing,
+        departs: "",
+    },
+    Request {
+        name: "key",
+        title: "with the key of a Reply",
+        octets: || StartupFrame::new(REPLY, 0, 1, &[]).octets(),
+        says: nothing,
+        departs: "",
+    },
+    // 6581-6-04: private data begins with IRD and ORD; 5044-7.1.2-04 has the responder close.
+    Request {
+        name: "enhanced_without_depths",
+        title: "that says to have IRD and ORD, and has two octets",
+        octets: || StartupFrame::new(REQUEST, S, 2, &[0, 4]).octets(),
+        says: || StartupFrame::new(REPLY, R | S, 2, &[]).octets(),
+        departs: "siw rejects, with a Reply of the same fault",
+    },
+    // 5044-7.1.1-17: up to 512.
+    Request {
+        name: "private_data_257",
+        title: "with 257 octets of private data",
+        octets: || StartupFrame::new(REQUEST, 0, 1, &[7; 257]).octets(),
+        says: nothing,
+        departs: "siw takes 256: RFC 5044 section 7.1.1 (5044-7.1.1-17) has 512",
+    },
+    // 5044-7.1.1-16.
+    Request {
+        name: "octets_behind",
+        title: "with another octet right behind it",
+        octets: || [StartupFrame::new(REQUEST, 0, 1, &[]).octets(), vec![0]].concat(),
+        says: nothing,
+        departs: "",
+    },
+];
+
+pub(super) fn cases() -> Vec<Case> {
+    let replies = REPLIES.iter().map(|row| {
+        let title = format!("MPA Reply {}: siw does not connect", row.title);
+        case(&format!("startup::reply::{}", row.name), title, |rig| {
+            reply(rig, row)
+        })
+    });
+    let requests = REQUESTS.iter().map(|row| {
+        let title = format!("MPA Request {}: siw does not accept", row.title);
+        case(&format!("startup::request::{}", row.name), title, |rig| {
+            request(rig, row)
+        })
+    });
+    replies.chain(requests).collect()
+}
+
+fn outcome(departs: &str) -> Outcome {
+    match departs {
+        "" => Outcome::Passed,
+        departs => Outcome::Deviation(departs.to_owned()),
+    }
+}
+
+fn reply(rig: &mut Rig, row: &Reply) -> Result<Outcome> {
+    let answer = Answer {
+        ird: 4,
+        ord: 4,
+        private_data: Vec::new(),
+    };
+    let (mut peer, conn, _) = guest_calls(rig, &answer)?;
+    peer.send(&(row.octets)())?;
+    let event = rig.agent.event(conn, row.event.0)?;
+    same("status", &event.status, &row.event.1)?;
+    same(
+        "private data",
+        &event.private_data,
+        &row.private_data.to_vec(),
+    )?;
+    if let Some(octets) = row.terminate {
+        pinned(&peer.terminate()?, octets)?;
+    }
+    peer.closed()?;
+    Ok(outcome(row.departs))
+}
+
+fn request(rig: &mut Rig, row: &Request) -> Result<Outcome> {
+    let (mut peer, _) = knock(rig, &(row.octets)())?;
+    same("what siw says", &peer.rest()?.octets, &(row.says)())?;
+    // Its consumer hears nothing of it.
+    same("what the guest reports", &rig.agent.unread(), &Vec::new())?;
+    Ok(outcome(row.departs))
+}

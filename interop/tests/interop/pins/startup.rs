@@ -1,0 +1,220 @@
+//! MPA startup, a raw peer against siw.
+
+use uwarp_interop::raw::{C, R, REPLY, REQUEST, S, StartupFrame, Tagged};
+use uwarp_interop::{Answer, Failure, Outcome, Result, Rig, pattern};
+
+use super::{case, deviation};
+use crate::Case;
+use crate::errors::same;
+use crate::raw_pair::{guest_calls, request};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case(
+            "startup::request_without_crc",
+            "siw's MPA Request: revision 2, IRD, ORD, no CRC",
+            request_without_crc,
+        ),
+        case(
+            "startup::flags_come_back",
+            "siw's MPA Reply has the flags of the Request",
+            flags_come_back,
+        ),
+        case(
+            "startup::revision_0",
+            "an MPA Request of revision 0 is accepted",
+            revision_0,
+        ),
+        case(
+            "startup::revision_1_with_s",
+            "an MPA Request of revision 1 with bit S: 4 octets are private data",
+            revision_1_with_s,
+        ),
+        case("startup::depths", "IRD and ORD in siw's MPA Reply", depths),
+        case(
+            "startup::rtr_kinds",
+            "RTR kinds in siw's MPA Reply",
+            rtr_kinds,
+        ),
+        case(
+            "startup::private_data_256",
+            "256 octets of private data, revision 1: siw's consumer hears of none",
+            private_data_256,
+        ),
+        case(
+            "startup::private_data_252",
+            "252 to 255 octets of private data of siw's consumer: PD_Length wraps",
+            private_data_252,
+        ),
+        case(
+            "startup::ird_300",
+            "an MPA Reply with an IRD of 300: siw's consumer hears 44",
+            ird_300,
+        ),
+    ]
+}
+
+fn four() -> Answer {
+    Answer {
+        ird: 4,
+        ord: 4,
+        private_data: Vec::new(),
+    }
+}
+
+/// Q1: C is 0, and no setting of the driver changes it: against 5044-4.4-04.
+fn request_without_crc(rig: &mut Rig) -> Result<Outcome> {
+    let answer = Answer {
+        private_data: pattern(1, 0, 3),
+        ..four()
+    };
+    let (_peer, _, frame) = guest_calls(rig, &answer)?;
+    let depths = [0, 4, 0, 4];
+    let data = [&depths[..], &answer.private_data].concat();
+    same(
+        "siw's Request",
+        &frame,
+        &StartupFrame::new(REQUEST, S, 2, &data),
+    )?;
+    deviation("RFC 5044 section 4.4 has CRC on by default")
+}
+
+/// The guest accepts; its Reply.
+fn accepted(rig: &mut Rig, frame: &StartupFrame) -> Result<(StartupFrame, Vec<u8>)> {
+    let (mut peer, event) = request(rig, &frame.octets())?;
+    rig.agent.accept(event.conn, &four())?;
+    let reply = peer.startup_frame()?;
+    if frame
+        .private_data
+        .first()
+        .is_some_and(|first| first & 0x80 != 0)
+    {
+        // Peer-to-peer: siw waits for an RTR indication, an empty Write.
+        peer.send_ulpdu(&Tagged::write(0, 0).with(&[]))?;
+    }
+    rig.agent.event(event.conn, "established")?;
+    rig.agent.destroy(event.conn)?;
+    Ok((reply, event.private_data))
+}
+
+/// Q3: reserved bits come back, against 5044-7.1.1-10; R in a Request comes back as a reject, while siw's own
+/// consumer is told of a connection.
+fn flags_come_back(rig: &mut Rig) -> Result<Outcome> {
+    for flags in [0, C, R, 0x0f] {
+        let frame = StartupFrame::new(REQUEST, flags, 1, &[]);
+        let (reply, _) = accepted(rig, &frame)?;
+        same(
+            "siw's Reply",
+            &reply,
+            &StartupFrame::new(REPLY, flags, 1, &[]),
+        )?;
+    }
+    // Revision 2 without S: no IRD and ORD in either.
+    let (reply, _) = accepted(rig, &StartupFrame::new(REQUEST, 0, 2, &[]))?;
+    same("siw's Reply", &reply, &StartupFrame::new(REPLY, 0, 2, &[]))?;
+    deviation(
+        "reserved bits are not zero (RFC 5044 section 7.1.1), and R is set in a Reply that accepts",
+    )
+}
+
+/// There is no revision 0: 5044-7.1.1-12 to 14.
+fn revision_0(rig: &mut Rig) -> Result<Outcome> {
+    let (reply, _) = accepted(rig, &StartupFrame::new(REQUEST, 0, 0, &[]))?;
+    same("siw's Reply", &reply, &StartupFrame::new(REPLY, 0, 0, &[]))?;
+    deviation("no RFC has a revision 0; the Reply has it as well")
+}
+
+/// In revision 1 the bit is reserved, and comes back: 5044-7.1.1-10.
+fn revision_1_with_s(rig: &mut Rig) -> Result<Outcome> {
+    let data = [0, 4, 0, 4];
+    let (reply, heard) = accepted(rig, &StartupFrame::new(REQUEST, S, 1, &data))?;
+    same("siw's Reply", &reply, &StartupFrame::new(REPLY, S, 1, &[]))?;
+    same("private data", &heard, &data.to_vec())?;
+    deviation("a reserved bit is not zero (RFC 5044 section 7.1.1)")
+}
+
+/// 0x3FFF stands for "as the consumers agree" and should come back (6581-9.1-10, -12); siw takes it for a number.
+fn depths(rig: &mut Rig) -> Result<Outcome> {
+    for (ird, ord, their_ird, their_ord) in [
+        (4, 4, 4, 4),
+        (1, 1, 4, 1),
+        (0, 0, 4, 0),
+        (200, 200, 128, 4),
+        (0x3fff, 0x3fff, 128, 4),
+    ] {
+        let (reply, _) = accepted(rig, &StartupFrame::enhanced(REQUEST, 0, ird, ord))?;
+        let want = StartupFrame::enhanced(REPLY, 0, their_ird, their_ord);
+        same(&format!("siw's Reply to {ird}, {ord}"), &reply, &want)?;
+    }
+    deviation("0x3FFF is not understood (RFC 6581 section 9.1)")
+}
+
+const A: u16 = 0x8000;
+const B: u16 = 0x4000;
+/// In the field of ORD.
+const WRITE: u16 = 0x8000;
+const READ: u16 = 0x4000;
+
+/// B is Sends, C Writes, D Reads. It chooses one, which 6581-9.2-06 and -08 allow; 6581-9.2-05 says each.
+fn rtr_kinds(rig: &mut Rig) -> Result<Outcome> {
+    for (ird, ord, their_ird, their_ord) in [
+        (A | B, WRITE | READ, A, WRITE),
+        (A | B, 0, A, WRITE),
+        (A, WRITE, A, WRITE),
+        (A, READ, A, READ),
+        (A, 0, A, WRITE),
+        // Without A the others mean nothing (6581-9.2-13, -14).
+        (0, WRITE | READ, 0, 0),
+    ] {
+        let frame = StartupFrame::enhanced(REQUEST, 0, ird | 4, ord | 4);
+        let (reply, _) = accepted(rig, &frame)?;
+        let want = StartupFrame::enhanced(REPLY, 0, their_ird | 4, their_ord | 4);
+        same(
+            &format!("siw's Reply to {:02x?}", frame.private_data),
+            &reply,
+            &want,
+        )?;
+    }
+    deviation("of the kinds that both can, it names one (RFC 6581 section 9.2: should name each)")
+}
+
+/// The count wraps on its way to the consumer: against 5044-7.1.2-20.
+fn private_data_256(rig: &mut Rig) -> Result<Outcome> {
+    let (_, heard) = accepted(rig, &StartupFrame::new(REQUEST, 0, 1, &[7; 255]))?;
+    same("private data", &heard, &vec![7; 255])?;
+    let (_, heard) = accepted(rig, &StartupFrame::new(REQUEST, 0, 1, &[7; 256]))?;
+    same("private data", &heard, &Vec::new())?;
+    deviation("RFC 5044 section 7.1.1 has 512 octets")
+}
+
+/// Q5, against 5044-7.1.1-15. The octets behind `PD_Length` would be FPDUs.
+fn private_data_252(rig: &mut Rig) -> Result<Outcome> {
+    for len in [252_usize, 255] {
+        let answer = Answer {
+            private_data: pattern(1, 0, len),
+            ..four()
+        };
+        let (mut peer, conn, frame) = guest_calls(rig, &answer)?;
+        let wrapped = (len + 4) % 256;
+        same("PD_Length", &frame.private_data.len(), &wrapped)?;
+        let rest = peer.octets(len + 4 - wrapped)?;
+        let came = [&frame.private_data[..], &rest].concat();
+        let want = [&[0, 4, 0, 4][..], &answer.private_data].concat();
+        if came != want {
+            return Err(Failure::new(format!(
+                "siw sends {came:02x?} as private data, not {want:02x?}"
+            )));
+        }
+        rig.agent.destroy(conn)?;
+    }
+    deviation("`PD_Length` is 0 to 3 (RFC 5044 section 7.1.1)")
+}
+
+/// Its ORD is 300 then, more than its own limit of 128; librdmacm has 8 bits for it.
+fn ird_300(rig: &mut Rig) -> Result<Outcome> {
+    let (mut peer, conn, _) = guest_calls(rig, &four())?;
+    peer.send(&StartupFrame::enhanced(REPLY, 0, 300, 4).octets())?;
+    let event = rig.agent.event(conn, "established")?;
+    same("IRD and ORD", &(event.ird, event.ord), &(44, 4))?;
+    deviation("the consumer is told another depth (RFC 6581 section 9.1)")
+}

@@ -1,0 +1,153 @@
+//! A connection between the raw peer and a QP of the agent's.
+
+use std::thread;
+use std::time::Duration;
+
+use uwarp_interop::raw::{C, REPLY, REQUEST, RawListener, RawPeer, StartupFrame};
+use uwarp_interop::{Answer, Conn, Event, Listen, Region, Result, Rig, sge};
+
+/// As in `pair`: siw's responder can miss what comes right behind its Reply.
+const SETTLE: Duration = Duration::from_millis(250);
+
+/// Octets of each region in the guest.
+pub(crate) const LEN: usize = 128;
+
+/// What the guest does for the connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    /// Of the guest's consumer.
+    pub(crate) answer: Answer,
+    /// Octets of its receives, which are numbered from 100 on.
+    pub(crate) receives: Vec<usize>,
+    /// Ask for CRC.
+    pub(crate) crc: bool,
+    /// IRD and ORD of the raw peer.
+    pub(crate) depths: (u16, u16),
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Terms {
+            answer: Answer {
+                ird: 4,
+                ord: 4,
+                private_data: Vec::new(),
+            },
+            receives: vec![LEN, LEN],
+            crc: true,
+            depths: (4, 4),
+        }
+    }
+}
+
+impl Terms {
+    fn flags(&self) -> u8 {
+        if self.crc { C } else { 0 }
+    }
+}
+
+pub(crate) struct RawPair {
+    pub(crate) peer: RawPeer,
+    pub(crate) conn: Conn,
+    /// Where the receives are, one behind the other.
+    pub(crate) inbox: Region,
+    /// All rights.
+    pub(crate) all: Region,
+    /// No remote right.
+    pub(crate) local: Region,
+}
+
+struct Regions {
+    inbox: Region,
+    all: Region,
+    local: Region,
+}
+
+fn regions(rig: &mut Rig) -> Result<Regions> {
+    Ok(Regions {
+        inbox: rig.agent.reg(4 * LEN, "lw")?,
+        all: rig.agent.reg(LEN, "lw,rw,rr")?,
+        local: rig.agent.reg(LEN, "lw")?,
+    })
+}
+
+fn post_receives(rig: &mut Rig, conn: Conn, inbox: &Region, lens: &[usize]) -> Result<()> {
+    for (number, len) in (0_u16..).zip(lens) {
+        let place = sge(inbox, usize::from(number) * LEN, *len);
+        rig.agent
+            .recv(conn, 100 + u64::from(number), &place, 1, 0)?;
+    }
+    Ok(())
+}
+
+/// The raw peer connects to the guest and says that; what the guest's consumer hears of it.
+pub(crate) fn request(rig: &mut Rig, octets: &[u8]) -> Result<(RawPeer, Event)> {
+    let (peer, listener) = knock(rig, octets)?;
+    let event = rig.agent.request(listener)?;
+    Ok((peer, event))
+}
+
+/// The raw peer connects to the guest and says that. Nothing is awaited.
+pub(crate) fn knock(rig: &mut Rig, octets: &[u8]) -> Result<(RawPeer, uwarp_interop::ListenerNum)> {
+    let port = rig.guest_port();
+    let listener = rig.agent.listen(port, &Listen::default())?;
+    let mut peer = RawPeer::connect(rig.wire.guest_addr(port))?;
+    // In one segment: siw does not take well to pieces.
+    peer.send(octets)?;
+    Ok((peer, listener))
+}
+
+/// siw as the responder, both sides open.
+pub(crate) fn guest_serves(rig: &mut Rig, terms: &Terms) -> Result<RawPair> {
+    let (ird, ord) = terms.depths;
+    let frame = StartupFrame::enhanced(REQUEST, terms.flags(), ird, ord);
+    let regions = regions(rig)?;
+    let (mut peer, event) = request(rig, &frame.octets())?;
+    let conn = event.conn;
+    post_receives(rig, conn, &regions.inbox, &terms.receives)?;
+    rig.agent.accept(conn, &terms.answer)?;
+    peer.startup_frame()?;
+    rig.agent.event(conn, "established")?;
+    if terms.crc {
+        peer.use_crc();
+    }
+    thread::sleep(SETTLE);
+    Ok(open(peer, conn, &regions))
+}
+
+/// siw as the initiator, until its Request is there.
+pub(crate) fn guest_calls(rig: &mut Rig, answer: &Answer) -> Result<(RawPeer, Conn, StartupFrame)> {
+    let listener = RawListener::bind(rig.wire.our_ip())?;
+    let ip = rig.wire.our_ip_for_guest();
+    let wish = uwarp_interop::QpWish::default();
+    let conn = rig.agent.open_conn(ip, listener.port()?, &wish)?;
+    rig.agent.connect(conn, answer)?;
+    let mut peer = listener.accept()?;
+    let frame = peer.startup_frame()?;
+    Ok((peer, conn, frame))
+}
+
+/// siw as the initiator, both sides open.
+pub(crate) fn guest_connects(rig: &mut Rig, terms: &Terms) -> Result<RawPair> {
+    let regions = regions(rig)?;
+    let (mut peer, conn, _) = guest_calls(rig, &terms.answer)?;
+    post_receives(rig, conn, &regions.inbox, &terms.receives)?;
+    let (ird, ord) = terms.depths;
+    let reply = StartupFrame::enhanced(REPLY, terms.flags(), ird, ord);
+    peer.send(&reply.octets())?;
+    rig.agent.event(conn, "established")?;
+    if terms.crc {
+        peer.use_crc();
+    }
+    Ok(open(peer, conn, &regions))
+}
+
+fn open(peer: RawPeer, conn: Conn, regions: &Regions) -> RawPair {
+    RawPair {
+        peer,
+        conn,
+        inbox: regions.inbox,
+        all: regions.all,
+        local: regions.local,
+    }
+}
