@@ -105,7 +105,8 @@ impl Device {
         self.held_back
     }
 
-    /// What smoltcp sends until [`Self::segment_is_made`] is one segment of so many octets.
+    /// What smoltcp sends until [`Self::segment_is_made`] is one segment of so many octets, for which
+    /// [`Self::holds_back`] just found room.
     pub(crate) fn expect_segment(&mut self, octets: usize) {
         self.transmitter.joiner.expect(octets);
     }
@@ -175,7 +176,10 @@ impl phy::Device for Device {
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_>> {
-        (!self.holds_back()).then_some(TxToken(&mut self.transmitter))
+        // There was room for the segment when it was begun. What others put there since must not
+        // divide it; a queue takes some packets more than it asks for.
+        let begun = self.transmitter.joiner.expects();
+        (begun || !self.holds_back()).then_some(TxToken(&mut self.transmitter))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
