@@ -4,7 +4,7 @@
 //! show: a SYN changes the state, an acknowledgement is where the send buffer begins afterwards.
 
 use smoltcp::socket::tcp::State;
-use smoltcp::wire::{IpVersion, TcpSeqNumber};
+use smoltcp::wire::TcpSeqNumber;
 
 use super::segment::Segment;
 
@@ -40,9 +40,10 @@ struct Heard {
 
 impl Heard {
     fn read(packet: &[u8]) -> Option<Self> {
-        let at = match IpVersion::of_packet(packet).ok()? {
-            IpVersion::Ipv4 => usize::from(packet.first()? & 0xf) * 4,
-            IpVersion::Ipv6 => 40,
+        let at = match packet.first()? >> 4 {
+            4 => usize::from(packet[0] & 0xf) * 4,
+            6 => 40,
+            _ => return None,
         };
         let tcp: &[u8; 16] = packet.get(at..)?.first_chunk()?;
         let [.., a, b, c, d, offset, flags, high, low] = *tcp;
@@ -63,12 +64,9 @@ impl Heard {
 
 impl Peer {
     /// Reads a segment that smoltcp is about to see.
+    #[inline]
     pub(crate) fn arrives(&mut self, packet: &[u8]) {
-        self.heard = if packet.is_empty() {
-            None
-        } else {
-            Heard::read(packet)
-        };
+        self.heard = Heard::read(packet);
     }
 
     /// Whether the segment does nothing but acknowledge `ack`.
