@@ -160,7 +160,8 @@ impl phy::Device for Device {
     fn receive(&mut self, _now: Instant) -> Option<(RxToken<'_>, TxToken<'_>)> {
         let packet = loop {
             let packet = self.inbox.pop_front()?;
-            self.peer.arrives(packet.octets());
+            let acknowledged = self.transmitter.promises.acknowledged();
+            self.peer.arrives(packet.octets(), acknowledged);
             match self.skip_repeats {
                 Some(octets) if self.only_repeats(octets) => self.used.push(packet),
                 _ => break packet,
