@@ -337,7 +337,7 @@ fn the_end_of_the_send_buffer_cuts_no_segment() {
         let (client, server) = connected(&a, &b, at(v6));
         let mut random = Random(6);
         let data = random.octets(OCTETS);
-        let mut writer = End::new(client, data, 1).bulk().with_fpdus(1440);
+        let mut writer = End::new(client, data, 1).with_fpdus(1440).whole_fpdus();
         let mut reader = End::new(server, Vec::new(), 2).bulk();
         std::thread::scope(|scope| {
             let reading = scope.spawn(|| {

@@ -105,7 +105,8 @@ impl Device {
         self.held_back
     }
 
-    /// What smoltcp sends until [`Self::segment_is_made`] is one segment of so many octets.
+    /// What smoltcp sends until [`Self::segment_is_made`] is one segment of so many octets, for which
+    /// [`Self::holds_back`] just found room.
     pub(crate) fn expect_segment(&mut self, octets: usize) {
         self.transmitter.joiner.expect(octets);
     }
@@ -139,6 +140,12 @@ impl Device {
         self.transmitter.path_mtu = path_mtu;
     }
 
+    /// Whether what arrives says nothing but that these octets arrived.
+    fn only_repeats(&self, octets: u64) -> bool {
+        let syn = self.transmitter.promises.syn;
+        syn.is_some_and(|syn| self.peer.only_repeats(after(syn, octets)))
+    }
+
     /// The segment just shown to smoltcp had these effects; see [`Peer::arrived`].
     pub(crate) fn arrived(&mut self, states: (State, State), handed: u64, queued: usize) {
         let syn = self.transmitter.promises.syn;
@@ -151,18 +158,14 @@ impl phy::Device for Device {
     type TxToken<'a> = TxToken<'a>;
 
     fn receive(&mut self, _now: Instant) -> Option<(RxToken<'_>, TxToken<'_>)> {
-        let syn = self.transmitter.promises.syn;
         let packet = loop {
             let packet = self.inbox.pop_front()?;
-            self.peer.arrives(packet.octets());
-            let repeated = self
-                .skip_repeats
-                .zip(syn)
-                .map(|(octets, syn)| after(syn, octets));
-            if repeated.is_none_or(|ack| !self.peer.only_repeats(ack)) {
-                break packet;
+            let acknowledged = self.transmitter.promises.acknowledged();
+            self.peer.arrives(packet.octets(), acknowledged);
+            match self.skip_repeats {
+                Some(octets) if self.only_repeats(octets) => self.used.push(packet),
+                _ => break packet,
             }
-            self.used.push(packet);
         };
         self.transmitter.promises.arrived(packet.octets());
         Some((
@@ -175,7 +178,10 @@ impl phy::Device for Device {
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_>> {
-        (!self.holds_back()).then_some(TxToken(&mut self.transmitter))
+        // There was room for the segment when it was begun. What others put there since must not
+        // divide it; a queue takes some packets more than it asks for.
+        let begun = self.transmitter.joiner.expects();
+        (begun || !self.holds_back()).then_some(TxToken(&mut self.transmitter))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -223,11 +229,15 @@ impl phy::TxToken for TxToken<'_> {
             *ident = ident.wrapping_add(1);
             allow_fragments(octets, *ident);
         }
-        for packet in joiner
-            .pass(packet, stack.settings.checksums)
-            .into_iter()
-            .flatten()
-        {
+        if joiner.expects() {
+            let [first, second] = joiner.pass(packet, stack.settings.checksums);
+            if let Some(first) = first {
+                stack.transmit(first, route);
+            }
+            if let Some(second) = second {
+                stack.transmit(second, route);
+            }
+        } else {
             stack.transmit(packet, route);
         }
         result

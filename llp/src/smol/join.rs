@@ -32,6 +32,11 @@ impl Joiner {
         self.expected = octets;
     }
 
+    /// Whether a segment is expected.
+    pub(crate) fn expects(&self) -> bool {
+        self.expected > 0
+    }
+
     /// Whether the first part waits for the second.
     pub(crate) fn waits(&self) -> bool {
         self.first.is_some()

@@ -47,6 +47,11 @@ fn split(packet: &mut [u8]) -> Option<(IpAddress, IpAddress, TcpPacket<&mut [u8]
 }
 
 impl Promises {
+    /// What we last acknowledged.
+    pub(crate) fn acknowledged(&self) -> Option<TcpSeqNumber> {
+        self.last.map(|(ack, _)| ack)
+    }
+
     /// Notes the window of a segment that arrived.
     pub(crate) fn arrived(&mut self, packet: &[u8]) {
         let header = match packet.first().map(|octet| octet >> 4) {

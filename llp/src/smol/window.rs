@@ -1,10 +1,12 @@
 //! What the peer has told us in its headers and smoltcp keeps to itself: its MSS, and its window.
 //!
 //! A segment is read before smoltcp sees it and counts only if smoltcp took it, which its effects
-//! show: a SYN changes the state, an acknowledgement is where the send buffer begins afterwards.
+//! show: a SYN changes the state, an acknowledgement is where the send buffer begins afterwards. One
+//! that lies before what we have acknowledged (it was sent again, or overtaken) has no effect: smoltcp
+//! takes nothing from it, not even a larger window.
 
 use smoltcp::socket::tcp::State;
-use smoltcp::wire::{IpVersion, TcpSeqNumber};
+use smoltcp::wire::TcpSeqNumber;
 
 use super::segment::Segment;
 
@@ -30,6 +32,8 @@ pub(crate) struct Peer {
 /// The segment that smoltcp looks at now.
 #[derive(Debug, Clone, Copy)]
 struct Heard {
+    seq: TcpSeqNumber,
+    octets: usize,
     ack: TcpSeqNumber,
     window: u16,
     /// The MSS and window scale options of a SYN.
@@ -40,12 +44,13 @@ struct Heard {
 
 impl Heard {
     fn read(packet: &[u8]) -> Option<Self> {
-        let at = match IpVersion::of_packet(packet).ok()? {
-            IpVersion::Ipv4 => usize::from(packet.first()? & 0xf) * 4,
-            IpVersion::Ipv6 => 40,
+        let at = match packet.first()? >> 4 {
+            4 => usize::from(packet[0] & 0xf) * 4,
+            6 => 40,
+            _ => return None,
         };
         let tcp: &[u8; 16] = packet.get(at..)?.first_chunk()?;
-        let [.., a, b, c, d, offset, flags, high, low] = *tcp;
+        let [_, _, _, _, e, f, g, h, a, b, c, d, offset, flags, high, low] = *tcp;
         let header = at + usize::from(offset >> 4) * 4;
         let syn = if flags & SYN == 0 {
             None
@@ -53,22 +58,27 @@ impl Heard {
             Segment::parse(packet).map(|segment| (segment.mss, segment.window_scale))
         };
         Some(Self {
+            seq: TcpSeqNumber(i32::from_be_bytes([e, f, g, h])),
+            octets: packet.len().saturating_sub(header),
             ack: TcpSeqNumber(i32::from_be_bytes([a, b, c, d])),
             window: u16::from_be_bytes([high, low]),
             syn,
             bare: flags & 0x3f == ACK && header == packet.len(),
         })
     }
+
+    /// Whether the segment lies before what was acknowledged.
+    fn is_before(&self, acknowledged: TcpSeqNumber) -> bool {
+        self.seq < acknowledged && self.seq + self.octets <= acknowledged
+    }
 }
 
 impl Peer {
-    /// Reads a segment that smoltcp is about to see.
-    pub(crate) fn arrives(&mut self, packet: &[u8]) {
-        self.heard = if packet.is_empty() {
-            None
-        } else {
-            Heard::read(packet)
-        };
+    /// Reads a segment that smoltcp is about to see, when we have acknowledged so much.
+    #[inline]
+    pub(crate) fn arrives(&mut self, packet: &[u8], acknowledged: Option<TcpSeqNumber>) {
+        self.heard = Heard::read(packet)
+            .filter(|heard| acknowledged.is_none_or(|acknowledged| !heard.is_before(acknowledged)));
     }
 
     /// Whether the segment does nothing but acknowledge `ack`.
@@ -118,4 +128,63 @@ impl Peer {
 pub(crate) fn after(syn: TcpSeqNumber, octets: u64) -> TcpSeqNumber {
     let [.., a, b, c, d] = octets.wrapping_add(1).to_be_bytes();
     TcpSeqNumber(syn.0.wrapping_add(i32::from_be_bytes([a, b, c, d])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUR_SYN: TcpSeqNumber = TcpSeqNumber(-3);
+    const OPEN: (State, State) = (State::Established, State::Established);
+
+    /// A segment that acknowledges 10 octets of ours.
+    fn segment(seq: i32, octets: usize, window: u16, v6: bool) -> Vec<u8> {
+        let (version, at) = if v6 { (0x60, 40) } else { (0x45, 20) };
+        let mut packet = vec![0; at + 20 + octets];
+        packet[0] = version;
+        packet[at + 4..at + 8].copy_from_slice(&seq.to_be_bytes());
+        packet[at + 8..at + 12].copy_from_slice(&after(OUR_SYN, 10).0.to_be_bytes());
+        packet[at + 12..at + 14].copy_from_slice(&[5 << 4, ACK]);
+        packet[at + 14..at + 16].copy_from_slice(&window.to_be_bytes());
+        packet
+    }
+
+    #[test]
+    fn a_window_counts_unless_its_segment_lies_before_what_was_acknowledged() {
+        for v6 in [false, true] {
+            for start in [5, i32::MAX - 50] {
+                let at = |octets: i32| start.wrapping_add(octets);
+                let acknowledged = Some(TcpSeqNumber(at(100)));
+                for (seq, octets, counts) in [
+                    (at(100), 0, true),
+                    (at(100), 7, true),
+                    (at(200), 7, true),
+                    (at(90), 11, true),
+                    (at(90), 10, false),
+                    (at(99), 0, false),
+                    (at(0), 7, false),
+                ] {
+                    let mut peer = Peer::default();
+                    peer.arrives(&segment(start, 0, 300, v6), None);
+                    peer.arrived(OPEN, Some(OUR_SYN), 10, 0);
+                    peer.arrives(&segment(seq, octets, 500, v6), acknowledged);
+                    peer.arrived(OPEN, Some(OUR_SYN), 10, 0);
+                    let window = if counts { 500 } else { 300 };
+                    assert_eq!(peer.window, window, "{seq} {octets} {v6}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_packet_of_ip_says_nothing() {
+        let mut peer = Peer::default();
+        let mut packet = segment(5, 0, 500, true);
+        packet[0] = 0x70;
+        for octets in [&packet[..], &packet[..30], &[]] {
+            peer.arrives(octets, None);
+            peer.arrived(OPEN, Some(OUR_SYN), 10, 0);
+        }
+        assert_eq!(peer.window, 0);
+    }
 }

@@ -158,6 +158,7 @@ pub(crate) struct End {
     largest: usize,
     /// Where FPDUs end in what is sent, if it has any.
     pub(crate) ends: Vec<u64>,
+    whole_fpdus: bool,
 }
 
 impl End {
@@ -174,6 +175,7 @@ impl End {
             buffer: vec![0; 256 << 10],
             largest: 20_000,
             ends: Vec::new(),
+            whole_fpdus: false,
         }
     }
 
@@ -193,10 +195,27 @@ impl End {
         self
     }
 
+    /// As one who offers an FPDU whole or not at all. A call that ends within its first FPDU sends
+    /// a part of one.
+    pub(crate) fn whole_fpdus(mut self) -> Self {
+        self.whole_fpdus = true;
+        self
+    }
+
+    /// How many octets a call offers at least.
+    fn least(&self) -> usize {
+        let next = self.ends.partition_point(|end| *end <= self.sent as u64);
+        match self.ends.get(next) {
+            Some(end) if self.whole_fpdus => *end as usize - self.sent,
+            _ => 0,
+        }
+    }
+
     /// Offers some of the rest, in pieces of random sizes.
     fn send_some(&mut self) -> Result<bool, LlpError> {
         let rest = &self.to_send[self.sent..];
         let offered = rest.len().min(1 + self.random.below(self.largest));
+        let offered = offered.max(self.least());
         let mut pieces = Vec::new();
         let mut at = 0;
         while at < offered {

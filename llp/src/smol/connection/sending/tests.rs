@@ -1,7 +1,8 @@
-//! A path that takes smaller packets than the link.
+//! A path that takes smaller packets than the link, and a queue of the link that others fill.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,9 @@ use crate::smol::settings::{Congestion, StackSettings};
 use crate::smol::stack::{Link, Route, Stack};
 use crate::{Llp, LlpListener, Recv};
 
+/// Packets that stay in a shared queue.
+const IN_QUEUE: usize = 4;
+
 struct Manual(Instant, Mutex<Duration>);
 
 impl Clock for Manual {
@@ -29,6 +33,12 @@ impl Clock for Manual {
 
 /// A link that drops what is larger than `limit`, and remembers what it was given.
 struct Narrow {
+    /// Another connection fills the queue whenever this one has found room in it, and the queue is
+    /// emptied again after that. The last packets stay in the queue, so that some octets are always
+    /// in flight.
+    shared: Arc<AtomicBool>,
+    full: AtomicBool,
+    queue: Mutex<VecDeque<Packet>>,
     peer: Arc<OnceLock<Weak<Stack>>>,
     limit: Arc<AtomicUsize>,
     sent: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -37,6 +47,16 @@ struct Narrow {
 impl Link for Narrow {
     fn send(&self, packet: Packet, _route: &mut Route) {
         self.sent.lock().push(packet.octets().to_vec());
+        let packet = if self.shared.load(Ordering::Relaxed) {
+            let mut queue = self.queue.lock();
+            queue.push_back(packet);
+            if queue.len() <= IN_QUEUE {
+                return;
+            }
+            queue.pop_front().unwrap()
+        } else {
+            packet
+        };
         if packet.octets().len() <= self.limit.load(Ordering::Relaxed) {
             let peer = self.peer.get().and_then(Weak::upgrade).unwrap();
             peer.receive(packet, &mut Route::default());
@@ -56,7 +76,7 @@ impl Link for Narrow {
     }
 
     fn is_full(&self, _route: &Route, _sender: &Arc<Mailbox>) -> bool {
-        false
+        self.shared.load(Ordering::Relaxed) && self.full.fetch_not(Ordering::Relaxed)
     }
 
     fn poll(&self, _stack: &Stack) {}
@@ -71,6 +91,7 @@ struct Scene {
     client: SmolConnection,
     server: Box<dyn Llp>,
     limit: Arc<AtomicUsize>,
+    shared: Arc<AtomicBool>,
     sent: Arc<Mutex<Vec<Vec<u8>>>>,
     _stacks: [Arc<Stack>; 2],
 }
@@ -81,10 +102,18 @@ impl Scene {
             Arc::new(AtomicUsize::new(usize::MAX)),
             Arc::<Mutex<Vec<Vec<u8>>>>::default(),
         );
+        let shared = Arc::new(AtomicBool::new(false));
         let clock = Arc::new(Manual(Instant::now(), Mutex::default()));
         let host = |number: u16| {
             let peer = Arc::new(OnceLock::new());
             let link = Narrow {
+                shared: if number == 1 {
+                    Arc::clone(&shared)
+                } else {
+                    Arc::default()
+                },
+                full: AtomicBool::new(false),
+                queue: Mutex::default(),
                 peer: Arc::clone(&peer),
                 limit: Arc::clone(&limit),
                 sent: if number == 1 {
@@ -137,6 +166,7 @@ impl Scene {
             client,
             server,
             limit,
+            shared,
             sent,
             _stacks: [first, second],
         }
@@ -241,4 +271,26 @@ fn ipv6_goes_no_lower_than_1280() {
     assert_eq!(scene.client.emss(), 1220);
     scene.send(2);
     assert_eq!(scene.lengths(), [1280; 2]);
+}
+
+/// The send buffer is a ring of 256 KiB, which FPDUs of 1000 octets do not fill.
+#[test]
+fn a_queue_that_fills_up_once_a_segment_was_begun_does_not_cut_it() {
+    const FPDU: usize = 1000;
+    const COUNT: usize = 1000;
+    for v6 in [false, true] {
+        let mut scene = Scene::new(v6);
+        scene.shared.store(true, Ordering::Relaxed);
+        let octets = vec![7; FPDU * COUNT];
+        let ends: Vec<u64> = (1..=COUNT).map(|number| (number * FPDU) as u64).collect();
+        let (mut sent, mut received) = (0, 0);
+        while received < (COUNT - IN_QUEUE) * FPDU {
+            let pieces = [Piece::from(&octets[sent..])];
+            let ends = FpduEnds::new(sent as u64, &ends);
+            sent += scene.client.try_send(&pieces, ends).unwrap();
+            received += scene.received();
+        }
+        let headers = if v6 { 60 } else { 40 };
+        assert_eq!(scene.lengths(), vec![headers + FPDU; COUNT]);
+    }
 }
