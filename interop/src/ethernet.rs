@@ -1,6 +1,8 @@
 //! The wires of uwarp's own TCP: Ethernet frames between the guest and us.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -157,8 +159,12 @@ fn unix_datagrams() -> Result<(Place, NetDevice)> {
         open: Box::new(move |settings| {
             EthernetNetwork::unix(&ours, &theirs, Some(OUR_MAC), settings)
         }),
-        // It is removed with the host.
-        vacant: Box::new(move || Ok(!socket.exists())),
+        // The file may outlive a process that has ended.
+        vacant: Box::new(move || match UnixDatagram::unbound()?.connect(&socket) {
+            Ok(()) => Ok(false),
+            Err(error) if nobody(&error) => Ok(true),
+            Err(error) => Err(error.into()),
+        }),
         now: Mutex::new(None),
     };
     let place = Place {
@@ -167,6 +173,13 @@ fn unix_datagrams() -> Result<(Place, NetDevice)> {
         _keep: Keep::Dir(dir),
     };
     Ok((place, net))
+}
+
+fn nobody(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+    )
 }
 
 fn interface(name: &str) -> Result<InterfaceName> {

@@ -4,6 +4,7 @@ mod agent;
 mod bench;
 mod pair;
 mod rping;
+mod setup;
 mod transfers;
 mod verbs;
 
@@ -99,6 +100,7 @@ fn cases() -> Vec<Case> {
         rping::cases(),
         verbs::cases(),
         transfers::cases(),
+        setup::cases(),
     ]
     .into_iter()
     .flatten()
