@@ -2,6 +2,7 @@
 
 mod agent;
 mod bench;
+mod faults;
 mod pair;
 mod rping;
 mod setup;
@@ -94,13 +95,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Everything on that wire.
-fn cases() -> Vec<Case> {
+fn cases(wire: &str) -> Vec<Case> {
     [
         agent::cases(),
         rping::cases(),
         verbs::cases(),
         transfers::cases(),
         setup::cases(),
+        faults::cases(wire),
     ]
     .into_iter()
     .flatten()
@@ -182,7 +184,7 @@ fn main() -> ExitCode {
             }))
         });
         shared.extend(guest.clone());
-        for case in cases() {
+        for case in cases(wire.name()) {
             let number = lock(&report).add(wire.title(), case.suite, &case.title);
             let name = format!("{}::{}::{}", wire.name(), case.suite, case.name);
             trials.push(trial(

@@ -1,10 +1,12 @@
 //! A connection between a QP of ours and one of the agent's.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use uwarp_interop::{Agent, Answer, Conn, Event, Failure, Listen, PATIENCE, QpWish, Result, Rig};
+use uwarp_verbs::llp::ethernet::EthernetNetwork;
 use uwarp_verbs::{
     AcceptOptions, Access, Completion, ConnectOptions, Connected, Cq, Device, MemoryRegion, Pd, Qp,
     QpCaps, Settings, Status, WcOpcode,
@@ -55,6 +57,8 @@ pub(crate) struct Terms {
     pub(crate) peer_to_peer: bool,
     pub(crate) caps: QpCaps,
     pub(crate) wish: QpWish,
+    /// Another network of ours than that of the wire.
+    pub(crate) network: Option<EthernetNetwork>,
 }
 
 impl Default for Terms {
@@ -68,6 +72,7 @@ impl Default for Terms {
             peer_to_peer: false,
             caps: QpCaps::default(),
             wish: QpWish::default(),
+            network: None,
         }
     }
 }
@@ -92,7 +97,11 @@ pub(crate) struct Pair {
 
 impl Ours {
     pub(crate) fn new(rig: &Rig, terms: &Terms) -> Result<Ours> {
-        let device = rig.device(terms.settings.clone())?;
+        let settings = terms.settings.clone();
+        let device = match &terms.network {
+            Some(network) => Device::open(Arc::new(network.clone()), settings)?,
+            None => rig.device(settings)?,
+        };
         let pd = device.alloc_pd();
         let cq = device.create_cq(terms.caps.max_send_wr + terms.caps.max_recv_wr)?;
         let qp = pd.create_qp(&cq, &cq, terms.caps)?;
