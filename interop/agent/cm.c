@@ -11,7 +11,8 @@ enum { RESOLVE_MS = 5000 };
 static bool parse_addr(struct json *in, const char *key, bool passive, struct sockaddr_storage *out)
 {
 	const char *host = json_string(in, key, NULL);
-	uint64_t port = passive || strcmp(key, "addr") == 0 ? json_number(in, "port", 0) : 0;
+	const char *port_key = passive || strcmp(key, "addr") == 0 ? "port" : "source_port";
+	uint64_t port = json_number(in, port_key, 0);
 	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | (passive ? AI_PASSIVE : 0),
 				  .ai_socktype = SOCK_STREAM };
 	struct addrinfo *found;
@@ -19,9 +20,11 @@ static bool parse_addr(struct json *in, const char *key, bool passive, struct so
 	int error;
 
 	if (port > 65535) {
-		json_error(in, "port: 0 to 65535 was expected");
+		json_error(in, "%s: 0 to 65535 was expected", port_key);
 		return false;
 	}
+	if (!host && strcmp(key, "source") == 0)
+		host = strchr(json_string(in, "addr", ""), ':') ? "::" : "0.0.0.0";
 	if (!host && !passive) {
 		json_error(in, "%s: an address was expected", key);
 		return false;
@@ -112,7 +115,7 @@ void command_open(struct json *in, struct line *out)
 	struct sockaddr_storage addr, source;
 	struct endpoint *conn;
 	struct qp_wish wish;
-	bool bound = json_has(in, "source");
+	bool bound = json_has(in, "source") || json_has(in, "source_port");
 	const char *what;
 	int number;
 

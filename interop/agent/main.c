@@ -135,7 +135,7 @@ static const struct {
 	{ "poke", "mr off data", command_poke },
 	{ "listen", "addr port backlog auto ird ord data " QP_WISH_KEYS, command_listen },
 	{ "unlisten", "listener", command_destroy },
-	{ "open", "addr port source " QP_WISH_KEYS, command_open },
+	{ "open", "addr port source source_port " QP_WISH_KEYS, command_open },
 	{ "connect", "conn ird ord data", command_connect },
 	{ "accept", "conn ird ord data", command_accept },
 	{ "reject", "conn data", command_reject },

@@ -1,6 +1,8 @@
 //! The wires of uwarp's own TCP: Ethernet frames between the guest and us.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -23,10 +25,13 @@ const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
 /// What follows the place in `--device`.
 const OUR_KEYS: &str = "ip=192.0.2.1/24,ip=2001:db8::1/64,mac=02:00:00:00:02:01";
 
+/// Makes a network on the wire.
+type Open = dyn Fn(&LinkSettings) -> std::result::Result<EthernetNetwork, LlpError> + Send;
+
 /// Our host on a wire. The tests of the wire share it; a command that needs the place for itself
 /// gets it meanwhile.
 struct Host {
-    open: Box<dyn Fn(&LinkSettings) -> std::result::Result<EthernetNetwork, LlpError> + Send>,
+    open: Box<Open>,
     /// Whether nobody of ours is at the place.
     vacant: Box<dyn Fn() -> Result<bool> + Send>,
     now: Mutex<Option<EthernetNetwork>>,
@@ -157,8 +162,12 @@ fn unix_datagrams() -> Result<(Place, NetDevice)> {
         open: Box::new(move |settings| {
             EthernetNetwork::unix(&ours, &theirs, Some(OUR_MAC), settings)
         }),
-        // It is removed with the host.
-        vacant: Box::new(move || Ok(!socket.exists())),
+        // The file may outlive a process that has ended.
+        vacant: Box::new(move || match UnixDatagram::unbound()?.connect(&socket) {
+            Ok(()) => Ok(false),
+            Err(error) if nobody(&error) => Ok(true),
+            Err(error) => Err(error.into()),
+        }),
         now: Mutex::new(None),
     };
     let place = Place {
@@ -167,6 +176,13 @@ fn unix_datagrams() -> Result<(Place, NetDevice)> {
         _keep: Keep::Dir(dir),
     };
     Ok((place, net))
+}
+
+fn nobody(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+    )
 }
 
 fn interface(name: &str) -> Result<InterfaceName> {

@@ -17,6 +17,10 @@ pub use message::{Answer, Completion, Event, Listen, Post, QpWish, Region, sge, 
 /// take a while to fill.
 const COMMAND: Duration = Duration::from_secs(60);
 
+/// Ports that the guest connects from, one after the other. Its connection manager would draw them at random, also those
+/// that TCP cannot use again yet.
+const SOURCES: std::ops::Range<u16> = 10_000..30_000;
+
 /// Number of a connection in the agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Conn(pub u64);
@@ -28,6 +32,7 @@ pub struct ListenerNum(pub u64);
 /// The agent in the guest.
 pub struct Agent {
     channel: Channel,
+    next_source: u16,
     /// The name of its RDMA device.
     pub device: String,
 }
@@ -39,6 +44,7 @@ impl Agent {
         let hello = channel.hello(timeout)?;
         Ok(Agent {
             channel,
+            next_source: SOURCES.start,
             device: text(&hello, "device"),
         })
     }
@@ -171,7 +177,12 @@ impl Agent {
     /// # Errors
     /// The address cannot be reached, the QP not be made; and as [`command`](Self::command).
     pub fn open_conn(&mut self, ip: IpAddr, port: u16, wish: &QpWish) -> Result<Conn> {
-        let mut command = json!({"cmd": "open", "addr": ip.to_string(), "port": port});
+        let source = self.next_source;
+        self.next_source = Some(source + 1)
+            .filter(|next| SOURCES.contains(next))
+            .unwrap_or(SOURCES.start);
+        let mut command = json!({"cmd": "open", "addr": ip.to_string(), "port": port,
+            "source_port": source});
         wish.put(&mut command);
         let conn = Conn(number(&self.command(&command)?, "conn")?);
         self.event(conn, "ready")?;

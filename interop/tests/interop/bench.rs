@@ -100,12 +100,13 @@ pub(crate) fn octets(len: usize) -> u32 {
 
 impl Bench {
     /// Connects, and sends the first message, which is the initiator's (RFC 5044 section 7.1.2).
-    /// `len` octets can be moved.
+    /// `len` octets can be moved. (Receives of empty messages have an element: siw's library takes none
+    /// without.)
     pub(crate) fn open(rig: &mut Rig, role: Role, terms: &Terms, len: usize) -> Result<Bench> {
         let far = rig.agent.reg(len + GUARD, "lw,rw,rr")?;
         let pair = connect(rig, role, terms, |agent, conn, ours| {
             match role {
-                Role::GuestServes => agent.recv(conn, 1, "", 1, 0)?,
+                Role::GuestServes => agent.recv(conn, 1, &sge(&far, 0, 1), 1, 0)?,
                 Role::GuestConnects => ours.qp.post_recv(&RecvWr::new(1, &[]))?,
             }
             Ok(())
@@ -224,7 +225,7 @@ impl Bench {
     fn write_by_us(&self, agent: &mut Agent, number: u64, len: usize) -> Result<()> {
         let (conn, far) = (self.conn, &self.far);
         clear(agent, far, len)?;
-        agent.recv(conn, number + 1, "", 1, 0)?;
+        agent.recv(conn, number + 1, &sge(far, 0, 1), 1, 0)?;
         let list = self.source(number, len)?;
         self.ours.qp.post_send_list(&[
             SendWr::write(number, &list, far.addr, far.rkey),

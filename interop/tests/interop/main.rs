@@ -3,10 +3,12 @@
 mod agent;
 mod bench;
 mod errors;
+mod faults;
 mod pair;
 mod pins;
 mod raw_pair;
 mod rping;
+mod setup;
 mod transfers;
 mod verbs;
 
@@ -105,8 +107,10 @@ fn cases(wire: &str) -> Vec<Case> {
         rping::cases(),
         verbs::cases(),
         transfers::cases(),
+        setup::cases(),
         errors::cases(wire),
         pins::cases(wire),
+        faults::cases(wire),
     ]
     .into_iter()
     .flatten()

@@ -1,10 +1,12 @@
 //! A connection between a QP of ours and one of the agent's.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use uwarp_interop::{Agent, Answer, Conn, Event, Failure, Listen, PATIENCE, QpWish, Result, Rig};
+use uwarp_verbs::llp::ethernet::EthernetNetwork;
 use uwarp_verbs::{
     AcceptOptions, Access, Completion, ConnectOptions, Connected, Cq, Device, MemoryRegion, Pd, Qp,
     QpCaps, Settings, Status, WcOpcode,
@@ -55,6 +57,8 @@ pub(crate) struct Terms {
     pub(crate) peer_to_peer: bool,
     pub(crate) caps: QpCaps,
     pub(crate) wish: QpWish,
+    /// Another network of ours than that of the wire.
+    pub(crate) network: Option<EthernetNetwork>,
 }
 
 impl Default for Terms {
@@ -68,6 +72,7 @@ impl Default for Terms {
             peer_to_peer: false,
             caps: QpCaps::default(),
             wish: QpWish::default(),
+            network: None,
         }
     }
 }
@@ -92,7 +97,12 @@ pub(crate) struct Pair {
 
 impl Ours {
     pub(crate) fn new(rig: &Rig, terms: &Terms) -> Result<Ours> {
-        Ours::on(rig.device(terms.settings.clone())?, terms)
+        let settings = terms.settings.clone();
+        let device = match &terms.network {
+            Some(network) => Device::open(Arc::new(network.clone()), settings)?,
+            None => rig.device(settings)?,
+        };
+        Ours::on(device, terms)
     }
 
     /// On a device that is there.

@@ -140,7 +140,7 @@ fn invalid_for_good(rig: &mut Rig, bench: Bench, by: By) -> Result<Outcome> {
     match by {
         By::Us => {
             let region = agent.reg(GUARD, "lw,rw")?;
-            agent.recv(bench.conn, 10, "", 1, 0)?;
+            agent.recv(bench.conn, 10, &sge(&bench.far, 0, 1), 1, 0)?;
             let send = SendWr::send(11, &[]).invalidate(region.rkey);
             bench.ours.qp.post_send(&send)?;
             bench.ours.completion(11, WcOpcode::Send)?;
@@ -227,6 +227,9 @@ pub(crate) fn all_operations(bench: &mut Bench, agent: &mut Agent, sizes: &[usiz
 /// 100,000 octets in pieces: of one octet, of none, across pages, not aligned to anything. The sink
 /// is cut elsewhere.
 const GATHER: [(usize, usize); 4] = [(3, 1), (101, 31_000), (40_000, 0), (50_005, 68_999)];
+/// An element of no octets between others in what siw sends is a null pointer in its kernel
+/// (siw_tx_hdt): it ends the guest.
+const GATHER_OF_GUEST: [(usize, usize); 4] = [(3, 1), (101, 31_000), (40_000, 2), (50_005, 68_997)];
 const SCATTER: [(usize, usize); 4] = [(7, 50_000), (60_001, 3), (70_000, 0), (80_009, 49_997)];
 const PIECES: usize = 100_000;
 const ROOM: usize = 140_000;
@@ -253,7 +256,7 @@ fn scatter_gather(rig: &mut Rig, role: Role, by: By) -> Result<Outcome> {
                 agent.check(far, off, len, 5, at as u64)
             })?;
 
-            agent.recv(conn, 12, "", 1, 0)?;
+            agent.recv(conn, 12, &sge(far, 0, 1), 1, 0)?;
             qp.post_send_list(&[
                 SendWr::write(13, &list(&GATHER), far.addr, far.rkey),
                 SendWr::send(14, &[]),
@@ -264,14 +267,14 @@ fn scatter_gather(rig: &mut Rig, role: Role, by: By) -> Result<Outcome> {
             agent.check(far, 0, PIECES, 5, 0)?;
         }
         By::Guest => {
-            pieces(&GATHER, |off, at, len| {
+            pieces(&GATHER_OF_GUEST, |off, at, len| {
                 let (mr, seed) = (far.number, 6);
                 agent.command(&json!({"cmd": "fill", "mr": mr, "off": off, "len": len,
                     "seed": seed, "at": at}))?;
                 Ok(())
             })?;
             qp.post_recv(&RecvWr::new(10, &list(&SCATTER)))?;
-            agent.post(conn, &Post::new("send", 11, sges(far, &GATHER)))?;
+            agent.post(conn, &Post::new("send", 11, sges(far, &GATHER_OF_GUEST)))?;
             let came = bench.ours.completion(10, WcOpcode::Recv)?;
             expect_len(came.byte_len.into())?;
             agent.completion(conn)?.expect(11, "send")?;
@@ -280,7 +283,7 @@ fn scatter_gather(rig: &mut Rig, role: Role, by: By) -> Result<Outcome> {
             })?;
 
             qp.post_recv(&RecvWr::new(12, &[]))?;
-            let write = Post::new("write", 13, sges(far, &GATHER));
+            let write = Post::new("write", 13, sges(far, &GATHER_OF_GUEST));
             agent.post(conn, &write.remote(near.addr(), near.rkey()))?;
             agent.post(conn, &Post::new("send", 14, ""))?;
             bench.ours.completion(12, WcOpcode::Recv)?;
@@ -290,7 +293,13 @@ fn scatter_gather(rig: &mut Rig, role: Role, by: By) -> Result<Outcome> {
         }
     }
     bench.close(agent, role)?;
-    Ok(Outcome::Passed)
+    Ok(match by {
+        By::Us => Outcome::Passed,
+        By::Guest => Outcome::Deviation(
+            "no element of no octets between others: siw's kernel crashes on sending such a list"
+                .to_owned(),
+        ),
+    })
 }
 
 /// Calls `with` for every piece that is not empty: its offset, where its data lies in the message,
@@ -373,10 +382,10 @@ fn stag_0(rig: &mut Rig, role: Role) -> Result<Outcome> {
     send.inv = region.rkey();
     agent.post(bench.conn, &send)?;
     agent.event(bench.conn, "disconnected")?;
-    // RDMAP, remote protection: invalid STag.
-    bench.ended("TerminateSent", |reason| sent(reason, (0, 1, 0)))?;
+    // RDMAP, remote protection: STag cannot be invalidated.
+    bench.ended("TerminateSent", |reason| sent(reason, (0, 1, 9)))?;
     match bench.ours.cq.poll_one() {
-        Some(receive) if receive.wr_id == 10 && receive.status == Status::WrFlush => {}
+        Some(receive) if receive.wr_id == 10 && receive.status == Status::RemoteInvalidRequest => {}
         other => return Err(Failure::new(format!("our receive ended so: {other:?}"))),
     }
     Ok(Outcome::Deviation(format!(
@@ -431,10 +440,12 @@ fn straddle(rig: &mut Rig, role: Role) -> Result<Outcome> {
 fn solicited_event(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let mut terms = Terms::default();
     terms.wish.notify = "solicited";
+    // siw takes no receive without an element.
+    let inbox = rig.agent.reg(1, "lw")?;
     // Whoever waits for no events cannot hear of the first message: no bench.
     let pair = crate::pair::connect(rig, role, &terms, |agent, conn, ours| {
         ours.qp.post_recv(&RecvWr::new(1, &[]))?;
-        agent.recv(conn, 1, "", 1, 0)
+        agent.recv(conn, 1, &sge(&inbox, 0, 1), 1, 0)
     })?;
     let (agent, conn) = (&mut rig.agent, pair.conn);
     if role == Role::GuestConnects {

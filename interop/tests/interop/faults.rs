@@ -1,0 +1,146 @@
+//! Transfers over a wire that loses, doubles and reorders packets, in both directions.
+
+use std::time::Duration;
+
+use uwarp_interop::{Failure, Outcome, PATIENCE, Result, Rig};
+use uwarp_verbs::llp::smol::{FaultCounts, FaultSettings};
+use uwarp_verbs::{Settings, Timeouts};
+
+use crate::Case;
+use crate::bench::{Bench, By, Op};
+use crate::pair::{Role, Terms};
+use crate::transfers::all_operations;
+
+const SMALL_SIZES: [usize; 4] = [1, 1425, 65_537, 1 << 20];
+const LARGE: usize = 16 << 20;
+
+/// Rates at which hundreds of packets are hit in a case. A lost packet can cost a second, TCP's
+/// shortest time until it sends again.
+const LOSS: f64 = 0.001;
+const OTHER: f64 = 0.01;
+
+/// The kinds of faults: in the name of the test, and what is set.
+fn kinds() -> [(&'static str, FaultSettings); 4] {
+    let none = FaultSettings::default();
+    let loss = FaultSettings { loss: LOSS, ..none };
+    let reorder = FaultSettings {
+        reorder: OTHER,
+        ..none
+    };
+    let duplicate = FaultSettings {
+        duplicate: OTHER,
+        ..none
+    };
+    let all = FaultSettings {
+        loss: LOSS,
+        reorder: OTHER,
+        duplicate: OTHER,
+        ..none
+    };
+    [
+        ("loss", loss),
+        ("reorder", reorder),
+        ("duplicate", duplicate),
+        ("all", all),
+    ]
+}
+
+/// Every kind over Unix datagrams, all at once over TAP too; the kernel's TCP is not ours to disturb.
+pub(crate) fn cases(wire: &str) -> Vec<Case> {
+    let kinds: Vec<_> = match wire {
+        "unix_datagrams" => kinds().into(),
+        "tap" => kinds()[3..].into(),
+        _ => Vec::new(),
+    };
+    let mut cases = Vec::new();
+    for (seed, (kind, faults)) in (1..).zip(kinds) {
+        for role in Role::BOTH {
+            let faults = FaultSettings { seed, ..faults };
+            cases.push(Case {
+                suite: "faults",
+                name: format!("{}::{kind}", role.name()),
+                title: format!(
+                    "Send, Write and Read both ways, 1 octet to 16 MiB, {}: {}",
+                    role.title(),
+                    words(&faults)
+                ),
+                run: Box::new(move |rig| transfers(rig, role, faults)),
+            });
+        }
+    }
+    cases
+}
+
+fn words(faults: &FaultSettings) -> String {
+    let rates = [
+        (faults.loss, "lost"),
+        (faults.reorder, "reordered"),
+        (faults.duplicate, "doubled"),
+    ];
+    let words: Vec<String> = rates
+        .iter()
+        .filter(|(rate, _)| *rate > 0.0)
+        .map(|(rate, what)| format!("{} % of packets {what}", rate * 100.0))
+        .collect();
+    words.join(", ")
+}
+
+fn transfers(rig: &mut Rig, role: Role, faults: FaultSettings) -> Result<Outcome> {
+    let network = rig.wire.faulty(faults)?;
+    let terms = Terms {
+        settings: patient(),
+        network: Some(network.clone()),
+        ..Terms::default()
+    };
+    let run = |rig: &mut Rig| -> Result<()> {
+        let mut bench = Bench::open(rig, role, &terms, LARGE)?;
+        all_operations(&mut bench, &mut rig.agent, &SMALL_SIZES)?;
+        for op in Op::PLAIN {
+            for by in By::BOTH {
+                bench.run(&mut rig.agent, by, op, LARGE)?;
+            }
+        }
+        bench.close(&mut rig.agent, role)
+    };
+    let result = run(rig);
+    let counts = network.fault_counts();
+    result.map_err(|failure| failure.during(format!("{faults:?}, until then {counts:?}")))?;
+    let Some((outbound, inbound)) = counts else {
+        return Err(Failure::new("the link has no faults"));
+    };
+    for (direction, counts) in [("outbound", outbound), ("inbound", inbound)] {
+        if !happened(&faults, &counts) {
+            return Err(Failure::new(format!(
+                "{direction}, not everything happened that was to happen: {counts:?}"
+            )));
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Each of the faults, often enough.
+fn happened(faults: &FaultSettings, counts: &FaultCounts) -> bool {
+    [
+        (faults.loss, counts.lost),
+        (faults.reorder, counts.reordered),
+        (faults.duplicate, counts.duplicated),
+    ]
+    .iter()
+    .all(|(rate, count)| (*rate > 0.0) == (*count > 0))
+}
+
+/// Time limits that a few lost packets in a row do not reach.
+fn patient() -> Settings {
+    let long: Duration = PATIENCE;
+    Settings {
+        timeouts: Timeouts {
+            connect: long,
+            reply: long,
+            request: long,
+            rtr: long,
+            close: long,
+            ..Timeouts::default()
+        },
+        ..Settings::default()
+    }
+}
