@@ -24,13 +24,6 @@ pub struct RawPeer {
 /// Where the guest can connect to.
 pub struct RawListener(TcpListener);
 
-/// What came until the guest closed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rest {
-    /// Every octet.
-    pub octets: Vec<u8>,
-}
-
 impl RawListener {
     /// Listens on a free port.
     ///
@@ -201,15 +194,15 @@ impl RawPeer {
     ///
     /// # Errors
     /// It does not close.
-    pub fn rest(&mut self) -> Result<Rest> {
+    pub fn rest(&mut self) -> Result<Vec<u8>> {
         let mut octets = Vec::new();
         let mut buffer = [0; 4096];
         loop {
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Ok(Rest { octets }),
+                Ok(0) => return Ok(octets),
                 Ok(count) => octets.extend(&buffer[..count]),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => {
-                    return Ok(Rest { octets });
+                    return Ok(octets);
                 }
                 Err(error) => {
                     return Err(Failure::new(format!(
@@ -225,7 +218,7 @@ impl RawPeer {
     /// # Errors
     /// It does not close, or it sends something.
     pub fn closed(&mut self) -> Result<()> {
-        let Rest { octets } = self.rest()?;
+        let octets = self.rest()?;
         if octets.is_empty() {
             return Ok(());
         }

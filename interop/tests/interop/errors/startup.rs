@@ -253,7 +253,7 @@ fn reply(rig: &mut Rig, row: &Reply) -> Result<Outcome> {
 
 fn request(rig: &mut Rig, row: &Request) -> Result<Outcome> {
     let (mut peer, _) = knock(rig, &(row.octets)())?;
-    same("what siw says", &peer.rest()?.octets, &(row.says)())?;
+    same("what siw says", &peer.rest()?, &(row.says)())?;
     // Its consumer hears nothing of it.
     same("what the guest reports", &rig.agent.unread(), &Vec::new())?;
     Ok(outcome(row.departs))
