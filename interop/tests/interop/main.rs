@@ -3,6 +3,7 @@
 mod agent;
 mod bench;
 mod faults;
+mod ipv6;
 mod pair;
 mod rping;
 mod setup;
@@ -102,6 +103,7 @@ fn cases(wire: &str) -> Vec<Case> {
         verbs::cases(),
         transfers::cases(),
         setup::cases(),
+        ipv6::cases(wire),
         faults::cases(wire),
     ]
     .into_iter()
