@@ -25,10 +25,12 @@ const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
 /// What follows the place in `--device`.
 const OUR_KEYS: &str = "ip=192.0.2.1/24,ip=2001:db8::1/64,mac=02:00:00:00:02:01";
 
+type Open = dyn Fn(&LinkSettings) -> std::result::Result<EthernetNetwork, LlpError> + Send;
+
 /// Our host on a wire. The tests of the wire share it; a command that needs the place for itself
 /// gets it meanwhile.
 struct Host {
-    open: Box<dyn Fn(&LinkSettings) -> std::result::Result<EthernetNetwork, LlpError> + Send>,
+    open: Box<Open>,
     /// Whether nobody of ours is at the place.
     vacant: Box<dyn Fn() -> Result<bool> + Send>,
     now: Mutex<Option<EthernetNetwork>>,

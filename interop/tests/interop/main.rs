@@ -28,8 +28,10 @@ struct Case {
     name: String,
     /// For the matrix.
     title: String,
-    run: Box<dyn Fn(&mut Rig) -> Result<Outcome> + Send + Sync>,
+    run: Box<Run>,
 }
+
+type Run = dyn Fn(&mut Rig) -> Result<Outcome> + Send + Sync;
 
 /// The wires, each with the function that makes it.
 type MakeWire = fn() -> Box<dyn Wire>;

@@ -450,7 +450,7 @@ impl Lane {
         let source = [near.sge(at as u64, octets(CHUNK))];
         let id = 100 + round as u64;
         let theirs = sge(far, at, CHUNK);
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             let write = SendWr::write(id, &source, far.addr + to, far.rkey);
             self.ours.qp.post_send(&write)?;
             let write = Post::new("write", id, theirs);

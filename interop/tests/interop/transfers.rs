@@ -128,14 +128,14 @@ fn sizes(rig: &mut Rig, role: Role, op: Op, by: By) -> Result<Outcome> {
         bench.run(&mut rig.agent, by, op, len)?;
     }
     if op == Op::SendInvalidate {
-        return invalid_for_good(rig, bench, by);
+        return invalid_for_good(rig, &bench, by);
     }
     bench.close(&mut rig.agent, role)?;
     Ok(Outcome::Passed)
 }
 
 /// What a Send with Invalidate has named cannot be written any more.
-fn invalid_for_good(rig: &mut Rig, bench: Bench, by: By) -> Result<Outcome> {
+fn invalid_for_good(rig: &mut Rig, bench: &Bench, by: By) -> Result<Outcome> {
     let agent = &mut rig.agent;
     match by {
         By::Us => {
