@@ -4,7 +4,9 @@ mod agent;
 mod bench;
 mod faults;
 mod ipv6;
+mod many;
 mod pair;
+mod quirks;
 mod rping;
 mod setup;
 mod transfers;
@@ -104,7 +106,9 @@ fn cases(wire: &str) -> Vec<Case> {
         rping::cases(),
         verbs::cases(),
         transfers::cases(),
+        quirks::cases(),
         setup::cases(),
+        many::cases(),
         ipv6::cases(wire),
         faults::cases(wire),
     ]
