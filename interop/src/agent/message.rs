@@ -1,5 +1,7 @@
 //! What is said to the agent and by it.
 
+use std::net::IpAddr;
+
 use serde_json::{Value, json};
 
 use super::{Conn, number, text};
@@ -106,6 +108,8 @@ impl Answer {
 pub struct Listen {
     /// Accept every request at once, with `answer`.
     pub auto: bool,
+    /// The address to listen at; every one of IPv4 without it.
+    pub addr: Option<IpAddr>,
     /// The QPs of its connections.
     pub wish: QpWish,
     /// For `auto`.

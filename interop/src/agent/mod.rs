@@ -157,6 +157,9 @@ impl Agent {
     /// As [`command`](Self::command).
     pub fn listen(&mut self, port: u16, options: &Listen) -> Result<ListenerNum> {
         let mut command = json!({"cmd": "listen", "port": port, "auto": options.auto});
+        if let Some(addr) = options.addr {
+            command["addr"] = json!(addr.to_string());
+        }
         options.wish.put(&mut command);
         options.answer.put(&mut command);
         let answer = self.command(&command)?;

@@ -1,4 +1,9 @@
 //! Transfers over a wire that loses, doubles and reorders packets, in both directions.
+//!
+//! Without CRC: siw reads a CRC wrongly when a part of it comes with one segment and the rest with the
+//! next (siw_get_trailer puts the rest where the first part is), and takes the FPDU for damaged. TCP may cut
+//! the stream anywhere (RFC 5044 section 5.1), and ours does when it sends again what was lost. The data
+//! is compared octet for octet.
 
 use std::time::Duration;
 
@@ -94,6 +99,7 @@ fn transfers(rig: &mut Rig, role: Role, faults: FaultSettings) -> Result<Outcome
     };
     let run = |rig: &mut Rig| -> Result<()> {
         let mut bench = Bench::open(rig, role, &terms, LARGE)?;
+        bench.agreed(|info| !info.crc)?;
         all_operations(&mut bench, &mut rig.agent, &SMALL_SIZES)?;
         for op in Op::PLAIN {
             for by in By::BOTH {
@@ -115,7 +121,9 @@ fn transfers(rig: &mut Rig, role: Role, faults: FaultSettings) -> Result<Outcome
             )));
         }
     }
-    Ok(Outcome::Passed)
+    Ok(Outcome::Deviation(
+        "without CRC: siw misreads a CRC that two TCP segments share, as a retransmission may cut it".to_owned(),
+    ))
 }
 
 /// Each of the faults, often enough.
@@ -129,10 +137,11 @@ fn happened(faults: &FaultSettings, counts: &FaultCounts) -> bool {
     .all(|(rate, count)| (*rate > 0.0) == (*count > 0))
 }
 
-/// Time limits that a few lost packets in a row do not reach.
+/// No CRC, and time limits that a few lost packets in a row do not reach.
 fn patient() -> Settings {
     let long: Duration = PATIENCE;
     Settings {
+        crc: false,
         timeouts: Timeouts {
             connect: long,
             reply: long,

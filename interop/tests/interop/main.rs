@@ -4,8 +4,11 @@ mod agent;
 mod bench;
 mod errors;
 mod faults;
+mod ipv6;
+mod many;
 mod pair;
 mod pins;
+mod quirks;
 mod raw_pair;
 mod rping;
 mod setup;
@@ -107,7 +110,10 @@ fn cases(wire: &str) -> Vec<Case> {
         rping::cases(),
         verbs::cases(),
         transfers::cases(),
+        quirks::cases(),
         setup::cases(),
+        many::cases(),
+        ipv6::cases(wire),
         errors::cases(wire),
         pins::cases(wire),
         faults::cases(wire),

@@ -172,6 +172,7 @@ fn guest_serves(
     let to = rig.wire.guest_addr(port);
     let listen = Listen {
         wish: terms.wish,
+        addr: Some(rig.wire.guest_ip()),
         ..Listen::default()
     };
     let listener = rig.agent.listen(port, &listen)?;

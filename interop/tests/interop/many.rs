@@ -1,0 +1,305 @@
+//! Many connections: one after the other, and at once.
+
+use std::thread;
+
+use serde_json::json;
+use uwarp_interop::{Agent, Answer, Conn, Failure, Listen, ListenerNum, Outcome, PATIENCE};
+use uwarp_interop::{Post, QpWish, Region, Result, Rig, pattern, sge};
+use uwarp_verbs::{
+    AcceptOptions, Access, Completion, ConnectOptions, EndReason, Listener, MemoryRegion, Qp,
+    RecvWr, SendWr, Status, WcOpcode,
+};
+
+use crate::Case;
+use crate::bench::octets;
+use crate::pair::{Ours, Role, Terms};
+use crate::setup::{case, joined, listen};
+
+const CHURN: usize = 200;
+const AT_ONCE: usize = 8;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for role in Role::BOTH {
+        let (name, title) = (role.name(), role.title());
+        cases.push(case(
+            format!("{name}::churn"),
+            format!("{CHURN} connections one after the other, a Send each way on each, {title}"),
+            move |rig| churn(rig, role),
+        ));
+        cases.push(case(
+            format!("{name}::at_once"),
+            format!("{AT_ONCE} connections at once, Sends and Writes both ways on all, {title}"),
+            move |rig| at_once(rig, role),
+        ));
+    }
+    cases
+}
+
+/// Who listens for many connections.
+enum Door {
+    Guest(u16, ListenerNum),
+    Us(Listener),
+}
+
+impl Door {
+    fn open(rig: &mut Rig, ours: &Ours, role: Role) -> Result<Door> {
+        Ok(match role {
+            Role::GuestServes => {
+                let port = rig.guest_port();
+                Door::Guest(port, rig.agent.listen(port, &Listen::default())?)
+            }
+            Role::GuestConnects => Door::Us(listen(rig, ours)?),
+        })
+    }
+
+    /// One more connection, with this QP of ours.
+    fn connect(&self, rig: &mut Rig, qp: &Qp) -> Result<Conn> {
+        match self {
+            Door::Guest(port, listener) => {
+                let to = rig.wire.guest_addr(*port);
+                let agent = &mut rig.agent;
+                thread::scope(|scope| {
+                    let connecting = scope.spawn(|| qp.connect(to, &ConnectOptions::default()));
+                    let accepted = accept(agent, *listener);
+                    joined(connecting.join())??;
+                    accepted
+                })
+            }
+            Door::Us(listener) => {
+                let (ip, port) = (rig.wire.our_ip_for_guest(), listener.local_addr().port());
+                let conn = rig.agent.open_conn(ip, port, &QpWish::default())?;
+                rig.agent.connect(conn, &Answer::default())?;
+                let request = listener.wait_request(Some(PATIENCE))?;
+                request.accept(qp, &AcceptOptions::default())?;
+                rig.agent.event(conn, "established")?;
+                Ok(conn)
+            }
+        }
+    }
+}
+
+/// When siw says that it is established, it listens to the socket: nothing of ours can be missed then.
+fn accept(agent: &mut Agent, listener: ListenerNum) -> Result<Conn> {
+    let request = agent.request(listener)?;
+    agent.accept(request.conn, &Answer::default())?;
+    agent.event(request.conn, "established")?;
+    Ok(request.conn)
+}
+
+/// Another QP of the same device and CQ.
+fn another(ours: &Ours, terms: &Terms) -> Result<Ours> {
+    let (device, pd, cq) = (ours.device.clone(), ours.pd.clone(), ours.cq.clone());
+    let qp = pd.create_qp(&cq, &cq, terms.caps)?;
+    Ok(Ours { device, pd, cq, qp })
+}
+
+/// Octets of the exchange on each connection.
+const SMALL: usize = 100;
+
+fn churn(rig: &mut Rig, role: Role) -> Result<Outcome> {
+    let terms = Terms::default();
+    let ours = Ours::new(rig, &terms)?;
+    let near = ours.region(SMALL, Access::LOCAL_WRITE)?;
+    let far = rig.agent.reg(2 * SMALL, "lw")?;
+    let door = Door::open(rig, &ours, role)?;
+    for number in 0..CHURN {
+        let ours = another(&ours, &terms)?;
+        let conn = door.connect(rig, &ours.qp)?;
+        exchange(&mut rig.agent, role, conn, (&ours, &near), &far, number)
+            .and_then(|()| part(&mut rig.agent, conn, &ours, number))
+            .map_err(|failure| failure.during(format!("connection {number} of {CHURN}")))?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// A Send each way; the initiator begins.
+fn exchange(
+    agent: &mut Agent,
+    role: Role,
+    conn: Conn,
+    (ours, near): (&Ours, &MemoryRegion),
+    far: &Region,
+    number: usize,
+) -> Result<()> {
+    let seed = number as u64;
+    let (to_guest, to_us) = (pattern(seed, 0, SMALL), pattern(seed, 1000, SMALL));
+    let sink = [near.sge(0, octets(SMALL))];
+    ours.qp.post_recv(&RecvWr::new(1, &sink))?;
+    agent.recv(conn, 2, &sge(far, 0, SMALL), 1, 0)?;
+    // Its own half of the region.
+    let mr = far.number;
+    agent.command(
+        &json!({"cmd": "fill", "mr": mr, "off": SMALL, "len": SMALL, "seed": seed,
+        "at": 1000}),
+    )?;
+    let forth = |agent: &mut Agent| -> Result<()> {
+        ours.qp.post_send(&SendWr::send_inline(3, &to_guest))?;
+        ours.completion(3, WcOpcode::Send)?;
+        agent.completion(conn)?.expect(2, "recv")?;
+        agent.check(far, 0, SMALL, seed, 0)
+    };
+    if role == Role::GuestServes {
+        forth(agent)?;
+    }
+    agent.post(conn, &Post::new("send", 4, sge(far, SMALL, SMALL)))?;
+    ours.completion(1, WcOpcode::Recv)?;
+    agent.completion(conn)?.expect(4, "send")?;
+    let mut came = vec![0; SMALL];
+    near.read_at(0, &mut came)?;
+    if came != to_us {
+        return Err(Failure::new("what came is not what was sent"));
+    }
+    if role == Role::GuestConnects {
+        forth(agent)?;
+    }
+    Ok(())
+}
+
+/// An orderly end, by each side in turn.
+fn part(agent: &mut Agent, conn: Conn, ours: &Ours, number: usize) -> Result<()> {
+    let by_us = number.is_multiple_of(2);
+    if by_us {
+        ours.qp.disconnect();
+    } else {
+        agent.disconnect(conn)?;
+    }
+    agent.event(conn, "disconnected")?;
+    if !ours.qp.wait_closed(PATIENCE) {
+        return Err(Failure::new("our side does not close"));
+    }
+    match (by_us, ours.qp.end_reason()) {
+        (true, Some(EndReason::LocalDisconnect)) | (false, Some(EndReason::PeerDisconnect)) => {
+            agent.destroy(conn)
+        }
+        (_, reason) => Err(Failure::new(format!(
+            "the close was not orderly: {reason:?}"
+        ))),
+    }
+}
+
+/// Rounds of messages on each of several connections, and octets of a message.
+const ROUNDS: usize = 8;
+const CHUNK: usize = 50_001;
+
+/// One of several connections, with its regions: what it sends, and behind that what it gets.
+struct Lane {
+    ours: Ours,
+    conn: Conn,
+    near: MemoryRegion,
+    far: Region,
+    seed: u64,
+}
+
+fn at_once(rig: &mut Rig, role: Role) -> Result<Outcome> {
+    let terms = Terms::default();
+    let mut ours = Ours::new(rig, &terms)?;
+    // Room for the completions of all.
+    let depth = terms.caps.max_send_wr + terms.caps.max_recv_wr;
+    ours.cq = ours.device.create_cq(depth * octets(AT_ONCE))?;
+    let door = Door::open(rig, &ours, role)?;
+    let half = ROUNDS * CHUNK;
+    let mut lanes = Vec::new();
+    for number in 0..AT_ONCE {
+        let ours = another(&ours, &terms)?;
+        let conn = door.connect(rig, &ours.qp)?;
+        let near = ours.region(2 * half, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        let far = rig.agent.reg(2 * half, "lw,rw")?;
+        let seed = number as u64 + 1;
+        near.write_at(0, &pattern(seed, 0, half))?;
+        rig.agent.fill(&far, 0, half, seed + 100)?;
+        lanes.push(Lane {
+            ours,
+            conn,
+            near,
+            far,
+            seed,
+        });
+    }
+    let agent = &mut rig.agent;
+    if role == Role::GuestConnects {
+        for lane in &lanes {
+            lane.ours.qp.post_recv(&RecvWr::new(1, &[]))?;
+            agent.post(lane.conn, &Post::new("send", 1, ""))?;
+            agent.completion(lane.conn)?.expect(1, "send")?;
+        }
+        for _ in &lanes {
+            ours.completion(1, WcOpcode::Recv)?;
+        }
+    }
+    // All receives first: Writes on the even rounds, Sends on the odd ones.
+    // The last is a Send: when it has come, so have the Writes before it.
+    for lane in &lanes {
+        lane.receive(agent)?;
+    }
+    for round in 0..ROUNDS {
+        for lane in &lanes {
+            lane.send(agent, round)?;
+        }
+    }
+    let each = ROUNDS + ROUNDS / 2;
+    let mut successes = 0;
+    while successes < each * AT_ONCE {
+        match ours.cq.wait(Some(PATIENCE)) {
+            Some(Completion {
+                status: Status::Success,
+                ..
+            }) => successes += 1,
+            other => return Err(Failure::new(format!("after {successes} came {other:?}"))),
+        }
+    }
+    for lane in &lanes {
+        for _ in 0..each {
+            let came = agent.completion(lane.conn)?;
+            if came.status != "success" {
+                return Err(Failure::new(format!("in the guest, {came:?} came")));
+            }
+        }
+        agent.check(&lane.far, half, half, lane.seed, 0)?;
+        let mut came = vec![0; half];
+        lane.near.read_at(half, &mut came)?;
+        if came != pattern(lane.seed + 100, 0, half) {
+            return Err(Failure::new(format!(
+                "what came on lane {} is wrong",
+                lane.seed
+            )));
+        }
+    }
+    for (number, lane) in lanes.iter().enumerate() {
+        part(agent, lane.conn, &lane.ours, number)?;
+    }
+    Ok(Outcome::Passed)
+}
+
+impl Lane {
+    /// Where the Sends of both go.
+    fn receive(&self, agent: &mut Agent) -> Result<()> {
+        let half = ROUNDS * CHUNK;
+        for round in (1..ROUNDS).step_by(2) {
+            let at = half + round * CHUNK;
+            let sink = [self.near.sge(at as u64, octets(CHUNK))];
+            self.ours.qp.post_recv(&RecvWr::new(round as u64, &sink))?;
+            agent.recv(self.conn, round as u64, &sge(&self.far, at, CHUNK), 1, 0)?;
+        }
+        Ok(())
+    }
+
+    /// One message each way, which nobody waits for yet.
+    fn send(&self, agent: &mut Agent, round: usize) -> Result<()> {
+        let (half, at) = (ROUNDS * CHUNK, round * CHUNK);
+        let to = (half + at) as u64;
+        let (far, near) = (&self.far, &self.near);
+        let source = [near.sge(at as u64, octets(CHUNK))];
+        let id = 100 + round as u64;
+        let theirs = sge(far, at, CHUNK);
+        if round.is_multiple_of(2) {
+            let write = SendWr::write(id, &source, far.addr + to, far.rkey);
+            self.ours.qp.post_send(&write)?;
+            let write = Post::new("write", id, theirs);
+            agent.post(self.conn, &write.remote(near.addr() + to, near.rkey()))
+        } else {
+            self.ours.qp.post_send(&SendWr::send(id, &source))?;
+            agent.post(self.conn, &Post::new("send", id, theirs))
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What siw does otherwise with single operations, pinned.
+
+use serde_json::json;
+use uwarp_interop::{Failure, Outcome, Post, Result, Rig, pattern, sge};
+use uwarp_verbs::{RecvWr, SendWr, Status, WcOpcode};
+
+use crate::Case;
+use crate::bench::{Bench, GUARD, octets};
+use crate::pair::{Role, Terms};
+use crate::transfers::{STAG_0, case, sent};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for role in Role::BOTH {
+        cases.push(case(
+            format!("{}::stag_0", role.name()),
+            format!("Send with Invalidate by siw's library, {}", role.title()),
+            move |rig| stag_0(rig, role),
+        ));
+        cases.push(case(
+            format!("{}::straddle", role.name()),
+            format!(
+                "a short Read of siw's memory across two pages, {}",
+                role.title()
+            ),
+            move |rig| straddle(rig, role),
+        ));
+        cases.push(case(
+            format!("{}::solicited_event", role.name()),
+            format!(
+                "the solicited event of a Send with SE to siw, {}",
+                role.title()
+            ),
+            move |rig| solicited_event(rig, role),
+        ));
+    }
+    cases
+}
+
+/// siw's library takes the STag from the wrong place, where the standard API has nothing. RFC 5040
+/// section 7.1 has us end the connection, for nobody was ever given STag 0.
+fn stag_0(rig: &mut Rig, role: Role) -> Result<Outcome> {
+    let bench = Bench::open(rig, role, &Terms::default(), GUARD)?;
+    let agent = &mut rig.agent;
+    let region = bench.own_region()?;
+    bench.ours.qp.post_recv(&RecvWr::new(10, &[]))?;
+    let mut send = Post::new("send_inv", 11, "");
+    send.inv = region.rkey();
+    agent.post(bench.conn, &send)?;
+    agent.event(bench.conn, "disconnected")?;
+    // RDMAP, remote protection: STag cannot be invalidated.
+    bench.ended("TerminateSent", |reason| sent(reason, (0, 1, 9)))?;
+    match bench.ours.cq.poll_one() {
+        Some(receive) if receive.wr_id == 10 && receive.status == Status::RemoteInvalidRequest => {}
+        other => return Err(Failure::new(format!("our receive ended so: {other:?}"))),
+    }
+    Ok(Outcome::Deviation(format!(
+        "{STAG_0}; uwarp ends the connection"
+    )))
+}
+
+/// siw sends up to 32 octets in one piece with their header, and copies them wrongly when they lie in
+/// two pages in parts of different length: wrong octets with a right CRC.
+fn straddle(rig: &mut Rig, role: Role) -> Result<Outcome> {
+    const PAGE: usize = 4096;
+    const LEN: usize = 32;
+    let bench = Bench::open(rig, role, &Terms::default(), 2 * PAGE)?;
+    let agent = &mut rig.agent;
+    agent.fill(&bench.far, 0, 2 * PAGE, 9)?;
+    let read = |off: usize| -> Result<Vec<u8>> {
+        let sink = [bench.near.sge(0, octets(LEN))];
+        let (from, rkey) = (bench.far.addr + off as u64, bench.far.rkey);
+        bench
+            .ours
+            .qp
+            .post_send(&SendWr::read(20, &sink, from, rkey))?;
+        bench.ours.completion(20, WcOpcode::RdmaRead)?;
+        let mut came = vec![0; LEN];
+        bench.near.read_at(0, &mut came)?;
+        Ok(came)
+    };
+    // Two halves are no trouble.
+    let even = PAGE - LEN / 2;
+    if read(even)? != pattern(9, even as u64, LEN) {
+        return Err(Failure::new(
+            "a Read across two pages in equal halves is wrong",
+        ));
+    }
+    let uneven = PAGE - 10;
+    let (came, want) = (read(uneven)?, pattern(9, uneven as u64, LEN));
+    bench.close(agent, role)?;
+    if came == want {
+        return Ok(Outcome::Passed);
+    }
+    if came[..10] != want[..10] {
+        return Err(Failure::new("already what lies in the first page is wrong"));
+    }
+    Ok(Outcome::Deviation(
+        "siw's answer to a Read of 3 to 32 octets that lie in two pages has wrong octets and a right CRC \
+         (fixed in Linux by aac27aa8c5cf)"
+            .to_owned(),
+    ))
+}
+
+/// A consumer that asks for solicited events only. siw makes none for a Send with SE.
+fn solicited_event(rig: &mut Rig, role: Role) -> Result<Outcome> {
+    let mut terms = Terms::default();
+    terms.wish.notify = "solicited";
+    // siw takes no receive without an element.
+    let inbox = rig.agent.reg(1, "lw")?;
+    // Whoever waits for no events cannot hear of the first message: no bench.
+    let pair = crate::pair::connect(rig, role, &terms, |agent, conn, ours| {
+        ours.qp.post_recv(&RecvWr::new(1, &[]))?;
+        agent.recv(conn, 1, &sge(&inbox, 0, 1), 1, 0)
+    })?;
+    let (agent, conn) = (&mut rig.agent, pair.conn);
+    if role == Role::GuestConnects {
+        agent.post(conn, &Post::new("send", 2, ""))?;
+        pair.ours.completion(1, WcOpcode::Recv)?;
+    }
+    pair.ours.qp.post_send(&SendWr::send(3, &[]).solicited())?;
+    pair.ours.completion(3, WcOpcode::Send)?;
+    // It is found by polling; an event would have brought it before.
+    let sends = u64::from(role == Role::GuestConnects);
+    let mut polled = 0;
+    while polled < 1 + sends {
+        if !agent.unread().is_empty() && polled == 0 {
+            return Ok(Outcome::Passed);
+        }
+        let answer = agent.command(&json!({"cmd": "poll", "conn": conn.0}))?;
+        polled += answer["count"].as_u64().unwrap_or(0);
+    }
+    if sends == 1 {
+        agent.completion(conn)?.expect(2, "send")?;
+    }
+    agent.completion(conn)?.expect(1, "recv")?;
+    Ok(Outcome::Deviation(
+        "siw makes no solicited event for a Send with SE (RFC 5040 section 5.3); the completion is found by polling"
+            .to_owned(),
+    ))
+}
