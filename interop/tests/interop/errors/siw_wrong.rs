@@ -3,7 +3,7 @@
 use uwarp_interop::{Failure, Outcome, Post, Result, Rig, sge};
 use uwarp_verbs::{Access, EndReason, RecvWr, Status};
 
-use super::{case, end, ours, over, same, says, theirs};
+use super::{case, end, ours, over_or_caught_sending, same, says, theirs};
 use crate::Case;
 use crate::pair::{Pair, Role, Terms, connect};
 
@@ -290,7 +290,7 @@ fn judge(rig: &mut Rig, row: &Row) -> Result<Outcome> {
     same("the guest's request", &done[0].0, &1)?;
     within("the guest's request", &done[0].1, row.done)?;
     same("its receive", &receive, &vec![(100, FLUSHED.to_owned())])?;
-    over(&mut rig.agent, conn, "")?;
+    over_or_caught_sending(&mut rig.agent, conn)?;
     // Nothing was placed, and nothing was invalidated.
     for region in [&all, &read_only, &write_only, &foreign] {
         let mut octets = [1; LEN];
@@ -359,7 +359,7 @@ fn more_reads_than_ird(rig: &mut Rig) -> Result<Outcome> {
         same("the guest's request", &wr_id, &number)?;
         within("the guest's Read", &status, UNANSWERED)?;
     }
-    over(&mut rig.agent, conn, "")?;
+    over_or_caught_sending(&mut rig.agent, conn)?;
     Ok(Outcome::Deviation(
         "siw rounds its ORD up to a power of two; with `--peer siw` we tell it one".to_owned(),
     ))
