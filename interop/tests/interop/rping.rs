@@ -41,17 +41,13 @@ fn theirs(arguments: &str) -> String {
     format!("rping {arguments} >/tmp/rping 2>&1; code=$?; cut -c1-40 /tmp/rping; exit $code")
 }
 
-/// `uwarp rping`, with what siw needs where this version of the command knows it.
+/// `uwarp rping`.
 fn ours(wire: &dyn Wire, arguments: &[&str], crc: &str) -> Result<Uwarp> {
     let device = wire.device_argument()?;
-    let base = ["rping", "--device", &device, "--crc", crc, "-d", "-v"];
-    let help = Uwarp::start(&["rping", "--help"])?.wait(PATIENCE)?.text;
-    let peer: &[&str] = if help.contains("--peer") {
-        &["--peer", "siw"]
-    } else {
-        &[]
-    };
-    Uwarp::start(&[&base, peer, arguments].concat())
+    let base = [
+        "rping", "--peer", "siw", "--device", &device, "--crc", crc, "-d", "-v",
+    ];
+    Uwarp::start(&[&base, arguments].concat())
 }
 
 fn serves(rig: &mut Rig, size: usize, crc: &str) -> Result<Outcome> {
