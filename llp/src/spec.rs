@@ -110,6 +110,12 @@ impl DeviceSpec {
         !matches!(self.0, Kind::Tcp { .. })
     }
 
+    /// Whether it makes a file, the Unix socket at LOCAL, that
+    /// [`remove_socket_files`](crate::remove_socket_files) removes.
+    pub fn has_socket_file(&self) -> bool {
+        matches!(&self.0, Kind::Unix { local, .. } if !local.starts_with('@'))
+    }
+
     /// Makes the network. `kernel` is for the kernel's TCP only.
     ///
     /// # Errors
