@@ -76,7 +76,7 @@ impl DeviceOption {
     }
 }
 
-/// How long a TCP connection may be silent before the kernel asks whether the peer is still there:
+/// How long a TCP connection may be silent before the peer is asked whether it is still there:
 /// a peer whose machine is gone must not keep a command waiting for ever.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
