@@ -121,9 +121,9 @@ fn sixty_four_connections_at_once_come_through_one_listener() {
             wait(&all);
         }
         // Each of them is the other end of another one.
-        let mut ports: Vec<_> = servers.iter().map(|server| server.peer_addr()).collect();
+        let mut ports: Vec<_> = servers.iter().map(Llp::peer_addr).collect();
         ports.sort();
-        let mut own: Vec<_> = clients.iter().map(|client| client.local_addr()).collect();
+        let mut own: Vec<_> = clients.iter().map(Llp::local_addr).collect();
         own.sort();
         assert_eq!(ports, own);
         for (number, client) in clients.iter_mut().enumerate() {
