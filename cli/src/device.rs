@@ -6,10 +6,12 @@ use std::time::Duration;
 use clap::Args;
 use uwarp_verbs::llp::DeviceSpec;
 use uwarp_verbs::llp::kernel::KernelSettings;
-use uwarp_verbs::{Device, Settings};
+use uwarp_verbs::{AsyncEvent, Device, Settings};
 
 use crate::common::Recording;
 use crate::failure::Failure;
+use crate::output::notice;
+use crate::signals::remove_socket_files_on_signals;
 
 /// The option of every command that opens a device.
 #[derive(Args, Debug)]
@@ -74,7 +76,7 @@ impl DeviceOption {
     }
 }
 
-/// How long a TCP connection may be silent before the kernel asks whether the peer is still there:
+/// How long a TCP connection may be silent before the peer is asked whether it is still there:
 /// a peer whose machine is gone must not keep a command waiting for ever.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
@@ -88,10 +90,28 @@ pub(crate) fn open(
         keepalive: Some(KEEPALIVE),
         ..KernelSettings::default()
     };
+    if spec.has_socket_file() {
+        remove_socket_files_on_signals();
+    }
     let network = spec
         .open(recording.map(|recording| &recording.capture), kernel)
         .map_err(|error| Failure::because(format!("{spec} cannot be opened: {error}")))?;
     Device::open(network, settings).map_err(|error| Failure::because(error.to_string()))
+}
+
+/// Says what has happened to the network of the device, if anything.
+///
+/// # Errors
+/// When it has failed for good.
+pub(crate) fn look_at_network(device: &Device) -> Result<(), Failure> {
+    while let Some(event) = device.poll_event() {
+        match event {
+            AsyncEvent::DeviceFatal { error } => return Err(Failure::because(error.to_string())),
+            AsyncEvent::AddressConflict { error } => notice(format_args!("uwarp: {error}")),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod failure;
 mod logging;
 mod output;
 mod rping;
+mod signals;
 
 use std::process::ExitCode;
 

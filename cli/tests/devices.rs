@@ -4,7 +4,9 @@ mod common;
 #[path = "../../llp/tests/netns/mod.rs"]
 mod netns;
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::process::Command;
 
 use common::{Uwarp, uwarp};
 use netns::{has_tun, in_namespace, ip};
@@ -63,7 +65,53 @@ fn rping_over_unix_datagrams() {
     assert_eq!(std::fs::read_dir(&directory.0).unwrap().count(), 0);
 }
 
+#[test]
+fn a_signal_that_ends_the_command_leaves_no_socket_file() {
+    let name = format!("uwarp-cli-signals-{}", std::process::id());
+    let directory = Directory(std::env::temp_dir().join(name));
+    std::fs::create_dir(&directory.0).unwrap();
+    let path = directory.0.display();
+    for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
+        let server = server(&format!("unix:{path}/a,{path}/b,ip=192.0.2.1/24"));
+        assert!(directory.0.join("a").exists());
+        let kill = ["-s", name, &server.id().to_string()];
+        assert!(Command::new("kill").args(kill).status().unwrap().success());
+        let ended = server.end();
+        assert_eq!(ended.status.signal(), Some(number), "{}", ended.stderr);
+        assert_eq!(
+            std::fs::read_dir(&directory.0).unwrap().count(),
+            0,
+            "SIG{name}"
+        );
+    }
+}
+
 in_namespace! {
+    fn a_server_whose_interface_is_deleted_ends_though_nobody_ever_came() {
+        for persistent in [false, true] {
+            ip("link add veth0 type veth peer name veth1");
+            ip("link set veth1 up");
+            let device = "raw:veth0,ip=192.0.2.1/24";
+            let mut args = vec!["rping", "-s", "-d", "--device", device];
+            if persistent {
+                args.push("-P");
+            }
+            let mut server = Uwarp::start(&args);
+            server.stdout_until("rdma_listen ");
+            ip("link del veth1");
+            server.end().expect(1).says("its interface was deleted");
+        }
+    }
+
+    fn another_host_with_our_address_is_named() {
+        ip("link add veth0 type veth peer name veth1");
+        ip("link set veth1 up");
+        let device = "raw:veth0,ip=192.0.2.1/24";
+        let _first = server(device);
+        let mut second = server("raw:veth1,ip=192.0.2.1/24");
+        second.stderr_until("uses 192.0.2.1 too");
+    }
+
     fn rping_over_a_tap_and_the_kernels_tcp() {
         if !has_tun("rping_over_a_tap_and_the_kernels_tcp") {
             return;

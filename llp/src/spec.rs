@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use uwarp_capture::Capture;
 
@@ -110,7 +111,13 @@ impl DeviceSpec {
         !matches!(self.0, Kind::Tcp { .. })
     }
 
-    /// Makes the network. `kernel` is for the kernel's TCP only.
+    /// Whether it makes a file, the Unix socket at LOCAL, that
+    /// [`remove_socket_files`](crate::remove_socket_files) removes.
+    pub fn has_socket_file(&self) -> bool {
+        matches!(&self.0, Kind::Unix { local, .. } if !local.starts_with('@'))
+    }
+
+    /// Makes the network. `kernel` is for the kernel's TCP; of it, a TCP of our own takes `keepalive`.
     ///
     /// # Errors
     /// [`LlpError::Attach`] when the interface or the socket cannot be used, and says why.
@@ -124,11 +131,11 @@ impl DeviceSpec {
             Kind::Tap { name, link } => Arc::new(EthernetNetwork::tap(
                 *name,
                 link.mac,
-                &link.settings(capture, Congestion::Reno),
+                &link.settings(capture, kernel.keepalive, Congestion::Reno),
             )?),
             Kind::Raw { name, link } => Arc::new(EthernetNetwork::raw(
                 *name,
-                &link.settings(capture, Congestion::Reno),
+                &link.settings(capture, kernel.keepalive, Congestion::Reno),
             )?),
             Kind::Unix {
                 local,
@@ -138,7 +145,7 @@ impl DeviceSpec {
                 Path::new(local),
                 Path::new(remote),
                 link.mac,
-                &link.settings(capture, Congestion::None),
+                &link.settings(capture, kernel.keepalive, Congestion::None),
             )?),
         })
     }
@@ -147,8 +154,14 @@ impl DeviceSpec {
 impl LinkKeys {
     /// `congestion` is the default of the kind: an interface may lead to a network that others share,
     /// a pair of Unix sockets does not.
-    fn settings(&self, capture: Option<&Capture>, congestion: Congestion) -> LinkSettings {
+    fn settings(
+        &self,
+        capture: Option<&Capture>,
+        keepalive: Option<Duration>,
+        congestion: Congestion,
+    ) -> LinkSettings {
         LinkSettings {
+            keepalive,
             addresses: self.addresses.clone(),
             gateways: self.gateways.clone(),
             mtu: self.mtu,

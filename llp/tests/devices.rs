@@ -112,6 +112,33 @@ in_namespace! {
         }
     }
 
+    fn an_mtu_that_is_lowered_stops_no_transfer() {
+        veth();
+        let ours = open(&format!("raw:veth0,{ADDRESSES}"));
+        let kernel = KernelNetwork::default();
+        for (to, mtu) in [("192.0.2.2:7174", 1400), ("[2001:db8::2]:7174", 1300)] {
+            let (a, b) = connected(&*ours, &kernel, at(to));
+            ip(&format!("link set veth0 mtu {mtu}"));
+            let mut a = End::new(a, vec![7; 300_000], 1);
+            let mut b = End::new(b, Vec::new(), 2);
+            run_both(&mut a, &mut b);
+            assert_eq!(b.got.len(), 300_000);
+        }
+    }
+
+    fn an_interface_that_is_deleted_while_it_is_down_ends_connections_that_send_nothing() {
+        veth();
+        let ours = open("raw:veth0,ip=192.0.2.1/24");
+        let kernel = KernelNetwork::default();
+        let (mut a, _b) = connected(&*ours, &kernel, at("192.0.2.2:7174"));
+        ip("link set veth0 down");
+        // The link has noticed that before the rest comes.
+        std::thread::sleep(Duration::from_millis(200));
+        ip("link del veth0");
+        let error = ended(&mut *a);
+        assert!(error.to_string().contains("was deleted"), "{error}");
+    }
+
     fn a_deleted_interface_ends_connections_and_tells_the_network() {
         if !has_tun("a_deleted_interface_ends_connections") {
             return;

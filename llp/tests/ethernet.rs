@@ -4,13 +4,14 @@ mod common;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, Weak, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::*;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_capture::{Capture, LinkType, Reader};
 use uwarp_llp::ethernet::{Cable, EthernetNetwork, LinkSettings};
 use uwarp_llp::smol::{Clock, SystemClock};
-use uwarp_llp::{FpduEnds, LlpError, Network, NetworkEvent, NetworkWatcher, Piece, Recv};
+use uwarp_llp::{FpduEnds, Llp, LlpError, Network, NetworkEvent, NetworkWatcher, Piece, Recv};
 
 /// Time stands still for TCP: a transfer ends only if nothing is lost and every wake-up comes.
 struct Frozen(Instant);
@@ -120,9 +121,9 @@ fn sixty_four_connections_at_once_come_through_one_listener() {
             wait(&all);
         }
         // Each of them is the other end of another one.
-        let mut ports: Vec<_> = servers.iter().map(|server| server.peer_addr()).collect();
+        let mut ports: Vec<_> = servers.iter().map(Llp::peer_addr).collect();
         ports.sort();
-        let mut own: Vec<_> = clients.iter().map(|client| client.local_addr()).collect();
+        let mut own: Vec<_> = clients.iter().map(Llp::local_addr).collect();
         own.sort();
         assert_eq!(ports, own);
         for (number, client) in clients.iter_mut().enumerate() {
@@ -321,4 +322,66 @@ fn settings_that_cannot_work_are_refused_in_words() {
 fn describe_names_the_wire_and_its_mtu() {
     let (a, _b, _) = cable();
     assert_eq!(a.describe(), "smoltcp over a cable in memory, MTU 1500");
+}
+
+/// Time that passes when a test says so.
+struct Stepped(Mutex<Instant>);
+
+impl Stepped {
+    fn advance(&self, by: Duration) {
+        *self.0.lock().unwrap() += by;
+    }
+}
+
+impl Clock for Stepped {
+    fn now(&self) -> Instant {
+        *self.0.lock().unwrap()
+    }
+}
+
+fn readable(llp: &dyn Llp) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(llp.fd(), PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
+}
+
+#[test]
+fn a_keep_alive_tells_a_peer_that_is_silent_from_one_that_is_gone() {
+    for to in SECOND {
+        let clock = Arc::new(Stepped(Mutex::new(Instant::now())));
+        let asking = LinkSettings {
+            keepalive: Some(Duration::from_secs(15)),
+            clock: Arc::<Stepped>::clone(&clock),
+            ..host(1)
+        };
+        let (a, b, _) = EthernetNetwork::cable(&asking, &host(2)).unwrap();
+        let (mut client, mut server) = connected(&a, &b, at(to));
+        let mut hour = |server: &mut dyn Llp, answers: bool| {
+            for _ in 0..180 {
+                // Each step is long enough for one question.
+                clock.advance(Duration::from_secs(20));
+                client.clear_readiness();
+                client.drive();
+                // The question left after readiness was cleared, so that its answer raises it.
+                while answers && !readable(&*client) {
+                    wait(&[
+                        Wait::connection(server, false),
+                        Wait::connection(&*client, false),
+                    ]);
+                    server.clear_readiness();
+                    server.drive();
+                }
+                client.drive();
+                if let Err(error) = client.try_recv(&mut [0; 9]) {
+                    return Some(error);
+                }
+            }
+            None
+        };
+        assert_eq!(hour(&mut *server, true), None);
+        // Nobody drives it any more: to its peer it is as dead as with its machine.
+        let gone = LlpError::TimedOut {
+            addr: server.local_addr(),
+        };
+        assert_eq!(hour(&mut *server, false), Some(gone));
+    }
 }

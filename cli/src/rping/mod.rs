@@ -21,7 +21,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use clap::{ArgGroup, Args};
 
 use crate::common::{self, Common};
-use crate::device::DeviceOption;
+use crate::device::{DeviceOption, look_at_network};
 use crate::failure::{Failure, Report};
 use crate::output::Output;
 
@@ -113,6 +113,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     } else {
         client::run(options, &device, printer)
     };
+    // What failed may be due to another host with our address, or say so itself.
+    if result.is_err() {
+        let _ = look_at_network(&device);
+    }
     // Its connections say their last words before the capture is judged.
     drop(device);
     common::finish(result, recording.as_ref())

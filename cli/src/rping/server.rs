@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use uwarp_verbs::llp::remove_socket_files;
 use uwarp_verbs::{AcceptOptions, Access, ConnectRequest, Device, Listener, SendWr, WcOpcode};
 
 use super::data;
 use super::session::{Session, Stop, local};
 use super::{Options, Printer, SIZES};
 use crate::advert::Advert;
+use crate::device::look_at_network;
 use crate::explain;
 use crate::failure::{Failure, Report};
 use crate::output::notice;
@@ -23,18 +25,19 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
     printer.debug("rdma_bind_addr successful")?;
     printer.debug(format_args!("rdma_listen {}", listener.local_addr()))?;
     if !options.persistent {
-        let request = next_request(&listener);
+        let request = next_request(device, &listener)?;
         // One client only: who else comes is told at once that nothing listens any more.
         drop(listener);
         return serve(device, request, printer);
     }
     loop {
-        let request = next_request(&listener);
+        let request = next_request(device, &listener)?;
         let (device, peer) = (device.clone(), request.peer_addr());
         let session = move || {
             if let Err(failure) = serve(&device, request, printer) {
                 failure.tell("rping -s");
                 if matches!(failure, Failure::OutputClosed) {
+                    remove_socket_files();
                     std::process::exit(1);
                 }
             }
@@ -50,8 +53,9 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
     }
 }
 
-/// The next client. Whatever else connects is named, and does not end the server.
-fn next_request(listener: &Listener) -> ConnectRequest {
+/// The next client. Whatever else connects is named, and does not end the server; a network that
+/// has failed does, as nobody can come any more.
+fn next_request(device: &Device, listener: &Listener) -> Result<ConnectRequest, Failure> {
     loop {
         let request = listener.wait_request(Some(LOOK));
         while let Some((peer, error)) = listener.poll_failure() {
@@ -61,8 +65,9 @@ fn next_request(listener: &Listener) -> ConnectRequest {
             ));
         }
         if let Ok(request) = request {
-            return request;
+            return Ok(request);
         }
+        look_at_network(device)?;
     }
 }
 

@@ -223,6 +223,7 @@ impl Shared {
             Ok(Sent::Dropped(packet)) => self.drop_unsent(packet),
             Err(error) => self.fail(error),
         }
+        self.mind();
     }
 
     fn sent(&self, header: &[u8; HEADER], packet: Packet) {
@@ -395,6 +396,7 @@ impl Link for EthernetLink {
         self.shared.polled_at.store(now, Ordering::Relaxed);
         self.shared.drain(stack);
         self.shared.flush();
+        self.shared.mind();
     }
 
     fn describe(&self) -> String {

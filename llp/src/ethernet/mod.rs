@@ -61,6 +61,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod trouble;
 
 pub use counters::LinkCounters;
 pub use network::{Cable, EthernetNetwork};

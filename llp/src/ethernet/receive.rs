@@ -1,7 +1,6 @@
 //! The way in: from a frame on the wire to whom it is for.
 
 use std::net::IpAddr;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use smoltcp::wire::{Icmpv6Packet, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
@@ -357,9 +356,8 @@ impl Shared {
                 };
                 if !(least..self.mtu).contains(&mtu) {
                     self.counters.add(|counters| &counters.strange_reports);
-                } else if mailbox.path_mtu.fetch_min(mtu, Ordering::AcqRel) > mtu {
+                } else if mailbox.limit_mtu(mtu) {
                     tracing::debug!(%remote, mtu, "a router on the way takes no longer packets");
-                    mailbox.raise();
                 }
             }
             Report::Unreachable => {

@@ -37,6 +37,11 @@ pub struct LinkSettings {
     pub ack_delay: Option<Duration>,
     /// How long a handshake may take before it is [`LlpError::TimedOut`]; 60 s by default.
     pub connect_timeout: Duration,
+    /// After so long without traffic the peer is asked whether it is still there. One that says
+    /// nothing for ten times as long, whether octets are under way or not, is gone
+    /// ([`LlpError::TimedOut`]). `None`, the default: nobody asks, and a connection to a peer that
+    /// has vanished without a word lasts for ever.
+    pub keepalive: Option<Duration>,
     /// Where every frame is recorded that was sent or that arrived, those that are not for us too.
     pub capture: Option<Capture>,
     /// Faults to put into the TCP packets of both directions; none by default. ARP, NDP and ICMP are
@@ -58,6 +63,7 @@ impl Default for LinkSettings {
             congestion: Congestion::Reno,
             ack_delay: None,
             connect_timeout: Duration::from_secs(60),
+            keepalive: None,
             capture: None,
             faults: None,
             clock: Arc::new(SystemClock),
@@ -92,8 +98,12 @@ impl LinkSettings {
             checksums: true,
             ack_delay: self.ack_delay,
             connect_timeout: self.connect_timeout,
+            keepalive: self.keepalive,
         };
         settings.check(OPEN)?;
+        if self.keepalive.is_some_and(|every| every.is_zero()) {
+            return Err(misuse("a keep-alive without a pause would never end"));
+        }
         if let Some(faults) = &self.faults {
             faults.check(OPEN)?;
         }

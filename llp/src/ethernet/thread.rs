@@ -18,6 +18,8 @@ const MAX_PAUSE: Duration = Duration::from_millis(10);
 /// Between two attempts to send what the wire did not take; the second is the longest.
 const RETRY: Duration = Duration::from_micros(100);
 const MAX_RETRY: Duration = Duration::from_millis(2);
+/// Between two looks at an interface that is down.
+const LOOK: Duration = Duration::from_millis(500);
 /// Our addresses are announced so long after it was asked whether anybody has them.
 const ANNOUNCE_AFTER: Duration = Duration::from_millis(100);
 
@@ -47,12 +49,10 @@ fn run(shared: &Shared) {
         if !busy {
             retry = RETRY;
         }
+        let look = shared.look_at_wire().then_some(LOOK);
         let now = Instant::now();
-        let ready = wait(
-            shared,
-            true,
-            timeout(shared, announce, busy.then_some(retry), now),
-        );
+        let timers = [busy.then_some(retry), look];
+        let ready = wait(shared, true, timeout(shared, announce, &timers, now));
         let now = Instant::now();
         shared.tick(now);
         if announce.is_some_and(|at| at <= now) {
@@ -93,12 +93,12 @@ fn take_in(shared: &Shared, now: Instant) -> Option<usize> {
 fn timeout(
     shared: &Shared,
     announce: Option<Instant>,
-    retry: Option<Duration>,
+    more: &[Option<Duration>],
     now: Instant,
 ) -> Option<Duration> {
     let left = |at: Instant| at.saturating_duration_since(now);
-    let timers = [announce.map(left), shared.deadline().map(left), retry];
-    timers.into_iter().flatten().min()
+    let timers = [announce.map(left), shared.deadline().map(left)];
+    timers.iter().chain(more).flatten().min().copied()
 }
 
 /// Sleeps until the wire has something (if that is of interest), somebody wakes us up, or the time

@@ -18,7 +18,7 @@ use super::align::Aligner;
 use super::device::Device;
 use super::mailbox::{Mailbox, Notice};
 use super::segment::FlowKey;
-use super::settings::Congestion;
+use super::settings::{Congestion, KEEPALIVE_PATIENCE};
 use super::signal::Signal;
 use super::stack::{Route, Stack, random};
 use crate::{FpduEnds, Llp, LlpError, Piece, Recv};
@@ -305,6 +305,12 @@ impl SmolConnection {
         };
         let next = self.stage.next(event);
         if (self.stage, next) == (Stage::Handshake, Stage::Open) {
+            let every = self.stack.settings.keepalive;
+            socket.set_timeout(every.map(|every| (every * KEEPALIVE_PATIENCE).into()));
+            socket.set_keep_alive(every.map(Into::into));
+        }
+        if socket.state() == State::TimeWait {
+            // The peer has said its last word.
             socket.set_timeout(None);
         }
         self.stage = next;

@@ -109,6 +109,15 @@ impl Mailbox {
         self.notice.lock().take()
     }
 
+    /// Notes that the path takes no longer packets than this; gives whether that is news.
+    pub(crate) fn limit_mtu(&self, mtu: usize) -> bool {
+        let news = self.path_mtu.fetch_min(mtu, Ordering::AcqRel) > mtu;
+        if news {
+            self.raise();
+        }
+        news
+    }
+
     /// Whether packets wait, or a notice.
     pub(crate) fn has_news(&self) -> bool {
         self.has_packets() || self.noticed.load(Ordering::Acquire)

@@ -113,6 +113,8 @@ impl MemorySettings {
             checksums: self.checksums || self.capture.is_some() || corrupts,
             ack_delay: self.ack_delay,
             connect_timeout: self.connect_timeout,
+            // Both ends are in this process.
+            keepalive: None,
         };
         settings.check("make an in-memory network")?;
         if let Some(faults) = &self.faults {

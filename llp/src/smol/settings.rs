@@ -40,7 +40,13 @@ pub(crate) struct StackSettings {
     pub(crate) checksums: bool,
     pub(crate) ack_delay: Option<Duration>,
     pub(crate) connect_timeout: Duration,
+    /// After so long without traffic the peer is asked whether it is still there.
+    pub(crate) keepalive: Option<Duration>,
 }
+
+/// A peer that says nothing for so many intervals of the keep-alive is gone: as much as the kernel's
+/// default of nine questions without an answer.
+pub(crate) const KEEPALIVE_PATIENCE: u32 = 10;
 
 impl StackSettings {
     /// Refuses what smoltcp cannot do.

@@ -279,6 +279,15 @@ impl Stack {
         }
     }
 
+    /// No packet of any connection is to be longer than this; gives whether that is news to one.
+    pub(crate) fn limit_mtu(&self, mtu: usize) -> bool {
+        let connections = self.table.read().live(|_| true);
+        let news = connections
+            .iter()
+            .filter(|(_, mailbox)| mailbox.limit_mtu(mtu));
+        news.count() > 0
+    }
+
     /// The inbox of the connection with these addresses.
     pub(crate) fn connection(&self, key: &FlowKey) -> Option<Arc<Mailbox>> {
         match self.table.read().flows.get(key)? {

@@ -72,7 +72,7 @@ fn an_address_without_a_prefix_gets_the_usual_one_of_its_family() {
 
 #[test]
 fn the_settings_of_the_link_are_what_was_written() {
-    let of = |text: &str| link(&parse(text)).settings(None, Congestion::Reno);
+    let of = |text: &str| link(&parse(text)).settings(None, None, Congestion::Reno);
     let settings = of("unix:/a,/b,ip=192.0.2.1,gw=192.0.2.9,mtu=1400,congestion=none");
     assert_eq!(settings.addresses, [(ip("192.0.2.1"), 24)]);
     assert_eq!(settings.gateways, [ip("192.0.2.9")]);

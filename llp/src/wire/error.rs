@@ -141,7 +141,7 @@ pub enum AttachError {
     /// The interface is down and may not be brought up.
     #[error(
         "the interface {name} is down, and bringing it up needs the right CAP_NET_ADMIN: `ip link \
-         set {name} up` as root"
+         set {name} up` as root; the devices `tcp` and `unix` work without it"
     )]
     Down {
         /// The interface.
@@ -256,6 +256,7 @@ mod tests {
                 "ip tuntap add uw0 mode tap user",
             ),
             (AttachError::RawSocket, "CAP_NET_RAW"),
+            (AttachError::Down { name }, "CAP_NET_ADMIN"),
             (AttachError::TunDenied, "/dev/net/tun"),
             (AttachError::NoTun, "modprobe tun"),
         ] {

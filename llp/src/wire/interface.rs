@@ -32,6 +32,8 @@ pub(super) struct Interface {
     /// Any socket will do for the ioctls; it also remembers the network namespace.
     control: OwnedFd,
     outage: Outage,
+    /// A frame was longer than it takes.
+    too_long: AtomicBool,
 }
 
 impl Interface {
@@ -50,6 +52,7 @@ impl Interface {
                 index,
                 control,
                 outage: Outage::new(PATIENCE),
+                too_long: AtomicBool::new(false),
             })),
             Err(Errno::NODEV | Errno::NXIO) => Ok(None),
             Err(errno) => Err(LlpError::from_local_errno("look for the interface", errno)),
@@ -132,6 +135,32 @@ impl Interface {
         if self.outage.is_over() {
             tracing::info!(interface = %self.name, "the interface is up again");
         }
+    }
+
+    /// A frame was lost because it was longer than the MTU.
+    pub(super) fn lost_for_its_length(&self) {
+        self.too_long.store(true, Ordering::Release);
+    }
+
+    /// Whether it was down when it was last used, or had a smaller MTU than was thought.
+    pub(super) fn is_troubled(&self) -> bool {
+        self.outage.lasts.load(Ordering::Relaxed) || self.too_long.load(Ordering::Acquire)
+    }
+
+    /// Looks at it when it is troubled: whether it still is. The kernel tells a socket that its
+    /// interface goes down, and not that it is deleted after that; and that it is up again only a
+    /// frame would show. How long an outage is borne counts only for frames that are lost.
+    pub(super) fn look(&self) -> Result<bool, LlpError> {
+        self.too_long.store(false, Ordering::Release);
+        if !self.outage.lasts.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        match self.condition() {
+            Condition::Gone => self.judge("look at the interface", Errno::NODEV)?,
+            Condition::Down => {}
+            Condition::Up => self.works(),
+        }
+        Ok(self.outage.lasts.load(Ordering::Relaxed))
     }
 
     /// What a call that failed means for the wire: `Ok` when a frame was lost and it goes on.

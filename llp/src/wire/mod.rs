@@ -72,6 +72,20 @@ pub(crate) trait Wire: Send + Sync {
     /// The largest IP packet in octets, asked of the interface at each call.
     fn mtu(&self) -> usize;
 
+    /// Whether the interface is down, or has lost a frame because its MTU is smaller by now: to be
+    /// looked at with [`look`](Self::look). A cheap question.
+    fn is_troubled(&self) -> bool {
+        false
+    }
+
+    /// Looks at an interface that is troubled. `true`: it still is, look again in a while.
+    ///
+    /// # Errors
+    /// [`LlpError::LinkDown`] when the interface is gone.
+    fn look(&self) -> Result<bool, LlpError> {
+        Ok(false)
+    }
+
     /// What it is, for a log: `TAP uw0`, `raw socket on veth0`, `Unix datagrams /a -> /b`.
     fn describe(&self) -> String;
 }

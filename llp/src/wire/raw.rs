@@ -125,8 +125,12 @@ impl Wire for RawWire {
                 Err(Errno::INTR) => {}
                 // ENOBUFS: the interface's queue has dropped it.
                 Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(false),
-                // EMSGSIZE: the MTU is smaller by now; whoever asks for it learns that.
-                Err(Errno::MSGSIZE | Errno::NOMEM) => return Ok(true),
+                // The MTU is smaller by now.
+                Err(Errno::MSGSIZE) => {
+                    self.interface.lost_for_its_length();
+                    return Ok(true);
+                }
+                Err(Errno::NOMEM) => return Ok(true),
                 // ENETDOWN: it is down, or was when nobody looked. ENXIO: it was deleted.
                 Err(errno) => {
                     return self
@@ -179,6 +183,14 @@ impl Wire for RawWire {
 
     fn mtu(&self) -> usize {
         self.interface.mtu().unwrap_or(super::MIN_MTU)
+    }
+
+    fn is_troubled(&self) -> bool {
+        self.interface.is_troubled()
+    }
+
+    fn look(&self) -> Result<bool, LlpError> {
+        self.interface.look()
     }
 
     fn describe(&self) -> String {

@@ -148,6 +148,14 @@ impl Wire for TapWire {
         self.interface.mtu().unwrap_or(super::MIN_MTU)
     }
 
+    fn is_troubled(&self) -> bool {
+        self.interface.is_troubled()
+    }
+
+    fn look(&self) -> Result<bool, LlpError> {
+        self.interface.look()
+    }
+
     fn describe(&self) -> String {
         format!("TAP {}", self.interface.name())
     }

@@ -219,6 +219,8 @@ in_namespace! {
         let to_peer = header(peer.mac(), wire.mac(), IPV4);
         assert!(wire.send(&to_peer, &udp(US, KERNEL, 1, &[0; 1400])).unwrap());
         assert_eq!(wire.mtu(), 1000);
+        assert!(wire.is_troubled(), "what is too long now would be lost for ever");
+        assert!(!wire.look().unwrap() && !wire.is_troubled());
         assert!(wire.send(&to_peer, &udp(US, KERNEL, 2, &[0; 972])).unwrap());
         assert_eq!(receive(&peer, |frame| frame.udp()).0, 2);
     }
@@ -250,6 +252,37 @@ in_namespace! {
         assert!(error.to_string().contains("was deleted"), "{error}");
         let error = wire.send(&[0xff; HEADER], &[0; 46]).unwrap_err();
         assert!(matches!(error, LlpError::LinkDown { .. }), "{error:?}");
+    }
+
+    fn an_interface_that_is_deleted_while_it_is_down_is_an_error_when_it_is_looked_at() {
+        veth(false);
+        let wire = open("veth0", US);
+        assert!(!wire.is_troubled());
+        ip("link set veth0 down");
+        wait_readable(&wire);
+        assert!(next(&wire, &mut Packet::new(1500)).unwrap().is_none());
+        assert!(wire.is_troubled() && wire.look().unwrap(), "it is still down");
+        // Of this the kernel tells the socket nothing.
+        ip("link del veth0");
+        let error = wire.look().unwrap_err();
+        assert!(error.to_string().contains("was deleted"), "{error}");
+    }
+
+    fn an_outage_is_over_when_the_interface_is_seen_up_without_a_frame_of_ours() {
+        veth(false);
+        let mut wire = open("veth0", US);
+        let blink = |wire: &RawWire| {
+            ip("link set veth0 down");
+            wait_readable(wire);
+            assert!(next(wire, &mut Packet::new(1500)).unwrap().is_none());
+            ip("link set veth0 up");
+        };
+        wire.interface_mut().set_patience(Duration::from_millis(300));
+        blink(&wire);
+        assert!(!wire.look().unwrap());
+        // Else the second one would count as the end of an outage that has lasted too long.
+        std::thread::sleep(Duration::from_millis(301));
+        blink(&wire);
     }
 
     fn frames_are_lost_while_the_interface_is_down_and_pass_when_it_is_up_again() {

@@ -136,6 +136,7 @@ impl Scene {
                 checksums: true,
                 ack_delay: None,
                 connect_timeout: Duration::from_secs(60),
+                keepalive: None,
             };
             let stack = Stack::new(
                 vec![addr],
