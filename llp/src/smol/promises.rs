@@ -23,6 +23,8 @@ pub(crate) struct Promises {
     pub(crate) syn: Option<TcpSeqNumber>,
     /// The sequence number after the last octet of the stream that ever left.
     pub(crate) sent_to: Option<TcpSeqNumber>,
+    /// Octets of the stream left that had left before.
+    pub(crate) resent: bool,
 }
 
 /// Source, destination and where TCP begins in an IP packet without options or extensions, which is
@@ -76,6 +78,8 @@ impl Promises {
         let end = tcp.seq_number() + payload;
         if payload > 0 && self.sent_to.is_none_or(|sent| sent < end) {
             self.sent_to = Some(end);
+        } else if payload > 0 {
+            self.resent = true;
         }
         match self.last {
             Some((ack, window)) if self.peer_closed_window && payload == 1 => {
