@@ -12,7 +12,7 @@ use uwarp_llp::{Llp, LlpListener, Network};
 
 /// Time goes on only when nothing else can: to the next deadline, at once. So a second that TCP
 /// waits takes no time, and whoever has no deadline is never helped by the clock.
-pub(crate) struct Skipping(Instant, Mutex<Duration>);
+pub(crate) struct Skipping(Instant, pub(crate) Mutex<Duration>);
 
 impl Clock for Skipping {
     fn now(&self) -> Instant {
@@ -40,7 +40,7 @@ fn ready(fds: &[BorrowedFd<'_>]) -> bool {
 }
 
 pub(crate) struct Link {
-    clock: Arc<Skipping>,
+    pub(crate) clock: Arc<Skipping>,
     pub(crate) a: MemoryNetwork,
     pub(crate) b: MemoryNetwork,
 }

@@ -186,3 +186,6 @@ impl SmolConnection {
         nagle.resending_to = nagle.resending_to.filter(|to| *to > acknowledged);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -180,4 +180,4 @@ impl SmolConnection {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
