@@ -261,3 +261,21 @@ proptest! {
         play.run();
     }
 }
+
+/// Each end has got what the other sends again, but not the acknowledgement of its own octets.
+#[test]
+fn two_ends_whose_timers_have_fired_hear_each_other() {
+    let mut play = Play::new(Congestion::Reno, 16_100).with_faults(FaultSettings {
+        loss: 0.029_594_960_879_004_806,
+        duplicate: 0.073_631_303_609_242_44,
+        reorder: 0.099_879_311_334_908_39,
+        seed: 567_263_421_319_529_117,
+        ..FaultSettings::default()
+    });
+    play.settings.mtu = 952;
+    play.settings.receive_buffer = 6 * 952;
+    play.settings.ack_delay = None;
+    (play.fpdu, play.random_sizes, play.back) = (450, true, 5921);
+    play.prelude = 1;
+    play.run();
+}

@@ -110,7 +110,7 @@ impl SmolConnection {
             buffer(settings.receive_buffer),
             buffer(settings.send_buffer),
         );
-        // The engine batches by itself; what it hands over is to go out.
+        // The engine batches by itself; what it hands over is to go out. See [`nagle`].
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(settings.ack_delay.map(Into::into));
         socket.set_congestion_control(match settings.congestion {

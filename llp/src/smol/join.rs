@@ -196,6 +196,18 @@ mod tests {
     }
 
     #[test]
+    fn parts_that_together_exceed_the_segment_leave_as_they_are() {
+        let mut joiner = Joiner::default();
+        joiner.expect(5);
+        joiner.pass(packet(0, b"one", false), true);
+        let [Some(one), Some(other)] = joiner.pass(packet(3, b"two", false), true) else {
+            panic!("they are two");
+        };
+        assert_eq!(one.octets(), packet(0, b"one", false).octets());
+        assert_eq!(other.octets(), packet(3, b"two", false).octets());
+    }
+
+    #[test]
     fn a_part_without_a_second_is_given_back() {
         let mut joiner = Joiner::default();
         joiner.expect(10);

@@ -1,7 +1,7 @@
 //! Segments stay whole at the edge of a congestion window that smoltcp tells nobody.
 //!
 //! smoltcp sends as much of a segment as the congestion window takes, and the rest when
-//! acknowledgements make room, except under Nagle's algorithm (RFC 9293 section 3.7.4): then, while
+//! acknowledgements make room. Under Nagle's algorithm (RFC 9293 section 3.7.4) it does not: while
 //! anything is in flight, nothing leaves that is shorter than a full segment. How long a full one is
 //! follows from the MTU of the interface that polls the socket. So a segment is sent by an interface
 //! of whose MTU it is the full segment: it leaves whole or not at all, whatever algorithm keeps the
@@ -10,14 +10,9 @@
 //! algorithm lets it go. So whatever smoltcp does about loss, a closed window or the end of the
 //! connection finds all octets where it expects them.
 //!
-//! ```text
-//!          a segment is handed over        the window takes it, or nothing is in flight
-//!  Empty ---------------------------> Held ------------------------------------> Empty
-//!    |                                 |
-//!    +--------- TCP's timer fired -----+--> Resending --- all that had left is acknowledged ---> Empty
-//! ```
-//! While smoltcp sends everything again, the interface of the path does so in full segments, and no
-//! other is used: it would cut what is sent again to its own size. Nothing more is handed over.
+//! When TCP's timer has fired, smoltcp sends everything again. Until the peer has acknowledged all that
+//! had left, the interface of the path does that in full segments and no other is used, which would
+//! cut what is sent again to its own size, and nothing more is handed over.
 
 use std::mem;
 
@@ -36,7 +31,7 @@ pub(super) struct Nagle {
     exact: Option<(usize, Interface)>,
     /// Something arrived that acknowledged nothing, and smoltcp has not been able to answer it.
     repeated: bool,
-    /// Resending: until the stream is acknowledged to here.
+    /// TCP's timer has fired: until the stream is acknowledged to here.
     resending_to: Option<u64>,
 }
 
