@@ -2,14 +2,14 @@
 
 mod common;
 
-use std::io::{Cursor, Write};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
+use common::seen::{Segments, Shared, segments};
 use common::*;
 use proptest::prelude::*;
-use uwarp_capture::{Capture, Reader};
+use uwarp_capture::Capture;
 use uwarp_llp::smol::{Clock, Congestion, MemoryNetwork, MemorySettings};
 use uwarp_llp::{FpduEnds, Llp, Piece, Recv};
 
@@ -19,20 +19,6 @@ struct Frozen(Instant);
 impl Clock for Frozen {
     fn now(&self) -> Instant {
         self.0
-    }
-}
-
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Shared {
-    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(octets);
-        Ok(octets.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }
 
@@ -53,9 +39,6 @@ struct Play {
     call: usize,
     seed: u64,
 }
-
-/// Stream offsets where the data segments of the sender begin and end, in the order they left.
-type Segments = Vec<(u64, u64)>;
 
 impl Play {
     fn ends(&self) -> Vec<u64> {
@@ -156,26 +139,6 @@ fn at(v6: bool) -> SocketAddr {
     } else {
         "192.0.2.2:7174".parse().unwrap()
     }
-}
-
-fn segments(file: &Shared, to: SocketAddr) -> Segments {
-    let octets = file.0.lock().unwrap().clone();
-    let mut reader = Reader::new(Cursor::new(octets)).unwrap();
-    let (mut first, mut segments) = (None, Vec::new());
-    while let Some(packet) = reader.next_packet().unwrap() {
-        let segment = packet.tcp().unwrap();
-        assert!(segment.checksum_is_right());
-        if segment.destination != to {
-            continue;
-        }
-        if segment.syn {
-            first = Some(segment.seq.wrapping_add(1));
-        } else if !segment.payload.is_empty() {
-            let from = u64::from(segment.seq.wrapping_sub(first.unwrap()));
-            segments.push((from, from + segment.payload.len() as u64));
-        }
-    }
-    segments
 }
 
 fn mixed(random: &mut Random, largest: usize, octets: usize) -> Vec<usize> {

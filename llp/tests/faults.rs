@@ -3,124 +3,35 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use common::skipping::Link;
 use common::*;
-use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec};
-use uwarp_llp::smol::{
-    Clock, Congestion, FaultCounts, FaultSettings, MemoryNetwork, MemorySettings,
-};
-use uwarp_llp::{Llp, LlpError, LlpListener, Network};
+use uwarp_llp::smol::{Congestion, FaultCounts, FaultSettings, MemoryNetwork, MemorySettings};
+use uwarp_llp::{LlpError, Network};
 
-/// Time goes on only when nothing else can: to the next deadline, at once. So a second that TCP
-/// waits takes no time, and whoever has no deadline is never helped by the clock.
-struct Skipping(Instant, Mutex<Duration>);
-
-impl Clock for Skipping {
-    fn now(&self) -> Instant {
-        self.0 + *self.1.lock()
+/// Moves octets both ways, with FINs after them, and checks them.
+fn transfer(link: &Link, at: SocketAddr, octets: usize, fpdus: bool, seed: u64) {
+    let (client, server) = link.connected(at);
+    let mut random = Random(seed | 1);
+    let (from_a, from_b) = (random.octets(octets), random.octets(octets / 3));
+    let mut a = End::new(client, from_a, seed);
+    let mut b = End::new(server, from_b, seed + 1);
+    if fpdus {
+        (a, b) = (a.with_fpdus(1460), b.with_fpdus(200));
     }
-}
-
-impl Skipping {
-    /// More virtual time than this is a stall.
-    const LIMIT: Duration = Duration::from_secs(36_000);
-
-    fn skip_to(&self, deadline: Instant) {
-        let mut at = self.1.lock();
-        *at = (*at).max(deadline.saturating_duration_since(self.0));
-        assert!(*at < Self::LIMIT, "it goes on for ever");
-    }
-}
-
-fn ready(fds: &[BorrowedFd<'_>]) -> bool {
-    let mut fds: Vec<_> = fds
-        .iter()
-        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
-        .collect();
-    rustix::event::poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
-}
-
-struct Link {
-    clock: Arc<Skipping>,
-    a: MemoryNetwork,
-    b: MemoryNetwork,
-}
-
-impl Link {
-    fn new(settings: &MemorySettings) -> Self {
-        let clock = Arc::new(Skipping(Instant::now(), Mutex::default()));
-        let settings = MemorySettings {
-            clock: Arc::<Skipping>::clone(&clock),
-            connect_timeout: Duration::from_secs(600),
-            ..settings.clone()
-        };
-        let (a, b) = MemoryNetwork::pair(&settings).unwrap();
-        Self { clock, a, b }
-    }
-
-    /// Waits for one of two, by skipping to the first deadline when neither is ready.
-    fn wait(&self, fds: &[BorrowedFd<'_>], deadlines: [Option<Instant>; 2]) {
-        if !ready(fds) {
-            let deadline = deadlines.into_iter().flatten().min();
-            self.clock
-                .skip_to(deadline.expect("neither end has a deadline: a wake-up was lost"));
+    loop {
+        a.step().unwrap();
+        b.step().unwrap();
+        // The end of smoltcp's short TIME-WAIT may come before the last acknowledgement gets through
+        // to the other end, which is then reset: it has got everything all the same.
+        let (done_a, done_b) = (a.done(), b.done());
+        if a.peer_closed && b.peer_closed && (done_a || done_b) {
+            break;
         }
+        let deadlines = [a.llp.deadline(), b.llp.deadline()];
+        link.wait(&[a.llp.fd(), b.llp.fd()], deadlines);
     }
-
-    fn connected(&self, at: SocketAddr) -> (Box<dyn Llp>, Box<dyn Llp>) {
-        let mut listener = self.b.listen(at, 8).unwrap();
-        let mut client = self.a.connect(None, at).unwrap();
-        let mut server = None;
-        loop {
-            client.clear_readiness();
-            client.drive();
-            listener.clear_readiness();
-            let stands = client.connect_progress().unwrap();
-            if server.is_none() {
-                server = listener.try_accept().unwrap();
-            }
-            match server {
-                Some(server) if stands => return (client, server),
-                _ => self.wait(
-                    &[client.fd(), listener.fd()],
-                    [client.deadline(), LlpListener::deadline(&*listener)],
-                ),
-            }
-        }
-    }
-
-    /// Moves octets both ways, with FINs after them, and checks them.
-    fn transfer(&self, at: SocketAddr, octets: usize, fpdus: bool, seed: u64) {
-        let (client, server) = self.connected(at);
-        let mut random = Random(seed | 1);
-        let (from_a, from_b) = (random.octets(octets), random.octets(octets / 3));
-        let mut a = End::new(client, from_a, seed);
-        let mut b = End::new(server, from_b, seed + 1);
-        if fpdus {
-            (a, b) = (a.with_fpdus(1460), b.with_fpdus(200));
-        }
-        loop {
-            self.step(&mut a);
-            self.step(&mut b);
-            // The end of smoltcp's short TIME-WAIT may come before the last acknowledgement gets through
-            // to the other end, which is then reset: it has got everything all the same.
-            let (done_a, done_b) = (a.done(), b.done());
-            if a.peer_closed && b.peer_closed && (done_a || done_b) {
-                break;
-            }
-            let deadlines = [a.llp.deadline(), b.llp.deadline()];
-            self.wait(&[a.llp.fd(), b.llp.fd()], deadlines);
-        }
-        assert!(a.got == b.to_send && b.got == a.to_send, "other octets");
-    }
-
-    fn step(&self, end: &mut End) {
-        end.step().unwrap();
-    }
+    assert!(a.got == b.to_send && b.got == a.to_send, "other octets");
 }
 
 fn second(v6: bool) -> SocketAddr {
@@ -144,7 +55,7 @@ fn play(faults: FaultSettings, congestion: Congestion, octets: usize) -> [FaultC
             let what = format!("seed {seed}, IPv6 {v6}, FPDUs {fpdus}, {faults:?}, {congestion:?}");
             let link = Link::new(&settings);
             let run = std::panic::AssertUnwindSafe(|| {
-                link.transfer(second(v6), octets, fpdus, seed);
+                transfer(&link, second(v6), octets, fpdus, seed);
             });
             if let Err(panic) = std::panic::catch_unwind(run) {
                 eprintln!("{what}");

@@ -1,5 +1,6 @@
 //! One connection: smoltcp with one interface and one socket.
 
+mod nagle;
 mod sending;
 mod stage;
 
@@ -22,6 +23,7 @@ use super::settings::{Congestion, KEEPALIVE_PATIENCE};
 use super::signal::Signal;
 use super::stack::{Route, Stack, random};
 use crate::{FpduEnds, Llp, LlpError, Piece, Recv};
+use nagle::Nagle;
 use stage::{Cause, Event, Stage};
 
 /// A TCP connection of a stack in user space.
@@ -45,6 +47,8 @@ pub(crate) struct SmolConnection {
     aligner: Aligner,
     /// Octets put into smoltcp's send buffer since the beginning.
     handed: u64,
+    /// With a congestion window only.
+    nagle: Option<Box<Nagle>>,
 }
 
 impl SmolConnection {
@@ -106,7 +110,7 @@ impl SmolConnection {
             buffer(settings.receive_buffer),
             buffer(settings.send_buffer),
         );
-        // The engine batches by itself; what it hands over is to go out.
+        // The engine batches by itself; what it hands over is to go out. See [`nagle`].
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(settings.ack_delay.map(Into::into));
         socket.set_congestion_control(match settings.congestion {
@@ -120,7 +124,9 @@ impl SmolConnection {
             stack.route(key.remote.ip(), &mailbox),
         );
         let now = stack.epoch.to_smol(stack.clock.now());
-        let interface = new_interface(&mut device, key.local.ip(), now);
+        let interface = new_interface(&mut device, key.local.ip(), now, random());
+        let congested = settings.congestion != Congestion::None;
+        let nagle = congested.then(Box::default);
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
         let handle = sockets.add(socket);
         Self {
@@ -138,6 +144,7 @@ impl SmolConnection {
             poll_at: None,
             aligner: Aligner::default(),
             handed: 0,
+            nagle,
         }
     }
 
@@ -207,10 +214,10 @@ impl SmolConnection {
         self.mailbox.take(&mut self.device.inbox);
         loop {
             let socket = self.socket();
-            let before = socket.state();
+            let (before, queued) = (socket.state(), socket.send_queue());
             // Only the FIN is left to be acknowledged.
             let closing = matches!(before, State::FinWait1 | State::Closing | State::LastAck);
-            self.device.skip_repeats = (closing && socket.send_queue() == 0).then_some(self.handed);
+            self.device.skip_repeats = (closing && queued == 0).then_some(self.handed);
             let (device, sockets) = (&mut self.device, &mut self.sockets);
             match self.interface.poll_ingress_single(now, device, sockets) {
                 PollIngressSingleResult::None => break,
@@ -219,6 +226,7 @@ impl SmolConnection {
                     let states = (before, socket.state());
                     self.device
                         .arrived(states, self.handed, socket.send_queue());
+                    self.heard(queued);
                     self.observe(before, Cause::Arrival);
                 }
             }
@@ -243,13 +251,17 @@ impl SmolConnection {
     /// Lets smoltcp send and run its timers, and draws up what is to be known after that.
     fn send_out(&mut self, now: smoltcp::time::Instant) {
         self.device.held_back = false;
-        self.close_when_ready();
-        while self.may_transmit(now) {
-            let before = self.socket().state();
-            let (device, sockets) = (&mut self.device, &mut self.sockets);
-            let sent = self.interface.poll_egress(now, device, sockets);
-            self.observe(before, Cause::Timer);
-            if sent == PollResult::None {
+        loop {
+            self.close_when_ready();
+            while self.may_transmit(now) {
+                let before = self.socket().state();
+                let sent = self.egress(now);
+                self.observe(before, Cause::Timer);
+                if sent == PollResult::None {
+                    break;
+                }
+            }
+            if !self.push(now) {
                 break;
             }
         }
@@ -276,7 +288,7 @@ impl SmolConnection {
     /// ignores it, so that octets which wait for the peer's window would wait for a timer; after
     /// the peer's FIN ours is therefore only sent when all octets were acknowledged.
     fn close_when_ready(&mut self) {
-        if self.close_later {
+        if self.close_later && !self.fin_waits() {
             let socket = self.socket_mut();
             if socket.state() != State::CloseWait || socket.send_queue() == 0 {
                 socket.close();
@@ -337,9 +349,14 @@ impl SmolConnection {
 }
 
 /// An interface with this one address.
-fn new_interface(device: &mut Device, addr: IpAddr, now: smoltcp::time::Instant) -> Interface {
+fn new_interface(
+    device: &mut Device,
+    addr: IpAddr,
+    now: smoltcp::time::Instant,
+    random_seed: u64,
+) -> Interface {
     let mut config = Config::new(HardwareAddress::Ip);
-    config.random_seed = random();
+    config.random_seed = random_seed;
     let mut interface = Interface::new(config, device, now);
     interface.update_ip_addrs(|addresses| {
         // A prefix of everything: all the world is on the link, no route is needed.

@@ -1,6 +1,7 @@
 //! What smoltcp takes for a network card: the inbox of one connection, and the way out.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 
 use smoltcp::phy::{self, ChecksumCapabilities, DeviceCapabilities, Medium};
@@ -133,6 +134,20 @@ impl Device {
     pub(crate) fn all_left(&self, handed: u64) -> bool {
         let Promises { syn, sent_to, .. } = &self.transmitter.promises;
         syn.map(|syn| after(syn, handed)) == *sent_to
+    }
+
+    /// How many of the `handed` octets were never sent.
+    pub(crate) fn unsent(&self, handed: u64) -> usize {
+        let Promises { syn, sent_to, .. } = self.transmitter.promises;
+        syn.map_or(0, |syn| {
+            let (end, sent) = (after(syn, handed), sent_to.unwrap_or(after(syn, 0)));
+            if sent < end { end - sent } else { 0 }
+        })
+    }
+
+    /// Whether something was sent again since this was last asked.
+    pub(crate) fn take_resent(&mut self) -> bool {
+        mem::take(&mut self.transmitter.promises.resent)
     }
 
     /// Longer packets than this need fragmentation on their path.

@@ -26,6 +26,11 @@ fn layout(packet: &[u8]) -> Option<(usize, usize)> {
     (data <= packet.len()).then_some((tcp, data))
 }
 
+/// Octets of data in a packet.
+fn data_of(packet: &Packet) -> usize {
+    layout(packet.octets()).map_or(0, |(_, at)| packet.octets().len() - at)
+}
+
 impl Joiner {
     /// The next data that leaves belongs to a segment of so many octets.
     pub(crate) fn expect(&mut self, octets: usize) {
@@ -55,17 +60,21 @@ impl Joiner {
         }
         match self.first.take() {
             None => {
-                let data = layout(packet.octets()).map_or(0, |(_, at)| packet.octets().len() - at);
+                let data = data_of(&packet);
                 if data == 0 || data >= self.expected {
                     return [Some(packet), None];
                 }
                 self.first = Some(packet);
                 [None, None]
             }
-            Some(first) => match joined(&first, &mut packet, checksums) {
-                Some(()) => [Some(packet), None],
-                None => [Some(first), Some(packet)],
-            },
+            Some(first) => {
+                // What was sent again may come between, and fill a segment by itself.
+                let fits = data_of(&first) + data_of(&packet) <= self.expected;
+                match fits.then(|| joined(&first, &mut packet, checksums)) {
+                    Some(Some(())) => [Some(packet), None],
+                    _ => [Some(first), Some(packet)],
+                }
+            }
         }
     }
 }
@@ -184,6 +193,18 @@ mod tests {
         };
         assert_eq!(one.octets(), packet(0, b"one", false).octets());
         assert_eq!(other.octets(), packet(4, b"other", false).octets());
+    }
+
+    #[test]
+    fn parts_that_together_exceed_the_segment_leave_as_they_are() {
+        let mut joiner = Joiner::default();
+        joiner.expect(5);
+        joiner.pass(packet(0, b"one", false), true);
+        let [Some(one), Some(other)] = joiner.pass(packet(3, b"two", false), true) else {
+            panic!("they are two");
+        };
+        assert_eq!(one.octets(), packet(0, b"one", false).octets());
+        assert_eq!(other.octets(), packet(3, b"two", false).octets());
     }
 
     #[test]

@@ -38,15 +38,18 @@
 //! them, as RFC 5044 section 3 and appendix A.1 ask of an MPA-aware TCP: as many as EMSS allows, or
 //! the pieces of EMSS octets of one that is longer. smoltcp cuts its buffer wherever a window ends,
 //! so it is given one segment at a time, when the peer's window takes it whole; what does not fit
-//! waits for an acknowledgement on our side of `try_send`. It does not hold
+//! waits for an acknowledgement on our side of `try_send`. A congestion window is smoltcp's secret:
+//! what it does not take whole waits in smoltcp's buffer, by Nagle's algorithm, which is used for
+//! nothing else. It does not hold
 //! * for what TCP sends again: smoltcp cuts that anew, at EMSS from the first octet that was not
 //!   acknowledged;
 //! * when a window stays too small for the next FPDU with nothing in flight: RFC 9293 section
 //!   3.8.6.2.1 has it filled, at once when it is half of the largest that the peer offered, else
 //!   after 200 ms. So a peer whose whole window is smaller than a segment gets parts of FPDUs;
-//! * with [`Congestion::Reno`] and [`Congestion::Cubic`], whose window smoltcp tells nobody: it may
-//!   cut the segment that reaches it. The rest of that one goes out by itself, and the next begins
-//!   with an FPDU again;
+//! * with [`Congestion::Reno`] and [`Congestion::Cubic`] for two more: the first segment of a
+//!   connection on which nothing was acknowledged yet, if it is longer than 2048 octets, and the
+//!   segment that was waiting for the congestion window when TCP's timer fired, which goes out
+//!   together with what is sent again;
 //! * for an FPDU of a batch that was framed before EMSS became smaller;
 //! * within a call whose pieces end in the middle of its first FPDU.
 //!

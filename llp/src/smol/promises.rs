@@ -9,6 +9,11 @@
 //!   remembers: that end never moves back.
 //! * A zero-window probe carries the window of the moment, but only what other segments say is
 //!   remembered. So a probe repeats what the last other segment named.
+//!
+//! And it corrects the sequence number of bare acknowledgements. After its timer fired, smoltcp gives
+//! them the one from which it sends again. A peer that has more than that discards them (RFC 9293
+//! section 3.10.7.4), and if its timer has fired too, both ends repeat themselves for ever. So they
+//! name the end of what ever left, a FIN included: SND.NXT.
 
 use smoltcp::wire::{IpAddress, Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
 
@@ -23,6 +28,10 @@ pub(crate) struct Promises {
     pub(crate) syn: Option<TcpSeqNumber>,
     /// The sequence number after the last octet of the stream that ever left.
     pub(crate) sent_to: Option<TcpSeqNumber>,
+    /// The sequence number after all that ever left, a FIN too.
+    next: Option<TcpSeqNumber>,
+    /// Octets of the stream left that had left before.
+    pub(crate) resent: bool,
 }
 
 /// Source, destination and where TCP begins in an IP packet without options or extensions, which is
@@ -76,6 +85,22 @@ impl Promises {
         let end = tcp.seq_number() + payload;
         if payload > 0 && self.sent_to.is_none_or(|sent| sent < end) {
             self.sent_to = Some(end);
+        } else if payload > 0 {
+            self.resent = true;
+        }
+        let end = end + usize::from(tcp.fin());
+        if tcp.syn() {
+            self.next = None;
+        } else if payload > 0 || tcp.fin() {
+            self.next = Some(self.next.map_or(end, |next| next.max(end)));
+        } else if let Some(next) = self.next
+            && end < next
+            && !tcp.rst()
+        {
+            tcp.set_seq_number(next);
+            if checksums {
+                tcp.fill_checksum(&source, &destination);
+            }
         }
         match self.last {
             Some((ack, window)) if self.peer_closed_window && payload == 1 => {
@@ -169,6 +194,21 @@ mod tests {
             let mut probe = segment(b"x", 110, 900, v6);
             promises.leaving(&mut probe, true);
             assert_eq!(promised(&probe), (100, 49));
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_names_the_end_of_what_ever_left() {
+        for v6 in [false, true] {
+            let mut promises = Promises::default();
+            promises.leaving(&mut segment(b"0123456789", 100, 50, v6), true);
+            promises.leaving(&mut segment(b"0123", 100, 50, v6), true);
+            let mut ack = segment(b"", 110, 50, v6);
+            promises.leaving(&mut ack, true);
+            assert_eq!(promised(&ack), (110, 49));
+            let (_, _, tcp) = split_copy(&ack);
+            let tcp = TcpPacket::new_checked(&tcp[..]).unwrap();
+            assert_eq!(tcp.seq_number(), TcpSeqNumber(17));
         }
     }
 

@@ -2,6 +2,9 @@
 //! `deadline()`.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod seen;
+pub(crate) mod skipping;
+
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;

@@ -1,14 +1,16 @@
 //! Handing octets to smoltcp, and how large its segments may be.
 
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use smoltcp::socket::tcp::{self, CongestionControl};
+use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 
 use super::stage::Cause;
 use super::{SmolConnection, new_interface};
 use crate::smol::align::{Offer, Room};
 use crate::smol::settings::MIN_IPV6_MTU;
+use crate::smol::stack::random;
 use crate::{FpduEnds, Piece};
 
 /// What smoltcp assumes of a peer that names no MSS, and the least it makes of one.
@@ -20,11 +22,15 @@ const TCP_HEADER: usize = 20;
 /// (RFC 791 section 3.2), where need be in fragments, which the device then allows.
 const LEAST_IPV4_MTU: usize = 576;
 
+/// Octets of the headers of a data segment.
+pub(super) fn headers(local: IpAddr) -> usize {
+    TCP_HEADER + if local.is_ipv4() { 20 } else { 40 }
+}
+
 impl SmolConnection {
     /// How many octets of the stream a segment may carry now.
     pub(super) fn segment_octets(&self) -> usize {
-        let ip_header = if self.key.local.is_ipv4() { 20 } else { 40 };
-        let ours = self.mtu() - ip_header - TCP_HEADER;
+        let ours = self.mtu() - headers(self.key.local.ip());
         // As smoltcp does: an MSS of 0 counts as none. No option takes room in a data segment:
         // timestamps are off, and SACK blocks go out on bare acknowledgements only.
         let peer = match self.device.peer.mss {
@@ -44,7 +50,7 @@ impl SmolConnection {
         self.device.set_path_mtu(path);
         if mtu != self.device.mtu {
             self.device.mtu = mtu;
-            self.interface = new_interface(&mut self.device, self.key.local.ip(), now);
+            self.interface = new_interface(&mut self.device, self.key.local.ip(), now, random());
         }
     }
 
@@ -61,18 +67,15 @@ impl SmolConnection {
 
     /// How much room there is for the next segment; `None` when something before it is unsent.
     fn room(&mut self, emss: usize) -> Option<Room> {
-        if self.device.holds_back() {
+        if self.device.holds_back() || self.is_at_edge() {
             return None;
         }
         let socket = self.socket();
         let in_flight = socket.send_queue();
         let window = self.device.peer.window;
         // smoltcp was polled until it had nothing more to send, so that whatever the window takes is
-        // sent. With congestion control it may have kept some back.
-        let kept = socket.congestion_control() != CongestionControl::None
-            && in_flight > 0
-            && !self.device.all_left(self.handed);
-        (in_flight <= window && !kept).then(|| Room {
+        // sent.
+        (in_flight <= window).then(|| Room {
             in_flight,
             window,
             largest_window: self.device.peer.largest_window,
@@ -84,6 +87,7 @@ impl SmolConnection {
     /// Hands over octets that may be cut anywhere.
     pub(super) fn send_run(&mut self, pieces: &[Piece<'_>], now: Instant) -> usize {
         let (mut position, mut taken) = ((0, 0), 0);
+        self.hands_segments(false);
         loop {
             let count = self.fill(pieces, &mut position, usize::MAX);
             if count == 0 {
@@ -140,14 +144,8 @@ impl SmolConnection {
     /// Has smoltcp send the segment that was handed to it.
     fn send_one(&mut self, octets: usize, now: Instant) {
         let before = self.socket().state();
-        self.device.expect_segment(octets);
-        let (device, sockets) = (&mut self.device, &mut self.sockets);
-        self.interface.poll_egress(now, device, sockets);
-        if self.device.segment_is_cut() {
-            let (device, sockets) = (&mut self.device, &mut self.sockets);
-            self.interface.poll_egress(now, device, sockets);
-        }
-        self.device.segment_is_made();
+        self.hands_segments(true);
+        self.push_new(octets, now);
         self.observe(before, Cause::Timer);
     }
 
@@ -182,4 +180,4 @@ impl SmolConnection {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

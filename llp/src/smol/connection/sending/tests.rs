@@ -23,7 +23,7 @@ use crate::{Llp, LlpListener, Recv};
 /// Packets that stay in a shared queue.
 const IN_QUEUE: usize = 4;
 
-struct Manual(Instant, Mutex<Duration>);
+pub(crate) struct Manual(Instant, pub(crate) Mutex<Duration>);
 
 impl Clock for Manual {
     fn now(&self) -> Instant {
@@ -86,11 +86,11 @@ impl Link for Narrow {
     }
 }
 
-struct Scene {
-    clock: Arc<Manual>,
-    client: SmolConnection,
-    server: Box<dyn Llp>,
-    limit: Arc<AtomicUsize>,
+pub(crate) struct Scene {
+    pub(crate) clock: Arc<Manual>,
+    pub(crate) client: SmolConnection,
+    pub(crate) server: Box<dyn Llp>,
+    pub(crate) limit: Arc<AtomicUsize>,
     shared: Arc<AtomicBool>,
     sent: Arc<Mutex<Vec<Vec<u8>>>>,
     _stacks: [Arc<Stack>; 2],
@@ -98,6 +98,10 @@ struct Scene {
 
 impl Scene {
     fn new(v6: bool) -> Self {
+        Self::with(v6, Congestion::None)
+    }
+
+    pub(crate) fn with(v6: bool, congestion: Congestion) -> Self {
         let (limit, sent) = (
             Arc::new(AtomicUsize::new(usize::MAX)),
             Arc::<Mutex<Vec<Vec<u8>>>>::default(),
@@ -132,7 +136,7 @@ impl Scene {
                 receive_buffer: 256 << 10,
                 send_buffer: 256 << 10,
                 inbox: 256,
-                congestion: Congestion::None,
+                congestion,
                 checksums: true,
                 ack_delay: None,
                 connect_timeout: Duration::from_secs(60),
@@ -173,7 +177,7 @@ impl Scene {
         }
     }
 
-    fn set_path_mtu(&self, mtu: usize) {
+    pub(crate) fn set_path_mtu(&self, mtu: usize) {
         self.client.mailbox.path_mtu.store(mtu, Ordering::Relaxed);
     }
 
@@ -187,7 +191,7 @@ impl Scene {
         assert_eq!(taken, Ok(octets.len()));
     }
 
-    fn received(&mut self) -> usize {
+    pub(crate) fn received(&mut self) -> usize {
         let (mut buffer, mut sum) = (vec![0; 64 << 10], 0);
         while let Recv::Data(count) = self.server.try_recv(&mut buffer).unwrap() {
             assert!(buffer[..count].iter().all(|octet| *octet == 7));
@@ -203,7 +207,7 @@ impl Scene {
         sent
     }
 
-    fn lengths(&self) -> Vec<usize> {
+    pub(crate) fn lengths(&self) -> Vec<usize> {
         self.data_packets().iter().map(Vec::len).collect()
     }
 }

@@ -1,0 +1,46 @@
+//! The segments of a connection, as a capture of the link shows them.
+
+use std::io::{Cursor, Write};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use uwarp_capture::Reader;
+
+/// A file in memory.
+#[derive(Clone, Default)]
+pub(crate) struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Stream offsets where the data segments of the sender begin and end, in the order they left.
+pub(crate) type Segments = Vec<(u64, u64)>;
+
+/// What was sent to this address.
+pub(crate) fn segments(file: &Shared, to: SocketAddr) -> Segments {
+    let octets = file.0.lock().unwrap().clone();
+    let mut reader = Reader::new(Cursor::new(octets)).unwrap();
+    let (mut first, mut segments) = (None, Vec::new());
+    while let Some(packet) = reader.next_packet().unwrap() {
+        let segment = packet.tcp().unwrap();
+        assert!(segment.checksum_is_right());
+        if segment.destination != to {
+            continue;
+        }
+        if segment.syn {
+            first = Some(segment.seq.wrapping_add(1));
+        } else if !segment.payload.is_empty() {
+            let from = u64::from(segment.seq.wrapping_sub(first.unwrap()));
+            segments.push((from, from + segment.payload.len() as u64));
+        }
+    }
+    segments
+}

@@ -1,0 +1,281 @@
+//! FPDUs and segments with a congestion window.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use common::seen::{Segments, Shared, segments};
+use common::skipping::Link;
+use common::*;
+use proptest::prelude::*;
+use uwarp_capture::Capture;
+use uwarp_llp::smol::{Congestion, FaultSettings, MemorySettings};
+use uwarp_llp::{FpduEnds, Llp, Piece, Recv};
+
+fn at() -> SocketAddr {
+    "192.0.2.2:7174".parse().unwrap()
+}
+
+/// How a transfer is played.
+struct Play {
+    settings: MemorySettings,
+    octets: usize,
+    /// FPDUs have so many octets, or some number up to that.
+    fpdu: usize,
+    random_sizes: bool,
+    /// Octets of the other direction.
+    back: usize,
+    /// Octets before the first FPDU.
+    prelude: usize,
+    seed: u64,
+}
+
+/// What was seen of it.
+#[derive(Debug)]
+struct Seen {
+    segments: Segments,
+    ends: Vec<u64>,
+    /// How far the clock went.
+    time: Duration,
+}
+
+impl Play {
+    fn new(congestion: Congestion, octets: usize) -> Self {
+        Self {
+            settings: MemorySettings {
+                congestion,
+                ..MemorySettings::default()
+            },
+            octets,
+            fpdu: 1460,
+            random_sizes: false,
+            back: 0,
+            prelude: 0,
+            seed: 1,
+        }
+    }
+
+    fn with_faults(mut self, faults: FaultSettings) -> Self {
+        self.seed = faults.seed;
+        self.settings.faults = Some(faults);
+        self
+    }
+
+    /// Sends some octets that are no FPDU, and has them acknowledged.
+    fn send_prelude(&self, link: &Link, client: &mut dyn Llp, server: &mut dyn Llp) {
+        if self.prelude == 0 {
+            return;
+        }
+        let octets = vec![0; self.prelude];
+        let taken = client.try_send(&[Piece::from(&octets)], FpduEnds::NONE);
+        assert_eq!(taken, Ok(self.prelude));
+        let mut got = 0;
+        while got < self.prelude || !client.flushed() {
+            client.clear_readiness();
+            client.drive();
+            server.clear_readiness();
+            server.drive();
+            let left = &mut vec![0; self.prelude - got];
+            match server.try_recv(left).unwrap() {
+                Recv::Data(count) => got += count,
+                _ if client.flushed() => {}
+                _ => {
+                    let deadlines = [client.deadline(), server.deadline()];
+                    link.wait(&[client.fd(), server.fd()], deadlines);
+                }
+            }
+        }
+    }
+
+    fn run(&self) -> Seen {
+        let file = Shared::default();
+        let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
+        let link = Link::new(&MemorySettings {
+            capture: Some(capture.clone()),
+            ..self.settings.clone()
+        });
+        let (mut client, mut server) = link.connected(at());
+        self.send_prelude(&link, &mut *client, &mut *server);
+        let mut random = Random(self.seed | 1);
+        let (there, back) = (random.octets(self.octets), random.octets(self.back));
+        let mut a = End::new(client, there, self.seed).bulk().whole_fpdus();
+        if self.random_sizes {
+            a = a.with_fpdus(self.fpdu);
+        } else {
+            let ends = 1..=self.octets.div_ceil(self.fpdu);
+            a.ends = ends
+                .map(|count| self.octets.min(count * self.fpdu) as u64)
+                .collect();
+        }
+        let mut b = End::new(server, back, self.seed + 1).bulk();
+        loop {
+            a.step().unwrap();
+            b.step().unwrap();
+            let (done_a, done_b) = (a.done(), b.done());
+            if a.peer_closed && b.peer_closed && (done_a || done_b) {
+                break;
+            }
+            let deadlines = [a.llp.deadline(), b.llp.deadline()];
+            link.wait(&[a.llp.fd(), b.llp.fd()], deadlines);
+        }
+        assert!(a.got == b.to_send && b.got == a.to_send, "other octets");
+        let ends = std::mem::take(&mut a.ends);
+        let time = *link.clock.1.lock();
+        drop((a, b, link));
+        assert_eq!(capture.error(), None);
+        let prelude = self.prelude as u64;
+        let later = segments(&file, at())
+            .into_iter()
+            .filter(|(from, _)| *from >= prelude);
+        Seen {
+            segments: later
+                .map(|(from, to)| (from - prelude, to - prelude))
+                .collect(),
+            ends,
+            time,
+        }
+    }
+}
+
+impl Seen {
+    /// Which segments, by number, begin or end within an FPDU, of those that hold no octets of an
+    /// earlier one; and which hold some, because they were sent again.
+    fn cut_and_repeated(&self) -> (Vec<usize>, Vec<usize>) {
+        let is_end = |at: &u64| *at == 0 || self.ends.binary_search(at).is_ok();
+        let mut sent = 0;
+        let (mut cut, mut repeated) = (Vec::new(), Vec::new());
+        for (number, (from, to)) in self.segments.iter().enumerate() {
+            if *from < sent {
+                repeated.push(number);
+            } else if !is_end(from) || !is_end(to) {
+                cut.push(number);
+            }
+            sent = sent.max(*to);
+        }
+        assert_eq!(Some(&sent), self.ends.last());
+        (cut, repeated)
+    }
+}
+
+const BOTH: [Congestion; 2] = [Congestion::Reno, Congestion::Cubic];
+
+#[test]
+fn without_loss_no_segment_is_cut_and_no_timer_is_needed() {
+    for congestion in BOTH {
+        for (mtu, fpdu, random_sizes, back) in [
+            (1500, 1460, false, 0),
+            (1500, 1000, false, 0),
+            (1500, 1460, true, 0),
+            (1500, 1460, true, 1 << 20),
+            (1500, 100, true, 0),
+            (576, 536, true, 0),
+        ] {
+            for ack_delay in [None, Some(Duration::from_millis(10))] {
+                let mut play = Play::new(congestion, 4 << 20);
+                (play.fpdu, play.random_sizes, play.back) = (fpdu, random_sizes, back);
+                (play.settings.mtu, play.settings.ack_delay) = (mtu, ack_delay);
+                let seen = play.run();
+                let what = format!("{congestion:?}, MTU {mtu}, FPDUs of {fpdu}, {random_sizes}");
+                let (cut, repeated) = seen.cut_and_repeated();
+                assert!(cut.is_empty() && repeated.is_empty(), "{what}: {cut:?}");
+                if ack_delay.is_none() {
+                    assert_eq!(seen.time, Duration::ZERO, "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// smoltcp's window begins with 2048 octets, and with a segment once something was acknowledged.
+#[test]
+fn of_large_segments_only_the_first_is_cut_and_after_a_few_octets_none() {
+    for congestion in BOTH {
+        for (prelude, cut) in [(0, vec![0, 1]), (20, vec![])] {
+            let mut play = Play::new(congestion, 4 << 20);
+            (play.settings.mtu, play.fpdu, play.prelude) = (9000, 8960, prelude);
+            assert_eq!(play.run().cut_and_repeated().0, cut, "{congestion:?}");
+        }
+    }
+}
+
+/// What TCP sends again after its timer fired may take the next segment with it.
+/// Where nothing of it had arrived before, only its neighbours show that it was sent again.
+#[test]
+fn after_loss_segments_hold_whole_fpdus_again() {
+    for congestion in BOTH {
+        for loss in [0.005, 0.02] {
+            let (mut losses, mut all_cut) = (0, 0);
+            for seed in 0..8 {
+                let mut play = Play::new(congestion, 2 << 20).with_faults(FaultSettings {
+                    loss,
+                    seed,
+                    ..FaultSettings::default()
+                });
+                play.random_sizes = seed % 2 == 0;
+                play.back = if seed % 3 == 0 { 300_000 } else { 0 };
+                let (cut, repeated) = play.run().cut_and_repeated();
+                for number in &cut {
+                    let cause = repeated.iter().any(|again| number.abs_diff(*again) <= 3);
+                    assert!(
+                        cause,
+                        "{number} of {congestion:?}, seed {seed}: {repeated:?}"
+                    );
+                }
+                losses += repeated.len();
+                all_cut += cut.len();
+            }
+            assert!(losses > 20, "{losses}");
+            assert!(all_cut * 10 <= losses, "{all_cut} of {losses}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// `run` checks the octets, and fails when neither end has anything to wait for.
+    #[test]
+    fn whatever_is_lost_doubled_or_reordered_all_octets_arrive(
+        loss in 0.0..0.1,
+        duplicate in 0.0..0.1,
+        reorder in 0.0..0.1,
+        cubic: bool,
+        delayed: bool,
+        mtu in 576_usize..4000,
+        longest in 20_usize..1500,
+        segments_in_window in 1_usize..60,
+        octets in 1_usize..400_000,
+        back in 0_usize..50_000,
+        prelude in 0_usize..30,
+        seed: u64,
+    ) {
+        let faults = FaultSettings { loss, duplicate, reorder, seed, ..FaultSettings::default() };
+        let congestion = BOTH[usize::from(cubic)];
+        let mut play = Play::new(congestion, octets).with_faults(faults);
+        play.settings.mtu = mtu;
+        play.settings.receive_buffer = (segments_in_window * mtu).max(2048);
+        play.settings.ack_delay = delayed.then_some(Duration::from_millis(10));
+        (play.fpdu, play.random_sizes, play.back) = (longest, true, back);
+        play.prelude = prelude;
+        play.run();
+    }
+}
+
+/// Each end has got what the other sends again, but not the acknowledgement of its own octets.
+#[test]
+fn two_ends_whose_timers_have_fired_hear_each_other() {
+    let mut play = Play::new(Congestion::Reno, 16_100).with_faults(FaultSettings {
+        loss: 0.029_594_960_879_004_806,
+        duplicate: 0.073_631_303_609_242_44,
+        reorder: 0.099_879_311_334_908_39,
+        seed: 567_263_421_319_529_117,
+        ..FaultSettings::default()
+    });
+    play.settings.mtu = 952;
+    play.settings.receive_buffer = 6 * 952;
+    play.settings.ack_delay = None;
+    (play.fpdu, play.random_sizes, play.back) = (450, true, 5921);
+    play.prelude = 1;
+    play.run();
+}
