@@ -125,6 +125,10 @@ part_interop() { # FILTER...
     local target filter
     target=$(realpath "${CARGO_TARGET_DIR:-target}")
     filter=$(IFS=,; printf '%s' "$*")
+    # The whole run writes the matrix.
+    if [ $# = 0 ]; then
+        export UWARP_INTEROP_REPORT=${UWARP_INTEROP_REPORT:-$PWD/docs/interop.md}
+    fi
     UWARP_INTEROP=1 UWARP_BIN=$target/release/uwarp \
         cargo test --release --locked -p uwarp-interop --test interop -- ${filter:+"$filter"}
 }

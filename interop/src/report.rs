@@ -54,11 +54,11 @@ impl Report {
     pub fn markdown(&self, versions: &[String]) -> String {
         let mut out = String::from(
             "# Interoperability with Linux siw\n\n\
-             Written by `UWARP_INTEROP_REPORT=docs/interop.md ./ci.sh interop`: do not edit.\n\n\
+             Written by `./ci.sh interop`: do not edit.\n\n\
              The peer is the siw driver of the Linux kernel, in a virtual machine. Every cell of a column that is named \
              after a device of ours is a test of its own.\n\n\
              * **passed**: as the RFCs have it, or, with a deviation, as far as siw allows;\n\
-             * **-**: there is no such test on that device;\n\
+             * **-**: there is no such test on that device (a raw peer, and the Terminate Messages that only it can provoke, need a\n  plain TCP socket of ours: kernel TCP);\n\
              * 1/1/00 is a Terminate Message by layer, type and code; 11 00 c0 are the first octets of one.\n\n",
         );
         for version in versions {

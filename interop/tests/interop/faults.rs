@@ -14,9 +14,8 @@ use uwarp_verbs::{Settings, Timeouts};
 use crate::Case;
 use crate::bench::{Bench, By, Op};
 use crate::pair::{Role, Terms};
-use crate::transfers::all_operations;
+use crate::transfers::SIZES;
 
-const SMALL_SIZES: [usize; 4] = [1, 1425, 65_537, 1 << 20];
 const LARGE: usize = 16 << 20;
 
 /// Rates at which hundreds of packets are hit in a case. A lost packet can cost a second, TCP's
@@ -65,7 +64,7 @@ pub(crate) fn cases(wire: &str) -> Vec<Case> {
                 suite: "faults",
                 name: format!("{}::{kind}", role.name()),
                 title: format!(
-                    "Send, Write and Read both ways, 1 octet to 16 MiB, {}: {}",
+                    "every operation both ways, 0 octets to 16 MiB, {}: {}",
                     role.title(),
                     words(&faults)
                 ),
@@ -100,10 +99,13 @@ fn transfers(rig: &mut Rig, role: Role, faults: FaultSettings) -> Result<Outcome
     let run = |rig: &mut Rig| -> Result<()> {
         let mut bench = Bench::open(rig, role, &terms, LARGE)?;
         bench.agreed(|info| !info.crc)?;
-        all_operations(&mut bench, &mut rig.agent, &SMALL_SIZES)?;
-        for op in Op::PLAIN {
-            for by in By::BOTH {
-                bench.run(&mut rig.agent, by, op, LARGE)?;
+        for len in SIZES {
+            // Of 16 MiB, one message of each kind that differs on the wire.
+            let ops: &[Op] = if len < LARGE { &Op::ALL } else { &Op::PLAIN };
+            for op in ops {
+                for by in By::BOTH {
+                    bench.run(&mut rig.agent, by, *op, len)?;
+                }
             }
         }
         bench.close(&mut rig.agent, role)

@@ -4,13 +4,12 @@
 //! `5044-4.4-15` is a requirement: RFC, section, number in it. `Q7` is the number of a quirk, as they were counted when
 //! siw was measured.
 //!
-//! These are known and not tested:
+//! The numbers Q1 to Q22 are those of docs/peers.md. Short Reads that cross a page (Q16) are in `quirks`. These are known and not tested:
 //! * what makes it stop to listen or to answer: a connection that is closed before its MPA Request (Q10), a
 //!   Request in many pieces (Q9);
 //! * what takes the guest's kernel down (Q22): an enhanced MPA Reply with fewer than 4 octets of private data, an
 //!   empty Write segment that is not the last. That uwarp cannot send them is shown by `verbs/src/engine/tests`
 //!   over random sequences of work requests; [`capture`] looks at what it did send to this guest;
-//! * wrong octets in short Read Responses that cross a page (Q16): it depends on which thread sends;
 //! * the sixth Read where IRD is 4 (Q6, inbound): it depends on how far the first has come; the outbound half is
 //!   pinned in `errors`;
 //! * that an idle connection is never probed (Q21): it takes hours to see;

@@ -11,7 +11,7 @@ use crate::pair::{Role, Terms};
 
 /// Nothing, one octet; around siw's inline frames; around what one segment of 1500 octets
 /// carries of every message; around 2^16; large.
-const SIZES: [usize; 17] = [
+pub(crate) const SIZES: [usize; 17] = [
     0,
     1,
     31,

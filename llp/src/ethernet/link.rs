@@ -335,7 +335,7 @@ fn destination(packet: &[u8]) -> Option<IpAddr> {
 /// The link of one stack, with its thread.
 pub(super) struct EthernetLink {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl EthernetLink {
@@ -344,7 +344,7 @@ impl EthernetLink {
         let thread = thread::start(Arc::clone(shared))?;
         Ok(Self {
             shared: Arc::clone(shared),
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
         })
     }
 }
@@ -399,6 +399,18 @@ impl Link for EthernetLink {
         self.shared.mind();
     }
 
+    fn close(&self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.wake.raise();
+        let thread = self.thread.lock().take();
+        // The thread itself may be at it, when it tells that the link has failed.
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+
     fn describe(&self) -> String {
         self.shared.wire.describe()
     }
@@ -406,13 +418,6 @@ impl Link for EthernetLink {
 
 impl Drop for EthernetLink {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        self.shared.wake.raise();
-        if let Some(thread) = self.thread.take()
-            // The thread itself may have been the last that held the stack.
-            && thread.thread().id() != std::thread::current().id()
-        {
-            let _ = thread.join();
-        }
+        self.close();
     }
 }

@@ -12,7 +12,7 @@ use super::neighbours::{MAX_NEIGHBOURS, Neighbours, Timing};
 use super::outqueue::OutQueue;
 use super::settings::LinkSettings;
 use crate::smol::{
-    FaultCounts, FaultInjector, FaultyLink, Link, Pool, SmolConnection, SmolListener, Stack,
+    FaultCounts, FaultInjector, FaultyLink, Link, Pool, SmolConnection, SmolListener, Stack, User,
     local_for,
 };
 use crate::wire::{MemoryWire, Wire};
@@ -34,8 +34,8 @@ const INBOUND: u64 = 1;
 /// The link is closed and its thread ends when the last clone, connection and listener is gone.
 #[derive(Clone)]
 pub struct EthernetNetwork {
-    pub(super) stack: Arc<Stack>,
-    shared: Arc<Shared>,
+    pub(super) stack: User,
+    pub(super) shared: Arc<Shared>,
     /// Those of packets that go out.
     outbound: Option<Arc<FaultInjector>>,
 }
@@ -92,7 +92,7 @@ impl EthernetNetwork {
         shared.belongs_to(&stack);
         shared.probe();
         let this = Self {
-            stack,
+            stack: User::of(&stack),
             shared,
             outbound,
         };

@@ -22,13 +22,14 @@ use super::segment::FlowKey;
 use super::settings::{Congestion, KEEPALIVE_PATIENCE};
 use super::signal::Signal;
 use super::stack::{Route, Stack, random};
+use super::user::User;
 use crate::{FpduEnds, Llp, LlpError, Piece, Recv};
 use nagle::Nagle;
 use stage::{Cause, Event, Stage};
 
 /// A TCP connection of a stack in user space.
 pub(crate) struct SmolConnection {
-    stack: Arc<Stack>,
+    stack: User,
     mailbox: Arc<Mailbox>,
     key: FlowKey,
     interface: Interface,
@@ -130,7 +131,7 @@ impl SmolConnection {
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
         let handle = sockets.add(socket);
         Self {
-            stack: Arc::clone(stack),
+            stack: User::of(stack),
             mailbox,
             key,
             interface,

@@ -230,6 +230,10 @@ impl<L: Link> Link for FaultyLink<L> {
         self.inner.poll(stack);
     }
 
+    fn close(&self) {
+        self.inner.close();
+    }
+
     fn describe(&self) -> String {
         format!("{} with faults", self.inner.describe())
     }

@@ -25,6 +25,8 @@ pub(crate) trait Link: Send + Sync {
     /// Takes in what has arrived and hands it to `stack`; called by whoever drives a connection.
     /// Never waits for another thread that does the same.
     fn poll(&self, stack: &Stack);
+    /// Nobody uses the stack any more, and nobody can again: ends what runs on its own.
+    fn close(&self);
     /// What it is, for a log.
     fn describe(&self) -> String;
 }

@@ -14,11 +14,12 @@ use super::packet::Packet;
 use super::segment::Segment;
 use super::signal::Signal;
 use super::stack::Stack;
+use super::user::User;
 use crate::{Llp, LlpError, LlpListener};
 
 /// A listening port of a stack in user space.
 pub(crate) struct SmolListener {
-    stack: Arc<Stack>,
+    stack: User,
     backlog: Arc<Backlog>,
     local: SocketAddr,
     /// In their handshake.
@@ -33,7 +34,7 @@ impl SmolListener {
         let backlog = Arc::new(Backlog::new(backlog, Arc::new(Signal::new()?)));
         let port = stack.listen(at, &backlog)?;
         Ok(Self {
-            stack: Arc::clone(stack),
+            stack: User::of(stack),
             backlog,
             local: SocketAddr::new(at.ip(), port),
             opening: Vec::new(),

@@ -274,6 +274,8 @@ impl Link for MemoryLink {
         // Who sends a packet puts it into the inbox it is for.
     }
 
+    fn close(&self) {}
+
     fn describe(&self) -> String {
         "memory".to_owned()
     }

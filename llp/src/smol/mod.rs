@@ -81,6 +81,7 @@ mod settings;
 mod signal;
 mod stack;
 mod table;
+mod user;
 mod window;
 
 pub(crate) use connection::{SmolConnection, local_for};
@@ -92,6 +93,7 @@ pub(crate) use segment::{FlowKey, Segment};
 pub(crate) use settings::{MIN_IPV6_MTU, StackSettings};
 pub(crate) use signal::Signal;
 pub(crate) use stack::{Link, Route, Stack};
+pub(crate) use user::User;
 
 pub use clock::{Clock, SystemClock};
 

@@ -17,6 +17,7 @@ use super::packet::{Packet, Pool};
 use super::segment::{Answer, FlowKey, Segment};
 use super::settings::StackSettings;
 use super::table::{Flow, Listening, MAX_LINGERING, Table};
+use super::user::Users;
 use crate::LlpError;
 
 /// The ports that are chosen for us: RFC 6335 section 6.
@@ -30,6 +31,7 @@ pub(crate) struct Stack {
     table: RwLock<Table>,
     addresses: Vec<IpAddr>,
     link: Box<dyn Link>,
+    pub(crate) users: Users,
     pub(crate) pool: Arc<Pool>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) epoch: Epoch,
@@ -65,6 +67,7 @@ impl Stack {
             table: RwLock::new(table),
             addresses,
             link,
+            users: Users::default(),
             pool,
             clock,
             epoch,

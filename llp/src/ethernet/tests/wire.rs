@@ -139,3 +139,17 @@ fn the_last_owner_closes_the_wire_and_ends_its_thread() {
     // Only the thread shares the wire with the stack: when it is closed, the thread is over.
     assert_eq!(closed.recv_timeout(STALLED), Ok(()));
 }
+
+#[test]
+fn the_last_user_closes_the_link_even_while_its_thread_holds_the_stack() {
+    let (host, _far) = host_and_wire();
+    let shared = Arc::downgrade(&host.shared);
+    // As the thread does while it hands a packet on.
+    let stack = Arc::clone(&host.stack);
+    let other = host.clone();
+    drop(host);
+    assert!(shared.strong_count() > 1 && !stack.link().describe().is_empty());
+    drop(other);
+    // The thread has ended: only the link of the stack that is held here is left.
+    assert_eq!(shared.strong_count(), 1);
+}

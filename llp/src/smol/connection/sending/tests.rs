@@ -81,6 +81,8 @@ impl Link for Narrow {
 
     fn poll(&self, _stack: &Stack) {}
 
+    fn close(&self) {}
+
     fn describe(&self) -> String {
         "narrow".to_owned()
     }
