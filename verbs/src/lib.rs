@@ -95,6 +95,8 @@ pub use mem::{
 };
 pub use pd::{MemoryRegion, Pd, RemoteBuffer};
 pub use peer::PrivateDataLimit;
+pub use qp::attr::{QpAttr, QpInit};
+pub use qp::builder::QpBuilder;
 pub use qp::state::QpState;
 pub use qp::wr::{RecvWr, SendWr};
 pub use qp::{ConnectionInfo, PostError, Qp, QpCaps};

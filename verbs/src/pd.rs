@@ -4,12 +4,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::cq::Cq;
-use crate::device::{DeviceError, DeviceInner, check_size};
-use crate::engine::{QpContext, QueueCaps};
+use crate::device::{DeviceError, DeviceInner};
 use crate::mem::{
     Access, Backing, Buffer, DeregisterError, OutOfRange, Region, RegionSpec, RegisterError, Sge,
 };
-use crate::qp::inner::QpInner;
+use crate::qp::builder::QpBuilder;
 use crate::qp::{Qp, QpCaps};
 
 /// A protection domain. A QP reaches only regions of its own one. Clones are handles to the same.
@@ -113,40 +112,20 @@ impl Pd {
     /// # Errors
     /// [`DeviceError`]: a size that the device does not allow, a limit, a CQ of another device.
     pub fn create_qp(&self, send_cq: &Cq, recv_cq: &Cq, caps: QpCaps) -> Result<Qp, DeviceError> {
-        let limits = &self.device.settings.limits;
-        check_size("max_send_wr", caps.max_send_wr, 0, limits.max_wr)?;
-        check_size("max_recv_wr", caps.max_recv_wr, 0, limits.max_wr)?;
-        check_size("max_send_sge", caps.max_send_sge, 0, limits.max_sge)?;
-        check_size("max_recv_sge", caps.max_recv_sge, 0, limits.max_sge)?;
-        check_size("max_inline", caps.max_inline, 0, limits.max_inline)?;
-        for (cq, what) in [(send_cq, "send CQ"), (recv_cq, "receive CQ")] {
-            if !cq.is_of(&self.device) {
-                return Err(DeviceError::OtherDevice { what });
-            }
-        }
-        let context = QpContext {
-            qp_num: self.device.take_qp_num()?,
-            pd: self.id,
-            table: Arc::clone(&self.device.table),
-            send_cq: Arc::clone(&send_cq.shared().inner),
-            recv_cq: Arc::clone(&recv_cq.shared().inner),
-            settings: Arc::clone(&self.device.settings),
-            caps: QueueCaps {
-                max_send_wr: caps.max_send_wr,
-                max_recv_wr: caps.max_recv_wr,
-                max_send_sge: caps.max_send_sge,
-                max_recv_sge: caps.max_recv_sge,
-                max_inline: caps.max_inline,
-            },
-        };
-        let cqs = [Arc::clone(send_cq.shared()), Arc::clone(recv_cq.shared())];
-        let inner = QpInner::new(Arc::new(context), Arc::clone(&self.device), cqs);
-        Ok(Qp::new(
-            inner,
-            self.clone(),
-            send_cq.clone(),
-            recv_cq.clone(),
-        ))
+        self.qp().caps(caps).build(send_cq, recv_cq)
+    }
+
+    /// Begins to make a QP with more than the sizes of its queues.
+    pub fn qp(&self) -> QpBuilder {
+        QpBuilder::new(self)
+    }
+
+    pub(crate) fn device(&self) -> &Arc<DeviceInner> {
+        &self.device
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
     }
 }
 

@@ -10,7 +10,7 @@ use super::transmit::TxBatch;
 use super::work::{RecvQueue, SendQueue};
 use crate::completion::{Completion, CqInner};
 use crate::event::{AsyncEvent, EndReason};
-use crate::mem::{RegionTable, Target};
+use crate::mem::{Access, RegionTable, Target};
 use crate::qp::state::{QpEvent, QpState};
 use crate::settings::Settings;
 
@@ -26,6 +26,10 @@ pub(crate) struct QpContext {
     pub(crate) recv_cq: Arc<CqInner>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) caps: super::QueueCaps,
+    /// What the peer may do through the QP, until it is modified.
+    pub(crate) access: Access,
+    /// Every request makes a completion, signaled or not.
+    pub(crate) signal_all: bool,
 }
 
 /// Where the LLP stream of a connection stands.
@@ -104,6 +108,8 @@ pub(crate) enum LlpOrder {
 pub(crate) struct Connection {
     pub(crate) ctx: Arc<QpContext>,
     pub(crate) state: QpState,
+    /// What the peer may do through the QP now.
+    pub(crate) access: Access,
     pub(crate) sq: SendQueue,
     pub(crate) rq: RecvQueue,
     pub(crate) stage: Stage,
@@ -146,6 +152,7 @@ impl Connection {
     pub(crate) fn new(ctx: Arc<QpContext>, now: Instant) -> Self {
         let (sq, rq) = (ctx.caps.max_send_wr as usize, ctx.caps.max_recv_wr as usize);
         Connection {
+            access: ctx.access,
             ctx,
             state: QpState::Idle,
             sq: SendQueue::new(sq),

@@ -114,7 +114,7 @@ impl Connection {
             data,
             sink,
             len,
-            signaled: wr.signaled,
+            signaled: wr.signaled || self.ctx.signal_all,
             fence: wr.fence,
             progress: if self.state.flushes() {
                 Progress::Refused

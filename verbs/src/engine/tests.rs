@@ -109,6 +109,8 @@ impl End {
                 max_recv_sge: 2,
                 max_inline: 1024,
             },
+            access: Access::ALL,
+            signal_all: false,
         };
         let conn = Connection::new(Arc::new(ctx), Instant::now());
         End {

@@ -22,6 +22,9 @@ impl Access {
     /// A peer may do atomic operations here (RFC 7306); needs [`LOCAL_WRITE`](Self::LOCAL_WRITE).
     pub const REMOTE_ATOMIC: Self = Self(8);
 
+    /// Every right.
+    pub const ALL: Self = Self(Self::KNOWN);
+
     const KNOWN: u32 = 15;
     const NAMES: [(Self, &'static str); 4] = [
         (Self::LOCAL_WRITE, "local write"),

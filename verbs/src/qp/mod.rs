@@ -1,5 +1,7 @@
 //! Queue pairs: posting work, connecting, closing.
 
+pub(crate) mod attr;
+pub(crate) mod builder;
 pub(crate) mod inner;
 pub(crate) mod state;
 pub(crate) mod wr;
@@ -17,6 +19,7 @@ use crate::engine::PostErrorKind;
 use crate::event::EndReason;
 use crate::pd::Pd;
 use crate::wait::after;
+use builder::QpBuilder;
 use inner::QpInner;
 use state::QpState;
 use wr::{RecvWr, SendWr};
@@ -91,17 +94,17 @@ pub struct ConnectionInfo {
 /// Work that is outstanding then completes as flushed.
 pub struct Qp {
     inner: Arc<QpInner>,
-    // What the QP uses lives at least as long as it does.
-    _pd: Pd,
+    /// What it was made with. What the QP uses lives at least as long as it does.
+    made: QpBuilder,
     send_cq: Cq,
     recv_cq: Cq,
 }
 
 impl Qp {
-    pub(crate) fn new(inner: Arc<QpInner>, pd: Pd, send_cq: Cq, recv_cq: Cq) -> Self {
+    pub(crate) fn new(inner: Arc<QpInner>, made: QpBuilder, send_cq: Cq, recv_cq: Cq) -> Self {
         Qp {
             inner,
-            _pd: pd,
+            made,
             send_cq,
             recv_cq,
         }
@@ -115,6 +118,18 @@ impl Qp {
     #[must_use]
     pub fn qp_num(&self) -> u32 {
         self.inner.ctx.qp_num
+    }
+
+    /// The protection domain it was made in.
+    #[must_use]
+    pub fn pd(&self) -> &Pd {
+        self.made.pd()
+    }
+
+    /// The number that the program gave it ([`QpBuilder::context`]).
+    #[must_use]
+    pub fn context(&self) -> u64 {
+        self.made.init().context
     }
 
     /// The CQ that completions of the send queue go to.

@@ -1,0 +1,73 @@
+//! What a QP tells of itself.
+
+use std::net::SocketAddr;
+
+use super::state::QpState;
+use super::{Qp, QpCaps};
+use crate::mem::Access;
+use crate::settings::Timeouts;
+
+/// What [`Qp::query`] tells (`ibv_query_qp`): how the QP stands now.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct QpAttr {
+    /// The state.
+    pub state: QpState,
+    /// What the peer may do through this QP.
+    pub access: Access,
+    /// The sizes of the queues, as granted: just what was asked for.
+    pub caps: QpCaps,
+    /// Reads and atomic operations that the peer may have outstanding (`max_dest_rd_atomic`): as negotiated, 0
+    /// before MPA startup is done.
+    pub ird: u16,
+    /// Reads and atomic operations that this side may have outstanding (`max_rd_atomic`): as negotiated, 0
+    /// before MPA startup is done.
+    pub ord: u16,
+    /// Our end of the connection that there is or was last.
+    pub local: Option<SocketAddr>,
+    /// The peer's end of it.
+    pub peer: Option<SocketAddr>,
+    /// How long each step of a connection may last.
+    pub timeouts: Timeouts,
+}
+
+/// What a QP was made with (`ibv_qp_init_attr`).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct QpInit {
+    /// The sizes of the queues.
+    pub caps: QpCaps,
+    /// What the peer may do through the QP at first, and again after a reset.
+    pub access: Access,
+    /// Whether every request of the send queue makes a completion (`sq_sig_all`).
+    pub signal_all: bool,
+    /// The program's own number (`qp_context`).
+    pub context: u64,
+}
+
+impl Qp {
+    /// How the QP stands now.
+    #[must_use]
+    pub fn query(&self) -> QpAttr {
+        let locked = self.inner().lock();
+        let conn = &locked.driven.conn;
+        let negotiated = conn.negotiated.as_ref();
+        let addrs = locked.addrs();
+        QpAttr {
+            state: conn.state,
+            access: conn.access,
+            caps: self.made.init().caps,
+            ird: negotiated.map_or(0, |agreed| agreed.ird),
+            ord: negotiated.map_or(0, |agreed| agreed.ord),
+            local: addrs.map(|addrs| addrs.local),
+            peer: addrs.map(|addrs| addrs.peer),
+            timeouts: conn.ctx.settings.timeouts,
+        }
+    }
+
+    /// What it was made with.
+    #[must_use]
+    pub fn init_attr(&self) -> QpInit {
+        self.made.init()
+    }
+}

@@ -1,0 +1,132 @@
+//! How a QP is made: its queues, its rights, and what the program wants to remember of it.
+
+use std::sync::Arc;
+
+use super::attr::QpInit;
+use super::inner::QpInner;
+use super::{Qp, QpCaps};
+use crate::cq::Cq;
+use crate::device::{DeviceError, check_size};
+use crate::engine::{QpContext, QueueCaps};
+use crate::mem::Access;
+use crate::pd::Pd;
+
+/// What a QP is made with; [`Pd::qp`] begins, [`build`](Self::build) ends.
+///
+/// ```
+/// use uwarp_verbs::{Access, Device, QpCaps};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Device::tcp()?;
+/// let (pd, cq) = (device.alloc_pd(), device.create_cq(16)?);
+/// let qp = pd
+///     .qp()
+///     .caps(QpCaps { max_send_wr: 8, ..QpCaps::default() })
+///     .access(Access::LOCAL_WRITE | Access::REMOTE_READ)
+///     .signal_all(true)
+///     .context(42)
+///     .build(&cq, &cq)?;
+/// assert_eq!(qp.context(), 42);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct QpBuilder {
+    pd: Pd,
+    caps: QpCaps,
+    access: Access,
+    signal_all: bool,
+    context: u64,
+}
+
+impl QpBuilder {
+    pub(crate) fn new(pd: &Pd) -> Self {
+        QpBuilder {
+            pd: pd.clone(),
+            caps: QpCaps::default(),
+            access: Access::ALL,
+            signal_all: false,
+            context: 0,
+        }
+    }
+
+    /// The sizes of its queues (`ibv_qp_init_attr.cap`). Default: [`QpCaps::default`].
+    pub fn caps(mut self, caps: QpCaps) -> Self {
+        self.caps = caps;
+        self
+    }
+
+    /// What the peer may do through this QP (`ibv_qp_attr.qp_access_flags`), whatever a region
+    /// allows beyond that. Default: [`Access::ALL`].
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Whether every request of the send queue makes a completion when it succeeds, also one that was posted with
+    /// [`SendWr::unsignaled`](crate::SendWr::unsignaled) (`ibv_qp_init_attr.sq_sig_all`). Default: no.
+    pub fn signal_all(mut self, all: bool) -> Self {
+        self.signal_all = all;
+        self
+    }
+
+    /// A number of the program's own, which [`Qp::context`] gives back (`qp_context`). Default: 0.
+    pub fn context(mut self, context: u64) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// Makes the QP. Its completions go to the two CQs, which may be one and the same.
+    ///
+    /// # Errors
+    /// [`DeviceError`]: a size that the device does not allow, a limit, a CQ of another device.
+    pub fn build(self, send_cq: &Cq, recv_cq: &Cq) -> Result<Qp, DeviceError> {
+        let QpBuilder { pd, caps, .. } = &self;
+        let device = pd.device();
+        let limits = &device.settings.limits;
+        check_size("max_send_wr", caps.max_send_wr, 0, limits.max_wr)?;
+        check_size("max_recv_wr", caps.max_recv_wr, 0, limits.max_wr)?;
+        check_size("max_send_sge", caps.max_send_sge, 0, limits.max_sge)?;
+        check_size("max_recv_sge", caps.max_recv_sge, 0, limits.max_sge)?;
+        check_size("max_inline", caps.max_inline, 0, limits.max_inline)?;
+        for (cq, what) in [(send_cq, "send CQ"), (recv_cq, "receive CQ")] {
+            if !cq.is_of(device) {
+                return Err(DeviceError::OtherDevice { what });
+            }
+        }
+        let context = QpContext {
+            qp_num: device.take_qp_num()?,
+            pd: pd.id(),
+            table: Arc::clone(&device.table),
+            send_cq: Arc::clone(&send_cq.shared().inner),
+            recv_cq: Arc::clone(&recv_cq.shared().inner),
+            settings: Arc::clone(&device.settings),
+            caps: QueueCaps {
+                max_send_wr: caps.max_send_wr,
+                max_recv_wr: caps.max_recv_wr,
+                max_send_sge: caps.max_send_sge,
+                max_recv_sge: caps.max_recv_sge,
+                max_inline: caps.max_inline,
+            },
+            access: self.access,
+            signal_all: self.signal_all,
+        };
+        let cqs = [Arc::clone(send_cq.shared()), Arc::clone(recv_cq.shared())];
+        let inner = QpInner::new(Arc::new(context), Arc::clone(device), cqs);
+        Ok(Qp::new(inner, self, send_cq.clone(), recv_cq.clone()))
+    }
+
+    /// The domain it is made in.
+    pub(crate) fn pd(&self) -> &Pd {
+        &self.pd
+    }
+
+    /// All that the program chose.
+    pub(crate) fn init(&self) -> QpInit {
+        QpInit {
+            caps: self.caps,
+            access: self.access,
+            signal_all: self.signal_all,
+            context: self.context,
+        }
+    }
+}
