@@ -71,6 +71,7 @@ mod device;
 mod engine;
 mod event;
 mod mem;
+mod mr;
 mod pd;
 mod peer;
 mod progress;
@@ -93,7 +94,8 @@ pub use mem::{
     Access, Buffer, BufferError, DeregisterError, LocalFault, LocalFaultKind, OutOfRange,
     RegisterError, Sge,
 };
-pub use pd::{MemoryRegion, Pd, RemoteBuffer};
+pub use mr::{MemoryRegion, RemoteBuffer};
+pub use pd::Pd;
 pub use peer::PrivateDataLimit;
 pub use qp::attr::{QpAttr, QpInit};
 pub use qp::builder::QpBuilder;

@@ -10,7 +10,7 @@ use super::transmit::TxBatch;
 use super::work::{RecvQueue, SendQueue};
 use crate::completion::{Completion, CqInner};
 use crate::event::{AsyncEvent, EndReason};
-use crate::mem::{Access, RegionTable, Target};
+use crate::mem::{Access, Asker, RegionTable, Target};
 use crate::qp::state::{QpEvent, QpState};
 use crate::settings::Settings;
 
@@ -30,6 +30,17 @@ pub(crate) struct QpContext {
     pub(crate) access: Access,
     /// Every request makes a completion, signaled or not.
     pub(crate) signal_all: bool,
+}
+
+impl QpContext {
+    /// The QP, as the region table looks at it.
+    pub(crate) fn asker(&self, access: Access) -> Asker {
+        Asker {
+            pd: self.pd,
+            qp: self.qp_num,
+            access,
+        }
+    }
 }
 
 /// Where the LLP stream of a connection stands.

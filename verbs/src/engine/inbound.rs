@@ -10,12 +10,13 @@ use super::connection::{Connection, OpenStream, QpContext, Stage};
 use super::receive_buffer::ReceiveBuffer;
 use crate::completion::Status;
 use crate::event::AsyncEvent;
-use crate::mem::{Need, Target};
+use crate::mem::{Asker, Need, Target};
 use crate::qp::state::QpState;
 
 /// The answers that RDMAP needs of memory and of the receive queue.
 struct View<'a> {
     ctx: &'a QpContext,
+    asker: Asker,
     /// Octets of the receive at the head of the queue.
     receive: Option<u32>,
 }
@@ -24,25 +25,15 @@ impl Memory for View<'_> {
     type Target = Target;
 
     fn check_write(&self, stag: STag, to: u64, len: u32) -> Result<Target, TaggedFault> {
-        self.ctx.table.check(
-            stag,
-            to,
-            len,
-            Need::RemoteWrite,
-            self.ctx.pd,
-            self.ctx.qp_num,
-        )
+        let asker = &self.asker;
+        self.ctx
+            .table
+            .check(stag, to, len, Need::RemoteWrite, asker)
     }
 
     fn check_read(&self, stag: STag, to: u64, len: u32) -> Result<Target, TaggedFault> {
-        self.ctx.table.check(
-            stag,
-            to,
-            len,
-            Need::RemoteRead,
-            self.ctx.pd,
-            self.ctx.qp_num,
-        )
+        let asker = &self.asker;
+        self.ctx.table.check(stag, to, len, Need::RemoteRead, asker)
     }
 
     fn check_invalidate(&self, stag: STag) -> Result<(), TaggedFault> {
@@ -123,6 +114,7 @@ impl Connection {
         };
         let view = View {
             ctx: &self.ctx,
+            asker: self.ctx.asker(self.access),
             receive,
         };
         match stream.rdmap.receive(&view, head, ulpdu.len()) {
@@ -254,13 +246,14 @@ impl Connection {
         let Ok((header, _)) = Header::parse(head) else {
             return words;
         };
-        let (stag, to) = match header {
-            Header::Tagged(tagged) => (tagged.stag, tagged.to.0),
+        let (stag, to, need) = match header {
+            Header::Tagged(tagged) => (tagged.stag, tagged.to.0, Need::RemoteWrite),
             Header::Untagged(untagged) => {
                 match uwarp_rdmap::ReadRequestHeader::parse(head.get(18..).unwrap_or(&[])) {
                     Some(request) if untagged.ulp & 0x0F == Opcode::ReadRequest as u8 => {
                         let _ = write!(words, "a Read of {} octets from ", request.len);
-                        (request.source_stag, request.source_to.0)
+                        let (stag, to) = (request.source_stag, request.source_to.0);
+                        (stag, to, Need::RemoteRead)
                     }
                     _ => {
                         if let Some(wqe) = self.rq.head() {
@@ -279,7 +272,28 @@ impl Connection {
         };
         let _ = write!(words, "STag {:#010x}, TO {to:#x}: ", stag.0);
         words.push_str(&self.ctx.table.describe(stag));
+        words.push_str(&self.refusal(error, stag, need));
         words
+    }
+
+    /// More words, when the region would allow what its QP does not.
+    fn refusal(&self, error: &StreamError, stag: STag, need: Need) -> String {
+        let right = need.access();
+        let rights = matches!(
+            error,
+            StreamError::Ddp(DdpError::Tagged(TaggedFault::AccessRights))
+                | StreamError::Protection(TaggedFault::AccessRights)
+        );
+        let region = self.ctx.table.access_of(stag);
+        if !rights || self.access.contains(right) || !region.is_some_and(|own| own.contains(right))
+        {
+            return String::new();
+        }
+        format!(
+            "; the queue pair does not allow {}: its own rights are {}",
+            need.name(),
+            self.access
+        )
     }
 
     /// The status that the receive at the head gets when the peer's Send could not be taken. Only

@@ -98,11 +98,10 @@ impl Connection {
             None
         } else {
             // Checked when it was delivered, and again now: the region may have gone meanwhile.
-            let QpContext {
-                table, pd, qp_num, ..
-            } = &*self.ctx;
+            let QpContext { table, .. } = &*self.ctx;
+            let asker = self.ctx.asker(self.access);
             let (stag, to) = (header.source_stag, header.source_to.0);
-            match table.check(stag, to, header.len, Need::RemoteRead, *pd, *qp_num) {
+            match table.check(stag, to, header.len, Need::RemoteRead, &asker) {
                 Ok(target) => Some(target),
                 Err(fault) => {
                     self.source_gone(&header, 0, fault);

@@ -22,21 +22,23 @@ impl Access {
     /// A peer may do atomic operations here (RFC 7306); needs [`LOCAL_WRITE`](Self::LOCAL_WRITE).
     pub const REMOTE_ATOMIC: Self = Self(8);
 
-    /// Every right.
-    pub const ALL: Self = Self(Self::KNOWN);
+    /// Memory windows may be bound to this region (`IBV_ACCESS_MW_BIND`).
+    pub const WINDOW_BIND: Self = Self(16);
+    /// Every right there is.
+    pub const ALL: Self = Self(31);
 
-    const KNOWN: u32 = 15;
-    const NAMES: [(Self, &'static str); 4] = [
+    const NAMES: [(Self, &'static str); 5] = [
         (Self::LOCAL_WRITE, "local write"),
         (Self::REMOTE_WRITE, "remote write"),
         (Self::REMOTE_READ, "remote read"),
         (Self::REMOTE_ATOMIC, "remote atomic"),
+        (Self::WINDOW_BIND, "window bind"),
     ];
 
     /// The rights in `bits` (values of `ibv_access_flags`), and the bits that mean none of the rights known here.
     #[must_use]
     pub const fn from_bits(bits: u32) -> (Self, u32) {
-        (Self(bits & Self::KNOWN), bits & !Self::KNOWN)
+        (Self(bits & Self::ALL.0), bits & !Self::ALL.0)
     }
 
     /// The value as `ibv_access_flags`.
@@ -109,6 +111,15 @@ mod tests {
             "Access(local read, local write, remote read)"
         );
         assert_eq!(format!("{:?}", Access::NONE), "Access(local read)");
+    }
+
+    #[test]
+    fn all_rights_are_named() {
+        for bit in 0..32 {
+            let (right, unknown) = Access::from_bits(1 << bit);
+            let named = Access::NAMES.iter().any(|(named, _)| *named == right);
+            assert_eq!(named, unknown == 0, "bit {bit}");
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(crate) use inline::InlineData;
 pub(crate) use region::{Backing, Region, RegionSpec};
 pub(crate) use run::PinnedRun;
 pub(crate) use sge::{SgList, SgSource};
-pub(crate) use table::{Need, RegionTable};
+pub(crate) use table::{Asker, Need, RegionTable};
 pub(crate) use target::Target;
 
 #[cfg(test)]

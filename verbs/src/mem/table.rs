@@ -22,11 +22,31 @@ pub(crate) enum Need {
     RemoteWrite,
 }
 
+/// Who asks: a QP, on behalf of its program or of its peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Asker {
+    /// Its protection domain.
+    pub(crate) pd: u32,
+    /// Its number.
+    pub(crate) qp: u32,
+    /// What the QP lets its peer do, whatever the regions allow.
+    pub(crate) access: Access,
+}
+
 impl Need {
-    fn access(self) -> Access {
+    /// The right that it takes.
+    pub(crate) fn access(self) -> Access {
         match self {
             Self::RemoteRead => Access::REMOTE_READ,
             Self::RemoteWrite => Access::REMOTE_WRITE,
+        }
+    }
+
+    /// The right that it takes, in words.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::RemoteRead => "remote read",
+            Self::RemoteWrite => "remote write",
         }
     }
 }
@@ -118,6 +138,11 @@ impl RegionTable {
         }
     }
 
+    /// The rights of a region that is registered now.
+    pub(crate) fn access_of(&self, stag: STag) -> Option<Access> {
+        self.find(stag).map(|region| region.access())
+    }
+
     /// What an STag names, in words, to follow it in a sentence.
     pub(crate) fn describe(&self, stag: STag) -> String {
         let index = stag.0 >> 8;
@@ -142,7 +167,7 @@ impl RegionTable {
             .map(Arc::clone)
     }
 
-    /// May the peer of `qp` do this to `len` octets (not 0) from `to` on? The order of the checks is that of the
+    /// May the peer of `asker` do this to `len` octets (not 0) from `to` on? The order of the checks is that of the
     /// contract between the layers: valid, key, PD and QP, right, wrap of the TO, bounds.
     #[inline]
     pub(crate) fn check(
@@ -151,13 +176,12 @@ impl RegionTable {
         to: u64,
         len: u32,
         need: Need,
-        pd: u32,
-        qp: u32,
+        asker: &Asker,
     ) -> Result<Target, TaggedFault> {
         let index = stag.0 >> 8;
         let map = self.shard(index).read();
         let region = map.get(&index).ok_or(TaggedFault::InvalidSTag)?; // 5041-7.1-10
-        let offset = check_region(region, stag, to, len, need, pd, qp)?;
+        let offset = check_region(region, stag, to, len, need, asker)?;
         Ok(Target::new(Arc::clone(region), offset, len as usize, need))
     }
 
@@ -230,16 +254,16 @@ fn check_region(
     to: u64,
     len: u32,
     need: Need,
-    pd: u32,
-    qp: u32,
+    asker: &Asker,
 ) -> Result<usize, TaggedFault> {
     if !region.is_valid() || region.stag() != stag {
         return Err(TaggedFault::InvalidSTag); // 5041-7.1-10, 5040-7.2-06
     }
-    if !region.is_associated(pd, qp) {
+    if !region.is_associated(asker.pd, asker.qp) {
         return Err(TaggedFault::NotAssociated); // 5041-8.2-01, 5041-8.2-02, 5040-8.1.1-01
     }
-    if !region.access().contains(need.access()) {
+    let right = need.access();
+    if !region.access().contains(right) || !asker.access.contains(right) {
         return Err(TaggedFault::AccessRights); // 5041-7.1-11, 5040-3.2-i01
     }
     if to.checked_add(u64::from(len)).is_none() {

@@ -98,6 +98,19 @@ fn without_a_base_the_to_is_the_address() {
 }
 
 #[test]
+fn the_rights_of_the_qp_limit_those_of_the_region() {
+    let table = table();
+    let stag = table.insert(spec(&buffer(8))).unwrap().stag();
+    let readers = Asker {
+        access: Access::REMOTE_READ,
+        ..asker(1, 7)
+    };
+    let check = |need| table.check(stag, 0, 8, need, &readers).map(|_| ());
+    assert_eq!(check(Need::RemoteRead), Ok(()));
+    assert_eq!(check(Need::RemoteWrite), Err(TaggedFault::AccessRights));
+}
+
+#[test]
 fn a_deregistered_stag_is_unknown_to_everyone() {
     let table = table();
     let memory = buffer(8);

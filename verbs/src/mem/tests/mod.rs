@@ -36,6 +36,12 @@ fn spec(buffer: &Arc<Buffer>) -> RegionSpec {
     }
 }
 
+/// A QP that leaves all to the regions.
+fn asker(pd: u32, qp: u32) -> Asker {
+    let access = Access::ALL;
+    Asker { pd, qp, access }
+}
+
 /// A check for a Write by QP 7 of PD 1.
 fn write_target(
     table: &RegionTable,
@@ -43,12 +49,14 @@ fn write_target(
     to: u64,
     len: u32,
 ) -> Result<Target, uwarp_ddp::TaggedFault> {
-    table.check(stag, to, len, Need::RemoteWrite, 1, 7)
+    table.check(stag, to, len, Need::RemoteWrite, &asker(1, 7))
 }
 
 /// A check for a Read by QP 7 of PD 1.
 fn read_target(table: &RegionTable, stag: uwarp_ddp::STag, len: u32) -> Target {
-    table.check(stag, 0, len, Need::RemoteRead, 1, 7).unwrap()
+    table
+        .check(stag, 0, len, Need::RemoteRead, &asker(1, 7))
+        .unwrap()
 }
 
 /// The pinned runs of a range.

@@ -150,7 +150,7 @@ proptest! {
             let to = query.free_to.unwrap_or(plan.base.wrapping_add_signed(query.from_start));
             let stag = STag(region.stag().0 ^ u32::from(query.wrong_key));
             let need = if query.write { Need::RemoteWrite } else { Need::RemoteRead };
-            let target = table.check(stag, to, query.len, need, query.pd, query.qp);
+            let target = table.check(stag, to, query.len, need, &asker(query.pd, query.qp));
             let model = expected(plan, query, to);
             match (&target, model) {
                 (Err(fault), Err(model)) => prop_assert_eq!(*fault, model),

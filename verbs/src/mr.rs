@@ -1,0 +1,163 @@
+//! Memory regions.
+
+use std::sync::Arc;
+
+use crate::device::DeviceInner;
+use crate::mem::{DeregisterError, OutOfRange, Region, Sge};
+
+/// A registered memory region (MR).
+///
+/// It may be read and written by this program at any time, also while transfers use it: what a
+/// transfer then sees, or what is read, is a mixture of old and new octets. Wait for completions
+/// where that matters.
+///
+/// Dropping it revokes its STag at once; memory that it owns stays until the last transfer is done.
+pub struct MemoryRegion {
+    /// `None` once it was deregistered.
+    region: Option<Arc<Region>>,
+    device: Arc<DeviceInner>,
+}
+
+/// Memory of a peer, as it advertises it: what an RDMA Write or Read names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemoteBuffer {
+    /// Address (tagged offset) of the first octet.
+    pub addr: u64,
+    /// Octets.
+    pub len: u64,
+    /// The STag.
+    pub rkey: u32,
+}
+
+impl MemoryRegion {
+    pub(crate) fn new(region: Arc<Region>, device: Arc<DeviceInner>) -> Self {
+        MemoryRegion {
+            region: Some(region),
+            device,
+        }
+    }
+
+    fn region(&self) -> Option<&Arc<Region>> {
+        self.region.as_ref()
+    }
+
+    /// The key for work requests of this side. On iWARP it is the STag, as the rkey is.
+    #[must_use]
+    pub fn lkey(&self) -> u32 {
+        self.region().map_or(0, |region| region.stag().0)
+    }
+
+    /// The key for the peer: the STag.
+    #[must_use]
+    pub fn rkey(&self) -> u32 {
+        self.lkey()
+    }
+
+    /// Address (tagged offset) of the first octet.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.region().map_or(0, |region| region.to_base())
+    }
+
+    /// Octets.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.region().map_or(0, |region| region.len())
+    }
+
+    /// False: a region has at least one octet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A scatter/gather element for `len` octets from `offset`. Whether they lie in the region is
+    /// checked when it is posted.
+    #[must_use]
+    pub fn sge(&self, offset: u64, len: u32) -> Sge {
+        Sge {
+            addr: self.addr().wrapping_add(offset),
+            len,
+            lkey: self.lkey(),
+        }
+    }
+
+    /// What to tell the peer, so that it can write or read this region.
+    #[must_use]
+    pub fn remote(&self) -> RemoteBuffer {
+        RemoteBuffer {
+            addr: self.addr(),
+            len: self.len() as u64,
+            rkey: self.rkey(),
+        }
+    }
+
+    /// Copies octets out of the region.
+    ///
+    /// # Errors
+    /// When they do not lie in the region.
+    pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfRange> {
+        let len = out.len();
+        self.region().map_or(
+            Err(OutOfRange {
+                offset,
+                len,
+                size: 0,
+            }),
+            |region| region.read_at(offset, out),
+        )
+    }
+
+    /// Copies octets into the region.
+    ///
+    /// # Errors
+    /// When they do not fit into the region.
+    pub fn write_at(&self, offset: usize, octets: &[u8]) -> Result<(), OutOfRange> {
+        let len = octets.len();
+        self.region().map_or(
+            Err(OutOfRange {
+                offset,
+                len,
+                size: 0,
+            }),
+            |region| region.write_at(offset, octets),
+        )
+    }
+
+    /// Revokes the STag, and waits for transfers that are copying right now.
+    ///
+    /// # Errors
+    /// [`DeregisterError::Busy`] when octets of it are with the network: the region comes back, to be
+    /// deregistered after their completion.
+    pub fn deregister(mut self) -> Result<(), (MemoryRegion, DeregisterError)> {
+        let Some(region) = self.region.take() else {
+            return Ok(());
+        };
+        match self.device.table.remove(region.stag()) {
+            Err(error @ DeregisterError::Busy { .. }) => {
+                self.region = Some(region);
+                Err((self, error))
+            }
+            // Unknown: the peer has invalidated it, which is as good.
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        if let Some(region) = self.region.take() {
+            self.device.table.revoke(region.stag());
+        }
+    }
+}
+
+impl std::fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryRegion")
+            .field("rkey", &format_args!("{:#010x}", self.rkey()))
+            .field("addr", &format_args!("{:#x}", self.addr()))
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
