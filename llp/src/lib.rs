@@ -73,5 +73,5 @@ pub use ends::FpduEnds;
 pub use error::LlpError;
 pub use raw::Piece;
 pub use spec::{DeviceSpec, SpecError};
-pub use traits::{Llp, LlpListener, Network, NetworkEvent, NetworkWatcher, Recv};
+pub use traits::{BoundPort, Llp, LlpListener, Network, NetworkEvent, NetworkWatcher, Recv};
 pub use wire::{AttachError, InterfaceName, remove_socket_files};

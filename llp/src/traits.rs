@@ -1,6 +1,6 @@
 //! What the layers above see of TCP: [`Llp`], [`LlpListener`], [`Network`].
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Weak;
 use std::time::Instant;
@@ -133,6 +133,24 @@ pub trait LlpListener: Send {
     fn deadline(&self) -> Option<Instant>;
 }
 
+/// A local address that was taken with [`Network::reserve`], for one connection or one listener.
+pub trait BoundPort: Send {
+    /// The address, with the port that was chosen when port 0 was asked for.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// As [`Network::connect`], from this address.
+    ///
+    /// # Errors
+    /// As [`Network::connect`].
+    fn connect(self: Box<Self>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError>;
+
+    /// As [`Network::listen`], at this address.
+    ///
+    /// # Errors
+    /// As [`Network::listen`].
+    fn listen(self: Box<Self>, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError>;
+}
+
 /// Makes connections and listeners. One value serves any number of threads.
 pub trait Network: Send + Sync {
     /// Starts to connect and returns at once; [`Llp::connect_progress`] tells how it goes on.
@@ -150,6 +168,22 @@ pub trait Network: Send + Sync {
     /// [`LlpError::AddressInUse`], [`LlpError::AddressUnavailable`],
     /// [`LlpError::PermissionDenied`], or a lack of resources.
     fn listen(&self, addr: SocketAddr, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError>;
+
+    /// The address of ours that a connection to `to` comes from when nobody chooses another. Answers
+    /// at once and sends nothing.
+    ///
+    /// # Errors
+    /// [`LlpError::Unreachable`] without a route, and what the system says about the family of the
+    /// address.
+    fn source_for(&self, to: SocketAddr) -> Result<IpAddr, LlpError>;
+
+    /// Takes a local address, to connect from or to listen at later; port 0 takes a free one. The
+    /// port is nobody else's until the value is dropped or what came of it is.
+    ///
+    /// # Errors
+    /// [`LlpError::AddressInUse`], [`LlpError::AddressUnavailable`],
+    /// [`LlpError::PermissionDenied`], or a lack of resources.
+    fn reserve(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError>;
 
     /// What it is, for a log or a table: `kernel TCP`, `smoltcp over memory, MTU 1500` ...
     fn describe(&self) -> String;

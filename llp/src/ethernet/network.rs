@@ -1,6 +1,6 @@
 //! A host on an Ethernet.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use uwarp_capture::LinkType;
@@ -12,11 +12,11 @@ use super::neighbours::{MAX_NEIGHBOURS, Neighbours, Timing};
 use super::outqueue::OutQueue;
 use super::settings::LinkSettings;
 use crate::smol::{
-    FaultCounts, FaultInjector, FaultyLink, Link, Pool, SmolConnection, SmolListener, Stack, User,
+    FaultCounts, FaultInjector, FaultyLink, Link, Pool, SmolConnection, SmolPort, Stack, User,
     local_for,
 };
 use crate::wire::{MemoryWire, Wire};
-use crate::{Llp, LlpError, LlpListener, Network, NetworkWatcher};
+use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkWatcher};
 
 /// Frames that wait for the wire before connections hold more of them back.
 const OUT_QUEUE: usize = 256;
@@ -158,8 +158,15 @@ impl Network for EthernetNetwork {
     }
 
     fn listen(&self, addr: SocketAddr, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError> {
-        let listener = SmolListener::new(&self.stack, without_scope(addr), backlog)?;
-        Ok(Box::new(listener))
+        self.reserve(addr)?.listen(backlog)
+    }
+
+    fn source_for(&self, to: SocketAddr) -> Result<IpAddr, LlpError> {
+        self.stack.source_for(without_scope(to))
+    }
+
+    fn reserve(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError> {
+        Ok(Box::new(SmolPort::take(&self.stack, without_scope(addr))?))
     }
 
     fn describe(&self) -> String {

@@ -6,17 +6,19 @@
 
 mod connection;
 mod listener;
+mod reserved;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use uwarp_capture::{Capture, Interface, LinkType};
 
-use crate::{Captured, Llp, LlpError, LlpListener, Network};
+use crate::{BoundPort, Captured, Llp, LlpError, LlpListener, Network};
 use connection::KernelConnection;
 use listener::KernelListener;
+use reserved::KernelPort;
 
 /// What may be set for every connection of a [`KernelNetwork`]; the default is what the machine
 /// does by itself.
@@ -113,6 +115,30 @@ impl KernelNetwork {
         })
     }
 
+    fn connect_with(&self, socket: Socket, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
+        let connection = KernelConnection::connect(socket, to)?;
+        Ok(match &self.interface {
+            None => Box::new(connection),
+            Some(interface) => Box::new(Captured::connecting(connection, interface.clone())),
+        })
+    }
+
+    fn listen_with(
+        &self,
+        socket: Socket,
+        addr: SocketAddr,
+        backlog: u32,
+    ) -> Result<Box<dyn LlpListener>, LlpError> {
+        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+        socket
+            .listen(backlog)
+            .map_err(|error| LlpError::from_io("listen on this address", addr, error))?;
+        Ok(Box::new(KernelListener::new(
+            socket,
+            self.interface.clone(),
+        )?))
+    }
+
     fn socket(&self, addr: SocketAddr) -> Result<Socket, LlpError> {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))
             .map_err(option_error("open a TCP socket"))?;
@@ -124,6 +150,22 @@ impl KernelNetwork {
     }
 }
 
+/// A restarted server gets its port back although old connections linger in TIME-WAIT.
+fn reuse_address(socket: &Socket, addr: SocketAddr) -> Result<(), LlpError> {
+    socket
+        .set_reuse_address(true)
+        .map_err(|error| LlpError::from_io("set SO_REUSEADDR", addr, error))
+}
+
+fn take_both_families(socket: &Socket, addr: SocketAddr) -> Result<(), LlpError> {
+    if addr.is_ipv4() {
+        return Ok(());
+    }
+    socket
+        .set_only_v6(false)
+        .map_err(|error| LlpError::from_io("let an IPv6 socket take IPv4 too", addr, error))
+}
+
 impl Network for KernelNetwork {
     fn connect(&self, local: Option<SocketAddr>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
         let socket = self.socket(to)?;
@@ -132,36 +174,25 @@ impl Network for KernelNetwork {
                 .bind(&local.into())
                 .map_err(|error| LlpError::from_io("bind to a local address", local, error))?;
         }
-        let connection = KernelConnection::connect(socket, to)?;
-        Ok(match &self.interface {
-            None => Box::new(connection),
-            Some(interface) => Box::new(Captured::connecting(connection, interface.clone())),
-        })
+        self.connect_with(socket, to)
     }
 
     fn listen(&self, addr: SocketAddr, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError> {
-        let failed = |op| move |error| LlpError::from_io(op, addr, error);
         let socket = self.socket(addr)?;
-        // A restarted server gets its port back although old connections linger in TIME-WAIT.
-        socket
-            .set_reuse_address(true)
-            .map_err(failed("set SO_REUSEADDR"))?;
-        if addr.is_ipv6() {
-            socket
-                .set_only_v6(false)
-                .map_err(failed("let an IPv6 socket take IPv4 too"))?;
-        }
+        reuse_address(&socket, addr)?;
+        take_both_families(&socket, addr)?;
         socket
             .bind(&addr.into())
-            .map_err(failed("listen on this address"))?;
-        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
-        socket
-            .listen(backlog)
-            .map_err(failed("listen on this address"))?;
-        Ok(Box::new(KernelListener::new(
-            socket,
-            self.interface.clone(),
-        )?))
+            .map_err(|error| LlpError::from_io("listen on this address", addr, error))?;
+        self.listen_with(socket, addr, backlog)
+    }
+
+    fn source_for(&self, to: SocketAddr) -> Result<IpAddr, LlpError> {
+        reserved::source_for(to)
+    }
+
+    fn reserve(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError> {
+        Ok(Box::new(KernelPort::take(self.clone(), addr)?))
     }
 
     fn describe(&self) -> String {

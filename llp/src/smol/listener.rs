@@ -11,17 +11,16 @@ use std::time::Instant;
 use super::backlog::Backlog;
 use super::connection::SmolConnection;
 use super::packet::Packet;
+use super::reserved::SmolPort;
 use super::segment::Segment;
 use super::signal::Signal;
 use super::stack::Stack;
-use super::user::User;
 use crate::{Llp, LlpError, LlpListener};
 
 /// A listening port of a stack in user space.
 pub(crate) struct SmolListener {
-    stack: User,
+    port: SmolPort,
     backlog: Arc<Backlog>,
-    local: SocketAddr,
     /// In their handshake.
     opening: Vec<SmolConnection>,
     /// They stand and wait to be taken.
@@ -30,28 +29,31 @@ pub(crate) struct SmolListener {
 
 impl SmolListener {
     /// Starts to listen.
-    pub(crate) fn new(stack: &Arc<Stack>, at: SocketAddr, backlog: u32) -> Result<Self, LlpError> {
+    pub(crate) fn new(port: SmolPort, backlog: u32) -> Result<Self, LlpError> {
         let backlog = Arc::new(Backlog::new(backlog, Arc::new(Signal::new()?)));
-        let port = stack.listen(at, &backlog)?;
+        port.stack().listen(port.local(), &backlog)?;
         Ok(Self {
-            stack: User::of(stack),
+            port,
             backlog,
-            local: SocketAddr::new(at.ip(), port),
             opening: Vec::new(),
             ready: VecDeque::new(),
         })
     }
 
+    fn stack(&self) -> &Arc<Stack> {
+        self.port.stack()
+    }
+
     /// Begins a connection for a SYN.
     fn begin(&mut self, packet: Packet) -> Result<(), LlpError> {
         let Some(segment) = Segment::parse(packet.octets()) else {
-            self.stack.pool.give_one(packet);
+            self.stack().pool.give_one(packet);
             return Ok(());
         };
-        let begun = match SmolConnection::answer(&self.stack, segment.key, &self.backlog.signal) {
+        let begun = match SmolConnection::answer(self.stack(), segment.key, &self.backlog.signal) {
             Ok(begun) => begun,
             Err(error) => {
-                self.stack.refuse(packet);
+                self.stack().refuse(packet);
                 return Err(error);
             }
         };
@@ -61,7 +63,7 @@ impl SmolListener {
             Err(other) => other,
         };
         if let Err(packet) = mailbox.deliver(packet) {
-            self.stack.pool.give_one(packet);
+            self.stack().pool.give_one(packet);
         }
         self.opening.extend(begun);
         Ok(())
@@ -90,8 +92,8 @@ impl SmolListener {
 
 impl LlpListener for SmolListener {
     fn try_accept(&mut self) -> Result<Option<Box<dyn Llp>>, LlpError> {
-        self.stack.poll();
-        if let Some(error) = self.stack.fault() {
+        self.stack().poll();
+        if let Some(error) = self.stack().fault() {
             return Err(error);
         }
         while let Some(packet) = self.backlog.take() {
@@ -109,7 +111,7 @@ impl LlpListener for SmolListener {
     }
 
     fn local_addr(&self) -> SocketAddr {
-        self.local
+        self.port.local()
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
@@ -127,9 +129,9 @@ impl LlpListener for SmolListener {
 
 impl Drop for SmolListener {
     fn drop(&mut self) {
-        self.stack.unlisten(self.local.port(), &self.backlog);
+        self.stack().unlisten(self.port.local());
         for packet in self.backlog.close() {
-            self.stack.refuse(packet);
+            self.stack().refuse(packet);
         }
     }
 }

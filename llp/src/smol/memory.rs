@@ -10,12 +10,12 @@ use uwarp_capture::{Capture, Direction, Interface, LinkType};
 use super::clock::{Clock, SystemClock};
 use super::connection::{SmolConnection, local_for};
 use super::fault::{FaultCounts, FaultInjector, FaultSettings, FaultyLink};
-use super::listener::SmolListener;
 use super::mailbox::Mailbox;
 use super::packet::{Packet, Pool};
+use super::reserved::SmolPort;
 use super::settings::{Congestion, MIN_IPV6_MTU, StackSettings};
 use super::stack::{Link, Route, Stack};
-use crate::{Llp, LlpError, LlpListener, Network};
+use crate::{BoundPort, Llp, LlpError, LlpListener, Network};
 
 /// What may be set for a pair of in-memory hosts; both have the same.
 #[derive(Clone)]
@@ -214,7 +214,15 @@ impl Network for MemoryNetwork {
     }
 
     fn listen(&self, addr: SocketAddr, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError> {
-        Ok(Box::new(SmolListener::new(&self.stack, addr, backlog)?))
+        self.reserve(addr)?.listen(backlog)
+    }
+
+    fn source_for(&self, to: SocketAddr) -> Result<IpAddr, LlpError> {
+        self.stack.source_for(to)
+    }
+
+    fn reserve(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError> {
+        Ok(Box::new(SmolPort::take(&self.stack, addr)?))
     }
 
     fn describe(&self) -> String {

@@ -76,6 +76,7 @@ mod mailbox;
 mod memory;
 mod packet;
 mod promises;
+mod reserved;
 mod segment;
 mod settings;
 mod signal;
@@ -86,9 +87,9 @@ mod window;
 
 pub(crate) use connection::{SmolConnection, local_for};
 pub(crate) use fault::{FaultInjector, FaultyLink};
-pub(crate) use listener::SmolListener;
 pub(crate) use mailbox::{Mailbox, Notice};
 pub(crate) use packet::{Packet, Pool, Spares};
+pub(crate) use reserved::SmolPort;
 pub(crate) use segment::{FlowKey, Segment};
 pub(crate) use settings::{MIN_IPV6_MTU, StackSettings};
 pub(crate) use signal::Signal;

@@ -21,7 +21,7 @@ use super::user::Users;
 use crate::LlpError;
 
 /// The ports that are chosen for us: RFC 6335 section 6.
-const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
+pub(super) const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// How long a connection that its owner dropped after closing still answers the peer's FIN.
 const LINGER: Duration = Duration::from_secs(60);
@@ -199,8 +199,9 @@ impl Stack {
         }
     }
 
-    /// Listens at an address; the port is chosen when it is 0. Gives the port.
-    pub(crate) fn listen(&self, at: SocketAddr, backlog: &Arc<Backlog>) -> Result<u16, LlpError> {
+    /// Takes an address that nobody else listens at or has reserved; the port is chosen when it is 0.
+    /// Connections to it are refused until [`Self::listen`].
+    pub(crate) fn reserve(&self, at: SocketAddr) -> Result<SocketAddr, LlpError> {
         let addr = (!at.ip().is_unspecified()).then_some(at.ip());
         if addr.is_some_and(|addr| !self.has(addr)) {
             return Err(LlpError::AddressUnavailable { addr: at });
@@ -210,13 +211,10 @@ impl Stack {
             return Err(error);
         }
         let port = match at.port() {
-            0 => EPHEMERAL
-                .rev()
-                .find(|port| !table.listeners.contains_key(port))
-                .ok_or(LlpError::Exhausted {
-                    op: "listen",
-                    what: "free local ports",
-                })?,
+            0 => table.free_port().ok_or(LlpError::Exhausted {
+                op: "take a local address",
+                what: "free local ports",
+            })?,
             port => port,
         };
         let listeners = table.listeners.entry(port).or_default();
@@ -224,20 +222,36 @@ impl Stack {
         if listeners.iter().any(same) {
             return Err(LlpError::AddressInUse { addr: at });
         }
-        listeners.push(Listening {
-            addr,
-            backlog: Arc::clone(backlog),
-        });
-        Ok(port)
+        let backlog = None;
+        listeners.push(Listening { addr, backlog });
+        Ok(SocketAddr::new(at.ip(), port))
     }
 
-    /// Stops listening.
-    pub(crate) fn unlisten(&self, port: u16, backlog: &Arc<Backlog>) {
+    /// Listens at an address that was reserved.
+    pub(crate) fn listen(&self, at: SocketAddr, backlog: &Arc<Backlog>) -> Result<(), LlpError> {
         let mut table = self.table.write();
-        if let Entry::Occupied(mut entry) = table.listeners.entry(port) {
-            entry
-                .get_mut()
-                .retain(|listening| !Arc::ptr_eq(&listening.backlog, backlog));
+        if let Some(error) = table.fault {
+            return Err(error);
+        }
+        if let Some(listening) = table.listening_at(at) {
+            listening.backlog = Some(Arc::clone(backlog));
+        }
+        Ok(())
+    }
+
+    /// Stops listening; the address stays reserved.
+    pub(crate) fn unlisten(&self, at: SocketAddr) {
+        if let Some(listening) = self.table.write().listening_at(at) {
+            listening.backlog = None;
+        }
+    }
+
+    /// Gives a reserved address up.
+    pub(crate) fn release(&self, at: SocketAddr) {
+        let addr = (!at.ip().is_unspecified()).then_some(at.ip());
+        let mut table = self.table.write();
+        if let Entry::Occupied(mut entry) = table.listeners.entry(at.port()) {
+            entry.get_mut().retain(|listening| listening.addr != addr);
             if entry.get().is_empty() {
                 entry.remove();
             }
@@ -258,7 +272,7 @@ impl Stack {
             }
             table.fault = Some(error);
             let listeners: Vec<_> = (table.listeners.values().flatten())
-                .map(|listening| Arc::clone(&listening.backlog))
+                .filter_map(|listening| listening.backlog.clone())
                 .collect();
             (table.live(|_| true), listeners)
         };

@@ -1,6 +1,6 @@
 //! What a stack knows of its connections and listeners.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::backlog::Backlog;
 use super::mailbox::Mailbox;
 use super::segment::FlowKey;
+use super::stack::EPHEMERAL;
 use crate::LlpError;
 
 /// The most connections that linger; beyond, the expired and then any are forgotten.
@@ -34,11 +35,12 @@ pub(super) enum Flow {
     },
 }
 
-/// A port that is listened at.
+/// A port that is listened at, or kept for that.
 pub(super) struct Listening {
     /// `None` for all addresses of the host.
     pub(super) addr: Option<IpAddr>,
-    pub(super) backlog: Arc<Backlog>,
+    /// `None` while it is only kept for somebody: nobody listens, and connections are refused.
+    pub(super) backlog: Option<Arc<Backlog>>,
 }
 
 impl Listening {
@@ -55,7 +57,26 @@ impl Table {
             .iter()
             .find(|listening| listening.addr == Some(at.ip()));
         let any = || listeners.iter().find(|listening| listening.takes(at.ip()));
-        exact.or_else(any).map(|listening| &listening.backlog)
+        exact
+            .or_else(any)
+            .and_then(|listening| listening.backlog.as_ref())
+    }
+
+    /// The entry of an address that is listened at or reserved.
+    pub(super) fn listening_at(&mut self, at: SocketAddr) -> Option<&mut Listening> {
+        let addr = (!at.ip().is_unspecified()).then_some(at.ip());
+        let listeners = self.listeners.get_mut(&at.port())?;
+        listeners
+            .iter_mut()
+            .find(|listening| listening.addr == addr)
+    }
+
+    /// A port that nobody listens at, has reserved, or has connections from.
+    pub(super) fn free_port(&self) -> Option<u16> {
+        let used: HashSet<u16> = self.flows.keys().map(|key| key.local.port()).collect();
+        EPHEMERAL
+            .rev()
+            .find(|port| !self.listeners.contains_key(port) && !used.contains(port))
     }
 
     /// The connections that `concerns` picks.

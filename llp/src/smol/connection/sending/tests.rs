@@ -15,6 +15,7 @@ use crate::smol::clock::Clock;
 use crate::smol::connection::local_for;
 use crate::smol::listener::SmolListener;
 use crate::smol::packet::{Packet, Pool};
+use crate::smol::reserved::SmolPort;
 use crate::smol::segment::Segment;
 use crate::smol::settings::{Congestion, StackSettings};
 use crate::smol::stack::{Link, Route, Stack};
@@ -157,7 +158,8 @@ impl Scene {
         let (second, peer_of_second, at) = host(2);
         peer_of_first.set(Arc::downgrade(&second)).unwrap();
         peer_of_second.set(Arc::downgrade(&first)).unwrap();
-        let mut listener = SmolListener::new(&second, at, 1).unwrap();
+        let port = SmolPort::take(&second, at).unwrap();
+        let mut listener = SmolListener::new(port, 1).unwrap();
         let local = local_for(&first, None, at).unwrap();
         let mut client = SmolConnection::connect(&first, local, at).unwrap();
         let server = loop {

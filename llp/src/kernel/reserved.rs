@@ -1,0 +1,77 @@
+//! Local addresses that are taken before anybody connects or listens.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use socket2::Socket;
+
+use super::connection::local_addr;
+use super::{KernelNetwork, reuse_address, take_both_families};
+use crate::{BoundPort, Llp, LlpError, LlpListener};
+
+/// The port of a route look-up; nothing is sent there.
+const DISCARD: u16 = 9;
+
+/// A bound socket.
+pub(super) struct KernelPort {
+    network: KernelNetwork,
+    socket: Socket,
+    local: SocketAddr,
+}
+
+impl KernelPort {
+    pub(super) fn take(network: KernelNetwork, addr: SocketAddr) -> Result<Self, LlpError> {
+        let failed = |error| LlpError::from_io("take this address", addr, error);
+        let socket = network.socket(addr)?;
+        take_both_families(&socket, addr)?;
+        // Two sockets that both have SO_REUSEADDR may both be bound to a port, as long as neither
+        // listens: then it would not be ours alone. So the first try is without it, and the second one
+        // is only for a port with old connections in TIME-WAIT.
+        if let Err(error) = socket.bind(&addr.into()) {
+            if error.kind() != io::ErrorKind::AddrInUse || addr.port() == 0 {
+                return Err(failed(error));
+            }
+            reuse_address(&socket, addr)?;
+            socket.bind(&addr.into()).map_err(failed)?;
+        }
+        let local = local_addr(&socket, addr)?;
+        Ok(Self {
+            network,
+            socket,
+            local,
+        })
+    }
+}
+
+impl BoundPort for KernelPort {
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn connect(self: Box<Self>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
+        self.network.connect_with(self.socket, to)
+    }
+
+    fn listen(self: Box<Self>, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError> {
+        // What is accepted inherits it, so that the port can be bound again over its TIME-WAIT.
+        reuse_address(&self.socket, self.local)?;
+        self.network.listen_with(self.socket, self.local, backlog)
+    }
+}
+
+/// The kernel tells which address of ours goes with a route when a datagram socket is connected;
+/// that sends nothing.
+pub(super) fn source_for(to: SocketAddr) -> Result<IpAddr, LlpError> {
+    let failed = |error| LlpError::from_io("find a way to this address", to, error);
+    let any: IpAddr = match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let mut to = to;
+    if to.port() == 0 {
+        to.set_port(DISCARD);
+    }
+    let probe = UdpSocket::bind((any, 0)).map_err(failed)?;
+    probe.connect(to).map_err(failed)?;
+    Ok(probe.local_addr().map_err(failed)?.ip())
+}
