@@ -76,6 +76,7 @@ mod pd;
 mod peer;
 mod progress;
 mod qp;
+mod remote;
 mod settings;
 mod wait;
 
@@ -84,7 +85,7 @@ pub use cm::{
     Connected, Listener, RequestError,
 };
 pub use completion::{
-    ChannelError, Completion, CompletionChannel, CqEvent, Notify, Status, WcOpcode,
+    ChannelError, Completion, CompletionChannel, CqEvent, Notify, Status, WcOpcode, WorkError,
 };
 pub use cq::{Cq, DestroyCqError};
 pub use device::{Device, DeviceError};

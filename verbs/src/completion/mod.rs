@@ -3,10 +3,12 @@
 mod channel;
 mod cq;
 mod eventfd;
+mod outcome;
 mod wc;
 
 pub use channel::{ChannelError, CompletionChannel, CqEvent};
 pub use cq::Notify;
+pub use outcome::WorkError;
 pub use wc::{Completion, Status, WcOpcode};
 
 pub(crate) use cq::CqInner;

@@ -1,0 +1,130 @@
+//! A hybrid: small messages travel in a Send, large ones by a token, and the size decides.
+//!
+//! ```text
+//!  client                                              server
+//!    │ ── Send: 'M', the octets themselves ──────────────► │  up to 4 KiB
+//!    │ ◄─ Send: checksum ───────────────────────────────── │
+//!    │ ── Send: 'T', "address, length, key" ─────────────► │  above that
+//!    │ ◄═ Read: the octets ═══════════════════════════════ │
+//!    │ ◄─ Send: checksum ───────────────────────────────── │
+//! ```
+//!
+//! This is what MPI, NFS over RDMA and most others do, under the names *eager* and *rendezvous*. A
+//! Send costs a copy on each side and a receive buffer that must be large enough for the longest
+//! message; a token costs one round trip more, and no copy. Where the two costs meet is a number to
+//! measure on your machines; 4 KiB is a common start.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use uwarp_examples::{Result, checksum, close, done, load, next, run, serve};
+use uwarp_verbs::{
+    AcceptOptions, Access, ConnectOptions, ConnectRequest, Device, MemoryRegion, Pd, Qp, QpCaps,
+    RecvWr, RemoteBuffer, SendWr,
+};
+
+/// The longest message that goes in a Send.
+const EAGER: usize = 4096;
+/// Octets of a receive buffer: the kind of the message and the message.
+const INBOX: usize = 1 + EAGER;
+/// The longest message of all.
+const LONGEST: u64 = 64 * 1024 * 1024;
+
+fn main() -> ExitCode {
+    let about = "Messages of any size: small ones in a Send, large ones by Read. The size decides.";
+    run(about, "FILE", server, client)
+}
+
+fn client(server: SocketAddr, file: Option<String>) -> Result {
+    let device = Device::tcp()?;
+    let pd = device.alloc_pd();
+    let cq = device.create_cq(16)?;
+    let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
+    let inbox = pd.register(vec![0; 8], Access::LOCAL_WRITE)?;
+    let outbox = pd.register(vec![0; INBOX], Access::NONE)?;
+    qp.connect(server, &ConnectOptions::default())?;
+
+    let octets = load(file)?;
+    for size in [0, 100, EAGER, EAGER + 1, 100_000, octets.len()] {
+        let message = &octets[..size.min(octets.len())];
+        // Posted before the message goes, because the answer may be fast. (Send and receive share a
+        // completion queue here, and the two completions come in either order.)
+        qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
+        // The memory is lent for as long as this lives: until the answer has come.
+        let lent = send(&pd, &qp, &outbox, message)?;
+        done(&cq)?;
+        done(&cq)?;
+        drop(lent);
+        let mut sum = [0; 8];
+        inbox.read_at(0, &mut sum)?;
+        if u64::from_be_bytes(sum) != checksum(message) {
+            return Err("the server has got something else".into());
+        }
+        let way = if message.len() > EAGER {
+            "Read by the server"
+        } else {
+            "in the Send"
+        };
+        println!("{} octets arrived, {way}", message.len());
+    }
+    close(&qp)
+}
+
+/// Sends a message in the way that fits its size. Returns the memory that was lent for it, if any.
+fn send(pd: &Pd, qp: &Qp, outbox: &MemoryRegion, message: &[u8]) -> Result<Option<MemoryRegion>> {
+    let mut lent = None;
+    let mut octets = vec![b'M'];
+    if message.len() <= EAGER {
+        octets.extend_from_slice(message);
+    } else {
+        // A program that cares registers its buffers once and not for each message, as this does.
+        let region = pd.register(message.to_vec(), Access::REMOTE_READ)?;
+        octets[0] = b'T';
+        octets.extend_from_slice(&region.remote().to_bytes());
+        lent = Some(region);
+    }
+    outbox.write_at(0, &octets)?;
+    qp.post_send(&SendWr::send(1, &[outbox.sge(0, octets.len() as u32)]))?;
+    Ok(lent)
+}
+
+fn server(addr: SocketAddr) -> Result {
+    serve(&Device::tcp()?, addr, take_messages)
+}
+
+fn take_messages(device: &Device, request: ConnectRequest) -> Result {
+    let pd = device.alloc_pd();
+    let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
+    let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
+    let inbox = pd.register(vec![0; INBOX], Access::LOCAL_WRITE)?;
+    qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, INBOX as u32)]))?;
+    request.accept(&qp, &AcceptOptions::default())?;
+
+    while let Some(arrived) = next(&received)? {
+        let mut octets = vec![0; arrived.byte_len as usize];
+        inbox.read_at(0, &mut octets)?;
+        qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, INBOX as u32)]))?;
+        let (way, message) = match octets.split_first() {
+            Some((b'M', message)) => ("message", message.to_vec()),
+            Some((b'T', token)) => {
+                let theirs = RemoteBuffer::from_bytes(token).ok_or("this is no token")?;
+                // A length that a peer states is a wish: bound it before memory is made for it.
+                if theirs.len > LONGEST {
+                    return Err(format!("{} octets are too many", theirs.len).into());
+                }
+                let room = pd.register(vec![0; theirs.len as usize], Access::LOCAL_WRITE)?;
+                let sink = [room.sge(0, theirs.len as u32)];
+                qp.post_send(&SendWr::read(1, &sink, theirs.addr, theirs.rkey))?;
+                done(&sent)?;
+                let mut message = vec![0; room.len()];
+                room.read_at(0, &mut message)?;
+                ("token", message)
+            }
+            _ => return Err("a message of a kind that is not known".into()),
+        };
+        println!("{} octets by {way}", message.len());
+        qp.post_send(&SendWr::send_inline(2, &checksum(&message).to_be_bytes()))?;
+        done(&sent)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! RPC: the request goes by Send, the answer is pushed by Write + Send.
+//!
+//! ```text
+//!  client                                                        server
+//!    │ ── Send:  "10000", and where the answer may go ───────────► │ works it out
+//!    │ ◄─ Write: the answer, straight into the client's memory ─── │
+//!    │ ◄─ Send:  "it is there, 5735 octets" ────────────────────── │
+//! ```
+//!
+//! A **Send** is a message: it lands in the buffer that the receiver has posted for it, and the
+//! receiver is told. A **Write** puts octets into memory that the other side has lent out; nobody is
+//! told. Together they carry an answer of any size without a copy and without the server knowing the
+//! client's buffers, and need only small receive buffers. What makes it right: on one connection a
+//! Send is never delivered before the Writes in front of it are placed.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use uwarp_examples::{Result, close, done, next, run, serve};
+use uwarp_verbs::{
+    AcceptOptions, Access, ConnectOptions, ConnectRequest, Device, QpCaps, RecvWr, RemoteBuffer,
+    SendWr,
+};
+
+/// Octets of the longest request.
+const REQUEST: u32 = 64;
+/// Octets of the longest answer.
+const ANSWER: usize = 64 * 1024;
+
+fn main() -> ExitCode {
+    let about = "RPC: requests by Send, answers by Write + Send. The server lists prime numbers.";
+    run(about, "LIMIT", server, client)
+}
+
+fn client(server: SocketAddr, limit: Option<String>) -> Result {
+    // The objects of RDMA: the device; a protection domain, in which memory and connections belong
+    // together; completion queues, which say what is done; and a queue pair, the end of a connection.
+    let device = Device::tcp()?;
+    let pd = device.alloc_pd();
+    let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
+    let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
+
+    // Registered memory is what the network may touch. This region is lent to the server, for Writes
+    // only. The small one takes the Send that says that the answer is there.
+    let answer = pd.register(vec![0; ANSWER], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    let notice = pd.register(vec![0; 4], Access::LOCAL_WRITE)?;
+    qp.connect(server, &ConnectOptions::default())?;
+
+    let limits = limit.map_or(vec!["10".into(), "100".into(), "50000".into()], |limit| {
+        vec![limit]
+    });
+    for limit in limits {
+        // First the buffer for the notice, then the request: the server may be fast. Each work request
+        // has a number of our own choice; its completion carries it.
+        qp.post_recv(&RecvWr::new(1, &[notice.sge(0, 4)]))?;
+        let request = [&answer.remote().to_bytes(), limit.as_bytes()].concat();
+        // "inline": copied at once, for requests this small need no registered memory.
+        qp.post_send(&SendWr::send_inline(2, &request))?;
+        done(&sent)?;
+
+        // The client sleeps here; the answer comes into its memory meanwhile.
+        done(&received)?;
+        let mut len = [0; 4];
+        notice.read_at(0, &mut len)?;
+        let mut octets = vec![0; u32::from_be_bytes(len) as usize];
+        answer.read_at(0, &mut octets)?;
+        let text = String::from_utf8(octets)?;
+        println!(
+            "primes below {limit}: {} octets, {}",
+            text.len(),
+            shorten(&text)
+        );
+    }
+    close(&qp)
+}
+
+fn server(addr: SocketAddr) -> Result {
+    serve(&Device::tcp()?, addr, answer_requests)
+}
+
+fn answer_requests(device: &Device, request: ConnectRequest) -> Result {
+    let pd = device.alloc_pd();
+    let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
+    let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
+    let inbox = pd.register(vec![0; REQUEST as usize], Access::LOCAL_WRITE)?;
+    // The answer leaves from here; nobody but us needs any right to it.
+    let outbox = pd.register(vec![0; ANSWER], Access::NONE)?;
+    qp.post_recv(&RecvWr::new(1, &[inbox.sge(0, REQUEST)]))?;
+    request.accept(&qp, &AcceptOptions::default())?;
+
+    while let Some(arrived) = next(&received)? {
+        let mut request = vec![0; arrived.byte_len as usize];
+        inbox.read_at(0, &mut request)?;
+        // The request is copied out: its buffer can take the next one.
+        qp.post_recv(&RecvWr::new(1, &[inbox.sge(0, REQUEST)]))?;
+
+        let to = RemoteBuffer::from_bytes(&request).ok_or("the request is too short")?;
+        let limit = str::from_utf8(&request[RemoteBuffer::BYTES..])?;
+        let primes = primes_below(limit.parse()?);
+        let len = primes.len().min(ANSWER).min(to.len as usize) as u32;
+        outbox.write_at(0, &primes.as_bytes()[..len as usize])?;
+        // Two work requests, posted together. The Write needs no completion of its own
+        // ("unsignaled"): the Send behind it completes later than it does.
+        qp.post_send_list(&[
+            SendWr::write(2, &[outbox.sge(0, len)], to.addr, to.rkey).unsignaled(),
+            SendWr::send_inline(3, &len.to_be_bytes()),
+        ])?;
+        // Until then the outbox belongs to the network.
+        done(&sent)?;
+        println!("answered {limit} with {len} octets");
+    }
+    Ok(())
+}
+
+fn primes_below(limit: u32) -> String {
+    let is_prime = |n: &u32| {
+        (2..)
+            .take_while(|d| d * d <= *n)
+            .all(|d| !n.is_multiple_of(d))
+    };
+    let primes = (2..limit.min(100_000)).filter(is_prime);
+    primes.map(|n| n.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+fn shorten(text: &str) -> String {
+    let end = text.rsplit(' ').next().unwrap_or_default();
+    match text.get(..24) {
+        Some(start) if text.len() > 40 => format!("{start}... {end}"),
+        _ => text.to_owned(),
+    }
+}

@@ -1,0 +1,148 @@
+//! Upload through a ring: the client Writes into a registered ring buffer on the server.
+//!
+//! ```text
+//!  client                                                     server
+//!    │ ◄── accept, with "my ring: address, length, key" ─────── │  ┌────────────────┐
+//!    │ ─── Write: a piece of the file, into the next slot ────► │  │ 0 │ 1 │ 2 │ .. │
+//!    │ ─── Send:  "so many octets are in it" (4 octets) ──────► │  └────────────────┘
+//!    │ ◄── Send:  "4 more slots are free" ───────────────────── │
+//! ```
+//!
+//! The payload goes to its place in the server's memory, in order, without a receive buffer for each
+//! message; the ring bounds what a client can make the server hold. **Credits** keep the client from
+//! writing over slots that the server has not emptied: one-sided Writes cannot be refused by a busy
+//! server, so both sides must count.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use uwarp_examples::{Result, checksum, close, done, load, next, run, serve};
+use uwarp_verbs::{
+    AcceptOptions, Access, ConnectOptions, ConnectRequest, Device, QpCaps, RecvWr, RemoteBuffer,
+    SendWr,
+};
+
+/// Octets of a slot.
+const SLOT: u64 = 16 * 1024;
+/// Slots of the ring.
+const SLOTS: u64 = 16;
+/// The server gives credit for this many slots at once.
+const CREDIT: u64 = 4;
+
+fn main() -> ExitCode {
+    let about = "Upload by Writes into a ring buffer of the server.";
+    run(about, "FILE", server, client)
+}
+
+fn client(server: SocketAddr, file: Option<String>) -> Result {
+    let octets = load(file)?;
+    let sum = checksum(&octets);
+    let device = Device::tcp()?;
+    let pd = device.alloc_pd();
+    let (sent, received) = (device.create_cq(64)?, device.create_cq(64)?);
+    let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
+    // The whole file is registered where it is; slots are filled straight from it. One octet more,
+    // for memory of no octets at all cannot be registered.
+    let len = octets.len() as u64;
+    let source = pd.register([octets, vec![0]].concat(), Access::NONE)?;
+    // Receives for credits: as many as there can be credits under way, and one for the farewell.
+    let inbox = pd.register(vec![0; 8], Access::LOCAL_WRITE)?;
+    for _ in 0..=SLOTS / CREDIT {
+        qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
+    }
+    // The server told where its ring is when it accepted: "private data" travels with connect and accept.
+    let connected = qp.connect(server, &ConnectOptions::default())?;
+    let ring = RemoteBuffer::from_bytes(&connected.private_data).ok_or("no ring was offered")?;
+
+    let mut credits = SLOTS;
+    for slot in 0..len.div_ceil(SLOT) {
+        if credits == 0 {
+            // All slots are full: sleep until the server has emptied some.
+            done(&received)?;
+            qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
+            credits += CREDIT;
+        }
+        credits -= 1;
+        let at = slot * SLOT;
+        let size = SLOT.min(len - at) as u32;
+        let to = ring.slice(slot % SLOTS * SLOT, size.into())?;
+        qp.post_send_list(&[
+            SendWr::write(1, &[source.sge(at, size)], to.addr, to.rkey).unsignaled(),
+            SendWr::send_inline(2, &size.to_be_bytes()),
+        ])?;
+        // "Sent" means that the network has the octets, not that the server has read them: so this
+        // does not wait for the server, and the ring fills while it works.
+        done(&sent)?;
+    }
+    // A length of 0 ends the file. The answer is its checksum; credits may come before it.
+    qp.post_send(&SendWr::send_inline(3, &0u32.to_be_bytes()))?;
+    let mut answer = [0; 8];
+    while done(&received)?.byte_len != 8 {
+        qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
+    }
+    inbox.read_at(0, &mut answer)?;
+    if u64::from_be_bytes(answer) != sum {
+        return Err("the server has got something else".into());
+    }
+    println!("uploaded {len} octets, checksum {sum:016x}");
+    close(&qp)
+}
+
+fn server(addr: SocketAddr) -> Result {
+    serve(&Device::tcp()?, addr, take_upload)
+}
+
+fn take_upload(device: &Device, request: ConnectRequest) -> Result {
+    let pd = device.alloc_pd();
+    let (sent, received) = (device.create_cq(64)?, device.create_cq(64)?);
+    let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
+    // The ring: lent to this client, for Writes only.
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let ring = pd.register(vec![0; (SLOT * SLOTS) as usize], access)?;
+    // A receive for each notice that can be under way, each with four octets of its own.
+    let inbox = pd.register(vec![0; 4 * (SLOTS as usize + 1)], Access::LOCAL_WRITE)?;
+    for n in 0..=SLOTS {
+        qp.post_recv(&RecvWr::new(n, &[inbox.sge(4 * n, 4)]))?;
+    }
+    let private_data = ring.remote().to_bytes().to_vec();
+    request.accept(
+        &qp,
+        &AcceptOptions {
+            private_data,
+            ..AcceptOptions::default()
+        },
+    )?;
+
+    let mut file = Vec::new();
+    let mut slots = 0;
+    while let Some(notice) = next(&received)? {
+        let mut size = [0; 4];
+        inbox.read_at(4 * notice.wr_id as usize, &mut size)?;
+        qp.post_recv(&RecvWr::new(
+            notice.wr_id,
+            &[inbox.sge(4 * notice.wr_id, 4)],
+        ))?;
+        let size = u32::from_be_bytes(size) as usize;
+        if size == 0 {
+            let sum = checksum(&file);
+            println!("received {} octets, checksum {sum:016x}", file.len());
+            qp.post_send(&SendWr::send_inline(0, &sum.to_be_bytes()))?;
+            done(&sent)?;
+            file.clear();
+            continue;
+        }
+        // The Write was placed before its notice came. Copy it out, so that the slot is free again.
+        if size as u64 > SLOT {
+            return Err("the client speaks of more octets than a slot has".into());
+        }
+        let mut octets = vec![0; size];
+        ring.read_at((slots % SLOTS * SLOT) as usize, &mut octets)?;
+        file.extend_from_slice(&octets);
+        slots += 1;
+        if slots.is_multiple_of(CREDIT) {
+            qp.post_send(&SendWr::send_inline(0, &[]))?;
+            done(&sent)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Upload by token (rendezvous): the client lends its memory, and the server Reads it.
+//!
+//! ```text
+//!  client                                                   server
+//!    │ ── Send:  the token "my file: address, length, key" ──► │
+//!    │ ◄═ Read:  octet 0 to 256 K ════════════════════════════ │  when it has time and room,
+//!    │ ◄═ Read:  octet 256 K to 512 K ═══════════════════════  │  several at once
+//!    │ ◄─ Send:  the checksum, and "your key is void now" ──── │
+//! ```
+//!
+//! The server decides when, how much and in what order it takes, and its memory is busy only for what it
+//! is reading: a thousand clients may offer gigabytes. The price is one round trip more than a Send,
+//! so this is for what is large. The client's CPU does nothing while it is read.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use uwarp_examples::{Result, checksum, close, done, load, next, run, serve};
+use uwarp_verbs::{
+    AcceptOptions, Access, ConnectOptions, ConnectRequest, Device, QpCaps, RecvWr, RemoteBuffer,
+    SendWr,
+};
+
+/// Octets that one Read fetches.
+const PIECE: u64 = 256 * 1024;
+/// Reads that the server has under way at once.
+const READS: u64 = 4;
+/// The longest file that the server takes.
+const LONGEST: u64 = 256 * 1024 * 1024;
+
+fn main() -> ExitCode {
+    let about = "Upload by token: the server Reads the file out of the client's memory.";
+    run(about, "FILE", server, client)
+}
+
+fn client(server: SocketAddr, file: Option<String>) -> Result {
+    let octets = load(file)?;
+    let sum = checksum(&octets);
+    let device = Device::tcp()?;
+    let pd = device.alloc_pd();
+    let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
+    let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
+    // Lent for Reads only, and over this connection only: so the server can give the key back. (One
+    // octet more than the file has, for memory of no octets at all cannot be registered.)
+    let len = octets.len() as u64;
+    let source = pd.register_for(&qp, [octets, vec![0]].concat(), Access::REMOTE_READ)?;
+    let answer = pd.register(vec![0; 8], Access::LOCAL_WRITE)?;
+    qp.post_recv(&RecvWr::new(1, &[answer.sge(0, 8)]))?;
+    qp.connect(server, &ConnectOptions::default())?;
+
+    let token = source.remote().slice(0, len)?;
+    qp.post_send(&SendWr::send_inline(2, &token.to_bytes()))?;
+    done(&sent)?;
+    // Nothing to do: the library answers the Reads while this thread sleeps.
+    let arrived = done(&received)?;
+    let mut theirs = [0; 8];
+    answer.read_at(0, &mut theirs)?;
+    if u64::from_be_bytes(theirs) != sum {
+        return Err("the server has read something else".into());
+    }
+    // "Send with Invalidate": from here on nobody can use the key, whoever may have learned it.
+    let void = arrived.invalidated == Some(source.rkey());
+    println!("uploaded {len} octets, checksum {sum:016x}, the key is void: {void}");
+    close(&qp)
+}
+
+fn server(addr: SocketAddr) -> Result {
+    serve(&Device::tcp()?, addr, take_uploads)
+}
+
+fn take_uploads(device: &Device, request: ConnectRequest) -> Result {
+    let pd = device.alloc_pd();
+    let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
+    let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
+    let token_len = RemoteBuffer::BYTES as u32;
+    let inbox = pd.register(vec![0; RemoteBuffer::BYTES], Access::LOCAL_WRITE)?;
+    // Where the Reads put what they fetch: a quarter for each.
+    let room = pd.register(vec![0; (PIECE * READS) as usize], Access::LOCAL_WRITE)?;
+    qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, token_len)]))?;
+    // How many Reads may be under way was agreed between the two sides when they connected ("ORD" and
+    // "IRD"); the queue makes more of them wait.
+    request.accept(&qp, &AcceptOptions::default())?;
+
+    while next(&received)?.is_some() {
+        let mut token = [0; RemoteBuffer::BYTES];
+        inbox.read_at(0, &mut token)?;
+        qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, token_len)]))?;
+        let file = RemoteBuffer::from_bytes(&token).ok_or("this is no token")?;
+        if file.len > LONGEST {
+            return Err(format!("a file of {} octets is too long", file.len).into());
+        }
+
+        let mut octets = Vec::new();
+        let pieces = file.len.div_ceil(PIECE);
+        let read = |n: u64| -> Result {
+            let piece = file.slice(n * PIECE, PIECE.min(file.len - n * PIECE))?;
+            let sink = [room.sge(n % READS * PIECE, piece.len as u32)];
+            Ok(qp.post_send(&SendWr::read(n, &sink, piece.addr, piece.rkey))?)
+        };
+        for n in 0..pieces.min(READS) {
+            read(n)?;
+        }
+        for n in 0..pieces {
+            // Reads complete in the order in which they were posted. When one is done its octets are
+            // here; take them, and use the place for the next.
+            let len = done(&sent)?.byte_len as usize;
+            let start = octets.len();
+            octets.resize(start + len, 0);
+            room.read_at((n % READS * PIECE) as usize, &mut octets[start..])?;
+            if n + READS < pieces {
+                read(n + READS)?;
+            }
+        }
+        let sum = checksum(&octets);
+        println!("read {} octets, checksum {sum:016x}", octets.len());
+        let answer = sum.to_be_bytes();
+        qp.post_send(&SendWr::send_inline(0, &answer).invalidate(file.rkey))?;
+        done(&sent)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! What every example needs besides RDMA: arguments, and a server that prints where it listens.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use uwarp_verbs::{Completion, ConnectRequest, Cq, Device, Listener, Qp};
+
+/// Anything that can go wrong, in words.
+pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Where servers listen when nothing else is said.
+const DEFAULT: &str = "127.0.0.1:7174";
+
+/// Runs the side that the command line names: `server [ADDR]` or `client [ADDR [ARGUMENT]]`.
+///
+/// Exit codes: 0 done, 1 it failed, 2 wrong usage.
+pub fn run(
+    about: &str,
+    argument: &str,
+    server: impl FnOnce(SocketAddr) -> Result,
+    client: impl FnOnce(SocketAddr, Option<String>) -> Result,
+) -> ExitCode {
+    let mut args = std::env::args();
+    let name = args.next().unwrap_or_default();
+    let name = name.rsplit('/').next().unwrap_or_default();
+    let args: Vec<String> = args.collect();
+    let addr = args.get(1).map_or(DEFAULT, String::as_str).parse();
+    let side = args.first().map(String::as_str);
+    let result = match (side, addr, args.len()) {
+        (Some("server"), Ok(addr), 1..=2) => server(addr),
+        (Some("client"), Ok(addr), 1..=2) => client(addr, None),
+        (Some("client"), Ok(addr), 3) if !argument.is_empty() => client(addr, args.get(2).cloned()),
+        _ => {
+            let more = match argument {
+                "" => String::new(),
+                argument => format!(" [{argument}]"),
+            };
+            eprintln!(
+                "{about}\n\nusage: {name} server [ADDR]\n       {name} client [ADDR{more}]\n"
+            );
+            eprintln!("ADDR is {DEFAULT} if not given; a server takes a free port when it is 0.");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Listens, and says where.
+pub fn listen(device: &Device, addr: SocketAddr) -> Result<Listener> {
+    let listener = device.listen(addr)?;
+    println!("listening on {}", listener.local_addr());
+    Ok(listener)
+}
+
+/// Listens for ever, and serves each client on a thread of its own.
+pub fn serve(
+    device: &Device,
+    addr: SocketAddr,
+    client: impl Fn(&Device, ConnectRequest) -> Result + Sync,
+) -> Result {
+    let listener = listen(device, addr)?;
+    thread::scope(|scope| {
+        loop {
+            let request = listener.wait_request(None)?;
+            let client = &client;
+            scope.spawn(move || {
+                if let Err(error) = client(device, request) {
+                    eprintln!("a client: {error}");
+                }
+            });
+        }
+    })
+}
+
+/// Waits for the next completion. `None`: the connection has ended, and with it the work that was
+/// still posted.
+pub fn next(cq: &Cq) -> Result<Option<Completion>> {
+    let Some(completion) = cq.wait(None) else {
+        return Ok(None);
+    };
+    match completion.ok() {
+        Ok(completion) => Ok(Some(completion)),
+        Err(error) if error.is_flush() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Waits until one work request is done. The end of the connection is an error here.
+pub fn done(cq: &Cq) -> Result<Completion> {
+    next(cq)?.ok_or_else(|| "the connection has ended".into())
+}
+
+/// Closes the connection and waits until the other side has closed it too.
+pub fn close(qp: &Qp) -> Result {
+    qp.disconnect();
+    if qp.wait_closed(Duration::from_secs(10)) {
+        return Ok(());
+    }
+    Err("the server does not close its side".into())
+}
+
+/// FNV-1a: a checksum in three lines. It finds accidents, not forgeries.
+pub fn checksum(octets: &[u8]) -> u64 {
+    octets.iter().fold(0xCBF2_9CE4_8422_2325, |hash, octet| {
+        (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01B3)
+    })
+}
+
+/// The file's octets, or 1 MB of made-up ones.
+pub fn load(file: Option<String>) -> Result<Vec<u8>> {
+    match file {
+        Some(file) => std::fs::read(&file).map_err(|error| format!("{file}: {error}").into()),
+        None => Ok((0..1_000_000u32).map(|n| (n ^ (n >> 8)) as u8).collect()),
+    }
+}

@@ -1,0 +1,160 @@
+//! Every example, run as two processes.
+
+mod common;
+
+use common::{Running, client};
+
+const ALL: [&str; 5] = [
+    env!("CARGO_BIN_EXE_rpc"),
+    env!("CARGO_BIN_EXE_upload_ring"),
+    env!("CARGO_BIN_EXE_upload_token"),
+    env!("CARGO_BIN_EXE_hybrid"),
+    env!("CARGO_BIN_EXE_kv"),
+];
+
+#[test]
+fn a_wrong_argument_prints_the_usage_and_exits_2() {
+    for program in ALL {
+        for args in [
+            &[][..],
+            &["serve"],
+            &["server", "nowhere"],
+            &["server", "127.0.0.1:0", "x"],
+        ] {
+            let ended = Running::start(program, args).end();
+            assert_eq!(ended.code, Some(2), "{program} {args:?}: {ended:?}");
+            assert!(ended.stderr.contains("usage: "), "{}", ended.stderr);
+            assert!(ended.stderr.contains(" client [ADDR"), "{}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_client_without_a_server_says_so_and_exits_1() {
+    // Nothing listens at port 1.
+    let addr = "127.0.0.1:1";
+    for program in ALL {
+        let ended = Running::start(program, &["client", addr]).end();
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stderr.contains(addr), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn rpc_answers_come_by_write_and_send() {
+    let program = env!("CARGO_BIN_EXE_rpc");
+    let (server, addr) = Running::server(program);
+    let said = client(program, &addr, &["20"]);
+    assert_eq!(said, "primes below 20: 19 octets, 2 3 5 7 11 13 17 19\n");
+    assert_eq!(server.line(), "answered 20 with 19 octets");
+    // Another client of the same server, with answers of three sizes.
+    let said = client(program, &addr, &[]);
+    assert_eq!(said.lines().count(), 3);
+    assert!(
+        said.contains("primes below 10: 7 octets, 2 3 5 7\n"),
+        "{said}"
+    );
+    assert!(said.contains("... 49999\n"), "{said}");
+}
+
+#[test]
+fn an_upload_through_a_ring_arrives_whole() {
+    let program = env!("CARGO_BIN_EXE_upload_ring");
+    let (server, addr) = Running::server(program);
+    upload(program, &server, &addr, "received");
+}
+
+#[test]
+fn an_upload_by_token_is_read_by_the_server_and_the_key_is_void_after() {
+    let program = env!("CARGO_BIN_EXE_upload_token");
+    let (server, addr) = Running::server(program);
+    upload(program, &server, &addr, "read");
+    assert!(client(program, &addr, &[]).contains("the key is void: true"));
+}
+
+/// Uploads of no octets, of this program, and of what is made up.
+fn upload(program: &str, server: &Running, addr: &str, verb: &str) {
+    for file in [Some("/dev/null"), Some(program), None] {
+        let said = client(program, addr, file.as_slice());
+        let line = said.strip_prefix("uploaded ").expect(&said);
+        let checked = line.split(", ").take(2).collect::<Vec<_>>().join(", ");
+        assert_eq!(server.line(), format!("{verb} {}", checked.trim_end()));
+    }
+}
+
+#[test]
+fn a_hybrid_sends_what_is_small_and_lends_what_is_large() {
+    let program = env!("CARGO_BIN_EXE_hybrid");
+    let (server, addr) = Running::server(program);
+    let said = client(program, &addr, &[]);
+    let expected = "0 octets arrived, in the Send\n\
+        100 octets arrived, in the Send\n\
+        4096 octets arrived, in the Send\n\
+        4097 octets arrived, Read by the server\n\
+        100000 octets arrived, Read by the server\n\
+        1000000 octets arrived, Read by the server\n";
+    assert_eq!(said, expected);
+    let ways = ["message", "message", "message", "token", "token", "token"];
+    for (line, way) in said.lines().zip(ways) {
+        let octets = line.split(' ').next().unwrap();
+        assert_eq!(server.line(), format!("{octets} octets by {way}"));
+    }
+}
+
+#[test]
+fn a_key_value_store_is_read_while_its_server_sleeps() {
+    let program = env!("CARGO_BIN_EXE_kv");
+    let (mut server, addr) = Running::server(program);
+    let said = client(program, &addr, &[]);
+    let expected = "apple = a round fruit (version 1)\n\
+        cherry = a small red one (version 1)\n\
+        durian is not there\n";
+    assert_eq!(said, expected);
+    server.type_line("put apple a green one");
+    assert_eq!(server.line(), "version 2 of apple");
+    let said = client(program, &addr, &["apple"]);
+    assert_eq!(said, "apple = a green one (version 2)\n");
+    // The first thread of a process has the number of the process. It is asleep (S), not running (R),
+    // and while clients read it is not even woken: the kernel counts how often it gave up the CPU.
+    if let Some(before) = naps(&server) {
+        client(program, &addr, &["apple,cherry,apple,cherry"]);
+        assert_eq!(naps(&server), Some(before));
+    }
+}
+
+/// How often the main thread went to sleep; `None` where the system does not tell.
+fn naps(server: &Running) -> Option<u64> {
+    let id = server.id();
+    let status = std::fs::read_to_string(format!("/proc/{id}/task/{id}/status")).ok()?;
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("voluntary_ctxt_switches"))?;
+    line.rsplit('\t').next()?.parse().ok()
+}
+
+#[test]
+fn a_value_that_is_stored_while_it_is_read_is_never_seen_half() {
+    let program = env!("CARGO_BIN_EXE_kv");
+    let (mut server, addr) = Running::server(program);
+    let reads = vec!["apple"; 2000].join(",");
+    let reader = Running::start(program, &["client", &addr, &reads]);
+    for n in 0..2000u32 {
+        let letter = char::from(b'a' + (n % 26) as u8);
+        server.type_line(&format!("put apple {}", letter.to_string().repeat(190)));
+    }
+    let ended = reader.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let mut newest = 0;
+    for line in ended.stdout.lines() {
+        let (value, version) = line.split_once(" (version ").unwrap();
+        let value = value.strip_prefix("apple = ").unwrap();
+        let same = value.bytes().all(|octet| octet == value.as_bytes()[0]);
+        assert!(
+            value == "a round fruit" || same && value.len() == 190,
+            "{line}"
+        );
+        let version: u64 = version.trim_end_matches(')').parse().unwrap();
+        assert!(version >= newest, "back from {newest} to {version}");
+        newest = version;
+    }
+}

@@ -1,0 +1,37 @@
+//! A completion as a `Result`.
+
+use super::wc::{Completion, Status};
+
+/// A work request that ended with an error, with its completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("work request {} of QP {} failed: {}", .0.wr_id, .0.qp_num, .0.status)]
+pub struct WorkError(pub Completion);
+
+impl WorkError {
+    /// It was not done because the connection ended or was closed before. [`Qp::end_reason`](crate::Qp::end_reason) says why.
+    #[must_use]
+    pub fn is_flush(&self) -> bool {
+        self.0.status == Status::WrFlush
+    }
+}
+
+impl Completion {
+    /// The completion if the work request was done, for use with `?`.
+    ///
+    /// # Errors
+    /// [`WorkError`] with every status but [`Status::Success`].
+    ///
+    /// ```
+    /// use uwarp_verbs::{Completion, Status};
+    /// let failed = Completion { wr_id: 7, status: Status::WrFlush, ..Completion::default() };
+    /// assert!(failed.ok().unwrap_err().is_flush());
+    /// assert_eq!(Completion::default().ok(), Ok(Completion::default()));
+    /// ```
+    pub fn ok(self) -> Result<Completion, WorkError> {
+        if self.status.is_success() {
+            Ok(self)
+        } else {
+            Err(WorkError(self))
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Telling the peer about memory: a [`RemoteBuffer`] as octets, and parts of it.
+
+use crate::mem::OutOfRange;
+use crate::pd::RemoteBuffer;
+
+impl RemoteBuffer {
+    /// Octets of [`to_bytes`](Self::to_bytes).
+    pub const BYTES: usize = 20;
+
+    /// Address (8 octets), length (8) and STag (4), in network byte order: a form to send to the peer, in a
+    /// message or as private data. No RFC states one (RFC 5040 section 3.1 leaves it to the consumers); this
+    /// is uwarp's.
+    ///
+    /// ```
+    /// use uwarp_verbs::RemoteBuffer;
+    /// let lent = RemoteBuffer { addr: 0x1000, len: 64, rkey: 0x1234_5601 };
+    /// assert_eq!(RemoteBuffer::from_bytes(&lent.to_bytes()), Some(lent));
+    /// ```
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut octets = [0; Self::BYTES];
+        octets[..8].copy_from_slice(&self.addr.to_be_bytes());
+        octets[8..16].copy_from_slice(&self.len.to_be_bytes());
+        octets[16..].copy_from_slice(&self.rkey.to_be_bytes());
+        octets
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote from the first octets of a message; `None` when there are
+    /// too few. What a peer says may be wrong: the peer's own side checks every access.
+    #[must_use]
+    pub fn from_bytes(octets: &[u8]) -> Option<RemoteBuffer> {
+        let (addr, rest) = octets.split_first_chunk()?;
+        let (len, rest) = rest.split_first_chunk()?;
+        let (rkey, _) = rest.split_first_chunk()?;
+        Some(RemoteBuffer {
+            addr: u64::from_be_bytes(*addr),
+            len: u64::from_be_bytes(*len),
+            rkey: u32::from_be_bytes(*rkey),
+        })
+    }
+
+    /// `len` octets from `offset` of it.
+    ///
+    /// # Errors
+    /// When they do not lie in it.
+    pub fn slice(&self, offset: u64, len: u64) -> Result<RemoteBuffer, OutOfRange> {
+        let addr = self.addr.checked_add(offset);
+        match (addr, offset.checked_add(len)) {
+            (Some(addr), Some(end)) if end <= self.len => Ok(RemoteBuffer {
+                addr,
+                len,
+                rkey: self.rkey,
+            }),
+            _ => Err(OutOfRange {
+                offset: usize::try_from(offset).unwrap_or(usize::MAX),
+                len: usize::try_from(len).unwrap_or(usize::MAX),
+                size: usize::try_from(self.len).unwrap_or(usize::MAX),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENT: RemoteBuffer = RemoteBuffer {
+        addr: 0x0102_0304_0506_0708,
+        len: 100,
+        rkey: 0x090A_0B0C,
+    };
+
+    #[test]
+    fn a_remote_buffer_travels_as_20_octets_in_network_order() {
+        let octets = LENT.to_bytes();
+        assert_eq!(octets[..8], [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(octets[8..], [0, 0, 0, 0, 0, 0, 0, 100, 9, 10, 11, 12]);
+        assert_eq!(RemoteBuffer::from_bytes(&octets), Some(LENT));
+        let longer = [&octets[..], b"and more"].concat();
+        assert_eq!(RemoteBuffer::from_bytes(&longer), Some(LENT));
+        assert_eq!(RemoteBuffer::from_bytes(&octets[..19]), None);
+    }
+
+    #[test]
+    fn a_part_of_a_remote_buffer_stays_inside() {
+        let part = LENT.slice(90, 10).unwrap();
+        assert_eq!((part.addr, part.len), (LENT.addr + 90, 10));
+        assert_eq!(LENT.slice(100, 0).unwrap().len, 0);
+        for (offset, len) in [(90, 11), (101, 0), (u64::MAX, 2), (1, u64::MAX)] {
+            assert!(LENT.slice(offset, len).is_err(), "{offset} {len}");
+        }
+        let top = RemoteBuffer {
+            addr: u64::MAX,
+            ..LENT
+        };
+        assert!(top.slice(1, 1).is_err(), "an address that wraps is none");
+    }
+}
