@@ -16,7 +16,8 @@ use crate::cm::{ConnectRequest, Listener, RequestError};
 use crate::completion::{CompletionChannel, CqInner};
 use crate::cq::{Cq, CqShared};
 use crate::engine::BufferPool;
-use crate::event::{AsyncEvent, EventQueue};
+use crate::event::AsyncEvent;
+use crate::event_queue::{EventObject, EventQueue, UnackedEvent};
 use crate::mem::{RegionTable, RegisterError};
 use crate::pd::Pd;
 use crate::progress::background::Background;
@@ -94,7 +95,7 @@ pub(crate) struct DeviceInner {
     pub(crate) settings: Arc<Settings>,
     pub(crate) table: Arc<RegionTable>,
     pub(crate) pool: BufferPool,
-    pub(crate) events: EventQueue,
+    pub(crate) events: Arc<EventQueue>,
     pub(crate) background: Arc<Background>,
     pub(crate) qps: AtomicU32,
     pub(crate) cqs: AtomicU32,
@@ -180,7 +181,7 @@ impl Device {
                 network,
                 table: Arc::new(table),
                 pool: BufferPool::default(),
-                events,
+                events: Arc::new(events),
                 background: Arc::new(background),
                 settings: Arc::new(settings),
                 qps: AtomicU32::new(0),
@@ -288,13 +289,33 @@ impl Device {
         crate::cm::request_over(&self.inner, stream, read)
     }
 
-    /// The next asynchronous event, if there is one.
+    /// The next asynchronous event, to be acknowledged (`ibv_get_async_event`); waits for one up to `timeout`
+    /// (`None`: without end). `None` when there was none in time, or, where the program made the descriptor
+    /// non-blocking, none at once.
+    #[must_use]
+    pub fn get_event(&self, timeout: Option<Duration>) -> Option<UnackedEvent> {
+        self.inner.events.get(timeout)
+    }
+
+    /// Acknowledges events that were taken with [`UnackedEvent::ack_later`] (`ibv_ack_async_event`).
+    pub fn ack_events(&self, object: EventObject, count: u64) {
+        self.inner.events.ack(object, count);
+    }
+
+    /// How many asynchronous events were dropped, the oldest first, because nobody fetched them: the device keeps
+    /// 4,096.
+    #[must_use]
+    pub fn lost_events(&self) -> u64 {
+        self.inner.events.lost()
+    }
+
+    /// The next asynchronous event, if there is one; it needs no acknowledgement.
     #[must_use]
     pub fn poll_event(&self) -> Option<AsyncEvent> {
         self.inner.events.pop()
     }
 
-    /// Waits for an asynchronous event; `None` when `timeout` passed first.
+    /// Waits for an asynchronous event, which needs no acknowledgement; `None` when `timeout` passed first.
     #[must_use]
     pub fn wait_event(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
         self.inner.events.wait(timeout)

@@ -1,17 +1,12 @@
 //! What happens to a connection outside of any work request, and why it ended.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
-use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, eventfd};
 use uwarp_llp::LlpError;
 use uwarp_mpa::StartupError;
 use uwarp_rdmap::{StreamError, Terminate};
 
-use crate::wait::{after, wait_readable};
+use crate::event_queue::EventObject;
 
 /// An asynchronous event of a device.
 #[derive(Clone, Debug)]
@@ -51,6 +46,21 @@ pub enum AsyncEvent {
     },
 }
 
+impl AsyncEvent {
+    /// What it is about: whose destruction waits for its acknowledgement.
+    #[must_use]
+    pub fn object(&self) -> EventObject {
+        match self {
+            AsyncEvent::Established { qp_num }
+            | AsyncEvent::Ended { qp_num, .. }
+            | AsyncEvent::CqOverflow { qp_num } => EventObject::Qp(*qp_num),
+            AsyncEvent::DeviceFatal { .. } | AsyncEvent::AddressConflict { .. } => {
+                EventObject::Device
+            }
+        }
+    }
+}
+
 /// Why a connection ended.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -59,7 +69,8 @@ pub enum EndReason {
     LocalDisconnect,
     /// The peer closed it, at an FPDU boundary.
     PeerDisconnect,
-    /// The consumer on this side dropped it with work under way.
+    /// The consumer on this side gave it up: [`Qp::abort`](crate::Qp::abort), a QP moved to Error, or dropped
+    /// with work under way.
     Aborted,
     /// The peer (or its lower layers) broke a rule; we sent a Terminate Message.
     TerminateSent {
@@ -116,7 +127,7 @@ impl fmt::Display for EndReason {
             EndReason::PeerDisconnect => write!(f, "closed by the peer"),
             EndReason::Aborted => write!(
                 f,
-                "aborted by this side: the QP was dropped while work was under way"
+                "aborted by this side: the QP was aborted, moved to ERROR, or dropped while work was under way"
             ),
             EndReason::TerminateSent {
                 error,
@@ -175,60 +186,5 @@ impl fmt::Display for EndReason {
                 Ok(())
             }
         }
-    }
-}
-
-/// Events of a device, in order, with a descriptor that is readable while there are any.
-pub(crate) struct EventQueue {
-    fd: OwnedFd,
-    events: Mutex<VecDeque<AsyncEvent>>,
-}
-
-/// Events kept for a consumer that does not read them; older ones are dropped first.
-const KEEP: usize = 4096;
-
-impl EventQueue {
-    pub(crate) fn new() -> rustix::io::Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
-        Ok(EventQueue {
-            fd: eventfd(0, flags)?,
-            events: Mutex::default(),
-        })
-    }
-
-    pub(crate) fn push(&self, event: AsyncEvent) {
-        let mut events = self.events.lock();
-        if events.len() == KEEP {
-            // One event out, one in: the descriptor's count stays right.
-            events.pop_front();
-            events.push_back(event);
-            return;
-        }
-        events.push_back(event);
-        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
-    }
-
-    pub(crate) fn pop(&self) -> Option<AsyncEvent> {
-        let mut events = self.events.lock();
-        let event = events.pop_front()?;
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.fd, &mut count);
-        Some(event)
-    }
-
-    pub(crate) fn wait(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
-        let deadline = timeout.map(|timeout| after(std::time::Instant::now(), timeout));
-        loop {
-            if let Some(event) = self.pop() {
-                return Some(event);
-            }
-            if !wait_readable(self.fd.as_fd(), deadline) {
-                return self.pop();
-            }
-        }
-    }
-
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 }

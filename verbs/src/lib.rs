@@ -70,6 +70,7 @@ mod cq;
 mod device;
 mod engine;
 mod event;
+mod event_queue;
 mod mem;
 mod mr;
 mod pd;
@@ -91,6 +92,7 @@ pub use cq::{Cq, DestroyCqError};
 pub use device::{Device, DeviceError};
 pub use engine::PostErrorKind;
 pub use event::{AsyncEvent, EndReason};
+pub use event_queue::{EventObject, UnackedEvent};
 pub use mem::{
     Access, Buffer, BufferError, DeregisterError, LocalFault, LocalFaultKind, OutOfRange,
     RegisterError, Sge,
@@ -98,8 +100,10 @@ pub use mem::{
 pub use mr::{MemoryRegion, RemoteBuffer};
 pub use pd::Pd;
 pub use peer::PrivateDataLimit;
+pub use qp::DestroyQpError;
 pub use qp::attr::{QpAttr, QpInit};
 pub use qp::builder::QpBuilder;
+pub use qp::modify::{IbvQpState, ModifyError, QpModify, WantedState};
 pub use qp::state::QpState;
 pub use qp::wr::{RecvWr, SendWr};
 pub use qp::{ConnectionInfo, PostError, Qp, QpCaps};

@@ -119,6 +119,8 @@ pub(crate) enum LlpOrder {
 pub(crate) struct Connection {
     pub(crate) ctx: Arc<QpContext>,
     pub(crate) state: QpState,
+    /// Idle, and the program has asked for IBV_QPS_INIT.
+    pub(crate) initialized: bool,
     /// What the peer may do through the QP now.
     pub(crate) access: Access,
     pub(crate) sq: SendQueue,
@@ -164,6 +166,7 @@ impl Connection {
         let (sq, rq) = (ctx.caps.max_send_wr as usize, ctx.caps.max_recv_wr as usize);
         Connection {
             access: ctx.access,
+            initialized: false,
             ctx,
             state: QpState::Idle,
             sq: SendQueue::new(sq),

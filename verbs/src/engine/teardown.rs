@@ -176,7 +176,20 @@ impl Connection {
         }
         self.fin.abort = true;
         self.end(EndReason::Aborted);
-        self.detach(QpEvent::LlpLost);
+        self.detach(QpEvent::Abort);
+    }
+
+    /// The consumer moves the QP to Error, with a connection or without.
+    pub(crate) fn fail(&mut self) {
+        self.abort();
+        self.event(QpEvent::Abort);
+        self.flush_sends(None);
+        self.flush_receives(None);
+    }
+
+    /// The consumer moves an open QP to Terminate.
+    pub(crate) fn terminate(&mut self) {
+        self.fail_locally(None, None, "the program moved the QP to TERMINATE");
     }
 
     /// The driver has sent our FIN.

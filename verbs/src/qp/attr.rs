@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 
+use super::modify::IbvQpState;
 use super::state::QpState;
 use super::{Qp, QpCaps};
+use crate::engine::Connection;
 use crate::mem::Access;
 use crate::settings::Timeouts;
 
@@ -13,6 +15,11 @@ use crate::settings::Timeouts;
 pub struct QpAttr {
     /// The state.
     pub state: QpState,
+    /// The same in the words of libibverbs (`qp_state`), as the table at [`QpState`] says: `Idle` is
+    /// `IBV_QPS_INIT` once that was asked for, and `IBV_QPS_RESET` before.
+    pub ibv_state: IbvQpState,
+    /// Whether the send queue is still being drained for a graceful close (`sq_draining`).
+    pub sq_draining: bool,
     /// What the peer may do through this QP.
     pub access: Access,
     /// The sizes of the queues, as granted: just what was asked for.
@@ -45,6 +52,18 @@ pub struct QpInit {
     pub context: u64,
 }
 
+fn ibv_state(conn: &Connection) -> IbvQpState {
+    match conn.state {
+        QpState::Idle if conn.initialized => IbvQpState::Init,
+        QpState::Idle => IbvQpState::Reset,
+        QpState::Connecting => IbvQpState::Init,
+        QpState::Rts => IbvQpState::Rts,
+        QpState::Closing => IbvQpState::Sqd,
+        QpState::Terminate => IbvQpState::Sqe,
+        QpState::Error => IbvQpState::Err,
+    }
+}
+
 impl Qp {
     /// How the QP stands now.
     #[must_use]
@@ -55,6 +74,8 @@ impl Qp {
         let addrs = locked.addrs();
         QpAttr {
             state: conn.state,
+            ibv_state: ibv_state(conn),
+            sq_draining: conn.state == QpState::Closing && !conn.sq.is_empty(),
             access: conn.access,
             caps: self.made.init().caps,
             ird: negotiated.map_or(0, |agreed| agreed.ird),

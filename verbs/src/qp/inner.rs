@@ -1,7 +1,7 @@
 //! A QP behind its lock: who may drive it, and what follows a turn.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -11,6 +11,7 @@ use uwarp_llp::{Llp, LlpError};
 use crate::cq::CqShared;
 use crate::device::DeviceInner;
 use crate::engine::{Connection, QpContext, ReceiveBuffer};
+use crate::event_queue::EventObject;
 use crate::mem::PinnedRun;
 use crate::progress::background::{Interest, Source, Verdict};
 use crate::progress::cover::{Cover, Registration};
@@ -28,6 +29,8 @@ pub(crate) struct QpInner {
     state: Mutex<Locked>,
     /// Notified whenever the state of the connection may have changed.
     changed: Condvar,
+    /// It was destroyed: nobody is told of it any more.
+    muted: AtomicBool,
 }
 
 /// What the lock protects.
@@ -80,6 +83,7 @@ impl QpInner {
             cqs,
             polled_at: AtomicU64::new(0),
             changed: Condvar::new(),
+            muted: AtomicBool::new(false),
         });
         for cq in &qp.cqs {
             cq.attach(&qp);
@@ -149,8 +153,11 @@ impl QpInner {
     pub(crate) fn publish(&self, locked: &mut Locked) {
         let events = &mut locked.driven.conn.events;
         if !events.is_empty() {
+            let muted = self.muted.load(Ordering::Relaxed);
             for event in events.drain(..) {
-                self.device.events.push(event);
+                if !muted {
+                    self.device.events.push(event);
+                }
             }
             self.changed.notify_all();
         }
@@ -259,6 +266,26 @@ impl QpInner {
                 self.release(locked);
             }
         }
+    }
+
+    /// The end of the QP: waits until its asynchronous events are acknowledged, and raises none from then on.
+    ///
+    /// # Errors
+    /// When `timeout` passed first: how many events are not acknowledged.
+    pub(crate) fn mute(&self, timeout: Option<std::time::Duration>) -> Result<(), u64> {
+        let object = EventObject::Qp(self.ctx.qp_num);
+        self.device.events.retire(object, timeout)?;
+        // Under the lock, so that no other thread is just telling something.
+        let locked = self.state.lock();
+        self.muted.store(true, Ordering::Relaxed);
+        self.device.events.forget(object);
+        drop(locked);
+        Ok(())
+    }
+
+    /// Wakes those who wait for the QP.
+    pub(crate) fn changed(&self) {
+        self.changed.notify_all();
     }
 
     /// Waits until `done` gives a value or the deadline has passed. The background drives meanwhile.

@@ -3,6 +3,7 @@
 pub(crate) mod attr;
 pub(crate) mod builder;
 pub(crate) mod inner;
+pub(crate) mod modify;
 pub(crate) mod state;
 pub(crate) mod wr;
 
@@ -59,6 +60,20 @@ pub struct PostError {
     pub index: usize,
     /// Why.
     pub kind: PostErrorKind,
+}
+
+/// Why a QP could not be destroyed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DestroyQpError {
+    /// Events of it were taken from the device and not acknowledged.
+    #[error(
+        "{events} asynchronous events of the queue pair are not acknowledged; drop them, or call ack_events"
+    )]
+    Unacknowledged {
+        /// How many.
+        events: u64,
+    },
 }
 
 /// What was agreed with the peer, and where the two ends are.
@@ -296,7 +311,25 @@ impl Qp {
         })
     }
 
+    /// Destroys the QP as `ibv_destroy_qp` does: waits until every asynchronous event of it that was taken with
+    /// [`Device::get_event`](crate::Device::get_event) is acknowledged, and takes back those that were not taken.
+    /// Its connection ends as if it were dropped. (Dropping asks for neither.)
+    ///
+    /// Completions that are in its CQs stay there until they are polled.
+    ///
+    /// # Errors
+    /// [`DestroyQpError`] when `timeout` passed first (`None` waits for ever), with the QP back, as it was.
+    pub fn destroy(self, timeout: Option<Duration>) -> Result<(), (Qp, DestroyQpError)> {
+        match self.inner.mute(timeout) {
+            Ok(()) => Ok(()),
+            Err(events) => Err((self, DestroyQpError::Unacknowledged { events })),
+        }
+    }
+
     /// Makes a QP whose connection has ended ready for another one. False while it is in use.
+    ///
+    /// Receives that were posted in between complete as flushed. Completions of the life before stay in the CQs
+    /// until they are polled: a program that uses the QP again polls them first, or tells them by their `wr_id`.
     #[must_use]
     pub fn reset(&self) -> bool {
         self.inner.with(crate::engine::Connection::reset)

@@ -17,10 +17,16 @@ use core::fmt;
 ///                         └────────────────────────────────────────────────────────────┴──────┘
 /// ```
 ///
+/// Leaving a state on the program's word is [`Qp::modify`](crate::Qp::modify), which has the table of what is legal.
+/// Two things differ from the RDMA protocol verbs: `Connecting` is between their Idle and RTS, for connect and
+/// accept belong to the QP here; and a QP whose connection has ended is in `Error`, also after a graceful close
+/// (there: Idle), so that no receive is posted for the next connection by mistake. [`Qp::reset`](crate::Qp::reset)
+/// leads back.
+///
 /// | here | `ibv_qp_state` | may post receives | may post sends |
 /// |---|---|---|---|
 /// | `Idle` | `RESET`, `INIT` | yes, they wait | no |
-/// | `Connecting` | `INIT`, `RTR` | yes, they wait | yes, they wait |
+/// | `Connecting` | `INIT` | yes, they wait | yes, they wait |
 /// | `Rts` | `RTS` | yes | yes |
 /// | `Closing` | `SQD` | yes, until the peer has closed too | they are flushed |
 /// | `Terminate` | `SQE` | they are flushed | they are flushed |
@@ -58,8 +64,10 @@ pub(crate) enum QpEvent {
     TerminateSent,
     /// The peer's Terminate Message arrived.
     TerminateReceived,
-    /// The LLP was reset, lost or timed out, or the consumer aborted it.
+    /// The LLP was reset, lost or timed out.
     LlpLost,
+    /// The consumer gives the connection up, or moves the QP to Error.
+    Abort,
     /// Both halves of the LLP are closed.
     Closed,
     /// The consumer resets the QP for another use.
@@ -71,6 +79,16 @@ pub(crate) enum QpEvent {
 pub(crate) struct InvalidTransition;
 
 impl QpState {
+    /// All of them.
+    pub const ALL: [QpState; 6] = [
+        QpState::Idle,
+        QpState::Connecting,
+        QpState::Rts,
+        QpState::Closing,
+        QpState::Terminate,
+        QpState::Error,
+    ];
+
     /// The state after `event`, or an error when the event cannot happen in this state.
     pub(crate) fn next(self, event: QpEvent) -> Result<QpState, InvalidTransition> {
         use QpEvent as E;
@@ -89,6 +107,7 @@ impl QpState {
             (S::Terminate, E::PeerFin | E::Disconnect) => Ok(S::Terminate),
             (S::Rts | S::Closing | S::Terminate, E::LlpLost) => Ok(S::Error),
             (S::Closing | S::Terminate, E::Closed) => Ok(S::Error),
+            (_, E::Abort) => Ok(S::Error),
             (S::Idle | S::Error, E::Reset) => Ok(S::Idle),
             (S::Error, E::Disconnect) => Ok(S::Error),
             _ => Err(InvalidTransition),
@@ -119,15 +138,8 @@ mod tests {
     use super::*;
     use core::fmt::Write;
 
-    const STATES: [QpState; 6] = [
-        QpState::Idle,
-        QpState::Connecting,
-        QpState::Rts,
-        QpState::Closing,
-        QpState::Terminate,
-        QpState::Error,
-    ];
-    const EVENTS: [QpEvent; 10] = [
+    const STATES: [QpState; 6] = QpState::ALL;
+    const EVENTS: [QpEvent; 11] = [
         QpEvent::Attach,
         QpEvent::Established,
         QpEvent::StartupFailed,
@@ -136,6 +148,7 @@ mod tests {
         QpEvent::TerminateSent,
         QpEvent::TerminateReceived,
         QpEvent::LlpLost,
+        QpEvent::Abort,
         QpEvent::Closed,
         QpEvent::Reset,
     ];

@@ -1,0 +1,325 @@
+//! The asynchronous events of a device: their queue, their descriptor, and their acknowledgement.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::event::AsyncEvent;
+use crate::wait::{after, wait_readable};
+
+/// What an [`AsyncEvent`] is about; acknowledgements are counted for each.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum EventObject {
+    /// The device or its port.
+    Device,
+    /// The QP with this number.
+    Qp(u32),
+    /// The CQ with this number.
+    Cq(u32),
+    /// The shared receive queue with this number.
+    Srq(u32),
+}
+
+/// Events kept for a consumer that does not read them; older ones are dropped first, and counted.
+const KEEP: usize = 4096;
+
+/// Events of a device, in order, with a descriptor that is readable while there are any.
+pub(crate) struct EventQueue {
+    fd: OwnedFd,
+    state: Mutex<State>,
+    /// Notified at every acknowledgement.
+    acked: Condvar,
+}
+
+/// While the lock is held, the descriptor's count is the number of waiting events: so no read of it ever blocks.
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<AsyncEvent>,
+    /// Events that were taken and not acknowledged; no entry is 0.
+    unacked: HashMap<EventObject, u64>,
+    lost: u64,
+}
+
+impl EventQueue {
+    pub(crate) fn new() -> rustix::io::Result<Self> {
+        Ok(EventQueue {
+            fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?,
+            state: Mutex::default(),
+            acked: Condvar::new(),
+        })
+    }
+
+    pub(crate) fn push(&self, event: AsyncEvent) {
+        let mut state = self.state.lock();
+        if state.waiting.len() == KEEP {
+            // One event out, one in: the descriptor's count stays right.
+            state.waiting.pop_front();
+            state.lost += 1;
+        } else {
+            self.count_up();
+        }
+        state.waiting.push_back(event);
+    }
+
+    /// The next event, acknowledged at once.
+    pub(crate) fn pop(&self) -> Option<AsyncEvent> {
+        self.take(&mut self.state.lock())
+    }
+
+    /// As [`Self::pop`], up to the deadline.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
+        self.wait_for(timeout, || self.pop())
+    }
+
+    /// The next event, to be acknowledged. Does not wait where the program made the descriptor non-blocking.
+    pub(crate) fn get(self: &Arc<Self>, timeout: Option<Duration>) -> Option<UnackedEvent> {
+        let get = || {
+            let mut state = self.state.lock();
+            let event = self.take(&mut state)?;
+            // Counted before the lock goes: whoever destroys the object either takes the event back
+            // or waits for its acknowledgement.
+            *state.unacked.entry(event.object()).or_default() += 1;
+            Some(UnackedEvent {
+                queue: Arc::clone(self),
+                event,
+                ack: true,
+            })
+        };
+        if self.is_nonblocking() {
+            return get();
+        }
+        self.wait_for(timeout, get)
+    }
+
+    fn wait_for<T>(
+        &self,
+        timeout: Option<Duration>,
+        mut get: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
+        loop {
+            if let Some(got) = get() {
+                return Some(got);
+            }
+            if !wait_readable(self.fd.as_fd(), deadline) {
+                return get();
+            }
+        }
+    }
+
+    /// Acknowledges `count` events of an object. More than there are is as good as all.
+    pub(crate) fn ack(&self, object: EventObject, count: u64) {
+        let mut state = self.state.lock();
+        if let Some(unacked) = state.unacked.get_mut(&object) {
+            *unacked = unacked.saturating_sub(count);
+            if *unacked == 0 {
+                state.unacked.remove(&object);
+            }
+        }
+        drop(state);
+        self.acked.notify_all();
+    }
+
+    /// The end of an object: waits until its events that were taken are acknowledged, then takes back the
+    /// others.
+    ///
+    /// # Errors
+    /// When `timeout` passed first: how many are not acknowledged. Nothing was taken back then.
+    pub(crate) fn retire(&self, object: EventObject, timeout: Option<Duration>) -> Result<(), u64> {
+        let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
+        let mut state = self.state.lock();
+        while let Some(unacked) = state.unacked.get(&object).copied() {
+            match deadline {
+                None => self.acked.wait(&mut state),
+                Some(deadline) => {
+                    if self.acked.wait_until(&mut state, deadline).timed_out()
+                        && state.unacked.contains_key(&object)
+                    {
+                        return Err(unacked);
+                    }
+                }
+            }
+        }
+        self.take_back(&mut state, object);
+        Ok(())
+    }
+
+    /// Takes back the events of an object that nobody has fetched.
+    pub(crate) fn forget(&self, object: EventObject) {
+        self.take_back(&mut self.state.lock(), object);
+    }
+
+    /// How many events were dropped because nobody fetched them.
+    pub(crate) fn lost(&self) -> u64 {
+        self.state.lock().lost
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn take(&self, state: &mut State) -> Option<AsyncEvent> {
+        let event = state.waiting.pop_front()?;
+        self.count_down();
+        Some(event)
+    }
+
+    fn take_back(&self, state: &mut State, object: EventObject) {
+        let before = state.waiting.len();
+        state.waiting.retain(|event| event.object() != object);
+        for _ in state.waiting.len()..before {
+            self.count_down();
+        }
+    }
+
+    fn count_up(&self) {
+        let one = 1u64.to_ne_bytes();
+        while rustix::io::write(&self.fd, &one) == Err(rustix::io::Errno::INTR) {}
+    }
+
+    fn count_down(&self) {
+        let mut count = [0; 8];
+        while rustix::io::read(&self.fd, &mut count) == Err(rustix::io::Errno::INTR) {}
+    }
+
+    fn is_nonblocking(&self) -> bool {
+        let flags = rustix::fs::fcntl_getfl(&self.fd);
+        flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
+    }
+}
+
+/// An asynchronous event that was taken with [`Device::get_event`](crate::Device::get_event).
+///
+/// Dropping it acknowledges it (`ibv_ack_async_event`). Destroying the object that it is about
+/// ([`Qp::destroy`](crate::Qp::destroy)) waits for that, so that nobody is left with an event of something
+/// that is gone.
+#[must_use = "dropping the event acknowledges it"]
+pub struct UnackedEvent {
+    queue: Arc<EventQueue>,
+    event: AsyncEvent,
+    ack: bool,
+}
+
+impl UnackedEvent {
+    /// What happened.
+    #[must_use]
+    pub fn event(&self) -> &AsyncEvent {
+        &self.event
+    }
+
+    /// Leaves the event unacknowledged; [`Device::ack_events`](crate::Device::ack_events) does it later, by its
+    /// [`object`](AsyncEvent::object).
+    pub fn ack_later(mut self) -> AsyncEvent {
+        self.ack = false;
+        self.event.clone()
+    }
+}
+
+impl Deref for UnackedEvent {
+    type Target = AsyncEvent;
+
+    fn deref(&self) -> &AsyncEvent {
+        &self.event
+    }
+}
+
+impl Drop for UnackedEvent {
+    fn drop(&mut self) {
+        if self.ack {
+            self.queue.ack(self.event.object(), 1);
+        }
+    }
+}
+
+impl fmt::Debug for UnackedEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("UnackedEvent").field(&self.event).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue_of(qps: &[u32]) -> Arc<EventQueue> {
+        let queue = Arc::new(EventQueue::new().unwrap());
+        for &qp_num in qps {
+            queue.push(AsyncEvent::Established { qp_num });
+        }
+        queue
+    }
+
+    fn readable(queue: &EventQueue) -> bool {
+        wait_readable(queue.fd(), Some(Instant::now()))
+    }
+
+    #[test]
+    fn an_object_ends_when_its_events_are_acknowledged_and_the_others_are_taken_back() {
+        let queue = queue_of(&[7, 8, 7]);
+        let event = queue.get(None).unwrap();
+        assert_eq!(event.object(), EventObject::Qp(7));
+        let seven = EventObject::Qp(7);
+        assert_eq!(queue.retire(seven, Some(Duration::ZERO)), Err(1));
+        drop(event);
+        assert_eq!(queue.retire(seven, Some(Duration::ZERO)), Ok(()));
+        assert_eq!(queue.pop().unwrap().object(), EventObject::Qp(8));
+        assert!(queue.pop().is_none());
+        assert!(!readable(&queue));
+    }
+
+    #[test]
+    fn the_end_of_an_object_waits_for_another_thread_that_acknowledges() {
+        let queue = queue_of(&[7, 7]);
+        let later = [(); 2].map(|()| queue.get(None).unwrap().ack_later());
+        std::thread::scope(|scope| {
+            let ending = scope.spawn(|| queue.retire(EventObject::Qp(7), None));
+            for event in later {
+                queue.ack(event.object(), 1);
+            }
+            assert_eq!(ending.join().unwrap(), Ok(()));
+        });
+    }
+
+    /// fio acknowledges more than it took; that must not turn into a debt.
+    #[test]
+    fn too_many_acknowledgements_are_as_good_as_all() {
+        let queue = queue_of(&[7, 7]);
+        queue.get(None).unwrap().ack_later();
+        queue.ack(EventObject::Qp(7), 9);
+        queue.get(None).unwrap().ack_later();
+        assert_eq!(
+            queue.retire(EventObject::Qp(7), Some(Duration::ZERO)),
+            Err(1)
+        );
+    }
+
+    #[test]
+    fn events_that_nobody_fetches_are_bounded_and_the_oldest_are_counted_as_lost() {
+        let queue = EventQueue::new().unwrap();
+        for qp_num in 0..KEEP as u32 + 3 {
+            queue.push(AsyncEvent::Established { qp_num });
+        }
+        assert_eq!(queue.lost(), 3);
+        assert_eq!(queue.pop().unwrap().object(), EventObject::Qp(3));
+        let mut rest = 0;
+        while queue.pop().is_some() {
+            rest += 1;
+        }
+        assert_eq!(rest, KEEP - 1);
+        assert!(!readable(&queue));
+    }
+
+    #[test]
+    fn a_program_that_makes_the_descriptor_non_blocking_gets_no_wait() {
+        let queue = queue_of(&[]);
+        rustix::fs::fcntl_setfl(&queue.fd, rustix::fs::OFlags::NONBLOCK).unwrap();
+        assert!(queue.get(None).is_none());
+    }
+}

@@ -1,0 +1,193 @@
+//! Every way to end a connection, in every state of the QP: a table.
+
+use std::fmt::Write as _;
+use std::net::Shutdown;
+
+use super::*;
+
+/// What ends the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Disconnect,
+    Abort,
+    ModifyError,
+    Drop,
+    PeerFin,
+    PeerReset,
+}
+
+const WAYS: [Way; 6] = [
+    Way::Disconnect,
+    Way::Abort,
+    Way::ModifyError,
+    Way::Drop,
+    Way::PeerFin,
+    Way::PeerReset,
+];
+
+/// How it ended, in one line: state, reason, what became of a receive, what the peer saw.
+struct Outcome {
+    end: String,
+    receive: String,
+    peer: String,
+}
+
+fn reason(qp: &Qp) -> String {
+    qp.end_reason().map_or("no reason".to_owned(), |reason| {
+        let text = format!("{reason:?}");
+        let name = text.split([' ', '{']).next().unwrap_or_default();
+        name.to_owned()
+    })
+}
+
+/// Ends the connection of `a` by `way`, and tells what came of it. With a `stream` the peer answers as an
+/// ordinary one does: it reads to the end, and closes.
+fn end(a: Side, stream: Option<TcpStream>, way: Way) -> Outcome {
+    let Side {
+        qp,
+        recv_cq,
+        device: _device,
+        ..
+    } = a;
+    let mut qp = Some(qp);
+    let mut stream = stream;
+    if let Some(qp) = &qp {
+        match way {
+            Way::Disconnect => qp.disconnect(),
+            Way::Abort => qp.abort(),
+            Way::ModifyError => qp.modify(&QpModify::new().state(QpState::Error)).unwrap(),
+            Way::PeerFin => {
+                if let Some(stream) = &stream {
+                    // After a reset of ours there is nothing to shut down.
+                    let _ = stream.shutdown(Shutdown::Write);
+                }
+            }
+            Way::PeerReset => stream.take().map_or((), cut),
+            Way::Drop => {}
+        }
+    }
+    if way == Way::Drop {
+        qp = None;
+    }
+    let peer = stream.map_or("-".to_owned(), |mut stream| {
+        let (end, octets) = seen(&mut stream);
+        let said = if octets.is_empty() { "" } else { "Terminate, " };
+        format!("{said}{end}")
+    });
+    let end = qp.as_ref().map_or("gone".to_owned(), |qp| {
+        assert!(qp.wait_closed(LIMIT));
+        format!("{} {}", qp.state(), reason(qp))
+    });
+    // What is left of a receive that was posted before: all is settled now.
+    let receive = recv_cq.poll_one();
+    Outcome {
+        end,
+        receive: receive.map_or("waits".to_owned(), |done| format!("{:?}", done.status)),
+        peer,
+    }
+}
+
+/// A side whose QP is in `state`, with one receive posted, and its peer.
+fn in_state(state: QpState) -> (Side, Option<TcpStream>) {
+    if state == QpState::Idle {
+        let a = side();
+        a.post_empty(1);
+        return (a, None);
+    }
+    let (a, stream) = with_peer();
+    if state != QpState::Rts {
+        to(&a, state);
+    }
+    a.post_empty(1);
+    assert_eq!(a.qp.state(), state);
+    (a, Some(stream))
+}
+
+/// Every state but `Connecting`, which has a test of its own. A receive that was posted is flushed by
+/// every end, and only by an end.
+#[test]
+fn close_in_every_state() {
+    let states = [
+        QpState::Idle,
+        QpState::Rts,
+        QpState::Closing,
+        QpState::Terminate,
+        QpState::Error,
+    ];
+    let mut table = String::new();
+    for state in states {
+        writeln!(table, "{state}").unwrap();
+        for way in WAYS {
+            let (a, stream) = in_state(state);
+            let Outcome { end, receive, peer } = end(a, stream, way);
+            let way = format!("{way:?}");
+            writeln!(
+                table,
+                "    {way:12} -> {end:24} receive: {receive:8} peer sees: {peer}"
+            )
+            .unwrap();
+        }
+    }
+    insta::assert_snapshot!(table);
+}
+
+/// MPA startup is under way: the peer has the Request, and answers nothing.
+#[test]
+fn close_while_connecting() {
+    let mut table = String::new();
+    for way in WAYS {
+        if way == Way::Drop {
+            // A blocking connect borrows the QP.
+            continue;
+        }
+        let a = side();
+        a.post_empty(1);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (error, peer) = std::thread::scope(|scope| {
+            let connecting = scope.spawn(|| a.qp.connect(addr, &ConnectOptions::default()));
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            stream.read_exact(&mut [0; 20]).unwrap();
+            assert_eq!(a.qp.state(), QpState::Connecting);
+            let mut stream = Some(stream);
+            match way {
+                Way::Disconnect => a.qp.disconnect(),
+                Way::Abort => a.qp.abort(),
+                Way::ModifyError => to(&a, QpState::Error),
+                Way::PeerFin => {
+                    let stream = stream.as_ref().unwrap();
+                    stream.shutdown(Shutdown::Write).unwrap();
+                }
+                Way::PeerReset => cut(stream.take().unwrap()),
+                Way::Drop => unreachable!(),
+            }
+            let error = connecting.join().unwrap().unwrap_err();
+            let peer = stream.map_or("-", |mut stream| seen(&mut stream).0);
+            (error, peer)
+        });
+        a.recv_cq.flushed(1);
+        let (state, reason) = (a.qp.state(), reason(&a.qp));
+        let error = format!("{error:?}");
+        let error = error.split([' ', '{']).next().unwrap();
+        let way = format!("{way:?}");
+        writeln!(
+            table,
+            "{way:12} -> {state} {reason:16} connect: {error:8} peer sees: {peer}"
+        )
+        .unwrap();
+    }
+    insta::assert_snapshot!(table);
+}
+
+#[test]
+fn abort_of_a_qp_without_a_connection_does_nothing() {
+    let a = side();
+    a.post_empty(1);
+    a.qp.abort();
+    assert_eq!(a.qp.state(), QpState::Idle);
+    a.recv_cq.is_empty();
+    let peer = raw_peer(&a.qp);
+    assert_eq!(a.qp.state(), QpState::Rts);
+    drop(peer);
+}
