@@ -1,7 +1,7 @@
 //! Telling the peer about memory: a [`RemoteBuffer`] as octets, and parts of it.
 
 use crate::mem::OutOfRange;
-use crate::pd::RemoteBuffer;
+use crate::mr::RemoteBuffer;
 
 impl RemoteBuffer {
     /// Octets of [`to_bytes`](Self::to_bytes).
