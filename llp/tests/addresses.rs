@@ -6,8 +6,10 @@ use uwarp_llp::kernel::KernelNetwork;
 use uwarp_llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_llp::{Llp, LlpError, LlpListener, Network};
 
-/// Networks that are connected with each other, and an address of the second one in each family.
-fn networks() -> Vec<(Box<dyn Network>, Box<dyn Network>, [IpAddr; 2])> {
+/// Two networks that are connected with each other, and an address of the second one in each family.
+type Pair = (Box<dyn Network>, Box<dyn Network>, [IpAddr; 2]);
+
+fn networks() -> Vec<Pair> {
     let (first, second) = MemoryNetwork::pair(&MemorySettings::default()).unwrap();
     let addrs = |v4: &str, v6: &str| [v4.parse().unwrap(), v6.parse().unwrap()];
     vec![

@@ -117,6 +117,9 @@ pub enum EndReason {
     Rejected {
         /// Private data of the Reply.
         private_data: Vec<u8>,
+        /// ORD of an enhanced Reply: the Reads that the peer needs to have outstanding, where our IRD was
+        /// too small for it (RFC 6581 section 9.1).
+        peer_ord: Option<u16>,
     },
 }
 
@@ -173,7 +176,7 @@ impl fmt::Display for EndReason {
             ),
             EndReason::StartupFailed { error } => write!(f, "{error}"),
             EndReason::ConnectFailed { error } => write!(f, "{error}"),
-            EndReason::Rejected { private_data } => {
+            EndReason::Rejected { private_data, .. } => {
                 write!(f, "the peer rejected the connection")?;
                 if !private_data.is_empty() {
                     write!(

@@ -82,8 +82,8 @@ mod settings;
 mod wait;
 
 pub use cm::{
-    AcceptError, AcceptOptions, AcceptTimeout, ConnectError, ConnectOptions, ConnectRequest,
-    Connected, Listener, RequestError,
+    AcceptError, AcceptOptions, Arrival, ConnectError, ConnectOptions, ConnectRequest, Connected,
+    ListenError, Listener, RejectOptions, RequestError,
 };
 pub use completion::{
     ChannelError, Completion, CompletionChannel, CqEvent, Notify, Status, WcOpcode, WorkError,

@@ -76,6 +76,9 @@ pub enum ConnectError {
         addr: SocketAddr,
         /// What it said.
         private_data: Vec<u8>,
+        /// The Reads that it needs to have outstanding (its ORD), where an enhanced Reply says so: more
+        /// than our IRD means that this is the reason (RFC 6581 section 9.1).
+        peer_ord: Option<u16>,
     },
     /// The QP already has a connection, or had one and was not reset.
     #[error("the QP is in state {state}; connect needs an idle one (reset it, or create another)")]
@@ -104,7 +107,14 @@ impl ConnectError {
         match reason {
             EndReason::ConnectFailed { error } => ConnectError::Llp { error },
             EndReason::StartupFailed { error } => ConnectError::Startup { addr, error },
-            EndReason::Rejected { private_data } => ConnectError::Rejected { addr, private_data },
+            EndReason::Rejected {
+                private_data,
+                peer_ord,
+            } => ConnectError::Rejected {
+                addr,
+                private_data,
+                peer_ord,
+            },
             reason => ConnectError::Ended {
                 addr,
                 reason: Box::new(reason),
@@ -140,9 +150,10 @@ pub(crate) fn connect(
     options: &ConnectOptions,
 ) -> Result<Connected, ConnectError> {
     let target = Some((options.local, to));
-    start(qp, to, options, target, || {
+    start(qp, options, target, || {
         qp.device.network.connect(options.local, to)
-    })
+    })?;
+    finish(qp, to)
 }
 
 /// The same over a stream that is connected already.
@@ -151,17 +162,19 @@ pub(crate) fn connect_over(
     stream: Box<dyn Llp>,
     options: &ConnectOptions,
 ) -> Result<Connected, ConnectError> {
-    start(qp, stream.peer_addr(), options, None, || Ok(stream))
+    let to = stream.peer_addr();
+    start(qp, options, None, || Ok(stream))?;
+    finish(qp, to)
 }
 
-/// Without a `target` there is no second try with revision 1.
-fn start(
+/// Starts to connect. What becomes of it shows in the state of the connection, also when `open` fails; an error
+/// means that nothing has begun. Without a `target` there is no second try with revision 1.
+pub(super) fn start(
     qp: &Arc<QpInner>,
-    to: SocketAddr,
     options: &ConnectOptions,
     target: Option<(Option<SocketAddr>, SocketAddr)>,
     open: impl FnOnce() -> Result<Box<dyn Llp>, LlpError>,
-) -> Result<Connected, ConnectError> {
+) -> Result<(), ConnectError> {
     let settings = &qp.ctx.settings;
     let enhanced = settings.revision == Revision::Two;
     peer::check_private_data(settings.peer, enhanced, &options.private_data)?;
@@ -183,23 +196,23 @@ fn start(
         },
         private_data: options.private_data.clone(),
     };
-    {
-        let mut locked = qp.lock();
-        locked.driven.conn.set_now(Instant::now());
-        let state = locked.driven.conn.state;
-        if !locked
-            .driven
-            .conn
-            .start_initiator(config, target.is_some())?
-        {
-            return Err(ConnectError::QpInUse { state });
-        }
-        let attached = open().and_then(|llp| qp.attach(&mut locked, llp, target));
-        if let Err(error) = attached {
-            locked.driven.conn.lost(error);
-            qp.publish(&mut locked);
-        }
+    let mut locked = qp.lock();
+    locked.driven.conn.set_now(Instant::now());
+    let state = locked.driven.conn.state;
+    let again = target.is_some();
+    if !locked.driven.conn.start_initiator(config, again)? {
+        return Err(ConnectError::QpInUse { state });
     }
+    let attached = open().and_then(|llp| qp.attach(&mut locked, llp, target));
+    if let Err(error) = attached {
+        locked.driven.conn.lost(error);
+        qp.publish(&mut locked);
+    }
+    Ok(())
+}
+
+/// Waits for what becomes of it.
+fn finish(qp: &QpInner, to: SocketAddr) -> Result<Connected, ConnectError> {
     let outcome = qp.wait_until(None, |locked| {
         let conn = &locked.driven.conn;
         match (&conn.negotiated, &conn.end) {

@@ -1,30 +1,40 @@
-//! The passive side of one connection: from TCP's accept to the consumer's decision.
+//! The passive side of one connection, from TCP's accept to the whole MPA Request.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use uwarp_llp::{Llp, LlpError, Recv};
-use uwarp_mpa::{
-    Accept, ConfigError, Enhanced, Model, Request, Responder, ResponderConfig, Revision,
-    StartupError,
-};
+use uwarp_mpa::{ConfigError, Request, Responder, ResponderConfig, StartupError};
 
-use super::listener::ListenerInner;
+use super::listener::Slot;
+use super::request::ConnectRequest;
 use crate::device::DeviceInner;
-use crate::peer::{self, PrivateDataLimit};
 use crate::progress::background::{Interest, Source, Token, Verdict};
 use crate::progress::linger::linger;
-use crate::qp::Qp;
-use crate::qp::state::QpState;
 use crate::settings::Settings;
-use crate::wait::{after, wait_readable};
+use crate::wait::after;
+
+/// Who takes MPA Requests. Called without any lock of the CM.
+pub(super) trait RequestSink: Send + Sync {
+    /// A Request has come whole. To drop it is to reject it.
+    fn request(&self, request: ConnectRequest);
+
+    /// What came is no MPA Request, or none came in time.
+    fn failed(&self, peer: SocketAddr, error: StartupError);
+
+    /// The listener takes no connection any more. Never told for a single stream.
+    fn down(&self, _error: LlpError) {}
+
+    /// Requests that wait for a decision since before `now` are to be rejected. Never told for a single
+    /// stream.
+    fn expire(&self, _now: Instant) {}
+}
 
 /// A connection whose MPA Request has not come whole.
 pub(super) struct Incoming {
-    listener: Weak<ListenerInner>,
+    sink: Weak<dyn RequestSink>,
     device: Arc<DeviceInner>,
     token: Token,
     state: Mutex<Option<Awaiting>>,
@@ -34,6 +44,7 @@ struct Awaiting {
     llp: Box<dyn Llp>,
     responder: Responder,
     deadline: Instant,
+    slot: Option<Slot>,
 }
 
 /// How an MPA Request came out.
@@ -44,71 +55,79 @@ enum Step {
 }
 
 impl Incoming {
-    /// Starts to wait for the Request of a connection that TCP has accepted.
+    /// Starts to wait for the Request on a stream that stands. `read` are octets that were read from it before.
     pub(super) fn start(
-        listener: &Arc<ListenerInner>,
+        sink: Weak<dyn RequestSink>,
         device: &Arc<DeviceInner>,
         llp: Box<dyn Llp>,
-        responder: Responder,
-    ) -> Result<(), LlpError> {
+        read: &[u8],
+        slot: Option<Slot>,
+    ) -> Result<(), RequestError> {
         let deadline = after(Instant::now(), device.settings.timeouts.request);
         let token = device.background.token();
+        let mut awaiting = Awaiting {
+            llp,
+            responder: responder(&device.settings)?,
+            deadline,
+            slot,
+        };
+        let early = awaiting.take(read);
         let incoming = Arc::new(Incoming {
-            listener: Arc::downgrade(listener),
+            sink,
             device: Arc::clone(device),
             token,
-            state: Mutex::new(Some(Awaiting {
-                llp,
-                responder,
-                deadline,
-            })),
+            state: Mutex::new(None),
         });
-        {
-            let state = incoming.state.lock();
-            if let Some(awaiting) = &*state {
-                let weak: Weak<Incoming> = Arc::downgrade(&incoming);
-                device
-                    .background
-                    .register(token, weak, awaiting.llp.fd())
-                    .map_err(|errno| LlpError::Io {
-                        op: "watch a new connection",
-                        errno: errno.raw_os_error(),
-                    })?;
+        let weak: Weak<Incoming> = Arc::downgrade(&incoming);
+        let watched = device
+            .background
+            .register(token, weak, awaiting.llp.fd())
+            .map_err(|errno| LlpError::Io {
+                op: "watch a new connection",
+                errno: errno.raw_os_error(),
+            });
+        watched?;
+        match early {
+            Some(Step::Whole(request)) => incoming.end(awaiting, Ok(request)),
+            Some(Step::Failed(error)) => incoming.end(awaiting, Err(error)),
+            Some(Step::More) | None => {
+                *incoming.state.lock() = Some(awaiting);
+                let kept: Arc<Incoming> = Arc::clone(&incoming);
+                device.background.keep(token, kept);
+                device.background.at(token, deadline);
+                // The Request may be here already.
+                incoming.attend(Instant::now());
             }
         }
-        let kept: Arc<Incoming> = Arc::clone(&incoming);
-        device.background.keep(token, kept);
-        device.background.at(token, deadline);
-        // The Request may be here already.
-        incoming.attend(Instant::now());
         Ok(())
     }
 
     fn end(&self, awaiting: Awaiting, result: Result<Request, StartupError>) {
-        self.device.background.forget_fd(awaiting.llp.fd());
-        self.device.background.forget(self.token);
-        let Some(listener) = self.listener.upgrade() else {
-            return;
-        };
+        let background = &self.device.background;
+        background.forget_fd(awaiting.llp.fd());
+        background.forget(self.token);
+        let Awaiting {
+            llp,
+            responder,
+            slot,
+            ..
+        } = awaiting;
         match result {
-            Ok(request) => listener.ready(ConnectRequest {
-                peer: awaiting.llp.peer_addr(),
-                local: awaiting.llp.local_addr(),
-                deadline: after(Instant::now(), self.device.settings.timeouts.decision),
-                pending: Some((awaiting.llp, awaiting.responder)),
-                request,
-                device: Arc::clone(&self.device),
-                listener: Arc::downgrade(&listener),
-            }),
+            Ok(request) => {
+                let request = ConnectRequest::new(&self.device, llp, responder, request, slot);
+                if let Some(sink) = self.sink.upgrade() {
+                    sink.request(request);
+                }
+            }
             Err(error) => {
-                listener.failed(awaiting.llp.peer_addr(), error);
+                tracing::info!(peer = %llp.peer_addr(), %error, "MPA startup failed");
+                if let Some(sink) = self.sink.upgrade() {
+                    sink.failed(llp.peer_addr(), error);
+                }
+                drop(slot);
                 // 5044-8-09: an invalid frame closes TCP at once.
-                linger(
-                    &self.device.background,
-                    awaiting.llp,
-                    Vec::new(),
-                    self.device.settings.timeouts.close,
-                );
+                let limit = self.device.settings.timeouts.close;
+                linger(background, llp, Vec::new(), limit);
             }
         }
     }
@@ -204,6 +223,9 @@ pub enum RequestError {
     /// A setting of the device cannot be put on the wire.
     #[error("{0}")]
     Settings(#[from] ConfigError),
+    /// The stream cannot be watched.
+    #[error("{0}")]
+    Llp(#[from] LlpError),
 }
 
 /// A responder with the settings of a device.
@@ -218,246 +240,45 @@ pub(super) fn responder(settings: &Settings) -> Result<Responder, ConfigError> {
     })
 }
 
+/// A sink for one Request, which somebody waits for.
+#[derive(Default)]
+struct One {
+    came: Mutex<Option<Result<ConnectRequest, RequestError>>>,
+    changed: Condvar,
+}
+
+impl One {
+    fn put(&self, result: Result<ConnectRequest, RequestError>) {
+        *self.came.lock() = Some(result);
+        self.changed.notify_one();
+    }
+}
+
+impl RequestSink for One {
+    fn request(&self, request: ConnectRequest) {
+        self.put(Ok(request));
+    }
+
+    fn failed(&self, peer: SocketAddr, error: StartupError) {
+        self.put(Err(RequestError::Startup { peer, error }));
+    }
+}
+
 /// Waits for the MPA Request on a stream that a program has connected itself.
 pub(crate) fn request_over(
     device: &Arc<DeviceInner>,
     llp: Box<dyn Llp>,
     read: &[u8],
 ) -> Result<ConnectRequest, RequestError> {
-    let timeouts = device.settings.timeouts;
-    let responder = responder(&device.settings)?;
-    let deadline = after(Instant::now(), timeouts.request);
-    let mut awaiting = Awaiting {
-        llp,
-        responder,
-        deadline,
-    };
-    let mut step = awaiting.take(read).unwrap_or(Step::More);
-    while let Step::More = step {
-        step = awaiting.turn(Instant::now());
-        if let Step::More = step {
-            let until = awaiting
-                .llp
-                .deadline()
-                .map_or(deadline, |due| due.min(deadline));
-            wait_readable(awaiting.llp.fd(), Some(until));
+    let one = Arc::new(One::default());
+    let sink: Weak<One> = Arc::downgrade(&one);
+    Incoming::start(sink, device, llp, read, None)?;
+    let mut came = one.came.lock();
+    loop {
+        // The time limit for requests ends this, if nothing else does.
+        match came.take() {
+            Some(result) => return result,
+            None => one.changed.wait(&mut came),
         }
-    }
-    let (peer, local) = (awaiting.llp.peer_addr(), awaiting.llp.local_addr());
-    match step {
-        Step::Whole(request) => Ok(ConnectRequest {
-            pending: Some((awaiting.llp, awaiting.responder)),
-            request,
-            peer,
-            local,
-            deadline: after(Instant::now(), timeouts.decision),
-            device: Arc::clone(device),
-            listener: Weak::new(),
-        }),
-        Step::Failed(error) => {
-            linger(&device.background, awaiting.llp, Vec::new(), timeouts.close);
-            Err(RequestError::Startup { peer, error })
-        }
-        Step::More => Err(RequestError::Startup {
-            peer,
-            error: awaiting.responder.timed_out(),
-        }),
-    }
-}
-
-/// How to accept. `Default`: no private data, up to 16 Reads in each direction.
-#[derive(Clone, Debug)]
-pub struct AcceptOptions {
-    /// Octets for the peer's consumer: at most 512, or 508 with an enhanced Request.
-    pub private_data: Vec<u8>,
-    /// IRD: RDMA Reads that the peer may have outstanding. An enhanced Request may raise it up to the
-    /// device's limit.
-    pub ird: u16,
-    /// ORD: RDMA Reads that this side wants to have outstanding; the peer's IRD bounds it.
-    pub ord: u16,
-}
-
-impl Default for AcceptOptions {
-    fn default() -> Self {
-        AcceptOptions {
-            private_data: Vec::new(),
-            ird: 16,
-            ord: 16,
-        }
-    }
-}
-
-/// Why a request could not be accepted or rejected.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AcceptError {
-    /// The decision came too late; the peer has given up or is about to.
-    #[error(
-        "the decision on the connection request of {peer} came too late; the time limit is a setting (timeouts.decision)"
-    )]
-    TooLate {
-        /// Who asked.
-        peer: SocketAddr,
-    },
-    /// The QP already has a connection, or had one and was not reset.
-    #[error("the QP is in state {state}; accept needs an idle one (reset it, or create another)")]
-    QpInUse {
-        /// The state it is in.
-        state: QpState,
-    },
-    /// An option cannot be put on the wire.
-    #[error("{0}")]
-    Options(#[from] ConfigError),
-    /// The peer cannot take so much private data.
-    #[error("{0}")]
-    PrivateData(#[from] PrivateDataLimit),
-    /// TCP is gone.
-    #[error("{0}")]
-    Llp(#[from] LlpError),
-}
-
-/// An MPA Request that waits for a decision. Dropping it rejects it.
-pub struct ConnectRequest {
-    pending: Option<(Box<dyn Llp>, Responder)>,
-    request: Request,
-    peer: SocketAddr,
-    local: SocketAddr,
-    pub(super) deadline: Instant,
-    device: Arc<DeviceInner>,
-    listener: Weak<ListenerInner>,
-}
-
-impl ConnectRequest {
-    /// Who asks.
-    #[must_use]
-    pub fn peer_addr(&self) -> SocketAddr {
-        self.peer
-    }
-
-    /// The address it was asked at.
-    #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.local
-    }
-
-    /// What its consumer says.
-    #[must_use]
-    pub fn private_data(&self) -> &[u8] {
-        &self.request.private_data
-    }
-
-    /// The MPA revision of the Request.
-    #[must_use]
-    pub fn revision(&self) -> Revision {
-        self.request.revision
-    }
-
-    /// IRD and ORD as the peer stated them (enhanced Requests only): it can serve so many Reads, and
-    /// wants so many outstanding.
-    #[must_use]
-    pub fn ird_ord(&self) -> Option<(u16, u16)> {
-        self.request
-            .enhanced
-            .map(|Enhanced { ird, ord, .. }| (ird, ord))
-    }
-
-    /// Whether either side may send first.
-    #[must_use]
-    pub fn is_peer_to_peer(&self) -> bool {
-        matches!(
-            self.request.enhanced,
-            Some(Enhanced {
-                model: Model::PeerToPeer(_),
-                ..
-            })
-        )
-    }
-
-    /// Accepts: the Reply goes out, and `qp` has the connection. Post receives before this.
-    ///
-    /// # Errors
-    /// See [`AcceptError`]. The request is then rejected, or closed where TCP does not allow that any more.
-    pub fn accept(mut self, qp: &Qp, options: &AcceptOptions) -> Result<(), AcceptError> {
-        let inner = qp.inner();
-        let mut locked = inner.lock();
-        let conn = &mut locked.driven.conn;
-        if conn.state != QpState::Idle {
-            return Err(AcceptError::QpInUse { state: conn.state });
-        }
-        if self.deadline <= Instant::now() {
-            return Err(AcceptError::TooLate { peer: self.peer });
-        }
-        let Some((_, responder)) = &mut self.pending else {
-            return Err(AcceptError::TooLate { peer: self.peer });
-        };
-        let settings = &self.device.settings;
-        let enhanced = self.request.enhanced;
-        peer::check_private_data(settings.peer, enhanced.is_some(), &options.private_data)?;
-        let accept = Accept {
-            ird: peer::responder_ird(settings, options.ird, enhanced.map(|theirs| theirs.ord)),
-            ord: options.ord,
-            private_data: &options.private_data,
-        };
-        let (reply, negotiated) = responder.accept(accept)?;
-        let Some((llp, _)) = self.pending.take() else {
-            return Err(AcceptError::TooLate { peer: self.peer });
-        };
-        conn.set_now(Instant::now());
-        conn.start_responder(&reply, negotiated, llp.emss());
-        if let Err(error) = inner.attach(&mut locked, llp, None) {
-            locked.driven.conn.lost(error);
-            inner.publish(&mut locked);
-            return Err(error.into());
-        }
-        Ok(())
-    }
-
-    /// Rejects, with octets for the peer's consumer.
-    ///
-    /// # Errors
-    /// [`AcceptError::Options`] or [`AcceptError::PrivateData`] when the private data is too long; the request is then rejected
-    /// without it.
-    pub fn reject(mut self, private_data: &[u8]) -> Result<(), AcceptError> {
-        self.send_reject(private_data)
-    }
-
-    fn send_reject(&mut self, private_data: &[u8]) -> Result<(), AcceptError> {
-        let Some((llp, mut responder)) = self.pending.take() else {
-            return Ok(());
-        };
-        let enhanced = self.request.enhanced.is_some();
-        let peer = self.device.settings.peer;
-        let told = peer::check_private_data(peer, enhanced, private_data)
-            .map_err(AcceptError::from)
-            .and_then(|()| Ok(responder.reject(private_data, None)?));
-        let (reply, result) = match told {
-            Ok(reply) => (reply, Ok(())),
-            Err(error) => (responder.reject(&[], None).unwrap_or_default(), Err(error)),
-        };
-        linger(
-            &self.device.background,
-            llp,
-            reply,
-            self.device.settings.timeouts.close,
-        );
-        result
-    }
-}
-
-impl Drop for ConnectRequest {
-    fn drop(&mut self) {
-        let _ = self.send_reject(&[]);
-        if let Some(listener) = self.listener.upgrade() {
-            listener.decided();
-        }
-    }
-}
-
-impl fmt::Debug for ConnectRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectRequest")
-            .field("peer", &self.peer)
-            .field("request", &self.request)
-            .finish_non_exhaustive()
     }
 }

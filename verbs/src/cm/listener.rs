@@ -1,41 +1,26 @@
-//! Listening for connections.
+//! Listening for connections: takes them from TCP, lets them bring their MPA Request, and hands those on.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-use rustix::event::{EventfdFlags, eventfd};
-use uwarp_llp::LlpListener;
+use parking_lot::Mutex;
+use uwarp_llp::{BoundPort, LlpListener};
 use uwarp_mpa::StartupError;
 
-use super::incoming::{ConnectRequest, Incoming, responder};
+use super::incoming::{Incoming, RequestSink, responder};
+use super::request::ConnectRequest;
 use crate::device::{DeviceError, DeviceInner};
 use crate::progress::background::{Interest, Source, Token, Verdict};
-use crate::wait::after;
 
 /// How long a listener that ran into a limit of the system waits before it tries again.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Connections taken in one go, so that other sources get their turn.
 const ACCEPTS: u32 = 64;
-/// Failed startups remembered for the consumer to look at.
-const FAILURES: usize = 64;
 
-/// A listener: takes TCP connections, waits for their MPA Requests, and hands those to the consumer.
-///
-/// Its descriptor is readable while a request waits.
-pub struct Listener {
+/// A listening port, in the care of the background thread, until it is dropped.
+pub(super) struct Listening {
     inner: Arc<ListenerInner>,
-}
-
-/// No request came in time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no connection request came within {waited:?}")]
-pub struct AcceptTimeout {
-    /// How long was waited.
-    pub waited: Duration,
 }
 
 pub(super) struct ListenerInner {
@@ -43,49 +28,56 @@ pub(super) struct ListenerInner {
     device: Arc<DeviceInner>,
     token: Token,
     local: SocketAddr,
-    /// Counts the requests that wait.
-    fd: OwnedFd,
+    /// Connections in startup or undecided that there may be at once.
+    backlog: u32,
+    sink: Weak<dyn RequestSink>,
     state: Mutex<State>,
-    changed: Condvar,
 }
 
 struct State {
     llp: Option<Box<dyn LlpListener>>,
-    requests: VecDeque<ConnectRequest>,
-    failures: VecDeque<(SocketAddr, StartupError)>,
     /// Connections in startup or undecided.
     open: u32,
 }
 
-impl Listener {
-    pub(crate) fn open(
+/// A place among the connections of a listener that are in startup or undecided; given back by its drop.
+pub(super) struct Slot {
+    listener: Weak<ListenerInner>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(listener) = self.listener.upgrade() {
+            listener.decided();
+        }
+    }
+}
+
+impl Listening {
+    /// Begins to listen. At most `backlog` connections, and as many as the device's limit allows, are
+    /// in startup or undecided at once; TCP's own backlog holds the rest, so that they wait.
+    pub(super) fn open(
         device: &Arc<DeviceInner>,
-        addr: SocketAddr,
-    ) -> Result<Listener, DeviceError> {
+        port: Box<dyn BoundPort>,
+        backlog: u32,
+        sink: Weak<dyn RequestSink>,
+    ) -> Result<Listening, DeviceError> {
         // Settings that no connection could be answered with are refused now, not at each of them.
         responder(&device.settings)?;
-        let llp = device
-            .network
-            .listen(addr, device.settings.limits.max_startup)?;
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
-        let fd = eventfd(0, flags).map_err(|errno| DeviceError::System {
-            op: "make an event descriptor",
-            error: errno.into(),
-        })?;
+        let backlog = backlog.clamp(1, device.settings.limits.max_startup.max(1));
+        let llp = port.listen(backlog)?;
         let token = device.background.token();
         let inner = Arc::new_cyclic(|this| ListenerInner {
             this: Weak::clone(this),
             device: Arc::clone(device),
             token,
             local: llp.local_addr(),
-            fd,
+            backlog,
+            sink,
             state: Mutex::new(State {
                 llp: Some(llp),
-                requests: VecDeque::new(),
-                failures: VecDeque::new(),
                 open: 0,
             }),
-            changed: Condvar::new(),
         });
         let weak: Weak<ListenerInner> = Arc::downgrade(&inner);
         let state = inner.state.lock();
@@ -100,133 +92,49 @@ impl Listener {
             device.background.arm(token, llp.fd(), Interest::Read);
         }
         drop(state);
-        Ok(Listener { inner })
+        Ok(Listening { inner })
     }
 
-    /// Where it listens, with the port that was chosen.
-    #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
+    /// Where it listens.
+    pub(super) fn local_addr(&self) -> SocketAddr {
         self.inner.local
     }
-
-    /// The next request, if one waits.
-    #[must_use]
-    pub fn poll_request(&self) -> Option<ConnectRequest> {
-        let mut state = self.inner.state.lock();
-        self.inner.next_request(&mut state)
-    }
-
-    /// Waits for the next request.
-    ///
-    /// # Errors
-    /// [`AcceptTimeout`] when `timeout` passed first; `None` waits for ever.
-    pub fn wait_request(&self, timeout: Option<Duration>) -> Result<ConnectRequest, AcceptTimeout> {
-        let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
-        let mut state = self.inner.state.lock();
-        loop {
-            if let Some(request) = self.inner.next_request(&mut state) {
-                return Ok(request);
-            }
-            match deadline {
-                None => self.inner.changed.wait(&mut state),
-                Some(deadline) => {
-                    if self
-                        .inner
-                        .changed
-                        .wait_until(&mut state, deadline)
-                        .timed_out()
-                    {
-                        return Err(AcceptTimeout {
-                            waited: timeout.unwrap_or_default(),
-                        });
-                    }
-                }
-            }
-        }
-    }
-
-    /// The oldest startup that failed and was not looked at: who it was, and what was wrong.
-    #[must_use]
-    pub fn poll_failure(&self) -> Option<(SocketAddr, StartupError)> {
-        self.inner.state.lock().failures.pop_front()
-    }
 }
 
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.fd.as_fd()
-    }
-}
-
-impl Drop for Listener {
+impl Drop for Listening {
     fn drop(&mut self) {
-        let (llp, requests) = {
-            let mut state = self.inner.state.lock();
-            (state.llp.take(), std::mem::take(&mut state.requests))
-        };
+        let llp = self.inner.state.lock().llp.take();
         if let Some(llp) = llp {
             self.inner.device.background.forget_fd(llp.fd());
         }
         self.inner.device.background.forget(self.inner.token);
-        // Rejects what waits; outside of the lock, which their drop takes.
-        drop(requests);
     }
 }
 
-impl std::fmt::Debug for Listener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listener")
-            .field("local", &self.inner.local)
-            .finish_non_exhaustive()
+impl RequestSink for ListenerInner {
+    fn request(&self, request: ConnectRequest) {
+        let deadline = request.deadline;
+        // A listener that is gone rejects: the request is dropped.
+        if self.state.lock().llp.is_some()
+            && let Some(sink) = self.sink.upgrade()
+        {
+            sink.request(request);
+            self.device.background.at(self.token, deadline);
+        }
+    }
+
+    fn failed(&self, peer: SocketAddr, error: StartupError) {
+        if let Some(sink) = self.sink.upgrade() {
+            sink.failed(peer, error);
+        }
     }
 }
 
 impl ListenerInner {
-    fn next_request(&self, state: &mut State) -> Option<ConnectRequest> {
-        let request = state.requests.pop_front()?;
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.fd, &mut count);
-        Some(request)
-    }
-
-    /// A Request has come whole.
-    pub(super) fn ready(self: &Arc<Self>, request: ConnectRequest) {
-        let deadline = request.deadline;
-        let refused = {
-            let mut state = self.state.lock();
-            if state.llp.is_some() {
-                state.requests.push_back(request);
-                // Under the lock, so that the count is never behind the queue.
-                let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
-                None
-            } else {
-                Some(request)
-            }
-        };
-        if refused.is_none() {
-            self.changed.notify_one();
-            self.device.background.at(self.token, deadline);
-        }
-        // A listener that is gone rejects.
-        drop(refused);
-    }
-
-    /// A startup has failed.
-    pub(super) fn failed(&self, peer: SocketAddr, error: StartupError) {
-        tracing::info!(%peer, %error, "MPA startup failed");
-        let mut state = self.state.lock();
-        if state.failures.len() == FAILURES {
-            state.failures.pop_front();
-        }
-        state.failures.push_back((peer, error));
-        drop(state);
-        self.decided();
-    }
-
     /// One connection less in startup.
-    pub(super) fn decided(&self) {
+    fn decided(&self) {
         let mut state = self.state.lock();
-        let was_full = state.open >= self.device.settings.limits.max_startup;
+        let was_full = state.open >= self.backlog;
         state.open = state.open.saturating_sub(1);
         drop(state);
         if was_full {
@@ -235,12 +143,12 @@ impl ListenerInner {
     }
 
     /// Takes what TCP has, as far as the limit allows.
-    fn accept_all(self: &Arc<Self>) {
+    fn accept_all(&self) {
         let mut turn = 0;
-        loop {
+        let down = loop {
             let llp = {
                 let mut state = self.state.lock();
-                let full = state.open >= self.device.settings.limits.max_startup;
+                let full = state.open >= self.backlog;
                 let Some(listener) = &mut state.llp else {
                     return;
                 };
@@ -271,7 +179,7 @@ impl ListenerInner {
                     }
                     Err(error) if self.device.network.fault().is_some() => {
                         tracing::warn!(%error, "the listener takes no more connections");
-                        return;
+                        break error;
                     }
                     Err(error) => {
                         tracing::warn!(%error, "accept failed");
@@ -282,45 +190,27 @@ impl ListenerInner {
                     }
                 }
             };
-            if let Err(error) = self.start(llp) {
+            // Given back when the connection has failed or is decided.
+            let slot = Slot {
+                listener: Weak::clone(&self.this),
+            };
+            let sink = Weak::clone(&self.this);
+            if let Err(error) = Incoming::start(sink, &self.device, llp, &[], Some(slot)) {
                 tracing::warn!(%error, "a new connection could not be taken");
-                self.decided();
             }
+        };
+        if let Some(sink) = self.sink.upgrade() {
+            sink.down(down);
         }
-    }
-
-    fn start(
-        self: &Arc<Self>,
-        llp: Box<dyn uwarp_llp::Llp>,
-    ) -> Result<(), Box<dyn std::error::Error>> {
-        let responder = responder(&self.device.settings)?;
-        Incoming::start(self, &self.device, llp, responder)?;
-        Ok(())
-    }
-
-    /// Requests that nobody decided in time are rejected.
-    fn expire(&self, now: Instant) {
-        let mut late = Vec::new();
-        {
-            let mut state = self.state.lock();
-            while state
-                .requests
-                .front()
-                .is_some_and(|request| request.deadline <= now)
-            {
-                late.extend(self.next_request(&mut state));
-            }
-        }
-        drop(late);
     }
 }
 
 impl Source for ListenerInner {
     fn attend(&self, now: Instant) -> Verdict {
-        self.expire(now);
-        if let Some(this) = self.this.upgrade() {
-            this.accept_all();
+        if let Some(sink) = self.sink.upgrade() {
+            sink.expire(now);
         }
+        self.accept_all();
         Verdict::Settled
     }
 }

@@ -3,9 +3,12 @@
 mod connect;
 mod incoming;
 mod listener;
+mod request;
+mod requests;
 
 pub use connect::{ConnectError, ConnectOptions, Connected};
 pub(crate) use connect::{connect, connect_over};
+pub use incoming::RequestError;
 pub(crate) use incoming::request_over;
-pub use incoming::{AcceptError, AcceptOptions, ConnectRequest, RequestError};
-pub use listener::{AcceptTimeout, Listener};
+pub use request::{AcceptError, AcceptOptions, ConnectRequest, RejectOptions};
+pub use requests::{Arrival, ListenError, Listener};

@@ -9,12 +9,12 @@ use rustix::io::Errno;
 
 /// An eventfd.
 #[derive(Debug)]
-pub(super) struct EventFd(OwnedFd);
+pub(crate) struct EventFd(OwnedFd);
 
 impl EventFd {
     /// Reading takes 1; used as one unit an event. Blocking, until the program that got the descriptor makes it
     /// non-blocking.
-    pub(super) fn semaphore() -> io::Result<Self> {
+    pub(crate) fn semaphore() -> io::Result<Self> {
         Ok(Self(eventfd(
             0,
             EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE,
@@ -22,7 +22,7 @@ impl EventFd {
     }
 
     /// Reading takes all; never blocks.
-    pub(super) fn flag() -> io::Result<Self> {
+    pub(crate) fn flag() -> io::Result<Self> {
         Ok(Self(eventfd(
             0,
             EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
@@ -30,12 +30,12 @@ impl EventFd {
     }
 
     /// Adds 1. It cannot overflow here: nobody has 2^64 events.
-    pub(super) fn add(&self) {
+    pub(crate) fn add(&self) {
         while let Err(Errno::INTR) = rustix::io::write(&self.0, &1_u64.to_ne_bytes()) {}
     }
 
     /// Takes 1 (semaphore) or all (flag); `false` when there was nothing to take and the descriptor does not block.
-    pub(super) fn take(&self) -> bool {
+    pub(crate) fn take(&self) -> bool {
         let mut count = [0; 8];
         loop {
             match rustix::io::read(&self.0, &mut count) {
@@ -46,13 +46,13 @@ impl EventFd {
     }
 
     /// True when the program made the descriptor non-blocking.
-    pub(super) fn is_nonblocking(&self) -> bool {
+    pub(crate) fn is_nonblocking(&self) -> bool {
         let flags = rustix::fs::fcntl_getfl(&self.0);
         flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
     }
 
     /// Waits until there is something to take; `false` when the time is over. `None` waits without end.
-    pub(super) fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let timeout = timeout.map(|time| Timespec {
             tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: time.subsec_nanos().into(),

@@ -12,6 +12,7 @@ pub use outcome::WorkError;
 pub use wc::{Completion, Status, WcOpcode};
 
 pub(crate) use cq::CqInner;
+pub(crate) use eventfd::EventFd;
 
 #[cfg(test)]
 mod tests;

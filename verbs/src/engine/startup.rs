@@ -106,6 +106,7 @@ impl Connection {
                     Some(Outcome::Rejected(rejection)) => {
                         self.end(EndReason::Rejected {
                             private_data: rejection.private_data,
+                            peer_ord: rejection.peer_ord,
                         });
                         self.detach(QpEvent::StartupFailed);
                     }

@@ -157,7 +157,10 @@ fn a_rejected_connection_brings_the_private_data_of_the_reject() {
                     ends.a.post_empty(1);
                     request.reject(&pattern(3, len)).unwrap();
                     let error = connecting.join().unwrap().unwrap_err();
-                    let ConnectError::Rejected { addr, private_data } = &error else {
+                    let ConnectError::Rejected {
+                        addr, private_data, ..
+                    } = &error
+                    else {
                         panic!("{error:?}")
                     };
                     assert_eq!(

@@ -1,0 +1,252 @@
+//! A connection request that waits for a decision: accept, reject.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use uwarp_llp::{Llp, LlpError};
+use uwarp_mpa::{Accept, ConfigError, Enhanced, Model, Request, Responder, Revision};
+
+use super::listener::Slot;
+use crate::device::DeviceInner;
+use crate::peer::{self, PrivateDataLimit};
+use crate::progress::linger::linger;
+use crate::qp::Qp;
+use crate::qp::state::QpState;
+use crate::wait::after;
+
+/// How to accept. `Default`: no private data, up to 16 Reads in each direction.
+#[derive(Clone, Debug)]
+pub struct AcceptOptions {
+    /// Octets for the peer's consumer: at most 512, or 508 with an enhanced Request.
+    pub private_data: Vec<u8>,
+    /// IRD: RDMA Reads that the peer may have outstanding. An enhanced Request may raise it up to the
+    /// device's limit.
+    pub ird: u16,
+    /// ORD: RDMA Reads that this side wants to have outstanding; the peer's IRD bounds it.
+    pub ord: u16,
+}
+
+impl Default for AcceptOptions {
+    fn default() -> Self {
+        AcceptOptions {
+            private_data: Vec::new(),
+            ird: 16,
+            ord: 16,
+        }
+    }
+}
+
+/// How to reject. `Default`: without a word.
+#[derive(Clone, Debug, Default)]
+pub struct RejectOptions {
+    /// Octets for the peer's consumer: at most 512, or 508 with an enhanced Request.
+    pub private_data: Vec<u8>,
+    /// The IRD of the peer is too small: so many Reads this side needs to have outstanding (its ORD).
+    /// Only an enhanced Request gets to know (RFC 6581 section 9.1).
+    pub ord_needed: Option<u16>,
+}
+
+/// Why a request could not be accepted or rejected.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcceptError {
+    /// The decision came too late; the peer has given up or is about to.
+    #[error(
+        "the decision on the connection request of {peer} came too late; the time limit is a setting (timeouts.decision)"
+    )]
+    TooLate {
+        /// Who asked.
+        peer: SocketAddr,
+    },
+    /// The QP already has a connection, or had one and was not reset.
+    #[error("the QP is in state {state}; accept needs an idle one (reset it, or create another)")]
+    QpInUse {
+        /// The state it is in.
+        state: QpState,
+    },
+    /// An option cannot be put on the wire.
+    #[error("{0}")]
+    Options(#[from] ConfigError),
+    /// The peer cannot take so much private data.
+    #[error("{0}")]
+    PrivateData(#[from] PrivateDataLimit),
+    /// TCP is gone.
+    #[error("{0}")]
+    Llp(#[from] LlpError),
+}
+
+/// An MPA Request that waits for a decision. Dropping it rejects it.
+pub struct ConnectRequest {
+    pending: Option<(Box<dyn Llp>, Responder)>,
+    request: Request,
+    peer: SocketAddr,
+    local: SocketAddr,
+    pub(super) deadline: Instant,
+    device: Arc<DeviceInner>,
+    /// Its place among the undecided connections of a listener, until it goes.
+    _slot: Option<Slot>,
+}
+
+impl ConnectRequest {
+    pub(super) fn new(
+        device: &Arc<DeviceInner>,
+        llp: Box<dyn Llp>,
+        responder: Responder,
+        request: Request,
+        slot: Option<Slot>,
+    ) -> Self {
+        ConnectRequest {
+            peer: llp.peer_addr(),
+            local: llp.local_addr(),
+            deadline: after(Instant::now(), device.settings.timeouts.decision),
+            pending: Some((llp, responder)),
+            request,
+            device: Arc::clone(device),
+            _slot: slot,
+        }
+    }
+
+    /// Who asks.
+    #[must_use]
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The address it was asked at.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// What its consumer says.
+    #[must_use]
+    pub fn private_data(&self) -> &[u8] {
+        &self.request.private_data
+    }
+
+    /// The MPA revision of the Request.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.request.revision
+    }
+
+    /// IRD and ORD as the peer stated them (enhanced Requests only): it can serve so many Reads, and
+    /// wants so many outstanding.
+    #[must_use]
+    pub fn ird_ord(&self) -> Option<(u16, u16)> {
+        self.request
+            .enhanced
+            .map(|Enhanced { ird, ord, .. }| (ird, ord))
+    }
+
+    /// Whether either side may send first.
+    #[must_use]
+    pub fn is_peer_to_peer(&self) -> bool {
+        matches!(
+            self.request.enhanced,
+            Some(Enhanced {
+                model: Model::PeerToPeer(_),
+                ..
+            })
+        )
+    }
+
+    /// Accepts: the Reply goes out, and `qp` has the connection. Post receives before this.
+    ///
+    /// # Errors
+    /// See [`AcceptError`]. The request is then rejected, or closed where TCP does not allow that any more.
+    pub fn accept(mut self, qp: &Qp, options: &AcceptOptions) -> Result<(), AcceptError> {
+        let inner = qp.inner();
+        let mut locked = inner.lock();
+        let conn = &mut locked.driven.conn;
+        if conn.state != QpState::Idle {
+            return Err(AcceptError::QpInUse { state: conn.state });
+        }
+        if self.deadline <= Instant::now() {
+            return Err(AcceptError::TooLate { peer: self.peer });
+        }
+        let Some((_, responder)) = &mut self.pending else {
+            return Err(AcceptError::TooLate { peer: self.peer });
+        };
+        let settings = &self.device.settings;
+        let enhanced = self.request.enhanced;
+        peer::check_private_data(settings.peer, enhanced.is_some(), &options.private_data)?;
+        let accept = Accept {
+            ird: peer::responder_ird(settings, options.ird, enhanced.map(|theirs| theirs.ord)),
+            ord: options.ord,
+            private_data: &options.private_data,
+        };
+        let (reply, negotiated) = responder.accept(accept)?;
+        let Some((llp, _)) = self.pending.take() else {
+            return Err(AcceptError::TooLate { peer: self.peer });
+        };
+        conn.set_now(Instant::now());
+        conn.start_responder(&reply, negotiated, llp.emss());
+        if let Err(error) = inner.attach(&mut locked, llp, None) {
+            locked.driven.conn.lost(error);
+            inner.publish(&mut locked);
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// Rejects, with octets for the peer's consumer.
+    ///
+    /// # Errors
+    /// [`AcceptError::Options`] or [`AcceptError::PrivateData`] when the private data is too long; the request is then rejected
+    /// without it.
+    pub fn reject(self, private_data: &[u8]) -> Result<(), AcceptError> {
+        self.reject_with(&RejectOptions {
+            private_data: private_data.to_vec(),
+            ..RejectOptions::default()
+        })
+    }
+
+    /// Rejects, and says more about why.
+    ///
+    /// # Errors
+    /// As [`ConnectRequest::reject`].
+    pub fn reject_with(mut self, options: &RejectOptions) -> Result<(), AcceptError> {
+        self.send_reject(options)
+    }
+
+    fn send_reject(&mut self, options: &RejectOptions) -> Result<(), AcceptError> {
+        let Some((llp, mut responder)) = self.pending.take() else {
+            return Ok(());
+        };
+        let enhanced = self.request.enhanced.is_some();
+        let peer = self.device.settings.peer;
+        let private_data = &options.private_data;
+        let told = peer::check_private_data(peer, enhanced, private_data)
+            .map_err(AcceptError::from)
+            .and_then(|()| Ok(responder.reject(private_data, options.ord_needed)?));
+        let (reply, result) = match told {
+            Ok(reply) => (reply, Ok(())),
+            Err(error) => (responder.reject(&[], None).unwrap_or_default(), Err(error)),
+        };
+        linger(
+            &self.device.background,
+            llp,
+            reply,
+            self.device.settings.timeouts.close,
+        );
+        result
+    }
+}
+
+impl Drop for ConnectRequest {
+    fn drop(&mut self) {
+        let _ = self.send_reject(&RejectOptions::default());
+    }
+}
+
+impl fmt::Debug for ConnectRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectRequest")
+            .field("peer", &self.peer)
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,247 @@
+//! The listener as a queue: requests to fetch, one after the other.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use uwarp_llp::LlpError;
+use uwarp_mpa::StartupError;
+
+use super::incoming::RequestSink;
+use super::listener::Listening;
+use super::request::ConnectRequest;
+use crate::completion::EventFd;
+use crate::device::{DeviceError, DeviceInner};
+use crate::wait::after;
+
+/// Failed startups remembered for the consumer to look at.
+const FAILURES: usize = 64;
+
+/// A listener: takes TCP connections, waits for their MPA Requests, and hands those to the consumer.
+///
+/// Its descriptor is readable while a request waits, and for good once the network below has failed
+/// ([`fault`](Self::fault)). Non-blocking programs may prefer a [`CmId`](crate::CmId) that listens: its
+/// requests come with all other events of the connection manager on one descriptor.
+pub struct Listener {
+    // Dropped first: then no more requests come, and those that wait are rejected.
+    listening: Listening,
+    requests: Arc<Requests>,
+}
+
+/// Why a wait for a connection request ended without one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// None came in time.
+    #[error("no connection request came within {waited:?}")]
+    TimedOut {
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// None will come any more: the network below has failed.
+    #[error("the listener takes no more connections: {error}")]
+    Down {
+        /// What happened to the network.
+        error: LlpError,
+    },
+}
+
+/// What came to a listener.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Arrival {
+    /// An MPA Request, to be accepted or rejected.
+    Request(Box<ConnectRequest>),
+    /// A connection that did not get so far; it is closed.
+    Failed {
+        /// Who it was.
+        peer: SocketAddr,
+        /// What was wrong.
+        error: StartupError,
+    },
+}
+
+struct Requests {
+    /// While the lock of `state` is held, its count is that of the requests that wait, and 1 more when
+    /// the network is down.
+    fd: EventFd,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    requests: VecDeque<ConnectRequest>,
+    failures: VecDeque<(SocketAddr, StartupError)>,
+    down: Option<LlpError>,
+}
+
+impl Listener {
+    pub(crate) fn open(
+        device: &Arc<DeviceInner>,
+        addr: SocketAddr,
+    ) -> Result<Listener, DeviceError> {
+        let fd = EventFd::semaphore().map_err(|error| DeviceError::System {
+            op: "make an event descriptor",
+            error,
+        })?;
+        let requests = Arc::new(Requests {
+            fd,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let sink: Weak<Requests> = Arc::downgrade(&requests);
+        let port = device.network.reserve(addr)?;
+        let backlog = device.settings.limits.max_startup;
+        Ok(Listener {
+            listening: Listening::open(device, port, backlog, sink)?,
+            requests,
+        })
+    }
+
+    /// Where it listens, with the port that was chosen.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listening.local_addr()
+    }
+
+    /// The next request, if one waits.
+    #[must_use]
+    pub fn poll_request(&self) -> Option<ConnectRequest> {
+        let mut state = self.requests.state.lock();
+        self.requests.next_request(&mut state)
+    }
+
+    /// Waits for the next request. Startups that fail meanwhile are kept for [`poll_failure`](Self::poll_failure).
+    ///
+    /// # Errors
+    /// [`ListenError::TimedOut`] when `timeout` passed first (`None` waits for ever), [`ListenError::Down`]
+    /// when the network below has failed.
+    pub fn wait_request(&self, timeout: Option<Duration>) -> Result<ConnectRequest, ListenError> {
+        self.requests.wait(timeout, Requests::next_request)
+    }
+
+    /// Waits for whatever comes next, a request or a connection that failed in startup.
+    ///
+    /// # Errors
+    /// As [`Listener::wait_request`].
+    pub fn wait_arrival(&self, timeout: Option<Duration>) -> Result<Arrival, ListenError> {
+        self.requests.wait(timeout, |requests, state| {
+            if let Some((peer, error)) = state.failures.pop_front() {
+                return Some(Arrival::Failed { peer, error });
+            }
+            let request = requests.next_request(state)?;
+            Some(Arrival::Request(Box::new(request)))
+        })
+    }
+
+    /// The oldest startup that failed and was not looked at: who it was, and what was wrong.
+    #[must_use]
+    pub fn poll_failure(&self) -> Option<(SocketAddr, StartupError)> {
+        self.requests.state.lock().failures.pop_front()
+    }
+
+    /// Why no connection comes any more, if the network below has failed.
+    #[must_use]
+    pub fn fault(&self) -> Option<LlpError> {
+        self.requests.state.lock().down
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.requests.fd.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener")
+            .field("local", &self.local_addr())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Requests {
+    fn next_request(&self, state: &mut State) -> Option<ConnectRequest> {
+        let request = state.requests.pop_front()?;
+        self.fd.take();
+        Some(request)
+    }
+
+    fn wait<T>(
+        &self,
+        timeout: Option<Duration>,
+        next: impl Fn(&Self, &mut State) -> Option<T>,
+    ) -> Result<T, ListenError> {
+        let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
+        let mut state = self.state.lock();
+        loop {
+            if let Some(value) = next(self, &mut state) {
+                return Ok(value);
+            }
+            if let Some(error) = state.down {
+                return Err(ListenError::Down { error });
+            }
+            match deadline {
+                None => self.changed.wait(&mut state),
+                Some(deadline) => {
+                    if self.changed.wait_until(&mut state, deadline).timed_out() {
+                        let waited = timeout.unwrap_or_default();
+                        return next(self, &mut state).ok_or(ListenError::TimedOut { waited });
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl RequestSink for Requests {
+    fn request(&self, request: ConnectRequest) {
+        let mut state = self.state.lock();
+        state.requests.push_back(request);
+        // Under the lock, so that the count is never behind the queue.
+        self.fd.add();
+        drop(state);
+        // All of them: some may wait for more than requests.
+        self.changed.notify_all();
+    }
+
+    fn failed(&self, peer: SocketAddr, error: StartupError) {
+        let mut state = self.state.lock();
+        if state.failures.len() == FAILURES {
+            state.failures.pop_front();
+        }
+        state.failures.push_back((peer, error));
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn down(&self, error: LlpError) {
+        let mut state = self.state.lock();
+        if state.down.replace(error).is_none() {
+            self.fd.add();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn expire(&self, now: Instant) {
+        let mut late = Vec::new();
+        {
+            let mut state = self.state.lock();
+            while state
+                .requests
+                .front()
+                .is_some_and(|request| request.deadline <= now)
+            {
+                late.extend(self.next_request(&mut state));
+            }
+        }
+        // Rejects them, which takes other locks.
+        drop(late);
+    }
+}
