@@ -18,6 +18,7 @@ use crate::cq::{Cq, CqShared};
 use crate::engine::BufferPool;
 use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue, UnackedEvent};
+use crate::limits::Accounts;
 use crate::mem::{RegionTable, RegisterError};
 use crate::pd::Pd;
 use crate::progress::background::Background;
@@ -30,6 +31,16 @@ pub enum DeviceError {
     /// A limit of the device is reached.
     #[error("the device already has {limit} {what}; drop some, or raise the limit in the settings")]
     Limit {
+        /// What there are enough of.
+        what: &'static str,
+        /// How many there may be.
+        limit: u32,
+    },
+    /// A limit of the protection domain is reached.
+    #[error(
+        "the protection domain already has {limit} {what}; drop some, use another domain, or raise the limit in the settings (limits.per_pd)"
+    )]
+    PdLimit {
         /// What there are enough of.
         what: &'static str,
         /// How many there may be.
@@ -95,6 +106,7 @@ pub(crate) struct DeviceInner {
     pub(crate) settings: Arc<Settings>,
     pub(crate) table: Arc<RegionTable>,
     pub(crate) pool: BufferPool,
+    pub(crate) accounts: Arc<Accounts>,
     pub(crate) events: Arc<EventQueue>,
     pub(crate) background: Arc<Background>,
     pub(crate) qps: AtomicU32,
@@ -166,7 +178,10 @@ impl Device {
     /// # Errors
     /// [`DeviceError::System`] when the system has no descriptor or thread left.
     pub fn open(network: Arc<dyn Network>, settings: Settings) -> Result<Device, DeviceError> {
-        let table = RegionTable::new(settings.limits.max_mr as usize)?;
+        let table = RegionTable::new(
+            settings.limits.max_mr as usize,
+            settings.limits.per_pd.max_mr as usize,
+        )?;
         let events = EventQueue::new().map_err(|errno| DeviceError::System {
             op: "make an event descriptor",
             error: errno.into(),
@@ -181,6 +196,7 @@ impl Device {
                 network,
                 table: Arc::new(table),
                 pool: BufferPool::default(),
+                accounts: Accounts::new(&settings.limits),
                 events: Arc::new(events),
                 background: Arc::new(background),
                 settings: Arc::new(settings),

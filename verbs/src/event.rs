@@ -103,6 +103,11 @@ pub enum EndReason {
     ConnectTimedOut,
     /// The peer did not close its side in time.
     CloseTimedOut,
+    /// The peer is connected, but held up one direction for too long ([`Timeouts::stalled`](crate::Timeouts::stalled)).
+    Stalled {
+        /// It read nothing of what we had to send. Otherwise: it began an FPDU and did not finish it.
+        sending: bool,
+    },
     /// MPA startup failed.
     StartupFailed {
         /// What was wrong.
@@ -173,6 +178,14 @@ impl fmt::Display for EndReason {
             EndReason::CloseTimedOut => write!(
                 f,
                 "the peer did not close its side in time; the connection was reset"
+            ),
+            EndReason::Stalled { sending: true } => write!(
+                f,
+                "the peer read nothing of what was to be sent for too long, and the connection was reset; it hangs, or does not read on purpose (timeouts.stalled)"
+            ),
+            EndReason::Stalled { sending: false } => write!(
+                f,
+                "the peer began an FPDU and did not finish it for too long, and the connection was reset; it hangs, or does so on purpose (timeouts.stalled)"
             ),
             EndReason::StartupFailed { error } => write!(f, "{error}"),
             EndReason::ConnectFailed { error } => write!(f, "{error}"),

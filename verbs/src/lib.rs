@@ -71,6 +71,7 @@ mod device;
 mod engine;
 mod event;
 mod event_queue;
+mod limits;
 mod mem;
 mod mr;
 mod pd;
@@ -93,6 +94,7 @@ pub use device::{Device, DeviceError};
 pub use engine::PostErrorKind;
 pub use event::{AsyncEvent, EndReason};
 pub use event_queue::{EventObject, UnackedEvent};
+pub use limits::LimitReached;
 pub use mem::{
     Access, Buffer, BufferError, DeregisterError, LocalFault, LocalFaultKind, OutOfRange,
     RegisterError, Sge,
@@ -107,7 +109,7 @@ pub use qp::modify::{IbvQpState, ModifyError, QpModify, WantedState};
 pub use qp::state::QpState;
 pub use qp::wr::{RecvWr, SendWr};
 pub use qp::{ConnectionInfo, PostError, Qp, QpCaps};
-pub use settings::{Limits, Settings, Timeouts};
+pub use settings::{Limits, PdLimits, PeerLimits, Settings, Timeouts};
 
 /// Captures of what passes on the wire.
 pub use uwarp_capture as capture;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::cq::Cq;
 use crate::device::{DeviceError, DeviceInner};
+use crate::limits::{PdAccount, PdQp};
 use crate::mem::{Access, Backing, Buffer, RegionSpec, RegisterError};
 use crate::mr::MemoryRegion;
 use crate::qp::builder::QpBuilder;
@@ -15,11 +16,16 @@ use crate::qp::{Qp, QpCaps};
 pub struct Pd {
     device: Arc<DeviceInner>,
     id: u32,
+    account: Arc<PdAccount>,
 }
 
 impl Pd {
     pub(crate) fn new(device: Arc<DeviceInner>, id: u32) -> Self {
-        Pd { device, id }
+        Pd {
+            device,
+            id,
+            account: Arc::default(),
+        }
     }
 
     /// Registers memory that the region then owns: `data` is its first content.
@@ -122,6 +128,14 @@ impl Pd {
 
     pub(crate) fn id(&self) -> u32 {
         self.id
+    }
+
+    /// Counts one more QP of this domain.
+    pub(crate) fn take_qp(&self) -> Result<PdQp, DeviceError> {
+        let limit = self.device.settings.limits.per_pd.max_qp;
+        let what = "QPs";
+        let taken = self.account.take_qp(limit);
+        taken.ok_or(DeviceError::PdLimit { what, limit })
     }
 }
 

@@ -64,8 +64,48 @@ pub struct Limits {
     pub max_ird: u16,
     /// RDMA Reads we may have outstanding on one connection. Default: 128.
     pub max_ord: u16,
-    /// Connections of one listener that are in startup or wait for a decision. Default: 1,024.
+    /// Connections of one listener that are in startup or wait for a decision; more wait in TCP's own
+    /// queue. Default: 4,096.
     pub max_startup: u32,
+    /// Connections of the device that peers have opened and that are in startup, wait for a decision, or
+    /// are being closed after it was no. One more is closed at once. Default: 16,384.
+    pub max_half_open: u32,
+    /// RDMA Reads that all peers together may have outstanding towards us: the sum of the IRDs of all
+    /// connections. When little is left, a new connection is granted a smaller IRD. Default: 4,194,304.
+    pub max_ird_total: u32,
+    /// Octets of buffers for FPDUs that have begun to come and are not whole. While that much is in use,
+    /// nothing is read from connections that are between FPDUs. Default: 1 GiB.
+    pub max_receive_memory: u64,
+    /// Limits for each protection domain.
+    pub per_pd: PdLimits,
+    /// Limits for each peer address.
+    pub per_peer: PeerLimits,
+}
+
+/// What one protection domain may have, so that one part of a program leaves something to the others
+/// (RFC 5042 section 6.4.1).
+#[derive(Clone, Copy, Debug)]
+pub struct PdLimits {
+    /// QPs that exist at once. Default: as many as the device has.
+    pub max_qp: u32,
+    /// Registered regions that exist at once. Default: as many as the device has.
+    pub max_mr: u32,
+}
+
+/// What one peer may make this side hold (RFC 5042 sections 6.4.1 to 6.4.3).
+///
+/// A peer is an IPv4 address, or an IPv6 network of 64 bits (a host owns the whole of it; a link-local
+/// address stands for itself). Peers behind one address translator are one peer.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerLimits {
+    /// Connections that it opened and the program accepted. One more is rejected. Default: 32,768.
+    pub max_qp: u32,
+    /// As [`Limits::max_half_open`], of this peer. Default: 2,048.
+    pub max_half_open: u32,
+    /// As [`Limits::max_ird_total`], of this peer. Default: 2,097,152.
+    pub max_ird_total: u32,
+    /// As [`Limits::max_receive_memory`], of this peer. Default: 512 MiB.
+    pub max_receive_memory: u64,
 }
 
 /// Timeouts of a connection's life.
@@ -86,6 +126,11 @@ pub struct Timeouts {
     pub first_fpdu: Option<Duration>,
     /// From a graceful close or a Terminate until the peer has closed too. Default: 5 s.
     pub close: Duration,
+    /// A peer that reads nothing of what we have to send, or does not finish an FPDU that it began, keeps
+    /// memory of ours: buffers, and regions that cannot be deregistered meanwhile. After so long (at most
+    /// twice) without any progress of that direction the connection is reset. `None` lets such a peer
+    /// keep them, as a debugger that stops the peer may need. Default: 120 s.
+    pub stalled: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -118,7 +163,32 @@ impl Default for Limits {
             max_cqe: 1 << 22,
             max_ird: 128,
             max_ord: 128,
-            max_startup: 1024,
+            max_startup: 4096,
+            max_half_open: 16_384,
+            max_ird_total: 1 << 22,
+            max_receive_memory: 1 << 30,
+            per_pd: PdLimits::default(),
+            per_peer: PeerLimits::default(),
+        }
+    }
+}
+
+impl Default for PdLimits {
+    fn default() -> Self {
+        PdLimits {
+            max_qp: u32::MAX,
+            max_mr: u32::MAX,
+        }
+    }
+}
+
+impl Default for PeerLimits {
+    fn default() -> Self {
+        PeerLimits {
+            max_qp: 32_768,
+            max_half_open: 2048,
+            max_ird_total: 1 << 21,
+            max_receive_memory: 512 << 20,
         }
     }
 }
@@ -133,6 +203,7 @@ impl Default for Timeouts {
             rtr: Duration::from_secs(10),
             first_fpdu: None,
             close: Duration::from_secs(5),
+            stalled: Some(Duration::from_secs(120)),
         }
     }
 }

@@ -217,6 +217,16 @@ pub enum StartupError {
         "the peer has its MPA Reply, but sent no first message (an RTR indication, or data) for too long"
     )]
     RtrMissing,
+    /// This side has no place for the connection. For the owner of the listener to raise.
+    #[error("refused before the first octet: too many connections in startup ({limit} {})",
+        if *.of_peer { "of this peer" } else { "of all peers" }
+    )]
+    NoPlace {
+        /// How many there may be.
+        limit: u32,
+        /// Whether the limit is that of one peer.
+        of_peer: bool,
+    },
     /// The connection ended during startup.
     #[error(
         "the peer {} {}{}",
@@ -259,6 +269,7 @@ impl StartupError {
             Self::Closed { .. } | Self::TimedOut { .. } | Self::RtrMissing => {
                 MpaErrorCode::ConnectionLost
             }
+            Self::NoPlace { .. } => MpaErrorCode::LocalCatastrophic,
             Self::NotMpa { .. }
             | Self::TrailingOctets { .. }
             | Self::RequestInsteadOfReply

@@ -279,6 +279,12 @@ impl Responder {
         Ok((reply, negotiated))
     }
 
+    /// Lowers [`ResponderConfig::max_ird`] for this connection: there are resources for no more. A
+    /// higher value changes nothing.
+    pub fn limit_ird(&mut self, max_ird: u16) {
+        self.config.max_ird = self.config.max_ird.min(max_ird);
+    }
+
     /// Rejects the Request. Returns the Reply Frame to send; MPA ends with it, and the TCP
     /// connection stays open (5044-7.1.2-07).
     ///

@@ -8,8 +8,9 @@ use uwarp_llp::{Llp, LlpError};
 use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, Revision, StartupError};
 
 use crate::event::EndReason;
+use crate::limits::What;
 use crate::peer::{self, PrivateDataLimit};
-use crate::qp::inner::QpInner;
+use crate::qp::inner::{Held, QpInner};
 use crate::qp::state::QpState;
 
 /// How to connect. `Default`: no private data, 16 Reads in each direction, client-server model.
@@ -150,7 +151,7 @@ pub(crate) fn connect(
     options: &ConnectOptions,
 ) -> Result<Connected, ConnectError> {
     let target = Some((options.local, to));
-    start(qp, options, target, || {
+    start(qp, to, options, target, || {
         qp.device.network.connect(options.local, to)
     })?;
     finish(qp, to)
@@ -163,7 +164,7 @@ pub(crate) fn connect_over(
     options: &ConnectOptions,
 ) -> Result<Connected, ConnectError> {
     let to = stream.peer_addr();
-    start(qp, options, None, || Ok(stream))?;
+    start(qp, to, options, None, || Ok(stream))?;
     finish(qp, to)
 }
 
@@ -171,6 +172,7 @@ pub(crate) fn connect_over(
 /// means that nothing has begun. Without a `target` there is no second try with revision 1.
 pub(super) fn start(
     qp: &Arc<QpInner>,
+    to: SocketAddr,
     options: &ConnectOptions,
     target: Option<(Option<SocketAddr>, SocketAddr)>,
     open: impl FnOnce() -> Result<Box<dyn Llp>, LlpError>,
@@ -178,17 +180,22 @@ pub(super) fn start(
     let settings = &qp.ctx.settings;
     let enhanced = settings.revision == Revision::Two;
     peer::check_private_data(settings.peer, enhanced, &options.private_data)?;
+    // The Reply may raise the IRD to the limit of the device; what is not agreed upon goes back then.
+    let account = qp.device.accounts.peer(to);
+    let places = account.take_up_to(What::Ird, settings.limits.max_ird.into());
+    let max_ird = u16::try_from(places.amount()).unwrap_or(settings.limits.max_ird);
+    let held = Held {
+        peer: account,
+        place: None,
+        ird: places,
+    };
     let config = InitiatorConfig {
         revision: settings.revision,
         crc: settings.crc,
         markers: settings.markers,
-        ird: peer::ird(
-            settings.peer,
-            within(options.ird, settings.limits.max_ird),
-            settings.limits.max_ird,
-        ),
+        ird: peer::ird(settings.peer, within(options.ird, max_ird), max_ird),
         ord: within(options.ord, settings.limits.max_ord),
-        max_ird: settings.limits.max_ird,
+        max_ird,
         model: if options.peer_to_peer {
             Model::PeerToPeer(settings.rtr)
         } else {
@@ -203,7 +210,7 @@ pub(super) fn start(
     if !locked.driven.conn.start_initiator(config, again)? {
         return Err(ConnectError::QpInUse { state });
     }
-    let attached = open().and_then(|llp| qp.attach(&mut locked, llp, target));
+    let attached = open().and_then(|llp| qp.attach(&mut locked, llp, held, target));
     if let Err(error) = attached {
         locked.driven.conn.lost(error);
         qp.publish(&mut locked);

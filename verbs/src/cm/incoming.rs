@@ -11,6 +11,7 @@ use uwarp_mpa::{ConfigError, Request, Responder, ResponderConfig, StartupError};
 use super::listener::Slot;
 use super::request::ConnectRequest;
 use crate::device::DeviceInner;
+use crate::limits::{Charge, LimitReached, What};
 use crate::progress::background::{Interest, Source, Token, Verdict};
 use crate::progress::linger::linger;
 use crate::settings::Settings;
@@ -45,6 +46,8 @@ struct Awaiting {
     responder: Responder,
     deadline: Instant,
     slot: Option<Slot>,
+    /// Its place among the half-open connections of its peer.
+    place: Charge,
 }
 
 /// How an MPA Request came out.
@@ -63,6 +66,14 @@ impl Incoming {
         read: &[u8],
         slot: Option<Slot>,
     ) -> Result<(), RequestError> {
+        let account = device.accounts.peer(llp.peer_addr());
+        let place = match account.take(What::HalfOpen, 1) {
+            Ok(place) => place,
+            Err(limit) => {
+                refuse(llp);
+                return Err(limit.into());
+            }
+        };
         let deadline = after(Instant::now(), device.settings.timeouts.request);
         let token = device.background.token();
         let mut awaiting = Awaiting {
@@ -70,6 +81,7 @@ impl Incoming {
             responder: responder(&device.settings)?,
             deadline,
             slot,
+            place,
         };
         let early = awaiting.take(read);
         let incoming = Arc::new(Incoming {
@@ -110,11 +122,13 @@ impl Incoming {
             llp,
             responder,
             slot,
+            place,
             ..
         } = awaiting;
         match result {
             Ok(request) => {
-                let request = ConnectRequest::new(&self.device, llp, responder, request, slot);
+                let request =
+                    ConnectRequest::new(&self.device, (llp, responder), request, slot, place);
                 if let Some(sink) = self.sink.upgrade() {
                     sink.request(request);
                 }
@@ -127,7 +141,7 @@ impl Incoming {
                 drop(slot);
                 // 5044-8-09: an invalid frame closes TCP at once.
                 let limit = self.device.settings.timeouts.close;
-                linger(background, llp, Vec::new(), limit);
+                linger(background, llp, Some(place), Vec::new(), limit);
             }
         }
     }
@@ -226,6 +240,14 @@ pub enum RequestError {
     /// The stream cannot be watched.
     #[error("{0}")]
     Llp(#[from] LlpError),
+    /// The peer, or all peers together, have too many connections in startup.
+    #[error("{0}")]
+    Limit(#[from] LimitReached),
+}
+
+/// One connection too many is reset: to close it gracefully would be to keep it for as long as the peer likes.
+fn refuse(mut llp: Box<dyn Llp>) {
+    llp.abort();
 }
 
 /// A responder with the settings of a device.

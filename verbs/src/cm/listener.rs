@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use uwarp_llp::{BoundPort, LlpListener};
 use uwarp_mpa::StartupError;
 
-use super::incoming::{Incoming, RequestSink, responder};
+use super::incoming::{Incoming, RequestError, RequestSink, responder};
 use super::request::ConnectRequest;
 use crate::device::{DeviceError, DeviceInner};
 use crate::progress::background::{Interest, Source, Token, Verdict};
@@ -195,8 +195,16 @@ impl ListenerInner {
                 listener: Weak::clone(&self.this),
             };
             let sink = Weak::clone(&self.this);
+            let peer = llp.peer_addr();
             if let Err(error) = Incoming::start(sink, &self.device, llp, &[], Some(slot)) {
                 tracing::warn!(%error, "a new connection could not be taken");
+                if let (RequestError::Limit(limit), Some(sink)) = (error, self.sink.upgrade()) {
+                    let error = StartupError::NoPlace {
+                        limit: u32::try_from(limit.limit()).unwrap_or(u32::MAX),
+                        of_peer: limit.peer().is_some(),
+                    };
+                    sink.failed(peer, error);
+                }
             }
         };
         if let Some(sink) = self.sink.upgrade() {

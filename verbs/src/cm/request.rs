@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use uwarp_llp::{Llp, LlpError};
-use uwarp_mpa::{Accept, ConfigError, Enhanced, Model, Request, Responder, Revision};
+use uwarp_mpa::{Accept, ConfigError, Enhanced, Model, NO_AUTO, Request, Responder, Revision};
 
 use super::listener::Slot;
 use crate::device::DeviceInner;
+use crate::limits::{Charge, LimitReached, PeerAccount, What};
 use crate::peer::{self, PrivateDataLimit};
 use crate::progress::linger::linger;
 use crate::qp::Qp;
+use crate::qp::inner::Held;
 use crate::qp::state::QpState;
+use crate::settings::Settings;
 use crate::wait::after;
 
 /// How to accept. `Default`: no private data, up to 16 Reads in each direction.
@@ -75,6 +78,9 @@ pub enum AcceptError {
     /// TCP is gone.
     #[error("{0}")]
     Llp(#[from] LlpError),
+    /// The peer has as many connections as the settings allow.
+    #[error("{0}")]
+    Limit(#[from] LimitReached),
 }
 
 /// An MPA Request that waits for a decision. Dropping it rejects it.
@@ -87,15 +93,17 @@ pub struct ConnectRequest {
     device: Arc<DeviceInner>,
     /// Its place among the undecided connections of a listener, until it goes.
     _slot: Option<Slot>,
+    /// Its place among the half-open connections of its peer, until TCP is gone or a QP has it.
+    place: Option<Charge>,
 }
 
 impl ConnectRequest {
     pub(super) fn new(
         device: &Arc<DeviceInner>,
-        llp: Box<dyn Llp>,
-        responder: Responder,
+        (llp, responder): (Box<dyn Llp>, Responder),
         request: Request,
         slot: Option<Slot>,
+        place: Charge,
     ) -> Self {
         ConnectRequest {
             peer: llp.peer_addr(),
@@ -105,6 +113,7 @@ impl ConnectRequest {
             request,
             device: Arc::clone(device),
             _slot: slot,
+            place: Some(place),
         }
     }
 
@@ -173,18 +182,31 @@ impl ConnectRequest {
         let settings = &self.device.settings;
         let enhanced = self.request.enhanced;
         peer::check_private_data(settings.peer, enhanced.is_some(), &options.private_data)?;
+        let account = self.device.accounts.peer(self.peer);
+        let place = account.take(What::Connections, 1)?;
+        let ird = peer::responder_ird(settings, options.ird, enhanced.map(|theirs| theirs.ord));
+        let mut places = places_for_reads(&account, settings, ird, enhanced);
+        let granted = u16::try_from(places.amount()).unwrap_or(settings.limits.max_ird);
+        responder.limit_ird(granted);
         let accept = Accept {
-            ird: peer::responder_ird(settings, options.ird, enhanced.map(|theirs| theirs.ord)),
+            ird: peer::ird(settings.peer, ird.min(granted), granted),
             ord: options.ord,
             private_data: &options.private_data,
         };
         let (reply, negotiated) = responder.accept(accept)?;
+        places.shrink_to(negotiated.ird.into());
         let Some((llp, _)) = self.pending.take() else {
             return Err(AcceptError::TooLate { peer: self.peer });
         };
         conn.set_now(Instant::now());
         conn.start_responder(&reply, negotiated, llp.emss());
-        if let Err(error) = inner.attach(&mut locked, llp, None) {
+        let held = Held {
+            peer: account,
+            place: Some(place),
+            ird: places,
+        };
+        self.place = None;
+        if let Err(error) = inner.attach(&mut locked, llp, held, None) {
             locked.driven.conn.lost(error);
             inner.publish(&mut locked);
             return Err(error.into());
@@ -229,11 +251,36 @@ impl ConnectRequest {
         linger(
             &self.device.background,
             llp,
+            self.place.take(),
             reply,
             self.device.settings.timeouts.close,
         );
         result
     }
+}
+
+/// Takes as many places for the peer's Reads as the Reply may grant: our own IRD, raised by the ORD of an
+/// enhanced Request. Where fewer are left, the Reply grants fewer, and the peer lowers its ORD.
+fn places_for_reads(
+    account: &Arc<PeerAccount>,
+    settings: &Settings,
+    ird: u16,
+    enhanced: Option<Enhanced>,
+) -> Charge {
+    let wished = match enhanced {
+        // 0x3FFF leaves it to the two consumers, so our own counts.
+        Some(Enhanced { ord: NO_AUTO, .. }) | None => 0,
+        // An RTR indication that is a Read needs a place even if no other will come.
+        Some(Enhanced { ord, .. }) => ord.max(1),
+    };
+    let wanted = ird.max(wished).min(settings.limits.max_ird);
+    let places = account.take_up_to(What::Ird, wanted.into());
+    if places.amount() < wanted.into() {
+        let granted = places.amount();
+        let what = "few places for RDMA Reads are left: a smaller IRD is granted";
+        tracing::warn!(?account, wanted, granted, what);
+    }
+    places
 }
 
 impl Drop for ConnectRequest {

@@ -13,6 +13,7 @@ use crate::event::{AsyncEvent, EndReason};
 use crate::mem::{Access, Asker, RegionTable, Target};
 use crate::qp::state::{QpEvent, QpState};
 use crate::settings::Settings;
+use crate::wait::after;
 
 /// Octets sent between two looks at the EMSS of the LLP.
 const EMSS_INTERVAL: u64 = 16 * 1024 * 1024;
@@ -234,6 +235,12 @@ impl Connection {
         }
     }
 
+    /// When to see whether a direction that is half done now went on.
+    pub(crate) fn stall_due(&self) -> Option<Instant> {
+        let limit = self.ctx.settings.timeouts.stalled?;
+        Some(after(self.now, limit))
+    }
+
     /// Whether TCP itself is still being connected.
     pub(crate) fn is_connecting_tcp(&self) -> bool {
         matches!(self.stage, Stage::TcpConnect(_))
@@ -260,6 +267,18 @@ impl Connection {
             return LlpOrder::Fin;
         }
         LlpOrder::Keep
+    }
+
+    /// Whether the next [`Self::fill`] may find something to frame.
+    pub(crate) fn has_unsent(&self) -> bool {
+        match &self.stage {
+            Stage::Open(stream) => {
+                stream.current.is_some()
+                    || stream.rdmap.read_requests_pending()
+                    || self.sq.next_to_send().is_some()
+            }
+            _ => false,
+        }
     }
 
     /// Whether nothing of what was posted remains to be done.

@@ -1,17 +1,32 @@
 //! The receive buffer of a connection: taken from a pool when octets arrive, given back when none are left.
+//!
+//! Between two turns a connection holds one only for the beginning of something that has not come whole: at
+//! most one FPDU. That is charged to the peer. While there is plenty, the whole buffer is kept, because it is
+//! about to be used again; when half of what the peer or the device may have is in use, the octets are moved
+//! to a buffer of their size.
+
+use std::sync::Arc;
 
 use parking_lot::Mutex;
+
+use crate::limits::{Charge, PeerAccount, What};
 
 /// Octets of one buffer. One read fills it with many FPDUs; the largest FPDU (64768 octets of ULPDU
 /// with Markers) fits with room to spare.
 const BUFFER: usize = 256 * 1024;
+/// What is charged at least for an FPDU that has begun to come, however little of it: the largest one, so
+/// that it may come whole without another look at the limits.
+const FPDU: u64 = 68 * 1024;
 /// Buffers that the pool keeps for later.
 const KEEP: usize = 16;
+/// Staging with more octets than this is not kept by an idle connection: it goes to the pool.
+pub(super) const SMALL_STAGING: usize = 16 * 1024;
 
-/// Receive buffers that are not in use, shared by all connections of a device.
+/// Buffers that are not in use, shared by all connections of a device.
 #[derive(Default)]
 pub(crate) struct BufferPool {
     free: Mutex<Vec<Box<[u8]>>>,
+    staging: Mutex<Vec<Vec<u8>>>,
 }
 
 impl BufferPool {
@@ -21,9 +36,25 @@ impl BufferPool {
     }
 
     fn give(&self, buffer: Box<[u8]>) {
+        if buffer.len() != BUFFER {
+            return;
+        }
         let mut free = self.free.lock();
         if free.len() < KEEP {
             free.push(buffer);
+        }
+    }
+
+    /// A large staging buffer that another connection has done with, or an empty one.
+    pub(super) fn take_staging(&self) -> Vec<u8> {
+        self.staging.lock().pop().unwrap_or_default()
+    }
+
+    /// Takes a staging buffer that a connection does not need now.
+    pub(super) fn give_staging(&self, buffer: Vec<u8>) {
+        let mut staging = self.staging.lock();
+        if staging.len() < KEEP {
+            staging.push(buffer);
         }
     }
 }
@@ -34,9 +65,29 @@ pub(crate) struct ReceiveBuffer {
     buffer: Option<Box<[u8]>>,
     start: usize,
     end: usize,
+    /// Octets consumed in all.
+    consumed: u64,
+    /// What the peer is charged with while something is left over.
+    charge: Option<Charge>,
 }
 
 impl ReceiveBuffer {
+    /// Whether something may be read from this peer: what was begun may always be finished, but nothing
+    /// is begun while the limits of the peer and the device leave no place for it.
+    pub(crate) fn may_read(&self, peer: Option<&Arc<PeerAccount>>) -> bool {
+        !self.is_empty() || peer.is_none_or(|peer| peer.has_room(What::ReceiveMemory, FPDU, 1))
+    }
+
+    /// Whether nothing is left over.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Octets consumed since the connection was made.
+    pub(crate) fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
     /// Octets received and not yet consumed; the first is the next one of the stream.
     pub(crate) fn filled(&self) -> &[u8] {
         self.buffer
@@ -46,6 +97,18 @@ impl ReceiveBuffer {
 
     /// Room for the next read. Never empty: what is left over is moved to the front.
     pub(crate) fn space(&mut self, pool: &BufferPool) -> &mut [u8] {
+        if self
+            .buffer
+            .as_ref()
+            .is_none_or(|buffer| buffer.len() < BUFFER)
+        {
+            let mut whole = pool.take();
+            let left = self.filled();
+            whole[..left.len()].copy_from_slice(left);
+            self.end = left.len();
+            self.start = 0;
+            self.buffer = Some(whole);
+        }
         let buffer = self.buffer.get_or_insert_with(|| pool.take());
         if self.start > 0 {
             buffer.copy_within(self.start..self.end, 0);
@@ -62,6 +125,7 @@ impl ReceiveBuffer {
 
     /// The first `octets` are consumed.
     pub(crate) fn discard(&mut self, octets: usize) {
+        self.consumed += octets as u64;
         self.start += octets;
         if self.start == self.end {
             self.start = 0;
@@ -69,13 +133,42 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Gives the buffer back when nothing is left in it.
-    pub(crate) fn release(&mut self, pool: &BufferPool) {
-        if self.start == self.end
-            && let Some(buffer) = self.buffer.take()
-        {
-            self.start = 0;
-            self.end = 0;
+    /// The turn is over: the buffer goes back when nothing is left in it, and what is left is charged.
+    pub(crate) fn release(&mut self, pool: &BufferPool, peer: Option<&Arc<PeerAccount>>) {
+        if self.is_empty() {
+            if let Some(buffer) = self.buffer.take() {
+                self.start = 0;
+                self.end = 0;
+                pool.give(buffer);
+            }
+            self.charge = None;
+            return;
+        }
+        let Some(peer) = peer else {
+            return;
+        };
+        let whole = BUFFER as u64;
+        if self.charge.is_none() && peer.has_room(What::ReceiveMemory, whole, 2) {
+            self.charge = Some(peer.take_in_any_case(What::ReceiveMemory, whole));
+        }
+        let charged = self.charge.as_ref().map_or(0, Charge::amount);
+        if charged == whole {
+            return;
+        }
+        let due = (self.filled().len() as u64).max(FPDU);
+        if charged < due {
+            self.charge = None;
+            self.charge = Some(peer.take_in_any_case(What::ReceiveMemory, due));
+        }
+        self.shrink(pool);
+    }
+
+    /// Moves what is left to a buffer of its size.
+    fn shrink(&mut self, pool: &BufferPool) {
+        let exact: Box<[u8]> = self.filled().into();
+        self.start = 0;
+        self.end = exact.len();
+        if let Some(buffer) = self.buffer.replace(exact) {
             pool.give(buffer);
         }
     }
@@ -100,6 +193,8 @@ impl ReceiveBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Accounts;
+    use crate::settings::{Limits, PeerLimits};
 
     #[test]
     fn what_is_left_over_stays_in_front_of_the_next_read() {
@@ -111,6 +206,7 @@ mod tests {
         rx.space(&pool)[..2].copy_from_slice(b"gh");
         rx.received(2);
         assert_eq!(rx.filled(), b"efgh");
+        assert_eq!(rx.consumed(), 4);
     }
 
     #[test]
@@ -119,16 +215,69 @@ mod tests {
         let mut rx = ReceiveBuffer::default();
         rx.space(&pool);
         assert!(rx.append(b"abc"));
-        rx.release(&pool);
+        rx.release(&pool, None);
         assert_eq!(
             pool.free.lock().len(),
             0,
             "a buffer with octets in it stays"
         );
         rx.discard(3);
-        rx.release(&pool);
+        rx.release(&pool, None);
         assert_eq!(pool.free.lock().len(), 1);
         rx.space(&pool);
         assert_eq!(pool.free.lock().len(), 0);
+    }
+
+    /// A peer that begins FPDUs on many connections and finishes none.
+    #[test]
+    fn unfinished_fpdus_shrink_under_pressure_and_then_nothing_more_is_begun() {
+        let accounts = Accounts::new(&Limits {
+            max_receive_memory: 4 << 20,
+            per_peer: PeerLimits {
+                max_receive_memory: 1 << 20,
+                ..PeerLimits::default()
+            },
+            ..Limits::default()
+        });
+        let peer = accounts.peer(([192, 0, 2, 1], 1).into());
+        let other = accounts.peer(([192, 0, 2, 2], 1).into());
+        let pool = BufferPool::default();
+        let mut begun = Vec::new();
+        for nth in 0.. {
+            let mut rx = ReceiveBuffer::default();
+            if !rx.may_read(Some(&peer)) {
+                break;
+            }
+            assert!(nth < 16, "the limit holds");
+            rx.space(&pool);
+            assert!(rx.append(&[nth; 100]));
+            rx.release(&pool, Some(&peer));
+            begun.push(rx);
+        }
+        let sizes: Vec<usize> = begun
+            .iter()
+            .map(|rx| rx.buffer.as_ref().unwrap().len())
+            .collect();
+        // Half of the limit in whole buffers, the rest as small as it can be.
+        assert_eq!(sizes[..2], [BUFFER; 2]);
+        assert_eq!(sizes[2..], [100; 7]);
+        assert!(
+            ReceiveBuffer::default().may_read(Some(&other)),
+            "only it has to wait"
+        );
+        // What was begun goes on, and when it is whole there is place again.
+        for (nth, rx) in (0..).zip(&mut begun) {
+            assert!(rx.may_read(Some(&peer)));
+            rx.space(&pool);
+            assert!(rx.append(b"rest"));
+            assert_eq!(rx.filled(), [&[nth; 100][..], b"rest"].concat());
+            rx.discard(104);
+            rx.release(&pool, Some(&peer));
+        }
+        assert!(ReceiveBuffer::default().may_read(Some(&peer)));
+        assert!(
+            peer.has_room(What::ReceiveMemory, 1 << 20, 1),
+            "nothing is charged"
+        );
     }
 }

@@ -224,6 +224,17 @@ impl Connection {
         }
     }
 
+    /// For as long as `timeouts.stalled` the peer has not read what it was sent, or not finished what it
+    /// began to send.
+    pub(crate) fn stalled(&mut self, sending: bool) {
+        if matches!(self.stage, Stage::Detached) {
+            return;
+        }
+        self.fin.abort = true;
+        self.end(EndReason::Stalled { sending });
+        self.detach(QpEvent::LlpLost);
+    }
+
     /// Both halves closed?
     fn check_closed(&mut self) {
         if self.fin.sent && self.fin.received {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use uwarp_llp::{FpduEnds, Piece};
 
+use super::receive_buffer::{BufferPool, SMALL_STAGING};
 use crate::mem::PinnedRun;
 
 /// Octets of staging after which a batch is handed to the LLP.
@@ -14,8 +15,8 @@ const BATCH_LIMIT: usize = 1024 * 1024;
 pub(crate) const PARTS_PER_CALL: usize = 64;
 /// Parts of one batch; several calls, one refill.
 const PARTS_LIMIT: usize = 4 * PARTS_PER_CALL;
-/// Staging that a connection keeps for its next batch. A full batch and one more FPDU fit, so that
-/// nothing is allocated per message.
+/// Staging that is worth keeping. A full batch and one more FPDU fit, so that nothing is allocated per
+/// message.
 const KEEP: usize = 512 * 1024;
 
 /// A run of octets of the stream.
@@ -98,6 +99,22 @@ impl TxBatch {
         if self.is_empty() {
             self.reset();
             self.staged.shrink_to(KEEP);
+        }
+    }
+
+    /// A batch will be filled: takes a large staging buffer from the pool, if this has none.
+    pub(crate) fn borrow_staging(&mut self, pool: &BufferPool) {
+        if self.staged.capacity() == 0 {
+            self.staged = pool.take_staging();
+        }
+    }
+
+    /// Nothing is left to send: a large staging buffer goes to the pool, so that a connection which was
+    /// made to send much once (a peer can, by Reads) does not keep it.
+    pub(crate) fn return_staging(&mut self, pool: &BufferPool) {
+        if self.is_empty() && self.staged.capacity() > SMALL_STAGING {
+            self.reset();
+            pool.give_staging(std::mem::take(&mut self.staged));
         }
     }
 

@@ -43,6 +43,14 @@ pub enum RegisterError {
         /// The limit.
         limit: usize,
     },
+    /// The protection domain holds as many regions as the settings allow.
+    #[error(
+        "the protection domain already holds {limit} memory regions, its limit; deregister some, use another domain, or raise the limit (limits.per_pd.max_mr)"
+    )]
+    TooManyInPd {
+        /// The limit.
+        limit: usize,
+    },
     /// The system gave no random octets for the STag.
     #[error("the system gave no random octets for the STag (errno {errno})")]
     NoRandomness {

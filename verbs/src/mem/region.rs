@@ -133,6 +133,11 @@ impl Region {
         self.to_base
     }
 
+    /// The protection domain it belongs to.
+    pub(super) fn pd(&self) -> u32 {
+        self.pd
+    }
+
     /// True when `qp` of `pd` may use the region and no other QP may.
     pub(super) fn is_exclusive_to(&self, pd: u32, qp: u32) -> bool {
         self.pd == pd && self.qp == Some(qp)

@@ -69,24 +69,46 @@ pub(crate) struct RegionTable {
     shards: Box<[Shard; SHARDS]>,
     source: Mutex<Issue>,
     limit: usize,
+    limit_per_pd: usize,
 }
 
 /// What registrations share.
 struct Issue {
     stags: STagSource,
     live: usize,
+    /// The same by protection domain; only those that have any.
+    live_in_pd: HashMap<u32, usize>,
+}
+
+impl Issue {
+    fn added(&mut self, pd: u32) {
+        self.live += 1;
+        *self.live_in_pd.entry(pd).or_default() += 1;
+    }
+
+    fn removed(&mut self, pd: u32) {
+        self.live -= 1;
+        if let Some(live) = self.live_in_pd.get_mut(&pd) {
+            *live -= 1;
+            if *live == 0 {
+                self.live_in_pd.remove(&pd);
+            }
+        }
+    }
 }
 
 impl RegionTable {
-    /// An empty table for up to `limit` regions.
-    pub(crate) fn new(limit: usize) -> Result<Self, RegisterError> {
+    /// An empty table for up to `limit` regions, and `limit_per_pd` of each protection domain.
+    pub(crate) fn new(limit: usize, limit_per_pd: usize) -> Result<Self, RegisterError> {
         Ok(Self {
             shards: Box::new(core::array::from_fn(|_| Shard::default())),
             source: Mutex::new(Issue {
                 stags: STagSource::new()?,
                 live: 0,
+                live_in_pd: HashMap::new(),
             }),
             limit: limit.min(MOST),
+            limit_per_pd,
         })
     }
 
@@ -96,6 +118,11 @@ impl RegionTable {
         let mut issue = self.source.lock();
         if issue.live >= self.limit {
             return Err(RegisterError::TooMany { limit: self.limit });
+        }
+        let pd = spec.pd;
+        if issue.live_in_pd.get(&pd).copied().unwrap_or(0) >= self.limit_per_pd {
+            let limit = self.limit_per_pd;
+            return Err(RegisterError::TooManyInPd { limit });
         }
         let key = issue.stags.next_key()?;
         // Ends: fewer regions are live than there are indices.
@@ -107,7 +134,7 @@ impl RegionTable {
         };
         let region = Arc::new(Region::new(spec, STag(index << 8 | u32::from(key))));
         self.shard(index).write().insert(index, Arc::clone(&region));
-        issue.live += 1;
+        issue.added(pd);
         Ok(region)
     }
 
@@ -122,7 +149,7 @@ impl RegionTable {
         let index = stag.0 >> 8;
         // Of two threads that deregister the same region, one finds it here.
         self.shard(index).write().remove(&index).ok_or(unknown)?;
-        self.source.lock().live -= 1;
+        self.source.lock().removed(region.pd());
         Ok(())
     }
 
@@ -133,7 +160,7 @@ impl RegionTable {
             region.retire_at_once();
             let index = stag.0 >> 8;
             if self.shard(index).write().remove(&index).is_some() {
-                self.source.lock().live -= 1;
+                self.source.lock().removed(region.pd());
             }
         }
     }

@@ -1,21 +1,48 @@
 //! One turn of a connection under its lock: receive, place, answer, send.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use uwarp_llp::{Llp, LlpError, Piece, Recv};
 
 use super::background::Interest;
 use crate::engine::{BufferPool, Connection, LlpOrder, PARTS_PER_CALL, ReceiveBuffer};
+use crate::limits::PeerAccount;
 
 /// Octets that one turn receives, and sends, at most, so that no connection starves the others of a
 /// thread, and nobody waits long for its lock.
 const TURN: usize = 4 * 1024 * 1024;
 
+/// After so long without memory for another FPDU of its peer a connection looks whether there is some.
+const MEMORY_AGAIN: Duration = Duration::from_millis(10);
+
 /// A connection with its LLP: what the lock of a QP protects.
 pub(crate) struct Driven {
     pub(crate) conn: Connection,
     pub(crate) llp: Option<Box<dyn Llp>>,
+    /// The accounts of the peer, while there is one.
+    pub(crate) peer: Option<Arc<PeerAccount>>,
     pub(crate) rx: ReceiveBuffer,
+    pub(crate) waits: Waits,
+}
+
+/// What the connection waits for that may never come.
+#[derive(Default)]
+pub(crate) struct Waits {
+    /// There was no memory for another FPDU of this peer: when to look again.
+    memory_again: Option<Instant>,
+    /// Something is half done, and when to see whether it went on.
+    stall: Option<Stall>,
+}
+
+/// How far a direction that is half done had come. Looked at when it is due and not before, so that a
+/// busy connection pays for one timer in a long time.
+struct Stall {
+    due: Instant,
+    /// Octets that the LLP had taken, when not all were.
+    sent: Option<u64>,
+    /// Octets that were consumed, when some were left over.
+    received: Option<u64>,
 }
 
 /// What a turn leaves to be done.
@@ -64,6 +91,7 @@ impl Driven {
     /// Sends what is due, without receiving: what a post does.
     pub(crate) fn push(&mut self, pool: &BufferPool) -> Outcome {
         let sent = self.send(pool);
+        self.expect_progress();
         let mut outcome = self.obey();
         if self.llp.is_some() {
             outcome.blocked = sent == Sent::Blocked;
@@ -80,7 +108,8 @@ impl Driven {
             None => Interest::None,
             Some(llp) if llp.wants_write_event() => {
                 let write = outcome.blocked || outcome.more || connecting;
-                Interest::new(self.conn.wants_octets(), write)
+                let read = self.conn.wants_octets() && self.waits.memory_again.is_none();
+                Interest::new(read, write)
             }
             Some(_) => Interest::Read,
         }
@@ -89,13 +118,51 @@ impl Driven {
     /// When a turn is due although nothing arrives.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let llp = self.llp.as_ref().and_then(Llp::deadline);
-        match (llp, self.conn.deadline()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
+        let stall = self.waits.stall.as_ref().map(|stall| stall.due);
+        [llp, self.conn.deadline(), self.waits.memory_again, stall]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Where each direction stands that is half done.
+    fn half_done(&self) -> (Option<u64>, Option<u64>) {
+        let tx = &self.conn.tx;
+        let sent = (!tx.is_empty() && !self.conn.is_connecting_tcp()).then(|| tx.taken_to());
+        let received = (!self.rx.is_empty()).then(|| self.rx.consumed());
+        (sent, received)
+    }
+
+    /// Ends a connection of which a direction stands where it stood when the look became due.
+    fn look_for_stall(&mut self, now: Instant) {
+        let Some(Stall { sent, received, .. }) = self.waits.stall.take_if(|stall| stall.due <= now)
+        else {
+            return;
+        };
+        let (sent_now, received_now) = self.half_done();
+        let sending = sent.is_some() && sent == sent_now;
+        if sending || (received.is_some() && received == received_now) {
+            self.conn.stalled(sending);
+        }
+    }
+
+    /// After a turn: sees to it that there will be a look when something is half done.
+    fn expect_progress(&mut self) {
+        if self.waits.stall.is_some() {
+            return;
+        }
+        let (sent, received) = self.half_done();
+        if sent.is_some() || received.is_some() {
+            self.waits.stall = self.conn.stall_due().map(|due| Stall {
+                due,
+                sent,
+                received,
+            });
         }
     }
 
     fn expire(&mut self, now: Instant) {
+        self.look_for_stall(now);
         if self.conn.deadline().is_some_and(|deadline| deadline <= now) {
             self.conn.deadline_passed();
         }
@@ -120,6 +187,11 @@ impl Driven {
 
     /// True when there may be more to receive.
     fn receive(&mut self, pool: &BufferPool) -> bool {
+        let may_read = self.rx.may_read(self.peer.as_ref());
+        self.waits.memory_again = (!may_read).then(|| self.conn.now + MEMORY_AGAIN);
+        if !may_read {
+            return false;
+        }
         let mut received = 0;
         let mut more = false;
         while self.conn.wants_octets() {
@@ -149,7 +221,7 @@ impl Driven {
                 Err(error) => self.conn.lost(error),
             }
         }
-        self.rx.release(pool);
+        self.rx.release(pool, self.peer.as_ref());
         more
     }
 
@@ -163,8 +235,12 @@ impl Driven {
             if self.conn.wants_emss(llp.wants_write_event()) {
                 self.conn.set_emss(llp.emss());
             }
+            if self.conn.has_unsent() {
+                self.conn.tx.borrow_staging(pool);
+            }
             self.conn.fill();
             if self.conn.tx.is_empty() || self.conn.is_connecting_tcp() {
+                self.conn.tx.return_staging(pool);
                 return Sent::All;
             }
             if sent >= TURN {
@@ -196,7 +272,7 @@ impl Driven {
             self.rx.received(octets);
             self.conn.receive(&mut self.rx);
         }
-        self.rx.release(pool);
+        self.rx.release(pool, self.peer.as_ref());
         self.conn.lost(error);
     }
 

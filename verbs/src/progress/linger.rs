@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use uwarp_llp::{FpduEnds, Llp, Piece, Recv};
 
 use super::background::{Background, Interest, Source, Token, Verdict};
+use crate::limits::Charge;
 use crate::wait::after;
 
 /// A connection that only has to end: the rest is sent, then FIN, and what arrives is dropped until
@@ -23,6 +24,8 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 struct State {
     llp: Option<Box<dyn Llp>>,
+    /// The place of the connection in the accounts, until TCP is gone.
+    place: Option<Charge>,
     rest: Vec<u8>,
     at: usize,
     fin_sent: bool,
@@ -32,10 +35,12 @@ struct State {
     deadline: Instant,
 }
 
-/// Lets `llp` end in the background: sends `rest`, then FIN, and gives up after `limit`.
+/// Lets `llp` end in the background: sends `rest`, then FIN, and gives up after `limit`. Its `place`
+/// stays taken until then, so that a peer cannot pile up connections that it does not close.
 pub(crate) fn linger(
     background: &Arc<Background>,
     llp: Box<dyn Llp>,
+    place: Option<Charge>,
     rest: Vec<u8>,
     limit: Duration,
 ) {
@@ -43,6 +48,7 @@ pub(crate) fn linger(
     let token = background.token();
     let state = State {
         llp: Some(llp),
+        place,
         rest,
         at: 0,
         fin_sent: false,
@@ -147,6 +153,7 @@ impl Source for Lingering {
             if let Some(llp) = state.llp.take() {
                 background.forget_fd(llp.fd());
             }
+            state.place = None;
             drop(state);
             background.forget(self.token);
         } else {

@@ -93,6 +93,7 @@ impl QpBuilder {
                 return Err(DeviceError::OtherDevice { what });
             }
         }
+        let in_pd = pd.take_qp()?;
         let context = QpContext {
             qp_num: device.take_qp_num()?,
             pd: pd.id(),
@@ -111,7 +112,7 @@ impl QpBuilder {
             signal_all: self.signal_all,
         };
         let cqs = [Arc::clone(send_cq.shared()), Arc::clone(recv_cq.shared())];
-        let inner = QpInner::new(Arc::new(context), Arc::clone(device), cqs);
+        let inner = QpInner::new(Arc::new(context), Arc::clone(device), cqs, in_pd);
         Ok(Qp::new(inner, self, send_cq.clone(), recv_cq.clone()))
     }
 

@@ -12,10 +12,11 @@ use crate::cq::CqShared;
 use crate::device::DeviceInner;
 use crate::engine::{Connection, QpContext, ReceiveBuffer};
 use crate::event_queue::EventObject;
+use crate::limits::{Charge, PdQp, PeerAccount};
 use crate::mem::PinnedRun;
 use crate::progress::background::{Interest, Source, Verdict};
 use crate::progress::cover::{Cover, Registration};
-use crate::progress::drive::{Driven, Outcome};
+use crate::progress::drive::{Driven, Outcome, Waits};
 use crate::progress::linger::linger;
 
 /// A QP: the part that its handle, its CQs and the background thread share.
@@ -31,6 +32,17 @@ pub(crate) struct QpInner {
     changed: Condvar,
     /// It was destroyed: nobody is told of it any more.
     muted: AtomicBool,
+    /// Its place in the protection domain.
+    _in_pd: PdQp,
+}
+
+/// What a connection has from the accounts of its peer.
+pub(crate) struct Held {
+    pub(crate) peer: Arc<PeerAccount>,
+    /// A place among the connections that the peer opened; `None` where we connected.
+    pub(crate) place: Option<Charge>,
+    /// Places for the peer's Reads.
+    pub(crate) ird: Charge,
 }
 
 /// What the lock protects.
@@ -41,7 +53,9 @@ pub(crate) struct Locked {
     /// Where to connect anew for a retry with MPA revision 1.
     target: Option<(Option<SocketAddr>, SocketAddr)>,
     /// Connections that have ended while threads wait on their descriptors: closed when those leave.
-    retired: Vec<Box<dyn Llp>>,
+    retired: Vec<(Box<dyn Llp>, Option<Charge>)>,
+    /// From the first octet for the peer until the LLP has gone.
+    held: Option<Held>,
 }
 
 /// The two ends of a connection.
@@ -63,6 +77,7 @@ impl QpInner {
         ctx: Arc<QpContext>,
         device: Arc<DeviceInner>,
         cqs: [Arc<CqShared>; 2],
+        in_pd: PdQp,
     ) -> Arc<Self> {
         let token = device.background.token();
         let now = Instant::now();
@@ -71,12 +86,15 @@ impl QpInner {
                 driven: Driven {
                     conn: Connection::new(Arc::clone(&ctx), now),
                     llp: None,
+                    peer: None,
                     rx: ReceiveBuffer::default(),
+                    waits: Waits::default(),
                 },
                 registration: Registration::new(token),
                 addrs: None,
                 target: None,
                 retired: Vec::new(),
+                held: None,
             }),
             ctx,
             device,
@@ -84,6 +102,7 @@ impl QpInner {
             polled_at: AtomicU64::new(0),
             changed: Condvar::new(),
             muted: AtomicBool::new(false),
+            _in_pd: in_pd,
         });
         for cq in &qp.cqs {
             cq.attach(&qp);
@@ -126,6 +145,7 @@ impl QpInner {
         self: &Arc<Self>,
         locked: &mut Locked,
         llp: Box<dyn Llp>,
+        held: Held,
         target: Option<(Option<SocketAddr>, SocketAddr)>,
     ) -> Result<(), LlpError> {
         let weak: Weak<QpInner> = Arc::downgrade(self);
@@ -141,6 +161,8 @@ impl QpInner {
             peer: llp.peer_addr(),
         });
         locked.target = target;
+        locked.driven.peer = Some(Arc::clone(&held.peer));
+        locked.held = Some(held);
         locked.driven.llp = Some(llp);
         // A Reply goes out before anything that the peer may have sent too early is looked at.
         locked.driven.push(&self.device.pool);
@@ -158,6 +180,12 @@ impl QpInner {
                 if !muted {
                     self.device.events.push(event);
                 }
+            }
+            // What was reserved and not agreed upon goes back.
+            if let (Some(held), Some(negotiated)) =
+                (&mut locked.held, &locked.driven.conn.negotiated)
+            {
+                held.ird.shrink_to(negotiated.ird.into());
             }
             self.changed.notify_all();
         }
@@ -198,8 +226,11 @@ impl QpInner {
 
     /// The LLP has done its part.
     fn release(&self, locked: &mut Locked) {
-        self.retire(locked);
+        let place = locked.held.take().and_then(|held| held.place);
+        self.retire(locked, place);
+        locked.driven.peer = None;
         locked.driven.rx = ReceiveBuffer::default();
+        locked.driven.waits = Waits::default();
         locked.registration.gone();
         self.device.background.forget(locked.registration.token);
         self.publish(locked);
@@ -207,24 +238,25 @@ impl QpInner {
     }
 
     /// Takes the LLP away: it ends in the background, or when the threads that wait on it have left.
-    fn retire(&self, locked: &mut Locked) {
+    fn retire(&self, locked: &mut Locked, place: Option<Charge>) {
         let Some(llp) = locked.driven.llp.take() else {
             return;
         };
         self.device.background.forget_fd(llp.fd());
         if locked.registration.cover.is_waited() {
-            locked.retired.push(llp);
+            locked.retired.push((llp, place));
             self.ctx.send_cq.wake_waiters();
             self.ctx.recv_cq.wake_waiters();
         } else {
-            self.close(llp);
+            self.close(llp, place);
         }
     }
 
-    fn close(&self, llp: Box<dyn Llp>) {
+    fn close(&self, llp: Box<dyn Llp>, place: Option<Charge>) {
         linger(
             &self.device.background,
             llp,
+            place,
             Vec::new(),
             self.ctx.settings.timeouts.close,
         );
@@ -232,7 +264,7 @@ impl QpInner {
 
     /// Once more, with MPA revision 1, on a new connection (6581-10-05).
     fn reconnect(&self, locked: &mut Locked) {
-        self.retire(locked);
+        self.retire(locked, None);
         locked.driven.rx = ReceiveBuffer::default();
         locked.driven.conn.reconnect = false;
         let Some((local, to)) = locked.target else {
@@ -414,8 +446,8 @@ impl QpInner {
         let wanted = driven.interest(outcome);
         registration.wait_ends(&self.device.background, driven.llp.as_deref(), wanted);
         if !registration.cover.is_waited() {
-            for llp in retired.drain(..) {
-                self.close(llp);
+            for (llp, place) in retired.drain(..) {
+                self.close(llp, place);
             }
         }
     }

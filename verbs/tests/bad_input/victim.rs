@@ -55,6 +55,7 @@ pub(crate) const PATIENT: Timeouts = {
         rtr: minute,
         first_fpdu: None,
         close: minute,
+        stalled: Some(minute),
     }
 };
 

@@ -41,6 +41,14 @@ fn all() -> Vec<StartupError> {
         StartupError::EnhancedMismatch {
             reply_enhanced: true,
         },
+        StartupError::NoPlace {
+            limit: 16,
+            of_peer: true,
+        },
+        StartupError::NoPlace {
+            limit: 1024,
+            of_peer: false,
+        },
         closed(false, 0, true, responder),
         closed(true, 0, true, responder),
         closed(false, 0, false, responder),

@@ -183,6 +183,23 @@ fn our_ird_goes_up_to_the_initiators_ord_as_far_as_the_limit() {
     assert_eq!(settled(config(), client_server(0, 2), 99, 0).1, 16);
 }
 
+/// 6581-9.1-i02: with resources for fewer, as deep as those go; the initiator lowers its ORD.
+#[test]
+fn a_connection_with_a_lower_limit_of_its_own_is_granted_less() {
+    for (limit, granted) in [(0, 0), (3, 3), (16, 9), (99, 9)] {
+        let mut responder = asked(config(), &request(2, client_server(0, 9)));
+        responder.limit_ird(limit);
+        let accept = Accept {
+            ird: 4,
+            ord: 0,
+            private_data: b"",
+        };
+        let (reply, negotiated) = responder.accept(accept).unwrap();
+        let told = parsed(&reply).enhanced.unwrap().ird;
+        assert_eq!((told, negotiated.ird), (granted, granted));
+    }
+}
+
 #[test]
 fn depths_that_the_initiator_does_not_negotiate_are_answered_in_kind() {
     let (reply, ird, ord) = settled(config(), client_server(NO_AUTO, NO_AUTO), 4, 5);

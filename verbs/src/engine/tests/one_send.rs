@@ -9,7 +9,7 @@ use uwarp_llp::{FpduEnds, Llp, LlpError, Piece, Recv};
 
 use super::wire::startup;
 use super::*;
-use crate::progress::drive::Driven;
+use crate::progress::drive::{Driven, Waits};
 
 /// One call: how many pieces, and the octets.
 type Call = (usize, Vec<u8>);
@@ -78,6 +78,8 @@ fn first_turn(end: End) -> Vec<Call> {
             fd,
         })),
         rx: ReceiveBuffer::default(),
+        peer: None,
+        waits: Waits::default(),
     };
     driven.turn(&BufferPool::default(), Instant::now());
     calls.lock().unwrap().clone()

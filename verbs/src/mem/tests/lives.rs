@@ -43,7 +43,7 @@ fn a_freed_stag_is_not_given_again_soon() {
 
 #[test]
 fn the_limit_is_an_error_and_a_deregistration_makes_room() {
-    let table = RegionTable::new(2).unwrap();
+    let table = RegionTable::new(2, 2).unwrap();
     let memory = buffer(1);
     let first = table.insert(spec(&memory)).unwrap();
     table.insert(spec(&memory)).unwrap();
@@ -53,6 +53,27 @@ fn the_limit_is_an_error_and_a_deregistration_makes_room() {
     );
     table.remove(first.stag()).unwrap();
     assert!(table.insert(spec(&memory)).is_ok());
+}
+
+#[test]
+fn a_domain_at_its_limit_leaves_the_rest_to_others() {
+    let table = RegionTable::new(3, 2).unwrap();
+    let memory = buffer(1);
+    let other = || RegionSpec {
+        pd: 77,
+        ..spec(&memory)
+    };
+    let first = table.insert(spec(&memory)).unwrap();
+    let second = table.insert(spec(&memory)).unwrap();
+    let limit = 2;
+    let too_many = RegisterError::TooManyInPd { limit };
+    assert_eq!(table.insert(spec(&memory)).unwrap_err(), too_many);
+    table.insert(other()).unwrap();
+    table.remove(first.stag()).unwrap();
+    table.revoke(second.stag());
+    table.insert(other()).unwrap();
+    assert_eq!(table.insert(other()).unwrap_err(), too_many);
+    table.insert(spec(&memory)).unwrap();
 }
 
 #[test]

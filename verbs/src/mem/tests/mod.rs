@@ -11,7 +11,7 @@ use super::*;
 
 /// A table with room for a few thousand regions.
 fn table() -> RegionTable {
-    RegionTable::new(5000).unwrap()
+    RegionTable::new(5000, 5000).unwrap()
 }
 
 /// A buffer of zeros.

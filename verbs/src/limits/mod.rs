@@ -1,0 +1,326 @@
+//! Who holds how much (RFC 5042 section 6.4.1: the resource manager).
+//!
+//! [`Accounts`] belongs to a device. It counts, for the device and for each peer address, what peers can
+//! make us hold: connections in startup, connections, places for Reads (IRD), and octets of FPDUs that
+//! have not come whole. Whatever is counted is a [`Charge`], which gives back when it is dropped, so
+//! nothing can be forgotten on the way to the many ends that a connection has. What only the local
+//! program can ask for (QPs and regions, by protection domain) is counted where it is made.
+//!
+//! ```text
+//!   TCP accepted        MPA Request whole      accepted               TCP gone
+//!   ─────────────► half-open ───────────► half-open ───► connection, IRD ─────► nothing
+//!                      │ startup fails, rejected, too late      │ ended
+//!                      └──────────► half-open until TCP is gone └► connection until TCP is gone
+//! ```
+//!
+//! **What a peer is**: an IPv4 address; for IPv6 the network of 64 bits, because a host owns the whole of
+//! it; but a link-local address stands for itself, because all hosts of a link share that network.
+//! IPv4 addresses within IPv6 count as IPv4. Loopback is a peer as others are.
+//!
+//! The table has an entry for a peer only while something is charged to it, so the limits of the device
+//! bound its size.
+
+mod pd;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::settings::Limits;
+pub(crate) use pd::{PdAccount, PdQp};
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    /// Accepted TCP connections without a decision, or on their way out.
+    HalfOpen,
+    /// Connections that a peer opened and the program accepted.
+    Connections,
+    /// RDMA Reads that peers may have outstanding.
+    Ird,
+    /// Octets of FPDUs that have begun to come and are not whole.
+    ReceiveMemory,
+}
+
+const KINDS: usize = 4;
+
+impl What {
+    /// The limits of the device and of one peer.
+    fn limits(self, limits: &Limits) -> [u64; 2] {
+        let peer = &limits.per_peer;
+        match self {
+            What::HalfOpen => [limits.max_half_open.into(), peer.max_half_open.into()],
+            What::Connections => [limits.max_qp.into(), peer.max_qp.into()],
+            What::Ird => [limits.max_ird_total.into(), peer.max_ird_total.into()],
+            What::ReceiveMemory => [limits.max_receive_memory, peer.max_receive_memory],
+        }
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            What::HalfOpen => "connections in startup",
+            What::Connections => "connections",
+            What::Ird => "places for RDMA Reads",
+            What::ReceiveMemory => "octets of unfinished FPDUs",
+        })
+    }
+}
+
+/// A limit that peers have reached. It is theirs to wait, or the settings' to allow more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "{} already {} {limit} {what}, the limit; end some, or raise it in the settings ({})",
+    Whose(*.peer), if .peer.is_some() { "has" } else { "have" }, setting(*.what, .peer.is_some())
+)]
+pub struct LimitReached {
+    what: What,
+    limit: u64,
+    peer: Option<IpAddr>,
+}
+
+impl LimitReached {
+    /// The peer address (IPv6: the network of 64 bits) whose own limit it is; `None` for the device's.
+    #[must_use]
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.peer
+    }
+
+    /// How many there may be.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+}
+
+struct Whose(Option<IpAddr>);
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("all peers together"),
+            Some(IpAddr::V6(net)) if is_network(net) => write!(f, "the network {net}/64"),
+            Some(peer) => write!(f, "the peer {peer}"),
+        }
+    }
+}
+
+/// The setting that a person would raise.
+fn setting(what: What, of_peer: bool) -> &'static str {
+    match (what, of_peer) {
+        (What::HalfOpen, false) => "limits.max_half_open",
+        (What::HalfOpen, true) => "limits.per_peer.max_half_open",
+        (What::Connections, false) => "limits.max_qp",
+        (What::Connections, true) => "limits.per_peer.max_qp",
+        (What::Ird, false) => "limits.max_ird_total",
+        (What::Ird, true) => "limits.per_peer.max_ird_total",
+        (What::ReceiveMemory, false) => "limits.max_receive_memory",
+        (What::ReceiveMemory, true) => "limits.per_peer.max_receive_memory",
+    }
+}
+
+/// What one holder, a peer or the device, has of each kind.
+#[derive(Default)]
+struct Share([AtomicU64; KINDS]);
+
+impl Share {
+    fn of(&self, what: What) -> &AtomicU64 {
+        // The discriminants are 0 to KINDS - 1.
+        &self.0[what as usize]
+    }
+
+    fn used(&self, what: What) -> u64 {
+        self.of(what).load(Ordering::Acquire)
+    }
+
+    /// Takes from `least` to `most`, as far as `limit` allows; `None` where not even `least` is left.
+    fn take(&self, what: What, least: u64, most: u64, limit: u64) -> Option<u64> {
+        let mut granted = 0;
+        self.of(what)
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                granted = limit.saturating_sub(used).min(most);
+                (granted >= least).then(|| used + granted)
+            })
+            .ok()
+            .map(|_| granted)
+    }
+
+    fn give(&self, what: What, amount: u64) {
+        self.of(what).fetch_sub(amount, Ordering::AcqRel);
+    }
+}
+
+/// The accounts of a device.
+pub(crate) struct Accounts {
+    limits: Limits,
+    device: Share,
+    peers: Mutex<HashMap<IpAddr, Weak<PeerAccount>>>,
+}
+
+impl Accounts {
+    pub(crate) fn new(limits: &Limits) -> Arc<Self> {
+        Arc::new(Accounts {
+            limits: *limits,
+            device: Share::default(),
+            peers: Mutex::default(),
+        })
+    }
+
+    /// The account of the peer at this address.
+    pub(crate) fn peer(self: &Arc<Self>, addr: SocketAddr) -> Arc<PeerAccount> {
+        let key = peer_key(addr.ip());
+        let mut peers = self.peers.lock();
+        if let Some(peer) = peers.get(&key).and_then(Weak::upgrade) {
+            return peer;
+        }
+        let peer = Arc::new(PeerAccount {
+            accounts: Arc::clone(self),
+            key,
+            share: Share::default(),
+        });
+        peers.insert(key, Arc::downgrade(&peer));
+        peer
+    }
+}
+
+/// The account of one peer. It is forgotten when nothing is charged to it and nobody holds it.
+pub(crate) struct PeerAccount {
+    accounts: Arc<Accounts>,
+    key: IpAddr,
+    share: Share,
+}
+
+impl PeerAccount {
+    /// Charges `amount`, all or nothing.
+    pub(crate) fn take(self: &Arc<Self>, what: What, amount: u64) -> Result<Charge, LimitReached> {
+        self.charge(what, amount, amount)
+    }
+
+    /// Charges up to `wanted`: what is left, which may be nothing.
+    pub(crate) fn take_up_to(self: &Arc<Self>, what: What, wanted: u64) -> Charge {
+        let nothing = Charge {
+            peer: Arc::clone(self),
+            what,
+            amount: 0,
+        };
+        self.charge(what, 0, wanted).unwrap_or(nothing)
+    }
+
+    /// Charges `amount` although a limit may be passed by it: for what is there already.
+    pub(crate) fn take_in_any_case(self: &Arc<Self>, what: What, amount: u64) -> Charge {
+        for share in [&self.accounts.device, &self.share] {
+            share.of(what).fetch_add(amount, Ordering::AcqRel);
+        }
+        Charge {
+            peer: Arc::clone(self),
+            what,
+            amount,
+        }
+    }
+
+    fn charge(self: &Arc<Self>, what: What, least: u64, most: u64) -> Result<Charge, LimitReached> {
+        let [of_device, of_peer] = what.limits(&self.accounts.limits);
+        let reached = |limit, peer| LimitReached { what, limit, peer };
+        let device = &self.accounts.device;
+        let granted = device
+            .take(what, least, most, of_device)
+            .ok_or(reached(of_device, None))?;
+        let Some(amount) = self.share.take(what, least, granted, of_peer) else {
+            device.give(what, granted);
+            return Err(reached(of_peer, Some(self.key)));
+        };
+        device.give(what, granted - amount);
+        Ok(Charge {
+            peer: Arc::clone(self),
+            what,
+            amount,
+        })
+    }
+
+    /// Whether `amount` more would leave a part of both limits free: one half for `2`, none for `1`.
+    pub(crate) fn has_room(&self, what: What, amount: u64, part: u64) -> bool {
+        let limits = what.limits(&self.accounts.limits);
+        [&self.accounts.device, &self.share]
+            .into_iter()
+            .zip(limits)
+            .all(|(share, limit)| share.used(what).saturating_add(amount) <= limit / part)
+    }
+}
+
+impl fmt::Debug for PeerAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Whose(Some(self.key)))
+    }
+}
+
+impl Drop for PeerAccount {
+    fn drop(&mut self) {
+        let mut peers = self.accounts.peers.lock();
+        // Another account of the same peer may have been opened meanwhile: that one stays.
+        if peers
+            .get(&self.key)
+            .is_some_and(|peer| peer.strong_count() == 0)
+        {
+            peers.remove(&self.key);
+        }
+    }
+}
+
+/// Something that is charged to a peer and to the device until this is dropped.
+pub(crate) struct Charge {
+    peer: Arc<PeerAccount>,
+    what: What,
+    amount: u64,
+}
+
+impl Charge {
+    /// How much was granted.
+    pub(crate) fn amount(&self) -> u64 {
+        self.amount
+    }
+
+    /// Gives back all but `amount`.
+    pub(crate) fn shrink_to(&mut self, amount: u64) {
+        let surplus = self.amount.saturating_sub(amount);
+        self.amount -= surplus;
+        self.give(surplus);
+    }
+
+    fn give(&self, amount: u64) {
+        self.peer.accounts.device.give(self.what, amount);
+        self.peer.share.give(self.what, amount);
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.give(self.amount);
+    }
+}
+
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} of {}", self.amount, self.what, self.peer.key)
+    }
+}
+
+/// Which addresses are one peer.
+fn peer_key(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) if !ip.is_unicast_link_local() && !ip.is_loopback() => {
+            IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64))
+        }
+        ip => ip,
+    }
+}
+
+fn is_network(key: Ipv6Addr) -> bool {
+    !key.is_unicast_link_local() && !key.is_loopback()
+}
