@@ -53,21 +53,48 @@ pub enum StreamError {
     /// The peer may not read what its Read Request asks for.
     #[error("a Read Request cannot be answered: {0}")]
     Protection(TaggedFault),
+    /// The peer may not do the Atomic Operation that it asks for.
+    #[error("an Atomic Request cannot be carried out: {0}")]
+    Atomic(AtomicFault),
+    /// No RFC defines an Atomic Operation with this code (AOpCode).
+    #[error(
+        "an Atomic Request has the operation code {0:#x}; there are 0, FetchAdd, and 2, CmpSwap"
+    )]
+    UnexpectedAtomicOp(u8),
+    /// Immediate Data is not as long as it has to be.
+    #[error("{opcode} of {got} octets; it has exactly 8")]
+    ImmediateLength {
+        /// The message.
+        opcode: Opcode,
+        /// Octets received.
+        got: u32,
+    },
     /// The peer may not invalidate the STag that its Send names.
     #[error("a Send names an STag that cannot be invalidated: {0}")]
     CannotInvalidate(TaggedFault),
-    /// The peer has more Reads outstanding than were negotiated.
-    #[error("one more Read Request than the {ird} that may be outstanding (IRD)")]
+    /// The peer has more Reads and Atomic Operations outstanding than were negotiated.
+    #[error("one more Read or Atomic Request than the {ird} that may be outstanding (IRD)")]
     IrdExceeded {
         /// How many were negotiated.
         ird: u16,
     },
-    /// A Read Response arrived, and no Read is outstanding.
-    #[error("a Read Response arrived, but no RDMA Read is outstanding")]
+    /// A Read Response arrived, and no Read is outstanding, or an Atomic Operation is older.
+    #[error("a Read Response arrived, but no RDMA Read is next to be answered")]
     ReadResponseUnexpected,
     /// A Read Response does not go with the oldest outstanding Read.
     #[error("a Read Response does not match the oldest outstanding RDMA Read: {0}")]
     ReadResponseMismatch(ReadResponseFault),
+    /// An Atomic Response arrived, and no Atomic Operation is outstanding, or a Read is older.
+    #[error("an Atomic Response arrived, but no Atomic Operation is next to be answered")]
+    AtomicResponseUnexpected,
+    /// An Atomic Response does not go with the oldest outstanding Atomic Operation.
+    #[error("an Atomic Response has Request Identifier {got:#010x}, expected {expected:#010x}")]
+    AtomicResponseMismatch {
+        /// The one of the request.
+        expected: u32,
+        /// The one received.
+        got: u32,
+    },
     /// A segment ends inside the RDMAP header of its message.
     #[error("{opcode} in a ULPDU of {len} octets is too short; its headers take {needed}")]
     TooShort {
@@ -132,9 +159,20 @@ pub enum ReadResponseFault {
     },
 }
 
-/// As many Reads are outstanding as were negotiated: wait until one is answered.
+/// Why an Atomic Operation may not be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("as many RDMA Reads are outstanding as were negotiated, {ord} (ORD)")]
+pub enum AtomicFault {
+    /// The STag, the right, or the bounds.
+    #[error("{0}")]
+    Tagged(#[from] TaggedFault),
+    /// The address that STag and TO stand for is not a multiple of 8.
+    #[error("its address is not a multiple of 8")]
+    Misaligned,
+}
+
+/// As many Reads and Atomic Operations are outstanding as were negotiated: wait until one is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("as many RDMA Reads and Atomic Operations are outstanding as were negotiated, {ord} (ORD)")]
 pub struct OrdExhausted {
     /// How many were negotiated.
     pub ord: u16,
@@ -172,11 +210,16 @@ impl StreamError {
     /// | error | number | because |
     /// |---|---|---|
     /// | a ULPDU shorter than its headers | 2/0/03 | its ULPDU Length is wrong, and there is no header to put into the message; Linux siw does the same |
-    /// | Read Request or Terminate without L | 0/2/ff | none of the named ones describes it |
+    /// | Read or Atomic Request, Atomic Response, Immediate Data or Terminate without L | 0/2/ff | none of the named ones describes it |
     /// | message on another's queue | 1/2/01 | the Queue Number is what is wrong |
-    /// | more Reads than IRD | 1/2/02 | queue 1 has as many buffers as IRD says (RFC 5040 section 5.2.2) |
+    /// | more Reads and Atomics than IRD | 1/2/02 | queue 1 has as many buffers as IRD says (RFC 5040 section 5.2.2) |
     /// | Read Response without a Read | 0/2/06 | this opcode was not expected; the STag may not be blamed, it was perhaps not even to be checked |
     /// | Read Response that does not match | 1/1/00, 1/1/01 | the sink's STag, or its bounds, as for any tagged segment |
+    /// | Atomic Request without the right to its memory | 0/1/00 to 0/1/04 | RFC 7306 has the addressing of Reads (section 5), so their codes; of codes it names only that for alignment, 0/2/07 (section 8.2) |
+    /// | Atomic Request with another operation code | 0/2/06 | section 1.1 of RFC 7306 has it for what is not supported |
+    /// | Atomic Response without an Atomic Operation | 0/2/06 | as for a Read Response |
+    /// | Atomic Response with another Request Identifier | 0/2/ff | none of the named ones describes it |
+    /// | Immediate Data that has not 8 octets | 0/2/ff | none of the named ones describes it: the receive has no part in its length |
     #[must_use]
     pub const fn terminate_code(&self) -> Option<TerminateCode> {
         let (layer, etype, code) = match self {
@@ -188,15 +231,21 @@ impl StreamError {
             StreamError::UnexpectedOpcode(_) // 5040-7.2-02
             | StreamError::WrongBufferModel { .. }
             | StreamError::OpcodeChanged { .. }
+            | StreamError::UnexpectedAtomicOp(_) // 7306-5.2.1-06
+            | StreamError::AtomicResponseUnexpected
             | StreamError::ReadResponseUnexpected => (0, 2, 0x06),
             StreamError::WrongQueue { got, .. } => (1, 2, UntaggedFault::InvalidQn(*got).code()),
-            StreamError::Protection(fault) => (0, 1, protection(*fault)),
+            StreamError::Protection(fault)
+            | StreamError::Atomic(AtomicFault::Tagged(fault)) => (0, 1, protection(*fault)),
+            StreamError::Atomic(AtomicFault::Misaligned) => (0, 2, 0x07), // 7306-8.2-05
             StreamError::CannotInvalidate(_) => (0, 1, 0x09), // 5040-5.3-12
             StreamError::IrdExceeded { .. } => (1, 2, 0x02),
             StreamError::ReadResponseMismatch(ReadResponseFault::WrongSTag { .. }) => (1, 1, 0x00),
             StreamError::ReadResponseMismatch(_) => (1, 1, 0x01),
             StreamError::TooShort { .. } => SHORT,
-            StreamError::NotLast { .. } => (0, 2, 0xFF),
+            StreamError::NotLast { .. }
+            | StreamError::ImmediateLength { .. }
+            | StreamError::AtomicResponseMismatch { .. } => (0, 2, 0xFF),
             StreamError::Mpa(code) => (2, 0, *code),
             StreamError::LocalCatastrophic => (0, 0, 0x00),
             StreamError::Ended => return None,
@@ -208,7 +257,7 @@ impl StreamError {
 /// MPA: Marker and ULPDU Length do not agree.
 const SHORT: (u8, u8, u8) = (2, 0, 0x03);
 
-/// RDMAP's codes for the source of a Read; they are not DDP's (5040-7.2-06 to 5040-7.2-10).
+/// RDMAP's codes for the source of a Read and the target of an Atomic; they are not DDP's (5040-7.2-06 to 5040-7.2-10).
 const fn protection(fault: TaggedFault) -> u8 {
     match fault {
         TaggedFault::InvalidSTag => 0x00,

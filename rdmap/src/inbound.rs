@@ -32,7 +32,7 @@ pub enum Inbound<T> {
         delivered: Option<SendDelivered>,
     },
     /// A Read Request. It was queued, and comes out of
-    /// [`Stream::next_read_request`](crate::Stream::next_read_request).
+    /// [`Stream::next_request`](crate::Stream::next_request).
     ReadRequest,
     /// A segment of the Response to the oldest outstanding Read. Place the payload in its sink.
     ReadResponse {
@@ -44,6 +44,22 @@ pub enum Inbound<T> {
         len: u32,
         /// With this segment placed, the Read is complete and not outstanding any more.
         complete: bool,
+    },
+    /// Immediate Data: it takes the receive at the head of the queue, whose memory stays as it is.
+    Immediate {
+        /// The 8 octets, in the order of the wire.
+        data: [u8; 8],
+        /// The peer asks for an event.
+        solicited: bool,
+    },
+    /// An Atomic Request. It was queued, and comes out of
+    /// [`Stream::next_request`](crate::Stream::next_request).
+    AtomicRequest,
+    /// The Response to the oldest outstanding request, which is an Atomic Operation: it is complete,
+    /// and not outstanding any more.
+    AtomicResponse {
+        /// What the peer's memory held before the operation.
+        original: u64,
     },
     /// The peer has ended the stream, for the reason that it gives.
     Terminate(Terminate),

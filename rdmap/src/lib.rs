@@ -1,4 +1,4 @@
-//! RDMAP (RFC 5040): the RDMA protocol, sans-IO.
+//! RDMAP (RFC 5040, with the extensions of RFC 7306): the RDMA protocol, sans-IO.
 //!
 //! # Contract
 //!
@@ -10,8 +10,11 @@
 //!   answers with an [`Inbound`]: what it is, which octets to place where, and what was delivered.
 //!   The caller places the octets before it hands in the next ULPDU.
 //! * **Sending:** [`Stream::begin_send`], [`begin_write`](Stream::begin_write),
-//!   [`begin_read`](Stream::begin_read) and [`begin_read_response`](Stream::begin_read_response)
-//!   start a message; the [`OutMessage`] then yields one segment after the other. The order of the
+//!   [`begin_read`](Stream::begin_read), [`begin_immediate`](Stream::begin_immediate) and
+//!   [`begin_atomic`](Stream::begin_atomic) start a message, and so do
+//!   [`begin_read_response`](Stream::begin_read_response) and
+//!   [`begin_atomic_response`](Stream::begin_atomic_response) for what the peer has asked for, which
+//!   [`next_request`](Stream::next_request) gives in the order of arrival; the [`OutMessage`] then yields one segment after the other. The order of the
 //!   `begin_*` calls is the order on the wire: finish one message before the next one.
 //! * **Errors:** the first [`StreamError`] ends the stream. [`Stream::terminate_for`] makes the
 //!   Terminate Message that tells the peer, [`Stream::begin_terminate`] sends it, and nothing can be
@@ -27,7 +30,7 @@
 //!
 //! ```
 //! use uwarp_ddp::{STag, TaggedFault};
-//! use uwarp_rdmap::{Inbound, MAX_HEADER, Memory, SendKind, Stream, StreamConfig};
+//! use uwarp_rdmap::{AtomicFault, Inbound, MAX_HEADER, Memory, SendKind, Stream, StreamConfig};
 //!
 //! /// One posted receive of 64 octets, and no registered memory.
 //! struct OneReceive;
@@ -39,6 +42,9 @@
 //!     }
 //!     fn check_read(&self, _: STag, _: u64, _: u32) -> Result<(), TaggedFault> {
 //!         Err(TaggedFault::InvalidSTag)
+//!     }
+//!     fn check_atomic(&self, _: STag, _: u64) -> Result<(), AtomicFault> {
+//!         Err(AtomicFault::Tagged(TaggedFault::InvalidSTag))
 //!     }
 //!     fn check_invalidate(&self, _: STag) -> Result<(), TaggedFault> {
 //!         Err(TaggedFault::InvalidSTag)
@@ -78,6 +84,7 @@
 
 extern crate alloc;
 
+mod atomic;
 mod code;
 mod error;
 mod inbound;
@@ -90,20 +97,26 @@ mod state;
 mod stream;
 mod terminate;
 
+pub use atomic::{
+    ATOMIC_REQUEST_HEADER, ATOMIC_RESPONSE_HEADER, AtomicOp, AtomicRequestHeader,
+    AtomicResponseHeader,
+};
 pub use code::TerminateCode;
-pub use error::{Blame, OrdExhausted, ReadResponseFault, StreamError};
+pub use error::{AtomicFault, Blame, OrdExhausted, ReadResponseFault, StreamError};
 pub use inbound::{Inbound, SendDelivered};
 pub use memory::Memory;
 pub use message::{OutMessage, OutSegment};
-pub use opcode::{Opcode, QN_READ_REQUEST, QN_SEND, QN_TERMINATE, RDMAP_VERSION, control};
+pub use opcode::{
+    Opcode, QN_ATOMIC_RESPONSE, QN_READ_REQUEST, QN_SEND, QN_TERMINATE, RDMAP_VERSION, control,
+};
 pub use peer::Peer;
 pub use read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
 pub use state::{StreamEvent, StreamState};
-pub use stream::{ReadJob, SendKind, Stream, StreamConfig};
+pub use stream::{AtomicJob, Job, ReadJob, SendKind, Stream, StreamConfig};
 pub use terminate::{MAX_TERMINATE_HEADER, Terminate};
 
 /// Octets of the longest headers of a segment, DDP's and RDMAP's: a Terminate Message that carries
-/// the headers of a Read Request.
+/// the headers of a Read Request. An Atomic Request takes as many.
 pub const MAX_HEADER: usize = uwarp_ddp::UNTAGGED_HEADER + MAX_TERMINATE_HEADER;
 
 /// How many octets of a ULPDU [`Stream::receive`] looks at: hand in this many, or the whole ULPDU if

@@ -2,6 +2,8 @@
 
 use uwarp_ddp::{STag, TaggedFault};
 
+use crate::error::AtomicFault;
+
 /// The memory and the receive queue that one stream may reach.
 ///
 /// The checks are made in the order that [`TaggedFault`] describes. They are never called for a
@@ -23,6 +25,14 @@ pub trait Memory {
     /// # Errors
     /// The first check that fails.
     fn check_read(&self, stag: STag, to: u64, len: u32) -> Result<Self::Target, TaggedFault>;
+
+    /// May the peer do an Atomic Operation on the 8 octets at `to`? Asked when the Atomic Request is
+    /// delivered. The address that `to` stands for must be a multiple of 8; what `to` itself is does
+    /// not matter (7306-5.2.1-01, 7306-8.2-04).
+    ///
+    /// # Errors
+    /// The first check that fails; the alignment, which only a valid STag has, comes last.
+    fn check_atomic(&self, stag: STag, to: u64) -> Result<Self::Target, AtomicFault>;
 
     /// May the peer invalidate this STag? The caller of [`Stream::receive`](crate::Stream::receive)
     /// invalidates it when the Send is delivered.

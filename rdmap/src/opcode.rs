@@ -1,20 +1,22 @@
-//! The RDMAP control octet: version and opcode (RFC 5040 sections 4.1 and 4.2).
+//! The RDMAP control octet: version and opcode (RFC 5040 sections 4.1 and 4.2, RFC 7306 section 4.1).
 
 use core::fmt;
 
 use uwarp_ddp::Qn;
 
-/// The queue of the Send messages.
+/// The queue of the Send messages and of Immediate Data.
 pub const QN_SEND: Qn = Qn(0);
-/// The queue of the Read Requests.
+/// The queue of the Read Requests and Atomic Requests.
 pub const QN_READ_REQUEST: Qn = Qn(1);
 /// The queue of the Terminate Message.
 pub const QN_TERMINATE: Qn = Qn(2);
+/// The queue of the Atomic Responses (RFC 7306 section 5.2.2).
+pub const QN_ATOMIC_RESPONSE: Qn = Qn(3);
 
 /// The RDMAP version (RV) that this crate speaks.
 pub const RDMAP_VERSION: u8 = 1;
 
-/// The messages of RFC 5040 (Figure 4).
+/// The messages of RFC 5040 (Figure 4) and RFC 7306 (Figure 2).
 ///
 /// An opcode that is not here is an unexpected one; the raw value survives in
 /// [`StreamError::UnexpectedOpcode`](crate::StreamError::UnexpectedOpcode).
@@ -37,13 +39,21 @@ pub enum Opcode {
     SendSolicitedInvalidate = 6,
     /// Terminate.
     Terminate = 7,
+    /// Immediate Data.
+    Immediate = 8,
+    /// Immediate Data with Solicited Event.
+    ImmediateSolicited = 9,
+    /// Atomic Request.
+    AtomicRequest = 10,
+    /// Atomic Response.
+    AtomicResponse = 11,
 }
 
 impl Opcode {
-    /// The opcode with this number (4 bits on the wire), if RFC 5040 defines one.
+    /// The opcode with this number (4 bits on the wire), if an RFC defines one.
     #[must_use]
     pub const fn from_raw(raw: u8) -> Option<Opcode> {
-        // 5040-4.1-i01: what is missing here is unexpected. RFC 7306 would add 8 to 0xB.
+        // 5040-4.1-i01: what is missing here is unexpected.
         Some(match raw {
             0 => Opcode::Write,
             1 => Opcode::ReadRequest,
@@ -53,6 +63,10 @@ impl Opcode {
             5 => Opcode::SendSolicited,
             6 => Opcode::SendSolicitedInvalidate,
             7 => Opcode::Terminate,
+            8 => Opcode::Immediate,
+            9 => Opcode::ImmediateSolicited,
+            10 => Opcode::AtomicRequest,
+            11 => Opcode::AtomicResponse,
             _ => return None,
         })
     }
@@ -63,12 +77,15 @@ impl Opcode {
     pub const fn queue(self) -> Option<Qn> {
         match self {
             Opcode::Write | Opcode::ReadResponse => None,
-            Opcode::ReadRequest => Some(QN_READ_REQUEST),
+            Opcode::ReadRequest | Opcode::AtomicRequest => Some(QN_READ_REQUEST), // 7306-5.2-01
             Opcode::Send
             | Opcode::SendInvalidate
             | Opcode::SendSolicited
-            | Opcode::SendSolicitedInvalidate => Some(QN_SEND),
+            | Opcode::SendSolicitedInvalidate
+            | Opcode::Immediate
+            | Opcode::ImmediateSolicited => Some(QN_SEND), // 7306-6.3-04
             Opcode::Terminate => Some(QN_TERMINATE),
+            Opcode::AtomicResponse => Some(QN_ATOMIC_RESPONSE), // 7306-5-04
         }
     }
 
@@ -77,7 +94,7 @@ impl Opcode {
     pub const fn solicits(self) -> bool {
         matches!(
             self,
-            Opcode::SendSolicited | Opcode::SendSolicitedInvalidate
+            Opcode::SendSolicited | Opcode::SendSolicitedInvalidate | Opcode::ImmediateSolicited
         )
     }
 
@@ -87,6 +104,18 @@ impl Opcode {
         matches!(
             self,
             Opcode::SendInvalidate | Opcode::SendSolicitedInvalidate
+        )
+    }
+
+    /// Whether it is one of RFC 7306, which older peers do not know.
+    #[must_use]
+    pub const fn is_extension(self) -> bool {
+        matches!(
+            self,
+            Opcode::Immediate
+                | Opcode::ImmediateSolicited
+                | Opcode::AtomicRequest
+                | Opcode::AtomicResponse
         )
     }
 }
@@ -102,12 +131,16 @@ impl fmt::Display for Opcode {
             Opcode::SendSolicited => "Send with Solicited Event",
             Opcode::SendSolicitedInvalidate => "Send with Solicited Event and Invalidate",
             Opcode::Terminate => "Terminate",
+            Opcode::Immediate => "Immediate Data",
+            Opcode::ImmediateSolicited => "Immediate Data with Solicited Event",
+            Opcode::AtomicRequest => "Atomic Request",
+            Opcode::AtomicResponse => "Atomic Response",
         })
     }
 }
 
 /// The RDMAP control octet of a message: RV 1, reserved bits 0, opcode (5040-4.1-02, 5040-4.1-07,
-/// 5040-4.1-08).
+/// 5040-4.1-08, 7306-4.1-01).
 #[must_use]
 pub const fn control(opcode: Opcode) -> u8 {
     RDMAP_VERSION << 6 | opcode as u8
@@ -126,7 +159,7 @@ mod tests {
     use core::fmt::Write as _;
 
     #[test]
-    fn control_octets_and_queues_are_those_of_figure_4() {
+    fn control_octets_and_queues_are_those_of_the_figures() {
         let mut table = String::new();
         for raw in 0..16 {
             let Some(opcode) = Opcode::from_raw(raw) else {

@@ -6,20 +6,23 @@ use uwarp_ddp::{Msn, STag, TaggedOffset, UntaggedReceiver};
 
 use crate::error::{OrdExhausted, StreamError};
 use crate::message::OutMessage;
-use crate::opcode::{Opcode, QN_READ_REQUEST, QN_SEND, QN_TERMINATE};
+use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, QN_READ_REQUEST, QN_SEND, QN_TERMINATE};
 use crate::peer::Peer;
 use crate::read_request::ReadRequestHeader;
 use crate::state::{StreamEvent, StreamState};
 use crate::terminate::{MAX_TERMINATE_HEADER, Terminate};
 
+mod extensions;
 mod receive;
+
+pub use extensions::AtomicJob;
 
 /// What was negotiated for a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamConfig {
-    /// IRD: how many Read Requests of the peer may be unanswered at a time.
+    /// IRD: how many Read and Atomic Requests of the peer may be unanswered at a time.
     pub ird: u16,
-    /// ORD: how many Reads of this side may be outstanding at a time.
+    /// ORD: how many Reads and Atomic Operations of this side may be outstanding at a time.
     pub ord: u16,
 }
 
@@ -45,7 +48,7 @@ impl SendKind {
     }
 }
 
-/// A Read Request of the peer that has to be answered. Only [`Stream::next_read_request`] makes one.
+/// A Read Request of the peer that has to be answered. Only [`Stream::next_request`] makes one.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "a Read Request that was taken has to be answered, in its turn"]
 pub struct ReadJob {
@@ -59,12 +62,35 @@ impl ReadJob {
     }
 }
 
-/// A Read of ours.
+/// A request of the peer that was taken, to be answered before the next one is begun.
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "a request that was taken has to be answered, in its turn"]
+pub enum Job {
+    /// For [`Stream::begin_read_response`].
+    Read(ReadJob),
+    /// To be carried out, and then for [`Stream::begin_atomic_response`].
+    Atomic(AtomicJob),
+}
+
+/// A request of the peer that nobody has taken yet.
+#[derive(Debug)]
+enum Request {
+    Read(ReadRequestHeader),
+    Atomic(AtomicJob),
+}
+
+/// A request of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Outstanding {
-    header: ReadRequestHeader,
-    /// Octets of the Response so far.
-    received: u32,
+enum Outstanding {
+    Read {
+        header: ReadRequestHeader,
+        /// Octets of the Response so far.
+        received: u32,
+    },
+    Atomic {
+        /// Its Request Identifier.
+        id: u32,
+    },
 }
 
 /// One RDMAP stream, both directions.
@@ -78,19 +104,24 @@ pub struct Stream {
 
     // What this side sends.
     send_msn: Msn,
-    read_msn: Msn,
-    /// Reads without a whole Response, oldest first; at most ORD.
+    /// Of queue 1: Read Requests and Atomic Requests.
+    request_msn: Msn,
+    atomic_response_msn: Msn,
+    /// Request Identifier of the next Atomic Request.
+    atomic_id: u32,
+    /// Reads and Atomics without a whole Response, oldest first; at most ORD.
     outstanding: VecDeque<Outstanding>,
 
     // What this side receives.
     sends: UntaggedReceiver,
-    read_requests: UntaggedReceiver,
+    requests: UntaggedReceiver,
     terminates: UntaggedReceiver,
+    atomic_responses: UntaggedReceiver,
     /// The opcode of the Send that is under way.
     send_opcode: Option<Opcode>,
-    /// Read Requests that nobody has taken yet, oldest first.
-    unanswered: VecDeque<ReadRequestHeader>,
-    /// Read Requests that were taken and whose Response is not sent whole. Together with
+    /// Requests that nobody has taken yet, oldest first.
+    unanswered: VecDeque<Request>,
+    /// Requests that were taken and whose Response is not sent whole. Together with
     /// `unanswered` at most IRD.
     answering: usize,
 }
@@ -105,11 +136,14 @@ impl Stream {
             state: StreamState::Operational,
             error: None,
             send_msn: Msn::FIRST,
-            read_msn: Msn::FIRST,
+            request_msn: Msn::FIRST,
+            atomic_response_msn: Msn::FIRST,
+            atomic_id: 1,
             outstanding: VecDeque::with_capacity(usize::from(config.ord)), // 5040-6.1-03
             sends: UntaggedReceiver::new(QN_SEND),
-            read_requests: UntaggedReceiver::new(QN_READ_REQUEST),
+            requests: UntaggedReceiver::new(QN_READ_REQUEST),
             terminates: UntaggedReceiver::new(QN_TERMINATE),
+            atomic_responses: UntaggedReceiver::new(QN_ATOMIC_RESPONSE),
             send_opcode: None,
             unanswered: VecDeque::with_capacity(usize::from(config.ird)), // 5040-6.1-02
             answering: 0,
@@ -162,22 +196,16 @@ impl Stream {
     /// [`Inbound::ReadResponse`](crate::Inbound::ReadResponse) says `complete`.
     ///
     /// # Errors
-    /// [`OrdExhausted`] if as many are outstanding as were negotiated. Nothing has changed then.
+    /// [`OrdExhausted`] if as many Reads and Atomic Operations are outstanding as were negotiated.
+    /// Nothing has changed then.
     pub fn begin_read(&mut self, header: ReadRequestHeader) -> Result<OutMessage, OrdExhausted> {
         if !self.state.sends() {
             return Ok(OutMessage::nothing());
         }
-        if !self.ord_available() {
-            return Err(OrdExhausted {
-                ord: self.config.ord,
-            }); // 5040-6.1-04
-        }
-        self.outstanding.push_back(Outstanding {
+        let msn = self.begin_request(Outstanding::Read {
             header,
             received: 0,
-        });
-        let msn = self.read_msn;
-        self.read_msn = msn.next();
+        })?;
         Ok(OutMessage::headed(
             Opcode::ReadRequest,
             QN_READ_REQUEST,
@@ -186,37 +214,65 @@ impl Stream {
         ))
     }
 
-    /// How many Reads of this side are outstanding.
+    /// Makes a request outstanding; gives its MSN on queue 1, which Reads and Atomics share.
+    fn begin_request(&mut self, request: Outstanding) -> Result<Msn, OrdExhausted> {
+        if !self.ord_available() {
+            return Err(OrdExhausted {
+                ord: self.config.ord,
+            }); // 5040-6.1-04
+        }
+        self.outstanding.push_back(request);
+        let msn = self.request_msn;
+        self.request_msn = msn.next();
+        Ok(msn)
+    }
+
+    /// How many Reads and Atomic Operations of this side are outstanding.
     #[must_use]
-    pub fn reads_outstanding(&self) -> usize {
+    pub fn requests_outstanding(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// Whether another Read may be begun.
+    /// How many outstanding requests are older than the one with this MSN on queue 1; `None` if it is
+    /// not outstanding. The DDP header in a Terminate Message has such an MSN.
+    #[must_use]
+    pub fn outstanding_before(&self, msn: Msn) -> Option<usize> {
+        let newer = usize::try_from(self.request_msn.0.wrapping_sub(msn.0)).ok()?;
+        self.outstanding
+            .len()
+            .checked_sub(newer)
+            .filter(|_| newer > 0)
+    }
+
+    /// Whether another Read or Atomic Operation may be begun.
     #[must_use]
     pub fn ord_available(&self) -> bool {
         self.outstanding.len() < usize::from(self.config.ord)
     }
 
-    /// Takes the oldest Read Request that nobody has taken yet. Responses go out in this order
-    /// (5040-5.2.2-04). Its source was checked when it arrived, and may have gone since.
-    pub fn next_read_request(&mut self) -> Option<ReadJob> {
+    /// Takes the oldest Read or Atomic Request that nobody has taken yet. They are carried out and
+    /// answered in this order (5040-5.2.2-04, 7306-5.2.1-08, 7306-5.2.2-04). The memory was checked when
+    /// the request arrived, and may have gone since.
+    pub fn next_request(&mut self) -> Option<Job> {
         if !self.state.sends() {
             return None;
         }
-        let header = self.unanswered.pop_front()?;
+        let request = self.unanswered.pop_front()?;
         self.answering += 1;
-        Some(ReadJob { header })
+        Some(match request {
+            Request::Read(header) => Job::Read(ReadJob { header }),
+            Request::Atomic(job) => Job::Atomic(job),
+        })
     }
 
-    /// Whether a Read Request waits to be taken.
+    /// Whether a request waits to be taken.
     #[must_use]
-    pub fn read_requests_pending(&self) -> bool {
+    pub fn requests_pending(&self) -> bool {
         !self.unanswered.is_empty()
     }
 
     /// Begins the Response to a Read Request: one of no octets if it asks for none
-    /// (5040-5.2.1-14). Call [`read_response_sent`](Self::read_response_sent) after its last
+    /// (5040-5.2.1-14). Call [`response_sent`](Self::response_sent) after its last
     /// segment.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "a request is answered once")]
@@ -228,8 +284,8 @@ impl Stream {
     }
 
     /// The last segment of the Response that was begun first was produced: the peer may have
-    /// another Read in its place.
-    pub fn read_response_sent(&mut self) {
+    /// another request in its place.
+    pub fn response_sent(&mut self) {
         self.answering = self.answering.saturating_sub(1);
     }
 

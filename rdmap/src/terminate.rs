@@ -2,11 +2,13 @@
 
 use uwarp_ddp::{Header, TAGGED_HEADER, UNTAGGED_HEADER};
 
+use crate::atomic::ATOMIC_REQUEST_HEADER;
 use crate::code::TerminateCode;
 use crate::error::StreamError;
 use crate::opcode::{Opcode, split};
 use crate::peer::Peer;
 use crate::read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
+use crate::stream::AtomicJob;
 
 mod layout;
 mod siw;
@@ -97,7 +99,8 @@ impl Terminate {
             terminate.ddp_header = Some(octets); // 5040-7.1-03
             terminate.segment_len = u16::try_from(len).ok(); // 5040-4.8-09
         }
-        // 5040-7.1-04, 5040-4.8-i02: RDMAP has looked at the request, and it was a Read Request.
+        // 5040-7.1-04, 5040-4.8-i02: RDMAP has looked at the request, and it was a Read Request. For the
+        // messages of RFC 7306 there is none (7306-8.1-02).
         if matches!(error, StreamError::Protection(_)) {
             terminate.rdma_header = head
                 .get(UNTAGGED_HEADER..)
@@ -119,6 +122,19 @@ impl Terminate {
             rdma_header: Some(request.advance(sent)),
             ..Terminate::new(code)
         }
+    }
+
+    /// The message for an Atomic Request whose memory has gone before its turn came. It has the
+    /// request's DDP header, and no RDMA header (RFC 7306 section 8.1).
+    ///
+    /// An error that ends nothing ([`StreamError::Ended`]) counts as a local catastrophic one.
+    #[must_use]
+    pub fn for_atomic(error: &StreamError, job: &AtomicJob) -> Self {
+        let mut octets = [0; uwarp_ddp::MAX_HEADER];
+        Header::Untagged(*job.ddp_header()).emit(&mut octets);
+        let len = UNTAGGED_HEADER + ATOMIC_REQUEST_HEADER;
+        Self::for_error(error, Some((&octets, len)))
+            .unwrap_or(Terminate::new(TerminateCode::new(0, 0, 0)))
     }
 
     /// Reads the Terminate Header, which starts right after the DDP header, of a peer of which nothing
@@ -345,6 +361,13 @@ impl Terminate {
     #[must_use]
     pub fn is_about_read_request(&self) -> bool {
         self.opcode() == Some(Opcode::ReadRequest)
+    }
+
+    /// Whether the error was found in a request that waits for a Response: a Read Request or an Atomic
+    /// Request.
+    #[must_use]
+    pub fn is_about_request(&self) -> bool {
+        self.is_about_read_request() || self.opcode() == Some(Opcode::AtomicRequest)
     }
 
     /// Whether the error was found in a tagged segment: a Write or a Read Response. Told from the

@@ -4,24 +4,24 @@ use uwarp_ddp::{
     DdpError, Header, STag, TaggedHeader, UNTAGGED_HEADER, UntaggedFault, UntaggedHeader,
 };
 
-use super::Stream;
+use super::{Outstanding, Request, Stream};
 use crate::HEAD_LEN;
 use crate::error::{ReadResponseFault, StreamError};
 use crate::inbound::{Inbound, SendDelivered};
 use crate::memory::Memory;
-use crate::opcode::{Opcode, QN_TERMINATE, RDMAP_VERSION, split};
+use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, RDMAP_VERSION, split};
 use crate::read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
 use crate::state::StreamEvent;
 use crate::terminate::{MAX_TERMINATE_HEADER, Terminate};
 
 /// A segment whose DDP header was read.
-struct Body<'a> {
+pub(super) struct Body<'a> {
     /// The first octets after the DDP header.
-    head: &'a [u8],
+    pub(super) head: &'a [u8],
     /// Octets of the DDP header.
     at: usize,
     /// Octets after the DDP header.
-    len: u32,
+    pub(super) len: u32,
 }
 
 impl Stream {
@@ -70,7 +70,7 @@ impl Stream {
             len: u32::try_from(len - at).map_err(|_| StreamError::LocalCatastrophic)?,
         };
         if let Header::Untagged(header) = &header
-            && header.qn > QN_TERMINATE
+            && header.qn > QN_ATOMIC_RESPONSE
         {
             return Err(ddp(UntaggedFault::InvalidQn(header.qn))); // 5041-7.1-01
         }
@@ -110,6 +110,11 @@ impl Stream {
             | Opcode::SendSolicitedInvalidate => self.send(memory, opcode, header, body),
             Opcode::ReadRequest => self.read_request(memory, header, body),
             Opcode::Terminate => self.terminate(header, body),
+            Opcode::Immediate | Opcode::ImmediateSolicited => {
+                self.immediate(memory, opcode, header, body)
+            }
+            Opcode::AtomicRequest => self.atomic_request(memory, header, body),
+            Opcode::AtomicResponse => self.atomic_response(header, body),
             Opcode::Write | Opcode::ReadResponse => Err(StreamError::WrongBufferModel { opcode }),
         }
     }
@@ -163,20 +168,7 @@ impl Stream {
         body: &Body<'_>,
     ) -> Result<Inbound<M::Target>, StreamError> {
         let opcode = Opcode::ReadRequest;
-        // 5040-5.2.2-02: queue 1 has as many buffers, of the size of a header, as IRD says.
-        let free = self.unanswered.len() + self.answering < usize::from(self.config.ird);
-        let buffer = free.then_some(READ_REQUEST_HEADER as u32);
-        self.read_requests
-            .accept(header, body.len, buffer)
-            .map_err(|fault| match fault {
-                UntaggedFault::NoBuffer { .. } => StreamError::IrdExceeded {
-                    ird: self.config.ird,
-                }, // 5040-6.1-05
-                fault => ddp(fault),
-            })?;
-        if !header.last {
-            return Err(StreamError::NotLast { opcode });
-        }
+        self.accept_request(opcode, header, body, READ_REQUEST_HEADER)?;
         let request = ReadRequestHeader::parse(body.head)
             .ok_or(body.too_short(opcode, READ_REQUEST_HEADER))?;
         if request.len > 0 {
@@ -185,8 +177,34 @@ impl Stream {
                 .check_read(request.source_stag, request.source_to.0, request.len)
                 .map_err(StreamError::Protection)?;
         }
-        self.unanswered.push_back(request);
+        self.unanswered.push_back(Request::Read(request));
         Ok(Inbound::ReadRequest)
+    }
+
+    /// What the two requests of queue 1 have in common.
+    pub(super) fn accept_request(
+        &mut self,
+        opcode: Opcode,
+        header: &UntaggedHeader,
+        body: &Body<'_>,
+        header_len: usize,
+    ) -> Result<(), StreamError> {
+        // 5040-5.2.2-02, 7306-5.2.2-01: queue 1 has as many buffers, of the size of a header, as IRD says.
+        let free = self.unanswered.len() + self.answering < usize::from(self.config.ird);
+        let buffer = free.then_some(header_len as u32);
+        self.requests
+            .accept(header, body.len, buffer)
+            .map_err(|fault| match fault {
+                UntaggedFault::NoBuffer { .. } => StreamError::IrdExceeded {
+                    ird: self.config.ird,
+                }, // 5040-6.1-05
+                fault => ddp(fault),
+            })?;
+        if header.last {
+            Ok(())
+        } else {
+            Err(StreamError::NotLast { opcode })
+        }
     }
 
     fn terminate<T>(
@@ -214,21 +232,25 @@ impl Stream {
         body: &Body<'_>,
     ) -> Result<Inbound<T>, StreamError> {
         // 5040-5.2.2-04: Responses come in the order of the Requests.
-        let Some(read) = self.outstanding.front_mut() else {
+        let Some(Outstanding::Read {
+            header: read,
+            received: so_far,
+        }) = self.outstanding.front_mut()
+        else {
             return Err(StreamError::ReadResponseUnexpected);
         };
         let mismatch = |fault| Err(StreamError::ReadResponseMismatch(fault)); // 5040-5.2.2-05
-        let (offset, expected) = (read.received, read.header.len);
+        let (offset, expected) = (*so_far, read.len);
         if body.len > 0 {
             // 5041-5.2-11: STag and TO count only if there is payload.
-            let sink = read.header.sink_stag;
+            let sink = read.sink_stag;
             if header.stag != sink {
                 return mismatch(ReadResponseFault::WrongSTag {
                     expected: sink,
                     got: header.stag,
                 });
             }
-            let to = read.header.sink_to.advance(offset);
+            let to = read.sink_to.advance(offset);
             if header.to != to {
                 return mismatch(ReadResponseFault::WrongOffset {
                     expected: to,
@@ -247,7 +269,7 @@ impl Stream {
                 got: received,
             });
         }
-        read.received = received;
+        *so_far = received;
         if header.last {
             self.outstanding.pop_front();
         }
@@ -280,7 +302,7 @@ fn write<M: Memory>(
 }
 
 impl Body<'_> {
-    fn too_short(&self, opcode: Opcode, header: usize) -> StreamError {
+    pub(super) fn too_short(&self, opcode: Opcode, header: usize) -> StreamError {
         let len = self.len as usize + UNTAGGED_HEADER;
         StreamError::TooShort {
             opcode,
@@ -290,6 +312,6 @@ impl Body<'_> {
     }
 }
 
-fn ddp(fault: UntaggedFault) -> StreamError {
+pub(super) fn ddp(fault: UntaggedFault) -> StreamError {
     StreamError::Ddp(DdpError::Untagged(fault))
 }

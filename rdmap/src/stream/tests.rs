@@ -1,4 +1,6 @@
 use super::*;
+use crate::atomic::AtomicOp;
+use crate::error::AtomicFault;
 use crate::inbound::{Inbound, SendDelivered};
 use crate::memory::Memory;
 use crate::message::OutMessage;
@@ -8,6 +10,7 @@ use alloc::vec::Vec;
 use uwarp_ddp::{TaggedFault, TaggedRange};
 
 mod errors;
+mod extensions;
 mod model;
 mod order;
 mod random;
@@ -20,6 +23,7 @@ pub(super) struct Region {
     octets: Vec<u8>,
     remote_write: bool,
     remote_read: bool,
+    remote_atomic: bool,
     /// Belongs to the stream under test.
     associated: bool,
 }
@@ -85,6 +89,16 @@ impl Memory for ModelMemory {
         self.check(stag, to, len, |region| region.remote_read)
     }
 
+    fn check_atomic(&self, stag: STag, to: u64) -> Result<Place, AtomicFault> {
+        let place = self.check(stag, to, 8, |region| region.remote_atomic)?;
+        // The memory of the model starts at an address that is a multiple of 8.
+        if place.1 % 8 == 0 {
+            Ok(place)
+        } else {
+            Err(AtomicFault::Misaligned)
+        }
+    }
+
     fn check_invalidate(&self, stag: STag) -> Result<(), TaggedFault> {
         self.find(stag).map(|_| ())
     }
@@ -98,23 +112,26 @@ impl Memory for ModelMemory {
 const WRITABLE: STag = STag(0x100);
 const READABLE: STag = STag(0x200);
 const FOREIGN: STag = STag(0x300);
+const ATOMIC: STag = STag(0x400);
 
-/// Three regions of 1000 octets at TO 5000: one to write, one to read, one of another stream; and
-/// a receive of 2000 octets.
+/// Four regions of 1000 octets at TO 5000: one to write, one to read, one of another stream, one for
+/// atomics; and a receive of 2000 octets.
 fn memory() -> ModelMemory {
-    let region = |stag, remote_write, remote_read, associated| Region {
+    let region = |stag, [remote_write, remote_read, remote_atomic]: [bool; 3], associated| Region {
         stag,
         base: 5000,
         octets: (0..1000).map(|index| index as u8).collect(),
         remote_write,
         remote_read,
+        remote_atomic,
         associated,
     };
     ModelMemory {
         regions: vec![
-            region(WRITABLE, true, false, true),
-            region(READABLE, false, true, true),
-            region(FOREIGN, true, true, false),
+            region(WRITABLE, [true, false, false], true),
+            region(READABLE, [false, true, false], true),
+            region(FOREIGN, [true; 3], false),
+            region(ATOMIC, [false, false, true], true),
         ],
         receive: Some(2000),
     }
@@ -153,6 +170,25 @@ pub(super) fn receive(
 ) -> Result<Inbound<Place>, StreamError> {
     stream.receive(memory, &ulpdu[..ulpdu.len().min(HEAD_LEN)], ulpdu.len())
 }
+
+/// The next request of the peer, which is a Read.
+fn read_job(stream: &mut Stream) -> ReadJob {
+    match stream.next_request() {
+        Some(Job::Read(job)) => job,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The next request of the peer, which is an Atomic Operation.
+fn atomic_job(stream: &mut Stream) -> AtomicJob {
+    match stream.next_request() {
+        Some(Job::Atomic(job)) => job,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A FetchAdd of 1.
+const ADD_ONE: AtomicOp = AtomicOp::FetchAdd { add: 1, mask: 0 };
 
 fn read_request(len: u32) -> ReadRequestHeader {
     ReadRequestHeader {
@@ -267,19 +303,19 @@ fn a_read_is_answered_in_segments_and_complete_with_the_last() {
         receive(&mut theirs, &memory, &ulpdu),
         Ok(Inbound::ReadRequest)
     );
-    assert!(theirs.read_requests_pending());
+    assert!(theirs.requests_pending());
 
-    let job = theirs.next_read_request().unwrap();
+    let job = read_job(&mut theirs);
     assert_eq!(job.header(), &request);
-    assert!(!theirs.read_requests_pending());
+    assert!(!theirs.requests_pending());
     let message = theirs.begin_read_response(job);
     assert_eq!(message.read_response_progress(), Some((request, 0)));
     let segments = ulpdus(message, &[9; 250], 128);
-    theirs.read_response_sent();
+    theirs.response_sent();
 
     let expected = [(0, 114, false), (114, 114, false), (228, 22, true)];
     for (ulpdu, (offset, len, complete)) in segments.iter().zip(expected) {
-        assert_eq!(ours.reads_outstanding(), 1);
+        assert_eq!(ours.requests_outstanding(), 1);
         let inbound = receive(&mut ours, &memory, ulpdu);
         assert_eq!(
             inbound,
@@ -291,7 +327,7 @@ fn a_read_is_answered_in_segments_and_complete_with_the_last() {
             })
         );
     }
-    assert_eq!(ours.reads_outstanding(), 0);
+    assert_eq!(ours.requests_outstanding(), 0);
 }
 
 #[test]
@@ -307,7 +343,7 @@ fn a_read_of_no_octets_is_answered_with_none_whatever_it_names() {
         receive(&mut theirs, &memory, &ulpdu),
         Ok(Inbound::ReadRequest)
     );
-    let job = theirs.next_read_request().unwrap();
+    let job = read_job(&mut theirs);
     let mut ulpdu = single(theirs.begin_read_response(job)); // 5040-5.2.1-14
     ulpdu[2..14].fill(0xEE); // STag and TO are not checked (5041-5.2-11)
     let inbound = receive(&mut ours, &memory, &ulpdu);
@@ -325,7 +361,7 @@ fn progress_of_a_response_is_what_was_sent_before_the_last_segment() {
     let (mut ours, mut theirs, memory) = (stream(), stream(), memory());
     let ulpdu = single(ours.begin_read(read_request(250)).unwrap());
     receive(&mut theirs, &memory, &ulpdu).unwrap();
-    let job = theirs.next_read_request().unwrap();
+    let job = read_job(&mut theirs);
     let mut message = theirs.begin_read_response(job);
     let mut header = [0; MAX_HEADER];
     for sent in [0, 114, 228] {
@@ -345,7 +381,7 @@ fn no_more_reads_than_ord_are_outstanding() {
     let mut requests = Vec::new();
     for outstanding in 0..2 {
         assert!(ours.ord_available());
-        assert_eq!(ours.reads_outstanding(), outstanding);
+        assert_eq!(ours.requests_outstanding(), outstanding);
         requests.push(single(ours.begin_read(read_request(0)).unwrap()));
     }
     assert!(!ours.ord_available());
@@ -355,7 +391,7 @@ fn no_more_reads_than_ord_are_outstanding() {
     ); // 5040-6.1-04
 
     receive(&mut theirs, &memory, &requests[0]).unwrap();
-    let job = theirs.next_read_request().unwrap();
+    let job = read_job(&mut theirs);
     let response = single(theirs.begin_read_response(job));
     receive(&mut ours, &memory, &response).unwrap();
     // MSN 3 on queue 1: the one that was refused has left no gap.
@@ -375,9 +411,9 @@ fn a_place_in_ird_is_free_again_when_the_response_is_sent() {
     let mut next = || single(ours.begin_read(read_request(10)).unwrap());
     assert!(receive(&mut theirs, &memory, &next()).is_ok());
     assert!(receive(&mut theirs, &memory, &next()).is_ok());
-    let job = theirs.next_read_request().unwrap();
+    let job = read_job(&mut theirs);
     let _response = theirs.begin_read_response(job);
-    theirs.read_response_sent();
+    theirs.response_sent();
     assert!(receive(&mut theirs, &memory, &next()).is_ok());
     // 5040-6.1-05: one was taken, but is not answered yet; two are waiting.
     let error = StreamError::IrdExceeded { ird: 2 };
@@ -420,7 +456,7 @@ fn nothing_is_sent_after_a_terminate() {
         &single(theirs.begin_read(read_request(10)).unwrap()),
     )
     .unwrap();
-    let job = ours.next_read_request().unwrap();
+    let job = read_job(&mut ours);
 
     let terminate = Stream::terminate_for(&StreamError::LocalCatastrophic, None).unwrap();
     assert!(ours.begin_terminate(&terminate).is_some());
@@ -431,13 +467,16 @@ fn nothing_is_sent_after_a_terminate() {
         ours.begin_write(WRITABLE, TaggedOffset(0), 10),
         ours.begin_read(read_request(10)).unwrap(),
         ours.begin_read_response(job),
+        ours.begin_immediate([0; 8], false),
+        ours.begin_atomic(ATOMIC, TaggedOffset(5000), ADD_ONE)
+            .unwrap(),
     ];
     for message in silent {
         assert!(message.is_done());
         assert!(ulpdus(message, &[0; 10], 1500).is_empty());
     }
-    assert_eq!(ours.reads_outstanding(), 0);
-    assert_eq!(ours.next_read_request(), None);
+    assert_eq!(ours.requests_outstanding(), 0);
+    assert_eq!(ours.next_request(), None);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Every error that a segment can cause: what it is, and the Terminate Message for it.
 
 use super::*;
+use crate::atomic::AtomicRequestHeader;
 use crate::error::{Blame, ReadResponseFault};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -51,6 +52,8 @@ struct Case {
     ulpdus: Vec<Vec<u8>>,
     receive: Option<u32>,
     reads: usize,
+    /// And an Atomic Operation behind it.
+    atomics: usize,
 }
 
 fn case(name: &'static str, ulpdus: Vec<Vec<u8>>) -> Case {
@@ -59,6 +62,7 @@ fn case(name: &'static str, ulpdus: Vec<Vec<u8>>) -> Case {
         ulpdus,
         receive: Some(2000),
         reads: 0,
+        atomics: 0,
     }
 }
 
@@ -86,7 +90,7 @@ fn ddp_cases() -> Vec<Case> {
             "untagged, DDP version 0",
             vec![untagged(0x40, 0x43, 0, 1, 0, &byte)],
         ),
-        case("Queue Number 3", vec![untagged(0x41, 0x43, 3, 1, 0, &byte)]),
+        case("Queue Number 4", vec![untagged(0x41, 0x43, 4, 1, 0, &byte)]),
         case("MSN ahead", vec![untagged(0x41, 0x43, 0, 2, 0, &byte)]),
         case(
             "same MSN again",
@@ -220,7 +224,7 @@ fn rdmap_cases() -> Vec<Case> {
             vec![tagged(0xC1, 0x42, WRITABLE, 5000, &byte)],
         ),
     ];
-    for raw in 0x48..=0x4F {
+    for raw in 0x4C..=0x4F {
         cases.push(case(
             "opcode unknown",
             vec![untagged(0x41, raw, 0, 1, 0, &byte)],
@@ -243,6 +247,147 @@ fn rdmap_cases() -> Vec<Case> {
     cases
 }
 
+/// An Atomic Request, FetchAdd.
+fn atomic(msn: u32, stag: STag, to: u64) -> Vec<u8> {
+    let header = AtomicRequestHeader::new(7, stag, TaggedOffset(to), ADD_ONE);
+    untagged(0x41, 0x4A, 1, msn, 0, &header.emit())
+}
+
+fn immediate_cases() -> Vec<Case> {
+    let eight = [7u8; 8];
+    let none = Case {
+        receive: None,
+        ..case(
+            "Immediate, no receive",
+            vec![untagged(0x41, 0x48, 0, 1, 0, &eight)],
+        )
+    };
+    vec![
+        none,
+        case(
+            "Immediate of 7 octets",
+            vec![untagged(0x41, 0x48, 0, 1, 0, &eight[..7])],
+        ),
+        case(
+            "Immediate with SE of 9 octets",
+            vec![untagged(0x41, 0x49, 0, 1, 0, &[7; 9])],
+        ),
+        case(
+            "Immediate of no octets",
+            vec![untagged(0x41, 0x48, 0, 1, 0, &[])],
+        ),
+        case(
+            "Immediate without L",
+            vec![untagged(0x01, 0x48, 0, 1, 0, &eight)],
+        ),
+        case(
+            "Immediate, MSN 2",
+            vec![untagged(0x41, 0x48, 0, 2, 0, &eight)],
+        ),
+        case(
+            "Immediate, MO 8",
+            vec![untagged(0x41, 0x48, 0, 1, 8, &eight)],
+        ),
+        case(
+            "Immediate within a Send",
+            vec![
+                untagged(0x01, 0x43, 0, 1, 0, &eight),
+                untagged(0x41, 0x48, 0, 1, 8, &eight),
+            ],
+        ),
+        case(
+            "Immediate on Queue Number 3",
+            vec![untagged(0x41, 0x48, 3, 1, 0, &eight)],
+        ),
+        case(
+            "Immediate in a tagged segment",
+            vec![tagged(0xC1, 0x48, WRITABLE, 5000, &eight)],
+        ),
+        case(
+            "Send on Queue Number 3",
+            vec![untagged(0x41, 0x43, 3, 1, 0, &eight)],
+        ),
+    ]
+}
+
+fn atomic_cases() -> Vec<Case> {
+    let whole = atomic(1, ATOMIC, 5000);
+    let changed = |at: usize, octet| {
+        let mut ulpdu = whole.clone();
+        ulpdu[at] = octet;
+        vec![ulpdu]
+    };
+    let mut long = whole.clone();
+    long.push(0);
+    let response = |name, outstanding, msn, octets: &[u8]| Case {
+        atomics: outstanding,
+        ..case(name, vec![untagged(0x41, 0x4B, 3, msn, 0, octets)])
+    };
+    // Identifier 1 is the first one; the value is 5.
+    let right = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5];
+    vec![
+        case("Atomic, short by one octet", vec![whole[..69].to_vec()]),
+        case("Atomic, long by one octet", vec![long]),
+        case("Atomic without L", changed(0, 0x01)),
+        case("Atomic on Queue Number 0", changed(9, 0)),
+        case("Atomic on Queue Number 3", changed(9, 3)),
+        case("Atomic, MSN 2", changed(13, 2)),
+        case("Atomic, MO 1", changed(17, 1)),
+        case("Atomic, AOpCode 1", changed(21, 1)),
+        case("Atomic, AOpCode 3", changed(21, 3)),
+        case("Atomic, AOpCode 15", changed(21, 15)),
+        case("Atomic, misaligned", vec![atomic(1, ATOMIC, 5004)]),
+        case("Atomic, STag unknown", vec![atomic(1, STag(0xBAD), 5000)]),
+        case("Atomic, STag of another", vec![atomic(1, FOREIGN, 5000)]),
+        case("Atomic, no right", vec![atomic(1, WRITABLE, 5000)]),
+        case("Atomic, TO wraps", vec![atomic(1, ATOMIC, u64::MAX - 3)]),
+        case("Atomic, past the end", vec![atomic(1, ATOMIC, 6000)]),
+        case(
+            "third request, IRD 2",
+            vec![
+                atomic(1, ATOMIC, 5000),
+                request(2, READABLE, 5000, 9),
+                atomic(3, ATOMIC, 5000),
+            ],
+        ),
+        response("Atomic Response, none asked for", 0, 1, &right),
+        Case {
+            reads: 1,
+            ..response("Atomic Response, a Read is older", 1, 1, &right)
+        },
+        Case {
+            atomics: 1,
+            ..case(
+                "Response, an Atomic is older",
+                vec![tagged(0xC1, 0x42, STag(0x77), 900, &[0; 100])],
+            )
+        },
+        response(
+            "Atomic Response, identifier 2",
+            1,
+            1,
+            &[0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 5],
+        ),
+        response("Atomic Response, MSN 2", 1, 2, &right),
+        response("Atomic Response of 11 octets", 1, 1, &right[..11]),
+        response("Atomic Response of 13 octets", 1, 1, &[0; 13]),
+        Case {
+            atomics: 1,
+            ..case(
+                "Atomic Response without L",
+                vec![untagged(0x01, 0x4B, 3, 1, 0, &right)],
+            )
+        },
+        Case {
+            atomics: 1,
+            ..case(
+                "Atomic Response on Queue Number 1",
+                vec![untagged(0x41, 0x4B, 1, 1, 0, &right)],
+            )
+        },
+    ]
+}
+
 /// Runs a case; returns the error and its Terminate Message.
 fn run(case: &Case) -> (StreamError, Terminate) {
     let mut stream = stream();
@@ -252,6 +397,10 @@ fn run(case: &Case) -> (StreamError, Terminate) {
     };
     for _ in 0..case.reads {
         let _request = stream.begin_read(read_request(100)).unwrap();
+    }
+    for _ in 0..case.atomics {
+        let to = TaggedOffset(5000);
+        let _request = stream.begin_atomic(ATOMIC, to, ADD_ONE).unwrap();
     }
     let (wrong, fine) = case.ulpdus.split_last().unwrap();
     for ulpdu in fine {
@@ -283,7 +432,13 @@ fn run(case: &Case) -> (StreamError, Terminate) {
 #[test]
 fn every_wrong_segment_has_its_terminate() {
     let mut table = String::from("M D R  L/T/CC  case                              error\n");
-    for case in ddp_cases().iter().chain(&rdmap_cases()) {
+    let cases = [
+        ddp_cases(),
+        rdmap_cases(),
+        immediate_cases(),
+        atomic_cases(),
+    ];
+    for case in cases.iter().flatten() {
         let (error, terminate) = run(case);
         let bit = |present: bool, letter| if present { letter } else { '-' };
         let (m, d, r) = (
@@ -369,7 +524,7 @@ fn a_response_that_ends_with_an_empty_segment_is_complete_with_it() {
     let _request = stream.begin_read(read_request(5)).unwrap();
     let all = tagged(0x81, 0x42, STag(0x77), 900, &[0; 5]);
     assert!(receive(&mut stream, &memory, &all).is_ok());
-    assert_eq!(stream.reads_outstanding(), 1);
+    assert_eq!(stream.requests_outstanding(), 1);
     let end = tagged(0xC1, 0x42, STag(0), 0, &[]);
     let complete = Inbound::ReadResponse {
         payload_at: 14,

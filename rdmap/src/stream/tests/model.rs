@@ -9,6 +9,7 @@ const SIZE: usize = 3000;
 const TARGET: STag = STag(0xA0);
 const SOURCE: STag = STag(0xB0);
 const SINK: STag = STag(0xC0);
+const WORDS: STag = STag(0xD0);
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -25,6 +26,14 @@ enum Op {
         at: usize,
         len: usize,
     },
+    Immediate {
+        data: [u8; 8],
+        solicited: bool,
+    },
+    Atomic {
+        word: usize,
+        op: AtomicOp,
+    },
 }
 
 fn ops() -> impl Strategy<Value = Op> {
@@ -40,6 +49,8 @@ fn ops() -> impl Strategy<Value = Op> {
         range().prop_map(|(at, len)| Op::Write { at, len }),
         range().prop_map(|(at, len)| Op::Read { at, len }),
         Just(Op::Read { at: 0, len: 0 }),
+        any::<([u8; 8], bool)>().prop_map(|(data, solicited)| Op::Immediate { data, solicited }),
+        (0..4usize, crate::atomic::tests::ops()).prop_map(|(word, op)| Op::Atomic { word, op }),
     ]
 }
 
@@ -48,6 +59,15 @@ struct Current {
     message: OutMessage,
     payload: Vec<u8>,
     response: bool,
+}
+
+/// What took a receive.
+#[derive(PartialEq, Eq, Debug)]
+struct Delivered {
+    octets: Vec<u8>,
+    solicited: bool,
+    invalidated: Option<STag>,
+    immediate: bool,
 }
 
 struct Side {
@@ -60,18 +80,21 @@ struct Side {
     receive: Vec<u8>,
     /// Sinks of outstanding Reads: what the model expects, and what has arrived.
     sinks: VecDeque<(Vec<u8>, Vec<u8>)>,
-    delivered: Vec<(Vec<u8>, bool, Option<STag>)>,
+    /// What the words of outstanding Atomics held before.
+    originals: VecDeque<u64>,
+    delivered: Vec<Delivered>,
     fill: u8,
 }
 
 impl Side {
     fn new(fill: u8, ird: u16, ord: u16, todo: Vec<Op>) -> Self {
-        let region = |stag, octets, remote_write| Region {
+        let region = |stag, octets, remote_write, remote_atomic| Region {
             stag,
             base: 7,
             octets,
             remote_write,
             remote_read: !remote_write,
+            remote_atomic,
             associated: true,
         };
         let source = (0..SIZE)
@@ -81,8 +104,12 @@ impl Side {
             stream: Stream::new(StreamConfig { ird, ord }),
             memory: ModelMemory {
                 regions: vec![
-                    region(TARGET, vec![0; SIZE], true),
-                    region(SOURCE, source, false),
+                    region(TARGET, vec![0; SIZE], true, false),
+                    region(SOURCE, source, false, false),
+                    Region {
+                        base: 64,
+                        ..region(WORDS, vec![fill; 32], false, true)
+                    },
                 ],
                 receive: Some(SIZE as u32),
             },
@@ -91,6 +118,7 @@ impl Side {
             wire: VecDeque::new(),
             receive: vec![0; SIZE],
             sinks: VecDeque::new(),
+            originals: VecDeque::new(),
             delivered: Vec::new(),
             fill,
         }
@@ -103,21 +131,39 @@ impl Side {
             .collect()
     }
 
-    /// Begins what is due; a Read Request of the peer first.
+    fn answer(&mut self, job: Job) {
+        let (message, payload) = match job {
+            Job::Read(job) => {
+                let request = *job.header();
+                let at = (request.source_to.0 as usize).saturating_sub(7);
+                let payload = self.memory.regions[1].octets[at..at + request.len as usize].to_vec();
+                (self.stream.begin_read_response(job), payload)
+            }
+            Job::Atomic(job) => {
+                let (_, at) = self.memory.check_atomic(job.stag(), job.to().0).unwrap();
+                let word = self.memory.regions[2].octets[at..]
+                    .first_chunk_mut()
+                    .unwrap();
+                let original = u64::from_ne_bytes(*word);
+                *word = job.op().apply(original).to_ne_bytes();
+                (self.stream.begin_atomic_response(job, original), vec![])
+            }
+        };
+        self.current = Some(Current {
+            message,
+            payload,
+            response: true,
+        });
+    }
+
+    /// Begins what is due; a request of the peer first.
     fn begin(&mut self, model: &mut Model) {
-        if let Some(job) = self.stream.next_read_request() {
-            let request = *job.header();
-            let at = (request.source_to.0 as usize).saturating_sub(7);
-            let payload = self.memory.regions[1].octets[at..at + request.len as usize].to_vec();
-            let message = self.stream.begin_read_response(job);
-            self.current = Some(Current {
-                message,
-                payload,
-                response: true,
-            });
-            return;
+        if let Some(job) = self.stream.next_request() {
+            return self.answer(job);
         }
-        if matches!(self.todo.front(), Some(Op::Read { .. })) && !self.stream.ord_available() {
+        if matches!(self.todo.front(), Some(Op::Read { .. } | Op::Atomic { .. }))
+            && !self.stream.ord_available()
+        {
             return;
         }
         let Some(op) = self.todo.pop_front() else {
@@ -131,7 +177,12 @@ impl Side {
             } => {
                 let payload = self.octets(len);
                 let invalidate = invalidate.then_some(TARGET);
-                model.sent.push((payload.clone(), solicited, invalidate));
+                model.sent.push(Delivered {
+                    octets: payload.clone(),
+                    solicited,
+                    invalidated: invalidate,
+                    immediate: false,
+                });
                 let kind = SendKind {
                     solicited,
                     invalidate,
@@ -155,6 +206,23 @@ impl Side {
                     source_to: TaggedOffset(7 + at as u64),
                 };
                 (self.stream.begin_read(header).unwrap(), Vec::new())
+            }
+            Op::Immediate { data, solicited } => {
+                model.sent.push(Delivered {
+                    octets: data.to_vec(),
+                    solicited,
+                    invalidated: None,
+                    immediate: true,
+                });
+                (self.stream.begin_immediate(data, solicited), Vec::new())
+            }
+            Op::Atomic { word, op } => {
+                let original = model.words[word];
+                self.originals.push_back(original);
+                model.words[word] = op.apply(original);
+                let to = TaggedOffset(64 + 8 * word as u64);
+                let message = self.stream.begin_atomic(WORDS, to, op).unwrap();
+                (message, Vec::new())
             }
         };
         self.current = Some(Current {
@@ -180,7 +248,7 @@ impl Side {
         self.wire.push_back(ulpdu);
         if segment.last {
             if current.response {
-                self.stream.read_response_sent();
+                self.stream.response_sent();
             }
             self.current = None;
         }
@@ -215,11 +283,25 @@ impl Side {
                 }) = delivered
                 {
                     let octets = self.receive[..len as usize].to_vec();
-                    self.delivered.push((octets, solicited, invalidated));
+                    self.delivered.push(Delivered {
+                        octets,
+                        solicited,
+                        invalidated,
+                        immediate: false,
+                    });
                     self.receive.fill(0xEE);
                 }
             }
-            Inbound::ReadRequest => {}
+            Inbound::ReadRequest | Inbound::AtomicRequest => {}
+            Inbound::Immediate { data, solicited } => self.delivered.push(Delivered {
+                octets: data.to_vec(),
+                solicited,
+                invalidated: None,
+                immediate: true,
+            }),
+            Inbound::AtomicResponse { original } => {
+                assert_eq!(self.originals.pop_front(), Some(original));
+            }
             Inbound::ReadResponse {
                 payload_at,
                 offset,
@@ -243,13 +325,15 @@ impl Side {
 struct Model {
     written: Vec<u8>,
     source: Vec<u8>,
-    sent: Vec<(Vec<u8>, bool, Option<STag>)>,
+    words: [u64; 4],
+    sent: Vec<Delivered>,
 }
 
 fn model_of(peer: &Side) -> Model {
     Model {
         written: vec![0; SIZE],
         source: peer.memory.regions[1].octets.clone(),
+        words: [u64::from_ne_bytes([peer.fill; 8]); 4],
         sent: vec![],
     }
 }
@@ -297,8 +381,10 @@ proptest! {
         }
         for side in 0..2 {
             let (ours, theirs, model) = (&sides[side], &sides[side ^ 1], &models[side]);
-            prop_assert!(ours.todo.is_empty() && ours.sinks.is_empty());
-            prop_assert_eq!(ours.stream.reads_outstanding(), 0);
+            prop_assert!(ours.todo.is_empty() && ours.sinks.is_empty() && ours.originals.is_empty());
+            let words: Vec<u8> = model.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            prop_assert_eq!(&theirs.memory.regions[2].octets, &words);
+            prop_assert_eq!(ours.stream.requests_outstanding(), 0);
             prop_assert!(ours.stream.ord_available());
             prop_assert_eq!(&theirs.memory.regions[0].octets, &model.written);
             prop_assert_eq!(&theirs.delivered, &model.sent);

@@ -6,7 +6,7 @@ use crate::code::TerminateCode;
 use proptest::prelude::*;
 
 /// A valid conversation: the ULPDUs that a peer sends to a stream with two Reads of 300 octets
-/// outstanding.
+/// and an Atomic Operation outstanding.
 fn conversation(mulpdu: usize) -> Vec<Vec<u8>> {
     let mut peer = stream();
     let payload = [0x5A; 600];
@@ -21,23 +21,40 @@ fn conversation(mulpdu: usize) -> Vec<Vec<u8>> {
         mulpdu,
     ));
     all.push(single(peer.begin_read(read_request(300)).unwrap()));
-    let (mut asking, mut answering) = (stream(), stream());
+    let (mut asking, mut answering) = (deep_stream(), deep_stream());
     for _ in 0..2 {
         let request = single(asking.begin_read(read_request(300)).unwrap());
         receive(&mut answering, &memory(), &request).unwrap();
-        let job = answering.next_read_request().unwrap();
+        let job = read_job(&mut answering);
         all.extend(ulpdus(answering.begin_read_response(job), &payload, mulpdu));
     }
+    let request = asking.begin_atomic(ATOMIC, TaggedOffset(5008), ADD_ONE);
+    receive(&mut answering, &memory(), &single(request.unwrap())).unwrap();
+    let job = atomic_job(&mut answering);
+    all.push(single(answering.begin_atomic_response(job, 99)));
+    all.push(single(
+        peer.begin_atomic(ATOMIC, TaggedOffset(5992), ADD_ONE)
+            .unwrap(),
+    ));
+    all.push(single(peer.begin_immediate([3; 8], true)));
     all.extend(ulpdus(peer.begin_send(solicited, 130), &payload, mulpdu));
     all
 }
 
+/// A stream with room for three requests each way.
+fn deep_stream() -> Stream {
+    Stream::new(StreamConfig { ird: 3, ord: 3 })
+}
+
 /// Feeds the ULPDUs. Panics if a placement lies outside, or if an error is not as promised.
 fn feed(ulpdus: &[Vec<u8>]) -> Result<(), StreamError> {
-    let (mut stream, memory) = (stream(), memory());
+    let (mut stream, memory) = (deep_stream(), memory());
     for _ in 0..2 {
         let _request = stream.begin_read(read_request(300)).unwrap();
     }
+    let _request = stream
+        .begin_atomic(ATOMIC, TaggedOffset(5008), ADD_ONE)
+        .unwrap();
     for ulpdu in ulpdus {
         match receive(&mut stream, &memory, ulpdu) {
             Ok(inbound) => inside(&memory, &inbound, ulpdu.len()),
@@ -89,7 +106,11 @@ fn inside(memory: &ModelMemory, inbound: &Inbound<Place>, ulpdu_len: usize) {
             len,
             ..
         } => (payload_at, len, offset as usize + len as usize, 300),
-        Inbound::ReadRequest | Inbound::Terminate(_) => return,
+        Inbound::ReadRequest
+        | Inbound::Immediate { .. }
+        | Inbound::AtomicRequest
+        | Inbound::AtomicResponse { .. }
+        | Inbound::Terminate(_) => return,
     };
     assert!(end <= room, "{inbound:?}");
     assert_eq!(payload_at + len as usize, ulpdu_len);

@@ -1,0 +1,216 @@
+//! The messages of RFC 7306: Immediate Data, Atomic Requests and their Responses.
+
+use uwarp_ddp::{STag, TaggedOffset, UntaggedFault, UntaggedHeader};
+
+use super::receive::{Body, ddp};
+use super::{Outstanding, Request, Stream};
+use crate::atomic::{
+    ATOMIC_REQUEST_HEADER, ATOMIC_RESPONSE_HEADER, AtomicOp, AtomicRequestHeader,
+    AtomicResponseHeader,
+};
+use crate::error::{OrdExhausted, StreamError};
+use crate::inbound::Inbound;
+use crate::memory::Memory;
+use crate::message::OutMessage;
+use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, QN_READ_REQUEST, QN_SEND};
+
+/// An Atomic Request of the peer that has to be answered. Only [`Stream::next_request`] makes one.
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "an Atomic Request that was taken has to be carried out and answered, in its turn"]
+pub struct AtomicJob {
+    id: u32,
+    stag: STag,
+    to: TaggedOffset,
+    op: AtomicOp,
+    /// The DDP header it came with.
+    ddp: UntaggedHeader,
+}
+
+impl AtomicJob {
+    /// The memory it is for.
+    pub const fn stag(&self) -> STag {
+        self.stag
+    }
+
+    /// Where the 8 octets start.
+    pub const fn to(&self) -> TaggedOffset {
+        self.to
+    }
+
+    /// What is to be done to them.
+    pub const fn op(&self) -> AtomicOp {
+        self.op
+    }
+
+    /// The DDP header it came with.
+    pub(crate) const fn ddp_header(&self) -> &UntaggedHeader {
+        &self.ddp
+    }
+}
+
+/// Sending.
+impl Stream {
+    /// Begins Immediate Data: 8 octets that take one receive of the peer, in order with the Sends. It
+    /// has one segment, without payload to add.
+    #[must_use]
+    pub fn begin_immediate(&mut self, data: [u8; 8], solicited: bool) -> OutMessage {
+        if !self.state.sends() {
+            return OutMessage::nothing();
+        }
+        let msn = self.send_msn; // 7306-6.3-04, 7306-6.3-06: numbered with the Sends
+        self.send_msn = msn.next();
+        let opcode = if solicited {
+            Opcode::ImmediateSolicited
+        } else {
+            Opcode::Immediate
+        };
+        OutMessage::headed(opcode, QN_SEND, msn, &data)
+    }
+
+    /// Begins an Atomic Operation on the 8 octets at `to` in the peer's memory `stag`. It is
+    /// outstanding from now on until an [`Inbound::AtomicResponse`] comes.
+    ///
+    /// # Errors
+    /// [`OrdExhausted`] if as many Reads and Atomic Operations are outstanding as were negotiated.
+    /// Nothing has changed then.
+    pub fn begin_atomic(
+        &mut self,
+        stag: STag,
+        to: TaggedOffset,
+        op: AtomicOp,
+    ) -> Result<OutMessage, OrdExhausted> {
+        if !self.state.sends() {
+            return Ok(OutMessage::nothing());
+        }
+        let id = self.atomic_id;
+        let msn = self.begin_request(Outstanding::Atomic { id })?;
+        self.atomic_id = id.wrapping_add(1);
+        let header = AtomicRequestHeader::new(id, stag, to, op).emit();
+        Ok(OutMessage::headed(
+            Opcode::AtomicRequest,
+            QN_READ_REQUEST, // 7306-5.2-01
+            msn,
+            &header,
+        ))
+    }
+
+    /// Begins the Response to an Atomic Request that was carried out: `original` is what the memory
+    /// held before. Call [`response_sent`](Self::response_sent) after its segment.
+    #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "a request is answered once")]
+    pub fn begin_atomic_response(&mut self, job: AtomicJob, original: u64) -> OutMessage {
+        if !self.state.sends() {
+            return OutMessage::nothing();
+        }
+        let msn = self.atomic_response_msn;
+        self.atomic_response_msn = msn.next();
+        let header = AtomicResponseHeader {
+            id: job.id, // 7306-5.2.1-i03
+            original,
+        };
+        OutMessage::headed(
+            Opcode::AtomicResponse,
+            QN_ATOMIC_RESPONSE, // 7306-5-04
+            msn,
+            &header.emit(),
+        )
+    }
+}
+
+/// Receiving.
+impl Stream {
+    pub(super) fn immediate<M: Memory>(
+        &mut self,
+        memory: &M,
+        opcode: Opcode,
+        header: &UntaggedHeader,
+        body: &Body<'_>,
+    ) -> Result<Inbound<M::Target>, StreamError> {
+        // 7306-6.3-02: it needs a receive, but nothing is placed into its memory, however short.
+        let buffer = memory.receive_buffer().map(|_| u32::MAX);
+        self.sends.accept(header, body.len, buffer).map_err(ddp)?;
+        if let Some(first) = self.send_opcode {
+            return Err(StreamError::OpcodeChanged { first, got: opcode }); // 5041-4.3-04
+        }
+        if !header.last {
+            return Err(StreamError::NotLast { opcode });
+        }
+        // 7306-6.3-07
+        let length = StreamError::ImmediateLength {
+            opcode,
+            got: body.len,
+        };
+        match body.head.first_chunk() {
+            Some(data) if body.len == 8 => Ok(Inbound::Immediate {
+                data: *data,
+                solicited: opcode.solicits(),
+            }),
+            _ => Err(length),
+        }
+    }
+
+    pub(super) fn atomic_request<M: Memory>(
+        &mut self,
+        memory: &M,
+        ddp: &UntaggedHeader,
+        body: &Body<'_>,
+    ) -> Result<Inbound<M::Target>, StreamError> {
+        let opcode = Opcode::AtomicRequest;
+        self.accept_request(opcode, ddp, body, ATOMIC_REQUEST_HEADER)?;
+        let header = AtomicRequestHeader::parse(body.head)
+            .ok_or(body.too_short(opcode, ATOMIC_REQUEST_HEADER))?;
+        let op = header
+            .op()
+            .ok_or(StreamError::UnexpectedAtomicOp(header.code))?; // 7306-5.2.1-06
+        // 7306-5.4-02: now, when it is delivered, and again when its turn comes.
+        memory
+            .check_atomic(header.stag, header.to.0)
+            .map_err(StreamError::Atomic)?;
+        self.unanswered.push_back(Request::Atomic(AtomicJob {
+            id: header.id,
+            stag: header.stag,
+            to: header.to,
+            op,
+            ddp: *ddp,
+        }));
+        Ok(Inbound::AtomicRequest)
+    }
+
+    pub(super) fn atomic_response<T>(
+        &mut self,
+        header: &UntaggedHeader,
+        body: &Body<'_>,
+    ) -> Result<Inbound<T>, StreamError> {
+        let opcode = Opcode::AtomicResponse;
+        // All Responses come in the order of the requests (RFC 7306 section 7), so the one for the MSN is
+        // the oldest (7306-5.2.2-i01). 7306-5.2.2-02: it has a buffer.
+        let expected = match self.outstanding.front() {
+            Some(Outstanding::Atomic { id }) => Some(*id),
+            Some(Outstanding::Read { .. }) | None => None,
+        };
+        let buffer = expected.map(|_| ATOMIC_RESPONSE_HEADER as u32);
+        self.atomic_responses
+            .accept(header, body.len, buffer)
+            .map_err(|fault| match fault {
+                UntaggedFault::NoBuffer { .. } => StreamError::AtomicResponseUnexpected,
+                fault => ddp(fault),
+            })?;
+        if !header.last {
+            return Err(StreamError::NotLast { opcode });
+        }
+        let response = AtomicResponseHeader::parse(body.head)
+            .ok_or(body.too_short(opcode, ATOMIC_RESPONSE_HEADER))?;
+        if let Some(expected) = expected
+            && expected != response.id
+        {
+            return Err(StreamError::AtomicResponseMismatch {
+                expected,
+                got: response.id,
+            }); // 7306-5.2.2-i02
+        }
+        self.outstanding.pop_front();
+        Ok(Inbound::AtomicResponse {
+            original: response.original,
+        })
+    }
+}
