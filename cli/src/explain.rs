@@ -95,6 +95,9 @@ pub(crate) fn ended(peer: SocketAddr, during: &str, reason: &EndReason) -> Repor
                 report
             }
         }
+        EndReason::PeerLacksRfc7306 { .. } => {
+            report.fault("nobody: the peer cannot do what this side asked of it")
+        }
         EndReason::LocalError { .. } => report.fault("this side"),
         _ => report,
     }

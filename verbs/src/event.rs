@@ -4,7 +4,7 @@ use std::fmt;
 
 use uwarp_llp::LlpError;
 use uwarp_mpa::StartupError;
-use uwarp_rdmap::{StreamError, Terminate};
+use uwarp_rdmap::{Opcode, StreamError, Terminate};
 
 use crate::event_queue::EventObject;
 
@@ -92,6 +92,14 @@ pub enum EndReason {
         /// Its message.
         terminate: Terminate,
     },
+    /// The peer does not know RFC 7306 (Atomic Operations and Immediate Data) and ended the stream when
+    /// such a message came. Linux siw is such a peer, and so are RNICs made before 2014.
+    PeerLacksRfc7306 {
+        /// The message that it refused; the first that was sent, if it does not say.
+        message: Opcode,
+        /// Its Terminate Message.
+        terminate: Terminate,
+    },
     /// TCP ended without a graceful close.
     LlpLost {
         /// What TCP said.
@@ -166,6 +174,10 @@ impl fmt::Display for EndReason {
             EndReason::TerminateReceived { terminate } => {
                 write!(f, "the peer ended the connection: {terminate}")
             }
+            EndReason::PeerLacksRfc7306 { message, terminate } => write!(
+                f,
+                "the peer does not know RFC 7306 (atomic operations and Immediate Data): it refused {message} as an unexpected opcode; use only Sends, Writes and Reads with it. Its Terminate Message: {terminate}"
+            ),
             EndReason::LlpLost { error } => write!(f, "the TCP connection was lost: {error}"),
             EndReason::ClosedMidway => write!(
                 f,

@@ -116,7 +116,7 @@ pub use uwarp_capture as capture;
 /// The network below: kernel TCP, or smoltcp over an in-memory link.
 pub use uwarp_llp as llp;
 pub use uwarp_mpa::{Revision, RtrKinds, StartupError};
-pub use uwarp_rdmap::{Peer, StreamError, Terminate};
+pub use uwarp_rdmap::{Opcode, Peer, StreamError, Terminate};
 
 /// The README's example is a test.
 #[cfg(doctest)]

@@ -150,7 +150,8 @@ pub struct Completion {
     pub status: Status,
     /// What it was.
     pub opcode: WcOpcode,
-    /// Octets received or read; 0 where nothing is.
+    /// Octets received into the receive's memory, or read; 8 for an atomic; 0 where nothing is, as with
+    /// Immediate Data, also behind a Write.
     pub byte_len: u32,
     /// The QP it was posted to.
     pub qp_num: u32,
@@ -158,6 +159,9 @@ pub struct Completion {
     pub invalidated: Option<u32>,
     /// The peer asked for a solicited event.
     pub solicited: bool,
+    /// The 8 octets of Immediate Data, of a [`WcOpcode::RecvImmediate`] (RFC 7306 section 6), in the order of
+    /// the wire.
+    pub immediate: Option<[u8; 8]>,
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use uwarp_mpa::{Deframer, Framer, Initiator, InitiatorConfig, Negotiated, SendGate, mulpdu};
-use uwarp_rdmap::{OutMessage, Stream};
+use uwarp_rdmap::{Opcode, OutMessage, Stream};
 
 use super::transmit::TxBatch;
-use super::work::{RecvQueue, SendQueue};
+use super::work::{ImmediateData, RecvQueue, SendQueue};
 use crate::completion::{Completion, CqInner};
 use crate::event::{AsyncEvent, EndReason};
 use crate::mem::{Access, Asker, RegionTable, Target};
@@ -80,21 +80,26 @@ pub(crate) struct OpenStream {
     pub(crate) markers: bool,
     /// The message that is being framed.
     pub(crate) current: Option<Current>,
-    /// Whether the last message was a Read Response: the send queue has the next turn.
+    /// Whether the last message was a Read or Atomic Response: the send queue has the next turn.
     pub(crate) answered_last: bool,
     /// Responder: the first FPDU has not come yet.
     pub(crate) first_awaited: bool,
+    /// The first message of RFC 7306 that was begun: the peer may not know it.
+    pub(crate) extension: Option<Opcode>,
     /// Initiator: an RTR Read is outstanding, which belongs to no work request.
     pub(crate) rtr_read: bool,
 }
 
 /// A message of which segments remain to be framed.
 pub(crate) enum Current {
-    /// A work request of the send queue.
-    Work { message: OutMessage },
+    /// A work request of the send queue. `then` is the Immediate Data that follows its Write.
+    Work {
+        message: OutMessage,
+        then: Option<ImmediateData>,
+    },
     /// The RTR indication of RFC 6581: no work request, no payload.
     Rtr { message: OutMessage },
-    /// A Read Response; `source` is `None` for a zero-length one.
+    /// A Read Response; `source` is `None` for a zero-length one, and for an Atomic Response.
     Response {
         message: OutMessage,
         source: Option<Target>,
@@ -288,9 +293,7 @@ impl Connection {
         }
         match &self.stage {
             Stage::Open(stream) => {
-                self.sq.is_empty()
-                    && stream.current.is_none()
-                    && !stream.rdmap.read_requests_pending()
+                self.sq.is_empty() && stream.current.is_none() && !stream.rdmap.requests_pending()
             }
             _ => true,
         }

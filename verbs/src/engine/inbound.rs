@@ -4,7 +4,10 @@ use std::time::Instant;
 
 use uwarp_ddp::{DdpError, Header, STag, TaggedFault, UntaggedFault};
 use uwarp_mpa::{Step, Ulpdu};
-use uwarp_rdmap::{HEAD_LEN, Inbound, Memory, Opcode, QN_SEND, StreamError};
+use uwarp_rdmap::{
+    AtomicFault, AtomicRequestHeader, HEAD_LEN, Inbound, Memory, Opcode, QN_SEND,
+    ReadRequestHeader, StreamError,
+};
 
 use super::connection::{Connection, OpenStream, QpContext, Stage};
 use super::receive_buffer::ReceiveBuffer;
@@ -34,6 +37,10 @@ impl Memory for View<'_> {
     fn check_read(&self, stag: STag, to: u64, len: u32) -> Result<Target, TaggedFault> {
         let asker = &self.asker;
         self.ctx.table.check(stag, to, len, Need::RemoteRead, asker)
+    }
+
+    fn check_atomic(&self, stag: STag, to: u64) -> Result<Target, AtomicFault> {
+        self.ctx.table.check_atomic(stag, to, &self.asker)
     }
 
     fn check_invalidate(&self, stag: STag) -> Result<(), TaggedFault> {
@@ -159,7 +166,9 @@ impl Connection {
                     self.complete_receive(delivered.len, delivered.solicited, invalidated);
                 }
             }
-            Inbound::ReadRequest => {}
+            Inbound::ReadRequest | Inbound::AtomicRequest => {}
+            Inbound::Immediate { data, solicited } => self.complete_immediate(data, solicited),
+            Inbound::AtomicResponse { original } => self.place_original(original),
             Inbound::ReadResponse {
                 payload_at,
                 offset,
@@ -217,7 +226,7 @@ impl Connection {
             stream.rtr_read = !complete;
             return;
         }
-        let Some(sequence) = self.sq.oldest_read() else {
+        let Some(sequence) = self.sq.oldest_request() else {
             return;
         };
         if let Some(wqe) = self.sq.get(sequence) {
@@ -235,8 +244,27 @@ impl Connection {
             self.start_close_timer();
         }
         if complete {
-            self.sq.read_answered();
+            self.sq.request_answered();
         }
+    }
+
+    /// The result of an Atomic Operation, which is a word of this host in its sink.
+    fn place_original(&mut self, original: u64) {
+        let Some(sequence) = self.sq.oldest_request() else {
+            return;
+        };
+        let octets = original.to_ne_bytes(); // 7306-5.1.1-i02
+        let placed = self
+            .sq
+            .get(sequence)
+            .is_none_or(|wqe| wqe.data.list.place(0, &octets).is_ok());
+        if !placed {
+            return self.read_sink_gone(sequence);
+        }
+        if self.fin.wanted {
+            self.start_close_timer();
+        }
+        self.sq.request_answered();
     }
 
     /// Words about the place of an error: which region, which bounds, which buffer.
@@ -249,11 +277,24 @@ impl Connection {
         let (stag, to, need) = match header {
             Header::Tagged(tagged) => (tagged.stag, tagged.to.0, Need::RemoteWrite),
             Header::Untagged(untagged) => {
-                match uwarp_rdmap::ReadRequestHeader::parse(head.get(18..).unwrap_or(&[])) {
-                    Some(request) if untagged.ulp & 0x0F == Opcode::ReadRequest as u8 => {
+                let opcode = Opcode::from_raw(untagged.ulp & 0x0F);
+                let body = head.get(18..).unwrap_or(&[]);
+                match (
+                    opcode,
+                    ReadRequestHeader::parse(body),
+                    AtomicRequestHeader::parse(body),
+                ) {
+                    (Some(Opcode::ReadRequest), Some(request), _) => {
                         let _ = write!(words, "a Read of {} octets from ", request.len);
                         let (stag, to) = (request.source_stag, request.source_to.0);
                         (stag, to, Need::RemoteRead)
+                    }
+                    (Some(Opcode::AtomicRequest), _, Some(request)) => {
+                        match request.op() {
+                            Some(op) => drop(write!(words, "a {op} on ")),
+                            None => words.push_str("an Atomic Operation on "),
+                        }
+                        (request.stag, request.to.0, Need::RemoteAtomic)
                     }
                     _ => {
                         if let Some(wqe) = self.rq.head() {
@@ -283,6 +324,7 @@ impl Connection {
             error,
             StreamError::Ddp(DdpError::Tagged(TaggedFault::AccessRights))
                 | StreamError::Protection(TaggedFault::AccessRights)
+                | StreamError::Atomic(AtomicFault::Tagged(TaggedFault::AccessRights))
         );
         let region = self.ctx.table.access_of(stag);
         if !rights || self.access.contains(right) || !region.is_some_and(|own| own.contains(right))
@@ -297,7 +339,7 @@ impl Connection {
     }
 
     /// The status that the receive at the head gets when the peer's Send could not be taken. Only
-    /// queue 0 consumes receives: a Read Request or Terminate that is too long is none of its business.
+    /// queue 0 consumes receives: a request or Terminate that is too long is none of its business.
     pub(super) fn blame_receive(
         error: &StreamError,
         segment: Option<(&[u8], usize)>,
@@ -308,9 +350,8 @@ impl Connection {
             _ => return None,
         }
         match error {
-            StreamError::Ddp(DdpError::Untagged(UntaggedFault::MessageTooLong { .. })) => {
-                Some(Status::LocalLength)
-            }
+            StreamError::Ddp(DdpError::Untagged(UntaggedFault::MessageTooLong { .. }))
+            | StreamError::ImmediateLength { .. } => Some(Status::LocalLength),
             StreamError::CannotInvalidate(_) => Some(Status::RemoteInvalidRequest),
             _ => None,
         }

@@ -1,12 +1,15 @@
-//! The send side: from work requests and Read Requests to FPDUs in the batch.
+//! The send side: from work requests and the peer's requests to FPDUs in the batch.
 
 use uwarp_ddp::{STag, TaggedFault, TaggedOffset};
 use uwarp_mpa::{Framer, Payload};
-use uwarp_rdmap::{MAX_HEADER, OutSegment, ReadRequestHeader, SendKind};
+use uwarp_rdmap::{
+    AtomicJob, Job, MAX_HEADER, Opcode, OutMessage, OutSegment, ReadJob, ReadRequestHeader,
+    SendKind,
+};
 
 use super::connection::{Connection, Current, OpenStream, QpContext, Stage};
 use super::transmit::TxBatch;
-use super::work::{Progress, SendData};
+use super::work::{ImmediateData, Progress, SendData};
 use crate::completion::Status;
 use crate::mem::{Need, SgList, SgSource};
 use crate::qp::state::QpState;
@@ -58,7 +61,7 @@ impl Connection {
     }
 
     /// Starts the next message. Messages are never interleaved: they go to DDP one after the other
-    /// (5041-5.3-01). Read Responses and the send queue take turns.
+    /// (5041-5.3-01). Responses and the send queue take turns.
     fn begin_message(&mut self) -> bool {
         match self.choose() {
             Choice::Nothing => false,
@@ -72,13 +75,13 @@ impl Connection {
             return Choice::Nothing;
         };
         let work = self.sq.next_to_send().and_then(|(sequence, wqe)| {
-            let is_read = matches!(wqe.op, SendOp::Read { .. });
-            // 5040-6.1-04: never more Reads outstanding than ORD. Order holds: what follows waits too.
-            let held = (is_read && stream.negotiated.ord > 0 && !stream.rdmap.ord_available())
-                || (wqe.fence && self.sq.reads_pending());
+            let is_request = wqe.op.awaits_response();
+            // 5040-6.1-04: never more Reads and atomics outstanding than ORD. Order holds: what follows waits too.
+            let held = (is_request && stream.negotiated.ord > 0 && !stream.rdmap.ord_available())
+                || (wqe.fence && self.sq.requests_pending());
             (!held).then_some(sequence)
         });
-        match (stream.rdmap.read_requests_pending(), work) {
+        match (stream.rdmap.requests_pending(), work) {
             (true, Some(sequence)) if stream.answered_last => Choice::Work(sequence),
             (true, _) => Choice::Response,
             (false, Some(sequence)) => Choice::Work(sequence),
@@ -90,7 +93,15 @@ impl Connection {
         let Stage::Open(stream) = &mut self.stage else {
             return false;
         };
-        let Some(job) = stream.rdmap.next_read_request() else {
+        match stream.rdmap.next_request() {
+            None => false,
+            Some(Job::Read(job)) => self.begin_read_response(job),
+            Some(Job::Atomic(job)) => self.begin_atomic_response(job),
+        }
+    }
+
+    fn begin_read_response(&mut self, job: ReadJob) -> bool {
+        let Stage::Open(stream) = &mut self.stage else {
             return false;
         };
         let header = *job.header();
@@ -115,6 +126,31 @@ impl Connection {
         true
     }
 
+    /// Carries an Atomic Operation out, now that its turn has come (7306-5.2.1-08), and answers it.
+    fn begin_atomic_response(&mut self, job: AtomicJob) -> bool {
+        let Stage::Open(stream) = &mut self.stage else {
+            return false;
+        };
+        // Checked when it was delivered, and again now.
+        let asker = self.ctx.asker(self.access);
+        let target = self.ctx.table.check_atomic(job.stag(), job.to().0, &asker);
+        match target.and_then(|target| target.atomic(job.op())) {
+            Ok(original) => {
+                stream.answered_last = true;
+                let message = stream.rdmap.begin_atomic_response(job, original);
+                stream.current = Some(Current::Response {
+                    message,
+                    source: None,
+                });
+                true
+            }
+            Err(fault) => {
+                self.atomic_gone(&job, fault);
+                false
+            }
+        }
+    }
+
     fn begin_work(&mut self, sequence: u64) -> bool {
         let Stage::Open(stream) = &mut self.stage else {
             return false;
@@ -122,6 +158,8 @@ impl Connection {
         let Some(wqe) = self.sq.get_mut(sequence) else {
             return false;
         };
+        let immediate = wqe.imm;
+        let (mut then, mut extension) = (None, None);
         let message = match wqe.op {
             SendOp::Send {
                 solicited,
@@ -134,6 +172,7 @@ impl Connection {
                 stream.rdmap.begin_send(kind, wqe.len)
             }
             SendOp::Write { rkey, remote_addr } => {
+                then = immediate;
                 stream
                     .rdmap
                     .begin_write(STag(rkey), TaggedOffset(remote_addr), wqe.len)
@@ -160,10 +199,31 @@ impl Connection {
                     }
                 }
             }
+            SendOp::Atomic {
+                rkey,
+                remote_addr,
+                op,
+            } => {
+                extension = Some(Opcode::AtomicRequest);
+                let (stag, to) = (STag(rkey), TaggedOffset(remote_addr));
+                match stream.rdmap.begin_atomic(stag, to, op) {
+                    Ok(message) => message,
+                    Err(_exhausted) => {
+                        self.fail_locally(
+                            Some((sequence, Status::LocalQpOperation)),
+                            None,
+                            "an atomic operation was posted, but none were negotiated (ORD is 0)",
+                        );
+                        return false;
+                    }
+                }
+            }
+            SendOp::Immediate => stream.begin_immediate(immediate),
         };
         wqe.progress = Progress::Sending;
         stream.answered_last = false;
-        stream.current = Some(Current::Work { message });
+        stream.extension = stream.extension.or(extension);
+        stream.current = Some(Current::Work { message, then });
         true
     }
 
@@ -183,7 +243,7 @@ impl Connection {
             None => return false,
             Some(
                 Current::Rtr { message }
-                | Current::Work { message }
+                | Current::Work { message, .. }
                 | Current::Response { message, .. },
             ) => message,
         };
@@ -226,12 +286,23 @@ impl Connection {
             return;
         };
         match stream.current.take() {
-            Some(Current::Work { .. }) => {
-                let is_read = self
+            // The Immediate Data goes right behind its Write.
+            Some(Current::Work {
+                then: Some(immediate),
+                ..
+            }) => {
+                let message = stream.begin_immediate(Some(immediate));
+                stream.current = Some(Current::Work {
+                    message,
+                    then: None,
+                });
+            }
+            Some(Current::Work { then: None, .. }) => {
+                let is_request = self
                     .sq
                     .next_to_send()
-                    .is_some_and(|(_, wqe)| matches!(wqe.op, SendOp::Read { .. }));
-                self.sq.framed(if is_read {
+                    .is_some_and(|(_, wqe)| wqe.op.awaits_response());
+                self.sq.framed(if is_request {
                     Progress::AwaitingResponse
                 } else {
                     Progress::Sent {
@@ -239,7 +310,7 @@ impl Connection {
                     }
                 });
             }
-            Some(Current::Response { .. }) => stream.rdmap.read_response_sent(),
+            Some(Current::Response { .. }) => stream.rdmap.response_sent(),
             Some(Current::Rtr { .. }) | None => {}
         }
     }
@@ -265,6 +336,19 @@ impl Connection {
                 );
             }
         }
+    }
+}
+
+impl OpenStream {
+    fn begin_immediate(&mut self, immediate: Option<ImmediateData>) -> OutMessage {
+        let ImmediateData { data, solicited } = immediate.unwrap_or_default();
+        let opcode = if solicited {
+            Opcode::ImmediateSolicited
+        } else {
+            Opcode::Immediate
+        };
+        self.extension.get_or_insert(opcode);
+        self.rdmap.begin_immediate(data, solicited)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Posting work requests.
 
 use super::connection::{Connection, QpContext};
-use super::work::{Progress, RecvWqe, SendData, SendWqe};
+use super::work::{ImmediateData, Progress, RecvWqe, SendData, SendWqe};
 use crate::completion::{Completion, Status, WcOpcode};
-use crate::mem::LocalFault;
+use crate::mem::{ATOMIC_LEN, LocalFault};
 use crate::qp::state::QpState;
 use crate::qp::wr::{RecvWr, SendOp, SendWr, Source};
 
@@ -64,6 +64,37 @@ pub enum PostErrorKind {
         "no RDMA Reads were negotiated for this connection (ORD is 0): connect or accept with an ord above 0, towards a peer whose IRD is above 0"
     )]
     NoReads,
+    /// An atomic operation on a connection that has none.
+    #[error(
+        "no atomic operations were negotiated for this connection (ORD, which they share with Reads, is 0): connect or accept with an ord above 0, towards a peer whose IRD is above 0"
+    )]
+    NoAtomics,
+    /// The result of an atomic operation has no place.
+    #[error(
+        "the sink of an atomic operation is one element of 8 octets, for what the peer's memory held before; got {elements} element(s) of {octets} octets"
+    )]
+    AtomicSink {
+        /// Elements given.
+        elements: usize,
+        /// Octets in all.
+        octets: u64,
+    },
+    /// An atomic operation on an address that it cannot have.
+    #[error(
+        "an atomic operation needs a remote address that is a multiple of 8 (RFC 7306 section 5.1), and {remote_addr:#x} is not"
+    )]
+    MisalignedAtomic {
+        /// The address given.
+        remote_addr: u64,
+    },
+    /// Immediate Data on a request that cannot have any.
+    #[error(
+        "{operation} carries no Immediate Data: on iWARP it is a message of its own (RFC 7306 section 6); post SendWr::immediate behind the request, or use write_with_imm"
+    )]
+    ImmediateUnfit {
+        /// What was posted.
+        operation: &'static str,
+    },
     /// More inline data than the QP was made for.
     #[error("{got} octets of inline data, but this QP takes at most {max}")]
     InlineTooLong {
@@ -96,6 +127,7 @@ impl Connection {
                 depth: self.sq.depth(),
             });
         }
+        check_extension(wr)?;
         let mut data = self.sq.take_data();
         let len = match self.resolve_send(wr, &mut data) {
             Ok(len) => len,
@@ -114,6 +146,10 @@ impl Connection {
             data,
             sink,
             len,
+            imm: wr.imm.map(|data| ImmediateData {
+                data,
+                solicited: wr.solicited,
+            }),
             signaled: wr.signaled || self.ctx.signal_all,
             fence: wr.fence,
             progress: if self.state.flushes() {
@@ -130,7 +166,7 @@ impl Connection {
 
     fn resolve_send(&self, wr: &SendWr<'_>, data: &mut SendData) -> Result<u32, PostErrorKind> {
         let caps = &self.ctx.caps;
-        let is_read = matches!(wr.op, SendOp::Read { .. });
+        let is_request = wr.op.awaits_response();
         match wr.source {
             Source::Inline(octets) => {
                 let max = caps.max_inline as usize;
@@ -152,23 +188,27 @@ impl Connection {
                         max,
                     });
                 }
-                if is_read
+                if is_request
                     && self
                         .negotiated
                         .as_ref()
                         .is_some_and(|negotiated| negotiated.ord == 0)
                 {
-                    return Err(PostErrorKind::NoReads);
+                    return Err(if matches!(wr.op, SendOp::Read { .. }) {
+                        PostErrorKind::NoReads
+                    } else {
+                        PostErrorKind::NoAtomics
+                    });
                 }
-                if is_read && sges.len() > 1 {
+                if is_request && sges.len() > 1 {
                     return Err(PostErrorKind::ReadSges { got: sges.len() });
                 }
                 check_length(sges)?;
                 let QpContext {
                     table, pd, qp_num, ..
                 } = &*self.ctx;
-                // A Read sink needs local write and nothing else; sources need no right at all.
-                Ok(data.list.resolve(table, *pd, *qp_num, sges, is_read)?)
+                // The sink of a Read or atomic needs local write and nothing else; sources need no right at all.
+                Ok(data.list.resolve(table, *pd, *qp_num, sges, is_request)?)
             }
         }
     }
@@ -236,20 +276,65 @@ impl Connection {
         solicited: bool,
         invalidated: Option<u32>,
     ) {
+        self.complete_receive_with(Completion {
+            opcode: WcOpcode::Recv,
+            byte_len,
+            invalidated,
+            solicited,
+            ..Completion::default()
+        });
+    }
+
+    /// Completes the receive at the head with Immediate Data.
+    pub(crate) fn complete_immediate(&mut self, data: [u8; 8], solicited: bool) {
+        self.complete_receive_with(Completion {
+            opcode: WcOpcode::RecvImmediate,
+            solicited,
+            immediate: Some(data),
+            ..Completion::default()
+        });
+    }
+
+    fn complete_receive_with(&mut self, what: Completion) {
         let qp_num = self.ctx.qp_num;
         let completion = self.rq.complete_head(|wqe| Completion {
             wr_id: wqe.wr_id,
-            status: Status::Success,
-            opcode: WcOpcode::Recv,
-            byte_len,
             qp_num,
-            invalidated,
-            solicited,
+            ..what
         });
         if let Some(completion) = completion {
             Self::complete_recv(&self.ctx, &mut self.events, completion);
         }
     }
+}
+
+/// What RFC 7306 asks of a request.
+fn check_extension(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
+    let operation = match wr.op {
+        SendOp::Write { .. } | SendOp::Immediate => None,
+        SendOp::Send { .. } => Some("a Send"),
+        SendOp::Read { .. } => Some("an RDMA Read"),
+        SendOp::Atomic { .. } => Some("an atomic operation"),
+    };
+    if let (Some(_), Some(operation)) = (wr.imm, operation) {
+        return Err(PostErrorKind::ImmediateUnfit { operation });
+    }
+    let SendOp::Atomic { remote_addr, .. } = wr.op else {
+        return Ok(());
+    };
+    if let Source::Sges(sges) = wr.source {
+        let octets = sges.iter().map(|sge| u64::from(sge.len)).sum();
+        if sges.len() != 1 || octets != u64::from(ATOMIC_LEN) {
+            return Err(PostErrorKind::AtomicSink {
+                elements: sges.len(),
+                octets,
+            });
+        }
+    }
+    if !remote_addr.is_multiple_of(u64::from(ATOMIC_LEN)) {
+        return Err(PostErrorKind::MisalignedAtomic { remote_addr }); // 7306-5.1.1-01, 7306-5.1.2-02
+    }
+    Ok(())
 }
 
 fn check_length(sges: &[crate::mem::Sge]) -> Result<(), PostErrorKind> {

@@ -160,6 +160,7 @@ impl Connection {
             current: None,
             answered_last: false,
             first_awaited: role == Role::Responder,
+            extension: None,
             rtr_read: false,
             negotiated,
         }));

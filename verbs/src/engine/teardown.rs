@@ -1,9 +1,13 @@
 //! How a connection ends: an error of the peer, an error of ours, a Terminate Message, a FIN, a
 //! reset, a timeout.
 
+use uwarp_ddp::Header;
 use uwarp_ddp::TaggedFault;
 use uwarp_llp::LlpError;
-use uwarp_rdmap::{MAX_HEADER, ReadRequestHeader, Stream, StreamError, Terminate};
+use uwarp_rdmap::{
+    AtomicFault, AtomicJob, MAX_HEADER, Opcode, Peer, ReadRequestHeader, Stream, StreamError,
+    Terminate, TerminateCode,
+};
 
 use super::connection::{Connection, Stage};
 use crate::completion::Status;
@@ -73,6 +77,24 @@ impl Connection {
         self.finish_in_error(QpEvent::TerminateSent, None, None);
     }
 
+    /// The memory of an Atomic Operation that the peer asked for has gone after it was checked.
+    pub(super) fn atomic_gone(&mut self, job: &AtomicJob, fault: AtomicFault) {
+        let error = StreamError::Atomic(fault);
+        let terminate = Terminate::for_atomic(&error, job);
+        self.tx.settle();
+        let said = self.frame_terminate(&terminate);
+        let detail = format!(
+            "the memory of an Atomic Operation, {}, has changed before its turn came",
+            self.ctx.table.describe(job.stag()),
+        );
+        self.end(EndReason::TerminateSent {
+            error,
+            terminate: said.then_some(terminate),
+            detail,
+        });
+        self.finish_in_error(QpEvent::TerminateSent, None, None);
+    }
+
     /// The buffer of the receive at the head was deregistered.
     pub(super) fn receive_buffer_gone(&mut self) {
         self.fail_locally(
@@ -82,20 +104,30 @@ impl Connection {
         );
     }
 
-    /// The sink of an outstanding Read was deregistered.
+    /// The sink of an outstanding Read or atomic was deregistered.
     pub(super) fn read_sink_gone(&mut self, sequence: u64) {
         self.fail_locally(
             Some((sequence, Status::LocalProtection)),
             None,
-            "the memory region of an RDMA Read's sink was deregistered before the Response arrived",
+            "the memory region of the sink of an RDMA Read or atomic operation was deregistered before the Response arrived",
         );
     }
 
     /// The peer's Terminate Message has arrived.
     pub(super) fn terminated_by_peer(&mut self, terminate: Terminate) {
         self.drop_unsent();
-        let blamed = self.blame_by_terminate(&terminate);
-        self.end(EndReason::TerminateReceived { terminate });
+        let (blamed, reason) = match self.extension_refused(&terminate) {
+            Some(message) => {
+                let sequence = self.sq.oldest_extension();
+                let blamed = sequence.map(|sequence| (sequence, Status::RemoteInvalidRequest));
+                (blamed, EndReason::PeerLacksRfc7306 { message, terminate })
+            }
+            None => (
+                self.blame_by_terminate(&terminate),
+                EndReason::TerminateReceived { terminate },
+            ),
+        };
+        self.end(reason);
         self.finish_in_error(QpEvent::TerminateReceived, blamed, None);
     }
 
@@ -131,7 +163,7 @@ impl Connection {
             // The FPDU that would have let us send can come no more.
             Stage::Open(stream) if !stream.gate.may_send() => self.flush_sends(None),
             // No Response can come any more.
-            _ => self.sq.refuse_reads(),
+            _ => self.sq.refuse_requests(),
         }
         self.retire();
         self.check_closed();
@@ -326,10 +358,14 @@ impl Connection {
         }
     }
 
-    /// The Read that a wrong Read Response belongs to.
+    /// The Read or atomic that a wrong Response belongs to.
     fn blame_read_response(&self, error: &StreamError) -> Option<(u64, Status)> {
-        matches!(error, StreamError::ReadResponseMismatch { .. })
-            .then(|| self.sq.oldest_read())
+        let mismatch = matches!(
+            error,
+            StreamError::ReadResponseMismatch(_) | StreamError::AtomicResponseMismatch { .. }
+        );
+        mismatch
+            .then(|| self.sq.oldest_request())
             .flatten()
             .map(|sequence| (sequence, Status::BadResponse))
     }
@@ -345,18 +381,58 @@ impl Connection {
             (0, 2) | (1, 2) => Status::RemoteOperation,
             _ => return None,
         };
-        if terminate.is_about_read_request() {
-            return self.sq.oldest_read().map(|sequence| (sequence, status));
+        if terminate.is_about_request() {
+            return self
+                .request_of(terminate)
+                .map(|sequence| (sequence, status));
         }
         // A Write or a Send is complete when the LLP has taken it. If the oldest is not, its octets
         // were only partly taken when the peer answered: it is the one.
         let (sequence, wqe) = self.sq.front()?;
         let tagged = terminate.is_about_tagged();
         let fits = match wqe.op {
-            SendOp::Write { .. } => tagged,
-            SendOp::Send { .. } => !tagged,
-            SendOp::Read { .. } => false,
+            SendOp::Write { .. } => tagged || wqe.imm.is_some(),
+            SendOp::Send { .. } | SendOp::Immediate => !tagged,
+            SendOp::Read { .. } | SendOp::Atomic { .. } => false,
         };
         (fits && wqe.was_begun()).then_some((sequence, status))
+    }
+
+    /// The Read or atomic of which a Terminate has the DDP header; the oldest one if it has none. (In
+    /// that of Linux siw the MSN may be something else.)
+    fn request_of(&self, terminate: &Terminate) -> Option<u64> {
+        if let (Stage::Open(stream), Some(Header::Untagged(header)), Peer::Rfc) =
+            (&self.stage, terminate.ddp_header(), terminate.read_as())
+            && let Some(older) = stream.rdmap.outstanding_before(header.msn)
+        {
+            // The Read of the RTR indication is no work request.
+            let older = older.checked_sub(usize::from(stream.rtr_read))?;
+            return self.sq.request_behind(older);
+        }
+        self.sq.oldest_request()
+    }
+
+    /// The message of RFC 7306 that the peer refuses because it does not know it. Linux siw does not
+    /// say in its Terminate which one it was.
+    fn extension_refused(&self, terminate: &Terminate) -> Option<Opcode> {
+        const UNEXPECTED: TerminateCode = TerminateCode {
+            layer: 0,
+            etype: 2,
+            code: 6,
+        };
+        // What may be siw's is: by the RFCs it would say that MPA startup has failed, which is over.
+        if terminate.rfc_reason() != UNEXPECTED && terminate.if_siw() != Some(UNEXPECTED) {
+            return None; // 7306-1.1-i01
+        }
+        let Stage::Open(stream) = &self.stage else {
+            return None;
+        };
+        let sent = stream.extension?;
+        match terminate.opcode() {
+            Some(opcode) => {
+                (opcode.is_extension() && opcode != Opcode::AtomicResponse).then_some(opcode)
+            }
+            None => Some(sent),
+        }
     }
 }

@@ -15,9 +15,9 @@ pub(crate) enum Progress {
     Sending,
     /// Framed whole; complete when the LLP has taken the octet before `ends_at` (a stream offset).
     Sent { ends_at: u64 },
-    /// A Read whose Response has not arrived whole.
+    /// A Read or atomic whose Response has not arrived whole.
     AwaitingResponse,
-    /// A Read whose Response was placed whole.
+    /// A Read or atomic whose Response was placed whole.
     Answered,
     /// Posted after the close had begun: it completes as flushed when its turn comes.
     Refused,
@@ -37,43 +37,52 @@ impl SendData {
     }
 }
 
+/// Immediate Data of a request.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct ImmediateData {
+    pub(crate) data: [u8; 8],
+    pub(crate) solicited: bool,
+}
+
 /// One element of the send queue.
 pub(crate) struct SendWqe {
     pub(crate) wr_id: u64,
     pub(crate) op: SendOp,
     pub(crate) data: SendData,
-    /// The sink of a Read: STag and TO that go on the wire.
+    /// The sink of a Read (or atomic): STag and TO that go on the wire.
     pub(crate) sink: (u32, u64),
     pub(crate) len: u32,
+    /// Immediate Data, behind a Write or alone.
+    pub(crate) imm: Option<ImmediateData>,
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
     pub(crate) progress: Progress,
 }
 
 impl SendWqe {
+    /// Whether a message of RFC 7306 goes out for it, which not every peer knows.
+    pub(crate) fn is_extension(&self) -> bool {
+        self.imm.is_some() || matches!(self.op, SendOp::Atomic { .. })
+    }
+
     /// Whether any octet of it may have reached the peer.
     pub(crate) fn was_begun(&self) -> bool {
         !matches!(self.progress, Progress::Queued | Progress::Refused)
     }
 
     fn completion(&self, qp_num: u32, status: Status) -> Completion {
-        let (opcode, byte_len) = match self.op {
-            SendOp::Send { .. } => (WcOpcode::Send, 0),
-            SendOp::Write { .. } => (WcOpcode::RdmaWrite, 0),
-            SendOp::Read { .. } => (WcOpcode::RdmaRead, self.len),
+        let byte_len = if status == Status::Success && self.op.awaits_response() {
+            self.len
+        } else {
+            0
         };
         Completion {
             wr_id: self.wr_id,
             status,
-            opcode,
-            byte_len: if status == Status::Success {
-                byte_len
-            } else {
-                0
-            },
+            opcode: self.op.wc_opcode(),
+            byte_len,
             qp_num,
-            invalidated: None,
-            solicited: false,
+            ..Completion::default()
         }
     }
 }
@@ -93,8 +102,8 @@ pub(crate) struct SendQueue {
     front: u64,
     /// Sequence number of the first request that was not framed whole.
     next: u64,
-    /// Reads whose Response has not been placed whole, oldest first.
-    reads: VecDeque<u64>,
+    /// Reads and atomics whose Response has not been placed whole, oldest first.
+    requests: VecDeque<u64>,
     /// Lists given back by completed requests: their memory is used again.
     spare: Vec<SendData>,
 }
@@ -106,7 +115,7 @@ impl SendQueue {
             wqes: VecDeque::new(),
             front: 0,
             next: 0,
-            reads: VecDeque::new(),
+            requests: VecDeque::new(),
             spare: Vec::new(),
         }
     }
@@ -172,40 +181,53 @@ impl SendQueue {
             wqe.progress = progress;
             self.next += 1;
             if progress == Progress::AwaitingResponse {
-                self.reads.push_back(sequence);
+                self.requests.push_back(sequence);
             }
         }
     }
 
-    /// No Response will come any more: Reads that have none, and what was not begun behind them, are
-    /// refused. What was posted before the first of them is still sent.
-    pub(crate) fn refuse_reads(&mut self) {
-        let mut behind_a_read = false;
+    /// No Response will come any more: Reads and atomics that have none, and what was not begun behind
+    /// them, are refused. What was posted before the first of them is still sent.
+    pub(crate) fn refuse_requests(&mut self) {
+        let mut behind_a_request = false;
         for wqe in &mut self.wqes {
-            let is_read = matches!(wqe.op, SendOp::Read { .. });
-            behind_a_read |= is_read && wqe.progress != Progress::Answered;
-            if behind_a_read
+            let is_request = wqe.op.awaits_response();
+            behind_a_request |= is_request && wqe.progress != Progress::Answered;
+            if behind_a_request
                 && matches!(wqe.progress, Progress::Queued | Progress::AwaitingResponse)
             {
                 wqe.progress = Progress::Refused;
             }
         }
-        self.reads.clear();
+        self.requests.clear();
     }
 
-    /// Reads that have not completed, for the fence.
-    pub(crate) fn reads_pending(&self) -> bool {
-        !self.reads.is_empty()
+    /// Whether Reads or atomics have not completed, for the fence.
+    pub(crate) fn requests_pending(&self) -> bool {
+        !self.requests.is_empty()
     }
 
-    /// The oldest Read that awaits (more of) its Response.
-    pub(crate) fn oldest_read(&self) -> Option<u64> {
-        self.reads.front().copied()
+    /// The oldest Read or atomic that awaits (more of) its Response.
+    pub(crate) fn oldest_request(&self) -> Option<u64> {
+        self.requests.front().copied()
     }
 
-    /// The oldest Read's Response was placed whole.
-    pub(crate) fn read_answered(&mut self) {
-        if let Some(sequence) = self.reads.pop_front()
+    /// The Read or atomic with so many older ones before it.
+    pub(crate) fn request_behind(&self, older: usize) -> Option<u64> {
+        self.requests.get(older).copied()
+    }
+
+    /// The oldest request that was begun and has a message of RFC 7306.
+    pub(crate) fn oldest_extension(&self) -> Option<u64> {
+        let found = (self.front..)
+            .zip(&self.wqes)
+            .find(|(_, wqe)| wqe.was_begun() && wqe.is_extension());
+        found.map(|(sequence, _)| sequence)
+    }
+
+    /// The Response to the oldest Read or atomic was placed whole.
+    pub(crate) fn request_answered(&mut self) {
+        if let Some(sequence) = self.requests.pop_front()
             && let Some(wqe) = self.get_mut(sequence)
         {
             wqe.progress = Progress::Answered;
@@ -242,7 +264,7 @@ impl SendQueue {
             self.pop(qp_num, status, &mut complete);
         }
         self.next = self.front;
-        self.reads.clear();
+        self.requests.clear();
     }
 
     fn pop(&mut self, qp_num: u32, status: Status, complete: &mut impl FnMut(Completion)) {
@@ -331,10 +353,8 @@ impl RecvQueue {
                 wr_id: wqe.wr_id,
                 status: head.take().unwrap_or(Status::WrFlush),
                 opcode: WcOpcode::Recv,
-                byte_len: 0,
                 qp_num,
-                invalidated: None,
-                solicited: false,
+                ..Completion::default()
             });
             self.give_list(wqe.data);
         }

@@ -20,6 +20,7 @@
 )]
 
 mod access;
+mod atomic;
 mod buffer;
 mod error;
 mod inline;
@@ -36,6 +37,7 @@ pub use buffer::{Buffer, BufferError};
 pub use error::{DeregisterError, LocalFault, LocalFaultKind, OutOfRange, RegisterError};
 pub use sge::Sge;
 
+pub(crate) use atomic::ATOMIC_LEN;
 pub(crate) use inline::InlineData;
 pub(crate) use region::{Backing, Region, RegionSpec};
 pub(crate) use run::PinnedRun;

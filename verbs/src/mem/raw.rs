@@ -125,6 +125,37 @@ pub(super) unsafe fn load(from: *const u8, out: &mut [u8]) {
     }
 }
 
+/// Adds to a word, atomically; gives what it held before.
+///
+/// # Safety
+/// `word` is a multiple of 8, and mapped, writable memory that nothing reaches which the compiler believes to be
+/// exclusive or constant (no live Rust reference).
+#[inline]
+pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
+    // SAFETY: as the caller says.
+    unsafe { word::fetch_add(word, add) }
+}
+
+/// Replaces a word by what `update` makes of it, atomically; gives what it held before. `update` is called again when
+/// somebody else was faster.
+///
+/// # Safety
+/// As for [`fetch_add`].
+#[inline]
+pub(super) unsafe fn fetch_update(word: *mut u64, update: impl Fn(u64) -> u64) -> u64 {
+    // SAFETY: as the caller says.
+    let mut seen = unsafe { word::load_u64(word) };
+    loop {
+        // Stored even if it is the same value: it orders this operation with all others on the word.
+        // SAFETY: as the caller says.
+        let before = unsafe { word::compare_exchange(word, seen, update(seen)) };
+        if before == seen {
+            return before;
+        }
+        seen = before;
+    }
+}
+
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod word {
     use core::arch::asm;
@@ -161,6 +192,33 @@ mod word {
     access!(u16, reg, ":x", load_u16, store_u16);
     access!(u32, reg, ":e", load_u32, store_u32);
     access!(u64, reg, ":r", load_u64, store_u64);
+
+    /// # Safety
+    /// As [`super::fetch_add`].
+    #[inline(always)]
+    pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
+        let mut value = add;
+        // SAFETY: as the caller says; a locked instruction, which orders every access before and after it.
+        unsafe {
+            asm!("lock xadd [{word}], {value}", word = in(reg) word, value = inout(reg) value, options(nostack));
+        }
+        value
+    }
+
+    /// Stores `new` if the word holds `expected`; gives what it held.
+    ///
+    /// # Safety
+    /// As [`super::fetch_add`].
+    #[inline(always)]
+    pub(super) unsafe fn compare_exchange(word: *mut u64, expected: u64, new: u64) -> u64 {
+        let before;
+        // SAFETY: as for `fetch_add`.
+        unsafe {
+            asm!("lock cmpxchg [{word}], {new}", word = in(reg) word, new = in(reg) new,
+                 inout("rax") expected => before, options(nostack));
+        }
+        before
+    }
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
@@ -189,6 +247,32 @@ mod word {
     access!(u16, AtomicU16, load_u16, store_u16);
     access!(u32, AtomicU32, load_u32, store_u32);
     access!(u64, AtomicU64, load_u64, store_u64);
+
+    /// # Safety
+    /// As [`super::fetch_add`].
+    #[inline(always)]
+    pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
+        // SAFETY: as the caller says.
+        unsafe { AtomicU64::from_ptr(word) }.fetch_add(add, Ordering::SeqCst)
+    }
+
+    /// Stores `new` if the word holds `expected`; gives what it held.
+    ///
+    /// # Safety
+    /// As [`super::fetch_add`].
+    #[inline(always)]
+    pub(super) unsafe fn compare_exchange(word: *mut u64, expected: u64, new: u64) -> u64 {
+        // SAFETY: as the caller says.
+        let exchanged = unsafe { AtomicU64::from_ptr(word) }.compare_exchange(
+            expected,
+            new,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+        match exchanged {
+            Ok(before) | Err(before) => before,
+        }
+    }
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]

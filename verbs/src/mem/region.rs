@@ -380,6 +380,11 @@ impl Use<'_> {
         true
     }
 
+    /// The region.
+    pub(super) fn region(&self) -> &Region {
+        self.region
+    }
+
     /// Leaves without ending the use: [`Region::leave`] does.
     pub(super) fn keep(self) {
         core::mem::forget(self);

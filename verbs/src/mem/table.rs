@@ -20,6 +20,8 @@ pub(crate) enum Need {
     RemoteRead,
     /// Place a Write.
     RemoteWrite,
+    /// Do an Atomic Operation.
+    RemoteAtomic,
 }
 
 /// Who asks: a QP, on behalf of its program or of its peer.
@@ -39,6 +41,7 @@ impl Need {
         match self {
             Self::RemoteRead => Access::REMOTE_READ,
             Self::RemoteWrite => Access::REMOTE_WRITE,
+            Self::RemoteAtomic => Access::REMOTE_ATOMIC,
         }
     }
 
@@ -47,6 +50,7 @@ impl Need {
         match self {
             Self::RemoteRead => "remote read",
             Self::RemoteWrite => "remote write",
+            Self::RemoteAtomic => "remote atomic",
         }
     }
 }

@@ -28,6 +28,20 @@ impl Target {
         }
     }
 
+    pub(super) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Offset in the region.
+    pub(super) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// What it was checked for.
+    pub(super) fn need(&self) -> Need {
+        self.need
+    }
+
     /// Places octets `at` octets behind the start of the target, in address order, the last octet last.
     ///
     /// # Errors

@@ -1,8 +1,13 @@
 //! Work requests: what a consumer asks a QP to do.
 
+use uwarp_rdmap::AtomicOp;
+
+use crate::completion::WcOpcode;
 use crate::mem::Sge;
 
-/// A work request for the send queue: a Send, an RDMA Write or an RDMA Read.
+mod extensions;
+
+/// A work request for the send queue: a Send, an RDMA Write or Read, an Atomic Operation, Immediate Data.
 ///
 /// Built from one of the constructors, refined by the builder methods:
 ///
@@ -17,6 +22,8 @@ pub struct SendWr<'a> {
     pub(crate) wr_id: u64,
     pub(crate) op: SendOp,
     pub(crate) source: Source<'a>,
+    pub(crate) imm: Option<[u8; 8]>,
+    pub(crate) solicited: bool,
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
 }
@@ -43,6 +50,36 @@ pub(crate) enum SendOp {
         rkey: u32,
         remote_addr: u64,
     },
+    Atomic {
+        rkey: u32,
+        remote_addr: u64,
+        op: AtomicOp,
+    },
+    /// Immediate Data alone.
+    Immediate,
+}
+
+impl SendOp {
+    /// Whether it is complete only when the peer has answered: then it takes a place in ORD.
+    pub(crate) fn awaits_response(&self) -> bool {
+        match self {
+            SendOp::Read { .. } | SendOp::Atomic { .. } => true,
+            SendOp::Send { .. } | SendOp::Write { .. } | SendOp::Immediate => false,
+        }
+    }
+
+    /// What its completion calls it.
+    pub(crate) fn wc_opcode(&self) -> WcOpcode {
+        match self {
+            SendOp::Send { .. } | SendOp::Immediate => WcOpcode::Send,
+            SendOp::Write { .. } => WcOpcode::RdmaWrite,
+            SendOp::Read { .. } => WcOpcode::RdmaRead,
+            SendOp::Atomic { op, .. } => match op {
+                AtomicOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+                AtomicOp::CompareSwap { .. } => WcOpcode::CompareSwap,
+            },
+        }
+    }
 }
 
 impl<'a> SendWr<'a> {
@@ -51,6 +88,8 @@ impl<'a> SendWr<'a> {
             wr_id,
             op,
             source,
+            imm: None,
+            solicited: false,
             signaled: true,
             fence: false,
         }
@@ -108,9 +147,11 @@ impl<'a> SendWr<'a> {
         )
     }
 
-    /// Raise a solicited event at the receiver (Sends only; ignored otherwise).
+    /// Raise a solicited event at the receiver (Sends and Immediate Data, also that behind a Write;
+    /// ignored otherwise).
     #[must_use]
     pub fn solicited(mut self) -> Self {
+        self.solicited = true;
         if let SendOp::Send { solicited, .. } = &mut self.op {
             *solicited = true;
         }
@@ -133,7 +174,7 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Start only after all earlier RDMA Reads of this QP have completed.
+    /// Start only after all earlier RDMA Reads and Atomic Operations of this QP have completed.
     #[must_use]
     pub fn fence(mut self) -> Self {
         self.fence = true;
@@ -147,7 +188,8 @@ impl<'a> SendWr<'a> {
     }
 }
 
-/// A work request for the receive queue: where the next Send of the peer goes.
+/// A work request for the receive queue: where the next Send of the peer goes, or what its Immediate
+/// Data takes.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
     pub(crate) wr_id: u64,
@@ -155,7 +197,8 @@ pub struct RecvWr<'a> {
 }
 
 impl<'a> RecvWr<'a> {
-    /// A receive into `sges`, filled one after the other. No element at all takes a zero-length Send.
+    /// A receive into `sges`, filled one after the other. No element at all takes a zero-length Send,
+    /// or Immediate Data, which is not placed into memory.
     #[must_use]
     pub fn new(wr_id: u64, sges: &'a [Sge]) -> Self {
         RecvWr { wr_id, sges }

@@ -1,0 +1,160 @@
+//! Work requests of RFC 7306: Atomic Operations and Immediate Data.
+
+use uwarp_rdmap::AtomicOp;
+
+use super::{SendOp, SendWr, Source};
+use crate::mem::Sge;
+
+/// Atomic Operations (RFC 7306 section 5).
+///
+/// Each works on 8 octets of the peer's memory, a word in the byte order of the peer's host at an
+/// address that is a multiple of 8. What the word held before comes into `sink`, one element of 8
+/// octets with local write, in the byte order of this host. Atomic Operations take places in ORD, as
+/// Reads do, and are carried out in order with them.
+///
+/// They are atomic with respect to each other; with another uwarp as the peer also with respect to the
+/// CPUs of its machine.
+impl<'a> SendWr<'a> {
+    /// Adds `add` to the word at `remote_addr` in the peer's region `rkey`; a carry out of bit 63 is
+    /// lost. See [`mask`](Self::mask).
+    #[must_use]
+    pub fn fetch_add(wr_id: u64, sink: &'a [Sge], remote_addr: u64, rkey: u32, add: u64) -> Self {
+        let op = AtomicOp::FetchAdd { add, mask: 0 };
+        Self::atomic(wr_id, sink, remote_addr, rkey, op)
+    }
+
+    /// Stores `swap` into the word at `remote_addr` in the peer's region `rkey` if it holds `compare`.
+    /// It has if what comes into the sink is `compare`. See [`compare_mask`](Self::compare_mask) and
+    /// [`swap_mask`](Self::swap_mask).
+    #[must_use]
+    pub fn compare_swap(
+        wr_id: u64,
+        sink: &'a [Sge],
+        remote_addr: u64,
+        rkey: u32,
+        compare: u64,
+        swap: u64,
+    ) -> Self {
+        let op = AtomicOp::CompareSwap {
+            compare,
+            compare_mask: u64::MAX,
+            swap,
+            swap_mask: u64::MAX,
+        };
+        Self::atomic(wr_id, sink, remote_addr, rkey, op)
+    }
+
+    /// Stores `swap` into the word at `remote_addr` in the peer's region `rkey`, whatever it holds: a
+    /// [`compare_swap`](Self::compare_swap) that compares no bits, and completes as one.
+    #[must_use]
+    pub fn swap(wr_id: u64, sink: &'a [Sge], remote_addr: u64, rkey: u32, swap: u64) -> Self {
+        Self::compare_swap(wr_id, sink, remote_addr, rkey, 0, swap).compare_mask(0)
+    }
+
+    /// For [`fetch_add`](Self::fetch_add): add several fields of the word, each on its own. Every 1 in
+    /// `mask` marks the most significant bit of a field, out of which no carry goes (RFC 7306 section
+    /// 5.1.1). Ignored by other requests.
+    ///
+    /// ```
+    /// use uwarp_verbs::{SendWr, Sge};
+    /// let sink = [Sge { addr: 0x1000, len: 8, lkey: 0x1234_5601 }];
+    /// // Two counters of 32 bits each: one more in the upper, two more in the lower.
+    /// let wr = SendWr::fetch_add(7, &sink, 0x8000, 0x55, 1 << 32 | 2).mask(1 << 63 | 1 << 31);
+    /// ```
+    #[must_use]
+    pub fn mask(mut self, carries_end_at: u64) -> Self {
+        if let SendOp::Atomic {
+            op: AtomicOp::FetchAdd { mask, .. },
+            ..
+        } = &mut self.op
+        {
+            *mask = carries_end_at;
+        }
+        self
+    }
+
+    /// For [`compare_swap`](Self::compare_swap): compare only the bits that are 1 in `mask`. Ignored by
+    /// other requests.
+    #[must_use]
+    pub fn compare_mask(mut self, mask: u64) -> Self {
+        if let SendOp::Atomic {
+            op: AtomicOp::CompareSwap { compare_mask, .. },
+            ..
+        } = &mut self.op
+        {
+            *compare_mask = mask;
+        }
+        self
+    }
+
+    /// For [`compare_swap`](Self::compare_swap): store only the bits that are 1 in `mask`. Ignored by
+    /// other requests.
+    #[must_use]
+    pub fn swap_mask(mut self, mask: u64) -> Self {
+        if let SendOp::Atomic {
+            op: AtomicOp::CompareSwap { swap_mask, .. },
+            ..
+        } = &mut self.op
+        {
+            *swap_mask = mask;
+        }
+        self
+    }
+
+    fn atomic(wr_id: u64, sink: &'a [Sge], remote_addr: u64, rkey: u32, op: AtomicOp) -> Self {
+        let op = SendOp::Atomic {
+            rkey,
+            remote_addr,
+            op,
+        };
+        Self::new(wr_id, op, Source::Sges(sink))
+    }
+}
+
+/// Immediate Data (RFC 7306 section 6): 8 octets that arrive in a completion of the peer's receive
+/// queue, as [`Completion::immediate`](crate::Completion::immediate). They take one receive, whose
+/// memory is not touched and may be of any size.
+///
+/// On the wire, Immediate Data is a message of its own. The 4 octets that other RDMA interfaces have
+/// are the first 4 of the 8 by convention, with zeros behind them; uwarp does not look at them.
+impl<'a> SendWr<'a> {
+    /// An RDMA Write followed by Immediate Data: one request with one completion, as a Write. When the
+    /// peer sees the Immediate Data, it sees the octets of the Write too.
+    #[must_use]
+    pub fn write_with_imm(
+        wr_id: u64,
+        sges: &'a [Sge],
+        remote_addr: u64,
+        rkey: u32,
+        imm: [u8; 8],
+    ) -> Self {
+        Self::write(wr_id, sges, remote_addr, rkey).with_imm(imm)
+    }
+
+    /// The same with `data` copied when it is posted.
+    #[must_use]
+    pub fn write_with_imm_inline(
+        wr_id: u64,
+        data: &'a [u8],
+        remote_addr: u64,
+        rkey: u32,
+        imm: [u8; 8],
+    ) -> Self {
+        Self::write_inline(wr_id, data, remote_addr, rkey).with_imm(imm)
+    }
+
+    /// Immediate Data alone. Its completion is that of a Send.
+    #[must_use]
+    pub fn immediate(wr_id: u64, imm: [u8; 8]) -> Self {
+        Self::new(wr_id, SendOp::Immediate, Source::Inline(&[])).with_imm(imm)
+    }
+
+    /// Adds Immediate Data to an RDMA Write. Any other request with it is refused when it is posted,
+    /// with [`PostErrorKind::ImmediateUnfit`](crate::PostErrorKind::ImmediateUnfit): on iWARP one
+    /// message is either a Send or Immediate Data.
+    #[must_use]
+    pub fn with_imm(mut self, imm: [u8; 8]) -> Self {
+        self.imm = Some(imm);
+        self
+    }
+}
