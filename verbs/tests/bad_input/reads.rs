@@ -291,7 +291,7 @@ pub(crate) fn read_response_that_nobody_asked_for() {
             s.refuses(
                 &ulpdu,
                 Code::rdmap(2, 0x06),
-                "no RDMA Read is outstanding",
+                "no RDMA Read is next to be answered",
                 None,
             );
         }
@@ -312,7 +312,7 @@ fn read_response_that_comes_twice() {
         s.refuses(
             &ulpdu,
             Code::rdmap(2, 0x06),
-            "no RDMA Read is outstanding",
+            "no RDMA Read is next to be answered",
             None,
         );
     }
@@ -420,7 +420,7 @@ fn read_response_before_the_read_request_has_gone() {
     s.refuses(
         &ulpdu,
         Code::rdmap(2, 0x06),
-        "no RDMA Read is outstanding",
+        "no RDMA Read is next to be answered",
         None,
     );
 }

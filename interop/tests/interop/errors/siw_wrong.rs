@@ -353,7 +353,7 @@ fn more_reads_than_ird(rig: &mut Rig) -> Result<Outcome> {
     judged(
         &end(&us)?,
         (1, 2, 0x02),
-        "one more Read Request than the 3 that may be outstanding (IRD)",
+        "one more Read or Atomic Request than the 3 that may be outstanding (IRD)",
     )?;
     for (number, (wr_id, status)) in (1..).zip(theirs(&mut rig.agent, conn, 4)?) {
         same("the guest's request", &wr_id, &number)?;

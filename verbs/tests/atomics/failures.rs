@@ -1,0 +1,262 @@
+//! What is refused: when it is posted, and by the peer.
+
+use uwarp_verbs::{Access, EndReason, PostErrorKind, SendWr, Sge, Status};
+
+use crate::common::{Setup, Side, Wire, both_ways, pair};
+use crate::{all_of, sink, word, words};
+
+#[track_caller]
+fn refused(side: &Side, wr: &SendWr<'_>) -> PostErrorKind {
+    side.qp.post_send(wr).unwrap_err().kind
+}
+
+#[test]
+fn a_sink_that_is_not_one_element_of_8_octets_is_refused_at_post() {
+    let (a, b) = pair(Wire::MEMORY);
+    let sink = a.blank(64);
+    let lists: [(&[Sge], usize, u64); 4] = [
+        (&[], 0, 0),
+        (&[sink.sge(0, 7)], 1, 7),
+        (&[sink.sge(0, 16)], 1, 16),
+        (&[sink.sge(0, 4), sink.sge(4, 4)], 2, 8),
+    ];
+    for (sges, elements, octets) in lists {
+        for wr in [
+            SendWr::fetch_add(1, sges, 0x1000, 1, 1),
+            SendWr::compare_swap(1, sges, 0x1000, 1, 1, 1),
+        ] {
+            let error = PostErrorKind::AtomicSink { elements, octets };
+            assert_eq!(refused(&a, &wr), error);
+        }
+    }
+    both_ways(&a, &b);
+}
+
+#[test]
+fn a_sink_needs_local_write() {
+    let (a, _b) = pair(Wire::MEMORY);
+    let sink = a.pd.register(vec![0; 8], Access::REMOTE_READ).unwrap();
+    let wr_sges = [sink.sge(0, 8)];
+    let error = refused(&a, &SendWr::fetch_add(1, &wr_sges, 0x1000, 1, 1));
+    assert!(matches!(error, PostErrorKind::Memory(_)), "{error}");
+    assert!(error.to_string().contains("local write"), "{error}");
+}
+
+#[test]
+fn an_address_that_is_no_multiple_of_8_is_refused_at_post() {
+    let (a, b) = pair(Wire::MEMORY);
+    let (cell, sink) = (words(&b, &[1, 2]), sink(&a));
+    let (remote, sges) = (cell.remote(), all_of(&sink));
+    for off in 1..8 {
+        let remote_addr = remote.addr + off;
+        let wr = SendWr::swap(1, &sges, remote_addr, remote.rkey, 9);
+        let error = refused(&a, &wr);
+        assert_eq!(error, PostErrorKind::MisalignedAtomic { remote_addr });
+    }
+    assert_eq!((word(&cell, 0), word(&cell, 1)), (1, 2));
+    both_ways(&a, &b);
+}
+
+#[test]
+fn without_ord_there_are_no_atomics() {
+    let mut setup = Setup::new(Wire::MEMORY);
+    setup.connect.ord = 0;
+    let (a, _b) = setup.connected();
+    let sink = sink(&a);
+    let sges = all_of(&sink);
+    let error = refused(&a, &SendWr::fetch_add(1, &sges, 0x1000, 1, 1));
+    assert_eq!(error, PostErrorKind::NoAtomics);
+    assert!(error.to_string().contains("ORD"), "{error}");
+    // Neither where the peer takes none.
+    let mut setup = Setup::new(Wire::MEMORY);
+    setup.accept.ird = 0;
+    setup.settings[1].limits.max_ird = 0;
+    let (a, _b) = setup.connected();
+    let sink = crate::sink(&a);
+    let sges = all_of(&sink);
+    let error = refused(&a, &SendWr::swap(1, &sges, 0x1000, 1, 1));
+    assert_eq!(error, PostErrorKind::NoAtomics);
+}
+
+#[test]
+fn a_send_a_read_and_an_atomic_carry_no_immediate_data() {
+    let (a, b) = pair(Wire::MEMORY);
+    let sink = sink(&a);
+    let sges = all_of(&sink);
+    for (wr, what) in [
+        (SendWr::send(1, &sges), "a Send carries"),
+        (SendWr::send_inline(1, b"x").solicited(), "a Send carries"),
+        (SendWr::read(1, &sges, 0x1000, 1), "an RDMA Read carries"),
+        (
+            SendWr::fetch_add(1, &sges, 0x1000, 1, 1),
+            "an atomic operation carries",
+        ),
+    ] {
+        let error = refused(&a, &wr.with_imm([1; 8]));
+        let words = error.to_string();
+        assert!(
+            matches!(error, PostErrorKind::ImmediateUnfit { .. }),
+            "{words}"
+        );
+        assert!(words.starts_with(what), "{words}");
+        assert!(
+            words.contains("a message of its own (RFC 7306 section 6)"),
+            "{words}"
+        );
+    }
+    both_ways(&a, &b);
+}
+
+/// The peer refuses the second of three atomics; the first was done, the third was not.
+fn peer_refuses(wr: impl Fn(&Side, &Side, &[Sge]) -> u64, words_of_it: &str) {
+    for wire in Wire::BOTH {
+        let (a, b) = pair(wire);
+        let (good, out) = (words(&b, &[0]), a.blank(8));
+        let (to, rkey, sges) = (good.remote().addr, good.remote().rkey, all_of(&out));
+        a.qp.post_send(&SendWr::fetch_add(1, &sges, to, rkey, 1))
+            .unwrap();
+        a.send_cq.success(1);
+        let wr_id = wr(&a, &b, &sges);
+        a.qp.post_send(&SendWr::fetch_add(3, &sges, to, rkey, 1).fence())
+            .unwrap();
+        let done = a.send_cq.next();
+        assert_eq!((done.wr_id, done.status), (wr_id, Status::RemoteAccess));
+        a.send_cq.flushed(3);
+        let reason = b.wait_end();
+        assert!(
+            matches!(reason, EndReason::TerminateSent { .. }),
+            "{reason}"
+        );
+        assert!(reason.to_string().contains(words_of_it), "{reason}");
+        let told = a.wait_end();
+        assert!(
+            matches!(told, EndReason::TerminateReceived { .. }),
+            "{told}"
+        );
+        assert!(
+            told.to_string().contains("Atomic Request refused"),
+            "{told}"
+        );
+        assert_eq!(word(&good, 0), 1);
+    }
+}
+
+#[test]
+fn an_unknown_key_is_a_remote_access_error() {
+    let wr = |a: &Side, _: &Side, sges: &[Sge]| {
+        a.qp.post_send(&SendWr::fetch_add(2, sges, 0x1000, 0x77, 1))
+            .unwrap();
+        2
+    };
+    peer_refuses(wr, "invalid STag");
+}
+
+#[test]
+fn memory_without_the_right_is_a_remote_access_error() {
+    // REMOTE_WRITE and REMOTE_READ are other rights.
+    let wr = |a: &Side, b: &Side, sges: &[Sge]| {
+        let cell = b.blank(8);
+        let (to, rkey) = (cell.remote().addr, cell.remote().rkey);
+        a.qp.post_send(&SendWr::swap(2, sges, to, rkey, 1)).unwrap();
+        let _ = a.qp.post_send(&SendWr::read(4, sges, to, rkey));
+        // The region lives until the request was refused.
+        b.wait_end();
+        let mut octets = [0; 8];
+        cell.read_at(0, &mut octets).unwrap();
+        assert_eq!(octets, [0xA5; 8]);
+        2
+    };
+    for wire in Wire::BOTH {
+        let (a, b) = pair(wire);
+        let out = a.blank(8);
+        let sges = all_of(&out);
+        wr(&a, &b, &sges);
+        let done = a.send_cq.next();
+        assert_eq!((done.wr_id, done.status), (2, Status::RemoteAccess));
+        a.send_cq.flushed(4);
+        let reason = b.wait_end().to_string();
+        assert!(reason.contains("access rights violation"), "{reason}");
+        assert!(reason.contains("a CmpSwap on STag"), "{reason}");
+    }
+}
+
+#[test]
+fn eight_octets_that_reach_past_the_end_are_a_remote_access_error() {
+    let (a, b) = pair(Wire::MEMORY);
+    let cell = words(&b, &[1]);
+    let out = a.blank(8);
+    let sges = all_of(&out);
+    let to = cell.remote().addr + 8;
+    a.qp.post_send(&SendWr::fetch_add(1, &sges, to, cell.remote().rkey, 1))
+        .unwrap();
+    let done = a.send_cq.next();
+    assert_eq!((done.wr_id, done.status), (1, Status::RemoteAccess));
+    let reason = b.wait_end().to_string();
+    assert!(reason.contains("base or bounds"), "{reason}");
+    assert_eq!(word(&cell, 0), 1);
+}
+
+#[test]
+fn a_queue_pair_without_the_right_refuses_what_the_region_would_allow() {
+    let ends = Setup::new(Wire::MEMORY).unconnected();
+    let qp = {
+        let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let builder = ends.b.pd.qp().access(rights);
+        builder.build(&ends.b.send_cq, &ends.b.recv_cq).unwrap()
+    };
+    crate::common::join(
+        &ends.listener,
+        &ends.a.qp,
+        &qp,
+        &ends.setup.connect,
+        &ends.setup.accept,
+    );
+    let cell = words(&ends.b, &[1]);
+    let out = ends.a.blank(8);
+    let sges = all_of(&out);
+    let (to, rkey) = (cell.remote().addr, cell.remote().rkey);
+    ends.a
+        .qp
+        .post_send(&SendWr::fetch_add(1, &sges, to, rkey, 1))
+        .unwrap();
+    let done = ends.a.send_cq.next();
+    assert_eq!((done.wr_id, done.status), (1, Status::RemoteAccess));
+    assert!(qp.wait_closed(crate::common::LIMIT));
+    let reason = qp.end_reason().unwrap().to_string();
+    assert!(
+        reason.contains("the queue pair does not allow remote atomic"),
+        "{reason}"
+    );
+    assert_eq!(word(&cell, 0), 1);
+}
+
+#[test]
+fn memory_that_is_deregistered_before_the_request_arrives_is_not_reached() {
+    let (a, b) = pair(Wire::MEMORY);
+    let cell = words(&b, &[1]);
+    let (to, rkey) = (cell.remote().addr, cell.remote().rkey);
+    drop(cell);
+    let out = a.blank(8);
+    let sges = all_of(&out);
+    a.qp.post_send(&SendWr::fetch_add(1, &sges, to, rkey, 1))
+        .unwrap();
+    let done = a.send_cq.next();
+    assert_eq!((done.wr_id, done.status), (1, Status::RemoteAccess));
+    b.wait_end();
+}
+
+#[test]
+fn the_request_that_the_peer_refuses_gets_the_blame_and_not_an_older_one() {
+    // A large Read is still being answered when the atomic behind it is refused.
+    let (a, b) = pair(Wire::MEMORY);
+    let (source, out, eight) = (b.filled(1, 4 << 20), a.blank(4 << 20), a.blank(8));
+    let sges = [out.sge(0, 4 << 20)];
+    let remote = source.remote();
+    a.qp.post_send(&SendWr::read(1, &sges, remote.addr, remote.rkey))
+        .unwrap();
+    a.qp.post_send(&SendWr::fetch_add(2, &all_of(&eight), 0x1000, 0x77, 1))
+        .unwrap();
+    a.send_cq.flushed(1);
+    let done = a.send_cq.next();
+    assert_eq!((done.wr_id, done.status), (2, Status::RemoteAccess));
+}

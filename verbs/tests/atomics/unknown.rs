@@ -1,0 +1,164 @@
+//! A peer that does not know RFC 7306: by hand-made Terminate Messages, that of Linux siw and that of
+//! the RFCs.
+
+use std::io::{Read as _, Write as _};
+
+use uwarp_verbs::{EndReason, Opcode, Peer, SendWr, Settings, Status};
+
+use crate::common::{RawPeer, Setup, Side, Wire, raw_peer, raw_settings};
+use crate::{all_of, sink};
+
+/// Who refuses, and how.
+#[derive(Clone, Copy, Debug)]
+enum Refusal {
+    /// Linux siw: no headers, its own layout. With its profile or without.
+    Siw(Peer),
+    /// By RFC 5040: with the DDP header of the message.
+    Rfc,
+    /// The same, without the header.
+    Bare,
+}
+
+const ALL: [Refusal; 4] = [
+    Refusal::Siw(Peer::Siw),
+    Refusal::Siw(Peer::Rfc),
+    Refusal::Rfc,
+    Refusal::Bare,
+];
+
+/// A connection to a peer that waits for a message and then refuses it.
+fn connected(refusal: Refusal) -> (Side, RawPeer) {
+    let mut setup = Setup::new(Wire::Kernel);
+    let peer = match refusal {
+        Refusal::Siw(peer) => peer,
+        Refusal::Rfc | Refusal::Bare => Peer::Rfc,
+    };
+    setup.settings[0] = Settings {
+        peer,
+        ..raw_settings()
+    };
+    let ends = setup.unconnected();
+    let peer = raw_peer(&ends.a.qp);
+    (ends.a, peer)
+}
+
+impl RawPeer {
+    /// Takes FPDUs up to the first message of RFC 7306.
+    fn extension(&mut self) -> Vec<u8> {
+        loop {
+            let mut len = [0; 2];
+            self.stream.read_exact(&mut len).unwrap();
+            let len = usize::from(u16::from_be_bytes(len));
+            let mut rest = vec![0; (2 + len).next_multiple_of(4) - 2 + 4];
+            self.stream.read_exact(&mut rest).unwrap();
+            rest.truncate(len);
+            if rest[1] & 0x0F >= 8 {
+                return rest;
+            }
+        }
+    }
+
+    /// Refuses a message, then closes.
+    fn refuse(&mut self, refusal: Refusal, message: &[u8]) {
+        let mut header = match refusal {
+            Refusal::Siw(_) => vec![0x20, 0x06, 0, 0],
+            Refusal::Rfc => vec![0x02, 0x06, 0xC0, 0],
+            Refusal::Bare => vec![0x02, 0x06, 0, 0],
+        };
+        if let Refusal::Rfc = refusal {
+            header.extend((message.len() as u16).to_be_bytes());
+            header.extend(&message[..18]);
+        }
+        let mut ulpdu = vec![0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
+        ulpdu.extend(header);
+        let mut fpdu = (ulpdu.len() as u16).to_be_bytes().to_vec();
+        fpdu.extend(ulpdu);
+        fpdu.resize(fpdu.len().next_multiple_of(4) + 4, 0);
+        self.stream.write_all(&fpdu).unwrap();
+        self.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let _ = self.stream.read_to_end(&mut Vec::new());
+    }
+}
+
+/// The reason is that the peer does not know RFC 7306, and it says so in words.
+#[track_caller]
+fn does_not_know(side: &Side, expected: Opcode) {
+    let reason = side.wait_end();
+    let EndReason::PeerLacksRfc7306 { message, .. } = &reason else {
+        panic!("{reason}")
+    };
+    assert_eq!(*message, expected);
+    let words = reason.to_string();
+    assert!(words.contains("the peer does not know RFC 7306"), "{words}");
+    assert!(words.contains(&expected.to_string()), "{words}");
+    assert_eq!(side.ended_event().1.to_string(), words);
+}
+
+#[test]
+fn an_atomic_that_the_peer_does_not_know_is_an_invalid_request() {
+    for refusal in ALL {
+        let (a, mut peer) = connected(refusal);
+        let out = sink(&a);
+        let sges = all_of(&out);
+        // An older Read is not to blame.
+        a.qp.post_send(&SendWr::read(1, &sges, 0x1000, 0x77))
+            .unwrap();
+        a.qp.post_send(&SendWr::fetch_add(2, &sges, 0x1000, 0x77, 1))
+            .unwrap();
+        a.qp.post_send(&SendWr::send_inline(3, b"behind").fence())
+            .unwrap();
+        let message = peer.extension();
+        assert_eq!(message[1], 0x4A);
+        peer.refuse(refusal, &message);
+        a.send_cq.flushed(1);
+        let done = a.send_cq.next();
+        assert_eq!(
+            (done.wr_id, done.status),
+            (2, Status::RemoteInvalidRequest),
+            "{refusal:?}"
+        );
+        a.send_cq.flushed(3);
+        does_not_know(&a, Opcode::AtomicRequest);
+    }
+}
+
+#[test]
+fn immediate_data_that_the_peer_does_not_know_is_named_as_the_reason() {
+    for refusal in ALL {
+        for solicited in [false, true] {
+            let (a, mut peer) = connected(refusal);
+            let wr = SendWr::write_with_imm_inline(1, b"data", 0x1000, 0x77, [1; 8]);
+            let wr = if solicited { wr.solicited() } else { wr };
+            a.qp.post_send(&wr).unwrap();
+            // Like a Send, it is complete when TCP has it.
+            a.send_cq.success(1);
+            let message = peer.extension();
+            peer.refuse(refusal, &message);
+            let expected = if solicited {
+                Opcode::ImmediateSolicited
+            } else {
+                Opcode::Immediate
+            };
+            does_not_know(&a, expected);
+        }
+    }
+}
+
+#[test]
+fn an_unexpected_opcode_without_a_message_of_rfc_7306_is_what_it_was_before() {
+    for refusal in [
+        Refusal::Siw(Peer::Siw),
+        Refusal::Siw(Peer::Rfc),
+        Refusal::Bare,
+    ] {
+        let (a, mut peer) = connected(refusal);
+        a.qp.post_send(&SendWr::send_inline(1, b"a Send")).unwrap();
+        a.send_cq.success(1);
+        peer.refuse(refusal, &[]);
+        let reason = a.wait_end();
+        assert!(
+            matches!(reason, EndReason::TerminateReceived { .. }),
+            "{reason}"
+        );
+    }
+}
