@@ -15,6 +15,10 @@ use super::{Access, LocalFaultKind, Sge};
 
 /// What a peer wants to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(
+    clippy::enum_variant_names,
+    reason = "they are the names of the rights"
+)]
 pub(crate) enum Need {
     /// Source of a Read Response.
     RemoteRead,

@@ -372,7 +372,7 @@ fn reply_with_a_wrong_fpdu_behind_it() {
     victim.post_receives();
     let listener = TcpListener::bind(loopback()).unwrap();
     let to = listener.local_addr().unwrap();
-    let bad = crate::wire::Untagged::new(9, 0, 1, b"8 octets").octets();
+    let bad = crate::wire::Untagged::new(13, 0, 1, b"8 octets").octets();
     let peer = std::thread::scope(|scope| {
         let qp = &victim.qp;
         let connecting = scope.spawn(move || qp.connect(to, &options()));
@@ -391,6 +391,6 @@ fn reply_with_a_wrong_fpdu_behind_it() {
     }
     .ends(
         Sees::Terminate(Code::rdmap(2, 0x06).about(&bad)),
-        "opcode 0x9",
+        "opcode 0xd",
     );
 }

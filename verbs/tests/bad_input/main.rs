@@ -12,6 +12,7 @@
 mod consumer;
 mod crowd;
 mod ends;
+mod extensions;
 mod framing;
 mod healthy;
 mod initiator;

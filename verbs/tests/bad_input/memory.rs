@@ -21,7 +21,7 @@ const ARENA: usize = GAP + REGIONS * (REGION + GAP);
 /// Which region of the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// The peer may write here.
+    /// The peer may write here, and do atomics.
     Writable,
     /// The peer may read here.
     Readable,
@@ -55,7 +55,7 @@ impl Memory {
             writable: register(
                 pd,
                 Place::Writable,
-                Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+                Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
             ),
             readable: register(pd, Place::Readable, Access::REMOTE_READ),
             local: register(pd, Place::Local, Access::LOCAL_WRITE),

@@ -11,7 +11,7 @@ const LENGTH: Code = Code::mpa(0x03);
 /// 5040-7.2-02, 5040-4.1-i01, 7306-1.1-i01: in an untagged segment.
 #[test]
 pub(crate) fn unknown_opcode() {
-    for opcode in 8..16 {
+    for opcode in 12..16 {
         let bad = |s: &mut Scene| {
             Untagged {
                 opcode,
@@ -26,7 +26,7 @@ pub(crate) fn unknown_opcode() {
 /// 5040-7.2-02: in a tagged one, with and without payload.
 #[test]
 fn unknown_opcode_in_a_tagged_segment() {
-    for (opcode, payload) in [(8, &b"octets"[..]), (11, b""), (15, b"octets")] {
+    for (opcode, payload) in [(12, &b"octets"[..]), (13, b""), (15, b"octets")] {
         let bad = |s: &mut Scene| {
             Tagged {
                 opcode,
@@ -56,7 +56,7 @@ fn tagged_message_in_an_untagged_segment() {
 /// 5040-7.2-02: the messages that are untagged, tagged; their STag is as good as can be.
 #[test]
 fn untagged_message_in_a_tagged_segment() {
-    for opcode in [READ_REQUEST, SEND, 4, 5, 6, TERMINATE] {
+    for opcode in [READ_REQUEST, SEND, 4, 5, 6, TERMINATE, 8, 9, 10, 11] {
         let bad = |s: &mut Scene| {
             Tagged {
                 opcode,

@@ -224,7 +224,7 @@ pub(crate) fn more_reads_than_ird() {
             let last = &requests[usize::from(ird)];
             s.ends(
                 Sees::Terminate(Code::ddp(2, 0x02).about(last)),
-                "Read Request than the",
+                "one more Read or Atomic Request than the",
             );
         }
     }

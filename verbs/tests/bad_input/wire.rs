@@ -143,6 +143,10 @@ pub(crate) const SEND: u8 = 3;
 pub(crate) const SEND_INVALIDATE: u8 = 4;
 pub(crate) const SEND_SOLICITED_INVALIDATE: u8 = 6;
 pub(crate) const TERMINATE: u8 = 7;
+pub(crate) const IMMEDIATE: u8 = 8;
+pub(crate) const IMMEDIATE_SOLICITED: u8 = 9;
+pub(crate) const ATOMIC_REQUEST: u8 = 10;
+pub(crate) const ATOMIC_RESPONSE: u8 = 11;
 
 /// A tagged DDP Segment. Every field is free.
 #[derive(Clone)]
@@ -266,6 +270,30 @@ impl ReadHeader {
         out.extend_from_slice(&self.len.to_be_bytes());
         out.extend_from_slice(&self.source_stag.to_be_bytes());
         out.extend_from_slice(&self.source_to.to_be_bytes());
+        out
+    }
+}
+
+/// The 52 octets behind the DDP header of an Atomic Request (RFC 7306 section 5.2.1).
+#[derive(Clone, Copy)]
+pub(crate) struct AtomicHeader {
+    pub(crate) code: u32,
+    pub(crate) id: u32,
+    pub(crate) stag: u32,
+    pub(crate) to: u64,
+    /// Data, mask, compare data, compare mask.
+    pub(crate) words: [u64; 4],
+}
+
+impl AtomicHeader {
+    pub(crate) fn octets(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for word in [self.code, self.id, self.stag] {
+            out.extend_from_slice(&word.to_be_bytes());
+        }
+        for word in [self.to].iter().chain(&self.words) {
+            out.extend_from_slice(&word.to_be_bytes());
+        }
         out
     }
 }
