@@ -279,7 +279,7 @@ impl Connection {
         match &self.stage {
             Stage::Open(stream) => {
                 stream.current.is_some()
-                    || stream.rdmap.read_requests_pending()
+                    || stream.rdmap.requests_pending()
                     || self.sq.next_to_send().is_some()
             }
             _ => false,
