@@ -21,6 +21,11 @@ pub(crate) struct CqShared {
 
 impl Drop for CqShared {
     fn drop(&mut self) {
+        if !self.device.home.is_here() {
+            // Its end would take events back from a channel that the parent reads.
+            std::mem::forget(Arc::clone(&self.inner));
+            return;
+        }
         self.device.cqs.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -117,8 +122,12 @@ impl Cq {
     }
 
     /// Takes up to `out.len()` completions, oldest first, and returns how many. When there are none,
-    /// it first gives the connections of this CQ a turn: a thread that polls drives them.
+    /// it first gives the connections of this CQ a turn: a thread that polls drives them. In the child of a fork
+    /// there are never any.
     pub fn poll(&self, out: &mut [Completion]) -> usize {
+        if self.is_inherited() {
+            return 0;
+        }
         let taken = self.shared.inner.poll(out);
         if taken > 0 || out.is_empty() {
             return taken;
@@ -137,6 +146,9 @@ impl Cq {
     /// Asks for one event on the completion channel when the next completion is added. Completions
     /// that are already in the queue raise none: poll once more after this.
     pub fn req_notify(&self, notify: Notify) {
+        if self.is_inherited() {
+            return;
+        }
         self.shared.inner.arm(notify);
         // The consumer is about to sleep: its connections go over to the background now.
         for qp in self.shared.qps().iter() {
@@ -148,7 +160,9 @@ impl Cq {
 
     /// Acknowledges events of this CQ that were taken with [`CqEvent::ack_later`](crate::CqEvent::ack_later).
     pub fn ack_events(&self, count: u64) {
-        self.shared.inner.ack_events(count);
+        if !self.is_inherited() {
+            self.shared.inner.ack_events(count);
+        }
     }
 
     /// Destroys the CQ as `ibv_destroy_cq` does: it must have no QP any more, and waits until every
@@ -157,6 +171,9 @@ impl Cq {
     /// # Errors
     /// [`DestroyCqError`], with the handle back.
     pub fn destroy(self, timeout: Option<Duration>) -> Result<(), (Cq, DestroyCqError)> {
+        if self.is_inherited() {
+            return Ok(());
+        }
         let qps = self.shared.qps().len();
         if qps > 0 {
             return Err((self, DestroyCqError::InUse { qps }));
@@ -177,7 +194,7 @@ impl Cq {
             if let Some(completion) = self.poll_one() {
                 return Some(completion);
             }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            if self.is_inherited() || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return None;
             }
             if let Some(completion) = self.sleep(deadline) {
@@ -227,6 +244,12 @@ impl Cq {
             completion = self.shared.inner.poll_one();
         }
         completion
+    }
+
+    /// Whether it was made before a fork, so that nothing ever comes here.
+    #[inline]
+    fn is_inherited(&self) -> bool {
+        !self.shared.device.home.is_here()
     }
 
     /// Whether this CQ was made by that device.

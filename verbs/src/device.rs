@@ -18,6 +18,7 @@ use crate::cq::{Cq, CqShared};
 use crate::engine::BufferPool;
 use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue, UnackedEvent};
+use crate::home::{Home, Inherited};
 use crate::limits::Accounts;
 use crate::mem::{RegionTable, RegisterError};
 use crate::pd::Pd;
@@ -75,6 +76,9 @@ pub enum DeviceError {
     /// The settings contradict each other or the RFCs.
     #[error("these settings cannot serve a connection: {0}")]
     Settings(#[from] ConfigError),
+    /// The device was opened before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
     /// Objects of two devices were mixed.
     #[error("the {what} belongs to another device")]
     OtherDevice {
@@ -115,6 +119,7 @@ pub(crate) struct DeviceInner {
     next_cq: AtomicU32,
     next_pd: AtomicU32,
     origin: Instant,
+    pub(crate) home: Home,
 }
 
 impl DeviceInner {
@@ -129,6 +134,15 @@ impl DeviceInner {
         take(&self.qps, self.settings.limits.max_qp, "QPs")?;
         // 24 bits as everywhere in RDMA; 0 and 1 are special on InfiniBand, so nothing uses them.
         Ok(2 + self.next_qp.fetch_add(1, Ordering::Relaxed) % 0x00FF_FFFD)
+    }
+}
+
+impl Drop for DeviceInner {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            // Its link and the link's thread belong to the parent.
+            std::mem::forget(Arc::clone(&self.network));
+        }
     }
 }
 
@@ -206,6 +220,7 @@ impl Device {
                 next_cq: AtomicU32::new(1),
                 next_pd: AtomicU32::new(1),
                 origin: Instant::now(),
+                home: Home::here(),
             }),
         };
         let inner: Arc<dyn NetworkWatcher> = Arc::<DeviceInner>::clone(&device.inner);
@@ -262,6 +277,7 @@ impl Device {
         channel: Option<CompletionChannel>,
         context: u64,
     ) -> Result<Cq, DeviceError> {
+        self.inner.home.check()?;
         let limits = &self.inner.settings.limits;
         check_size("the depth of the CQ", depth, 1, limits.max_cqe)?;
         take(&self.inner.cqs, limits.max_cq, "CQs")?;
@@ -289,6 +305,7 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Network`], which says what is in the way.
     pub fn listen(&self, addr: SocketAddr) -> Result<Listener, DeviceError> {
+        self.inner.home.check()?;
         Listener::open(&self.inner, addr)
     }
 

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::event::AsyncEvent;
+use crate::home::Home;
 use crate::wait::{after, wait_readable};
 
 /// What an [`AsyncEvent`] is about; acknowledgements are counted for each.
@@ -32,6 +33,7 @@ const KEEP: usize = 4096;
 
 /// Events of a device, in order, with a descriptor that is readable while there are any.
 pub(crate) struct EventQueue {
+    home: Home,
     fd: OwnedFd,
     state: Mutex<State>,
     /// Notified at every acknowledgement.
@@ -50,6 +52,7 @@ struct State {
 impl EventQueue {
     pub(crate) fn new() -> rustix::io::Result<Self> {
         Ok(EventQueue {
+            home: Home::here(),
             fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?,
             state: Mutex::default(),
             acked: Condvar::new(),
@@ -70,6 +73,7 @@ impl EventQueue {
 
     /// The next event, acknowledged at once.
     pub(crate) fn pop(&self) -> Option<AsyncEvent> {
+        self.home.check().ok()?;
         self.take(&mut self.state.lock())
     }
 
@@ -81,6 +85,7 @@ impl EventQueue {
     /// The next event, to be acknowledged. Does not wait where the program made the descriptor non-blocking.
     pub(crate) fn get(self: &Arc<Self>, timeout: Option<Duration>) -> Option<UnackedEvent> {
         let get = || {
+            self.home.check().ok()?;
             let mut state = self.state.lock();
             let event = self.take(&mut state)?;
             // Counted before the lock goes: whoever destroys the object either takes the event back
@@ -108,7 +113,8 @@ impl EventQueue {
             if let Some(got) = get() {
                 return Some(got);
             }
-            if !wait_readable(self.fd.as_fd(), deadline) {
+            // In the child of a fork there is nothing to wait for.
+            if !self.home.is_here() || !wait_readable(self.fd.as_fd(), deadline) {
                 return get();
             }
         }
@@ -116,6 +122,9 @@ impl EventQueue {
 
     /// Acknowledges `count` events of an object. More than there are is as good as all.
     pub(crate) fn ack(&self, object: EventObject, count: u64) {
+        if !self.home.is_here() {
+            return;
+        }
         let mut state = self.state.lock();
         if let Some(unacked) = state.unacked.get_mut(&object) {
             *unacked = unacked.saturating_sub(count);
@@ -158,6 +167,9 @@ impl EventQueue {
 
     /// How many events were dropped because nobody fetched them.
     pub(crate) fn lost(&self) -> u64 {
+        if !self.home.is_here() {
+            return 0;
+        }
         self.state.lock().lost
     }
 

@@ -61,6 +61,8 @@
 //! * **Progress**: any thread drives. Polling an empty CQ drives the connections of that CQ; a parked
 //!   background thread takes over when nobody polls, so one-sided operations complete while the target sleeps.
 //! * **Memory** that a work request names stays as it is until its completion.
+//! * **A fork** leaves all objects to the parent; in the child each call on them says so ([`Inherited`]), and
+//!   dropping them does nothing. The child opens its own device.
 //! * **Errors** end the connection, as in every RDMA transport: what was outstanding completes as
 //!   flushed, an [`AsyncEvent`] and [`Qp::end_reason`] say why in words. Other connections do not notice.
 
@@ -71,6 +73,7 @@ mod device;
 mod engine;
 mod event;
 mod event_queue;
+mod home;
 mod limits;
 mod mem;
 mod mr;
@@ -94,6 +97,7 @@ pub use device::{Device, DeviceError};
 pub use engine::PostErrorKind;
 pub use event::{AsyncEvent, EndReason};
 pub use event_queue::{EventObject, UnackedEvent};
+pub use home::Inherited;
 pub use limits::LimitReached;
 pub use mem::{
     Access, Buffer, BufferError, DeregisterError, LocalFault, LocalFaultKind, OutOfRange,

@@ -8,6 +8,7 @@ use uwarp_llp::{Llp, LlpError};
 use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, Revision, StartupError};
 
 use crate::event::EndReason;
+use crate::home::Inherited;
 use crate::limits::What;
 use crate::peer::{self, PrivateDataLimit};
 use crate::qp::inner::{Held, QpInner};
@@ -87,6 +88,9 @@ pub enum ConnectError {
         /// The state it is in.
         state: QpState,
     },
+    /// The QP was made before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
     /// An option cannot be put on the wire.
     #[error("{0}")]
     Options(#[from] ConfigError),
@@ -177,6 +181,7 @@ pub(super) fn start(
     target: Option<(Option<SocketAddr>, SocketAddr)>,
     open: impl FnOnce() -> Result<Box<dyn Llp>, LlpError>,
 ) -> Result<(), ConnectError> {
+    qp.device.home.check()?;
     let settings = &qp.ctx.settings;
     let enhanced = settings.revision == Revision::Two;
     peer::check_private_data(settings.peer, enhanced, &options.private_data)?;

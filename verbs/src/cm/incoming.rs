@@ -11,6 +11,7 @@ use uwarp_mpa::{ConfigError, Request, Responder, ResponderConfig, StartupError};
 use super::listener::Slot;
 use super::request::ConnectRequest;
 use crate::device::DeviceInner;
+use crate::home::Inherited;
 use crate::limits::{Charge, LimitReached, What};
 use crate::progress::background::{Interest, Source, Token, Verdict};
 use crate::progress::linger::linger;
@@ -237,6 +238,9 @@ pub enum RequestError {
     /// A setting of the device cannot be put on the wire.
     #[error("{0}")]
     Settings(#[from] ConfigError),
+    /// The device was opened before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
     /// The stream cannot be watched.
     #[error("{0}")]
     Llp(#[from] LlpError),
@@ -292,6 +296,7 @@ pub(crate) fn request_over(
     llp: Box<dyn Llp>,
     read: &[u8],
 ) -> Result<ConnectRequest, RequestError> {
+    device.home.check()?;
     let one = Arc::new(One::default());
     let sink: Weak<One> = Arc::downgrade(&one);
     Incoming::start(sink, device, llp, read, None)?;

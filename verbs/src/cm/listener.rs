@@ -47,7 +47,9 @@ pub(super) struct Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if let Some(listener) = self.listener.upgrade() {
+        if let Some(listener) = self.listener.upgrade()
+            && listener.device.home.is_here()
+        {
             listener.decided();
         }
     }
@@ -103,6 +105,11 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
+        if !self.inner.device.home.is_here() {
+            // The parent listens on.
+            std::mem::forget(Arc::clone(&self.inner));
+            return;
+        }
         let llp = self.inner.state.lock().llp.take();
         if let Some(llp) = llp {
             self.inner.device.background.forget_fd(llp.fd());

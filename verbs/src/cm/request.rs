@@ -10,6 +10,7 @@ use uwarp_mpa::{Accept, ConfigError, Enhanced, Model, NO_AUTO, Request, Responde
 
 use super::listener::Slot;
 use crate::device::DeviceInner;
+use crate::home::Inherited;
 use crate::limits::{Charge, LimitReached, PeerAccount, What};
 use crate::peer::{self, PrivateDataLimit};
 use crate::progress::linger::linger;
@@ -75,6 +76,9 @@ pub enum AcceptError {
     /// The peer cannot take so much private data.
     #[error("{0}")]
     PrivateData(#[from] PrivateDataLimit),
+    /// The request arrived before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
     /// TCP is gone.
     #[error("{0}")]
     Llp(#[from] LlpError),
@@ -167,6 +171,7 @@ impl ConnectRequest {
     /// # Errors
     /// See [`AcceptError`]. The request is then rejected, or closed where TCP does not allow that any more.
     pub fn accept(mut self, qp: &Qp, options: &AcceptOptions) -> Result<(), AcceptError> {
+        self.device.home.check()?;
         let inner = qp.inner();
         let mut locked = inner.lock();
         let conn = &mut locked.driven.conn;
@@ -238,6 +243,11 @@ impl ConnectRequest {
         let Some((llp, mut responder)) = self.pending.take() else {
             return Ok(());
         };
+        if let Err(inherited) = self.device.home.check() {
+            // The parent decides; not even closing is ours.
+            std::mem::forget(llp);
+            return Err(inherited.into());
+        }
         let enhanced = self.request.enhanced.is_some();
         let peer = self.device.settings.peer;
         let private_data = &options.private_data;

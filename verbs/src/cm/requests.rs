@@ -15,6 +15,7 @@ use super::listener::Listening;
 use super::request::ConnectRequest;
 use crate::completion::EventFd;
 use crate::device::{DeviceError, DeviceInner};
+use crate::home::{Home, Inherited};
 use crate::wait::after;
 
 /// Failed startups remembered for the consumer to look at.
@@ -41,6 +42,9 @@ pub enum ListenError {
         /// How long was waited.
         waited: Duration,
     },
+    /// The listener was made before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
     /// None will come any more: the network below has failed.
     #[error("the listener takes no more connections: {error}")]
     Down {
@@ -65,6 +69,7 @@ pub enum Arrival {
 }
 
 struct Requests {
+    home: Home,
     /// While the lock of `state` is held, its count is that of the requests that wait, and 1 more when
     /// the network is down.
     fd: EventFd,
@@ -89,6 +94,7 @@ impl Listener {
             error,
         })?;
         let requests = Arc::new(Requests {
+            home: Home::here(),
             fd,
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -111,6 +117,7 @@ impl Listener {
     /// The next request, if one waits.
     #[must_use]
     pub fn poll_request(&self) -> Option<ConnectRequest> {
+        self.requests.home.check().ok()?;
         let mut state = self.requests.state.lock();
         self.requests.next_request(&mut state)
     }
@@ -141,12 +148,14 @@ impl Listener {
     /// The oldest startup that failed and was not looked at: who it was, and what was wrong.
     #[must_use]
     pub fn poll_failure(&self) -> Option<(SocketAddr, StartupError)> {
+        self.requests.home.check().ok()?;
         self.requests.state.lock().failures.pop_front()
     }
 
     /// Why no connection comes any more, if the network below has failed.
     #[must_use]
     pub fn fault(&self) -> Option<LlpError> {
+        self.requests.home.check().ok()?;
         self.requests.state.lock().down
     }
 }
@@ -177,6 +186,7 @@ impl Requests {
         timeout: Option<Duration>,
         next: impl Fn(&Self, &mut State) -> Option<T>,
     ) -> Result<T, ListenError> {
+        self.home.check()?;
         let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
         let mut state = self.state.lock();
         loop {

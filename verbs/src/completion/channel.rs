@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::cq::CqInner;
 use super::eventfd::EventFd;
+use crate::home::{Home, Inherited};
 
 /// Why a channel gave no event.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +22,9 @@ pub enum ChannelError {
     /// There was none in time.
     #[error("no completion event came within {0:?}")]
     TimedOut(Duration),
+    /// The channel was made before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
     /// The system refused to wait on the descriptor.
     #[error("waiting for a completion event failed: {0}")]
     Io(#[source] io::Error),
@@ -38,6 +42,7 @@ pub struct CompletionChannel {
 
 #[derive(Debug)]
 struct Inner {
+    home: Home,
     fd: EventFd,
     queue: Mutex<Queue>,
 }
@@ -66,6 +71,7 @@ impl CompletionChannel {
         let fd = EventFd::semaphore()?;
         Ok(Self {
             inner: Arc::new(Inner {
+                home: Home::here(),
                 fd,
                 queue: Mutex::default(),
             }),
@@ -83,6 +89,7 @@ impl CompletionChannel {
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<CqEvent, ChannelError> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
+            self.inner.home.check()?;
             if let Some(event) = self.try_get_event() {
                 return Ok(event);
             }
@@ -100,6 +107,7 @@ impl CompletionChannel {
     /// The next event, if one is waiting.
     #[must_use]
     pub fn try_get_event(&self) -> Option<CqEvent> {
+        self.inner.home.check().ok()?;
         let mut queue = self.inner.queue.lock();
         loop {
             let cq = queue.waiting.pop_front()?;
@@ -109,7 +117,11 @@ impl CompletionChannel {
                 // Counted before the lock goes: whoever destroys the CQ either takes the event back
                 // or waits for its acknowledgement.
                 cq.delivered();
-                return Some(CqEvent { cq, ack: true });
+                return Some(CqEvent {
+                    cq,
+                    ack: true,
+                    home: self.inner.home,
+                });
             }
         }
     }
@@ -173,6 +185,7 @@ impl AsFd for CompletionChannel {
 pub struct CqEvent {
     cq: Arc<CqInner>,
     ack: bool,
+    home: Home,
 }
 
 impl CqEvent {
@@ -196,7 +209,7 @@ impl CqEvent {
 
 impl Drop for CqEvent {
     fn drop(&mut self) {
-        if self.ack {
+        if self.ack && self.home.is_here() {
             self.cq.ack_events(1);
         }
     }

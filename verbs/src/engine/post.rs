@@ -3,6 +3,7 @@
 use super::connection::{Connection, QpContext};
 use super::work::{ImmediateData, Progress, RecvWqe, SendData, SendWqe};
 use crate::completion::{Completion, Status, WcOpcode};
+use crate::home::Inherited;
 use crate::mem::{ATOMIC_LEN, LocalFault};
 use crate::qp::state::QpState;
 use crate::qp::wr::{RecvWr, SendOp, SendWr, Source};
@@ -111,6 +112,9 @@ pub enum PostErrorKind {
         /// Octets in all.
         got: u64,
     },
+    /// The QP was made before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
     /// A scatter/gather element names memory that may not be used so.
     #[error("{0}")]
     Memory(#[from] LocalFault),

@@ -32,6 +32,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use crate::home::Home;
 use crate::settings::Limits;
 pub(crate) use pd::{PdAccount, PdQp};
 
@@ -159,6 +160,7 @@ impl Share {
 
 /// The accounts of a device.
 pub(crate) struct Accounts {
+    home: Home,
     limits: Limits,
     device: Share,
     peers: Mutex<HashMap<IpAddr, Weak<PeerAccount>>>,
@@ -167,6 +169,7 @@ pub(crate) struct Accounts {
 impl Accounts {
     pub(crate) fn new(limits: &Limits) -> Arc<Self> {
         Arc::new(Accounts {
+            home: Home::here(),
             limits: *limits,
             device: Share::default(),
             peers: Mutex::default(),
@@ -262,6 +265,10 @@ impl fmt::Debug for PeerAccount {
 
 impl Drop for PeerAccount {
     fn drop(&mut self) {
+        if !self.accounts.home.is_here() {
+            // A thread that is no more may hold the lock.
+            return;
+        }
         let mut peers = self.accounts.peers.lock();
         // Another account of the same peer may have been opened meanwhile: that one stays.
         if peers

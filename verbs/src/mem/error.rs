@@ -1,6 +1,7 @@
 //! The errors of registered memory, each by who has to act on it. All of them are the local program's.
 
 use super::Access;
+use crate::home::Inherited;
 
 /// A range that is not inside the memory it was asked of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -51,6 +52,9 @@ pub enum RegisterError {
         /// The limit.
         limit: usize,
     },
+    /// The domain was made before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
     /// The system gave no random octets for the STag.
     #[error("the system gave no random octets for the STag (errno {errno})")]
     NoRandomness {

@@ -31,6 +31,7 @@ mod sge;
 mod stags;
 mod table;
 mod target;
+mod wiped;
 
 pub use access::Access;
 pub use buffer::{Buffer, BufferError};
@@ -44,6 +45,7 @@ pub(crate) use run::PinnedRun;
 pub(crate) use sge::{SgList, SgSource};
 pub(crate) use table::{Asker, Need, RegionTable};
 pub(crate) use target::Target;
+pub(crate) use wiped::wiped_on_fork;
 
 #[cfg(test)]
 mod tests;

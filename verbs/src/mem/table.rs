@@ -12,6 +12,7 @@ use super::region::{Region, RegionSpec, check_spec};
 use super::stags::{INDEX_BITS, STagSource};
 use super::target::Target;
 use super::{Access, LocalFaultKind, Sge};
+use crate::home::Home;
 
 /// What a peer wants to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +79,7 @@ pub(crate) struct RegionTable {
     source: Mutex<Issue>,
     limit: usize,
     limit_per_pd: usize,
+    home: Home,
 }
 
 /// What registrations share.
@@ -117,11 +119,13 @@ impl RegionTable {
             }),
             limit: limit.min(MOST),
             limit_per_pd,
+            home: Home::here(),
         })
     }
 
     /// Registers a region under a new STag.
     pub(crate) fn insert(&self, spec: RegionSpec) -> Result<Arc<Region>, RegisterError> {
+        self.home.check()?;
         check_spec(&spec)?;
         let mut issue = self.source.lock();
         if issue.live >= self.limit {
@@ -149,6 +153,10 @@ impl RegionTable {
     /// Deregisters: when this returns `Ok`, nothing touches the memory any more, and the STag is unknown. While the
     /// region is pinned it stays as it is.
     pub(crate) fn remove(&self, stag: STag) -> Result<(), DeregisterError> {
+        if !self.home.is_here() {
+            // The region is the parent's; what this process has of it is dead anyway.
+            return Ok(());
+        }
         let unknown = DeregisterError::Unknown { stag: stag.0 };
         let region = self.find(stag).ok_or(unknown)?;
         region
@@ -164,6 +172,9 @@ impl RegionTable {
     /// Deregisters even a pinned region, because its owner goes away: nothing but the transfers that hold a pin uses
     /// the memory any more. An unknown STag is no error.
     pub(crate) fn revoke(&self, stag: STag) {
+        if !self.home.is_here() {
+            return;
+        }
         if let Some(region) = self.find(stag) {
             region.retire_at_once();
             let index = stag.0 >> 8;
@@ -272,6 +283,10 @@ impl RegionTable {
 
 impl Drop for RegionTable {
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            // A transfer that was under way at the fork is never done here.
+            return;
+        }
         // Targets may outlive the table; they must not reach the program's memory through it.
         for shard in self.shards.iter_mut() {
             for region in shard.0.get_mut().values() {

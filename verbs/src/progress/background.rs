@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
+use crate::home::Home;
 use crate::wait::timespec;
 
 /// Something that the background thread looks after.
@@ -105,6 +106,7 @@ struct State {
 pub(crate) struct Background {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    home: Home,
 }
 
 impl Background {
@@ -127,6 +129,7 @@ impl Background {
         Ok(Background {
             shared,
             thread: Some(thread),
+            home: Home::here(),
         })
     }
 
@@ -200,6 +203,11 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            // The thread is the parent's, and so is the eventfd that would wake it.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.shared.stop.store(true, Ordering::Release);
         self.wake();
         if let Some(thread) = self.thread.take() {

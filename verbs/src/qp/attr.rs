@@ -65,25 +65,37 @@ fn ibv_state(conn: &Connection) -> IbvQpState {
 }
 
 impl Qp {
-    /// How the QP stands now.
+    /// How the QP stands now. In the child of a fork: in `Error`, without a connection.
     #[must_use]
     pub fn query(&self) -> QpAttr {
+        let mut attr = QpAttr {
+            state: QpState::Error,
+            ibv_state: IbvQpState::Err,
+            sq_draining: false,
+            access: self.made.init().access,
+            caps: self.made.init().caps,
+            ird: 0,
+            ord: 0,
+            local: None,
+            peer: None,
+            timeouts: self.inner().ctx.settings.timeouts,
+        };
+        if self.is_inherited() {
+            return attr;
+        }
         let locked = self.inner().lock();
         let conn = &locked.driven.conn;
-        let negotiated = conn.negotiated.as_ref();
-        let addrs = locked.addrs();
-        QpAttr {
-            state: conn.state,
-            ibv_state: ibv_state(conn),
-            sq_draining: conn.state == QpState::Closing && !conn.sq.is_empty(),
-            access: conn.access,
-            caps: self.made.init().caps,
-            ird: negotiated.map_or(0, |agreed| agreed.ird),
-            ord: negotiated.map_or(0, |agreed| agreed.ord),
-            local: addrs.map(|addrs| addrs.local),
-            peer: addrs.map(|addrs| addrs.peer),
-            timeouts: conn.ctx.settings.timeouts,
+        attr.state = conn.state;
+        attr.ibv_state = ibv_state(conn);
+        attr.sq_draining = conn.state == QpState::Closing && !conn.sq.is_empty();
+        attr.access = conn.access;
+        if let Some(negotiated) = &conn.negotiated {
+            (attr.ird, attr.ord) = (negotiated.ird, negotiated.ord);
         }
+        if let Some(addrs) = locked.addrs() {
+            (attr.local, attr.peer) = (Some(addrs.local), Some(addrs.peer));
+        }
+        attr
     }
 
     /// What it was made with.

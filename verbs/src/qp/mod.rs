@@ -18,6 +18,7 @@ use crate::cm::{ConnectError, ConnectOptions, Connected};
 use crate::cq::Cq;
 use crate::engine::PostErrorKind;
 use crate::event::EndReason;
+use crate::home::Inherited;
 use crate::pd::Pd;
 use crate::wait::after;
 use builder::QpBuilder;
@@ -129,6 +130,22 @@ impl Qp {
         &self.inner
     }
 
+    /// # Errors
+    /// In the child of a fork, where nothing may be posted.
+    #[inline]
+    fn check(&self) -> Result<(), PostError> {
+        let kind = |inherited: Inherited| PostError {
+            index: 0,
+            kind: inherited.into(),
+        };
+        self.inner.device.home.check().map_err(kind)
+    }
+
+    #[inline]
+    pub(crate) fn is_inherited(&self) -> bool {
+        !self.inner.device.home.is_here()
+    }
+
     /// The number of this QP, unique on its device; completions carry it.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
@@ -159,9 +176,12 @@ impl Qp {
         &self.recv_cq
     }
 
-    /// The state it is in.
+    /// The state it is in; in the child of a fork that is `Error`.
     #[must_use]
     pub fn state(&self) -> QpState {
+        if self.is_inherited() {
+            return QpState::Error;
+        }
         self.inner.lock().driven.conn.state
     }
 
@@ -179,6 +199,7 @@ impl Qp {
     /// # Errors
     /// The first request that was not taken; none after it was.
     pub fn post_send_list(&self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+        self.check()?;
         self.inner.with(|conn| {
             for (index, wr) in wrs.iter().enumerate() {
                 conn.post_send(wr)
@@ -201,6 +222,7 @@ impl Qp {
     /// # Errors
     /// The first request that was not taken; none after it was.
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        self.check()?;
         let mut locked = self.inner.lock();
         for (index, wr) in wrs.iter().enumerate() {
             locked
@@ -269,13 +291,18 @@ impl Qp {
     /// Starts to close the connection gracefully: what was posted is carried out, then FIN; the
     /// peer's FIN completes the close, and what is then still posted is flushed. Returns at once.
     pub fn disconnect(&self) {
-        self.inner.with(crate::engine::Connection::disconnect);
+        if !self.is_inherited() {
+            self.inner.with(crate::engine::Connection::disconnect);
+        }
     }
 
     /// Waits until the connection has ended and all work is flushed: at once where there is none. False
     /// when `timeout` passed first.
     #[must_use]
     pub fn wait_closed(&self, timeout: Duration) -> bool {
+        if self.is_inherited() {
+            return true;
+        }
         let deadline = after(Instant::now(), timeout);
         self.inner
             .wait_until(Some(deadline), |locked| {
@@ -287,12 +314,18 @@ impl Qp {
     /// Why the connection ended (or is ending); `None` while it stands.
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
+        if self.is_inherited() {
+            return None;
+        }
         self.inner.lock().driven.conn.end.clone()
     }
 
     /// What was agreed with the peer; `None` before MPA startup is done.
     #[must_use]
     pub fn connection(&self) -> Option<ConnectionInfo> {
+        if self.is_inherited() {
+            return None;
+        }
         let locked = self.inner.lock();
         let negotiated = locked.driven.conn.negotiated.as_ref()?;
         let addrs = locked.addrs()?;
@@ -320,6 +353,9 @@ impl Qp {
     /// # Errors
     /// [`DestroyQpError`] when `timeout` passed first (`None` waits for ever), with the QP back, as it was.
     pub fn destroy(self, timeout: Option<Duration>) -> Result<(), (Qp, DestroyQpError)> {
+        if self.is_inherited() {
+            return Ok(());
+        }
         match self.inner.mute(timeout) {
             Ok(()) => Ok(()),
             Err(events) => Err((self, DestroyQpError::Unacknowledged { events })),
@@ -332,12 +368,17 @@ impl Qp {
     /// until they are polled: a program that uses the QP again polls them first, or tells them by their `wr_id`.
     #[must_use]
     pub fn reset(&self) -> bool {
-        self.inner.with(crate::engine::Connection::reset)
+        !self.is_inherited() && self.inner.with(crate::engine::Connection::reset)
     }
 }
 
 impl Drop for Qp {
     fn drop(&mut self) {
+        if self.is_inherited() {
+            // Its connection goes on in the parent: not even the memory is freed, for that would end it.
+            std::mem::forget(Arc::clone(&self.inner));
+            return;
+        }
         self.inner.orphan();
     }
 }

@@ -6,6 +6,7 @@ use core::fmt;
 use super::Qp;
 use super::state::QpState;
 use crate::engine::Connection;
+use crate::home::Inherited;
 use crate::mem::Access;
 
 /// The states of `ibv_qp_state`, with their values.
@@ -161,6 +162,9 @@ pub enum ModifyError {
         /// Those that may be asked for, in the same set of names.
         legal: Vec<WantedState>,
     },
+    /// It was made before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
     /// It is not in the state that [`QpModify::current`] named.
     #[error("the QP is in state {is}, and not in {expected} as was said; query it and decide anew")]
     NotInState {
@@ -334,6 +338,7 @@ impl Qp {
     /// # Errors
     /// [`ModifyError`], which names the state, and those that are legal; then nothing has changed.
     pub fn modify(&self, modify: &QpModify) -> Result<(), ModifyError> {
+        self.inner().device.home.check()?;
         let step = self.inner().with(|conn| modify.apply(conn))?;
         if step == Move::AbortAndReset {
             // Now that the LLP is gone.
@@ -355,7 +360,9 @@ impl Qp {
     ///
     /// The reason on this side is [`EndReason::Aborted`](crate::EndReason::Aborted); the peer sees TCP reset.
     pub fn abort(&self) {
-        self.inner().with(Connection::abort);
+        if !self.is_inherited() {
+            self.inner().with(Connection::abort);
+        }
     }
 }
 

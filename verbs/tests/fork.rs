@@ -1,0 +1,195 @@
+//! A fork between two operations: what the child inherits is dead and harmless, the parent goes on, and the
+//! child opens a device of its own.
+//!
+//! This test has no harness, so that the process has no thread but this one and those of the devices.
+
+mod common;
+
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use common::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use uwarp_verbs::*;
+
+fn main() {
+    for wire in Wire::BOTH {
+        a_fork_between_two_operations(wire);
+    }
+    a_child_of_a_child_has_a_device_of_its_own();
+}
+
+/// Everything that a program may have open.
+struct World {
+    ends: Ends,
+    channel: CompletionChannel,
+    sleeper: Cq,
+    region: MemoryRegion,
+    unacked: UnackedEvent,
+}
+
+impl World {
+    fn new(wire: Wire) -> Self {
+        let ends = Setup::new(wire).peer_to_peer().unconnected();
+        let channel = ends.a.device.create_channel().unwrap();
+        let sleeper = ends.a.device.create_cq_on(8, &channel, 7).unwrap();
+        ends.join();
+        both_ways(&ends.a, &ends.b);
+        let region = ends.b.filled(3, 4096);
+        let unacked = ends.a.device.get_event(Some(LIMIT)).unwrap();
+        // A second connection has an event in the channel, which nobody has fetched.
+        let (one, other) = (
+            ends.a.pd.qp().build(&sleeper, &sleeper).unwrap(),
+            ends.b.another_qp(),
+        );
+        sleeper.req_notify(Notify::Any);
+        join(
+            &ends.listener,
+            &one,
+            &other,
+            &ends.setup.connect,
+            &ends.setup.accept,
+        );
+        one.post_recv(&RecvWr::new(9, &[])).unwrap();
+        one.modify(&QpModify::new().state(QpState::Error)).unwrap();
+        assert_eq!(channel.waiting(), 1);
+        drop((one, other));
+        World {
+            ends,
+            channel,
+            sleeper,
+            region,
+            unacked,
+        }
+    }
+}
+
+fn a_fork_between_two_operations(wire: Wire) {
+    let world = World::new(wire);
+    in_a_child(|| in_the_child(&world));
+    // The child also drops all of it.
+    let world = AssertUnwindSafe(std::cell::Cell::new(Some(world)));
+    in_a_child(|| drop(world.take()));
+    let World {
+        ends,
+        channel,
+        sleeper,
+        region,
+        unacked,
+    } = world.take().unwrap();
+
+    let Ends { a, b, .. } = ends;
+    both_ways(&a, &b);
+    let sink = a.blank(4096);
+    let whole = [sink.sge(0, 4096)];
+    let read = SendWr::read(1, &whole, region.addr(), region.rkey());
+    a.qp.post_send(&read).unwrap();
+    a.send_cq.success(1);
+    assert_eq!(content(&sink), content(&region));
+    // Neither event was taken, and none was added.
+    let event = channel.get_event(Some(LIMIT)).unwrap();
+    assert_eq!(event.context(), 7);
+    assert!(!readable(channel.as_fd()));
+    drop((event, sleeper));
+    let (qp, error) = a.qp.destroy(Some(Duration::ZERO)).unwrap_err();
+    assert_eq!(error, DestroyQpError::Unacknowledged { events: 1 });
+    drop(unacked);
+    qp.disconnect();
+    assert!(qp.wait_closed(LIMIT));
+    assert!(matches!(qp.end_reason(), Some(EndReason::LocalDisconnect)));
+    assert!(matches!(b.wait_end(), EndReason::PeerDisconnect));
+}
+
+/// Whatever it tries, the child is told, and waits for nothing.
+fn in_the_child(world: &World) {
+    let World {
+        ends,
+        channel,
+        sleeper,
+        ..
+    } = world;
+    let (device, qp) = (&ends.a.device, &ends.a.qp);
+    let error = qp.post_send(&SendWr::send(1, &[])).unwrap_err();
+    assert_eq!(error.kind, PostErrorKind::Inherited(Inherited));
+    assert!(error.to_string().contains("before a fork()"), "{error}");
+    let error = qp.post_recv(&RecvWr::new(1, &[])).unwrap_err();
+    assert_eq!(error.kind, PostErrorKind::Inherited(Inherited));
+    let to_error = QpModify::new().state(QpState::Error);
+    assert_eq!(qp.modify(&to_error), Err(ModifyError::Inherited(Inherited)));
+    qp.disconnect();
+    qp.abort();
+    assert!(!qp.reset() && qp.wait_closed(LIMIT));
+    assert_eq!(
+        (qp.state(), qp.query().state),
+        (QpState::Error, QpState::Error)
+    );
+    assert!(qp.end_reason().is_none() && qp.connection().is_none());
+    let to = ends.listener.local_addr();
+    let error = qp.connect(to, &ConnectOptions::default()).unwrap_err();
+    assert!(matches!(error, ConnectError::Inherited(_)), "{error}");
+
+    sleeper.req_notify(Notify::Any);
+    assert_eq!(sleeper.poll_one(), None);
+    assert_eq!(sleeper.wait(None), None);
+    let error = channel.get_event(None).unwrap_err();
+    assert!(matches!(error, ChannelError::Inherited(_)), "{error}");
+
+    let error = device.create_cq(1).unwrap_err();
+    assert!(matches!(error, DeviceError::Inherited(_)), "{error}");
+    let error = device.listen("127.0.0.1:0".parse().unwrap()).unwrap_err();
+    assert!(matches!(error, DeviceError::Inherited(_)), "{error}");
+    let error = ends.a.pd.qp().build(sleeper, sleeper).unwrap_err();
+    assert!(matches!(error, DeviceError::Inherited(_)), "{error}");
+    let error = ends.a.pd.register(vec![0], Access::NONE).unwrap_err();
+    assert_eq!(error, RegisterError::Inherited(Inherited));
+    assert!(device.poll_event().is_none() && device.get_event(None).is_none());
+    assert!(ends.listener.poll_request().is_none());
+
+    let (a, b) = pair(Wire::Kernel);
+    both_ways(&a, &b);
+}
+
+fn a_child_of_a_child_has_a_device_of_its_own() {
+    let (a, b) = pair(Wire::Kernel);
+    in_a_child(|| {
+        let (c, d) = pair(Wire::Kernel);
+        in_a_child(|| {
+            for dead in [&a, &b, &c, &d] {
+                assert!(dead.device.create_cq(1).is_err());
+            }
+            let (e, f) = pair(Wire::Kernel);
+            both_ways(&e, &f);
+        });
+        both_ways(&c, &d);
+        assert!(a.device.create_cq(1).is_err());
+    });
+    both_ways(&a, &b);
+}
+
+fn readable(fd: std::os::fd::BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
+}
+
+/// Forks, lets the child do something, and waits for it.
+#[track_caller]
+#[expect(unsafe_code, reason = "a fork is what this test is about")]
+fn in_a_child(act: impl FnOnce()) {
+    // SAFETY: glibc makes its allocator usable in the child, and nothing else that the child uses is held by
+    // another thread: that is what the test shows.
+    match unsafe { libc::fork() } {
+        -1 => panic!("{}", std::io::Error::last_os_error()),
+        0 => {
+            let done = catch_unwind(AssertUnwindSafe(act));
+            // SAFETY: ends the process without the destructors of the parent.
+            unsafe { libc::_exit(i32::from(done.is_err())) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: `status` is a valid place.
+            let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+            assert_eq!((waited, status), (child, 0), "the child failed");
+        }
+    }
+}
