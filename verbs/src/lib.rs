@@ -66,6 +66,7 @@
 //! * **Errors** end the connection, as in every RDMA transport: what was outstanding completes as
 //!   flushed, an [`AsyncEvent`] and [`Qp::end_reason`] say why in words. Other connections do not notice.
 
+pub mod aio;
 mod cm;
 mod completion;
 mod cq;

@@ -88,6 +88,15 @@ impl Pd {
         self.insert_for(memory, access, Some(qp.qp_num()))
     }
 
+    /// Registers a buffer that others hold, too.
+    pub(crate) fn register_shared(
+        &self,
+        buffer: &Arc<Buffer>,
+        access: Access,
+    ) -> Result<MemoryRegion, RegisterError> {
+        self.insert(Backing::buffer(Arc::clone(buffer)), access)
+    }
+
     fn insert(&self, memory: Backing, access: Access) -> Result<MemoryRegion, RegisterError> {
         self.insert_for(memory, access, None)
     }

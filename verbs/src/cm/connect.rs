@@ -11,7 +11,7 @@ use crate::event::EndReason;
 use crate::home::Inherited;
 use crate::limits::What;
 use crate::peer::{self, PrivateDataLimit};
-use crate::qp::inner::{Held, QpInner};
+use crate::qp::inner::{Held, Locked, QpInner};
 use crate::qp::state::QpState;
 
 /// How to connect. `Default`: no private data, 16 Reads in each direction, client-server model.
@@ -154,11 +154,20 @@ pub(crate) fn connect(
     to: SocketAddr,
     options: &ConnectOptions,
 ) -> Result<Connected, ConnectError> {
+    begin_connect(qp, to, options)?;
+    finish(qp, to)
+}
+
+/// Begins to connect; [`connect_outcome`] tells what has become of it.
+pub(crate) fn begin_connect(
+    qp: &Arc<QpInner>,
+    to: SocketAddr,
+    options: &ConnectOptions,
+) -> Result<(), ConnectError> {
     let target = Some((options.local, to));
     start(qp, to, options, target, || {
         qp.device.network.connect(options.local, to)
-    })?;
-    finish(qp, to)
+    })
 }
 
 /// The same over a stream that is connected already.
@@ -225,20 +234,26 @@ pub(super) fn start(
 
 /// Waits for what becomes of it.
 fn finish(qp: &QpInner, to: SocketAddr) -> Result<Connected, ConnectError> {
-    let outcome = qp.wait_until(None, |locked| {
-        let conn = &locked.driven.conn;
-        match (&conn.negotiated, &conn.end) {
-            // Made, even if the peer has closed it by now: the QP tells that.
-            (Some(negotiated), _) if conn.established => Some(Ok(Connected {
-                private_data: negotiated.private_data.clone(),
-                ird: negotiated.ird,
-                ord: negotiated.ord,
-            })),
-            (_, Some(reason)) => Some(Err(ConnectError::new(to, reason.clone()))),
-            _ => None,
-        }
-    });
+    let outcome = qp.wait_until(None, |locked| connect_outcome(locked, to));
     outcome.unwrap_or(Err(ConnectError::QpInUse {
         state: QpState::Error,
     }))
+}
+
+/// What has become of connecting; `None` while it is under way.
+pub(crate) fn connect_outcome(
+    locked: &Locked,
+    to: SocketAddr,
+) -> Option<Result<Connected, ConnectError>> {
+    let conn = &locked.driven.conn;
+    match (&conn.negotiated, &conn.end) {
+        // Made, even if the peer has closed it by now: the QP tells that.
+        (Some(negotiated), _) if conn.established => Some(Ok(Connected {
+            private_data: negotiated.private_data.clone(),
+            ird: negotiated.ird,
+            ord: negotiated.ord,
+        })),
+        (_, Some(reason)) => Some(Err(ConnectError::new(to, reason.clone()))),
+        _ => None,
+    }
 }

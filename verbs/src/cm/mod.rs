@@ -7,7 +7,7 @@ mod request;
 mod requests;
 
 pub use connect::{ConnectError, ConnectOptions, Connected};
-pub(crate) use connect::{connect, connect_over};
+pub(crate) use connect::{begin_connect, connect, connect_outcome, connect_over};
 pub use incoming::RequestError;
 pub(crate) use incoming::request_over;
 pub use request::{AcceptError, AcceptOptions, ConnectRequest, RejectOptions};

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -13,6 +14,7 @@ use uwarp_mpa::StartupError;
 use super::incoming::RequestSink;
 use super::listener::Listening;
 use super::request::ConnectRequest;
+use crate::aio::Wakers;
 use crate::completion::EventFd;
 use crate::device::{DeviceError, DeviceInner};
 use crate::home::{Home, Inherited};
@@ -75,6 +77,8 @@ struct Requests {
     fd: EventFd,
     state: Mutex<State>,
     changed: Condvar,
+    /// The same for tasks.
+    tasks: Wakers,
 }
 
 #[derive(Default)]
@@ -98,6 +102,7 @@ impl Listener {
             fd,
             state: Mutex::default(),
             changed: Condvar::new(),
+            tasks: Wakers::default(),
         });
         let sink: Weak<Requests> = Arc::downgrade(&requests);
         let port = device.network.reserve(addr)?;
@@ -129,6 +134,20 @@ impl Listener {
     /// when the network below has failed.
     pub fn wait_request(&self, timeout: Option<Duration>) -> Result<ConnectRequest, ListenError> {
         self.requests.wait(timeout, Requests::next_request)
+    }
+
+    /// The next request, if one waits; otherwise the task is woken when one comes.
+    pub(crate) fn poll_next(&self, waker: &Waker) -> Option<Result<ConnectRequest, ListenError>> {
+        self.try_next().or_else(|| {
+            self.requests.tasks.register(waker);
+            self.try_next()
+        })
+    }
+
+    fn try_next(&self) -> Option<Result<ConnectRequest, ListenError>> {
+        let mut state = self.requests.state.lock();
+        let request = self.requests.next_request(&mut state).map(Ok);
+        request.or_else(|| Some(Err(ListenError::Down { error: state.down? })))
     }
 
     /// Waits for whatever comes next, a request or a connection that failed in startup.
@@ -181,6 +200,12 @@ impl Requests {
         Some(request)
     }
 
+    /// Wakes who waits. Called without a lock.
+    fn changed(&self) {
+        self.changed.notify_all();
+        self.tasks.wake();
+    }
+
     fn wait<T>(
         &self,
         timeout: Option<Duration>,
@@ -217,7 +242,7 @@ impl RequestSink for Requests {
         self.fd.add();
         drop(state);
         // All of them: some may wait for more than requests.
-        self.changed.notify_all();
+        self.changed();
     }
 
     fn failed(&self, peer: SocketAddr, error: StartupError) {
@@ -227,7 +252,7 @@ impl RequestSink for Requests {
         }
         state.failures.push_back((peer, error));
         drop(state);
-        self.changed.notify_all();
+        self.changed();
     }
 
     fn down(&self, error: LlpError) {
@@ -236,7 +261,7 @@ impl RequestSink for Requests {
             self.fd.add();
         }
         drop(state);
-        self.changed.notify_all();
+        self.changed();
     }
 
     fn expire(&self, now: Instant) {

@@ -24,6 +24,7 @@ mod atomic;
 mod buffer;
 mod error;
 mod inline;
+mod loan;
 mod raw;
 mod region;
 mod run;
@@ -40,6 +41,7 @@ pub use sge::Sge;
 
 pub(crate) use atomic::ATOMIC_LEN;
 pub(crate) use inline::InlineData;
+pub(crate) use loan::{InFlight, Piece, Pieces};
 pub(crate) use region::{Backing, Region, RegionSpec};
 pub(crate) use run::PinnedRun;
 pub(crate) use sge::{SgList, SgSource};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use uwarp_llp::{Llp, LlpError};
 
 use crate::cq::CqShared;
@@ -18,6 +18,7 @@ use crate::progress::background::{Interest, Source, Verdict};
 use crate::progress::cover::{Cover, Registration};
 use crate::progress::drive::{Driven, Outcome, Waits};
 use crate::progress::linger::linger;
+use crate::qp::guard::{QpGuard, Watched, Watcher};
 
 /// A QP: the part that its handle, its CQs and the background thread share.
 pub(crate) struct QpInner {
@@ -30,6 +31,8 @@ pub(crate) struct QpInner {
     state: Mutex<Locked>,
     /// Notified whenever the state of the connection may have changed.
     changed: Condvar,
+    /// The same for tasks.
+    watched: Watched,
     /// It was destroyed: nobody is told of it any more.
     muted: AtomicBool,
     /// Its place in the protection domain.
@@ -103,6 +106,7 @@ impl QpInner {
             changed: Condvar::new(),
             muted: AtomicBool::new(false),
             _in_pd: in_pd,
+            watched: Watched::default(),
         });
         for cq in &qp.cqs {
             cq.attach(&qp);
@@ -110,8 +114,23 @@ impl QpInner {
         qp
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Locked> {
-        self.state.lock()
+    pub(crate) fn lock(&self) -> QpGuard<'_> {
+        QpGuard::new(self.state.lock(), &self.watched)
+    }
+
+    fn try_lock(&self) -> Option<QpGuard<'_>> {
+        Some(QpGuard::new(self.state.try_lock()?, &self.watched))
+    }
+
+    /// From now on `watcher` is told whenever the lock was released.
+    pub(crate) fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.watched.set(watcher);
+    }
+
+    /// Wakes those who wait for the QP. Called under its lock.
+    pub(crate) fn changed(&self) {
+        self.changed.notify_all();
+        self.watched.changed();
     }
 
     /// A turn by a thread that polls: skipped when another thread has the lock. `stays`: the thread is
@@ -121,7 +140,7 @@ impl QpInner {
             self.polled_at
                 .store(self.device.clock(now), Ordering::Relaxed);
         }
-        if let Some(mut locked) = self.state.try_lock()
+        if let Some(mut locked) = self.try_lock()
             && locked.driven.llp.is_some()
         {
             let outcome = locked.driven.turn(&self.device.pool, now);
@@ -131,7 +150,7 @@ impl QpInner {
 
     /// Does something with the connection, then sends what came of it.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> T {
-        let mut locked = self.state.lock();
+        let mut locked = self.lock();
         locked.driven.conn.set_now(Instant::now());
         let value = act(&mut locked.driven.conn);
         let outcome = locked.driven.push(&self.device.pool);
@@ -187,7 +206,7 @@ impl QpInner {
             {
                 held.ird.shrink_to(negotiated.ird.into());
             }
-            self.changed.notify_all();
+            self.changed();
         }
     }
 
@@ -234,7 +253,7 @@ impl QpInner {
         locked.registration.gone();
         self.device.background.forget(locked.registration.token);
         self.publish(locked);
-        self.changed.notify_all();
+        self.changed();
     }
 
     /// Takes the LLP away: it ends in the background, or when the threads that wait on it have left.
@@ -315,26 +334,25 @@ impl QpInner {
         Ok(())
     }
 
-    /// Wakes those who wait for the QP.
-    pub(crate) fn changed(&self) {
-        self.changed.notify_all();
-    }
-
     /// Waits until `done` gives a value or the deadline has passed. The background drives meanwhile.
     pub(crate) fn wait_until<T>(
         &self,
         deadline: Option<Instant>,
         mut done: impl FnMut(&mut Locked) -> Option<T>,
     ) -> Option<T> {
-        let mut locked = self.state.lock();
+        let mut locked = self.lock();
         loop {
             if let Some(value) = done(&mut locked) {
                 return Some(value);
             }
             match deadline {
-                None => self.changed.wait(&mut locked),
+                None => self.changed.wait(&mut locked.locked),
                 Some(deadline) => {
-                    if self.changed.wait_until(&mut locked, deadline).timed_out() {
+                    if self
+                        .changed
+                        .wait_until(&mut locked.locked, deadline)
+                        .timed_out()
+                    {
                         return done(&mut locked);
                     }
                 }
@@ -346,7 +364,7 @@ impl QpInner {
     /// background takes over at once.
     pub(crate) fn hand_over(&self) {
         self.polled_at.store(0, Ordering::Relaxed);
-        let mut locked = self.state.lock();
+        let mut locked = self.lock();
         if locked.registration.cover == Cover::Watched {
             let outcome = locked.driven.turn(&self.device.pool, Instant::now());
             self.settle(&mut locked, outcome, Driver::Background);
@@ -362,7 +380,7 @@ impl QpInner {
     /// The handle is gone. A connection with work under way is reset; an idle one closes gracefully
     /// in the background.
     pub(crate) fn orphan(self: &Arc<Self>) {
-        let mut locked = self.state.lock();
+        let mut locked = self.lock();
         let conn = &mut locked.driven.conn;
         conn.set_now(Instant::now());
         if conn.is_idle() {
@@ -408,7 +426,7 @@ impl QpInner {
         mut add: impl FnMut(std::os::fd::RawFd, Option<Instant>),
     ) -> bool {
         use std::os::fd::AsRawFd;
-        let mut locked = self.state.lock();
+        let mut locked = self.lock();
         let outcome = locked.driven.turn(&self.device.pool, Instant::now());
         self.settle(&mut locked, outcome, Driver::Consumer);
         let Locked {
@@ -434,7 +452,7 @@ impl QpInner {
 
     /// The calling thread has stopped waiting: a turn, and back to the background.
     pub(crate) fn wait_ends(&self) {
-        let mut locked = self.state.lock();
+        let mut locked = self.lock();
         let outcome = locked.driven.turn(&self.device.pool, Instant::now());
         self.settle(&mut locked, outcome, Driver::Consumer);
         let Locked {
@@ -455,7 +473,7 @@ impl QpInner {
 
 impl Source for QpInner {
     fn attend(&self, now: Instant) -> Verdict {
-        let mut locked = self.state.lock();
+        let mut locked = self.lock();
         if locked.registration.timer.is_some_and(|timer| timer <= now) {
             locked.registration.timer = None;
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod attr;
 pub(crate) mod builder;
+pub(crate) mod guard;
 pub(crate) mod inner;
 pub(crate) mod modify;
 pub(crate) mod state;

@@ -1,0 +1,346 @@
+//! A connection whose operations are futures.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+
+use super::Domain;
+use super::buf::RegisteredBuf;
+use super::error::Error;
+use super::table::Ops;
+use crate::cm::{begin_connect, connect_outcome};
+use crate::completion::Completion;
+use crate::device::DeviceError;
+use crate::engine::PostErrorKind;
+use crate::event::EndReason;
+use crate::mr::RemoteBuffer;
+use crate::qp::state::QpState;
+use crate::qp::wr::{RecvWr, SendWr};
+use crate::qp::{ConnectionInfo, PostError, Qp, QpCaps};
+use crate::{ConnectError, ConnectOptions, Connected};
+
+/// One end of an RDMA connection: a queue pair with a completion queue of its own.
+///
+/// All methods take `&self`: any number of tasks use one connection, through an `Arc` or a scope. An operation is
+/// posted when its future is first polled, and operations of one task, one after the other, keep their order.
+/// See the [module](super) about futures that are dropped.
+///
+/// Dropping it ends the connection: gracefully when nothing is under way, by a reset otherwise; buffers
+/// that are still in flight go back to their pools.
+pub struct Connection {
+    // Dropped first: that flushes what is under way, and `ops` takes the buffers.
+    pub(super) qp: Qp,
+    ops: Arc<Ops>,
+    _domain: Domain,
+}
+
+/// What came with a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Received {
+    /// Octets; the buffer's length is the same.
+    pub len: usize,
+    /// The STag that the message invalidated on this side.
+    pub invalidated: Option<u32>,
+    /// The peer asked for a solicited event.
+    pub solicited: bool,
+}
+
+impl Connection {
+    /// An end that is not connected yet. Receives may be posted.
+    ///
+    /// # Errors
+    /// As [`Pd::create_qp`](crate::Pd::create_qp).
+    pub fn new(domain: &Domain, caps: QpCaps) -> Result<Connection, DeviceError> {
+        let depth = caps.max_send_wr.saturating_add(caps.max_recv_wr).max(1);
+        let cq = domain.device().create_cq(depth)?;
+        let qp = domain.pd().create_qp(&cq, &cq, caps)?;
+        let ops = Ops::new(cq, caps.max_send_wr, caps.max_recv_wr);
+        qp.inner().watch(Arc::<Ops>::clone(&ops));
+        Ok(Connection {
+            qp,
+            ops,
+            _domain: domain.clone(),
+        })
+    }
+
+    /// Connects to an iWARP endpoint: TCP, then MPA startup. Waits, without a thread, until that is done; the
+    /// timeouts of the device bound every step. Dropping the future does not stop it; dropping the connection does.
+    ///
+    /// # Errors
+    /// As [`Qp::connect`](crate::Qp::connect).
+    pub async fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<Connected, ConnectError> {
+        begin_connect(self.qp.inner(), to, options)?;
+        poll_fn(|cx| {
+            self.ops.changed.register(cx.waker());
+            match connect_outcome(&self.qp.inner().lock(), to) {
+                Some(outcome) => Poll::Ready(outcome),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Sends the content of `buf` as one message (RFC 5040 section 5.3). Waits for a place in the send queue, and then until
+    /// the network has taken the octets; that the peer has them is not said.
+    ///
+    /// # Errors
+    /// See [`Error`]. The buffer comes back in any case.
+    pub async fn send(&self, buf: RegisteredBuf) -> (Result<(), Error>, RegisteredBuf) {
+        let (result, buf) = self.source(buf, |id, sge| SendWr::send(id, sge)).await;
+        (result.map(|_| ()), buf)
+    }
+
+    /// The same, and the peer's region `rkey` is invalidated when the message is delivered (RFC 5040 section 5.3).
+    ///
+    /// # Errors
+    /// See [`Error`]. The buffer comes back in any case.
+    pub async fn send_and_invalidate(
+        &self,
+        buf: RegisteredBuf,
+        rkey: u32,
+    ) -> (Result<(), Error>, RegisteredBuf) {
+        let (result, buf) = self
+            .source(buf, |id, sge| SendWr::send(id, sge).invalidate(rkey))
+            .await;
+        (result.map(|_| ()), buf)
+    }
+
+    /// Sends a short message that is copied when it is posted: at most `max_inline` octets of the queue's
+    /// [`QpCaps`]. It needs no buffer.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn send_inline(&self, octets: &[u8]) -> Result<(), Error> {
+        let slot = self.ops.room().await;
+        let posted = self.ops.start(slot, None, |wr_id| {
+            self.qp.post_send(&SendWr::send_inline(wr_id, octets))
+        });
+        match posted {
+            Ok(flight) => self.result(flight.await.0).map(|_| ()),
+            Err((error, _)) => Err(error.into()),
+        }
+    }
+
+    /// Writes the content of `buf` to the start of `remote` (RFC 5040 section 5.1). Nobody is told there; a
+    /// message sent afterwards is delivered after the octets were placed.
+    ///
+    /// # Errors
+    /// [`Error::TooSmall`] when it does not fit; see [`Error`]. The buffer comes back in any case.
+    pub async fn write(
+        &self,
+        buf: RegisteredBuf,
+        remote: RemoteBuffer,
+    ) -> (Result<(), Error>, RegisteredBuf) {
+        if let Err(error) = fits(buf.len() as u64, remote.len, "the remote memory") {
+            return (Err(error), buf);
+        }
+        let RemoteBuffer { addr, rkey, .. } = remote;
+        let (result, buf) = self
+            .source(buf, |id, sge| SendWr::write(id, sge, addr, rkey))
+            .await;
+        (result.map(|_| ()), buf)
+    }
+
+    /// Reads all of `remote` into the start of `buf`, whose length is then the number of octets read (RFC 5040
+    /// section 5.2). To read less, [`RemoteBuffer::slice`] it.
+    ///
+    /// # Errors
+    /// [`Error::TooSmall`] when it is more than the capacity; see [`Error`]. The buffer comes back in any case.
+    pub async fn read(
+        &self,
+        buf: RegisteredBuf,
+        remote: RemoteBuffer,
+    ) -> (Result<(), Error>, RegisteredBuf) {
+        if let Err(error) = fits(remote.len, buf.capacity() as u64, "the buffer") {
+            return (Err(error), buf);
+        }
+        let slot = self.ops.room().await;
+        let flying = buf.launch();
+        let sink = [flying.room(usize::try_from(remote.len).unwrap_or(usize::MAX))];
+        let (result, buf) = match self.ops.start(slot, Some(flying), |wr_id| {
+            self.qp
+                .post_send(&SendWr::read(wr_id, &sink, remote.addr, remote.rkey))
+        }) {
+            Ok(flight) => {
+                let (completion, buf) = flight.await;
+                (self.result(completion).map(|_| ()), buf)
+            }
+            Err((error, buf)) => (Err(error.into()), buf),
+        };
+        (result, owned(buf))
+    }
+
+    /// A work request that takes octets out of a buffer.
+    async fn source(
+        &self,
+        buf: RegisteredBuf,
+        request: impl for<'a> FnOnce(u64, &'a [crate::Sge]) -> SendWr<'a>,
+    ) -> (Result<Completion, Error>, RegisteredBuf) {
+        let slot = self.ops.room().await;
+        let flying = buf.launch();
+        let source = [flying.content()];
+        let posted = self.ops.start(slot, Some(flying), |wr_id| {
+            self.qp.post_send(&request(wr_id, &source))
+        });
+        let (result, buf) = match posted {
+            Ok(flight) => {
+                let (completion, buf) = flight.await;
+                (self.result(completion), buf)
+            }
+            Err((error, buf)) => (Err(error.into()), buf),
+        };
+        (result, owned(buf))
+    }
+
+    /// Posts a buffer for a message of the peer, up to its whole capacity, and does not wait. [`recv`](Self::recv)
+    /// gives the messages. A peer may send as soon as it is connected, and a message for which no buffer is posted ends the
+    /// connection: post receives before [`connect`](Self::connect) or [`Request::accept_on`](super::Request::accept_on).
+    ///
+    /// # Errors
+    /// [`Error::Refused`], with the buffer: the receive queue is full, or the buffer is of another domain.
+    pub fn post_recv(&self, buf: RegisteredBuf) -> Result<(), (Error, RegisteredBuf)> {
+        let Some(slot) = self.ops.receive_slot() else {
+            let depth = self.qp.inner().ctx.caps.max_recv_wr as usize;
+            let kind = PostErrorKind::RecvQueueFull { depth };
+            return Err((PostError { index: 0, kind }.into(), buf));
+        };
+        let capacity = buf.capacity();
+        let flying = buf.launch();
+        let sink = [flying.room(capacity)];
+        let posted = self.ops.start(slot, Some(flying), |wr_id| {
+            self.qp.post_recv(&RecvWr::new(wr_id, &sink))
+        });
+        match posted {
+            Ok(flight) => {
+                flight.detach();
+                Ok(())
+            }
+            Err((error, buf)) => Err((error.into(), owned(buf))),
+        }
+    }
+
+    /// Posts `buf` and gives the next message, in the buffer that it came in: its own, or one that was posted
+    /// before. Messages come in order; of several tasks that receive, each gets another one. When the receive queue is full,
+    /// `buf` is posted in the place of the message.
+    ///
+    /// Dropping the future loses no message and no buffer: what was posted stays posted, and the next call gets the message.
+    ///
+    /// # Errors
+    /// See [`Error`]. A buffer comes back in any case; when the connection has ended, one for each call.
+    pub async fn recv(&self, buf: RegisteredBuf) -> (Result<Received, Error>, RegisteredBuf) {
+        let waiting = match self.post_recv(buf) {
+            Ok(()) => None,
+            Err((Error::Refused(error), buf)) if is_full(&error) => Some(buf),
+            Err((error, buf)) => return (Err(error), buf),
+        };
+        let slot = self.ops.message().await;
+        let (completion, buf) = match self.ops.take(slot) {
+            Some((completion, buf)) => (completion, owned(buf)),
+            None => unreachable!("a message that was granted has landed"),
+        };
+        if let Some(waiting) = waiting
+            && let Err((error, _)) = self.post_recv(waiting)
+        {
+            // Another task was faster: the queue is full again, and the buffer goes back to its pool.
+            tracing::debug!(%error, "a receive was not posted");
+        }
+        let received = self.result(completion).map(|completion| Received {
+            len: completion.byte_len as usize,
+            invalidated: completion.invalidated,
+            solicited: completion.solicited,
+        });
+        (received, buf)
+    }
+
+    /// Closes the connection gracefully: what was posted is carried out, then both sides close. Waits until that is done;
+    /// the timeout for closing bounds it.
+    ///
+    /// # Errors
+    /// The reason, when it ended in another way than by a close of one of the two sides.
+    pub async fn close(&self) -> Result<(), EndReason> {
+        self.qp.disconnect();
+        match self.closed().await {
+            EndReason::LocalDisconnect | EndReason::PeerDisconnect => Ok(()),
+            reason => Err(reason),
+        }
+    }
+
+    /// Waits until the connection has ended, whoever ends it, and says why. An end that was never connected counts as
+    /// closed by this side.
+    pub async fn closed(&self) -> EndReason {
+        poll_fn(|cx| {
+            self.ops.changed.register(cx.waker());
+            match self.qp.state() {
+                QpState::Error | QpState::Idle => Poll::Ready(()),
+                _ => Poll::Pending,
+            }
+        })
+        .await;
+        self.qp.end_reason().unwrap_or(EndReason::LocalDisconnect)
+    }
+
+    /// What was agreed with the peer, its private data among it; `None` before it is connected.
+    #[must_use]
+    pub fn info(&self) -> Option<ConnectionInfo> {
+        self.qp.connection()
+    }
+
+    /// Why the connection ended (or is ending); `None` while it stands.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<EndReason> {
+        self.qp.end_reason()
+    }
+
+    /// The number of its QP, as asynchronous events of the device name it.
+    #[must_use]
+    pub fn qp_num(&self) -> u32 {
+        self.qp.qp_num()
+    }
+
+    fn result(&self, completion: Completion) -> Result<Completion, Error> {
+        completion.ok().map_err(|error| Error::Failed {
+            error,
+            reason: self.qp.end_reason().map(Box::new),
+        })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.ops.abandon_all();
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("qp", &self.qp)
+            .finish_non_exhaustive()
+    }
+}
+
+fn fits(octets: u64, room: u64, which: &'static str) -> Result<(), Error> {
+    if octets <= room {
+        return Ok(());
+    }
+    Err(Error::TooSmall {
+        octets,
+        room,
+        which,
+    })
+}
+
+fn is_full(error: &PostError) -> bool {
+    matches!(error.kind, PostErrorKind::RecvQueueFull { .. })
+}
+
+/// The buffer of an operation that was given one.
+fn owned(buf: Option<RegisteredBuf>) -> RegisteredBuf {
+    buf.unwrap_or_else(|| unreachable!("a slot keeps its buffer until it is taken"))
+}

@@ -1,0 +1,121 @@
+//! Taking connections.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::task::Poll;
+
+use super::Domain;
+use super::connection::Connection;
+use super::error::OpenError;
+use crate::cm;
+use crate::device::DeviceError;
+use crate::qp::QpCaps;
+use crate::{AcceptError, AcceptOptions, ConnectRequest, ListenError};
+
+/// A listener whose requests are futures.
+pub struct Listener {
+    inner: cm::Listener,
+    domain: Domain,
+}
+
+/// A peer that wants to connect. Dropping it rejects.
+pub struct Request {
+    inner: ConnectRequest,
+    domain: Domain,
+}
+
+impl Listener {
+    /// Listens for iWARP connections. Port 0 takes a free one.
+    ///
+    /// # Errors
+    /// As [`Device::listen`](crate::Device::listen).
+    pub fn bind(domain: &Domain, addr: SocketAddr) -> Result<Listener, DeviceError> {
+        Ok(Listener {
+            inner: domain.device().listen(addr)?,
+            domain: domain.clone(),
+        })
+    }
+
+    /// Where it listens, with the port that was chosen.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+
+    /// The next request. Any number of tasks may wait; dropping the future loses no request.
+    ///
+    /// # Errors
+    /// [`ListenError::Down`] when the network below has failed.
+    pub async fn accept(&self) -> Result<Request, ListenError> {
+        let inner = poll_fn(|cx| match self.inner.poll_next(cx.waker()) {
+            Some(request) => Poll::Ready(request),
+            None => Poll::Pending,
+        });
+        Ok(Request {
+            inner: inner.await?,
+            domain: self.domain.clone(),
+        })
+    }
+
+    /// The listener of the synchronous API: for startups that failed.
+    #[must_use]
+    pub fn inner(&self) -> &cm::Listener {
+        &self.inner
+    }
+}
+
+impl Request {
+    /// The request as the synchronous API knows it: who asks, its private data, its IRD and ORD.
+    #[must_use]
+    pub fn info(&self) -> &ConnectRequest {
+        &self.inner
+    }
+
+    /// Accepts with a new connection. Where the peer may send at once, post receives first and use
+    /// [`accept_on`](Self::accept_on).
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn accept(
+        self,
+        caps: QpCaps,
+        options: &AcceptOptions,
+    ) -> Result<Connection, OpenError> {
+        let connection = Connection::new(&self.domain, caps)?;
+        self.accept_on(&connection, options).await?;
+        Ok(connection)
+    }
+
+    /// Accepts with a connection that was made before. Returns when the Reply is on its way.
+    ///
+    /// # Errors
+    /// See [`AcceptError`].
+    pub async fn accept_on(
+        self,
+        connection: &Connection,
+        options: &AcceptOptions,
+    ) -> Result<(), AcceptError> {
+        self.inner.accept(&connection.qp, options)
+    }
+
+    /// Rejects, with octets for the peer's consumer.
+    ///
+    /// # Errors
+    /// As [`ConnectRequest::reject`].
+    pub fn reject(self, private_data: &[u8]) -> Result<(), AcceptError> {
+        self.inner.reject(private_data)
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

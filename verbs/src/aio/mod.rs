@@ -1,0 +1,164 @@
+//! The async API: operations are futures that any runtime can drive.
+//!
+//! There is no runtime in it and no thread beyond the device's own one. Whoever finds a completion wakes the
+//! task that waits for it, after every lock is gone: the thread that posts (a Send is often complete before its post
+//! returns, and its future is then ready at the first poll), or the device's background thread, which sleeps in
+//! `epoll_wait`. So a message costs two hops at most: from the socket to that thread, from there to the task.
+//!
+//! # Buffers
+//! A [`RegisteredBuf`] goes into an operation and comes back with its result. In between nobody has it, so safe code cannot
+//! touch memory in flight. It dereferences to its octets, which is sound for these reasons:
+//! * its region grants no remote right, so no peer writes it but by the operation that it was given to;
+//! * its protection domain belongs to a [`Domain`] and is never handed out, so that no work request of the synchronous
+//!   API can name it, whatever lkey it makes up.
+//!
+//! Memory that peers may read or write by themselves is a [`MemoryRegion`](crate::MemoryRegion) from [`Domain::register`],
+//! which only copies octets in and out.
+//!
+//! # Futures that are dropped
+//! Dropping a future is always safe, at every point:
+//! * before its first poll, or while it waits for a place in the send queue, nothing was posted, and the buffer goes back
+//!   to its pool;
+//! * after that the operation goes on, keeps the buffer until its completion, and then gives it back to its pool.
+//!   Whether it is carried out cannot be told any more;
+//! * a [`recv`](Connection::recv) that is dropped loses no message: its buffer stays posted, and the next call gets what
+//!   comes into it.
+//!
+//! # Order
+//! An operation is posted when its future is first polled (and has a place in the send queue; places are given in the order
+//! of asking). So `a.await; b.await` keeps its order, and for futures that are polled together the order is that of the
+//! polls.
+//!
+//! # Example
+//! ```
+//! use uwarp_verbs::aio::{Connection, Domain, Listener};
+//! use uwarp_verbs::{AcceptOptions, ConnectOptions, Device, QpCaps};
+//!
+//! # fn block_on<T>(future: impl Future<Output = T>) -> T {
+//! #     struct Unpark(std::thread::Thread);
+//! #     impl std::task::Wake for Unpark { fn wake(self: std::sync::Arc<Self>) { self.0.unpark() } }
+//! #     let waker = std::task::Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
+//! #     let mut future = std::pin::pin!(future);
+//! #     loop {
+//! #         let mut cx = std::task::Context::from_waker(&waker);
+//! #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut cx) { return value; }
+//! #         std::thread::park();
+//! #     }
+//! # }
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Domain::new(&Device::tcp()?);
+//! let listener = Listener::bind(&server, "127.0.0.1:0".parse()?)?;
+//! let addr = listener.local_addr();
+//! let serve = std::thread::spawn(move || block_on(async {
+//!     let connection = Connection::new(&server, QpCaps::default()).unwrap();
+//!     // A buffer is there before the peer can send.
+//!     let pool = server.pool(2, 64).unwrap();
+//!     connection.post_recv(pool.get().await).unwrap();
+//!     listener.accept().await.unwrap().accept_on(&connection, &AcceptOptions::default()).await.unwrap();
+//!     let (received, request) = connection.recv(pool.get().await).await;
+//!     assert_eq!((received.unwrap().len, &request[..]), (5, &b"hello"[..]));
+//!     let (sent, _) = connection.send(request).await;
+//!     sent.unwrap();
+//!     connection.closed().await
+//! }));
+//!
+//! let client = Domain::new(&Device::tcp()?);
+//! let answer = block_on(async {
+//!     let connection = client.connect(addr, &ConnectOptions::default()).await.unwrap();
+//!     let pool = client.pool(2, 64).unwrap();
+//!     let mut buf = pool.get().await;
+//!     buf.fill_from(b"hello");
+//!     connection.post_recv(pool.get().await).unwrap();
+//!     let (sent, buf) = connection.send(buf).await;
+//!     sent.unwrap();
+//!     let (received, answer) = connection.recv(buf).await;
+//!     received.unwrap();
+//!     connection.close().await.unwrap();
+//!     answer.to_vec()
+//! });
+//! assert_eq!(answer, b"hello");
+//! # serve.join().unwrap();
+//! # Ok(()) }
+//! ```
+
+mod buf;
+mod connection;
+mod error;
+mod gate;
+mod listener;
+mod table;
+mod wakers;
+
+use std::net::SocketAddr;
+
+pub use buf::{BufferPool, RegisteredBuf};
+pub use connection::{Connection, Received};
+pub use error::{Error, OpenError, PoolError};
+pub use listener::{Listener, Request};
+pub(crate) use wakers::Wakers;
+
+use crate::mem::{Access, RegisterError};
+use crate::{ConnectOptions, Device, MemoryRegion, Pd, QpCaps};
+
+/// A protection domain for the async API: buffers and connections work together only within one.
+///
+/// Its domain is its own; see the [module](self) for why. Clones are handles to the same.
+#[derive(Clone, Debug)]
+pub struct Domain {
+    device: Device,
+    pd: Pd,
+}
+
+impl Domain {
+    /// A new domain of that device.
+    #[must_use]
+    pub fn new(device: &Device) -> Domain {
+        Domain {
+            device: device.clone(),
+            pd: device.alloc_pd(),
+        }
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn pd(&self) -> &Pd {
+        &self.pd
+    }
+
+    /// `count` buffers of `size` octets each, in one region that no peer has any right to.
+    ///
+    /// # Errors
+    /// No memory, or as [`Pd::register`].
+    pub fn pool(&self, count: usize, size: usize) -> Result<BufferPool, PoolError> {
+        BufferPool::new(count, size, |buffer| {
+            self.pd.register_shared(buffer, Access::LOCAL_WRITE)
+        })
+    }
+
+    /// Registers memory for peers to read or write by themselves: `data` is its first content.
+    ///
+    /// # Errors
+    /// As [`Pd::register`].
+    pub fn register(&self, data: Vec<u8>, access: Access) -> Result<MemoryRegion, RegisterError> {
+        self.pd.register(data, access)
+    }
+
+    /// Connects to an iWARP endpoint with a new connection of default sizes. To post receives before, or for other sizes:
+    /// [`Connection::new`], then [`Connection::connect`].
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<Connection, OpenError> {
+        let connection = Connection::new(self, QpCaps::default())?;
+        connection.connect(to, options).await?;
+        Ok(connection)
+    }
+}

@@ -1,0 +1,400 @@
+//! The operations of one connection, from post to the future that takes the result.
+//!
+//! Every work request has a slot, whose number is its `wr_id`. The slot holds the buffer while the work request is
+//! under way, so that nothing that a task does, or that is done to a task, frees it or hands it out too early.
+//!
+//! ```text
+//!            start                 completion               taken
+//!   Free ─────────────► Flying ────────────────► Landed ────────────► Free
+//!                          │ its future is dropped                      ▲
+//!                          └──────────────► Abandoned ── completion ────┘
+//! ```
+//!
+//! Completions are brought here by whoever completed them, after the lock of the QP is gone: the thread that
+//! posts, or the background thread of the device after its turn. There is no thread in between.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use super::buf::{FlyingBuf, RegisteredBuf};
+use super::gate::{Gate, Ticket};
+use super::wakers::Wakers;
+use crate::completion::Completion;
+use crate::cq::Cq;
+use crate::qp::guard::Watcher;
+
+/// Completions moved under one lock.
+const BATCH: usize = 8;
+
+/// All operations of a connection, and the tasks that wait for them.
+pub(super) struct Ops {
+    cq: Cq,
+    table: Mutex<Table>,
+    /// Tasks that wait for the state of the connection to change.
+    pub(super) changed: Wakers,
+}
+
+struct Table {
+    /// First those of the send queue, then those of the receive queue.
+    slots: Box<[Slot]>,
+    sends: u32,
+    free_sends: Vec<u32>,
+    free_recvs: Vec<u32>,
+    /// Who waits for a place in the send queue. Its units are those of `free_sends`.
+    room: Gate,
+    /// Receives that are complete and were not taken, oldest first.
+    arrived: VecDeque<u32>,
+    /// Who waits for a message. Its units are those of `arrived`.
+    messages: Gate,
+}
+
+#[derive(Default)]
+struct Slot {
+    state: State,
+    buf: Option<FlyingBuf>,
+    waker: Option<Waker>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum State {
+    #[default]
+    Free,
+    Flying,
+    Abandoned,
+    Landed(Completion),
+}
+
+/// What became of a work request: its completion, and the buffer that it used.
+pub(super) type Outcome = (Completion, Option<RegisteredBuf>);
+
+impl Ops {
+    pub(super) fn new(cq: Cq, sends: u32, recvs: u32) -> Arc<Self> {
+        let slots = (0..sends + recvs).map(|_| Slot::default()).collect();
+        Arc::new(Ops {
+            cq,
+            table: Mutex::new(Table {
+                slots,
+                sends,
+                free_sends: (0..sends).rev().collect(),
+                free_recvs: (sends..sends + recvs).rev().collect(),
+                room: Gate::new(sends as usize),
+                arrived: VecDeque::with_capacity(recvs as usize),
+                messages: Gate::default(),
+            }),
+            changed: Wakers::default(),
+        })
+    }
+
+    /// Waits for a place in the send queue. What comes of it is to be given to [`start`](Self::start) at once.
+    pub(super) fn room(&self) -> InLine<'_> {
+        InLine::new(self, Line::Room)
+    }
+
+    /// Waits for a message. What comes of it is to be given to [`take`](Self::take) at once.
+    pub(super) fn message(&self) -> InLine<'_> {
+        InLine::new(self, Line::Messages)
+    }
+
+    /// A place in the receive queue, if there is one; for [`start`](Self::start).
+    pub(super) fn receive_slot(&self) -> Option<u32> {
+        self.table.lock().free_recvs.pop()
+    }
+
+    /// Posts the work request of a slot. The buffer is in the slot before, for the completion may be here before
+    /// `post` has returned.
+    ///
+    /// # Errors
+    /// What `post` said; the buffer comes back, and the slot is free.
+    pub(super) fn start<E>(
+        &self,
+        slot: u32,
+        buf: Option<FlyingBuf>,
+        post: impl FnOnce(u64) -> Result<(), E>,
+    ) -> Result<Flight<'_>, (E, Option<RegisteredBuf>)> {
+        if let Some(place) = self.table.lock().slots.get_mut(slot as usize) {
+            place.state = State::Flying;
+            place.buf = buf;
+        }
+        match post(u64::from(slot)) {
+            Ok(()) => Ok(Flight {
+                ops: self,
+                slot: Some(slot),
+            }),
+            Err(error) => {
+                let (buf, next) = self.table.lock().free(slot, None);
+                next.into_iter().for_each(Waker::wake);
+                Err((error, buf))
+            }
+        }
+    }
+
+    /// Takes what has landed in a slot; `None` while it has not.
+    pub(super) fn take(&self, slot: u32) -> Option<Outcome> {
+        let (outcome, next) = self.table.lock().take(slot)?;
+        next.into_iter().for_each(Waker::wake);
+        Some(outcome)
+    }
+
+    /// Nobody will ask for anything any more: buffers go home as soon as they land.
+    pub(super) fn abandon_all(&self) {
+        let count = self.table.lock().slots.len();
+        for slot in 0..u32::try_from(count).unwrap_or(u32::MAX) {
+            self.abandon(slot);
+        }
+    }
+
+    /// Nobody waits for this operation any more.
+    fn abandon(&self, slot: u32) {
+        // Dropped, and called, when the lock is gone.
+        let mut left: (Option<Outcome>, Option<Waker>, Option<Waker>) = (None, None, None);
+        let mut table = self.table.lock();
+        if let Some((outcome, next)) = table.take(slot) {
+            (left.0, left.1) = (Some(outcome), next);
+        } else if let Some(place) = table.slots.get_mut(slot as usize)
+            && place.state == State::Flying
+        {
+            place.state = State::Abandoned;
+            left.2 = place.waker.take();
+        }
+        drop(table);
+        if let Some(next) = left.1 {
+            next.wake();
+        }
+    }
+
+    /// Moves completions from the CQ to their slots and wakes their tasks. Called without a lock.
+    fn deliver(&self) {
+        let inner = &self.cq.shared().inner;
+        let mut batch = [Completion::default(); BATCH];
+        loop {
+            let mut wakers: [Option<Waker>; BATCH] = Default::default();
+            let mut abandoned: [Option<RegisteredBuf>; BATCH] = Default::default();
+            let mut table = self.table.lock();
+            // Under the lock, or two threads would bring messages out of order.
+            let count = inner.poll(&mut batch);
+            for (at, completion) in batch[..count].iter().enumerate() {
+                (abandoned[at], wakers[at]) = table.land(*completion);
+            }
+            drop(table);
+            if count == 0 {
+                return;
+            }
+            wakers.into_iter().flatten().for_each(Waker::wake);
+        }
+    }
+}
+
+impl Watcher for Ops {
+    fn unlocked(&self, changed: bool) {
+        if !self.cq.shared().inner.is_empty() {
+            self.deliver();
+        }
+        if changed {
+            self.changed.wake();
+        }
+    }
+}
+
+impl Table {
+    /// A work request has completed. What is left of an abandoned one, and whom to wake.
+    fn land(&mut self, completion: Completion) -> (Option<RegisteredBuf>, Option<Waker>) {
+        let slot = u32::try_from(completion.wr_id).unwrap_or(u32::MAX);
+        let Some(place) = self.slots.get_mut(slot as usize) else {
+            return (None, None);
+        };
+        if place.state == State::Abandoned {
+            return self.free(slot, Some(completion));
+        }
+        place.state = State::Landed(completion);
+        if slot < self.sends {
+            return (None, place.waker.take());
+        }
+        self.arrived.push_back(slot);
+        (None, self.messages.put())
+    }
+
+    fn take(&mut self, slot: u32) -> Option<(Outcome, Option<Waker>)> {
+        let State::Landed(completion) = self.slots.get(slot as usize)?.state else {
+            return None;
+        };
+        let (buf, next) = self.free(slot, Some(completion));
+        Some(((completion, buf), next))
+    }
+
+    /// Makes a slot free whose work request has completed (as told) or was not taken. Its buffer, and the waker of
+    /// whoever is next to send.
+    fn free(
+        &mut self,
+        slot: u32,
+        completion: Option<Completion>,
+    ) -> (Option<RegisteredBuf>, Option<Waker>) {
+        let Some(place) = self.slots.get_mut(slot as usize) else {
+            return (None, None);
+        };
+        place.state = State::Free;
+        let done = completion.filter(|completion| completion.status.is_success());
+        let brought = done.filter(Completion::brings_octets);
+        let buf = place.buf.take().map(|buf| {
+            let brought = brought.map(|completion| completion.byte_len);
+            // SAFETY: the one work request that names it has completed, or was not taken.
+            #[expect(unsafe_code, reason = "this is where the flight of a buffer ends")]
+            unsafe {
+                buf.landed(brought)
+            }
+        });
+        if slot < self.sends {
+            self.free_sends.push(slot);
+            return (buf, self.room.put());
+        }
+        self.free_recvs.push(slot);
+        (buf, None)
+    }
+}
+
+impl Completion {
+    /// Whether `byte_len` octets were placed here.
+    fn brings_octets(&self) -> bool {
+        use crate::completion::WcOpcode::{RdmaRead, Recv, RecvImmediate};
+        matches!(self.opcode, Recv | RecvImmediate | RdmaRead)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Line {
+    Room,
+    Messages,
+}
+
+/// Waits in line; gives the number of a slot.
+pub(super) struct InLine<'a> {
+    ops: &'a Ops,
+    line: Line,
+    ticket: Option<Ticket>,
+}
+
+impl<'a> InLine<'a> {
+    fn new(ops: &'a Ops, line: Line) -> Self {
+        InLine {
+            ops,
+            line,
+            ticket: None,
+        }
+    }
+}
+
+impl Table {
+    fn gate(&mut self, line: Line) -> &mut Gate {
+        match line {
+            Line::Room => &mut self.room,
+            Line::Messages => &mut self.messages,
+        }
+    }
+
+    /// The slot that goes with a unit of the gate.
+    fn unit(&mut self, line: Line) -> Option<u32> {
+        match line {
+            Line::Room => self.free_sends.pop(),
+            Line::Messages => self.arrived.pop_front(),
+        }
+    }
+}
+
+impl Future for InLine<'_> {
+    type Output = u32;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<u32> {
+        let this = self.get_mut();
+        if this.ticket.is_none() {
+            // The usual case needs no waker.
+            let mut table = this.ops.table.lock();
+            if table.gate(this.line).try_take()
+                && let Some(slot) = table.unit(this.line)
+            {
+                return Poll::Ready(slot);
+            }
+        }
+        let mut waker = Some(cx.waker().clone());
+        let mut table = this.ops.table.lock();
+        let gate = table.gate(this.line);
+        let mine = match this.ticket {
+            Some(ticket) => gate.poll(ticket, &mut waker),
+            None => gate.try_take(),
+        };
+        if mine && let Some(slot) = table.unit(this.line) {
+            this.ticket = None;
+            return Poll::Ready(slot);
+        }
+        if this.ticket.is_none()
+            && let Some(waker) = waker.take()
+        {
+            this.ticket = Some(table.gate(this.line).enter(waker));
+        }
+        // Before `waker`, which may hold an old one.
+        drop(table);
+        Poll::Pending
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            let [next, own] = self.ops.table.lock().gate(self.line).leave(ticket);
+            next.into_iter().for_each(Waker::wake);
+            drop(own);
+        }
+    }
+}
+
+/// Waits for the completion of a work request that was posted. Dropped, it leaves the work request alone.
+pub(super) struct Flight<'a> {
+    ops: &'a Ops,
+    slot: Option<u32>,
+}
+
+impl Flight<'_> {
+    /// Nobody waits for this one: its completion goes where all messages go.
+    pub(super) fn detach(mut self) {
+        self.slot = None;
+    }
+}
+
+impl Future for Flight<'_> {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let this = self.get_mut();
+        let Some(slot) = this.slot else {
+            return Poll::Pending;
+        };
+        if let Some(outcome) = this.ops.take(slot) {
+            this.slot = None;
+            return Poll::Ready(outcome);
+        }
+        let mut waker = Some(cx.waker().clone());
+        let mut table = this.ops.table.lock();
+        if let Some(place) = table.slots.get_mut(slot as usize)
+            && place.state == State::Flying
+        {
+            std::mem::swap(&mut place.waker, &mut waker);
+            drop(table);
+            return Poll::Pending;
+        }
+        drop(table);
+        // It has landed between the two looks.
+        this.slot = None;
+        this.ops.take(slot).map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.ops.abandon(slot);
+        }
+    }
+}

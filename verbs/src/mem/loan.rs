@@ -1,0 +1,233 @@
+//! Registered memory that is lent in pieces, each to one holder at a time, and shown as slices while no transfer
+//! uses it.
+//!
+//! A [`Piece`] owns its octets: the free list hands each out once, and its region grants no remote right. So the one
+//! other party that may touch them is a transfer that its holder has posted. To post one the holder turns it into
+//! an [`InFlight`], which has no slices, and gets the piece back with [`InFlight::landed`].
+//!
+//! ```text
+//!            launch                 landed (after the completion)
+//!   Piece ───────────► InFlight ───────────────────────────────► Piece ── drop ──► free list
+//! ```
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use super::{Buffer, Sge};
+
+/// A buffer that is lent in pieces of one size.
+pub(crate) struct Pieces {
+    buffer: Arc<Buffer>,
+    size: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    free: Vec<u32>,
+    /// Tasks that wait for a piece.
+    waiting: Vec<Waker>,
+}
+
+/// A piece, held by one.
+pub(crate) struct Piece {
+    of: Arc<Pieces>,
+    index: u32,
+}
+
+/// A piece that transfers may use. Dropping it would lose the piece for good, for nobody can say when they end.
+pub(crate) struct InFlight {
+    of: Arc<Pieces>,
+    index: u32,
+}
+
+impl Pieces {
+    /// `buffer` in as many pieces of `size` octets as it holds.
+    pub(crate) fn new(buffer: Arc<Buffer>, size: usize) -> Arc<Self> {
+        let count = u32::try_from(buffer.len() / size.max(1)).unwrap_or(u32::MAX);
+        let state = State {
+            free: (0..count).rev().collect(),
+            waiting: Vec::new(),
+        };
+        Arc::new(Pieces {
+            buffer,
+            size,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Octets of a piece.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Pieces that nobody holds.
+    pub(crate) fn free(&self) -> usize {
+        self.state.lock().free.len()
+    }
+
+    /// A free piece, if there is one.
+    pub(crate) fn take(self: &Arc<Self>) -> Option<Piece> {
+        let index = self.state.lock().free.pop()?;
+        Some(Piece {
+            of: Arc::clone(self),
+            index,
+        })
+    }
+
+    /// The same; where there is none, `waker` is called when one comes back.
+    pub(crate) fn take_or_wait(self: &Arc<Self>, waker: &Waker) -> Option<Piece> {
+        // Cloned before the lock: a waker is somebody else's code.
+        let waker = waker.clone();
+        let mut state = self.state.lock();
+        let Some(index) = state.free.pop() else {
+            if !state.waiting.iter().any(|old| old.will_wake(&waker)) {
+                state.waiting.push(waker);
+            }
+            return None;
+        };
+        drop(state);
+        Some(Piece {
+            of: Arc::clone(self),
+            index,
+        })
+    }
+
+    fn give_back(&self, index: u32) {
+        let waiting = {
+            let mut state = self.state.lock();
+            state.free.push(index);
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Piece {
+    /// The octets.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        let (start, len) = (self.start(), self.of.size);
+        // SAFETY: `start..start + len` lies in the buffer, which `of` keeps, and is initialized (a buffer begins as
+        // zeros). Nobody writes it while this lives: the free list gave this piece to `self` alone, no peer has a right
+        // to the region, and no transfer uses it, for it is not (or not any more) `InFlight`.
+        unsafe { std::slice::from_raw_parts(self.of.buffer.base().as_ptr().add(start), len) }
+    }
+
+    /// The octets, to be changed.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        let (start, len) = (self.start(), self.of.size);
+        // SAFETY: as for `as_slice`; and `self` is borrowed exclusively, so there is no other slice of the piece.
+        unsafe { std::slice::from_raw_parts_mut(self.of.buffer.base().as_ptr().add(start), len) }
+    }
+
+    /// Hands the octets to transfers: from now on they have no slices.
+    pub(crate) fn launch(self) -> InFlight {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `this` is never used or dropped again, so the `Arc` is moved, not copied.
+        let of = unsafe { std::ptr::read(&raw const this.of) };
+        InFlight {
+            of,
+            index: this.index,
+        }
+    }
+
+    fn start(&self) -> usize {
+        self.index as usize * self.of.size
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.of.give_back(self.index);
+    }
+}
+
+impl InFlight {
+    /// The octets `offset..offset + len` as an element of a work request; cut off where the piece ends.
+    pub(crate) fn sge(&self, lkey: u32, offset: usize, len: usize) -> Sge {
+        let offset = offset.min(self.of.size);
+        let len = len.min(self.of.size - offset);
+        let start = self.index as usize * self.of.size + offset;
+        Sge {
+            addr: self.of.buffer.addr() + start as u64,
+            len: u32::try_from(len).unwrap_or(u32::MAX),
+            lkey,
+        }
+    }
+
+    /// Gives the piece back to its holder.
+    ///
+    /// # Safety
+    /// No transfer uses it any more: every work request that named it has completed, or was not taken.
+    pub(crate) unsafe fn landed(self) -> Piece {
+        Piece {
+            of: self.of,
+            index: self.index,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces() -> Arc<Pieces> {
+        Pieces::new(Arc::new(Buffer::zeroed(100).unwrap()), 40)
+    }
+
+    #[test]
+    fn each_piece_is_lent_to_one_holder_and_comes_back() {
+        let pieces = pieces();
+        let (mut one, mut two) = (pieces.take().unwrap(), pieces.take().unwrap());
+        assert!(pieces.take().is_none(), "two times 40 octets fit in 100");
+        one.as_mut_slice().fill(1);
+        two.as_mut_slice().fill(2);
+        assert_eq!(one.as_slice(), [1; 40]);
+        assert_eq!(two.as_slice(), [2; 40]);
+        drop(one);
+        assert_eq!(pieces.free(), 1);
+        let again = pieces.take().unwrap();
+        assert_eq!(again.as_slice(), [1; 40]);
+    }
+
+    #[test]
+    fn memory_in_flight_is_written_by_others_and_seen_when_it_has_landed() {
+        let pieces = pieces();
+        let mut piece = pieces.take().unwrap();
+        piece.as_mut_slice().fill(1);
+        let flying = piece.launch();
+        let sge = flying.sge(7, 10, 1000);
+        assert_eq!((sge.len, sge.lkey), (30, 7));
+        let start = usize::try_from(sge.addr - pieces.buffer.addr()).unwrap();
+        pieces.buffer.write_at(start, &[9; 30]).unwrap();
+        assert_eq!(pieces.free(), 1, "it is not free while it flies");
+        // SAFETY: the transfer of this test is over.
+        let piece = unsafe { flying.landed() };
+        assert_eq!(piece.as_slice()[..10], [1; 10]);
+        assert_eq!(piece.as_slice()[10..], [9; 30]);
+        drop(piece);
+        assert_eq!(pieces.free(), 2);
+    }
+
+    #[test]
+    fn who_waits_for_a_piece_is_woken_when_one_comes_back() {
+        struct Count(std::sync::atomic::AtomicU32);
+        impl std::task::Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+        let pieces = pieces();
+        let count = Arc::new(Count(0.into()));
+        let waker = Waker::from(Arc::clone(&count));
+        let (one, two) = (pieces.take(), pieces.take_or_wait(&waker));
+        assert!(one.is_some() && two.is_some());
+        assert!(pieces.take_or_wait(&waker).is_none());
+        assert!(pieces.take_or_wait(&waker).is_none());
+        assert_eq!(count.0.load(std::sync::atomic::Ordering::SeqCst), 0);
+        drop(one);
+        assert_eq!(count.0.load(std::sync::atomic::Ordering::SeqCst), 1);
+        assert!(pieces.take_or_wait(&waker).is_some());
+    }
+}

@@ -1,0 +1,99 @@
+//! The async API, on runtimes of a few lines.
+
+mod dropped;
+mod ends;
+mod executor;
+mod many;
+mod operations;
+mod pressure;
+
+use std::sync::Arc;
+
+use executor::{block_on, both};
+use uwarp_verbs::aio::{BufferPool, Connection, Domain, Listener, RegisteredBuf};
+use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
+use uwarp_verbs::{AcceptOptions, ConnectOptions, Device, QpCaps, Settings};
+
+/// One end: a domain with a pool, and a connection.
+pub(crate) struct End {
+    pub(crate) domain: Domain,
+    pub(crate) pool: BufferPool,
+    pub(crate) connection: Connection,
+}
+
+/// Buffers of each pool, and octets of each buffer.
+pub(crate) const BUFFERS: usize = 8;
+pub(crate) const SIZE: usize = 4096;
+
+impl End {
+    fn new(device: &Device, caps: QpCaps) -> End {
+        let domain = Domain::new(device);
+        End {
+            pool: domain.pool(BUFFERS, SIZE).unwrap(),
+            connection: Connection::new(&domain, caps).unwrap(),
+            domain,
+        }
+    }
+
+    /// A buffer with this content.
+    #[track_caller]
+    pub(crate) fn buf(&self, octets: &[u8]) -> RegisteredBuf {
+        let mut buf = self.pool.try_get().expect("a free buffer");
+        assert_eq!(buf.fill_from(octets), octets.len());
+        buf
+    }
+
+    #[track_caller]
+    pub(crate) fn blank(&self) -> RegisteredBuf {
+        self.pool.try_get().expect("a free buffer")
+    }
+}
+
+/// Two connected ends over kernel TCP. The second one accepts; either may send first.
+#[track_caller]
+pub(crate) fn pair() -> (End, End) {
+    pair_with(QpCaps::default())
+}
+
+#[track_caller]
+pub(crate) fn pair_with(caps: QpCaps) -> (End, End) {
+    let (a, b) = (Device::tcp().unwrap(), Device::tcp().unwrap());
+    join(&a, &b, "127.0.0.1:0", caps)
+}
+
+/// Two connected ends over smoltcp and a link in memory, which holds little: what is sent must be received.
+#[track_caller]
+pub(crate) fn narrow(caps: QpCaps) -> (End, End) {
+    let settings = MemorySettings {
+        receive_buffer: 16 << 10,
+        send_buffer: 16 << 10,
+        ..MemorySettings::default()
+    };
+    let (a, b) = MemoryNetwork::pair(&settings).unwrap();
+    let a = Device::open(Arc::new(a), Settings::default()).unwrap();
+    let b = Device::open(Arc::new(b), Settings::default()).unwrap();
+    join(&a, &b, "192.0.2.2:7174", caps)
+}
+
+#[track_caller]
+fn join(a: &Device, b: &Device, addr: &str, caps: QpCaps) -> (End, End) {
+    let (a, b) = (End::new(a, caps), End::new(b, caps));
+    let listener = Listener::bind(&b.domain, addr.parse().unwrap()).unwrap();
+    let options = ConnectOptions {
+        peer_to_peer: true,
+        ..ConnectOptions::default()
+    };
+    block_on(async {
+        let accept = async {
+            let request = listener.accept().await.unwrap();
+            request
+                .accept_on(&b.connection, &AcceptOptions::default())
+                .await
+        };
+        let connect = a.connection.connect(listener.local_addr(), &options);
+        let (connected, accepted) = both(connect, accept).await;
+        connected.unwrap();
+        accepted.unwrap();
+    });
+    (a, b)
+}
