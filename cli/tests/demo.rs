@@ -4,12 +4,14 @@ mod common;
 
 use common::uwarp;
 
-const OPERATIONS: [&str; 6] = [
+const OPERATIONS: [&str; 8] = [
     "Private data A <-> B",
     "Send A -> B",
     "Send B -> A",
     "RDMA Write A -> B",
     "RDMA Read A <- B",
+    "Write with Immediate A -> B",
+    "Atomics A -> B",
     "Write beyond the region",
 ];
 

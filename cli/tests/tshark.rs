@@ -188,6 +188,9 @@ const READ_REQUEST: u8 = 1;
 const READ_RESPONSE: u8 = 2;
 const SEND: u8 = 3;
 const TERMINATE: u8 = 7;
+const IMMEDIATE: u8 = 8;
+const ATOMIC_REQUEST: u8 = 10;
+const ATOMIC_RESPONSE: u8 = 11;
 
 /// What one side sends for `count` pings of `size` octets.
 fn pings(from_server: bool, count: usize, size: usize) -> Vec<Fpdu> {
@@ -287,6 +290,44 @@ fn rping_by_mpa_revision_2_is_dissected_with_and_without_crc_and_markers() {
     all_wires_of("2");
 }
 
+/// Atomics of the demo: adds of 7, then two for the lock and a swap.
+const ATOMICS: usize = 103;
+
+/// Wireshark's words for the fields of Atomic Requests and Responses.
+fn atomics_are_dissected(file: &Path) {
+    let fields = [
+        "iwarp_rdma.atomic.opcode",
+        "iwarp_rdma.atomic.request_identifier",
+        "iwarp_rdma.atomic.add_data",
+        "iwarp_rdma.atomic.compare_mask",
+        "iwarp_rdma.atomic.original_request_identifier",
+        "iwarp_rdma.atomic.original_remote_data_value",
+    ];
+    let mut arguments = vec!["-T", "fields", "-E", "aggregator=|", "-E", "separator=;"];
+    arguments.extend(fields.iter().flat_map(|field| ["-e", field]));
+    let text = tshark(file, &arguments);
+    let mut columns: [Vec<u64>; 6] = Default::default();
+    for line in text.lines() {
+        for (column, values) in columns.iter_mut().zip(line.split(';')) {
+            let values = values.split('|').filter(|value| !value.is_empty());
+            column.extend(values.map(|value| match value.strip_prefix("0x") {
+                Some(digits) => u64::from_str_radix(digits, 16).unwrap(),
+                None => value.parse().unwrap(),
+            }));
+        }
+    }
+    let [codes, ids, adds, compare_masks, answered, originals] = columns;
+    let adding = ATOMICS - 3;
+    assert_eq!(codes, [vec![0; adding], vec![2; 3]].concat());
+    assert_eq!(ids.len(), ATOMICS);
+    assert_eq!(ids, answered);
+    assert_eq!(adds, vec![7; adding]);
+    // The last one is the swap, which compares nothing.
+    assert_eq!(compare_masks.last(), Some(&0));
+    let counts = (0..adding as u64).map(|nth| nth * 7);
+    assert_eq!(originals, counts.chain([0, 0xA, 0xA]).collect::<Vec<_>>());
+}
+
 #[test]
 fn the_demo_is_dissected_to_its_last_octet() {
     if !tshark_is_here() {
@@ -304,15 +345,21 @@ fn the_demo_is_dissected_to_its_last_octet() {
     let (count, total) = (22, 22_442_878);
     let seen = Dissected::new(file.path(), 7174);
     let expected = [
-        (WRITE, (count + 1, total + 64)),
+        // One with Immediate Data behind it, and the one that fails.
+        (WRITE, (count + 2, total + 16 + 64)),
         (READ_REQUEST, (count, count * 28)),
         (READ_RESPONSE, (count, total)),
-        // Both ways, and one without content each way.
-        (SEND, (2 * count + 2, 2 * total)),
+        // Both ways, and three without content.
+        (SEND, (2 * count + 3, 2 * total)),
+        (IMMEDIATE, (1, 8)),
+        // RFC 7306 sections 5.2.1 and 5.2.2.
+        (ATOMIC_REQUEST, (ATOMICS, ATOMICS * 52)),
+        (ATOMIC_RESPONSE, (ATOMICS, ATOMICS * 12)),
         // Control, length of the segment, its DDP header (RFC 5040 section 4.8).
         (TERMINATE, (1, 4 + 2 + 14)),
     ];
     assert_eq!(seen.messages(), BTreeMap::from(expected));
+    atomics_are_dissected(file.path());
     assert_eq!(seen.good_crcs, seen.fpdus.len());
     assert_eq!(seen.revisions, ["2", "2"]);
     let known = [

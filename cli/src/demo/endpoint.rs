@@ -64,17 +64,17 @@ impl Endpoint {
         self.pd.register(octets, access).map_err(local)
     }
 
-    /// One receive for every message of the plan, scattered over pieces, and two for messages
-    /// without content.
-    pub(super) fn post_receives(&self, inbox: &MemoryRegion) -> Result<(), Failure> {
+    /// One receive for every message of the plan, scattered over pieces, and `empty` ones for
+    /// messages without content.
+    pub(super) fn post_receives(&self, inbox: &MemoryRegion, empty: usize) -> Result<(), Failure> {
         for slot in plan::slots() {
             let pieces = slot.pieces(inbox);
             self.qp
                 .post_recv(&RecvWr::new(slot.index as u64, &pieces))
                 .map_err(local)?;
         }
-        let empty = RecvWr::new(u64::MAX, &[]);
-        self.qp.post_recv_list(&[empty, empty]).map_err(local)
+        let list = vec![RecvWr::new(u64::MAX, &[]); empty];
+        self.qp.post_recv_list(&list).map_err(local)
     }
 
     /// Sends every message of the plan, gathered from pieces of `source`; all are posted at once.

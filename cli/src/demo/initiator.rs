@@ -15,6 +15,8 @@ use crate::explain;
 use crate::failure::Failure;
 use crate::output::grouped;
 
+mod extensions;
+
 /// What A says in the private data of the MPA Request.
 pub(super) const HELLO: &[u8] = b"hello from A";
 /// Octets of the Write that must fail ...
@@ -42,7 +44,7 @@ pub(super) fn run(
     let endpoint = Endpoint::new("endpoint A", device)?;
     let inbox = endpoint.register(plan::blank(), Access::LOCAL_WRITE)?;
     // A receive that is there early is never missed: all are posted before the connection is.
-    endpoint.post_receives(&inbox)?;
+    endpoint.post_receives(&inbox, 2)?;
     let mut a = Initiator {
         endpoint,
         inbox,
@@ -53,6 +55,8 @@ pub(super) fn run(
     a.send_and_receive()?;
     a.write(&offer)?;
     a.read(&offer)?;
+    a.write_with_immediate(&offer)?;
+    a.atomics(&offer)?;
     a.write_beyond(&offer)
 }
 
@@ -206,7 +210,7 @@ impl Initiator<'_> {
 
     fn write_beyond(&mut self, offer: &Offer) -> Result<End, Failure> {
         self.story.step(
-            "5. One thing that must fail: A writes 64 bytes where 16 are left of B's region.",
+            "7. One thing that must fail: A writes 64 bytes where 16 are left of B's region.",
         )?;
         let source = self
             .endpoint

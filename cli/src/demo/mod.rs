@@ -7,6 +7,7 @@ mod endpoint;
 mod initiator;
 mod plan;
 mod responder;
+mod shared;
 mod table;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -9,6 +9,7 @@ use uwarp_verbs::{AcceptOptions, Access, ConnectRequest, Device, Listener};
 use super::endpoint::{End, Endpoint, PATIENCE, local};
 use super::initiator::{self, received, row};
 use super::plan::{self, Kind, SIZES};
+use super::shared;
 use super::table::{Row, Verdict};
 use crate::advert::{ADVERT_LEN, Advert};
 use crate::failure::Failure;
@@ -24,20 +25,30 @@ pub(super) struct Offer {
     pub(super) sink: Advert,
     /// For A's Reads.
     pub(super) source: Advert,
+    /// For A's atomics, and its Write with Immediate Data.
+    pub(super) shared: Advert,
 }
 
 impl Offer {
     fn emit(&self) -> Vec<u8> {
-        [HELLO, &self.sink.emit(), &self.source.emit()].concat()
+        [
+            HELLO,
+            &self.sink.emit(),
+            &self.source.emit(),
+            &self.shared.emit(),
+        ]
+        .concat()
     }
 
     pub(super) fn parse(private_data: &[u8]) -> Option<Offer> {
         let adverts = private_data.strip_prefix(HELLO)?;
         let (sink, rest) = adverts.split_first_chunk::<ADVERT_LEN>()?;
-        let source = rest.try_into().ok()?;
+        let (source, rest) = rest.split_first_chunk::<ADVERT_LEN>()?;
+        let shared = rest.try_into().ok()?;
         Some(Offer {
             sink: Advert::parse(*sink),
-            source: Advert::parse(source),
+            source: Advert::parse(*source),
+            shared: Advert::parse(shared),
         })
     }
 }
@@ -61,13 +72,18 @@ pub(super) fn run(
     // A may do with each region what it is there for, and no more (RFC 5042 section 6.3.5).
     let sink = b.register(plan::blank(), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     let source = b.register(plan::filled(Kind::Read), Access::REMOTE_READ)?;
-    b.post_receives(&inbox)?;
+    let shared = b.register(
+        vec![0; shared::LEN],
+        Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+    )?;
+    b.post_receives(&inbox, 4)?;
 
     let request = await_request(&listener, given_up)?;
     drop(listener);
     let offer = Offer {
         sink: Advert::of(&sink),
         source: Advert::of(&source),
+        shared: Advert::of(&shared),
     };
     // Nobody listens when A has failed; its own error is told then.
     let tell = |row| drop(found.send(row));
@@ -84,8 +100,25 @@ pub(super) fn run(
     ));
     b.signal()?;
 
-    // A's Reads are answered without this thread.
-    b.wait(COUNT + 1, COUNT + 1, "answering")?;
+    // A's Reads are answered without this thread, and so are its atomics.
+    b.wait(COUNT + 1, COUNT + 2, "waiting for A's Immediate Data")?;
+    tell(Row {
+        operation: "Write with Immediate A -> B",
+        messages: 1,
+        bytes: (shared::TEXT.len() + shared::IMMEDIATE.len()) as u64,
+        verdict: shared::verify_note(&shared, b.received.last()).into(),
+    });
+    b.wait(
+        COUNT + 1,
+        COUNT + 3,
+        "waiting for A's Send behind the atomics",
+    )?;
+    tell(Row {
+        operation: "Atomics A -> B",
+        messages: shared::ATOMICS,
+        bytes: 8 * shared::ATOMICS as u64,
+        verdict: shared::verify_words(&shared).into(),
+    });
     let end = b.wait_end()?;
     Ok(Seen {
         end,
@@ -143,10 +176,12 @@ mod tests {
         let octets = Offer {
             sink: advert,
             source: Advert::default(),
+            shared: advert,
         }
         .emit();
         let offer = Offer::parse(&octets).unwrap();
         assert_eq!((offer.sink, offer.source), (advert, Advert::default()));
+        assert_eq!(offer.shared, advert);
         assert!(Offer::parse(&octets[1..]).is_none());
         assert!(Offer::parse(&octets[..octets.len() - 1]).is_none());
         assert!(Offer::parse(&[&octets[..], &[0]].concat()).is_none());
