@@ -12,7 +12,7 @@ use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkWatcher};
 
 use uwarp_mpa::ConfigError;
 
-use crate::cm::{ConnectRequest, Listener, RequestError};
+use crate::cm::{ConnectRequest, Ids, Listener, RequestError};
 use crate::completion::{CompletionChannel, CqInner};
 use crate::cq::{Cq, CqShared};
 use crate::engine::BufferPool;
@@ -113,6 +113,7 @@ pub(crate) struct DeviceInner {
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) events: Arc<EventQueue>,
     pub(crate) background: Arc<Background>,
+    pub(crate) ids: Arc<Ids>,
     pub(crate) qps: AtomicU32,
     pub(crate) cqs: AtomicU32,
     next_qp: AtomicU32,
@@ -149,7 +150,10 @@ impl Drop for DeviceInner {
 impl NetworkWatcher for DeviceInner {
     fn network_event(&self, event: NetworkEvent) {
         match event {
-            NetworkEvent::Down(error) => self.events.push(AsyncEvent::DeviceFatal { error }),
+            NetworkEvent::Down(error) => {
+                self.events.push(AsyncEvent::DeviceFatal { error });
+                self.ids.network_down(error, &self.background);
+            }
             NetworkEvent::AddressConflict(error) => {
                 self.events.push(AsyncEvent::AddressConflict { error });
             }
@@ -212,6 +216,7 @@ impl Device {
                 pool: BufferPool::default(),
                 accounts: Accounts::new(&settings.limits),
                 events: Arc::new(events),
+                ids: Ids::new(&background),
                 background: Arc::new(background),
                 settings: Arc::new(settings),
                 qps: AtomicU32::new(0),
@@ -227,6 +232,10 @@ impl Device {
         let watcher: Weak<dyn NetworkWatcher> = Arc::downgrade(&inner);
         device.inner.network.watch(watcher);
         Ok(device)
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<DeviceInner> {
+        &self.inner
     }
 
     /// What the device was told.

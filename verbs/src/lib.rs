@@ -87,8 +87,9 @@ mod settings;
 mod wait;
 
 pub use cm::{
-    AcceptError, AcceptOptions, Arrival, ConnectError, ConnectOptions, ConnectRequest, Connected,
-    ListenError, Listener, RejectOptions, RequestError,
+    AcceptError, AcceptOptions, Arrival, CmError, CmEvent, CmEventKind, CmId, CmReason, CmState,
+    CmWaitError, ConnectError, ConnectOptions, ConnectRequest, Connected, EventChannel,
+    ListenError, Listener, RejectOptions, RequestError, StreamOptions, WrongState,
 };
 pub use completion::{
     ChannelError, Completion, CompletionChannel, CqEvent, Notify, Status, WcOpcode, WorkError,

@@ -1,14 +1,40 @@
-//! Connection management: connect, listen, accept, reject.
+//! Connection management: connect, listen, accept, reject; as calls that wait, and as calls that do not, with events.
+//!
+//! ```text
+//!   Qp::connect ──────────────┐                        ┌──► waits for the state of the connection
+//!   CmId::connect ────────────┴─► connect::start ─► QP ┴──► Observer: the id ─► EventChannel
+//!
+//!   Listener ─┐                                              ┌──► a queue to wait at (requests.rs)
+//!   CmId ─────┴─► Listening ─► Incoming ─► ConnectRequest ───┴──► RequestSink: the id ─► EventChannel
+//!                 (TCP)        (MPA Request)
+//! ```
 
+mod attach;
+mod channel;
 mod connect;
+mod event;
+mod id;
 mod incoming;
+mod inner;
 mod listener;
+mod observer;
+mod registry;
 mod request;
 mod requests;
+mod resolve;
+mod state;
+mod status;
 
+pub use attach::StreamOptions;
+pub use channel::{CmWaitError, EventChannel};
 pub use connect::{ConnectError, ConnectOptions, Connected};
 pub(crate) use connect::{begin_connect, connect, connect_outcome, connect_over};
+pub use event::{CmEvent, CmEventKind, CmReason};
+pub use id::{CmError, CmId};
 pub use incoming::RequestError;
 pub(crate) use incoming::request_over;
+pub(crate) use observer::{Observed, Observer};
+pub(crate) use registry::Ids;
 pub use request::{AcceptError, AcceptOptions, ConnectRequest, RejectOptions};
 pub use requests::{Arrival, ListenError, Listener};
+pub use state::{CmState, WrongState};

@@ -79,6 +79,26 @@ impl Connection {
         self.event(QpEvent::Established)
     }
 
+    /// MPA startup was done by the program: FPDUs may come, and go.
+    pub(crate) fn start_open(&mut self, negotiated: Negotiated, emss: usize) -> bool {
+        if !self.event(QpEvent::Attach) {
+            return false;
+        }
+        self.end = None;
+        let initiator = negotiated.role == Role::Initiator;
+        let limit = self.ctx.settings.timeouts.first_fpdu;
+        self.deadline = limit.map(|limit| after(self.now, limit));
+        self.emss = emss;
+        self.open(negotiated, emss);
+        if initiator {
+            self.established = true;
+            self.events.push(AsyncEvent::Established {
+                qp_num: self.ctx.qp_num,
+            });
+        }
+        self.event(QpEvent::Established)
+    }
+
     /// Octets while the MPA Reply is awaited. What follows the Reply stays in `rx`.
     pub(super) fn receive_reply(&mut self, rx: &mut ReceiveBuffer) {
         let Stage::AwaitReply(initiator) = &mut self.stage else {

@@ -145,8 +145,13 @@ impl Background {
         source: Weak<dyn Source>,
         fd: BorrowedFd<'_>,
     ) -> rustix::io::Result<()> {
-        self.shared.state.lock().sources.insert(token, source);
+        self.enlist(token, source);
         self.add_fd(token, fd).inspect_err(|_| self.forget(token))
+    }
+
+    /// Makes `source` known under `token`, for timers only.
+    pub(crate) fn enlist(&self, token: Token, source: Weak<dyn Source>) {
+        self.shared.state.lock().sources.insert(token, source);
     }
 
     /// Adds a descriptor for a source that is registered, not yet armed.

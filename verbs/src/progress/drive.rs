@@ -88,6 +88,20 @@ impl Driven {
         outcome
     }
 
+    /// Takes octets that somebody else has read from the stream.
+    pub(crate) fn feed(&mut self, pool: &BufferPool, mut octets: &[u8]) {
+        while !octets.is_empty() && self.conn.wants_octets() {
+            let space = self.rx.space(pool);
+            let count = space.len().min(octets.len());
+            space[..count].copy_from_slice(&octets[..count]);
+            octets = &octets[count..];
+            self.rx.received(count);
+            self.conn.receive(&mut self.rx);
+        }
+        // The turn that follows charges what is left of them.
+        self.rx.release(pool, None);
+    }
+
     /// Sends what is due, without receiving: what a post does.
     pub(crate) fn push(&mut self, pool: &BufferPool) -> Outcome {
         let sent = self.send(pool);

@@ -8,6 +8,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 use uwarp_llp::{Llp, LlpError};
 
+use crate::cm::{Observed, Observer};
 use crate::cq::CqShared;
 use crate::device::DeviceInner;
 use crate::engine::{Connection, QpContext, ReceiveBuffer};
@@ -59,6 +60,8 @@ pub(crate) struct Locked {
     retired: Vec<(Box<dyn Llp>, Option<Charge>)>,
     /// From the first octet for the peer until the LLP has gone.
     held: Option<Held>,
+    /// Who is told how the connection goes: a CM id.
+    observed: Option<Observed>,
 }
 
 /// The two ends of a connection.
@@ -98,6 +101,7 @@ impl QpInner {
                 target: None,
                 retired: Vec::new(),
                 held: None,
+                observed: None,
             }),
             ctx,
             device,
@@ -208,6 +212,31 @@ impl QpInner {
             }
             self.changed();
         }
+        let gone = locked.driven.llp.is_none();
+        let over = locked
+            .observed
+            .as_mut()
+            .is_some_and(|observed| observed.look(&locked.driven.conn, locked.addrs, gone));
+        if over {
+            locked.observed = None;
+        }
+    }
+
+    /// Lets `observer` know what becomes of the connection, and what has become of it so far.
+    pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
+        let mut locked = self.state.lock();
+        locked.observed = Some(Observed::new(observer));
+        self.publish(&mut locked);
+    }
+
+    /// Tells `observer` no more.
+    pub(crate) fn unobserve(&self, observer: &dyn Observer) {
+        let mut locked = self.state.lock();
+        let wanted = std::ptr::from_ref(observer).cast();
+        // Dropped without the lock.
+        let observed = locked.observed.take_if(|observed| observed.is(wanted));
+        drop(locked);
+        drop(observed);
     }
 
     /// What follows every turn: events go out, the LLP ends or is connected anew, the descriptor and

@@ -1,0 +1,106 @@
+//! A QP on a stream that is in Full Operation already.
+
+use std::time::Instant;
+
+use uwarp_llp::Llp;
+use uwarp_mpa::{Negotiated, Revision, Role, RtrKinds};
+
+use super::connect::ConnectError;
+use crate::limits::What;
+use crate::qp::Qp;
+use crate::qp::inner::Held;
+
+/// What two programs have agreed on for a stream, by an MPA startup of their own or in another way. `Default`: the
+/// initiator, CRC, no Markers, 16 Reads in each direction.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamOptions {
+    /// This side may send the first FPDU. The other one has to wait for it (RFC 5044 section 7.1.2): exactly one
+    /// side is the initiator.
+    pub initiator: bool,
+    /// FPDUs carry a CRC32C that is checked, in both directions.
+    pub crc: bool,
+    /// This side puts Markers into what it sends.
+    pub tx_markers: bool,
+    /// The peer puts Markers into what it sends.
+    pub rx_markers: bool,
+    /// IRD: RDMA Reads that the peer may have outstanding.
+    pub ird: u16,
+    /// ORD: RDMA Reads that this side may have outstanding.
+    pub ord: u16,
+}
+
+impl Default for StreamOptions {
+    fn default() -> Self {
+        StreamOptions {
+            initiator: true,
+            crc: true,
+            tx_markers: false,
+            rx_markers: false,
+            ird: 16,
+            ord: 16,
+        }
+    }
+}
+
+impl Qp {
+    /// Puts the QP on a stream that is connected and of which MPA startup is done, as the iWARP verbs' Modify QP to RTS does with
+    /// the handle of a stream. `read` are octets that the program has read from it and that belong to the first FPDUs. Returns at
+    /// once; the QP is in state RTS.
+    ///
+    /// For streams without startup see [`Qp::connect_over`] and [`Device::request_over`](crate::Device::request_over), or
+    /// [`CmId`](crate::CmId) where nothing may wait.
+    ///
+    /// # Errors
+    /// [`ConnectError::QpInUse`], or [`ConnectError::Llp`] when the stream cannot be watched. The limits of the device and
+    /// of the peer lower IRD and ORD.
+    pub fn attach_stream(
+        &self,
+        stream: Box<dyn Llp>,
+        read: &[u8],
+        options: &StreamOptions,
+    ) -> Result<(), ConnectError> {
+        let inner = self.inner();
+        inner.device.home.check()?;
+        let peer = inner.device.accounts.peer(stream.peer_addr());
+        let ird = options.ird.min(inner.ctx.settings.limits.max_ird);
+        let places = peer.take_up_to(What::Ird, ird.into());
+        let negotiated = Negotiated {
+            role: if options.initiator {
+                Role::Initiator
+            } else {
+                Role::Responder
+            },
+            revision: Revision::One,
+            enhanced: false,
+            crc: options.crc,
+            tx_markers: options.tx_markers,
+            rx_markers: options.rx_markers,
+            ird: u16::try_from(places.amount()).unwrap_or(ird),
+            ord: options.ord,
+            peer_ird: None,
+            peer_ord: None,
+            rtr: None,
+            rtr_offered: RtrKinds::NONE,
+            private_data: Vec::new(),
+        };
+        let held = Held {
+            peer,
+            place: None,
+            ird: places,
+        };
+        let mut locked = inner.lock();
+        let conn = &mut locked.driven.conn;
+        conn.set_now(Instant::now());
+        let state = conn.state;
+        if !conn.start_open(negotiated, stream.emss()) {
+            return Err(ConnectError::QpInUse { state });
+        }
+        locked.driven.feed(&inner.device.pool, read);
+        if let Err(error) = inner.attach(&mut locked, stream, held, None) {
+            locked.driven.conn.lost(error);
+            inner.publish(&mut locked);
+            return Err(ConnectError::Llp { error });
+        }
+        Ok(())
+    }
+}

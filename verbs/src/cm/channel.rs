@@ -1,0 +1,178 @@
+//! Event channels: a file descriptor that is readable while events of CM ids wait.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::event::{CmEvent, CmEventData};
+use super::id::CmId;
+use super::inner::IdInner;
+use crate::completion::EventFd;
+use crate::device::Device;
+use crate::home::{Home, Inherited};
+
+/// Why a channel gave no event.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CmWaitError {
+    /// There is none, and the program made the descriptor non-blocking.
+    #[error("no event of the connection manager is waiting")]
+    WouldBlock,
+    /// There was none in time.
+    #[error("no event of the connection manager came within {0:?}")]
+    TimedOut(Duration),
+    /// The channel was made before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
+    /// The system refused to wait on the descriptor.
+    #[error("waiting for an event of the connection manager failed: {0}")]
+    Io(#[source] io::Error),
+}
+
+/// An event channel (`rdma_event_channel`): where the events of any number of [`CmId`]s come, of any
+/// devices, in the order in which they happened.
+///
+/// Its descriptor is real: it may be polled, put into an epoll set, and made non-blocking with `fcntl`. It is
+/// readable while events wait. The program must not read from it; [`get_event`](Self::get_event) does.
+/// Clones are the same channel.
+#[derive(Clone)]
+pub struct EventChannel {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    home: Home,
+    fd: EventFd,
+    /// While the lock is held, the descriptor's count is the number of waiting events: so no read of it
+    /// ever blocks.
+    waiting: Mutex<VecDeque<Waiting>>,
+}
+
+/// An event that nobody has fetched. The id takes its events back when it goes, so they do not keep it alive.
+pub(super) struct Waiting {
+    owner: Arc<IdInner>,
+    data: CmEventData,
+}
+
+impl EventChannel {
+    /// A channel without events.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn new() -> io::Result<Self> {
+        let fd = EventFd::semaphore()?;
+        Ok(EventChannel {
+            inner: Arc::new(Inner {
+                home: Home::here(),
+                fd,
+                waiting: Mutex::default(),
+            }),
+        })
+    }
+
+    /// An id whose events come here (`rdma_create_id`). `context` is a number of the program's.
+    #[must_use]
+    pub fn create_id(&self, device: &Device, context: u64) -> CmId {
+        CmId::new(device.inner(), self.clone(), context)
+    }
+
+    /// The next event, waiting for one up to `timeout` (`None`: without end). Does not wait when the program made
+    /// the descriptor non-blocking.
+    ///
+    /// # Errors
+    /// [`CmWaitError::WouldBlock`] or [`CmWaitError::TimedOut`] when there is none, [`CmWaitError::Io`] when the
+    /// system refused to wait.
+    pub fn get_event(&self, timeout: Option<Duration>) -> Result<CmEvent, CmWaitError> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            self.inner.home.check()?;
+            if let Some(event) = self.try_get_event() {
+                return Ok(event);
+            }
+            if self.inner.fd.is_nonblocking() {
+                return Err(CmWaitError::WouldBlock);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if !self.inner.fd.wait(left).map_err(CmWaitError::Io)? {
+                return Err(CmWaitError::TimedOut(timeout.unwrap_or_default()));
+            }
+        }
+    }
+
+    /// The next event, if one is waiting.
+    #[must_use]
+    pub fn try_get_event(&self) -> Option<CmEvent> {
+        self.inner.home.check().ok()?;
+        loop {
+            let Waiting { owner, data } = {
+                let mut waiting = self.inner.waiting.lock();
+                let next = waiting.pop_front()?;
+                self.inner.fd.take();
+                // Counted before the lock goes: whoever destroys the id either takes the event back or waits
+                // for its acknowledgement.
+                next.owner.delivered();
+                next
+            };
+            match owner.handle() {
+                Some(handle) => return Some(CmEvent::new(handle, data)),
+                // Its last handle is just going, and with it its events.
+                None => owner.acknowledged(1),
+            }
+        }
+    }
+
+    /// Events that wait; none in the child of a fork.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        if !self.inner.home.is_here() {
+            return 0;
+        }
+        self.inner.waiting.lock().len()
+    }
+
+    pub(super) fn send(&self, owner: Arc<IdInner>, data: CmEventData) {
+        let mut waiting = self.inner.waiting.lock();
+        waiting.push_back(Waiting { owner, data });
+        self.inner.fd.add();
+    }
+
+    /// Takes the events of an id back that nobody has fetched, from the queue and from the descriptor's
+    /// count. To be dropped without locks: requests among them are rejected.
+    pub(super) fn take_back(&self, owner: &IdInner) -> VecDeque<Waiting> {
+        let mut waiting = self.inner.waiting.lock();
+        let (taken, left): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut *waiting)
+            .into_iter()
+            .partition(|event| std::ptr::eq(Arc::as_ptr(&event.owner), owner));
+        *waiting = left;
+        for _ in &taken {
+            self.inner.fd.take();
+        }
+        taken
+    }
+
+    /// Appends events that another channel had.
+    pub(super) fn append(&self, events: VecDeque<Waiting>) {
+        let mut waiting = self.inner.waiting.lock();
+        for event in events {
+            waiting.push_back(event);
+            self.inner.fd.add();
+        }
+    }
+}
+
+impl AsFd for EventChannel {
+    /// Readable while events wait.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.fd.as_fd()
+    }
+}
+
+impl std::fmt::Debug for EventChannel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "EventChannel({} events waiting)", self.waiting())
+    }
+}

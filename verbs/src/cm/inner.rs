@@ -1,0 +1,334 @@
+//! An id behind its lock: what becomes of it, and the events that tell so.
+//!
+//! Locks, in order: QP, id, channel or acknowledgements. The network may be called under the lock of an id,
+//! a QP may not.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use uwarp_llp::{BoundPort, LlpError};
+use uwarp_mpa::{NO_AUTO, Negotiated, Role, StartupError};
+
+use super::channel::EventChannel;
+use super::event::{CmEventData, CmEventKind, CmReason};
+use super::id::{CmId, Handle};
+use super::incoming::RequestSink;
+use super::listener::Listening;
+use super::observer::Observer;
+use super::request::ConnectRequest;
+use super::state::{CmInput, CmState};
+use super::status;
+use crate::device::DeviceInner;
+use crate::event::EndReason;
+use crate::progress::background::{Source, Token, Verdict};
+use crate::qp::inner::{Addrs, QpInner};
+use crate::wait::after;
+
+/// What the handles of an id share with whoever tells it something.
+pub(crate) struct IdInner {
+    this: Weak<IdInner>,
+    pub(super) handle: OnceLock<Weak<Handle>>,
+    pub(super) device: Arc<DeviceInner>,
+    /// For the timer of a request.
+    token: Token,
+    pub(super) context: AtomicU64,
+    pub(super) state: Mutex<IdLocked>,
+    /// Events that were fetched and not acknowledged.
+    unacked: Mutex<u64>,
+    acked: Condvar,
+}
+
+/// What the lock of an id protects.
+pub(super) struct IdLocked {
+    pub(super) state: CmState,
+    pub(super) channel: EventChannel,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
+    /// The address that `bind_addr` has taken, and its hold until it is used.
+    pub(super) bound: Option<SocketAddr>,
+    pub(super) port: Option<Box<dyn BoundPort>>,
+    pub(super) listening: Option<Listening>,
+    /// Requests or the connection come over a stream of the program's.
+    pub(super) over_stream: bool,
+    pub(super) request: Option<ConnectRequest>,
+    /// Nobody decided on the request in time.
+    pub(super) late: bool,
+    pub(super) qp: Weak<QpInner>,
+}
+
+impl IdInner {
+    pub(super) fn new(
+        device: &Arc<DeviceInner>,
+        channel: EventChannel,
+        context: u64,
+        request: Option<ConnectRequest>,
+    ) -> Arc<Self> {
+        let token = device.background.token();
+        let deadline = request.as_ref().map(|request| request.deadline);
+        let state = IdLocked {
+            state: request
+                .as_ref()
+                .map_or(CmState::Idle, |_| CmState::Requested),
+            channel,
+            local: request.as_ref().map(ConnectRequest::local_addr),
+            peer: request.as_ref().map(ConnectRequest::peer_addr),
+            bound: None,
+            port: None,
+            listening: None,
+            over_stream: false,
+            request,
+            late: false,
+            qp: Weak::new(),
+        };
+        let id = Arc::new_cyclic(|this| IdInner {
+            this: Weak::clone(this),
+            handle: OnceLock::new(),
+            device: Arc::clone(device),
+            token,
+            context: AtomicU64::new(context),
+            state: Mutex::new(state),
+            unacked: Mutex::new(0),
+            acked: Condvar::new(),
+        });
+        device.ids.add(token, &id);
+        if let Some(deadline) = deadline {
+            let source: Weak<IdInner> = Weak::clone(&id.this);
+            device.background.enlist(token, source);
+            device.background.at(token, deadline);
+        }
+        id
+    }
+
+    pub(super) fn handle(&self) -> Option<CmId> {
+        self.handle.get()?.upgrade().map(CmId::from_handle)
+    }
+
+    /// Queues an event, unless the id was destroyed.
+    pub(super) fn tell(&self, data: CmEventData) {
+        let id = self.state.lock();
+        let refused = self.tell_locked(&id, data);
+        drop(id);
+        // A request among it is rejected, which takes other locks.
+        drop(refused);
+    }
+
+    pub(super) fn tell_locked(&self, id: &IdLocked, data: CmEventData) -> Option<CmEventData> {
+        match self.this.upgrade() {
+            Some(owner) if id.state != CmState::Destroyed => {
+                tracing::debug!(kind = ?data.kind, status = data.status, "CM event");
+                id.channel.send(owner, data);
+                None
+            }
+            _ => Some(data),
+        }
+    }
+
+    /// The network of the device has failed.
+    pub(super) fn removed(&self, error: LlpError) {
+        self.tell(CmEventData::failure(CmEventKind::DeviceRemoval, error));
+    }
+
+    /// The decision on the request is made.
+    pub(super) fn decided(&self) {
+        self.device.background.forget(self.token);
+    }
+
+    /// Ends all that the id does, and takes back the events that nobody has fetched. A connection that stands is
+    /// left to its QP; one that is being made ends.
+    pub(super) fn shut_down(&self) {
+        let mut id = self.state.lock();
+        let before = id.state;
+        if before == CmState::Destroyed {
+            return;
+        }
+        id.advance(CmInput::Destroy);
+        let held = (id.port.take(), id.listening.take(), id.request.take());
+        let events = id.channel.take_back(self);
+        let qp = std::mem::take(&mut id.qp).upgrade();
+        drop(id);
+        // All of these take locks of their own.
+        drop(held);
+        drop(events);
+        self.device.background.forget(self.token);
+        if let Some(qp) = qp {
+            qp.unobserve(self);
+            if matches!(before, CmState::Connecting | CmState::Accepting) {
+                qp.with(crate::engine::Connection::disconnect);
+            }
+        }
+    }
+
+    /// An event goes to the program.
+    pub(super) fn delivered(&self) {
+        *self.unacked.lock() += 1;
+    }
+
+    pub(super) fn acknowledged(&self, events: u64) {
+        let mut unacked = self.unacked.lock();
+        *unacked = unacked.saturating_sub(events);
+        if *unacked == 0 {
+            self.acked.notify_all();
+        }
+    }
+
+    /// Waits until all events are acknowledged; gives the number of those that are not.
+    pub(super) fn wait_acknowledged(&self, timeout: Option<Duration>) -> u64 {
+        let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
+        let mut unacked = self.unacked.lock();
+        while *unacked > 0 {
+            match deadline {
+                None => self.acked.wait(&mut unacked),
+                Some(deadline) => {
+                    if self.acked.wait_until(&mut unacked, deadline).timed_out() {
+                        break;
+                    }
+                }
+            }
+        }
+        *unacked
+    }
+
+    /// A depth that the peer has stated, or what the device allows where it has not.
+    fn stated(depth: Option<u16>, limit: u16) -> u16 {
+        depth.filter(|depth| *depth != NO_AUTO).unwrap_or(limit)
+    }
+}
+
+impl Drop for IdInner {
+    fn drop(&mut self) {
+        if self.device.home.is_here() {
+            self.device.ids.forget(self.token);
+        } else {
+            // To give it back takes locks of the network; the parent has it still.
+            std::mem::forget(self.state.get_mut().port.take());
+        }
+    }
+}
+
+impl RequestSink for IdInner {
+    fn request(&self, request: ConnectRequest) {
+        let (listens, channel) = {
+            let id = self.state.lock();
+            (id.state == CmState::Listening, id.channel.clone())
+        };
+        if !listens {
+            return;
+        }
+        let limits = &self.device.settings.limits;
+        let stated = request.ird_ord();
+        let (ird, ord) = (stated.map(|stated| stated.0), stated.map(|stated| stated.1));
+        let data = CmEventData {
+            private_data: request.private_data().to_vec(),
+            responder_resources: Self::stated(ord, limits.max_ird),
+            initiator_depth: Self::stated(ird, limits.max_ord),
+            peer_to_peer: request.is_peer_to_peer(),
+            ..CmEventData::new(CmEventKind::ConnectRequest)
+        };
+        let context = self.context.load(Ordering::Relaxed);
+        let child = CmId::requested(&self.device, channel, context, request);
+        self.tell(CmEventData {
+            child: Some(child),
+            ..data
+        });
+    }
+
+    fn failed(&self, peer: SocketAddr, error: StartupError) {
+        if !self.state.lock().over_stream {
+            // As with any listener: who does not get as far as a request is nobody's event.
+            return;
+        }
+        let (kind, status) = status::of_failure(&EndReason::StartupFailed { error });
+        self.tell(CmEventData {
+            status,
+            reason: Some(CmReason::Startup { peer, error }),
+            ..CmEventData::new(kind)
+        });
+    }
+}
+
+impl Observer for IdInner {
+    fn established(&self, negotiated: &Negotiated, addrs: Option<Addrs>) {
+        let mut id = self.state.lock();
+        let Ok(next) = id.state.next(CmInput::Established) else {
+            return;
+        };
+        id.state = next;
+        if let Some(addrs) = addrs {
+            (id.local, id.peer) = (Some(addrs.local), Some(addrs.peer));
+        }
+        let private_data = match negotiated.role {
+            Role::Initiator => negotiated.private_data.clone(),
+            // It came with the request.
+            Role::Responder => Vec::new(),
+        };
+        let _ = self.tell_locked(
+            &id,
+            CmEventData {
+                private_data,
+                responder_resources: negotiated.ird,
+                initiator_depth: negotiated.ord,
+                ..CmEventData::new(CmEventKind::Established)
+            },
+        );
+    }
+
+    fn over(&self, reason: &EndReason) {
+        let mut id = self.state.lock();
+        let failed = if id.over_stream {
+            CmInput::FailedOver
+        } else {
+            CmInput::Failed
+        };
+        let (kind, status) = match id.state {
+            CmState::Connected => (CmEventKind::Disconnected, 0),
+            _ => status::of_failure(reason),
+        };
+        let next = id
+            .state
+            .next(CmInput::Over)
+            .or_else(|_| id.state.next(failed));
+        let Ok(next) = next else {
+            return;
+        };
+        id.state = next;
+        let private_data = match reason {
+            EndReason::Rejected { private_data, .. } => private_data.clone(),
+            _ => Vec::new(),
+        };
+        let reason = Some(CmReason::Connection {
+            reason: reason.clone(),
+        });
+        let _ = self.tell_locked(
+            &id,
+            CmEventData {
+                status,
+                private_data,
+                reason,
+                ..CmEventData::new(kind)
+            },
+        );
+    }
+}
+
+/// The time limit of a request that waits for its decision.
+impl Source for IdInner {
+    fn attend(&self, now: Instant) -> Verdict {
+        let mut id = self.state.lock();
+        let late = id
+            .request
+            .as_ref()
+            .is_some_and(|request| request.deadline <= now);
+        if late && let Ok(next) = id.state.next(CmInput::Reject) {
+            id.state = next;
+            id.late = true;
+            let request = id.request.take();
+            drop(id);
+            drop(request);
+            self.decided();
+        }
+        Verdict::Settled
+    }
+}

@@ -1,0 +1,67 @@
+//! The CM ids of a device, to be told when its network fails.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use uwarp_llp::LlpError;
+
+use super::inner::IdInner;
+use crate::progress::background::{Background, Source, Token, Verdict};
+
+/// The ids of one device.
+pub(crate) struct Ids {
+    /// The background thread tells them: whoever finds out about the network may hold any lock.
+    token: Token,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    known: HashMap<Token, Weak<IdInner>>,
+    /// Why the network has failed, until they have been told.
+    untold: Option<LlpError>,
+}
+
+impl Ids {
+    pub(crate) fn new(background: &Background) -> Arc<Self> {
+        let ids = Arc::new(Ids {
+            token: background.token(),
+            state: Mutex::default(),
+        });
+        let source: Weak<Ids> = Arc::downgrade(&ids);
+        background.enlist(ids.token, source);
+        ids
+    }
+
+    pub(super) fn add(&self, token: Token, id: &Arc<IdInner>) {
+        self.state.lock().known.insert(token, Arc::downgrade(id));
+    }
+
+    pub(super) fn forget(&self, token: Token) {
+        self.state.lock().known.remove(&token);
+    }
+
+    /// The network has failed for good.
+    pub(crate) fn network_down(&self, error: LlpError, background: &Background) {
+        self.state.lock().untold = Some(error);
+        background.at(self.token, Instant::now());
+    }
+}
+
+impl Source for Ids {
+    fn attend(&self, _now: Instant) -> Verdict {
+        let (error, ids) = {
+            let mut state = self.state.lock();
+            let ids: Vec<_> = state.known.values().filter_map(Weak::upgrade).collect();
+            (state.untold.take(), ids)
+        };
+        if let Some(error) = error {
+            for id in ids {
+                id.removed(error);
+            }
+        }
+        Verdict::Settled
+    }
+}

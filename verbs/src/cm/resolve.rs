@@ -1,0 +1,115 @@
+//! Addresses of an id: its own, the peer's, and the way between them.
+
+use std::net::SocketAddr;
+
+use uwarp_llp::LlpError;
+
+use super::event::{CmEventData, CmEventKind};
+use super::id::{CmError, CmId};
+use super::inner::IdLocked;
+use super::state::CmInput;
+use crate::device::DeviceInner;
+
+impl CmId {
+    /// Takes a local address, to listen at or to connect from. Port 0 takes a free one; it is known when this returns,
+    /// and nobody else's as long as the id has it. An unspecified address (0.0.0.0, [::]) means all of them.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`], or [`CmError::Network`] that says what is in the way.
+    pub fn bind_addr(&self, addr: SocketAddr) -> Result<(), CmError> {
+        let inner = self.inner();
+        let mut id = self.locked()?;
+        let next = id.state.next(CmInput::Bind)?;
+        id.bind(&inner.device, addr)?;
+        id.state = next;
+        Ok(())
+    }
+
+    /// Finds the own address for connections to `to`: that of [`bind_addr`](Self::bind_addr), or `from` (which is then taken
+    /// as by `bind_addr`), or what the network chooses. It asks nobody, so it needs no timeout; `AddrResolved` or `AddrError`
+    /// waits when this returns.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`].
+    pub fn resolve_addr(&self, from: Option<SocketAddr>, to: SocketAddr) -> Result<(), CmError> {
+        let inner = self.inner();
+        let mut id = self.locked()?;
+        let next = id.state.next(CmInput::ResolveAddr)?;
+        let data = match id.resolve(&inner.device, from, to) {
+            Ok(()) => {
+                id.state = next;
+                CmEventData::new(CmEventKind::AddrResolved)
+            }
+            Err(error) => CmEventData::failure(CmEventKind::AddrError, error),
+        };
+        let _ = inner.tell_locked(&id, data);
+        Ok(())
+    }
+
+    /// Confirms that there is a way to the resolved address. TCP finds it packet by packet, so this is for programs that
+    /// know the order of the calls. `RouteResolved` or `RouteError` waits when this returns.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`].
+    pub fn resolve_route(&self) -> Result<(), CmError> {
+        let inner = self.inner();
+        let mut id = self.locked()?;
+        let next = id.state.next(CmInput::ResolveRoute)?;
+        let to = id
+            .peer
+            .ok_or(id.wrong("resolve_route", "a resolved address"))?;
+        let data = match inner.device.network.source_for(to) {
+            Ok(_) => {
+                id.state = next;
+                CmEventData::new(CmEventKind::RouteResolved)
+            }
+            Err(error) => CmEventData::failure(CmEventKind::RouteError, error),
+        };
+        let _ = inner.tell_locked(&id, data);
+        Ok(())
+    }
+}
+
+impl IdLocked {
+    fn bind(&mut self, device: &DeviceInner, addr: SocketAddr) -> Result<(), LlpError> {
+        let port = device.network.reserve(addr)?;
+        self.bound = Some(port.local_addr());
+        self.local = self.bound;
+        self.port = Some(port);
+        Ok(())
+    }
+
+    fn resolve(
+        &mut self,
+        device: &DeviceInner,
+        from: Option<SocketAddr>,
+        to: SocketAddr,
+    ) -> Result<(), LlpError> {
+        let misuse = |why| LlpError::Misuse {
+            op: "resolve this address",
+            why,
+        };
+        if from.is_some() && self.bound.is_some() {
+            return Err(misuse("the id has a local address already"));
+        }
+        if from
+            .or(self.bound)
+            .is_some_and(|own| own.is_ipv4() != to.is_ipv4())
+        {
+            return Err(misuse(
+                "the local and the remote address are not both IPv4 or both IPv6",
+            ));
+        }
+        let source = device.network.source_for(to)?;
+        if let Some(from) = from {
+            self.bind(device, from)?;
+        }
+        let own = match self.bound {
+            Some(bound) if bound.ip().is_unspecified() => SocketAddr::new(source, bound.port()),
+            Some(bound) => bound,
+            None => SocketAddr::new(source, 0),
+        };
+        (self.local, self.peer) = (Some(own), Some(to));
+        Ok(())
+    }
+}

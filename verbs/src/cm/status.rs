@@ -1,0 +1,134 @@
+//! From why there is no connection to the event and the number that programs know.
+
+use rustix::io::Errno;
+use uwarp_llp::LlpError;
+use uwarp_mpa::StartupError;
+
+use super::event::CmEventKind;
+use crate::event::EndReason;
+
+/// The number of `errno.h` that says it best, negative as in `rdma_cm_event.status`.
+pub(super) fn of_llp(error: &LlpError) -> i32 {
+    let errno = match error {
+        LlpError::Refused { .. } => Errno::CONNREFUSED,
+        LlpError::Unreachable { .. } => Errno::NETUNREACH,
+        LlpError::TimedOut { .. } => Errno::TIMEDOUT,
+        LlpError::Reset { .. } => Errno::CONNRESET,
+        LlpError::Broken { .. } => Errno::NOTCONN,
+        LlpError::AddressInUse { .. } => Errno::ADDRINUSE,
+        LlpError::AddressUnavailable { .. } => Errno::ADDRNOTAVAIL,
+        LlpError::PermissionDenied { .. } => Errno::ACCESS,
+        LlpError::Exhausted { .. } => Errno::NOBUFS,
+        LlpError::Attach(_) => Errno::NODEV,
+        LlpError::LinkDown { .. } => Errno::NETDOWN,
+        LlpError::KernelHasAddress { .. } | LlpError::DuplicateAddress { .. } => Errno::ADDRINUSE,
+        LlpError::Io { errno, .. } => return -errno.abs(),
+        // `Misuse`, and what a later version of the network adds.
+        _ => Errno::INVAL,
+    };
+    -errno.raw_os_error()
+}
+
+/// The event that tells that no connection came about: what refused it or reset it is `Rejected`,
+/// silence and no way there are `Unreachable`, everything else is `ConnectError`.
+pub(super) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
+    let known = |kind, errno: Errno| (kind, -errno.raw_os_error());
+    match reason {
+        EndReason::Rejected { .. } => known(CmEventKind::Rejected, Errno::CONNREFUSED),
+        EndReason::ConnectTimedOut => known(CmEventKind::Unreachable, Errno::TIMEDOUT),
+        EndReason::ConnectFailed { error } | EndReason::LlpLost { error } => {
+            let kind = match error {
+                LlpError::Refused { .. } | LlpError::Reset { .. } => CmEventKind::Rejected,
+                LlpError::TimedOut { .. } | LlpError::Unreachable { .. } => {
+                    CmEventKind::Unreachable
+                }
+                _ => CmEventKind::ConnectError,
+            };
+            (kind, of_llp(error))
+        }
+        EndReason::StartupFailed { error } => match error {
+            StartupError::Closed { .. } => known(CmEventKind::Rejected, Errno::CONNRESET),
+            StartupError::TimedOut { .. } => known(CmEventKind::Unreachable, Errno::TIMEDOUT),
+            _ => known(CmEventKind::ConnectError, Errno::PROTO),
+        },
+        EndReason::LocalDisconnect | EndReason::Aborted => {
+            known(CmEventKind::ConnectError, Errno::CONNABORTED)
+        }
+        _ => known(CmEventKind::ConnectError, Errno::PROTO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uwarp_mpa::Role;
+
+    #[test]
+    fn each_failure_has_the_event_that_programs_expect() {
+        let addr = "127.0.0.1:1".parse().unwrap();
+        let llp = |error| EndReason::ConnectFailed { error };
+        let startup = |error| EndReason::StartupFailed { error };
+        let closed = StartupError::Closed {
+            reset: false,
+            received: 0,
+            enhanced: true,
+            peer: Role::Responder,
+        };
+        let silent = StartupError::TimedOut {
+            received: 0,
+            peer: Role::Responder,
+        };
+        let rejected = EndReason::Rejected {
+            private_data: Vec::new(),
+            peer_ord: None,
+        };
+        for (reason, kind, errno) in [
+            (rejected, CmEventKind::Rejected, Errno::CONNREFUSED),
+            (
+                llp(LlpError::Refused { addr }),
+                CmEventKind::Rejected,
+                Errno::CONNREFUSED,
+            ),
+            (
+                llp(LlpError::Reset { addr }),
+                CmEventKind::Rejected,
+                Errno::CONNRESET,
+            ),
+            (startup(closed), CmEventKind::Rejected, Errno::CONNRESET),
+            (
+                llp(LlpError::TimedOut { addr }),
+                CmEventKind::Unreachable,
+                Errno::TIMEDOUT,
+            ),
+            (
+                llp(LlpError::Unreachable { addr }),
+                CmEventKind::Unreachable,
+                Errno::NETUNREACH,
+            ),
+            (
+                EndReason::ConnectTimedOut,
+                CmEventKind::Unreachable,
+                Errno::TIMEDOUT,
+            ),
+            (startup(silent), CmEventKind::Unreachable, Errno::TIMEDOUT),
+            (
+                startup(StartupError::RtrMissing),
+                CmEventKind::ConnectError,
+                Errno::PROTO,
+            ),
+            (
+                llp(LlpError::AddressInUse { addr }),
+                CmEventKind::ConnectError,
+                Errno::ADDRINUSE,
+            ),
+            (
+                EndReason::LocalDisconnect,
+                CmEventKind::ConnectError,
+                Errno::CONNABORTED,
+            ),
+        ] {
+            let told = of_failure(&reason);
+            assert_eq!(told, (kind, -errno.raw_os_error()), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Connections that do not come about, each with the event and the status that programs expect.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use uwarp_verbs::llp::smol::FaultSettings;
+
+use super::*;
+
+/// Tries to connect to a peer that does `what` with the first connection.
+fn attempt(
+    settings: Settings,
+    what: impl FnOnce(std::net::TcpStream) + Send + 'static,
+) -> (Host, CmEvent) {
+    let host = Host::new(Arc::new(KernelNetwork::default()), settings);
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let id = host.resolved(tcp.local_addr().unwrap());
+    id.connect(&host.side.qp, &ConnectOptions::default())
+        .unwrap();
+    let peer = std::thread::spawn(move || what(tcp.accept().unwrap().0));
+    let event = host.channel.get_event(Some(LIMIT)).unwrap();
+    assert!(event.id().is(&id));
+    // The id may try again.
+    assert_eq!(id.state(), CmState::RouteResolved);
+    peer.join().unwrap();
+    (host, event)
+}
+
+#[track_caller]
+fn is(event: &CmEvent, kind: CmEventKind, errno: Errno) {
+    assert_eq!(
+        (event.kind(), event.status()),
+        (kind, status(errno)),
+        "{event:?}"
+    );
+    assert!(event.reason().is_some());
+}
+
+#[test]
+fn a_reject_of_the_program_brings_its_private_data() {
+    for (a, b, at) in hosts() {
+        let listener = b.listening(at, 1);
+        let ours = a.resolved(listener.local_addr().unwrap());
+        ours.connect(&a.side.qp, &ConnectOptions::default())
+            .unwrap();
+        let theirs = b.next(CmEventKind::ConnectRequest).id().clone();
+        let options = RejectOptions {
+            private_data: b"full up".to_vec(),
+            ..Default::default()
+        };
+        theirs.reject(&options).unwrap();
+        assert_eq!(theirs.state(), CmState::Rejected);
+        let event = a.next(CmEventKind::Rejected);
+        is(&event, CmEventKind::Rejected, Errno::CONNREFUSED);
+        assert_eq!(event.private_data(), b"full up");
+        assert!(matches!(
+            theirs.reject(&options),
+            Err(CmError::WrongState(_))
+        ));
+        b.nothing_waits();
+    }
+}
+
+#[test]
+fn a_port_that_nobody_listens_at_is_rejected_and_the_id_may_try_again() {
+    for (a, b, at) in hosts() {
+        let holder = b.id(1);
+        holder.bind_addr(at).unwrap();
+        let to = holder.local_addr().unwrap();
+        let ours = a.resolved(to);
+        ours.connect(&a.side.qp, &ConnectOptions::default())
+            .unwrap();
+        is(
+            &a.next(CmEventKind::Rejected),
+            CmEventKind::Rejected,
+            Errno::CONNREFUSED,
+        );
+        // The server has come up by now.
+        holder.listen(1).unwrap();
+        assert!(a.side.qp.reset());
+        ours.connect(&a.side.qp, &ConnectOptions::default())
+            .unwrap();
+        let theirs = b.next(CmEventKind::ConnectRequest).id().clone();
+        theirs
+            .accept(&b.side.qp, &AcceptOptions::default())
+            .unwrap();
+        drop(b.next(CmEventKind::Established));
+        drop(a.next(CmEventKind::Established));
+        both_ways(&a.side, &b.side);
+    }
+}
+
+#[test]
+fn a_bound_id_tries_again_from_its_port() {
+    let (a, b, at) = hosts().swap_remove(0);
+    let holder = b.id(1);
+    holder.bind_addr(at).unwrap();
+    let ours = a.id(1);
+    ours.bind_addr("127.0.0.1:0".parse().unwrap()).unwrap();
+    let from = ours.local_addr();
+    ours.resolve_addr(None, holder.local_addr().unwrap())
+        .unwrap();
+    drop(a.next(CmEventKind::AddrResolved));
+    ours.resolve_route().unwrap();
+    drop(a.next(CmEventKind::RouteResolved));
+    for _ in 0..3 {
+        ours.connect(&a.side.qp, &ConnectOptions::default())
+            .unwrap();
+        is(
+            &a.next(CmEventKind::Rejected),
+            CmEventKind::Rejected,
+            Errno::CONNREFUSED,
+        );
+        assert_eq!(ours.local_addr(), from);
+        assert!(a.side.qp.reset());
+    }
+}
+
+#[test]
+fn a_peer_that_closes_in_startup_has_rejected() {
+    let (_host, event) = attempt(Settings::default(), drop);
+    is(&event, CmEventKind::Rejected, Errno::CONNRESET);
+}
+
+#[test]
+fn a_peer_that_is_silent_is_unreachable() {
+    let mut settings = Settings::default();
+    settings.timeouts.reply = Duration::from_millis(20);
+    let (_host, event) = attempt(settings, |mut stream| {
+        // Until the initiator gives up.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    is(&event, CmEventKind::Unreachable, Errno::TIMEDOUT);
+}
+
+#[test]
+fn a_peer_that_is_no_rnic_is_a_connect_error() {
+    let (_host, event) = attempt(Settings::default(), |mut stream| {
+        stream
+            .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            .unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    is(&event, CmEventKind::ConnectError, Errno::PROTO);
+    let words = event.reason().unwrap().to_string();
+    assert!(words.contains("HTTP"), "{words}");
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_unreachable() {
+    let mut settings = Settings::default();
+    settings.timeouts.connect = Duration::from_millis(20);
+    // A link that loses everything.
+    let (network, _peer) = MemoryNetwork::pair(&MemorySettings {
+        faults: Some(FaultSettings {
+            loss: 1.0,
+            ..FaultSettings::default()
+        }),
+        ..MemorySettings::default()
+    })
+    .unwrap();
+    let host = Host::new(Arc::new(network), settings);
+    let ours = host.resolved("192.0.2.2:1".parse().unwrap());
+    ours.connect(&host.side.qp, &ConnectOptions::default())
+        .unwrap();
+    is(
+        &host.next(CmEventKind::Unreachable),
+        CmEventKind::Unreachable,
+        Errno::TIMEDOUT,
+    );
+}
+
+#[test]
+fn what_cannot_be_begun_is_refused_at_once_and_the_id_stays_as_it_was() {
+    for (a, b, at) in hosts() {
+        let (ours, _theirs) = connected(&a, &b, at);
+        drop(ours);
+        let listener = b.listening(at, 1);
+        let again = a.resolved(listener.local_addr().unwrap());
+        let refused = again.connect(&a.side.qp, &ConnectOptions::default());
+        let words = refused.unwrap_err().to_string();
+        assert!(words.contains("RTS"), "{words}");
+        let qp = a.side.another_qp();
+        let options = ConnectOptions {
+            private_data: vec![0; 600],
+            ..Default::default()
+        };
+        assert!(matches!(
+            again.connect(&qp, &options),
+            Err(CmError::Connect(_))
+        ));
+        assert_eq!(again.state(), CmState::RouteResolved);
+        a.nothing_waits();
+        again.connect(&qp, &ConnectOptions::default()).unwrap();
+        let event = b.next(CmEventKind::ConnectRequest);
+        // A QP in use cannot take it either; the request is rejected.
+        let refused = event.id().accept(&b.side.qp, &AcceptOptions::default());
+        assert!(matches!(refused, Err(CmError::Accept(_))), "{refused:?}");
+        assert_eq!(event.id().state(), CmState::Rejected);
+        drop(a.next(CmEventKind::Rejected));
+    }
+}
