@@ -78,6 +78,7 @@ mod home;
 mod limits;
 mod mem;
 mod mr;
+mod mw;
 mod pd;
 mod peer;
 mod progress;
@@ -102,10 +103,11 @@ pub use event_queue::{EventObject, UnackedEvent};
 pub use home::Inherited;
 pub use limits::LimitReached;
 pub use mem::{
-    Access, Buffer, BufferError, DeregisterError, LocalFault, LocalFaultKind, OutOfRange,
-    RegisterError, Sge,
+    Access, Buffer, BufferError, DeregisterError, FastRegister, LocalFault, LocalFaultKind,
+    MapError, OutOfRange, RegisterError, ReregisterError, Sge, WindowBind, WindowKind,
 };
-pub use mr::{MemoryRegion, RemoteBuffer};
+pub use mr::{FastRegion, MemoryRegion, RegionBuilder, RemoteBuffer, Reregister};
+pub use mw::{MemoryWindow, inc_rkey};
 pub use pd::Pd;
 pub use peer::PrivateDataLimit;
 pub use qp::DestroyQpError;

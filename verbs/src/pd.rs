@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::cq::Cq;
 use crate::device::{DeviceError, DeviceInner};
 use crate::limits::{PdAccount, PdQp};
-use crate::mem::{Access, Backing, Buffer, RegionSpec, RegisterError};
-use crate::mr::MemoryRegion;
+use crate::mem::{Access, Buffer, RegisterError, WindowKind};
+use crate::mr::{FastRegion, MemoryRegion, RegionBuilder};
+use crate::mw::MemoryWindow;
 use crate::qp::builder::QpBuilder;
 use crate::qp::{Qp, QpCaps};
 
@@ -45,7 +46,7 @@ impl Pd {
         buffer: Buffer,
         access: Access,
     ) -> Result<MemoryRegion, RegisterError> {
-        self.insert(Backing::buffer(Arc::new(buffer)), access)
+        self.region().access(access).buffer(buffer)
     }
 
     /// Registers memory of the program where it lies, as `ibv_reg_mr` does.
@@ -69,8 +70,7 @@ impl Pd {
         access: Access,
     ) -> Result<MemoryRegion, RegisterError> {
         // SAFETY: the same contract.
-        let backing = unsafe { Backing::in_place(base, len) };
-        self.insert(backing, access)
+        unsafe { self.region().access(access).in_place(base, len) }
     }
 
     /// Registers memory that only `qp` (of this domain) reaches. Such a region, and no other, may be
@@ -84,8 +84,7 @@ impl Pd {
         data: Vec<u8>,
         access: Access,
     ) -> Result<MemoryRegion, RegisterError> {
-        let memory = Backing::buffer(Arc::new(Buffer::from(data)));
-        self.insert_for(memory, access, Some(qp.qp_num()))
+        self.region().access(access).for_qp(qp).vec(data)
     }
 
     /// Registers a buffer that others hold, too.
@@ -94,28 +93,33 @@ impl Pd {
         buffer: &Arc<Buffer>,
         access: Access,
     ) -> Result<MemoryRegion, RegisterError> {
-        self.insert(Backing::buffer(Arc::clone(buffer)), access)
+        self.region().access(access).buffer(Arc::clone(buffer))
     }
 
-    fn insert(&self, memory: Backing, access: Access) -> Result<MemoryRegion, RegisterError> {
-        self.insert_for(memory, access, None)
+    /// Registration with all that may be chosen: the address for peers, one QP alone, files, memory that processes
+    /// share.
+    pub fn region(&self) -> RegionBuilder {
+        RegionBuilder::new(self.clone())
     }
 
-    fn insert_for(
+    /// A memory window of this domain, not bound (`ibv_alloc_mw`).
+    ///
+    /// # Errors
+    /// [`RegisterError::TooMany`]: windows count as regions do.
+    pub fn alloc_window(&self, kind: WindowKind) -> Result<MemoryWindow, RegisterError> {
+        MemoryWindow::new(&self.device, self.id, kind)
+    }
+
+    /// Memory for fast registration by work requests of this domain's QPs, none of it registered (the kernel's
+    /// `ib_alloc_mr`).
+    ///
+    /// # Errors
+    /// [`RegisterError::TooMany`]: it counts as a region. [`RegisterError::Empty`].
+    pub fn alloc_fast_region(
         &self,
-        memory: Backing,
-        access: Access,
-        qp: Option<u32>,
-    ) -> Result<MemoryRegion, RegisterError> {
-        let spec = RegionSpec {
-            memory,
-            to_base: None,
-            pd: self.id,
-            qp,
-            access,
-        };
-        let region = self.device.table.insert(spec)?;
-        Ok(MemoryRegion::new(region, Arc::clone(&self.device)))
+        memory: impl Into<Arc<Buffer>>,
+    ) -> Result<FastRegion, RegisterError> {
+        FastRegion::new(&self.device, self.id, memory.into())
     }
 
     /// Creates a QP. Its completions go to the two CQs, which may be one and the same.

@@ -121,6 +121,8 @@ pub enum WcOpcode {
     BindWindow = 5,
     /// Invalidating a local STag.
     LocalInvalidate = 6,
+    /// Fast registration; `ibv_wc_opcode` has no number for it, only the kernel has.
+    Register = 0x100,
     /// A receive.
     Recv = 128,
     /// A receive that Immediate Data (RFC 7306) ended.

@@ -129,6 +129,8 @@ pub(crate) struct Connection {
     pub(crate) initialized: bool,
     /// What the peer may do through the QP now.
     pub(crate) access: Access,
+    /// Indices of STags that work requests made valid for this QP alone: they end with its stream.
+    pub(crate) own: Vec<u32>,
     pub(crate) sq: SendQueue,
     pub(crate) rq: RecvQueue,
     pub(crate) stage: Stage,
@@ -175,6 +177,7 @@ impl Connection {
             initialized: false,
             ctx,
             state: QpState::Idle,
+            own: Vec::new(),
             sq: SendQueue::new(sq),
             rq: RecvQueue::new(rq),
             stage: Stage::Detached,
@@ -210,6 +213,7 @@ impl Connection {
         }
         self.flush_sends(None);
         self.flush_receives(None);
+        self.give_up_own();
         *self = Connection {
             events: std::mem::take(&mut self.events),
             ..Connection::new(Arc::clone(&self.ctx), self.now)

@@ -20,6 +20,7 @@
 
 mod connection;
 mod inbound;
+mod local;
 mod outbound;
 mod post;
 mod receive_buffer;
@@ -31,6 +32,7 @@ mod transmit;
 mod work;
 
 pub(crate) use connection::{Connection, LlpOrder, QpContext};
+pub(crate) use local::LocalOp;
 pub use post::PostErrorKind;
 pub(crate) use post::QueueCaps;
 pub(crate) use receive_buffer::{BufferPool, ReceiveBuffer};

@@ -44,6 +44,9 @@ impl Connection {
         if !matches!(self.state, QpState::Rts | QpState::Closing) {
             return false;
         }
+        if self.run_local() {
+            return true;
+        }
         let Stage::Open(stream) = &mut self.stage else {
             return false;
         };
@@ -161,6 +164,8 @@ impl Connection {
         let immediate = wqe.imm;
         let (mut then, mut extension) = (None, None);
         let message = match wqe.op {
+            // Carried out before a message is chosen.
+            SendOp::Local(_) => return false,
             SendOp::Send {
                 solicited,
                 invalidate,

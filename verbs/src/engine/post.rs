@@ -4,7 +4,7 @@ use super::connection::{Connection, QpContext};
 use super::work::{ImmediateData, Progress, RecvWqe, SendData, SendWqe};
 use crate::completion::{Completion, Status, WcOpcode};
 use crate::home::Inherited;
-use crate::mem::{ATOMIC_LEN, LocalFault};
+use crate::mem::{ATOMIC_LEN, LocalFault, WindowKind};
 use crate::qp::state::QpState;
 use crate::qp::wr::{RecvWr, SendOp, SendWr, Source};
 
@@ -59,6 +59,14 @@ pub enum PostErrorKind {
     ReadSges {
         /// Elements given.
         got: usize,
+    },
+    /// `Qp::bind_mw` of a window that is not of type 1.
+    #[error(
+        "a memory window of {kind} is bound with a work request (SendWr::bind_window); Qp::bind_mw is for type 1"
+    )]
+    WindowKind {
+        /// Its kind.
+        kind: WindowKind,
     },
     /// A Read on a connection that has none.
     #[error(
@@ -319,6 +327,7 @@ fn check_extension(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
         SendOp::Send { .. } => Some("a Send"),
         SendOp::Read { .. } => Some("an RDMA Read"),
         SendOp::Atomic { .. } => Some("an atomic operation"),
+        SendOp::Local(_) => Some("a request of this side alone"),
     };
     if let (Some(_), Some(operation)) = (wr.imm, operation) {
         return Err(PostErrorKind::ImmediateUnfit { operation });

@@ -393,7 +393,7 @@ impl Connection {
         let fits = match wqe.op {
             SendOp::Write { .. } => tagged || wqe.imm.is_some(),
             SendOp::Send { .. } | SendOp::Immediate => !tagged,
-            SendOp::Read { .. } | SendOp::Atomic { .. } => false,
+            SendOp::Read { .. } | SendOp::Atomic { .. } | SendOp::Local(_) => false,
         };
         (fits && wqe.was_begun()).then_some((sequence, status))
     }

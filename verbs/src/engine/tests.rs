@@ -59,7 +59,7 @@ impl Memory {
         let register = |offset: usize, access| {
             let base = NonNull::new((buffer.addr() as usize + offset) as *mut u8).unwrap();
             // SAFETY: the page lies in `buffer`, which lives as long as the table does.
-            let memory = unsafe { Backing::in_place(base, PAGE) };
+            let memory = unsafe { Backing::in_place(base, PAGE, true) };
             table
                 .insert(RegionSpec {
                     memory,

@@ -17,7 +17,7 @@ pub(crate) enum Progress {
     Sent { ends_at: u64 },
     /// A Read or atomic whose Response has not arrived whole.
     AwaitingResponse,
-    /// A Read or atomic whose Response was placed whole.
+    /// A Read or atomic whose Response was placed whole, or a request of this side alone that was carried out.
     Answered,
     /// Posted after the close had begun: it completes as flushed when its turn comes.
     Refused,

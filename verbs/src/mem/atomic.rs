@@ -71,8 +71,8 @@ impl Use<'_> {
     fn atomic(&self, offset: usize, op: AtomicOp) -> Option<u64> {
         let region = self.region();
         let word = region.pointer(offset, ATOMIC_LEN as usize)?;
-        let right = Access::REMOTE_ATOMIC | Access::LOCAL_WRITE;
-        if word.addr() % ATOMIC_LEN as usize != 0 || !region.access().contains(right) {
+        let may = region.access().contains(Access::REMOTE_ATOMIC) && region.is_placeable();
+        if word.addr() % ATOMIC_LEN as usize != 0 || !may {
             return None;
         }
         let word = word.cast::<u64>().cast_mut();

@@ -5,8 +5,10 @@ use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 use std::alloc::Layout;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use super::error::OutOfRange;
+use super::mapped::Mapping;
 use super::raw;
 
 /// Buffers that we allocate start on a page.
@@ -29,10 +31,10 @@ pub struct Buffer {
 }
 
 /// How the memory goes back.
-#[derive(Clone, Copy)]
 enum Origin {
     Pages(Layout),
     Vec { capacity: usize },
+    Mapped(Mapping),
     Nothing,
 }
 
@@ -63,6 +65,33 @@ impl Buffer {
             len,
             origin: Origin::Pages(layout),
         })
+    }
+
+    /// A mapping of the system.
+    pub(super) fn mapped(mapping: Mapping) -> Self {
+        Self {
+            base: mapping.base(),
+            len: mapping.len(),
+            origin: Origin::Mapped(mapping),
+        }
+    }
+
+    /// Whether its octets may be changed; not those of a file that was opened only for reading.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        match &self.origin {
+            Origin::Mapped(mapping) => mapping.is_writable(),
+            Origin::Pages(_) | Origin::Vec { .. } | Origin::Nothing => true,
+        }
+    }
+
+    /// The descriptor of memory made by [`Buffer::shared`], to be handed to another process.
+    #[must_use]
+    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.origin {
+            Origin::Mapped(mapping) => mapping.fd().map(AsFd::as_fd),
+            Origin::Pages(_) | Origin::Vec { .. } | Origin::Nothing => None,
+        }
     }
 
     /// Octets in the buffer.
@@ -99,10 +128,16 @@ impl Buffer {
     /// Copies octets into the buffer, in address order, the last octet last.
     ///
     /// # Errors
-    /// When the range is not inside the buffer; nothing is copied then.
+    /// When the range is not inside the buffer, of which there is nothing to write in when it [may not be
+    /// changed](Self::is_writable); nothing is copied then.
     pub fn write_at(&self, offset: usize, octets: &[u8]) -> Result<(), OutOfRange> {
-        self.check(offset, octets.len())?;
-        // SAFETY: as for `read_at`.
+        let len = octets.len();
+        self.check(offset, len)?;
+        if !self.is_writable() {
+            let size = 0;
+            return Err(OutOfRange { offset, len, size });
+        }
+        // SAFETY: as for `read_at`, and writable.
         unsafe { raw::store(self.base.as_ptr().add(offset), octets) };
         Ok(())
     }
@@ -117,7 +152,7 @@ impl Buffer {
                 // dropped, so they are put together once. All octets are initialized.
                 unsafe { Vec::from_raw_parts(this.base.as_ptr(), this.len, capacity) }
             }
-            Origin::Pages(_) | Origin::Nothing => {
+            Origin::Pages(_) | Origin::Mapped(_) | Origin::Nothing => {
                 let mut octets = vec![0; self.len];
                 // SAFETY: as for `read_at`.
                 unsafe { raw::load(self.base.as_ptr(), &mut octets) };
@@ -169,7 +204,8 @@ impl Drop for Buffer {
                 // which does not come here.
                 drop(unsafe { Vec::from_raw_parts(self.base.as_ptr(), self.len, capacity) });
             }
-            Origin::Nothing => {}
+            // A mapping ends with its own drop.
+            Origin::Mapped(_) | Origin::Nothing => {}
         }
     }
 }

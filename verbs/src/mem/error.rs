@@ -36,9 +36,28 @@ pub enum RegisterError {
         /// What was asked for.
         access: Access,
     },
-    /// The device holds as many regions as its settings allow.
+    /// Local write was asked for, of memory that may only be read.
     #[error(
-        "the device already holds {limit} memory regions, its limit; deregister some or raise the limit"
+        "the memory may only be read, and the rights asked for are: {access}; open the file for reading and writing, or, for memory of the program, register it in place anew"
+    )]
+    ReadOnly {
+        /// What was asked for.
+        access: Access,
+    },
+    /// The file could not be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The one QP that is to use the region is of another domain.
+    #[error(
+        "queue pair {qp} belongs to another protection domain than the region that it alone is to use"
+    )]
+    QpOfOtherPd {
+        /// Its number.
+        qp: u32,
+    },
+    /// The device holds as many regions and windows as its settings allow.
+    #[error(
+        "the device already holds {limit} memory regions and windows, its limit; deregister some or raise the limit"
     )]
     TooMany {
         /// The limit.
@@ -63,6 +82,46 @@ pub enum RegisterError {
     },
 }
 
+/// Why a file could not be mapped, or memory for several processes not be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MapError {
+    /// No octets at all.
+    #[error("a mapping of 0 octets cannot be made")]
+    Empty,
+    /// The first octet is not the first of a page.
+    #[error("offset {offset} of the file is not a multiple of the page size, {page}")]
+    OffsetNotOnPage {
+        /// The offset asked for.
+        offset: u64,
+        /// The size of a page.
+        page: usize,
+    },
+    /// The file is shorter.
+    #[error(
+        "octets {offset} to {offset}+{len} reach beyond the end of the file, which has {size} octets; make it longer first"
+    )]
+    BeyondEnd {
+        /// First octet asked for.
+        offset: u64,
+        /// Octets asked for.
+        len: usize,
+        /// Octets of the file.
+        size: u64,
+    },
+    /// The file was opened for writing only.
+    #[error("the file is open for writing only; memory is mapped from a file open for reading")]
+    NotReadable,
+    /// The system refused.
+    #[error("the system refused to {op} (errno {errno})")]
+    System {
+        /// What was tried.
+        op: &'static str,
+        /// The system's error number.
+        errno: i32,
+    },
+}
+
 /// Why memory could not be deregistered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -73,12 +132,35 @@ pub enum DeregisterError {
         /// How many.
         pins: u32,
     },
+    /// Memory windows still show parts of the region.
+    #[error(
+        "{count} memory window(s) are bound to this region; invalidate, unbind or drop them first"
+    )]
+    WindowsBound {
+        /// How many.
+        count: u32,
+    },
     /// No region with this STag.
     #[error("no memory is registered under STag {stag:#010x}")]
     Unknown {
         /// The STag asked for.
         stag: u32,
     },
+}
+
+/// Why a region could not be registered anew; the old registration stays as it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReregisterError {
+    /// The new registration would not be a good one.
+    #[error(transparent)]
+    New(#[from] RegisterError),
+    /// The old one cannot end now.
+    #[error(transparent)]
+    Old(#[from] DeregisterError),
+    /// The protection domain is one of another device.
+    #[error("the protection domain belongs to another device than the region")]
+    OtherDevice,
 }
 
 /// A scatter/gather element that may not be used as the work request asks.
@@ -100,6 +182,14 @@ pub enum LocalFaultKind {
         "lkey {lkey:#010x} names no valid memory region (never registered, deregistered or invalidated)"
     )]
     InvalidKey {
+        /// The lkey as given.
+        lkey: u32,
+    },
+    /// The key is that of a memory window.
+    #[error(
+        "lkey {lkey:#010x} is that of a memory window, which only peers use; name the region it is bound to"
+    )]
+    Window {
         /// The lkey as given.
         lkey: u32,
     },

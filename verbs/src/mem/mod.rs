@@ -21,14 +21,17 @@
 
 mod access;
 mod atomic;
+mod backing;
 mod buffer;
 mod error;
 mod inline;
 mod loan;
+mod mapped;
 mod raw;
 mod region;
 mod run;
 mod sge;
+mod slot;
 mod stags;
 mod table;
 mod target;
@@ -36,15 +39,21 @@ mod wiped;
 
 pub use access::Access;
 pub use buffer::{Buffer, BufferError};
-pub use error::{DeregisterError, LocalFault, LocalFaultKind, OutOfRange, RegisterError};
+pub use error::{
+    DeregisterError, LocalFault, LocalFaultKind, MapError, OutOfRange, RegisterError,
+    ReregisterError,
+};
 pub use sge::Sge;
+pub use slot::{FastRegister, WindowBind, WindowKind};
 
 pub(crate) use atomic::ATOMIC_LEN;
+pub(crate) use backing::{Backing, RegionSpec};
 pub(crate) use inline::InlineData;
 pub(crate) use loan::{InFlight, Piece, Pieces};
-pub(crate) use region::{Backing, Region, RegionSpec};
+pub(crate) use region::Region;
 pub(crate) use run::PinnedRun;
 pub(crate) use sge::{SgList, SgSource};
+pub(crate) use slot::{Purpose, SlotFault};
 pub(crate) use table::{Asker, Need, RegionTable};
 pub(crate) use target::Target;
 pub(crate) use wiped::wiped_on_fork;

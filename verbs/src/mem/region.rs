@@ -6,65 +6,12 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::Arc;
 use std::thread;
 
+use parking_lot::Mutex;
 use uwarp_ddp::STag;
 
-use super::error::{OutOfRange, RegisterError};
+use super::backing::{Backing, Owner, RegionSpec};
+use super::error::{DeregisterError, OutOfRange};
 use super::{Access, Buffer, raw};
-
-/// The memory behind a region, and what keeps it there.
-pub(crate) struct Backing {
-    base: NonNull<u8>,
-    len: usize,
-    owner: Owner,
-}
-
-/// What keeps the memory of a region alive.
-enum Owner {
-    /// The program, as it promised in [`Backing::in_place`].
-    Program,
-    Buffer(Arc<Buffer>),
-}
-
-impl Backing {
-    /// All of an owned buffer.
-    pub(crate) fn buffer(buffer: Arc<Buffer>) -> Self {
-        Self {
-            base: buffer.base(),
-            len: buffer.len(),
-            owner: Owner::Buffer(buffer),
-        }
-    }
-
-    /// Memory of the program, used where it lies.
-    ///
-    /// # Safety
-    /// From the registration until [`RegionTable::remove`](super::RegionTable::remove) has returned `Ok` for it, or
-    /// [`RegionTable::revoke`](super::RegionTable::revoke) has returned (or the table is dropped) and every
-    /// [`PinnedRun`](super::PinnedRun) of it is gone, `base..base + len` stays mapped, readable and, when registered for local write,
-    /// writable; and the program reaches it only in ways that allow for others reading and writing it at the same
-    /// time (no Rust reference lives while a transfer may use it).
-    pub(crate) unsafe fn in_place(base: NonNull<u8>, len: usize) -> Self {
-        Self {
-            base,
-            len,
-            owner: Owner::Program,
-        }
-    }
-}
-
-/// What to register.
-pub(crate) struct RegionSpec {
-    /// The memory.
-    pub(crate) memory: Backing,
-    /// TO (and local address) of the first octet; `None` is its address.
-    pub(crate) to_base: Option<u64>,
-    /// Protection domain.
-    pub(crate) pd: u32,
-    /// The one QP that may use it; `None` is every QP of the PD.
-    pub(crate) qp: Option<u32>,
-    /// What it may be used for.
-    pub(crate) access: Access,
-}
 
 /// Deregistered: nothing may touch the memory any more.
 const RETIRED: u64 = 1 << 63;
@@ -74,7 +21,8 @@ const PIN: u64 = 1 << 32;
 const PINS: u64 = INVALID - PIN;
 const USERS: u64 = PIN - 1;
 
-/// A registered region. What it is never changes; whether it may be used is in `state`.
+/// A registered region, or what a memory window is bound to: each binding is one of these, over a part of a region.
+/// What it is never changes; whether it may be used is in `state`.
 pub(crate) struct Region {
     base: NonNull<u8>,
     len: usize,
@@ -82,7 +30,13 @@ pub(crate) struct Region {
     pd: u32,
     qp: Option<u32>,
     access: Access,
+    /// Whether anything may be placed here: for a window, into the region that it is bound to.
+    placeable: bool,
+    /// Whether the memory may be registered for local write.
+    writable: bool,
     stag: STag,
+    /// Memory windows that are bound to it.
+    windows: Mutex<u32>,
     /// `RETIRED | INVALID | pins (30 bits) | short users (32 bits)`. Users and pins are only added while neither
     /// flag is set (local use by the program: while `RETIRED` is not), so both counts only fall once it is.
     state: AtomicU64,
@@ -105,6 +59,10 @@ impl Region {
             access,
         } = spec;
         let address = memory.base.as_ptr().expose_provenance() as u64;
+        let placeable = match &memory.owner {
+            Owner::Window(region) => region.placeable,
+            Owner::Program | Owner::Buffer(_) => access.contains(Access::LOCAL_WRITE),
+        };
         Self {
             base: memory.base,
             len: memory.len,
@@ -112,7 +70,10 @@ impl Region {
             pd,
             qp,
             access,
+            placeable,
+            writable: memory.is_writable(),
             stag,
+            windows: Mutex::new(0),
             state: AtomicU64::new(0),
             owner: memory.owner,
         }
@@ -133,32 +94,75 @@ impl Region {
         self.to_base
     }
 
-    /// The protection domain it belongs to.
-    pub(super) fn pd(&self) -> u32 {
-        self.pd
-    }
-
     /// True when `qp` of `pd` may use the region and no other QP may.
     pub(super) fn is_exclusive_to(&self, pd: u32, qp: u32) -> bool {
         self.pd == pd && self.qp == Some(qp)
     }
 
     /// The rights.
-    pub(super) fn access(&self) -> Access {
+    pub(crate) fn access(&self) -> Access {
         self.access
     }
 
     /// The buffer that the region owns, when it owns one.
-    fn buffer(&self) -> Option<&Arc<Buffer>> {
+    pub(crate) fn buffer(&self) -> Option<&Arc<Buffer>> {
         match &self.owner {
             Owner::Buffer(buffer) => Some(buffer),
-            Owner::Program => None,
+            Owner::Program | Owner::Window(_) => None,
         }
     }
 
-    /// True until the STag is invalidated or deregistered.
+    /// The region that this window is bound to; `None` when it is a region itself.
+    #[inline]
+    pub(super) fn bound_to(&self) -> Option<&Arc<Region>> {
+        match &self.owner {
+            Owner::Window(region) => Some(region),
+            Owner::Program | Owner::Buffer(_) => None,
+        }
+    }
+
+    /// The protection domain.
+    pub(crate) fn pd(&self) -> u32 {
+        self.pd
+    }
+
+    /// The one QP that may use it; `None` is every QP of the PD.
+    pub(crate) fn qp(&self) -> Option<u32> {
+        self.qp
+    }
+
+    /// Whether anything may be placed here: registered for local write, or a window over a region that is.
+    pub(super) fn is_placeable(&self) -> bool {
+        self.placeable
+    }
+
+    /// The same memory, for another registration.
+    pub(crate) fn backing(&self) -> Backing {
+        Backing::again(self.base, self.len, self.writable, self.owner.clone())
+    }
+
+    /// True until the STag is invalidated or deregistered; that of a window also when its region is.
     pub(super) fn is_valid(&self) -> bool {
         self.state.load(Ordering::Acquire) & (RETIRED | INVALID) == 0
+            && self.bound_to().is_none_or(|region| region.is_valid())
+    }
+
+    /// Counts one more window that is bound here. `false` once the STag was invalidated or deregistered.
+    pub(super) fn add_window(&self) -> bool {
+        let mut windows = self.windows.lock();
+        let valid = self.is_valid();
+        *windows += u32::from(valid);
+        valid
+    }
+
+    /// A window is not bound here any more.
+    pub(super) fn remove_window(&self) {
+        *self.windows.lock() -= 1;
+    }
+
+    /// Windows that are bound here.
+    pub(super) fn windows(&self) -> u32 {
+        *self.windows.lock()
     }
 
     /// True when `pd` and `qp` may use the region.
@@ -169,10 +173,10 @@ impl Region {
 
     /// Offset of `len` octets from TO (or address) `to` on, when all of them are in the region.
     #[inline]
-    pub(super) fn offset_of(&self, to: u64, len: u32) -> Option<usize> {
+    pub(super) fn offset_of(&self, to: u64, len: u64) -> Option<usize> {
         let offset = to.checked_sub(self.to_base)?;
         let size = self.len as u64;
-        let inside = offset <= size && u64::from(len) <= size - offset;
+        let inside = offset <= size && len <= size - offset;
         inside.then_some(offset as usize)
     }
 
@@ -187,8 +191,15 @@ impl Region {
         // Adding first and looking at what was there keeps this to one atomic operation. A late comer is counted
         // for a moment; who waits for the users to leave waits that moment longer.
         let before = self.state.fetch_add(1, Ordering::Acquire);
-        let guard = Use { region: self };
-        (before & flags == 0).then_some(guard)
+        let entered = before & flags == 0
+            && match &self.owner {
+                Owner::Window(region) => region.enter_unless(flags).map(Use::keep).is_some(),
+                Owner::Program | Owner::Buffer(_) => true,
+            };
+        if !entered {
+            self.state.fetch_sub(1, Ordering::Release);
+        }
+        entered.then(|| Use { region: self })
     }
 
     /// Begins a long use: until [`remove_pin`](Self::remove_pin) deregistration says Busy. `false` once the STag was
@@ -216,18 +227,37 @@ impl Region {
         pins(state)
     }
 
-    /// Ends all use of the memory, unless it is pinned; then nothing changes, and the pins are the error.
-    pub(super) fn retire(&self) -> Result<(), u32> {
+    /// As [`invalidate`](Self::invalidate), unless windows are bound here: then nothing changes, and their count is the
+    /// error.
+    pub(super) fn invalidate_unless_bound(&self) -> Result<(), u32> {
+        let windows = self.windows.lock();
+        if *windows > 0 {
+            return Err(*windows);
+        }
+        self.state.fetch_or(INVALID, Ordering::AcqRel);
+        drop(windows);
+        self.wait_for_users();
+        Ok(())
+    }
+
+    /// Ends all use of the memory, unless it is pinned or windows are bound to it; then nothing changes.
+    pub(super) fn retire(&self) -> Result<(), DeregisterError> {
+        // No window is bound between this look and the end: `add_window` looks at the state under the same lock.
+        let windows = self.windows.lock();
+        if *windows > 0 {
+            return Err(DeregisterError::WindowsBound { count: *windows });
+        }
         let retire = |state: u64| (state & PINS == 0).then_some(state | RETIRED | INVALID);
         match self
             .state
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, retire)
         {
             Ok(_) => {
+                drop(windows);
                 self.wait_for_users();
                 Ok(())
             }
-            Err(state) => Err(pins(state)),
+            Err(state) => Err(DeregisterError::Busy { pins: pins(state) }),
         }
     }
 
@@ -262,10 +292,11 @@ impl Region {
     }
 
     /// Copies octets in for the program that owns the memory. Refused, as if the region were empty, when it is the
-    /// program's own memory and not registered for local write.
+    /// program's own memory and not registered for local write, or a mapping that is only for reading.
     pub(crate) fn write_at(&self, offset: usize, octets: &[u8]) -> Result<(), OutOfRange> {
         let _use = self.enter_local(offset, octets.len())?;
-        if self.buffer().is_none() && !self.access.contains(Access::LOCAL_WRITE) {
+        let ours = self.buffer().is_some_and(|buffer| buffer.is_writable());
+        if !ours && !self.placeable {
             return Err(OutOfRange {
                 offset,
                 len: octets.len(),
@@ -306,12 +337,19 @@ fn pins(state: u64) -> u32 {
 /// In words, to follow "STag 0x...: " in a sentence.
 impl fmt::Display for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.load(Ordering::Relaxed);
-        if state & (INVALID | RETIRED) != 0 {
-            f.write_str("an invalidated region")?;
+        let article = if self.is_valid() {
+            "a"
         } else {
-            f.write_str("a region")?;
-        }
+            "an invalidated"
+        };
+        match self.bound_to() {
+            Some(region) => write!(
+                f,
+                "{article} memory window over STag {:#010x},",
+                region.stag.0
+            ),
+            None => write!(f, "{article} region"),
+        }?;
         write!(
             f,
             " of {} octets from {:#x} on, with {}",
@@ -320,6 +358,11 @@ impl fmt::Display for Region {
         match self.qp {
             Some(qp) => write!(f, ", for QP {qp}"),
             None => write!(f, ", for protection domain {}", self.pd),
+        }?;
+        match self.windows() {
+            0 => Ok(()),
+            1 => f.write_str(", with 1 memory window bound to it"),
+            count => write!(f, ", with {count} memory windows bound to it"),
         }
     }
 }
@@ -348,18 +391,18 @@ pub(super) struct Use<'a> {
 
 impl Use<'_> {
     /// Copies `octets` to `offset`, in address order, the last octet last. `false`, and nothing is copied, when the
-    /// range is not in the region or the region is not registered for local write.
+    /// range is not in the region or the region is not registered for local write (a window: the region behind it).
     #[inline]
     pub(super) fn place(&self, offset: usize, octets: &[u8]) -> bool {
         let region = self.region;
         let inside = offset
             .checked_add(octets.len())
             .is_some_and(|end| end <= region.len);
-        if !inside || !region.access.contains(Access::LOCAL_WRITE) {
+        if !inside || !region.placeable {
             return false;
         }
         // SAFETY: the range is in the region, whose memory is there while a use is counted, and which was registered
-        // as writable. No Rust reference to it exists: `Backing` never hands one out, and for the program's own
+        // as writable. No Rust reference to it exists: `Buffer` never hands one out, and for the program's own
         // memory `Backing::in_place` asks for it. So `octets` cannot overlap it either.
         unsafe { raw::store(region.base.as_ptr().add(offset), octets) };
         true
@@ -402,6 +445,9 @@ impl Region {
     /// Ends a use that was [kept](Use::keep).
     #[inline]
     pub(super) fn leave(&self) {
+        if let Owner::Window(region) = &self.owner {
+            region.leave();
+        }
         self.state.fetch_sub(1, Ordering::Release);
     }
 
@@ -416,30 +462,4 @@ impl Region {
     pub(super) fn resume(&self) -> Use<'_> {
         Use { region: self }
     }
-}
-
-/// The rules of a registration that do not depend on other regions.
-pub(super) fn check_spec(spec: &RegionSpec) -> Result<(), RegisterError> {
-    let len = spec.memory.len;
-    let address = spec.memory.base.as_ptr().addr();
-    if len == 0 {
-        return Err(RegisterError::Empty);
-    }
-    if len > isize::MAX as usize || address.checked_add(len).is_none() {
-        return Err(RegisterError::Wraps {
-            base: address as u64,
-            len,
-        });
-    }
-    let to_base = spec.to_base.unwrap_or(address as u64);
-    // The end must be a TO too: an access up to it must not look like a wrap (5041-7.1-14).
-    if to_base.checked_add(len as u64).is_none() {
-        return Err(RegisterError::Wraps { base: to_base, len });
-    }
-    if spec.access.lacks_local_write() {
-        return Err(RegisterError::NeedsLocalWrite {
-            access: spec.access,
-        });
-    }
-    Ok(())
 }

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use uwarp_ddp::{STag, TaggedFault};
 
-use super::error::{DeregisterError, RegisterError};
-use super::region::{Region, RegionSpec, check_spec};
+use super::backing::{RegionSpec, check_spec};
+use super::error::{DeregisterError, RegisterError, ReregisterError};
+use super::region::Region;
+use super::slot::Slot;
 use super::stags::{INDEX_BITS, STagSource};
 use super::target::Target;
 use super::{Access, LocalFaultKind, Sge};
@@ -65,7 +67,17 @@ const SHARDS: usize = 64;
 /// Most regions a table holds, whatever the settings say: half the indices, so that a free one is found at once.
 const MOST: usize = 1 << (INDEX_BITS - 1);
 
-type Map = HashMap<u32, Arc<Region>, BuildHasherDefault<IndexHasher>>;
+/// What an index stands for.
+pub(super) struct Entry {
+    /// The protection domain that it counts for.
+    pub(super) pd: u32,
+    /// What the STag reaches now. Always there but in a slot.
+    pub(super) region: Option<Arc<Region>>,
+    /// What stays while regions come and go: of a memory window, or for fast registration.
+    pub(super) slot: Option<Box<Slot>>,
+}
+
+type Map = HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>;
 
 /// One lock and its regions, on cache lines of their own.
 #[repr(align(128))]
@@ -91,6 +103,15 @@ struct Issue {
 }
 
 impl Issue {
+    /// Whether a protection domain may have one more.
+    fn check_room(&self, pd: u32, limit: usize) -> Result<(), RegisterError> {
+        let live = self.live_in_pd.get(&pd).copied().unwrap_or(0);
+        if live >= limit {
+            return Err(RegisterError::TooManyInPd { limit });
+        }
+        Ok(())
+    }
+
     fn added(&mut self, pd: u32) {
         self.live += 1;
         *self.live_in_pd.entry(pd).or_default() += 1;
@@ -125,33 +146,98 @@ impl RegionTable {
 
     /// Registers a region under a new STag.
     pub(crate) fn insert(&self, spec: RegionSpec) -> Result<Arc<Region>, RegisterError> {
-        self.home.check()?;
         check_spec(&spec)?;
+        let mut added = None;
+        self.add(spec.pd, |stag| Entry {
+            pd: spec.pd,
+            region: Some(Arc::clone(added.insert(Arc::new(Region::new(spec, stag))))),
+            slot: None,
+        })?;
+        // Without an error it was added.
+        added.ok_or(RegisterError::TooMany { limit: self.limit })
+    }
+
+    /// Adds what `make` makes of a new STag.
+    pub(super) fn add(
+        &self,
+        pd: u32,
+        make: impl FnOnce(STag) -> Entry,
+    ) -> Result<STag, RegisterError> {
+        self.home.check()?;
         let mut issue = self.source.lock();
         if issue.live >= self.limit {
             return Err(RegisterError::TooMany { limit: self.limit });
         }
-        let pd = spec.pd;
-        if issue.live_in_pd.get(&pd).copied().unwrap_or(0) >= self.limit_per_pd {
-            let limit = self.limit_per_pd;
-            return Err(RegisterError::TooManyInPd { limit });
-        }
+        issue.check_room(pd, self.limit_per_pd)?;
+        let stag = self.new_stag(&mut issue)?;
+        let index = stag.0 >> 8;
+        self.shard(index).write().insert(index, make(stag));
+        issue.added(pd);
+        Ok(stag)
+    }
+
+    /// An STag whose index is free.
+    fn new_stag(&self, issue: &mut Issue) -> Result<STag, RegisterError> {
         let key = issue.stags.next_key()?;
-        // Ends: fewer regions are live than there are indices.
-        let index = loop {
+        // Ends: fewer indices are taken than there are.
+        loop {
             let index = issue.stags.next_index();
             if !self.shard(index).read().contains_key(&index) {
-                break index;
+                return Ok(STag(index << 8 | u32::from(key)));
             }
+        }
+    }
+
+    /// Registers anew what is registered as `old`, under a new STag, and ends the old registration. Both or nothing.
+    pub(crate) fn replace(
+        &self,
+        old: &Region,
+        spec: RegionSpec,
+    ) -> Result<Arc<Region>, ReregisterError> {
+        self.home.check().map_err(RegisterError::Inherited)?;
+        check_spec(&spec)?;
+        let pd = spec.pd;
+        let mut issue = self.source.lock();
+        if pd != old.pd() {
+            issue.check_room(pd, self.limit_per_pd)?;
+        }
+        let stag = self.new_stag(&mut issue)?;
+        old.retire()?;
+        // From here on nothing fails.
+        let region = Arc::new(Region::new(spec, stag));
+        let (index, former) = (stag.0 >> 8, old.stag().0 >> 8);
+        let entry = Entry {
+            pd,
+            region: Some(Arc::clone(&region)),
+            slot: None,
         };
-        let region = Arc::new(Region::new(spec, STag(index << 8 | u32::from(key))));
-        self.shard(index).write().insert(index, Arc::clone(&region));
+        self.shard(index).write().insert(index, entry);
         issue.added(pd);
+        if let Some(former) = self.shard(former).write().remove(&former) {
+            issue.removed(former.pd);
+        }
         Ok(region)
     }
 
+    /// False in the child of a fork, where all of this is dead.
+    pub(super) fn is_here(&self) -> bool {
+        self.home.is_here()
+    }
+
+    /// Does something with the entry of an index, under its lock.
+    pub(super) fn with_entry<T>(&self, index: u32, act: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        self.shard(index).write().get_mut(&index).map(act)
+    }
+
+    /// Takes an entry out; its index is free.
+    pub(super) fn take_entry(&self, index: u32) -> Option<Entry> {
+        let entry = self.shard(index).write().remove(&index)?;
+        self.source.lock().removed(entry.pd);
+        Some(entry)
+    }
+
     /// Deregisters: when this returns `Ok`, nothing touches the memory any more, and the STag is unknown. While the
-    /// region is pinned it stays as it is.
+    /// region is pinned, or windows are bound to it, it stays as it is.
     pub(crate) fn remove(&self, stag: STag) -> Result<(), DeregisterError> {
         if !self.home.is_here() {
             // The region is the parent's; what this process has of it is dead anyway.
@@ -159,13 +245,9 @@ impl RegionTable {
         }
         let unknown = DeregisterError::Unknown { stag: stag.0 };
         let region = self.find(stag).ok_or(unknown)?;
-        region
-            .retire()
-            .map_err(|pins| DeregisterError::Busy { pins })?;
-        let index = stag.0 >> 8;
+        region.retire()?;
         // Of two threads that deregister the same region, one finds it here.
-        self.shard(index).write().remove(&index).ok_or(unknown)?;
-        self.source.lock().removed(region.pd());
+        self.take_entry(stag.0 >> 8).ok_or(unknown)?;
         Ok(())
     }
 
@@ -177,10 +259,7 @@ impl RegionTable {
         }
         if let Some(region) = self.find(stag) {
             region.retire_at_once();
-            let index = stag.0 >> 8;
-            if self.shard(index).write().remove(&index).is_some() {
-                self.source.lock().removed(region.pd());
-            }
+            self.take_entry(stag.0 >> 8);
         }
     }
 
@@ -193,22 +272,29 @@ impl RegionTable {
     pub(crate) fn describe(&self, stag: STag) -> String {
         let index = stag.0 >> 8;
         let map = self.shard(index).read();
-        match map.get(&index) {
-            None => "no region that is registered now".to_owned(),
-            Some(region) if region.stag() != stag => {
-                "no region that is registered now (one has the same index and another key)"
-                    .to_owned()
-            }
-            Some(region) => region.to_string(),
+        let none = "no region that is registered now";
+        let Some(Entry {
+            region,
+            slot,
+            pd: _,
+        }) = map.get(&index)
+        else {
+            return none.to_owned();
+        };
+        match (region, slot) {
+            (Some(region), _) if region.stag() == stag => region.to_string(),
+            (None, Some(slot)) => slot.describe(),
+            _ => format!("{none} (one has the same index and another key)"),
         }
     }
 
     /// The region of an STag, also when it is invalidated; `None` when index or key are not of one.
     #[inline]
-    fn find(&self, stag: STag) -> Option<Arc<Region>> {
+    pub(super) fn find(&self, stag: STag) -> Option<Arc<Region>> {
         let index = stag.0 >> 8;
         let map = self.shard(index).read();
         map.get(&index)
+            .and_then(|entry| entry.region.as_ref())
             .filter(|region| region.stag() == stag)
             .map(Arc::clone)
     }
@@ -226,7 +312,8 @@ impl RegionTable {
     ) -> Result<Target, TaggedFault> {
         let index = stag.0 >> 8;
         let map = self.shard(index).read();
-        let region = map.get(&index).ok_or(TaggedFault::InvalidSTag)?; // 5041-7.1-10
+        let region = map.get(&index).and_then(|entry| entry.region.as_ref());
+        let region = region.ok_or(TaggedFault::InvalidSTag)?; // 5041-7.1-10
         let offset = check_region(region, stag, to, len, need, asker)?;
         Ok(Target::new(Arc::clone(region), offset, len as usize, need))
     }
@@ -236,17 +323,24 @@ impl RegionTable {
     pub(crate) fn check_invalidate(&self, stag: STag, pd: u32, qp: u32) -> Result<(), TaggedFault> {
         let region = self.find(stag).filter(|region| region.is_valid());
         let region = region.ok_or(TaggedFault::InvalidSTag)?; // 5040-7.2-04
-        if region.is_exclusive_to(pd, qp) {
-            Ok(())
-        } else {
-            Err(TaggedFault::NotAssociated) // 5040-5.3-12
+        if !region.is_exclusive_to(pd, qp) {
+            return Err(TaggedFault::NotAssociated); // 5040-5.3-12
         }
+        if region.windows() > 0 {
+            // What the windows show is not this stream's alone.
+            return Err(TaggedFault::AccessRights);
+        }
+        Ok(())
     }
 
-    /// Invalidates: when this returns, no transfer uses the STag any more (5041-8.3.1-03). It stays registered.
+    /// Invalidates: when this returns, no transfer uses the STag any more (5041-8.3.1-03). A region stays registered, a
+    /// window or a fast region can be bound or registered again.
     /// Returns how many pins are still held; `None` for an STag that is not registered.
     pub(crate) fn invalidate(&self, stag: STag) -> Option<u32> {
-        self.find(stag).map(|region| region.invalidate())
+        let region = self.find(stag)?;
+        let pins = region.invalidate();
+        self.vacate(&region);
+        Some(pins)
     }
 
     /// The region of an SGE and the offset of its first octet.
@@ -262,6 +356,7 @@ impl RegionTable {
         let map = self.shard(index).read();
         let region = map
             .get(&index)
+            .and_then(|entry| entry.region.as_ref())
             .ok_or(LocalFaultKind::InvalidKey { lkey: sge.lkey })?;
         let offset = check_sge(region, sge, write, pd, qp)?;
         Ok((Arc::clone(region), offset))
@@ -289,8 +384,10 @@ impl Drop for RegionTable {
         }
         // Targets may outlive the table; they must not reach the program's memory through it.
         for shard in self.shards.iter_mut() {
-            for region in shard.0.get_mut().values() {
-                region.retire_at_once();
+            for entry in shard.0.get_mut().values() {
+                if let Some(region) = &entry.region {
+                    region.retire_at_once();
+                }
             }
         }
     }
@@ -319,7 +416,9 @@ fn check_region(
     if to.checked_add(u64::from(len)).is_none() {
         return Err(TaggedFault::ToWrap); // 5041-7.1-14, 5040-7.2-10: the sum itself must not wrap
     }
-    region.offset_of(to, len).ok_or(TaggedFault::BaseOrBounds) // 5041-7.1-12, 5041-7.1-13, 5041-8.3.1-01
+    region
+        .offset_of(to, u64::from(len))
+        .ok_or(TaggedFault::BaseOrBounds) // 5041-7.1-12, 5041-7.1-13, 5041-8.3.1-01
 }
 
 /// The checks of a local access.
@@ -335,6 +434,9 @@ fn check_sge(
     if !region.is_valid() || region.stag().0 != lkey {
         return Err(LocalFaultKind::InvalidKey { lkey });
     }
+    if region.bound_to().is_some() {
+        return Err(LocalFaultKind::Window { lkey });
+    }
     if !region.is_associated(pd, qp) {
         return Err(LocalFaultKind::NotAssociated { lkey });
     }
@@ -342,7 +444,7 @@ fn check_sge(
         return Err(LocalFaultKind::NotWritable { lkey });
     }
     region
-        .offset_of(addr, len)
+        .offset_of(addr, u64::from(len))
         .ok_or(LocalFaultKind::OutOfBounds { lkey, addr, len })
 }
 

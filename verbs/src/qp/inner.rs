@@ -419,6 +419,7 @@ impl QpInner {
         }
         conn.flush_sends(None);
         conn.flush_receives(None);
+        conn.give_up_own();
         let outcome = locked.driven.push(&self.device.pool);
         if locked.driven.llp.is_some() && !outcome.over {
             let token = locked.registration.token;

@@ -20,6 +20,8 @@ use crate::cq::Cq;
 use crate::engine::PostErrorKind;
 use crate::event::EndReason;
 use crate::home::Inherited;
+use crate::mem::WindowBind;
+use crate::mw::MemoryWindow;
 use crate::pd::Pd;
 use crate::wait::after;
 use builder::QpBuilder;
@@ -208,6 +210,26 @@ impl Qp {
             }
             Ok(())
         })
+    }
+
+    /// Posts a request to bind a memory window of type 1 (`ibv_bind_mw`), and gives the STag that it will have: the
+    /// window has it from the completion on, and what is posted behind finds it bound. An old binding ends then; 0
+    /// octets only end it.
+    ///
+    /// # Errors
+    /// [`PostErrorKind::WindowKind`] for a window of type 2, and as [`Qp::post_send`]; the window then stays as it is.
+    pub fn bind_mw(
+        &self,
+        window: &mut MemoryWindow,
+        wr_id: u64,
+        bind: &WindowBind,
+    ) -> Result<u32, PostError> {
+        let rkey = window
+            .next_by_call()
+            .map_err(|kind| PostError { index: 0, kind })?;
+        self.post_send(&SendWr::bind_by_call(wr_id, rkey, bind))?;
+        window.set_by_call(rkey);
+        Ok(rkey)
     }
 
     /// Posts one buffer for a Send of the peer.

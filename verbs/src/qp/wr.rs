@@ -3,11 +3,14 @@
 use uwarp_rdmap::AtomicOp;
 
 use crate::completion::WcOpcode;
+use crate::engine::LocalOp;
 use crate::mem::Sge;
 
 mod extensions;
+mod local;
 
-/// A work request for the send queue: a Send, an RDMA Write or Read, an Atomic Operation, Immediate Data.
+/// A work request for the send queue: a Send, an RDMA Write or Read, an Atomic Operation, Immediate Data, or something
+/// with memory of this side.
 ///
 /// Built from one of the constructors, refined by the builder methods:
 ///
@@ -57,6 +60,8 @@ pub(crate) enum SendOp {
     },
     /// Immediate Data alone.
     Immediate,
+    /// Concerns only this side.
+    Local(LocalOp),
 }
 
 impl SendOp {
@@ -64,7 +69,9 @@ impl SendOp {
     pub(crate) fn awaits_response(&self) -> bool {
         match self {
             SendOp::Read { .. } | SendOp::Atomic { .. } => true,
-            SendOp::Send { .. } | SendOp::Write { .. } | SendOp::Immediate => false,
+            SendOp::Send { .. } | SendOp::Write { .. } | SendOp::Immediate | SendOp::Local(_) => {
+                false
+            }
         }
     }
 
@@ -78,6 +85,9 @@ impl SendOp {
                 AtomicOp::FetchAdd { .. } => WcOpcode::FetchAdd,
                 AtomicOp::CompareSwap { .. } => WcOpcode::CompareSwap,
             },
+            SendOp::Local(LocalOp::Bind { .. }) => WcOpcode::BindWindow,
+            SendOp::Local(LocalOp::Register(_)) => WcOpcode::Register,
+            SendOp::Local(LocalOp::Invalidate { .. }) => WcOpcode::LocalInvalidate,
         }
     }
 }

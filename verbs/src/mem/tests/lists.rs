@@ -169,7 +169,7 @@ fn more_octets_than_a_message_has_are_refused() {
     // Registered, never touched.
     let base = core::ptr::NonNull::<u8>::dangling();
     // SAFETY: no test octet of it is read or written; resolving only looks at addresses.
-    let memory = unsafe { Backing::in_place(base, 1 << 32) };
+    let memory = unsafe { Backing::in_place(base, 1 << 32, true) };
     let large = RegionSpec {
         memory,
         to_base: Some(0),

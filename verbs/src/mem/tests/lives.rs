@@ -362,7 +362,7 @@ fn nothing_reaches_the_programs_memory_once_the_table_is_gone() {
     let base = core::ptr::NonNull::new(memory.as_mut_ptr()).unwrap();
     let table = table();
     // SAFETY: the array lives until the table is dropped, and is not looked at before.
-    let backing = unsafe { Backing::in_place(base, 16) };
+    let backing = unsafe { Backing::in_place(base, 16, true) };
     let region = table
         .insert(RegionSpec {
             memory: backing,
@@ -383,7 +383,7 @@ fn read_only_memory_of_the_program_is_never_written() {
     let table = table();
     let base = core::ptr::NonNull::new(CONSTANT.as_ptr().cast_mut()).unwrap();
     // SAFETY: a static lives for ever, and is registered without local write.
-    let memory = unsafe { Backing::in_place(base, 4) };
+    let memory = unsafe { Backing::in_place(base, 4, false) };
     let access = Access::REMOTE_READ;
     let region = table
         .insert(RegionSpec {

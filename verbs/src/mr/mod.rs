@@ -1,9 +1,17 @@
 //! Memory regions.
 
+mod builder;
+mod fast;
+mod reregister;
+
+pub use builder::RegionBuilder;
+pub use fast::FastRegion;
+pub use reregister::Reregister;
+
 use std::sync::Arc;
 
 use crate::device::DeviceInner;
-use crate::mem::{DeregisterError, OutOfRange, Region, Sge};
+use crate::mem::{Buffer, DeregisterError, OutOfRange, Region, Sge};
 
 /// A registered memory region (MR).
 ///
@@ -92,6 +100,19 @@ impl MemoryRegion {
         }
     }
 
+    /// The buffer that the region owns; `None` for memory of the program.
+    #[must_use]
+    pub fn buffer(&self) -> Option<&Buffer> {
+        let buffer = self.region()?.buffer()?;
+        Some(buffer)
+    }
+
+    /// Registers anew (`ibv_rereg_mr`): other rights, another domain, other memory. The region gets a new STag, and the
+    /// old one is not valid any more; or, with an error, nothing changes at all.
+    pub fn reregister(&mut self) -> Reregister<'_> {
+        Reregister::new(self)
+    }
+
     /// Copies octets out of the region.
     ///
     /// # Errors
@@ -127,19 +148,18 @@ impl MemoryRegion {
     /// Revokes the STag, and waits for transfers that are copying right now.
     ///
     /// # Errors
-    /// [`DeregisterError::Busy`] when octets of it are with the network: the region comes back, to be
-    /// deregistered after their completion.
+    /// [`DeregisterError::Busy`] when octets of it are with the network, [`DeregisterError::WindowsBound`] while
+    /// memory windows are bound to it: the region comes back, to be deregistered later.
     pub fn deregister(mut self) -> Result<(), (MemoryRegion, DeregisterError)> {
         let Some(region) = self.region.take() else {
             return Ok(());
         };
         match self.device.table.remove(region.stag()) {
-            Err(error @ DeregisterError::Busy { .. }) => {
+            Err(error @ (DeregisterError::Busy { .. } | DeregisterError::WindowsBound { .. })) => {
                 self.region = Some(region);
                 Err((self, error))
             }
-            // Unknown: the peer has invalidated it, which is as good.
-            Ok(()) | Err(_) => Ok(()),
+            Ok(()) | Err(DeregisterError::Unknown { .. }) => Ok(()),
         }
     }
 }

@@ -1,0 +1,133 @@
+//! Work requests that concern only this side: binding a memory window, fast registration, local invalidation.
+//!
+//! They run in the send queue, in order: when all before them is framed, and behind all earlier Reads when fenced. They
+//! send nothing, so they need neither the peer's first FPDU nor room in the batch.
+
+use super::connection::{Connection, Stage};
+use super::work::Progress;
+use crate::completion::Status;
+use crate::mem::{FastRegister, SlotFault, WindowBind};
+use crate::qp::state::QpState;
+use crate::qp::wr::SendOp;
+
+/// What a local work request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LocalOp {
+    Bind {
+        /// The STag that the window shall have.
+        rkey: u32,
+        bind: WindowBind,
+        /// For a window of type 1.
+        by_call: bool,
+    },
+    Register(FastRegister),
+    Invalidate {
+        stag: u32,
+    },
+}
+
+impl LocalOp {
+    /// The status of one that was not carried out.
+    fn status(self, fault: SlotFault) -> Status {
+        match self {
+            Self::Bind { .. } => Status::WindowBind,
+            Self::Register(_) | Self::Invalidate { .. } => match fault {
+                SlotFault::NotAssociated { .. }
+                | SlotFault::OutOfBounds { .. }
+                | SlotFault::Rights { .. }
+                | SlotFault::Register(_) => Status::LocalProtection,
+                SlotFault::NoWindow { .. }
+                | SlotFault::NoFastRegion { .. }
+                | SlotFault::WrongKind { .. }
+                | SlotFault::StillValid { .. }
+                | SlotFault::SameKey { .. }
+                | SlotFault::NoRegion { .. }
+                | SlotFault::NoBindRight { .. }
+                | SlotFault::NoOctets
+                | SlotFault::NotValid { .. }
+                | SlotFault::Type1 { .. }
+                | SlotFault::WindowsBound { .. } => Status::LocalQpOperation,
+            },
+        }
+    }
+
+    /// What it is, for a sentence.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bind { .. } => "bind a memory window",
+            Self::Register(_) => "register memory",
+            Self::Invalidate { .. } => "invalidate an STag",
+        }
+    }
+}
+
+impl Connection {
+    /// Carries out the next work request, if it is a local one whose turn has come. False when it is not.
+    pub(super) fn run_local(&mut self) -> bool {
+        let Stage::Open(stream) = &self.stage else {
+            return false;
+        };
+        let runs = matches!(self.state, QpState::Rts | QpState::Closing);
+        if !runs || stream.current.is_some() {
+            return false;
+        }
+        let Some((sequence, wqe)) = self.sq.next_to_send() else {
+            return false;
+        };
+        let SendOp::Local(op) = wqe.op else {
+            return false;
+        };
+        if wqe.fence && self.sq.requests_pending() {
+            return false;
+        }
+        match self.local(op) {
+            Ok(()) => {
+                self.sq.framed(Progress::Answered);
+                self.retire();
+            }
+            Err(fault) => {
+                let detail = format!("a work request to {} failed: {fault}", op.name());
+                self.fail_locally(Some((sequence, op.status(fault))), None, &detail);
+            }
+        }
+        true
+    }
+
+    fn local(&mut self, op: LocalOp) -> Result<(), SlotFault> {
+        let asker = self.ctx.asker(self.access);
+        let table = &self.ctx.table;
+        let (stag, new) = match op {
+            LocalOp::Bind {
+                rkey,
+                bind,
+                by_call,
+            } => (rkey, table.bind(rkey, &bind, by_call, &asker)?),
+            LocalOp::Register(register) => (register.stag, table.register_fast(&register, &asker)?),
+            LocalOp::Invalidate { stag } => {
+                table.invalidate_locally(stag, &asker)?;
+                (stag, false)
+            }
+        };
+        if new {
+            self.own(stag >> 8);
+        }
+        Ok(())
+    }
+
+    /// Remembers an STag that is for this QP alone and ends with its stream.
+    fn own(&mut self, index: u32) {
+        if self.own.len() == self.own.capacity() {
+            // Those that were freed since go first, so the list stays as long as it has to be.
+            let (table, qp) = (&self.ctx.table, self.ctx.qp_num);
+            self.own.retain(|index| table.is_for(*index, qp));
+        }
+        self.own.push(index);
+    }
+
+    /// The stream is over for good: what work requests made valid for this QP alone is not valid any more.
+    pub(crate) fn give_up_own(&mut self) {
+        for index in self.own.drain(..) {
+            self.ctx.table.end_for(index, self.ctx.qp_num);
+        }
+    }
+}

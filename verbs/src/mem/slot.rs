@@ -1,0 +1,459 @@
+//! STags that work requests make valid and invalid: memory windows and fast-registered regions.
+//!
+//! Such an STag has an index that stays, with a *slot* in the table, and a key that changes with every use. What it
+//! reaches while it is valid is a [`Region`] of its own, made when the work request is carried out and given up when the
+//! STag is invalidated. So a peer's access is checked, entered and waited for as that of any region.
+//!
+//! ```text
+//!                 bind, register (key k)
+//!   not valid ─────────────────────────────► valid with key k
+//!      ▲  ▲                                     │   │  │
+//!      │  └── local, remote invalidate, ────────┘   │  └─┐ type 1: bind (key k'),
+//!      │      type 1: bind of length 0,             │  ◄─┘         the old binding ends
+//!      │      end of the QP it was for              │
+//!      └── deallocated: the index is free ◄─────────┘
+//! ```
+
+use core::fmt;
+use std::sync::Arc;
+
+use uwarp_ddp::STag;
+
+use super::backing::{Backing, RegionSpec, check_spec};
+use super::error::RegisterError;
+use super::region::Region;
+use super::table::{Asker, Entry, RegionTable};
+use super::{Access, Buffer};
+
+/// The kinds of memory windows, as the verbs name them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum WindowKind {
+    /// Bound by [`Qp::bind_mw`](crate::Qp::bind_mw), for every QP of the protection domain. A new bind ends the old one; only the
+    /// program itself ends it (never a peer).
+    Type1,
+    /// Bound by a work request, for the QP that this was posted to, whichever domain that QP is of.
+    Type2A,
+    /// Bound by a work request, for the QP that this was posted to within its protection domain.
+    Type2B,
+}
+
+impl fmt::Display for WindowKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Type1 => "type 1",
+            Self::Type2A => "type 2A",
+            Self::Type2B => "type 2B",
+        })
+    }
+}
+
+/// What a memory window is to show (`ibv_mw_bind_info`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowBind {
+    /// Key of the region, which has to be registered with [`Access::WINDOW_BIND`].
+    pub lkey: u32,
+    /// First octet, as the region counts them.
+    pub addr: u64,
+    /// Octets. 0 unbinds a window of type 1, and is an error with the others.
+    pub len: u64,
+    /// What the peer may do: remote rights only. Remote write and remote atomic need a region registered for local
+    /// write.
+    pub access: Access,
+    /// Whether the peer counts from 0 (`IBV_ACCESS_ZERO_BASED`), and not as the region does.
+    pub zero_based: bool,
+}
+
+impl WindowBind {
+    /// The same, but the peer counts from 0.
+    #[must_use]
+    pub fn zero_based(mut self) -> Self {
+        self.zero_based = true;
+        self
+    }
+}
+
+/// What a fast registration is to make valid (the kernel's `ib_reg_wr`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FastRegister {
+    /// The STag that it shall have: index of the fast region, and a key that it did not have last.
+    pub stag: u32,
+    /// First octet, counted in the memory of the fast region.
+    pub offset: u64,
+    /// Octets, 1 at least.
+    pub len: u64,
+    /// TO of the first octet, and its address in SGEs.
+    pub iova: u64,
+    /// What it may be used for.
+    pub access: Access,
+    /// Whether all QPs of the domain may use it, and not only the one that the request is posted to. Only what is
+    /// for one QP alone may be invalidated by a peer (5040-8.1.1-04).
+    pub for_pd: bool,
+}
+
+/// What a slot is for.
+pub(crate) enum Purpose {
+    Window(WindowKind),
+    /// Fast registration of parts of this memory.
+    Fast(Arc<Buffer>),
+}
+
+/// What stays of an STag whose validity comes and goes.
+pub(super) struct Slot {
+    purpose: Purpose,
+    pd: u32,
+    /// Key that it has, or had last, or was told of at first.
+    key: u8,
+    /// Whether it was valid with this key: then the next one has to be another, or what peers know of the old STag
+    /// would come to life again.
+    used: bool,
+    /// The QP that it was made valid for, and that ends this with itself.
+    qp: Option<u32>,
+}
+
+/// Why a work request on an STag was not carried out. All of them are the local program's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum SlotFault {
+    #[error("STag {stag:#010x} is not that of a memory window (never allocated, or deallocated)")]
+    NoWindow { stag: u32 },
+    #[error("STag {stag:#010x} is not that of a fast region (never allocated, or deallocated)")]
+    NoFastRegion { stag: u32 },
+    #[error(
+        "memory window {stag:#010x} is of {kind}: type 1 is bound with Qp::bind_mw, types 2A and 2B with a work request"
+    )]
+    WrongKind { stag: u32, kind: WindowKind },
+    #[error("STag {stag:#010x} belongs to another protection domain or queue pair")]
+    NotAssociated { stag: u32 },
+    #[error("STag {stag:#010x} is still valid (as {now:#010x}); invalidate it first")]
+    StillValid { stag: u32, now: u32 },
+    #[error(
+        "STag {stag:#010x} has the key that was used last; take the next one (inc_rkey), so that the old STag stays dead"
+    )]
+    SameKey { stag: u32 },
+    #[error("lkey {lkey:#010x} names no valid memory region")]
+    NoRegion { lkey: u32 },
+    #[error(
+        "the memory region of lkey {lkey:#010x} is not registered for binding windows (WINDOW_BIND)"
+    )]
+    NoBindRight { lkey: u32 },
+    #[error(
+        "a window with {access} was asked for, of a region that allows {region}: a window has remote rights only, and needs local write on its region for remote write and remote atomic"
+    )]
+    Rights { access: Access, region: Access },
+    #[error(
+        "{len} octets at {addr:#x} are not inside the memory ({size} octets from {base:#x} on)"
+    )]
+    OutOfBounds {
+        addr: u64,
+        len: u64,
+        base: u64,
+        size: u64,
+    },
+    #[error(
+        "a bind of 0 octets; only windows of type 1 are unbound so, the others by invalidation"
+    )]
+    NoOctets,
+    #[error("{0}")]
+    Register(RegisterError),
+    #[error("STag {stag:#010x} is not valid, so there is nothing to invalidate")]
+    NotValid { stag: u32 },
+    #[error(
+        "STag {stag:#010x} is that of a window of type 1, which is unbound by a bind of 0 octets"
+    )]
+    Type1 { stag: u32 },
+    #[error("{count} memory window(s) are bound to region {stag:#010x}; invalidate them first")]
+    WindowsBound { stag: u32, count: u32 },
+}
+
+/// What a window or a fast registration had before, to be ended without a lock.
+struct Former(Option<Arc<Region>>);
+
+impl Former {
+    /// Ends it: nothing is placed or read through it any more.
+    fn end(self) {
+        if let Some(region) = self.0 {
+            region.retire_at_once();
+            if let Some(under) = region.bound_to() {
+                under.remove_window();
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// The slot as the table keeps it, with the key of its first STag.
+    pub(super) fn new(purpose: Purpose, pd: u32, key: u8) -> Self {
+        Self {
+            purpose,
+            pd,
+            key,
+            used: false,
+            qp: None,
+        }
+    }
+
+    /// In words, while it is not valid.
+    pub(super) fn describe(&self) -> String {
+        match &self.purpose {
+            Purpose::Window(kind) => format!("a memory window ({kind}), not bound"),
+            Purpose::Fast(buffer) => format!(
+                "a fast region over {} octets, not registered now",
+                buffer.len()
+            ),
+        }
+    }
+
+    /// The rules for the next STag.
+    fn check_next(&self, stag: u32, asker: &Asker) -> Result<(), SlotFault> {
+        if self.pd != asker.pd {
+            return Err(SlotFault::NotAssociated { stag });
+        }
+        if self.used && self.key == stag as u8 {
+            return Err(SlotFault::SameKey { stag });
+        }
+        Ok(())
+    }
+
+    /// It has this STag from now on. True when `qp` is one that did not have it before.
+    fn rotate(&mut self, stag: u32, qp: Option<u32>) -> bool {
+        self.key = stag as u8;
+        self.used = true;
+        let new = qp.is_some() && self.qp != qp;
+        self.qp = qp;
+        new
+    }
+}
+
+/// The region of a window, or the octets of it that a bind names.
+fn check_bind(region: &Region, bind: &WindowBind, asker: &Asker) -> Result<usize, SlotFault> {
+    let WindowBind {
+        lkey, addr, len, ..
+    } = *bind;
+    if !region.is_associated(asker.pd, asker.qp) {
+        return Err(SlotFault::NotAssociated { stag: lkey });
+    }
+    let (access, own) = (bind.access, region.access());
+    if !own.contains(Access::WINDOW_BIND) {
+        return Err(SlotFault::NoBindRight { lkey });
+    }
+    let local = access.contains(Access::LOCAL_WRITE) || access.contains(Access::WINDOW_BIND);
+    // Remote write and remote atomic.
+    let writes = access.lacks_local_write();
+    if local || (writes && !own.contains(Access::LOCAL_WRITE)) {
+        let region = own;
+        return Err(SlotFault::Rights { access, region });
+    }
+    region.offset_of(addr, len).ok_or(SlotFault::OutOfBounds {
+        addr,
+        len,
+        base: region.to_base(),
+        size: region.len() as u64,
+    })
+}
+
+impl RegionTable {
+    /// An STag that is not valid yet.
+    pub(crate) fn reserve(&self, pd: u32, purpose: Purpose) -> Result<STag, RegisterError> {
+        self.add(pd, |stag| Entry {
+            pd,
+            region: None,
+            slot: Some(Box::new(Slot::new(purpose, pd, stag.0 as u8))),
+        })
+    }
+
+    /// The STag that a slot has or had last.
+    pub(crate) fn slot_stag(&self, index: u32) -> STag {
+        self.with_entry(index, |entry| {
+            let slot = entry.slot.as_ref();
+            STag(index << 8 | slot.map_or(0, |slot| u32::from(slot.key)))
+        })
+        .unwrap_or(STag(index << 8))
+    }
+
+    /// Whether a slot is valid now.
+    pub(crate) fn slot_is_valid(&self, index: u32) -> bool {
+        let valid = |entry: &mut Entry| {
+            entry
+                .region
+                .as_ref()
+                .is_some_and(|region| region.is_valid())
+        };
+        self.with_entry(index, valid).unwrap_or(false)
+    }
+
+    /// Deallocates a slot, valid or not: when this returns nothing is reached through it any more.
+    pub(crate) fn free(&self, index: u32) {
+        if !self.is_here() {
+            return;
+        }
+        if let Some(entry) = self.take_entry(index) {
+            Former(entry.region).end();
+        }
+    }
+
+    /// Binds a window, or unbinds one of type 1. `by_call`: the request came from `Qp::bind_mw`. True when the
+    /// STag is one that the asking QP has to end with itself, and did not have before.
+    pub(crate) fn bind(
+        &self,
+        stag: u32,
+        bind: &WindowBind,
+        by_call: bool,
+        asker: &Asker,
+    ) -> Result<bool, SlotFault> {
+        let region = match bind.len {
+            0 => None,
+            _ => {
+                let lkey = bind.lkey;
+                let region = self.find(STag(lkey)).filter(|region| region.is_valid());
+                let region = region.ok_or(SlotFault::NoRegion { lkey })?;
+                if region.bound_to().is_some() {
+                    return Err(SlotFault::NoRegion { lkey });
+                }
+                let offset = check_bind(&region, bind, asker)?;
+                Some((region, offset))
+            }
+        };
+        let no_window = SlotFault::NoWindow { stag };
+        let done = self.with_entry(stag >> 8, |entry| {
+            let slot = entry.slot.as_deref_mut().ok_or(no_window)?;
+            let Purpose::Window(kind) = slot.purpose else {
+                return Err(no_window);
+            };
+            let type_1 = kind == WindowKind::Type1;
+            if type_1 != by_call {
+                return Err(SlotFault::WrongKind { stag, kind });
+            }
+            slot.check_next(stag, asker)?;
+            if let Some(now) = entry
+                .region
+                .as_ref()
+                .filter(|now| !type_1 && now.is_valid())
+            {
+                let now = now.stag().0;
+                return Err(SlotFault::StillValid { stag, now });
+            }
+            let new = match region {
+                None if type_1 => None,
+                None => return Err(SlotFault::NoOctets),
+                Some((region, offset)) => Some(window(stag, bind, type_1, asker, region, offset)?),
+            };
+            let listed = slot.rotate(stag, new.as_ref().and_then(Region::qp));
+            let former = core::mem::replace(&mut entry.region, new.map(Arc::new));
+            Ok((Former(former), listed))
+        });
+        let (former, listed) = done.ok_or(no_window)??;
+        former.end();
+        Ok(listed)
+    }
+
+    /// Makes a part of a fast region valid. The result is as for [`bind`](Self::bind).
+    pub(crate) fn register_fast(
+        &self,
+        register: &FastRegister,
+        asker: &Asker,
+    ) -> Result<bool, SlotFault> {
+        let FastRegister {
+            stag, offset, len, ..
+        } = *register;
+        let none = SlotFault::NoFastRegion { stag };
+        let done = self.with_entry(stag >> 8, |entry| {
+            let slot = entry.slot.as_deref_mut().ok_or(none)?;
+            let Purpose::Fast(buffer) = &slot.purpose else {
+                return Err(none);
+            };
+            slot.check_next(stag, asker)?;
+            if let Some(now) = entry.region.as_ref().filter(|now| now.is_valid()) {
+                let now = now.stag().0;
+                return Err(SlotFault::StillValid { stag, now });
+            }
+            let memory = Backing::part(Arc::clone(buffer), offset, len);
+            let spec = RegionSpec {
+                memory: memory.ok_or(SlotFault::OutOfBounds {
+                    addr: offset,
+                    len,
+                    base: 0,
+                    size: buffer.len() as u64,
+                })?,
+                to_base: Some(register.iova),
+                pd: asker.pd,
+                qp: (!register.for_pd).then_some(asker.qp),
+                access: register.access,
+            };
+            check_spec(&spec).map_err(SlotFault::Register)?;
+            let listed = slot.rotate(stag, spec.qp);
+            let new = Arc::new(Region::new(spec, STag(stag)));
+            Ok((Former(entry.region.replace(new)), listed))
+        });
+        let (former, listed) = done.ok_or(none)??;
+        former.end();
+        Ok(listed)
+    }
+
+    /// Invalidates an STag for the program of the asking QP: a window of type 2, a fast region, or any region.
+    pub(crate) fn invalidate_locally(&self, stag: u32, asker: &Asker) -> Result<(), SlotFault> {
+        let not_valid = SlotFault::NotValid { stag };
+        let region = self.find(STag(stag)).filter(|region| region.is_valid());
+        let region = region.ok_or(not_valid)?;
+        if !region.is_associated(asker.pd, asker.qp) {
+            return Err(SlotFault::NotAssociated { stag });
+        }
+        if region.bound_to().is_some() && region.qp().is_none() {
+            return Err(SlotFault::Type1 { stag });
+        }
+        region
+            .invalidate_unless_bound()
+            .map_err(|count| SlotFault::WindowsBound { stag, count })?;
+        self.vacate(&region);
+        Ok(())
+    }
+
+    /// The region of an STag is not valid any more: if the STag has a slot, it can have another one.
+    pub(super) fn vacate(&self, region: &Arc<Region>) {
+        let former = self.with_entry(region.stag().0 >> 8, |entry| {
+            entry.slot.as_ref()?;
+            entry.region.take_if(|now| Arc::ptr_eq(now, region))
+        });
+        Former(former.flatten()).end();
+    }
+
+    /// Whether a slot was last made valid for this QP alone.
+    pub(crate) fn is_for(&self, index: u32, qp: u32) -> bool {
+        let own = |entry: &mut Entry| entry.slot.as_ref().is_some_and(|slot| slot.qp == Some(qp));
+        self.with_entry(index, own).unwrap_or(false)
+    }
+
+    /// The stream of `qp` is over: a slot that was made valid for it alone is not valid any more
+    /// (5040-8.1.1-02, 5041-8.2-02: not even for the next stream of the same QP).
+    pub(crate) fn end_for(&self, index: u32, qp: u32) {
+        let former = self.with_entry(index, |entry| {
+            let slot = entry.slot.as_mut().filter(|slot| slot.qp == Some(qp))?;
+            slot.qp = None;
+            entry.region.take()
+        });
+        Former(former.flatten()).end();
+    }
+}
+
+/// The binding of a window; counted at its region.
+fn window(
+    stag: u32,
+    bind: &WindowBind,
+    type_1: bool,
+    asker: &Asker,
+    region: Arc<Region>,
+    offset: usize,
+) -> Result<Region, SlotFault> {
+    // Looked at once more, under the lock that deregistration takes.
+    if !region.add_window() {
+        return Err(SlotFault::NoRegion { lkey: bind.lkey });
+    }
+    // Inside the region, whose length is a `usize`.
+    let len = usize::try_from(bind.len).unwrap_or(0);
+    let spec = RegionSpec {
+        memory: Backing::window(region, offset, len),
+        to_base: Some(if bind.zero_based { 0 } else { bind.addr }),
+        pd: asker.pd,
+        qp: (!type_1).then_some(asker.qp),
+        access: bind.access,
+    };
+    Ok(Region::new(spec, STag(stag)))
+}

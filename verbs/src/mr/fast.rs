@@ -1,0 +1,153 @@
+//! Memory that work requests register, part by part.
+
+use std::sync::Arc;
+
+use super::RemoteBuffer;
+use crate::device::DeviceInner;
+use crate::mem::{Access, Buffer, FastRegister, OutOfRange, Purpose, RegisterError, Sge};
+
+/// Memory with an STag that is reserved and not valid: [`SendWr::register`](crate::SendWr::register) makes it valid for a part of the
+/// memory, in order with the other work requests, and [`SendWr::local_invalidate`](crate::SendWr::local_invalidate) or a peer's Send with
+/// Invalidate ends that. Each registration takes another key, so an STag that was used once stays dead.
+///
+/// It belongs to a protection domain ([`Pd::alloc_fast_region`](crate::Pd::alloc_fast_region)). Dropping it ends what is registered; the memory
+/// stays until the last transfer is done.
+///
+/// ```
+/// use uwarp_verbs::{Access, Buffer, Device, SendWr, inc_rkey};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pd = Device::tcp()?.alloc_pd();
+/// let fast = pd.alloc_fast_region(Buffer::zeroed(1 << 16)?)?;
+/// let stag = inc_rkey(fast.stag());
+/// let part = fast.register(stag, 4096, 100, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+/// // Posted in this order: the Send tells the peer of an STag that is valid by then.
+/// let tell = part.remote().to_bytes_for_example();
+/// let wrs = [SendWr::register(1, &part), SendWr::send_inline(2, &tell)];
+/// # let _ = wrs; Ok(()) }
+/// # trait Example { fn to_bytes_for_example(&self) -> [u8; 4]; }
+/// # impl Example for uwarp_verbs::RemoteBuffer { fn to_bytes_for_example(&self) -> [u8; 4] { self.rkey.to_be_bytes() } }
+/// ```
+pub struct FastRegion {
+    device: Arc<DeviceInner>,
+    index: u32,
+    buffer: Arc<Buffer>,
+}
+
+impl FastRegion {
+    pub(crate) fn new(
+        device: &Arc<DeviceInner>,
+        pd: u32,
+        buffer: Arc<Buffer>,
+    ) -> Result<Self, RegisterError> {
+        if buffer.is_empty() {
+            return Err(RegisterError::Empty);
+        }
+        let purpose = Purpose::Fast(Arc::clone(&buffer));
+        let stag = device.table.reserve(pd, purpose)?;
+        Ok(FastRegion {
+            device: Arc::clone(device),
+            index: stag.0 >> 8,
+            buffer,
+        })
+    }
+
+    /// The STag that it has, or had last.
+    #[must_use]
+    pub fn stag(&self) -> u32 {
+        self.device.table.slot_stag(self.index).0
+    }
+
+    /// Whether a part of it is registered now.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.device.table.slot_is_valid(self.index)
+    }
+
+    /// The memory. It may be read and written at any time, as that of a [`MemoryRegion`](crate::MemoryRegion).
+    #[must_use]
+    pub fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// Copies octets out of the memory.
+    ///
+    /// # Errors
+    /// When they do not lie in it.
+    pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfRange> {
+        self.buffer.read_at(offset, out)
+    }
+
+    /// Copies octets into the memory.
+    ///
+    /// # Errors
+    /// When they do not fit.
+    pub fn write_at(&self, offset: usize, octets: &[u8]) -> Result<(), OutOfRange> {
+        self.buffer.write_at(offset, octets)
+    }
+
+    /// What to give [`SendWr::register`](crate::SendWr::register): `len` octets from `offset` on under `stag`, for the QP alone that
+    /// it is posted to. They have the address at which they lie in memory.
+    #[must_use]
+    pub fn register(&self, stag: u32, offset: u64, len: u64, access: Access) -> FastRegister {
+        FastRegister {
+            stag,
+            offset,
+            len,
+            iova: self.buffer.addr().wrapping_add(offset),
+            access,
+            for_pd: false,
+        }
+    }
+}
+
+impl Drop for FastRegion {
+    fn drop(&mut self) {
+        self.device.table.free(self.index);
+    }
+}
+
+impl std::fmt::Debug for FastRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FastRegion")
+            .field("stag", &format_args!("{:#010x}", self.stag()))
+            .field("valid", &self.is_valid())
+            .field("buffer", &self.buffer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FastRegister {
+    /// The first octet has this address for peers and in SGEs.
+    #[must_use]
+    pub fn iova(mut self, iova: u64) -> Self {
+        self.iova = iova;
+        self
+    }
+
+    /// All QPs of the protection domain may use it. No peer may then invalidate it (5040-8.1.1-04).
+    #[must_use]
+    pub fn for_pd(mut self) -> Self {
+        self.for_pd = true;
+        self
+    }
+
+    /// A scatter/gather element for `len` octets from `offset` of the registered part on.
+    #[must_use]
+    pub fn sge(&self, offset: u64, len: u32) -> Sge {
+        Sge {
+            addr: self.iova.wrapping_add(offset),
+            len,
+            lkey: self.stag,
+        }
+    }
+
+    /// What to tell the peer, so that it can use the registered part.
+    #[must_use]
+    pub fn remote(&self) -> RemoteBuffer {
+        RemoteBuffer {
+            addr: self.iova,
+            len: self.len,
+            rkey: self.stag,
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Work requests that concern only memory of this side.
+
+use super::{SendOp, SendWr, Source};
+use crate::engine::LocalOp;
+use crate::mem::{FastRegister, WindowBind};
+
+impl SendWr<'_> {
+    /// Binds a memory window of type 2A or 2B, for the QP that this is posted to (`IBV_WR_BIND_MW`). `rkey` is the STag
+    /// that the window shall have: its index with a new key, [`inc_rkey`](crate::inc_rkey) of the one it had. The
+    /// window must not be bound. What is posted behind this finds it bound.
+    ///
+    /// One that cannot be carried out completes with [`Status::WindowBind`](crate::Status::WindowBind) and ends the
+    /// connection, as every error does; [`Qp::end_reason`](crate::Qp::end_reason) says why.
+    #[must_use]
+    pub fn bind_window(wr_id: u64, rkey: u32, bind: &WindowBind) -> SendWr<'static> {
+        let op = LocalOp::Bind {
+            rkey,
+            bind: *bind,
+            by_call: false,
+        };
+        SendWr::new(wr_id, SendOp::Local(op), Source::Sges(&[]))
+    }
+
+    /// Makes a part of a [`FastRegion`](crate::FastRegion) valid (the kernel's `IB_WR_REG_MR`). Peers may be told of the STag by what
+    /// is posted behind this. SGEs are looked at when they are posted, so the STag is good as an lkey once this has
+    /// completed.
+    ///
+    /// One that cannot be carried out completes with [`Status::LocalProtection`](crate::Status::LocalProtection) or
+    /// [`Status::LocalQpOperation`](crate::Status::LocalQpOperation) and ends the connection.
+    #[must_use]
+    pub fn register(wr_id: u64, register: &FastRegister) -> SendWr<'static> {
+        let op = LocalOp::Register(*register);
+        SendWr::new(wr_id, SendOp::Local(op), Source::Sges(&[]))
+    }
+
+    /// Invalidates an STag of this side (`IBV_WR_LOCAL_INV`): of a window of type 2 that is bound for this QP, of a
+    /// fast region, or of a region of the domain, which can then only be deregistered or registered anew. When it
+    /// completes no peer reaches anything by the STag (RFC 5041 section 8.3). A Read that is outstanding fails if this
+    /// was its sink: [`fence`](SendWr::fence) lets it finish first.
+    ///
+    /// One that cannot be carried out completes with [`Status::LocalProtection`](crate::Status::LocalProtection) or
+    /// [`Status::LocalQpOperation`](crate::Status::LocalQpOperation) and ends the connection.
+    #[must_use]
+    pub fn local_invalidate(wr_id: u64, stag: u32) -> SendWr<'static> {
+        let op = LocalOp::Invalidate { stag };
+        SendWr::new(wr_id, SendOp::Local(op), Source::Sges(&[]))
+    }
+
+    /// Binds a window of type 1; the way there is [`Qp::bind_mw`](crate::Qp::bind_mw).
+    pub(crate) fn bind_by_call(wr_id: u64, rkey: u32, bind: &WindowBind) -> SendWr<'static> {
+        let op = LocalOp::Bind {
+            rkey,
+            bind: *bind,
+            by_call: true,
+        };
+        SendWr::new(wr_id, SendOp::Local(op), Source::Sges(&[]))
+    }
+}
