@@ -4,12 +4,14 @@ mod common;
 
 use common::{Running, client};
 
-const ALL: [&str; 5] = [
+const ALL: [&str; 7] = [
     env!("CARGO_BIN_EXE_rpc"),
     env!("CARGO_BIN_EXE_upload_ring"),
     env!("CARGO_BIN_EXE_upload_token"),
     env!("CARGO_BIN_EXE_hybrid"),
     env!("CARGO_BIN_EXE_kv"),
+    env!("CARGO_BIN_EXE_counter"),
+    env!("CARGO_BIN_EXE_async_rpc"),
 ];
 
 #[test]
@@ -157,4 +159,37 @@ fn a_value_that_is_stored_while_it_is_read_is_never_seen_half() {
         assert!(version >= newest, "back from {newest} to {version}");
         newest = version;
     }
+}
+
+#[test]
+fn a_counter_and_a_lock_are_right_with_several_clients_at_once() {
+    let program = env!("CARGO_BIN_EXE_counter");
+    let (server, addr) = Running::server(program);
+    let said = client(program, &addr, &["5"]);
+    assert!(said.ends_with("counter 5, sum 5\n"), "{said}");
+    assert_eq!(server.line(), "the counter is at 5");
+    let clients: Vec<_> = (0..3)
+        .map(|_| Running::start(program, &["client", &addr, "50"]))
+        .collect();
+    for client in clients {
+        let ended = client.end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stdout.contains("counted 50, locked 50 times"));
+    }
+    // Nobody's addition was lost: neither by FetchAdd nor under the lock.
+    let said = client(program, &addr, &["1"]);
+    assert!(said.ends_with("counter 156, sum 156\n"), "{said}");
+}
+
+#[test]
+fn the_async_api_serves_many_clients_on_one_thread_of_tokio() {
+    let program = env!("CARGO_BIN_EXE_async_rpc");
+    let (server, addr) = Running::server(program);
+    let said = client(program, &addr, &[]);
+    assert_eq!(said, "20 clients, the first one was told: 0 fo 7 PRAWi\n");
+    for _ in 0..20 {
+        assert_eq!(server.line(), "served 24 requests");
+    }
+    let said = client(program, &addr, &["word"]);
+    assert!(said.ends_with("0 fo 7 drow\n"), "{said}");
 }

@@ -136,6 +136,8 @@ pub enum EndReason {
     },
 }
 
+impl std::error::Error for EndReason {}
+
 impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

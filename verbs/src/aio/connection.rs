@@ -3,11 +3,11 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use super::Domain;
-use super::buf::RegisteredBuf;
+use super::buf::{BufferPool, FlyingBuf, RegisteredBuf};
 use super::error::Error;
 use super::table::Ops;
 use crate::cm::{begin_connect, connect_outcome};
@@ -33,7 +33,9 @@ pub struct Connection {
     // Dropped first: that flushes what is under way, and `ops` takes the buffers.
     pub(super) qp: Qp,
     ops: Arc<Ops>,
-    _domain: Domain,
+    pub(super) domain: Domain,
+    /// Where results of atomic operations come; made for the first one.
+    pub(super) cells: OnceLock<BufferPool>,
 }
 
 /// What came with a message.
@@ -45,6 +47,8 @@ pub struct Received {
     pub invalidated: Option<u32>,
     /// The peer asked for a solicited event.
     pub solicited: bool,
+    /// The message was Immediate Data (RFC 7306 section 6): these octets, and none in the buffer.
+    pub immediate: Option<[u8; 8]>,
 }
 
 impl Connection {
@@ -61,7 +65,8 @@ impl Connection {
         Ok(Connection {
             qp,
             ops,
-            _domain: domain.clone(),
+            domain: domain.clone(),
+            cells: OnceLock::new(),
         })
     }
 
@@ -117,14 +122,8 @@ impl Connection {
     /// # Errors
     /// See [`Error`].
     pub async fn send_inline(&self, octets: &[u8]) -> Result<(), Error> {
-        let slot = self.ops.room().await;
-        let posted = self.ops.start(slot, None, |wr_id| {
-            self.qp.post_send(&SendWr::send_inline(wr_id, octets))
-        });
-        match posted {
-            Ok(flight) => self.result(flight.await.0).map(|_| ()),
-            Err((error, _)) => Err(error.into()),
-        }
+        self.bare(|wr_id| self.qp.post_send(&SendWr::send_inline(wr_id, octets)))
+            .await
     }
 
     /// Writes the content of `buf` to the start of `remote` (RFC 5040 section 5.1). Nobody is told there; a
@@ -160,24 +159,32 @@ impl Connection {
         if let Err(error) = fits(remote.len, buf.capacity() as u64, "the buffer") {
             return (Err(error), buf);
         }
+        let len = usize::try_from(remote.len).unwrap_or(usize::MAX);
+        let RemoteBuffer { addr, rkey, .. } = remote;
+        let (result, buf) = self
+            .sink(buf, len, |id, sge| SendWr::read(id, sge, addr, rkey))
+            .await;
+        (result.map(|_| ()), buf)
+    }
+
+    /// A work request that brings up to `len` octets into a buffer.
+    pub(super) async fn sink(
+        &self,
+        buf: RegisteredBuf,
+        len: usize,
+        request: impl for<'a> FnOnce(u64, &'a [crate::Sge]) -> SendWr<'a>,
+    ) -> (Result<Completion, Error>, RegisteredBuf) {
         let slot = self.ops.room().await;
         let flying = buf.launch();
-        let sink = [flying.room(usize::try_from(remote.len).unwrap_or(usize::MAX))];
-        let (result, buf) = match self.ops.start(slot, Some(flying), |wr_id| {
-            self.qp
-                .post_send(&SendWr::read(wr_id, &sink, remote.addr, remote.rkey))
-        }) {
-            Ok(flight) => {
-                let (completion, buf) = flight.await;
-                (self.result(completion).map(|_| ()), buf)
-            }
-            Err((error, buf)) => (Err(error.into()), buf),
-        };
-        (result, owned(buf))
+        let sink = [flying.room(len)];
+        self.run(slot, flying, |wr_id| {
+            self.qp.post_send(&request(wr_id, &sink))
+        })
+        .await
     }
 
     /// A work request that takes octets out of a buffer.
-    async fn source(
+    pub(super) async fn source(
         &self,
         buf: RegisteredBuf,
         request: impl for<'a> FnOnce(u64, &'a [crate::Sge]) -> SendWr<'a>,
@@ -185,17 +192,38 @@ impl Connection {
         let slot = self.ops.room().await;
         let flying = buf.launch();
         let source = [flying.content()];
-        let posted = self.ops.start(slot, Some(flying), |wr_id| {
+        self.run(slot, flying, |wr_id| {
             self.qp.post_send(&request(wr_id, &source))
-        });
-        let (result, buf) = match posted {
+        })
+        .await
+    }
+
+    /// From the post of a work request that uses a buffer until both are back.
+    async fn run(
+        &self,
+        slot: u32,
+        buf: FlyingBuf,
+        post: impl FnOnce(u64) -> Result<(), PostError>,
+    ) -> (Result<Completion, Error>, RegisteredBuf) {
+        match self.ops.start(slot, Some(buf), post) {
             Ok(flight) => {
                 let (completion, buf) = flight.await;
-                (self.result(completion), buf)
+                (self.result(completion), owned(buf))
             }
-            Err((error, buf)) => (Err(error.into()), buf),
-        };
-        (result, owned(buf))
+            Err((error, buf)) => (Err(error.into()), owned(buf)),
+        }
+    }
+
+    /// A work request without a buffer.
+    pub(super) async fn bare(
+        &self,
+        request: impl FnOnce(u64) -> Result<(), PostError>,
+    ) -> Result<(), Error> {
+        let slot = self.ops.room().await;
+        match self.ops.start(slot, None, request) {
+            Ok(flight) => self.result(flight.await.0).map(|_| ()),
+            Err((error, _)) => Err(error.into()),
+        }
     }
 
     /// Posts a buffer for a message of the peer, up to its whole capacity, and does not wait. [`recv`](Self::recv)
@@ -254,6 +282,7 @@ impl Connection {
             len: completion.byte_len as usize,
             invalidated: completion.invalidated,
             solicited: completion.solicited,
+            immediate: completion.immediate,
         });
         (received, buf)
     }
@@ -325,7 +354,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-fn fits(octets: u64, room: u64, which: &'static str) -> Result<(), Error> {
+pub(super) fn fits(octets: u64, room: u64, which: &'static str) -> Result<(), Error> {
     if octets <= room {
         return Ok(());
     }

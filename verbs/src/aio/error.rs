@@ -24,6 +24,9 @@ pub enum Error {
         /// Which of the two is too small.
         which: &'static str,
     },
+    /// There is no memory for the result of an atomic operation. The connection stands.
+    #[error(transparent)]
+    Memory(#[from] PoolError),
     /// It ended with an error; the connection has ended too, or is about to.
     #[error("{error}{}", because(.reason.as_deref()))]
     Failed {

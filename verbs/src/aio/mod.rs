@@ -84,6 +84,7 @@
 mod buf;
 mod connection;
 mod error;
+mod extensions;
 mod gate;
 mod listener;
 mod table;

@@ -133,3 +133,54 @@ fn a_key_is_given_back_with_a_message() {
         assert!(error.is_end(), "{error}");
     });
 }
+
+#[test]
+fn atomics_give_what_the_word_held_before() {
+    let (a, b) = pair();
+    let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
+    let lent = b.domain.register(vec![0; 32], access).unwrap();
+    let start = lent.addr().next_multiple_of(8) - lent.addr();
+    let word = lent.remote().slice(start, 8).unwrap();
+    block_on(async {
+        assert_eq!(a.connection.fetch_add(word, 5).await.unwrap(), 0);
+        let (one, two) = both(
+            a.connection.fetch_add(word, 1),
+            a.connection.fetch_add(word, 1),
+        )
+        .await;
+        assert_eq!((one.unwrap(), two.unwrap()), (5, 6));
+        assert_eq!(a.connection.compare_swap(word, 1, 100).await.unwrap(), 7);
+        assert_eq!(a.connection.compare_swap(word, 7, 100).await.unwrap(), 7);
+        assert_eq!(a.connection.swap(word, 9).await.unwrap(), 100);
+        let short = a.connection.fetch_add(word.slice(0, 7).unwrap(), 1).await;
+        assert!(matches!(short, Err(Error::TooSmall { .. })));
+    });
+    let mut octets = [0; 8];
+    lent.read_at(start as usize, &mut octets).unwrap();
+    assert_eq!(u64::from_ne_bytes(octets), 9);
+}
+
+#[test]
+fn a_write_with_immediate_tells_the_peer_when_it_is_there() {
+    let (a, b) = pair();
+    let lent = b
+        .domain
+        .register(vec![0; 8], Access::LOCAL_WRITE | Access::REMOTE_WRITE)
+        .unwrap();
+    block_on(async {
+        let buf = a.buf(b"written");
+        let write = a
+            .connection
+            .write_with_imm(buf, lent.remote(), *b"8 octets");
+        let ((received, buf), (written, _)) = both(b.connection.recv(b.blank()), write).await;
+        written.unwrap();
+        assert_eq!(received.unwrap().immediate, Some(*b"8 octets"));
+        let mut octets = [0; 7];
+        lent.read_at(0, &mut octets).unwrap();
+        assert_eq!(&octets, b"written");
+        let send = a.connection.send_immediate([7; 8]);
+        let ((received, _), sent) = both(b.connection.recv(buf), send).await;
+        sent.unwrap();
+        assert_eq!(received.unwrap().immediate, Some([7; 8]));
+    });
+}

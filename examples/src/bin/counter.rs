@@ -1,0 +1,141 @@
+//! A counter and a lock in the server's memory, used by atomic operations.
+//!
+//! ```text
+//!  client A                       server                       client B
+//!    │ ── FetchAdd 1 ──►  ┌──────────────────────┐  ◄── FetchAdd 1 ── │
+//!    │ ◄── "it was 7" ──  │ counter │ lock │ sum │  ── "it was 8" ──► │
+//!    │ ── CmpSwap 0→A ─►  └──────────────────────┘  ◄─ CmpSwap 0→B ── │
+//!    │ ◄── "it was 0": A has the lock       "it was A": B tries again
+//! ```
+//!
+//! Reading a number, adding to it and writing it back is wrong when two do it at once: one of the two additions is lost.
+//! **FetchAdd** does it in one step at the server and says what the number was. **CmpSwap** stores a value
+//! only if the old one is what the client says, which is all that a lock needs: who stores its own number
+//! over a 0 has it. The server's program does nothing for any of this; it only lends 24 octets.
+//!
+//! Two things to know. A client that dies with the lock keeps it: real systems put a time limit on it (a lease). And a
+//! client without the lock tries again and again over the network: for short waits only.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use uwarp_examples::{Result, close, done, run, serve};
+use uwarp_verbs::{
+    AcceptOptions, Access, ConnectOptions, Device, MemoryRegion, Qp, QpCaps, RemoteBuffer, SendWr,
+};
+
+/// Times that a client counts without the `TIMES` argument.
+const TIMES: u64 = 100;
+/// Where the three numbers lie. Atomics work on 8 octets at a multiple of 8.
+const COUNTER: u64 = 0;
+const LOCK: u64 = 8;
+const SUM: u64 = 16;
+
+fn main() -> ExitCode {
+    let about = "A counter and a lock in the server's memory, by atomic operations.";
+    run(about, "TIMES", server, client)
+}
+
+/// A client's view of the numbers.
+struct Remote<'a> {
+    qp: &'a Qp,
+    /// Results come here.
+    sink: MemoryRegion,
+    numbers: RemoteBuffer,
+}
+
+impl Remote<'_> {
+    fn do_one(&self, request: &SendWr<'_>) -> Result<u64> {
+        self.qp.post_send(request)?;
+        done(self.qp.send_cq())?;
+        let mut octets = [0; 8];
+        self.sink.read_at(0, &mut octets)?;
+        Ok(u64::from_ne_bytes(octets))
+    }
+
+    /// Adds, and gives what was there before.
+    fn fetch_add(&self, at: u64, add: u64) -> Result<u64> {
+        let (sink, to) = ([self.sink.sge(0, 8)], self.numbers.slice(at, 8)?);
+        self.do_one(&SendWr::fetch_add(1, &sink, to.addr, to.rkey, add))
+    }
+
+    /// Stores `new` if `old` is there; gives what was there.
+    fn compare_swap(&self, at: u64, old: u64, new: u64) -> Result<u64> {
+        let (sink, to) = ([self.sink.sge(0, 8)], self.numbers.slice(at, 8)?);
+        self.do_one(&SendWr::compare_swap(1, &sink, to.addr, to.rkey, old, new))
+    }
+
+    fn read(&self, at: u64) -> Result<u64> {
+        let (sink, to) = ([self.sink.sge(0, 8)], self.numbers.slice(at, 8)?);
+        self.do_one(&SendWr::read(1, &sink, to.addr, to.rkey))
+    }
+
+    fn write(&self, at: u64, value: u64) -> Result {
+        let to = self.numbers.slice(at, 8)?;
+        let octets = value.to_ne_bytes();
+        self.do_one(&SendWr::write_inline(1, &octets, to.addr, to.rkey))?;
+        Ok(())
+    }
+}
+
+fn client(server: SocketAddr, times: Option<String>) -> Result {
+    let times = times.map_or(Ok(TIMES), |times| times.parse())?;
+    let device = Device::tcp()?;
+    let pd = device.alloc_pd();
+    let cq = device.create_cq(16)?;
+    let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
+    let connected = qp.connect(server, &ConnectOptions::default())?;
+    let remote = Remote {
+        qp: &qp,
+        sink: pd.register(vec![0; 8], Access::LOCAL_WRITE)?,
+        numbers: RemoteBuffer::from_bytes(&connected.private_data).ok_or("no numbers")?,
+    };
+    // A number for this client that no other one has, from the counter itself. 0 means "unlocked".
+    let me = remote.fetch_add(COUNTER, 1)? + 1;
+    for _ in 1..times {
+        remote.fetch_add(COUNTER, 1)?;
+    }
+    // The sum is read, changed and written by ordinary Reads and Writes: only the lock makes it right.
+    let mut tries: u64 = 0;
+    for _ in 0..times {
+        while remote.compare_swap(LOCK, 0, me)? != 0 {
+            tries += 1;
+            std::thread::yield_now(); // somebody else has it
+        }
+        let sum = remote.read(SUM)?;
+        remote.write(SUM, sum + 1)?;
+        // Unlock. The Write above is placed before, for this comes behind it.
+        if remote.compare_swap(LOCK, me, 0)? != me {
+            return Err("somebody has taken our lock".into());
+        }
+    }
+    println!("counted {times}, locked {times} times, waited {tries} times");
+    let (counter, sum) = (remote.read(COUNTER)?, remote.read(SUM)?);
+    println!("counter {counter}, sum {sum}");
+    close(&qp)
+}
+
+fn server(addr: SocketAddr) -> Result {
+    let device = Device::tcp()?;
+    let pd = device.alloc_pd();
+    let access =
+        Access::LOCAL_WRITE | Access::REMOTE_ATOMIC | Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let numbers = pd.register_buffer(uwarp_verbs::Buffer::zeroed(24)?, access)?;
+    let private_data = numbers.remote().to_bytes().to_vec();
+    let options = AcceptOptions {
+        private_data,
+        ..AcceptOptions::default()
+    };
+    serve(&device, addr, |device, request| {
+        let cq = device.create_cq(1)?;
+        let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
+        request.accept(&qp, &options)?;
+        // Asleep until the client goes.
+        let _ = qp.wait_closed(Duration::MAX);
+        let mut counter = [0; 8];
+        numbers.read_at(COUNTER as usize, &mut counter)?;
+        println!("the counter is at {}", u64::from_ne_bytes(counter));
+        Ok(())
+    })
+}
