@@ -9,25 +9,32 @@
 //!
 //! Tests cite the requirements that they pin (`5041-7.1-10`: RFC, section, number).
 
+#[path = "../common/raw/consumer.rs"]
 mod consumer;
 mod crowd;
 mod ends;
 mod extensions;
 mod framing;
+#[path = "../common/raw/healthy.rs"]
 mod healthy;
 mod initiator;
 mod invalidate;
 mod leaks;
+#[path = "../common/raw/memory.rs"]
 mod memory;
 mod mutations;
+#[path = "../common/raw/peer.rs"]
 mod peer;
 mod rdmap;
 mod reads;
 mod responder;
+#[path = "../common/raw/scene.rs"]
 mod scene;
 mod tagged;
 mod terminate;
 mod timeouts;
 mod untagged;
+#[path = "../common/raw/victim.rs"]
 mod victim;
+#[path = "../common/raw/wire.rs"]
 mod wire;

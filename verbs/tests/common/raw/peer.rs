@@ -33,6 +33,19 @@ impl Peer {
         Self::new(TcpStream::connect(to).expect("the listener takes TCP connections"))
     }
 
+    /// From another address of this host, which is another peer.
+    #[allow(
+        dead_code,
+        reason = "only some test binaries have peers of several addresses"
+    )]
+    pub(crate) fn connect_from(from: [u8; 4], to: SocketAddr) -> Self {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddr::from((from, 0))).unwrap();
+        connect(&socket, &to).expect("the listener takes TCP connections");
+        Self::new(TcpStream::from(socket))
+    }
+
     pub(crate) fn accept(listener: &TcpListener) -> Self {
         listener.set_nonblocking(true).unwrap();
         let stream = eventually("a TCP connection", || match listener.accept() {
@@ -64,6 +77,15 @@ impl Peer {
         self.stream
             .write_all(octets)
             .expect("the other side takes octets");
+    }
+
+    /// Sends octets to a side that may have gone; whether it took them.
+    #[allow(
+        dead_code,
+        reason = "only some test binaries have peers that are refused"
+    )]
+    pub(crate) fn offers(&mut self, octets: &[u8]) -> bool {
+        self.stream.write_all(octets).is_ok()
     }
 
     pub(crate) fn send_startup(

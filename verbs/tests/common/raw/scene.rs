@@ -8,6 +8,7 @@ use crate::consumer::{Consumer, Meanwhile};
 use crate::memory::Place;
 use crate::peer::{PATIENCE, Peer, eventually};
 use crate::victim::WARM_UP_RECV;
+#[allow(unused_imports, reason = "each test binary uses a part of it")]
 pub(crate) use crate::victim::{
     FENCED_SEND, FIRST_RECV, READ, RECV_AT, RECV_LEN, SECOND_RECV, SINK_AT, SINK_LEN, Victim,
     loopback, settings,

@@ -1,0 +1,131 @@
+//! Sections 6.4.3.1, 6.4.3.2, 6.4.5 and 6.4.6: queues that overflow, and STags that are taken away.
+
+use uwarp_verbs::{AcceptOptions, AsyncEvent, QpCaps, RecvWr, Status};
+
+use crate::peer::{PATIENCE, Peer, eventually};
+use crate::scene::{ROLES, Role, Scene, Setup, Victim, settings};
+use crate::wire::{CRC, Code, REPLY, REQUEST, SEND, Untagged, startup};
+use crate::{INVALID, Use, refuses_use};
+
+/// Receives belong to one stream: who sends more than were posted ends its own.
+#[test]
+fn s6_4_3_1_more_sends_than_receives() {
+    for role in ROLES {
+        let s = Scene::with(&Setup {
+            receives: false,
+            ..Setup::new(role)
+        });
+        let send = s.next_send(b"octets").octets();
+        s.refuses(&send, Code::ddp(2, 0x02), "no receive is posted", None);
+    }
+}
+
+/// The same after all that were posted are used up.
+#[test]
+fn s6_4_3_1_sends_until_the_receives_are_used_up() {
+    let mut s = Scene::new(Role::Responder);
+    s.delivers(b"one");
+    s.delivers(b"two");
+    let send = s.next_send(b"").octets();
+    s.refuses(&send, Code::ddp(2, 0x02), "no receive is posted", None);
+}
+
+/// The peer fills a CQ that is too small for the receives that were posted: completions are lost and the
+/// program is told, but streams that use other CQs do not notice (an RNIC MUST ensure that).
+#[test]
+fn s6_4_6_overflow_of_an_unshared_cq() {
+    let mut settings = settings();
+    settings.limits.max_qp += 1;
+    settings.limits.max_cq += 1;
+    let mut victim = Victim::new(settings);
+    let small = victim.device.create_cq(2).unwrap();
+    let qp = victim
+        .pd
+        .create_qp(&small, &small, QpCaps::default())
+        .unwrap();
+    for wr_id in 1..=5 {
+        qp.post_recv(&RecvWr::new(wr_id, &[])).unwrap();
+    }
+    let mut peer = Peer::connect(victim.listener.local_addr());
+    peer.send_startup(REQUEST, CRC, 1, b"");
+    let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
+    request.accept(&qp, &AcceptOptions::default()).unwrap();
+    assert_eq!(peer.receive_startup(), startup(REPLY, CRC, 1, b""));
+    let flood: Vec<_> = (1..=5)
+        .map(|msn| Untagged::new(SEND, 0, msn, b"").octets())
+        .collect();
+    peer.send_ulpdus(&flood);
+    eventually("the program is told", || {
+        let event = victim.device.poll_event()?;
+        matches!(event, AsyncEvent::CqOverflow { .. }).then_some(())
+    });
+    let taken: Vec<_> = std::iter::from_fn(|| small.poll_one()).collect();
+    let first: Vec<_> = taken.iter().take(2).map(|c| (c.wr_id, c.status)).collect();
+    assert_eq!(first, [(1, Status::Success), (2, Status::Success)]);
+    victim.healthy.works();
+    drop((qp, small));
+    victim.is_unharmed();
+}
+
+/// The places of a CQ are not the peer's to take: as many as there are receives, which the program posts.
+/// Sized so (CQ_MIN_SIZE), a CQ that streams share cannot overflow, however much one peer sends.
+#[test]
+fn s6_4_3_2_flood_of_completions_in_a_shared_cq() {
+    let mut settings = settings();
+    settings.limits.max_qp += 2;
+    settings.limits.max_cq += 1;
+    let mut victim = Victim::new(settings);
+    let caps = QpCaps {
+        max_send_wr: 0,
+        max_recv_wr: 4,
+        ..QpCaps::default()
+    };
+    let shared = victim.device.create_cq(8).unwrap();
+    let mut ends = Vec::new();
+    for name in [b"loud".as_slice(), b"calm"] {
+        let qp = victim.pd.create_qp(&shared, &shared, caps).unwrap();
+        for wr_id in 1..=4 {
+            qp.post_recv(&RecvWr::new(wr_id, &[])).unwrap();
+        }
+        let mut peer = Peer::connect(victim.listener.local_addr());
+        peer.send_startup(REQUEST, CRC, 1, name);
+        let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
+        request.accept(&qp, &AcceptOptions::default()).unwrap();
+        peer.receive_startup();
+        ends.push((peer, qp));
+    }
+    let sends = |count| {
+        let all = (1..=count).map(|msn| Untagged::new(SEND, 0, msn, b"").octets());
+        all.collect::<Vec<_>>()
+    };
+    // Five Sends for four receives, then all four of the other stream.
+    ends[0].0.send_ulpdus(&sends(5));
+    assert!(ends[0].1.wait_closed(PATIENCE) || ends[0].1.end_reason().is_some());
+    ends[1].0.send_ulpdus(&sends(4));
+    let mut found = [0; 2];
+    for _ in 0..8 {
+        let done = shared.wait(Some(PATIENCE)).expect("no completion is lost");
+        assert_eq!(done.status, Status::Success);
+        found[usize::from(done.qp_num == ends[1].1.qp_num())] += 1;
+    }
+    assert_eq!(found, [4, 4]);
+    assert!(ends[1].1.end_reason().is_none());
+    assert_eq!(
+        victim.reasons().len(),
+        1,
+        "the loud stream ended, and no other"
+    );
+    drop((ends, shared));
+    victim.is_unharmed();
+}
+
+/// One peer may not take memory from the others.
+#[test]
+fn s6_4_5_invalidation_of_an_stag_that_streams_share() {
+    for role in ROLES {
+        let s = Scene::new(role);
+        let at = (s.memory.writable.rkey(), s.memory.writable.addr());
+        // At the end of the scene the healthy connection writes into this very region.
+        refuses_use(s, Use::Invalidate, at, &INVALID, "");
+    }
+}

@@ -1,0 +1,336 @@
+//! Sections 6.4.1, 6.4.2 and 6.4.3.3: taking more than one's share of what the device has.
+
+use std::time::Duration;
+
+use uwarp_verbs::{
+    AcceptError, AcceptOptions, Access, DeviceError, Limits, PdLimits, PeerLimits, Qp, QpCaps,
+    RegisterError, Settings, Timeouts,
+};
+
+use crate::peer::{PATIENCE, Peer, eventually};
+use crate::scene::{Role, Scene, Sees, Setup, Victim, settings};
+use crate::victim::PATIENT;
+use crate::wire::{CRC, Code, ENHANCED, REJECT, REPLY, REQUEST, Untagged, startup, words};
+
+/// The honest connection is one of 127.0.0.1.
+const ATTACKER: [u8; 4] = [127, 0, 0, 2];
+const OTHER: [u8; 4] = [127, 0, 0, 3];
+
+fn with(change: impl FnOnce(&mut Limits)) -> Settings {
+    let mut settings = settings();
+    settings.limits.max_startup = 64;
+    change(&mut settings.limits);
+    settings
+}
+
+/// A peer of this address connects; `words` are IRD and ORD of an enhanced Request.
+fn opens(victim: &Victim, from: [u8; 4], ird_ord: Option<[u8; 4]>) -> Peer {
+    let mut peer = Peer::connect_from(from, victim.listener.local_addr());
+    match ird_ord {
+        None => peer.send_startup(REQUEST, CRC, 1, b""),
+        Some(words) => peer.send_startup(REQUEST, CRC | ENHANCED, 2, &words),
+    }
+    peer
+}
+
+/// The program says yes.
+fn accepts(victim: &Victim) -> Result<Qp, AcceptError> {
+    let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
+    let cq = &victim.recv_cq;
+    let qp = victim.pd.create_qp(cq, cq, QpCaps::default()).unwrap();
+    request.accept(&qp, &AcceptOptions::default()).map(|()| qp)
+}
+
+/// With everything of the attacker gone, all is as before.
+fn goes_on(mut victim: Victim) {
+    victim.healthy.works();
+    victim.is_unharmed();
+    victim.leaves_nothing();
+}
+
+#[test]
+fn s6_4_1_more_connections_than_one_address_may_have() {
+    let victim = Victim::new(with(|limits| {
+        limits.max_qp = 8;
+        limits.per_peer.max_qp = 2;
+    }));
+    let join = |from| {
+        let mut peer = opens(&victim, from, None);
+        let qp = accepts(&victim).unwrap();
+        assert_eq!(peer.receive_startup(), startup(REPLY, CRC, 1, b""));
+        (peer, qp)
+    };
+    let (first, second) = (join(ATTACKER), join(ATTACKER));
+    let rejected = || {
+        let mut third = opens(&victim, ATTACKER, None);
+        let result = accepts(&victim);
+        let reject = startup(REPLY, CRC | REJECT, 1, b"");
+        if result.is_err() {
+            assert_eq!(third.receive_startup(), reject);
+            third.expect_fin();
+        }
+        result.map(drop)
+    };
+    let error = rejected().unwrap_err();
+    let AcceptError::Limit(limit) = &error else {
+        panic!("{error}")
+    };
+    assert_eq!((limit.peer(), limit.limit()), (Some(ATTACKER.into()), 2));
+    let words = "the peer 127.0.0.2 already has 2 connections";
+    assert!(error.to_string().contains(words), "{error}");
+    let other = join(OTHER);
+    // One that has ended makes place for another.
+    first.0.fin();
+    assert!(first.1.wait_closed(PATIENCE));
+    eventually("a place for another one", || rejected().ok());
+    drop((first, second, other));
+    victim.reasons();
+    goes_on(victim);
+}
+
+/// Connections without a word: the first ones wait for their time limit, one too many is reset at once.
+#[test]
+fn s6_4_1_more_half_open_connections_than_one_address_may_have() {
+    let mut victim = Victim::new(with(|limits| limits.per_peer.max_half_open = 3));
+    let to = victim.listener.local_addr();
+    let silent = [(); 3].map(|()| Peer::connect_from(ATTACKER, to));
+    for _ in 0..5 {
+        let mut refused = Peer::connect_from(ATTACKER, to);
+        let who = refused.addr();
+        let told = eventually("the listener tells", || victim.listener.poll_failure());
+        assert_eq!(told.0, who);
+        let words = told.1.to_string();
+        assert!(
+            words.contains("too many connections in startup (3 of this peer)"),
+            "{words}"
+        );
+        refused.expect_reset();
+    }
+    // Others are heard.
+    let mut honest = opens(&victim, OTHER, None);
+    let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
+    assert_eq!(request.peer_addr(), honest.addr());
+    drop(request);
+    assert_eq!(
+        honest.receive_startup(),
+        startup(REPLY, CRC | REJECT, 1, b"")
+    );
+    honest.expect_fin();
+    victim.healthy.works();
+    // When they have gone there is place again.
+    drop(silent);
+    eventually("a place for another one", || {
+        let mut next = Peer::connect_from(ATTACKER, to);
+        if !next.offers(&startup(REQUEST, CRC, 1, b"")) {
+            return None;
+        }
+        eventually("a request, or a failure", || {
+            let request = victim.listener.poll_request().map(Some);
+            request.or_else(|| victim.listener.poll_failure().map(|_| None))
+        })
+    });
+    while victim.listener.poll_failure().is_some() {}
+    goes_on(victim);
+}
+
+/// An attacker with many addresses: the limit of the device holds.
+#[test]
+fn s6_4_1_more_half_open_connections_than_the_device_may_have() {
+    let victim = Victim::new(with(|limits| limits.max_half_open = 4));
+    let to = victim.listener.local_addr();
+    let silent: Vec<Peer> = (2..6)
+        .map(|host| Peer::connect_from([127, 0, 0, host], to))
+        .collect();
+    let mut refused = Peer::connect_from([127, 0, 0, 9], to);
+    let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());
+    let said = error.to_string();
+    assert!(
+        said.contains("too many connections in startup (4 of all peers)"),
+        "{said}"
+    );
+    refused.expect_reset();
+    drop(silent);
+    for _ in 0..4 {
+        eventually("the listener tells", || victim.listener.poll_failure());
+    }
+    goes_on(victim);
+}
+
+/// Startups that failed, whose TCP the attacker does not close: they keep their places until they are gone.
+#[test]
+fn s6_4_1_failed_startups_that_the_peer_does_not_close() {
+    let victim = Victim::new(with(|limits| limits.per_peer.max_half_open = 3));
+    let to = victim.listener.local_addr();
+    let mut failed = [(); 3].map(|()| Peer::connect_from(ATTACKER, to));
+    for peer in &mut failed {
+        peer.send(b"GET / HTTP/1.1\r\nHost: uwarp\r\n\r\n");
+        peer.expect_fin();
+        let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());
+        assert!(error.to_string().contains("GET / HTTP/1.1"), "{error}");
+    }
+    let mut refused = Peer::connect_from(ATTACKER, to);
+    let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());
+    assert!(error.to_string().contains("3 of this peer"), "{error}");
+    refused.expect_reset();
+    drop(failed);
+    goes_on(victim);
+}
+
+/// One part of the program takes QPs and regions without end: another domain has its own.
+#[test]
+fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
+    let victim = Victim::new(with(|limits| {
+        limits.max_qp = 10;
+        limits.max_mr = 20;
+        limits.per_pd = PdLimits {
+            max_qp: 4,
+            max_mr: 8,
+        };
+    }));
+    let (greedy, cq) = (victim.device.alloc_pd(), &victim.recv_cq);
+    let qps: Vec<Qp> = (0..4)
+        .map(|_| greedy.create_qp(cq, cq, QpCaps::default()).unwrap())
+        .collect();
+    let error = greedy.create_qp(cq, cq, QpCaps::default()).unwrap_err();
+    assert!(
+        matches!(error, DeviceError::PdLimit { limit: 4, .. }),
+        "{error}"
+    );
+    let regions: Vec<_> = (0..8)
+        .map(|_| greedy.register(vec![0; 8], Access::NONE).unwrap())
+        .collect();
+    let error = greedy.register(vec![0; 8], Access::NONE).unwrap_err();
+    assert_eq!(error, RegisterError::TooManyInPd { limit: 8 });
+    let other = victim.device.alloc_pd();
+    drop(other.create_qp(cq, cq, QpCaps::default()).unwrap());
+    drop(other.register(vec![0; 8], Access::NONE).unwrap());
+    drop((qps, regions));
+    // (The device's own limits are told apart.)
+    let mut victim = victim;
+    victim.is_unharmed();
+}
+
+/// The device as a whole: an error that names the limit, and what was there goes on.
+#[test]
+fn s6_4_1_more_objects_than_the_device_may_have() {
+    let mut victim = Victim::new(settings());
+    let cq = &victim.recv_cq;
+    let error = victim.pd.create_qp(cq, cq, QpCaps::default()).unwrap_err();
+    assert!(error.to_string().contains("already has 3 QPs"), "{error}");
+    let error = victim.pd.register(vec![0; 8], Access::NONE).unwrap_err();
+    assert_eq!(error, RegisterError::TooMany { limit: 8 });
+    victim.is_unharmed();
+}
+
+/// Peers that connect and then do nothing: whatever step they stop at, it ends by itself.
+#[test]
+fn s6_4_2_connections_that_do_nothing() {
+    let soon = Duration::from_millis(100);
+    let victim = Victim::new(Settings {
+        timeouts: Timeouts {
+            request: soon,
+            first_fpdu: Some(soon),
+            close: soon,
+            ..PATIENT
+        },
+        ..with(|limits| limits.max_qp = 4)
+    });
+    let mut silent = Peer::connect_from(ATTACKER, victim.listener.local_addr());
+    silent.expect_fin();
+    let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());
+    assert!(error.to_string().contains("sent nothing more"), "{error}");
+    let mut idle = opens(&victim, ATTACKER, None);
+    let qp = accepts(&victim).unwrap();
+    idle.receive_startup();
+    idle.expect_fin();
+    assert!(qp.wait_closed(PATIENCE));
+    let reason = qp.end_reason().unwrap().to_string();
+    assert!(reason.contains("sent no first message"), "{reason}");
+    drop((silent, idle, qp));
+    victim.reasons();
+    goes_on(victim);
+}
+
+/// They ask for all Reads that there are and use none: what one address can hold is bounded, and what is
+/// left goes to others.
+#[test]
+fn s6_4_2_idle_connections_that_ask_for_many_reads() {
+    // The honest connection, both of whose ends are of 127.0.0.1, has 32 places.
+    let victim = Victim::new(with(|limits| {
+        limits.max_qp = 10;
+        limits.max_ird = 16;
+        limits.max_ird_total = 32 + 40 + 12;
+        limits.per_peer.max_ird_total = 40;
+    }));
+    let mut held = Vec::new();
+    for (from, asked, granted) in [
+        (ATTACKER, 100, 16),
+        (ATTACKER, 100, 16),
+        (ATTACKER, 100, 8),
+        (ATTACKER, 100, 0),
+        (OTHER, 4, 12),
+        (OTHER, 4, 0),
+    ] {
+        let mut peer = opens(&victim, from, Some(words(0, asked)));
+        let qp = accepts(&victim).unwrap();
+        let reply = startup(REPLY, CRC | ENHANCED, 2, &words(granted, 0));
+        assert_eq!(peer.receive_startup(), reply, "{asked} of {from:?}");
+        assert_eq!(qp.connection().unwrap().ird, granted);
+        held.push((peer, qp));
+    }
+    for (peer, qp) in held {
+        peer.fin();
+        assert!(qp.wait_closed(PATIENCE));
+    }
+    // All came back.
+    let mut peer = opens(&victim, OTHER, Some(words(0, 100)));
+    let qp = accepts(&victim).unwrap();
+    let reply = startup(REPLY, CRC | ENHANCED, 2, &words(16, 0));
+    assert_eq!(peer.receive_startup(), reply);
+    drop(qp);
+    drop(peer);
+    goes_on(victim);
+}
+
+/// One Read more than was granted: no place of another stream is taken, the stream of the attacker ends.
+#[test]
+fn s6_4_3_3_more_reads_than_the_ird() {
+    for ird in [0, 2, 4] {
+        let mut s = Scene::with(&Setup {
+            ird,
+            ..Setup::new(Role::Responder)
+        });
+        let requests: Vec<_> = (1..=u32::from(ird) + 1)
+            .map(|msn| {
+                Untagged {
+                    msn,
+                    ..s.read_request(s.read())
+                }
+                .octets()
+            })
+            .collect();
+        s.peer.send_ulpdus(&requests);
+        let last = requests.last().unwrap();
+        let due = Code::ddp(2, 0x02).about(last);
+        s.ends(Sees::Terminate(due), "Read Request than the");
+    }
+}
+
+/// A peer at its limits has no influence on another one, whatever the numbers.
+#[test]
+fn s6_4_1_defaults_leave_room_for_others() {
+    let limits = Limits::default();
+    let PeerLimits {
+        max_qp,
+        max_half_open,
+        max_ird_total,
+        max_receive_memory,
+        ..
+    } = limits.per_peer;
+    assert!(max_qp <= limits.max_qp / 2);
+    assert!(max_half_open <= limits.max_startup / 2 && max_half_open <= limits.max_half_open / 2);
+    assert!(max_ird_total <= limits.max_ird_total / 2);
+    assert!(max_receive_memory <= limits.max_receive_memory / 2);
+    // And one honest user is not held up: 10,000 connections with the deepest IRD.
+    assert!(max_qp >= 10_000 && max_ird_total >= 10_000 * u32::from(limits.max_ird));
+}

@@ -1,0 +1,84 @@
+//! Section 7: parts of the local program that attack each other. All of them are one process and trust
+//! each other with its memory; what the library can keep apart it does.
+
+use std::net::TcpListener;
+
+use uwarp_verbs::{ConnectOptions, Device, DeviceError, PostErrorKind, QpCaps, RecvWr, SendWr};
+
+use crate::peer::Peer;
+use crate::scene::{Victim, loopback, settings};
+use crate::wire::words;
+
+/// A CQ serves QPs of its own device only; within one, whoever shares it has chosen to.
+#[test]
+fn s7_1_cq_of_another_device() {
+    let mut victim = Victim::new(settings());
+    let foreign = Device::tcp().unwrap().create_cq(4).unwrap();
+    for (send, receive) in [(&foreign, &victim.recv_cq), (&victim.send_cq, &foreign)] {
+        let refused = victim.pd.create_qp(send, receive, QpCaps::default());
+        let error = refused.unwrap_err();
+        assert!(matches!(error, DeviceError::OtherDevice { .. }), "{error}");
+    }
+    victim.is_unharmed();
+}
+
+/// A part of the program asks for all the places for Reads: it gets what is left, and knows.
+#[test]
+fn s7_2_more_places_for_reads_than_are_left() {
+    let mut settings = settings();
+    settings.limits.max_ird = 16;
+    settings.limits.max_ird_total = 32 + 5;
+    let mut victim = Victim::new(settings);
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let to = listener.local_addr().unwrap();
+    let (request, error) = std::thread::scope(|scope| {
+        let qp = &victim.qp;
+        let options = ConnectOptions {
+            ird: 1000,
+            ord: 1000,
+            ..ConnectOptions::default()
+        };
+        let connecting = scope.spawn(move || qp.connect(to, &options));
+        let mut peer = Peer::accept(&listener);
+        let request = peer.receive_startup();
+        peer.fin();
+        (request, connecting.join().unwrap().unwrap_err())
+    });
+    // IRD 5, and as many Reads of our own as one connection may have.
+    assert_eq!(request[20..24], words(5, 128), "{error}");
+    victim.reasons();
+    victim.is_unharmed();
+    victim.leaves_nothing();
+}
+
+/// Keys of another protection domain, or of another device, name no memory for work requests.
+#[test]
+fn s7_3_memory_of_another_domain_in_a_work_request() {
+    let mut victim = Victim::new(settings());
+    let other = Device::tcp().unwrap();
+    let region = other
+        .alloc_pd()
+        .register(vec![0; 64], uwarp_verbs::Access::LOCAL_WRITE)
+        .unwrap();
+    for sge in [
+        victim.memory.foreign.sge(0, 8),
+        victim.theirs.sge(0, 8),
+        region.sge(0, 8),
+    ] {
+        let error = victim.qp.post_recv(&RecvWr::new(1, &[sge])).unwrap_err();
+        assert!(matches!(error.kind, PostErrorKind::Memory(_)), "{error}");
+    }
+    let mut outside = victim.memory.local.sge(0, 8);
+    outside.addr = outside.addr.wrapping_sub(1);
+    let error = victim
+        .qp
+        .post_recv(&RecvWr::new(1, &[outside]))
+        .unwrap_err();
+    assert!(matches!(error.kind, PostErrorKind::Memory(_)), "{error}");
+    let error = victim.qp.post_send(&SendWr::send(1, &[])).unwrap_err();
+    assert!(
+        matches!(error.kind, PostErrorKind::NotConnected { .. }),
+        "{error}"
+    );
+    victim.is_unharmed();
+}

@@ -1,0 +1,117 @@
+//! The attacks of RFC 5042 sections 5 to 8 that concern a software RNIC, each done by a hostile raw peer
+//! (or a greedy part of the local program), with two questions: does the attacker get anything, and does
+//! the honest connection beside it go on? Tests are named after section and attack; SECURITY.md has the
+//! table, which `table.rs` compares with them.
+//!
+//! `Scene` and `Victim` ask both questions at the end of each case: no octet of memory changed that should
+//! not, the healthy connection works, every end is told once and with its reason, and nothing is left.
+
+mod denial;
+mod disclosure;
+mod limits;
+mod local;
+mod slow;
+mod spoofing;
+mod table;
+mod tampering;
+
+#[path = "../common/raw/consumer.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with other test binaries; this one uses a part of it"
+)]
+mod consumer;
+#[path = "../common/raw/healthy.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with other test binaries; this one uses a part of it"
+)]
+mod healthy;
+#[path = "../common/raw/memory.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with other test binaries; this one uses a part of it"
+)]
+mod memory;
+#[path = "../common/raw/peer.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with other test binaries; this one uses a part of it"
+)]
+mod peer;
+#[path = "../common/raw/scene.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with other test binaries; this one uses a part of it"
+)]
+mod scene;
+#[path = "../common/raw/victim.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with other test binaries; this one uses a part of it"
+)]
+mod victim;
+#[path = "../common/raw/wire.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with other test binaries; this one uses a part of it"
+)]
+mod wire;
+
+use scene::Scene;
+use uwarp_verbs::Status;
+use wire::{Code, READ_REQUEST, ReadHeader, SEND_INVALIDATE, Tagged, Untagged, WRITE};
+
+/// What a peer tries with an STag.
+#[derive(Clone, Copy, Debug)]
+enum Use {
+    Write,
+    Read,
+    Invalidate,
+}
+
+const USES: [Use; 3] = [Use::Write, Use::Read, Use::Invalidate];
+
+/// The codes of the Terminate that answers each use.
+struct Answers {
+    write: Code,
+    read: Code,
+}
+
+const INVALID: Answers = Answers {
+    write: Code::ddp(1, 0x00),
+    read: Code::rdmap(1, 0x00),
+};
+const NOT_ASSOCIATED: Answers = Answers {
+    write: Code::ddp(1, 0x02),
+    read: Code::rdmap(1, 0x03),
+};
+
+/// The peer uses this STag: its stream ends with a Terminate, and nothing else comes of it.
+fn refuses_use(scene: Scene, what: Use, (stag, to): (u32, u64), answers: &Answers, words: &str) {
+    match what {
+        Use::Write => {
+            let write = Tagged::new(WRITE, stag, to, b"octets").octets();
+            scene.refuses(&write, answers.write, words, None);
+        }
+        Use::Read => {
+            let header = ReadHeader {
+                source_stag: stag,
+                source_to: to,
+                ..scene.read()
+            };
+            let read = Untagged::new(READ_REQUEST, 1, 1, &header.octets()).octets();
+            scene.refuses(&read, answers.read, words, None);
+        }
+        Use::Invalidate => {
+            let send = Untagged {
+                opcode: SEND_INVALIDATE,
+                word: stag,
+                ..scene.next_send(b"x")
+            };
+            let blamed = Some((scene.victim.receives[0], Status::RemoteInvalidRequest));
+            let words = "cannot be invalidated";
+            scene.refuses(&send.octets(), Code::rdmap(1, 0x09), words, blamed);
+        }
+    }
+}
