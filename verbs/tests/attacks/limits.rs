@@ -312,7 +312,7 @@ fn s6_4_3_3_more_reads_than_the_ird() {
         s.peer.send_ulpdus(&requests);
         let last = requests.last().unwrap();
         let due = Code::ddp(2, 0x02).about(last);
-        s.ends(Sees::Terminate(due), "Read Request than the");
+        s.ends(Sees::Terminate(due), "may be outstanding (IRD)");
     }
 }
 
