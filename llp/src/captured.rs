@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use uwarp_capture::{Flow, Interface};
 
-use crate::{FpduEnds, Llp, LlpError, Piece, Recv};
+use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
 
 /// Wraps a connection whose packets nobody here sees (the kernel's) and records what it sends and
 /// receives, with TCP/IP headers that [`Flow`] makes up consistently.
@@ -175,6 +175,10 @@ impl<L: Llp> Llp for Captured<L> {
 
     fn drive(&mut self) {
         self.inner.drive();
+    }
+
+    fn set_keepalive(&mut self, keepalive: Keepalive) -> Result<(), LlpError> {
+        self.inner.set_keepalive(keepalive)
     }
 
     fn connect_progress(&mut self) -> Result<bool, LlpError> {

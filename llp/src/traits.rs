@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Weak;
 use std::time::Instant;
 
-use crate::{FpduEnds, LlpError, Piece};
+use crate::{FpduEnds, Keepalive, LlpError, NetworkInfo, Piece};
 
 /// What [`Llp::try_recv`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +101,13 @@ pub trait Llp: Send {
     /// nothing for the kernel.
     fn drive(&mut self);
 
+    /// Asks the peer from time to time whether it is still there, and ends the connection when it stays silent;
+    /// from when it stands. In place of what the network does by its own settings.
+    ///
+    /// # Errors
+    /// [`LlpError::Misuse`] for values that cannot be, and what the system says.
+    fn set_keepalive(&mut self, keepalive: Keepalive) -> Result<(), LlpError>;
+
     /// How a connection attempt stands: `true` once the connection stands (and from then on),
     /// `false` while it is being made. Always `true` for an accepted one.
     ///
@@ -188,6 +195,9 @@ pub trait Network: Send + Sync {
     /// What it is, for a log or a table: `kernel TCP`, `smoltcp over memory, MTU 1500` ...
     fn describe(&self) -> String;
 
+    /// Its addresses, MTU and MAC address as they are now.
+    fn info(&self) -> NetworkInfo;
+
     /// Why the network has failed for good, if it has; then every connection of it has ended, and
     /// no more can be made. A network that cannot fail as a whole never says so.
     fn fault(&self) -> Option<LlpError> {
@@ -258,6 +268,9 @@ impl<L: Llp + ?Sized> Llp for Box<L> {
     }
     fn drive(&mut self) {
         (**self).drive();
+    }
+    fn set_keepalive(&mut self, keepalive: Keepalive) -> Result<(), LlpError> {
+        (**self).set_keepalive(keepalive)
     }
     fn connect_progress(&mut self) -> Result<bool, LlpError> {
         (**self).connect_progress()

@@ -181,3 +181,47 @@ fn settings_reach_the_sockets_and_an_unknown_algorithm_is_an_error() {
         .unwrap();
     assert!(error.to_string().contains("congestion control"), "{error}");
 }
+
+/// SO_KEEPALIVE and the three options of `tcp(7)`, and the user timeout, without which octets under way would be
+/// repeated for a quarter of an hour.
+#[test]
+fn a_keepalive_sets_the_options_of_the_socket_on_both_ends() {
+    use uwarp_llp::Keepalive;
+    let network = KernelNetwork::default();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut llp = network
+        .connect(None, listener.local_addr().unwrap())
+        .unwrap();
+    let keepalive = Keepalive {
+        idle: Duration::from_millis(61_500),
+        interval: Duration::from_secs(7),
+        probes: 5,
+    };
+    let (stream, _) = listener.accept().unwrap();
+    let mut adopted = network.adopt(stream).unwrap();
+    for llp in [&mut llp, &mut adopted] {
+        llp.set_keepalive(keepalive).unwrap();
+        let fd = llp.fd().try_clone_to_owned().unwrap();
+        let socket = socket2::Socket::from(fd);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(
+            socket.tcp_keepalive_time().unwrap(),
+            Duration::from_secs(62)
+        );
+        assert_eq!(
+            socket.tcp_keepalive_interval().unwrap(),
+            Duration::from_secs(7)
+        );
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 5);
+        assert_eq!(
+            socket.tcp_user_timeout().unwrap(),
+            Some(keepalive.patience())
+        );
+    }
+    let never = Keepalive {
+        probes: 0,
+        ..keepalive
+    };
+    let error = llp.set_keepalive(never).unwrap_err();
+    assert!(matches!(error, LlpError::Misuse { .. }), "{error}");
+}

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use uwarp_capture::Capture;
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
-use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkWatcher};
+use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkInfo, NetworkWatcher};
 
 use uwarp_mpa::ConfigError;
 
@@ -196,6 +196,9 @@ impl Device {
     /// # Errors
     /// [`DeviceError::System`] when the system has no descriptor or thread left.
     pub fn open(network: Arc<dyn Network>, settings: Settings) -> Result<Device, DeviceError> {
+        if let Some(keepalive) = settings.keepalive {
+            keepalive.check()?;
+        }
         let table = RegionTable::new(
             settings.limits.max_mr as usize,
             settings.limits.per_pd.max_mr as usize,
@@ -242,6 +245,16 @@ impl Device {
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.inner.settings
+    }
+
+    /// What the network below is made of now.
+    pub(crate) fn network_info(&self) -> NetworkInfo {
+        self.inner.network.info()
+    }
+
+    /// Why the network below has failed, if it has.
+    pub(crate) fn network_fault(&self) -> Option<LlpError> {
+        self.inner.network.fault()
     }
 
     /// The network below, for a log or a table.

@@ -180,6 +180,9 @@ impl fmt::Display for EndReason {
                 f,
                 "the peer does not know RFC 7306 (atomic operations and Immediate Data): it refused {message} as an unexpected opcode; use only Sends, Writes and Reads with it. Its Terminate Message: {terminate}"
             ),
+            EndReason::LlpLost {
+                error: error @ LlpError::TimedOut { .. },
+            } => write!(f, "the peer vanished: {error}"),
             EndReason::LlpLost { error } => write!(f, "the TCP connection was lost: {error}"),
             EndReason::ClosedMidway => write!(
                 f,

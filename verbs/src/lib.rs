@@ -71,6 +71,7 @@ mod cm;
 mod completion;
 mod cq;
 mod device;
+mod device_attr;
 mod engine;
 mod event;
 mod event_queue;
@@ -97,6 +98,7 @@ pub use completion::{
 };
 pub use cq::{Cq, DestroyCqError};
 pub use device::{Device, DeviceError};
+pub use device_attr::{AtomicCap, DeviceAttr, Gid, PortAttr, PortState, QueryError, device_cap};
 pub use engine::PostErrorKind;
 pub use event::{AsyncEvent, EndReason};
 pub use event_queue::{EventObject, UnackedEvent};
@@ -118,6 +120,8 @@ pub use qp::state::QpState;
 pub use qp::wr::{RecvWr, SendWr};
 pub use qp::{ConnectionInfo, PostError, Qp, QpCaps};
 pub use settings::{Limits, PdLimits, PeerLimits, Settings, Timeouts};
+
+pub use uwarp_llp::Keepalive;
 
 /// Captures of what passes on the wire.
 pub use uwarp_capture as capture;

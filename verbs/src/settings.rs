@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use uwarp_llp::Keepalive;
 use uwarp_mpa::{Revision, RtrKinds};
 use uwarp_rdmap::Peer;
 
@@ -38,6 +39,11 @@ pub struct Settings {
     pub limits: Limits,
     /// How long each wait may last.
     pub timeouts: Timeouts,
+    /// Half-open detection: when a peer that is silent is taken for dead, and the connection ends with
+    /// [`LlpError::TimedOut`](uwarp_llp::LlpError::TimedOut). `None` leaves it to the network, which by itself asks
+    /// nobody: a connection to a peer that has vanished without a word, and with nothing under way, then stands for
+    /// ever. [`QpBuilder::keepalive`](crate::QpBuilder::keepalive) sets it for one QP. Default: `None`.
+    pub keepalive: Option<Keepalive>,
     /// How long after the last poll of a CQ the background thread takes its connections over
     /// again. Default: 50 us.
     pub takeover: Duration,
@@ -146,6 +152,7 @@ impl Default for Settings {
             first_fpdu_delay: None,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
+            keepalive: None,
             takeover: Duration::from_micros(50),
         }
     }

@@ -111,7 +111,7 @@ impl Shared {
         self.stack.get().and_then(Weak::upgrade)
     }
 
-    fn mac(&self) -> Mac {
+    pub(super) fn mac(&self) -> Mac {
         self.addresses.mac()
     }
 

@@ -16,7 +16,7 @@ use crate::smol::{
     local_for,
 };
 use crate::wire::{MemoryWire, Wire};
-use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkWatcher};
+use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkInfo, NetworkWatcher};
 
 /// Frames that wait for the wire before connections hold more of them back.
 const OUT_QUEUE: usize = 256;
@@ -167,6 +167,14 @@ impl Network for EthernetNetwork {
 
     fn reserve(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError> {
         Ok(Box::new(SmolPort::take(&self.stack, without_scope(addr))?))
+    }
+
+    fn info(&self) -> NetworkInfo {
+        NetworkInfo {
+            addresses: self.stack.addresses().to_vec(),
+            mtu: self.shared.mtu,
+            mac: Some(self.shared.mac()),
+        }
     }
 
     fn describe(&self) -> String {

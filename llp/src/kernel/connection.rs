@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
-use socket2::Socket;
+use socket2::{Socket, TcpKeepalive};
 
-use crate::{FpduEnds, Llp, LlpError, Piece, Recv, raw};
+use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv, raw};
 
 /// What TCP has to assume when nothing is known: RFC 9293 section 3.7.1.
 const DEFAULT_MSS: usize = 536;
@@ -191,6 +191,11 @@ impl KernelConnection {
     }
 }
 
+/// A time that the kernel takes for a keep-alive (MAX_TCP_KEEPIDLE of Linux).
+fn whole_seconds(time: Duration) -> Duration {
+    Duration::from_secs(time.as_millis().div_ceil(1000).clamp(1, 32_767) as u64)
+}
+
 /// The address the kernel chose for us, `near` telling the family when it has none.
 pub(super) fn local_addr(socket: &Socket, near: SocketAddr) -> Result<SocketAddr, LlpError> {
     let addr = socket
@@ -314,6 +319,21 @@ impl Llp for KernelConnection {
     }
 
     fn drive(&mut self) {}
+
+    fn set_keepalive(&mut self, keepalive: Keepalive) -> Result<(), LlpError> {
+        keepalive.check()?;
+        let settings = TcpKeepalive::new()
+            .with_time(whole_seconds(keepalive.idle))
+            .with_interval(whole_seconds(keepalive.interval))
+            .with_retries(keepalive.probes);
+        // Without the second, octets under way would be sent again for a quarter of an hour before
+        // anybody asks.
+        let failed = |error| LlpError::from_io("keep watch over the connection", self.peer, error);
+        self.socket.set_tcp_keepalive(&settings).map_err(failed)?;
+        self.socket
+            .set_tcp_user_timeout(Some(keepalive.patience()))
+            .map_err(failed)
+    }
 
     fn connect_progress(&mut self) -> Result<bool, LlpError> {
         match self.state {

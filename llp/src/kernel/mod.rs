@@ -5,6 +5,7 @@
 //! shown with their IPv4 addresses.
 
 mod connection;
+mod info;
 mod listener;
 mod reserved;
 
@@ -15,7 +16,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use uwarp_capture::{Capture, Interface, LinkType};
 
-use crate::{BoundPort, Captured, Llp, LlpError, LlpListener, Network};
+use crate::{BoundPort, Captured, Llp, LlpError, LlpListener, Network, NetworkInfo};
 use connection::KernelConnection;
 use listener::KernelListener;
 use reserved::KernelPort;
@@ -193,6 +194,10 @@ impl Network for KernelNetwork {
 
     fn reserve(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError> {
         Ok(Box::new(KernelPort::take(self.clone(), addr)?))
+    }
+
+    fn info(&self) -> NetworkInfo {
+        info::info()
     }
 
     fn describe(&self) -> String {

@@ -19,11 +19,11 @@ use super::align::Aligner;
 use super::device::Device;
 use super::mailbox::{Mailbox, Notice};
 use super::segment::FlowKey;
-use super::settings::{Congestion, KEEPALIVE_PATIENCE};
+use super::settings::{Congestion, KEEPALIVE_PROBES};
 use super::signal::Signal;
 use super::stack::{Route, Stack, random};
 use super::user::User;
-use crate::{FpduEnds, Llp, LlpError, Piece, Recv};
+use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
 use nagle::Nagle;
 use stage::{Cause, Event, Stage};
 
@@ -50,6 +50,13 @@ pub(crate) struct SmolConnection {
     handed: u64,
     /// With a congestion window only.
     nagle: Option<Box<Nagle>>,
+    keepalive: Option<Keepalive>,
+}
+
+/// Has smoltcp ask the peer of a connection that stands, and give it up when it stays silent.
+fn watch_over(socket: &mut tcp::Socket<'_>, keepalive: Option<Keepalive>) {
+    socket.set_timeout(keepalive.map(|keepalive| keepalive.patience().into()));
+    socket.set_keep_alive(keepalive.map(|keepalive| keepalive.idle.min(keepalive.interval).into()));
 }
 
 impl SmolConnection {
@@ -146,6 +153,11 @@ impl SmolConnection {
             aligner: Aligner::default(),
             handed: 0,
             nagle,
+            keepalive: settings.keepalive.map(|every| Keepalive {
+                idle: every,
+                interval: every,
+                probes: KEEPALIVE_PROBES,
+            }),
         }
     }
 
@@ -318,9 +330,7 @@ impl SmolConnection {
         };
         let next = self.stage.next(event);
         if (self.stage, next) == (Stage::Handshake, Stage::Open) {
-            let every = self.stack.settings.keepalive;
-            socket.set_timeout(every.map(|every| (every * KEEPALIVE_PATIENCE).into()));
-            socket.set_keep_alive(every.map(Into::into));
+            watch_over(socket, self.keepalive);
         }
         if socket.state() == State::TimeWait {
             // The peer has said its last word.
@@ -502,6 +512,17 @@ impl Llp for SmolConnection {
 
     fn drive(&mut self) {
         self.pump();
+    }
+
+    fn set_keepalive(&mut self, keepalive: Keepalive) -> Result<(), LlpError> {
+        keepalive.check()?;
+        self.keepalive = Some(keepalive);
+        if self.stage == Stage::Open {
+            watch_over(self.socket_mut(), Some(keepalive));
+            // smoltcp computes its timers when it is polled.
+            self.pump();
+        }
+        Ok(())
     }
 
     fn connect_progress(&mut self) -> Result<bool, LlpError> {

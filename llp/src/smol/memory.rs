@@ -15,7 +15,7 @@ use super::packet::{Packet, Pool};
 use super::reserved::SmolPort;
 use super::settings::{Congestion, MIN_IPV6_MTU, StackSettings};
 use super::stack::{Link, Route, Stack};
-use crate::{BoundPort, Llp, LlpError, LlpListener, Network};
+use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkInfo};
 
 /// What may be set for a pair of in-memory hosts; both have the same.
 #[derive(Clone)]
@@ -223,6 +223,14 @@ impl Network for MemoryNetwork {
 
     fn reserve(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError> {
         Ok(Box::new(SmolPort::take(&self.stack, addr)?))
+    }
+
+    fn info(&self) -> NetworkInfo {
+        NetworkInfo {
+            addresses: self.stack.addresses().to_vec(),
+            mtu: self.stack.settings.mtu,
+            mac: None,
+        }
     }
 
     fn describe(&self) -> String {

@@ -44,9 +44,8 @@ pub(crate) struct StackSettings {
     pub(crate) keepalive: Option<Duration>,
 }
 
-/// A peer that says nothing for so many intervals of the keep-alive is gone: as much as the kernel's
-/// default of nine questions without an answer.
-pub(crate) const KEEPALIVE_PATIENCE: u32 = 10;
+/// So many questions of the keep-alive may stay without an answer: the kernel's default.
+pub(crate) const KEEPALIVE_PROBES: u32 = 9;
 
 impl StackSettings {
     /// Refuses what smoltcp cannot do.

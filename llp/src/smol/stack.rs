@@ -75,6 +75,11 @@ impl Stack {
         }
     }
 
+    /// Its addresses.
+    pub(crate) fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
     /// Whether it has the address.
     pub(crate) fn has(&self, addr: IpAddr) -> bool {
         self.addresses.contains(&addr)

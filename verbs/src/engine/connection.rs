@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use uwarp_llp::Keepalive;
 use uwarp_mpa::{Deframer, Framer, Initiator, InitiatorConfig, Negotiated, SendGate, mulpdu};
 use uwarp_rdmap::{Opcode, OutMessage, Stream};
 
@@ -31,6 +32,8 @@ pub(crate) struct QpContext {
     pub(crate) access: Access,
     /// Every request makes a completion, signaled or not.
     pub(crate) signal_all: bool,
+    /// When a silent peer is taken for dead, where the network does not decide.
+    pub(crate) keepalive: Option<Keepalive>,
 }
 
 impl QpContext {

@@ -111,6 +111,7 @@ impl End {
             },
             access: Access::ALL,
             signal_all: false,
+            keepalive: None,
         };
         let conn = Connection::new(Arc::new(ctx), Instant::now());
         End {

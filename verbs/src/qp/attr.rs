@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use uwarp_llp::Keepalive;
+
 use super::modify::IbvQpState;
 use super::state::QpState;
 use super::{Qp, QpCaps};
@@ -36,6 +38,8 @@ pub struct QpAttr {
     pub peer: Option<SocketAddr>,
     /// How long each step of a connection may last.
     pub timeouts: Timeouts,
+    /// When a silent peer is taken for dead; `None`: the network decides.
+    pub keepalive: Option<Keepalive>,
 }
 
 /// What a QP was made with (`ibv_qp_init_attr`).
@@ -79,6 +83,7 @@ impl Qp {
             local: None,
             peer: None,
             timeouts: self.inner().ctx.settings.timeouts,
+            keepalive: self.inner().ctx.keepalive,
         };
         if self.is_inherited() {
             return attr;

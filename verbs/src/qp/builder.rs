@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use uwarp_llp::Keepalive;
+
 use super::attr::QpInit;
 use super::inner::QpInner;
 use super::{Qp, QpCaps};
@@ -36,6 +38,7 @@ pub struct QpBuilder {
     access: Access,
     signal_all: bool,
     context: u64,
+    keepalive: Option<Keepalive>,
 }
 
 impl QpBuilder {
@@ -46,6 +49,7 @@ impl QpBuilder {
             access: Access::ALL,
             signal_all: false,
             context: 0,
+            keepalive: None,
         }
     }
 
@@ -75,6 +79,13 @@ impl QpBuilder {
         self
     }
 
+    /// When a silent peer of this QP is taken for dead. Default: what [`Settings::keepalive`](crate::Settings)
+    /// says.
+    pub fn keepalive(mut self, keepalive: Keepalive) -> Self {
+        self.keepalive = Some(keepalive);
+        self
+    }
+
     /// Makes the QP. Its completions go to the two CQs, which may be one and the same.
     ///
     /// # Errors
@@ -94,6 +105,10 @@ impl QpBuilder {
                 return Err(DeviceError::OtherDevice { what });
             }
         }
+        let keepalive = self.keepalive.or(device.settings.keepalive);
+        if let Some(keepalive) = keepalive {
+            keepalive.check()?;
+        }
         let in_pd = pd.take_qp()?;
         let context = QpContext {
             qp_num: device.take_qp_num()?,
@@ -111,6 +126,7 @@ impl QpBuilder {
             },
             access: self.access,
             signal_all: self.signal_all,
+            keepalive,
         };
         let cqs = [Arc::clone(send_cq.shared()), Arc::clone(recv_cq.shared())];
         let inner = QpInner::new(Arc::new(context), Arc::clone(device), cqs, in_pd);

@@ -167,10 +167,11 @@ impl QpInner {
     pub(crate) fn attach(
         self: &Arc<Self>,
         locked: &mut Locked,
-        llp: Box<dyn Llp>,
+        mut llp: Box<dyn Llp>,
         held: Held,
         target: Option<(Option<SocketAddr>, SocketAddr)>,
     ) -> Result<(), LlpError> {
+        self.watch_over(&mut *llp)?;
         let weak: Weak<QpInner> = Arc::downgrade(self);
         self.device
             .background
@@ -192,6 +193,11 @@ impl QpInner {
         let outcome = locked.driven.turn(&self.device.pool, Instant::now());
         self.settle(locked, outcome, Driver::Background);
         Ok(())
+    }
+
+    /// Has TCP ask the peer whether it is still there, if the program wants that.
+    fn watch_over(&self, llp: &mut dyn Llp) -> Result<(), LlpError> {
+        (self.ctx.keepalive).map_or(Ok(()), |keepalive| llp.set_keepalive(keepalive))
     }
 
     /// Hands events to the device, and wakes those who wait for the QP.
@@ -318,7 +324,8 @@ impl QpInner {
         let Some((local, to)) = locked.target else {
             return;
         };
-        match self.device.network.connect(local, to) {
+        let connected = self.device.network.connect(local, to);
+        match connected.and_then(|mut llp| self.watch_over(&mut *llp).map(|()| llp)) {
             Ok(llp) => {
                 let token = locked.registration.token;
                 locked.addrs = Some(Addrs {

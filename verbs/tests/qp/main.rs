@@ -4,8 +4,10 @@
 mod common;
 
 mod close;
+mod device;
 mod events;
 mod flush;
+mod keepalive;
 mod made;
 mod modify;
 mod reuse;

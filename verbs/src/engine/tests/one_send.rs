@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
-use uwarp_llp::{FpduEnds, Llp, LlpError, Piece, Recv};
+use uwarp_llp::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
 
 use super::wire::startup;
 use super::*;
@@ -42,6 +42,9 @@ impl Llp for Recorder {
         Ok(())
     }
     fn abort(&mut self) {}
+    fn set_keepalive(&mut self, _: Keepalive) -> Result<(), LlpError> {
+        Ok(())
+    }
     fn flushed(&mut self) -> bool {
         true
     }

@@ -1,0 +1,83 @@
+//! The interfaces of this machine.
+
+use std::fs;
+use std::net::IpAddr;
+
+use crate::NetworkInfo;
+
+/// What is told when there is no interface to be seen.
+const LOOPBACK_MTU: usize = 65536;
+
+/// The addresses of all interfaces that are up, those of the loopback interface last.
+pub(super) fn info() -> NetworkInfo {
+    let mut found: Vec<(bool, u32, String, IpAddr)> = if_addrs::get_if_addrs()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(if_addrs::Interface::is_oper_up)
+        .map(|interface| {
+            let index = interface.index.unwrap_or(u32::MAX);
+            let (loopback, addr) = (interface.is_loopback(), interface.ip());
+            (loopback, index, interface.name, addr)
+        })
+        .collect();
+    found.sort_by_key(|(loopback, index, _, addr)| (*loopback, *index, addr.is_ipv6(), *addr));
+    let first = found.first().map(|(_, _, name, _)| name.clone());
+    NetworkInfo {
+        mtu: first
+            .as_deref()
+            .and_then(|name| of(name, "mtu")?.parse().ok())
+            .unwrap_or(LOOPBACK_MTU),
+        mac: first.as_deref().and_then(|name| mac(&of(name, "address")?)),
+        addresses: found
+            .into_iter()
+            .map(|(_, _, _, addr)| addr)
+            .take(NetworkInfo::MOST)
+            .collect(),
+    }
+}
+
+/// What sysfs says of an interface.
+fn of(interface: &str, what: &str) -> Option<String> {
+    // Linux allows no slash in such a name.
+    if interface.contains('/') {
+        return None;
+    }
+    let text = fs::read_to_string(format!("/sys/class/net/{interface}/{what}")).ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// A MAC address; that of the loopback interface, all zero, is none.
+fn mac(text: &str) -> Option<[u8; 6]> {
+    let mut octets = [0; 6];
+    let mut parts = text.split(':');
+    for octet in &mut octets {
+        *octet = u8::from_str_radix(parts.next()?, 16).ok()?;
+    }
+    (parts.next().is_none() && octets != [0; 6]).then_some(octets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_six_octets_that_are_not_all_zero_are_a_mac_address() {
+        assert_eq!(mac("02:00:00:00:00:1f"), Some([2, 0, 0, 0, 0, 0x1f]));
+        for none in [
+            "00:00:00:00:00:00",
+            "02:00:00:00:00",
+            "02:00:00:00:00:01:02",
+            "",
+            "x",
+        ] {
+            assert_eq!(mac(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_the_loopback_address_last() {
+        let info = info();
+        assert!(info.addresses.last().is_some_and(IpAddr::is_loopback));
+        assert!(info.mtu >= 576);
+    }
+}

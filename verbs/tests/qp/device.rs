@@ -1,0 +1,100 @@
+//! What a device and its port tell of themselves.
+
+use super::*;
+
+#[test]
+fn a_device_tells_the_limits_of_its_settings() {
+    let mut settings = Settings::default();
+    settings.limits.max_qp = 7;
+    settings.limits.max_ird = 3;
+    settings.limits.max_ord = 5;
+    settings.limits.max_cqe = 99;
+    let device = Device::tcp_with(settings, None).unwrap();
+    let attr = device.query();
+    assert_eq!((attr.max_qp, attr.max_cqe), (7, 99));
+    assert_eq!((attr.max_qp_rd_atom, attr.max_qp_init_rd_atom), (3, 5));
+    assert_eq!((attr.max_sge_rd, attr.phys_port_cnt), (1, 1));
+    // What it tells is what it grants.
+    let (pd, cq) = (device.alloc_pd(), device.create_cq(99).unwrap());
+    device.create_cq(100).unwrap_err();
+    let caps = QpCaps {
+        max_send_wr: attr.max_qp_wr,
+        max_recv_wr: attr.max_qp_wr,
+        max_send_sge: attr.max_sge,
+        max_recv_sge: attr.max_sge,
+        max_inline: attr.max_inline,
+    };
+    let qps: Vec<Qp> = (0..attr.max_qp)
+        .map(|_| pd.create_qp(&cq, &cq, caps).unwrap())
+        .collect();
+    pd.create_qp(&cq, &cq, caps).unwrap_err();
+    drop(qps);
+    for more in [
+        QpCaps {
+            max_send_wr: caps.max_send_wr + 1,
+            ..caps
+        },
+        QpCaps {
+            max_recv_sge: caps.max_recv_sge + 1,
+            ..caps
+        },
+        QpCaps {
+            max_inline: caps.max_inline + 1,
+            ..caps
+        },
+    ] {
+        pd.create_qp(&cq, &cq, more).unwrap_err();
+    }
+}
+
+#[test]
+fn the_guid_is_the_same_for_two_devices_at_one_address_and_differs_between_hosts() {
+    let ends = Setup::new(Wire::MEMORY).unconnected();
+    let (one, other) = (ends.a.device.query(), ends.b.device.query());
+    assert_ne!(one.node_guid, other.node_guid);
+    let again = Setup::new(Wire::MEMORY).unconnected();
+    assert_eq!(one, again.a.device.query());
+    assert_eq!(
+        Device::tcp().unwrap().query(),
+        Device::tcp().unwrap().query()
+    );
+}
+
+/// As Linux' iWARP drivers have it, the MAC address; behind it the addresses.
+#[test]
+fn the_gid_table_has_the_mac_address_first_and_then_the_addresses() {
+    let ends = Setup::new(Wire::MEMORY).unconnected();
+    let device = &ends.a.device;
+    let port = device.query_port(1).unwrap();
+    assert_eq!(port.gid_tbl_len, 3);
+    let Gid(first) = device.gid(0).unwrap();
+    let guid = device.query().node_guid;
+    assert_eq!((&first[..3], &first[3..6]), (&guid[..3], &guid[5..]));
+    assert_eq!(first[6..], [0; 10]);
+    assert_eq!(device.gid(1).unwrap().to_string(), "::ffff:192.0.2.1");
+    assert_eq!(device.gid(2).unwrap().to_string(), "2001:db8::1");
+    let error = device.gid(3).unwrap_err();
+    assert_eq!(error, QueryError::NoGid { index: 3, len: 3 });
+}
+
+#[test]
+fn a_device_has_one_port_which_tells_the_mtu_of_the_network() {
+    let device = Setup::new(Wire::MEMORY).unconnected().a.device;
+    let port = device.query_port(1).unwrap();
+    assert_eq!((port.state, port.phys_state), (PortState::Active, 5));
+    assert_eq!((port.link_mtu, port.active_mtu, port.max_mtu), (1500, 3, 5));
+    assert_eq!((port.max_msg_sz, port.link_layer), (u32::MAX, 2));
+    for port in [0, 2] {
+        let error = device.query_port(port).unwrap_err();
+        assert_eq!(error, QueryError::NoPort { port });
+    }
+}
+
+#[test]
+fn kernel_tcp_has_the_addresses_of_the_machine() {
+    let device = Device::tcp().unwrap();
+    let len = device.query_port(1).unwrap().gid_tbl_len;
+    let gids: Vec<Gid> = (0..len).map(|index| device.gid(index).unwrap()).collect();
+    let loopback = std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped();
+    assert!(gids.contains(&Gid(loopback.octets())), "{gids:?}");
+}

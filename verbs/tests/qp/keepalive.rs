@@ -1,0 +1,166 @@
+//! A peer that vanishes without a word. No test waits: the clock of the in-memory link is moved.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use uwarp_verbs::llp::smol::{Clock, MemoryNetwork, MemorySettings};
+use uwarp_verbs::llp::{FpduEnds, Llp, LlpError, Network, Piece, Recv};
+
+use super::*;
+
+const KEEPALIVE: Keepalive = Keepalive {
+    idle: Duration::from_secs(600),
+    interval: Duration::from_secs(100),
+    probes: 3,
+};
+
+/// A clock that a test moves.
+struct Moved {
+    start: Instant,
+    seconds: AtomicU64,
+}
+
+impl Clock for Moved {
+    fn now(&self) -> Instant {
+        self.start + Duration::from_secs(self.seconds.load(Ordering::SeqCst))
+    }
+}
+
+/// Connects `a` to a peer that answers the MPA Request, and from then on nothing: nobody drives its TCP.
+fn vanished(a: &Side, second: &MemoryNetwork) -> Box<dyn Llp> {
+    let mut listener = second.listen("192.0.2.2:7174".parse().unwrap(), 4).unwrap();
+    let addr = listener.local_addr();
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| a.qp.connect(addr, &ConnectOptions::default()));
+        let mut peer = None;
+        until("the connection", || {
+            peer = listener.try_accept().unwrap();
+            peer.is_some()
+        });
+        let mut peer = peer.unwrap();
+        let mut request = [0; 20];
+        let mut at = 0;
+        until("the MPA Request", || {
+            peer.drive();
+            if let Recv::Data(octets) = peer.try_recv(&mut request[at..]).unwrap() {
+                at += octets;
+            }
+            at == request.len()
+        });
+        let reply = b"MPA ID Rep Frame\x00\x01\x00\x00";
+        let pieces = [Piece::from(&reply[..])];
+        assert_eq!(peer.try_send(&pieces, FpduEnds::NONE), Ok(reply.len()));
+        until("the Reply", || {
+            peer.drive();
+            connecting.is_finished()
+        });
+        connecting.join().unwrap().unwrap();
+        peer
+    })
+}
+
+fn over_memory(settings: Settings) -> (Side, MemoryNetwork, Arc<Moved>) {
+    let clock = Arc::new(Moved {
+        start: Instant::now(),
+        seconds: AtomicU64::new(0),
+    });
+    let memory = MemorySettings {
+        clock: Arc::<Moved>::clone(&clock),
+        ..MemorySettings::default()
+    };
+    let (first, second) = MemoryNetwork::pair(&memory).unwrap();
+    let device = Device::open(Arc::new(first), settings).unwrap();
+    (Side::new(device, QpCaps::default(), 16), second, clock)
+}
+
+#[test]
+fn a_peer_that_vanished_is_noticed_and_told_as_such() {
+    let settings = Settings {
+        keepalive: Some(KEEPALIVE),
+        ..raw_settings()
+    };
+    let (a, second, clock) = over_memory(settings);
+    assert_eq!(a.qp.query().keepalive, Some(KEEPALIVE));
+    a.post_empty(1);
+    let _peer = vanished(&a, &second);
+    // Not a moment too early.
+    for _ in 0..8 {
+        clock.seconds.fetch_add(100, Ordering::SeqCst);
+        a.recv_cq.is_empty();
+        assert_eq!(a.qp.state(), QpState::Rts);
+    }
+    clock.seconds.fetch_add(101, Ordering::SeqCst);
+    until("the end", || {
+        let _ = a.send_cq.poll_one();
+        a.qp.state() == QpState::Error
+    });
+    a.recv_cq.flushed(1);
+    let reason = a.qp.end_reason().unwrap();
+    let timed_out = matches!(
+        reason,
+        EndReason::LlpLost {
+            error: LlpError::TimedOut { .. }
+        }
+    );
+    assert!(timed_out, "{reason:?}");
+    assert!(
+        reason.to_string().starts_with("the peer vanished"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn without_a_keepalive_an_idle_connection_stands_for_ever() {
+    let (a, second, clock) = over_memory(raw_settings());
+    let _peer = vanished(&a, &second);
+    clock.seconds.fetch_add(1_000_000, Ordering::SeqCst);
+    for _ in 0..10 {
+        a.recv_cq.is_empty();
+    }
+    assert_eq!(a.qp.state(), QpState::Rts);
+    assert_eq!(a.qp.query().keepalive, None);
+}
+
+/// A peer that has nothing to say answers the questions.
+#[test]
+fn a_peer_that_is_only_silent_is_not_given_up() {
+    let settings = Settings {
+        keepalive: Some(KEEPALIVE),
+        ..raw_settings()
+    };
+    let (a, second, clock) = over_memory(settings);
+    let mut peer = vanished(&a, &second);
+    for _ in 0..30 {
+        clock.seconds.fetch_add(100, Ordering::SeqCst);
+        a.recv_cq.is_empty();
+        peer.drive();
+        a.recv_cq.is_empty();
+    }
+    assert_eq!(a.qp.state(), QpState::Rts);
+}
+
+#[test]
+fn a_qp_may_have_a_keepalive_of_its_own() {
+    let device = Device::tcp().unwrap();
+    let (pd, cq) = (device.alloc_pd(), device.create_cq(4).unwrap());
+    let qp = pd.qp().keepalive(KEEPALIVE).build(&cq, &cq).unwrap();
+    assert_eq!(qp.query().keepalive, Some(KEEPALIVE));
+}
+
+#[test]
+fn a_keepalive_that_cannot_be_is_refused_before_anything_is_made() {
+    let never = Keepalive {
+        probes: 0,
+        ..KEEPALIVE
+    };
+    let settings = Settings {
+        keepalive: Some(never),
+        ..Settings::default()
+    };
+    let error = Device::tcp_with(settings, None).unwrap_err();
+    assert!(error.to_string().contains("1 to 127"), "{error}");
+    let device = Device::tcp().unwrap();
+    let (pd, cq) = (device.alloc_pd(), device.create_cq(4).unwrap());
+    pd.qp().keepalive(never).build(&cq, &cq).unwrap_err();
+}
