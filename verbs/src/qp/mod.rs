@@ -114,7 +114,7 @@ pub struct ConnectionInfo {
 pub struct Qp {
     inner: Arc<QpInner>,
     /// What it was made with. What the QP uses lives at least as long as it does.
-    made: QpBuilder,
+    made: Box<QpBuilder>,
     send_cq: Cq,
     recv_cq: Cq,
 }
@@ -123,7 +123,7 @@ impl Qp {
     pub(crate) fn new(inner: Arc<QpInner>, made: QpBuilder, send_cq: Cq, recv_cq: Cq) -> Self {
         Qp {
             inner,
-            made,
+            made: Box::new(made),
             send_cq,
             recv_cq,
         }
