@@ -69,8 +69,10 @@ pub struct DeviceAttr {
     pub max_cq: u32,
     /// Entries of a CQ.
     pub max_cqe: u32,
-    /// Memory regions; windows count as regions do.
+    /// Memory regions.
     pub max_mr: u32,
+    /// Memory windows; they share their STags with the regions, so that there are no more of both together.
+    pub max_mw: u32,
     /// Protection domains.
     pub max_pd: u32,
     /// Reads and atomic operations that a peer may have outstanding on one QP: IRD (`max_qp_rd_atom`).
@@ -93,6 +95,10 @@ pub mod device_cap {
     pub const PORT_ACTIVE_EVENT: u32 = 1 << 10;
     /// The GUID is that of the system (`IBV_DEVICE_SYS_IMAGE_GUID`).
     pub const SYS_IMAGE_GUID: u32 = 1 << 11;
+    /// Memory windows of type 1 (`IBV_DEVICE_MEM_WINDOW`).
+    pub const MEM_WINDOW: u32 = 1 << 17;
+    /// Memory windows of type 2B (`IBV_DEVICE_MEM_WINDOW_TYPE_2B`).
+    pub const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
     /// Send with Invalidate, fast registration and local invalidate (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
     pub const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
 }
@@ -189,7 +195,11 @@ impl Device {
             max_qp_init_rd_atom: limits.max_ord.into(),
             atomic_cap: AtomicCap::Global,
             phys_port_cnt: 1,
-            device_cap_flags: device_cap::SYS_IMAGE_GUID,
+            max_mw: limits.max_mr,
+            device_cap_flags: device_cap::SYS_IMAGE_GUID
+                | device_cap::MEM_WINDOW
+                | device_cap::MEM_MGT_EXTENSIONS
+                | device_cap::MEM_WINDOW_TYPE_2B,
         }
     }
 
