@@ -4,6 +4,7 @@ mod lists;
 mod lives;
 mod model;
 mod races;
+mod slot_model;
 mod slots;
 
 use std::sync::Arc;

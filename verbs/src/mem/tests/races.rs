@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use uwarp_mpa::Payload;
 
+use super::super::{Purpose, WindowBind, WindowKind};
 use super::*;
 
 #[test]
@@ -54,6 +55,109 @@ fn nothing_is_placed_after_deregistration_returned() {
         });
     }
     assert!(placed.load(Ordering::Relaxed) >= rounds / 2);
+}
+
+#[test]
+fn nothing_is_placed_through_a_window_once_its_invalidation_returned() {
+    let table = table();
+    let memory = buffer(16 * 1024);
+    let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
+    let region = RegionSpec {
+        access,
+        ..spec(&memory)
+    };
+    let lkey = table.insert(region).unwrap().stag().0;
+    let kind = WindowKind::Type2B;
+    let me = asker(1, 7);
+    let mut stag = table.reserve(1, Purpose::Window(kind)).unwrap().0;
+    let bind = WindowBind {
+        lkey,
+        addr: 0,
+        len: 16 * 1024,
+        access: Access::REMOTE_WRITE,
+        zero_based: true,
+    };
+    for round in 0..100 {
+        stag = crate::mw::inc_rkey(stag);
+        let placed = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let ones = vec![1; 16 * 1024];
+                    // Begins before the bind, and ends with the invalidation.
+                    loop {
+                        let Ok(target) = write_target(&table, uwarp_ddp::STag(stag), 0, 16 * 1024)
+                        else {
+                            if placed.load(Ordering::Relaxed) > 0 {
+                                break;
+                            }
+                            thread::yield_now();
+                            continue;
+                        };
+                        if target.place(0, &ones).is_ok() {
+                            placed.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            table.bind(stag, &bind, false, &me).unwrap();
+            while placed.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            match round % 3 {
+                0 => assert_eq!(table.invalidate(uwarp_ddp::STag(stag)), Some(0)),
+                1 => table.end_for(stag >> 8, 7),
+                _ => table.invalidate_locally(stag, &me).unwrap(),
+            }
+            memory.write_at(0, &vec![2; 16 * 1024]).unwrap();
+            for _ in 0..20 {
+                thread::yield_now();
+            }
+            assert!(octets(&memory).iter().all(|octet| *octet == 2));
+        });
+    }
+    assert_eq!(table.remove(uwarp_ddp::STag(lkey)), Ok(()));
+}
+
+#[test]
+fn a_bind_and_a_deregistration_at_once_are_one_after_the_other() {
+    let table = table();
+    let me = asker(1, 7);
+    for _ in 0..300 {
+        let memory = buffer(8);
+        let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
+        let region = RegionSpec {
+            access,
+            ..spec(&memory)
+        };
+        let lkey = table.insert(region).unwrap().stag().0;
+        let window = table
+            .reserve(1, Purpose::Window(WindowKind::Type2A))
+            .unwrap()
+            .0;
+        let stag = crate::mw::inc_rkey(window);
+        let bind = WindowBind {
+            lkey,
+            addr: 0,
+            len: 8,
+            access: Access::REMOTE_WRITE,
+            zero_based: true,
+        };
+        let (bound, removed) = thread::scope(|scope| {
+            let binding = scope.spawn(|| table.bind(stag, &bind, false, &me).is_ok());
+            let removed = table.remove(uwarp_ddp::STag(lkey));
+            (binding.join().unwrap(), removed)
+        });
+        // One of the two came first, and the other was refused.
+        assert_eq!(bound, removed.is_err(), "{removed:?}");
+        assert_eq!(
+            write_target(&table, uwarp_ddp::STag(stag), 0, 8).is_ok(),
+            bound
+        );
+        table.free(stag >> 8);
+        table.revoke(uwarp_ddp::STag(lkey));
+    }
+    assert_eq!(table.len(), 0);
 }
 
 #[test]

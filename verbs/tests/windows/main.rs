@@ -1,0 +1,60 @@
+//! Memory windows, fast registration and local invalidation, over real connections.
+
+mod bound;
+#[path = "../common/mod.rs"]
+mod common;
+mod ended;
+mod fast;
+mod refused;
+
+use uwarp_verbs::{Access, EndReason, MemoryRegion, SendWr, Status, WcOpcode};
+
+use common::{Side, Wire, bell, brief, content, pair, pattern, peers, placed_only};
+
+/// A region of `len` octets that windows may be bound to.
+fn lender(side: &Side, len: usize) -> MemoryRegion {
+    let rights = Access::LOCAL_WRITE | Access::WINDOW_BIND;
+    side.pd.register(vec![common::FILL; len], rights).unwrap()
+}
+
+/// Posts a request of `side` alone, which has to succeed.
+#[track_caller]
+fn done(side: &Side, wr: &SendWr<'_>, opcode: WcOpcode) {
+    side.qp.post_send(wr).unwrap();
+    let expected = (wr.wr_id(), Status::Success, opcode, 0);
+    assert_eq!(brief(&side.send_cq.next()), expected);
+}
+
+/// Posts a request of `side` alone, which has to fail with these words, and end the connection.
+#[track_caller]
+fn fails(side: &Side, wr: &SendWr<'_>, status: Status, words: &str) {
+    side.qp.post_send(wr).unwrap();
+    let behind = SendWr::send(99, &[]);
+    side.qp.post_send(&behind).unwrap();
+    let completion = side.send_cq.next();
+    assert_eq!((completion.wr_id, completion.status), (wr.wr_id(), status));
+    side.send_cq.flushed(99);
+    let reason = side.wait_end();
+    assert!(matches!(reason, EndReason::LocalError { .. }), "{reason:?}");
+    assert!(reason.to_string().contains(words), "{reason}");
+}
+
+/// A Write of `from` to memory of `to` that has to be refused with these words.
+#[track_caller]
+fn write_refused(from: &Side, to: &Side, addr: u64, rkey: u32, words: &str) {
+    from.qp
+        .post_send(&SendWr::write_inline(77, b"no", addr, rkey))
+        .unwrap();
+    let _ = from.send_cq.next();
+    let reason = to.wait_end();
+    assert!(
+        matches!(reason, EndReason::TerminateSent { .. }),
+        "{reason:?}"
+    );
+    assert!(reason.to_string().contains(words), "{reason}");
+    let reason = from.wait_end();
+    assert!(
+        matches!(reason, EndReason::TerminateReceived { .. }),
+        "{reason:?}"
+    );
+}
