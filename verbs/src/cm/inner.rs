@@ -14,12 +14,12 @@ use uwarp_mpa::{NO_AUTO, Negotiated, Role, StartupError};
 
 use super::channel::EventChannel;
 use super::event::{CmEventData, CmEventKind, CmReason};
-use super::id::{CmId, Handle};
+use super::id::{CmError, CmId, Handle};
 use super::incoming::RequestSink;
 use super::listener::Listening;
 use super::observer::Observer;
-use super::request::ConnectRequest;
-use super::state::{CmInput, CmState};
+use super::request::{AcceptError, ConnectRequest};
+use super::state::{CmInput, CmState, WrongState};
 use super::status;
 use crate::device::DeviceInner;
 use crate::event::EndReason;
@@ -57,6 +57,36 @@ pub(super) struct IdLocked {
     /// Nobody decided on the request in time.
     pub(super) late: bool,
     pub(super) qp: Weak<QpInner>,
+}
+
+impl IdLocked {
+    /// Moves on, where the state allows it: another thread may have destroyed the id.
+    pub(super) fn advance(&mut self, input: CmInput) {
+        if let Ok(next) = self.state.next(input) {
+            self.state = next;
+        }
+    }
+
+    pub(super) fn wrong(&self, call: &'static str, needs: &'static str) -> WrongState {
+        WrongState {
+            call,
+            state: self.state,
+            needs,
+        }
+    }
+
+    pub(super) fn take_request(&mut self, input: CmInput) -> Result<ConnectRequest, CmError> {
+        if self.late
+            && let Some(peer) = self.peer
+        {
+            return Err(AcceptError::TooLate { peer }.into());
+        }
+        let next = self.state.next(input)?;
+        let request = self.request.take();
+        let request = request.ok_or(self.wrong("decide", "a request"))?;
+        self.state = next;
+        Ok(request)
+    }
 }
 
 impl IdInner {

@@ -10,6 +10,7 @@
 //! ```
 
 mod attach;
+mod calls;
 mod channel;
 mod connect;
 mod event;

@@ -1,0 +1,210 @@
+//! The calls of an id that make and end connections.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use uwarp_llp::Llp;
+
+use super::connect::{self, ConnectOptions};
+use super::id::{CmError, CmId};
+use super::incoming::Incoming;
+use super::inner::IdInner;
+use super::listener::Listening;
+use super::observer::Observer;
+use super::request::{AcceptOptions, RejectOptions};
+use super::state::{CmInput, CmState};
+use crate::qp::Qp;
+
+impl CmId {
+    /// Listens for connections at the address of [`bind_addr`](Self::bind_addr), or at any with a port that is
+    /// chosen. Each request comes as `ConnectRequest`, with a new id on the same channel.
+    ///
+    /// At most `backlog` connections are in startup or wait for a decision (0: as many as
+    /// [`Limits::max_startup`](crate::Limits::max_startup) allows, which bounds it in any case). More of them
+    /// wait in the backlog of TCP, and are neither refused nor rejected. Who does not decide within
+    /// [`Timeouts::decision`](crate::Timeouts::decision) rejects.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`], or what the network or the settings have against it.
+    pub fn listen(&self, backlog: u32) -> Result<(), CmError> {
+        let inner = self.inner();
+        let mut id = self.locked()?;
+        let next = id.state.next(CmInput::Listen)?;
+        let any = ([0, 0, 0, 0], 0).into();
+        let port = match id.port.take() {
+            Some(port) => port,
+            None => inner.device.network.reserve(id.bound.unwrap_or(any))?,
+        };
+        let backlog = match backlog {
+            0 => u32::MAX,
+            backlog => backlog,
+        };
+        let sink = Arc::downgrade(inner);
+        let listening = Listening::open(&inner.device, port, backlog, sink)?;
+        id.local = Some(listening.local_addr());
+        id.listening = Some(listening);
+        id.state = next;
+        Ok(())
+    }
+
+    /// Connects `qp` to the resolved address. `options.local` means nothing here.
+    ///
+    /// `Established` comes when the peer has accepted, else `Rejected`, `Unreachable` or `ConnectError`; then the id
+    /// may connect again, with a QP that is idle.
+    ///
+    /// # Errors
+    /// When nothing was begun: [`CmError::WrongState`], [`CmError::OtherDevice`], or [`CmError::Connect`] for a QP
+    /// in use and for options that cannot be put on the wire.
+    pub fn connect(&self, qp: &Qp, options: &ConnectOptions) -> Result<(), CmError> {
+        let inner = self.check_device(qp)?;
+        let (to, bound, mut port) = {
+            let mut id = inner.state.lock();
+            let next = id.state.next(CmInput::Connect)?;
+            let to = id.peer.ok_or(id.wrong("connect", "a resolved address"))?;
+            id.state = next;
+            id.qp = Arc::downgrade(qp.inner());
+            (to, id.bound, id.port.take())
+        };
+        // A second try, with MPA revision 1, cannot have the same port: the first connection has it still.
+        let again = Some((bound.map(|addr| SocketAddr::new(addr.ip(), 0)), to));
+        let begun = connect::start(qp.inner(), to, options, again, || match port.take() {
+            Some(port) => port.connect(to),
+            None => inner.device.network.connect(bound, to),
+        });
+        if begun.is_err() {
+            let mut id = inner.state.lock();
+            id.advance(CmInput::Failed);
+            if id.state != CmState::Destroyed {
+                id.port = port;
+            }
+        }
+        self.follow(qp, begun)
+    }
+
+    /// As [`connect`](Self::connect), on a new id, over a stream that is connected already. The peer takes it
+    /// with [`request_over`](Self::request_over). (No octet can have been read ahead: the peer sends none before it
+    /// has our Request. For a stream whose startup is done, see [`Qp::attach_stream`].)
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_over(
+        &self,
+        qp: &Qp,
+        stream: Box<dyn Llp>,
+        options: &ConnectOptions,
+    ) -> Result<(), CmError> {
+        let inner = self.check_device(qp)?;
+        let to = stream.peer_addr();
+        {
+            let mut id = inner.state.lock();
+            id.state = id.state.next(CmInput::ConnectOver)?;
+            id.over_stream = true;
+            id.qp = Arc::downgrade(qp.inner());
+            (id.local, id.peer) = (Some(stream.local_addr()), Some(to));
+        }
+        let begun = connect::start(qp.inner(), to, options, None, || Ok(stream));
+        if begun.is_err() {
+            inner.state.lock().advance(CmInput::FailedOver);
+        }
+        self.follow(qp, begun)
+    }
+
+    /// On a new id: waits for the MPA Request on a stream that is connected already. `read` are octets that the
+    /// program has read from it and that belong to the Request. It comes as `ConnectRequest`, with an id of its
+    /// own; or an event tells what came instead.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`], or [`CmError::Request`] when the stream cannot be watched.
+    pub fn request_over(&self, stream: Box<dyn Llp>, read: &[u8]) -> Result<(), CmError> {
+        let inner = self.inner();
+        {
+            let mut id = self.locked()?;
+            id.state = id.state.next(CmInput::Listen)?;
+            id.over_stream = true;
+            (id.local, id.peer) = (Some(stream.local_addr()), Some(stream.peer_addr()));
+        }
+        let sink = Arc::downgrade(inner);
+        Ok(Incoming::start(sink, &inner.device, stream, read, None)?)
+    }
+
+    /// Accepts the request: the Reply goes out, and `qp` has the connection; post receives before this.
+    /// `Established` follows at once. An initiator of the client-server model has to send first.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`], [`CmError::OtherDevice`], or [`CmError::Accept`]; with the latter the request is rejected.
+    pub fn accept(&self, qp: &Qp, options: &AcceptOptions) -> Result<(), CmError> {
+        let inner = self.check_device(qp)?;
+        let request = {
+            let mut id = inner.state.lock();
+            let request = id.take_request(CmInput::Accept)?;
+            id.qp = Arc::downgrade(qp.inner());
+            request
+        };
+        inner.decided();
+        let begun = request.accept(qp, options);
+        if begun.is_err() {
+            inner.state.lock().advance(CmInput::Failed);
+        }
+        self.follow(qp, begun)
+    }
+
+    /// Rejects the request.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`], or [`CmError::Accept`] when the private data is too long; the request is rejected
+    /// without it then.
+    pub fn reject(&self, options: &RejectOptions) -> Result<(), CmError> {
+        let inner = self.inner();
+        let request = self.locked()?.take_request(CmInput::Reject)?;
+        inner.decided();
+        Ok(request.reject_with(options)?)
+    }
+
+    /// Ends the connection gracefully: what was posted is carried out, then FIN. `Disconnected` tells when it is over and
+    /// all work is flushed. An attempt to connect is given up, and ends with `ConnectError`. Does nothing when the connection
+    /// is over already.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`] without a connection.
+    pub fn disconnect(&self) -> Result<(), CmError> {
+        let qp = {
+            let id = self.locked()?;
+            match id.state {
+                CmState::Connecting | CmState::Accepting | CmState::Connected => id.qp.upgrade(),
+                CmState::Disconnected => None,
+                _ => return Err(id.wrong("disconnect", "a connection").into()),
+            }
+        };
+        if let Some(qp) = qp {
+            qp.with(crate::engine::Connection::disconnect);
+        }
+        Ok(())
+    }
+
+    fn check_device(&self, qp: &Qp) -> Result<&Arc<IdInner>, CmError> {
+        let inner = self.inner();
+        inner.device.home.check()?;
+        if !Arc::ptr_eq(&inner.device, &qp.inner().device) {
+            return Err(CmError::OtherDevice);
+        }
+        Ok(inner)
+    }
+
+    /// From here on the QP tells the id what becomes of its connection, and what has become of it so far.
+    fn follow<E: Into<CmError>>(&self, qp: &Qp, begun: Result<(), E>) -> Result<(), CmError> {
+        begun.map_err(Into::into)?;
+        let inner = self.inner();
+        let addrs = qp.inner().lock().addrs();
+        if let Some(addrs) = addrs {
+            // With the port that was chosen.
+            inner.state.lock().local = Some(addrs.local);
+        }
+        let observer: Arc<dyn Observer> = Arc::<IdInner>::clone(inner);
+        qp.inner().observe(observer);
+        if inner.state.lock().state == CmState::Destroyed {
+            // By another thread, which may have come before the QP knew the id.
+            qp.inner().unobserve(&**inner);
+        }
+        Ok(())
+    }
+}
