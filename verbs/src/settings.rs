@@ -56,7 +56,7 @@ pub struct Limits {
     pub max_qp: u32,
     /// CQs that exist at once. Default: 65,536.
     pub max_cq: u32,
-    /// Registered regions that exist at once. Default: 1,048,576.
+    /// Registered regions and memory windows that exist at once. Default: 1,048,576.
     pub max_mr: u32,
     /// Work requests in one send or receive queue. Default: 32,768.
     pub max_wr: u32,
@@ -94,7 +94,7 @@ pub struct Limits {
 pub struct PdLimits {
     /// QPs that exist at once. Default: as many as the device has.
     pub max_qp: u32,
-    /// Registered regions that exist at once. Default: as many as the device has.
+    /// Registered regions and memory windows that exist at once. Default: as many as the device has.
     pub max_mr: u32,
 }
 
