@@ -1,6 +1,6 @@
-//! uwarp: the software RNIC. RDMA verbs over iWARP (RFC 5040 to 5044, 6581) in user space.
+//! uwarp: the software RNIC. RDMA verbs over iWARP (RFC 5040 to 5044, 6581, 7306) in user space.
 //!
-//! Real one-sided Writes and Reads, and Sends, between any two machines with plain TCP: no RDMA
+//! Real one-sided Writes, Reads and atomics, Sends and Immediate Data, between any two machines with plain TCP: no RDMA
 //! hardware, no kernel module, no root. The octets on the wire are the RFCs', so the peer may be
 //! another uwarp, the Linux `siw` driver, or a hardware iWARP RNIC.
 //!
@@ -9,6 +9,15 @@
 //! completion queues ([`Cq`]) and [`Listener`]s. A `Pd` registers memory ([`MemoryRegion`]) and makes
 //! queue pairs ([`Qp`]). Work requests ([`SendWr`], [`RecvWr`]) are posted to a QP; each completes
 //! with a [`Completion`] in its CQ.
+//!
+//! # Atomics and Immediate Data
+//! [`SendWr::fetch_add`], [`SendWr::compare_swap`] and [`SendWr::swap`] change a word of the peer's memory
+//! and bring back what it held; the region needs [`Access::REMOTE_ATOMIC`].
+//! [`SendWr::write_with_imm`] is a Write that completes a receive of the peer and hands it 8 octets.
+//! A peer that does not know RFC 7306 ends the connection: [`EndReason::PeerLacksRfc7306`].
+//!
+//! Other interfaces have 4 octets of Immediate Data. They travel as the first 4 of the 8, the rest zero;
+//! all 8 are the application's here.
 //!
 //! # Example
 //! One process, both ends; in life the two halves are two programs.

@@ -16,6 +16,7 @@
 //! * its time limits at startup: 5 s and 10 s of waiting for one fact each.
 
 mod capture;
+mod extensions;
 mod messages;
 mod startup;
 mod verbs;
@@ -26,6 +27,7 @@ use crate::Case;
 
 pub(crate) fn cases(wire: &str) -> Vec<Case> {
     let mut cases = verbs::cases();
+    cases.extend(extensions::cases());
     // A raw peer knows no network but the kernel's.
     if wire == "kernel_tcp" {
         cases.extend(startup::cases());

@@ -25,6 +25,7 @@ use crate::qp::wr::{RecvWr, SendWr};
 use crate::settings::Settings;
 
 mod emitted;
+mod extensions;
 mod one_send;
 mod siw;
 mod wire;

@@ -1,0 +1,198 @@
+//! The messages of RFC 7306 between two ends: what goes out, when it completes, and what becomes of an
+//! Atomic Operation whose memory goes before its turn.
+
+use super::wire::{Segment, WRITE, segments};
+use super::*;
+use uwarp_ddp::TaggedFault;
+use uwarp_rdmap::{AtomicFault, StreamError};
+
+const IMMEDIATE: u8 = 8;
+const ATOMIC_REQUEST: u8 = 10;
+const ATOMIC_RESPONSE: u8 = 11;
+
+/// A region of `memory` for atomics, as long as it is registered.
+fn words(memory: &Memory) -> Arc<Region> {
+    let backing = Backing::buffer(Arc::new(Buffer::zeroed(PAGE).unwrap()));
+    let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
+    let spec = RegionSpec {
+        memory: backing,
+        to_base: None,
+        pd: 1,
+        qp: None,
+        access,
+    };
+    memory.table.insert(spec).unwrap()
+}
+
+/// A sink of 8 octets in the client's memory.
+fn sink(client: &End, nth: u64) -> [Sge; 1] {
+    [Sge {
+        addr: client.memory.open.to_base() + 8 * nth,
+        len: 8,
+        lkey: client.memory.open.stag().0,
+    }]
+}
+
+fn opcodes(octets: &[u8]) -> Vec<u8> {
+    let (sent, whole) = segments(octets, false);
+    assert!(whole);
+    sent.iter()
+        .map(|segment: &Segment| segment.opcode)
+        .collect()
+}
+
+#[test]
+fn immediate_data_follows_its_write_before_anything_else() {
+    let memory = Memory::new();
+    let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
+    server.post_receives(3);
+    let (open, rkey) = (memory.open.to_base(), memory.open.stag().0);
+    let source = [Sge {
+        len: 4096,
+        ..sink(&client, 0)[0]
+    }];
+    // A Read of the server waits to be answered; it does not come between either.
+    let answer = {
+        let (addr, rkey) = (client.memory.open.to_base(), client.memory.open.stag().0);
+        let into = [Sge {
+            addr: memory.open.to_base(),
+            len: 8,
+            lkey: memory.open.stag().0,
+        }];
+        client
+            .conn
+            .post_send(&SendWr::send_inline(9, b"first FPDU"))
+            .unwrap();
+        server.deliver(&client.octets(), &pool);
+        server
+            .conn
+            .post_send(&SendWr::read(5, &into, addr, rkey))
+            .unwrap();
+        server.octets()
+    };
+    let wr = SendWr::write_with_imm(1, &source, open, rkey, *b"imm data");
+    client.conn.post_send(&wr).unwrap();
+    client.deliver(&answer, &pool);
+    let sent = client.octets();
+    let order = opcodes(&sent);
+    let last_write = order.iter().rposition(|opcode| *opcode == WRITE).unwrap();
+    assert_eq!(order[last_write + 1], IMMEDIATE, "{order:?}");
+    assert_eq!(order.iter().filter(|opcode| **opcode == WRITE).count(), 3);
+    assert_eq!(order.len(), 5);
+
+    server.deliver(&sent, &pool);
+    let done = server.completions();
+    let immediate: Vec<_> = done.iter().filter_map(|done| done.immediate).collect();
+    assert_eq!(immediate, [*b"imm data"]);
+}
+
+#[test]
+fn a_write_with_immediate_completes_when_the_llp_has_both_messages() {
+    let memory = Memory::new();
+    let (mut client, _server, _pool) = connected(&Settings::default(), &memory);
+    let (open, rkey) = (memory.open.to_base(), memory.open.stag().0);
+    let wr = SendWr::write_with_imm_inline(1, &[1; 100], open, rkey, [2; 8]);
+    client.conn.post_send(&wr).unwrap();
+    client.conn.fill();
+    let all = client.conn.tx.framed_to() - client.conn.tx.taken_to();
+    client.conn.taken(usize::try_from(all - 1).unwrap());
+    assert_eq!(client.completions(), []);
+    client.conn.taken(1);
+    assert_eq!(client.completions().len(), 1);
+}
+
+#[test]
+fn atomics_are_carried_out_in_their_turn_and_answered_with_what_was_there() {
+    let memory = Memory::new();
+    let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
+    let region = words(&memory);
+    let (to, rkey) = (region.to_base(), region.stag().0);
+    for nth in 0..4 {
+        let sges = sink(&client, nth);
+        let wr = SendWr::fetch_add(nth, &sges, to, rkey, 10);
+        client.conn.post_send(&wr).unwrap();
+    }
+    let requests = client.octets();
+    assert_eq!(opcodes(&requests), [ATOMIC_REQUEST; 4]);
+    server.deliver(&requests, &pool);
+    // 7306-5.4-02, 7306-5.2.1-08: delivered, but nothing was done yet.
+    let mut word = [0; 8];
+    region.read_at(0, &mut word).unwrap();
+    assert_eq!(u64::from_ne_bytes(word), 0);
+    let answers = server.octets();
+    assert_eq!(opcodes(&answers), [ATOMIC_RESPONSE; 4]);
+    region.read_at(0, &mut word).unwrap();
+    assert_eq!(u64::from_ne_bytes(word), 40);
+    // 7306-5.4-04
+    assert_eq!(client.completions(), []);
+    client.deliver(&answers, &pool);
+    assert_eq!(client.completions().len(), 4);
+    let mut found = [0; 32];
+    client.memory.open.read_at(0, &mut found).unwrap();
+    let found: Vec<u64> = found
+        .chunks(8)
+        .map(|word| u64::from_ne_bytes(word.try_into().unwrap()))
+        .collect();
+    assert_eq!(found, [0, 10, 20, 30]);
+}
+
+#[test]
+fn an_atomic_whose_memory_goes_before_its_turn_ends_with_its_ddp_header() {
+    let memory = Memory::new();
+    let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
+    let region = words(&memory);
+    let sges = sink(&client, 0);
+    let wr = SendWr::fetch_add(1, &sges, region.to_base(), region.stag().0, 1);
+    client.conn.post_send(&wr).unwrap();
+    server.deliver(&client.octets(), &pool);
+    memory.table.remove(region.stag()).unwrap();
+    client.deliver(&server.octets(), &pool);
+    let Some(EndReason::TerminateSent {
+        error,
+        terminate: Some(terminate),
+        ..
+    }) = &server.conn.end
+    else {
+        panic!("{:?}", server.conn.end)
+    };
+    let gone = AtomicFault::Tagged(TaggedFault::InvalidSTag);
+    assert_eq!(*error, StreamError::Atomic(gone));
+    // 7306-8.1-02
+    assert!(terminate.ddp_octets().is_some() && terminate.rdma_header().is_none());
+    let done: Vec<_> = client
+        .completions()
+        .iter()
+        .map(|done| (done.wr_id, done.status))
+        .collect();
+    assert_eq!(done, [(1, Status::RemoteAccess)]);
+}
+
+#[test]
+fn the_alignment_is_that_of_the_memory_and_not_of_the_offset() {
+    // 7306-5.2.1-01: a region whose TO is odd where its memory is aligned, and the other way round.
+    let memory = Memory::new();
+    let asker = crate::mem::Asker {
+        pd: 1,
+        qp: 2,
+        access: Access::ALL,
+    };
+    for (to_base, to, expected) in [
+        (0x1003, 0x1003, Ok(())),
+        (0x1003, 0x100B, Ok(())),
+        (0x1003, 0x1008, Err(AtomicFault::Misaligned)),
+        (0x1000, 0x1004, Err(AtomicFault::Misaligned)),
+    ] {
+        let backing = Backing::buffer(Arc::new(Buffer::zeroed(64).unwrap()));
+        let spec = RegionSpec {
+            memory: backing,
+            to_base: Some(to_base),
+            pd: 1,
+            qp: None,
+            access: Access::LOCAL_WRITE | Access::REMOTE_ATOMIC,
+        };
+        let region = memory.table.insert(spec).unwrap();
+        let checked = memory.table.check_atomic(region.stag(), to, &asker);
+        assert_eq!(checked.map(|_| ()), expected, "{to:#x} of {to_base:#x}");
+        memory.table.remove(region.stag()).unwrap();
+    }
+}
