@@ -12,7 +12,7 @@
 //! * its protection domain belongs to a [`Domain`] and is never handed out, so that no work request of the synchronous
 //!   API can name it, whatever lkey it makes up.
 //!
-//! Memory that peers may read or write by themselves is a [`MemoryRegion`](crate::MemoryRegion) from [`Domain::register`],
+//! Memory that peers may read or write by themselves is a [`MemoryRegion`] from [`Domain::register`],
 //! which only copies octets in and out.
 //!
 //! # Futures that are dropped

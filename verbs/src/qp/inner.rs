@@ -230,7 +230,7 @@ impl QpInner {
 
     /// Lets `observer` know what becomes of the connection, and what has become of it so far.
     pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
-        let mut locked = self.state.lock();
+        let mut locked = self.lock();
         locked.observed = Some(Observed::new(observer));
         self.publish(&mut locked);
     }

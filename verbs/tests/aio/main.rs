@@ -6,6 +6,7 @@ mod executor;
 mod many;
 mod operations;
 mod pressure;
+mod wakers;
 
 use std::sync::Arc;
 
