@@ -149,6 +149,11 @@ impl<L: Llp> Llp for Captured<L> {
         self.inner.flushed()
     }
 
+    fn lost(&mut self) -> Option<LlpError> {
+        let error = self.inner.lost()?;
+        Some(self.failed(error))
+    }
+
     fn local_addr(&self) -> SocketAddr {
         self.inner.local_addr()
     }

@@ -71,6 +71,10 @@ pub trait Llp: Send {
     /// [`shutdown`](Self::shutdown) was called. False on a connection that broke before that.
     fn flushed(&mut self) -> bool;
 
+    /// Why the connection is gone, if the peer cut it or went silent: for an owner that does not read for now,
+    /// and would not hear of it. A FIN of the peer is no such end, and stays behind the octets before it.
+    fn lost(&mut self) -> Option<LlpError>;
+
     /// Our address and port.
     fn local_addr(&self) -> SocketAddr;
 
@@ -244,6 +248,9 @@ impl<L: Llp + ?Sized> Llp for Box<L> {
     }
     fn abort(&mut self) {
         (**self).abort();
+    }
+    fn lost(&mut self) -> Option<LlpError> {
+        (**self).lost()
     }
     fn flushed(&mut self) -> bool {
         (**self).flushed()

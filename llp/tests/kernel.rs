@@ -73,6 +73,11 @@ fn flushed() {
 }
 
 #[test]
+fn lost_without_reading() {
+    a_reset_is_seen_without_reading_and_a_fin_is_not(&network(), &network(), loopback());
+}
+
+#[test]
 fn two_threads() {
     both_directions_at_once_from_two_threads(&network(), &network(), loopback(), 8 << 20);
 }

@@ -120,6 +120,14 @@ fn flushed() {
 }
 
 #[test]
+fn lost_without_reading() {
+    for mtu in MTUS {
+        let (a, b) = pair(&frozen(mtu));
+        a_reset_is_seen_without_reading_and_a_fin_is_not(&a, &b, second(0));
+    }
+}
+
+#[test]
 fn two_threads_send_16_mib_both_ways_at_once() {
     for mtu in MTUS {
         let (a, b) = pair(&frozen(mtu));

@@ -135,6 +135,12 @@ impl Deframer {
         step
     }
 
+    /// Takes back the FPDU that [`next`](Self::next) gave last: it gives it again. For a caller that cannot
+    /// use it yet, and leaves its octets where they are.
+    pub fn put_back(&mut self, ulpdu: &Ulpdu<'_>) {
+        self.position = self.position.saturating_sub(ulpdu.wire_len() as u64);
+    }
+
     #[inline]
     fn look<'a>(&self, input: &'a [u8]) -> Result<Step<'a>, DeframeError> {
         let markers = Markers::of(self.markers, self.position);

@@ -1,5 +1,6 @@
 //! Completion queues as the consumer sees them: poll, arm, wait.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -7,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 
-use crate::completion::{Completion, CqInner, Notify};
+use crate::completion::{Completion, CqInner, Notify, ResizeCqError};
 use crate::device::DeviceInner;
+use crate::event_queue::EventObject;
 use crate::qp::inner::QpInner;
 use crate::wait::{after, sleep_on};
 
@@ -16,7 +18,15 @@ use crate::wait::{after, sleep_on};
 pub(crate) struct CqShared {
     pub(crate) inner: Arc<CqInner>,
     device: Arc<DeviceInner>,
-    attached: RwLock<Arc<[Weak<QpInner>]>>,
+    attached: RwLock<Attached>,
+}
+
+/// The QPs of a CQ: a map that changes cheaply, and a list that is read cheaply, made again when somebody reads
+/// after a change.
+#[derive(Default)]
+struct Attached {
+    qps: BTreeMap<u32, Weak<QpInner>>,
+    list: Option<Arc<[Weak<QpInner>]>>,
 }
 
 impl Drop for CqShared {
@@ -35,30 +45,29 @@ impl CqShared {
         CqShared {
             inner,
             device,
-            attached: RwLock::new(Arc::new([])),
+            attached: RwLock::default(),
         }
     }
 
     pub(crate) fn attach(&self, qp: &Arc<QpInner>) {
         let mut attached = self.attached.write();
-        let new = Arc::downgrade(qp);
-        if !attached.iter().any(|old| old.ptr_eq(&new)) {
-            *attached = attached.iter().cloned().chain([new]).collect();
-        }
+        attached.qps.insert(qp.ctx.qp_num, Arc::downgrade(qp));
+        attached.list = None;
     }
 
-    pub(crate) fn detach(&self, qp: &Arc<QpInner>) {
-        let gone = Arc::downgrade(qp);
+    pub(crate) fn detach(&self, qp: &QpInner) {
         let mut attached = self.attached.write();
-        *attached = attached
-            .iter()
-            .filter(|old| !old.ptr_eq(&gone))
-            .cloned()
-            .collect();
+        attached.qps.remove(&qp.ctx.qp_num);
+        attached.list = None;
     }
 
     fn qps(&self) -> Arc<[Weak<QpInner>]> {
-        Arc::clone(&self.attached.read())
+        if let Some(list) = &self.attached.read().list {
+            return Arc::clone(list);
+        }
+        let mut attached = self.attached.write();
+        let Attached { qps, list } = &mut *attached;
+        Arc::clone(list.get_or_insert_with(|| qps.values().cloned().collect()))
     }
 
     /// Gives every connection of this CQ a turn.
@@ -96,9 +105,21 @@ pub enum DestroyCqError {
         /// How many.
         events: u64,
     },
+    /// Asynchronous events of it were taken from the device and not acknowledged.
+    #[error("{events} asynchronous events of the completion queue are not acknowledged; drop them")]
+    UnacknowledgedAsync {
+        /// How many.
+        events: u64,
+    },
 }
 
 /// A completion queue.
+///
+/// It needs to be as deep as all that can complete to it at once: the send queues, the receive queues and the
+/// receives taken from shared ones. A completion that finds it full is lost. The CQ is then in error: an
+/// [`AsyncEvent::CqOverflow`](crate::AsyncEvent::CqOverflow) names it, once, and it takes no more completions, so that
+/// there is no gap in what is polled. Those in it can still be polled. A QP that has something to complete to it
+/// ends with [`EndReason::CqOverflow`](crate::EndReason::CqOverflow).
 ///
 /// Clones are handles to the same queue.
 #[derive(Clone)]
@@ -144,18 +165,46 @@ impl Cq {
     }
 
     /// Asks for one event on the completion channel when the next completion is added. Completions
-    /// that are already in the queue raise none: poll once more after this.
-    pub fn req_notify(&self, notify: Notify) {
+    /// that are already in the queue raise none: poll once more after this, or go by what this returns.
+    ///
+    /// True when completions are in the queue already: poll them, they send no event. False: there were none, and
+    /// the next one of this kind sends an event, so it is safe to sleep. Nothing falls in between: a completion
+    /// comes either before the arming and is told here, or after it and sends the event.
+    pub fn req_notify(&self, notify: Notify) -> bool {
         if self.is_inherited() {
-            return;
+            return false;
         }
-        self.shared.inner.arm(notify);
+        let missed = self.shared.inner.arm(notify);
         // The consumer is about to sleep: its connections go over to the background now.
         for qp in self.shared.qps().iter() {
             if let Some(qp) = qp.upgrade() {
                 qp.hand_over();
             }
         }
+        missed
+    }
+
+    /// Makes the queue hold `depth` completions at most (`ibv_resize_cq`). What is in it stays, in order, and so does
+    /// an arming; completions that come meanwhile are not lost.
+    ///
+    /// # Errors
+    /// [`ResizeCqError`]: more completions are in it, the device does not allow the depth, or it has overflowed.
+    pub fn resize(&self, depth: u32) -> Result<(), ResizeCqError> {
+        self.shared.device.home.check()?;
+        let max = self.shared.device.settings.limits.max_cqe;
+        self.shared.inner.resize(depth, max)
+    }
+
+    /// Whether it has lost a completion because it was full. Then it takes no more; see [`Cq`].
+    #[must_use]
+    pub fn has_overflowed(&self) -> bool {
+        !self.is_inherited() && self.shared.inner.has_overflowed()
+    }
+
+    /// The number of this CQ, unique on its device; events carry it.
+    #[must_use]
+    pub fn cq_num(&self) -> u32 {
+        self.shared.inner.num()
     }
 
     /// Acknowledges events of this CQ that were taken with [`CqEvent::ack_later`](crate::CqEvent::ack_later).
@@ -166,7 +215,7 @@ impl Cq {
     }
 
     /// Destroys the CQ as `ibv_destroy_cq` does: it must have no QP any more, and waits until every
-    /// event that was taken from the channel is acknowledged. (Dropping the last handle asks for neither.)
+    /// event of it that was taken from the channel or from the device is acknowledged. (Dropping the last handle asks for neither.)
     ///
     /// # Errors
     /// [`DestroyCqError`], with the handle back.
@@ -174,7 +223,7 @@ impl Cq {
         if self.is_inherited() {
             return Ok(());
         }
-        let qps = self.shared.qps().len();
+        let qps = self.shared.attached.read().qps.len();
         if qps > 0 {
             return Err((self, DestroyCqError::InUse { qps }));
         }
@@ -182,7 +231,11 @@ impl Cq {
             let events = self.shared.inner.unacked();
             return Err((self, DestroyCqError::Unacknowledged { events }));
         }
-        Ok(())
+        let object = EventObject::Cq(self.cq_num());
+        match self.shared.device.events.retire(object, timeout) {
+            Ok(()) => Ok(()),
+            Err(events) => Err((self, DestroyCqError::UnacknowledgedAsync { events })),
+        }
     }
 
     /// Waits for a completion and takes it. `None` when `timeout` passed first (`Some(ZERO)` polls

@@ -79,6 +79,12 @@ pub enum DeviceError {
     /// The device was opened before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
+    /// Objects of two protection domains were mixed.
+    #[error("the {what} belongs to another protection domain")]
+    OtherPd {
+        /// Which one.
+        what: &'static str,
+    },
     /// Objects of two devices were mixed.
     #[error("the {what} belongs to another device")]
     OtherDevice {
@@ -116,8 +122,10 @@ pub(crate) struct DeviceInner {
     pub(crate) ids: Arc<Ids>,
     pub(crate) qps: AtomicU32,
     pub(crate) cqs: AtomicU32,
+    pub(crate) srqs: AtomicU32,
     next_qp: AtomicU32,
     next_cq: AtomicU32,
+    next_srq: AtomicU32,
     next_pd: AtomicU32,
     origin: Instant,
     pub(crate) home: Home,
@@ -135,6 +143,14 @@ impl DeviceInner {
         take(&self.qps, self.settings.limits.max_qp, "QPs")?;
         // 24 bits as everywhere in RDMA; 0 and 1 are special on InfiniBand, so nothing uses them.
         Ok(2 + self.next_qp.fetch_add(1, Ordering::Relaxed) % 0x00FF_FFFD)
+    }
+}
+
+impl DeviceInner {
+    /// Counts one more SRQ and gives it its number.
+    pub(crate) fn take_srq_num(&self) -> Result<u32, DeviceError> {
+        take(&self.srqs, self.settings.limits.max_srq, "SRQs")?;
+        Ok(self.next_srq.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -224,8 +240,10 @@ impl Device {
                 settings: Arc::new(settings),
                 qps: AtomicU32::new(0),
                 cqs: AtomicU32::new(0),
+                srqs: AtomicU32::new(0),
                 next_qp: AtomicU32::new(0),
                 next_cq: AtomicU32::new(1),
+                next_srq: AtomicU32::new(1),
                 next_pd: AtomicU32::new(1),
                 origin: Instant::now(),
                 home: Home::here(),

@@ -25,9 +25,27 @@ pub enum AsyncEvent {
         /// Why.
         reason: EndReason,
     },
-    /// A CQ had no place for a completion, which is lost.
+    /// A CQ had no place for a completion, which is lost (`IBV_EVENT_CQ_ERR`). Told once for each CQ: from then on
+    /// it takes no more, and every QP that has something to complete to it ends with [`EndReason::CqOverflow`].
+    /// What it holds can still be polled.
     CqOverflow {
-        /// The QP whose completion was lost.
+        /// The CQ.
+        cq_num: u32,
+        /// Completions it holds at most.
+        depth: usize,
+        /// The QP whose completion was the first to be lost.
+        qp_num: u32,
+    },
+    /// Fewer receives are left in a shared receive queue than its limit says (`IBV_EVENT_SRQ_LIMIT_REACHED`). Told
+    /// once for each arming; [`Srq::modify`](crate::Srq::modify) arms the limit again.
+    SrqLimitReached {
+        /// The SRQ.
+        srq_num: u32,
+    },
+    /// A QP with a shared receive queue has failed, and takes no receive from it any more
+    /// (`IBV_EVENT_QP_LAST_WQE_REACHED`): what it took has completed, or was flushed.
+    LastWqeReached {
+        /// The QP.
         qp_num: u32,
     },
     /// The network below has failed for good (`IBV_EVENT_DEVICE_FATAL`). Told once; every connection
@@ -53,7 +71,9 @@ impl AsyncEvent {
         match self {
             AsyncEvent::Established { qp_num }
             | AsyncEvent::Ended { qp_num, .. }
-            | AsyncEvent::CqOverflow { qp_num } => EventObject::Qp(*qp_num),
+            | AsyncEvent::LastWqeReached { qp_num } => EventObject::Qp(*qp_num),
+            AsyncEvent::CqOverflow { cq_num, .. } => EventObject::Cq(*cq_num),
+            AsyncEvent::SrqLimitReached { srq_num } => EventObject::Srq(*srq_num),
             AsyncEvent::DeviceFatal { .. } | AsyncEvent::AddressConflict { .. } => {
                 EventObject::Device
             }
@@ -86,6 +106,15 @@ pub enum EndReason {
     LocalError {
         /// What was wrong.
         detail: String,
+    },
+    /// A completion found no place in its CQ and is lost; we sent a Terminate Message.
+    CqOverflow {
+        /// The CQ.
+        cq_num: u32,
+        /// Completions it holds at most.
+        depth: usize,
+        /// The work request whose completion was lost.
+        wr_id: u64,
     },
     /// The peer refused something we sent, by a Terminate Message.
     TerminateReceived {
@@ -173,6 +202,15 @@ impl fmt::Display for EndReason {
             EndReason::LocalError { detail } => {
                 write!(f, "a work request of this side failed: {detail}")
             }
+            EndReason::CqOverflow {
+                cq_num,
+                depth,
+                wr_id,
+            } => write!(
+                f,
+                "completion queue {cq_num} was full with {depth} completions, and that of work request {wr_id} is lost: \
+                 poll it more often, or make it as deep as all queues together that complete to it"
+            ),
             EndReason::TerminateReceived { terminate } => {
                 write!(f, "the peer ended the connection: {terminate}")
             }

@@ -95,6 +95,7 @@ mod progress;
 mod qp;
 mod remote;
 mod settings;
+mod srq;
 mod wait;
 
 pub use cm::{
@@ -103,7 +104,8 @@ pub use cm::{
     ListenError, Listener, RejectOptions, RequestError, StreamOptions, WrongState,
 };
 pub use completion::{
-    ChannelError, Completion, CompletionChannel, CqEvent, Notify, Status, WcOpcode, WorkError,
+    ChannelError, Completion, CompletionChannel, CqEvent, Notify, ResizeCqError, Status, WcOpcode,
+    WorkError,
 };
 pub use cq::{Cq, DestroyCqError};
 pub use device::{Device, DeviceError};
@@ -128,7 +130,8 @@ pub use qp::modify::{IbvQpState, ModifyError, QpModify, WantedState};
 pub use qp::state::QpState;
 pub use qp::wr::{RecvWr, SendWr};
 pub use qp::{ConnectionInfo, PostError, Qp, QpCaps};
-pub use settings::{Limits, PdLimits, PeerLimits, Settings, Timeouts};
+pub use settings::{Limits, OnNoReceive, PdLimits, PeerLimits, Settings, Timeouts};
+pub use srq::{DestroySrqError, ModifySrqError, Srq, SrqAttr, SrqModify};
 
 pub use uwarp_llp::Keepalive;
 

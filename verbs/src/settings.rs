@@ -35,6 +35,10 @@ pub struct Settings {
     /// responder that misses an FPDU that comes too early, as Linux siw does. Default: what
     /// [`peer`](Self::peer) needs, which is 200 ms for siw and nothing else.
     pub first_fpdu_delay: Option<Duration>,
+    /// What happens when a message of the peer comes that needs a receive, and none is posted. A QP may choose
+    /// otherwise ([`QpBuilder::on_no_receive`](crate::QpBuilder::on_no_receive)). Default:
+    /// [`OnNoReceive::Terminate`].
+    pub on_no_receive: OnNoReceive,
     /// Limits on resources.
     pub limits: Limits,
     /// How long each wait may last.
@@ -49,6 +53,23 @@ pub struct Settings {
     pub takeover: Duration,
 }
 
+/// What happens when a message of the peer needs a receive and there is none, neither in the QP's own queue nor in
+/// its SRQ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnNoReceive {
+    /// The connection ends with a Terminate Message, as RFC 5041 section 7.1 says of a queue without a buffer.
+    #[default]
+    Terminate,
+    /// The message waits for a receive, and everything behind it: nothing more is read from TCP, which makes the
+    /// peer stop in time. The same section allows it, and it is as near as iWARP comes to InfiniBand's RNR retry.
+    /// When no receive was posted within this time, the connection ends as with `Terminate`.
+    ///
+    /// What this side sends goes on, but nothing is heard from the peer meanwhile: answers to Reads, Terminate
+    /// Messages and its FIN wait behind the message. Only a reset is noticed at once. A connection that waits holds
+    /// a receive buffer of 256 KiB.
+    Hold(Duration),
+}
+
 /// Limits on what one device hands out. Reaching one is an error that names it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -58,8 +79,12 @@ pub struct Limits {
     pub max_cq: u32,
     /// Registered regions and memory windows that exist at once. Default: 1,048,576.
     pub max_mr: u32,
+    /// SRQs that exist at once. Default: 65,536.
+    pub max_srq: u32,
     /// Work requests in one send or receive queue. Default: 32,768.
     pub max_wr: u32,
+    /// Receives in one SRQ. Default: 262,144.
+    pub max_srq_wr: u32,
     /// Scatter/gather elements in one work request. Default: 16.
     pub max_sge: u32,
     /// Octets of inline data in one work request. Default: 512.
@@ -150,6 +175,7 @@ impl Default for Settings {
             rtr: RtrKinds::ALL,
             peer: Peer::default(),
             first_fpdu_delay: None,
+            on_no_receive: OnNoReceive::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             keepalive: None,
@@ -164,7 +190,9 @@ impl Default for Limits {
             max_qp: 65_536,
             max_cq: 65_536,
             max_mr: 1 << 20,
+            max_srq: 65_536,
             max_wr: 32_768,
+            max_srq_wr: 1 << 18,
             max_sge: 16,
             max_inline: 512,
             max_cqe: 1 << 22,

@@ -296,6 +296,16 @@ impl Llp for KernelConnection {
         }
     }
 
+    fn lost(&mut self) -> Option<LlpError> {
+        if let Err(error) = self.check_connected() {
+            return (!matches!(self.state, State::Connecting)).then_some(error);
+        }
+        match rustix::net::sockopt::socket_error(&self.socket) {
+            Ok(Ok(())) => None,
+            Ok(Err(errno)) | Err(errno) => Some(self.fail("receive", errno, Event::ReceiveFailed)),
+        }
+    }
+
     fn local_addr(&self) -> SocketAddr {
         self.local
     }

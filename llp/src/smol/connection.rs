@@ -468,6 +468,15 @@ impl Llp for SmolConnection {
         }
     }
 
+    fn lost(&mut self) -> Option<LlpError> {
+        self.stack.poll();
+        self.pump_if_due();
+        match self.stage {
+            Stage::Failed(error) => Some(error),
+            Stage::Handshake | Stage::Open | Stage::Finished => None,
+        }
+    }
+
     fn flushed(&mut self) -> bool {
         self.stack.poll();
         self.pump_if_due();

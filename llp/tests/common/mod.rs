@@ -518,3 +518,32 @@ pub(crate) fn small_messages_go_there_and_back(
         exchange(&mut *a, true);
     });
 }
+
+pub(crate) fn a_reset_is_seen_without_reading_and_a_fin_is_not(
+    client: &dyn Network,
+    server: &dyn Network,
+    at: SocketAddr,
+) {
+    let (mut a, mut b) = connected(client, server, at);
+    assert_eq!(b.lost(), None);
+    let octets = [Piece::from(b"not read")];
+    assert_eq!(a.try_send(&octets, FpduEnds::NONE), Ok(8));
+    a.shutdown().unwrap();
+    for _ in 0..100 {
+        a.drive();
+        assert_eq!(b.lost(), None, "the octets and the FIN wait to be read");
+    }
+    let (mut a, mut b) = connected(client, server, at);
+    assert_eq!(a.try_send(&octets, FpduEnds::NONE), Ok(8));
+    a.abort();
+    let addr = b.peer_addr();
+    let error = loop {
+        a.drive();
+        match b.lost() {
+            Some(error) => break error,
+            None => std::thread::yield_now(),
+        }
+    };
+    assert_eq!(error, LlpError::Reset { addr });
+    assert!(b.lost().is_some(), "it stays lost");
+}

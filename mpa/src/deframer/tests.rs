@@ -292,3 +292,24 @@ proptest! {
         let _ = drain(&mut Deframer::new(crc, markers), &mut stream, &mut Vec::new());
     }
 }
+
+#[test]
+fn an_fpdu_that_was_put_back_comes_again_with_its_markers() {
+    for markers in [false, true] {
+        let stream = stream_of(&[octets(600, 0), octets(700, 1)], true, markers);
+        let mut deframer = Deframer::new(true, markers);
+        let mut at = 0;
+        for len in [600, 700] {
+            for _ in 0..3 {
+                let before = deframer.position();
+                let ulpdu = fpdu(&mut deframer, &stream[at..]);
+                assert_eq!(ulpdu.len(), len);
+                deframer.put_back(&ulpdu);
+                assert_eq!(deframer.position(), before);
+            }
+            let ulpdu = fpdu(&mut deframer, &stream[at..]);
+            at += ulpdu.wire_len();
+        }
+        assert_eq!(at, stream.len());
+    }
+}

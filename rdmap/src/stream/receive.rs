@@ -9,7 +9,7 @@ use crate::HEAD_LEN;
 use crate::error::{ReadResponseFault, StreamError};
 use crate::inbound::{Inbound, SendDelivered};
 use crate::memory::Memory;
-use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, RDMAP_VERSION, split};
+use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, QN_SEND, RDMAP_VERSION, split};
 use crate::read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
 use crate::state::StreamEvent;
 use crate::terminate::{MAX_TERMINATE_HEADER, Terminate};
@@ -52,6 +52,24 @@ impl Stream {
             Err(error) => self.fail(*error),
         }
         inbound
+    }
+
+    /// Whether the ULPDU that begins with `head` is the first one of a message that takes a receive off
+    /// the queue. Nothing changes: a caller without a receive may leave the ULPDU where it is until there
+    /// is one. A ULPDU that [`receive`](Self::receive) refuses before it looks for a receive takes none.
+    #[must_use]
+    pub fn takes_receive(&self, head: &[u8]) -> bool {
+        if !self.state.receives() || self.send_opcode.is_some() {
+            return false;
+        }
+        let Ok((Header::Untagged(header), _)) = Header::parse(head) else {
+            return false;
+        };
+        let (version, raw) = split(header.ulp);
+        version == RDMAP_VERSION
+            && header.qn == QN_SEND
+            && header.msn == self.sends.msn()
+            && Opcode::from_raw(raw).is_some_and(|opcode| opcode.queue() == Some(QN_SEND))
     }
 
     fn segment<M: Memory>(

@@ -515,3 +515,40 @@ fn an_error_of_the_llp_can_still_be_told_to_the_peer() {
     stream.llp_lost();
     assert_eq!(stream.state(), StreamState::Closed);
 }
+
+#[test]
+fn only_the_first_segment_of_a_message_for_the_receive_queue_takes_a_receive() {
+    let memory = ModelMemory {
+        receive: Some(100),
+        ..memory()
+    };
+    let (mut a, mut b) = (stream(), stream());
+    let head = |ulpdu: &[u8]| ulpdu[..ulpdu.len().min(HEAD_LEN)].to_vec();
+    let write = ulpdus(a.begin_write(WRITABLE, TaggedOffset(1000), 4), &[7; 4], 64);
+    assert!(!b.takes_receive(&head(&write[0])));
+    let read = single(a.begin_read(read_request(4)).unwrap());
+    assert!(!b.takes_receive(&head(&read)));
+    receive(&mut b, &memory, &read).unwrap();
+    let send = ulpdus(a.begin_send(SendKind::default(), 100), &[7; 100], 64);
+    assert_eq!(send.len(), 3);
+    // Asking changes nothing.
+    for _ in 0..2 {
+        assert!(b.takes_receive(&head(&send[0])));
+    }
+    receive(&mut b, &memory, &send[0]).unwrap();
+    for segment in &send[1..] {
+        assert!(!b.takes_receive(&head(segment)));
+        receive(&mut b, &memory, segment).unwrap();
+    }
+    let send = single(a.begin_send(SendKind::default(), 0));
+    assert!(b.takes_receive(&head(&send)), "one of no octets, too");
+    // What is refused before a receive is looked for: version, opcode, queue, MSN.
+    for (octet, value) in [(0, 0x40), (1, 0x03), (1, 0x4F), (9, 1), (13, 9)] {
+        let mut wrong = send.clone();
+        wrong[octet] = value;
+        assert!(!b.takes_receive(&head(&wrong)), "octet {octet}");
+        assert!(!b.takes_receive(&head(&wrong)[..10]));
+    }
+    b.peer_closed();
+    assert!(!b.takes_receive(&head(&send)));
+}

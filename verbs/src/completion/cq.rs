@@ -12,6 +12,8 @@ use parking_lot::{Condvar, Mutex};
 use super::channel::CompletionChannel;
 use super::eventfd::EventFd;
 use super::wc::Completion;
+use crate::event::AsyncEvent;
+use crate::home::Inherited;
 
 /// Which completions send an event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -22,7 +24,7 @@ pub enum Notify {
     Any,
 }
 
-/// The CQ was full: the completion is lost. The caller raises the device's asynchronous event.
+/// The CQ was full, now or before: the completion is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "completion queue {cq_num} is full with {capacity} entries; the completion of work request {wr_id} is lost"
@@ -35,8 +37,65 @@ pub(crate) struct CqOverflow {
     pub(crate) first: bool,
 }
 
-/// A completion queue: a ring of fixed capacity, its arming, and its events. Dropping it takes the events back that
+impl CqOverflow {
+    /// Adds the device's asynchronous event, if this is the first completion that this CQ lost: one of `qp_num`.
+    pub(crate) fn tell(self, qp_num: u32, events: &mut Vec<AsyncEvent>) -> Self {
+        if self.first {
+            events.push(AsyncEvent::CqOverflow {
+                cq_num: self.cq_num,
+                depth: self.capacity,
+                qp_num,
+            });
+        }
+        self
+    }
+}
+
+/// Why a CQ has not the depth that was asked for; it is as it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResizeCqError {
+    /// More completions are in it than it shall hold.
+    #[error(
+        "completion queue {cq_num} has {entries} completions and cannot be made for {depth}; poll it first"
+    )]
+    TooSmall {
+        /// The CQ.
+        cq_num: u32,
+        /// Completions in it.
+        entries: usize,
+        /// The depth asked for.
+        depth: u32,
+    },
+    /// The device does not allow such a depth.
+    #[error(
+        "the depth of completion queue {cq_num} is {got}, but this device allows 1 to {max} (Limits::max_cqe)"
+    )]
+    Size {
+        /// The CQ.
+        cq_num: u32,
+        /// The depth asked for.
+        got: u32,
+        /// The most allowed.
+        max: u32,
+    },
+    /// It has lost a completion, and takes no more whatever its depth.
+    #[error("completion queue {cq_num} has lost a completion and takes no more; make another one")]
+    Overflowed {
+        /// The CQ.
+        cq_num: u32,
+    },
+    /// It was made before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
+}
+
+/// A completion queue: a ring of limited capacity, its arming, and its events. Dropping it takes the events back that
 /// wait in the channel.
+///
+/// When a completion finds it full, that one is lost, and so is every later one, also when there is room again: what
+/// the program polls is all that happened up to some moment, with no gap in between (a CQ in error, as
+/// `IBV_EVENT_CQ_ERR` means it).
 ///
 /// Locks, in the order they are taken: `state`, the channel's queue, `events`.
 pub(crate) struct CqInner {
@@ -48,6 +107,8 @@ pub(crate) struct CqInner {
     state: Mutex<State>,
     /// Entries, so that polling an empty CQ takes no lock.
     len: AtomicUsize,
+    /// Whether `armed` of the state is set, for those who look without the lock.
+    is_armed: AtomicBool,
     /// Threads between [`CqInner::wait_guard`] and the drop of what it gave.
     waiters: AtomicUsize,
     /// `wake` was signalled and not cleared since: one system call wakes for any number of completions.
@@ -119,6 +180,7 @@ impl CqInner {
                 overflowed: false,
             }),
             len: AtomicUsize::new(0),
+            is_armed: AtomicBool::new(false),
             waiters: AtomicUsize::new(0),
             woken: AtomicBool::new(false),
             wake: OnceLock::new(),
@@ -142,9 +204,47 @@ impl CqInner {
         self.state.lock().capacity
     }
 
-    /// Whether a notification is asked for.
+    /// Whether a notification is asked for; takes no lock.
     pub(crate) fn is_armed(&self) -> bool {
-        self.state.lock().armed.is_some()
+        self.is_armed.load(Ordering::Relaxed)
+    }
+
+    fn set_armed(&self, state: &mut State, armed: Option<Notify>) {
+        if armed != state.armed {
+            state.armed = armed;
+            self.is_armed.store(armed.is_some(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a completion was lost.
+    pub(crate) fn has_overflowed(&self) -> bool {
+        self.state.lock().overflowed
+    }
+
+    /// Makes it hold `depth` completions, at most `max`. Those in it stay, in order, and so does the arming.
+    pub(crate) fn resize(&self, depth: u32, max: u32) -> Result<(), ResizeCqError> {
+        let cq_num = self.num;
+        if !(1..=max).contains(&depth) {
+            let got = depth;
+            return Err(ResizeCqError::Size { cq_num, got, max });
+        }
+        let mut state = self.state.lock();
+        if state.overflowed {
+            return Err(ResizeCqError::Overflowed { cq_num });
+        }
+        let (entries, capacity) = (state.ring.len(), depth as usize);
+        if entries > capacity {
+            return Err(ResizeCqError::TooSmall {
+                cq_num,
+                entries,
+                depth,
+            });
+        }
+        // So that no push allocates.
+        state.ring.reserve_exact(capacity - entries);
+        state.ring.shrink_to(capacity);
+        state.capacity = capacity;
+        Ok(())
     }
 
     /// Completions in the queue; 0 without taking a lock.
@@ -162,7 +262,8 @@ impl CqInner {
     /// Appends a completion, and sends the event when the CQ is armed for it.
     ///
     /// # Errors
-    /// When the queue is full: the completion is lost, everything before it stays.
+    /// When the queue is full, or was when an earlier completion came: the completion is lost, everything before
+    /// stays.
     pub(crate) fn push(&self, completion: Completion) -> Result<(), CqOverflow> {
         let mut state = self.state.lock();
         let result = self.append(&mut state, completion);
@@ -173,7 +274,7 @@ impl CqInner {
     }
 
     fn append(&self, state: &mut State, completion: Completion) -> Result<(), CqOverflow> {
-        if state.ring.len() < state.capacity {
+        if state.ring.len() < state.capacity && !state.overflowed {
             state.ring.push_back(completion);
             self.len.store(state.ring.len(), Ordering::SeqCst);
             return Ok(());
@@ -193,7 +294,7 @@ impl CqInner {
     /// program that sleeps must wake up to find the full queue.
     fn notify(&self, state: &mut State, completion: &Completion) {
         let (armed, fires) = after_completion(state.armed, completion);
-        state.armed = armed;
+        self.set_armed(state, armed);
         if !fires {
             return;
         }
@@ -232,7 +333,8 @@ impl CqInner {
     /// send no event, so the program polls once more before it sleeps.
     pub(crate) fn arm(&self, notify: Notify) -> bool {
         let mut state = self.state.lock();
-        state.armed = after_arming(state.armed, notify);
+        let armed = after_arming(state.armed, notify);
+        self.set_armed(&mut state, armed);
         !state.ring.is_empty()
     }
 
@@ -258,7 +360,7 @@ impl CqInner {
     /// waits until every one that the program took is acknowledged. `false` when the time was over first; `None`
     /// waits without end.
     pub(crate) fn end_events(&self, timeout: Option<Duration>) -> bool {
-        self.state.lock().armed = None;
+        self.set_armed(&mut self.state.lock(), None);
         if let Some(channel) = &self.channel {
             channel.take_back(self);
         }

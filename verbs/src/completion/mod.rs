@@ -7,11 +7,11 @@ mod outcome;
 mod wc;
 
 pub use channel::{ChannelError, CompletionChannel, CqEvent};
-pub use cq::Notify;
+pub use cq::{Notify, ResizeCqError};
 pub use outcome::WorkError;
 pub use wc::{Completion, Status, WcOpcode};
 
-pub(crate) use cq::CqInner;
+pub(crate) use cq::{CqInner, CqOverflow};
 pub(crate) use eventfd::EventFd;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The rules of completion queues and channels, one test each.
 
-use super::cq::CqOverflow;
+use super::cq::{CqOverflow, ResizeCqError};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,7 +80,7 @@ fn completions_come_out_in_order() {
 }
 
 #[test]
-fn a_full_queue_loses_the_new_completion_and_says_so() {
+fn a_full_queue_loses_the_new_completion_and_all_after_it_and_says_so_once() {
     let cq = make(9, 0, 2, None);
     cq.push(completion(1)).unwrap();
     cq.push(completion(2)).unwrap();
@@ -96,9 +96,155 @@ fn a_full_queue_loses_the_new_completion_and_says_so() {
     );
     assert!(!cq.push(completion(4)).unwrap_err().first);
     assert_eq!(cq.poll_one().map(|completion| completion.wr_id), Some(1));
-    cq.push(completion(5)).unwrap();
+    // There is room, but no gap in what is polled.
+    assert!(cq.has_overflowed());
+    assert!(!cq.push(completion(5)).unwrap_err().first);
     assert_eq!(cq.poll_one().map(|completion| completion.wr_id), Some(2));
-    assert_eq!(cq.poll_one().map(|completion| completion.wr_id), Some(5));
+    assert_eq!(cq.poll_one(), None);
+    assert_eq!(
+        cq.resize(8, 100),
+        Err(ResizeCqError::Overflowed { cq_num: 9 })
+    );
+}
+
+#[test]
+fn a_resized_queue_keeps_its_completions_in_order_and_its_arming() {
+    let (channel, cq) = pair();
+    for wr_id in 0..4 {
+        cq.push(completion(wr_id)).unwrap();
+    }
+    cq.arm(Notify::Any);
+    // From the middle of the ring, so that it wraps.
+    assert_eq!(cq.poll_one().map(|completion| completion.wr_id), Some(0));
+    cq.resize(3, 100).unwrap();
+    assert_eq!((cq.len(), cq.capacity(), cq.is_armed()), (3, 3, true));
+    cq.resize(5, 100).unwrap();
+    cq.push(completion(4)).unwrap();
+    assert!(channel.try_get_event().is_some());
+    assert!(!cq.is_armed());
+    let order: Vec<u64> = std::iter::from_fn(|| cq.poll_one().map(|c| c.wr_id)).collect();
+    assert_eq!(order, [1, 2, 3, 4]);
+    assert_eq!(cq.capacity(), 5);
+}
+
+#[test]
+fn a_queue_is_not_made_smaller_than_what_is_in_it() {
+    let cq = make(9, 0, 4, None);
+    for wr_id in 0..3 {
+        cq.push(completion(wr_id)).unwrap();
+    }
+    let error = cq.resize(2, 100).unwrap_err();
+    assert_eq!(
+        error,
+        ResizeCqError::TooSmall {
+            cq_num: 9,
+            entries: 3,
+            depth: 2
+        }
+    );
+    assert!(error.to_string().contains("queue 9 has 3 completions"));
+    for (got, max) in [(0, 100), (101, 100)] {
+        let cq_num = 9;
+        let error = ResizeCqError::Size { cq_num, got, max };
+        assert_eq!(cq.resize(got, max), Err(error));
+    }
+    assert_eq!((cq.len(), cq.capacity()), (3, 4));
+}
+
+#[test]
+fn nothing_is_lost_or_reordered_while_a_queue_is_resized() {
+    let total = 20_000;
+    let cq = make(1, 0, 64, None);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for wr_id in 0..total {
+                // As many as its smallest size are under way at most.
+                while cq.len() >= 64 {
+                    thread::yield_now();
+                }
+                cq.push(completion(wr_id)).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            for round in 0..2000 {
+                cq.resize(64 + round % 7 * 50, 1000).unwrap();
+                thread::yield_now();
+            }
+        });
+        let mut next = 0;
+        while next < total {
+            match cq.poll_one() {
+                Some(completion) => {
+                    assert_eq!(completion.wr_id, next);
+                    next += 1;
+                }
+                None => thread::yield_now(),
+            }
+        }
+    });
+}
+
+/// What the two threads of the model below do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Producer,
+    Consumer,
+}
+
+/// Runs a consumer that polls until nothing is left, arms, and sleeps unless the arming says that there are
+/// completions, against a producer of `total`, in the order that `choose` says. Returns what was polled when
+/// neither can go on.
+fn armed_consumer(total: u64, mut choose: impl FnMut() -> Step) -> u64 {
+    let channel = CompletionChannel::new().unwrap();
+    let cq = make(1, 0, 16, Some(&channel));
+    let (mut pushed, mut polled, mut sleeping) = (0, 0, false);
+    loop {
+        let can_wake = !sleeping || channel.waiting() > 0;
+        let step = match (pushed < total, can_wake) {
+            (false, false) => return polled,
+            (true, false) => Step::Producer,
+            (false, true) => Step::Consumer,
+            (true, true) => choose(),
+        };
+        match step {
+            Step::Producer => {
+                cq.push(completion(pushed)).unwrap();
+                pushed += 1;
+            }
+            Step::Consumer if sleeping => {
+                drop(channel.try_get_event().unwrap());
+                sleeping = false;
+            }
+            Step::Consumer if cq.poll_one().is_some() => polled += 1,
+            // Between this poll and the arming the producer may have its step.
+            Step::Consumer => {
+                if pushed < total && choose() == Step::Producer {
+                    cq.push(completion(pushed)).unwrap();
+                    pushed += 1;
+                }
+                sleeping = !cq.arm(Notify::Any);
+            }
+        }
+    }
+}
+
+#[test]
+fn in_no_order_of_steps_does_a_completion_fall_between_the_last_poll_and_the_arming() {
+    // Every order of up to 14 choices.
+    for order in 0u32..1 << 14 {
+        let mut left = order;
+        let polled = armed_consumer(4, || {
+            let step = if left & 1 == 1 {
+                Step::Producer
+            } else {
+                Step::Consumer
+            };
+            left >>= 1;
+            // When the choices are used up the producer comes to its end.
+            if left == 0 { Step::Producer } else { step }
+        });
+        assert_eq!(polled, 4, "slept on a completion in order {order:#b}");
+    }
 }
 
 #[test]
@@ -382,10 +528,11 @@ fn no_wake_up_is_lost_between_waiting_threads() {
             let wait = || wait_for_completions(&cq, rounds);
             let waiters: Vec<_> = (0..threads).map(|_| scope.spawn(wait)).collect();
             for wr_id in 0..total {
-                while cq.push(completion(wr_id)).is_err() {
+                while cq.len() == cq.capacity() {
                     assert!(Instant::now() < deadline, "nobody takes the completions");
                     thread::yield_now();
                 }
+                cq.push(completion(wr_id)).unwrap();
             }
             let sum: u64 = waiters
                 .into_iter()

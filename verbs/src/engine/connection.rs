@@ -7,13 +7,15 @@ use uwarp_llp::Keepalive;
 use uwarp_mpa::{Deframer, Framer, Initiator, InitiatorConfig, Negotiated, SendGate, mulpdu};
 use uwarp_rdmap::{Opcode, OutMessage, Stream};
 
+use super::receive_queue::ReceiveQueue;
 use super::transmit::TxBatch;
-use super::work::{ImmediateData, RecvQueue, SendQueue};
-use crate::completion::{Completion, CqInner};
+use super::work::{ImmediateData, SendQueue};
+use crate::completion::{Completion, CqInner, CqOverflow};
 use crate::event::{AsyncEvent, EndReason};
 use crate::mem::{Access, Asker, RegionTable, Target};
 use crate::qp::state::{QpEvent, QpState};
-use crate::settings::Settings;
+use crate::settings::{OnNoReceive, Settings};
+use crate::srq::SrqInner;
 use crate::wait::after;
 
 /// Octets sent between two looks at the EMSS of the LLP.
@@ -28,6 +30,10 @@ pub(crate) struct QpContext {
     pub(crate) recv_cq: Arc<CqInner>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) caps: super::QueueCaps,
+    /// Where the receives come from, if not from a queue of the QP's own.
+    pub(crate) srq: Option<Arc<SrqInner>>,
+    /// What happens when a message comes and there is no receive for it.
+    pub(crate) on_no_receive: OnNoReceive,
     /// What the peer may do through the QP, until it is modified.
     pub(crate) access: Access,
     /// Every request makes a completion, signaled or not.
@@ -135,7 +141,7 @@ pub(crate) struct Connection {
     /// Indices of STags that work requests made valid for this QP alone: they end with its stream.
     pub(crate) own: Vec<u32>,
     pub(crate) sq: SendQueue,
-    pub(crate) rq: RecvQueue,
+    pub(crate) rq: ReceiveQueue,
     pub(crate) stage: Stage,
     pub(crate) tx: TxBatch,
     pub(crate) end: Option<EndReason>,
@@ -143,6 +149,13 @@ pub(crate) struct Connection {
     pub(crate) deadline: Option<Instant>,
     /// Initiator: no FPDU before this (`Settings::first_fpdu_delay`), except a Terminate.
     pub(crate) hold: Option<Instant>,
+    /// The peer's message that comes next has no receive, and waits for one until then: nothing is received
+    /// ([`OnNoReceive::Hold`]).
+    pub(crate) starving: Option<Instant>,
+    /// [`AsyncEvent::LastWqeReached`] was raised.
+    pub(crate) told_last_wqe: bool,
+    /// A completion of this QP was lost, and the connection has not been ended for it yet.
+    pub(crate) lost: Option<CqOverflow>,
     pub(crate) fin: FinState,
     /// What was negotiated, kept after the stream has gone.
     pub(crate) negotiated: Option<Negotiated>,
@@ -174,7 +187,11 @@ pub(crate) struct FinState {
 impl Connection {
     /// A QP without a connection.
     pub(crate) fn new(ctx: Arc<QpContext>, now: Instant) -> Self {
-        let (sq, rq) = (ctx.caps.max_send_wr as usize, ctx.caps.max_recv_wr as usize);
+        let sq = ctx.caps.max_send_wr as usize;
+        let rq = match &ctx.srq {
+            Some(srq) => ReceiveQueue::shared(Arc::clone(srq), ctx.qp_num),
+            None => ReceiveQueue::own(ctx.caps.max_recv_wr as usize),
+        };
         Connection {
             access: ctx.access,
             initialized: false,
@@ -182,13 +199,16 @@ impl Connection {
             state: QpState::Idle,
             own: Vec::new(),
             sq: SendQueue::new(sq),
-            rq: RecvQueue::new(rq),
+            rq,
             stage: Stage::Detached,
             tx: TxBatch::default(),
             end: None,
             events: Vec::new(),
             deadline: None,
             hold: None,
+            starving: None,
+            told_last_wqe: false,
+            lost: None,
             fin: FinState::default(),
             negotiated: None,
             now,
@@ -217,8 +237,12 @@ impl Connection {
         self.flush_sends(None);
         self.flush_receives(None);
         self.give_up_own();
+        let sq = SendQueue::beginning_at(self.sq.depth(), self.sq.posted_to());
         *self = Connection {
             events: std::mem::take(&mut self.events),
+            sq,
+            // It is empty, and remembers what completed and who waits.
+            rq: std::mem::replace(&mut self.rq, ReceiveQueue::own(0)),
             ..Connection::new(Arc::clone(&self.ctx), self.now)
         };
         true
@@ -241,10 +265,10 @@ impl Connection {
     /// When something must happen even if nothing arrives: then `set_now`, and if it still says so,
     /// `deadline_passed`.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        match (self.deadline, self.hold) {
-            (Some(deadline), Some(hold)) => Some(deadline.min(hold)),
-            (deadline, hold) => deadline.or(hold),
-        }
+        [self.deadline, self.hold, self.starving]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// When to see whether a direction that is half done now went on.
@@ -260,7 +284,14 @@ impl Connection {
 
     /// Whether the driver should read from the LLP.
     pub(crate) fn wants_octets(&self) -> bool {
-        !matches!(self.stage, Stage::Detached | Stage::TcpConnect(_)) && !self.fin.received
+        !matches!(self.stage, Stage::Detached | Stage::TcpConnect(_))
+            && !self.fin.received
+            && self.starving.is_none()
+    }
+
+    /// Whether the peer's next message waits for a receive. The LLP is not read then; `receive` looks again.
+    pub(crate) fn is_starving(&self) -> bool {
+        self.starving.is_some()
     }
 
     /// What the LLP needs, after the batch has been taken as far as possible.
@@ -310,10 +341,11 @@ impl Connection {
     pub(crate) fn complete_send(
         ctx: &QpContext,
         events: &mut Vec<AsyncEvent>,
+        lost: &mut Option<CqOverflow>,
         completion: Completion,
     ) {
-        if ctx.send_cq.push(completion).is_err() {
-            events.push(AsyncEvent::CqOverflow { qp_num: ctx.qp_num });
+        if let Err(overflow) = ctx.send_cq.push(completion) {
+            *lost = Some(overflow.tell(ctx.qp_num, events));
         }
     }
 
@@ -321,10 +353,11 @@ impl Connection {
     pub(crate) fn complete_recv(
         ctx: &QpContext,
         events: &mut Vec<AsyncEvent>,
+        lost: &mut Option<CqOverflow>,
         completion: Completion,
     ) {
-        if ctx.recv_cq.push(completion).is_err() {
-            events.push(AsyncEvent::CqOverflow { qp_num: ctx.qp_num });
+        if let Err(overflow) = ctx.recv_cq.push(completion) {
+            *lost = Some(overflow.tell(ctx.qp_num, events));
         }
     }
 
@@ -334,12 +367,14 @@ impl Connection {
             ctx,
             sq,
             events,
+            lost,
             tx,
             ..
         } = self;
         sq.retire(tx.taken_to(), ctx.qp_num, |completion| {
-            Self::complete_send(ctx, events, completion);
+            Self::complete_send(ctx, events, lost, completion);
         });
+        self.end_on_lost_completion();
     }
 
     /// The driver handed `octets` of the batch to the LLP.

@@ -11,17 +11,21 @@ use uwarp_rdmap::{
 
 use super::connection::{Connection, OpenStream, QpContext, Stage};
 use super::receive_buffer::ReceiveBuffer;
+use super::receive_queue::ReceiveQueue;
 use crate::completion::Status;
 use crate::event::AsyncEvent;
 use crate::mem::{Asker, Need, Target};
 use crate::qp::state::QpState;
+use crate::settings::OnNoReceive;
+use crate::wait::after;
 
 /// The answers that RDMAP needs of memory and of the receive queue.
 struct View<'a> {
     ctx: &'a QpContext,
     asker: Asker,
-    /// Octets of the receive at the head of the queue.
-    receive: Option<u32>,
+    rq: &'a ReceiveQueue,
+    /// The segment is the RTR indication: a Send of no octets that takes no receive.
+    rtr_send: bool,
 }
 
 impl Memory for View<'_> {
@@ -50,13 +54,17 @@ impl Memory for View<'_> {
     }
 
     fn receive_buffer(&self) -> Option<u32> {
-        self.receive
+        if self.rtr_send {
+            return Some(0);
+        }
+        self.rq.next_len()
     }
 }
 
 impl Connection {
     /// Takes what the LLP has delivered. What is left in `rx` is the beginning of something that
-    /// has not arrived whole.
+    /// has not arrived whole; or, while the connection [is starving](Self::is_starving), a message without a
+    /// receive and what came behind it.
     pub(crate) fn receive(&mut self, rx: &mut ReceiveBuffer) {
         if matches!(self.stage, Stage::AwaitReply(_)) {
             self.receive_reply(rx);
@@ -69,6 +77,9 @@ impl Connection {
     }
 
     fn receive_fpdus(&mut self, rx: &mut ReceiveBuffer) {
+        if !self.may_go_on() {
+            return;
+        }
         let mut at = 0;
         loop {
             if !matches!(self.state, QpState::Rts | QpState::Closing) {
@@ -82,8 +93,10 @@ impl Connection {
             match stream.deframer.next(&rx.filled()[at..]) {
                 Ok(Step::Need(_)) => break,
                 Ok(Step::Fpdu(ulpdu)) => {
+                    if !self.ulpdu(&ulpdu) {
+                        break;
+                    }
                     at += ulpdu.wire_len();
-                    self.ulpdu(&ulpdu);
                 }
                 Err(error) => {
                     self.offended(
@@ -97,10 +110,10 @@ impl Connection {
         rx.discard(at);
     }
 
-    /// One validated ULPDU.
-    fn ulpdu(&mut self, ulpdu: &Ulpdu<'_>) {
+    /// One validated ULPDU. False when it has to wait for a receive: then nothing has happened to it.
+    fn ulpdu(&mut self, ulpdu: &Ulpdu<'_>) -> bool {
         let Stage::Open(stream) = &mut self.stage else {
-            return;
+            return true;
         };
         stream.gate.fpdu_validated();
         let mut scratch = [0; HEAD_LEN];
@@ -114,15 +127,20 @@ impl Connection {
             (!self.fin.wanted).then_some(&mut self.deadline),
             self.ctx.qp_num,
         );
-        let receive = if rtr_send {
-            Some(0)
-        } else {
-            self.rq.head().map(|wqe| wqe.len)
+        if !rtr_send && stream.rdmap.takes_receive(head) && !self.take_receive() {
+            if let Stage::Open(stream) = &mut self.stage {
+                stream.deframer.put_back(ulpdu);
+            }
+            return false;
+        }
+        let Stage::Open(stream) = &mut self.stage else {
+            return true;
         };
         let view = View {
             ctx: &self.ctx,
             asker: self.ctx.asker(self.access),
-            receive,
+            rq: &self.rq,
+            rtr_send,
         };
         match stream.rdmap.receive(&view, head, ulpdu.len()) {
             Ok(inbound) => self.inbound(inbound, ulpdu, rtr_send),
@@ -131,6 +149,27 @@ impl Connection {
                 self.offended(error, detail, Some((head, ulpdu.len())));
             }
         }
+        true
+    }
+
+    /// Whether octets that arrived may be looked at: not while the message in front of them waits for a receive.
+    fn may_go_on(&self) -> bool {
+        self.starving
+            .is_none_or(|until| until <= self.now || self.rq.has_receive() || self.rq.has_left())
+    }
+
+    /// Takes a receive for the message that begins. False when there is none and the message waits for one; true
+    /// also when there is none and it does not wait, or no longer: `rdmap` finds that out next.
+    fn take_receive(&mut self) -> bool {
+        let until = match (self.starving, self.ctx.on_no_receive) {
+            (Some(until), _) => Some(until),
+            (None, OnNoReceive::Terminate) => None,
+            (None, OnNoReceive::Hold(bound)) => Some(after(self.now, bound)),
+        };
+        let waits = until.is_some_and(|until| self.now < until) && !self.rq.has_left();
+        let taken = self.rq.take(waits, &mut self.events);
+        self.starving = if taken || !waits { None } else { until };
+        taken || !waits
     }
 
     fn inbound(&mut self, inbound: Inbound<Target>, ulpdu: &Ulpdu<'_>, rtr_send: bool) {
@@ -196,7 +235,7 @@ impl Connection {
     }
 
     fn place_send(&mut self, ulpdu: &Ulpdu<'_>, payload_at: usize, offset: u32, len: u32) -> bool {
-        let Some(wqe) = self.rq.head() else {
+        let Some(wqe) = self.rq.taken() else {
             return len == 0;
         };
         let mut at = offset as usize;
@@ -297,11 +336,10 @@ impl Connection {
                         (request.stag, request.to.0, Need::RemoteAtomic)
                     }
                     _ => {
-                        if let Some(wqe) = self.rq.head() {
+                        if let Some(len) = self.rq.next_len() {
                             let _ = write!(
                                 words,
-                                "the receive at the head of the queue has {} octets",
-                                wqe.len
+                                "the receive at the head of the queue has {len} octets"
                             );
                         } else if matches!(error, StreamError::Ddp(_)) {
                             words.push_str("no receive is posted");

@@ -9,10 +9,11 @@
 //!   post_send ─► SendQueue ─► rdmap::Stream ─► mpa::Framer ─► TxBatch ─► (LLP)
 //!                                  ▲ │
 //!                   Read Requests  │ ▼ completions
-//!   post_recv ─► RecvQueue ─► rdmap::Stream ◄─ mpa::Deframer ◄─ ReceiveBuffer ◄─ (LLP)
+//!   post_recv ─► Receives* ─► rdmap::Stream ◄─ mpa::Deframer ◄─ ReceiveBuffer ◄─ (LLP)
 //!                                  │
 //!                                  └─► mem::Target: one copy into place
 //! ```
+//! \* [`receive_queue::ReceiveQueue`]: its own, or a part of an SRQ.
 //!
 //! Rule for the driver: after every call that takes something in (`receive`, `post_*`,
 //! `disconnect`, `lost` ...), call [`Connection::fill`] and hand the batch to the LLP, then look at
@@ -24,6 +25,7 @@ mod local;
 mod outbound;
 mod post;
 mod receive_buffer;
+mod receive_queue;
 mod startup;
 mod teardown;
 #[cfg(test)]
@@ -36,4 +38,5 @@ pub(crate) use local::LocalOp;
 pub use post::PostErrorKind;
 pub(crate) use post::QueueCaps;
 pub(crate) use receive_buffer::{BufferPool, ReceiveBuffer};
+pub(crate) use receive_queue::{NO_QP, PostRules, ReceiveWaiter, RecvStore, RecvWqe};
 pub(crate) use transmit::PARTS_PER_CALL;

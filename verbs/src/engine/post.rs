@@ -1,7 +1,8 @@
 //! Posting work requests.
 
 use super::connection::{Connection, QpContext};
-use super::work::{ImmediateData, Progress, RecvWqe, SendData, SendWqe};
+use super::receive_queue::PostRules;
+use super::work::{ImmediateData, Progress, SendData, SendWqe};
 use crate::completion::{Completion, Status, WcOpcode};
 use crate::home::Inherited;
 use crate::mem::{ATOMIC_LEN, LocalFault, WindowKind};
@@ -37,6 +38,22 @@ pub enum PostErrorKind {
     RecvQueueFull {
         /// Its capacity.
         depth: usize,
+    },
+    /// The shared receive queue holds as many requests as it was made for.
+    #[error(
+        "the shared receive queue is full: it holds {depth} receives; poll the receive CQs of its QPs, or give it a larger max_wr with Srq::modify"
+    )]
+    SrqFull {
+        /// Its capacity.
+        depth: usize,
+    },
+    /// The QP has no receive queue of its own.
+    #[error(
+        "this QP takes its receives from shared receive queue {srq_num}; post them there, with Srq::post_recv"
+    )]
+    HasSrq {
+        /// The SRQ.
+        srq_num: u32,
     },
     /// The QP has no connection yet.
     #[error("the QP is in state {state}: connect or accept first")]
@@ -227,33 +244,20 @@ impl Connection {
 
     /// Takes one request for the receive queue. In a state that flushes it completes at once.
     pub(crate) fn post_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostErrorKind> {
-        if self.rq.room() == 0 {
-            return Err(PostErrorKind::RecvQueueFull {
-                depth: self.rq.depth(),
-            });
-        }
-        let max = self.ctx.caps.max_recv_sge as usize;
-        if wr.sges.len() > max {
-            return Err(PostErrorKind::TooManySges {
-                got: wr.sges.len(),
-                max,
-            });
-        }
-        check_length(wr.sges)?;
-        let mut list = self.rq.take_list();
-        let resolved = list.resolve(&self.ctx.table, self.ctx.pd, self.ctx.qp_num, wr.sges, true);
-        let len = match resolved {
-            Ok(len) => len,
-            Err(fault) => {
-                self.rq.give_list(list);
-                return Err(fault.into());
-            }
+        let QpContext {
+            table,
+            pd,
+            qp_num,
+            caps,
+            ..
+        } = &*self.ctx;
+        let rules = PostRules {
+            table,
+            pd: *pd,
+            qp_num: *qp_num,
+            max_sge: caps.max_recv_sge,
         };
-        self.rq.push(RecvWqe {
-            wr_id: wr.wr_id,
-            data: list,
-            len,
-        });
+        self.rq.post(wr, rules)?;
         if self.state.flushes() && (self.state != QpState::Closing || self.fin.received) {
             self.flush_receives(None);
         }
@@ -264,24 +268,33 @@ impl Connection {
     /// flushed (5040-6.2.1-02).
     pub(crate) fn flush_sends(&mut self, blamed: Option<(u64, Status)>) {
         let Connection {
-            ctx, sq, events, ..
+            ctx,
+            sq,
+            events,
+            lost,
+            ..
         } = self;
         sq.flush(blamed, ctx.qp_num, |completion| {
-            Self::complete_send(ctx, events, completion);
+            Self::complete_send(ctx, events, lost, completion);
         });
     }
 
-    /// Completes the whole receive queue with an error: the head with `head`, the rest as flushed.
-    pub(crate) fn flush_receives(&mut self, head: Option<Status>) {
+    /// Completes the receives of this QP with an error: the one of the message under way, or else the oldest, with
+    /// `first`, the rest as flushed.
+    pub(crate) fn flush_receives(&mut self, first: Option<Status>) {
         let Connection {
-            ctx, rq, events, ..
+            ctx,
+            rq,
+            events,
+            lost,
+            ..
         } = self;
-        rq.flush(head, ctx.qp_num, |completion| {
-            Self::complete_recv(ctx, events, completion);
+        rq.flush(first, ctx.qp_num, |completion| {
+            Self::complete_recv(ctx, events, lost, completion);
         });
     }
 
-    /// Completes the receive at the head with what was delivered into it.
+    /// Completes the receive of the message under way with what was delivered into it.
     pub(crate) fn complete_receive(
         &mut self,
         byte_len: u32,
@@ -309,13 +322,14 @@ impl Connection {
 
     fn complete_receive_with(&mut self, what: Completion) {
         let qp_num = self.ctx.qp_num;
-        let completion = self.rq.complete_head(|wqe| Completion {
+        let completion = self.rq.complete_taken(|wqe| Completion {
             wr_id: wqe.wr_id,
             qp_num,
             ..what
         });
         if let Some(completion) = completion {
-            Self::complete_recv(&self.ctx, &mut self.events, completion);
+            Self::complete_recv(&self.ctx, &mut self.events, &mut self.lost, completion);
+            self.end_on_lost_completion();
         }
     }
 }
@@ -350,7 +364,7 @@ fn check_extension(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     Ok(())
 }
 
-fn check_length(sges: &[crate::mem::Sge]) -> Result<(), PostErrorKind> {
+pub(super) fn check_length(sges: &[crate::mem::Sge]) -> Result<(), PostErrorKind> {
     let got: u64 = sges.iter().map(|sge| u64::from(sge.len)).sum();
     if got > u64::from(u32::MAX) {
         return Err(PostErrorKind::MessageTooLong { got });

@@ -1,7 +1,7 @@
 //! The receive buffer of a connection: taken from a pool when octets arrive, given back when none are left.
 //!
 //! Between two turns a connection holds one only for the beginning of something that has not come whole: at
-//! most one FPDU. That is charged to the peer. While there is plenty, the whole buffer is kept, because it is
+//! most one FPDU; or for what waits behind a message without a receive: at most the buffer. That is charged to the peer. While there is plenty, the whole buffer is kept, because it is
 //! about to be used again; when half of what the peer or the device may have is in use, the octets are moved
 //! to a buffer of their size.
 

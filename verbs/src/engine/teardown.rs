@@ -286,9 +286,11 @@ impl Connection {
         self.stage = Stage::Detached;
         self.deadline = None;
         self.hold = None;
+        self.starving = None;
         self.tx = super::transmit::TxBatch::default();
         self.flush_sends(None);
         self.flush_receives(None);
+        self.last_receive_taken();
     }
 
     /// Records why the connection ends; the first reason stays (5040-7.1-05).
@@ -314,8 +316,39 @@ impl Connection {
         self.event(event);
         self.flush_sends(send);
         self.flush_receives(receive);
+        self.last_receive_taken();
+        self.starving = None;
         self.fin.wanted = true;
         self.start_close_timer();
+    }
+
+    /// The QP has failed and takes no receive any more: who posts to its SRQ is told, once.
+    fn last_receive_taken(&mut self) {
+        let fails = matches!(self.state, QpState::Terminate | QpState::Error);
+        if fails && self.rq.is_shared() && !std::mem::replace(&mut self.told_last_wqe, true) {
+            self.events.push(AsyncEvent::LastWqeReached {
+                qp_num: self.ctx.qp_num,
+            });
+        }
+    }
+
+    /// A completion of this QP found its CQ full and is lost: the program cannot know any more what was done, so
+    /// the connection ends.
+    pub(super) fn end_on_lost_completion(&mut self) {
+        let Some(overflow) = self.lost.take() else {
+            return;
+        };
+        if !matches!(self.state, QpState::Rts | QpState::Closing) {
+            return;
+        }
+        let terminate = Stream::terminate_for(&StreamError::LocalCatastrophic, None);
+        self.send_terminate(terminate.as_ref());
+        self.end(EndReason::CqOverflow {
+            cq_num: overflow.cq_num,
+            depth: overflow.capacity,
+            wr_id: overflow.wr_id,
+        });
+        self.finish_in_error(QpEvent::TerminateSent, None, None);
     }
 
     /// Frames the Terminate as the next and last FPDU. False where nothing may be sent

@@ -16,6 +16,8 @@ use uwarp_mpa::{
 use uwarp_rdmap::Terminate;
 
 use super::connection::{Connection, QpContext, Stage};
+use super::post::PostErrorKind;
+use super::receive_queue::ReceiveQueue;
 use super::{BufferPool, PARTS_PER_CALL, QueueCaps, ReceiveBuffer};
 use crate::completion::{Completion, CqInner, Status};
 use crate::event::EndReason;
@@ -28,6 +30,7 @@ mod emitted;
 mod extensions;
 mod one_send;
 mod siw;
+mod starving;
 mod wire;
 
 const PAGE: usize = 4096;
@@ -110,6 +113,8 @@ impl End {
                 max_recv_sge: 2,
                 max_inline: 1024,
             },
+            srq: None,
+            on_no_receive: settings.on_no_receive,
             access: Access::ALL,
             signal_all: false,
             keepalive: None,

@@ -1,8 +1,8 @@
-//! The send queue and the receive queue: work requests from post to completion.
+//! The send queue: work requests from post to completion.
 
 use std::collections::VecDeque;
 
-use crate::completion::{Completion, Status, WcOpcode};
+use crate::completion::{Completion, Status};
 use crate::mem::{InlineData, SgList};
 use crate::qp::wr::SendOp;
 
@@ -110,11 +110,16 @@ pub(crate) struct SendQueue {
 
 impl SendQueue {
     pub(crate) fn new(depth: usize) -> Self {
+        Self::beginning_at(depth, 0)
+    }
+
+    /// An empty queue of which the first request has this sequence number.
+    pub(crate) fn beginning_at(depth: usize, sequence: u64) -> Self {
         SendQueue {
             depth,
             wqes: VecDeque::new(),
-            front: 0,
-            next: 0,
+            front: sequence,
+            next: sequence,
             requests: VecDeque::new(),
             spare: Vec::new(),
         }
@@ -132,6 +137,16 @@ impl SendQueue {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.wqes.is_empty()
+    }
+
+    /// Sequence number of the oldest request that has not completed: all before it have.
+    pub(crate) fn completed_to(&self) -> u64 {
+        self.front
+    }
+
+    /// Sequence number of the next request to be posted.
+    pub(crate) fn posted_to(&self) -> u64 {
+        self.front + self.wqes.len() as u64
     }
 
     /// An empty payload to fill for the next request.
@@ -277,86 +292,5 @@ impl SendQueue {
             complete(wqe.completion(qp_num, status));
         }
         self.give_data(wqe.data);
-    }
-}
-
-/// One element of the receive queue.
-pub(crate) struct RecvWqe {
-    pub(crate) wr_id: u64,
-    pub(crate) data: SgList,
-    pub(crate) len: u32,
-}
-
-/// The receive queue: buffers for the peer's Sends, consumed in posting order.
-pub(crate) struct RecvQueue {
-    depth: usize,
-    wqes: VecDeque<RecvWqe>,
-    spare: Vec<SgList>,
-}
-
-impl RecvQueue {
-    pub(crate) fn new(depth: usize) -> Self {
-        RecvQueue {
-            depth,
-            wqes: VecDeque::new(),
-            spare: Vec::new(),
-        }
-    }
-
-    pub(crate) fn room(&self) -> usize {
-        self.depth - self.wqes.len()
-    }
-
-    pub(crate) fn depth(&self) -> usize {
-        self.depth
-    }
-
-    pub(crate) fn take_list(&mut self) -> SgList {
-        self.spare.pop().unwrap_or_default()
-    }
-
-    pub(crate) fn give_list(&mut self, mut list: SgList) {
-        list.clear();
-        self.spare.push(list);
-    }
-
-    pub(crate) fn push(&mut self, wqe: RecvWqe) {
-        self.wqes.push_back(wqe);
-    }
-
-    /// The receive that the current Send goes to.
-    pub(crate) fn head(&self) -> Option<&RecvWqe> {
-        self.wqes.front()
-    }
-
-    /// Completes the head.
-    pub(crate) fn complete_head(
-        &mut self,
-        make: impl FnOnce(&RecvWqe) -> Completion,
-    ) -> Option<Completion> {
-        let wqe = self.wqes.pop_front()?;
-        let completion = make(&wqe);
-        self.give_list(wqe.data);
-        Some(completion)
-    }
-
-    /// Completes everything with an error: the head with `head`, the rest as flushed.
-    pub(crate) fn flush(
-        &mut self,
-        head: Option<Status>,
-        qp_num: u32,
-        mut complete: impl FnMut(Completion),
-    ) {
-        let mut head = head;
-        while let Some(wqe) = self.wqes.pop_front() {
-            complete(Completion {
-                wr_id: wqe.wr_id,
-                status: head.take().unwrap_or(Status::WrFlush),
-                opcode: WcOpcode::Recv,
-                qp_num,
-                ..Completion::default()
-            });
-            self.give_list(wqe.data);
-        }
     }
 }

@@ -43,6 +43,8 @@ const EVENTS: usize = 64;
 pub(crate) enum Interest {
     /// Nothing: stay registered, silently.
     None,
+    /// Only that the connection is gone.
+    Loss,
     /// Readable.
     Read,
     /// Readable or writable.
@@ -72,7 +74,8 @@ impl Interest {
 
     fn flags(self) -> epoll::EventFlags {
         let wanted = match self {
-            Interest::None => return epoll::EventFlags::ONESHOT,
+            // A loss is told unasked.
+            Interest::None | Interest::Loss => return epoll::EventFlags::ONESHOT,
             Interest::Read => epoll::EventFlags::IN | epoll::EventFlags::RDHUP,
             Interest::ReadWrite => {
                 epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::OUT

@@ -99,7 +99,11 @@ impl Registration {
     /// After a turn of another thread: makes sure that a full LLP is noticed when it can send again.
     pub(crate) fn adjust(&mut self, background: &Background, llp: &dyn Llp, wanted: Interest) {
         let missing = match self.cover {
-            Cover::Armed { interest } => wanted.has_write() && !interest.has_write(),
+            Cover::Armed { interest } => {
+                (wanted.has_write() && !interest.has_write())
+                    // It was on hold, and the thread of the consumer had it go on.
+                    || (wanted.has_read() && interest == Interest::Loss)
+            }
             Cover::Waited { .. } => wanted.has_write(),
             Cover::Off | Cover::Watched => false,
         };

@@ -123,6 +123,9 @@ impl Driven {
             Some(llp) if llp.wants_write_event() => {
                 let write = outcome.blocked || outcome.more || connecting;
                 let read = self.conn.wants_octets() && self.waits.memory_again.is_none();
+                if self.conn.is_starving() && !write && !self.conn.fin.sent {
+                    return Interest::Loss;
+                }
                 Interest::new(read, write)
             }
             Some(_) => Interest::Read,
@@ -143,7 +146,9 @@ impl Driven {
     fn half_done(&self) -> (Option<u64>, Option<u64>) {
         let tx = &self.conn.tx;
         let sent = (!tx.is_empty() && !self.conn.is_connecting_tcp()).then(|| tx.taken_to());
-        let received = (!self.rx.is_empty()).then(|| self.rx.consumed());
+        // A message that waits for a receive waits for this side, and has a bound of its own.
+        let receiving = !self.rx.is_empty() && !self.conn.is_starving();
+        let received = receiving.then(|| self.rx.consumed());
         (sent, received)
     }
 
@@ -208,6 +213,13 @@ impl Driven {
         }
         let mut received = 0;
         let mut more = false;
+        if self.conn.is_starving() {
+            match self.llp.as_mut().and_then(Llp::lost) {
+                Some(error) => self.conn.lost(error),
+                // There may be a receive now, or the time is over.
+                None => self.conn.receive(&mut self.rx),
+            }
+        }
         while self.conn.wants_octets() {
             let Some(llp) = &mut self.llp else {
                 break;

@@ -12,6 +12,8 @@ use crate::device::{DeviceError, check_size};
 use crate::engine::{QpContext, QueueCaps};
 use crate::mem::Access;
 use crate::pd::Pd;
+use crate::settings::OnNoReceive;
+use crate::srq::Srq;
 
 /// What a QP is made with; [`Pd::qp`] begins, [`build`](Self::build) ends.
 ///
@@ -39,6 +41,8 @@ pub struct QpBuilder {
     signal_all: bool,
     context: u64,
     keepalive: Option<Keepalive>,
+    srq: Option<Srq>,
+    on_no_receive: Option<OnNoReceive>,
 }
 
 impl QpBuilder {
@@ -50,6 +54,8 @@ impl QpBuilder {
             signal_all: false,
             context: 0,
             keepalive: None,
+            srq: None,
+            on_no_receive: None,
         }
     }
 
@@ -86,10 +92,25 @@ impl QpBuilder {
         self
     }
 
+    /// Takes receives from this shared receive queue, which has to be of the same domain, in place of a queue of its
+    /// own (`ibv_qp_init_attr.srq`): `max_recv_wr` and `max_recv_sge` then mean nothing.
+    pub fn srq(mut self, srq: &Srq) -> Self {
+        self.srq = Some(srq.clone());
+        self
+    }
+
+    /// What happens when a message of the peer finds no receive. Default: as
+    /// [`Settings::on_no_receive`](crate::Settings::on_no_receive) says.
+    pub fn on_no_receive(mut self, what: OnNoReceive) -> Self {
+        self.on_no_receive = Some(what);
+        self
+    }
+
     /// Makes the QP. Its completions go to the two CQs, which may be one and the same.
     ///
     /// # Errors
-    /// [`DeviceError`]: a size that the device does not allow, a limit, a CQ of another device.
+    /// [`DeviceError`]: a size that the device does not allow, a limit, a CQ of another device, an SRQ of another
+    /// domain.
     pub fn build(self, send_cq: &Cq, recv_cq: &Cq) -> Result<Qp, DeviceError> {
         let QpBuilder { pd, caps, .. } = &self;
         let device = pd.device();
@@ -109,6 +130,14 @@ impl QpBuilder {
         if let Some(keepalive) = keepalive {
             keepalive.check()?;
         }
+        if let Some(srq) = &self.srq {
+            if !srq.is_of(device) {
+                return Err(DeviceError::OtherDevice { what: "SRQ" });
+            }
+            if srq.inner().pd() != pd.id() {
+                return Err(DeviceError::OtherPd { what: "SRQ" });
+            }
+        }
         let in_pd = pd.take_qp()?;
         let context = QpContext {
             qp_num: device.take_qp_num()?,
@@ -124,6 +153,8 @@ impl QpBuilder {
                 max_recv_sge: caps.max_recv_sge,
                 max_inline: caps.max_inline,
             },
+            srq: self.srq.as_ref().map(|srq| Arc::clone(srq.inner())),
+            on_no_receive: self.on_no_receive.unwrap_or(device.settings.on_no_receive),
             access: self.access,
             signal_all: self.signal_all,
             keepalive,
@@ -131,6 +162,11 @@ impl QpBuilder {
         let cqs = [Arc::clone(send_cq.shared()), Arc::clone(recv_cq.shared())];
         let inner = QpInner::new(Arc::new(context), Arc::clone(device), cqs, in_pd);
         Ok(Qp::new(inner, self, send_cq.clone(), recv_cq.clone()))
+    }
+
+    /// The SRQ that was chosen.
+    pub(crate) fn chosen_srq(&self) -> Option<&Srq> {
+        self.srq.as_ref()
     }
 
     /// The domain it is made in.

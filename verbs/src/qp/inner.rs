@@ -11,7 +11,7 @@ use uwarp_llp::{Llp, LlpError};
 use crate::cm::{Observed, Observer};
 use crate::cq::CqShared;
 use crate::device::DeviceInner;
-use crate::engine::{Connection, QpContext, ReceiveBuffer};
+use crate::engine::{Connection, QpContext, ReceiveBuffer, ReceiveWaiter};
 use crate::event_queue::EventObject;
 use crate::limits::{Charge, PdQp, PeerAccount};
 use crate::mem::PinnedRun;
@@ -56,6 +56,8 @@ pub(crate) struct Locked {
     addrs: Option<Addrs>,
     /// Where to connect anew for a retry with MPA revision 1.
     target: Option<(Option<SocketAddr>, SocketAddr)>,
+    /// Threads that wait for work to complete: every turn wakes them.
+    pub(crate) drainers: u32,
     /// Connections that have ended while threads wait on their descriptors: closed when those leave.
     retired: Vec<(Box<dyn Llp>, Option<Charge>)>,
     /// From the first octet for the peer until the LLP has gone.
@@ -99,6 +101,7 @@ impl QpInner {
                 registration: Registration::new(token),
                 addrs: None,
                 target: None,
+                drainers: 0,
                 retired: Vec::new(),
                 held: None,
                 observed: None,
@@ -115,6 +118,8 @@ impl QpInner {
         for cq in &qp.cqs {
             cq.attach(&qp);
         }
+        let waiter: Weak<QpInner> = Arc::downgrade(&qp);
+        qp.lock().driven.conn.rq.set_waiter(waiter);
         qp
     }
 
@@ -206,7 +211,7 @@ impl QpInner {
         if !events.is_empty() {
             let muted = self.muted.load(Ordering::Relaxed);
             for event in events.drain(..) {
-                if !muted {
+                if !muted || event.object() != EventObject::Qp(self.ctx.qp_num) {
                     self.device.events.push(event);
                 }
             }
@@ -217,6 +222,8 @@ impl QpInner {
                 held.ird.shrink_to(negotiated.ird.into());
             }
             self.changed();
+        } else if locked.drainers > 0 {
+            self.changed.notify_all();
         }
         let gone = locked.driven.llp.is_none();
         let over = locked
@@ -243,6 +250,18 @@ impl QpInner {
         let observed = locked.observed.take_if(|observed| observed.is(wanted));
         drop(locked);
         drop(observed);
+    }
+
+    /// Waits until `done`, up to the deadline; it is looked at after every turn. The background drives meanwhile.
+    pub(crate) fn drain(
+        &self,
+        deadline: Option<Instant>,
+        done: impl Fn(&Connection) -> bool,
+    ) -> bool {
+        self.state.lock().drainers += 1;
+        let drained = self.wait_until(deadline, |locked| done(&locked.driven.conn).then_some(()));
+        self.state.lock().drainers -= 1;
+        drained.is_some()
     }
 
     /// What follows every turn: events go out, the LLP ends or is connected anew, the descriptor and
@@ -407,6 +426,16 @@ impl QpInner {
         }
     }
 
+    /// Receives were posted: a message of the peer that waits for one goes on.
+    pub(crate) fn go_on(&self, locked: &mut Locked) {
+        if locked.driven.conn.is_starving() {
+            let outcome = locked.driven.turn(&self.device.pool, Instant::now());
+            self.settle(locked, outcome, Driver::Background);
+        } else {
+            self.publish(locked);
+        }
+    }
+
     fn polled_recently(&self, now: Instant) -> bool {
         let polled_at = self.polled_at.load(Ordering::Relaxed);
         let takeover = u64::try_from(self.ctx.settings.takeover.as_nanos()).unwrap_or(u64::MAX);
@@ -427,7 +456,13 @@ impl QpInner {
         conn.flush_sends(None);
         conn.flush_receives(None);
         conn.give_up_own();
-        let outcome = locked.driven.push(&self.device.pool);
+        conn.rq.leave();
+        let outcome = if conn.is_starving() {
+            // What waits for a receive waits in vain.
+            locked.driven.turn(&self.device.pool, Instant::now())
+        } else {
+            locked.driven.push(&self.device.pool)
+        };
         if locked.driven.llp.is_some() && !outcome.over {
             let token = locked.registration.token;
             let keep: Arc<QpInner> = Arc::clone(self);
@@ -505,6 +540,12 @@ impl QpInner {
                 self.close(llp, place);
             }
         }
+    }
+}
+
+impl ReceiveWaiter for QpInner {
+    fn receive_posted(&self) {
+        self.go_on(&mut self.lock());
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod attr;
 pub(crate) mod builder;
+mod drain;
 pub(crate) mod guard;
 pub(crate) mod inner;
 pub(crate) mod modify;
@@ -23,6 +24,7 @@ use crate::home::Inherited;
 use crate::mem::WindowBind;
 use crate::mw::MemoryWindow;
 use crate::pd::Pd;
+use crate::srq::{Srq, SrqUser};
 use crate::wait::after;
 use builder::QpBuilder;
 use inner::QpInner;
@@ -115,6 +117,7 @@ pub struct Qp {
     inner: Arc<QpInner>,
     /// What it was made with. What the QP uses lives at least as long as it does.
     made: Box<QpBuilder>,
+    _uses_srq: Option<SrqUser>,
     send_cq: Cq,
     recv_cq: Cq,
 }
@@ -123,6 +126,7 @@ impl Qp {
     pub(crate) fn new(inner: Arc<QpInner>, made: QpBuilder, send_cq: Cq, recv_cq: Cq) -> Self {
         Qp {
             inner,
+            _uses_srq: made.chosen_srq().map(Srq::user),
             made: Box::new(made),
             send_cq,
             recv_cq,
@@ -159,6 +163,12 @@ impl Qp {
     #[must_use]
     pub fn pd(&self) -> &Pd {
         self.made.pd()
+    }
+
+    /// The shared receive queue that it takes its receives from, if it has none of its own.
+    #[must_use]
+    pub fn srq(&self) -> Option<&Srq> {
+        self.made.chosen_srq()
     }
 
     /// The number that the program gave it ([`QpBuilder::context`]).
@@ -247,14 +257,12 @@ impl Qp {
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.check()?;
         let mut locked = self.inner.lock();
-        for (index, wr) in wrs.iter().enumerate() {
-            locked
-                .driven
-                .conn
-                .post_recv(wr)
-                .map_err(|kind| PostError { index, kind })?;
-        }
-        Ok(())
+        let conn = &mut locked.driven.conn;
+        let result = wrs.iter().enumerate().try_for_each(|(index, wr)| {
+            conn.post_recv(wr).map_err(|kind| PostError { index, kind })
+        });
+        self.inner.go_on(&mut locked);
+        result
     }
 
     /// Connects to an iWARP endpoint: TCP, then MPA startup. Blocks until that is done.

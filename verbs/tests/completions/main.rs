@@ -16,9 +16,8 @@ use common::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_verbs::{
-    Access, AsyncEvent, ChannelError, Completion, CompletionChannel, Device, DeviceError,
-    LocalFaultKind, Notify, PostErrorKind, Qp, QpCaps, QpState, RecvWr, SendWr, Settings, Sge,
-    Status, WcOpcode,
+    Access, ChannelError, Completion, CompletionChannel, Device, DeviceError, LocalFaultKind,
+    Notify, PostErrorKind, Qp, QpCaps, QpState, RecvWr, SendWr, Settings, Sge, Status, WcOpcode,
 };
 
 /// Whether the descriptor is readable, at once or within the limit.

@@ -45,6 +45,9 @@ impl Llp for Recorder {
     fn set_keepalive(&mut self, _: Keepalive) -> Result<(), LlpError> {
         Ok(())
     }
+    fn lost(&mut self) -> Option<LlpError> {
+        None
+    }
     fn flushed(&mut self) -> bool {
         true
     }

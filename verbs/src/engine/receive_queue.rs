@@ -1,0 +1,339 @@
+//! Where a connection takes its receives from: a queue of its own, or one that it shares with others.
+//!
+//! ```text
+//!                    take (a message begins)          complete_taken (it was delivered)
+//!   posted receives ─────────────────────────► taken ──────────────────────────────────► CQ
+//!   (own, or SRQ)                                │
+//!                                                └── flush ──────────────────────────────► CQ
+//! ```
+//!
+//! A message has its receive from its first segment on. What was taken belongs to this QP alone: it ends in this
+//! QP's CQ, delivered or flushed. What is still in an SRQ belongs to all its QPs, and no flush touches it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use super::post::{PostErrorKind, check_length};
+use crate::completion::{Completion, Status, WcOpcode};
+use crate::event::AsyncEvent;
+use crate::mem::{RegionTable, SgList};
+use crate::qp::wr::RecvWr;
+use crate::srq::SrqInner;
+
+/// A receive: a buffer for one message of a peer.
+pub(crate) struct RecvWqe {
+    pub(crate) wr_id: u64,
+    pub(crate) data: SgList,
+    pub(crate) len: u32,
+}
+
+/// What a receive is checked against when it is posted.
+#[derive(Clone, Copy)]
+pub(crate) struct PostRules<'a> {
+    pub(crate) table: &'a RegionTable,
+    pub(crate) pd: u32,
+    /// The QP that alone will use the receive; [`NO_QP`] in an SRQ.
+    pub(crate) qp_num: u32,
+    pub(crate) max_sge: u32,
+}
+
+/// No QP has this number, so a region that was registered for one QP alone never fits.
+pub(crate) const NO_QP: u32 = 0;
+
+/// Receives that are posted and not taken, oldest first.
+#[derive(Default)]
+pub(crate) struct RecvStore {
+    depth: usize,
+    wqes: VecDeque<RecvWqe>,
+    /// Lists of receives that have completed: their memory is used again.
+    spare: Vec<SgList>,
+}
+
+impl RecvStore {
+    pub(crate) fn new(depth: usize) -> Self {
+        RecvStore {
+            depth,
+            ..RecvStore::default()
+        }
+    }
+
+    /// How many receives it takes.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// From now on it takes so many; those that are in it stay.
+    pub(crate) fn set_depth(&mut self, depth: usize) {
+        self.depth = depth;
+    }
+
+    /// Receives in it.
+    pub(crate) fn len(&self) -> usize {
+        self.wqes.len()
+    }
+
+    /// Appends a receive; the caller has seen that there is room.
+    pub(crate) fn post(
+        &mut self,
+        wr: &RecvWr<'_>,
+        rules: PostRules<'_>,
+    ) -> Result<(), PostErrorKind> {
+        let max = rules.max_sge as usize;
+        if wr.sges.len() > max {
+            return Err(PostErrorKind::TooManySges {
+                got: wr.sges.len(),
+                max,
+            });
+        }
+        check_length(wr.sges)?;
+        let mut data = self.spare.pop().unwrap_or_default();
+        match data.resolve(rules.table, rules.pd, rules.qp_num, wr.sges, true) {
+            Ok(len) => {
+                let wr_id = wr.wr_id;
+                self.wqes.push_back(RecvWqe { wr_id, data, len });
+                Ok(())
+            }
+            Err(fault) => {
+                self.spare.push(data);
+                Err(fault.into())
+            }
+        }
+    }
+
+    /// The oldest receive.
+    pub(crate) fn front(&self) -> Option<&RecvWqe> {
+        self.wqes.front()
+    }
+
+    /// Takes the oldest receive out.
+    pub(crate) fn take(&mut self) -> Option<RecvWqe> {
+        self.wqes.pop_front()
+    }
+
+    /// Gives back the list of a receive that has completed. It is clear.
+    pub(crate) fn give(&mut self, list: SgList) {
+        self.spare.push(list);
+    }
+}
+
+/// Somebody whose peer sends, and who found no receive in the SRQ.
+pub(crate) trait ReceiveWaiter: Send + Sync {
+    /// A receive was posted: try again. Called without any lock.
+    fn receive_posted(&self);
+}
+
+/// The receives of one connection.
+pub(crate) struct ReceiveQueue {
+    source: Source,
+    /// The receive of the message under way.
+    taken: Option<RecvWqe>,
+    /// Receives that were posted to the own queue since the QP was made.
+    posted: u64,
+    /// Receives that have completed since the QP was made.
+    completed: u64,
+}
+
+enum Source {
+    Own(RecvStore),
+    Shared(Shared),
+    /// The QP is gone: its connection takes no more receives.
+    Left,
+}
+
+/// The part of an SRQ that one QP has.
+struct Shared {
+    srq: Arc<SrqInner>,
+    waiter: (u32, Option<Weak<dyn ReceiveWaiter>>),
+    /// The list of the last receive; it goes back when the next one is taken: one lock for both.
+    spent: Option<SgList>,
+}
+
+impl ReceiveQueue {
+    /// A queue of its own for `depth` receives.
+    pub(crate) fn own(depth: usize) -> Self {
+        Self::from(Source::Own(RecvStore::new(depth)))
+    }
+
+    /// The receives of an SRQ, for this QP.
+    pub(crate) fn shared(srq: Arc<SrqInner>, qp_num: u32) -> Self {
+        Self::from(Source::Shared(Shared {
+            srq,
+            waiter: (qp_num, None),
+            spent: None,
+        }))
+    }
+
+    fn from(source: Source) -> Self {
+        ReceiveQueue {
+            source,
+            taken: None,
+            posted: 0,
+            completed: 0,
+        }
+    }
+
+    /// Who is told when a receive is posted to the SRQ that this one waits for.
+    pub(crate) fn set_waiter(&mut self, waiter: Weak<dyn ReceiveWaiter>) {
+        if let Source::Shared(shared) = &mut self.source {
+            shared.waiter.1 = Some(waiter);
+        }
+    }
+
+    /// Whether the receives come from an SRQ.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.source, Source::Shared(_))
+    }
+
+    /// The QP is gone: nothing is taken any more, in particular not from an SRQ that others use. To be called
+    /// after a flush.
+    pub(crate) fn leave(&mut self) {
+        self.source = Source::Left;
+    }
+
+    /// Whether the QP is gone.
+    pub(crate) fn has_left(&self) -> bool {
+        matches!(self.source, Source::Left)
+    }
+
+    /// Posts a receive to the own queue.
+    pub(crate) fn post(
+        &mut self,
+        wr: &RecvWr<'_>,
+        rules: PostRules<'_>,
+    ) -> Result<(), PostErrorKind> {
+        match &mut self.source {
+            Source::Own(store) => {
+                // The receive of a message under way has its place until it completes.
+                if store.len() + usize::from(self.taken.is_some()) >= store.depth() {
+                    let depth = store.depth();
+                    return Err(PostErrorKind::RecvQueueFull { depth });
+                }
+                store.post(wr, rules)?;
+                self.posted += 1;
+                Ok(())
+            }
+            Source::Shared(shared) => Err(PostErrorKind::HasSrq {
+                srq_num: shared.srq.num(),
+            }),
+            Source::Left => Err(PostErrorKind::RecvQueueFull { depth: 0 }),
+        }
+    }
+
+    /// Takes a receive for the message that begins. `false` when there is none; with `wait` the SRQ then tells the
+    /// waiter when one was posted.
+    pub(crate) fn take(&mut self, wait: bool, events: &mut Vec<AsyncEvent>) -> bool {
+        if self.taken.is_none() {
+            self.taken = match &mut self.source {
+                Source::Own(store) => store.take(),
+                Source::Shared(shared) => shared.take(wait, events),
+                Source::Left => None,
+            };
+        }
+        self.taken.is_some()
+    }
+
+    /// The receive of the message under way.
+    pub(crate) fn taken(&self) -> Option<&RecvWqe> {
+        self.taken.as_ref()
+    }
+
+    /// Octets of the receive of the message under way; between messages, of the one that the next message would
+    /// take.
+    pub(crate) fn next_len(&self) -> Option<u32> {
+        match (&self.taken, &self.source) {
+            (Some(wqe), _) => Some(wqe.len),
+            (None, Source::Own(store)) => store.front().map(|wqe| wqe.len),
+            (None, Source::Shared(shared)) => shared.srq.next_len(),
+            (None, Source::Left) => None,
+        }
+    }
+
+    /// Whether a message that begins would find a receive now.
+    pub(crate) fn has_receive(&self) -> bool {
+        match &self.source {
+            Source::Own(store) => store.len() > 0,
+            Source::Shared(shared) => !shared.srq.is_empty(),
+            Source::Left => false,
+        }
+    }
+
+    /// Completes the receive of the message under way.
+    pub(crate) fn complete_taken(
+        &mut self,
+        make: impl FnOnce(&RecvWqe) -> Completion,
+    ) -> Option<Completion> {
+        let wqe = self.taken.take()?;
+        let completion = make(&wqe);
+        self.retire(wqe);
+        Some(completion)
+    }
+
+    /// Completes with an error what this QP has: the oldest with `first`, the rest as flushed. What is in an SRQ
+    /// stays there.
+    pub(crate) fn flush(
+        &mut self,
+        first: Option<Status>,
+        qp_num: u32,
+        mut complete: impl FnMut(Completion),
+    ) {
+        let mut first = first;
+        while let Some(wqe) = self.taken.take().or_else(|| match &mut self.source {
+            Source::Own(store) => store.take(),
+            Source::Shared(_) | Source::Left => None,
+        }) {
+            complete(Completion {
+                wr_id: wqe.wr_id,
+                status: first.take().unwrap_or(Status::WrFlush),
+                opcode: WcOpcode::Recv,
+                qp_num,
+                ..Completion::default()
+            });
+            self.retire(wqe);
+        }
+        if let Source::Shared(shared) = &mut self.source
+            && let Some(list) = shared.spent.take()
+        {
+            shared.srq.give(list);
+        }
+    }
+
+    fn retire(&mut self, wqe: RecvWqe) {
+        self.completed += 1;
+        let mut list = wqe.data;
+        list.clear();
+        match &mut self.source {
+            Source::Own(store) => store.give(list),
+            Source::Shared(shared) => shared.spent = Some(list),
+            Source::Left => {}
+        }
+    }
+
+    /// Receives completed since the QP was made.
+    pub(crate) fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    /// [`completed`](Self::completed) once all that this QP has now are complete: those in its own queue, and the
+    /// one of a message under way.
+    pub(crate) fn completed_when_drained(&self) -> u64 {
+        match &self.source {
+            Source::Own(_) => self.posted,
+            Source::Shared(_) | Source::Left => self.completed + u64::from(self.taken.is_some()),
+        }
+    }
+}
+
+impl Shared {
+    fn take(&mut self, wait: bool, events: &mut Vec<AsyncEvent>) -> Option<RecvWqe> {
+        let (qp_num, waiter) = &self.waiter;
+        let waiter = waiter.as_ref().filter(|_| wait);
+        let taken = self
+            .srq
+            .take(self.spent.take(), waiter.map(|waiter| (*qp_num, waiter)));
+        if taken.limit_reached {
+            let srq_num = self.srq.num();
+            events.push(AsyncEvent::SrqLimitReached { srq_num });
+        }
+        taken.wqe
+    }
+}

@@ -1,0 +1,441 @@
+//! A message without a receive on a connection that holds: it waits, in order, for a receive or for its time to
+//! be over. Time stands still unless a test moves it.
+
+use std::time::Duration;
+
+use super::*;
+use crate::event::AsyncEvent;
+use crate::settings::OnNoReceive;
+use crate::srq::SrqInner;
+
+const BOUND: Duration = Duration::from_millis(100);
+
+fn holding() -> Settings {
+    Settings {
+        on_no_receive: OnNoReceive::Hold(BOUND),
+        ..Settings::default()
+    }
+}
+
+impl End {
+    /// Puts an SRQ in the place of the receive queue.
+    fn share(&mut self, srq: &Arc<SrqInner>) {
+        let rq = ReceiveQueue::shared(Arc::clone(srq), self.conn.ctx.qp_num);
+        self.conn.rq = rq;
+    }
+
+    fn numbers(&self) -> Vec<(u64, Status)> {
+        self.completions()
+            .iter()
+            .map(|completion| (completion.wr_id, completion.status))
+            .collect()
+    }
+
+    /// What a turn does when nothing has arrived.
+    fn look_again(&mut self) {
+        self.conn.receive(&mut self.rx);
+    }
+
+    /// Takes octets until the message under way has its receive; gives those that are left.
+    fn deliver_until_taken<'a>(&mut self, octets: &'a [u8], pool: &BufferPool) -> &'a [u8] {
+        let begun = octets.iter().position(|octet| {
+            self.deliver(&[*octet], pool);
+            self.conn.rq.taken().is_some()
+        });
+        &octets[begun.expect("a message of several segments") + 1..]
+    }
+
+    /// Time goes on.
+    fn later(&mut self, by: Duration) {
+        let now = self.conn.now + by;
+        self.conn.set_now(now);
+    }
+}
+
+fn shared(memory: &Memory, depth: usize) -> Arc<SrqInner> {
+    Arc::new(SrqInner::new(1, 1, Arc::clone(&memory.table), depth, 4))
+}
+
+/// A client and a server that holds, with a receive queue of its own.
+fn pair(settings: &Settings) -> (End, End, BufferPool, Arc<Memory>) {
+    let memory = Memory::new();
+    let (client, server, pool) = connected(settings, &memory);
+    (client, server, pool, memory)
+}
+
+#[test]
+fn a_send_without_a_receive_waits_with_all_behind_it_and_goes_on_in_order() {
+    for (crc, markers) in [(true, false), (true, true), (false, true)] {
+        let settings = Settings {
+            crc,
+            markers,
+            ..holding()
+        };
+        let (mut client, mut server, pool, memory) = pair(&settings);
+        post_work(&mut client, &memory);
+        server.post_receives(1);
+        // The Read Request behind the second Send is not answered.
+        pump(&mut client, &mut server, &pool);
+        assert!(server.conn.is_starving() && !server.conn.wants_octets());
+        assert_eq!(server.numbers(), [(0, Status::Success)]);
+        assert!(!server.rx.filled().is_empty());
+        let before = server.rx.filled().len();
+        server.look_again();
+        assert_eq!(server.rx.filled().len(), before, "it stays where it is");
+        // One receive for each of the other two.
+        for _ in 0..2 {
+            assert!(server.conn.is_starving());
+            server.post_receives(1);
+            server.look_again();
+            pump(&mut client, &mut server, &pool);
+            assert_eq!(server.numbers(), [(0, Status::Success)]);
+        }
+        assert!(!server.conn.is_starving() && server.rx.filled().is_empty());
+        let done: Vec<(u64, Status)> = (0..7).map(|wr_id| (wr_id, Status::Success)).collect();
+        assert_eq!(client.numbers(), done);
+        assert!(memory.canaries_are_alive());
+    }
+}
+
+#[test]
+fn without_a_receive_in_time_the_connection_ends_as_without_a_hold() {
+    let (mut client, mut server, pool, _memory) = pair(&holding());
+    client.conn.post_send(&SendWr::send(1, &[])).unwrap();
+    pump(&mut client, &mut server, &pool);
+    let until = server.conn.deadline();
+    assert_eq!(until, Some(server.conn.now + BOUND));
+    server.later(BOUND - Duration::from_nanos(1));
+    server.look_again();
+    assert!(server.conn.is_starving());
+    assert_eq!(server.conn.deadline(), until, "looking does not prolong it");
+    server.later(Duration::from_nanos(1));
+    server.look_again();
+    assert_eq!(server.conn.state, QpState::Terminate);
+    let Some(EndReason::TerminateSent { terminate, .. }) = &server.conn.end else {
+        panic!("{:?}", server.conn.end);
+    };
+    let terminate = terminate.as_ref().unwrap();
+    // DDP, untagged buffer, invalid MSN: no buffer available.
+    assert_eq!(
+        (terminate.layer(), terminate.etype(), terminate.code()),
+        (1, 2, 2)
+    );
+    assert!(server.conn.wants_octets(), "the rest is read and dropped");
+    pump(&mut client, &mut server, &pool);
+    assert!(matches!(
+        client.conn.end,
+        Some(EndReason::TerminateReceived { .. })
+    ));
+}
+
+#[test]
+fn a_hold_of_no_time_is_no_hold() {
+    let settings = Settings {
+        on_no_receive: OnNoReceive::Hold(Duration::ZERO),
+        ..Settings::default()
+    };
+    let (mut client, mut server, pool, _memory) = pair(&settings);
+    client.conn.post_send(&SendWr::send(1, &[])).unwrap();
+    pump(&mut client, &mut server, &pool);
+    assert_eq!(server.conn.state, QpState::Terminate);
+}
+
+#[test]
+fn every_message_that_waits_has_the_whole_time() {
+    let (mut client, mut server, pool, _memory) = pair(&holding());
+    for wr_id in 0..3 {
+        client.conn.post_send(&SendWr::send(wr_id, &[])).unwrap();
+    }
+    pump(&mut client, &mut server, &pool);
+    for _ in 0..3 {
+        server.later(BOUND - Duration::from_millis(1));
+        server.look_again();
+        assert_eq!(server.conn.state, QpState::Rts);
+        assert_eq!(
+            server.conn.deadline(),
+            Some(server.conn.now + Duration::from_millis(1))
+        );
+        server.post_receives(1);
+        server.look_again();
+    }
+    assert!(!server.conn.is_starving());
+    assert_eq!(server.conn.deadline(), None);
+    assert_eq!(server.numbers().len(), 3);
+}
+
+#[test]
+fn writes_and_reads_in_front_of_the_message_are_done_and_own_sends_go_on() {
+    let (mut client, mut server, pool, memory) = pair(&holding());
+    let (open, rkey) = (memory.open.to_base(), memory.open.stag().0);
+    let sink = client.memory.open.to_base();
+    let sges = [Sge {
+        addr: sink,
+        len: 8,
+        lkey: client.memory.open.stag().0,
+    }];
+    for wr in [
+        SendWr::write_inline(1, b"in front", open, rkey),
+        SendWr::read(2, &sges, open, rkey),
+        SendWr::send(3, &[]),
+        SendWr::write_inline(4, b"from aft", open, rkey),
+    ] {
+        client.conn.post_send(&wr).unwrap();
+    }
+    client.post_receives(1);
+    pump(&mut client, &mut server, &pool);
+    assert!(server.conn.is_starving());
+    server.conn.post_send(&SendWr::send(9, &[])).unwrap();
+    pump(&mut client, &mut server, &pool);
+    assert_eq!(server.numbers(), [(9, Status::Success)]);
+    let mut octets = [0; 8];
+    memory.buffer.read_at(OPEN, &mut octets).unwrap();
+    assert_eq!(&octets, b"in front", "the Write behind it waits too");
+    client.memory.buffer.read_at(OPEN, &mut octets).unwrap();
+    assert_eq!(&octets, b"in front", "the Read in front of it is answered");
+    server.post_receives(1);
+    server.look_again();
+    memory.buffer.read_at(OPEN, &mut octets).unwrap();
+    assert_eq!(&octets, b"from aft");
+}
+
+#[test]
+fn a_message_that_has_its_receive_does_not_wait_between_its_segments() {
+    let (mut client, mut server, pool, memory) = pair(&holding());
+    client.conn.set_emss(300);
+    let lkey = client.memory.open.stag().0;
+    let addr = client.memory.open.to_base();
+    let sges = [Sge {
+        addr,
+        len: 256,
+        lkey,
+    }];
+    let octets = {
+        client.conn.post_send(&SendWr::send(1, &sges)).unwrap();
+        client.conn.post_send(&SendWr::send(2, &sges)).unwrap();
+        client.conn.set_emss(100);
+        client.octets()
+    };
+    server.post_receives(1);
+    // Octet by octet, so that a look comes between any two.
+    for octet in octets.chunks(1) {
+        assert!(!server.conn.is_starving());
+        server.deliver(octet, &pool);
+        if server.cq.len() == 1 {
+            break;
+        }
+    }
+    assert_eq!(server.numbers(), [(0, Status::Success)]);
+    assert!(memory.canaries_are_alive());
+}
+
+#[test]
+fn on_hold_the_own_end_of_the_connection_flushes_and_forgets_the_message() {
+    type Ending = fn(&mut End);
+    let endings: [(&str, Ending, QpState); 3] = [
+        ("abort", |end| end.conn.abort(), QpState::Error),
+        (
+            "reset by the peer",
+            |end| {
+                let addr = "192.0.2.1:1".parse().unwrap();
+                end.conn.lost(uwarp_llp::LlpError::Reset { addr });
+            },
+            QpState::Error,
+        ),
+        (
+            "closing takes too long",
+            |end| {
+                end.conn.disconnect();
+                assert!(end.conn.is_starving(), "a close does not end a hold");
+                let until = end.conn.deadline.unwrap();
+                end.conn.set_now(until);
+                end.conn.starving = Some(until + BOUND);
+                end.conn.deadline_passed();
+            },
+            QpState::Error,
+        ),
+    ];
+    for (name, ending, state) in endings {
+        let (mut client, mut server, pool, _memory) = pair(&holding());
+        client.conn.post_send(&SendWr::send(1, &[])).unwrap();
+        pump(&mut client, &mut server, &pool);
+        assert!(server.conn.is_starving(), "{name}");
+        ending(&mut server);
+        assert_eq!(server.conn.state, state, "{name}");
+        assert!(!server.conn.is_starving(), "{name}");
+        assert_eq!(server.conn.deadline(), None, "{name}");
+        assert_eq!(server.numbers(), [], "{name}");
+    }
+}
+
+#[test]
+fn the_rtr_send_needs_no_receive_and_does_not_wait() {
+    let memory = Memory::new();
+    let settings = holding();
+    let pool = BufferPool::default();
+    let mut client = End::new(&Memory::new(), &settings);
+    let config = InitiatorConfig {
+        model: Model::PeerToPeer(RtrKinds {
+            send: true,
+            ..RtrKinds::NONE
+        }),
+        ..initiator_config(&settings)
+    };
+    client.conn.start_initiator(config, true).unwrap();
+    client.conn.emss = 1460;
+    client.conn.tcp_connected();
+    let request = client.octets();
+    let mut server = accept(&settings, &memory, &request);
+    let reply = server.octets();
+    client.deliver(&reply, &pool);
+    pump(&mut client, &mut server, &pool);
+    assert!(!server.conn.is_starving());
+    assert!(matches!(
+        server.conn.events[..],
+        [AsyncEvent::Established { .. }]
+    ));
+    // A Send of no octets that is none waits as any other.
+    client.conn.post_send(&SendWr::send(1, &[])).unwrap();
+    pump(&mut client, &mut server, &pool);
+    assert!(server.conn.is_starving());
+}
+
+#[test]
+fn a_first_message_that_waits_establishes_the_connection_once() {
+    let (mut client, mut server, pool, _memory) = pair(&holding());
+    client.conn.post_send(&SendWr::send(1, &[])).unwrap();
+    pump(&mut client, &mut server, &pool);
+    server.look_again();
+    server.post_receives(1);
+    server.look_again();
+    assert_eq!(server.numbers(), [(0, Status::Success)]);
+    assert!(matches!(
+        server.conn.events[..],
+        [AsyncEvent::Established { .. }]
+    ));
+}
+
+#[test]
+fn a_message_takes_its_receive_from_the_srq_with_its_first_segment() {
+    let (mut client, mut server, pool, memory) = pair(&Settings::default());
+    let srq = shared(&memory, 8);
+    server.share(&srq);
+    for wr_id in 0..2 {
+        let sges = [Sge {
+            addr: memory.receives.to_base(),
+            len: 256,
+            lkey: memory.receives.stag().0,
+        }];
+        srq.post(&[RecvWr::new(wr_id, &sges)]).unwrap();
+    }
+    let lkey = client.memory.open.stag().0;
+    let addr = client.memory.open.to_base();
+    let sges = [Sge {
+        addr,
+        len: 256,
+        lkey,
+    }];
+    client.conn.set_emss(100);
+    client.conn.post_send(&SendWr::send(1, &sges)).unwrap();
+    let octets = client.octets();
+    let rest = server.deliver_until_taken(&octets, &pool);
+    assert_eq!(
+        server.conn.rq.taken().map(|wqe| wqe.wr_id),
+        Some(0),
+        "the first of several segments"
+    );
+    server.deliver(rest, &pool);
+    assert_eq!(server.numbers(), [(0, Status::Success)]);
+    assert!(!srq.is_empty());
+}
+
+#[test]
+fn a_flush_returns_the_receive_that_was_taken_and_leaves_the_rest_in_the_srq() {
+    let (mut client, mut server, pool, memory) = pair(&Settings::default());
+    let srq = shared(&memory, 8);
+    server.share(&srq);
+    let sges = [Sge {
+        addr: memory.receives.to_base(),
+        len: 256,
+        lkey: memory.receives.stag().0,
+    }];
+    srq.post(&[RecvWr::new(0, &sges), RecvWr::new(1, &sges)])
+        .unwrap();
+    let lkey = client.memory.open.stag().0;
+    let addr = client.memory.open.to_base();
+    let sges = [Sge {
+        addr,
+        len: 256,
+        lkey,
+    }];
+    client.conn.set_emss(100);
+    client.conn.post_send(&SendWr::send(1, &sges)).unwrap();
+    let octets = client.octets();
+    assert!(!server.deliver_until_taken(&octets, &pool).is_empty());
+    server.conn.events.clear();
+    server.conn.abort();
+    assert_eq!(server.numbers(), [(0, Status::WrFlush)]);
+    assert_eq!(srq.next_len(), Some(256));
+    assert!(
+        matches!(
+            server.conn.events[..],
+            [
+                AsyncEvent::Ended { .. },
+                AsyncEvent::LastWqeReached { qp_num: 2 }
+            ]
+        ),
+        "{:?}",
+        server.conn.events
+    );
+    // Once, whatever happens to it then.
+    server.conn.abort();
+    assert_eq!(server.conn.events.len(), 2);
+}
+
+#[test]
+fn a_segment_that_is_refused_for_its_headers_takes_no_receive() {
+    let (mut client, mut server, pool, memory) = pair(&Settings {
+        crc: false,
+        ..Settings::default()
+    });
+    let srq = shared(&memory, 8);
+    server.share(&srq);
+    srq.post(&[RecvWr::new(0, &[])]).unwrap();
+    client.conn.post_send(&SendWr::send(1, &[])).unwrap();
+    let mut octets = client.octets();
+    // Length 2, DDP and RDMAP control 2, invalidate STag 4, QN 4, MSN 4.
+    octets[2 + 2 + 4 + 4 + 3] = 7;
+    server.deliver(&octets, &pool);
+    assert_eq!(server.conn.state, QpState::Terminate);
+    assert_eq!(server.numbers(), []);
+    assert!(!srq.is_empty());
+}
+
+#[test]
+fn a_receive_queue_of_its_own_is_as_deep_as_said_also_while_a_message_is_under_way() {
+    let (mut client, mut server, pool, memory) = pair(&Settings::default());
+    server.post_receives(1);
+    for wr_id in 1..64 {
+        server.conn.post_recv(&RecvWr::new(wr_id, &[])).unwrap();
+    }
+    let full = |server: &mut End| {
+        let error = server.conn.post_recv(&RecvWr::new(99, &[])).unwrap_err();
+        matches!(error, PostErrorKind::RecvQueueFull { depth: 64 })
+    };
+    assert!(full(&mut server));
+    let lkey = client.memory.open.stag().0;
+    let addr = client.memory.open.to_base();
+    let sges = [Sge {
+        addr,
+        len: 256,
+        lkey,
+    }];
+    client.conn.set_emss(100);
+    client.conn.post_send(&SendWr::send(1, &sges)).unwrap();
+    let octets = client.octets();
+    let rest = server.deliver_until_taken(&octets, &pool);
+    assert!(full(&mut server));
+    server.deliver(rest, &pool);
+    server.conn.post_recv(&RecvWr::new(99, &[])).unwrap();
+    assert!(full(&mut server));
+    assert!(memory.canaries_are_alive());
+}

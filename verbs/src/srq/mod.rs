@@ -1,0 +1,338 @@
+//! Shared receive queues: receives that several QPs take from.
+
+mod inner;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::device::{DeviceError, DeviceInner, check_size};
+use crate::event::AsyncEvent;
+use crate::event_queue::EventObject;
+use crate::home::Inherited;
+use crate::pd::Pd;
+use crate::qp::PostError;
+use crate::qp::wr::RecvWr;
+
+use inner::{Counts, Limit};
+
+pub(crate) use inner::SrqInner;
+
+/// Sizes and limit of an SRQ, as `ibv_srq_attr` has them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SrqAttr {
+    /// Receives that it holds at most. Default: 1,024.
+    pub max_wr: u32,
+    /// Scatter/gather elements of one receive. Default: 4.
+    pub max_sge: u32,
+    /// The limit that is armed: [`AsyncEvent::SrqLimitReached`] comes once when fewer receives are left. 0: none
+    /// is armed. [`Pd::create_srq`] does not look at it, as `ibv_create_srq` does not: a new SRQ is empty. Arm it
+    /// with [`Srq::modify`] when receives are posted. Default: 0.
+    pub limit: u32,
+}
+
+impl Default for SrqAttr {
+    fn default() -> Self {
+        SrqAttr {
+            max_wr: 1024,
+            max_sge: 4,
+            limit: 0,
+        }
+    }
+}
+
+/// What [`Srq::modify`] changes; `None` leaves as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SrqModify {
+    /// Receives that it holds at most from now on (`IBV_SRQ_MAX_WR`).
+    pub max_wr: Option<u32>,
+    /// Arms the limit (`IBV_SRQ_LIMIT`); 0 disarms it.
+    pub limit: Option<u32>,
+}
+
+/// Why an SRQ was not changed. Nothing of the change was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModifySrqError {
+    /// More receives are in it than it shall hold.
+    #[error(
+        "the shared receive queue has {posted} receives posted and cannot be made for {max_wr}; resize it when fewer are posted"
+    )]
+    TooSmall {
+        /// Receives in it.
+        posted: usize,
+        /// The size asked for.
+        max_wr: u32,
+    },
+    /// The size is not one that the device allows.
+    #[error("max_wr is {got}, but this device allows 1 to {max} (Limits::max_srq_wr)")]
+    Size {
+        /// The size asked for.
+        got: u32,
+        /// The most allowed.
+        max: u32,
+    },
+    /// The limit is more than the SRQ can hold, so it would be reached always.
+    #[error(
+        "a limit of {limit} is more than the {max_wr} receives that the shared receive queue holds at most"
+    )]
+    Limit {
+        /// The limit asked for.
+        limit: u32,
+        /// What the SRQ holds.
+        max_wr: usize,
+    },
+    /// The SRQ was made before a fork.
+    #[error(transparent)]
+    Inherited(#[from] Inherited),
+}
+
+/// Why an SRQ could not be destroyed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DestroySrqError {
+    /// QPs still take their receives from it.
+    #[error("the shared receive queue is in use by {qps} queue pairs; drop those first")]
+    InUse {
+        /// How many.
+        qps: u32,
+    },
+    /// Events of it were taken with [`Device::get_event`](crate::Device::get_event) and not acknowledged.
+    #[error("{events} events of the shared receive queue are not acknowledged; drop them")]
+    Unacknowledged {
+        /// How many.
+        events: u64,
+    },
+}
+
+/// An SRQ with the device that counts it.
+pub(crate) struct SrqShared {
+    inner: Arc<SrqInner>,
+    device: Arc<DeviceInner>,
+}
+
+impl Drop for SrqShared {
+    fn drop(&mut self) {
+        self.device.srqs.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A shared receive queue: receives posted once, taken by whichever of its QPs gets a message first.
+///
+/// A receive is taken with the first segment of a message, completes to the receive CQ of the QP that took it, with
+/// that QP's number, and is flushed with that QP if the QP fails in between. All others stay. When it is empty, a
+/// message that comes finds no receive: what then happens says [`OnNoReceive`](crate::OnNoReceive).
+///
+/// Clones are handles to the same queue; any thread may post. Dropping handles asks nothing: the queue lives as
+/// long as its QPs do.
+///
+/// ```
+/// use uwarp_verbs::{Access, Device, RecvWr, SrqAttr, SrqModify};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Device::tcp()?;
+/// let (pd, cq) = (device.alloc_pd(), device.create_cq(64)?);
+/// let srq = pd.create_srq(SrqAttr { max_wr: 16, ..SrqAttr::default() })?;
+/// let region = pd.register(vec![0; 16 * 64], Access::LOCAL_WRITE)?;
+/// for index in 0..16 {
+///     srq.post_recv(&RecvWr::new(index, &[region.sge(index * 64, 64)]))?;
+/// }
+/// // An event of the device when fewer than 4 are left.
+/// srq.modify(SrqModify { limit: Some(4), ..SrqModify::default() })?;
+/// let qps = [pd.qp().srq(&srq).build(&cq, &cq)?, pd.qp().srq(&srq).build(&cq, &cq)?];
+/// assert_eq!(srq.posted(), 16);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Srq {
+    shared: Arc<SrqShared>,
+}
+
+/// A QP that uses an SRQ: while there are any, it is not destroyed.
+pub(crate) struct SrqUser {
+    shared: Arc<SrqShared>,
+}
+
+impl Drop for SrqUser {
+    fn drop(&mut self) {
+        self.shared.inner.qps().fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Pd {
+    /// Creates a shared receive queue. Only regions of this domain that were not registered for one QP alone
+    /// can be used in it, and only QPs of this domain take from it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Size`] or [`DeviceError::Limit`].
+    pub fn create_srq(&self, attr: SrqAttr) -> Result<Srq, DeviceError> {
+        let device = self.device();
+        device.home.check()?;
+        let limits = &device.settings.limits;
+        check_size("max_wr of the SRQ", attr.max_wr, 1, limits.max_srq_wr)?;
+        check_size("max_sge of the SRQ", attr.max_sge, 0, limits.max_sge)?;
+        let num = device.take_srq_num()?;
+        let table = Arc::clone(&device.table);
+        let max_wr = attr.max_wr as usize;
+        Ok(Srq {
+            shared: Arc::new(SrqShared {
+                inner: Arc::new(SrqInner::new(num, self.id(), table, max_wr, attr.max_sge)),
+                device: Arc::clone(device),
+            }),
+        })
+    }
+}
+
+impl Srq {
+    pub(crate) fn inner(&self) -> &Arc<SrqInner> {
+        &self.shared.inner
+    }
+
+    /// Counts one more QP.
+    pub(crate) fn user(&self) -> SrqUser {
+        self.shared.inner.qps().fetch_add(1, Ordering::AcqRel);
+        SrqUser {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// Whether this SRQ was made by that device.
+    pub(crate) fn is_of(&self, device: &Arc<DeviceInner>) -> bool {
+        Arc::ptr_eq(&self.shared.device, device)
+    }
+
+    /// The number of this SRQ, unique on its device; events carry it.
+    #[must_use]
+    pub fn srq_num(&self) -> u32 {
+        self.inner().num()
+    }
+
+    /// Posts one receive. QPs that wait for one go on.
+    ///
+    /// # Errors
+    /// See [`PostErrorKind`](crate::PostErrorKind); `SrqFull` when it holds `max_wr` receives.
+    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        self.post_recv_list(std::slice::from_ref(wr))
+    }
+
+    /// Posts receives, taken in this order, with no others in between.
+    ///
+    /// # Errors
+    /// The first request that was not taken; none after it was.
+    pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        self.shared
+            .device
+            .home
+            .check()
+            .map_err(|inherited| PostError {
+                index: 0,
+                kind: inherited.into(),
+            })?;
+        self.inner().post(wrs)
+    }
+
+    /// Whether it was made before a fork: its lock may never come free.
+    fn is_inherited(&self) -> bool {
+        !self.shared.device.home.is_here()
+    }
+
+    fn counts(&self) -> Counts {
+        if self.is_inherited() {
+            return Counts::NOTHING;
+        }
+        self.inner().counts()
+    }
+
+    /// Its sizes, and the limit if one is armed. In the child of a fork it has no size.
+    #[must_use]
+    pub fn query(&self) -> SrqAttr {
+        let Counts { max_wr, limit, .. } = self.counts();
+        SrqAttr {
+            max_wr: u32::try_from(max_wr).unwrap_or(u32::MAX),
+            max_sge: self.inner().max_sge(),
+            limit: match limit {
+                Limit::Disarmed => 0,
+                Limit::Armed(limit) => limit,
+            },
+        }
+    }
+
+    /// Receives that are posted and not taken; none in the child of a fork.
+    #[must_use]
+    pub fn posted(&self) -> usize {
+        self.counts().posted
+    }
+
+    /// Changes its size, or arms its limit, or both: all or nothing. The limit is good for one event. When fewer
+    /// receives are posted than it says, the event comes at once: nothing is missed between a look and the arming.
+    ///
+    /// # Errors
+    /// See [`ModifySrqError`].
+    pub fn modify(&self, change: SrqModify) -> Result<(), ModifySrqError> {
+        self.shared.device.home.check()?;
+        let max = self.shared.device.settings.limits.max_srq_wr;
+        let SrqModify { max_wr, limit } = change;
+        let reached = self
+            .inner()
+            .modify(max_wr.map(|max_wr| max_wr as usize), limit, |now| {
+                check_modify(change, now, max)
+            })?;
+        if reached {
+            let srq_num = self.srq_num();
+            self.shared
+                .device
+                .events
+                .push(AsyncEvent::SrqLimitReached { srq_num });
+        }
+        Ok(())
+    }
+
+    /// Destroys the SRQ as `ibv_destroy_srq` does: it must have no QP any more, and waits until every event of it
+    /// that was taken is acknowledged. (Dropping the last handle asks for neither.) Receives that are posted are
+    /// forgotten, without a completion.
+    ///
+    /// # Errors
+    /// [`DestroySrqError`] with the handle back, also when `timeout` passed first (`None` waits for ever).
+    pub fn destroy(self, timeout: Option<Duration>) -> Result<(), (Srq, DestroySrqError)> {
+        if self.is_inherited() {
+            return Ok(());
+        }
+        let qps = self.inner().qps().load(Ordering::Acquire);
+        if qps > 0 {
+            return Err((self, DestroySrqError::InUse { qps }));
+        }
+        let object = EventObject::Srq(self.srq_num());
+        match self.shared.device.events.retire(object, timeout) {
+            Ok(()) => Ok(()),
+            Err(events) => Err((self, DestroySrqError::Unacknowledged { events })),
+        }
+    }
+}
+
+fn check_modify(change: SrqModify, now: Counts, max: u32) -> Result<(), ModifySrqError> {
+    if let Some(max_wr) = change.max_wr {
+        if !(1..=max).contains(&max_wr) {
+            return Err(ModifySrqError::Size { got: max_wr, max });
+        }
+        if (max_wr as usize) < now.posted {
+            let posted = now.posted;
+            return Err(ModifySrqError::TooSmall { posted, max_wr });
+        }
+    }
+    let max_wr = change.max_wr.map_or(now.max_wr, |max_wr| max_wr as usize);
+    match change.limit {
+        Some(limit) if limit as usize > max_wr => Err(ModifySrqError::Limit { limit, max_wr }),
+        _ => Ok(()),
+    }
+}
+
+impl std::fmt::Debug for Srq {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Srq")
+            .field("num", &self.srq_num())
+            .field("posted", &self.posted())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
