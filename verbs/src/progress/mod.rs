@@ -21,7 +21,7 @@
 //! used up by an event that the polling thread takes care of; the background looks at it again
 //! every `takeover`. `Waited`: a blocked thread of the consumer has the descriptor in its own set.
 //!
-//! Lock order: QP, then CQ; QP, then background. The background never holds its own lock while it
+//! Lock order: QP, then SRQ, then CQ; QP, then background. The background never holds its own lock while it
 //! takes another.
 
 pub(crate) mod background;

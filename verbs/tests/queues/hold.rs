@@ -1,0 +1,202 @@
+//! A message without a receive that waits for one, over real connections.
+
+use super::*;
+
+use std::io::Write;
+use std::time::Duration;
+
+/// Longer than any test.
+const LONG: OnNoReceive = OnNoReceive::Hold(Duration::from_secs(600));
+
+/// A pair of which the second one holds.
+fn holding(wire: Wire, what: OnNoReceive) -> (Side, Side) {
+    let mut setup = Setup::new(wire);
+    setup.settings[1].on_no_receive = what;
+    setup.connected()
+}
+
+#[test]
+fn a_receive_that_is_posted_late_gets_the_message_that_waited() {
+    for wire in Wire::BOTH {
+        let (a, b) = holding(wire, LONG);
+        for wr_id in 0..20 {
+            a.qp.post_send(&SendWr::send_inline(wr_id, b"waits"))
+                .unwrap();
+        }
+        a.send_cq.successes(0..20);
+        for wr_id in 0..20 {
+            let region = b.blank(8);
+            b.post_whole(wr_id, &region);
+            assert_eq!(b.recv_cq.success(wr_id).byte_len, 5);
+        }
+        b.recv_cq.is_empty();
+        both_ways(&a, &b);
+    }
+}
+
+#[test]
+fn more_than_the_network_holds_waits_and_nothing_is_lost() {
+    const LEN: usize = 1 << 20;
+    for wire in Wire::BOTH {
+        let (a, b) = holding(wire, LONG);
+        let source = a.filled(1, LEN);
+        for wr_id in 0..16 {
+            let sges = [source.sge(0, LEN as u32)];
+            a.qp.post_send(&SendWr::send(wr_id, &sges)).unwrap();
+        }
+        let sink = b.blank(LEN);
+        for wr_id in 0..16 {
+            b.post_whole(wr_id, &sink);
+            assert_eq!(b.recv_cq.success(wr_id).byte_len as usize, LEN);
+            common::same(&common::content(&sink), &common::content(&source), "a Send");
+        }
+        a.send_cq.successes(0..16);
+    }
+}
+
+#[test]
+fn own_sends_go_on_while_the_peers_message_waits() {
+    for wire in Wire::BOTH {
+        let (a, b) = holding(wire, LONG);
+        // The first message makes the responder able to send.
+        common::bell(&a, &b);
+        a.qp.post_send(&SendWr::send(1, &[])).unwrap();
+        a.send_cq.success(1);
+        for wr_id in 0..10 {
+            a.post_empty(wr_id);
+            b.qp.post_send(&SendWr::send(wr_id, &[])).unwrap();
+            b.send_cq.success(wr_id);
+            a.recv_cq.success(wr_id);
+        }
+        b.post_empty(2);
+        b.recv_cq.success(2);
+    }
+}
+
+#[test]
+fn without_a_receive_in_time_the_connection_ends_with_a_terminate() {
+    for wire in Wire::BOTH {
+        let (a, b) = holding(wire, OnNoReceive::Hold(Duration::from_millis(20)));
+        a.qp.post_send(&SendWr::send(1, &[])).unwrap();
+        let reason = b.wait_end();
+        assert!(matches!(reason, EndReason::TerminateSent { .. }));
+        assert!(
+            reason.to_string().contains("no receive is posted"),
+            "{reason}"
+        );
+        assert!(matches!(a.wait_end(), EndReason::TerminateReceived { .. }));
+    }
+}
+
+#[test]
+fn a_qp_may_hold_where_its_device_does_not() {
+    for wire in Wire::BOTH {
+        let setup = Setup::new(wire);
+        let ends = setup.unconnected();
+        let (a, b) = (&ends.a, &ends.b);
+        let holds =
+            b.pd.qp()
+                .on_no_receive(LONG)
+                .build(&b.send_cq, &b.recv_cq)
+                .unwrap();
+        join(&ends.listener, &a.qp, &holds, &setup.connect, &setup.accept);
+        a.qp.post_send(&SendWr::send(1, &[])).unwrap();
+        a.send_cq.success(1);
+        holds.post_recv(&RecvWr::new(3, &[])).unwrap();
+        b.recv_cq.success(3);
+    }
+}
+
+#[test]
+fn a_post_to_the_srq_has_the_connections_go_on_that_wait_for_it() {
+    for wire in Wire::BOTH {
+        let setup = Setup::new(wire);
+        let ends = setup.unconnected();
+        let (a, b) = (&ends.a, &ends.b);
+        let srq = b.pd.create_srq(SrqAttr::default()).unwrap();
+        let pairs: Vec<(Qp, Qp)> = (0..5)
+            .map(|_| {
+                let client = a.another_qp();
+                let server =
+                    b.pd.qp()
+                        .srq(&srq)
+                        .on_no_receive(LONG)
+                        .build(&b.send_cq, &b.recv_cq)
+                        .unwrap();
+                join(
+                    &ends.listener,
+                    &client,
+                    &server,
+                    &setup.connect,
+                    &setup.accept,
+                );
+                client.post_send(&SendWr::send(1, &[])).unwrap();
+                (client, server)
+            })
+            .collect();
+        a.send_cq.successes([1; 5]);
+        let mut served = Vec::new();
+        for wr_id in 0..5 {
+            srq.post_recv(&RecvWr::new(wr_id, &[])).unwrap();
+            served.push(b.recv_cq.success(wr_id).qp_num);
+        }
+        served.sort_unstable();
+        let mut numbers: Vec<u32> = pairs.iter().map(|(_, server)| server.qp_num()).collect();
+        numbers.sort_unstable();
+        assert_eq!(served, numbers, "each once");
+    }
+}
+
+/// An empty Send (no CRC, no Markers), without the sender's own receive.
+const EMPTY_SEND: [u8; 24] = [
+    0, 18, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0,
+];
+
+#[test]
+fn a_reset_is_noticed_at_once_while_a_message_waits() {
+    let mut settings = raw_settings();
+    settings.on_no_receive = LONG;
+    let device = uwarp_verbs::Device::tcp_with(settings, None).unwrap();
+    let a = Side::new(device, QpCaps::default(), 16);
+    let mut peer = raw_peer(&a.qp);
+    peer.stream.write_all(&EMPTY_SEND).unwrap();
+    // Nothing polls: the background holds it, and hears of the reset.
+    rustix::net::sockopt::set_socket_linger(&peer.stream, Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    assert!(matches!(a.wait_end(), EndReason::LlpLost { .. }));
+    a.recv_cq.is_empty();
+}
+
+#[test]
+fn a_fin_behind_a_message_that_waits_is_seen_when_the_message_has_its_receive() {
+    for wire in Wire::BOTH {
+        let (a, b) = holding(wire, LONG);
+        a.qp.post_send(&SendWr::send(1, &[])).unwrap();
+        a.send_cq.success(1);
+        a.qp.disconnect();
+        b.post_empty(7);
+        b.post_empty(8);
+        b.recv_cq.success(7);
+        b.recv_cq.flushed(8);
+        assert!(matches!(b.wait_end(), EndReason::PeerDisconnect));
+        assert!(matches!(a.wait_end(), EndReason::LocalDisconnect));
+    }
+}
+
+#[test]
+fn a_qp_that_is_dropped_or_aborted_on_hold_ends_at_once() {
+    for wire in Wire::BOTH {
+        for drops in [false, true] {
+            let (a, b) = holding(wire, LONG);
+            a.qp.post_send(&SendWr::send(1, &[])).unwrap();
+            a.send_cq.success(1);
+            if drops {
+                drop(b.qp);
+            } else {
+                b.qp.abort();
+                assert_eq!(b.qp.state(), QpState::Error);
+            }
+            assert!(a.qp.wait_closed(LIMIT));
+        }
+    }
+}
