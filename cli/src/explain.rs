@@ -80,25 +80,12 @@ pub(crate) fn listen(error: &DeviceError, addr: SocketAddr) -> Report {
 
 /// Why a connection that stood has ended, and whose doing that was.
 pub(crate) fn ended(peer: SocketAddr, during: &str, reason: &EndReason) -> Report {
-    let report = Report::new(format!("{peer}, {during}: {reason}"));
+    let cause = reason.cause();
+    let report = Report::new(format!("{peer}, {during}: {reason}")).fault(cause.who().to_string());
     match reason {
-        EndReason::PeerDisconnect | EndReason::ClosedMidway => {
-            report.fault("the peer: its program ended, or gave up")
+        EndReason::TerminateReceived { terminate, .. } if terminate.if_siw().is_some() => {
+            report.advice("--peer siw, if the peer is the Linux siw driver")
         }
-        EndReason::LlpLost { error } if error.is_remote() => report.fault("the peer"),
-        EndReason::TerminateSent { .. } => report.fault("the peer, which broke the protocol"),
-        EndReason::TerminateReceived { terminate } => {
-            let report = report.fault("this side, if the peer is right about it");
-            if terminate.if_siw().is_some() {
-                report.advice("--peer siw, if the peer is the Linux siw driver")
-            } else {
-                report
-            }
-        }
-        EndReason::PeerLacksRfc7306 { .. } => {
-            report.fault("nobody: the peer cannot do what this side asked of it")
-        }
-        EndReason::LocalError { .. } => report.fault("this side"),
         _ => report,
     }
 }
@@ -110,7 +97,8 @@ mod tests {
 
     fn told(peer: Peer, header: &[u8]) -> String {
         let terminate = Terminate::parse_from(peer, header).unwrap();
-        let reason = EndReason::TerminateReceived { terminate };
+        let cause = terminate.into();
+        let reason = EndReason::TerminateReceived { terminate, cause };
         ended("192.0.2.2:7174".parse().unwrap(), "in a ping", &reason).to_string()
     }
 

@@ -369,7 +369,7 @@ fn garbage_in_place_of_an_fpdu_is_named_and_the_next_client_is_served() {
     stream
         .write_all(&[&[0, 40][..], &[0xA5; 400]].concat())
         .unwrap();
-    let line = server.stderr_until("the peer sent something wrong");
+    let line = server.stderr_until("damaged stream");
     assert!(
         line.contains(&stream.local_addr().unwrap().to_string()),
         "{line}"

@@ -3,6 +3,9 @@
 
 use core::fmt;
 
+use crate::error::Blame;
+use crate::requirement::{self as demand, Requirement};
+
 /// Why a stream was terminated, in numbers. Any numbers can arrive; those of the RFCs have names.
 ///
 /// It displays as `layer/type/code` in hexadecimal: `1/1/01`.
@@ -91,6 +94,57 @@ impl TerminateCode {
             _ => "a code without a name",
         }
     }
+
+    /// What the RFCs demand that was not kept, where the code tells that.
+    #[must_use]
+    pub const fn requirement(&self) -> Option<Requirement> {
+        Some(match (self.layer, self.etype, self.code) {
+            (0, 0, _) | (1, 0, 0x00) => demand::LOCAL_ERROR,
+            (0, 1, 0x00) => demand::SOURCE_VALID,
+            (0, 1, 0x01) => demand::SOURCE_BOUNDS,
+            (0, 1, 0x02) => demand::SOURCE_READABLE,
+            (0, 1, 0x03) => demand::SOURCE_ASSOCIATED,
+            (0, 1, 0x04) => demand::SOURCE_WRAP,
+            (0, 1 | 2, 0x09) => demand::INVALIDATE,
+            (0, 2, 0x05) => demand::VERSION,
+            (0, 2, 0x06) => demand::OPCODE,
+            (0, 2, 0x07) => demand::ALIGNED,
+            (1, 1, 0x00) => demand::STAG_VALID,
+            (1, 1, 0x01) => demand::STAG_BOUNDS,
+            (1, 1, 0x02) => demand::STAG_ASSOCIATED,
+            (1, 1, 0x03) => demand::STAG_WRAP,
+            (1, 1, 0x04) => demand::TAGGED_VERSION,
+            (1, 2, 0x01) => demand::QUEUE,
+            (1, 2, 0x02) => demand::BUFFER_POSTED,
+            (1, 2, 0x03) => demand::MSN_RANGE,
+            (1, 2, 0x04) => demand::MESSAGE_OFFSET,
+            (1, 2, 0x05) => demand::MESSAGE_FITS,
+            (1, 2, 0x06) => demand::UNTAGGED_VERSION,
+            (2, 0, 0x01) => demand::TCP_STANDS,
+            (2, 0, 0x02) => demand::CRC,
+            (2, 0, 0x03) => demand::MARKERS,
+            (2, 0, 0x04) => demand::STARTUP_FRAME,
+            (2, 0, 0x05) => demand::SETUP,
+            (2, 0, 0x06) => demand::ENOUGH_IRD,
+            (2, 0, 0x07) => demand::COMMON_RTR,
+            // 0/1/ff, 0/2/08, 0/2/ff and what no RFC defines.
+            _ => return None,
+        })
+    }
+
+    /// Whose fault it is, as the side sees it that receives the code in a Terminate Message.
+    /// [`Blame::Local`] is that side: it sent what was refused.
+    #[must_use]
+    pub const fn blame(&self) -> Blame {
+        match (self.layer, self.etype, self.code) {
+            // The sender of the Terminate could not go on, or lacks something.
+            (0 | 1, 0, _) | (0, 2, 0x08) | (2, 0, 0x05..=0x07) => Blame::Peer,
+            // 5041-7.1-02: it is for the receiver to post buffers.
+            (1, 2, 0x02) => Blame::Peer,
+            (2, 0, 0x01..=0x03) => Blame::Lower,
+            _ => Blame::Local,
+        }
+    }
 }
 
 impl fmt::Display for TerminateCode {
@@ -115,7 +169,9 @@ mod tests {
                 for code in 0..=u8::MAX {
                     let named = TerminateCode::new(layer, etype, code);
                     if named.name() != unnamed.name() {
-                        let _ = writeln!(table, "  {named}  {}", named.name());
+                        let id = named.requirement().map_or("-", |demand| demand.id());
+                        let (blame, name) = (named.blame(), named.name());
+                        let _ = writeln!(table, "  {named}  {blame:?}  {id}  {name}");
                     }
                 }
             }

@@ -5,6 +5,7 @@ use uwarp_ddp::{DdpError, Qn, STag, TaggedFault, TaggedOffset, UntaggedFault};
 
 use crate::code::TerminateCode;
 use crate::opcode::Opcode;
+use crate::requirement::{self as demand, Requirement};
 
 /// Why a stream cannot go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -251,6 +252,40 @@ impl StreamError {
             StreamError::Ended => return None,
         };
         Some(TerminateCode::new(layer, etype, code))
+    }
+
+    /// What the RFCs demand that was not kept; `None` where no sentence of theirs covers it.
+    #[must_use]
+    pub fn requirement(&self) -> Option<Requirement> {
+        Some(match self {
+            // One code stands for an unknown STag and for one without the right.
+            StreamError::Ddp(DdpError::Tagged(TaggedFault::AccessRights)) => demand::STAG_WRITABLE,
+            StreamError::Ddp(DdpError::TooShort { .. }) | StreamError::TooShort { .. } => {
+                demand::HEADER_VALID
+            }
+            StreamError::WrongBufferModel { .. } | StreamError::WrongQueue { .. } => {
+                demand::PLACE_OF_OPCODE
+            }
+            StreamError::IrdExceeded { .. } => demand::IRD,
+            StreamError::ReadResponseUnexpected => demand::RESPONSE_EXPECTED,
+            StreamError::ReadResponseMismatch(_) => demand::RESPONSE_MATCHES,
+            StreamError::AtomicResponseUnexpected | StreamError::AtomicResponseMismatch { .. } => {
+                demand::ATOMIC_RESPONSE
+            }
+            StreamError::UnexpectedAtomicOp(_) => demand::ATOMIC_OP,
+            StreamError::ImmediateLength { .. } => demand::IMMEDIATE_LENGTH,
+            StreamError::Ddp(_)
+            | StreamError::RdmapVersion(_)
+            | StreamError::UnexpectedOpcode(_)
+            | StreamError::OpcodeChanged { .. }
+            | StreamError::Protection(_)
+            | StreamError::Atomic(_)
+            | StreamError::CannotInvalidate(_)
+            | StreamError::NotLast { .. }
+            | StreamError::Mpa(_)
+            | StreamError::LocalCatastrophic
+            | StreamError::Ended => return self.terminate_code()?.requirement(),
+        })
     }
 }
 

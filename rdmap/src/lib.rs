@@ -93,6 +93,7 @@ mod message;
 mod opcode;
 mod peer;
 mod read_request;
+mod requirement;
 mod state;
 mod stream;
 mod terminate;
@@ -111,6 +112,7 @@ pub use opcode::{
 };
 pub use peer::Peer;
 pub use read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
+pub use requirement::Requirement;
 pub use state::{StreamEvent, StreamState};
 pub use stream::{AtomicJob, Job, ReadJob, SendKind, Stream, StreamConfig};
 pub use terminate::{MAX_TERMINATE_HEADER, Terminate};

@@ -4,10 +4,11 @@ use uwarp_ddp::{Header, TAGGED_HEADER, UNTAGGED_HEADER};
 
 use crate::atomic::ATOMIC_REQUEST_HEADER;
 use crate::code::TerminateCode;
-use crate::error::StreamError;
+use crate::error::{Blame, StreamError};
 use crate::opcode::{Opcode, split};
 use crate::peer::Peer;
 use crate::read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
+use crate::requirement::{self, Requirement};
 use crate::stream::AtomicJob;
 
 mod layout;
@@ -291,6 +292,13 @@ impl Terminate {
         (self.reading == Reading::RfcOrSiw).then_some(TerminateCode::new(etype, layer, code))
     }
 
+    /// What Linux siw means by it, in words; `None` where it means what the RFCs do, and for a message
+    /// that was not read by siw's layout.
+    #[must_use]
+    pub fn siw_means(&self) -> Option<&'static str> {
+        siw::departure(self).map(|departure| departure.means)
+    }
+
     /// Whether the headers in it are those of the segment that was refused, as the RFC has it. Linux
     /// siw sends one error late, with the header of another message.
     #[must_use]
@@ -322,6 +330,26 @@ impl Terminate {
     #[must_use]
     pub const fn segment_len(&self) -> Option<u16> {
         self.segment_len
+    }
+
+    /// Whose fault it is, if the peer is right about it: [`Blame::Local`] is the side that received
+    /// the message.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        if self.is_about_request() && self.rfc_reason() == TerminateCode::new(1, 2, 0x02) {
+            // Not a receive that the peer should have posted: more Reads than it has places for.
+            return Blame::Local;
+        }
+        self.rfc_reason().blame()
+    }
+
+    /// What the RFCs demand that was not kept, as far as the code tells.
+    #[must_use]
+    pub fn requirement(&self) -> Option<Requirement> {
+        if self.is_about_request() && self.rfc_reason() == TerminateCode::new(1, 2, 0x02) {
+            return Some(requirement::IRD);
+        }
+        self.rfc_reason().requirement()
     }
 
     /// The DDP header of the segment in which the error was found, if the message has it (D): 14 or

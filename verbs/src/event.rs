@@ -6,6 +6,7 @@ use uwarp_llp::LlpError;
 use uwarp_mpa::StartupError;
 use uwarp_rdmap::{Opcode, StreamError, Terminate};
 
+use crate::cause::Cause;
 use crate::event_queue::EventObject;
 
 /// An asynchronous event of a device.
@@ -65,6 +66,12 @@ pub enum AsyncEvent {
 }
 
 impl AsyncEvent {
+    /// Who, which layer, which code, which demand of the RFCs; and a sentence with a hint.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        Cause::from(self)
+    }
+
     /// What it is about: whose destruction waits for its acknowledgement.
     #[must_use]
     pub fn object(&self) -> EventObject {
@@ -99,13 +106,13 @@ pub enum EndReason {
         /// The message that we sent; `None` when nothing may be sent yet
         /// (a responder before its first valid FPDU, RFC 5044 section 7.1.2).
         terminate: Option<Terminate>,
-        /// More about the place: which region, which bounds, which buffer.
-        detail: String,
+        /// Which region, which bounds, which buffer.
+        cause: Cause,
     },
     /// A work request of ours could not be carried out; we sent a Terminate Message.
     LocalError {
         /// What was wrong.
-        detail: String,
+        cause: Cause,
     },
     /// A completion found no place in its CQ and is lost; we sent a Terminate Message.
     CqOverflow {
@@ -120,6 +127,8 @@ pub enum EndReason {
     TerminateReceived {
         /// Its message.
         terminate: Terminate,
+        /// The same, with the work request that it is about.
+        cause: Cause,
     },
     /// The peer does not know RFC 7306 (Atomic Operations and Immediate Data) and ended the stream when
     /// such a message came. Linux siw is such a peer, and so are RNICs made before 2014.
@@ -167,95 +176,83 @@ pub enum EndReason {
 
 impl std::error::Error for EndReason {}
 
+impl EndReason {
+    /// Who, which layer, which code, which demand of the RFCs; and a sentence with a hint.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        Cause::from(self)
+    }
+
+    /// Whether the connection ended as one of the two programs wanted it to.
+    #[must_use]
+    pub const fn is_orderly(&self) -> bool {
+        match self {
+            EndReason::LocalDisconnect | EndReason::PeerDisconnect => true,
+            EndReason::Aborted
+            | EndReason::TerminateSent { .. }
+            | EndReason::LocalError { .. }
+            | EndReason::CqOverflow { .. }
+            | EndReason::TerminateReceived { .. }
+            | EndReason::PeerLacksRfc7306 { .. }
+            | EndReason::LlpLost { .. }
+            | EndReason::ClosedMidway
+            | EndReason::ConnectTimedOut
+            | EndReason::CloseTimedOut
+            | EndReason::Stalled { .. }
+            | EndReason::StartupFailed { .. }
+            | EndReason::ConnectFailed { .. }
+            | EndReason::Rejected { .. } => false,
+        }
+    }
+}
+
+/// The sentence and the hint of its [`cause`](EndReason::cause), and what else there is to say.
 impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = self.cause();
+        f.write_str(&cause.sentence())?;
         match self {
-            EndReason::LocalDisconnect => write!(f, "closed by this side"),
-            EndReason::PeerDisconnect => write!(f, "closed by the peer"),
-            EndReason::Aborted => write!(
-                f,
-                "aborted by this side: the QP was aborted, moved to ERROR, or dropped while work was under way"
-            ),
             EndReason::TerminateSent {
-                error,
-                terminate,
-                detail,
+                terminate: Some(terminate),
+                ..
             } => {
-                write!(f, "the peer sent something wrong: {error}")?;
-                if !detail.is_empty() {
-                    write!(f, " ({detail})")?;
-                }
-                match terminate {
-                    Some(terminate) => write!(
-                        f,
-                        "; we ended the connection with Terminate {:x}/{:x}/{:02x}",
-                        terminate.layer(),
-                        terminate.etype(),
-                        terminate.code()
-                    ),
-                    None => write!(
-                        f,
-                        "; we closed the connection (no Terminate may be sent at this point)"
-                    ),
-                }
+                let code = terminate.reason();
+                write!(f, "; this side ended the connection with Terminate {code}")?;
             }
-            EndReason::LocalError { detail } => {
-                write!(f, "a work request of this side failed: {detail}")
-            }
-            EndReason::CqOverflow {
-                cq_num,
-                depth,
-                wr_id,
+            EndReason::TerminateSent {
+                terminate: None, ..
             } => write!(
                 f,
-                "completion queue {cq_num} was full with {depth} completions, and that of work request {wr_id} is lost: \
-                 poll it more often, or make it as deep as all queues together that complete to it"
-            ),
-            EndReason::TerminateReceived { terminate } => {
-                write!(f, "the peer ended the connection: {terminate}")
+                "; this side closed the connection (no Terminate may be sent at this point)"
+            )?,
+            EndReason::PeerLacksRfc7306 { terminate, .. } => {
+                write!(f, "; its Terminate Message: {terminate}")?;
             }
-            EndReason::PeerLacksRfc7306 { message, terminate } => write!(
-                f,
-                "the peer does not know RFC 7306 (atomic operations and Immediate Data): it refused {message} as an unexpected opcode; use only Sends, Writes and Reads with it. Its Terminate Message: {terminate}"
-            ),
-            EndReason::LlpLost {
-                error: error @ LlpError::TimedOut { .. },
-            } => write!(f, "the peer vanished: {error}"),
-            EndReason::LlpLost { error } => write!(f, "the TCP connection was lost: {error}"),
-            EndReason::ClosedMidway => write!(
-                f,
-                "the peer closed the TCP connection in the middle of an FPDU: it died, or lost its framing"
-            ),
-            EndReason::ConnectTimedOut => write!(
-                f,
-                "TCP did not connect in time: the host is down, or a firewall drops the packets"
-            ),
-            EndReason::CloseTimedOut => write!(
-                f,
-                "the peer did not close its side in time; the connection was reset"
-            ),
-            EndReason::Stalled { sending: true } => write!(
-                f,
-                "the peer read nothing of what was to be sent for too long, and the connection was reset; it hangs, or does not read on purpose (timeouts.stalled)"
-            ),
-            EndReason::Stalled { sending: false } => write!(
-                f,
-                "the peer began an FPDU and did not finish it for too long, and the connection was reset; it hangs, or does so on purpose (timeouts.stalled)"
-            ),
-            EndReason::StartupFailed { error } => write!(f, "{error}"),
-            EndReason::ConnectFailed { error } => write!(f, "{error}"),
-            EndReason::Rejected { private_data, .. } => {
-                write!(f, "the peer rejected the connection")?;
-                if !private_data.is_empty() {
-                    write!(
-                        f,
-                        ", with {} octets of private data: \"{}\"",
-                        private_data.len(),
-                        private_data.escape_ascii()
-                    )?;
+            EndReason::TerminateReceived { terminate, .. } => {
+                if let Some(means) = terminate.siw_means() {
+                    write!(f, ", which means by it: {means}")?;
                 }
-                Ok(())
             }
+            EndReason::Rejected { private_data, .. } if !private_data.is_empty() => {
+                write!(f, ": \"{}\"", private_data.escape_ascii())?;
+            }
+            EndReason::LocalDisconnect
+            | EndReason::PeerDisconnect
+            | EndReason::Aborted
+            | EndReason::LocalError { .. }
+            | EndReason::CqOverflow { .. }
+            | EndReason::LlpLost { .. }
+            | EndReason::ClosedMidway
+            | EndReason::ConnectTimedOut
+            | EndReason::CloseTimedOut
+            | EndReason::Stalled { .. }
+            | EndReason::StartupFailed { .. }
+            | EndReason::ConnectFailed { .. }
+            | EndReason::Rejected { .. } => {}
+        }
+        match cause.hint() {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
         }
     }
 }

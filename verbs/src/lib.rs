@@ -76,6 +76,7 @@
 //!   flushed, an [`AsyncEvent`] and [`Qp::end_reason`] say why in words. Other connections do not notice.
 
 pub mod aio;
+mod cause;
 mod cm;
 mod completion;
 mod cq;
@@ -98,6 +99,7 @@ mod settings;
 mod srq;
 mod wait;
 
+pub use cause::{Cause, CauseCode, Layer, Who};
 pub use cm::{
     AcceptError, AcceptOptions, Arrival, CmError, CmEvent, CmEventKind, CmId, CmReason, CmState,
     CmWaitError, ConnectError, ConnectOptions, ConnectRequest, Connected, EventChannel,
@@ -140,7 +142,7 @@ pub use uwarp_capture as capture;
 /// The network below: kernel TCP, or smoltcp over an in-memory link.
 pub use uwarp_llp as llp;
 pub use uwarp_mpa::{Revision, RtrKinds, StartupError};
-pub use uwarp_rdmap::{Opcode, Peer, StreamError, Terminate};
+pub use uwarp_rdmap::{Opcode, Peer, Requirement, StreamError, Terminate, TerminateCode};
 
 /// The README's example is a test.
 #[cfg(doctest)]

@@ -304,7 +304,7 @@ fn judge(a: &End, b: &responder::Seen) -> Verdict {
                 ..
             },
         ) if !told(sent) => "B's Terminate has another code than 1/1/01",
-        (EndReason::TerminateReceived { terminate }, _) if !told(terminate) => {
+        (EndReason::TerminateReceived { terminate, .. }, _) if !told(terminate) => {
             "A got a Terminate with another code than 1/1/01"
         }
         (

@@ -131,7 +131,7 @@ fn invalid_for_good(rig: &mut Rig, bench: &Bench, by: By) -> Result<Outcome> {
             agent.check_zero(&region, 0, GUARD)?;
             bench.ended("TerminateReceived", |reason| match reason {
                 // DDP, tagged buffer: invalid STag.
-                EndReason::TerminateReceived { terminate } => {
+                EndReason::TerminateReceived { terminate, .. } => {
                     (terminate.layer(), terminate.etype(), terminate.code()) == (1, 1, 0)
                 }
                 _ => false,

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::cause::Cause;
+
 /// How a work request ended; the numeric values are those of `ibv_wc_status`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
@@ -92,6 +94,47 @@ impl Status {
             Self::General => "general error: see the event of the queue pair",
         }
     }
+
+    /// What to try when nothing more is known than the status; [`Completion::cause`] knows more.
+    /// `None` for success.
+    #[must_use]
+    pub const fn hint(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Success => return None,
+            Self::LocalLength => "post longer receives, or let the peer send shorter messages",
+            Self::LocalQpOperation => {
+                "check that the queue pair was made and connected for this operation (ORD above 0 for Reads)"
+            }
+            Self::LocalProtection => {
+                "keep memory registered, with LOCAL_WRITE where octets arrive, until the completion"
+            }
+            Self::WrFlush => {
+                "look for the first completion in error, or at `Qp::end_reason`, for the cause"
+            }
+            Self::WindowBind => {
+                "check that the region may have windows, and that window and range fit it"
+            }
+            Self::BadResponse => "report it to the maker of the peer's iWARP stack, with a capture",
+            Self::LocalAccess => {
+                "register the memory with the right that the peer needs, and tell it the right address, length and rkey"
+            }
+            Self::RemoteInvalidRequest => {
+                "check the length against what the peer takes, and that the STag may be invalidated"
+            }
+            Self::RemoteAccess => {
+                "compare address, length and rkey with what the peer said, and ask it for the right that this needs"
+            }
+            Self::RemoteOperation => {
+                "look at the error on the peer's side; it may not know this operation, or have no receive posted"
+            }
+            Self::RetryExceeded => "check the network and whether the peer's host is up",
+            Self::ReceiverNotReady => "let the peer post receives before this side sends",
+            Self::RemoteAbort => "look at the error on the peer's side",
+            Self::Fatal => "make a new queue pair, or a new device",
+            Self::ResponseTimeout => "look whether the peer's program or host hangs",
+            Self::General => "look at `Qp::end_reason`, or at the device's events",
+        })
+    }
 }
 
 impl fmt::Display for Status {
@@ -164,6 +207,8 @@ pub struct Completion {
     /// The 8 octets of Immediate Data, of a [`WcOpcode::RecvImmediate`] (RFC 7306 section 6), in the order of
     /// the wire.
     pub immediate: Option<[u8; 8]>,
+    /// Why it failed, or was flushed; `None` for success.
+    pub cause: Option<Cause>,
 }
 
 #[cfg(test)]

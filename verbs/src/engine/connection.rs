@@ -10,6 +10,7 @@ use uwarp_rdmap::{Opcode, OutMessage, Stream};
 use super::receive_queue::ReceiveQueue;
 use super::transmit::TxBatch;
 use super::work::{ImmediateData, SendQueue};
+use crate::cause::{Cause, LocalProblem};
 use crate::completion::{Completion, CqInner, CqOverflow};
 use crate::event::{AsyncEvent, EndReason};
 use crate::mem::{Access, Asker, RegionTable, Target};
@@ -145,6 +146,8 @@ pub(crate) struct Connection {
     pub(crate) stage: Stage,
     pub(crate) tx: TxBatch,
     pub(crate) end: Option<EndReason>,
+    /// What flushes work: the cause of the end, or of the trouble that came during a graceful one.
+    pub(crate) cause: Option<Cause>,
     pub(crate) events: Vec<AsyncEvent>,
     pub(crate) deadline: Option<Instant>,
     /// Initiator: no FPDU before this (`Settings::first_fpdu_delay`), except a Terminate.
@@ -203,6 +206,7 @@ impl Connection {
             stage: Stage::Detached,
             tx: TxBatch::default(),
             end: None,
+            cause: None,
             events: Vec::new(),
             deadline: None,
             hold: None,
@@ -234,6 +238,8 @@ impl Connection {
         if !matches!(self.stage, Stage::Detached) || !self.event(QpEvent::Reset) {
             return false;
         }
+        self.cause
+            .get_or_insert(Cause::local(LocalProblem::QpReset));
         self.flush_sends(None);
         self.flush_receives(None);
         self.give_up_own();
@@ -369,12 +375,21 @@ impl Connection {
             events,
             lost,
             tx,
+            cause,
             ..
         } = self;
-        sq.retire(tx.taken_to(), ctx.qp_num, |completion| {
-            Self::complete_send(ctx, events, lost, completion);
-        });
+        sq.retire(
+            tx.taken_to(),
+            ctx.qp_num,
+            || flush_cause(*cause),
+            |completion| Self::complete_send(ctx, events, lost, completion),
+        );
         self.end_on_lost_completion();
+    }
+
+    /// What a work request is told that is flushed now.
+    pub(super) fn flush_cause(&self) -> Cause {
+        flush_cause(self.cause)
     }
 
     /// The driver handed `octets` of the batch to the LLP.
@@ -402,4 +417,11 @@ impl Connection {
             stream.mulpdu = mulpdu(emss, stream.markers);
         }
     }
+}
+
+fn flush_cause(cause: Option<Cause>) -> Cause {
+    // A QP without a connection flushes only when its handle is dropped.
+    cause
+        .unwrap_or(Cause::local(LocalProblem::QpDropped))
+        .flushed()
 }

@@ -12,6 +12,7 @@ use uwarp_rdmap::{
 use super::connection::{Connection, OpenStream, QpContext, Stage};
 use super::receive_buffer::ReceiveBuffer;
 use super::receive_queue::ReceiveQueue;
+use crate::cause::{Act, Broken, Cause, Refusal};
 use crate::completion::Status;
 use crate::event::AsyncEvent;
 use crate::mem::{Asker, Need, Target};
@@ -101,7 +102,7 @@ impl Connection {
                 Err(error) => {
                     self.offended(
                         StreamError::Mpa(error.code().code()),
-                        error.to_string(),
+                        Cause::framing(error),
                         None,
                     );
                 }
@@ -145,8 +146,8 @@ impl Connection {
         match stream.rdmap.receive(&view, head, ulpdu.len()) {
             Ok(inbound) => self.inbound(inbound, ulpdu, rtr_send),
             Err(error) => {
-                let detail = self.describe(&error, head);
-                self.offended(error, detail, Some((head, ulpdu.len())));
+                let cause = self.cause_of(error, head, ulpdu.len());
+                self.offended(error, cause, Some((head, ulpdu.len())));
             }
         }
         true
@@ -228,7 +229,8 @@ impl Connection {
                 let error = StreamError::Ddp(DdpError::Tagged(fault));
                 let mut scratch = [0; HEAD_LEN];
                 let head = ulpdu.head(&mut scratch);
-                return self.offended(error, String::new(), Some((head, ulpdu.len())));
+                let cause = self.cause_of(error, head, ulpdu.len());
+                return self.offended(error, cause, Some((head, ulpdu.len())));
             }
             at += piece.len();
         }
@@ -306,74 +308,40 @@ impl Connection {
         self.sq.request_answered();
     }
 
-    /// Words about the place of an error: which region, which bounds, which buffer.
-    fn describe(&self, error: &StreamError, head: &[u8]) -> String {
-        use std::fmt::Write as _;
-        let mut words = String::new();
-        let Ok((header, _)) = Header::parse(head) else {
-            return words;
-        };
-        let (stag, to, need) = match header {
-            Header::Tagged(tagged) => (tagged.stag, tagged.to.0, Need::RemoteWrite),
-            Header::Untagged(untagged) => {
-                let opcode = Opcode::from_raw(untagged.ulp & 0x0F);
-                let body = head.get(18..).unwrap_or(&[]);
-                match (
-                    opcode,
-                    ReadRequestHeader::parse(body),
-                    AtomicRequestHeader::parse(body),
-                ) {
-                    (Some(Opcode::ReadRequest), Some(request), _) => {
-                        let _ = write!(words, "a Read of {} octets from ", request.len);
-                        let (stag, to) = (request.source_stag, request.source_to.0);
-                        (stag, to, Need::RemoteRead)
-                    }
-                    (Some(Opcode::AtomicRequest), _, Some(request)) => {
-                        match request.op() {
-                            Some(op) => drop(write!(words, "a {op} on ")),
-                            None => words.push_str("an Atomic Operation on "),
-                        }
-                        (request.stag, request.to.0, Need::RemoteAtomic)
-                    }
-                    _ => {
-                        if let Some(len) = self.rq.next_len() {
-                            let _ = write!(
-                                words,
-                                "the receive at the head of the queue has {len} octets"
-                            );
-                        } else if matches!(error, StreamError::Ddp(_)) {
-                            words.push_str("no receive is posted");
-                        }
-                        return words;
-                    }
-                }
+    /// What is known here of an error in a segment: which region, which bounds, which receive.
+    fn cause_of(&self, error: StreamError, head: &[u8], len: usize) -> Cause {
+        let header = Header::parse(head).ok();
+        let access = match (&error, header) {
+            (StreamError::Ddp(DdpError::Tagged(fault)), Some((Header::Tagged(tagged), at))) => {
+                let octets = u32::try_from(len.saturating_sub(at)).unwrap_or(u32::MAX);
+                let act = Opcode::from_raw(tagged.ulp & 0x0F).map_or(Act::Write, Act::from);
+                Some((*fault, act, (tagged.stag.0, tagged.to.0, octets)))
             }
+            (StreamError::Protection(fault), Some((Header::Untagged(_), at))) => {
+                ReadRequestHeader::parse(head.get(at..).unwrap_or(&[])).map(|request| {
+                    let place = (request.source_stag.0, request.source_to.0, request.len);
+                    (*fault, Act::Read, place)
+                })
+            }
+            (StreamError::Atomic(AtomicFault::Tagged(fault)), Some((Header::Untagged(_), at))) => {
+                AtomicRequestHeader::parse(head.get(at..).unwrap_or(&[]))
+                    .map(|request| (*fault, Act::Atomic, (request.stag.0, request.to.0, 8)))
+            }
+            (StreamError::CannotInvalidate(fault), Some((Header::Untagged(untagged), _))) => {
+                Some((*fault, Act::Invalidate, (untagged.ulp_word, 0, 0)))
+            }
+            _ => None,
         };
-        let _ = write!(words, "STag {:#010x}, TO {to:#x}: ", stag.0);
-        words.push_str(&self.ctx.table.describe(stag));
-        words.push_str(&self.refusal(error, stag, need));
-        words
-    }
-
-    /// More words, when the region would allow what its QP does not.
-    fn refusal(&self, error: &StreamError, stag: STag, need: Need) -> String {
-        let right = need.access();
-        let rights = matches!(
-            error,
-            StreamError::Ddp(DdpError::Tagged(TaggedFault::AccessRights))
-                | StreamError::Protection(TaggedFault::AccessRights)
-                | StreamError::Atomic(AtomicFault::Tagged(TaggedFault::AccessRights))
-        );
-        let region = self.ctx.table.access_of(stag);
-        if !rights || self.access.contains(right) || !region.is_some_and(|own| own.contains(right))
-        {
-            return String::new();
+        if let Some((fault, act, place)) = access {
+            let stag = STag(place.0);
+            let facts = self.ctx.table.facts(stag);
+            tracing::debug!(qp = self.ctx.qp_num, %stag, names = self.ctx.table.describe(stag), "access refused");
+            return Cause::access(Refusal::new(fault, act, place, facts));
         }
-        format!(
-            "; the queue pair does not allow {}: its own rights are {}",
-            need.name(),
-            self.access
-        )
+        let to_receive =
+            matches!(header, Some((Header::Untagged(untagged), _)) if untagged.qn == QN_SEND);
+        let receive = self.rq.next_len().filter(|_| to_receive);
+        Cause::broken(Broken { error, receive })
     }
 
     /// The status that the receive at the head gets when the peer's Send could not be taken. Only

@@ -5,6 +5,7 @@
 
 use super::connection::{Connection, Stage};
 use super::work::Progress;
+use crate::cause::{LocalProblem, LocalVerb};
 use crate::completion::Status;
 use crate::mem::{FastRegister, SlotFault, WindowBind};
 use crate::qp::state::QpState;
@@ -52,11 +53,11 @@ impl LocalOp {
     }
 
     /// What it is, for a sentence.
-    fn name(self) -> &'static str {
+    fn verb(self) -> LocalVerb {
         match self {
-            Self::Bind { .. } => "bind a memory window",
-            Self::Register(_) => "register memory",
-            Self::Invalidate { .. } => "invalidate an STag",
+            Self::Bind { .. } => LocalVerb::Bind,
+            Self::Register(_) => LocalVerb::Register,
+            Self::Invalidate { .. } => LocalVerb::Invalidate,
         }
     }
 }
@@ -86,8 +87,9 @@ impl Connection {
                 self.retire();
             }
             Err(fault) => {
-                let detail = format!("a work request to {} failed: {fault}", op.name());
-                self.fail_locally(Some((sequence, op.status(fault))), None, &detail);
+                let (verb, status) = (op.verb(), op.status(fault));
+                let problem = LocalProblem::Memory { verb, fault };
+                self.fail_locally(Some((sequence, status)), None, problem);
             }
         }
         true

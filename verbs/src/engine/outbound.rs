@@ -10,6 +10,7 @@ use uwarp_rdmap::{
 use super::connection::{Connection, Current, OpenStream, QpContext, Stage};
 use super::transmit::TxBatch;
 use super::work::{ImmediateData, Progress, SendData};
+use crate::cause::LocalProblem;
 use crate::completion::Status;
 use crate::mem::{Need, SgList, SgSource};
 use crate::qp::state::QpState;
@@ -198,7 +199,7 @@ impl Connection {
                         self.fail_locally(
                             Some((sequence, Status::LocalQpOperation)),
                             None,
-                            "an RDMA Read was posted, but no Reads were negotiated (ORD is 0)",
+                            LocalProblem::NoReads,
                         );
                         return false;
                     }
@@ -217,7 +218,7 @@ impl Connection {
                         self.fail_locally(
                             Some((sequence, Status::LocalQpOperation)),
                             None,
-                            "an atomic operation was posted, but none were negotiated (ORD is 0)",
+                            LocalProblem::NoReads,
                         );
                         return false;
                     }
@@ -337,7 +338,7 @@ impl Connection {
                 self.fail_locally(
                     sequence.map(|sequence| (sequence, Status::LocalProtection)),
                     None,
-                    "the memory region of a posted work request was deregistered before it was sent; deregister only after its completion",
+                    LocalProblem::PayloadGone,
                 );
             }
         }

@@ -2,7 +2,8 @@
 
 use super::connection::{Connection, QpContext};
 use super::receive_queue::PostRules;
-use super::work::{ImmediateData, Progress, SendData, SendWqe};
+use super::work::{Blamed, ImmediateData, Progress, SendData, SendWqe};
+use crate::cause::Cause;
 use crate::completion::{Completion, Status, WcOpcode};
 use crate::home::Inherited;
 use crate::mem::{ATOMIC_LEN, LocalFault, WindowKind};
@@ -266,7 +267,8 @@ impl Connection {
 
     /// Completes the whole send queue with an error: `blamed` with its own status, the rest as
     /// flushed (5040-6.2.1-02).
-    pub(crate) fn flush_sends(&mut self, blamed: Option<(u64, Status)>) {
+    pub(crate) fn flush_sends(&mut self, blamed: Option<Blamed>) {
+        let flushed = self.flush_cause();
         let Connection {
             ctx,
             sq,
@@ -274,14 +276,15 @@ impl Connection {
             lost,
             ..
         } = self;
-        sq.flush(blamed, ctx.qp_num, |completion| {
+        sq.flush(blamed, flushed, ctx.qp_num, |completion| {
             Self::complete_send(ctx, events, lost, completion);
         });
     }
 
     /// Completes the receives of this QP with an error: the one of the message under way, or else the oldest, with
     /// `first`, the rest as flushed.
-    pub(crate) fn flush_receives(&mut self, first: Option<Status>) {
+    pub(crate) fn flush_receives(&mut self, first: Option<(Status, Cause)>) {
+        let flushed = self.flush_cause();
         let Connection {
             ctx,
             rq,
@@ -289,7 +292,7 @@ impl Connection {
             lost,
             ..
         } = self;
-        rq.flush(first, ctx.qp_num, |completion| {
+        rq.flush(first, flushed, ctx.qp_num, |completion| {
             Self::complete_recv(ctx, events, lost, completion);
         });
     }

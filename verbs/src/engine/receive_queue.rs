@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use super::post::{PostErrorKind, check_length};
+use crate::cause::Cause;
 use crate::completion::{Completion, Status, WcOpcode};
 use crate::event::AsyncEvent;
 use crate::mem::{RegionTable, SgList};
@@ -268,11 +269,12 @@ impl ReceiveQueue {
         Some(completion)
     }
 
-    /// Completes with an error what this QP has: the oldest with `first`, the rest as flushed. What is in an SRQ
+    /// Completes with an error what this QP has: the oldest with `first`, the rest as flushed, because of `flushed`. What is in an SRQ
     /// stays there.
     pub(crate) fn flush(
         &mut self,
-        first: Option<Status>,
+        first: Option<(Status, Cause)>,
+        flushed: Cause,
         qp_num: u32,
         mut complete: impl FnMut(Completion),
     ) {
@@ -281,11 +283,13 @@ impl ReceiveQueue {
             Source::Own(store) => store.take(),
             Source::Shared(_) | Source::Left => None,
         }) {
+            let (status, cause) = first.take().unwrap_or((Status::WrFlush, flushed));
             complete(Completion {
                 wr_id: wqe.wr_id,
-                status: first.take().unwrap_or(Status::WrFlush),
+                status,
                 opcode: WcOpcode::Recv,
                 qp_num,
+                cause: Some(cause),
                 ..Completion::default()
             });
             self.retire(wqe);

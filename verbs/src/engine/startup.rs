@@ -11,6 +11,7 @@ use uwarp_rdmap::{ReadRequestHeader, SendKind, Stream, StreamConfig, StreamError
 
 use super::connection::{Connection, Current, OpenStream, Stage};
 use super::receive_buffer::ReceiveBuffer;
+use crate::cause::{Cause, EndKind, LocalProblem};
 use crate::event::{AsyncEvent, EndReason};
 use crate::peer::first_fpdu_delay;
 use crate::qp::state::QpEvent;
@@ -33,6 +34,7 @@ impl Connection {
             return Ok(false);
         }
         self.end = None;
+        self.cause = None;
         self.retry = again.then_some(config);
         self.stage = Stage::TcpConnect(Box::new(initiator));
         self.deadline = Some(after(self.now, self.ctx.settings.timeouts.connect));
@@ -64,6 +66,7 @@ impl Connection {
             return false;
         }
         self.end = None;
+        self.cause = None;
         self.tx.stage(|staged| staged.extend_from_slice(reply));
         self.tx.end_of_startup();
         let timeouts = &self.ctx.settings.timeouts;
@@ -142,13 +145,8 @@ impl Connection {
 
     /// RFC 6581 sections 9.1 and 9.2: the Reply is well formed, but cannot be lived with.
     fn refuse_reply(&mut self, code: MpaErrorCode) {
-        let detail = match code {
-            MpaErrorCode::InsufficientIrd => {
-                "the peer wants more RDMA Reads outstanding than max_ird allows"
-            }
-            _ => "the peer and this side have no RTR indication in common",
-        };
-        self.offended(StreamError::Mpa(code.code()), detail.to_owned(), None);
+        let cause = Cause::end(EndKind::ReplyRefused(code));
+        self.offended(StreamError::Mpa(code.code()), cause, None);
     }
 
     /// Full Operation.
@@ -212,8 +210,8 @@ impl Connection {
                         // nothing else of ours happens between the Reply and the RTR indication, and a
                         // responder may send no FPDU at all at that time.
                         let code = MpaErrorCode::LocalCatastrophic.code();
-                        let detail = "there is no place for the Read that is the RTR indication";
-                        return self.offended(StreamError::Mpa(code), detail.to_owned(), None);
+                        let cause = Cause::local(LocalProblem::RtrRead);
+                        return self.offended(StreamError::Mpa(code), cause, None);
                     }
                 }
             }

@@ -10,6 +10,8 @@ use uwarp_rdmap::{
 };
 
 use super::connection::{Connection, Stage};
+use super::work::Blamed;
+use crate::cause::{Act, Broken, Cause, EndKind, LocalProblem, Refusal, Told, Work};
 use crate::completion::Status;
 use crate::event::{AsyncEvent, EndReason};
 use crate::qp::state::{QpEvent, QpState};
@@ -21,34 +23,40 @@ impl Connection {
     pub(super) fn offended(
         &mut self,
         error: StreamError,
-        detail: String,
+        cause: Cause,
         segment: Option<(&[u8], usize)>,
     ) {
         let terminate = Stream::terminate_for(&error, segment);
-        let receive = Self::blame_receive(&error, segment);
-        let send = self.blame_read_response(&error);
+        let receive = Self::blame_receive(&error, segment).map(|status| (status, cause));
+        let send = self.blame_read_response(&error, cause);
         let sent = self.send_terminate(terminate.as_ref());
         let terminate = if sent { terminate } else { None };
         self.end(EndReason::TerminateSent {
             error,
             terminate,
-            detail,
+            cause,
         });
         self.finish_in_error(QpEvent::TerminateSent, send, receive);
     }
 
     /// A work request of this side cannot be carried out (5040-7.1-02: the Terminate goes instead).
+    /// `send` is the one in the send queue, by its sequence number; `receive`: the one at the head.
     pub(super) fn fail_locally(
         &mut self,
         send: Option<(u64, Status)>,
         receive: Option<Status>,
-        detail: &str,
+        problem: LocalProblem,
     ) {
+        let cause = Cause::local(problem);
         let terminate = Stream::terminate_for(&StreamError::LocalCatastrophic, None);
         self.send_terminate(terminate.as_ref());
-        self.end(EndReason::LocalError {
-            detail: detail.to_owned(),
+        self.end(EndReason::LocalError { cause });
+        let send = send.map(|(sequence, status)| Blamed {
+            sequence,
+            status,
+            cause,
         });
+        let receive = receive.map(|status| (status, cause));
         self.finish_in_error(QpEvent::TerminateSent, send, receive);
     }
 
@@ -64,15 +72,11 @@ impl Connection {
         // What was framed of the Response still goes out: the Terminate counts it.
         self.tx.settle();
         let said = self.frame_terminate(&terminate);
-        let detail = format!(
-            "the source of a Read, {}, was deregistered after {sent} of {} octets",
-            self.ctx.table.describe(header.source_stag),
-            header.len
-        );
+        let cause = Cause::access(Refusal::source_gone(header, sent));
         self.end(EndReason::TerminateSent {
             error,
             terminate: said.then_some(terminate),
-            detail,
+            cause,
         });
         self.finish_in_error(QpEvent::TerminateSent, None, None);
     }
@@ -83,14 +87,18 @@ impl Connection {
         let terminate = Terminate::for_atomic(&error, job);
         self.tx.settle();
         let said = self.frame_terminate(&terminate);
-        let detail = format!(
-            "the memory of an Atomic Operation, {}, has changed before its turn came",
-            self.ctx.table.describe(job.stag()),
-        );
+        let place = (job.stag().0, job.to().0, 8);
+        let cause = match fault {
+            AtomicFault::Tagged(fault) => {
+                let facts = self.ctx.table.facts(job.stag());
+                Cause::access(Refusal::new(fault, Act::Atomic, place, facts))
+            }
+            AtomicFault::Misaligned => Cause::broken(Broken::from(error)),
+        };
         self.end(EndReason::TerminateSent {
             error,
             terminate: said.then_some(terminate),
-            detail,
+            cause,
         });
         self.finish_in_error(QpEvent::TerminateSent, None, None);
     }
@@ -100,7 +108,7 @@ impl Connection {
         self.fail_locally(
             None,
             Some(Status::LocalProtection),
-            "the memory region of a posted receive was deregistered before a Send arrived for it",
+            LocalProblem::ReceiveGone,
         );
     }
 
@@ -109,25 +117,35 @@ impl Connection {
         self.fail_locally(
             Some((sequence, Status::LocalProtection)),
             None,
-            "the memory region of the sink of an RDMA Read or atomic operation was deregistered before the Response arrived",
+            LocalProblem::ReadSinkGone,
         );
     }
 
     /// The peer's Terminate Message has arrived.
     pub(super) fn terminated_by_peer(&mut self, terminate: Terminate) {
         self.drop_unsent();
-        let (blamed, reason) = match self.extension_refused(&terminate) {
-            Some(message) => {
-                let sequence = self.sq.oldest_extension();
-                let blamed = sequence.map(|sequence| (sequence, Status::RemoteInvalidRequest));
-                (blamed, EndReason::PeerLacksRfc7306 { message, terminate })
-            }
-            None => (
-                self.blame_by_terminate(&terminate),
-                EndReason::TerminateReceived { terminate },
-            ),
+        let lacks = self.extension_refused(&terminate);
+        let blamed = match lacks {
+            Some(message) => self.sq.oldest_extension().map(|sequence| Blamed {
+                sequence,
+                status: Status::RemoteInvalidRequest,
+                cause: Cause::end(EndKind::PeerLacksRfc7306(message)),
+            }),
+            None => self.blame_by_terminate(&terminate),
         };
-        self.end(reason);
+        let work = match blamed {
+            Some(_) => Work::This,
+            None if self.may_be_complete(&terminate) => Work::Complete,
+            None => Work::Unknown,
+        };
+        let cause = match blamed {
+            Some(blamed) => blamed.cause,
+            None => Cause::told(Told::new(&terminate, work)),
+        };
+        self.end(match lacks {
+            Some(message) => EndReason::PeerLacksRfc7306 { message, terminate },
+            None => EndReason::TerminateReceived { terminate, cause },
+        });
         self.finish_in_error(QpEvent::TerminateReceived, blamed, None);
     }
 
@@ -221,7 +239,7 @@ impl Connection {
 
     /// The consumer moves an open QP to Terminate.
     pub(crate) fn terminate(&mut self) {
-        self.fail_locally(None, None, "the program moved the QP to TERMINATE");
+        self.fail_locally(None, None, LocalProblem::MovedToTerminate);
     }
 
     /// The driver has sent our FIN.
@@ -295,6 +313,10 @@ impl Connection {
 
     /// Records why the connection ends; the first reason stays (5040-7.1-05).
     pub(super) fn end(&mut self, reason: EndReason) {
+        // Trouble during a graceful close flushes what was to be done in it.
+        if self.end.as_ref().is_none_or(EndReason::is_orderly) {
+            self.cause = Some(reason.cause());
+        }
         if self.end.is_none() {
             tracing::debug!(qp = self.ctx.qp_num, %reason, "connection ends");
             self.events.push(AsyncEvent::Ended {
@@ -310,8 +332,8 @@ impl Connection {
     fn finish_in_error(
         &mut self,
         event: QpEvent,
-        send: Option<(u64, Status)>,
-        receive: Option<Status>,
+        send: Option<Blamed>,
+        receive: Option<(Status, Cause)>,
     ) {
         self.event(event);
         self.flush_sends(send);
@@ -392,7 +414,7 @@ impl Connection {
     }
 
     /// The Read or atomic that a wrong Response belongs to.
-    fn blame_read_response(&self, error: &StreamError) -> Option<(u64, Status)> {
+    fn blame_read_response(&self, error: &StreamError, cause: Cause) -> Option<Blamed> {
         let mismatch = matches!(
             error,
             StreamError::ReadResponseMismatch(_) | StreamError::AtomicResponseMismatch { .. }
@@ -400,11 +422,15 @@ impl Connection {
         mismatch
             .then(|| self.sq.oldest_request())
             .flatten()
-            .map(|sequence| (sequence, Status::BadResponse))
+            .map(|sequence| Blamed {
+                sequence,
+                status: Status::BadResponse,
+                cause,
+            })
     }
 
     /// The work request that the peer's Terminate speaks of, when it can be told.
-    fn blame_by_terminate(&self, terminate: &Terminate) -> Option<(u64, Status)> {
+    fn blame_by_terminate(&self, terminate: &Terminate) -> Option<Blamed> {
         if !terminate.headers_fit() {
             return None;
         }
@@ -415,9 +441,8 @@ impl Connection {
             _ => return None,
         };
         if terminate.is_about_request() {
-            return self
-                .request_of(terminate)
-                .map(|sequence| (sequence, status));
+            let sequence = self.request_of(terminate)?;
+            return self.blamed(sequence, status, terminate);
         }
         // A Write or a Send is complete when the LLP has taken it. If the oldest is not, its octets
         // were only partly taken when the peer answered: it is the one.
@@ -428,7 +453,29 @@ impl Connection {
             SendOp::Send { .. } | SendOp::Immediate => !tagged,
             SendOp::Read { .. } | SendOp::Atomic { .. } | SendOp::Local(_) => false,
         };
-        (fits && wqe.was_begun()).then_some((sequence, status))
+        if !(fits && wqe.was_begun()) {
+            return None;
+        }
+        self.blamed(sequence, status, terminate)
+    }
+
+    fn blamed(&self, sequence: u64, status: Status, terminate: &Terminate) -> Option<Blamed> {
+        let asked = self.sq.get(sequence)?.asked();
+        Some(Blamed {
+            sequence,
+            status,
+            cause: Cause::told(Told::about(terminate, asked)),
+        })
+    }
+
+    /// Whether the Terminate is about a Send or Write of ours, which then was complete: TCP had
+    /// taken it.
+    fn may_be_complete(&self, terminate: &Terminate) -> bool {
+        terminate.headers_fit()
+            && matches!(
+                terminate.opcode().map(Act::from),
+                Some(Act::Send | Act::Write | Act::Invalidate)
+            )
     }
 
     /// The Read or atomic of which a Terminate has the DDP header; the oldest one if it has none. (In

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::cause::{Act, Asked, Cause};
 use crate::completion::{Completion, Status};
 use crate::mem::{InlineData, SgList};
 use crate::qp::wr::SendOp;
@@ -70,7 +71,30 @@ impl SendWqe {
         !matches!(self.progress, Progress::Queued | Progress::Refused)
     }
 
-    fn completion(&self, qp_num: u32, status: Status) -> Completion {
+    /// What it asks of the peer.
+    pub(crate) fn asked(&self) -> Asked {
+        let (act, stag, to) = match self.op {
+            SendOp::Send {
+                invalidate: None, ..
+            } => (Act::Send, 0, 0),
+            SendOp::Send {
+                invalidate: Some(stag),
+                ..
+            } => (Act::Invalidate, stag, 0),
+            SendOp::Write { rkey, remote_addr } => (Act::Write, rkey, remote_addr),
+            SendOp::Read { rkey, remote_addr } => (Act::Read, rkey, remote_addr),
+            SendOp::Atomic {
+                rkey, remote_addr, ..
+            } => (Act::Atomic, rkey, remote_addr),
+            SendOp::Immediate => (Act::Immediate, 0, 0),
+            // It asks nothing of the peer, so no Terminate Message is about it.
+            SendOp::Local(_) => (Act::Terminate, 0, 0),
+        };
+        let len = self.len;
+        Asked { act, stag, to, len }
+    }
+
+    fn completion(&self, qp_num: u32, status: Status, cause: Option<Cause>) -> Completion {
         let byte_len = if status == Status::Success && self.op.awaits_response() {
             self.len
         } else {
@@ -82,9 +106,18 @@ impl SendWqe {
             opcode: self.op.wc_opcode(),
             byte_len,
             qp_num,
+            cause,
             ..Completion::default()
         }
     }
+}
+
+/// The one work request that an error belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blamed {
+    pub(crate) sequence: u64,
+    pub(crate) status: Status,
+    pub(crate) cause: Cause,
 }
 
 /// The send queue: work requests in posting order, from the oldest not completed to the newest.
@@ -251,45 +284,59 @@ impl SendQueue {
 
     /// Completes, in order, what is complete now that the LLP has taken the stream up to `taken`
     /// (5040-5.5-07: completion order is submission order).
-    pub(crate) fn retire(&mut self, taken: u64, qp_num: u32, mut complete: impl FnMut(Completion)) {
+    /// `flushed` tells why what was refused was.
+    pub(crate) fn retire(
+        &mut self,
+        taken: u64,
+        qp_num: u32,
+        flushed: impl Fn() -> Cause,
+        mut complete: impl FnMut(Completion),
+    ) {
         while let Some(wqe) = self.wqes.front() {
-            let status = match wqe.progress {
-                Progress::Sent { ends_at } if ends_at <= taken => Status::Success,
-                Progress::Answered => Status::Success,
-                Progress::Refused => Status::WrFlush,
+            let (status, cause) = match wqe.progress {
+                Progress::Sent { ends_at } if ends_at <= taken => (Status::Success, None),
+                Progress::Answered => (Status::Success, None),
+                Progress::Refused => (Status::WrFlush, Some(flushed())),
                 _ => break,
             };
-            self.pop(qp_num, status, &mut complete);
+            self.pop(qp_num, status, cause, &mut complete);
         }
     }
 
     /// Completes everything in the queue with an error, in order. `blamed` is the request that the
-    /// error belongs to, with its status; all others are flushed.
+    /// error belongs to, with its status; all others are flushed, because of `flushed`.
     pub(crate) fn flush(
         &mut self,
-        blamed: Option<(u64, Status)>,
+        blamed: Option<Blamed>,
+        flushed: Cause,
         qp_num: u32,
         mut complete: impl FnMut(Completion),
     ) {
         while !self.wqes.is_empty() {
-            let status = match blamed {
-                Some((sequence, status)) if sequence == self.front => status,
-                _ => Status::WrFlush,
+            let (status, cause) = match blamed {
+                Some(blamed) if blamed.sequence == self.front => (blamed.status, blamed.cause),
+                _ => (Status::WrFlush, flushed),
             };
-            self.pop(qp_num, status, &mut complete);
+            self.pop(qp_num, status, Some(cause), &mut complete);
         }
         self.next = self.front;
         self.requests.clear();
     }
 
-    fn pop(&mut self, qp_num: u32, status: Status, complete: &mut impl FnMut(Completion)) {
+    fn pop(
+        &mut self,
+        qp_num: u32,
+        status: Status,
+        cause: Option<Cause>,
+        complete: &mut impl FnMut(Completion),
+    ) {
         let Some(wqe) = self.wqes.pop_front() else {
             return;
         };
         self.front += 1;
         self.next = self.next.max(self.front);
         if wqe.signaled || status != Status::Success {
-            complete(wqe.completion(qp_num, status));
+            complete(wqe.completion(qp_num, status, cause));
         }
         self.give_data(wqe.data);
     }

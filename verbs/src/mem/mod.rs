@@ -24,6 +24,7 @@ mod atomic;
 mod backing;
 mod buffer;
 mod error;
+mod facts;
 mod inline;
 mod loan;
 mod mapped;
@@ -48,6 +49,7 @@ pub use slot::{FastRegister, WindowBind, WindowKind};
 
 pub(crate) use atomic::ATOMIC_LEN;
 pub(crate) use backing::{Backing, RegionSpec};
+pub(crate) use facts::{Named, StagFacts};
 pub(crate) use inline::InlineData;
 pub(crate) use loan::{InFlight, Piece, Pieces};
 pub(crate) use region::Region;

@@ -9,6 +9,7 @@ use uwarp_ddp::{STag, TaggedFault};
 
 use super::backing::{RegionSpec, check_spec};
 use super::error::{DeregisterError, RegisterError, ReregisterError};
+use super::facts::{Named, StagFacts};
 use super::region::Region;
 use super::slot::Slot;
 use super::stags::{INDEX_BITS, STagSource};
@@ -49,15 +50,6 @@ impl Need {
             Self::RemoteRead => Access::REMOTE_READ,
             Self::RemoteWrite => Access::REMOTE_WRITE,
             Self::RemoteAtomic => Access::REMOTE_ATOMIC,
-        }
-    }
-
-    /// The right that it takes, in words.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::RemoteRead => "remote read",
-            Self::RemoteWrite => "remote write",
-            Self::RemoteAtomic => "remote atomic",
         }
     }
 }
@@ -263,12 +255,31 @@ impl RegionTable {
         }
     }
 
-    /// The rights of a region that is registered now.
-    pub(crate) fn access_of(&self, stag: STag) -> Option<Access> {
-        self.find(stag).map(|region| region.access())
+    /// What an STag names, for the report of an access that was refused.
+    pub(crate) fn facts(&self, stag: STag) -> StagFacts {
+        let index = stag.0 >> 8;
+        let map = self.shard(index).read();
+        let nothing = StagFacts::without_region(Named::Nothing);
+        let Some(entry) = map.get(&index) else {
+            return nothing;
+        };
+        match &entry.region {
+            Some(region) if region.stag() == stag => StagFacts {
+                named: match (region.is_valid(), region.bound_to()) {
+                    (false, _) => Named::Invalidated,
+                    (true, Some(_)) => Named::Window,
+                    (true, None) => Named::Region,
+                },
+                base: region.to_base(),
+                size: region.len() as u64,
+                access: region.access(),
+            },
+            None if entry.slot.is_some() => StagFacts::without_region(Named::Unbound),
+            None | Some(_) => StagFacts::without_region(Named::OtherKey),
+        }
     }
 
-    /// What an STag names, in words, to follow it in a sentence.
+    /// What an STag names, in words, for the log.
     pub(crate) fn describe(&self, stag: STag) -> String {
         let index = stag.0 >> 8;
         let map = self.shard(index).read();

@@ -134,7 +134,8 @@ fn peer_refuses(wr: impl Fn(&Side, &Side, &[Sge]) -> u64, words_of_it: &str) {
             "{told}"
         );
         assert!(
-            told.to_string().contains("Atomic Request refused"),
+            told.to_string()
+                .contains("the peer refused this atomic operation of 8 octets on STag"),
             "{told}"
         );
         assert_eq!(word(&good, 0), 1);
@@ -176,7 +177,10 @@ fn memory_without_the_right_is_a_remote_access_error() {
         a.send_cq.flushed(4);
         let reason = b.wait_end().to_string();
         assert!(reason.contains("access rights violation"), "{reason}");
-        assert!(reason.contains("a CmpSwap on STag"), "{reason}");
+        assert!(
+            reason.contains("this was an atomic operation of 8 octets at offset 0"),
+            "{reason}"
+        );
     }
 }
 
@@ -224,7 +228,7 @@ fn a_queue_pair_without_the_right_refuses_what_the_region_would_allow() {
     assert!(qp.wait_closed(crate::common::LIMIT));
     let reason = qp.end_reason().unwrap().to_string();
     assert!(
-        reason.contains("the queue pair does not allow remote atomic"),
+        reason.contains("would allow it, but the QP does not"),
         "{reason}"
     );
     assert_eq!(word(&cell, 0), 1);

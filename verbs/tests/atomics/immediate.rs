@@ -159,7 +159,7 @@ fn without_a_receive_the_connection_ends_as_with_a_send() {
             "{reason}"
         );
         let told = a.wait_end();
-        let EndReason::TerminateReceived { terminate } = &told else {
+        let EndReason::TerminateReceived { terminate, .. } = &told else {
             panic!("{told}")
         };
         assert_eq!(

@@ -245,7 +245,7 @@ fn octets_between_the_request_and_the_reply() {
         peer,
         msn: 1,
     }
-    .ends(Sees::Fin, "we closed the connection");
+    .ends(Sees::Fin, "this side closed the connection");
 }
 
 /// 5044-7.1.1-i02: R means nothing in a Request; reserved bits are not looked at either.

@@ -44,7 +44,11 @@ fn terminate_about_a_read_request() {
             let mut s = Scene::new(role);
             let request = Untagged::new(READ_REQUEST, 1, 1, &s.read_header().octets()).octets();
             s.commits(&Code::rdmap(1, code).about(&request));
-            s.ends_blaming(Sees::Fin, ENDED, Some((READ, Status::RemoteAccess)));
+            s.ends_blaming(
+                Sees::Fin,
+                "the peer refused this Read of 48 octets",
+                Some((READ, Status::RemoteAccess)),
+            );
         }
     }
 }
@@ -56,7 +60,7 @@ fn terminate_about_a_message_that_was_not_sent() {
         let mut s = Scene::new(role);
         let write = Tagged::new(0, 0x1234, 0x5678, b"").octets();
         s.commits(&Code::ddp(1, 0x01).about(&write));
-        s.ends(Sees::Fin, ENDED);
+        s.ends(Sees::Fin, "the peer refused a Write of 0 octets");
     }
 }
 

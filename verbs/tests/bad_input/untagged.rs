@@ -71,7 +71,7 @@ fn one_send_more_than_receives() {
         s.delivers(b"into the first");
         s.delivers(b"into the second");
         let send = s.next_send(b"too many").octets();
-        s.refuses(&send, NO_BUFFER, "no buffer is posted", None);
+        s.refuses(&send, NO_BUFFER, "no receive is posted", None);
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn send_longer_than_its_receive() {
         refuses_blaming(
             bad,
             TOO_LONG,
-            "too long for the buffer",
+            "the receive posted for it takes 64",
             Some((FIRST_RECV, Status::LocalLength)),
         );
     }
@@ -160,7 +160,12 @@ fn second_segment_of_a_send_beyond_the_end_of_its_receive() {
         }
         .octets();
         let blamed = Some((SECOND_RECV, Status::LocalLength));
-        s.refuses(&second, TOO_LONG, "too long for the buffer", blamed);
+        s.refuses(
+            &second,
+            TOO_LONG,
+            "the receive posted for it takes 64",
+            blamed,
+        );
     }
 }
 
@@ -208,6 +213,6 @@ fn send_without_payload_takes_a_receive() {
         s.delivers(b"");
         s.delivers(b"into the second");
         let send = Untagged::new(SEND, 0, s.msn, b"").octets();
-        s.refuses(&send, NO_BUFFER, "no buffer is posted", None);
+        s.refuses(&send, NO_BUFFER, "no receive is posted", None);
     }
 }

@@ -14,7 +14,10 @@ fn disconnect_while_connecting_gives_the_attempt_up() {
         ours.disconnect().unwrap();
         let event = a.next(CmEventKind::ConnectError);
         assert_eq!(event.status(), status(Errno::CONNABORTED));
-        assert_eq!(event.reason().unwrap().to_string(), "closed by this side");
+        assert_eq!(
+            event.reason().unwrap().to_string(),
+            "the connection was closed by this side"
+        );
         assert_eq!(
             (ours.state(), a.side.qp.state()),
             (CmState::RouteResolved, QpState::Error)

@@ -185,7 +185,10 @@ fn an_error_of_the_stream_is_told_as_disconnected_with_its_reason() {
             .reason()
             .unwrap()
             .to_string();
-        assert!(words.contains("the peer sent something wrong"), "{words}");
+        assert!(
+            words.contains("remote access error, invalid STag"),
+            "{words}"
+        );
         let words = a
             .next(CmEventKind::Disconnected)
             .reason()

@@ -55,7 +55,7 @@ fn a_request_whose_memory_was_deregistered_before_it_was_sent_fails_and_says_so(
             "{reason}"
         );
         let reason = a.wait_end();
-        let EndReason::TerminateReceived { terminate } = &reason else {
+        let EndReason::TerminateReceived { terminate, .. } = &reason else {
             panic!("{reason:?}")
         };
         // RDMAP, local catastrophic error.

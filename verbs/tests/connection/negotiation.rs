@@ -291,7 +291,7 @@ fn without_an_rtr_kind_in_common_the_initiator_terminates() {
             let established = |event: &AsyncEvent| matches!(event, AsyncEvent::Established { .. });
             assert!(!told.iter().any(established), "{told:?}");
         }
-        let EndReason::TerminateReceived { terminate } = ends.b.wait_end() else {
+        let EndReason::TerminateReceived { terminate, .. } = ends.b.wait_end() else {
             panic!("{:?}", ends.b.qp.end_reason());
         };
         assert_eq!(

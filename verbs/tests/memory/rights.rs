@@ -14,12 +14,12 @@ fn a_qp_without_the_right_refuses_what_its_regions_allow() {
         let (left, words) = if read {
             (
                 Access::REMOTE_WRITE,
-                "the queue pair does not allow remote read",
+                "would allow it, but the QP does not",
             )
         } else {
             (
                 Access::REMOTE_READ,
-                "the queue pair does not allow remote write",
+                "would allow it, but the QP does not",
             )
         };
         let qp = ends

@@ -48,14 +48,19 @@ fn modify_to_terminate_sends_a_terminate_and_closes_gracefully() {
     to(&a, QpState::Terminate);
     a.recv_cq.flushed(1);
     match b.wait_end() {
-        EndReason::TerminateReceived { terminate } => assert_eq!(
+        EndReason::TerminateReceived { terminate, .. } => assert_eq!(
             (terminate.layer(), terminate.etype(), terminate.code()),
             (0, 0, 0)
         ),
         other => panic!("{other}"),
     }
     match a.wait_end() {
-        EndReason::LocalError { detail } => assert!(detail.contains("moved the QP"), "{detail}"),
+        EndReason::LocalError { cause } => {
+            assert!(
+                cause.to_string().contains("moved the queue pair"),
+                "{cause}"
+            );
+        }
         other => panic!("{other}"),
     }
 }

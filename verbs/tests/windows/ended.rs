@@ -162,13 +162,7 @@ fn a_deallocated_window_is_out_of_reach() {
     let window = bound(&b, &region);
     let rkey = window.rkey();
     drop(window);
-    write_refused(
-        &a,
-        &b,
-        region.addr(),
-        rkey,
-        "no region that is registered now",
-    );
+    write_refused(&a, &b, region.addr(), rkey, "no region is registered now");
 }
 
 #[test]

@@ -96,11 +96,5 @@ fn a_dropped_fast_region_is_out_of_reach() {
     let part = fast.register(fast.stag(), 0, 100, all()).for_pd();
     done(&b, &SendWr::register(1, &part), WcOpcode::Register);
     drop(fast);
-    write_refused(
-        &a,
-        &b,
-        part.iova,
-        part.stag,
-        "no region that is registered now",
-    );
+    write_refused(&a, &b, part.iova, part.stag, "no region is registered now");
 }

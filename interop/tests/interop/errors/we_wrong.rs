@@ -344,7 +344,7 @@ fn refused(rig: &mut Rig, row: &Row, peer: Peer, role: Role) -> Result<()> {
 }
 
 fn told(reason: &EndReason, row: &Row, peer: Peer) -> Result<()> {
-    let EndReason::TerminateReceived { terminate } = reason else {
+    let EndReason::TerminateReceived { terminate, .. } = reason else {
         return Err(Failure::new(format!(
             "siw was to send a Terminate Message, but the connection ended so: {reason:?}"
         )));

@@ -119,7 +119,7 @@ fn send_inv_refused(rig: &mut Rig) -> Result<Outcome> {
     rig.agent.check(&inbox, LEN, LEN, 3, 0)?;
     rig.agent.disconnect(conn)?;
     let reason = end(&ours)?;
-    let EndReason::TerminateReceived { terminate } = &reason else {
+    let EndReason::TerminateReceived { terminate, .. } = &reason else {
         return Err(Failure::new(format!(
             "siw was to send a late Terminate Message, but the connection ended so: {reason:?}"
         )));

@@ -333,7 +333,7 @@ fn an_owners_buffer_outlives_its_pins() {
 }
 
 #[test]
-fn an_stag_is_described_in_words() {
+fn the_facts_of_an_stag_are_what_it_names_now() {
     let table = table();
     let stag = table
         .insert(RegionSpec {
@@ -342,18 +342,21 @@ fn an_stag_is_described_in_words() {
         })
         .unwrap()
         .stag();
-    let whole = "a region of 64 octets from 0x1000 on, with local read, local write, remote write, remote read, \
-                 for protection domain 1";
-    assert_eq!(table.describe(stag), whole);
-    assert!(table.describe(STag(stag.0 ^ 1)).contains("another key"));
+    let whole = StagFacts {
+        named: Named::Region,
+        base: 0x1000,
+        size: 64,
+        access: spec(&buffer(64)).access,
+    };
+    assert_eq!(table.facts(stag), whole);
+    let other = table.facts(STag(stag.0 ^ 1));
+    assert_eq!(other, StagFacts::without_region(Named::OtherKey));
     table.invalidate(stag);
-    assert!(
-        table
-            .describe(stag)
-            .starts_with("an invalidated region of 64 octets")
-    );
+    let named = Named::Invalidated;
+    assert_eq!(table.facts(stag), StagFacts { named, ..whole });
     table.revoke(stag);
-    assert_eq!(table.describe(stag), "no region that is registered now");
+    let nothing = StagFacts::without_region(Named::Nothing);
+    assert_eq!(table.facts(stag), nothing);
 }
 
 #[test]

@@ -1,0 +1,283 @@
+//! The peer named memory here that it may not use so. This side knows all about that memory.
+
+use std::fmt;
+
+use uwarp_ddp::{DdpError, TaggedFault};
+use uwarp_rdmap::{AtomicFault, ReadRequestHeader, StreamError};
+
+use super::parts::{Account, Act, Layer, Who};
+use crate::mem::{Access, Named, StagFacts};
+
+/// An access of the peer that was refused here. The fields of [`StagFacts`] are spread out, which keeps it small.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Refusal {
+    fault: TaggedFault,
+    act: Act,
+    stag: u32,
+    to: u64,
+    len: u32,
+    named: Named,
+    base: u64,
+    size: u64,
+    access: Access,
+}
+
+impl Refusal {
+    /// `act` on `len` octets at `to` of `stag`, which names what `facts` say.
+    pub(crate) const fn new(
+        fault: TaggedFault,
+        act: Act,
+        (stag, to, len): (u32, u64, u32),
+        facts: StagFacts,
+    ) -> Self {
+        let StagFacts {
+            named,
+            base,
+            size,
+            access,
+        } = facts;
+        Refusal {
+            fault,
+            act,
+            stag,
+            to,
+            len,
+            named,
+            base,
+            size,
+            access,
+        }
+    }
+
+    /// The source of a Read of the peer has gone after `sent` of its octets were sent.
+    pub(crate) fn source_gone(header: &ReadRequestHeader, sent: u32) -> Self {
+        let left = header.advance(sent);
+        let facts = StagFacts::without_region(Named::Withdrawn);
+        let place = (left.source_stag.0, left.source_to.0, left.len);
+        Refusal::new(TaggedFault::InvalidSTag, Act::Read, place, facts)
+    }
+
+    /// As the layers below have it.
+    fn error(&self) -> StreamError {
+        match self.act {
+            Act::Read => StreamError::Protection(self.fault),
+            Act::Atomic => StreamError::Atomic(AtomicFault::Tagged(self.fault)),
+            Act::Invalidate => StreamError::CannotInvalidate(self.fault),
+            Act::Send
+            | Act::Write
+            | Act::ReadResponse
+            | Act::Terminate
+            | Act::Immediate
+            | Act::AtomicResponse => StreamError::Ddp(DdpError::Tagged(self.fault)),
+        }
+    }
+
+    /// The right that the access needs.
+    fn right(&self) -> Access {
+        match self.act {
+            Act::Read => Access::REMOTE_READ,
+            Act::Atomic => Access::REMOTE_ATOMIC,
+            Act::Invalidate => Access::NONE,
+            Act::Send
+            | Act::Write
+            | Act::ReadResponse
+            | Act::Terminate
+            | Act::Immediate
+            | Act::AtomicResponse => Access::REMOTE_WRITE,
+        }
+    }
+
+    /// Whether the region would allow it, so that it is the QP that does not.
+    fn qp_forbids(&self) -> bool {
+        self.fault == TaggedFault::AccessRights && self.access.contains(self.right())
+    }
+
+    pub(super) fn account(&self) -> Account {
+        let error = self.error();
+        let layer = match self.act {
+            Act::Read | Act::Atomic | Act::Invalidate => Layer::Rdmap,
+            Act::Send
+            | Act::Write
+            | Act::ReadResponse
+            | Act::Terminate
+            | Act::Immediate
+            | Act::AtomicResponse => Layer::Ddp,
+        };
+        let who = match self.named {
+            Named::Withdrawn => Who::Program,
+            Named::Nothing
+            | Named::OtherKey
+            | Named::Region
+            | Named::Window
+            | Named::Unbound
+            | Named::Invalidated => Who::PeerProgram,
+        };
+        Account::new(self.title(), who, layer)
+            .terminate(error.terminate_code())
+            .against(error.requirement())
+            .hint(self.hint())
+    }
+
+    /// The kind of error with the check that failed, as the RFCs call it.
+    fn title(&self) -> &'static str {
+        match (self.act, self.fault) {
+            (Act::Invalidate, _) => "remote access error, the STag cannot be invalidated",
+            (_, TaggedFault::InvalidSTag) => "remote access error, invalid STag",
+            (_, TaggedFault::NotAssociated) => "remote access error, STag not associated",
+            (_, TaggedFault::AccessRights) => "remote access error, access rights violation",
+            (_, TaggedFault::ToWrap) => "remote access error, TO wrap",
+            (_, TaggedFault::BaseOrBounds) => "remote access error, base or bounds violation",
+        }
+    }
+
+    fn hint(&self) -> &'static str {
+        match (self.fault, self.act) {
+            (_, Act::Invalidate) => {
+                "a peer may invalidate only what was registered for its QP alone (`Pd::register_for`), and once"
+            }
+            _ if self.named == Named::Withdrawn => {
+                "keep a region registered until the peer is done with it: let it send a message when it is"
+            }
+            (TaggedFault::InvalidSTag, _) => {
+                "compare the rkey that the peer uses with the one it was told; keep a region registered until the peer is done with it"
+            }
+            (TaggedFault::NotAssociated, _) => {
+                "register the memory in the protection domain of this QP, and not for another QP alone"
+            }
+            (TaggedFault::AccessRights, _) if self.qp_forbids() => {
+                "give the QP the right too (its access attribute)"
+            }
+            (TaggedFault::AccessRights, Act::Read) => {
+                "register it with REMOTE_READ, if the peer is meant to read it"
+            }
+            (TaggedFault::AccessRights, Act::Atomic) => {
+                "register it with REMOTE_ATOMIC, if the peer is meant to do atomic operations on it"
+            }
+            (TaggedFault::AccessRights, _) => {
+                "register it with REMOTE_WRITE, if the peer is meant to write it"
+            }
+            (TaggedFault::ToWrap | TaggedFault::BaseOrBounds, _) => {
+                "compare address and length that the peer uses with what it was told of the region"
+            }
+        }
+    }
+
+    /// `a Write of 64 at offset 0`.
+    fn attempt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refusal { act, to, len, .. } = self;
+        let article = act.article();
+        write!(f, "{article} {act} of {len} octets at ")?;
+        match to.checked_sub(self.base) {
+            Some(offset) if self.size > 0 => write!(f, "offset {offset} (TO {to:#x})"),
+            _ => write!(f, "TO {to:#x}"),
+        }
+    }
+
+    fn region(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.named {
+            Named::Window => "memory window",
+            Named::Nothing
+            | Named::OtherKey
+            | Named::Region
+            | Named::Unbound
+            | Named::Invalidated
+            | Named::Withdrawn => "region",
+        };
+        let Refusal { stag, size, .. } = self;
+        write!(f, "{what} {stag:#010x} of {size} octets")
+    }
+
+    /// A Send names an STag and nothing else.
+    fn invalidation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stag = self.stag;
+        write!(f, "the peer's Send would invalidate STag {stag:#010x}, ")?;
+        f.write_str(match self.named {
+            Named::Nothing => "under which nothing is registered now",
+            Named::OtherKey => "of which a region has the index, but another key",
+            Named::Invalidated | Named::Withdrawn => "which is invalidated already",
+            Named::Unbound => "which is bound to no memory now",
+            Named::Region | Named::Window => "which other QPs may use too",
+        })
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.act == Act::Invalidate {
+            return self.invalidation(f);
+        }
+        match (self.fault, self.named) {
+            (_, Named::Withdrawn) => write!(
+                f,
+                "the region of STag {:#010x} was deregistered or invalidated while the peer's Read was being answered",
+                self.stag
+            )?,
+            (_, Named::Unbound) => write!(
+                f,
+                "STag {:#010x} is that of a memory window or fast region that is bound to no memory now",
+                self.stag
+            )?,
+            (_, Named::Nothing) => {
+                let stag = self.stag;
+                write!(f, "no region is registered now under STag {stag:#010x}")?;
+            }
+            (_, Named::OtherKey) => write!(
+                f,
+                "STag {:#010x} has the index of a region, but another key",
+                self.stag
+            )?,
+            (_, Named::Invalidated) | (TaggedFault::InvalidSTag, Named::Region | Named::Window) => {
+                self.region(f)?;
+                write!(f, " was invalidated before")?;
+            }
+            (TaggedFault::NotAssociated, Named::Region | Named::Window) => {
+                self.region(f)?;
+                write!(f, " belongs to another protection domain or QP")?;
+            }
+            (TaggedFault::AccessRights, Named::Region | Named::Window) if self.qp_forbids() => {
+                self.region(f)?;
+                write!(f, " would allow it, but the QP does not")?;
+            }
+            (TaggedFault::AccessRights, Named::Region | Named::Window) => {
+                self.region(f)?;
+                write!(f, " allows {}", RemoteRights(self.access))?;
+            }
+            (TaggedFault::ToWrap, Named::Region | Named::Window) => {
+                self.region(f)?;
+                write!(f, " was named with an address at the end of 64 bits")?;
+            }
+            (TaggedFault::BaseOrBounds, Named::Region | Named::Window) => {
+                self.region(f)?;
+                write!(f, " begins at TO {:#x}", self.base)?;
+            }
+        }
+        if self.named == Named::Withdrawn {
+            return write!(f, ": {} octets of it were still to be sent", self.len);
+        }
+        write!(f, ", and this was ")?;
+        self.attempt(f)
+    }
+}
+
+/// The rights that matter to a peer.
+struct RemoteRights(Access);
+
+impl fmt::Display for RemoteRights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut none = true;
+        for (right, name) in [
+            (Access::REMOTE_READ, "Read"),
+            (Access::REMOTE_WRITE, "Write"),
+            (Access::REMOTE_ATOMIC, "atomics"),
+        ] {
+            if self.0.contains(right) {
+                write!(f, "{}{name}", if none { "" } else { " and " })?;
+                none = false;
+            }
+        }
+        if none {
+            f.write_str("no remote access")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! How a connection came to its end, where no other source says it; and refusals of connection
+//! management.
+
+use std::fmt;
+
+use uwarp_mpa::MpaErrorCode;
+use uwarp_rdmap::{Opcode, Requirement, StreamError, TerminateCode};
+
+use super::Cause;
+use super::parts::{Account, Layer, Who};
+use crate::cm::{AcceptError, ConnectError, RequestError};
+use crate::completion::Status;
+use crate::event::EndReason;
+use crate::qp::state::QpState;
+
+/// An end of a connection, or of the attempt to make one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EndKind {
+    LocalDisconnect,
+    PeerDisconnect,
+    Aborted,
+    ClosedMidway,
+    ConnectTimedOut,
+    CloseTimedOut,
+    /// TCP makes no progress; `sending`: in our direction, otherwise within an FPDU of the peer.
+    Stalled {
+        sending: bool,
+    },
+    Rejected {
+        /// Of private data that came with it.
+        octets: u16,
+        /// The Reads that the peer needs to have outstanding, if it says so.
+        peer_ord: Option<u16>,
+    },
+    /// The Reply cannot be lived with (RFC 6581 sections 9.1 and 9.2).
+    ReplyRefused(MpaErrorCode),
+    /// The peer knows no message of RFC 7306; it refused this one.
+    PeerLacksRfc7306(Opcode),
+    /// The object belongs to the process that this one was forked from.
+    Inherited,
+    /// The completion of this work request is lost.
+    CqOverflow {
+        cq_num: u32,
+        depth: u32,
+        wr_id: u64,
+    },
+    /// The consumer decided too late.
+    DecisionTooLate,
+}
+
+impl EndKind {
+    pub(super) fn account(self) -> Account {
+        let lost = TerminateCode {
+            layer: 2,
+            etype: 0,
+            code: MpaErrorCode::ConnectionLost.code(),
+        };
+        match self {
+            Self::LocalDisconnect => Account::new("", Who::Program, Layer::Verbs),
+            Self::PeerDisconnect => Account::new("", Who::PeerProgram, Layer::Tcp)
+                .hint("if that was too early, look at the peer's program: it ended, or closed"),
+            Self::Aborted => Account::new("", Who::Program, Layer::Verbs).hint(
+                "disconnect, and wait for the completions and the end, before dropping the queue pair",
+            ),
+            Self::ClosedMidway => Account::new("connection lost", Who::PeerProgram, Layer::Mpa)
+                .terminate(Some(lost))
+                .against(lost.requirement())
+                .hint("look at the peer's program: it ended in the middle of sending"),
+            Self::ConnectTimedOut => Account::new("cannot connect", Who::Network, Layer::Tcp)
+                .hint("check the address; the host is down, or a firewall drops the packets; the limit is a setting (timeouts.connect)"),
+            Self::CloseTimedOut => Account::new("", Who::PeerProgram, Layer::Tcp)
+                .hint("look at the peer's program: it hangs, or leaves connections open"),
+            Self::Stalled { .. } => Account::new("connection stalled", Who::PeerProgram, Layer::Tcp)
+                .hint("look at the peer: it hangs, or does so on purpose; the limit is a setting (timeouts.stalled)"),
+            Self::Rejected {
+                peer_ord: Some(_), ..
+            } => Account::new("", Who::PeerProgram, Layer::Mpa)
+                .against(Some(Requirement::new(
+                    "6581-9.1-05",
+                    "a responder may reject when the IRD of the initiator is below the ORD it needs",
+                )))
+                .hint("connect with an ird of that, if the peer rejects for want of Reads; its private data may say more"),
+            Self::Rejected { peer_ord: None, .. } => Account::new("", Who::PeerProgram, Layer::Mpa)
+                .against(Some(Requirement::new(
+                    "5044-7.1.2-05",
+                    "a responder that does not want the connection answers with R = 1",
+                )))
+                .hint("the peer is iWARP and does not want this connection: its private data may say why"),
+            Self::ReplyRefused(code) => reply_refused(code),
+            Self::PeerLacksRfc7306(_) => {
+                let code = StreamError::UnexpectedOpcode(0).terminate_code();
+                Account::new("remote operation error", Who::PeerStack, Layer::Rdmap)
+                    .terminate(code)
+                    .against(Some(Requirement::new(
+                        "7306-1.1-i01",
+                        "a side that does not know a message of RFC 7306 reports an unexpected opcode",
+                    )))
+                    .hint("use only Sends, Writes and Reads with it: a Send behind a Write does what Immediate Data would")
+            }
+            Self::Inherited => Account::new("wrong process", Who::Program, Layer::Verbs)
+                .hint("open a device of its own in the child process"),
+            Self::CqOverflow { .. } => Account::new("completion lost", Who::Program, Layer::Verbs)
+                .hint("poll it more often, or make it as deep as all queues together that complete to it"),
+            Self::DecisionTooLate => Account::new("too late", Who::Program, Layer::Verbs)
+                .hint("accept or reject sooner; the limit is a setting (timeouts.decision)"),
+        }
+    }
+}
+
+fn reply_refused(code: MpaErrorCode) -> Account {
+    let number = TerminateCode {
+        layer: 2,
+        etype: 0,
+        code: code.code(),
+    };
+    let hint = match code {
+        MpaErrorCode::InsufficientIrd => {
+            "raise max_ird in the settings of this device, or ask for a smaller ord at the peer"
+        }
+        _ => "let both sides know a common RTR indication (Settings::rtr)",
+    };
+    Account::new("startup failed", Who::Program, Layer::Mpa)
+        .terminate(Some(number))
+        .against(number.requirement())
+        .hint(hint)
+}
+
+impl fmt::Display for EndKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LocalDisconnect => "the connection was closed by this side",
+            Self::PeerDisconnect => "the connection was closed by the peer",
+            Self::Aborted => "this side aborted the connection, or dropped the queue pair with work under way",
+            Self::ClosedMidway => {
+                "the peer closed the TCP connection in the middle of an FPDU: it died, or lost its framing"
+            }
+            Self::ConnectTimedOut => "TCP did not connect in time",
+            Self::CloseTimedOut => {
+                "the peer did not close its side in time, and the connection was reset"
+            }
+            Self::Stalled { sending: true } => {
+                "the peer read nothing of what was to be sent for too long, and the connection was reset"
+            }
+            Self::Stalled { sending: false } => {
+                "the peer began an FPDU and did not finish it for too long, and the connection was reset"
+            }
+            Self::Rejected { octets, peer_ord } => return rejection(f, *octets, *peer_ord),
+            Self::ReplyRefused(MpaErrorCode::InsufficientIrd) => {
+                "the peer wants more RDMA Reads outstanding than max_ird allows"
+            }
+            Self::ReplyRefused(_) => "the peer and this side have no RTR indication in common",
+            Self::PeerLacksRfc7306(message) => {
+                return write!(
+                    f,
+                    "the peer does not know RFC 7306 (atomic operations and Immediate Data): it refused {message} as an unexpected opcode"
+                );
+            }
+            Self::Inherited => "the device was opened by the process that this one was forked from",
+            Self::CqOverflow {
+                cq_num,
+                depth,
+                wr_id,
+            } => {
+                return write!(
+                    f,
+                    "completion queue {cq_num} was full with {depth} completions, and that of work request {wr_id} is lost"
+                );
+            }
+            Self::DecisionTooLate => {
+                "the decision on a connection request came after the peer's time for it"
+            }
+        })
+    }
+}
+
+fn rejection(f: &mut fmt::Formatter<'_>, octets: u16, peer_ord: Option<u16>) -> fmt::Result {
+    f.write_str("the peer rejected the connection")?;
+    if let Some(ord) = peer_ord {
+        write!(f, ", and says that it needs {ord} Reads outstanding")?;
+    }
+    match octets {
+        0 => Ok(()),
+        octets => write!(f, ", with {octets} octets of private data"),
+    }
+}
+
+pub(super) fn limit() -> Account {
+    Account::new("limit reached", Who::PeerProgram, Layer::Verbs)
+}
+
+pub(super) fn config() -> Account {
+    Account::new("wrong option", Who::Program, Layer::Mpa).hint("choose a value in that range")
+}
+
+pub(super) fn private_data() -> Account {
+    Account::new("wrong option", Who::Program, Layer::Mpa)
+        .hint("send less private data, and the rest in a message")
+}
+
+pub(super) fn qp_in_use(state: QpState) -> Account {
+    let hint = match state {
+        QpState::Idle => "connect or accept first",
+        QpState::Error => "reset the queue pair, or create another",
+        QpState::Connecting | QpState::Rts | QpState::Closing | QpState::Terminate => {
+            "wait for the end of its connection and reset it, or create another queue pair"
+        }
+    };
+    Account::new("wrong state", Who::Program, Layer::Verbs)
+        .status(Status::LocalQpOperation)
+        .hint(hint)
+}
+
+impl From<&EndReason> for Cause {
+    fn from(reason: &EndReason) -> Self {
+        match reason {
+            EndReason::LocalDisconnect => Cause::end(EndKind::LocalDisconnect),
+            EndReason::PeerDisconnect => Cause::end(EndKind::PeerDisconnect),
+            EndReason::Aborted => Cause::end(EndKind::Aborted),
+            EndReason::TerminateSent { cause, .. }
+            | EndReason::LocalError { cause }
+            | EndReason::TerminateReceived { cause, .. } => *cause,
+            EndReason::CqOverflow {
+                cq_num,
+                depth,
+                wr_id,
+            } => Cause::end(EndKind::CqOverflow {
+                cq_num: *cq_num,
+                depth: u32::try_from(*depth).unwrap_or(u32::MAX),
+                wr_id: *wr_id,
+            }),
+            EndReason::PeerLacksRfc7306 { message, .. } => {
+                Cause::end(EndKind::PeerLacksRfc7306(*message))
+            }
+            EndReason::LlpLost { error } | EndReason::ConnectFailed { error } => {
+                Cause::from(*error)
+            }
+            EndReason::ClosedMidway => Cause::end(EndKind::ClosedMidway),
+            EndReason::ConnectTimedOut => Cause::end(EndKind::ConnectTimedOut),
+            EndReason::CloseTimedOut => Cause::end(EndKind::CloseTimedOut),
+            EndReason::Stalled { sending } => Cause::end(EndKind::Stalled { sending: *sending }),
+            EndReason::StartupFailed { error } => Cause::from(*error),
+            EndReason::Rejected {
+                private_data,
+                peer_ord,
+            } => Cause::end(rejected(private_data, *peer_ord)),
+        }
+    }
+}
+
+fn rejected(private_data: &[u8], peer_ord: Option<u16>) -> EndKind {
+    EndKind::Rejected {
+        octets: u16::try_from(private_data.len()).unwrap_or(u16::MAX),
+        peer_ord,
+    }
+}
+
+impl From<&ConnectError> for Cause {
+    fn from(error: &ConnectError) -> Self {
+        match error {
+            ConnectError::Llp { error } => Cause::from(*error),
+            ConnectError::Startup { error, .. } => Cause::from(*error),
+            ConnectError::Rejected {
+                private_data,
+                peer_ord,
+                ..
+            } => Cause::end(rejected(private_data, *peer_ord)),
+            ConnectError::Inherited(_) => Cause::end(EndKind::Inherited),
+            ConnectError::QpInUse { state } => Cause::from(*state),
+            ConnectError::Options(error) => Cause::from(*error),
+            ConnectError::PrivateData(error) => Cause::from(*error),
+            ConnectError::Ended { reason, .. } => Cause::from(&**reason),
+        }
+    }
+}
+
+impl From<&AcceptError> for Cause {
+    fn from(error: &AcceptError) -> Self {
+        match error {
+            AcceptError::TooLate { .. } => Cause::end(EndKind::DecisionTooLate),
+            AcceptError::Inherited(_) => Cause::end(EndKind::Inherited),
+            AcceptError::QpInUse { state } => Cause::from(*state),
+            AcceptError::Options(error) => Cause::from(*error),
+            AcceptError::PrivateData(error) => Cause::from(*error),
+            AcceptError::Llp(error) => Cause::from(*error),
+            AcceptError::Limit(limit) => Cause::from(*limit),
+        }
+    }
+}
+
+impl From<&RequestError> for Cause {
+    fn from(error: &RequestError) -> Self {
+        match error {
+            RequestError::Startup { error, .. } => Cause::from(*error),
+            RequestError::Inherited(_) => Cause::end(EndKind::Inherited),
+            RequestError::Settings(error) => Cause::from(*error),
+            RequestError::Llp(error) => Cause::from(*error),
+            RequestError::Limit(limit) => Cause::from(*limit),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A work request of this side that cannot be carried out: the connection ends with a Terminate.
+
+use std::fmt;
+
+use uwarp_rdmap::{StreamError, TerminateCode};
+
+use super::parts::{Account, Layer, Who};
+use crate::completion::Status;
+use crate::mem::SlotFault;
+
+/// What a work request on an STag of this side was to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LocalVerb {
+    Bind,
+    Register,
+    Invalidate,
+}
+
+impl fmt::Display for LocalVerb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bind => "bind a memory window",
+            Self::Register => "register memory",
+            Self::Invalidate => "invalidate an STag",
+        })
+    }
+}
+
+/// What is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LocalProblem {
+    /// The memory of the receive at the head has gone.
+    ReceiveGone,
+    /// The memory that a Read puts its octets into has gone.
+    ReadSinkGone,
+    /// The memory of a Send or Write has gone.
+    PayloadGone,
+    /// A Read, and no Reads were negotiated.
+    NoReads,
+    /// The Read of the RTR indication has no place.
+    RtrRead,
+    /// A memory window, a fast registration or a local invalidation.
+    Memory { verb: LocalVerb, fault: SlotFault },
+    /// The consumer has moved the QP to TERMINATE.
+    MovedToTerminate,
+    /// The consumer has reset the QP.
+    QpReset,
+    /// The consumer has dropped the QP.
+    QpDropped,
+}
+
+impl fmt::Display for LocalProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory { verb, fault } => {
+                return write!(f, "a work request to {verb} failed: {fault}");
+            }
+            Self::ReceiveGone => {
+                "the memory region of a posted receive was deregistered before a Send came for it"
+            }
+            Self::ReadSinkGone => {
+                "the memory region of the sink of an RDMA Read or atomic operation was deregistered before all of them came"
+            }
+            Self::PayloadGone => {
+                "the memory region of a posted work request was deregistered before it was sent"
+            }
+            Self::NoReads => {
+                "an RDMA Read or atomic operation was posted, but none were negotiated for this connection (ORD is 0)"
+            }
+            Self::RtrRead => "there is no place for the Read that is the RTR indication",
+            Self::MovedToTerminate => "this program moved the queue pair to TERMINATE",
+            Self::QpReset => "the queue pair was reset",
+            Self::QpDropped => "the queue pair was dropped",
+        })
+    }
+}
+
+impl LocalProblem {
+    pub(super) fn account(self) -> Account {
+        let requirement = StreamError::LocalCatastrophic.requirement();
+        match self {
+            Self::ReceiveGone | Self::ReadSinkGone | Self::PayloadGone => {
+                Account::new("local protection error", Who::Program, Layer::Verbs)
+                    .status(Status::LocalProtection)
+                    .against(requirement)
+                    .hint(
+                        "deregister or invalidate memory only after the completion of what uses it",
+                    )
+            }
+            Self::Memory { verb, .. } => {
+                let (title, status) = match verb {
+                    LocalVerb::Bind => ("memory window bind error", Status::WindowBind),
+                    LocalVerb::Register | LocalVerb::Invalidate => {
+                        ("local QP error", Status::LocalQpOperation)
+                    }
+                };
+                Account::new(title, Who::Program, Layer::Verbs)
+                    .status(status)
+                    .against(requirement)
+            }
+            Self::NoReads => Account::new("local QP error", Who::Program, Layer::Verbs)
+                .status(Status::LocalQpOperation)
+                .against(requirement)
+                .hint(
+                    "connect and accept with an ord above 0, towards a peer whose IRD is above 0",
+                ),
+            Self::RtrRead => {
+                let code = TerminateCode {
+                    layer: 2,
+                    etype: 0,
+                    code: 5,
+                };
+                Account::new("startup failed", Who::Library, Layer::Mpa)
+                    .terminate(Some(code))
+                    .against(code.requirement())
+                    .hint("let Sends or Writes be the RTR indication (Settings::rtr)")
+            }
+            Self::MovedToTerminate => Account::new("", Who::Program, Layer::Verbs)
+                .against(requirement)
+                .hint("move it to CLOSING (disconnect) for a graceful end"),
+            Self::QpReset | Self::QpDropped => Account::new("", Who::Program, Layer::Verbs)
+                .status(Status::WrFlush)
+                .hint("wait for the completion of what is posted before that, if it matters"),
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Why something failed, in numbers for programs and in a sentence with a hint for people.
+//!
+//! Every completion in error, every end of a connection, every event of a device and of connection
+//! management and every Terminate Message maps to one [`Cause`]. There is one total function per
+//! source, so that no error is without words; `tests.rs` prints them all.
+//!
+//! | source | file |
+//! |---|---|
+//! | an access by STag that was refused here | `access.rs` |
+//! | any other rule that the peer broke | `stream.rs` |
+//! | the peer's Terminate Message | `told.rs` |
+//! | a work request of ours that cannot be carried out | `local.rs` |
+//! | TCP and MPA startup | `transport.rs` |
+//! | how a connection came to its end, connection management | `end.rs` |
+//! | events of the device | `event.rs` |
+//! | a completion status of which no more is known | `status.rs` |
+
+mod access;
+mod end;
+mod event;
+mod local;
+mod parts;
+mod status;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod told;
+mod transport;
+
+use std::fmt;
+
+use uwarp_llp::LlpError;
+use uwarp_mpa::{ConfigError, DeframeError, StartupError};
+use uwarp_rdmap::{Requirement, Terminate};
+
+use crate::completion::Status;
+use crate::limits::LimitReached;
+use crate::peer::PrivateDataLimit;
+use crate::qp::state::QpState;
+pub(crate) use access::Refusal;
+pub(crate) use end::EndKind;
+pub(crate) use event::Happening;
+pub(crate) use local::{LocalProblem, LocalVerb};
+use parts::Account;
+pub(crate) use parts::Act;
+pub use parts::{CauseCode, Layer, Who};
+pub(crate) use stream::Broken;
+pub(crate) use told::{Asked, Told, Work};
+
+/// Why something failed: who, in which layer, by which code, against which demand of the RFCs.
+///
+/// It displays as one sentence with a hint what to try. It is a plain value of at most 64 octets, so
+/// that a completion can carry one.
+///
+/// ```
+/// use uwarp_verbs::{Cause, EndReason, Layer, Who};
+/// let cause: Cause = EndReason::CloseTimedOut.cause();
+/// assert_eq!((cause.who(), cause.layer()), (Who::PeerProgram, Layer::Tcp));
+/// assert_eq!(
+///     cause.to_string(),
+///     "the peer did not close its side in time, and the connection was reset; \
+///      look at the peer's program: it hangs, or leaves connections open"
+/// );
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cause {
+    reason: Reason,
+    /// A work request was not to blame: it was flushed because of this.
+    flushed: bool,
+}
+
+/// What is known, by source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reason {
+    /// The peer named memory that it may not use so.
+    Access(Refusal),
+    /// The peer broke another rule of DDP or RDMAP.
+    Broken(Broken),
+    /// What the peer sent cannot be taken apart into FPDUs.
+    Framing(DeframeError),
+    /// The peer's Terminate Message.
+    Told(Told),
+    /// A work request of this side cannot be carried out.
+    Local(LocalProblem),
+    /// MPA startup failed.
+    Startup(StartupError),
+    /// What TCP, or the link under it, said.
+    Llp(LlpError),
+    /// Another end of a connection.
+    End(EndKind),
+    /// An option that cannot be put on the wire.
+    Config(ConfigError),
+    /// Private data that the peer cannot take.
+    PrivateData(PrivateDataLimit),
+    /// A limit of this device, or of one peer.
+    Limit(LimitReached),
+    /// The QP is not in the state that the call needs.
+    QpInUse(QpState),
+    /// An event that ends no connection.
+    Event(Happening),
+    /// Nothing but the status is known.
+    Status(Status),
+}
+
+impl Cause {
+    const fn new(reason: Reason) -> Self {
+        Cause {
+            reason,
+            flushed: false,
+        }
+    }
+
+    pub(crate) const fn access(refusal: Refusal) -> Self {
+        Self::new(Reason::Access(refusal))
+    }
+
+    pub(crate) const fn broken(broken: Broken) -> Self {
+        Self::new(Reason::Broken(broken))
+    }
+
+    pub(crate) const fn framing(error: DeframeError) -> Self {
+        Self::new(Reason::Framing(error))
+    }
+
+    pub(crate) const fn told(told: Told) -> Self {
+        Self::new(Reason::Told(told))
+    }
+
+    /// A work request of this side that cannot be carried out.
+    pub(crate) const fn local(problem: LocalProblem) -> Self {
+        Self::new(Reason::Local(problem))
+    }
+
+    pub(crate) const fn end(kind: EndKind) -> Self {
+        Self::new(Reason::End(kind))
+    }
+
+    pub(crate) const fn event(happening: Happening) -> Self {
+        Self::new(Reason::Event(happening))
+    }
+
+    /// What can be said of a completion when nothing is known but its status. `None` for success.
+    #[must_use]
+    pub fn of_status(status: Status) -> Option<Cause> {
+        (!status.is_success()).then_some(Self::new(Reason::Status(status)))
+    }
+
+    /// The cause of a work request that was flushed because of this.
+    pub(crate) const fn flushed(mut self) -> Self {
+        self.flushed = true;
+        self
+    }
+
+    /// Whose doing it is, as far as this side can tell.
+    #[must_use]
+    pub fn who(&self) -> Who {
+        self.account().who
+    }
+
+    /// The layer in which it was found.
+    #[must_use]
+    pub fn layer(&self) -> Layer {
+        self.account().layer
+    }
+
+    /// The number that goes with it, where there is one.
+    #[must_use]
+    pub fn code(&self) -> Option<CauseCode> {
+        self.account().code
+    }
+
+    /// What the RFCs demand that was not kept, where a sentence of theirs covers it.
+    #[must_use]
+    pub fn requirement(&self) -> Option<Requirement> {
+        self.account().requirement
+    }
+
+    /// What to try. `None` where nothing is wrong, and where the sentence says all there is.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        self.account().hint
+    }
+
+    /// Whether the work request with this cause was flushed: another one, or none at all, was to blame.
+    #[must_use]
+    pub const fn is_flush(&self) -> bool {
+        self.flushed
+    }
+
+    /// The sentence without the hint.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        Sentence(self).to_string()
+    }
+
+    fn account(&self) -> Account {
+        match &self.reason {
+            Reason::Access(refusal) => refusal.account(),
+            Reason::Broken(broken) => broken.account(),
+            Reason::Framing(error) => stream::framing(error),
+            Reason::Told(told) => told.account(),
+            Reason::Local(problem) => problem.account(),
+            Reason::Startup(error) => transport::startup(error),
+            Reason::Llp(error) => transport::llp(error),
+            Reason::End(kind) => kind.account(),
+            Reason::Config(_) => end::config(),
+            Reason::PrivateData(_) => end::private_data(),
+            Reason::Limit(_) => end::limit(),
+            Reason::QpInUse(state) => end::qp_in_use(*state),
+            Reason::Event(happening) => happening.account(),
+            Reason::Status(status) => status::account(*status),
+        }
+    }
+}
+
+impl From<StartupError> for Cause {
+    fn from(error: StartupError) -> Self {
+        Cause::new(Reason::Startup(error))
+    }
+}
+
+impl From<LlpError> for Cause {
+    fn from(error: LlpError) -> Self {
+        Cause::new(Reason::Llp(error))
+    }
+}
+
+impl From<ConfigError> for Cause {
+    fn from(error: ConfigError) -> Self {
+        Cause::new(Reason::Config(error))
+    }
+}
+
+impl From<PrivateDataLimit> for Cause {
+    fn from(error: PrivateDataLimit) -> Self {
+        Cause::new(Reason::PrivateData(error))
+    }
+}
+
+impl From<LimitReached> for Cause {
+    fn from(limit: LimitReached) -> Self {
+        Cause::new(Reason::Limit(limit))
+    }
+}
+
+/// As far as the message itself tells.
+impl From<Terminate> for Cause {
+    fn from(terminate: Terminate) -> Self {
+        Cause::told(Told::new(&terminate, Work::Unknown))
+    }
+}
+
+/// A call that needs the QP in another state than this one.
+impl From<QpState> for Cause {
+    fn from(state: QpState) -> Self {
+        Cause::new(Reason::QpInUse(state))
+    }
+}
+
+/// The sentence alone.
+struct Sentence<'a>(&'a Cause);
+
+impl fmt::Display for Sentence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cause { reason, flushed } = self.0;
+        let title = self.0.account().title;
+        match (flushed, title) {
+            (true, _) => write!(f, "flushed because ")?,
+            (false, "") => {}
+            (false, title) => write!(f, "{title}: ")?,
+        }
+        match reason {
+            Reason::Access(refusal) => fmt::Display::fmt(refusal, f),
+            Reason::Broken(broken) => fmt::Display::fmt(broken, f),
+            Reason::Framing(error) => fmt::Display::fmt(error, f),
+            Reason::Told(told) => fmt::Display::fmt(told, f),
+            Reason::Local(problem) => fmt::Display::fmt(problem, f),
+            Reason::Startup(error) => fmt::Display::fmt(error, f),
+            Reason::Llp(error) => fmt::Display::fmt(error, f),
+            Reason::End(kind) => fmt::Display::fmt(kind, f),
+            Reason::Config(error) => fmt::Display::fmt(error, f),
+            Reason::PrivateData(error) => fmt::Display::fmt(error, f),
+            Reason::Limit(limit) => fmt::Display::fmt(limit, f),
+            Reason::QpInUse(state) => write!(f, "the QP is in state {state}"),
+            Reason::Event(happening) => f.write_str(happening.sentence()),
+            Reason::Status(status) => f.write_str(status::sentence(*status)),
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Sentence(self), f)?;
+        match self.hint() {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Cause {}

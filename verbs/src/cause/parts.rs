@@ -1,0 +1,205 @@
+//! What every cause answers: who, layer, code, requirement, hint.
+
+use std::fmt;
+
+use uwarp_rdmap::{Opcode, Requirement, TerminateCode};
+
+use crate::completion::Status;
+
+/// Whose doing something is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Who {
+    /// The program that uses this library.
+    Program,
+    /// This library.
+    Library,
+    /// The program at the other end.
+    PeerProgram,
+    /// What speaks iWARP at the other end: a library, a driver, an adapter.
+    PeerStack,
+    /// What lies between the two ends, or the machine there.
+    Network,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Who::Program => "this program",
+            Who::Library => "this library",
+            Who::PeerProgram => "the peer's program",
+            Who::PeerStack => "the peer's iWARP stack",
+            Who::Network => "the network",
+        })
+    }
+}
+
+/// A layer of the software RNIC.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum Layer {
+    /// TCP and what it runs over.
+    Tcp,
+    /// MPA (RFC 5044, RFC 6581): startup, FPDUs.
+    Mpa,
+    /// DDP (RFC 5041): segments, STags, queues.
+    Ddp,
+    /// RDMAP (RFC 5040, RFC 7306): messages.
+    Rdmap,
+    /// The verbs: queue pairs, work requests, memory, connection management.
+    Verbs,
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Layer::Tcp => "TCP",
+            Layer::Mpa => "MPA",
+            Layer::Ddp => "DDP",
+            Layer::Rdmap => "RDMAP",
+            Layer::Verbs => "verbs",
+        })
+    }
+}
+
+/// The number that goes with a cause.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum CauseCode {
+    /// Layer, type and code as a Terminate Message has them; also where none could be sent.
+    Terminate(TerminateCode),
+    /// The status of the completion.
+    Status(Status),
+    /// The number that the system gave, as in `errno.h`.
+    System(i32),
+}
+
+impl fmt::Display for CauseCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CauseCode::Terminate(code) => write!(f, "Terminate {code}"),
+            CauseCode::Status(status) => write!(f, "status {}", status.code()),
+            CauseCode::System(errno) => write!(f, "errno {errno}"),
+        }
+    }
+}
+
+/// The answers of one cause, and the words before its sentence.
+pub(super) struct Account {
+    /// What kind of error it is; empty where it is none.
+    pub(super) title: &'static str,
+    pub(super) who: Who,
+    pub(super) layer: Layer,
+    pub(super) code: Option<CauseCode>,
+    pub(super) requirement: Option<Requirement>,
+    pub(super) hint: Option<&'static str>,
+}
+
+impl Account {
+    pub(super) const fn new(title: &'static str, who: Who, layer: Layer) -> Self {
+        Account {
+            title,
+            who,
+            layer,
+            code: None,
+            requirement: None,
+            hint: None,
+        }
+    }
+
+    pub(super) const fn terminate(mut self, code: Option<TerminateCode>) -> Self {
+        self.code = match code {
+            Some(code) => Some(CauseCode::Terminate(code)),
+            None => None,
+        };
+        self
+    }
+
+    pub(super) const fn status(mut self, status: Status) -> Self {
+        self.code = Some(CauseCode::Status(status));
+        self
+    }
+
+    pub(super) const fn against(mut self, requirement: Option<Requirement>) -> Self {
+        self.requirement = requirement;
+        self
+    }
+
+    pub(super) const fn hint(mut self, hint: &'static str) -> Self {
+        self.hint = Some(hint);
+        self
+    }
+}
+
+/// What one side tries at the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Act {
+    /// A Send of any kind.
+    Send,
+    /// An RDMA Write.
+    Write,
+    /// An RDMA Read, seen from its Request.
+    Read,
+    /// The answer to an RDMA Read.
+    ReadResponse,
+    /// Invalidating an STag by a Send.
+    Invalidate,
+    /// A Terminate Message.
+    Terminate,
+    /// Immediate Data.
+    Immediate,
+    /// An Atomic Operation, seen from its Request.
+    Atomic,
+    /// The answer to an Atomic Operation.
+    AtomicResponse,
+}
+
+impl Act {
+    /// What stands before it in a sentence.
+    pub(super) const fn article(self) -> &'static str {
+        match self {
+            Act::Atomic | Act::AtomicResponse => "an",
+            Act::Send
+            | Act::Write
+            | Act::Read
+            | Act::ReadResponse
+            | Act::Invalidate
+            | Act::Terminate
+            | Act::Immediate => "a",
+        }
+    }
+}
+
+impl From<Opcode> for Act {
+    fn from(opcode: Opcode) -> Self {
+        match opcode {
+            Opcode::Write => Act::Write,
+            Opcode::ReadRequest => Act::Read,
+            Opcode::ReadResponse => Act::ReadResponse,
+            Opcode::Send
+            | Opcode::SendInvalidate
+            | Opcode::SendSolicited
+            | Opcode::SendSolicitedInvalidate => Act::Send,
+            Opcode::Terminate => Act::Terminate,
+            Opcode::Immediate | Opcode::ImmediateSolicited => Act::Immediate,
+            Opcode::AtomicRequest => Act::Atomic,
+            Opcode::AtomicResponse => Act::AtomicResponse,
+        }
+    }
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Act::Send => "Send",
+            Act::Write => "Write",
+            Act::Read => "Read",
+            Act::ReadResponse => "Read Response",
+            Act::Invalidate => "Send with Invalidate",
+            Act::Terminate => "Terminate",
+            Act::Immediate => "message of Immediate Data",
+            Act::Atomic => "atomic operation",
+            Act::AtomicResponse => "Atomic Response",
+        })
+    }
+}

@@ -1,0 +1,224 @@
+//! The peer broke a rule of DDP, RDMAP or MPA that has nothing to do with memory it named.
+
+use std::fmt;
+
+use uwarp_ddp::{DdpError, TaggedFault, UntaggedFault};
+use uwarp_mpa::{DeframeError, MpaErrorCode};
+use uwarp_rdmap::{
+    AtomicFault, QN_READ_REQUEST, QN_SEND, QN_TERMINATE, StreamError, TerminateCode,
+};
+
+use super::parts::{Account, Layer, Who};
+
+/// What the peer sent, and the receive that it would have gone to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Broken {
+    pub(crate) error: StreamError,
+    /// Octets of the receive at the head of the queue; `None` where none is posted or none is meant.
+    pub(crate) receive: Option<u32>,
+}
+
+impl From<StreamError> for Broken {
+    fn from(error: StreamError) -> Self {
+        Broken {
+            error,
+            receive: None,
+        }
+    }
+}
+
+/// The peer's stack is to blame, whatever the program there does.
+const STACK: &str =
+    "report it to the maker of the peer's iWARP stack, with a capture (`--pcap`) of the connection";
+const CREDITS: &str = "post receives before the peer sends: agree with it on how many there are";
+const LENGTHS: &str = "post receives of the longest message that the peer sends";
+const READS: &str = "the peer's ORD is above what was agreed; see the IRD that both sides stated";
+const NEGOTIATE: &str = "raise max_ird in the settings of this device, or ask for a smaller ORD at the peer (where this side is too small); else let both name a common RTR kind";
+const MEMORY: &str = "compare address, length and rkey that the peer uses with what it was told";
+
+impl Broken {
+    pub(super) fn account(&self) -> Account {
+        let (title, who, layer, hint) = self.row();
+        let account = Account::new(title, who, layer)
+            .terminate(self.error.terminate_code())
+            .against(self.error.requirement());
+        match hint {
+            Some(hint) => account.hint(hint),
+            None => account,
+        }
+    }
+
+    fn row(&self) -> (&'static str, Who, Layer, Option<&'static str>) {
+        const PROTOCOL: &str = "protocol error";
+        match &self.error {
+            StreamError::Ddp(error) => ddp(error),
+            StreamError::RdmapVersion(_)
+            | StreamError::WrongBufferModel { .. }
+            | StreamError::WrongQueue { .. }
+            | StreamError::OpcodeChanged { .. }
+            | StreamError::ReadResponseUnexpected
+            | StreamError::ReadResponseMismatch(_)
+            | StreamError::AtomicResponseUnexpected
+            | StreamError::AtomicResponseMismatch { .. }
+            | StreamError::UnexpectedAtomicOp(_)
+            | StreamError::ImmediateLength { .. }
+            | StreamError::TooShort { .. }
+            | StreamError::NotLast { .. } => (PROTOCOL, Who::PeerStack, Layer::Rdmap, Some(STACK)),
+            StreamError::UnexpectedOpcode(_) => (
+                PROTOCOL,
+                Who::PeerStack,
+                Layer::Rdmap,
+                Some("the peer uses messages of an extension that this side does not have"),
+            ),
+            StreamError::Protection(_) | StreamError::CannotInvalidate(_) => (
+                "remote access error",
+                Who::PeerProgram,
+                Layer::Rdmap,
+                Some(MEMORY),
+            ),
+            StreamError::Atomic(AtomicFault::Tagged(_)) => (
+                "remote access error",
+                Who::PeerProgram,
+                Layer::Rdmap,
+                Some(MEMORY),
+            ),
+            StreamError::Atomic(AtomicFault::Misaligned) => (
+                "remote operation error",
+                Who::PeerProgram,
+                Layer::Rdmap,
+                Some("atomic operations need an address that is a multiple of 8"),
+            ),
+            StreamError::IrdExceeded { .. } => {
+                (PROTOCOL, Who::PeerStack, Layer::Rdmap, Some(READS))
+            }
+            StreamError::Mpa(code) => mpa(*code),
+            StreamError::LocalCatastrophic => (
+                "local error",
+                Who::Program,
+                Layer::Rdmap,
+                Some("see the event of the queue pair"),
+            ),
+            StreamError::Ended => ("", Who::PeerStack, Layer::Rdmap, None),
+        }
+    }
+}
+
+fn ddp(error: &DdpError) -> (&'static str, Who, Layer, Option<&'static str>) {
+    let (title, who, hint) = match error {
+        DdpError::TooShort { .. } | DdpError::Version { .. } => {
+            ("protocol error", Who::PeerStack, STACK)
+        }
+        DdpError::Tagged(
+            TaggedFault::InvalidSTag
+            | TaggedFault::NotAssociated
+            | TaggedFault::AccessRights
+            | TaggedFault::ToWrap
+            | TaggedFault::BaseOrBounds,
+        ) => ("remote access error", Who::PeerProgram, MEMORY),
+        DdpError::Untagged(UntaggedFault::NoBuffer { qn, .. }) if *qn == QN_SEND => {
+            ("no receive posted", Who::Program, CREDITS)
+        }
+        DdpError::Untagged(UntaggedFault::NoBuffer { qn, .. }) if *qn == QN_READ_REQUEST => {
+            ("protocol error", Who::PeerStack, READS)
+        }
+        DdpError::Untagged(UntaggedFault::MessageTooLong { .. }) => {
+            ("local length error", Who::PeerProgram, LENGTHS)
+        }
+        DdpError::Untagged(
+            UntaggedFault::NoBuffer { .. }
+            | UntaggedFault::InvalidQn(_)
+            | UntaggedFault::MsnRange { .. }
+            | UntaggedFault::InvalidMo { .. },
+        ) => ("protocol error", Who::PeerStack, STACK),
+        DdpError::LocalCatastrophic => (
+            "local error",
+            Who::Library,
+            "see the event of the queue pair",
+        ),
+    };
+    (title, who, Layer::Ddp, Some(hint))
+}
+
+/// By the numbers of RFC 5044 section 8 and RFC 6581 section 8.
+fn mpa(code: u8) -> (&'static str, Who, Layer, Option<&'static str>) {
+    let (title, who, hint) = match MpaErrorCode::from_code(code) {
+        Some(MpaErrorCode::ConnectionLost) => (
+            "connection lost",
+            Who::Network,
+            "look whether the peer's program still runs",
+        ),
+        Some(MpaErrorCode::Crc | MpaErrorCode::MarkerMismatch) => {
+            ("damaged stream", Who::Network, DAMAGE)
+        }
+        Some(MpaErrorCode::InvalidStartupFrame) => ("startup failed", Who::PeerStack, STACK),
+        Some(MpaErrorCode::LocalCatastrophic) => (
+            "startup failed",
+            Who::Library,
+            "connect again; if it stays, report it with a capture (`--pcap`)",
+        ),
+        Some(MpaErrorCode::InsufficientIrd | MpaErrorCode::NoMatchingRtr) => {
+            ("startup failed", Who::PeerStack, NEGOTIATE)
+        }
+        None => ("protocol error", Who::PeerStack, STACK),
+    };
+    (title, who, Layer::Mpa, Some(hint))
+}
+
+const DAMAGE: &str =
+    "look for a middlebox or adapter that changes TCP payload; connect again to go on";
+
+/// What cannot be taken apart into FPDUs: damaged on the way, or never well formed.
+pub(super) fn framing(error: &DeframeError) -> Account {
+    let (who, hint) = match error {
+        DeframeError::BadCrc { .. } => (Who::Network, DAMAGE),
+        DeframeError::MarkerMismatch { .. } | DeframeError::LengthTooLong { .. } => {
+            (Who::PeerStack, STACK)
+        }
+    };
+    let code = StreamError::Mpa(error.code().code());
+    Account::new("damaged stream", who, Layer::Mpa)
+        .terminate(code.terminate_code())
+        .against(code.requirement())
+        .hint(hint)
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.error, self.receive) {
+            (StreamError::Ddp(DdpError::Untagged(fault)), receive) => untagged(f, fault, receive),
+            (StreamError::Mpa(code), _) => {
+                let code = TerminateCode {
+                    layer: 2,
+                    etype: 0,
+                    code: *code,
+                };
+                f.write_str(code.name())
+            }
+            (error, _) => write!(f, "{error}"),
+        }
+    }
+}
+
+/// The queues have names for people.
+fn untagged(
+    f: &mut fmt::Formatter<'_>,
+    fault: &UntaggedFault,
+    receive: Option<u32>,
+) -> fmt::Result {
+    match (fault, receive) {
+        (UntaggedFault::NoBuffer { qn, msn }, _) if *qn == QN_SEND => {
+            write!(
+                f,
+                "the peer's Send number {msn} came, and no receive is posted for it"
+            )
+        }
+        (UntaggedFault::NoBuffer { qn, .. }, _) if *qn == QN_TERMINATE => {
+            write!(f, "a second Terminate came")
+        }
+        (UntaggedFault::MessageTooLong { end, .. }, Some(posted)) => write!(
+            f,
+            "the peer's Send has at least {end} octets, and the receive posted for it takes {posted}"
+        ),
+        (fault, _) => write!(f, "{fault}"),
+    }
+}

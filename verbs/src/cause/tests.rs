@@ -1,0 +1,9 @@
+//! The words of every cause, to be read as a user would.
+
+use super::*;
+
+#[test]
+fn a_cause_is_small_enough_for_every_completion() {
+    assert!(size_of::<Cause>() <= 64, "{}", size_of::<Cause>());
+    assert!(size_of::<Option<Cause>>() <= 64);
+}

@@ -1,0 +1,279 @@
+//! The peer's Terminate Message: it says which check failed, and names memory or message by the
+//! headers in it. This side adds what it knows of the work request.
+
+use std::fmt;
+
+use uwarp_ddp::Header;
+use uwarp_rdmap::{Peer, Requirement, StreamError, Terminate, TerminateCode};
+
+use super::parts::{Account, Act, Layer, Who};
+
+/// The work request that a Terminate Message speaks of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// It cannot be told.
+    Unknown,
+    /// The one whose completion carries this cause, or would if it had failed alone.
+    This,
+    /// It was complete already: TCP had taken it.
+    Complete,
+}
+
+/// What a Terminate Message says, and what it is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Told {
+    code: TerminateCode,
+    /// The same error by the numbers of the RFCs.
+    meant: TerminateCode,
+    if_siw: Option<TerminateCode>,
+    /// It was read by the layout of Linux siw.
+    siw: bool,
+    act: Option<Act>,
+    /// The STag; for a Send its number on the connection.
+    stag: u32,
+    /// Octets of the work request, or else of the segment's payload; `None` if neither is known.
+    len: Option<u32>,
+    /// Where; for a Send the offset in the message.
+    to: u64,
+    work: Work,
+}
+
+/// A work request of this side: what it did, where to (STag and TO), and its octets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Asked {
+    pub(crate) act: Act,
+    pub(crate) stag: u32,
+    pub(crate) to: u64,
+    pub(crate) len: u32,
+}
+
+impl Told {
+    /// As far as the message itself tells. `work`: whether it is known which work request is meant.
+    pub(crate) fn new(terminate: &Terminate, work: Work) -> Self {
+        let mut told = Told {
+            code: terminate.reason(),
+            meant: terminate.rfc_reason(),
+            if_siw: terminate.if_siw(),
+            siw: terminate.read_as() == Peer::Siw,
+            act: None,
+            stag: 0,
+            len: None,
+            to: 0,
+            work: Work::Unknown,
+        };
+        if !terminate.headers_fit() {
+            return told;
+        }
+        told.act = terminate.opcode().map(Act::from);
+        told.work = work;
+        if let Some(request) = terminate.rdma_header() {
+            told.stag = request.source_stag.0;
+            told.to = request.source_to.0;
+            told.len = Some(request.len);
+            return told;
+        }
+        let header_len = terminate.ddp_octets().map_or(0, <[u8]>::len);
+        let payload = terminate.segment_len().map(usize::from);
+        // siw counts the payload alone.
+        let payload = if told.siw {
+            payload
+        } else {
+            payload.and_then(|len| len.checked_sub(header_len))
+        };
+        told.len = payload.and_then(|len| u32::try_from(len).ok());
+        match terminate.ddp_header() {
+            Some(Header::Tagged(header)) => (told.stag, told.to) = (header.stag.0, header.to.0),
+            Some(Header::Untagged(header)) => {
+                (told.stag, told.to) = (header.msn.0, header.mo.into());
+            }
+            None => told.act = None,
+        }
+        told
+    }
+
+    /// The cause of the very work request that was refused: `asked` is what this side knows of it.
+    pub(crate) fn about(terminate: &Terminate, asked: Asked) -> Self {
+        let mut told = Told::new(terminate, Work::This);
+        if matches!(asked.act, Act::Write | Act::Read | Act::Atomic) {
+            (told.stag, told.to) = (asked.stag, asked.to);
+        }
+        told.act = Some(asked.act);
+        told.len = Some(asked.len);
+        told.work = Work::This;
+        told
+    }
+
+    pub(super) fn account(&self) -> Account {
+        let (title, who, hint) = self.row();
+        let layer = match self.meant.layer {
+            0 => Layer::Rdmap,
+            1 => Layer::Ddp,
+            _ => Layer::Mpa,
+        };
+        let hint = if self.if_siw.is_some() {
+            "if the peer is Linux siw, say so in the settings (`Peer::Siw`, `--peer siw`): its codes mean something else"
+        } else {
+            hint
+        };
+        Account::new(title, who, layer)
+            .terminate(Some(self.code))
+            .against(self.requirement())
+            .hint(hint)
+    }
+
+    /// Whether a Read was one too many: the code is that of a missing receive.
+    fn is_ird(&self) -> bool {
+        matches!(self.act, Some(Act::Read | Act::Atomic)) && is(self.meant, (1, 2, 0x02))
+    }
+
+    fn requirement(&self) -> Option<Requirement> {
+        if self.is_ird() {
+            return StreamError::IrdExceeded { ird: 0 }.requirement();
+        }
+        self.meant.requirement()
+    }
+
+    /// Title, whose doing, and hint.
+    fn row(&self) -> (&'static str, Who, &'static str) {
+        const ACCESS: &str = "remote access error";
+        const OPERATION: &str = "remote operation error";
+        const REPORT: &str = "report it, with a capture (`--pcap`) of the connection";
+        let TerminateCode { layer, etype, code } = self.meant;
+        match (layer, etype, code) {
+            (0, 1, 0x00) | (1, 1, 0x00) => (
+                ACCESS,
+                Who::Program,
+                "compare the rkey with the one the peer gave; ask the peer to keep the region registered, with the right that this needs (REMOTE_WRITE for a Write, REMOTE_READ for a Read)",
+            ),
+            (0, 1, 0x01) | (1, 1, 0x01) | (0, 1, 0x04) | (1, 1, 0x03) => (
+                ACCESS,
+                Who::Program,
+                "compare address and length with what the peer said of its region",
+            ),
+            (0, 1, 0x02) => (
+                ACCESS,
+                Who::Program,
+                "ask the peer to register the region with REMOTE_READ (for a Read) or REMOTE_ATOMIC (for an atomic)",
+            ),
+            (0, 1, 0x03) | (1, 1, 0x02) => (
+                ACCESS,
+                Who::Program,
+                "use an rkey that the peer gave for this connection; its region belongs to another protection domain or QP",
+            ),
+            (0, 1 | 2, 0x09) => (
+                ACCESS,
+                Who::Program,
+                "ask the peer to register that region for this connection alone, and invalidate it once",
+            ),
+            (0, 2, 0x06) => (
+                OPERATION,
+                Who::PeerStack,
+                "do without this operation towards that peer: its stack does not know it (atomics and immediate data are RFC 7306, which siw lacks)",
+            ),
+            (0, 2, 0x07) => (
+                OPERATION,
+                Who::Program,
+                "atomic operations need an address that is a multiple of 8; else see the log of the peer",
+            ),
+            (1, 2, 0x02) if self.is_ird() => (
+                OPERATION,
+                Who::Library,
+                "ask for a smaller ORD than the peer's IRD when connecting",
+            ),
+            (1, 2, 0x02) => (
+                OPERATION,
+                Who::PeerProgram,
+                "agree with the peer on how many receives it keeps posted, and send no more than that",
+            ),
+            (1, 2, 0x05) => (
+                OPERATION,
+                Who::Program,
+                "send no more than the peer's receives take, or ask it to post longer ones",
+            ),
+            (0 | 1, 0, _) | (0, 2, 0x08) => (
+                OPERATION,
+                Who::PeerStack,
+                "see the log and the error at the peer: it could not go on, through no fault of this side",
+            ),
+            (2, 0, 0x01..=0x03) => (
+                "damaged stream",
+                Who::Network,
+                "look for a middlebox or adapter that changes TCP payload; connect again to go on",
+            ),
+            (2, 0, 0x06) => (
+                "startup failed",
+                Who::PeerStack,
+                "connect with a smaller ord, or raise the peer's limit of IRD",
+            ),
+            (2, 0, 0x05 | 0x07) => (
+                "startup failed",
+                Who::PeerStack,
+                "see the log of the peer; let both sides name a common RTR kind",
+            ),
+            (0 | 1, 1, 0xFF) => (ACCESS, Who::Program, "see the log of the peer"),
+            (0 | 1, 2, 0xFF) => (OPERATION, Who::Program, "see the log of the peer"),
+            // What is left says that this library has sent something malformed, or is no code at all.
+            _ => (OPERATION, Who::Library, REPORT),
+        }
+    }
+
+    fn place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(act) = self.act else {
+            return f.write_str("the peer ended the connection");
+        };
+        let this = match self.work {
+            Work::This => "this",
+            Work::Unknown | Work::Complete => act.article(),
+        };
+        write!(f, "the peer refused {this} {act}")?;
+        if let Some(len) = self.len {
+            write!(f, " of {len} octets")?;
+        }
+        let (stag, to) = (self.stag, self.to);
+        match act {
+            Act::Write | Act::ReadResponse => write!(f, " to STag {stag:#010x}, TO {to:#x}")?,
+            Act::Read => write!(f, " from STag {stag:#010x}, TO {to:#x}")?,
+            Act::Atomic => write!(f, " on STag {stag:#010x}, TO {to:#x}")?,
+            Act::Send | Act::Invalidate | Act::Immediate if self.work != Work::This => {
+                write!(f, " (number {stag} on this connection, at offset {to})")?;
+            }
+            Act::Send | Act::Invalidate | Act::Immediate | Act::AtomicResponse | Act::Terminate => {
+            }
+        }
+        match self.work {
+            Work::Unknown | Work::This => Ok(()),
+            Work::Complete => write!(f, " (complete already, if this side sent it)"),
+        }
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.place(f)?;
+        let name = if self.is_ird() {
+            "more Reads are outstanding than it has places for"
+        } else {
+            self.meant.name()
+        };
+        write!(f, ": {name} ({}, {})", self.meant.kind(), self.meant)?;
+        if self.siw {
+            write!(f, "; sent in the layout of Linux siw")?;
+        }
+        if self.code != self.meant {
+            write!(f, ", as {}", self.code)?;
+        }
+        if let Some(code) = self.if_siw {
+            let (name, kind) = (code.name(), code.kind());
+            write!(f, "; from Linux siw it would mean: {name} ({kind}, {code})")?;
+        }
+        Ok(())
+    }
+}
+
+fn is(code: TerminateCode, (layer, etype, number): (u8, u8, u8)) -> bool {
+    code == TerminateCode {
+        layer,
+        etype,
+        code: number,
+    }
+}

@@ -1,0 +1,147 @@
+//! What TCP, the link under it and MPA startup say. Their sentences are their own.
+
+use uwarp_llp::LlpError;
+use uwarp_mpa::StartupError;
+use uwarp_rdmap::{Requirement, TerminateCode};
+
+use super::parts::{Account, CauseCode, Layer, Who};
+
+/// MPA startup that failed. The codes are those of RFC 5044 section 8 and never go on the wire.
+pub(super) fn startup(error: &StartupError) -> Account {
+    let (who, requirement, hint) = startup_row(error);
+    let code = TerminateCode {
+        layer: 2,
+        etype: 0,
+        code: error.code().code(),
+    };
+    Account::new("startup failed", who, Layer::Mpa)
+        .terminate(Some(code))
+        .against(Some(requirement))
+        .hint(hint)
+}
+
+fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
+    const PORT: &str = "check the address and the port: another kind of server has it, or the peer is no iWARP endpoint";
+    const STACK: &str =
+        "report it to the maker of the peer's iWARP stack, with a capture (`--pcap`)";
+    const KEY: Requirement = Requirement::new(
+        "5044-7.1.1-04",
+        "each side checks the Key of the other's frame",
+    );
+    const REVISION: Requirement =
+        Requirement::new("5044-7.1.1-14", "both sides speak a common MPA revision");
+    const LENGTH: Requirement = Requirement::new(
+        "5044-7.1.1-16",
+        "PD_Length is that of the private data, and at most 512",
+    );
+    const IN_TIME: Requirement =
+        Requirement::new("5044-7.1.2-22", "the startup frames come in time");
+    const ROLES: Requirement = Requirement::new(
+        "5044-7.1.2-17",
+        "one side is the initiator, the other the responder",
+    );
+    const ENHANCED: Requirement = Requirement::new(
+        "6581-6-04",
+        "with S = 1 the private data begins with IRD and ORD",
+    );
+    const ANSWER: Requirement = Requirement::new(
+        "6581-10-01",
+        "an enhanced Request gets an enhanced Reply, another Request another Reply",
+    );
+    const FIRST: Requirement = Requirement::new(
+        "6581-9.2-09",
+        "the initiator sends an RTR indication when it has the Reply",
+    );
+    const CLOSED: Requirement = Requirement::new(
+        "5044-8-01",
+        "the TCP connection is closed only when both sides are done",
+    );
+    const CLOSED_ENHANCED: Requirement = Requirement::new(
+        "6581-10-05",
+        "an initiator may try once more without what RFC 6581 added",
+    );
+    match error {
+        StartupError::NotMpa { .. } => (Who::PeerProgram, KEY, PORT),
+        StartupError::RequestInsteadOfReply | StartupError::ReplyInsteadOfRequest => (
+            Who::PeerProgram,
+            ROLES,
+            "let one side listen and the other connect",
+        ),
+        StartupError::UnsupportedRevision { .. } => (
+            Who::PeerStack,
+            REVISION,
+            "choose the MPA revision that both speak (Settings::revision, `--mpa 1`)",
+        ),
+        StartupError::PrivateDataTooLong { .. } => (Who::PeerStack, LENGTH, STACK),
+        StartupError::EnhancedDataMissing { .. } => (Who::PeerStack, ENHANCED, STACK),
+        StartupError::EnhancedMismatch { .. } => (
+            Who::PeerStack,
+            ANSWER,
+            "connect with MPA revision 1 (Settings::revision, `--mpa 1`), and report it to the maker of the peer's iWARP stack",
+        ),
+        StartupError::TrailingOctets { .. } => (Who::PeerStack, LENGTH, STACK),
+        StartupError::RtrMissing => (
+            Who::PeerStack,
+            FIRST,
+            "look whether the peer's program hangs; the time limit is a setting (timeouts.rtr, timeouts.first_fpdu)",
+        ),
+        StartupError::NoPlace { .. } => (
+            Who::Program,
+            IN_TIME,
+            "answer connection requests sooner, or raise the limits in the settings (max_startup, per_peer)",
+        ),
+        StartupError::Closed { .. } if error.may_retry_with_revision_1() => (
+            Who::PeerStack,
+            CLOSED_ENHANCED,
+            "connect with MPA revision 1 (Settings::revision, `--mpa 1`), or set retry_with_revision_1",
+        ),
+        StartupError::Closed { .. } => (
+            Who::PeerProgram,
+            CLOSED,
+            "look at the peer's program: it ended, or gave the connection up",
+        ),
+        StartupError::TimedOut { .. } => (Who::PeerProgram, IN_TIME, PORT),
+    }
+}
+
+/// What TCP said. Most of its sentences say what to try already.
+pub(super) fn llp(error: &LlpError) -> Account {
+    const LOST: &str = "connection lost";
+    const REFUSED: &str = "cannot connect";
+    const NETWORK: &str = "network error";
+    let account = match error {
+        LlpError::Refused { .. } => Account::new(REFUSED, Who::PeerProgram, Layer::Tcp),
+        LlpError::Unreachable { .. } => Account::new(LOST, Who::Network, Layer::Tcp),
+        LlpError::TimedOut { .. } => Account::new("the peer vanished", Who::Network, Layer::Tcp)
+            .hint("look whether the host there is up, and whether a firewall is between"),
+        LlpError::Reset { .. } => Account::new(LOST, Who::PeerProgram, Layer::Tcp)
+            .hint("look at the peer's program, and at its log"),
+        LlpError::Broken { .. } => Account::new(LOST, Who::PeerProgram, Layer::Tcp)
+            .hint("connect again, if the peer is still there"),
+        LlpError::AddressInUse { .. }
+        | LlpError::AddressUnavailable { .. }
+        | LlpError::Misuse { .. } => Account::new(NETWORK, Who::Program, Layer::Tcp),
+        LlpError::PermissionDenied { .. } | LlpError::Exhausted { .. } => {
+            Account::new(NETWORK, Who::Program, Layer::Tcp)
+        }
+        LlpError::Attach(_) => Account::new(NETWORK, Who::Program, Layer::Tcp),
+        LlpError::LinkDown { .. }
+        | LlpError::KernelHasAddress { .. }
+        | LlpError::DuplicateAddress { .. } => Account::new(NETWORK, Who::Network, Layer::Tcp),
+        LlpError::Io { .. } => Account::new(NETWORK, Who::Network, Layer::Tcp)
+            .hint("look the error number up in errno(3), and in the system's log"),
+        _ => Account::new(NETWORK, Who::Network, Layer::Tcp),
+    };
+    Account {
+        code: errno(error),
+        ..account
+    }
+}
+
+fn errno(error: &LlpError) -> Option<CauseCode> {
+    match error {
+        LlpError::Io { errno, .. } => Some(CauseCode::System(*errno)),
+        LlpError::LinkDown { errno, .. } if *errno != 0 => Some(CauseCode::System(*errno)),
+        _ => None,
+    }
+}
