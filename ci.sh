@@ -15,6 +15,8 @@ usage: ./ci.sh PART...
   doc      documentation, warnings are errors
   nostd    the protocol cores on a target without an operating system
   test     every test of the workspace (the README's command)
+  miri     the protocol cores and registered memory under Miri (installs it on the nightly toolchain)
+  tsan     many connections on many threads under ThreadSanitizer (nightly, the standard library built anew)
   tshark   the captures, read by Wireshark's dissectors (installs tshark when root)
   demo     the main job, as the README shows it, and two processes of rping
   interop  against Linux siw in a virtual machine (installs what it needs when root); a FILTER is a
@@ -65,6 +67,32 @@ part_test() {
         export UWARP_REQUIRE_NETNS=1
     fi
     cargo test --workspace --locked
+}
+
+# A nightly toolchain with these components. Says so when it cannot.
+need_nightly() { # COMPONENT...
+    if ! rustup component add --toolchain nightly "$@" >/dev/null 2>&1; then
+        echo "SKIPPED: a nightly toolchain with $* is not installed and cannot be had here"
+        return 1
+    fi
+    rustc +nightly --version
+}
+
+# Interpreted, so some hundred times slower: few cases of property tests, and the snapshots compared without
+# asking cargo where they are. What needs a real kernel (descriptors, threads that sleep) is not run.
+part_miri() {
+    need_nightly miri rust-src || return 0
+    export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance"
+    export PROPTEST_CASES=4 INSTA_WORKSPACE_ROOT=$PWD
+    cargo +nightly miri test --locked -p uwarp-mpa -p uwarp-ddp -p uwarp-rdmap --lib
+    cargo +nightly miri test --locked -p uwarp-verbs --lib mem::
+}
+
+part_tsan() {
+    need_nightly rust-src || return 0
+    RUSTFLAGS="-Zsanitizer=thread" TSAN_OPTIONS="halt_on_error=1" \
+        cargo +nightly test --locked -Zbuild-std --target x86_64-unknown-linux-gnu \
+        -p uwarp-verbs --test threads
 }
 
 part_tshark() {
@@ -145,7 +173,7 @@ install_guest_packages() { # PACKAGES
 
 # The tests come last, so that the output ends with the test runner's own summary.
 part_all() {
-    for part in tshark fmt clippy doc nostd demo interop test; do
+    for part in tshark fmt clippy doc nostd demo miri tsan interop test; do
         say "$part"
         "part_$part"
     done
@@ -160,7 +188,7 @@ if [ "$1" = interop ]; then
 fi
 for part in "$@"; do
     case "$part" in
-        fmt | clippy | doc | nostd | test | tshark | demo) say "$part"; "part_$part" ;;
+        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac

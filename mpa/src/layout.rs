@@ -87,6 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "exhaustive, and nothing but arithmetic")]
     fn layout_agrees_with_walking_the_stream_octet_by_octet() {
         for position in (0..1024).step_by(4) {
             for ulpdu in (0..64).chain(400..1100).chain([2000, 64768]) {
@@ -109,6 +110,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "exhaustive, and nothing but arithmetic")]
     fn the_longest_fpdu_keeps_fpduptr_within_16_bits() {
         let longest = (0..512)
             .step_by(4)

@@ -1,0 +1,517 @@
+/* A C program on two devices in one process, as programs on libibverbs and librdmacm are written: one thread posts,
+ * another polls, a third sleeps in poll(2) on a completion channel, and the process forks in between.
+ * Ends with 0, or says what went wrong and ends with 1. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "uw.h"
+
+enum {
+	LIMIT_MS = 20000, /* for anything that has to come */
+	DEPTH = 64,	  /* receives posted at the server */
+	ROUNDS = 2000,	  /* messages in each of the two phases */
+	SLOT = 256,	  /* octets of one message */
+};
+#define SERVER_IOVA 0x10000u
+
+static void fail(int line, const char *what)
+{
+	fprintf(stderr, "program.c:%d: %s: %s\n", line, what, uw_error());
+	exit(1);
+}
+#define CHECK(condition) ((condition) ? (void)0 : fail(__LINE__, #condition))
+
+/* One end: a device with everything that a connection needs. */
+struct end {
+	struct uw_device *device;
+	struct uw_pd *pd;
+	struct uw_channel *channel;
+	struct uw_cq *send_cq, *recv_cq;
+	struct uw_qp *qp;
+	struct uw_mr *mr;
+	struct uw_cm_channel *cm;
+	uint8_t *memory;
+	size_t length;
+};
+
+static void wait_readable(int fd)
+{
+	struct pollfd set = { .fd = fd, .events = POLLIN };
+	int ready;
+
+	do
+		ready = poll(&set, 1, LIMIT_MS);
+	while (ready < 0 && errno == EINTR);
+	CHECK(ready == 1);
+}
+
+static void open_end(struct end *end, size_t length, uint64_t iova)
+{
+	int access = UW_LOCAL_WRITE | UW_REMOTE_WRITE | UW_REMOTE_READ | UW_REMOTE_ATOMIC;
+
+	memset(end, 0, sizeof *end);
+	end->length = length;
+	CHECK(end->device = uw_open_device());
+	CHECK(end->pd = uw_alloc_pd(end->device));
+	CHECK(end->channel = uw_create_comp_channel(end->device));
+	CHECK(end->send_cq = uw_create_cq(end->device, 2 * DEPTH, 1, NULL));
+	CHECK(end->recv_cq = uw_create_cq(end->device, 2 * DEPTH, 2, end->channel));
+	CHECK(end->qp = uw_create_qp(end->pd, end->send_cq, end->recv_cq));
+	CHECK(end->memory = aligned_alloc(4096, length));
+	memset(end->memory, 0, length);
+	CHECK(end->mr = uw_reg_mr_iova(end->pd, end->memory, length, iova ? iova : (uintptr_t)end->memory, access));
+	CHECK(end->cm = uw_create_event_channel());
+}
+
+static void close_end(struct end *end)
+{
+	CHECK(uw_destroy_cq(end->recv_cq) == EBUSY); /* the queue pair still uses it */
+	CHECK(uw_destroy_qp(end->qp) == 0);
+	CHECK(uw_destroy_cq(end->send_cq) == 0);
+	CHECK(uw_destroy_cq(end->recv_cq) == 0);
+	CHECK(uw_dereg_mr(end->mr) == 0);
+	free(end->memory);
+	uw_destroy_comp_channel(end->channel);
+	uw_dealloc_pd(end->pd);
+	uw_destroy_event_channel(end->cm);
+	uw_close_device(end->device);
+}
+
+static struct uw_cm_event next_cm_event(struct uw_cm_channel *channel, int type)
+{
+	struct uw_cm_event event;
+
+	wait_readable(uw_cm_fd(channel));
+	CHECK(uw_get_cm_event(channel, &event) == 0);
+	if (event.type != type)
+		fprintf(stderr, "event %d, expected %d\n", event.type, type);
+	CHECK(event.type == type);
+	return event;
+}
+
+static void post_receives(struct end *end, int from, int count)
+{
+	for (int i = from; i < from + count; i++) {
+		struct uw_sge sge = { .addr = SERVER_IOVA + (uint64_t)(i % DEPTH) * SLOT, .length = SLOT, .lkey = uw_mr_key(end->mr) };
+		CHECK(uw_post_recv(end->qp, i % DEPTH, &sge, 1) == 0);
+	}
+}
+
+/* Polls until one completion is there. */
+static struct uw_wc next_completion(struct uw_cq *cq)
+{
+	struct uw_wc wc;
+	int count;
+
+	while ((count = uw_poll_cq(cq, 1, &wc)) == 0)
+		sched_yield();
+	CHECK(count == 1);
+	return wc;
+}
+
+static struct uw_wc send_and_wait(struct end *end, const struct uw_send_wr *wr)
+{
+	CHECK(uw_post_send(end->qp, wr) == 0);
+	struct uw_wc wc = next_completion(end->send_cq);
+	CHECK(wc.wr_id == wr->wr_id);
+	return wc;
+}
+
+/* ---- traffic: a thread posts, a thread polls, a thread sleeps in poll(2) ---- */
+
+struct traffic {
+	struct end *client, *server;
+	int first;	      /* number of the first message */
+	atomic_int completed; /* sends, as the polling thread counts them */
+};
+
+/* The server writes here how many messages it has taken: one-sided, no thread of the client calls anything for it. */
+static _Atomic uint64_t *credits(struct end *client)
+{
+	return (_Atomic uint64_t *)client->memory;
+}
+
+static void *poster(void *argument)
+{
+	struct traffic *traffic = argument;
+	struct end *client = traffic->client;
+
+	for (int i = traffic->first; i < traffic->first + ROUNDS; i++) {
+		while ((uint64_t)i >= atomic_load(credits(client)) + DEPTH)
+			sched_yield();
+		/* A send is complete only when its octets may be used again. */
+		while (i - traffic->first - atomic_load(&traffic->completed) >= DEPTH)
+			sched_yield();
+		uint8_t *from = client->memory + SLOT * (size_t)(1 + i % DEPTH);
+		memset(from, i & 0xff, SLOT);
+		memcpy(from, &i, sizeof i);
+		struct uw_sge sge = { .addr = (uintptr_t)from, .length = SLOT, .lkey = uw_mr_key(client->mr) };
+		struct uw_send_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = UW_WR_SEND, .flags = UW_SIGNALED };
+		CHECK(uw_post_send(client->qp, &wr) == 0);
+	}
+	return NULL;
+}
+
+static void *poller(void *argument)
+{
+	struct traffic *traffic = argument;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		struct uw_wc wc = next_completion(traffic->client->send_cq);
+		CHECK(wc.status == UW_WC_SUCCESS);
+		CHECK(wc.wr_id == (uint64_t)(traffic->first + i));
+		CHECK(wc.qp_num == uw_qp_num(traffic->client->qp));
+		atomic_store(&traffic->completed, i + 1);
+	}
+	return NULL;
+}
+
+static void take_message(struct traffic *traffic, int number, const struct uw_wc *wc)
+{
+	struct end *server = traffic->server;
+	const uint8_t *slot = server->memory + (size_t)(number % DEPTH) * SLOT;
+	int told;
+
+	CHECK(wc->status == UW_WC_SUCCESS && wc->opcode == UW_WC_RECV && wc->byte_len == SLOT);
+	CHECK(wc->wr_id == (uint64_t)(number % DEPTH));
+	memcpy(&told, slot, sizeof told);
+	CHECK(told == number);
+	for (size_t at = sizeof told; at < SLOT; at++)
+		CHECK(slot[at] == (number & 0xff));
+	post_receives(server, number, 1);
+	if (number % 8 == 7) {
+		uint64_t taken = (uint64_t)number + 1;
+		struct uw_sge sge = { .addr = (uintptr_t)&taken, .length = sizeof taken };
+		struct uw_send_wr wr = { .wr_id = number, .sg_list = &sge, .num_sge = 1, .opcode = UW_WR_RDMA_WRITE,
+					 .flags = UW_SIGNALED | UW_INLINE, .remote_addr = (uintptr_t)traffic->client->memory,
+					 .rkey = uw_mr_key(traffic->client->mr) };
+		CHECK(send_and_wait(server, &wr).status == UW_WC_SUCCESS);
+	}
+}
+
+static void *sleeper(void *argument)
+{
+	struct traffic *traffic = argument;
+	struct end *server = traffic->server;
+	int number = traffic->first;
+
+	while (number < traffic->first + ROUNDS) {
+		struct uw_wc wc;
+		uint64_t context;
+		int count;
+
+		wait_readable(uw_comp_fd(server->channel));
+		CHECK(uw_get_cq_event(server->channel, &context) == 0 && context == 2);
+		uw_ack_cq_events(server->recv_cq, 1);
+		CHECK(uw_req_notify_cq(server->recv_cq, 0) == 0);
+		while ((count = uw_poll_cq(server->recv_cq, 1, &wc)) > 0)
+			take_message(traffic, number++, &wc);
+		CHECK(count == 0);
+	}
+	return NULL;
+}
+
+static void run_traffic(struct end *client, struct end *server, int first)
+{
+	struct traffic traffic = { .client = client, .server = server, .first = first };
+	void *(*bodies[])(void *) = { sleeper, poller, poster };
+	pthread_t threads[3];
+
+	for (int i = 0; i < 3; i++)
+		CHECK(pthread_create(&threads[i], NULL, bodies[i], &traffic) == 0);
+	for (int i = 0; i < 3; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
+/* ---- connecting ---- */
+
+static void connect_by_cm(struct end *client, struct end *server, struct uw_cm_id **active, struct uw_cm_id **passive)
+{
+	struct uw_cm_channel *other;
+	struct uw_cm_id *listener;
+	struct uw_cm_event event;
+	uint16_t port = 0;
+
+	CHECK(other = uw_create_event_channel());
+	CHECK(listener = uw_create_id(server->cm, server->device, 77));
+	CHECK(uw_listen(listener, 4, &port) == 0 && port != 0);
+	CHECK(*active = uw_create_id(client->cm, client->device, 88));
+	CHECK(uw_resolve_addr(*active, port) == 0);
+	event = next_cm_event(client->cm, UW_CM_ADDR_RESOLVED);
+	CHECK(event.id == *active && uw_id_context(event.id) == 88);
+	CHECK(uw_ack_cm_event(&event) == 0);
+	CHECK(uw_resolve_route(*active) == 0);
+	event = next_cm_event(client->cm, UW_CM_ROUTE_RESOLVED);
+	CHECK(uw_ack_cm_event(&event) == 0);
+	CHECK(uw_connect(*active, client->qp, "from the client", 15, 4, 4) == 0);
+
+	event = next_cm_event(server->cm, UW_CM_CONNECT_REQUEST);
+	*passive = event.id;
+	CHECK(event.listen_context == 77 && event.private_data_len == 15);
+	CHECK(memcmp(event.private_data, "from the client", 15) == 0);
+	CHECK(uw_ack_cm_event(&event) == 0);
+	/* The new id goes to a channel of its own; its events come there from now on. */
+	CHECK(uw_migrate_id(*passive, other) == 0);
+	CHECK(uw_accept(*passive, server->qp, "from the server", 15, 2, 2) == 0);
+	event = next_cm_event(other, UW_CM_ESTABLISHED);
+	CHECK(event.id == *passive);
+	CHECK(uw_ack_cm_event(&event) == 0);
+
+	event = next_cm_event(client->cm, UW_CM_ESTABLISHED);
+	CHECK(event.private_data_len == 15 && memcmp(event.private_data, "from the server", 15) == 0);
+	/* The server raises its IRD to what the client wishes (RFC 6581 section 9.1). */
+	CHECK(event.initiator_depth == 4 && event.responder_resources == 4);
+	CHECK(uw_ack_cm_event(&event) == 0);
+
+	CHECK(uw_migrate_id(*passive, server->cm) == 0);
+	CHECK(uw_destroy_id(listener) == 0);
+	uw_destroy_event_channel(other);
+}
+
+static void disconnect_by_cm(struct end *client, struct end *server, struct uw_cm_id *active, struct uw_cm_id *passive)
+{
+	struct uw_cm_event event;
+
+	CHECK(uw_disconnect(active) == 0);
+	event = next_cm_event(server->cm, UW_CM_DISCONNECTED);
+	CHECK(event.id == passive);
+	CHECK(uw_ack_cm_event(&event) == 0);
+	event = next_cm_event(client->cm, UW_CM_DISCONNECTED);
+	CHECK(uw_ack_cm_event(&event) == 0);
+	CHECK(uw_destroy_id(active) == 0);
+	CHECK(uw_destroy_id(passive) == 0);
+	for (int i = 0; i < DEPTH; i++) /* what was posted and not used comes back */
+		CHECK(next_completion(server->recv_cq).status == UW_WC_WR_FLUSH_ERR);
+	CHECK(uw_modify_qp_reset(client->qp) == 0);
+	CHECK(uw_modify_qp_reset(server->qp) == 0);
+}
+
+/* Two connected TCP sockets. */
+static void stream_pair(int fds[2])
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t length = sizeof addr;
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	CHECK(listener >= 0 && bind(listener, (struct sockaddr *)&addr, sizeof addr) == 0 && listen(listener, 1) == 0);
+	CHECK(getsockname(listener, (struct sockaddr *)&addr, &length) == 0);
+	CHECK((fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0);
+	CHECK(connect(fds[0], (struct sockaddr *)&addr, sizeof addr) == 0);
+	CHECK((fds[1] = accept(listener, NULL, NULL)) >= 0);
+	close(listener);
+}
+
+struct stream_client {
+	struct uw_qp *qp;
+	int fd;
+};
+
+static void *connect_stream(void *argument)
+{
+	struct stream_client *client = argument;
+
+	CHECK(uw_connect_stream(client->qp, client->fd) == 0);
+	return NULL;
+}
+
+/* Over a stream that is there already, of which the server has read the first octets by itself. */
+static void connect_by_stream(struct end *client, struct end *server)
+{
+	uint8_t read_ahead[10];
+	pthread_t thread;
+	int fds[2];
+
+	stream_pair(fds);
+	struct stream_client task = { .qp = client->qp, .fd = fds[0] };
+	CHECK(pthread_create(&thread, NULL, connect_stream, &task) == 0);
+	CHECK(recv(fds[1], read_ahead, sizeof read_ahead, MSG_WAITALL) == sizeof read_ahead);
+	CHECK(uw_accept_stream(server->device, server->qp, fds[1], read_ahead, sizeof read_ahead) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* ---- single operations ---- */
+
+static void atomics_and_immediates(struct end *client, struct end *server)
+{
+	uint64_t *counter = (uint64_t *)(server->memory + DEPTH * SLOT);
+	uint64_t *old = (uint64_t *)(client->memory + SLOT);
+	struct uw_sge sge = { .addr = (uintptr_t)old, .length = 8, .lkey = uw_mr_key(client->mr) };
+	struct uw_send_wr wr = { .wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = UW_WR_ATOMIC_FETCH_AND_ADD, .flags = UW_SIGNALED,
+				 .remote_addr = SERVER_IOVA + DEPTH * SLOT, .rkey = uw_mr_key(server->mr), .compare_add = 5 };
+	struct uw_wc wc;
+
+	__atomic_store_n(counter, 37, __ATOMIC_SEQ_CST);
+	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
+	CHECK(*old == 37 && __atomic_load_n(counter, __ATOMIC_SEQ_CST) == 42);
+	wr.opcode = UW_WR_ATOMIC_CMP_AND_SWP;
+	wr.compare_add = 42;
+	wr.swap = 7;
+	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
+	CHECK(*old == 42 && __atomic_load_n(counter, __ATOMIC_SEQ_CST) == 7);
+
+	/* A Write with an immediate takes a receive at the peer, and does not touch its memory. */
+	wr = (struct uw_send_wr){ .wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = UW_WR_RDMA_WRITE_WITH_IMM, .flags = UW_SIGNALED,
+				  .imm_data = htonl(0xfeedbeef), .remote_addr = SERVER_IOVA + DEPTH * SLOT + 8, .rkey = uw_mr_key(server->mr) };
+	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
+	wc = next_completion(server->recv_cq);
+	CHECK(wc.opcode == UW_WC_RECV_RDMA_WITH_IMM && (wc.flags & UW_WC_WITH_IMM));
+	CHECK(wc.imm_data == htonl(0xfeedbeef) && wc.qp_num == uw_qp_num(server->qp));
+	CHECK(counter[1] == 42);
+
+	/* No message of iWARP carries a Send and an immediate. */
+	wr.opcode = UW_WR_SEND_WITH_IMM;
+	CHECK(uw_post_send(client->qp, &wr) == EOPNOTSUPP);
+	CHECK(strstr(uw_error(), "7306") != NULL);
+}
+
+static void remote_invalidate(struct end *client, struct end *server)
+{
+	static uint8_t lent[4096];
+	struct uw_mr *mr = uw_reg_mr_for(server->pd, server->qp, lent, sizeof lent, UW_LOCAL_WRITE | UW_REMOTE_WRITE);
+	struct uw_wc wc;
+
+	CHECK(mr != NULL);
+	struct uw_send_wr wr = { .wr_id = 3, .opcode = UW_WR_SEND_WITH_INV, .flags = UW_SIGNALED, .rkey = uw_mr_key(mr) };
+	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
+	wc = next_completion(server->recv_cq);
+	CHECK(wc.status == UW_WC_SUCCESS && (wc.flags & UW_WC_WITH_INV) && wc.imm_data == uw_mr_key(mr));
+	CHECK(uw_dereg_mr(mr) == 0);
+}
+
+/* A key that nobody gave out ends the connection; both devices say so on their own descriptors. */
+static void provoke_an_error(struct end *client, struct end *server)
+{
+	uint64_t octets = 0;
+	struct uw_sge sge = { .addr = (uintptr_t)&octets, .length = sizeof octets };
+	struct uw_send_wr wr = { .wr_id = 4, .sg_list = &sge, .num_sge = 1, .opcode = UW_WR_RDMA_WRITE, .flags = UW_INLINE,
+				 .remote_addr = SERVER_IOVA, .rkey = uw_mr_key(server->mr) ^ 0xff };
+	struct end *ends[] = { client, server };
+
+	CHECK(uw_post_send(client->qp, &wr) == 0);
+	for (int i = 0; i < 2; i++) {
+		struct uw_async_event event;
+
+		do {
+			wait_readable(uw_async_fd(ends[i]->device));
+			CHECK(uw_get_async_event(ends[i]->device, &event) == 0);
+			CHECK(event.qp_num == uw_qp_num(ends[i]->qp));
+			uw_ack_async_event(ends[i]->device, &event);
+		} while (event.type != UW_EVENT_QP_FATAL);
+		printf("%s: %s\n", i ? "server" : "client", uw_error());
+	}
+}
+
+/* ---- fork ---- */
+
+/* In the child what was made before is dead, which is said and disturbs nobody; a device of its own works. */
+static void child(struct end *inherited)
+{
+	struct uw_send_wr wr = { .wr_id = 5, .opcode = UW_WR_SEND, .flags = UW_SIGNALED };
+	struct end client, server;
+
+	CHECK(uw_post_send(inherited->qp, &wr) != 0);
+	CHECK(strstr(uw_error(), "fork") != NULL);
+	open_end(&client, 4096, 0);
+	open_end(&server, (DEPTH + 1) * SLOT, SERVER_IOVA);
+	post_receives(&server, 0, 1);
+	connect_by_stream(&client, &server);
+	CHECK(send_and_wait(&client, &wr).status == UW_WC_SUCCESS);
+	CHECK(next_completion(server.recv_cq).status == UW_WC_SUCCESS);
+	close_end(&client);
+	close_end(&server);
+	/* Not even its end may disturb the parent. */
+	uw_destroy_qp(inherited->qp);
+	uw_close_device(inherited->device);
+	exit(0);
+}
+
+static int open_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int count = 0;
+
+	CHECK(dir != NULL);
+	while (readdir(dir))
+		count++;
+	closedir(dir);
+	return count;
+}
+
+/* What lasts a little longer than the objects: a connection's last octets are still acknowledged. */
+static void wait_for_fds(int expected)
+{
+	for (int waited = 0; open_fds() != expected; waited++) {
+		CHECK(waited < LIMIT_MS);
+		poll(NULL, 0, 1);
+	}
+}
+
+static void check_attributes(struct end *client, struct end *server)
+{
+	struct uw_device_attr attr;
+
+	CHECK(uw_query_device(client->device, &attr) == 0);
+	CHECK(attr.max_qp > 0 && attr.max_qp_wr > 0 && attr.max_sge > 0 && attr.max_cq > 0 && attr.max_cqe > 0);
+	CHECK(attr.max_mr > 0 && attr.max_qp_rd_atom > 0 && attr.max_qp_init_rd_atom > 0 && attr.atomic_cap > 0);
+	CHECK(attr.node_guid != 0 && attr.active_mtu > 0 && attr.gid_tbl_len > 0);
+	int fds[] = { uw_async_fd(client->device), uw_cm_fd(client->cm), uw_comp_fd(client->channel), uw_async_fd(server->device) };
+	for (int i = 0; i < 4; i++)
+		for (int k = 0; k < i; k++)
+			CHECK(fds[i] != fds[k]);
+	CHECK(uw_qp_state(client->qp) == UW_QPS_RESET || uw_qp_state(client->qp) == UW_QPS_INIT);
+}
+
+int program_main(void);
+int program_main(void)
+{
+	struct uw_send_wr early = { .wr_id = 9, .opcode = UW_WR_SEND };
+	struct uw_cm_id *active, *passive;
+	struct end client, server;
+	int fds = open_fds(), status;
+
+	open_end(&client, (DEPTH + 1) * SLOT, 0);
+	open_end(&server, (DEPTH + 1) * SLOT, SERVER_IOVA);
+	check_attributes(&client, &server);
+	CHECK(uw_post_send(client.qp, &early) != 0); /* not connected yet */
+	post_receives(&server, 0, DEPTH);	     /* but this may be done */
+	CHECK(uw_req_notify_cq(server.recv_cq, 0) == 0);
+	connect_by_cm(&client, &server, &active, &passive);
+	CHECK(uw_qp_state(client.qp) == UW_QPS_RTS);
+	run_traffic(&client, &server, 0);
+
+	fflush(NULL);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0)
+		child(&client);
+	run_traffic(&client, &server, ROUNDS);
+	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	run_traffic(&client, &server, 2 * ROUNDS);
+	disconnect_by_cm(&client, &server, active, passive);
+
+	/* The same queue pairs once more, over a stream of the program's own. */
+	post_receives(&server, 0, 8);
+	connect_by_stream(&client, &server);
+	atomics_and_immediates(&client, &server);
+	remote_invalidate(&client, &server);
+	provoke_an_error(&client, &server);
+	close_end(&client);
+	close_end(&server);
+	wait_for_fds(fds);
+	printf("C program: %d messages, one fork, no complaint\n", 3 * ROUNDS);
+	return 0;
+}

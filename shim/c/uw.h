@@ -1,0 +1,154 @@
+/* The verbs of uwarp as a C program sees them, in the shape of libibverbs and librdmacm. Test only: it has what
+ * program.c needs and no more. The numbers are those of libibverbs. Functions that return int give 0 or an errno;
+ * those that return a pointer give NULL. uw_error() then says in words what happened, for the calling thread. */
+#ifndef UW_H
+#define UW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct uw_device;
+struct uw_pd;
+struct uw_mr;
+struct uw_channel;
+struct uw_cq;
+struct uw_qp;
+struct uw_cm_channel;
+struct uw_cm_id;
+
+enum { UW_LOCAL_WRITE = 1, UW_REMOTE_WRITE = 2, UW_REMOTE_READ = 4, UW_REMOTE_ATOMIC = 8 };
+enum uw_opcode {
+	UW_WR_RDMA_WRITE = 0,
+	UW_WR_RDMA_WRITE_WITH_IMM = 1,
+	UW_WR_SEND = 2,
+	UW_WR_SEND_WITH_IMM = 3,
+	UW_WR_RDMA_READ = 4,
+	UW_WR_ATOMIC_CMP_AND_SWP = 5,
+	UW_WR_ATOMIC_FETCH_AND_ADD = 6,
+	UW_WR_LOCAL_INV = 7,
+	UW_WR_SEND_WITH_INV = 9,
+};
+enum { UW_FENCE = 1, UW_SIGNALED = 2, UW_SOLICITED = 4, UW_INLINE = 8 };
+enum { UW_WC_SUCCESS = 0, UW_WC_WR_FLUSH_ERR = 5 };
+enum { UW_WC_RECV = 128, UW_WC_RECV_RDMA_WITH_IMM = 129 };
+enum { UW_WC_WITH_IMM = 2, UW_WC_WITH_INV = 8 };
+enum { UW_QPS_RESET, UW_QPS_INIT, UW_QPS_RTR, UW_QPS_RTS, UW_QPS_SQD, UW_QPS_SQE, UW_QPS_ERR };
+enum { UW_EVENT_QP_FATAL = 1, UW_EVENT_COMM_EST = 4 };
+/* The numbers of enum rdma_cm_event_type. */
+enum {
+	UW_CM_ADDR_RESOLVED = 0,
+	UW_CM_ROUTE_RESOLVED = 2,
+	UW_CM_CONNECT_REQUEST = 4,
+	UW_CM_REJECTED = 8,
+	UW_CM_ESTABLISHED = 9,
+	UW_CM_DISCONNECTED = 10,
+};
+
+struct uw_sge {
+	uint64_t addr;
+	uint32_t length;
+	uint32_t lkey;
+};
+
+struct uw_send_wr {
+	uint64_t wr_id;
+	const struct uw_sge *sg_list;
+	int num_sge;
+	int opcode;
+	int flags;
+	uint32_t imm_data; /* network order, as in libibverbs */
+	uint64_t remote_addr;
+	uint32_t rkey; /* for *_INV the STag to invalidate */
+	uint64_t compare_add;
+	uint64_t swap;
+};
+
+struct uw_wc {
+	uint64_t wr_id;
+	int status;
+	int opcode;
+	uint32_t byte_len;
+	uint32_t imm_data; /* with UW_WC_WITH_INV the STag that was invalidated */
+	uint32_t qp_num;
+	int flags;
+};
+
+struct uw_device_attr {
+	uint64_t node_guid;
+	int max_qp, max_qp_wr, max_sge, max_cq, max_cqe, max_mr, max_qp_rd_atom, max_qp_init_rd_atom, atomic_cap;
+	int active_mtu, gid_tbl_len;
+	uint8_t gid[16];
+};
+
+struct uw_async_event {
+	int type;
+	uint32_t qp_num;
+};
+
+struct uw_cm_event {
+	int type;
+	struct uw_cm_id *id;	 /* the id that the event is about; a new one for a request */
+	uint64_t listen_context; /* of the id that listens, for a request */
+	uint8_t private_data[64];
+	int private_data_len;
+	int responder_resources, initiator_depth;
+	void *event; /* the library's; uw_ack_cm_event needs it */
+};
+
+const char *uw_error(void);
+
+struct uw_device *uw_open_device(void);
+void uw_close_device(struct uw_device *device);
+int uw_query_device(struct uw_device *device, struct uw_device_attr *attr);
+/* Asynchronous events: a descriptor of their own. An event that was taken is acknowledged by uw_ack_async_event. */
+int uw_async_fd(struct uw_device *device);
+int uw_get_async_event(struct uw_device *device, struct uw_async_event *event);
+void uw_ack_async_event(struct uw_device *device, const struct uw_async_event *event);
+
+struct uw_pd *uw_alloc_pd(struct uw_device *device);
+void uw_dealloc_pd(struct uw_pd *pd);
+/* Memory of the program where it lies; iova is the address that work requests and peers use for its first octet. */
+struct uw_mr *uw_reg_mr_iova(struct uw_pd *pd, void *addr, size_t length, uint64_t iova, int access);
+/* The same for one queue pair alone, whose peer may then invalidate it. */
+struct uw_mr *uw_reg_mr_for(struct uw_pd *pd, struct uw_qp *qp, void *addr, size_t length, int access);
+uint32_t uw_mr_key(const struct uw_mr *mr);
+int uw_dereg_mr(struct uw_mr *mr);
+
+struct uw_channel *uw_create_comp_channel(struct uw_device *device);
+int uw_comp_fd(struct uw_channel *channel);
+void uw_destroy_comp_channel(struct uw_channel *channel);
+struct uw_cq *uw_create_cq(struct uw_device *device, int cqe, uint64_t context, struct uw_channel *channel);
+int uw_destroy_cq(struct uw_cq *cq); /* EBUSY while queue pairs use it */
+int uw_req_notify_cq(struct uw_cq *cq, int solicited_only);
+int uw_get_cq_event(struct uw_channel *channel, uint64_t *context); /* does not acknowledge */
+void uw_ack_cq_events(struct uw_cq *cq, unsigned int count);
+int uw_poll_cq(struct uw_cq *cq, int count, struct uw_wc *wc);
+
+struct uw_qp *uw_create_qp(struct uw_pd *pd, struct uw_cq *send_cq, struct uw_cq *recv_cq);
+uint32_t uw_qp_num(const struct uw_qp *qp);
+int uw_qp_state(const struct uw_qp *qp);
+int uw_modify_qp_reset(struct uw_qp *qp);
+int uw_destroy_qp(struct uw_qp *qp);
+int uw_post_send(struct uw_qp *qp, const struct uw_send_wr *wr);
+int uw_post_recv(struct uw_qp *qp, uint64_t wr_id, const struct uw_sge *sg_list, int num_sge);
+/* A stream that is connected already; the descriptor is taken over. read: octets that were read from it before. */
+int uw_connect_stream(struct uw_qp *qp, int fd);
+int uw_accept_stream(struct uw_device *device, struct uw_qp *qp, int fd, const void *read, size_t len);
+
+struct uw_cm_channel *uw_create_event_channel(void);
+int uw_cm_fd(struct uw_cm_channel *channel);
+void uw_destroy_event_channel(struct uw_cm_channel *channel);
+struct uw_cm_id *uw_create_id(struct uw_cm_channel *channel, struct uw_device *device, uint64_t context);
+int uw_destroy_id(struct uw_cm_id *id);
+uint64_t uw_id_context(struct uw_cm_id *id);
+int uw_migrate_id(struct uw_cm_id *id, struct uw_cm_channel *channel);
+int uw_listen(struct uw_cm_id *id, int backlog, uint16_t *port); /* on 127.0.0.1 */
+int uw_resolve_addr(struct uw_cm_id *id, uint16_t port); /* 127.0.0.1 */
+int uw_resolve_route(struct uw_cm_id *id);
+int uw_connect(struct uw_cm_id *id, struct uw_qp *qp, const void *private_data, int len, int resources, int depth);
+int uw_accept(struct uw_cm_id *id, struct uw_qp *qp, const void *private_data, int len, int resources, int depth);
+int uw_disconnect(struct uw_cm_id *id);
+int uw_get_cm_event(struct uw_cm_channel *channel, struct uw_cm_event *event);
+int uw_ack_cm_event(struct uw_cm_event *event);
+
+#endif

@@ -1,0 +1,161 @@
+//! Devices, protection domains, regions, queue pairs.
+
+use core::ffi::{c_int, c_void};
+use core::ptr::NonNull;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use uwarp_verbs::{
+    Access, AsyncEvent, Cq, Device, EndReason, EventObject, IbvQpState, MemoryRegion, Pd, Qp,
+    QpModify,
+};
+
+use crate::error::{end, failed, handle, say, status};
+
+/// How long a destruction waits for acknowledgements before it says EBUSY.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const EVENT_QP_FATAL: c_int = 1;
+const EVENT_COMM_EST: c_int = 4;
+
+/// `struct uw_async_event`.
+#[repr(C)]
+struct Event {
+    kind: c_int,
+    qp_num: u32,
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn uw_open_device() -> *mut Device {
+    handle(Device::tcp())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn uw_close_device(device: Box<Device>) {
+    drop(device);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn uw_async_fd(device: &Device) -> c_int {
+    device.as_fd().as_raw_fd()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn uw_get_async_event(device: &Device, out: &mut Event) -> c_int {
+    let Some(event) = device.get_event(None) else {
+        return failed(Errno::AGAIN, &"no event waits");
+    };
+    let event = event.ack_later();
+    let EventObject::Qp(qp_num) = event.object() else {
+        return failed(Errno::PROTO, &format!("not of a queue pair: {event:?}"));
+    };
+    let kind = match &event {
+        AsyncEvent::Established { .. } => EVENT_COMM_EST,
+        // Graceful ends are told by the connection manager, as on any RNIC.
+        AsyncEvent::Ended {
+            reason: EndReason::LocalDisconnect | EndReason::PeerDisconnect,
+            ..
+        } => 0,
+        AsyncEvent::Ended { reason, .. } => {
+            say(reason);
+            EVENT_QP_FATAL
+        }
+        _ => 0,
+    };
+    *out = Event { kind, qp_num };
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn uw_ack_async_event(device: &Device, event: &Event) {
+    device.ack_events(EventObject::Qp(event.qp_num), 1);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn uw_alloc_pd(device: &Device) -> *mut Pd {
+    Box::into_raw(Box::new(device.alloc_pd()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn uw_dealloc_pd(pd: Box<Pd>) {
+    drop(pd);
+}
+
+fn rights(access: c_int) -> Access {
+    Access::from_bits(access.unsigned_abs()).0
+}
+
+/// # Safety
+/// As `uwarp_verbs::RegionBuilder::in_place`: the memory stays until the region is deregistered.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn uw_reg_mr_iova(
+    pd: &Pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut MemoryRegion {
+    let base = NonNull::new(addr.cast::<u8>()).unwrap_or(NonNull::dangling());
+    let region = pd.region().access(rights(access)).iova(iova);
+    // SAFETY: as the caller says.
+    handle(unsafe { region.in_place(base, length) })
+}
+
+/// # Safety
+/// As `uw_reg_mr_iova`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn uw_reg_mr_for(
+    pd: &Pd,
+    qp: &Qp,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut MemoryRegion {
+    let base = NonNull::new(addr.cast::<u8>()).unwrap_or(NonNull::dangling());
+    let region = pd.region().access(rights(access)).for_qp(qp);
+    // SAFETY: as the caller says.
+    handle(unsafe { region.in_place(base, length) })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn uw_mr_key(mr: &MemoryRegion) -> u32 {
+    mr.rkey()
+}
+
+/// # Safety
+/// As [`end`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn uw_dereg_mr(mr: *mut MemoryRegion) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { end(mr, MemoryRegion::deregister) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn uw_create_qp(pd: &Pd, send_cq: &Cq, recv_cq: &Cq) -> *mut Qp {
+    handle(pd.qp().build(send_cq, recv_cq))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn uw_qp_num(qp: &Qp) -> u32 {
+    qp.qp_num()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn uw_qp_state(qp: &Qp) -> c_int {
+    c_int::try_from(qp.query().ibv_state.value()).unwrap_or(-1)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn uw_modify_qp_reset(qp: &Qp) -> c_int {
+    let wanted = QpModify::new().ibv_state(IbvQpState::Reset);
+    status(qp.modify(&wanted), Errno::INVAL)
+}
+
+/// # Safety
+/// As [`end`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn uw_destroy_qp(qp: *mut Qp) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { end(qp, |qp| qp.destroy(Some(PATIENCE))) }
+}

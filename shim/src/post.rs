@@ -1,0 +1,139 @@
+//! Work requests.
+
+use core::ffi::c_int;
+
+use rustix::io::Errno;
+use uwarp_verbs::{PostError, PostErrorKind, Qp, RecvWr, SendWr, Sge};
+
+use crate::error::failed;
+
+const FENCE: c_int = 1;
+const SIGNALED: c_int = 2;
+const SOLICITED: c_int = 4;
+const INLINE: c_int = 8;
+
+/// `struct uw_sge`.
+#[repr(C)]
+struct CSge {
+    addr: u64,
+    length: u32,
+    lkey: u32,
+}
+
+/// `struct uw_send_wr`.
+#[repr(C)]
+struct CSendWr {
+    wr_id: u64,
+    sg_list: *const CSge,
+    num_sge: c_int,
+    opcode: c_int,
+    flags: c_int,
+    imm_data: u32,
+    remote_addr: u64,
+    rkey: u32,
+    compare_add: u64,
+    swap: u64,
+}
+
+/// # Safety
+/// `count` elements lie at `list` (none when it is 0).
+unsafe fn elements(list: *const CSge, count: c_int) -> Vec<Sge> {
+    let count = usize::try_from(count).unwrap_or(0);
+    (0..count)
+        .map(|at| {
+            // SAFETY: `at` is below `count`.
+            let CSge { addr, length, lkey } = unsafe { list.add(at).read() };
+            Sge {
+                addr,
+                len: length,
+                lkey,
+            }
+        })
+        .collect()
+}
+
+/// The octets that the elements of an inline request name, by their addresses.
+///
+/// # Safety
+/// They are readable memory of the program.
+unsafe fn gather(sges: &[Sge]) -> Vec<u8> {
+    let mut octets = Vec::new();
+    for sge in sges {
+        let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
+        // SAFETY: as the caller says.
+        octets.extend_from_slice(unsafe { core::slice::from_raw_parts(from, sge.len as usize) });
+    }
+    octets
+}
+
+/// Eight octets on the wire for the four of the ABI: those four as they lie in memory (network order), then zero.
+fn immediate(data: u32) -> [u8; 8] {
+    let [a, b, c, d] = data.to_ne_bytes();
+    [a, b, c, d, 0, 0, 0, 0]
+}
+
+fn posted(result: Result<(), PostError>) -> c_int {
+    let Err(error) = result else { return 0 };
+    let errno = match error.kind {
+        PostErrorKind::SendQueueFull { .. } | PostErrorKind::RecvQueueFull { .. } => Errno::NOMEM,
+        PostErrorKind::ImmediateUnfit { .. } => Errno::OPNOTSUPP,
+        _ => Errno::INVAL,
+    };
+    failed(errno, &error)
+}
+
+/// # Safety
+/// The list of the request has as many elements as it says; inline ones are readable.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn uw_post_send(qp: &Qp, wr: &CSendWr) -> c_int {
+    // SAFETY: as the caller says.
+    let sges = unsafe { elements(wr.sg_list, wr.num_sge) };
+    let inline = if wr.flags & INLINE == 0 {
+        None
+    } else {
+        // SAFETY: as the caller says.
+        Some(unsafe { gather(&sges) })
+    };
+    let (id, to, key) = (wr.wr_id, wr.remote_addr, wr.rkey);
+    let imm = immediate(wr.imm_data);
+    let mut request = match (wr.opcode, &inline) {
+        (0, None) => SendWr::write(id, &sges, to, key),
+        (0, Some(octets)) => SendWr::write_inline(id, octets, to, key),
+        (1, None) => SendWr::write_with_imm(id, &sges, to, key, imm),
+        (1, Some(octets)) => SendWr::write_with_imm_inline(id, octets, to, key, imm),
+        (2, None) => SendWr::send(id, &sges),
+        (2, Some(octets)) => SendWr::send_inline(id, octets),
+        (3, _) => SendWr::send(id, &sges).with_imm(imm),
+        (4, None) => SendWr::read(id, &sges, to, key),
+        (5, None) => SendWr::compare_swap(id, &sges, to, key, wr.compare_add, wr.swap),
+        (6, None) => SendWr::fetch_add(id, &sges, to, key, wr.compare_add),
+        (7, None) => SendWr::local_invalidate(id, key),
+        (9, None) => SendWr::send(id, &sges).invalidate(key),
+        (9, Some(octets)) => SendWr::send_inline(id, octets).invalidate(key),
+        (opcode, _) => return failed(Errno::INVAL, &format!("no opcode {opcode} here")),
+    };
+    if wr.flags & FENCE != 0 {
+        request = request.fence();
+    }
+    if wr.flags & SOLICITED != 0 {
+        request = request.solicited();
+    }
+    if wr.flags & SIGNALED == 0 {
+        request = request.unsignaled();
+    }
+    posted(qp.post_send(&request))
+}
+
+/// # Safety
+/// `sg_list` has `num_sge` elements.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn uw_post_recv(
+    qp: &Qp,
+    wr_id: u64,
+    sg_list: *const CSge,
+    num_sge: c_int,
+) -> c_int {
+    // SAFETY: as the caller says.
+    let sges = unsafe { elements(sg_list, num_sge) };
+    posted(qp.post_recv(&RecvWr::new(wr_id, &sges)))
+}

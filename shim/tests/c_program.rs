@@ -1,0 +1,8 @@
+//! A C program drives two devices in one process; see `c/program.c`.
+
+fn main() {
+    // SAFETY: the program is called once, by the main thread, before there is any other.
+    #[expect(unsafe_code, reason = "it is a C function")]
+    let status = unsafe { uwarp_shim::program_main() };
+    std::process::exit(status);
+}
