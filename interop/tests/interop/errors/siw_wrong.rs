@@ -182,7 +182,7 @@ const ROWS: &[Row] = &[
         wrong: |lent| Post::new("send", 1, &lent.source),
         receive: None,
         code: (1, 2, 0x02),
-        words: "no buffer is posted",
+        words: "no receive is posted",
         received: Status::WrFlush,
         done: SENT,
     },
@@ -192,7 +192,7 @@ const ROWS: &[Row] = &[
         wrong: |lent| Post::new("send", 1, &lent.source),
         receive: Some(LEN - 1),
         code: (1, 2, 0x05),
-        words: "too long for the buffer of 63",
+        words: "the receive posted for it takes 63",
         received: Status::LocalLength,
         done: SENT,
     },
@@ -203,7 +203,7 @@ const ROWS: &[Row] = &[
         wrong: |lent| Post::new("send_inv", 1, &lent.source).remote(0, !lent.all.1),
         receive: Some(LEN),
         code: (0, 1, 0x09),
-        words: "cannot be invalidated: invalid STag",
+        words: "the STag cannot be invalidated: the peer's Send would invalidate",
         received: Status::RemoteInvalidRequest,
         done: SENT,
     },
@@ -213,7 +213,7 @@ const ROWS: &[Row] = &[
         wrong: |lent| Post::new("send_inv", 1, &lent.source).remote(0, lent.foreign.1),
         receive: Some(LEN),
         code: (0, 1, 0x09),
-        words: "cannot be invalidated: the STag is not associated",
+        words: "which other QPs may use too",
         received: Status::RemoteInvalidRequest,
         done: SENT,
     },
@@ -325,12 +325,9 @@ fn judged(reason: &EndReason, code: (u8, u8, u8), words: &str) -> Result<()> {
     let sent = (terminate.layer(), terminate.etype(), terminate.code());
     same("our Terminate Message", &sent, &code)?;
     let (layer, etype, code) = code;
-    let told = format!("we ended the connection with Terminate {layer:x}/{etype:x}/{code:02x}");
-    says(
-        &reason.to_string(),
-        "the peer sent something wrong: ",
-        &[words, &told],
-    )
+    let told =
+        format!("this side ended the connection with Terminate {layer:x}/{etype:x}/{code:02x}");
+    says(&reason.to_string(), "", &[words, &told])
 }
 
 /// siw rounds its ORD up to a power of two (Q6): told an IRD of 3, it keeps 4 Reads outstanding, against RFC 6581

@@ -365,6 +365,7 @@ fn told(reason: &EndReason, row: &Row, peer: Peer) -> Result<()> {
     )?;
     let what = format!("with the profile {peer}");
     says(&terminate.to_string(), row.start, row.words).map_err(|failure| failure.during(&what))?;
-    let told = format!("the peer ended the connection: {}", row.start);
-    says(&reason.to_string(), &told, row.words).map_err(|failure| failure.during(what))
+    // The end of the connection says it in its own words, with the meaning by the RFCs.
+    says(&reason.to_string(), "", &[rfc.name(), "Linux siw"])
+        .map_err(|failure| failure.during(what))
 }

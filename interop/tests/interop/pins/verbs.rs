@@ -128,7 +128,7 @@ fn send_inv_refused(rig: &mut Rig) -> Result<Outcome> {
     same("siw's Terminate Message", &code, &(0, 2, 0x09))?;
     says(
         &reason.to_string(),
-        "the peer ended the connection: STag cannot be invalidated (RDMAP remote operation error, 0/2/09)",
+        "remote access error: the peer ended the connection: STag cannot be invalidated (RDMAP remote operation error, 0/2/09)",
         &[
             "sent in the layout of Linux siw, which means by it: an earlier Send named an STag that it could not invalidate; the header is that of a later message",
         ],
@@ -167,8 +167,8 @@ fn invalidate_any_key(rig: &mut Rig) -> Result<Outcome> {
     let reason = end(&ours)?;
     says(
         &reason.to_string(),
-        "the peer ended the connection: RDMA Write refused: invalid STag (DDP tagged buffer error, 1/1/00)",
-        &[],
+        "remote access error: the peer refused a Write of 16 octets",
+        &["invalid STag (DDP tagged buffer error, 1/1/00)"],
     )?;
     rig.agent.check_zero(&all, 16, 16)?;
     deviation(
