@@ -49,7 +49,7 @@ pub(crate) use told::{Asked, Told, Work};
 
 /// Why something failed: who, in which layer, by which code, against which demand of the RFCs.
 ///
-/// It displays as one sentence with a hint what to try. It is a plain value of at most 64 octets, so
+/// It displays as one sentence with a hint what to try. It is a plain value of at most 56 octets, so
 /// that a completion can carry one.
 ///
 /// ```

@@ -4,6 +4,6 @@ use super::*;
 
 #[test]
 fn a_cause_is_small_enough_for_every_completion() {
-    assert!(size_of::<Cause>() <= 64, "{}", size_of::<Cause>());
-    assert!(size_of::<Option<Cause>>() <= 64);
+    assert!(size_of::<Cause>() <= 56, "{}", size_of::<Cause>());
+    assert!(size_of::<Option<Cause>>() <= 56);
 }

@@ -4,8 +4,16 @@ use super::wc::{Completion, Status};
 
 /// A work request that ended with an error, with its completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("work request {} of QP {} failed: {}", .0.wr_id, .0.qp_num, .0.status)]
+#[error("work request {} of QP {} failed: {}", .0.wr_id, .0.qp_num, why(.0))]
 pub struct WorkError(pub Completion);
+
+/// The cause, which says more than the status.
+fn why(completion: &Completion) -> String {
+    match completion.cause {
+        Some(cause) => cause.to_string(),
+        None => completion.status.to_string(),
+    }
+}
 
 impl WorkError {
     /// It was not done because the connection ended or was closed before. [`Qp::end_reason`](crate::Qp::end_reason) says why.
