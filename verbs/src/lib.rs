@@ -10,6 +10,10 @@
 //! queue pairs ([`Qp`]). Work requests ([`SendWr`], [`RecvWr`]) are posted to a QP; each completes
 //! with a [`Completion`] in its CQ.
 //!
+//! Besides these: receives that QPs share ([`Srq`]), STags for parts of a region ([`MemoryWindow`], [`FastRegion`]),
+//! connection management by events ([`CmId`], [`EventChannel`]) for programs that may not block, and an
+//! async API ([`aio`]). What peers and the parts of a program may hold is bounded by [`Limits`].
+//!
 //! # Atomics and Immediate Data
 //! [`SendWr::fetch_add`], [`SendWr::compare_swap`] and [`SendWr::swap`] change a word of the peer's memory
 //! and bring back what it held; the region needs [`Access::REMOTE_ATOMIC`].
@@ -139,7 +143,7 @@ pub use uwarp_llp::Keepalive;
 
 /// Captures of what passes on the wire.
 pub use uwarp_capture as capture;
-/// The network below: kernel TCP, or smoltcp over an in-memory link.
+/// The network below: kernel TCP, or smoltcp over a link in memory or an Ethernet.
 pub use uwarp_llp as llp;
 pub use uwarp_mpa::{Revision, RtrKinds, StartupError};
 pub use uwarp_rdmap::{Opcode, Peer, Requirement, StreamError, Terminate, TerminateCode};

@@ -91,9 +91,9 @@ pub struct Limits {
     pub max_inline: u32,
     /// Entries in one CQ. Default: 4,194,304.
     pub max_cqe: u32,
-    /// RDMA Reads a peer may have outstanding towards us on one connection. Default: 128.
+    /// RDMA Reads and atomic operations a peer may have outstanding towards us on one connection. Default: 128.
     pub max_ird: u16,
-    /// RDMA Reads we may have outstanding on one connection. Default: 128.
+    /// RDMA Reads and atomic operations we may have outstanding on one connection. Default: 128.
     pub max_ord: u16,
     /// Connections of one listener that are in startup or wait for a decision; more wait in TCP's own
     /// queue. Default: 4,096.
@@ -101,7 +101,7 @@ pub struct Limits {
     /// Connections of the device that peers have opened and that are in startup, wait for a decision, or
     /// are being closed after it was no. One more is closed at once. Default: 16,384.
     pub max_half_open: u32,
-    /// RDMA Reads that all peers together may have outstanding towards us: the sum of the IRDs of all
+    /// RDMA Reads and atomic operations that all peers together may have outstanding towards us: the sum of the IRDs of all
     /// connections. When little is left, a new connection is granted a smaller IRD. Default: 4,194,304.
     pub max_ird_total: u32,
     /// Octets of buffers for FPDUs that have begun to come and are not whole. While that much is in use,

@@ -23,9 +23,9 @@ pub struct StreamOptions {
     pub tx_markers: bool,
     /// The peer puts Markers into what it sends.
     pub rx_markers: bool,
-    /// IRD: RDMA Reads that the peer may have outstanding.
+    /// IRD: RDMA Reads and atomic operations that the peer may have outstanding.
     pub ird: u16,
-    /// ORD: RDMA Reads that this side may have outstanding.
+    /// ORD: RDMA Reads and atomic operations that this side may have outstanding.
     pub ord: u16,
 }
 

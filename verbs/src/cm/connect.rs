@@ -19,10 +19,10 @@ use crate::qp::state::QpState;
 pub struct ConnectOptions {
     /// Octets for the peer's consumer: at most 512, or 508 with MPA revision 2.
     pub private_data: Vec<u8>,
-    /// IRD: RDMA Reads that the peer may have outstanding (`responder_resources`). The limits of the
+    /// IRD: RDMA Reads and atomic operations that the peer may have outstanding (`responder_resources`). The limits of the
     /// device bound it and ORD; 0x3FFF leaves them to the two consumers (RFC 6581 section 9.1).
     pub ird: u16,
-    /// ORD: RDMA Reads that this side wants to have outstanding (`initiator_depth`).
+    /// ORD: RDMA Reads and atomic operations that this side wants to have outstanding (`initiator_depth`).
     pub ord: u16,
     /// Either side may send first (RFC 6581 section 9.2). Off: this side sends first.
     pub peer_to_peer: bool,
@@ -47,9 +47,9 @@ impl Default for ConnectOptions {
 pub struct Connected {
     /// Its private data.
     pub private_data: Vec<u8>,
-    /// RDMA Reads that the peer may have outstanding.
+    /// RDMA Reads and atomic operations that the peer may have outstanding.
     pub ird: u16,
-    /// RDMA Reads that we may have outstanding.
+    /// RDMA Reads and atomic operations that we may have outstanding.
     pub ord: u16,
 }
 

@@ -61,7 +61,7 @@ pub enum CmError {
 /// An id of the connection manager (`rdma_cm_id`): one connection, or one listener.
 ///
 /// No call waits. What comes of it is told by events on the id's [`EventChannel`]; the device's background
-/// thread drives meanwhile. [`Qp::connect`] and [`Listener`](crate::Listener) do the same for programs that
+/// thread drives meanwhile. [`Qp::connect`](crate::Qp::connect) and [`Listener`](crate::Listener) do the same for programs that
 /// prefer to wait.
 ///
 /// | who | calls | events |

@@ -25,10 +25,10 @@ use crate::wait::after;
 pub struct AcceptOptions {
     /// Octets for the peer's consumer: at most 512, or 508 with an enhanced Request.
     pub private_data: Vec<u8>,
-    /// IRD: RDMA Reads that the peer may have outstanding. An enhanced Request may raise it up to the
+    /// IRD: RDMA Reads and atomic operations that the peer may have outstanding. An enhanced Request may raise it up to the
     /// device's limit.
     pub ird: u16,
-    /// ORD: RDMA Reads that this side wants to have outstanding; the peer's IRD bounds it.
+    /// ORD: RDMA Reads and atomic operations that this side wants to have outstanding; the peer's IRD bounds it.
     pub ord: u16,
 }
 

@@ -12,7 +12,7 @@ use crate::device::DeviceInner;
 
 impl CmId {
     /// Takes a local address, to listen at or to connect from. Port 0 takes a free one; it is known when this returns,
-    /// and nobody else's as long as the id has it. An unspecified address (0.0.0.0, [::]) means all of them.
+    /// and nobody else's as long as the id has it. An unspecified address (`0.0.0.0`, `::`) means all of them.
     ///
     /// # Errors
     /// [`CmError::WrongState`], or [`CmError::Network`] that says what is in the way.

@@ -63,8 +63,8 @@ impl RegionBuilder {
         self.iova(0)
     }
 
-    /// Only `qp` of the same domain reaches the region. Such a region, and no other, may be invalidated by that QP's
-    /// peer with a Send with Invalidate (RFC 5040 section 8.1.1).
+    /// Only `qp` of the same domain reaches the region. Of regions, such a one alone may be invalidated by that QP's
+    /// peer with a Send with Invalidate (RFC 5040 section 8.1.1); so may windows of type 2 and fast registrations for one QP.
     pub fn for_qp(mut self, qp: &Qp) -> Self {
         self.qp = Some((qp.pd().id(), qp.qp_num()));
         self

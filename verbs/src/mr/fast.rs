@@ -21,11 +21,9 @@ use crate::mem::{Access, Buffer, FastRegister, OutOfRange, Purpose, RegisterErro
 /// let stag = inc_rkey(fast.stag());
 /// let part = fast.register(stag, 4096, 100, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
 /// // Posted in this order: the Send tells the peer of an STag that is valid by then.
-/// let tell = part.remote().to_bytes_for_example();
+/// let tell = part.remote().to_bytes();
 /// let wrs = [SendWr::register(1, &part), SendWr::send_inline(2, &tell)];
 /// # let _ = wrs; Ok(()) }
-/// # trait Example { fn to_bytes_for_example(&self) -> [u8; 4]; }
-/// # impl Example for uwarp_verbs::RemoteBuffer { fn to_bytes_for_example(&self) -> [u8; 4] { self.rkey.to_be_bytes() } }
 /// ```
 pub struct FastRegion {
     device: Arc<DeviceInner>,

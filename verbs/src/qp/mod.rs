@@ -97,9 +97,9 @@ pub struct ConnectionInfo {
     pub tx_markers: bool,
     /// Whether the peer puts Markers into what it sends.
     pub rx_markers: bool,
-    /// RDMA Reads that the peer may have outstanding.
+    /// RDMA Reads and atomic operations that the peer may have outstanding.
     pub ird: u16,
-    /// RDMA Reads that we may have outstanding.
+    /// RDMA Reads and atomic operations that we may have outstanding.
     pub ord: u16,
     /// IRD as the peer stated it (enhanced startup only).
     pub peer_ird: Option<u16>,
