@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The payload goes to its place in the server's memory, in order, without a receive buffer for each
-//! message; the ring bounds what a client can make the server hold. **Credits** keep the client from
+//! message; the ring bounds what a client can have under way. **Credits** keep the client from
 //! writing over slots that the server has not emptied: one-sided Writes cannot be refused by a busy
 //! server, so both sides must count.
 
