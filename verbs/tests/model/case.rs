@@ -1,6 +1,4 @@
-//! What a case is, and how it is made at random.
-
-use proptest::prelude::*;
+//! What a case is.
 
 /// Octets of the region that Sends and Writes come from; never changed.
 pub(crate) const SOURCE: usize = 1 << 18;
@@ -16,8 +14,15 @@ pub(crate) const SGES: usize = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) link: Link,
-    /// What each side does, phase by phase: receives for a whole phase are posted before it begins.
-    pub(crate) phases: Vec<[Vec<Op>; 2]>,
+    pub(crate) phases: Vec<Phase>,
+}
+
+/// What each side does at the same time: receives for a whole phase are posted before it begins. Then, what comes before
+/// the next phase.
+#[derive(Clone, Debug)]
+pub(crate) struct Phase {
+    pub(crate) ops: [Vec<Op>; 2],
+    pub(crate) then: Then,
 }
 
 /// What the two sides ask for.
@@ -32,6 +37,8 @@ pub(crate) struct Link {
     pub(crate) depth: u16,
     pub(crate) send_queue: u32,
     pub(crate) batch: usize,
+    /// Whether it takes its receives from an SRQ.
+    pub(crate) srq: [bool; 2],
 }
 
 /// One request of a side, and what follows from it.
@@ -42,26 +49,164 @@ pub(crate) struct Op {
     pub(crate) fence: bool,
     /// Poll the CQs before it.
     pub(crate) poll: bool,
+    /// Give the send CQ this depth before it.
+    pub(crate) resize: Option<u32>,
 }
+
+/// Which of the STags of the peer's inbox a request uses: the first one, from this one on, that can be used; else the
+/// inbox's own.
+pub(crate) type Via = usize;
 
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Send {
         data: Data,
         solicited: bool,
-        invalidate: bool,
+        /// What it invalidates; a region made for that, if there is nothing else.
+        invalidate: Option<Via>,
         receive: Receive,
     },
     Write {
         data: Data,
         at: usize,
+        via: Via,
+        immediate: Option<(Immediate, Receive)>,
     },
     Read {
         len: usize,
         from_source: bool,
         at: usize,
         offset: usize,
+        via: Via,
     },
+    Atomic {
+        at: usize,
+        offset: usize,
+        via: Via,
+        what: Atomic,
+    },
+    Immediate(Immediate, Receive),
+    /// Lends a part of the inbox by another STag.
+    Lend(Lend),
+    /// Ends what was lent by that slot.
+    Recall(usize),
+    /// Invalidates the sink of the last Read of the phase, behind a fence.
+    EndSink,
+    /// Is refused when it is posted.
+    Refused(Refused),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Immediate {
+    pub(crate) octets: [u8; 8],
+    pub(crate) solicited: bool,
+}
+
+/// An atomic operation. `compare: None` compares with what is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Atomic {
+    Add {
+        add: u64,
+        mask: u64,
+    },
+    Swap {
+        compare: Option<u64>,
+        compare_mask: u64,
+        swap: u64,
+        swap_mask: u64,
+    },
+}
+
+/// A part of the inbox, by the STag of a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lend {
+    pub(crate) slot: usize,
+    /// First octet of the inbox that it shows, a multiple of 8.
+    pub(crate) from: usize,
+    /// Address of that octet for the peer, a multiple of 8; a window has either 0 or that of the region.
+    pub(crate) base: u64,
+    pub(crate) rights: u32,
+}
+
+/// What is refused at post, by the rule that it breaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    TooManySges,
+    ReadSges,
+    InlineTooLong,
+    ImmediateUnfit,
+    MisalignedAtomic,
+    AtomicSink,
+    Memory,
+}
+
+/// What comes between two phases.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Then {
+    GoOn,
+    /// One side registers its inbox anew.
+    Reregister {
+        who: usize,
+        base: u64,
+    },
+    /// The connection ends, both QPs are reset, and connected again.
+    Anew {
+        who: usize,
+        how: End,
+        /// Receives that are then posted and not used, or Reads behind a wrong request.
+        more: usize,
+    },
+}
+
+impl Then {
+    /// The side that it speaks of.
+    pub(crate) fn who(self) -> usize {
+        match self {
+            Then::GoOn => 0,
+            Then::Reregister { who, .. } | Then::Anew { who, .. } => who,
+        }
+    }
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Disconnect,
+    Abort,
+    /// With Writes under way.
+    AbortBusy,
+    /// The peer refuses what `who` asks for.
+    Refused(Wrong),
+    /// What `who` asks of itself cannot be done.
+    Failed(WrongLocal),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wrong {
+    /// An STag that was never there, or is not valid any more.
+    ReadKey(usize),
+    WriteKey(usize),
+    AtomicKey(usize),
+    /// One octet beyond the end.
+    ReadBounds,
+    WriteBounds,
+    /// The region does not allow it.
+    AtomicRight,
+    /// The QP does not allow it.
+    ReadQpRight,
+    WriteQpRight,
+    AtomicQpRight,
+    /// A Send that is longer than its receive.
+    LongSend,
+    /// A Send that invalidates what no peer may invalidate.
+    Invalidate,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WrongLocal {
+    Bind,
+    Register,
+    Invalidate,
 }
 
 /// What a Send or a Write carries.
@@ -76,103 +221,9 @@ pub(crate) struct Data {
     pub(crate) from_read: bool,
 }
 
-/// The receive that a Send goes into.
+/// The receive that a Send or Immediate Data goes into.
 #[derive(Clone, Debug)]
 pub(crate) struct Receive {
     pub(crate) slack: usize,
     pub(crate) cuts: Vec<usize>,
-}
-
-pub(crate) fn length() -> impl Strategy<Value = usize> {
-    prop_oneof![
-        2 => Just(0_usize),
-        6 => 1..100_usize,
-        6 => 100..3000_usize,
-        2 => 1400..1500_usize,
-        2 => 3000..40_000_usize,
-        1 => 64_700..64_800_usize,
-        1 => 40_000..LONGEST,
-    ]
-}
-
-pub(crate) fn cuts() -> impl Strategy<Value = Vec<usize>> {
-    proptest::collection::vec(0..LONGEST, 0..SGES)
-}
-
-pub(crate) fn data() -> impl Strategy<Value = Data> {
-    (
-        length(),
-        any::<bool>(),
-        cuts(),
-        0..SOURCE - LONGEST - 7 * SGES,
-        proptest::bool::weighted(0.2),
-    )
-        .prop_map(|(len, inline, cuts, at, from_read)| Data {
-            len,
-            inline: inline && len <= INLINE,
-            cuts,
-            at,
-            from_read,
-        })
-}
-
-pub(crate) fn operation() -> impl Strategy<Value = Op> {
-    let receive = (prop_oneof![Just(0_usize), 1..50_usize], cuts())
-        .prop_map(|(slack, cuts)| Receive { slack, cuts });
-    let what = prop_oneof![
-        3 => (data(), any::<bool>(), proptest::bool::weighted(0.2), receive)
-            .prop_map(|(data, solicited, invalidate, receive)| What::Send { data, solicited, invalidate, receive }),
-        3 => (data(), 0..INBOX - LONGEST).prop_map(|(data, at)| What::Write { data, at }),
-        2 => (length(), any::<bool>(), 0..INBOX - LONGEST, 0..64_usize)
-            .prop_map(|(len, from_source, at, offset)| What::Read { len, from_source, at, offset }),
-    ];
-    (
-        what,
-        proptest::bool::weighted(0.6),
-        proptest::bool::weighted(0.15),
-        proptest::bool::weighted(0.3),
-    )
-        .prop_map(|(what, signaled, fence, poll)| Op {
-            what,
-            signaled,
-            fence,
-            poll,
-        })
-}
-
-pub(crate) fn link() -> impl Strategy<Value = Link> {
-    (
-        any::<[bool; 2]>(),
-        any::<[bool; 2]>(),
-        proptest::bool::weighted(0.3),
-        any::<bool>(),
-        prop_oneof![Just(576_usize), Just(1500), Just(9000), 600..20_000_usize],
-        prop_oneof![Just(2048_usize), 2048..100_000_usize, Just(256 << 10)],
-        prop_oneof![Just(1_u16), 1..20_u16],
-        1..40_u32,
-        1..12_usize,
-    )
-        .prop_map(
-            |(crc, markers, revision_1, peer_to_peer, mtu, buffer, depth, send_queue, batch)| {
-                Link {
-                    crc,
-                    markers,
-                    revision_1,
-                    // Revision 1 has no peer-to-peer model.
-                    peer_to_peer: peer_to_peer && !revision_1,
-                    mtu,
-                    buffer,
-                    depth,
-                    send_queue,
-                    batch,
-                }
-            },
-        )
-}
-
-pub(crate) fn case() -> impl Strategy<Value = Case> {
-    let ops = || proptest::collection::vec(operation(), 0..24);
-    let phase = (ops(), ops()).prop_map(|(a, b)| [a, b]);
-    (link(), proptest::collection::vec(phase, 1..4))
-        .prop_map(|(link, phases)| Case { link, phases })
 }

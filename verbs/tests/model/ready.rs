@@ -1,0 +1,271 @@
+//! Requests that are ready to be posted.
+
+use std::sync::{Arc, Mutex};
+
+use uwarp_verbs::{
+    FastRegister, MemoryWindow, PostError, PostErrorKind, Qp, SendWr, Sge, WcOpcode, WindowBind,
+};
+
+use crate::case::{Atomic, Immediate, Refused};
+
+pub(crate) struct Ready {
+    pub(crate) wr_id: u64,
+    pub(crate) kind: ReadyKind,
+    pub(crate) signaled: bool,
+    pub(crate) fence: bool,
+    pub(crate) poll: bool,
+    pub(crate) resize: Option<u32>,
+}
+
+pub(crate) enum ReadyKind {
+    Send {
+        source: Payload,
+        solicited: bool,
+        invalidate: Option<u32>,
+    },
+    Write {
+        source: Payload,
+        to: u64,
+        rkey: u32,
+        immediate: Option<Immediate>,
+    },
+    Read {
+        sges: Vec<Sge>,
+        from: u64,
+        rkey: u32,
+    },
+    Atomic {
+        sink: Sge,
+        to: u64,
+        rkey: u32,
+        what: Atomic,
+    },
+    Immediate(Immediate),
+    Bind {
+        rkey: u32,
+        bind: WindowBind,
+    },
+    /// By `Qp::bind_mw`; it will have this STag.
+    ByCall {
+        window: Arc<Mutex<MemoryWindow>>,
+        rkey: u32,
+        bind: WindowBind,
+    },
+    Register(FastRegister),
+    Invalidate(u32),
+    Refused {
+        what: Refused,
+        /// Of a region with local write and 5 elements.
+        sges: Vec<Sge>,
+    },
+}
+
+pub(crate) enum Payload {
+    Sges(Vec<Sge>),
+    Inline(Vec<u8>),
+}
+
+/// More than a QP takes inline.
+const LONG: [u8; 300] = [0; 300];
+
+impl Ready {
+    /// Whether it is posted alone, and not in a list.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.resize.is_some()
+            || matches!(
+                self.kind,
+                ReadyKind::ByCall { .. } | ReadyKind::Refused { .. }
+            )
+    }
+
+    /// What its completion must be, if it makes one.
+    pub(crate) fn completes(&self) -> Option<(WcOpcode, u32)> {
+        let what = match &self.kind {
+            ReadyKind::Send { .. } | ReadyKind::Immediate(_) => (WcOpcode::Send, 0),
+            ReadyKind::Write { .. } => (WcOpcode::RdmaWrite, 0),
+            ReadyKind::Read { sges, .. } => {
+                (WcOpcode::RdmaRead, sges.iter().map(|sge| sge.len).sum())
+            }
+            ReadyKind::Atomic { what, .. } => match what {
+                Atomic::Add { .. } => (WcOpcode::FetchAdd, 8),
+                Atomic::Swap { .. } => (WcOpcode::CompareSwap, 8),
+            },
+            // A bind by call is signaled always.
+            ReadyKind::ByCall { .. } => return Some((WcOpcode::BindWindow, 0)),
+            ReadyKind::Bind { .. } => (WcOpcode::BindWindow, 0),
+            ReadyKind::Register(_) => (WcOpcode::Register, 0),
+            ReadyKind::Invalidate(_) => (WcOpcode::LocalInvalidate, 0),
+            ReadyKind::Refused { .. } => return None,
+        };
+        self.signaled.then_some(what)
+    }
+
+    /// Posts one that [is alone](Self::is_alone). False where the send queue is full.
+    pub(crate) fn post_alone(&self, qp: &Qp) -> bool {
+        let result = match &self.kind {
+            ReadyKind::ByCall { window, rkey, bind } => {
+                let window = &mut window.lock().unwrap();
+                qp.bind_mw(window, self.wr_id, bind)
+                    .map(|got| assert_eq!(got, *rkey))
+            }
+            ReadyKind::Refused { what, .. } => match qp.post_send(&self.wr()) {
+                Ok(()) => panic!("{what:?} was taken"),
+                Err(error) if is_full(&error) => Err(error),
+                Err(error) => {
+                    assert!(what.is_meant(&error.kind), "{what:?}: {error}");
+                    Ok(())
+                }
+            },
+            _ => qp.post_send(&self.wr()),
+        };
+        match result {
+            Ok(()) => true,
+            Err(error) => {
+                assert!(is_full(&error), "{error}");
+                false
+            }
+        }
+    }
+
+    pub(crate) fn wr(&self) -> SendWr<'_> {
+        let id = self.wr_id;
+        let mut wr = match &self.kind {
+            ReadyKind::Send {
+                source,
+                solicited,
+                invalidate,
+            } => {
+                let mut wr = match source {
+                    Payload::Sges(sges) => SendWr::send(id, sges),
+                    Payload::Inline(octets) => SendWr::send_inline(id, octets),
+                };
+                if *solicited {
+                    wr = wr.solicited();
+                }
+                if let Some(rkey) = invalidate {
+                    wr = wr.invalidate(*rkey);
+                }
+                wr
+            }
+            ReadyKind::Write {
+                source,
+                to,
+                rkey,
+                immediate,
+            } => {
+                let wr = match source {
+                    Payload::Sges(sges) => SendWr::write(id, sges, *to, *rkey),
+                    Payload::Inline(octets) => SendWr::write_inline(id, octets, *to, *rkey),
+                };
+                match immediate {
+                    Some(immediate) => solicit(wr.with_imm(immediate.octets), *immediate),
+                    None => wr,
+                }
+            }
+            ReadyKind::Read { sges, from, rkey } => SendWr::read(id, sges, *from, *rkey),
+            ReadyKind::Atomic {
+                sink,
+                to,
+                rkey,
+                what,
+            } => what.wr(id, std::slice::from_ref(sink), *to, *rkey),
+            ReadyKind::Immediate(immediate) => {
+                solicit(SendWr::immediate(id, immediate.octets), *immediate)
+            }
+            ReadyKind::Bind { rkey, bind } => SendWr::bind_window(id, *rkey, bind),
+            ReadyKind::ByCall { .. } => unreachable!("it is a call"),
+            ReadyKind::Register(register) => SendWr::register(id, register),
+            ReadyKind::Invalidate(stag) => SendWr::local_invalidate(id, *stag),
+            ReadyKind::Refused { what, sges } => what.wr(id, sges),
+        };
+        if !self.signaled {
+            wr = wr.unsignaled();
+        }
+        if self.fence { wr.fence() } else { wr }
+    }
+}
+
+fn solicit(wr: SendWr<'_>, immediate: Immediate) -> SendWr<'_> {
+    if immediate.solicited {
+        wr.solicited()
+    } else {
+        wr
+    }
+}
+
+/// The send queue has no room; everything else that may be refused is a mistake.
+pub(crate) fn is_full(error: &PostError) -> bool {
+    matches!(error.kind, PostErrorKind::SendQueueFull { .. })
+}
+
+impl Atomic {
+    fn wr(self, id: u64, sink: &[Sge], to: u64, rkey: u32) -> SendWr<'_> {
+        match self {
+            Atomic::Add { add, mask } => SendWr::fetch_add(id, sink, to, rkey, add).mask(mask),
+            Atomic::Swap {
+                compare,
+                compare_mask,
+                swap,
+                swap_mask,
+            } => SendWr::compare_swap(id, sink, to, rkey, compare.unwrap_or(0), swap)
+                .compare_mask(compare_mask)
+                .swap_mask(swap_mask),
+        }
+    }
+
+    /// What the word holds afterwards (RFC 7306 sections 5.1.1, 5.1.2).
+    pub(crate) fn apply(self, old: u64) -> u64 {
+        match self {
+            // Bit by bit: a carry goes to the next bit, unless a field ends here.
+            Atomic::Add { add, mask } => {
+                let (mut sum, mut carry) = (0, 0);
+                for bit in 0..64 {
+                    let total = (old >> bit & 1) + (add >> bit & 1) + carry;
+                    sum |= (total & 1) << bit;
+                    carry = if mask >> bit & 1 == 1 { 0 } else { total >> 1 };
+                }
+                sum
+            }
+            Atomic::Swap {
+                compare,
+                compare_mask,
+                swap,
+                swap_mask,
+            } => {
+                if (old ^ compare.unwrap_or(old)) & compare_mask == 0 {
+                    old & !swap_mask | swap & swap_mask
+                } else {
+                    old
+                }
+            }
+        }
+    }
+}
+
+impl Refused {
+    fn wr(self, id: u64, sges: &[Sge]) -> SendWr<'_> {
+        match self {
+            Refused::TooManySges => SendWr::send(id, sges),
+            Refused::ReadSges => SendWr::read(id, &sges[..2], 0, 0),
+            Refused::InlineTooLong => SendWr::write_inline(id, &LONG, 0, 0),
+            Refused::ImmediateUnfit => SendWr::send(id, &sges[..1]).with_imm([1; 8]),
+            Refused::MisalignedAtomic => SendWr::fetch_add(id, &sges[..1], 4, 0, 1),
+            Refused::AtomicSink => SendWr::swap(id, &sges[..2], 0, 0, 1),
+            // The last one reaches beyond its region.
+            Refused::Memory => SendWr::send(id, &sges[4..]),
+        }
+    }
+
+    fn is_meant(self, kind: &PostErrorKind) -> bool {
+        use PostErrorKind as K;
+        match self {
+            Refused::TooManySges => matches!(kind, K::TooManySges { got: 5, max: 4 }),
+            Refused::ReadSges => matches!(kind, K::ReadSges { got: 2 }),
+            Refused::InlineTooLong => matches!(kind, K::InlineTooLong { got: 300, .. }),
+            Refused::ImmediateUnfit => matches!(kind, K::ImmediateUnfit { .. }),
+            Refused::MisalignedAtomic => matches!(kind, K::MisalignedAtomic { remote_addr: 4 }),
+            Refused::AtomicSink => matches!(kind, K::AtomicSink { elements: 2, .. }),
+            Refused::Memory => matches!(kind, K::Memory(_)),
+        }
+    }
+}
