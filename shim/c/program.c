@@ -61,7 +61,7 @@ static void wait_readable(int fd)
 
 static void open_end(struct end *end, size_t length, uint64_t iova)
 {
-	int access = UW_LOCAL_WRITE | UW_REMOTE_WRITE | UW_REMOTE_READ | UW_REMOTE_ATOMIC;
+	int access = UW_LOCAL_WRITE | UW_REMOTE_WRITE | UW_REMOTE_READ | UW_REMOTE_ATOMIC | UW_WINDOW_BIND;
 
 	memset(end, 0, sizeof *end);
 	end->length = length;
@@ -80,7 +80,7 @@ static void open_end(struct end *end, size_t length, uint64_t iova)
 static void close_end(struct end *end)
 {
 	CHECK(uw_destroy_cq(end->recv_cq) == EBUSY); /* the queue pair still uses it */
-	CHECK(uw_destroy_qp(end->qp) == 0);
+	CHECK(uw_destroy_qp(end->qp, LIMIT_MS) == 0);
 	CHECK(uw_destroy_cq(end->send_cq) == 0);
 	CHECK(uw_destroy_cq(end->recv_cq) == 0);
 	CHECK(uw_dereg_mr(end->mr) == 0);
@@ -296,8 +296,8 @@ static void disconnect_by_cm(struct end *client, struct end *server, struct uw_c
 	CHECK(uw_destroy_id(passive) == 0);
 	for (int i = 0; i < DEPTH; i++) /* what was posted and not used comes back */
 		CHECK(next_completion(server->recv_cq).status == UW_WC_WR_FLUSH_ERR);
-	CHECK(uw_modify_qp_reset(client->qp) == 0);
-	CHECK(uw_modify_qp_reset(server->qp) == 0);
+	CHECK(uw_modify_qp(client->qp, UW_QPS_RESET) == 0);
+	CHECK(uw_modify_qp(server->qp, UW_QPS_RESET) == 0);
 }
 
 /* Two connected TCP sockets. */
@@ -408,11 +408,108 @@ static void provoke_an_error(struct end *client, struct end *server)
 		do {
 			wait_readable(uw_async_fd(ends[i]->device));
 			CHECK(uw_get_async_event(ends[i]->device, &event) == 0);
-			CHECK(event.qp_num == uw_qp_num(ends[i]->qp));
+			CHECK(event.number == uw_qp_num(ends[i]->qp));
 			uw_ack_async_event(ends[i]->device, &event);
 		} while (event.type != UW_EVENT_QP_FATAL);
 		printf("%s: %s\n", i ? "server" : "client", uw_error());
 	}
+}
+
+/* ---- a shared receive queue, a window, states ---- */
+
+static void next_async_event(struct end *end, int type, uint32_t number, struct uw_async_event *event)
+{
+	do {
+		wait_readable(uw_async_fd(end->device));
+		CHECK(uw_get_async_event(end->device, event) == 0);
+		if (event->type != type)
+			uw_ack_async_event(end->device, event);
+	} while (event->type != type);
+	CHECK(event->number == number);
+}
+
+/* The server's queue pair takes receives from a shared queue, and a message that comes too early waits. */
+static void share_receives(struct end *client, struct end *server, struct uw_srq *srq)
+{
+	struct uw_send_wr wr = { .wr_id = 6, .opcode = UW_WR_SEND, .flags = UW_SIGNALED };
+	struct uw_async_event event;
+	struct uw_wc wc;
+
+	CHECK(uw_post_recv(server->qp, 0, NULL, 0) != 0); /* its receives are the shared ones */
+	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
+	CHECK(uw_poll_cq(server->recv_cq, 1, &wc) == 0 && uw_qp_state(server->qp) == UW_QPS_RTS);
+	for (int i = 0; i < 4; i++)
+		CHECK(uw_post_srq_recv(srq, 100 + i, NULL, 0) == 0);
+	wc = next_completion(server->recv_cq);
+	CHECK(wc.wr_id == 100 && wc.qp_num == uw_qp_num(server->qp));
+	CHECK(uw_arm_srq_limit(srq, 3) == 0); /* three are left: one fewer tells */
+	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
+	CHECK(next_completion(server->recv_cq).wr_id == 101);
+	next_async_event(server, UW_EVENT_SRQ_LIMIT, uw_srq_num(srq), &event);
+	CHECK(uw_destroy_srq(srq, 0) == EBUSY); /* in use, and its event is not acknowledged */
+	uw_ack_async_event(server->device, &event);
+}
+
+static void write_through_a_window(struct end *client, struct end *server)
+{
+	uint64_t octets = 0x0123456789abcdefu;
+	struct uw_sge sge = { .addr = (uintptr_t)&octets, .length = sizeof octets };
+	struct uw_mw *window = uw_alloc_mw(server->pd);
+	uint32_t key;
+
+	CHECK(window != NULL);
+	CHECK(uw_bind_mw(server->qp, window, 7, server->mr, SLOT, 64, &key) == 0);
+	struct uw_wc wc = next_completion(server->send_cq);
+	CHECK(wc.wr_id == 7 && wc.status == UW_WC_SUCCESS);
+	CHECK(uw_dereg_mr(server->mr) == EBUSY); /* a window is bound to it */
+	struct uw_send_wr wr = { .wr_id = 8, .sg_list = &sge, .num_sge = 1, .opcode = UW_WR_RDMA_WRITE_WITH_IMM, .flags = UW_SIGNALED | UW_INLINE,
+				 .remote_addr = SERVER_IOVA + SLOT, .rkey = key };
+	CHECK(send_and_wait(client, &wr).status == UW_WC_SUCCESS);
+	wc = next_completion(server->recv_cq);
+	CHECK(wc.wr_id == 102 && wc.opcode == UW_WC_RECV_RDMA_WITH_IMM);
+	CHECK(wc.byte_len == 0); /* the wire does not tell the length of the Write */
+	CHECK(memcmp(server->memory + SLOT, &octets, sizeof octets) == 0);
+	uw_dealloc_mw(window);
+}
+
+static void wait_for_state(const struct uw_qp *qp, int state)
+{
+	for (int waited = 0; uw_qp_state(qp) != state; waited++) {
+		CHECK(waited < LIMIT_MS);
+		poll(NULL, 0, 1);
+	}
+}
+
+static void the_other_queues(void)
+{
+	struct end client, server;
+	struct uw_async_event event;
+	struct uw_srq *srq;
+
+	open_end(&client, (DEPTH + 1) * SLOT, 0);
+	open_end(&server, (DEPTH + 1) * SLOT, SERVER_IOVA);
+	CHECK(uw_qp_num(client.qp) == uw_qp_num(server.qp)); /* each device counts for itself */
+	CHECK(uw_destroy_qp(server.qp, 0) == 0);
+	CHECK(srq = uw_create_srq(server.pd, 16, 1));
+	CHECK(server.qp = uw_create_qp_srq(server.pd, server.send_cq, server.recv_cq, srq, LIMIT_MS));
+	CHECK(uw_resize_cq(client.send_cq, 4 * DEPTH) == 0);
+
+	CHECK(uw_modify_qp(client.qp, UW_QPS_RTS) == EINVAL); /* only a connection leads there */
+	CHECK(uw_modify_qp(client.qp, UW_QPS_INIT) == 0 && uw_qp_state(client.qp) == UW_QPS_INIT);
+	connect_by_stream(&client, &server);
+	CHECK(uw_modify_qp(client.qp, UW_QPS_RTR) == 0 && uw_modify_qp(client.qp, UW_QPS_RTS) == 0);
+	share_receives(&client, &server, srq);
+	write_through_a_window(&client, &server);
+
+	CHECK(uw_modify_qp(client.qp, UW_QPS_SQD) == 0); /* the graceful close */
+	wait_for_state(client.qp, UW_QPS_ERR);
+	wait_for_state(server.qp, UW_QPS_ERR);
+	next_async_event(&server, UW_EVENT_LAST_WQE, uw_qp_num(server.qp), &event);
+	CHECK(uw_destroy_qp(server.qp, 0) == EBUSY); /* until its event is acknowledged */
+	uw_ack_async_event(server.device, &event);
+	close_end(&client);
+	close_end(&server);
+	CHECK(uw_destroy_srq(srq, LIMIT_MS) == 0);
 }
 
 /* ---- fork ---- */
@@ -434,7 +531,7 @@ static void child(struct end *inherited)
 	close_end(&client);
 	close_end(&server);
 	/* Not even its end may disturb the parent. */
-	uw_destroy_qp(inherited->qp);
+	uw_destroy_qp(inherited->qp, 0);
 	uw_close_device(inherited->device);
 	exit(0);
 }
@@ -511,6 +608,7 @@ int program_main(void)
 	provoke_an_error(&client, &server);
 	close_end(&client);
 	close_end(&server);
+	the_other_queues();
 	wait_for_fds(fds);
 	printf("C program: %d messages, one fork, no complaint\n", 3 * ROUNDS);
 	return 0;

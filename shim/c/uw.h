@@ -13,10 +13,12 @@ struct uw_mr;
 struct uw_channel;
 struct uw_cq;
 struct uw_qp;
+struct uw_srq;
+struct uw_mw;
 struct uw_cm_channel;
 struct uw_cm_id;
 
-enum { UW_LOCAL_WRITE = 1, UW_REMOTE_WRITE = 2, UW_REMOTE_READ = 4, UW_REMOTE_ATOMIC = 8 };
+enum { UW_LOCAL_WRITE = 1, UW_REMOTE_WRITE = 2, UW_REMOTE_READ = 4, UW_REMOTE_ATOMIC = 8, UW_WINDOW_BIND = 16 };
 enum uw_opcode {
 	UW_WR_RDMA_WRITE = 0,
 	UW_WR_RDMA_WRITE_WITH_IMM = 1,
@@ -33,7 +35,8 @@ enum { UW_WC_SUCCESS = 0, UW_WC_WR_FLUSH_ERR = 5 };
 enum { UW_WC_RECV = 128, UW_WC_RECV_RDMA_WITH_IMM = 129 };
 enum { UW_WC_WITH_IMM = 2, UW_WC_WITH_INV = 8 };
 enum { UW_QPS_RESET, UW_QPS_INIT, UW_QPS_RTR, UW_QPS_RTS, UW_QPS_SQD, UW_QPS_SQE, UW_QPS_ERR };
-enum { UW_EVENT_QP_FATAL = 1, UW_EVENT_COMM_EST = 4 };
+/* Numbers of libibverbs, but for UW_EVENT_NONE: an end that is no error, which the connection manager tells. */
+enum { UW_EVENT_NONE = -1, UW_EVENT_QP_FATAL = 1, UW_EVENT_COMM_EST = 4, UW_EVENT_SRQ_LIMIT = 15, UW_EVENT_LAST_WQE = 16 };
 /* The numbers of enum rdma_cm_event_type. */
 enum {
 	UW_CM_ADDR_RESOLVED = 0,
@@ -82,7 +85,7 @@ struct uw_device_attr {
 
 struct uw_async_event {
 	int type;
-	uint32_t qp_num;
+	uint32_t number; /* of the queue pair, or of the shared receive queue */
 };
 
 struct uw_cm_event {
@@ -119,6 +122,7 @@ int uw_comp_fd(struct uw_channel *channel);
 void uw_destroy_comp_channel(struct uw_channel *channel);
 struct uw_cq *uw_create_cq(struct uw_device *device, int cqe, uint64_t context, struct uw_channel *channel);
 int uw_destroy_cq(struct uw_cq *cq); /* EBUSY while queue pairs use it */
+int uw_resize_cq(struct uw_cq *cq, uint32_t cqe);
 int uw_req_notify_cq(struct uw_cq *cq, int solicited_only);
 int uw_get_cq_event(struct uw_channel *channel, uint64_t *context); /* does not acknowledge */
 void uw_ack_cq_events(struct uw_cq *cq, unsigned int count);
@@ -127,13 +131,26 @@ int uw_poll_cq(struct uw_cq *cq, int count, struct uw_wc *wc);
 struct uw_qp *uw_create_qp(struct uw_pd *pd, struct uw_cq *send_cq, struct uw_cq *recv_cq);
 uint32_t uw_qp_num(const struct uw_qp *qp);
 int uw_qp_state(const struct uw_qp *qp);
-int uw_modify_qp_reset(struct uw_qp *qp);
-int uw_destroy_qp(struct uw_qp *qp);
+int uw_modify_qp(struct uw_qp *qp, int state);
+int uw_destroy_qp(struct uw_qp *qp, uint32_t timeout_ms); /* EBUSY when an event is still not acknowledged then */
 int uw_post_send(struct uw_qp *qp, const struct uw_send_wr *wr);
 int uw_post_recv(struct uw_qp *qp, uint64_t wr_id, const struct uw_sge *sg_list, int num_sge);
 /* A stream that is connected already; the descriptor is taken over. read: octets that were read from it before. */
 int uw_connect_stream(struct uw_qp *qp, int fd);
 int uw_accept_stream(struct uw_device *device, struct uw_qp *qp, int fd, const void *read, size_t len);
+
+struct uw_srq *uw_create_srq(struct uw_pd *pd, uint32_t max_wr, uint32_t max_sge);
+uint32_t uw_srq_num(const struct uw_srq *srq);
+int uw_post_srq_recv(struct uw_srq *srq, uint64_t wr_id, const struct uw_sge *sg_list, int num_sge);
+int uw_arm_srq_limit(struct uw_srq *srq, uint32_t limit);
+int uw_destroy_srq(struct uw_srq *srq, uint32_t timeout_ms); /* EBUSY while queue pairs use it */
+/* A queue pair that takes its receives from srq; a message that finds none waits so long for one. */
+struct uw_qp *uw_create_qp_srq(struct uw_pd *pd, struct uw_cq *send_cq, struct uw_cq *recv_cq, struct uw_srq *srq, uint32_t hold_ms);
+
+/* A memory window of type 1; *key is what the peer is told when the request is complete. */
+struct uw_mw *uw_alloc_mw(struct uw_pd *pd);
+int uw_bind_mw(struct uw_qp *qp, struct uw_mw *mw, uint64_t wr_id, struct uw_mr *mr, uint64_t offset, uint64_t length, uint32_t *key);
+void uw_dealloc_mw(struct uw_mw *mw);
 
 struct uw_cm_channel *uw_create_event_channel(void);
 int uw_cm_fd(struct uw_cm_channel *channel);

@@ -12,6 +12,7 @@
 mod attributes;
 mod connect;
 mod error;
+mod more;
 mod objects;
 mod post;
 mod queues;

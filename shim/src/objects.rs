@@ -6,24 +6,23 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use uwarp_verbs::{
-    Access, AsyncEvent, Cq, Device, EndReason, EventObject, IbvQpState, MemoryRegion, Pd, Qp,
-    QpModify,
-};
+use uwarp_verbs::{Access, AsyncEvent, Cq, Device, EndReason, EventObject, MemoryRegion, Pd, Qp};
 
-use crate::error::{end, failed, handle, say, status};
+use crate::error::{end, failed, handle, say};
 
-/// How long a destruction waits for acknowledgements before it says EBUSY.
-const PATIENCE: Duration = Duration::from_secs(5);
-
+/// None of libibverbs: an end that is no error.
+const EVENT_NONE: c_int = -1;
 const EVENT_QP_FATAL: c_int = 1;
 const EVENT_COMM_EST: c_int = 4;
+const EVENT_SRQ_LIMIT: c_int = 15;
+const EVENT_LAST_WQE: c_int = 16;
 
 /// `struct uw_async_event`.
 #[repr(C)]
 struct Event {
     kind: c_int,
-    qp_num: u32,
+    /// Of the queue pair, or of the shared receive queue.
+    number: u32,
 }
 
 #[unsafe(no_mangle)]
@@ -46,30 +45,37 @@ extern "C" fn uw_get_async_event(device: &Device, out: &mut Event) -> c_int {
     let Some(event) = device.get_event(None) else {
         return failed(Errno::AGAIN, &"no event waits");
     };
-    let event = event.ack_later();
-    let EventObject::Qp(qp_num) = event.object() else {
-        return failed(Errno::PROTO, &format!("not of a queue pair: {event:?}"));
-    };
-    let kind = match &event {
+    let kind = match event.event() {
         AsyncEvent::Established { .. } => EVENT_COMM_EST,
         // Graceful ends are told by the connection manager, as on any RNIC.
         AsyncEvent::Ended {
             reason: EndReason::LocalDisconnect | EndReason::PeerDisconnect,
             ..
-        } => 0,
+        } => EVENT_NONE,
         AsyncEvent::Ended { reason, .. } => {
             say(reason);
             EVENT_QP_FATAL
         }
-        _ => 0,
+        AsyncEvent::SrqLimitReached { .. } => EVENT_SRQ_LIMIT,
+        AsyncEvent::LastWqeReached { .. } => EVENT_LAST_WQE,
+        other => return failed(Errno::PROTO, &format!("not expected here: {other:?}")),
     };
-    *out = Event { kind, qp_num };
+    let number = match event.object() {
+        EventObject::Qp(number) | EventObject::Srq(number) => number,
+        other => return failed(Errno::PROTO, &format!("not expected here: {other:?}")),
+    };
+    event.ack_later();
+    *out = Event { kind, number };
     0
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn uw_ack_async_event(device: &Device, event: &Event) {
-    device.ack_events(EventObject::Qp(event.qp_num), 1);
+    let object = match event.kind {
+        EVENT_SRQ_LIMIT => EventObject::Srq(event.number),
+        _ => EventObject::Qp(event.number),
+    };
+    device.ack_events(object, 1);
 }
 
 #[unsafe(no_mangle)]
@@ -146,16 +152,11 @@ extern "C" fn uw_qp_state(qp: &Qp) -> c_int {
     c_int::try_from(qp.query().ibv_state.value()).unwrap_or(-1)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn uw_modify_qp_reset(qp: &Qp) -> c_int {
-    let wanted = QpModify::new().ibv_state(IbvQpState::Reset);
-    status(qp.modify(&wanted), Errno::INVAL)
-}
-
 /// # Safety
 /// As [`end`].
 #[unsafe(no_mangle)]
-unsafe extern "C" fn uw_destroy_qp(qp: *mut Qp) -> c_int {
+unsafe extern "C" fn uw_destroy_qp(qp: *mut Qp, timeout_ms: u32) -> c_int {
+    let patience = Some(Duration::from_millis(timeout_ms.into()));
     // SAFETY: as the caller says.
-    unsafe { end(qp, |qp| qp.destroy(Some(PATIENCE))) }
+    unsafe { end(qp, |qp| qp.destroy(patience)) }
 }

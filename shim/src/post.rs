@@ -14,7 +14,7 @@ const INLINE: c_int = 8;
 
 /// `struct uw_sge`.
 #[repr(C)]
-struct CSge {
+pub(crate) struct CSge {
     addr: u64,
     length: u32,
     lkey: u32,
@@ -37,7 +37,7 @@ struct CSendWr {
 
 /// # Safety
 /// `count` elements lie at `list` (none when it is 0).
-unsafe fn elements(list: *const CSge, count: c_int) -> Vec<Sge> {
+pub(crate) unsafe fn elements(list: *const CSge, count: c_int) -> Vec<Sge> {
     let count = usize::try_from(count).unwrap_or(0);
     (0..count)
         .map(|at| {
@@ -72,10 +72,12 @@ fn immediate(data: u32) -> [u8; 8] {
     [a, b, c, d, 0, 0, 0, 0]
 }
 
-fn posted(result: Result<(), PostError>) -> c_int {
+pub(crate) fn posted(result: Result<(), PostError>) -> c_int {
     let Err(error) = result else { return 0 };
     let errno = match error.kind {
-        PostErrorKind::SendQueueFull { .. } | PostErrorKind::RecvQueueFull { .. } => Errno::NOMEM,
+        PostErrorKind::SendQueueFull { .. }
+        | PostErrorKind::RecvQueueFull { .. }
+        | PostErrorKind::SrqFull { .. } => Errno::NOMEM,
         PostErrorKind::ImmediateUnfit { .. } => Errno::OPNOTSUPP,
         _ => Errno::INVAL,
     };
