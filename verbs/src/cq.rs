@@ -323,7 +323,7 @@ impl std::fmt::Debug for Cq {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Device, QpCaps};
+    use crate::{AsyncEvent, Device, QpCaps};
 
     #[test]
     fn a_cq_is_destroyed_only_when_no_qp_uses_it_and_its_events_are_acknowledged() {
@@ -344,5 +344,30 @@ mod tests {
         assert_eq!(error, DestroyCqError::Unacknowledged { events: 1 });
         drop(event);
         cq.destroy(None).unwrap();
+    }
+
+    #[test]
+    fn the_end_of_a_cq_takes_its_overflow_back_or_waits_until_it_is_acknowledged() {
+        let device = Device::tcp().unwrap();
+        let overflown = || {
+            let cq = device.create_cq(1).unwrap();
+            let cq_num = cq.cq_num();
+            let (depth, qp_num) = (1, 0);
+            device.inner().events.push(AsyncEvent::CqOverflow {
+                cq_num,
+                depth,
+                qp_num,
+            });
+            cq
+        };
+        let (taken, waiting) = (overflown(), overflown());
+        let event = device.get_event(None).unwrap();
+        assert_eq!(event.object(), EventObject::Cq(taken.cq_num()));
+        let (taken, error) = taken.destroy(Some(Duration::ZERO)).unwrap_err();
+        assert_eq!(error, DestroyCqError::UnacknowledgedAsync { events: 1 });
+        drop(event);
+        taken.destroy(None).unwrap();
+        waiting.destroy(Some(Duration::ZERO)).unwrap();
+        assert!(device.poll_event().is_none());
     }
 }

@@ -73,6 +73,12 @@ pub struct DeviceAttr {
     pub max_mr: u32,
     /// Memory windows; they share their STags with the regions, so that there are no more of both together.
     pub max_mw: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Receives in one SRQ.
+    pub max_srq_wr: u32,
+    /// Scatter/gather elements of one receive of an SRQ.
+    pub max_srq_sge: u32,
     /// Protection domains.
     pub max_pd: u32,
     /// Reads and atomic operations that a peer may have outstanding on one QP: IRD (`max_qp_rd_atom`).
@@ -166,7 +172,7 @@ impl Device {
         "uwarp0"
     }
 
-    /// What the device can do (`ibv_query_device`). The limits are those of its settings.
+    /// What the device can do (`ibv_query_device`). The limits are those of its settings, as far as there are STags.
     #[must_use]
     pub fn query(&self) -> DeviceAttr {
         let limits = &self.settings().limits;
@@ -187,7 +193,10 @@ impl Device {
             max_inline: limits.max_inline,
             max_cq: limits.max_cq,
             max_cqe: limits.max_cqe,
-            max_mr: limits.max_mr,
+            max_mr: self.inner().table.limit(),
+            max_srq: limits.max_srq,
+            max_srq_wr: limits.max_srq_wr,
+            max_srq_sge: limits.max_sge,
             // Nothing but a number: there may be as many as there are QPs and regions to put in.
             max_pd: i32::MAX as u32,
             max_qp_rd_atom: limits.max_ird.into(),
@@ -195,7 +204,7 @@ impl Device {
             max_qp_init_rd_atom: limits.max_ord.into(),
             atomic_cap: AtomicCap::Global,
             phys_port_cnt: 1,
-            max_mw: limits.max_mr,
+            max_mw: self.inner().table.limit(),
             device_cap_flags: device_cap::SYS_IMAGE_GUID
                 | device_cap::MEM_WINDOW
                 | device_cap::MEM_MGT_EXTENSIONS

@@ -211,6 +211,11 @@ impl RegionTable {
         Ok(region)
     }
 
+    /// How many regions and slots there may be.
+    pub(crate) fn limit(&self) -> u32 {
+        u32::try_from(self.limit).unwrap_or(u32::MAX)
+    }
+
     /// False in the child of a fork, where all of this is dead.
     pub(super) fn is_here(&self) -> bool {
         self.home.is_here()

@@ -17,6 +17,10 @@ pub(crate) fn wiped_on_fork() -> Option<&'static AtomicU32> {
 }
 
 fn map() -> Option<&'static AtomicU32> {
+    if cfg!(miri) {
+        // Miri has no MADV_WIPEONFORK; it has no fork either.
+        return None;
+    }
     let rights = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address that the kernel chooses touches nothing that is there.
     let page = unsafe { mmap_anonymous(ptr::null_mut(), LEN, rights, MapFlags::PRIVATE) }.ok()?;

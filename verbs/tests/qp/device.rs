@@ -47,6 +47,84 @@ fn a_device_tells_the_limits_of_its_settings() {
     }
 }
 
+/// Each limit, once used up to the last and once by one more.
+#[test]
+fn what_a_device_tells_of_its_objects_is_what_it_hands_out() {
+    let mut settings = Settings::default();
+    let limits = &mut settings.limits;
+    (limits.max_cq, limits.max_mr, limits.max_srq) = (2, 4, 3);
+    (limits.max_srq_wr, limits.max_sge) = (6, 2);
+    let device = Device::tcp_with(settings, None).unwrap();
+    let (attr, pd) = (device.query(), device.alloc_pd());
+    let _cqs: Vec<Cq> = (0..attr.max_cq)
+        .map(|_| device.create_cq(1).unwrap())
+        .collect();
+    device.create_cq(1).unwrap_err();
+
+    let of = |max_wr, max_sge| {
+        pd.create_srq(SrqAttr {
+            max_wr,
+            max_sge,
+            ..SrqAttr::default()
+        })
+    };
+    of(attr.max_srq_wr + 1, 0).unwrap_err();
+    of(1, attr.max_srq_sge + 1).unwrap_err();
+    let srqs: Vec<Srq> = (0..attr.max_srq)
+        .map(|_| of(attr.max_srq_wr, attr.max_srq_sge).unwrap())
+        .collect();
+    of(1, 0).unwrap_err();
+    let region = pd.register(vec![0; 3], Access::LOCAL_WRITE).unwrap();
+    let sges = [region.sge(0, 1), region.sge(1, 1), region.sge(2, 1)];
+    srqs[0].post_recv(&RecvWr::new(1, &sges)).unwrap_err();
+    for wr_id in 0..u64::from(attr.max_srq_wr) {
+        srqs[0].post_recv(&RecvWr::new(wr_id, &sges[1..])).unwrap();
+    }
+    srqs[0].post_recv(&RecvWr::new(9, &[])).unwrap_err();
+
+    // Windows and regions take from the same.
+    drop((region, srqs));
+    assert_eq!(attr.max_mr, attr.max_mw);
+    let windows: Vec<_> = (0..attr.max_mw)
+        .map(|_| pd.alloc_window(WindowKind::Type1).unwrap())
+        .collect();
+    pd.register(vec![0], Access::NONE).unwrap_err();
+    drop(windows);
+    let _regions: Vec<_> = (0..attr.max_mr)
+        .map(|_| pd.register(vec![0], Access::NONE).unwrap())
+        .collect();
+    pd.alloc_window(WindowKind::Type1).unwrap_err();
+}
+
+/// IRD: of one connection, and of all (RFC 6581 section 9.1: granted in the Reply).
+#[test]
+fn what_a_device_tells_of_reads_is_what_it_grants() {
+    let mut setup = Setup::new(Wire::MEMORY);
+    let limits = &mut setup.settings[1].limits;
+    (limits.max_ird, limits.max_ord, limits.max_ird_total) = (3, 4, 5);
+    setup.connect.ird = 9;
+    setup.connect.ord = 9;
+    let ends = setup.unconnected();
+    let attr = ends.b.device.query();
+    ends.join();
+    let first = ends.b.qp.connection().unwrap();
+    let granted = (first.ird.into(), first.ord.into());
+    assert_eq!(granted, (attr.max_qp_rd_atom, attr.max_qp_init_rd_atom));
+    let (a, b) = (ends.a.another_qp(), ends.b.another_qp());
+    join(&ends.listener, &a, &b, &setup.connect, &setup.accept);
+    let second = b.connection().unwrap();
+    assert_eq!(u32::from(first.ird + second.ird), attr.max_res_rd_atom);
+}
+
+/// A limit that there are no STags for is not told.
+#[test]
+fn a_device_tells_no_more_regions_than_there_are_stags() {
+    let mut settings = Settings::default();
+    settings.limits.max_mr = u32::MAX;
+    let attr = Device::tcp_with(settings, None).unwrap().query();
+    assert_eq!((attr.max_mr, attr.max_mw), (1 << 23, 1 << 23));
+}
+
 #[test]
 fn the_guid_is_the_same_for_two_devices_at_one_address_and_differs_between_hosts() {
     let ends = Setup::new(Wire::MEMORY).unconnected();

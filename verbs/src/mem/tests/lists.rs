@@ -18,7 +18,7 @@ fn resolve(table: &RegionTable, sges: &[Sge], write: bool) -> Result<SgList, Loc
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: rounds(128), ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_placed_through_a_list_comes_out_of_it_and_touches_nothing_else(

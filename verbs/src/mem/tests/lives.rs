@@ -33,7 +33,7 @@ fn a_freed_stag_is_not_given_again_soon() {
     let table = table();
     let memory = buffer(1);
     let mut indices = HashSet::new();
-    for _ in 0..50_000 {
+    for _ in 0..rounds(50_000) {
         let stag = table.insert(spec(&memory)).unwrap().stag();
         table.remove(stag).unwrap();
         assert!(indices.insert(stag.0 >> 8), "index of {stag:?} again");

@@ -11,6 +11,15 @@ use std::sync::Arc;
 
 use super::*;
 
+/// So many rounds or cases; Miri, which interprets, gets a few of them.
+fn rounds(native: u32) -> u32 {
+    if cfg!(miri) {
+        (native / 100).clamp(3, 100)
+    } else {
+        native
+    }
+}
+
 /// A table with room for a few thousand regions.
 fn table() -> RegionTable {
     RegionTable::new(5000, 5000).unwrap()

@@ -121,7 +121,7 @@ fn expected(plan: &Plan, query: &Query, to: u64) -> Result<usize, TaggedFault> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: rounds(200), ..ProptestConfig::default() })]
 
     #[test]
     fn check_agrees_with_the_model_and_the_octets_land_where_it_says(

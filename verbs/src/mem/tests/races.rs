@@ -13,7 +13,7 @@ use super::*;
 #[test]
 fn nothing_is_placed_after_deregistration_returned() {
     let table = table();
-    let rounds = 100;
+    let rounds = rounds(100);
     let placed = AtomicUsize::new(0);
     for round in 0..rounds {
         let memory = buffer(64 * 1024);
@@ -54,7 +54,7 @@ fn nothing_is_placed_after_deregistration_returned() {
             );
         });
     }
-    assert!(placed.load(Ordering::Relaxed) >= rounds / 2);
+    assert!(placed.load(Ordering::Relaxed) >= rounds as usize / 2);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn nothing_is_placed_through_a_window_once_its_invalidation_returned() {
         access: Access::REMOTE_WRITE,
         zero_based: true,
     };
-    for round in 0..100 {
+    for round in 0..rounds(100) {
         stag = crate::mw::inc_rkey(stag);
         let placed = AtomicUsize::new(0);
         thread::scope(|scope| {
@@ -123,7 +123,7 @@ fn nothing_is_placed_through_a_window_once_its_invalidation_returned() {
 fn a_bind_and_a_deregistration_at_once_are_one_after_the_other() {
     let table = table();
     let me = asker(1, 7);
-    for _ in 0..300 {
+    for _ in 0..rounds(300) {
         let memory = buffer(8);
         let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
         let region = RegionSpec {
@@ -169,7 +169,7 @@ fn registrations_pins_and_checks_of_many_threads_do_not_disturb_each_other() {
             scope.spawn(move || {
                 let memory = buffer(64);
                 let mut list = SgList::default();
-                for round in 0..500_usize {
+                for round in 0..rounds(500) {
                     let stag = table.insert(spec(&memory)).unwrap().stag();
                     let octet = [number ^ round as u8; 64];
                     write_target(table, stag, 0, 64)
@@ -199,7 +199,7 @@ fn registrations_pins_and_checks_of_many_threads_do_not_disturb_each_other() {
 #[test]
 fn of_two_threads_that_deregister_one_succeeds() {
     let table = table();
-    for _ in 0..100 {
+    for _ in 0..rounds(100) {
         let stag = table.insert(spec(&buffer(8))).unwrap().stag();
         let done = AtomicUsize::new(0);
         thread::scope(|scope| {
@@ -291,7 +291,7 @@ fn an_aligned_word_is_never_seen_in_halves() {
             }
         });
         let target = write_target(&table, stag, 0, 1024).unwrap();
-        for round in 0..20_000_u32 {
+        for round in 0..rounds(20_000) {
             target.place(0, &[round as u8; 1024]).unwrap();
         }
         done.store(true, Ordering::Relaxed);

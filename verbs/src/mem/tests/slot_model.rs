@@ -325,7 +325,7 @@ impl World {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 4 } else { 300 },
+        cases: rounds(300),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
