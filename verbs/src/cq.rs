@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use rustix::event::PollFd;
 
 use crate::completion::{Completion, CqInner, Notify, ResizeCqError};
 use crate::device::DeviceInner;
@@ -19,6 +20,20 @@ pub(crate) struct CqShared {
     pub(crate) inner: Arc<CqInner>,
     device: Arc<DeviceInner>,
     attached: RwLock<Attached>,
+    /// What threads that slept have left, so that no sleep allocates. As many as ever slept at once; its lock is
+    /// held for nothing else.
+    sleepers: Mutex<Vec<Sleeper>>,
+}
+
+/// What a thread holds that sleeps on a CQ; it is empty while nobody uses it.
+#[derive(Default)]
+struct Sleeper {
+    /// The connections that it waits for.
+    waiting: Vec<Arc<QpInner>>,
+    /// Their descriptors, and that of the CQ.
+    fds: Vec<RawFd>,
+    /// The same, as the kernel takes them.
+    set: Vec<PollFd<'static>>,
 }
 
 /// The QPs of a CQ: a map that changes cheaply, and a list that is read cheaply, made again when somebody reads
@@ -46,6 +61,7 @@ impl CqShared {
             inner,
             device,
             attached: RwLock::default(),
+            sleepers: Mutex::default(),
         }
     }
 
@@ -263,11 +279,11 @@ impl Cq {
             std::thread::sleep(Duration::from_millis(1));
             return None;
         };
-        let qps: Vec<Arc<QpInner>> = self.shared.qps().iter().filter_map(Weak::upgrade).collect();
+        let mut sleeper = self.shared.sleepers.lock().pop().unwrap_or_default();
+        let Sleeper { waiting, fds, set } = &mut sleeper;
         let mut until = deadline;
-        let mut fds: Vec<RawFd> = vec![guard.fd().as_raw_fd()];
-        let mut waiting = Vec::with_capacity(qps.len());
-        for qp in &qps {
+        fds.push(guard.fd().as_raw_fd());
+        for qp in self.shared.qps().iter().filter_map(Weak::upgrade) {
             let begun = qp.wait_begins(|fd, due| {
                 fds.push(fd);
                 until = match (until, due) {
@@ -286,13 +302,15 @@ impl Cq {
             // `wait_ends`, whatever becomes of their connections.
             #[expect(unsafe_code, reason = "see the safety comment")]
             unsafe {
-                sleep_on(&fds, until);
+                sleep_on(fds, set, until);
             }
             guard.clear();
         }
-        for qp in waiting {
+        fds.clear();
+        for qp in waiting.drain(..) {
             qp.wait_ends();
         }
+        self.shared.sleepers.lock().push(sleeper);
         if completion.is_none() {
             completion = self.shared.inner.poll_one();
         }

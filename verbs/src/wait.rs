@@ -22,7 +22,8 @@ pub(crate) fn wait_readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> bo
     }
 }
 
-/// Waits until one of the descriptors is readable or `deadline` has passed.
+/// Waits until one of the descriptors is readable or `deadline` has passed. `set` is room for them, for use again:
+/// it is empty before and after.
 ///
 /// # Safety
 /// The descriptors stay open until this returns.
@@ -30,19 +31,21 @@ pub(crate) fn wait_readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> bo
     unsafe_code,
     reason = "the descriptors belong to connections whose lock cannot be held while sleeping"
 )]
-pub(crate) unsafe fn sleep_on(fds: &[RawFd], deadline: Option<Instant>) {
+pub(crate) unsafe fn sleep_on(
+    fds: &[RawFd],
+    set: &mut Vec<PollFd<'static>>,
+    deadline: Option<Instant>,
+) {
     let timeout =
         deadline.map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
-    let mut set: Vec<PollFd<'_>> = fds
-        .iter()
-        .map(|fd| {
-            // SAFETY: the caller keeps them open.
-            let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
-            PollFd::from_borrowed_fd(fd, PollFlags::IN)
-        })
-        .collect();
+    set.extend(fds.iter().map(|fd| {
+        // SAFETY: the caller keeps them open until this returns, and then they are not in the set any more.
+        let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
+        PollFd::from_borrowed_fd(fd, PollFlags::IN)
+    }));
     // A signal or an error is as good as a wake-up: the caller looks and sleeps again.
-    let _ = poll(&mut set, timeout.as_ref());
+    let _ = poll(set, timeout.as_ref());
+    set.clear();
 }
 
 /// The time `limit` after `from`. A limit beyond all bounds means a time that nobody will see.

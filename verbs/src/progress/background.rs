@@ -230,8 +230,9 @@ impl Drop for Background {
 impl Shared {
     fn run(&self) {
         let mut events = Vec::with_capacity(EVENTS);
-        let mut due = Vec::new();
-        let mut watched: Vec<Token> = Vec::new();
+        // Room for what one round of it finds, as a rule: progress allocates nothing.
+        let mut due = Vec::with_capacity(2 * EVENTS);
+        let mut watched: Vec<Token> = Vec::with_capacity(2 * EVENTS);
         while !self.stop.load(Ordering::Acquire) {
             let until = self.sleep_until(!watched.is_empty());
             events.clear();

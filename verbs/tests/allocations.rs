@@ -1,0 +1,268 @@
+//! No message allocates memory: not where it is posted, not where it is polled, and not on the thread that makes
+//! progress for a program that does neither.
+//!
+//! A test binary of its own, because its allocator counts whatever any thread of the process asks for. It has no
+//! harness, so that there are no threads but this one and those of the devices.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::backtrace::Backtrace;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use common::*;
+use uwarp_verbs::{
+    Access, Completion, CompletionChannel, Cq, Listener, MemoryRegion, Notify, Qp, RecvWr, SendWr,
+    Sge, Srq, SrqAttr,
+};
+
+/// The system's allocator. While it is told to, it counts what is asked of it.
+struct Counting;
+
+static COUNTS: AtomicBool = AtomicBool::new(false);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Who asked first.
+static FIRST: Mutex<Option<Backtrace>> = Mutex::new(None);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn count() {
+    if !COUNTS.load(Ordering::Relaxed) {
+        return;
+    }
+    if COUNT.fetch_add(1, Ordering::SeqCst) == 0 {
+        // To make the backtrace allocates, too.
+        COUNTS.store(false, Ordering::SeqCst);
+        *FIRST.lock().unwrap() = Some(Backtrace::force_capture());
+        COUNTS.store(true, Ordering::SeqCst);
+    }
+}
+
+#[expect(
+    unsafe_code,
+    reason = "an allocator is unsafe to implement; every call is handed on as it is"
+)]
+// SAFETY: each call is handed on to the system's allocator, whose promises these are.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(at, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+/// Queues and buffers have grown to what they need after so many rounds.
+const WARM: usize = 300;
+const ROUNDS: usize = 300;
+
+/// Whether `round` can be done again and again without an allocation.
+fn none_in(what: &str, mut round: impl FnMut()) {
+    (0..WARM).for_each(|_| round());
+    COUNT.store(0, Ordering::SeqCst);
+    COUNTS.store(true, Ordering::SeqCst);
+    (0..ROUNDS).for_each(|_| round());
+    COUNTS.store(false, Ordering::SeqCst);
+    let count = COUNT.load(Ordering::SeqCst);
+    let first = FIRST.lock().unwrap().take();
+    assert!(
+        count == 0,
+        "{what}: {count} allocations in {ROUNDS} rounds; the first one:\n{}",
+        first.map(|first| first.to_string()).unwrap_or_default()
+    );
+    println!("{what} ... ok");
+}
+
+fn main() {
+    let pair = Pair::new(None);
+    pair.two_sided("its own receive queue");
+    pair.one_sided();
+    pair.lists();
+    pair.asleep();
+    let attr = SrqAttr::default();
+    Pair::new(Some(attr)).two_sided("an SRQ");
+}
+
+/// Room for the largest message.
+const LARGE: usize = 1 << 20;
+/// Sizes that go different ways: staged, gathered in place in one FPDU, in many.
+const SIZES: [u32; 3] = [64, 32 << 10, LARGE as u32];
+
+/// Two ends that are connected over kernel TCP; the second one may take its receives from an SRQ.
+struct Pair {
+    client: Qp,
+    server: Qp,
+    srq: Option<Srq>,
+    channel: CompletionChannel,
+    /// The client's.
+    cq: Cq,
+    /// The server's.
+    recv_cq: Cq,
+    near: MemoryRegion,
+    far: MemoryRegion,
+    /// What these are made of, with a connection of their own that is not used.
+    _sides: [Side; 2],
+    _listener: Listener,
+}
+
+impl Pair {
+    fn new(srq: Option<SrqAttr>) -> Self {
+        let setup = Setup::new(Wire::Kernel).peer_to_peer();
+        let Ends { a, b, listener, .. } = setup.unconnected();
+        let srq = srq.map(|attr| b.pd.create_srq(attr).unwrap());
+        let channel = a.device.create_channel().unwrap();
+        let cq = a.device.create_cq_on(256, &channel, 0).unwrap();
+        let recv_cq = b.device.create_cq(256).unwrap();
+        let client = a.pd.qp().build(&cq, &cq).unwrap();
+        let mut builder = b.pd.qp();
+        if let Some(srq) = &srq {
+            builder = builder.srq(srq);
+        }
+        let server = builder.build(&recv_cq, &recv_cq).unwrap();
+        join(&listener, &client, &server, &setup.connect, &setup.accept);
+        let region = |side: &Side| side.pd.register(vec![1; LARGE], Access::ALL).unwrap();
+        Pair {
+            near: region(&a),
+            far: region(&b),
+            _sides: [a, b],
+            client,
+            server,
+            srq,
+            channel,
+            cq,
+            recv_cq,
+            _listener: listener,
+        }
+    }
+
+    fn post_recv(&self, wr: &RecvWr<'_>) {
+        match &self.srq {
+            Some(srq) => srq.post_recv(wr).unwrap(),
+            None => self.server.post_recv(wr).unwrap(),
+        }
+    }
+
+    /// A message that takes a receive, polled on both sides.
+    fn received(&self, what: &str, sink: &[Sge], send: &SendWr<'_>) {
+        none_in(what, || {
+            self.post_recv(&RecvWr::new(1, sink));
+            self.client.post_send(send).unwrap();
+            polled(&self.cq);
+            polled(&self.recv_cq);
+        });
+    }
+
+    /// A message that its target does not notice: nobody polls there, and the progress thread places and answers.
+    fn unnoticed(&self, what: &str, send: &SendWr<'_>) {
+        none_in(what, || {
+            self.client.post_send(send).unwrap();
+            polled(&self.cq);
+        });
+    }
+
+    fn two_sided(&self, queue: &str) {
+        let (rkey, addr) = (self.far.rkey(), self.far.addr());
+        for size in SIZES {
+            let (from, into) = ([self.near.sge(0, size)], [self.far.sge(0, size)]);
+            let what = |kind: &str| format!("{kind} of {size} octets, {queue}");
+            self.received(&what("Send"), &into, &SendWr::send(2, &from));
+            let write = SendWr::write_with_imm(2, &from, addr, rkey, [3; 8]);
+            self.received(&what("Write with Immediate"), &[], &write);
+        }
+        let into = [self.far.sge(0, 64)];
+        let inline = SendWr::send_inline(2, b"inline");
+        self.received(&format!("inline Send, {queue}"), &into, &inline);
+        let immediate = SendWr::immediate(2, [3; 8]);
+        self.received(&format!("Immediate Data, {queue}"), &[], &immediate);
+    }
+
+    fn one_sided(&self) {
+        let (rkey, addr) = (self.far.rkey(), self.far.addr());
+        for size in SIZES {
+            let sges = [self.near.sge(0, size)];
+            let write = SendWr::write(1, &sges, addr, rkey);
+            self.unnoticed(&format!("Write of {size} octets"), &write);
+            let read = SendWr::read(1, &sges, addr, rkey);
+            self.unnoticed(&format!("Read of {size} octets"), &read);
+        }
+        let word = [self.near.sge(0, 8)];
+        let add = SendWr::fetch_add(1, &word, addr, rkey, 1);
+        self.unnoticed("FetchAdd", &add);
+        let swap = SendWr::compare_swap(1, &word, addr, rkey, 1, 2);
+        self.unnoticed("CmpSwap", &swap);
+    }
+
+    /// Many at once, of all kinds, with elements here and there.
+    fn lists(&self) {
+        let (rkey, addr) = (self.far.rkey(), self.far.addr());
+        let parts = [0, 4096, 40_000].map(|at| self.near.sge(at, 9000));
+        let (whole, word) = ([self.near.sge(0, 27_000)], [self.near.sge(0, 8)]);
+        let into = [self.far.sge(0, 27_000)];
+        let mut wrs = Vec::new();
+        for wr_id in 0..16 {
+            wrs.extend([
+                SendWr::write(wr_id, &parts, addr, rkey).unsignaled(),
+                SendWr::read(wr_id, &whole, addr, rkey),
+                SendWr::fetch_add(wr_id, &word, addr, rkey, 1),
+                SendWr::send(wr_id, &parts).fence(),
+            ]);
+        }
+        let receives = [RecvWr::new(1, &into); 16];
+        let mut out = [Completion::default(); 64];
+        none_in("lists of 64 requests", || {
+            self.server.post_recv_list(&receives).unwrap();
+            self.client.post_send_list(&wrs).unwrap();
+            let (mut sent, mut received) = (0, 0);
+            while sent < 48 || received < 16 {
+                sent += self.cq.poll(&mut out);
+                received += self.recv_cq.poll(&mut out);
+            }
+        });
+    }
+
+    /// A program that sleeps until something completes: on the channel, or in `wait`.
+    fn asleep(&self) {
+        let (rkey, addr) = (self.far.rkey(), self.far.addr());
+        let sges = [self.near.sge(0, 64)];
+        let read = SendWr::read(1, &sges, addr, rkey);
+        none_in("an event for each Read", || {
+            self.cq.req_notify(Notify::Any);
+            self.client.post_send(&read).unwrap();
+            drop(self.channel.get_event(Some(LIMIT)).unwrap());
+            polled(&self.cq);
+        });
+        none_in("a wait for each Read", || {
+            self.client.post_send(&read).unwrap();
+            self.cq.wait(Some(LIMIT)).unwrap().ok().unwrap();
+        });
+    }
+}
+
+/// The next completion, which is a success.
+fn polled(cq: &Cq) {
+    loop {
+        if let Some(completion) = cq.poll_one() {
+            completion.ok().unwrap();
+            return;
+        }
+        std::hint::spin_loop();
+    }
+}
