@@ -132,7 +132,8 @@ pub enum DestroyCqError {
 /// A completion queue.
 ///
 /// It needs to be as deep as all that can complete to it at once: the send queues, the receive queues and the
-/// receives taken from shared ones. A completion that finds it full is lost. The CQ is then in error: an
+/// receives taken from shared ones, of all QPs that share it (`max_send_wr` and `max_recv_wr` of each, and `max_wr` of
+/// each SRQ). A completion that finds it full is lost. The CQ is then in error: an
 /// [`AsyncEvent::CqOverflow`](crate::AsyncEvent::CqOverflow) names it, once, and it takes no more completions, so that
 /// there is no gap in what is polled. Those in it can still be polled. A QP that has something to complete to it
 /// ends with [`EndReason::CqOverflow`](crate::EndReason::CqOverflow).

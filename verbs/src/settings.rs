@@ -89,7 +89,8 @@ pub struct Limits {
     pub max_sge: u32,
     /// Octets of inline data in one work request. Default: 512.
     pub max_inline: u32,
-    /// Entries in one CQ. Default: 4,194,304.
+    /// Entries in one CQ. A CQ that several QPs share needs room for all their queues, and for the receives that
+    /// they take from SRQs: a QP that loses a completion ends ([`Cq`](crate::Cq)). Default: 4,194,304.
     pub max_cqe: u32,
     /// RDMA Reads and atomic operations a peer may have outstanding towards us on one connection. Default: 128.
     pub max_ird: u16,

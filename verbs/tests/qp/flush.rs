@@ -62,6 +62,63 @@ fn outstanding_work_is_flushed_in_order_whatever_ends_the_connection() {
     }
 }
 
+/// The same of the requests of RFC 7306 and of those that nothing is sent for, which wait in order, too.
+#[test]
+fn atomics_immediate_data_and_local_requests_are_flushed_in_order_and_not_carried_out() {
+    for way in WAYS {
+        let (a, stream) = with_peer();
+        let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
+        let memory = a.pd.register(vec![0; 64], access).unwrap();
+        let window = a.pd.alloc_window(WindowKind::Type2B).unwrap();
+        let buffer = Buffer::zeroed(4096).unwrap();
+        let fast = a.pd.alloc_fast_region(buffer).unwrap();
+        let sges = [memory.sge(0, 8)];
+        let bind = WindowBind {
+            lkey: memory.lkey(),
+            addr: memory.addr(),
+            len: 64,
+            access: Access::REMOTE_READ,
+            zero_based: true,
+        };
+        let part = fast.register(inc_rkey(fast.stag()), 0, 4096, Access::LOCAL_WRITE);
+        a.qp.post_send_list(&[
+            SendWr::fetch_add(1, &sges, 0x1000, 7, 1),
+            SendWr::immediate(2, [7; 8]).fence(),
+            SendWr::write_with_imm(3, &sges, 0x1000, 7, [7; 8]).unsignaled(),
+            SendWr::compare_swap(4, &sges, 0x1000, 7, 1, 2),
+            SendWr::bind_window(5, inc_rkey(window.rkey()), &bind),
+            SendWr::register(6, &part).unsignaled(),
+            SendWr::local_invalidate(7, memory.lkey()),
+        ])
+        .unwrap();
+        let mut stream = Some(stream);
+        match way {
+            "abort" => a.qp.abort(),
+            "modify" => to(&a, QpState::Error),
+            "terminate" => to(&a, QpState::Terminate),
+            "peer reset" => cut(stream.take().unwrap()),
+            _ => {}
+        }
+        let Side { qp, send_cq, .. } = a;
+        let _qp = (way != "drop").then_some(qp);
+        let kinds = [
+            WcOpcode::FetchAdd,
+            WcOpcode::Send,
+            WcOpcode::RdmaWrite,
+            WcOpcode::CompareSwap,
+            WcOpcode::BindWindow,
+            WcOpcode::Register,
+            WcOpcode::LocalInvalidate,
+        ];
+        for (wr_id, opcode) in (1..).zip(kinds) {
+            assert_eq!(send_cq.flushed(wr_id).opcode, opcode, "{way}");
+        }
+        send_cq.is_empty();
+        // No window is bound to it, and it is still registered.
+        memory.deregister().unwrap();
+    }
+}
+
 /// A graceful close carries out what was posted; only what the peer can no more answer is flushed.
 #[test]
 fn a_graceful_close_completes_what_was_posted_and_flushes_what_comes_later() {
