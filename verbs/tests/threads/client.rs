@@ -29,13 +29,7 @@ pub(crate) fn live(a: &Side, ledger: &Ledger, server: &Server<'_>, addr: SocketA
         scope.spawn(|| one_sided(a, &qp, ledger, server, life, lent));
     });
     if life.is_rough() {
-        for _ in 0..10 {
-            ledger.post(&qp, life, 0, WcOpcode::RdmaWrite, |wr_id| {
-                SendWr::write_inline(wr_id, &[0xEE; 200], 0, lent.rkey)
-            });
-        }
-        qp.abort();
-        ledger.wait(life, 0);
+        abort_busy(&qp, ledger, life, lent);
         assert!(qp.reset());
         return;
     }
@@ -45,6 +39,25 @@ pub(crate) fn live(a: &Side, ledger: &Ledger, server: &Server<'_>, addr: SocketA
     ledger.wait(life, 0);
     qp.disconnect();
     assert!(qp.wait_closed(LIMIT), "{:?}", qp.end_reason());
+}
+
+/// Two threads post, and one of them aborts in the middle.
+fn abort_busy(qp: &Qp, ledger: &Ledger, life: Life, lent: Lent) {
+    let write = |poster| {
+        for _ in 0..10 {
+            ledger.post(qp, life, poster, WcOpcode::RdmaWrite, |wr_id| {
+                SendWr::write_inline(wr_id, &[0xEE; 200], 0, lent.rkey)
+            });
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| write(1));
+        write(0);
+        qp.abort();
+        write(0);
+    });
+    ledger.wait(life, 0);
+    ledger.wait(life, 1);
 }
 
 /// Sends, and Immediate Data in between, without waiting for any.
