@@ -14,6 +14,7 @@ enum {
 	MAX_ENDPOINTS = 1024, /* listeners and connections together */
 	MAX_REGIONS = 1024,
 	MAX_PDS = 8,
+	MAX_SRQS = 8,
 	MAX_SGE = 32,
 	MAX_BATCH = 4096,
 	MAX_PRIVATE_DATA = 512,
@@ -77,6 +78,18 @@ void command_peek(struct json *in, struct line *out);
 void command_poke(struct json *in, struct line *out);
 void memory_reset(void);
 
+/* ---- srq.c ---- */
+
+struct ibv_srq *srq_number(struct json *in, uint64_t number);
+/* The number of that queue; -1 when it is none of them. */
+int srq_index(const struct ibv_srq *srq);
+void command_srq(struct json *in, struct line *out);
+void command_srq_destroy(struct json *in, struct line *out);
+void command_srq_modify(struct json *in, struct line *out);
+void command_srq_query(struct json *in, struct line *out);
+/* After the connections: a queue with QPs cannot go. */
+void srqs_reset(void);
+
 /* ---- endpoint.c: listeners and connections, and their QPs ---- */
 
 enum endpoint_kind { ENDPOINT_FREE, ENDPOINT_LISTENER, ENDPOINT_CONNECTION };
@@ -85,6 +98,7 @@ enum endpoint_kind { ENDPOINT_FREE, ENDPOINT_LISTENER, ENDPOINT_CONNECTION };
 struct qp_wish {
 	uint32_t send_wr, recv_wr, send_sge, recv_sge, inline_data;
 	uint64_t pd;
+	struct ibv_srq *srq; /* where receives come from, or NULL */
 	bool solicited_only; /* arm the CQ for solicited completions only */
 	bool silent;	     /* do not arm it at all: only `poll` reports */
 };
@@ -112,7 +126,7 @@ extern struct endpoint endpoints[MAX_ENDPOINTS];
 int endpoint_new(enum endpoint_kind kind);
 int endpoint_index(const struct endpoint *endpoint);
 struct endpoint *endpoint_number(struct json *in, uint64_t number, enum endpoint_kind kind);
-#define QP_WISH_KEYS "send_wr recv_wr send_sge recv_sge inline pd notify"
+#define QP_WISH_KEYS "send_wr recv_wr send_sge recv_sge inline pd notify srq"
 bool parse_wish(struct json *in, struct qp_wish *out);
 /* Makes CQ and QP of a connection. 0, or an errno with a word what failed in `what`. */
 int endpoint_make_qp(struct endpoint *endpoint, const char **what);
@@ -136,6 +150,7 @@ void cm_ready(void);
 /* ---- work.c ---- */
 
 void command_recv(struct json *in, struct line *out);
+void command_srq_recv(struct json *in, struct line *out);
 void command_post(struct json *in, struct line *out);
 
 /* ---- completion.c ---- */

@@ -144,6 +144,9 @@ void async_ready(void)
 		for (int i = 0; is_of_qp(event.event_type) && i < MAX_ENDPOINTS; i++)
 			if (endpoints[i].has_qp && endpoints[i].id->qp == event.element.qp)
 				line_number(&line, "conn", (uint64_t)i);
+		if (event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED ||
+		    event.event_type == IBV_EVENT_SRQ_ERR)
+			line_number(&line, "srq", (uint64_t)srq_index(event.element.srq));
 		ibv_ack_async_event(&event);
 		line_end(&line);
 	}

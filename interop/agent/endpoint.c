@@ -52,6 +52,8 @@ bool parse_wish(struct json *in, struct qp_wish *out)
 	out->inline_data = (uint32_t)json_number(in, "inline", 0);
 	out->pd = json_number(in, "pd", 0);
 	pd_number(in, out->pd);
+	if (json_has(in, "srq"))
+		out->srq = srq_number(in, json_number(in, "srq", MAX_SRQS));
 	if (strcmp(notify, "solicited") == 0)
 		out->solicited_only = true;
 	else if (strcmp(notify, "none") == 0)
@@ -66,6 +68,7 @@ int endpoint_make_qp(struct endpoint *endpoint, const char **what)
 	const struct qp_wish *wish = &endpoint->wish;
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
+		.srq = wish->srq,
 		.cap = { .max_send_wr = wish->send_wr,
 			 .max_recv_wr = wish->recv_wr,
 			 .max_send_sge = wish->send_sge,

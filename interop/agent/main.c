@@ -41,6 +41,7 @@ struct ibv_pd *pd_number(struct json *in, uint64_t number)
 void reset_all(void)
 {
 	endpoints_reset();
+	srqs_reset();
 	memory_reset();
 }
 
@@ -96,6 +97,8 @@ static void command_query(struct json *in, struct line *out)
 	line_number(out, "max_qp_wr", (uint64_t)attr.max_qp_wr);
 	line_number(out, "max_sge", (uint64_t)attr.max_sge);
 	line_number(out, "max_sge_rd", (uint64_t)attr.max_sge_rd);
+	line_number(out, "max_srq", (uint64_t)attr.max_srq);
+	line_number(out, "max_srq_wr", (uint64_t)attr.max_srq_wr);
 	line_number(out, "max_cqe", (uint64_t)attr.max_cqe);
 	line_number(out, "max_ird", (uint64_t)attr.max_qp_rd_atom);
 	line_number(out, "max_ord", (uint64_t)attr.max_qp_init_rd_atom);
@@ -133,6 +136,10 @@ static const struct {
 	{ "hash", "mr off len", command_hash },
 	{ "peek", "mr off len", command_peek },
 	{ "poke", "mr off data", command_poke },
+	{ "srq", "max_wr sge limit pd", command_srq },
+	{ "srq_modify", "srq max_wr limit", command_srq_modify },
+	{ "srq_query", "srq", command_srq_query },
+	{ "srq_destroy", "srq", command_srq_destroy },
 	{ "listen", "addr port backlog auto ird ord data " QP_WISH_KEYS, command_listen },
 	{ "unlisten", "listener", command_destroy },
 	{ "open", "addr port source source_port " QP_WISH_KEYS, command_open },
@@ -144,6 +151,7 @@ static const struct {
 	{ "modify", "conn state", command_modify },
 	{ "query_qp", "conn", command_query_qp },
 	{ "recv", "conn wr_id sge count stride", command_recv },
+	{ "srq_recv", "srq wr_id sge count stride", command_srq_recv },
 	{ "post",
 	  "conn op wr_id sge count stride raddr rkey rstride inv imm compare swap se inline fence signal",
 	  command_post },

@@ -7,7 +7,6 @@
 
 /* What is the same for both queues: where the batch begins and how it goes on. */
 struct batch {
-	struct endpoint *conn;
 	uint64_t wr_id, count, stride;
 	struct ibv_sge sges[MAX_SGE];
 	int sge_count;
@@ -17,9 +16,6 @@ struct batch {
 static bool parse_batch(struct json *in, struct batch *out)
 {
 	memset(out, 0, sizeof(*out));
-	out->conn = endpoint_number(in, json_number(in, "conn", MAX_ENDPOINTS), ENDPOINT_CONNECTION);
-	if (out->conn && !out->conn->has_qp)
-		json_error(in, "the connection has no QP yet: wait for its 'ready'");
 	out->wr_id = json_number(in, "wr_id", 0);
 	out->count = json_number(in, "count", 1);
 	out->stride = json_number(in, "stride", 0);
@@ -40,6 +36,17 @@ static bool parse_batch(struct json *in, struct batch *out)
 	return true;
 }
 
+/* The QP that a request goes to. */
+static struct ibv_qp *qp_of(struct json *in)
+{
+	struct endpoint *conn =
+		endpoint_number(in, json_number(in, "conn", MAX_ENDPOINTS), ENDPOINT_CONNECTION);
+
+	if (conn && !conn->has_qp)
+		json_error(in, "the connection has no QP yet: wait for its 'ready'");
+	return in->error ? NULL : conn->id->qp;
+}
+
 static struct ibv_sge *sges_of(struct batch *batch, uint64_t i)
 {
 	return &batch->lists[i * (uint64_t)batch->sge_count];
@@ -55,7 +62,8 @@ static void posted(struct line *out, const char *what, int error, uint64_t count
 	line_number(out, "posted", error ? bad : count);
 }
 
-void command_recv(struct json *in, struct line *out)
+/* Of one of the two. */
+static void receive(struct json *in, struct line *out, struct ibv_qp *qp, struct ibv_srq *srq)
 {
 	struct batch batch;
 	struct ibv_recv_wr *wrs, *bad = NULL;
@@ -70,10 +78,27 @@ void command_recv(struct json *in, struct line *out)
 		wrs[i].num_sge = batch.sge_count;
 		wrs[i].next = i + 1 < batch.count ? &wrs[i + 1] : NULL;
 	}
-	error = ibv_post_recv(batch.conn->id->qp, wrs, &bad);
-	posted(out, "ibv_post_recv", error, batch.count, bad ? (uint64_t)(bad - wrs) : 0);
+	error = srq ? ibv_post_srq_recv(srq, wrs, &bad) : ibv_post_recv(qp, wrs, &bad);
+	posted(out, srq ? "ibv_post_srq_recv" : "ibv_post_recv", error, batch.count,
+	       bad ? (uint64_t)(bad - wrs) : 0);
 	free(wrs);
 	free(batch.lists);
+}
+
+void command_recv(struct json *in, struct line *out)
+{
+	struct ibv_qp *qp = qp_of(in);
+
+	if (qp)
+		receive(in, out, qp, NULL);
+}
+
+void command_srq_recv(struct json *in, struct line *out)
+{
+	struct ibv_srq *srq = srq_number(in, json_number(in, "srq", MAX_SRQS));
+
+	if (srq)
+		receive(in, out, NULL, srq);
 }
 
 static bool parse_op(struct json *in, enum ibv_wr_opcode *out)
@@ -120,6 +145,7 @@ void command_post(struct json *in, struct line *out)
 	uint64_t swap = json_number(in, "swap", 0);
 	const char *signal = json_string(in, "signal", "all");
 	unsigned flags = parse_flags(in);
+	struct ibv_qp *qp = qp_of(in);
 	struct ibv_send_wr *wrs, *bad = NULL;
 	enum ibv_wr_opcode op;
 	struct batch batch;
@@ -129,7 +155,7 @@ void command_post(struct json *in, struct line *out)
 		json_error(in, "signal: all, last or none was expected");
 	if (rkey > UINT32_MAX || inv > UINT32_MAX || imm > UINT32_MAX)
 		json_error(in, "rkey, inv, imm: 32 bits were expected");
-	if (!parse_op(in, &op) || !parse_batch(in, &batch))
+	if (!qp || !parse_op(in, &op) || !parse_batch(in, &batch))
 		return;
 	wrs = must(calloc(batch.count, sizeof(*wrs)));
 	for (uint64_t i = 0; i < batch.count; i++) {
@@ -158,7 +184,7 @@ void command_post(struct json *in, struct line *out)
 			wr->wr.rdma.rkey = (uint32_t)rkey;
 		}
 	}
-	error = ibv_post_send(batch.conn->id->qp, wrs, &bad);
+	error = ibv_post_send(qp, wrs, &bad);
 	posted(out, "ibv_post_send", error, batch.count, bad ? (uint64_t)(bad - wrs) : 0);
 	free(wrs);
 	free(batch.lists);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::{Conn, number, text};
+use super::{Conn, SrqNum, number, text};
 use crate::failure::{Failure, Result};
 
 /// A registered region in the guest.
@@ -49,6 +49,8 @@ pub struct QpWish {
     pub inline: u32,
     /// `all`, `solicited` or `none`: which completions the agent waits for.
     pub notify: &'static str,
+    /// Where its receives come from, when it has no queue of its own.
+    pub srq: Option<SrqNum>,
 }
 
 impl Default for QpWish {
@@ -59,6 +61,7 @@ impl Default for QpWish {
             sge: 4,
             inline: 0,
             notify: "all",
+            srq: None,
         }
     }
 }
@@ -71,6 +74,9 @@ impl QpWish {
         command["recv_sge"] = json!(self.sge);
         command["inline"] = json!(self.inline);
         command["notify"] = json!(self.notify);
+        if let Some(SrqNum(srq)) = self.srq {
+            command["srq"] = json!(srq);
+        }
     }
 }
 

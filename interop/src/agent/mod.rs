@@ -2,6 +2,7 @@
 
 mod channel;
 mod message;
+mod srq;
 
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use crate::failure::{Failure, Result};
 use channel::Channel;
 pub use message::{Answer, Completion, Event, Listen, Post, QpWish, Region, sge, sges};
+pub use srq::SrqNum;
 
 /// How long the agent may take for a command: it answers at once, but the machine may be busy, and 16 MiB
 /// take a while to fill.

@@ -5,7 +5,7 @@ use uwarp_interop::{Agent, Completion, Conn, Failure, PATIENCE, Post, Region, Re
 use uwarp_interop::{pattern, sge};
 use uwarp_verbs::{Access, ConnectionInfo, EndReason, MemoryRegion, RecvWr, SendWr, Sge, WcOpcode};
 
-use crate::pair::{Ours, Pair, Role, Terms, connect};
+use crate::pair::{Ours, Pair, Role, Terms, connect_with};
 
 /// Octets behind a message in its sink that have to stay as they were.
 pub(crate) const GUARD: usize = 64;
@@ -43,15 +43,17 @@ pub(crate) enum Op {
     Send,
     SendSolicited,
     SendInvalidate,
+    SendSolicitedInvalidate,
     Write,
     Read,
 }
 
 impl Op {
-    pub(crate) const ALL: [Op; 5] = [
+    pub(crate) const ALL: [Op; 6] = [
         Op::Send,
         Op::SendSolicited,
         Op::SendInvalidate,
+        Op::SendSolicitedInvalidate,
         Op::Write,
         Op::Read,
     ];
@@ -64,6 +66,7 @@ impl Op {
             Op::Send => "send",
             Op::SendSolicited => "send_se",
             Op::SendInvalidate => "send_inv",
+            Op::SendSolicitedInvalidate => "send_se_inv",
             Op::Write => "write",
             Op::Read => "read",
         }
@@ -75,9 +78,18 @@ impl Op {
             Op::Send => "Send",
             Op::SendSolicited => "Send with SE",
             Op::SendInvalidate => "Send with Invalidate",
+            Op::SendSolicitedInvalidate => "Send with SE and Invalidate",
             Op::Write => "Write",
             Op::Read => "Read",
         }
+    }
+
+    pub(crate) fn solicits(self) -> bool {
+        matches!(self, Op::SendSolicited | Op::SendSolicitedInvalidate)
+    }
+
+    pub(crate) fn invalidates(self) -> bool {
+        matches!(self, Op::SendInvalidate | Op::SendSolicitedInvalidate)
     }
 }
 
@@ -103,8 +115,20 @@ impl Bench {
     /// `len` octets can be moved. (Receives of empty messages have an element: siw's library takes none
     /// without.)
     pub(crate) fn open(rig: &mut Rig, role: Role, terms: &Terms, len: usize) -> Result<Bench> {
+        let ours = Ours::new(rig, terms)?;
+        Bench::open_with(rig, role, ours, terms, len)
+    }
+
+    /// The same, with an end of ours that is there.
+    pub(crate) fn open_with(
+        rig: &mut Rig,
+        role: Role,
+        ours: Ours,
+        terms: &Terms,
+        len: usize,
+    ) -> Result<Bench> {
         let far = rig.agent.reg(len + GUARD, "lw,rw,rr")?;
-        let pair = connect(rig, role, terms, |agent, conn, ours| {
+        let pair = connect_with(rig, role, ours, terms, |agent, conn, ours| {
             match role {
                 Role::GuestServes => agent.recv(conn, 1, &sge(&far, 0, 1), 1, 0)?,
                 Role::GuestConnects => ours.qp.post_recv(&RecvWr::new(1, &[]))?,
@@ -165,12 +189,13 @@ impl Bench {
         agent.recv(conn, number, &sge(&self.far, 0, len + GUARD), 1, 0)?;
         clear(agent, &self.far, len)?;
         let list = self.source(number, len)?;
-        let target = match op {
-            Op::SendInvalidate => Some(agent.reg(GUARD, "lw,rw")?),
-            _ => None,
+        let target = if op.invalidates() {
+            Some(agent.reg(GUARD, "lw,rw")?)
+        } else {
+            None
         };
         let mut send = SendWr::send(number, &list);
-        if op == Op::SendSolicited {
+        if op.solicits() {
             send = send.solicited();
         }
         if let Some(region) = &target {
@@ -195,9 +220,9 @@ impl Bench {
         self.ours.qp.post_recv(&RecvWr::new(number, &sink))?;
         agent.fill(&self.far, 0, len, number)?;
         let mut post = Post::new("send", number, if_any(&self.far, len));
-        post.solicited = op == Op::SendSolicited;
+        post.solicited = op.solicits();
         let mut target = None;
-        if op == Op::SendInvalidate {
+        if op.invalidates() {
             let region = target.insert(self.own_region()?);
             self.writable_by_guest(agent, region)?;
             post.op = "send_inv";
@@ -209,7 +234,7 @@ impl Bench {
         let came = self.ours.completion(number, WcOpcode::Recv)?;
         let want = (
             octets(len),
-            op == Op::SendSolicited,
+            op.solicits(),
             target.as_ref().map(MemoryRegion::rkey),
         );
         if (came.byte_len, came.solicited, came.invalidated) != want {

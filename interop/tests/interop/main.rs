@@ -2,8 +2,13 @@
 
 mod agent;
 mod bench;
+mod captured;
+mod deep;
+mod depths;
+mod door;
 mod errors;
 mod faults;
+mod invalidate;
 mod ipv6;
 mod many;
 mod pair;
@@ -12,6 +17,7 @@ mod quirks;
 mod raw_pair;
 mod rping;
 mod setup;
+mod srq;
 mod transfers;
 mod verbs;
 
@@ -113,6 +119,10 @@ fn cases(wire: &str) -> Vec<Case> {
         quirks::cases(),
         setup::cases(),
         many::cases(),
+        invalidate::cases(),
+        srq::cases(),
+        deep::cases(),
+        depths::cases(),
         ipv6::cases(wire),
         errors::cases(wire),
         pins::cases(wire),

@@ -1,19 +1,15 @@
 //! Many connections: one after the other, and at once.
 
-use std::thread;
-
 use serde_json::json;
-use uwarp_interop::{Agent, Answer, Conn, Failure, Listen, ListenerNum, Outcome, PATIENCE};
+use uwarp_interop::{Agent, Conn, Failure, Outcome, PATIENCE};
 use uwarp_interop::{Post, QpWish, Region, Result, Rig, pattern, sge};
-use uwarp_verbs::{
-    AcceptOptions, Access, Completion, ConnectOptions, EndReason, Listener, MemoryRegion, Qp,
-    RecvWr, SendWr, Status, WcOpcode,
-};
+use uwarp_verbs::{Access, Completion, EndReason, MemoryRegion, RecvWr, SendWr, Status, WcOpcode};
 
 use crate::Case;
 use crate::bench::octets;
+use crate::door::Door;
 use crate::pair::{Ours, Role, Terms};
-use crate::setup::{case, joined, listen};
+use crate::setup::case;
 
 const CHURN: usize = 200;
 const AT_ONCE: usize = 8;
@@ -36,57 +32,6 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Who listens for many connections.
-enum Door {
-    Guest(u16, ListenerNum),
-    Us(Listener),
-}
-
-impl Door {
-    fn open(rig: &mut Rig, ours: &Ours, role: Role) -> Result<Door> {
-        Ok(match role {
-            Role::GuestServes => {
-                let port = rig.guest_port();
-                Door::Guest(port, rig.agent.listen(port, &Listen::default())?)
-            }
-            Role::GuestConnects => Door::Us(listen(rig, ours)?),
-        })
-    }
-
-    /// One more connection, with this QP of ours.
-    fn connect(&self, rig: &mut Rig, qp: &Qp) -> Result<Conn> {
-        match self {
-            Door::Guest(port, listener) => {
-                let to = rig.wire.guest_addr(*port);
-                let agent = &mut rig.agent;
-                thread::scope(|scope| {
-                    let connecting = scope.spawn(|| qp.connect(to, &ConnectOptions::default()));
-                    let accepted = accept(agent, *listener);
-                    joined(connecting.join())??;
-                    accepted
-                })
-            }
-            Door::Us(listener) => {
-                let (ip, port) = (rig.wire.our_ip_for_guest(), listener.local_addr().port());
-                let conn = rig.agent.open_conn(ip, port, &QpWish::default())?;
-                rig.agent.connect(conn, &Answer::default())?;
-                let request = listener.wait_request(Some(PATIENCE))?;
-                request.accept(qp, &AcceptOptions::default())?;
-                rig.agent.event(conn, "established")?;
-                Ok(conn)
-            }
-        }
-    }
-}
-
-/// When siw says that it is established, it listens to the socket: nothing of ours can be missed then.
-fn accept(agent: &mut Agent, listener: ListenerNum) -> Result<Conn> {
-    let request = agent.request(listener)?;
-    agent.accept(request.conn, &Answer::default())?;
-    agent.event(request.conn, "established")?;
-    Ok(request.conn)
-}
-
 /// Another QP of the same device and CQ.
 fn another(ours: &Ours, terms: &Terms) -> Result<Ours> {
     let (device, pd, cq) = (ours.device.clone(), ours.pd.clone(), ours.cq.clone());
@@ -102,7 +47,7 @@ fn churn(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let ours = Ours::new(rig, &terms)?;
     let near = ours.region(SMALL, Access::LOCAL_WRITE)?;
     let far = rig.agent.reg(2 * SMALL, "lw")?;
-    let door = Door::open(rig, &ours, role)?;
+    let door = Door::open(rig, &ours, role, QpWish::default())?;
     for number in 0..CHURN {
         let ours = another(&ours, &terms)?;
         let conn = door.connect(rig, &ours.qp)?;
@@ -157,7 +102,7 @@ fn exchange(
 }
 
 /// An orderly end, by each side in turn.
-fn part(agent: &mut Agent, conn: Conn, ours: &Ours, number: usize) -> Result<()> {
+pub(crate) fn part(agent: &mut Agent, conn: Conn, ours: &Ours, number: usize) -> Result<()> {
     let by_us = number.is_multiple_of(2);
     if by_us {
         ours.qp.disconnect();
@@ -197,7 +142,7 @@ fn at_once(rig: &mut Rig, role: Role) -> Result<Outcome> {
     // Room for the completions of all.
     let depth = terms.caps.max_send_wr + terms.caps.max_recv_wr;
     ours.cq = ours.device.create_cq(depth * octets(AT_ONCE))?;
-    let door = Door::open(rig, &ours, role)?;
+    let door = Door::open(rig, &ours, role, QpWish::default())?;
     let half = ROUNDS * CHUNK;
     let mut lanes = Vec::new();
     for number in 0..AT_ONCE {

@@ -50,6 +50,8 @@ impl Role {
 pub(crate) struct Terms {
     pub(crate) ird: u8,
     pub(crate) ord: u8,
+    /// IRD and ORD of the guest's consumer, when they are others.
+    pub(crate) their_depths: Option<(u8, u8)>,
     /// What each side's consumer tells the other.
     pub(crate) our_data: Vec<u8>,
     pub(crate) their_data: Vec<u8>,
@@ -66,6 +68,7 @@ impl Default for Terms {
         Terms {
             ird: 16,
             ord: 16,
+            their_depths: None,
             our_data: Vec::new(),
             their_data: Vec::new(),
             settings: Settings::default(),
@@ -243,9 +246,10 @@ fn guest_connects(
 }
 
 fn their_answer(terms: &Terms) -> Answer {
+    let (ird, ord) = terms.their_depths.unwrap_or((terms.ird, terms.ord));
     Answer {
-        ird: terms.ird,
-        ord: terms.ord,
+        ird,
+        ord,
         private_data: terms.their_data.clone(),
     }
 }

@@ -106,7 +106,7 @@ fn sizes(rig: &mut Rig, role: Role, op: Op, by: By) -> Result<Outcome> {
     for len in SIZES {
         bench.run(&mut rig.agent, by, op, len)?;
     }
-    if op == Op::SendInvalidate {
+    if op.invalidates() {
         return invalid_for_good(rig, &bench, by);
     }
     bench.close(&mut rig.agent, role)?;

@@ -2,9 +2,9 @@
 //! The proof over random work requests is in `verbs/src/engine/tests/emitted.rs`.
 
 use std::collections::BTreeMap;
-use std::io::{Cursor, Write};
+use std::io::Cursor;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use uwarp_interop::{Failure, Outcome, Post, Result, Rig, sge};
 use uwarp_verbs::capture::{Capture, Direction, Reader};
@@ -13,6 +13,7 @@ use uwarp_verbs::{Access, Device, Peer, RecvWr, SendWr, Settings, WcOpcode};
 
 use super::case;
 use crate::Case;
+use crate::captured::Memory;
 use crate::errors::same;
 use crate::pair::{Ours, Pair, Role, Terms, connect_with};
 
@@ -31,21 +32,6 @@ pub(super) fn cases() -> Vec<Case> {
             |rig| captured(rig, Role::GuestConnects),
         ),
     ]
-}
-
-#[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Memory {
-    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.extend(octets);
-        Ok(octets.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 fn captured(rig: &mut Rig, role: Role) -> Result<Outcome> {
@@ -101,12 +87,7 @@ fn captured(rig: &mut Rig, role: Role) -> Result<Outcome> {
         &true,
     )?;
 
-    let file = memory
-        .0
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
-    let sent = sent(file)?;
+    let sent = sent(memory.file())?;
     let frame = startup_is_whole(&sent)?;
     let empty = writes_are_whole(&sent[frame..])?;
     same("empty Writes in the capture", &empty, &4)?;

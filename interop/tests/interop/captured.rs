@@ -1,0 +1,113 @@
+//! Captures of our side that are kept in memory, and how many Reads they show outstanding.
+
+use std::io::{Cursor, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use uwarp_interop::{Failure, Result};
+use uwarp_verbs::capture::{Direction, Reader};
+
+#[derive(Clone, Default)]
+pub(crate) struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Memory {
+    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Memory {
+    /// What was captured until now.
+    pub(crate) fn file(&self) -> Vec<u8> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.clone()
+    }
+}
+
+/// The most Reads that were outstanding at once: ours, and the peer's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Outstanding {
+    pub(crate) ours: usize,
+    pub(crate) theirs: usize,
+}
+
+/// Reads the capture of one connection on the kernel's TCP, without Markers.
+pub(crate) fn outstanding(file: Vec<u8>) -> Result<Outstanding> {
+    let mut streams = [Stream::default(), Stream::default()];
+    let (mut now, mut most) = (Outstanding::default(), Outstanding::default());
+    for packet in Reader::new(Cursor::new(file))? {
+        let packet = packet?;
+        let Some(segment) = packet.tcp() else {
+            continue;
+        };
+        let outbound = packet.direction == Direction::Outbound;
+        let stream = &mut streams[usize::from(outbound)];
+        stream.octets.extend(segment.payload);
+        while let Some(message) = stream.next() {
+            let (count, step) = match (message, outbound) {
+                (Message::ReadRequest, true) => (&mut now.ours, 1),
+                (Message::ReadRequest, false) => (&mut now.theirs, 1),
+                (Message::ReadResponse, true) => (&mut now.theirs, -1),
+                (Message::ReadResponse, false) => (&mut now.ours, -1),
+                (Message::Other, _) => continue,
+            };
+            *count = count.checked_add_signed(step).ok_or_else(|| {
+                Failure::new("the capture has an answer to a Read before the Read")
+            })?;
+            most.ours = most.ours.max(now.ours);
+            most.theirs = most.theirs.max(now.theirs);
+        }
+    }
+    if now != Outstanding::default() {
+        return Err(Failure::new(format!(
+            "at the end of the capture, Reads are outstanding: {now:?}"
+        )));
+    }
+    Ok(most)
+}
+
+/// A segment, by what it says of Reads.
+enum Message {
+    ReadRequest,
+    /// The last segment of one.
+    ReadResponse,
+    Other,
+}
+
+/// What one side has sent and was not looked at yet.
+#[derive(Default)]
+struct Stream {
+    octets: Vec<u8>,
+    started: bool,
+}
+
+impl Stream {
+    fn next(&mut self) -> Option<Message> {
+        if !self.started {
+            let head = self.octets.first_chunk::<20>()?;
+            let len = 20 + usize::from(u16::from_be_bytes([head[18], head[19]]));
+            self.take(len)?;
+            self.started = true;
+        }
+        let len = usize::from(u16::from_be_bytes(*self.octets.first_chunk()?));
+        let fpdu = self.take((2 + len).next_multiple_of(4) + 4)?;
+        let (ddp, rdmap) = (fpdu[2], fpdu[3]);
+        let (tagged, last, opcode) = (ddp & 0x80 != 0, ddp & 0x40 != 0, rdmap & 0x0f);
+        Some(match (tagged, opcode, last) {
+            (false, 1, _) => Message::ReadRequest,
+            (true, 2, true) => Message::ReadResponse,
+            _ => Message::Other,
+        })
+    }
+
+    /// So many octets, when they are there.
+    fn take(&mut self, len: usize) -> Option<Vec<u8>> {
+        let there = self.octets.len() >= len;
+        there.then(|| self.octets.drain(..len).collect())
+    }
+}

@@ -1,0 +1,441 @@
+//! Send with Invalidate: what siw takes away from us, what we refuse, and what siw lets us take away. (Regions for one QP
+//! alone and single regions of siw's, over all sizes, are in `transfers`; STags that were never given out, in `errors` and `pins`.)
+
+use serde_json::json;
+use uwarp_interop::{Agent, Failure, Outcome, Post, Region, Result, Rig, pattern, sge};
+use uwarp_verbs::{
+    Access, Buffer, EndReason, FastRegion, MemoryRegion, MemoryWindow, RecvWr, SendWr, Status,
+    WcOpcode, WindowKind, inc_rkey,
+};
+
+use crate::Case;
+use crate::bench::{Bench, GUARD, octets};
+use crate::errors::{end, same, says};
+use crate::pair::{Role, Terms};
+use crate::transfers::sent;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (name, title, kind) in [
+        ("fast_registration", "a fast registration", Kind::Fast),
+        (
+            "window_2a",
+            "a memory window of type 2A",
+            Kind::Window(WindowKind::Type2A),
+        ),
+        (
+            "window_2b",
+            "a memory window of type 2B",
+            Kind::Window(WindowKind::Type2B),
+        ),
+    ] {
+        cases.push(case(
+            format!("by_guest::{name}"),
+            format!("siw invalidates {title} of ours, with and without SE; a new STag works, the old ones do not"),
+            move |rig| taken(rig, kind),
+        ));
+    }
+    for refused in REFUSED {
+        cases.push(case(
+            format!("by_guest::refused_{}", refused.name),
+            format!(
+                "siw sends a Send that invalidates {}; we answer with Terminate 0/1/09",
+                refused.title
+            ),
+            move |rig| refuse(rig, refused),
+        ));
+    }
+    cases.extend([
+        case(
+            "by_us::read".to_owned(),
+            "we invalidate an ordinary region of siw's, with and without SE: a Read of it is refused".to_owned(),
+            read_of_the_dead,
+        ),
+        case(
+            "by_us::own_use".to_owned(),
+            "we invalidate an ordinary region of siw's: its own consumer cannot send from it, but deregister it".to_owned(),
+            own_use,
+        ),
+        case(
+            "by_us::again".to_owned(),
+            "we invalidate a region of siw's that is invalid already: it takes the Send as if it were not".to_owned(),
+            again,
+        ),
+        case(
+            "by_us::other_pd".to_owned(),
+            "we name a region of siw's of another protection domain, with SE: the connection goes on, and ends with a late Terminate 0/1/09".to_owned(),
+            other_pd,
+        ),
+    ]);
+    cases
+}
+
+fn case(
+    name: String,
+    title: String,
+    run: impl Fn(&mut Rig) -> Result<Outcome> + Send + Sync + 'static,
+) -> Case {
+    Case {
+        suite: "invalidate",
+        name,
+        title,
+        run: Box::new(run),
+    }
+}
+
+/// What siw's library needs to send the right STag: see `stag_0` in `quirks`.
+fn send_inv(stag: u32, se: bool) -> Post {
+    Post {
+        solicited: se,
+        inv: stag,
+        rkey: stag,
+        ..Post::new("send_inv", 11, "")
+    }
+}
+
+/// Memory of ours whose STag comes and goes.
+#[derive(Clone, Copy)]
+enum Kind {
+    Fast,
+    Window(WindowKind),
+}
+
+enum Lent {
+    Fast(FastRegion),
+    Window(MemoryWindow, MemoryRegion),
+}
+
+const REMOTE: Access = Access::REMOTE_WRITE;
+
+fn lending() -> Access {
+    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::WINDOW_BIND
+}
+
+impl Lent {
+    fn new(bench: &Bench, kind: Kind) -> Result<Lent> {
+        let pd = &bench.ours.pd;
+        Ok(match kind {
+            Kind::Fast => Lent::Fast(pd.alloc_fast_region(Buffer::zeroed(GUARD)?)?),
+            Kind::Window(kind) => {
+                let region = pd.register(vec![0; GUARD], lending())?;
+                Lent::Window(pd.alloc_window(kind)?, region)
+            }
+        })
+    }
+
+    fn stag(&self) -> u32 {
+        match self {
+            Lent::Fast(region) => region.stag(),
+            Lent::Window(window, _) => window.rkey(),
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        match self {
+            Lent::Fast(region) => region.is_valid(),
+            Lent::Window(window, _) => window.is_bound(),
+        }
+    }
+
+    /// Makes it valid under that STag, all of it; the address for peers.
+    fn open(&self, bench: &Bench, stag: u32) -> Result<u64> {
+        let (request, opcode, addr) = match self {
+            Lent::Fast(region) => {
+                let part = region.register(stag, 0, GUARD as u64, Access::LOCAL_WRITE | REMOTE);
+                (SendWr::register(20, &part), WcOpcode::Register, part.iova)
+            }
+            Lent::Window(_, region) => {
+                let bind = region.window(0, GUARD as u64, REMOTE);
+                let request = SendWr::bind_window(20, stag, &bind);
+                (request, WcOpcode::BindWindow, bind.addr)
+            }
+        };
+        bench.ours.qp.post_send(&request)?;
+        bench.ours.completion(20, opcode)?;
+        Ok(addr)
+    }
+
+    fn content(&self) -> Result<Vec<u8>> {
+        let mut octets = vec![0; GUARD];
+        match self {
+            Lent::Fast(region) => region.read_at(0, &mut octets)?,
+            Lent::Window(_, region) => region.read_at(0, &mut octets)?,
+        }
+        Ok(octets)
+    }
+}
+
+/// Three times: made valid, written by siw, and invalidated by the Send behind that.
+fn taken(rig: &mut Rig, kind: Kind) -> Result<Outcome> {
+    let bench = Bench::open(rig, Role::GuestConnects, &Terms::default(), GUARD)?;
+    let agent = &mut rig.agent;
+    let lent = Lent::new(&bench, kind)?;
+    let (mut stag, mut first) = (lent.stag(), None);
+    for (seed, se) in [(1, false), (2, true), (3, false)] {
+        stag = inc_rkey(stag);
+        let addr = lent.open(&bench, stag)?;
+        first.get_or_insert((addr, stag));
+        bench.ours.qp.post_recv(&RecvWr::new(10, &[]))?;
+        agent.fill(&bench.far, 0, GUARD, seed)?;
+        let write = Post::new("write", 12, sge(&bench.far, 0, GUARD)).remote(addr, stag);
+        agent.post(bench.conn, &write)?;
+        agent.post(bench.conn, &send_inv(stag, se))?;
+        let came = bench.ours.completion(10, WcOpcode::Recv)?;
+        let want = (Some(stag), se);
+        same(
+            "the STag, and SE",
+            &(came.invalidated, came.solicited),
+            &want,
+        )?;
+        same("whether it is valid", &lent.is_valid(), &false)?;
+        same("what siw wrote", &lent.content()?, &pattern(seed, 0, GUARD))?;
+        agent.completion(bench.conn)?.expect(12, "write")?;
+        agent.completion(bench.conn)?.expect(11, "send")?;
+    }
+    if let Lent::Window(_, region) = &lent {
+        // The region below is as it was.
+        let write = Post::new("write", 13, sge(&bench.far, 0, GUARD));
+        agent.post(bench.conn, &write.remote(region.addr(), region.rkey()))?;
+        agent.completion(bench.conn)?.expect(13, "write")?;
+    }
+    // Valid again, and still not by the STag that it had first.
+    lent.open(&bench, inc_rkey(stag))?;
+    let Some((addr, dead)) = first else {
+        return Err(Failure::new("nothing was lent"));
+    };
+    agent.fill(&bench.far, 0, GUARD, 4)?;
+    let write = Post::new("write", 14, sge(&bench.far, 0, GUARD)).remote(addr, dead);
+    agent.post(bench.conn, &write)?;
+    bench.ended("Terminate 1/1/00", |reason| sent(reason, (1, 1, 0)))?;
+    same("what is there", &lent.content()?, &pattern(3, 0, GUARD))?;
+    agent.event(bench.conn, "disconnected")?;
+    Ok(Outcome::Passed)
+}
+
+/// An STag that siw's Send must not take away (5040-8.1.1-04, 5040-7.2-04).
+#[derive(Clone, Copy)]
+struct Refused {
+    name: &'static str,
+    title: &'static str,
+    /// The STag, and what keeps its memory there.
+    make: fn(&mut Agent, &Bench) -> Result<(u32, Kept)>,
+    /// In the reason that our consumer is given.
+    words: &'static str,
+}
+
+type Kept = Box<dyn std::any::Any>;
+
+const REFUSED: [Refused; 7] = [
+    Refused {
+        name: "region_of_the_domain",
+        title: "a region of ours for the whole protection domain",
+        make: |_, bench| {
+            let region = bench.ours.region(GUARD, lending())?;
+            Ok((region.rkey(), Box::new(region)))
+        },
+        words: "STag",
+    },
+    Refused {
+        name: "region_of_another_qp",
+        title: "a region of ours for another QP alone",
+        make: |_, bench| {
+            let (pd, cq) = (&bench.ours.pd, &bench.ours.cq);
+            let other = pd.qp().build(cq, cq)?;
+            let region = pd.register_for(&other, vec![0; GUARD], lending())?;
+            Ok((region.rkey(), Box::new((region, other))))
+        },
+        words: "STag",
+    },
+    Refused {
+        name: "region_with_a_window",
+        title: "a region of ours that a window is bound to",
+        make: |_, bench| {
+            let (pd, qp) = (&bench.ours.pd, &bench.ours.qp);
+            let region = pd.register_for(qp, vec![0; GUARD], lending())?;
+            let window = pd.alloc_window(WindowKind::Type2B)?;
+            let bind = region.window(0, GUARD as u64, REMOTE);
+            qp.post_send(&SendWr::bind_window(20, inc_rkey(window.rkey()), &bind))?;
+            bench.ours.completion(20, WcOpcode::BindWindow)?;
+            Ok((region.rkey(), Box::new((window, region))))
+        },
+        words: "STag",
+    },
+    Refused {
+        name: "window_1",
+        title: "a memory window of type 1 of ours",
+        make: |_, bench| {
+            let (pd, qp) = (&bench.ours.pd, &bench.ours.qp);
+            let region = pd.register(vec![0; GUARD], lending())?;
+            let mut window = pd.alloc_window(WindowKind::Type1)?;
+            let rkey = qp.bind_mw(&mut window, 20, &region.window(0, GUARD as u64, REMOTE))?;
+            bench.ours.completion(20, WcOpcode::BindWindow)?;
+            Ok((rkey, Box::new((window, region))))
+        },
+        words: "STag",
+    },
+    Refused {
+        name: "fast_of_the_domain",
+        title: "a fast registration of ours for the whole protection domain",
+        make: |_, bench| {
+            let region = bench.ours.pd.alloc_fast_region(Buffer::zeroed(GUARD)?)?;
+            let part = region.register(region.stag(), 0, GUARD as u64, Access::LOCAL_WRITE);
+            let request = SendWr::register(20, &part.for_pd());
+            bench.ours.qp.post_send(&request)?;
+            bench.ours.completion(20, WcOpcode::Register)?;
+            Ok((part.stag, Box::new(region)))
+        },
+        words: "STag",
+    },
+    Refused {
+        name: "wrong_key",
+        title: "a region of ours by an STag with the wrong key",
+        make: |_, bench| {
+            let region = bench.own_region()?;
+            Ok((region.rkey() ^ 1, Box::new(region)))
+        },
+        words: "STag",
+    },
+    Refused {
+        name: "again",
+        title: "a region of ours that it has invalidated before",
+        make: |agent, bench| {
+            let region = bench.own_region()?;
+            bench.ours.qp.post_recv(&RecvWr::new(30, &[]))?;
+            agent.post(bench.conn, &send_inv(region.rkey(), false))?;
+            bench.ours.completion(30, WcOpcode::Recv)?;
+            agent.completion(bench.conn)?.expect(11, "send")?;
+            Ok((region.rkey(), Box::new(region)))
+        },
+        words: "STag",
+    },
+];
+
+fn refuse(rig: &mut Rig, refused: Refused) -> Result<Outcome> {
+    for se in [false, true] {
+        let bench = Bench::open(rig, Role::GuestConnects, &Terms::default(), GUARD)?;
+        let agent = &mut rig.agent;
+        let (stag, kept) = (refused.make)(agent, &bench)?;
+        bench.ours.qp.post_recv(&RecvWr::new(10, &[]))?;
+        agent.post(bench.conn, &send_inv(stag, se))?;
+        // RDMAP, remote protection: STag cannot be invalidated.
+        bench.ended("Terminate 0/1/09", |reason| sent(reason, (0, 1, 9)))?;
+        let reason = end(&bench.ours)?.to_string();
+        says(&reason, "the peer sent something wrong: ", &[refused.words])?;
+        match bench.ours.cq.poll_one() {
+            Some(came) if (came.wr_id, came.status) == (10, Status::RemoteInvalidRequest) => {}
+            other => return Err(Failure::new(format!("our receive ended so: {other:?}"))),
+        }
+        agent.event(bench.conn, "disconnected")?;
+        drop(kept);
+    }
+    Ok(Outcome::Passed)
+}
+
+/// A region of siw's that we have invalidated; no consumer of it has allowed that, and none was asked.
+fn invalidated(agent: &mut Agent, bench: &Bench, se: bool) -> Result<Region> {
+    let region = agent.reg(GUARD, "lw,rw,rr")?;
+    invalidate(agent, bench, &region, se)?;
+    Ok(region)
+}
+
+fn invalidate(agent: &mut Agent, bench: &Bench, region: &Region, se: bool) -> Result<()> {
+    agent.recv(bench.conn, 10, &sge(&bench.far, 0, 1), 1, 0)?;
+    let mut send = SendWr::send(11, &[]).invalidate(region.rkey);
+    if se {
+        send = send.solicited();
+    }
+    bench.ours.qp.post_send(&send)?;
+    bench.ours.completion(11, WcOpcode::Send)?;
+    agent.completion(bench.conn)?.expect(10, "recv")?;
+    Ok(())
+}
+
+fn read_of_the_dead(rig: &mut Rig) -> Result<Outcome> {
+    for se in [false, true] {
+        let bench = Bench::open(rig, Role::GuestServes, &Terms::default(), GUARD)?;
+        let agent = &mut rig.agent;
+        let region = invalidated(agent, &bench, se)?;
+        let sink = [bench.near.sge(0, octets(GUARD))];
+        let read = SendWr::read(12, &sink, region.addr, region.rkey);
+        bench.ours.qp.post_send(&read)?;
+        bench.ended("Terminate 0/1/00", |reason| match reason {
+            EndReason::TerminateReceived { terminate } => {
+                (terminate.layer(), terminate.etype(), terminate.code()) == (0, 1, 0)
+            }
+            _ => false,
+        })?;
+        let status = bench.ours.cq.poll_one().map(|done| done.status);
+        same("our Read", &status, &Some(Status::RemoteAccess))?;
+        agent.event(bench.conn, "disconnected")?;
+    }
+    Ok(Outcome::Deviation(
+        "nobody has allowed us to invalidate it (RFC 5040 section 8.1.1)".to_owned(),
+    ))
+}
+
+fn own_use(rig: &mut Rig) -> Result<Outcome> {
+    let bench = Bench::open(rig, Role::GuestServes, &Terms::default(), GUARD)?;
+    let agent = &mut rig.agent;
+    let region = invalidated(agent, &bench, false)?;
+    bench.ours.qp.post_recv(&RecvWr::new(20, &[]))?;
+    agent.post(bench.conn, &Post::new("send", 13, sge(&region, 0, GUARD)))?;
+    let came = agent.completion(bench.conn)?;
+    same(
+        "the consumer's own Send",
+        &(came.wr_id, came.status.as_str()),
+        &(13, "loc_qp_op_err"),
+    )?;
+    agent.command(&json!({"cmd": "dereg", "mr": region.number}))?;
+    Ok(Outcome::Deviation(
+        "nobody has allowed us to invalidate it (RFC 5040 section 8.1.1)".to_owned(),
+    ))
+}
+
+fn again(rig: &mut Rig) -> Result<Outcome> {
+    let bench = Bench::open(rig, Role::GuestServes, &Terms::default(), GUARD)?;
+    let agent = &mut rig.agent;
+    let region = invalidated(agent, &bench, false)?;
+    invalidate(agent, &bench, &region, true)?;
+    bench.close(agent, Role::GuestServes)?;
+    Ok(Outcome::Deviation(
+        "RFC 5040 section 7.2 has the STag checked, and it is not valid".to_owned(),
+    ))
+}
+
+fn other_pd(rig: &mut Rig) -> Result<Outcome> {
+    let bench = Bench::open(rig, Role::GuestServes, &Terms::default(), GUARD)?;
+    let agent = &mut rig.agent;
+    let answer = agent.command(&json!({"cmd": "reg", "len": GUARD, "access": "lw,rw", "pd": 1}))?;
+    let stag = u32::try_from(answer["rkey"].as_u64().unwrap_or(0))?;
+    agent.recv(bench.conn, 100, &sge(&bench.far, 0, GUARD), 2, 0)?;
+    let data = pattern(2, 0, GUARD);
+    let send = SendWr::send_inline(1, &data);
+    bench
+        .ours
+        .qp
+        .post_send(&send.invalidate(stag).solicited())?;
+    bench.ours.completion(1, WcOpcode::Send)?;
+    let came = agent.completion(bench.conn)?;
+    let want = (100, "rem_inv_req_err");
+    same("the receive", &(came.wr_id, came.status.as_str()), &want)?;
+    bench
+        .ours
+        .qp
+        .post_send(&SendWr::send_inline(2, &pattern(3, 0, GUARD)))?;
+    bench.ours.completion(2, WcOpcode::Send)?;
+    agent.completion(bench.conn)?.expect(101, "recv")?;
+    agent.check(&bench.far, 0, GUARD, 3, 0)?;
+    agent.disconnect(bench.conn)?;
+    let reason = end(&bench.ours)?;
+    let EndReason::TerminateReceived { terminate } = &reason else {
+        return Err(Failure::new(format!(
+            "siw was to send a late Terminate Message, but the connection ended so: {reason:?}"
+        )));
+    };
+    let code = (terminate.layer(), terminate.etype(), terminate.code());
+    same("siw's Terminate Message", &code, &(0, 1, 0x09))?;
+    Ok(Outcome::Deviation(
+        "RFC 5040 section 7.1 has the Terminate Message at once, with the header of that Send"
+            .to_owned(),
+    ))
+}
