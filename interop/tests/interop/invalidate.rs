@@ -1,6 +1,8 @@
 //! Send with Invalidate: what siw takes away from us, what we refuse, and what siw lets us take away. (Regions for one QP
 //! alone and single regions of siw's, over all sizes, are in `transfers`; STags that were never given out, in `errors` and `pins`.)
 
+mod refused;
+
 use serde_json::json;
 use uwarp_interop::{Agent, Failure, Outcome, Post, Region, Result, Rig, pattern, sge};
 use uwarp_verbs::{
@@ -35,16 +37,7 @@ pub(crate) fn cases() -> Vec<Case> {
             move |rig| taken(rig, kind),
         ));
     }
-    for refused in REFUSED {
-        cases.push(case(
-            format!("by_guest::refused_{}", refused.name),
-            format!(
-                "siw sends a Send that invalidates {}; we answer with Terminate 0/1/09",
-                refused.title
-            ),
-            move |rig| refuse(rig, refused),
-        ));
-    }
+    cases.extend(refused::cases());
     cases.extend([
         case(
             "by_us::read".to_owned(),
@@ -212,125 +205,6 @@ fn taken(rig: &mut Rig, kind: Kind) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// An STag that siw's Send must not take away (5040-8.1.1-04, 5040-7.2-04).
-#[derive(Clone, Copy)]
-struct Refused {
-    name: &'static str,
-    title: &'static str,
-    /// The STag, and what keeps its memory there.
-    make: fn(&mut Agent, &Bench) -> Result<(u32, Kept)>,
-    /// In the reason that our consumer is given.
-    words: &'static str,
-}
-
-type Kept = Box<dyn std::any::Any>;
-
-const REFUSED: [Refused; 7] = [
-    Refused {
-        name: "region_of_the_domain",
-        title: "a region of ours for the whole protection domain",
-        make: |_, bench| {
-            let region = bench.ours.region(GUARD, lending())?;
-            Ok((region.rkey(), Box::new(region)))
-        },
-        words: "STag",
-    },
-    Refused {
-        name: "region_of_another_qp",
-        title: "a region of ours for another QP alone",
-        make: |_, bench| {
-            let (pd, cq) = (&bench.ours.pd, &bench.ours.cq);
-            let other = pd.qp().build(cq, cq)?;
-            let region = pd.register_for(&other, vec![0; GUARD], lending())?;
-            Ok((region.rkey(), Box::new((region, other))))
-        },
-        words: "STag",
-    },
-    Refused {
-        name: "region_with_a_window",
-        title: "a region of ours that a window is bound to",
-        make: |_, bench| {
-            let (pd, qp) = (&bench.ours.pd, &bench.ours.qp);
-            let region = pd.register_for(qp, vec![0; GUARD], lending())?;
-            let window = pd.alloc_window(WindowKind::Type2B)?;
-            let bind = region.window(0, GUARD as u64, REMOTE);
-            qp.post_send(&SendWr::bind_window(20, inc_rkey(window.rkey()), &bind))?;
-            bench.ours.completion(20, WcOpcode::BindWindow)?;
-            Ok((region.rkey(), Box::new((window, region))))
-        },
-        words: "STag",
-    },
-    Refused {
-        name: "window_1",
-        title: "a memory window of type 1 of ours",
-        make: |_, bench| {
-            let (pd, qp) = (&bench.ours.pd, &bench.ours.qp);
-            let region = pd.register(vec![0; GUARD], lending())?;
-            let mut window = pd.alloc_window(WindowKind::Type1)?;
-            let rkey = qp.bind_mw(&mut window, 20, &region.window(0, GUARD as u64, REMOTE))?;
-            bench.ours.completion(20, WcOpcode::BindWindow)?;
-            Ok((rkey, Box::new((window, region))))
-        },
-        words: "STag",
-    },
-    Refused {
-        name: "fast_of_the_domain",
-        title: "a fast registration of ours for the whole protection domain",
-        make: |_, bench| {
-            let region = bench.ours.pd.alloc_fast_region(Buffer::zeroed(GUARD)?)?;
-            let part = region.register(region.stag(), 0, GUARD as u64, Access::LOCAL_WRITE);
-            let request = SendWr::register(20, &part.for_pd());
-            bench.ours.qp.post_send(&request)?;
-            bench.ours.completion(20, WcOpcode::Register)?;
-            Ok((part.stag, Box::new(region)))
-        },
-        words: "STag",
-    },
-    Refused {
-        name: "wrong_key",
-        title: "a region of ours by an STag with the wrong key",
-        make: |_, bench| {
-            let region = bench.own_region()?;
-            Ok((region.rkey() ^ 1, Box::new(region)))
-        },
-        words: "STag",
-    },
-    Refused {
-        name: "again",
-        title: "a region of ours that it has invalidated before",
-        make: |agent, bench| {
-            let region = bench.own_region()?;
-            bench.ours.qp.post_recv(&RecvWr::new(30, &[]))?;
-            agent.post(bench.conn, &send_inv(region.rkey(), false))?;
-            bench.ours.completion(30, WcOpcode::Recv)?;
-            agent.completion(bench.conn)?.expect(11, "send")?;
-            Ok((region.rkey(), Box::new(region)))
-        },
-        words: "STag",
-    },
-];
-
-fn refuse(rig: &mut Rig, refused: Refused) -> Result<Outcome> {
-    for se in [false, true] {
-        let bench = Bench::open(rig, Role::GuestConnects, &Terms::default(), GUARD)?;
-        let agent = &mut rig.agent;
-        let (stag, kept) = (refused.make)(agent, &bench)?;
-        bench.ours.qp.post_recv(&RecvWr::new(10, &[]))?;
-        agent.post(bench.conn, &send_inv(stag, se))?;
-        // RDMAP, remote protection: STag cannot be invalidated.
-        bench.ended("Terminate 0/1/09", |reason| sent(reason, (0, 1, 9)))?;
-        let reason = end(&bench.ours)?.to_string();
-        says(&reason, "the peer sent something wrong: ", &[refused.words])?;
-        match bench.ours.cq.poll_one() {
-            Some(came) if (came.wr_id, came.status) == (10, Status::RemoteInvalidRequest) => {}
-            other => return Err(Failure::new(format!("our receive ended so: {other:?}"))),
-        }
-        agent.event(bench.conn, "disconnected")?;
-        drop(kept);
-    }
-    Ok(Outcome::Passed)
-}
-
 /// A region of siw's that we have invalidated; no consumer of it has allowed that, and none was asked.
 fn invalidated(agent: &mut Agent, bench: &Bench, se: bool) -> Result<Region> {
     let region = agent.reg(GUARD, "lw,rw,rr")?;
@@ -359,7 +233,7 @@ fn read_of_the_dead(rig: &mut Rig) -> Result<Outcome> {
         let read = SendWr::read(12, &sink, region.addr, region.rkey);
         bench.ours.qp.post_send(&read)?;
         bench.ended("Terminate 0/1/00", |reason| match reason {
-            EndReason::TerminateReceived { terminate } => {
+            EndReason::TerminateReceived { terminate, .. } => {
                 (terminate.layer(), terminate.etype(), terminate.code()) == (0, 1, 0)
             }
             _ => false,
@@ -427,7 +301,7 @@ fn other_pd(rig: &mut Rig) -> Result<Outcome> {
     agent.check(&bench.far, 0, GUARD, 3, 0)?;
     agent.disconnect(bench.conn)?;
     let reason = end(&bench.ours)?;
-    let EndReason::TerminateReceived { terminate } = &reason else {
+    let EndReason::TerminateReceived { terminate, .. } = &reason else {
         return Err(Failure::new(format!(
             "siw was to send a late Terminate Message, but the connection ended so: {reason:?}"
         )));
