@@ -167,7 +167,7 @@ pub enum AtomicFault {
     #[error("{0}")]
     Tagged(#[from] TaggedFault),
     /// The address that STag and TO stand for is not a multiple of 8.
-    #[error("its address is not a multiple of 8")]
+    #[error("the memory that STag and TO stand for has an address that is not a multiple of 8")]
     Misaligned,
 }
 

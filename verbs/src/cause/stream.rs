@@ -86,7 +86,9 @@ impl Broken {
                 "remote operation error",
                 Who::PeerProgram,
                 Layer::Rdmap,
-                Some("atomic operations need an address that is a multiple of 8"),
+                Some(
+                    "atomic operations need memory at a multiple of 8; register it from such an address on, and let the peer count in steps of 8 from there",
+                ),
             ),
             StreamError::IrdExceeded { .. } => {
                 (PROTOCOL, Who::PeerStack, Layer::Rdmap, Some(READS))

@@ -126,6 +126,11 @@ impl Told {
         matches!(self.act, Some(Act::Read | Act::Atomic)) && is(self.meant, (1, 2, 0x02))
     }
 
+    /// Whether the memory of an atomic was not aligned: the only thing that RFC 7306 section 8.2 has this code for.
+    fn is_misaligned(&self) -> bool {
+        self.act == Some(Act::Atomic) && is(self.meant, (0, 2, 0x07))
+    }
+
     fn requirement(&self) -> Option<Requirement> {
         if self.is_ird() {
             return StreamError::IrdExceeded { ird: 0 }.requirement();
@@ -170,11 +175,12 @@ impl Told {
                 Who::PeerStack,
                 "do without this operation towards that peer: its stack does not know it (atomics and immediate data are RFC 7306, which siw lacks)",
             ),
-            (0, 2, 0x07) => (
+            (0, 2, 0x07) if self.is_misaligned() => (
                 OPERATION,
                 Who::Program,
-                "atomic operations need an address that is a multiple of 8; else see the log of the peer",
+                "ask the peer where its region begins in its memory: the word has to be at a multiple of 8 there, whatever its TO is",
             ),
+            (0, 2, 0x07) => (OPERATION, Who::Program, "see the log of the peer"),
             (1, 2, 0x02) if self.is_ird() => (
                 OPERATION,
                 Who::Library,
@@ -252,6 +258,8 @@ impl fmt::Display for Told {
         self.place(f)?;
         let name = if self.is_ird() {
             "more Reads are outstanding than it has places for"
+        } else if self.is_misaligned() {
+            "its memory there has an address that is not a multiple of 8"
         } else {
             self.meant.name()
         };

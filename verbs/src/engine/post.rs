@@ -106,14 +106,6 @@ pub enum PostErrorKind {
         /// Octets in all.
         octets: u64,
     },
-    /// An atomic operation on an address that it cannot have.
-    #[error(
-        "an atomic operation needs a remote address that is a multiple of 8 (RFC 7306 section 5.1), and {remote_addr:#x} is not"
-    )]
-    MisalignedAtomic {
-        /// The address given.
-        remote_addr: u64,
-    },
     /// Immediate Data on a request that cannot have any.
     #[error(
         "{operation} carries no Immediate Data: on iWARP it is a message of its own (RFC 7306 section 6); post SendWr::immediate behind the request, or use write_with_imm"
@@ -349,10 +341,9 @@ fn check_extension(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     if let (Some(_), Some(operation)) = (wr.imm, operation) {
         return Err(PostErrorKind::ImmediateUnfit { operation });
     }
-    let SendOp::Atomic { remote_addr, .. } = wr.op else {
-        return Ok(());
-    };
-    if let Source::Sges(sges) = wr.source {
+    // Where the peer's memory lies, and so whether it is aligned, the peer alone knows: the TO may be any
+    // (7306-5.2.1-01).
+    if let (SendOp::Atomic { .. }, Source::Sges(sges)) = (wr.op, wr.source) {
         let octets = sges.iter().map(|sge| u64::from(sge.len)).sum();
         if sges.len() != 1 || octets != u64::from(ATOMIC_LEN) {
             return Err(PostErrorKind::AtomicSink {
@@ -360,9 +351,6 @@ fn check_extension(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
                 octets,
             });
         }
-    }
-    if !remote_addr.is_multiple_of(u64::from(ATOMIC_LEN)) {
-        return Err(PostErrorKind::MisalignedAtomic { remote_addr }); // 7306-5.1.1-01, 7306-5.1.2-02
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! What is refused: when it is posted, and by the peer.
 
-use uwarp_verbs::{Access, EndReason, PostErrorKind, SendWr, Sge, Status};
+use uwarp_verbs::{
+    Access, Buffer, EndReason, MemoryRegion, PostErrorKind, SendWr, Sge, Status, TerminateCode,
+};
 
-use crate::common::{Setup, Side, Wire, both_ways, pair};
+use crate::common::{FILL, Setup, Side, Wire, both_ways, pair};
 use crate::{all_of, sink, word, words};
 
 #[track_caller]
@@ -42,19 +44,88 @@ fn a_sink_needs_local_write() {
     assert!(error.to_string().contains("local write"), "{error}");
 }
 
+/// Two words at an aligned address, which peers count from `iova` on.
+fn words_at(side: &Side, iova: u64) -> MemoryRegion {
+    let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
+    let cell = Buffer::zeroed(16).unwrap();
+    assert_eq!(cell.addr() % 8, 0);
+    let builder = side.pd.region().access(access).iova(iova);
+    builder.buffer(cell).unwrap()
+}
+
 #[test]
-fn an_address_that_is_no_multiple_of_8_is_refused_at_post() {
-    let (a, b) = pair(Wire::MEMORY);
-    let (cell, sink) = (words(&b, &[1, 2]), sink(&a));
-    let (remote, sges) = (cell.remote(), all_of(&sink));
-    for off in 1..8 {
-        let remote_addr = remote.addr + off;
-        let wr = SendWr::swap(1, &sges, remote_addr, remote.rkey, 9);
-        let error = refused(&a, &wr);
-        assert_eq!(error, PostErrorKind::MisalignedAtomic { remote_addr });
+fn the_to_may_be_any_where_the_memory_is_aligned() {
+    // 7306-5.2.1-01.
+    for wire in Wire::BOTH {
+        let (a, b) = pair(wire);
+        for iova in [0, 1, 0x1003, 0xFFFF_0007] {
+            let cell = words_at(&b, iova);
+            let rkey = cell.rkey();
+            let before =
+                crate::original(&a, 1, |sink| SendWr::fetch_add(1, sink, iova + 8, rkey, 5));
+            let between = crate::original(&a, 2, |sink| {
+                SendWr::compare_swap(2, sink, iova + 8, rkey, 5, 7)
+            });
+            assert_eq!((before, between), (0, 5));
+            assert_eq!((word(&cell, 0), word(&cell, 1)), (0, 7));
+        }
+        both_ways(&a, &b);
     }
-    assert_eq!((word(&cell, 0), word(&cell, 1)), (1, 2));
-    both_ways(&a, &b);
+}
+
+#[test]
+fn memory_that_is_not_at_a_multiple_of_8_is_refused_by_the_peer_and_unchanged() {
+    // 7306-5.1.1-01, 7306-5.1.2-02, 7306-8.2-04, 7306-8.2-05; the last two have an aligned TO.
+    for (wire, iova, off) in [
+        (Wire::Kernel, 0x1000, 1),
+        (Wire::MEMORY, 0x1000, 4),
+        (Wire::Kernel, 0x1003, 5),
+        (Wire::MEMORY, 0x1007, 1),
+    ] {
+        let (a, b) = pair(wire);
+        let (cell, sink) = (words_at(&b, iova), sink(&a));
+        let wr_sges = all_of(&sink);
+        let wr = SendWr::swap(1, &wr_sges, iova + off, cell.rkey(), 9);
+        a.qp.post_send(&wr).unwrap();
+        let done = a.send_cq.next();
+        assert_eq!((done.wr_id, done.status), (1, Status::RemoteOperation));
+        let code = TerminateCode {
+            layer: 0,
+            etype: 2,
+            code: 0x07,
+        };
+        let EndReason::TerminateSent {
+            terminate: Some(terminate),
+            cause,
+            ..
+        } = b.wait_end()
+        else {
+            panic!("{:?}", b.qp.end_reason())
+        };
+        assert_eq!(terminate.reason(), code);
+        let words = cause.to_string();
+        assert!(
+            words.contains("STag and TO stand for has an address that is not a multiple of 8"),
+            "{words}"
+        );
+        let EndReason::TerminateReceived { terminate, .. } = a.wait_end() else {
+            panic!("{:?}", a.qp.end_reason())
+        };
+        assert_eq!(terminate.reason(), code);
+        let words = done.cause.unwrap().to_string();
+        let to = iova + off;
+        let place = format!(
+            "this atomic operation of 8 octets on STag {:#010x}, TO {to:#x}",
+            cell.rkey()
+        );
+        assert!(words.contains(&place), "{words}");
+        assert!(
+            words.contains("its memory there has an address that is not a multiple of 8"),
+            "{words}"
+        );
+        assert_eq!((word(&cell, 0), word(&cell, 1)), (0, 0));
+        assert_eq!(word(&sink, 0), u64::from_ne_bytes([FILL; 8]));
+    }
 }
 
 #[test]

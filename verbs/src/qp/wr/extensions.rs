@@ -8,7 +8,9 @@ use crate::mem::Sge;
 /// Atomic Operations (RFC 7306 section 5).
 ///
 /// Each works on 8 octets of the peer's memory, a word in the byte order of the peer's host at an
-/// address that is a multiple of 8. What the word held before comes into `sink`, one element of 8
+/// address there that is a multiple of 8. (`remote_addr` may be any number where the region counts from
+/// one of its own; a peer whose memory is not aligned refuses:
+/// [`Status::RemoteOperation`](crate::Status::RemoteOperation).) What the word held before comes into `sink`, one element of 8
 /// octets with local write, in the byte order of this host. Atomic Operations take places in ORD, as
 /// Reads do, and are carried out in order with them.
 ///
