@@ -5,6 +5,7 @@ mod bound;
 mod common;
 mod ended;
 mod fast;
+mod overlap;
 mod refused;
 
 use uwarp_verbs::{Access, EndReason, MemoryRegion, SendWr, Status, WcOpcode};

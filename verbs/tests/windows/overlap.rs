@@ -1,0 +1,260 @@
+//! Invalidation while a Read uses the memory. The peer is a raw one that stops in the middle of the Read Response, so
+//! the two overlap for certain.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use uwarp_verbs::llp::kernel::KernelNetwork;
+use uwarp_verbs::{Device, MemoryWindow, Qp, QpCaps, RecvWr, WindowKind, inc_rkey};
+
+use super::*;
+use crate::common::{FILL, LIMIT, RawPeer, raw_peer, raw_settings, slice, until};
+
+/// More than the buffers of TCP hold, so that a Response cannot be finished while the peer does not read.
+const SIZE: usize = 32 << 20;
+/// What the program puts into memory once nobody may read it any more.
+const SECRET: u8 = 0x5E;
+
+const READ_RESPONSE: u8 = 0x42;
+const TERMINATE: u8 = 0x47;
+
+/// Side, its raw peer, and a second QP of the same domain, connected elsewhere.
+fn scene() -> (Side, RawPeer, Qp, RawPeer) {
+    let device = Device::open(Arc::new(KernelNetwork::default()), raw_settings()).unwrap();
+    let side = Side::new(device, QpCaps::default(), 64);
+    let peer = raw_peer(&side.qp);
+    let other = side.another_qp();
+    let far = raw_peer(&other);
+    (side, peer, other, far)
+}
+
+impl RawPeer {
+    fn send(&mut self, ulpdu: &[u8]) {
+        let mut fpdu = u16::try_from(ulpdu.len()).unwrap().to_be_bytes().to_vec();
+        fpdu.extend_from_slice(ulpdu);
+        fpdu.resize(fpdu.len().next_multiple_of(4) + 4, 0); // padding, and a CRC that is not in use
+        self.stream.write_all(&fpdu).unwrap();
+    }
+
+    /// The next ULPDU; `None` at the end of the stream.
+    fn receive(&mut self) -> Option<Vec<u8>> {
+        let mut len = [0; 2];
+        self.stream.read_exact(&mut len).ok()?;
+        let len = usize::from(u16::from_be_bytes(len));
+        let mut rest = vec![0; (len + 2).next_multiple_of(4) + 2];
+        self.stream.read_exact(&mut rest).unwrap();
+        rest.truncate(len);
+        Some(rest)
+    }
+
+    fn untagged(&mut self, opcode: u8, word: u32, [queue, msn]: [u32; 2], payload: &[u8]) {
+        let numbers = [word, queue, msn, 0].map(u32::to_be_bytes).concat();
+        self.send(&[&[0x41, opcode], &numbers[..], payload].concat());
+    }
+
+    /// Asks for `SIZE` octets from the start of `rkey` on.
+    fn read_request(&mut self, msn: u32, addr: u64, rkey: u32) {
+        let sink = [&7u32.to_be_bytes()[..], &0u64.to_be_bytes()].concat();
+        let source = [&rkey.to_be_bytes()[..], &addr.to_be_bytes()].concat();
+        let header = [&sink, &(SIZE as u32).to_be_bytes()[..], &source].concat();
+        self.untagged(0x41, 0, [1, msn], &header);
+    }
+
+    fn send_with_invalidate(&mut self, rkey: u32) {
+        self.untagged(0x44, rkey, [0, 1], &[]);
+    }
+
+    /// The payload of a segment of a Read Response, or the first octets of the Terminate Message.
+    #[track_caller]
+    fn response(&mut self) -> Result<Vec<u8>, [u8; 2]> {
+        let ulpdu = self.receive().expect("the stream does not end before");
+        match ulpdu[1] {
+            READ_RESPONSE => Ok(ulpdu[14..].to_vec()),
+            TERMINATE => Err([ulpdu[18], ulpdu[19]]),
+            other => panic!("opcode octet {other:#x}"),
+        }
+    }
+
+    /// All that comes until the Response is whole or refused: its octets, none of which may be a secret.
+    #[track_caller]
+    fn drain(&mut self, mut got: usize) -> (usize, Option<[u8; 2]>) {
+        while got < SIZE {
+            match self.response() {
+                Ok(payload) => {
+                    assert!(payload.iter().all(|octet| *octet == FILL), "octet {got}");
+                    got += payload.len();
+                }
+                Err(code) => return (got, Some(code)),
+            }
+        }
+        (got, None)
+    }
+}
+
+/// Lets the peer ask for all of the memory, and returns when the first of its octets have come.
+fn begin_read(side: &Side, peer: &mut RawPeer, addr: u64, rkey: u32) -> usize {
+    side.qp.post_send(&SendWr::send(90, &[])).unwrap();
+    side.send_cq.success(90);
+    peer.receive().unwrap(); // that Send: now the responder may speak
+    peer.read_request(1, addr, rkey);
+    let first = peer.response().unwrap();
+    assert!(first.iter().all(|octet| *octet == FILL));
+    first.len()
+}
+
+/// The binding is over: the program uses the memory for something else, and the peer gets to see nothing of that.
+fn nothing_is_read_any_more(side: &Side, peer: &mut RawPeer, region: &MemoryRegion, got: usize) {
+    region.write_at(0, &vec![SECRET; SIZE]).unwrap();
+    let (got, code) = peer.drain(got);
+    assert!(got < SIZE, "the Read was not over");
+    assert_eq!(
+        code,
+        Some([0x01, 0x00]),
+        "remote protection error, invalid STag"
+    );
+    assert!(peer.receive().is_none());
+    peer.stream.shutdown(std::net::Shutdown::Both).unwrap();
+    let reason = side.wait_end().to_string();
+    assert!(
+        reason.contains("invalidated while the peer's Read was being answered"),
+        "{reason}"
+    );
+}
+
+fn window_of_all(side: &Side, region: &MemoryRegion) -> MemoryWindow {
+    let window = side.pd.alloc_window(WindowKind::Type2B).unwrap();
+    let rkey = inc_rkey(window.rkey());
+    let bind = region.window(0, SIZE as u64, Access::REMOTE_READ);
+    done(
+        side,
+        &SendWr::bind_window(91, rkey, &bind),
+        WcOpcode::BindWindow,
+    );
+    window
+}
+
+#[test]
+fn a_window_that_is_dropped_while_it_is_read_shows_nothing_any_more() {
+    let (side, mut peer, ..) = scene();
+    let region = lender(&side, SIZE);
+    let window = window_of_all(&side, &region);
+    let got = begin_read(&side, &mut peer, region.addr(), window.rkey());
+    drop(window);
+    nothing_is_read_any_more(&side, &mut peer, &region, got);
+    region.deregister().unwrap();
+}
+
+#[test]
+fn a_window_that_the_peer_invalidates_while_it_is_read_shows_nothing_any_more() {
+    // 5040-5.3-10, 5041-8.3.1-03.
+    let (side, mut peer, ..) = scene();
+    let region = lender(&side, SIZE);
+    let window = window_of_all(&side, &region);
+    side.post_empty(1);
+    let got = begin_read(&side, &mut peer, region.addr(), window.rkey());
+    peer.send_with_invalidate(window.rkey());
+    assert_eq!(side.recv_cq.success(1).invalidated, Some(window.rkey()));
+    nothing_is_read_any_more(&side, &mut peer, &region, got);
+    assert!(!window.is_bound());
+}
+
+#[test]
+fn a_region_that_another_qp_invalidates_while_it_is_read_shows_nothing_any_more() {
+    // 5041-8.3.1-03.
+    let (side, mut peer, other, _far) = scene();
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_READ;
+    let region = side.pd.register(vec![FILL; SIZE], rights).unwrap();
+    let got = begin_read(&side, &mut peer, region.addr(), region.rkey());
+    other
+        .post_send(&SendWr::local_invalidate(1, region.rkey()))
+        .unwrap();
+    side.send_cq.success(1);
+    nothing_is_read_any_more(&side, &mut peer, &region, got);
+}
+
+#[test]
+fn a_local_invalidate_behind_a_response_of_its_qp_waits_for_it() {
+    // Messages of a stream are not interleaved, and neither is what runs between them: the Response goes out whole.
+    let (side, mut peer, ..) = scene();
+    let region = lender(&side, SIZE);
+    let window = window_of_all(&side, &region);
+    let rkey = window.rkey();
+    let got = begin_read(&side, &mut peer, region.addr(), rkey);
+    side.qp
+        .post_send(&SendWr::local_invalidate(1, rkey))
+        .unwrap();
+    side.send_cq.is_empty();
+    assert!(window.is_bound());
+    let taken = std::thread::spawn(move || {
+        let whole = peer.drain(got);
+        (whole, peer)
+    });
+    side.send_cq.success(1);
+    assert!(!window.is_bound());
+    let (whole, mut peer) = taken.join().unwrap();
+    assert_eq!(whole, (SIZE, None));
+    region.write_at(0, &vec![SECRET; SIZE]).unwrap();
+    peer.read_request(2, region.addr(), rkey);
+    assert_eq!(peer.response(), Err([0x01, 0x00]));
+}
+
+/// Half of a Read is answered; then its sink is invalidated, which `invalidate` waits for; then the rest comes.
+fn sink_ends(
+    scene: (Side, &mut RawPeer),
+    sink: &MemoryRegion,
+    invalidate: impl FnOnce(&mut RawPeer),
+) {
+    const HALF: usize = 4096;
+    let (side, peer) = scene;
+    let sges = [sink.sge(0, 2 * HALF as u32)];
+    side.qp
+        .post_send(&SendWr::read(1, &sges, 0x1000, 0x77))
+        .unwrap();
+    let request = peer.receive().unwrap();
+    let (stag, to) = (&request[18..22], sink.addr());
+    let segment = |last: bool, at: usize| {
+        let first = if last { 0xC1 } else { 0x81 };
+        let to = (to + at as u64).to_be_bytes();
+        [&[first, READ_RESPONSE], stag, &to, &[SECRET; HALF]].concat()
+    };
+    peer.send(&segment(false, 0));
+    until("the first octets", || {
+        side.send_cq.is_empty();
+        slice(sink, HALF - 1, 1) == [SECRET]
+    });
+    invalidate(peer);
+    peer.send(&segment(true, HALF));
+    let done = side.send_cq.wait(Some(LIMIT)).unwrap();
+    assert_eq!((done.wr_id, done.status), (1, Status::LocalProtection));
+    peer.stream.shutdown(std::net::Shutdown::Both).unwrap();
+    let reason = side.wait_end();
+    assert!(matches!(reason, EndReason::LocalError { .. }), "{reason:?}");
+    assert_eq!(slice(sink, 0, HALF), [SECRET; HALF]);
+    assert_eq!(slice(sink, HALF, HALF), [FILL; HALF]);
+}
+
+#[test]
+fn nothing_comes_into_the_sink_of_a_read_after_its_local_invalidation() {
+    // 5041-8.3.1-03.
+    let (side, mut peer, other, _far) = scene();
+    let (sink, sent) = (side.blank(8192), side.send_cq.clone());
+    let stag = sink.rkey();
+    sink_ends((side, &mut peer), &sink, |_| {
+        other.post_send(&SendWr::local_invalidate(2, stag)).unwrap();
+        sent.success(2);
+    });
+}
+
+#[test]
+fn nothing_comes_into_the_sink_of_a_read_after_the_peer_has_invalidated_it() {
+    // 5040-5.3-10, 5041-8.3.1-03.
+    let (side, mut peer, ..) = scene();
+    let builder = side.pd.region().access(Access::LOCAL_WRITE);
+    let sink = builder.for_qp(&side.qp).vec(vec![FILL; 8192]).unwrap();
+    let (received, stag) = (side.recv_cq.clone(), sink.rkey());
+    side.qp.post_recv(&RecvWr::new(2, &[])).unwrap();
+    sink_ends((side, &mut peer), &sink, |peer| {
+        peer.send_with_invalidate(stag);
+        assert_eq!(received.success(2).invalidated, Some(stag));
+    });
+}
