@@ -101,7 +101,7 @@ fn refused(rig: &mut Rig, peer: Peer, request: Request, message: Opcode) -> Resu
     same("the message that was refused", refused, &message)?;
     says(
         &reason.to_string(),
-        "the peer does not know RFC 7306",
+        "remote operation error: the peer does not know RFC 7306",
         &["unexpected opcode"],
     )?;
     Ok(ours.cq.poll_one().map(|done| done.status))
