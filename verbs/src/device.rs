@@ -211,7 +211,8 @@ impl Device {
     ///
     /// # Errors
     /// [`DeviceError::System`] when the system has no descriptor or thread left.
-    pub fn open(network: Arc<dyn Network>, settings: Settings) -> Result<Device, DeviceError> {
+    pub fn open(network: Arc<dyn Network>, mut settings: Settings) -> Result<Device, DeviceError> {
+        settings.trace_errors |= crate::trace::errors_wanted();
         if let Some(keepalive) = settings.keepalive {
             keepalive.check()?;
         }

@@ -101,6 +101,7 @@ mod qp;
 mod remote;
 mod settings;
 mod srq;
+mod trace;
 mod wait;
 
 pub use cause::{Cause, CauseCode, Layer, Who};
@@ -116,7 +117,7 @@ pub use completion::{
 pub use cq::{Cq, DestroyCqError};
 pub use device::{Device, DeviceError};
 pub use device_attr::{AtomicCap, DeviceAttr, Gid, PortAttr, PortState, QueryError, device_cap};
-pub use engine::PostErrorKind;
+pub use engine::{Direction, FlightRecord, PostErrorKind, RecordedFrame};
 pub use event::{AsyncEvent, EndReason};
 pub use event_queue::{EventObject, UnackedEvent};
 pub use home::Inherited;

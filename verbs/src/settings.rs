@@ -48,6 +48,10 @@ pub struct Settings {
     /// nobody: a connection to a peer that has vanished without a word, and with nothing under way, then stands for
     /// ever. [`QpBuilder::keepalive`](crate::QpBuilder::keepalive) sets it for one QP. Default: `None`.
     pub keepalive: Option<Keepalive>,
+    /// When a connection ends in error, write the error and the record of its last frames
+    /// ([`Qp::flight_record`](crate::Qp::flight_record)) to standard error, as `UWARP_TRACE=errors` in the environment
+    /// does for all devices. Default: off.
+    pub trace_errors: bool,
     /// How long after the last poll of a CQ the background thread takes its connections over
     /// again. Default: 50 us.
     pub takeover: Duration,
@@ -180,6 +184,7 @@ impl Default for Settings {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             keepalive: None,
+            trace_errors: false,
             takeover: Duration::from_micros(50),
         }
     }

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use uwarp_llp::{Llp, LlpError};
-use uwarp_mpa::{Accept, ConfigError, Enhanced, Model, NO_AUTO, Request, Responder, Revision};
+use uwarp_mpa::{
+    Accept, ConfigError, Enhanced, FrameKind, Model, NO_AUTO, Request, Responder, Revision,
+    StartupFrame,
+};
 
 use super::listener::Slot;
 use crate::device::DeviceInner;
@@ -204,7 +207,8 @@ impl ConnectRequest {
             return Err(AcceptError::TooLate { peer: self.peer });
         };
         conn.set_now(Instant::now());
-        conn.start_responder(&reply, negotiated, llp.emss());
+        let request = as_frame(&self.request).emit().unwrap_or_default();
+        conn.start_responder(&request, &reply, negotiated, llp.emss());
         let held = Held {
             peer: account,
             place: Some(place),
@@ -305,5 +309,18 @@ impl fmt::Debug for ConnectRequest {
             .field("peer", &self.peer)
             .field("request", &self.request)
             .finish_non_exhaustive()
+    }
+}
+
+/// The frame that the request came in, reserved bits aside.
+fn as_frame(request: &Request) -> StartupFrame {
+    StartupFrame {
+        kind: FrameKind::Request,
+        markers: request.markers,
+        crc: request.crc,
+        rejected: false,
+        revision: request.revision.code(),
+        enhanced: request.enhanced,
+        private_data: request.private_data.clone(),
     }
 }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use tracing::Span;
 use uwarp_llp::Keepalive;
 use uwarp_mpa::{Deframer, Framer, Initiator, InitiatorConfig, Negotiated, SendGate, mulpdu};
 use uwarp_rdmap::{Opcode, OutMessage, Stream};
 
 use super::receive_queue::ReceiveQueue;
+use super::recorder::{FlightRecord, Recorder};
 use super::transmit::TxBatch;
 use super::work::{ImmediateData, SendQueue};
 use crate::cause::{Cause, LocalProblem};
@@ -174,6 +176,10 @@ pub(crate) struct Connection {
     pub(crate) retry: Option<InitiatorConfig>,
     /// A new LLP stream to the same address is wanted.
     pub(crate) reconnect: bool,
+    /// The headers of the last frames.
+    pub(super) recorder: Recorder,
+    /// The connection, for `tracing`; disabled when nobody listened as it began.
+    pub(crate) span: Span,
 }
 
 /// Which FINs have gone and come.
@@ -221,7 +227,26 @@ impl Connection {
             established: false,
             retry: None,
             reconnect: false,
+            recorder: Recorder::new(now),
+            span: Span::none(),
         }
+    }
+
+    /// A connection begins: it has a span and a record of its own.
+    pub(super) fn begin(&mut self) {
+        self.recorder.begin(self.now);
+        self.span = tracing::debug_span!(
+            "connection",
+            qp = self.ctx.qp_num,
+            local = tracing::field::Empty,
+            peer = tracing::field::Empty
+        );
+    }
+
+    /// The last frames.
+    pub(crate) fn flight_record(&self) -> FlightRecord {
+        self.recorder
+            .record(self.tx.taken_to(), self.ctx.settings.peer)
     }
 
     /// Whether nothing is under way that the peer or the consumer waits for.
@@ -259,7 +284,7 @@ impl Connection {
         match self.state.next(event) {
             Ok(next) => {
                 if next != self.state {
-                    tracing::debug!(qp = self.ctx.qp_num, from = %self.state, to = %next, ?event);
+                    tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, from = %self.state, to = %next, ?event, "state");
                 }
                 self.state = next;
                 true

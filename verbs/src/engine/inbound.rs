@@ -100,6 +100,7 @@ impl Connection {
                     at += ulpdu.wire_len();
                 }
                 Err(error) => {
+                    self.recorder.damaged(self.now, &rx.filled()[at..]);
                     self.offended(
                         StreamError::Mpa(error.code().code()),
                         Cause::framing(error),
@@ -134,6 +135,7 @@ impl Connection {
             }
             return false;
         }
+        self.recorder.received(self.now, head, ulpdu.len());
         let Stage::Open(stream) = &mut self.stage else {
             return true;
         };
@@ -169,7 +171,12 @@ impl Connection {
         };
         let waits = until.is_some_and(|until| self.now < until) && !self.rq.has_left();
         let taken = self.rq.take(waits, &mut self.events);
-        self.starving = if taken || !waits { None } else { until };
+        let starving = if taken || !waits { None } else { until };
+        if starving.is_some() != self.starving.is_some() {
+            let waits = starving.is_some();
+            tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, waits, "a message on hold for a receive");
+        }
+        self.starving = starving;
         taken || !waits
     }
 

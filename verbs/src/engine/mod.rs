@@ -26,6 +26,7 @@ mod outbound;
 mod post;
 mod receive_buffer;
 mod receive_queue;
+mod recorder;
 mod startup;
 mod teardown;
 #[cfg(test)]
@@ -39,4 +40,5 @@ pub use post::PostErrorKind;
 pub(crate) use post::QueueCaps;
 pub(crate) use receive_buffer::{BufferPool, ReceiveBuffer};
 pub(crate) use receive_queue::{NO_QP, PostRules, ReceiveWaiter, RecvStore, RecvWqe};
+pub use recorder::{Direction, FlightRecord, RecordedFrame};
 pub(crate) use transmit::PARTS_PER_CALL;

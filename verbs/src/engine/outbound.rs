@@ -258,6 +258,8 @@ impl Connection {
             *current = None;
             return false;
         };
+        let (head_len, segment_len, last) =
+            (segment.header_len, segment.len as usize, segment.last);
         let mut frame = Frame {
             framer,
             tx: &mut self.tx,
@@ -280,7 +282,10 @@ impl Connection {
             return false;
         }
         self.tx.end_of_fpdu();
-        if segment.last {
+        let end = self.tx.framed_to();
+        let len = head_len + segment_len;
+        self.recorder.sent(self.now, &header[..head_len], len, end);
+        if last {
             self.message_framed();
         }
         true

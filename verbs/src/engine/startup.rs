@@ -14,7 +14,7 @@ use super::receive_buffer::ReceiveBuffer;
 use crate::cause::{Cause, EndKind, LocalProblem};
 use crate::event::{AsyncEvent, EndReason};
 use crate::peer::first_fpdu_delay;
-use crate::qp::state::QpEvent;
+use crate::qp::state::{QpEvent, QpState};
 use crate::wait::after;
 
 /// STag of the frames that serve as RTR indication. Nothing checks it (zero-length); some RNICs
@@ -30,9 +30,11 @@ impl Connection {
         again: bool,
     ) -> Result<bool, ConfigError> {
         let initiator = Initiator::new(config.clone())?;
-        if !self.event(QpEvent::Attach) {
+        if self.state != QpState::Idle {
             return Ok(false);
         }
+        self.begin();
+        self.event(QpEvent::Attach);
         self.end = None;
         self.cause = None;
         self.retry = again.then_some(config);
@@ -48,6 +50,10 @@ impl Connection {
                 self.tx
                     .stage(|staged| staged.extend_from_slice(initiator.request()));
                 self.tx.end_of_startup();
+                let end = self.tx.framed_to();
+                self.recorder
+                    .startup_sent(self.now, initiator.request(), end);
+                tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "TCP is connected, the MPA Request goes out");
                 self.stage = Stage::AwaitReply(initiator);
                 self.deadline = Some(after(self.now, self.ctx.settings.timeouts.reply));
             }
@@ -55,20 +61,26 @@ impl Connection {
         }
     }
 
-    /// The consumer has accepted: `reply` goes out, and FPDUs may come.
+    /// The consumer has accepted the peer's `request`: `reply` goes out, and FPDUs may come.
     pub(crate) fn start_responder(
         &mut self,
+        request: &[u8],
         reply: &[u8],
         negotiated: Negotiated,
         emss: usize,
     ) -> bool {
-        if !self.event(QpEvent::Attach) {
+        if self.state != QpState::Idle {
             return false;
         }
+        self.begin();
+        self.event(QpEvent::Attach);
         self.end = None;
         self.cause = None;
+        self.recorder.startup_received(self.now, request);
         self.tx.stage(|staged| staged.extend_from_slice(reply));
         self.tx.end_of_startup();
+        let end = self.tx.framed_to();
+        self.recorder.startup_sent(self.now, reply, end);
         let timeouts = &self.ctx.settings.timeouts;
         let limit = if negotiated.rtr_offered.is_empty() {
             timeouts.first_fpdu
@@ -84,9 +96,11 @@ impl Connection {
 
     /// MPA startup was done by the program: FPDUs may come, and go.
     pub(crate) fn start_open(&mut self, negotiated: Negotiated, emss: usize) -> bool {
-        if !self.event(QpEvent::Attach) {
+        if self.state != QpState::Idle {
             return false;
         }
+        self.begin();
+        self.event(QpEvent::Attach);
         self.end = None;
         let initiator = negotiated.role == Role::Initiator;
         let limit = self.ctx.settings.timeouts.first_fpdu;
@@ -109,6 +123,11 @@ impl Connection {
         };
         match initiator.receive(rx.filled()) {
             Ok((consumed, outcome)) => {
+                if outcome.is_some()
+                    && let Some(reply) = rx.filled().get(..consumed)
+                {
+                    self.recorder.startup_received(self.now, reply);
+                }
                 rx.discard(consumed);
                 match outcome {
                     None => {}
@@ -139,7 +158,10 @@ impl Connection {
                     }
                 }
             }
-            Err(error) => self.startup_failed(error),
+            Err(error) => {
+                self.recorder.startup_received(self.now, rx.filled());
+                self.startup_failed(error);
+            }
         }
     }
 
@@ -152,6 +174,10 @@ impl Connection {
     /// Full Operation.
     fn open(&mut self, mut negotiated: Negotiated, emss: usize) {
         let role = negotiated.role;
+        tracing::debug!(
+            parent: &self.span, qp = self.ctx.qp_num, revision = ?negotiated.revision, crc = negotiated.crc,
+            ird = negotiated.ird, ord = negotiated.ord, "startup is done"
+        );
         // 0x3FFF leaves IRD and ORD to the ULPs, and revision 1 does not speak of them; our own
         // limits hold in any case.
         let limits = &self.ctx.settings.limits;
@@ -249,8 +275,9 @@ impl Connection {
         {
             config.revision = Revision::One;
             if let Ok(initiator) = Initiator::new(config.clone()) {
-                tracing::debug!(qp = self.ctx.qp_num, "retry with MPA revision 1");
+                tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "retry with MPA revision 1");
                 self.stage = Stage::TcpConnect(Box::new(initiator));
+                self.recorder.stream_over(self.tx.taken_to());
                 self.tx = super::transmit::TxBatch::default();
                 self.fin = super::connection::FinState::default();
                 self.deadline = Some(after(self.now, self.ctx.settings.timeouts.connect));

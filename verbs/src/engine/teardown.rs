@@ -123,6 +123,8 @@ impl Connection {
 
     /// The peer's Terminate Message has arrived.
     pub(super) fn terminated_by_peer(&mut self, terminate: Terminate) {
+        let code = terminate.reason();
+        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %code, "Terminate came");
         self.drop_unsent();
         let lacks = self.extension_refused(&terminate);
         let blamed = match lacks {
@@ -155,6 +157,7 @@ impl Connection {
             return;
         }
         self.fin.received = true;
+        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, midway, "FIN came");
         match &self.stage {
             Stage::Detached => {}
             Stage::TcpConnect(_) | Stage::AwaitReply(_) => self.startup_closed(false),
@@ -245,6 +248,7 @@ impl Connection {
     /// The driver has sent our FIN.
     pub(crate) fn fin_sent(&mut self) {
         self.fin.sent = true;
+        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "FIN sent");
         if let Stage::Open(stream) = &mut self.stage {
             stream.rdmap.close();
         }
@@ -305,6 +309,7 @@ impl Connection {
         self.deadline = None;
         self.hold = None;
         self.starving = None;
+        self.recorder.stream_over(self.tx.taken_to());
         self.tx = super::transmit::TxBatch::default();
         self.flush_sends(None);
         self.flush_receives(None);
@@ -318,7 +323,7 @@ impl Connection {
             self.cause = Some(reason.cause());
         }
         if self.end.is_none() {
-            tracing::debug!(qp = self.ctx.qp_num, %reason, "connection ends");
+            tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %reason, "connection ends");
             self.events.push(AsyncEvent::Ended {
                 qp_num: self.ctx.qp_num,
                 reason: reason.clone(),
@@ -399,12 +404,17 @@ impl Connection {
             .tx
             .stage(|staged| stream.framer.frame(head, &[][..], 0, 0, staged));
         self.tx.end_of_fpdu();
+        let end = self.tx.framed_to();
+        self.recorder.sent(self.now, head, head.len(), end);
+        let code = terminate.reason();
+        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %code, "Terminate goes out");
         framed.is_ok()
     }
 
     /// Forgets every FPDU that the LLP has taken nothing of.
     fn drop_unsent(&mut self) {
         let dropped = self.tx.truncate();
+        self.recorder.dropped_behind(self.tx.framed_to());
         if let Stage::Open(stream) = &mut self.stage {
             stream
                 .framer

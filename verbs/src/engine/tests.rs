@@ -229,7 +229,7 @@ fn accept(settings: &Settings, memory: &Arc<Memory>, request: &[u8]) -> End {
             private_data: &[],
         })
         .unwrap();
-    assert!(end.conn.start_responder(&reply, negotiated, 1460));
+    assert!(end.conn.start_responder(request, &reply, negotiated, 1460));
     end
 }
 

@@ -76,6 +76,9 @@ impl Driven {
         if self.llp.is_none() {
             return Outcome::default();
         }
+        // One look at an empty option where nobody listens, for the whole turn.
+        let span = self.conn.span.clone();
+        let _entered = span.enter();
         if let Some(llp) = &mut self.llp {
             llp.clear_readiness();
             llp.drive();
@@ -83,7 +86,7 @@ impl Driven {
         self.finish_connect();
         let more = self.receive(pool);
         self.expire(now);
-        let mut outcome = self.push(pool);
+        let mut outcome = self.push_entered(pool);
         outcome.more |= more && self.llp.is_some();
         outcome
     }
@@ -104,6 +107,12 @@ impl Driven {
 
     /// Sends what is due, without receiving: what a post does.
     pub(crate) fn push(&mut self, pool: &BufferPool) -> Outcome {
+        let span = self.conn.span.clone();
+        let _entered = span.enter();
+        self.push_entered(pool)
+    }
+
+    fn push_entered(&mut self, pool: &BufferPool) -> Outcome {
         let sent = self.send(pool);
         self.expect_progress();
         let mut outcome = self.obey();

@@ -12,6 +12,7 @@ use crate::cm::{Observed, Observer};
 use crate::cq::CqShared;
 use crate::device::DeviceInner;
 use crate::engine::{Connection, QpContext, ReceiveBuffer, ReceiveWaiter};
+use crate::event::AsyncEvent;
 use crate::event_queue::EventObject;
 use crate::limits::{Charge, PdQp, PeerAccount};
 use crate::mem::PinnedRun;
@@ -20,6 +21,7 @@ use crate::progress::cover::{Cover, Registration};
 use crate::progress::drive::{Driven, Outcome, Waits};
 use crate::progress::linger::linger;
 use crate::qp::guard::{QpGuard, Watched, Watcher};
+use crate::trace;
 
 /// A QP: the part that its handle, its CQs and the background thread share.
 pub(crate) struct QpInner {
@@ -185,10 +187,7 @@ impl QpInner {
                 op: "watch the connection",
                 errno: errno.raw_os_error(),
             })?;
-        locked.addrs = Some(Addrs {
-            local: llp.local_addr(),
-            peer: llp.peer_addr(),
-        });
+        locked.set_addrs(&*llp);
         locked.target = target;
         locked.driven.peer = Some(Arc::clone(&held.peer));
         locked.held = Some(held);
@@ -210,10 +209,15 @@ impl QpInner {
         let events = &mut locked.driven.conn.events;
         if !events.is_empty() {
             let muted = self.muted.load(Ordering::Relaxed);
+            let mut ended = false;
             for event in events.drain(..) {
+                ended |= matches!(event, AsyncEvent::Ended { .. });
                 if !muted || event.object() != EventObject::Qp(self.ctx.qp_num) {
                     self.device.events.push(event);
                 }
+            }
+            if ended && self.ctx.settings.trace_errors {
+                trace::tell_end(&locked.driven.conn, locked.addrs);
             }
             // What was reserved and not agreed upon goes back.
             if let (Some(held), Some(negotiated)) =
@@ -347,10 +351,7 @@ impl QpInner {
         match connected.and_then(|mut llp| self.watch_over(&mut *llp).map(|()| llp)) {
             Ok(llp) => {
                 let token = locked.registration.token;
-                locked.addrs = Some(Addrs {
-                    local: llp.local_addr(),
-                    peer: llp.peer_addr(),
-                });
+                locked.set_addrs(&*llp);
                 if let Err(errno) = self.device.background.add_fd(token, llp.fd()) {
                     let errno = errno.raw_os_error();
                     let op = "watch the connection";
@@ -477,6 +478,15 @@ impl QpInner {
 }
 
 impl Locked {
+    /// There is a stream between these two ends.
+    fn set_addrs(&mut self, llp: &dyn Llp) {
+        let (local, peer) = (llp.local_addr(), llp.peer_addr());
+        self.addrs = Some(Addrs { local, peer });
+        let span = &self.driven.conn.span;
+        span.record("local", tracing::field::display(local));
+        span.record("peer", tracing::field::display(peer));
+    }
+
     /// The two ends, once there is (or was) a connection.
     pub(crate) fn addrs(&self) -> Option<Addrs> {
         self.addrs

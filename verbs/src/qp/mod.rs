@@ -18,7 +18,7 @@ use uwarp_mpa::Revision;
 
 use crate::cm::{ConnectError, ConnectOptions, Connected};
 use crate::cq::Cq;
-use crate::engine::PostErrorKind;
+use crate::engine::{FlightRecord, PostErrorKind};
 use crate::event::EndReason;
 use crate::home::Inherited;
 use crate::mem::WindowBind;
@@ -349,6 +349,16 @@ impl Qp {
             return None;
         }
         self.inner.lock().driven.conn.end.clone()
+    }
+
+    /// The headers of the last 32 frames of the connection, in both directions; of the one before, until the QP is
+    /// used again. Payload is never kept.
+    #[must_use]
+    pub fn flight_record(&self) -> FlightRecord {
+        if self.is_inherited() {
+            return FlightRecord::default();
+        }
+        self.inner.lock().driven.conn.flight_record()
     }
 
     /// What was agreed with the peer; `None` before MPA startup is done.

@@ -1,0 +1,137 @@
+//! `UWARP_TRACE=errors`: what goes to stderr with the end of a connection, and that nothing does without it.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
+use std::thread::{self, JoinHandle};
+
+use common::{Ended, PATIENCE, Uwarp};
+
+/// A server for one client: reads `expected` octets and says `answer`, for each of `turns`.
+fn server(turns: Vec<(usize, Vec<u8>)>) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let thread = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        for (expected, answer) in turns {
+            stream.read_exact(&mut vec![0; expected]).unwrap();
+            stream.write_all(&answer).unwrap();
+        }
+        // Until the client has closed: a reset would overtake what was said.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    (addr, thread)
+}
+
+/// An rping client of MPA revision 1 without CRC, with this in its environment.
+fn client(trace: Option<&str>, turns: Vec<(usize, Vec<u8>)>) -> Ended {
+    let (addr, thread) = server(turns);
+    let port = addr.port().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+    command.args(["rping", "-c", "-a", "127.0.0.1", "-p", &port, "-C", "1"]);
+    command.args(["--mpa", "1", "--crc", "off"]);
+    match trace {
+        Some(value) => command.env("UWARP_TRACE", value),
+        None => command.env_remove("UWARP_TRACE"),
+    };
+    let ended = Uwarp::start_with(&mut command).end();
+    thread.join().unwrap();
+    ended
+}
+
+/// Accepts, then answers the first Send with a Terminate: no buffer for it.
+fn no_receive() -> Vec<(usize, Vec<u8>)> {
+    let mut fpdu = vec![0, 42, 0x41, 0x47, 0, 0, 0, 0];
+    fpdu.extend([0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]); // queue 2, MSN 1, MO 0
+    fpdu.extend([0x12, 0x02, 0xC0, 0x00, 0, 34]); // with the length and the DDP header of the segment
+    fpdu.extend([0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+    fpdu.extend([0; 4]); // CRC
+    let reply = b"MPA ID Rep Frame\x00\x01\x00\x00".to_vec();
+    vec![(20, reply), (40, fpdu)]
+}
+
+#[test]
+fn a_connection_that_ends_in_error_shows_its_last_frames_when_asked_to() {
+    let ended = client(Some("errors"), no_receive()).expect(1);
+    let trace: Vec<&str> = ended
+        .stderr
+        .lines()
+        .skip_while(|line| !line.starts_with("uwarp: QP "))
+        .take(7)
+        .collect();
+    let [head, facts, title, request, reply, send, terminate] = trace[..] else {
+        panic!("{}", ended.stderr);
+    };
+    assert!(head.contains("no buffer available"), "{head}");
+    assert!(
+        facts.contains("layer: DDP; code: Terminate 1/2/02; RFC 5041"),
+        "{facts}"
+    );
+    assert!(title.starts_with("  the last 4 of 4 frames"), "{title}");
+    for (line, [arrow, words]) in [
+        (
+            request,
+            ["-> ", " MPA Request, revision 1, 0 octets of private data"],
+        ),
+        (
+            reply,
+            ["<- ", " MPA Reply, revision 1, 0 octets of private data"],
+        ),
+        (send, ["-> ", " Send MSN 1 MO 0 16 octets, Last"]),
+        (terminate, ["<- ", " Terminate MSN 1, 1/2/02: "]),
+    ] {
+        let line = line.trim_start();
+        assert!(line.starts_with(arrow) && line.contains(words), "{line}");
+    }
+    assert_eq!(
+        ended.stderr.matches("uwarp: QP ").count(),
+        1,
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn what_is_no_iwarp_shows_in_the_record() {
+    let turns = vec![(20, b"HTTP/1.1 400 Bad Request\r\n".to_vec())];
+    let ended = client(Some("errors"), turns).expect(1);
+    ended.says("no MPA startup frame, but \"HTTP/1.1 400 Bad");
+}
+
+#[test]
+fn nothing_is_shown_unless_asked_for() {
+    for trace in [None, Some("")] {
+        let ended = client(trace, no_receive()).expect(1);
+        assert!(!ended.stderr.contains("frames"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_value_that_means_nothing_is_told_once() {
+    let ended = client(Some("all"), no_receive()).expect(1);
+    ended
+        .says("UWARP_TRACE=all: \"all\" is not known")
+        .says("\"errors\"");
+    assert_eq!(
+        ended.stderr.matches("UWARP_TRACE").count(),
+        1,
+        "{}",
+        ended.stderr
+    );
+    assert!(!ended.stderr.contains("the last 4"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_connection_that_was_closed_in_order_shows_nothing() {
+    let (server, addr) = Uwarp::server(&[]);
+    let port = addr.port().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+    command.args(["rping", "-c", "-a", "127.0.0.1", "-p", &port, "-C", "3"]);
+    let ended = Uwarp::start_with(command.env("UWARP_TRACE", "errors")).end();
+    let stderr = ended.expect(0).stderr;
+    assert!(!stderr.contains("frame"), "{stderr}");
+    server.end().expect(0);
+}

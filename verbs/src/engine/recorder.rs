@@ -1,0 +1,335 @@
+//! The flight recorder: the headers of the last frames of a connection, in both directions, for when it ends in
+//! error.
+//!
+//! One ring of fixed size, allocated when startup begins. A frame costs a copy of its headers; payload is never
+//! kept. Time is what the driver told last, so that no clock is asked for a frame.
+
+mod words;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use uwarp_ddp::{TAGGED_HEADER, UNTAGGED_HEADER};
+use uwarp_rdmap::{
+    ATOMIC_REQUEST_HEADER, ATOMIC_RESPONSE_HEADER, MAX_HEADER, Opcode, Peer, READ_REQUEST_HEADER,
+};
+
+/// Frames that are kept.
+const FRAMES: usize = 32;
+/// Octets of a startup frame that are no private data: key, flags, revision, length, IRD and ORD.
+const STARTUP_HEAD: usize = 24;
+/// Octets kept of what could not be taken apart: the length field and the longest DDP header.
+const DAMAGED_HEAD: usize = 2 + UNTAGGED_HEADER;
+
+/// Which way a recorded frame went.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Direction {
+    /// To the peer.
+    Sent,
+    /// From the peer.
+    Received,
+}
+
+/// What the octets of a frame are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FrameKind {
+    /// MPA Request or Reply.
+    Startup,
+    /// The ULPDU of an FPDU: DDP and RDMAP headers.
+    Ulpdu,
+    /// Octets of the stream that are no FPDU.
+    Damaged,
+}
+
+/// One frame of a [`FlightRecord`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordedFrame {
+    at: Duration,
+    direction: Direction,
+    kind: FrameKind,
+    len: u32,
+    head: [u8; MAX_HEADER],
+    head_len: u8,
+    /// Offset of its end in the stream that is sent; 0 once that is settled.
+    end: u64,
+    unsent: bool,
+}
+
+impl RecordedFrame {
+    const NONE: RecordedFrame = RecordedFrame {
+        at: Duration::ZERO,
+        direction: Direction::Sent,
+        kind: FrameKind::Ulpdu,
+        len: 0,
+        head: [0; MAX_HEADER],
+        head_len: 0,
+        end: 0,
+        unsent: false,
+    };
+
+    /// Time since the connection began: `connect`, or the acceptance of the request.
+    #[must_use]
+    pub const fn at(&self) -> Duration {
+        self.at
+    }
+
+    /// Which way it went.
+    #[must_use]
+    pub const fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Octets of the ULPDU, or of the startup frame. (For what could not be taken apart: octets that were there.)
+    #[must_use]
+    pub const fn octets(&self) -> u32 {
+        self.len
+    }
+
+    /// The headers as they were on the wire: DDP and RDMAP, or the beginning of a startup frame.
+    #[must_use]
+    pub fn head(&self) -> &[u8] {
+        self.head
+            .get(..usize::from(self.head_len))
+            .unwrap_or_default()
+    }
+
+    /// False where TCP has not taken all of it: the connection ended before, or has not ended yet.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        !self.unsent
+    }
+}
+
+/// The last frames of a connection, oldest first. It displays as a table, one frame a line.
+///
+/// ```
+/// # fn show(qp: &uwarp_verbs::Qp) {
+/// eprintln!("{}", qp.flight_record());
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct FlightRecord {
+    frames: Vec<RecordedFrame>,
+    seen: u64,
+    /// Whose layout the peer's Terminate has.
+    peer: Peer,
+}
+
+impl FlightRecord {
+    /// The frames that are kept: the last 32.
+    #[must_use]
+    pub fn frames(&self) -> &[RecordedFrame] {
+        &self.frames
+    }
+
+    /// Frames that the connection has sent and received so far, those included that are not kept any more.
+    #[must_use]
+    pub const fn seen(&self) -> u64 {
+        self.seen
+    }
+}
+
+impl fmt::Display for FlightRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.frames.len(), self.seen) {
+            (0, _) => return f.write_str("no frame was sent or received"),
+            (1, 1) => write!(f, "the only frame")?,
+            (kept, seen) => write!(f, "the last {kept} of {seen} frames")?,
+        }
+        write!(f, " (-> sent, <- received, seconds since the beginning):")?;
+        for frame in &self.frames {
+            let arrow = match frame.direction {
+                Direction::Sent => "->",
+                Direction::Received => "<-",
+            };
+            let (seconds, micros) = (frame.at.as_secs(), frame.at.subsec_micros());
+            write!(f, "\n  {arrow} {seconds}.{micros:06} ")?;
+            words::frame(f, frame, self.peer)?;
+            if frame.unsent {
+                f.write_str(" (not sent whole)")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The ring of one connection.
+pub(crate) struct Recorder {
+    began: Instant,
+    ring: Option<Box<[RecordedFrame; FRAMES]>>,
+    /// Frames so far; the next one goes to the place of this number modulo the size.
+    seen: u64,
+}
+
+impl Recorder {
+    /// One that keeps nothing yet.
+    pub(crate) const fn new(now: Instant) -> Self {
+        Recorder {
+            began: now,
+            ring: None,
+            seen: 0,
+        }
+    }
+
+    /// A connection begins.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.began = now;
+        self.seen = 0;
+        self.ring
+            .get_or_insert_with(|| Box::new([RecordedFrame::NONE; FRAMES]));
+    }
+
+    /// A startup frame of ours, which ends at `end` of the stream.
+    pub(super) fn startup_sent(&mut self, now: Instant, frame: &[u8], end: u64) {
+        let head = frame.get(..STARTUP_HEAD).unwrap_or(frame);
+        self.add(
+            now,
+            (Direction::Sent, FrameKind::Startup),
+            head,
+            frame.len(),
+        );
+        self.ends_at(end);
+    }
+
+    /// A startup frame of the peer.
+    pub(super) fn startup_received(&mut self, now: Instant, frame: &[u8]) {
+        let head = frame.get(..STARTUP_HEAD).unwrap_or(frame);
+        self.add(
+            now,
+            (Direction::Received, FrameKind::Startup),
+            head,
+            frame.len(),
+        );
+    }
+
+    /// An FPDU was framed that ends at `end` of the stream; `head` is the beginning of a ULPDU of `len` octets.
+    pub(super) fn sent(&mut self, now: Instant, head: &[u8], len: usize, end: u64) {
+        self.add(now, (Direction::Sent, FrameKind::Ulpdu), headers(head), len);
+        self.ends_at(end);
+    }
+
+    /// The ULPDU of an FPDU that was verified.
+    pub(super) fn received(&mut self, now: Instant, head: &[u8], len: usize) {
+        self.add(
+            now,
+            (Direction::Received, FrameKind::Ulpdu),
+            headers(head),
+            len,
+        );
+    }
+
+    /// What came is no FPDU.
+    pub(super) fn damaged(&mut self, now: Instant, octets: &[u8]) {
+        let head = octets.get(..DAMAGED_HEAD).unwrap_or(octets);
+        self.add(
+            now,
+            (Direction::Received, FrameKind::Damaged),
+            head,
+            octets.len(),
+        );
+    }
+
+    /// What was framed behind `end` of the stream is dropped.
+    pub(super) fn dropped_behind(&mut self, end: u64) {
+        for frame in self.frames_mut().iter_mut().filter(|frame| frame.end > end) {
+            frame.unsent = true;
+            frame.end = 0;
+        }
+    }
+
+    /// The stream is over, and TCP has taken so much of it.
+    pub(super) fn stream_over(&mut self, taken_to: u64) {
+        self.dropped_behind(taken_to);
+        for frame in self.frames_mut() {
+            frame.end = 0;
+        }
+    }
+
+    /// What is kept now; TCP has taken `taken_to` octets of the stream.
+    pub(super) fn record(&self, taken_to: u64, peer: Peer) -> FlightRecord {
+        let Some(ring) = &self.ring else {
+            return FlightRecord::default();
+        };
+        let kept = self.seen.min(FRAMES as u64);
+        let frames = (self.seen - kept..self.seen).filter_map(|number| {
+            let mut frame = *ring.get(place(number))?;
+            frame.unsent |= frame.end > taken_to;
+            Some(frame)
+        });
+        FlightRecord {
+            frames: frames.collect(),
+            seen: self.seen,
+            peer,
+        }
+    }
+
+    fn frames_mut(&mut self) -> &mut [RecordedFrame] {
+        self.ring.as_deref_mut().map_or(&mut [], |ring| ring)
+    }
+
+    fn add(
+        &mut self,
+        now: Instant,
+        (direction, kind): (Direction, FrameKind),
+        head: &[u8],
+        len: usize,
+    ) {
+        let Some(ring) = &mut self.ring else {
+            return;
+        };
+        let Some(frame) = ring.get_mut(place(self.seen)) else {
+            return;
+        };
+        self.seen += 1;
+        frame.at = now.saturating_duration_since(self.began);
+        (frame.direction, frame.kind) = (direction, kind);
+        frame.len = u32::try_from(len).unwrap_or(u32::MAX);
+        let head_len = head.len().min(MAX_HEADER);
+        frame.head[..head_len].copy_from_slice(&head[..head_len]);
+        frame.head_len = u8::try_from(head_len).unwrap_or(u8::MAX);
+        (frame.end, frame.unsent) = (0, false);
+    }
+
+    /// Where in the stream the frame ends that was added last.
+    fn ends_at(&mut self, end: u64) {
+        let last = place(self.seen.wrapping_sub(1));
+        if let Some(frame) = self.frames_mut().get_mut(last) {
+            frame.end = end;
+        }
+    }
+}
+
+fn place(number: u64) -> usize {
+    usize::try_from(number % FRAMES as u64).unwrap_or(0)
+}
+
+/// The headers at the beginning of a ULPDU, without what is payload.
+fn headers(head: &[u8]) -> &[u8] {
+    let (Some(&ddp), Some(&rdmap)) = (head.first(), head.get(1)) else {
+        return head;
+    };
+    if ddp & 0x80 != 0 {
+        return head.get(..TAGGED_HEADER).unwrap_or(head);
+    }
+    let len = UNTAGGED_HEADER
+        + match Opcode::from_raw(rdmap & 0x0F) {
+            Some(Opcode::ReadRequest) => READ_REQUEST_HEADER,
+            Some(Opcode::AtomicRequest) => ATOMIC_REQUEST_HEADER,
+            Some(Opcode::AtomicResponse) => ATOMIC_RESPONSE_HEADER,
+            Some(Opcode::Immediate | Opcode::ImmediateSolicited) => 8,
+            Some(Opcode::Terminate) => return head,
+            Some(
+                Opcode::Write
+                | Opcode::ReadResponse
+                | Opcode::Send
+                | Opcode::SendInvalidate
+                | Opcode::SendSolicited
+                | Opcode::SendSolicitedInvalidate,
+            )
+            | None => 0,
+        };
+    head.get(..len).unwrap_or(head)
+}
+
+#[cfg(test)]
+mod tests;
