@@ -135,7 +135,6 @@ pub(crate) enum Refused {
     ReadSges,
     InlineTooLong,
     ImmediateUnfit,
-    MisalignedAtomic,
     AtomicSink,
     Memory,
 }

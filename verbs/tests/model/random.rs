@@ -93,7 +93,6 @@ fn refused() -> impl Strategy<Value = Refused> {
         Just(Refused::ReadSges),
         Just(Refused::InlineTooLong),
         Just(Refused::ImmediateUnfit),
-        Just(Refused::MisalignedAtomic),
         Just(Refused::AtomicSink),
         Just(Refused::Memory),
     ]

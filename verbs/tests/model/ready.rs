@@ -249,7 +249,6 @@ impl Refused {
             Refused::ReadSges => SendWr::read(id, &sges[..2], 0, 0),
             Refused::InlineTooLong => SendWr::write_inline(id, &LONG, 0, 0),
             Refused::ImmediateUnfit => SendWr::send(id, &sges[..1]).with_imm([1; 8]),
-            Refused::MisalignedAtomic => SendWr::fetch_add(id, &sges[..1], 4, 0, 1),
             Refused::AtomicSink => SendWr::swap(id, &sges[..2], 0, 0, 1),
             // The last one reaches beyond its region.
             Refused::Memory => SendWr::send(id, &sges[4..]),
@@ -263,7 +262,6 @@ impl Refused {
             Refused::ReadSges => matches!(kind, K::ReadSges { got: 2 }),
             Refused::InlineTooLong => matches!(kind, K::InlineTooLong { got: 300, .. }),
             Refused::ImmediateUnfit => matches!(kind, K::ImmediateUnfit { .. }),
-            Refused::MisalignedAtomic => matches!(kind, K::MisalignedAtomic { remote_addr: 4 }),
             Refused::AtomicSink => matches!(kind, K::AtomicSink { elements: 2, .. }),
             Refused::Memory => matches!(kind, K::Memory(_)),
         }
