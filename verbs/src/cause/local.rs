@@ -94,9 +94,21 @@ impl LocalProblem {
                         ("local QP error", Status::LocalQpOperation)
                     }
                 };
+                let hint = match verb {
+                    LocalVerb::Bind => {
+                        "look at the window, the lkey, the rights and the range of the bind request"
+                    }
+                    LocalVerb::Register => {
+                        "invalidate a fast region before it is registered again, under its next key, and within its size"
+                    }
+                    LocalVerb::Invalidate => {
+                        "an STag is invalidated once, by a queue pair that may use it, and while nothing is bound to it"
+                    }
+                };
                 Account::new(title, Who::Program, Layer::Verbs)
                     .status(status)
                     .against(requirement)
+                    .hint(hint)
             }
             Self::NoReads => Account::new("local QP error", Who::Program, Layer::Verbs)
                 .status(Status::LocalQpOperation)

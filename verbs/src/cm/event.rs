@@ -7,6 +7,7 @@ use uwarp_llp::LlpError;
 use uwarp_mpa::StartupError;
 
 use super::id::CmId;
+use crate::cause::Cause;
 use crate::event::EndReason;
 
 /// What happened to an id: the names of `rdma_cm_event_type`.
@@ -72,6 +73,18 @@ impl fmt::Display for CmReason {
             CmReason::Network { error } => write!(f, "{error}"),
             CmReason::Connection { reason } => write!(f, "{reason}"),
             CmReason::Startup { peer, error } => write!(f, "{peer}: {error}"),
+        }
+    }
+}
+
+impl CmReason {
+    /// Who, which layer, which code, which demand of the RFCs; and a sentence with a hint.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        match self {
+            CmReason::Network { error } => Cause::from(*error),
+            CmReason::Connection { reason } => reason.cause(),
+            CmReason::Startup { error, .. } => Cause::from(*error),
         }
     }
 }
@@ -162,6 +175,13 @@ impl CmEvent {
     #[must_use]
     pub fn reason(&self) -> Option<&CmReason> {
         self.data.reason.as_ref()
+    }
+
+    /// Why not, or why it is over: who, which layer, which code; and a sentence with a hint. `None` where there is no
+    /// [`reason`](Self::reason).
+    #[must_use]
+    pub fn cause(&self) -> Option<Cause> {
+        self.reason().map(CmReason::cause)
     }
 
     /// What the peer's program says: with a request, with the answer to ours, with a reject.

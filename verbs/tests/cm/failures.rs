@@ -34,6 +34,11 @@ fn is(event: &CmEvent, kind: CmEventKind, errno: Errno) {
         "{event:?}"
     );
     assert!(event.reason().is_some());
+    let cause = event.cause().unwrap();
+    assert!(
+        !cause.sentence().is_empty() && !cause.is_flush(),
+        "{event:?}"
+    );
 }
 
 #[test]
