@@ -32,6 +32,22 @@ fn a_wrong_argument_prints_the_usage_and_exits_2() {
 }
 
 #[test]
+fn each_example_has_less_than_150_lines_and_is_in_the_readme() {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(here.join("README.md")).unwrap();
+    let mut count = 0;
+    for file in here.join("src/bin").read_dir().unwrap() {
+        let path = file.unwrap().path();
+        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines < 150, "{} has {lines} lines", path.display());
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(readme.contains(&format!("(src/bin/{name})")), "{name}");
+        count += 1;
+    }
+    assert_eq!(count, ALL.len());
+}
+
+#[test]
 fn a_client_without_a_server_says_so_and_exits_1() {
     // Nothing listens at port 1.
     let addr = "127.0.0.1:1";

@@ -129,7 +129,8 @@ pub enum DestroyCqError {
     },
 }
 
-/// A completion queue.
+/// A completion queue: `ibv_cq` of the verbs (`ibv_create_cq`, `ibv_poll_cq`). What completes, and in which order, has
+/// RFC 5040 section 5.5.
 ///
 /// It needs to be as deep as all that can complete to it at once: the send queues, the receive queues and the
 /// receives taken from shared ones, of all QPs that share it (`max_send_wr` and `max_recv_wr` of each, and `max_wr` of

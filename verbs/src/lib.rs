@@ -21,7 +21,8 @@
 //! A peer that does not know RFC 7306 ends the connection: [`EndReason::PeerLacksRfc7306`].
 //!
 //! Other interfaces have 4 octets of Immediate Data. They travel as the first 4 of the 8, the rest zero;
-//! all 8 are the application's here.
+//! all 8 are the application's here. And they say how long the Write before was, in the completion of the receive;
+//! here [`Completion::byte_len`] is 0 then, for the Immediate Data is a message of its own and places no octet.
 //!
 //! # Example
 //! One process, both ends; in life the two halves are two programs.

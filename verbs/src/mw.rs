@@ -14,6 +14,7 @@ pub fn inc_rkey(rkey: u32) -> u32 {
 }
 
 /// A memory window: an STag that shows a part of a memory region to peers, for a while and with rights of its own.
+/// `ibv_mw` of the verbs (`ibv_alloc_mw`, `ibv_bind_mw`); for its STag RFC 5040 section 8.1.1 holds.
 ///
 /// Binding is quicker than registration, and ends without touching the region: by
 /// [`SendWr::local_invalidate`](crate::SendWr::local_invalidate) or the peer's Send with Invalidate (type 2), by a new bind or one of 0 octets

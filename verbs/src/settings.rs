@@ -120,6 +120,10 @@ pub struct Limits {
 
 /// What one protection domain may have, so that one part of a program leaves something to the others
 /// (RFC 5042 section 6.4.1).
+///
+/// SRQs and posted receives have none: [`Limits::max_srq`] bounds the SRQs of the device, and each queue the receives in
+/// it ([`Limits::max_wr`], [`Limits::max_srq_wr`], or less, as it was made). Protection domains are not counted; one
+/// is a number and a counter.
 #[derive(Clone, Copy, Debug)]
 pub struct PdLimits {
     /// QPs that exist at once. Default: as many as the device has.

@@ -28,6 +28,8 @@ const SLOT: u64 = 16 * 1024;
 const SLOTS: u64 = 16;
 /// The server gives credit for this many slots at once.
 const CREDIT: u64 = 4;
+/// The longest file that the server takes, in octets.
+const LONGEST: usize = 256 * 1024 * 1024;
 
 fn main() -> ExitCode {
     let about = "Upload by Writes into a ring buffer of the server.";
@@ -116,12 +118,9 @@ fn take_upload(device: &Device, request: ConnectRequest) -> Result {
     let mut file = Vec::new();
     let mut slots = 0;
     while let Some(notice) = next(&received)? {
-        let mut size = [0; 4];
-        inbox.read_at(4 * notice.wr_id as usize, &mut size)?;
-        qp.post_recv(&RecvWr::new(
-            notice.wr_id,
-            &[inbox.sge(4 * notice.wr_id, 4)],
-        ))?;
+        let (n, mut size) = (notice.wr_id, [0; 4]);
+        inbox.read_at(4 * n as usize, &mut size)?;
+        qp.post_recv(&RecvWr::new(n, &[inbox.sge(4 * n, 4)]))?;
         let size = u32::from_be_bytes(size) as usize;
         if size == 0 {
             let sum = checksum(&file);
@@ -132,8 +131,8 @@ fn take_upload(device: &Device, request: ConnectRequest) -> Result {
             continue;
         }
         // The Write was placed before its notice came. Copy it out, so that the slot is free again.
-        if size as u64 > SLOT {
-            return Err("the client speaks of more octets than a slot has".into());
+        if size as u64 > SLOT || file.len() + size > LONGEST {
+            return Err("the client speaks of more octets than a slot or a file may have".into());
         }
         let mut octets = vec![0; size];
         ring.read_at((slots % SLOTS * SLOT) as usize, &mut octets)?;

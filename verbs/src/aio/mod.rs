@@ -29,6 +29,12 @@
 //! of asking). So `a.await; b.await` keeps its order, and for futures that are polled together the order is that of the
 //! polls.
 //!
+//! # What it does not cover
+//! Shared receive queues, memory windows, fast registration and local invalidation, [`CmId`](crate::CmId)s, the masks of
+//! atomic operations, fences and solicited events. A [`Qp`](crate::Qp) of the synchronous API does all of these, on the
+//! same device and beside async connections; its CQ's channel and the device have descriptors that a runtime can watch.
+//! (Instead of a fence: await the Read before the next operation.)
+//!
 //! # Example
 //! ```
 //! use uwarp_verbs::aio::{Connection, Domain, Listener};

@@ -8,7 +8,8 @@ use crate::mem::{Access, Buffer, FastRegister, OutOfRange, Purpose, RegisterErro
 
 /// Memory with an STag that is reserved and not valid: [`SendWr::register`](crate::SendWr::register) makes it valid for a part of the
 /// memory, in order with the other work requests, and [`SendWr::local_invalidate`](crate::SendWr::local_invalidate) or a peer's Send with
-/// Invalidate ends that. Each registration takes another key, so an STag that was used once stays dead.
+/// Invalidate ends that. The kernel's verbs have it as `ib_alloc_mr` and `IB_WR_REG_MR`; for its STag RFC 5040 section
+/// 8.1.1 holds. Each registration takes another key, so an STag that was used once stays dead.
 ///
 /// It belongs to a protection domain ([`Pd::alloc_fast_region`](crate::Pd::alloc_fast_region)). Dropping it ends what is registered; the memory
 /// stays until the last transfer is done.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::device::DeviceInner;
 use crate::mem::{Buffer, DeregisterError, OutOfRange, Region, Sge};
 
-/// A registered memory region (MR).
+/// A registered memory region (MR): `ibv_mr` of the verbs (`ibv_reg_mr`).
 ///
 /// It may be read and written by this program at any time, also while transfers use it: what a
 /// transfer then sees, or what is read, is a mixture of old and new octets. Wait for completions
@@ -31,7 +31,7 @@ pub struct MemoryRegion {
 pub struct RemoteBuffer {
     /// Address (tagged offset) of the first octet.
     pub addr: u64,
-    /// Octets.
+    /// Its length in octets.
     pub len: u64,
     /// The STag.
     pub rkey: u32,
@@ -67,7 +67,7 @@ impl MemoryRegion {
         self.region().map_or(0, |region| region.to_base())
     }
 
-    /// Octets.
+    /// Its length in octets.
     #[must_use]
     pub fn len(&self) -> usize {
         self.region().map_or(0, |region| region.len())
@@ -79,7 +79,7 @@ impl MemoryRegion {
         self.len() == 0
     }
 
-    /// A scatter/gather element for `len` octets from `offset`. Whether they lie in the region is
+    /// A scatter/gather element for `len` octets from octet `offset` of the region on. Whether they lie in the region is
     /// checked when it is posted.
     #[must_use]
     pub fn sge(&self, offset: u64, len: u32) -> Sge {

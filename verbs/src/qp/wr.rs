@@ -115,7 +115,7 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, op, Source::Sges(sges))
     }
 
-    /// A Send of `data`, copied when it is posted: the slice is free at once.
+    /// A Send of `data`, copied when it is posted: the slice is free at once (`IBV_SEND_INLINE`).
     #[must_use]
     pub fn send_inline(wr_id: u64, data: &'a [u8]) -> Self {
         let op = SendOp::Send {
@@ -136,7 +136,7 @@ impl<'a> SendWr<'a> {
         )
     }
 
-    /// An RDMA Write of `data`, copied when it is posted.
+    /// An RDMA Write of `data`, copied when it is posted (`IBV_SEND_INLINE`).
     #[must_use]
     pub fn write_inline(wr_id: u64, data: &'a [u8], remote_addr: u64, rkey: u32) -> Self {
         Self::new(
@@ -158,7 +158,7 @@ impl<'a> SendWr<'a> {
     }
 
     /// Raise a solicited event at the receiver (Sends and Immediate Data, also that behind a Write;
-    /// ignored otherwise).
+    /// ignored otherwise); `IBV_SEND_SOLICITED`, RFC 5040 section 5.3.
     #[must_use]
     pub fn solicited(mut self) -> Self {
         self.solicited = true;
@@ -168,7 +168,8 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Invalidate the peer's region `rkey` when this Send is delivered (Sends only).
+    /// Invalidate the peer's region `rkey` when this Send is delivered (Sends only): `IBV_WR_SEND_WITH_INV`, RFC
+    /// 5040 section 5.3.
     #[must_use]
     pub fn invalidate(mut self, rkey: u32) -> Self {
         if let SendOp::Send { invalidate, .. } = &mut self.op {
@@ -177,14 +178,16 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Make no completion when this request succeeds (it still completes with an error).
+    /// Make no completion when this request succeeds (it still completes with an error): the absence
+    /// of `IBV_SEND_SIGNALED`.
     #[must_use]
     pub fn unsignaled(mut self) -> Self {
         self.signaled = false;
         self
     }
 
-    /// Start only after all earlier RDMA Reads and Atomic Operations of this QP have completed.
+    /// Start only after all earlier RDMA Reads and Atomic Operations of this QP have completed
+    /// (`IBV_SEND_FENCE`).
     #[must_use]
     pub fn fence(mut self) -> Self {
         self.fence = true;

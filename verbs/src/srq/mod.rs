@@ -117,7 +117,8 @@ impl Drop for SrqShared {
     }
 }
 
-/// A shared receive queue: receives posted once, taken by whichever of its QPs gets a message first.
+/// A shared receive queue: receives posted once, taken by whichever of its QPs gets a message first. `ibv_srq` of the
+/// verbs (`ibv_create_srq`); RFC 5042 section 6.4.3.1 has what to beware of.
 ///
 /// A receive is taken with the first segment of a message, completes to the receive CQ of the QP that took it, with
 /// that QP's number, and is flushed with that QP if the QP fails in between. All others stay. When it is empty, a

@@ -118,7 +118,9 @@ impl<'a> SendWr<'a> {
 /// memory is not touched and may be of any size.
 ///
 /// On the wire, Immediate Data is a message of its own. The 4 octets that other RDMA interfaces have
-/// are the first 4 of the 8 by convention, with zeros behind them; uwarp does not look at them.
+/// are the first 4 of the 8 by convention, with zeros behind them; uwarp does not look at them. Those
+/// interfaces give the length of the Write in the completion of the receive (`byte_len` of `ibv_wc`).
+/// Here it is 0, also behind a Write: a program that needs the length puts it into the 8 octets.
 impl<'a> SendWr<'a> {
     /// An RDMA Write followed by Immediate Data: one request with one completion, as a Write. When the
     /// peer sees the Immediate Data, it sees the octets of the Write too.
