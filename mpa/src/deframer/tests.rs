@@ -225,7 +225,7 @@ fn every_error_has_its_code_and_words() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 128 }))]
 
     #[test]
     fn any_chunking_gives_the_same_ulpdus(

@@ -133,7 +133,7 @@ fn errors_say_what_was_expected() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 128 }))]
 
     #[test]
     fn streams_are_those_of_the_text(ulpdus in ulpdus(8), crc: bool, markers: bool) {

@@ -339,7 +339,7 @@ fn model_of(peer: &Side) -> Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 96 }))]
 
     #[test]
     fn two_streams_do_what_the_model_does(
