@@ -1,6 +1,6 @@
 //! Sections 6.4.3.1, 6.4.3.2, 6.4.5 and 6.4.6: queues that overflow, and STags that are taken away.
 
-use uwarp_verbs::{AcceptOptions, AsyncEvent, QpCaps, RecvWr, Status};
+use uwarp_verbs::{AcceptOptions, AsyncEvent, Qp, QpCaps, RecvWr, Srq, SrqAttr, SrqModify, Status};
 
 use crate::peer::{PATIENCE, Peer, eventually};
 use crate::scene::{ROLES, Role, Scene, Setup, Victim, settings};
@@ -28,6 +28,77 @@ fn s6_4_3_1_sends_until_the_receives_are_used_up() {
     s.delivers(b"two");
     let send = s.next_send(b"").octets();
     s.refuses(&send, Code::ddp(2, 0x02), "no receive is posted", None);
+}
+
+/// One stream uses up the receives that it shares with another: the program is told in time, the greedy
+/// stream ends, and the other one goes on when there are receives again.
+#[test]
+fn s6_4_3_1_one_stream_uses_up_a_shared_receive_queue() {
+    let mut settings = settings();
+    settings.limits.max_qp += 2;
+    settings.limits.max_srq += 1;
+    let mut victim = Victim::new(settings);
+    let srq = victim
+        .pd
+        .create_srq(SrqAttr {
+            max_wr: 8,
+            ..SrqAttr::default()
+        })
+        .unwrap();
+    for wr_id in 1..=4 {
+        srq.post_recv(&RecvWr::new(wr_id, &[])).unwrap();
+    }
+    srq.modify(SrqModify {
+        limit: Some(2),
+        ..SrqModify::default()
+    })
+    .unwrap();
+    let (mut greedy, greedy_qp) = shares(&victim, &srq);
+    let (mut modest, modest_qp) = shares(&victim, &srq);
+    let empty = |msn| Untagged::new(SEND, 0, msn, b"").octets();
+    greedy.send_ulpdus(&[empty(1), empty(2), empty(3), empty(4), empty(5)]);
+    eventually("the program is told", || {
+        let event = victim.device.poll_event()?;
+        matches!(event, AsyncEvent::SrqLimitReached { .. }).then_some(())
+    });
+    for wr_id in 1..=4 {
+        let taken = victim.recv_cq.wait(Some(PATIENCE)).expect("a Send arrives");
+        assert_eq!(
+            (taken.wr_id, taken.status, taken.qp_num),
+            (wr_id, Status::Success, greedy_qp.qp_num())
+        );
+    }
+    greedy.fin();
+    assert!(greedy_qp.wait_closed(PATIENCE));
+    srq.post_recv(&RecvWr::new(5, &[])).unwrap();
+    modest.send_ulpdus(&[empty(1)]);
+    let taken = victim.recv_cq.wait(Some(PATIENCE)).expect("a Send arrives");
+    assert_eq!(
+        (taken.wr_id, taken.status, taken.qp_num),
+        (5, Status::Success, modest_qp.qp_num())
+    );
+    modest.fin();
+    assert!(modest_qp.wait_closed(PATIENCE));
+    victim.healthy.works();
+    drop((greedy_qp, modest_qp, srq));
+    // The ends of both, and for each that it takes no more from the shared queue.
+    let last = std::iter::from_fn(|| victim.device.poll_event())
+        .filter(|event| matches!(event, AsyncEvent::LastWqeReached { .. }));
+    assert_eq!(last.count(), 2);
+    victim.is_unharmed();
+    victim.leaves_nothing();
+}
+
+/// A connection that takes its receives from the shared queue.
+fn shares(victim: &Victim, srq: &Srq) -> (Peer, Qp) {
+    let cq = &victim.recv_cq;
+    let qp = victim.pd.qp().srq(srq).build(cq, cq).unwrap();
+    let mut peer = Peer::connect(victim.listener.local_addr());
+    peer.send_startup(REQUEST, CRC, 1, b"");
+    let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
+    request.accept(&qp, &AcceptOptions::default()).unwrap();
+    assert_eq!(peer.receive_startup(), startup(REPLY, CRC, 1, b""));
+    (peer, qp)
 }
 
 /// The peer fills a CQ that is too small for the receives that were posted: completions are lost and the

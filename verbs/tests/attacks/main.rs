@@ -60,17 +60,22 @@ mod wire;
 
 use scene::Scene;
 use uwarp_verbs::Status;
-use wire::{Code, READ_REQUEST, ReadHeader, SEND_INVALIDATE, Tagged, Untagged, WRITE};
+use wire::{
+    ATOMIC_REQUEST, AtomicHeader, Code, READ_REQUEST, ReadHeader, SEND_INVALIDATE, Tagged,
+    Untagged, WRITE,
+};
 
 /// What a peer tries with an STag.
 #[derive(Clone, Copy, Debug)]
 enum Use {
     Write,
     Read,
+    /// FetchAdd (RFC 7306); refused by the codes of a Read.
+    Atomic,
     Invalidate,
 }
 
-const USES: [Use; 3] = [Use::Write, Use::Read, Use::Invalidate];
+const USES: [Use; 4] = [Use::Write, Use::Read, Use::Atomic, Use::Invalidate];
 
 /// The codes of the Terminate that answers each use.
 struct Answers {
@@ -102,6 +107,17 @@ fn refuses_use(scene: Scene, what: Use, (stag, to): (u32, u64), answers: &Answer
             };
             let read = Untagged::new(READ_REQUEST, 1, 1, &header.octets()).octets();
             scene.refuses(&read, answers.read, words, None);
+        }
+        Use::Atomic => {
+            let header = AtomicHeader {
+                code: 0,
+                id: 1,
+                stag,
+                to,
+                words: [1, 0, 0, u64::MAX],
+            };
+            let request = Untagged::new(ATOMIC_REQUEST, 1, 1, &header.octets()).octets();
+            scene.refuses(&request, answers.read, words, None);
         }
         Use::Invalidate => {
             let send = Untagged {
