@@ -188,8 +188,9 @@ proptest! {
 fn every_offset_alignment_and_length_is_copied_exactly() {
     let buffer = Buffer::zeroed(700).unwrap();
     let pattern: Vec<u8> = (0..600_u32).map(|n| (n * 7 + 1) as u8).collect();
-    for offset in 0..17 {
-        for len in (0..80).chain([
+    let (offsets, lens) = if cfg!(miri) { (9, 10) } else { (17, 80) };
+    for offset in 0..offsets {
+        for len in (0..lens).chain([
             127, 128, 129, 255, 256, 257, 258, 300, 320, 383, 384, 385, 513, 600,
         ]) {
             buffer.write_at(0, &[0; 700]).unwrap();
