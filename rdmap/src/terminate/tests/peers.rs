@@ -235,6 +235,7 @@ fn certain_and_ambiguous_over_all_combinations() {
 
 /// With the profile of siw, only what has a meaning by an RFC and none by siw is read by the RFC.
 #[test]
+#[cfg_attr(miri, ignore = "exhaustive, and nothing but arithmetic")]
 fn the_profile_of_siw_yields_only_to_what_siw_cannot_mean() {
     let rfc = rfc_sends();
     // In siw's layout: any of the codes, with any of its three bits.
