@@ -245,12 +245,14 @@ impl Cq {
         if qps > 0 {
             return Err((self, DestroyCqError::InUse { qps }));
         }
+        let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
         if !self.shared.inner.end_events(timeout) {
             let events = self.shared.inner.unacked();
             return Err((self, DestroyCqError::Unacknowledged { events }));
         }
         let object = EventObject::Cq(self.cq_num());
-        match self.shared.device.events.retire(object, timeout) {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        match self.shared.device.events.retire(object, left) {
             Ok(()) => Ok(()),
             Err(events) => Err((self, DestroyCqError::UnacknowledgedAsync { events })),
         }

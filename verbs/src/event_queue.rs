@@ -3,13 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{EventfdFlags, eventfd};
 
+use crate::completion::EventFd;
 use crate::event::AsyncEvent;
 use crate::home::Home;
 use crate::wait::{after, wait_readable};
@@ -34,7 +34,7 @@ const KEEP: usize = 4096;
 /// Events of a device, in order, with a descriptor that is readable while there are any.
 pub(crate) struct EventQueue {
     home: Home,
-    fd: OwnedFd,
+    fd: EventFd,
     state: Mutex<State>,
     /// Notified at every acknowledgement.
     acked: Condvar,
@@ -50,10 +50,10 @@ struct State {
 }
 
 impl EventQueue {
-    pub(crate) fn new() -> rustix::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         Ok(EventQueue {
             home: Home::here(),
-            fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?,
+            fd: EventFd::semaphore()?,
             state: Mutex::default(),
             acked: Condvar::new(),
         })
@@ -66,7 +66,7 @@ impl EventQueue {
             state.waiting.pop_front();
             state.lost += 1;
         } else {
-            self.count_up();
+            self.fd.add();
         }
         state.waiting.push_back(event);
     }
@@ -97,7 +97,7 @@ impl EventQueue {
                 ack: true,
             })
         };
-        if self.is_nonblocking() {
+        if self.fd.is_nonblocking() {
             return get();
         }
         self.wait_for(timeout, get)
@@ -179,7 +179,7 @@ impl EventQueue {
 
     fn take(&self, state: &mut State) -> Option<AsyncEvent> {
         let event = state.waiting.pop_front()?;
-        self.count_down();
+        self.fd.take();
         Some(event)
     }
 
@@ -187,23 +187,8 @@ impl EventQueue {
         let before = state.waiting.len();
         state.waiting.retain(|event| event.object() != object);
         for _ in state.waiting.len()..before {
-            self.count_down();
+            self.fd.take();
         }
-    }
-
-    fn count_up(&self) {
-        let one = 1u64.to_ne_bytes();
-        while rustix::io::write(&self.fd, &one) == Err(rustix::io::Errno::INTR) {}
-    }
-
-    fn count_down(&self) {
-        let mut count = [0; 8];
-        while rustix::io::read(&self.fd, &mut count) == Err(rustix::io::Errno::INTR) {}
-    }
-
-    fn is_nonblocking(&self) -> bool {
-        let flags = rustix::fs::fcntl_getfl(&self.fd);
-        flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
     }
 }
 
@@ -331,7 +316,7 @@ mod tests {
     #[test]
     fn a_program_that_makes_the_descriptor_non_blocking_gets_no_wait() {
         let queue = queue_of(&[]);
-        rustix::fs::fcntl_setfl(&queue.fd, rustix::fs::OFlags::NONBLOCK).unwrap();
+        rustix::fs::fcntl_setfl(queue.fd(), rustix::fs::OFlags::NONBLOCK).unwrap();
         assert!(queue.get(None).is_none());
     }
 }

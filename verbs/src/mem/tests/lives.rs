@@ -10,7 +10,8 @@ use super::*;
 fn stags_are_not_sequential_and_never_zero() {
     let table = table();
     let memory = buffer(1);
-    let count = if cfg!(miri) { 100 } else { 1000 };
+    // Of 256 keys, 1000 draws show some 251 on average and 100 draws some 83.
+    let (count, enough_keys) = if cfg!(miri) { (100, 60) } else { (1000, 200) };
     let stags: Vec<u32> = (0..count)
         .map(|_| table.insert(spec(&memory)).unwrap().stag().0)
         .collect();
@@ -23,10 +24,10 @@ fn stags_are_not_sequential_and_never_zero() {
         .count();
     assert!(
         close < 12,
-        "{close} of 1000 STags are next to the one before"
+        "{close} of {count} STags are next to the one before"
     );
     let keys: HashSet<_> = stags.iter().map(|stag| stag & 0xff).collect();
-    assert!(keys.len() > 200, "only {} keys", keys.len());
+    assert!(keys.len() > enough_keys, "only {} keys", keys.len());
 }
 
 #[test]
