@@ -220,9 +220,9 @@ impl Device {
             settings.limits.max_mr as usize,
             settings.limits.per_pd.max_mr as usize,
         )?;
-        let events = EventQueue::new().map_err(|errno| DeviceError::System {
+        let events = EventQueue::new().map_err(|error| DeviceError::System {
             op: "make an event descriptor",
-            error: errno.into(),
+            error,
         })?;
         let background =
             Background::start(settings.takeover).map_err(|error| DeviceError::System {
