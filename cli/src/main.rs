@@ -3,6 +3,7 @@
 //! | command | does |
 //! |---|---|
 //! | `uwarp demo` | two endpoints in one process over TCP/IP in user space: moves data by every operation, verifies it, shows one error in words |
+//! | `uwarp conformance` | what an endpoint gets wrong, requirement by requirement of the RFCs |
 //! | `uwarp rping` | the ping-pong of rdmacm-utils' rping, both roles, speaking to the real one |
 //!
 //! Exit codes: 0 done, 1 the operation failed, 2 wrong usage. Errors go to stderr and say what
@@ -11,6 +12,7 @@
 
 mod advert;
 mod common;
+mod conformance;
 mod demo;
 mod device;
 mod explain;
@@ -42,6 +44,8 @@ enum Command {
     Demo(demo::Options),
     /// RDMA ping-pong between two processes, as rdmacm-utils' rping
     Rping(rping::Options),
+    /// Tell what an endpoint gets wrong, requirement by requirement
+    Conformance(Box<conformance::Options>),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +64,10 @@ fn main() -> ExitCode {
     let (name, result) = match &cli.command {
         Command::Demo(options) => ("demo", logging::start().and_then(|()| demo::run(options))),
         Command::Rping(options) => ("rping", logging::start().and_then(|()| rping::run(options))),
+        Command::Conformance(options) => {
+            let result = logging::start().and_then(|()| conformance::run_command(options));
+            ("conformance", result)
+        }
     };
     // A thread of a device that is being closed may still have one.
     uwarp_verbs::llp::remove_socket_files();

@@ -1,0 +1,31 @@
+//! The cases, one file for each section of an RFC.
+
+mod rfc5040;
+mod rfc5041;
+mod rfc5044;
+
+use crate::script::{Action, Case, CaseInfo};
+
+/// All of them.
+pub(crate) fn all() -> Vec<Case> {
+    let mut all = Vec::new();
+    all.extend(rfc5040::all());
+    all.extend(rfc5041::all());
+    all.extend(rfc5044::all());
+    all.sort_by(|one, other| crate::run_order(&one.id).cmp(&crate::run_order(&other.id)));
+    all
+}
+
+/// What there is, in the order of the ids.
+#[must_use]
+pub fn list() -> Vec<CaseInfo> {
+    all().iter().map(Case::info).collect()
+}
+
+/// The steps of a case in words, or `None` when there is no case of this id.
+#[must_use]
+pub fn explain(id: &str) -> Option<(CaseInfo, Vec<String>)> {
+    let case = all().into_iter().find(|case| case.id == id)?;
+    let steps = case.steps.iter().map(Action::to_string).collect();
+    Some((case.info(), steps))
+}

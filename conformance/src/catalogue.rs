@@ -1,0 +1,84 @@
+//! The requirements of the RFCs, as the files in `data/` have them: one sentence each, with an id.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// One requirement.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct Requirement {
+    /// RFC, section, running number: `5044-7.1.2-03`; `i03` for what an RFC states without a keyword.
+    pub id: String,
+    /// MUST, MUST NOT, SHOULD, SHOULD NOT, MAY, or implied.
+    pub level: String,
+    /// mpa, mpa-startup, ddp, rdmap, rdmap-ext, security, local-interface ...
+    pub layer: String,
+    /// Who has to keep it.
+    pub role: String,
+    /// `wire`: a peer can judge it; `api`: it needs the endpoint's completions and events; `internal`: between layers; `n/a`:
+    /// for others than an endpoint.
+    pub observable: String,
+    /// What it asks.
+    pub text: String,
+    /// What an endpoint has to do when its peer breaks it.
+    pub error: String,
+}
+
+impl Requirement {
+    /// The section that it is in: `5044-7.1.2`.
+    #[must_use]
+    pub fn section(&self) -> &str {
+        section_of(&self.id)
+    }
+
+    /// Whether it binds: MUST, MUST NOT, and implied.
+    #[must_use]
+    pub fn is_must(&self) -> bool {
+        matches!(self.level.as_str(), "MUST" | "MUST NOT" | "implied")
+    }
+
+    /// Whether it is a SHOULD or SHOULD NOT.
+    #[must_use]
+    pub fn is_should(&self) -> bool {
+        matches!(self.level.as_str(), "SHOULD" | "SHOULD NOT")
+    }
+}
+
+/// The section in an id.
+#[must_use]
+pub fn section_of(id: &str) -> &str {
+    id.rsplit_once('-').map_or(id, |(section, _)| section)
+}
+
+const FILES: [&str; 2] = [
+    include_str!("../data/requirements.csv"),
+    include_str!("../data/requirements_implied.csv"),
+];
+
+/// All of them, by id.
+///
+/// # Panics
+/// Never: a test reads the files.
+#[must_use]
+pub fn requirements() -> BTreeMap<String, Requirement> {
+    FILES
+        .iter()
+        .flat_map(|file| csv::Reader::from_reader(file.as_bytes()).into_deserialize())
+        .map(|row: Result<Requirement, _>| row.expect("the files in data/ are right"))
+        .map(|requirement| (requirement.id.clone(), requirement))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_catalogue_has_its_548_rows_and_no_id_twice() {
+        let all = requirements();
+        assert_eq!(all.len(), 497 + 51);
+        let wire = all.values().filter(|row| row.observable == "wire");
+        let musts = wire.filter(|row| matches!(row.level.as_str(), "MUST" | "MUST NOT"));
+        assert_eq!(musts.count(), 279);
+    }
+}

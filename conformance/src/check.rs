@@ -1,0 +1,380 @@
+//! What every FPDU of the target is held against while a case runs. A breach counts only in the cases that watch for its rule,
+//! so that one mistake of a sender does not fail every case.
+
+use std::fmt;
+
+use crate::wire::fpdu::OpenedFpdu;
+use crate::wire::segment::{Address, Segment, opcode};
+
+/// A rule for senders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Rule {
+    /// PAD octets are zero.
+    PadZero,
+    /// The CRC field holds the CRC32C, where CRCs are in use.
+    Crc,
+    /// ULPDU_Length is at most 64768.
+    UlpduLength,
+    /// The reserved bits of a Marker are zero.
+    MarkerReserved,
+    /// The two low bits of FPDUPTR are zero.
+    MarkerLowBits,
+    /// FPDUPTR is the distance to ULPDU_Length.
+    MarkerPointer,
+    /// The ULPDU has room for its DDP Header.
+    DdpHeader,
+    /// DV is 1.
+    DdpVersion,
+    /// The 4 reserved bits of DDP Control are zero.
+    DdpReserved,
+    /// RV is 1.
+    RdmapVersion,
+    /// The 2 reserved bits of RDMAP Control are zero.
+    RdmapReserved,
+    /// The opcode is assigned.
+    Opcode,
+    /// T is as the opcode has it.
+    TaggedFlag,
+    /// QN is that of the opcode.
+    QueueNumber,
+    /// Invalidate STag is zero in messages that invalidate nothing.
+    InvalidateZero,
+    /// The first MSN of a queue is 1, and each message has the next.
+    Msn,
+    /// MO begins at 0 and goes on where the segment before ended.
+    Mo,
+    /// TO goes on where the segment before ended.
+    To,
+    /// All segments of a message have one STag.
+    SameStag,
+    /// All segments of a message have the same RDMAP Control and Invalidate STag.
+    SameRsvdUlp,
+    /// Read Requests, Terminates, Atomic messages and Immediate Data are of one segment and of their length.
+    HeaderLength,
+    /// Nothing comes behind a Terminate.
+    SilentAfterTerminate,
+}
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Breach {
+    pub(crate) rule: Rule,
+    pub(crate) detail: String,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rule::PadZero => "PAD octets are zero",
+            Rule::Crc => {
+                "the CRC field holds the CRC32C of the FPDU, least significant octet first"
+            }
+            Rule::UlpduLength => "ULPDU_Length is at most 64768",
+            Rule::MarkerReserved => "the reserved bits of a Marker are zero",
+            Rule::MarkerLowBits => "the two low bits of FPDUPTR are zero",
+            Rule::MarkerPointer => "FPDUPTR is the distance from ULPDU_Length to the Marker",
+            Rule::DdpHeader => "every segment has a whole DDP Header",
+            Rule::DdpVersion => "DV is 1",
+            Rule::DdpReserved => "the reserved bits of DDP Control are zero",
+            Rule::RdmapVersion => "RV is 1",
+            Rule::RdmapReserved => "the reserved bits of RDMAP Control are zero",
+            Rule::Opcode => "the opcode is assigned",
+            Rule::TaggedFlag => "T is as the opcode has it",
+            Rule::QueueNumber => "QN is that of the opcode",
+            Rule::InvalidateZero => "Invalidate STag is zero where nothing is invalidated",
+            Rule::Msn => "MSN begins at 1 and rises by 1 with each message of a queue",
+            Rule::Mo => "MO begins at 0 and goes on where the last segment ended",
+            Rule::To => "TO goes on where the last segment ended",
+            Rule::SameStag => "all segments of a message have one STag",
+            Rule::SameRsvdUlp => "all segments of a message have the same RsvdULP",
+            Rule::HeaderLength => "a message without ULP Payload has exactly its header",
+            Rule::SilentAfterTerminate => "nothing is sent behind a Terminate",
+        })
+    }
+}
+
+/// The message under way in one direction of addressing.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    rdmap: u8,
+    invalidate: u32,
+    stag: u32,
+    /// Where the next segment has to be.
+    next: u64,
+}
+
+/// Follows what the target sends on one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Follower {
+    /// MSNs used so far, by QN.
+    msns: [u32; 4],
+    tagged: Option<Open>,
+    untagged: [Option<Open>; 4],
+    terminated: bool,
+}
+
+impl Follower {
+    /// The breaches in one FPDU.
+    pub(crate) fn follow(&mut self, fpdu: &OpenedFpdu, crc: bool) -> Vec<Breach> {
+        let mut breaches = Breaches(Vec::new());
+        check_fpdu(fpdu, crc, &mut breaches);
+        if self.terminated {
+            breaches.add(
+                Rule::SilentAfterTerminate,
+                format!("{} octets came behind it", fpdu.wire.len()),
+            );
+        }
+        match Segment::parse(&fpdu.ulpdu) {
+            None => breaches.add(
+                Rule::DdpHeader,
+                format!("a ULPDU has {} octets", fpdu.ulpdu.len()),
+            ),
+            Some(segment) => {
+                check_control(&segment, &mut breaches);
+                self.follow_segment(&segment, &mut breaches);
+            }
+        }
+        breaches.0
+    }
+
+    fn follow_segment(&mut self, segment: &Segment, breaches: &mut Breaches) {
+        let len = segment.payload.len() as u64;
+        match segment.address {
+            Address::Tagged { stag, to } => {
+                let open = self.tagged.take();
+                if let Some(open) = open {
+                    check_same(segment, &open, 0, breaches);
+                    if open.stag != stag {
+                        let (was, is) = (open.stag, stag);
+                        breaches.add(Rule::SameStag, format!("{was:#010x}, then {is:#010x}"));
+                    }
+                    if open.next != to {
+                        let due = open.next;
+                        breaches.add(Rule::To, format!("TO {due:#x} was due, and {to:#x} came"));
+                    }
+                }
+                self.tagged = (!segment.last()).then(|| Open {
+                    rdmap: segment.rdmap,
+                    invalidate: 0,
+                    stag,
+                    next: to.wrapping_add(len),
+                });
+            }
+            Address::Untagged {
+                invalidate,
+                qn,
+                msn,
+                mo,
+            } => {
+                let Some(queue) = self.untagged.get_mut(qn as usize) else {
+                    return;
+                };
+                let due = self.msns[qn as usize].wrapping_add(1);
+                if msn != due {
+                    let detail = format!("MSN {due} was due on QN {qn}, and {msn} came");
+                    breaches.add(Rule::Msn, detail);
+                }
+                let open = queue.take();
+                let place = open.map_or(0, |open| open.next);
+                if u64::from(mo) != place {
+                    breaches.add(Rule::Mo, format!("MO {place} was due, and {mo} came"));
+                }
+                if let Some(open) = open {
+                    check_same(segment, &open, invalidate, breaches);
+                }
+                if segment.last() {
+                    self.msns[qn as usize] = msn;
+                } else {
+                    *queue = Some(Open {
+                        rdmap: segment.rdmap,
+                        invalidate,
+                        stag: 0,
+                        next: u64::from(mo) + len,
+                    });
+                }
+                if segment.opcode() == opcode::TERMINATE {
+                    self.terminated = true;
+                }
+            }
+        }
+    }
+}
+
+fn check_same(segment: &Segment, open: &Open, invalidate: u32, breaches: &mut Breaches) {
+    if (segment.rdmap, invalidate) != (open.rdmap, open.invalidate) {
+        let (was, is) = (open.rdmap, segment.rdmap);
+        breaches.add(
+            Rule::SameRsvdUlp,
+            format!("RDMAP Control {was:#04x}, then {is:#04x}"),
+        );
+    }
+}
+
+fn check_fpdu(fpdu: &OpenedFpdu, crc: bool, breaches: &mut Breaches) {
+    if fpdu.pad.iter().any(|octet| *octet != 0) {
+        breaches.add(Rule::PadZero, format!("PAD is {:02x?}", fpdu.pad));
+    }
+    if crc && fpdu.crc != fpdu.right_crc {
+        let (is, right) = (fpdu.crc, fpdu.right_crc);
+        breaches.add(Rule::Crc, format!("{is:02x?} came, {right:02x?} is right"));
+    }
+    if fpdu.ulpdu.len() > 64768 {
+        breaches.add(Rule::UlpduLength, format!("it is {}", fpdu.ulpdu.len()));
+    }
+    for marker in &fpdu.markers {
+        let [a, b, c, d] = marker.word;
+        let (reserved, pointer) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        if reserved != 0 {
+            breaches.add(Rule::MarkerReserved, format!("they are {reserved:#06x}"));
+        }
+        if pointer & 3 != 0 {
+            breaches.add(Rule::MarkerLowBits, format!("FPDUPTR is {pointer:#06x}"));
+        }
+        if usize::from(pointer & !3) != marker.right {
+            let right = marker.right;
+            breaches.add(
+                Rule::MarkerPointer,
+                format!("FPDUPTR is {pointer:#06x}, {right:#06x} is right"),
+            );
+        }
+    }
+}
+
+fn check_control(segment: &Segment, breaches: &mut Breaches) {
+    let (ddp, rdmap) = (segment.ddp, segment.rdmap);
+    let ddp_control = || format!("DDP Control is {ddp:#04x}");
+    let rdmap_control = || format!("RDMAP Control is {rdmap:#04x}");
+    if ddp & 3 != 1 {
+        breaches.add(Rule::DdpVersion, ddp_control());
+    }
+    if ddp & 0x3c != 0 {
+        breaches.add(Rule::DdpReserved, ddp_control());
+    }
+    if rdmap >> 6 != 1 {
+        breaches.add(Rule::RdmapVersion, rdmap_control());
+    }
+    if rdmap & 0x30 != 0 {
+        breaches.add(Rule::RdmapReserved, rdmap_control());
+    }
+    let code = segment.opcode();
+    let Some(queue) = opcode::queue(code) else {
+        breaches.add(Rule::Opcode, format!("it is {code}"));
+        return;
+    };
+    match (segment.address, queue) {
+        (Address::Tagged { .. }, Some(_)) | (Address::Untagged { .. }, None) => {
+            let name = opcode::name(code);
+            let detail = format!("{name} has DDP Control {ddp:#04x}");
+            breaches.add(Rule::TaggedFlag, detail);
+        }
+        (Address::Untagged { qn, .. }, Some(right)) if qn != right => {
+            let name = opcode::name(code);
+            breaches.add(Rule::QueueNumber, format!("{name} came on QN {qn}"));
+        }
+        _ => {}
+    }
+    if let Address::Untagged { invalidate, .. } = segment.address
+        && invalidate != 0
+        && !matches!(code, opcode::SEND_INVALIDATE | opcode::SEND_SE_INVALIDATE)
+    {
+        let name = opcode::name(code);
+        let detail = format!("in {name} it is {invalidate:#010x}");
+        breaches.add(Rule::InvalidateZero, detail);
+    }
+    let right = match code {
+        opcode::READ_REQUEST => 28,
+        opcode::IMMEDIATE | opcode::IMMEDIATE_SE => 8,
+        opcode::ATOMIC_REQUEST => 52,
+        opcode::ATOMIC_RESPONSE => 12,
+        _ => return,
+    };
+    if segment.payload.len() != right || !segment.last() {
+        let (name, is) = (opcode::name(code), segment.payload.len());
+        let detail = format!("{name} has {is} octets behind the DDP Header, {right} are right");
+        breaches.add(Rule::HeaderLength, detail);
+    }
+}
+
+struct Breaches(Vec<Breach>);
+
+impl Breaches {
+    fn add(&mut self, rule: Rule, detail: String) {
+        self.0.push(Breach { rule, detail });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::fpdu::{FpduForm, Framing};
+
+    fn follow(ulpdus: &[&[u8]]) -> Vec<Rule> {
+        let (mut tx, mut rx) = (Framing::new(true, false), Framing::new(true, false));
+        let mut follower = Follower::default();
+        let mut rules = Vec::new();
+        for ulpdu in ulpdus {
+            let wire = tx.seal(ulpdu, &FpduForm::default());
+            let opened = rx.open(&wire).expect("it is whole");
+            let breaches = follower.follow(&opened, true);
+            rules.extend(breaches.iter().map(|breach| breach.rule));
+        }
+        rules
+    }
+
+    fn send(msn: u8, mo: u8, last: bool, payload: &[u8]) -> Vec<u8> {
+        let ddp = if last { 0x41 } else { 0x01 };
+        let header = [ddp, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, msn, 0, 0, 0, mo];
+        [&header, payload].concat()
+    }
+
+    #[test]
+    fn a_right_sender_breaks_no_rule() {
+        let segments = [
+            send(1, 0, true, b"one"),
+            send(2, 0, false, b"two "),
+            send(2, 4, true, b"and more"),
+        ];
+        let segments: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
+        assert_eq!(follow(&segments), []);
+    }
+
+    #[test]
+    fn msn_and_mo_are_followed() {
+        assert_eq!(follow(&[&send(0, 0, true, b"")]), [Rule::Msn]);
+        assert_eq!(
+            follow(&[&send(1, 0, false, b"1234"), &send(1, 5, true, b"")]),
+            [Rule::Mo]
+        );
+        assert_eq!(
+            follow(&[&send(1, 0, true, b""), &send(1, 0, true, b"")]),
+            [Rule::Msn]
+        );
+    }
+
+    #[test]
+    fn wrong_control_octets_are_named() {
+        let mut segment = send(1, 0, true, b"");
+        segment[0] = 0x46;
+        segment[1] = 0xb3;
+        assert_eq!(
+            follow(&[&segment]),
+            [
+                Rule::DdpVersion,
+                Rule::DdpReserved,
+                Rule::RdmapVersion,
+                Rule::RdmapReserved
+            ]
+        );
+    }
+
+    #[test]
+    fn nothing_may_come_behind_a_terminate() {
+        let mut terminate = send(1, 0, true, &[0, 0xff, 0, 0]);
+        terminate[1] = 0x47;
+        terminate[9] = 2;
+        assert_eq!(
+            follow(&[&terminate, &send(1, 0, true, b"")]),
+            [Rule::SilentAfterTerminate]
+        );
+    }
+}

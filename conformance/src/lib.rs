@@ -1,0 +1,46 @@
+//! A conformance suite for iWARP: MPA (RFC 5044, RFC 6581), DDP (RFC 5041) and RDMAP (RFC 5040, RFC 7306).
+//!
+//! The suite is a peer that can send anything. It builds octets itself, has its own idea of what a right answer is, and shares no
+//! code with the stack of uwarp: a mistake cannot hide on both sides. Its *cases* are data: a rule, the ids of the
+//! requirements that it stands for, and steps. [`run`] plays them against a target and returns a verdict for each.
+//!
+//! ```no_run
+//! use uwarp_conformance::{Config, Selection, Target, run};
+//!
+//! let mut config = Config::new(Target::At("127.0.0.1:7174".parse()?));
+//! config.agent = Some("127.0.0.1:7175".parse()?);
+//! for outcome in run(&config, &Selection(vec!["mpa/5044-7.1.2".into()]), &())? {
+//!     println!("{} {}", outcome.id, outcome.verdict.word());
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What a case needs of the application on the target (post a receive, register memory, issue a Read) goes through an agent
+//! beside it, by the protocol in `docs/agent.md`. Cases that need nothing run against any server that accepts a connection.
+
+#![forbid(unsafe_code)]
+
+mod agent;
+mod cases;
+mod catalogue;
+mod check;
+mod coverage;
+mod deviations;
+pub mod report;
+mod run;
+mod script;
+mod transport;
+mod wire;
+
+pub use agent::AgentError;
+pub use cases::{explain, list};
+pub use catalogue::{Requirement, requirements, section_of};
+pub use coverage::{Coverage, Exception, coverage};
+pub use run::{
+    Config, Ending, Failure, LogEntry, Outcome, Progress, RunError, Selection, Target, Verdict,
+    Who, run,
+};
+pub use script::{CaseInfo, Level};
+pub use transport::{Got, KernelTcp, Listener, Network, Stream};
+
+pub(crate) use run::{run_matches, run_order};

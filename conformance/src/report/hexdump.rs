@@ -1,0 +1,41 @@
+//! Octets in hexadecimal, sixteen a line, as `hexdump -C` has them.
+
+/// The lines, each behind `indent`; at most so many octets.
+pub(super) fn hexdump(octets: &[u8], indent: &str, most: usize) -> String {
+    let mut text = String::new();
+    for (line, chunk) in octets[..octets.len().min(most)].chunks(16).enumerate() {
+        let digits: Vec<String> = chunk.iter().map(|octet| format!("{octet:02x}")).collect();
+        let shown: String = chunk
+            .iter()
+            .map(|octet| match octet {
+                0x20..=0x7e => char::from(*octet),
+                _ => '.',
+            })
+            .collect();
+        text.push_str(&format!(
+            "{indent}{:04x}  {:<47}  {shown}\n",
+            line * 16,
+            digits.join(" ")
+        ));
+    }
+    if octets.len() > most {
+        text.push_str(&format!("{indent}... {} octets in all\n", octets.len()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_place_octets_and_characters() {
+        let text = hexdump(b"MPA ID Req Frame\x40\x02", "  ", 64);
+        assert_eq!(
+            text,
+            "  0000  4d 50 41 20 49 44 20 52 65 71 20 46 72 61 6d 65  MPA ID Req Frame\n  \
+             0010  40 02                                            @.\n"
+        );
+        assert!(hexdump(&[0; 100], "", 32).ends_with("... 100 octets in all\n"));
+    }
+}

@@ -1,0 +1,62 @@
+//! One JSON document for a run.
+
+use serde_json::{Value, json};
+
+use crate::run::{Failure, Outcome, Verdict, Who};
+
+/// The outcomes of a run, as programs read them. Octets are hexadecimal.
+#[must_use]
+pub fn json(target: &str, outcomes: &[Outcome]) -> Value {
+    json!({
+        "suite": "uwarp-conformance",
+        "version": env!("CARGO_PKG_VERSION"),
+        "target": target,
+        "cases": outcomes.iter().map(case).collect::<Vec<_>>(),
+    })
+}
+
+fn case(outcome: &Outcome) -> Value {
+    let mut value = json!({
+        "id": outcome.id,
+        "level": outcome.level.to_string(),
+        "rule": outcome.rule,
+        "requirements": outcome.requirements,
+        "verdict": outcome.verdict.word(),
+        "milliseconds": outcome.millis,
+        "ending": outcome.ending.map(|ending| ending.to_string()),
+        "log": outcome.log.iter().map(|entry| json!({
+            "who": match entry.who {
+                Who::Suite => "suite",
+                Who::Target => "target",
+                Who::Note => "note",
+            },
+            "connection": entry.connection,
+            "microseconds": entry.at,
+            "text": entry.text,
+            "octets": hex(&entry.octets),
+        })).collect::<Vec<_>>(),
+    });
+    match &outcome.verdict {
+        Verdict::Pass => {}
+        Verdict::Fail(failure) => add(&mut value, failure),
+        Verdict::Deviation(reason, failure) => {
+            value["reason"] = json!(reason);
+            add(&mut value, failure);
+        }
+        Verdict::Skipped(reason)
+        | Verdict::Unexpected(reason)
+        | Verdict::Infrastructure(reason) => value["reason"] = json!(reason),
+    }
+    value
+}
+
+fn add(value: &mut Value, failure: &Failure) {
+    value["step"] = json!(failure.step);
+    value["sent"] = json!(failure.sent);
+    value["expected"] = json!(failure.expected);
+    value["received"] = json!(failure.received);
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}

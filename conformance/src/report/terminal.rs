@@ -1,0 +1,144 @@
+//! For a terminal: failures with everything that a person needs, then how many of what.
+
+use crate::catalogue::requirements;
+use crate::report::hexdump::hexdump;
+use crate::run::{Failure, LogEntry, Outcome, Verdict, Who};
+
+/// Octets of an entry of the log that are shown.
+const SHOWN: usize = 96;
+/// Entries of the log before a failure that are shown.
+const ENTRIES: usize = 6;
+
+/// How many cases there are of each verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// The rule is kept.
+    pub passed: usize,
+    /// It is not.
+    pub failed: usize,
+    /// Not tried.
+    pub skipped: usize,
+    /// Known deviations.
+    pub deviations: usize,
+    /// Known deviations that do not show any more.
+    pub unexpected: usize,
+    /// Could not be played.
+    pub errors: usize,
+}
+
+impl Counts {
+    /// Of these outcomes.
+    #[must_use]
+    pub fn of(outcomes: &[Outcome]) -> Self {
+        let mut counts = Counts::default();
+        for outcome in outcomes {
+            *match outcome.verdict {
+                Verdict::Pass => &mut counts.passed,
+                Verdict::Fail(_) => &mut counts.failed,
+                Verdict::Skipped(_) => &mut counts.skipped,
+                Verdict::Deviation(..) => &mut counts.deviations,
+                Verdict::Unexpected(_) => &mut counts.unexpected,
+                Verdict::Infrastructure(_) => &mut counts.errors,
+            } += 1;
+        }
+        counts
+    }
+}
+
+/// A case that is not passed, in full: the rule, what was sent, expected and received, the octets, the requirements.
+#[must_use]
+pub fn failure(outcome: &Outcome) -> String {
+    let mut text = format!(
+        "{} {} ({})\n  rule: {}\n",
+        outcome.verdict.word().to_uppercase(),
+        outcome.id,
+        outcome.level,
+        outcome.rule
+    );
+    match &outcome.verdict {
+        Verdict::Fail(failure) => text.push_str(&details(outcome, failure)),
+        Verdict::Deviation(reason, failure) => {
+            text.push_str(&format!("  known: {reason}\n  received: {}\n", failure.received));
+        }
+        Verdict::Unexpected(reason) => text.push_str(&format!(
+            "  the deviation does not show any more: {reason}\n  try: take its entry out of the file of deviations\n"
+        )),
+        Verdict::Skipped(why) | Verdict::Infrastructure(why) => {
+            text.push_str(&format!("  why: {why}\n"));
+        }
+        Verdict::Pass => {}
+    }
+    text
+}
+
+fn details(outcome: &Outcome, failure: &Failure) -> String {
+    let mut text = String::new();
+    if !failure.sent.is_empty() {
+        text.push_str(&format!("  sent: {}\n", failure.sent));
+    }
+    text.push_str(&format!("  expected: {}\n", failure.expected));
+    text.push_str(&format!("  received: {}\n", failure.received));
+    if let Some(ending) = failure.ending {
+        text.push_str(&format!("  the connection's end: {ending}\n"));
+    }
+    let catalogue = requirements();
+    for id in &outcome.requirements {
+        let words = catalogue.get(id).map_or("", |row| row.text.as_str());
+        text.push_str(&format!("  {id} (RFC {}): {words}\n", section(id)));
+    }
+    text.push_str("  on the wire:\n");
+    let skip = outcome.log.len().saturating_sub(ENTRIES);
+    for entry in &outcome.log[skip..] {
+        text.push_str(&line(entry));
+    }
+    text
+}
+
+/// `5044-7.1.2-03` is of `5044 section 7.1.2`.
+fn section(id: &str) -> String {
+    let mut parts = id.splitn(3, '-');
+    match (parts.next(), parts.next()) {
+        (Some(rfc), Some(section)) => format!("{rfc} section {section}"),
+        _ => id.to_owned(),
+    }
+}
+
+fn line(entry: &LogEntry) -> String {
+    let arrow = match entry.who {
+        Who::Suite => "->",
+        Who::Target => "<-",
+        Who::Note => "--",
+    };
+    let (seconds, micros) = (entry.at / 1_000_000, entry.at % 1_000_000);
+    format!(
+        "    {seconds}.{micros:06} {arrow} {}\n{}",
+        entry.text,
+        hexdump(&entry.octets, "      ", SHOWN)
+    )
+}
+
+/// The last lines of a run.
+#[must_use]
+pub fn summary(outcomes: &[Outcome]) -> String {
+    let counts = Counts::of(outcomes);
+    let mut text = String::new();
+    for (count, what) in [
+        (counts.deviations, "known deviations"),
+        (
+            counts.unexpected,
+            "known deviations that do not show any more",
+        ),
+        (counts.errors, "could not be played"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!("{count} {what}\n"));
+        }
+    }
+    text.push_str(&format!(
+        "{} passed, {} failed, {} skipped",
+        counts.passed,
+        counts.failed + counts.unexpected + counts.errors,
+        counts.skipped + counts.deviations
+    ));
+    text
+}

@@ -1,0 +1,210 @@
+//! What the application on the target is asked to do, through its agent.
+
+use serde_json::json;
+
+use super::player::{Player, Step, Stop};
+use crate::agent::Registered;
+use crate::script::{Data, Fill, Name, Post, Region};
+
+impl Player<'_> {
+    /// The agent's number of the connection in use.
+    fn conn(&mut self) -> Result<u64, Stop> {
+        self.connection()?.conn.ok_or_else(|| {
+            Stop::Skip("the application's side of the connection needs an agent".into())
+        })
+    }
+
+    pub(super) fn register(&mut self, region: &Region) -> Step {
+        let mut members = json!({
+            "len": region.len,
+            "access": region.access,
+            "pd": region.pd,
+        });
+        if region.scoped {
+            members["conn"] = json!(self.conn()?);
+            if let Some(members) = members.as_object_mut() {
+                members.remove("pd");
+            }
+        }
+        let registered = self.agent()?.register(members, region.len)?;
+        if let Fill::Pattern(seed) = region.fill {
+            self.agent()?
+                .command("fill", json!({"mr": registered.number, "seed": seed}))?;
+        }
+        self.note(format!(
+            "the application has region {}: {} octets at {:#x}, STag {:#010x}, {}",
+            region.name, region.len, registered.addr, registered.rkey, region.access
+        ));
+        self.regions.insert(region.name, registered);
+        Ok(())
+    }
+
+    fn named(&self, name: Name) -> Result<Registered, Stop> {
+        self.regions
+            .get(name)
+            .copied()
+            .ok_or_else(|| Stop::Infrastructure(format!("the case has no region {name}")))
+    }
+
+    pub(super) fn deregister(&mut self, name: Name) -> Step {
+        let number = self.named(name)?.number;
+        self.agent()?.command("dereg", json!({"mr": number}))?;
+        self.note(format!("the application deregistered region {name}"));
+        Ok(())
+    }
+
+    pub(super) fn post_receives(&mut self, count: u32, len: usize) -> Step {
+        let conn = self.conn()?;
+        self.receives_on(conn, (count, len))
+    }
+
+    /// Receives, one behind the other in a region of their own.
+    pub(super) fn receives_on(&mut self, conn: u64, (count, len): (u32, usize)) -> Step {
+        if count == 0 {
+            return Ok(());
+        }
+        let wr_id = self.next_wr;
+        self.next_wr += u64::from(count);
+        let room = (count as usize * len).max(1);
+        let pd = json!({"len": room, "access": "lw", "pd": self.pd_of(conn)});
+        let region = self.agent()?.register(pd, room)?;
+        let sge = if len == 0 {
+            String::new()
+        } else {
+            format!("{}:0+{len}", region.number)
+        };
+        self.agent()?.command(
+            "recv",
+            json!({"conn": conn, "wr_id": wr_id, "sge": sge, "count": count, "stride": len}),
+        )?;
+        Ok(())
+    }
+
+    /// The protection domain of a connection: that of its setup.
+    fn pd_of(&self, conn: u64) -> u32 {
+        self.pds.get(&conn).copied().unwrap_or(0)
+    }
+
+    pub(super) fn post(&mut self, post: &Post) -> Step {
+        let conn = self.conn()?;
+        let (seed, at, len) = match post.data {
+            Data::Pattern(seed, at, len) => (seed, at, len),
+            _ => (0, 0, 0),
+        };
+        let mut members = json!({
+            "conn": conn,
+            "op": post.op,
+            "wr_id": self.next_wr,
+        });
+        self.next_wr += 1;
+        if len > 0 {
+            let pd = self.pd_of(conn);
+            let wanted = json!({"len": len, "access": "lw", "pd": pd});
+            let region = self.agent()?.register(wanted, len)?;
+            self.agent()?
+                .command("fill", json!({"mr": region.number, "seed": seed, "at": at}))?;
+            members["sge"] = json!(format!("{}:0+{len}", region.number));
+        }
+        if matches!(post.op, "write" | "write_imm" | "read" | "cas" | "fadd") {
+            members["raddr"] = json!(post.to);
+            members["rkey"] = json!(post.stag);
+        }
+        match post.op {
+            "cas" => {
+                members["compare"] = json!(post.compare);
+                members["swap"] = json!(post.swap);
+            }
+            "fadd" => members["compare"] = json!(post.swap),
+            _ => {}
+        }
+        if let Some(stag) = post.invalidate {
+            members["inv"] = json!(stag);
+        }
+        if let Some(octets) = post.immediate {
+            let digits: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+            members["imm"] = json!(digits);
+        }
+        if post.solicited {
+            members["se"] = json!(true);
+        }
+        if post.fence {
+            members["fence"] = json!(true);
+        }
+        self.agent()?.command("post", members)?;
+        self.note(format!("the application posted {}, {}", post.op, post.data));
+        Ok(())
+    }
+
+    pub(super) fn completion(&mut self, op: &str, success: bool) -> Step {
+        let conn = self.conn()?;
+        let timeout = self.config.timeout;
+        let completion = self.agent()?.event(timeout, |event| {
+            event["wc"] == json!(conn) && (event["op"] == json!(op) || !success)
+        })?;
+        let expected = if success {
+            format!("that a {op} of the application succeeds")
+        } else {
+            format!("that a {op} of the application fails")
+        };
+        match completion {
+            Some(completion) if (completion["status"] == "success") == success => {
+                self.note(format!("the application's completion: {completion}"));
+                Ok(())
+            }
+            other => Err(Stop::Fail {
+                expected,
+                received: other.map_or(format!("no completion for {timeout:?}"), |completion| {
+                    completion.to_string()
+                }),
+            }),
+        }
+    }
+
+    pub(super) fn holds(&mut self, name: Name, offset: usize, data: &Data) -> Step {
+        let region = self.named(name)?;
+        let due = self.octets(data)?;
+        for (number, chunk) in due.chunks(4096).enumerate() {
+            let at = offset + number * 4096;
+            let answer = self.agent()?.command(
+                "peek",
+                json!({"mr": region.number, "off": at, "len": chunk.len()}),
+            )?;
+            let digits: String = chunk.iter().map(|octet| format!("{octet:02x}")).collect();
+            if answer["data"] != json!(digits) {
+                return Err(Stop::Fail {
+                    expected: format!("that region {name} holds {data} at offset {offset}"),
+                    received: difference(answer["data"].as_str().unwrap_or_default(), &digits, at),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn disconnect(&mut self) -> Step {
+        let conn = self.conn()?;
+        self.agent()?.command("disconnect", json!({"conn": conn}))?;
+        self.note("the application disconnects");
+        Ok(())
+    }
+}
+
+/// The first octet that is another, of two hexadecimal strings.
+fn difference(is: &str, due: &str, offset: usize) -> String {
+    let octets = |digits: &str| -> Vec<String> {
+        digits
+            .as_bytes()
+            .chunks(2)
+            .map(|pair| String::from_utf8_lossy(pair).into_owned())
+            .collect()
+    };
+    let (is, due) = (octets(is), octets(due));
+    match is.iter().zip(&due).position(|(is, due)| is != due) {
+        Some(at) => format!(
+            "0x{} and not 0x{} at offset {}",
+            is[at],
+            due[at],
+            offset + at
+        ),
+        None => format!("{} octets", is.len()),
+    }
+}

@@ -1,0 +1,173 @@
+//! One connection of a case: what was agreed, what is sent next, what has come.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::check::{Breach, Follower};
+use crate::transport::{Got, Stream};
+use crate::wire::fpdu::{Framing, OpenedFpdu};
+use crate::wire::startup::{C, M, REQUEST_KEY, StartupFrame};
+
+/// A Read Request of the target.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SeenRead {
+    pub(super) sink_stag: u32,
+    pub(super) sink_to: u64,
+}
+
+/// The connection.
+pub(super) struct Connection {
+    pub(super) stream: Box<dyn Stream>,
+    pub(super) number: usize,
+    /// The frame that this suite sent.
+    pub(super) ours: Option<StartupFrame>,
+    /// The target's.
+    pub(super) theirs: Option<StartupFrame>,
+    pub(super) tx: Framing,
+    pub(super) rx: Framing,
+    /// MSNs that are due from this suite, by QN.
+    msns: [u32; 4],
+    follower: Follower,
+    buffer: Vec<u8>,
+    /// How the stream ended, once it has.
+    pub(super) ended: Option<Got>,
+    pub(super) breaches: Vec<Breach>,
+    pub(super) reads: Vec<SeenRead>,
+    pub(super) atomics: Vec<u32>,
+    /// FPDUs that were read ahead.
+    pub(super) ahead: VecDeque<OpenedFpdu>,
+    /// The agent's number of it.
+    pub(super) conn: Option<u64>,
+    /// The segment that was sent last: its DDP Header and ULPDU length.
+    pub(super) last_sent: Vec<u8>,
+}
+
+/// What came next.
+pub(super) enum Next {
+    Fpdu(OpenedFpdu),
+    Fin,
+    Reset,
+    Nothing,
+}
+
+impl Connection {
+    pub(super) fn new(stream: Box<dyn Stream>, number: usize) -> Self {
+        Connection {
+            stream,
+            number,
+            ours: None,
+            theirs: None,
+            tx: Framing::new(true, false),
+            rx: Framing::new(true, false),
+            msns: [1; 4],
+            follower: Follower::default(),
+            buffer: Vec::new(),
+            ended: None,
+            breaches: Vec::new(),
+            reads: Vec::new(),
+            atomics: Vec::new(),
+            ahead: VecDeque::new(),
+            conn: None,
+            last_sent: Vec::new(),
+        }
+    }
+
+    pub(super) fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        (self.stream.local_addr(), self.stream.peer_addr())
+    }
+
+    /// CRCs and Markers are as both startup frames say (RFC 5044 section 7.1.1).
+    pub(super) fn operate(&mut self) {
+        let flags = |frame: &Option<StartupFrame>| frame.as_ref().map_or(0, |frame| frame.flags);
+        let (ours, theirs) = (flags(&self.ours), flags(&self.theirs));
+        let crc = (ours | theirs) & C != 0;
+        self.tx = Framing::new(crc, theirs & M != 0);
+        self.rx = Framing::new(crc, ours & M != 0);
+    }
+
+    /// The MSN that is due on a queue.
+    pub(super) fn msn(&self, qn: u32) -> u32 {
+        self.msns.get(qn as usize).copied().unwrap_or(1)
+    }
+
+    pub(super) fn use_msn(&mut self, qn: u32) {
+        if let Some(msn) = self.msns.get_mut(qn as usize) {
+            *msn = msn.wrapping_add(1);
+        }
+    }
+
+    fn fill(&mut self, deadline: Instant) -> io::Result<Got> {
+        if let Some(ended) = self.ended {
+            return Ok(ended);
+        }
+        let mut octets = vec![0; 1 << 16];
+        let left = deadline.saturating_duration_since(Instant::now());
+        let got = self.stream.receive(&mut octets, left)?;
+        match got {
+            Got::Octets(count) => self.buffer.extend_from_slice(&octets[..count]),
+            Got::Fin | Got::Reset => self.ended = Some(got),
+            Got::Nothing => {}
+        }
+        Ok(got)
+    }
+
+    /// A startup frame, whole, and its octets. `Err(Ok(got))`: what came in its place.
+    pub(super) fn startup(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<(StartupFrame, Vec<u8>), io::Result<Got>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(header) = self.buffer.first_chunk::<20>() {
+                let (mut frame, claimed) = StartupFrame::parse_header(header);
+                if let Some(data) = self.buffer.get(20..20 + claimed) {
+                    frame.private_data = data.to_vec();
+                    let octets = self.buffer.drain(..20 + claimed).collect();
+                    return Ok((frame, octets));
+                }
+            }
+            match self.fill(deadline) {
+                Ok(Got::Octets(_)) => {}
+                other => return Err(other),
+            }
+        }
+    }
+
+    /// The octets that came and are no whole frame or FPDU.
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// The next FPDU, or what is in its place.
+    pub(super) fn next(&mut self, timeout: Duration) -> io::Result<Next> {
+        if let Some(fpdu) = self.ahead.pop_front() {
+            return Ok(Next::Fpdu(fpdu));
+        }
+        let deadline = Instant::now() + timeout;
+        loop {
+            let mut rx = self.rx;
+            if let Some(fpdu) = rx.open(&self.buffer) {
+                self.rx = rx;
+                self.buffer.drain(..fpdu.wire.len());
+                let breaches = self.follower.follow(&fpdu, self.rx.crc);
+                self.breaches.extend(breaches);
+                return Ok(Next::Fpdu(fpdu));
+            }
+            match self.fill(deadline)? {
+                Got::Octets(_) => {}
+                Got::Fin => return Ok(Next::Fin),
+                Got::Reset => return Ok(Next::Reset),
+                Got::Nothing => return Ok(Next::Nothing),
+            }
+        }
+    }
+
+    /// Whether the suite played the Initiator here.
+    pub(super) fn we_initiated(&self) -> bool {
+        self.ours
+            .as_ref()
+            .is_some_and(|frame| frame.key == REQUEST_KEY)
+    }
+}

@@ -1,0 +1,18 @@
+//! Running cases.
+
+mod application;
+mod config;
+mod connection;
+mod ends;
+mod outcome;
+mod player;
+mod resolve;
+mod shim;
+mod startup;
+mod suite;
+mod traffic;
+
+pub use config::{Config, Target};
+pub use outcome::{Ending, Failure, LogEntry, Outcome, Verdict, Who};
+pub use suite::{Progress, RunError, Selection, run};
+pub(crate) use suite::{matches as run_matches, order as run_order};

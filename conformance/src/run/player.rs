@@ -1,0 +1,290 @@
+//! Plays one case: step by step, with a log of everything.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use super::config::Config;
+use super::connection::Connection;
+use super::outcome::{Ending, Failure, LogEntry, Outcome, Verdict, Who};
+use super::shim::Shim;
+use crate::agent::{Agent, AgentError, Registered};
+use crate::script::{Action, Case, Condition, Name, Role};
+use crate::transport::Listener;
+
+/// Why a case ends before its last step.
+pub(super) enum Stop {
+    /// The rule is broken: what was expected and what came.
+    Fail {
+        expected: String,
+        received: String,
+    },
+    Skip(String),
+    Infrastructure(String),
+}
+
+impl From<AgentError> for Stop {
+    fn from(error: AgentError) -> Self {
+        Stop::Infrastructure(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Stop {
+    fn from(error: std::io::Error) -> Self {
+        Stop::Infrastructure(format!("the connection to the target: {error}"))
+    }
+}
+
+pub(super) type Step = Result<(), Stop>;
+
+/// A case that is being played.
+pub(super) struct Player<'a> {
+    pub(super) config: &'a Config,
+    pub(super) agent: Option<&'a mut Agent>,
+    /// The target is the MPA Responder.
+    pub(super) target_responds: bool,
+    /// Where the target dials, when it is not told where by an agent.
+    pub(super) listener: Option<&'a mut dyn Listener>,
+    pub(super) shim: Option<Shim>,
+    pub(super) connections: Vec<Connection>,
+    pub(super) current: usize,
+    pub(super) regions: HashMap<Name, Registered>,
+    /// Setups of connections that were begun and not answered yet.
+    pub(super) unanswered: Option<(crate::script::Setup, u64)>,
+    /// Listener of the agent, and its port.
+    pub(super) agent_listener: Option<(u64, u16)>,
+    pub(super) ending: Option<Ending>,
+    pub(super) next_wr: u64,
+    /// Protection domains of the application's connections.
+    pub(super) pds: HashMap<u64, u32>,
+    watched: Vec<crate::check::Rule>,
+    log: Vec<LogEntry>,
+    began: Instant,
+    sent: String,
+}
+
+impl<'a> Player<'a> {
+    pub(super) fn new(
+        config: &'a Config,
+        agent: Option<&'a mut Agent>,
+        listener: Option<&'a mut dyn Listener>,
+        target_responds: bool,
+    ) -> Self {
+        Player {
+            config,
+            agent,
+            target_responds,
+            listener,
+            shim: None,
+            connections: Vec::new(),
+            current: 0,
+            regions: HashMap::new(),
+            unanswered: None,
+            agent_listener: None,
+            ending: None,
+            next_wr: 1,
+            pds: HashMap::new(),
+            watched: Vec::new(),
+            log: Vec::new(),
+            began: Instant::now(),
+            sent: String::new(),
+        }
+    }
+
+    /// Plays all steps.
+    pub(super) fn play(mut self, case: &Case) -> Outcome {
+        let mut verdict = Verdict::Pass;
+        for (index, action) in case.steps.iter().enumerate() {
+            let stopped = self.act(action).and_then(|()| self.breaches(action));
+            if let Err(stop) = stopped {
+                verdict = self.verdict(index + 1, stop);
+                break;
+            }
+        }
+        self.finish(case, verdict)
+    }
+
+    fn finish(mut self, case: &Case, mut verdict: Verdict) -> Outcome {
+        let addresses = self.connections.iter().map(Connection::addresses).collect();
+        for connection in &mut self.connections {
+            if connection.ended.is_none() {
+                connection.stream.reset();
+            }
+        }
+        if let Some(agent) = self.agent.as_deref_mut()
+            && let Err(error) = agent.reset()
+        {
+            // What the case found stands; an agent that went away without a finding is one.
+            if verdict == Verdict::Pass {
+                verdict = Verdict::Infrastructure(error.to_string());
+            }
+            self.ending = Some(Ending::Died);
+        }
+        Outcome {
+            id: case.id.clone(),
+            level: case.level,
+            rule: case.rule.clone(),
+            requirements: case
+                .requirements
+                .iter()
+                .map(|id| (*id).to_owned())
+                .collect(),
+            verdict,
+            ending: self.ending,
+            millis: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            log: self.log,
+            addresses,
+        }
+    }
+
+    fn verdict(&mut self, step: usize, stop: Stop) -> Verdict {
+        match stop {
+            Stop::Skip(reason) => Verdict::Skipped(reason),
+            Stop::Infrastructure(what) => Verdict::Infrastructure(what),
+            Stop::Fail { expected, received } => {
+                self.note(format!("FAILED: expected {expected}; received {received}"));
+                Verdict::Fail(Failure {
+                    step,
+                    sent: std::mem::take(&mut self.sent),
+                    expected,
+                    received,
+                    ending: self.ending,
+                })
+            }
+        }
+    }
+
+    /// Whether a rule that this case watches was broken by now.
+    fn breaches(&mut self, action: &Action) -> Step {
+        if let Action::Watch(rules) = action {
+            self.watched.extend_from_slice(rules);
+        }
+        for connection in &self.connections {
+            for breach in &connection.breaches {
+                if self.watched.contains(&breach.rule) {
+                    return Err(Stop::Fail {
+                        expected: breach.rule.to_string(),
+                        received: breach.detail.clone(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, action: &Action) -> Step {
+        match action {
+            Action::Begin(setup) => self.begin(setup),
+            Action::Establish(setup) => self.establish(setup),
+            Action::Use(number) => {
+                self.current = *number;
+                Ok(())
+            }
+            Action::SendStartup(frame) => self.send_startup(frame),
+            Action::ExpectStartup => self.expect_startup(),
+            Action::CheckStartup(check) => self.check_startup(*check),
+            Action::Operate => {
+                self.connection()?.operate();
+                Ok(())
+            }
+            Action::Region(region) => self.register(region),
+            Action::Deregister(name) => self.deregister(name),
+            Action::Receives(count, len) => self.post_receives(*count, *len),
+            Action::Post(post) => self.post(post),
+            Action::Completion { op, success } => self.completion(op, *success),
+            Action::Holds {
+                region,
+                offset,
+                data,
+            } => self.holds(region, *offset, data),
+            Action::Disconnect => self.disconnect(),
+            Action::Send(segments) => self.send(segments),
+            Action::SendInPieces(segment, cuts) => self.send_in_pieces(segment, cuts),
+            Action::SendOctets(octets) => self.send_octets(octets, "octets as they are"),
+            Action::Fin => {
+                self.said(Who::Suite, "FIN", &[]);
+                // A connection that is gone needs no FIN; what comes of it is for the next step to say.
+                let _ = self.connection()?.stream.fin();
+                Ok(())
+            }
+            Action::Reset => {
+                self.said(Who::Suite, "reset", &[]);
+                self.connection()?.stream.reset();
+                Ok(())
+            }
+            Action::Expect(want) => self.expect(want),
+            Action::Ping => self.ping(),
+            Action::Quiet => self.quiet(),
+            Action::End(ends) => self.end(ends),
+            Action::Watch(_) => Ok(()),
+            Action::Require(condition) => self.require(*condition),
+        }
+    }
+
+    fn require(&mut self, condition: Condition) -> Step {
+        let enhanced = |connection: &Connection| {
+            let theirs = connection.theirs.as_ref()?;
+            theirs.enhanced_data()
+        };
+        let holds = match condition {
+            Condition::Rfc7306 => self.agent()?.has("rfc7306"),
+            Condition::ScopedRegions => self.agent()?.has("scoped_regions"),
+            Condition::TargetReceivesMarkers => self.connection()?.tx.markers,
+            Condition::CrcInUse => self.connection()?.tx.crc,
+            Condition::CrcNotInUse => !self.connection()?.tx.crc,
+            Condition::TargetIsEnhanced => enhanced(self.connection()?).is_some(),
+            Condition::TargetIsPeerToPeer => {
+                enhanced(self.connection()?).is_some_and(|data| data.a)
+            }
+            Condition::TargetIrdIsAtLeast(ird) => {
+                enhanced(self.connection()?).is_none_or(|data| data.ird >= ird)
+            }
+        };
+        if holds {
+            return Ok(());
+        }
+        Err(Stop::Skip(condition.to_string()))
+    }
+
+    /// The connection that steps are about.
+    pub(super) fn connection(&mut self) -> Result<&mut Connection, Stop> {
+        let current = self.current;
+        self.connections
+            .get_mut(current)
+            .ok_or_else(|| Stop::Infrastructure(format!("the case has no connection {current}")))
+    }
+
+    pub(super) fn agent(&mut self) -> Result<&mut Agent, Stop> {
+        match &mut self.agent {
+            Some(agent) => Ok(agent),
+            None => Err(Stop::Skip("it needs an agent beside the target".into())),
+        }
+    }
+
+    /// Adds to the log.
+    pub(super) fn said(&mut self, who: Who, text: impl Into<String>, octets: &[u8]) {
+        let text = text.into();
+        if who == Who::Suite {
+            self.sent.clone_from(&text);
+        }
+        self.log.push(LogEntry {
+            who,
+            connection: self.current,
+            at: u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX),
+            text,
+            octets: octets.to_vec(),
+        });
+    }
+
+    pub(super) fn note(&mut self, text: impl Into<String>) {
+        self.said(Who::Note, text, &[]);
+    }
+}
+
+/// Whether a case can be played with the target in this role.
+pub(super) fn plays(case: &Case, target_responds: bool) -> bool {
+    match case.role {
+        Role::Responder => target_responds,
+        Role::Initiator => !target_responds,
+        Role::Either => true,
+    }
+}

@@ -1,0 +1,146 @@
+//! From what a case says to octets.
+
+use super::player::{Player, Stop};
+use crate::agent::Registered;
+use crate::script::{Addressing, Data, Msn, Name, Out, Stag, To};
+use crate::wire::pattern::pattern;
+
+impl Player<'_> {
+    fn region(&self, name: Name) -> Result<Registered, Stop> {
+        self.regions
+            .get(name)
+            .copied()
+            .ok_or_else(|| Stop::Infrastructure(format!("the case has no region {name}")))
+    }
+
+    pub(super) fn stag(&mut self, stag: Stag) -> Result<u32, Stop> {
+        Ok(match stag {
+            Stag::Is(stag) => stag,
+            Stag::Of(name) => self.region(name)?.rkey,
+            Stag::Near(name, bits) => self.region(name)?.rkey ^ bits,
+            Stag::Sink(read) => self.seen_read(read)?.sink_stag,
+        })
+    }
+
+    pub(super) fn to(&mut self, to: To) -> Result<u64, Stop> {
+        Ok(match to {
+            To::Is(to) => to,
+            To::In(name, offset) => self.region(name)?.addr.wrapping_add_signed(offset),
+            To::End(name, offset) => {
+                let region = self.region(name)?;
+                let end = region.addr.wrapping_add(region.len as u64);
+                end.wrapping_add_signed(offset)
+            }
+            To::Sink(read, offset) => self.seen_read(read)?.sink_to.wrapping_add(offset),
+        })
+    }
+
+    fn seen_read(&mut self, read: usize) -> Result<super::connection::SeenRead, Stop> {
+        let connection = self.connection()?;
+        connection.reads.get(read).copied().ok_or_else(|| {
+            Stop::Infrastructure(format!("no Read Request {read} has come in this case"))
+        })
+    }
+
+    pub(super) fn octets(&mut self, data: &Data) -> Result<Vec<u8>, Stop> {
+        Ok(match data {
+            Data::Octets(octets) => octets.clone(),
+            Data::Pattern(seed, at, len) => pattern(*seed, *at, *len),
+            Data::ReadRequest {
+                sink_stag,
+                sink_to,
+                size,
+                src_stag,
+                src_to,
+            } => {
+                let mut octets = self.stag(*sink_stag)?.to_be_bytes().to_vec();
+                octets.extend_from_slice(&self.to(*sink_to)?.to_be_bytes());
+                octets.extend_from_slice(&size.to_be_bytes());
+                octets.extend_from_slice(&self.stag(*src_stag)?.to_be_bytes());
+                octets.extend_from_slice(&self.to(*src_to)?.to_be_bytes());
+                octets
+            }
+            Data::Atomic {
+                opcode,
+                id,
+                stag,
+                to,
+                data,
+                mask,
+                compare,
+                compare_mask,
+            } => {
+                let mut octets = opcode.to_be_bytes().to_vec();
+                octets.extend_from_slice(&id.to_be_bytes());
+                octets.extend_from_slice(&self.stag(*stag)?.to_be_bytes());
+                octets.extend_from_slice(&self.to(*to)?.to_be_bytes());
+                for word in [data, mask, compare, compare_mask] {
+                    octets.extend_from_slice(&word.to_be_bytes());
+                }
+                octets
+            }
+            Data::AtomicResponse { request, value } => {
+                let id = self.connection()?.atomics.get(*request).copied();
+                let id = id.ok_or_else(|| {
+                    Stop::Infrastructure(format!("no Atomic Request {request} has come"))
+                })?;
+                let mut octets = id.to_be_bytes().to_vec();
+                octets.extend_from_slice(&value.to_be_bytes());
+                octets
+            }
+        })
+    }
+
+    /// The ULPDU of a segment. Its MSN is used up, if it was the one due.
+    pub(super) fn ulpdu(&mut self, segment: &Out) -> Result<Vec<u8>, Stop> {
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        let ddp = bit(segment.t, 0x80)
+            | bit(segment.last, 0x40)
+            | (segment.ddp_reserved & 15) << 2
+            | segment.ddp_version & 3;
+        let rdmap =
+            segment.rdmap_version << 6 | (segment.rdmap_reserved & 3) << 4 | segment.opcode & 15;
+        let mut ulpdu = vec![ddp, rdmap];
+        match &segment.addressing {
+            Addressing::Tagged { stag, to } => {
+                ulpdu.extend_from_slice(&self.stag(*stag)?.to_be_bytes());
+                ulpdu.extend_from_slice(&self.to(*to)?.to_be_bytes());
+            }
+            Addressing::Untagged {
+                invalidate,
+                qn,
+                msn,
+                mo,
+            } => {
+                ulpdu.extend_from_slice(&self.stag(*invalidate)?.to_be_bytes());
+                ulpdu.extend_from_slice(&qn.to_be_bytes());
+                let due = self.connection()?.msn(*qn);
+                let msn = match msn {
+                    Msn::Next => {
+                        if segment.last {
+                            self.connection()?.use_msn(*qn);
+                        }
+                        due
+                    }
+                    Msn::Off(off) => due.wrapping_add_signed(*off),
+                    Msn::Is(msn) => *msn,
+                };
+                ulpdu.extend_from_slice(&msn.to_be_bytes());
+                ulpdu.extend_from_slice(&mo.to_be_bytes());
+            }
+        }
+        let header = ulpdu.clone();
+        ulpdu.extend_from_slice(&self.octets(&segment.data)?);
+        if let Some(len) = segment.cut {
+            ulpdu.truncate(len);
+        }
+        // What a Terminate about this segment has: DDP Segment Length and the DDP Header.
+        let mut named = u16::try_from(ulpdu.len())
+            .unwrap_or(u16::MAX)
+            .to_be_bytes()
+            .to_vec();
+        named.extend_from_slice(&header);
+        self.connection()?.last_sent = named;
+        Ok(ulpdu)
+    }
+}

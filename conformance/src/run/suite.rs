@@ -1,0 +1,285 @@
+//! Many cases: which, in which order, by how many workers.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::config::{Config, Target};
+use super::outcome::{Outcome, Verdict};
+use super::player::{Player, plays};
+use crate::agent::{Agent, AgentError};
+use crate::cases;
+use crate::deviations::Deviations;
+use crate::script::{Case, Level};
+use crate::transport::Listener;
+
+/// Which cases: all whose id one of these patterns takes, or all where there is none. A pattern is an id, a part of
+/// one up to a `/`, or has `*` for anything.
+#[derive(Clone, Debug, Default)]
+pub struct Selection(pub Vec<String>);
+
+impl Selection {
+    /// Whether a case is among them.
+    #[must_use]
+    pub fn takes(&self, id: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|pattern| matches(pattern, id))
+    }
+}
+
+/// Whether an id is what a pattern says.
+pub(crate) fn matches(pattern: &str, id: &str) -> bool {
+    let Some((before, after)) = pattern.split_once('*') else {
+        let rest = id.strip_prefix(pattern.trim_end_matches('/'));
+        return rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    };
+    let Some(rest) = id.strip_prefix(before) else {
+        return false;
+    };
+    after.is_empty()
+        || (0..=rest.len())
+            .filter(|at| rest.is_char_boundary(*at))
+            .any(|at| glob(after, &rest[at..]))
+}
+
+/// As [`matches`], with nothing left over.
+fn glob(pattern: &str, id: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == id,
+        Some(_) => matches(pattern, id),
+    }
+}
+
+/// Why there was no run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The agent cannot be used.
+    #[error(
+        "{0}; start one beside the target (`uwarp agent`), name its port with --agent, or run with --no-agent"
+    )]
+    Agent(#[from] AgentError),
+    /// The suite cannot listen.
+    #[error("the suite cannot listen at {0}: {1}")]
+    Listen(std::net::SocketAddr, std::io::Error),
+    /// No case has such an id.
+    #[error("no case has an id like {0}; --list shows them all")]
+    NoCase(String),
+    /// The file of deviations cannot be used.
+    #[error("{0}")]
+    Deviations(String),
+}
+
+/// Told of each case as it ends.
+pub trait Progress: Sync {
+    /// So many cases will be played.
+    fn begins(&self, cases: usize);
+    /// One was.
+    fn played(&self, outcome: &Outcome);
+}
+
+impl Progress for () {
+    fn begins(&self, _cases: usize) {}
+    fn played(&self, _outcome: &Outcome) {}
+}
+
+/// Plays the selected cases against the target. What comes back is in the order of the ids.
+///
+/// # Errors
+/// Nothing could be played at all.
+pub fn run(
+    config: &Config,
+    selection: &Selection,
+    progress: &dyn Progress,
+) -> Result<Vec<Outcome>, RunError> {
+    let deviations = match &config.deviations {
+        Some(path) => Deviations::read(path).map_err(RunError::Deviations)?,
+        None => Deviations::default(),
+    };
+    let chosen = choose(config, selection)?;
+    let mut agents = agents(config)?;
+    let mut listener = own_listener(config)?;
+    progress.begins(chosen.len());
+    let queue = Mutex::new(VecDeque::from(chosen));
+    let outcomes = Mutex::new(Vec::new());
+    let work = |agent: Option<Agent>, listener: Option<&mut dyn Listener>| {
+        worker(config, agent, listener, &queue, &|mut outcome: Outcome| {
+            deviations.apply(&mut outcome);
+            progress.played(&outcome);
+            if let Ok(mut outcomes) = outcomes.lock() {
+                outcomes.push(outcome);
+            }
+        });
+    };
+    if let Some(listener) = &mut listener {
+        work(agents.pop(), Some(&mut **listener));
+    } else {
+        std::thread::scope(|scope| {
+            if config.agent.is_none() {
+                for _ in 0..config.jobs.max(1) {
+                    scope.spawn(|| work(None, None));
+                }
+            }
+            for agent in agents {
+                let work = &work;
+                scope.spawn(move || work(Some(agent), None));
+            }
+        });
+    }
+    let mut outcomes = outcomes.into_inner().unwrap_or_default();
+    outcomes.sort_by(|one, other| order(&one.id).cmp(&order(&other.id)));
+    Ok(outcomes)
+}
+
+/// Ids in the order of a reader: the numbers in them count as numbers.
+pub(crate) fn order(id: &str) -> Vec<(u64, &str)> {
+    id.split(|c: char| !c.is_ascii_alphanumeric())
+        .map(|part| (part.parse().unwrap_or(u64::MAX), part))
+        .collect()
+}
+
+fn choose(config: &Config, selection: &Selection) -> Result<Vec<Case>, RunError> {
+    let all = cases::all();
+    for pattern in &selection.0 {
+        if !all.iter().any(|case| matches(pattern, &case.id)) {
+            return Err(RunError::NoCase(pattern.clone()));
+        }
+    }
+    let mut chosen: Vec<Case> = all
+        .into_iter()
+        .filter(|case| selection.takes(&case.id))
+        .filter(|case| config.strict || case.level == Level::Must)
+        .filter(|case| config.dangerous || !case.dangerous)
+        .collect();
+    // What waits long begins first; what may be the target's end comes last.
+    chosen.sort_by_key(|case| (case.dangerous, !case.slow));
+    Ok(chosen)
+}
+
+/// A connection to the agent for each worker. An agent that takes one controller only has one worker.
+fn agents(config: &Config) -> Result<Vec<Agent>, RunError> {
+    let Some(at) = config.agent else {
+        return Ok(Vec::new());
+    };
+    let mut agents = vec![Agent::connect(at, config.timeout)?];
+    let takes_one = agents[0].query.get("scoped_regions").is_none();
+    while agents.len() < config.jobs && !takes_one {
+        match Agent::connect(at, Duration::from_secs(2)) {
+            Ok(agent) => agents.push(agent),
+            Err(_) => break,
+        }
+    }
+    Ok(agents)
+}
+
+fn own_listener(config: &Config) -> Result<Option<Box<dyn Listener>>, RunError> {
+    let at = match &config.target {
+        Target::At(_) => return Ok(None),
+        Target::Dials(at) => *at,
+        Target::Command(_) => ([127, 0, 0, 1], 0).into(),
+    };
+    if config.agent.is_some() {
+        return Ok(None);
+    }
+    let listener = config.network.listen(Some(at), None, None);
+    listener
+        .map(Some)
+        .map_err(|error| RunError::Listen(at, error))
+}
+
+fn worker(
+    config: &Config,
+    mut agent: Option<Agent>,
+    mut listener: Option<&mut dyn Listener>,
+    queue: &Mutex<VecDeque<Case>>,
+    played: &dyn Fn(Outcome),
+) {
+    let lost = AtomicBool::new(false);
+    loop {
+        let Some(case) = queue.lock().ok().and_then(|mut queue| queue.pop_front()) else {
+            return;
+        };
+        let outcome = play(config, &mut agent, &mut listener, &case);
+        if config.agent.is_some() && matches!(outcome.verdict, Verdict::Infrastructure(_)) {
+            // A new connection to the agent: that of before may be in any state.
+            match Agent::connect(
+                config.agent.unwrap_or(([127, 0, 0, 1], 0).into()),
+                config.timeout,
+            ) {
+                Ok(new) => agent = Some(new),
+                Err(_) => lost.store(true, Ordering::Relaxed),
+            }
+        }
+        played(outcome);
+    }
+}
+
+fn play(
+    config: &Config,
+    agent: &mut Option<Agent>,
+    listener: &mut Option<&mut dyn Listener>,
+    case: &Case,
+) -> Outcome {
+    let dialled = !matches!(config.target, Target::At(_));
+    let target_responds = match case.role {
+        crate::script::Role::Responder => true,
+        crate::script::Role::Initiator => false,
+        crate::script::Role::Either => !dialled && !config.target_initiates,
+    };
+    debug_assert!(plays(case, target_responds));
+    let listener = listener
+        .as_mut()
+        .map(|listener| &mut **listener as &mut dyn Listener);
+    Player::new(config, agent.as_mut(), listener, target_responds).play(case)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_an_id_or_its_beginning_or_has_stars() {
+        let id = "mpa/5044-7.1.2/3";
+        for takes in [
+            "mpa",
+            "mpa/",
+            "mpa/5044-7.1.2",
+            "mpa/5044-7.1.2/3",
+            "*/3",
+            "mpa/*",
+            "*7.1*",
+            "mpa/5044-*/3",
+        ] {
+            assert!(matches(takes, id), "{takes}");
+        }
+        for not in [
+            "mp",
+            "mpa/5044-7.1",
+            "mpa/5044-7.1.2/33",
+            "*/4",
+            "ddp/*",
+            "*7.2*",
+        ] {
+            assert!(!matches(not, id), "{not}");
+        }
+    }
+
+    #[test]
+    fn ids_sort_by_their_numbers() {
+        let mut ids = [
+            "mpa/5044-7.1.2/10",
+            "mpa/5044-7.1.2/9",
+            "mpa/5044-4.10/1",
+            "mpa/5044-4.9/1",
+        ];
+        ids.sort_by(|one, other| order(one).cmp(&order(other)));
+        assert_eq!(
+            ids,
+            [
+                "mpa/5044-4.9/1",
+                "mpa/5044-4.10/1",
+                "mpa/5044-7.1.2/9",
+                "mpa/5044-7.1.2/10"
+            ]
+        );
+    }
+}

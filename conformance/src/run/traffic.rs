@@ -1,0 +1,316 @@
+//! Segments out, messages in.
+
+use super::connection::{Next, SeenRead};
+use super::outcome::Who;
+use super::player::{Player, Step, Stop};
+use crate::script::{Data, Out, SINK_STAG, SINK_TO, Stag, To, Want, read_request};
+use crate::wire::segment::{Address, Segment, opcode};
+use crate::wire::terminate::Terminate;
+
+/// An RDMA Message put together from its segments.
+pub(super) struct Message {
+    pub(super) first: Segment,
+    pub(super) payload: Vec<u8>,
+    pub(super) segments: usize,
+}
+
+impl Player<'_> {
+    pub(super) fn send_octets(&mut self, octets: &[u8], what: &str) -> Step {
+        self.said(Who::Suite, what, octets);
+        let connection = self.connection()?;
+        if let Err(error) = connection.stream.send(octets) {
+            // The target may have ended the connection at the octets before these; what it sent tells.
+            self.note(format!("the target takes no more: {error}"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn send(&mut self, segments: &[Out]) -> Step {
+        let mut octets = Vec::new();
+        let mut names = Vec::new();
+        for segment in segments {
+            let ulpdu = self.ulpdu(segment)?;
+            octets.extend(self.connection()?.tx.seal(&ulpdu, &segment.form));
+            names.push(segment.to_string());
+        }
+        self.send_octets(&octets, &names.join("; "))
+    }
+
+    pub(super) fn send_in_pieces(&mut self, segment: &Out, cuts: &[usize]) -> Step {
+        let ulpdu = self.ulpdu(segment)?;
+        let octets = self.connection()?.tx.seal(&ulpdu, &segment.form);
+        let mut from = 0;
+        for to in cuts.iter().copied().chain([octets.len()]) {
+            let to = to.min(octets.len());
+            self.send_octets(&octets[from..to], &format!("a piece of {segment}"))?;
+            // So that each piece is a TCP segment of its own.
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// The next segment; anything else in its place is a failure.
+    fn segment(&mut self, expected: &str) -> Result<Segment, Stop> {
+        let fail = |received: String| Stop::Fail {
+            expected: expected.to_owned(),
+            received,
+        };
+        let timeout = self.config.timeout;
+        let next = self.connection()?.next(timeout)?;
+        let fpdu = match next {
+            Next::Fpdu(fpdu) => fpdu,
+            Next::Fin => return Err(fail("the end of the TCP connection (FIN)".into())),
+            Next::Reset => return Err(fail("a reset of the TCP connection".into())),
+            Next::Nothing => {
+                let rest = self.connection()?.rest().len();
+                return Err(fail(match rest {
+                    0 => format!("nothing for {timeout:?}"),
+                    _ => format!(
+                        "{rest} octets that are no whole FPDU, then nothing for {timeout:?}"
+                    ),
+                }));
+            }
+        };
+        let Some(segment) = Segment::parse(&fpdu.ulpdu) else {
+            self.said(
+                Who::Target,
+                "an FPDU without a whole DDP Header",
+                &fpdu.wire,
+            );
+            return Err(fail(format!("a ULPDU of {} octets", fpdu.ulpdu.len())));
+        };
+        self.said(Who::Target, segment.to_string(), &fpdu.wire);
+        Ok(segment)
+    }
+
+    /// The next message, whole.
+    fn message(&mut self, expected: &str) -> Result<Message, Stop> {
+        let first = self.segment(expected)?;
+        if first.opcode() == opcode::TERMINATE {
+            return Err(Stop::Fail {
+                expected: expected.to_owned(),
+                received: Terminate::parse(&first.payload).map_or_else(
+                    || "a Terminate without its header".to_owned(),
+                    |terminate| terminate.to_string(),
+                ),
+            });
+        }
+        let mut message = Message {
+            payload: first.payload.clone(),
+            segments: 1,
+            first,
+        };
+        let mut last = message.first.last();
+        while !last {
+            let segment = self.segment("the rest of a message")?;
+            if segment.opcode() != message.first.opcode() {
+                return Err(Stop::Fail {
+                    expected: format!("the rest of {}", message.first),
+                    received: segment.to_string(),
+                });
+            }
+            last = segment.last();
+            message.payload.extend_from_slice(&segment.payload);
+            message.segments += 1;
+        }
+        Ok(message)
+    }
+
+    pub(super) fn expect(&mut self, want: &Want) -> Step {
+        let expected = want.to_string();
+        let message = self.message(&expected)?;
+        let wrong = |received: String| {
+            Err(Stop::Fail {
+                expected: expected.clone(),
+                received,
+            })
+        };
+        let code = message.first.opcode();
+        let due = match want {
+            Want::Send { opcode, .. } => *opcode,
+            Want::Write { .. } => opcode::WRITE,
+            Want::ReadRequest { .. } => opcode::READ_REQUEST,
+            Want::ReadResponse { .. } => opcode::READ_RESPONSE,
+            Want::Atomic { .. } => opcode::ATOMIC_REQUEST,
+            Want::AtomicResponse { .. } => opcode::ATOMIC_RESPONSE,
+            Want::Immediate {
+                solicited: false, ..
+            } => opcode::IMMEDIATE,
+            Want::Immediate { .. } => opcode::IMMEDIATE_SE,
+        };
+        if code != due {
+            return wrong(message.first.to_string());
+        }
+        match want {
+            Want::Send {
+                invalidate, data, ..
+            } => {
+                if let Address::Untagged {
+                    invalidate: came, ..
+                } = message.first.address
+                    && came != *invalidate
+                {
+                    return wrong(format!("it, with Invalidate STag {came:#010x}"));
+                }
+                self.same_payload(&expected, &message.payload, data)
+            }
+            Want::Write { stag, to, data } => {
+                self.same_address(&expected, &message, *stag, *to)?;
+                self.same_payload(&expected, &message.payload, data)
+            }
+            Want::ReadResponse { stag, to, data } => {
+                let stag = self.stag(*stag)?;
+                self.same_address(&expected, &message, stag, *to)?;
+                self.same_payload(&expected, &message.payload, data)
+            }
+            Want::ReadRequest { size, stag, to } => {
+                self.read_request(&expected, &message, (*size, *stag, *to))
+            }
+            Want::Atomic {
+                opcode,
+                stag,
+                to,
+                data,
+                compare,
+            } => self.atomic_request(&expected, &message, (*opcode, *stag, *to, *data, *compare)),
+            Want::AtomicResponse { id, value } => {
+                let mut due = id.to_be_bytes().to_vec();
+                due.extend_from_slice(&value.to_be_bytes());
+                self.same_payload(&expected, &message.payload, &Data::Octets(due))
+            }
+            Want::Immediate { octets, .. } => {
+                self.same_payload(&expected, &message.payload, &Data::Octets(octets.to_vec()))
+            }
+        }
+    }
+
+    fn same_address(&self, expected: &str, message: &Message, stag: u32, to: u64) -> Step {
+        match message.first.address {
+            Address::Tagged { stag: s, to: t } if (s, t) == (stag, to) => Ok(()),
+            _ => Err(Stop::Fail {
+                expected: expected.to_owned(),
+                received: message.first.to_string(),
+            }),
+        }
+    }
+
+    fn same_payload(&mut self, expected: &str, payload: &[u8], data: &Data) -> Step {
+        let due = self.octets(data)?;
+        if payload == due {
+            return Ok(());
+        }
+        let received = match payload.iter().zip(&due).position(|(is, due)| is != due) {
+            _ if payload.len() != due.len() => format!("{} octets", payload.len()),
+            Some(at) => format!(
+                "other octets from {at} on: {:#04x} and not {:#04x}",
+                payload[at], due[at]
+            ),
+            None => "other octets".to_owned(),
+        };
+        Err(Stop::Fail {
+            expected: expected.to_owned(),
+            received,
+        })
+    }
+
+    fn read_request(&mut self, expected: &str, message: &Message, due: (u32, u32, u64)) -> Step {
+        let fail = |received: String| Stop::Fail {
+            expected: expected.to_owned(),
+            received,
+        };
+        let header: [u8; 28] = message.payload.as_slice().try_into().map_err(|_| {
+            let len = message.payload.len();
+            fail(format!("a Read Request with a header of {len} octets"))
+        })?;
+        let word = |at: usize| {
+            u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
+        let came = (word(12), word(16), long(20));
+        self.connection()?.reads.push(SeenRead {
+            sink_stag: word(0),
+            sink_to: long(4),
+        });
+        if came != due {
+            let (size, stag, to) = came;
+            return Err(fail(format!(
+                "one for {size} octets at STag {stag:#010x}, TO {to:#x}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn atomic_request(
+        &mut self,
+        expected: &str,
+        message: &Message,
+        due: (u32, u32, u64, u64, u64),
+    ) -> Step {
+        let fail = |received: String| Stop::Fail {
+            expected: expected.to_owned(),
+            received,
+        };
+        let header: [u8; 52] = message.payload.as_slice().try_into().map_err(|_| {
+            let len = message.payload.len();
+            fail(format!("an Atomic Request with a header of {len} octets"))
+        })?;
+        let word = |at: usize| {
+            u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
+        self.connection()?.atomics.push(word(4));
+        let (opcode, stag, to, data, compare) = due;
+        let is_add = opcode == 0;
+        let came = (word(0), word(8), long(12), long(20), long(36));
+        let masks = (long(28), long(44));
+        // FetchAdd: compare data zero, compare mask all ones (RFC 7306 section 5.2.1).
+        let due_compare = if is_add { 0 } else { compare };
+        let due_masks = if is_add {
+            (0, u64::MAX)
+        } else {
+            (u64::MAX, u64::MAX)
+        };
+        if came != (opcode, stag, to, data, due_compare) || masks != due_masks {
+            return Err(fail(format!("another header: {header:02x?}")));
+        }
+        Ok(())
+    }
+
+    /// A Read of no octets, which needs neither a region nor a right (RFC 5040 section 5.2.1), and its answer.
+    pub(super) fn ping(&mut self) -> Step {
+        self.send(&[read_request(Stag::Is(0), To::Is(0), 0)])?;
+        self.expect(&Want::ReadResponse {
+            stag: Stag::Is(SINK_STAG),
+            to: SINK_TO,
+            data: Data::none(),
+        })
+    }
+
+    pub(super) fn quiet(&mut self) -> Step {
+        let quiet = self.config.quiet;
+        let next = self.connection()?.next(quiet)?;
+        let received = match next {
+            Next::Nothing if self.connection()?.rest().is_empty() => return Ok(()),
+            Next::Nothing => {
+                let octets = self.connection()?.rest().to_vec();
+                self.said(Who::Target, "octets", &octets);
+                format!("{} octets", octets.len())
+            }
+            Next::Fin => "the end of the TCP connection (FIN)".to_owned(),
+            Next::Reset => "a reset of the TCP connection".to_owned(),
+            Next::Fpdu(fpdu) => {
+                let what = Segment::parse(&fpdu.ulpdu).map_or_else(
+                    || format!("a ULPDU of {} octets", fpdu.ulpdu.len()),
+                    |segment| segment.to_string(),
+                );
+                self.said(Who::Target, what.clone(), &fpdu.wire);
+                what
+            }
+        };
+        Err(Stop::Fail {
+            expected: format!("nothing for {quiet:?}"),
+            received,
+        })
+    }
+}

@@ -1,0 +1,247 @@
+//! The steps of a case.
+
+use std::fmt;
+
+use super::segment::Out;
+use super::setup::{Post, Region, Setup};
+use super::value::{Data, Name};
+use super::want::{Ends, Want};
+use crate::check::Rule;
+use crate::wire::startup::StartupFrame;
+
+/// What must hold for the rest of a case to make sense; where it does not, the case is skipped, with this as the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// The target set M: it receives Markers.
+    TargetReceivesMarkers,
+    /// CRCs are in use.
+    CrcInUse,
+    /// They are not.
+    CrcNotInUse,
+    /// The target sent a startup frame of revision 2 with enhanced connection data.
+    TargetIsEnhanced,
+    /// It set A, the peer-to-peer model.
+    TargetIsPeerToPeer,
+    /// The agent says that the target knows RFC 7306.
+    Rfc7306,
+    /// The agent can register memory for one connection alone.
+    ScopedRegions,
+    /// Whether the application may have so many Reads outstanding, by its startup frame.
+    TargetIrdIsAtLeast(u16),
+}
+
+/// One step.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// The TCP connection and nothing on it, with an application on the target that is ready for it.
+    Begin(Setup),
+    /// All of startup, both frames right.
+    Establish(Setup),
+    /// Later steps are about this connection, counted from 0 in the order in which they were begun.
+    Use(usize),
+    SendStartup(StartupFrame),
+    /// A valid frame of the role that the target has. Full Operation begins.
+    ExpectStartup,
+    /// And this is wrong or right with it.
+    CheckStartup(StartupCheck),
+    /// FPDUs from here on have CRCs and Markers as both startup frames say.
+    Operate,
+
+    Region(Region),
+    Deregister(Name),
+    /// More receives: how many, and octets each.
+    Receives(u32, usize),
+    Post(Post),
+    /// The next completion of a send queue or receive queue of the application is (not) a success.
+    Completion {
+        op: &'static str,
+        success: bool,
+    },
+    /// What a region holds now.
+    Holds {
+        region: Name,
+        offset: usize,
+        data: Data,
+    },
+    Disconnect,
+
+    /// Segments, each in its FPDU, in one piece.
+    Send(Vec<Out>),
+    /// The FPDU of a segment in several pieces, cut at these octets, each sent alone.
+    SendInPieces(Out, Vec<usize>),
+    /// Octets as they are.
+    SendOctets(Vec<u8>),
+    /// FIN.
+    Fin,
+    Reset,
+
+    Expect(Want),
+    /// The target still serves: a Read of no octets is answered.
+    Ping,
+    /// Nothing comes for a while.
+    Quiet,
+    /// The connection ends in one of these ways.
+    End(Ends),
+    /// These rules of a sender count in this case: a breach of one, whenever it comes, is a failure.
+    Watch(&'static [Rule]),
+    Require(Condition),
+}
+
+/// What is checked of the target's startup frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StartupCheck {
+    /// The Key of its role.
+    Key,
+    /// The reserved bits are zero.
+    ReservedZero,
+    /// R is this.
+    Rejected(bool),
+    /// C is set.
+    Crc,
+    Rev(u8),
+    /// Revision 1, or 2 and higher with S.
+    RevFitsS,
+    /// S is this.
+    Enhanced(bool),
+    /// At most 512 octets of Private Data.
+    PrivateDataWithin512,
+    /// The Private Data of the application, behind the enhanced data, is this.
+    PrivateData(&'static [u8]),
+    /// With enhanced data, IRD and ORD are these.
+    Depths {
+        ird: Option<u16>,
+        ord: Option<u16>,
+    },
+    /// ORD is not above this.
+    OrdAtMost(u16),
+    /// IRD is not below this.
+    IrdAtLeast(u16),
+    /// A is this.
+    PeerToPeer(bool),
+    /// B, C and D are zero.
+    NoRtr,
+    /// At least one of B, C, D is set.
+    SomeRtr,
+    /// At least one of these (B, C, D as 4, 2, 1) is set.
+    RtrAmong(u8),
+    /// All of these are set.
+    RtrAll(u8),
+}
+
+impl Action {
+    /// Whether the application on the target has to do something for it.
+    pub(crate) fn needs_agent(&self) -> bool {
+        match self {
+            Action::Region(_)
+            | Action::Deregister(_)
+            | Action::Receives(..)
+            | Action::Post(_)
+            | Action::Completion { .. }
+            | Action::Holds { .. }
+            | Action::Disconnect
+            | Action::Require(Condition::Rfc7306 | Condition::ScopedRegions) => true,
+            Action::Begin(setup) | Action::Establish(setup) => {
+                let plain = Setup {
+                    frame: setup.frame.clone(),
+                    crc: setup.crc,
+                    markers: setup.markers,
+                    nudge: setup.nudge,
+                    mss: setup.mss,
+                    ..Setup::default()
+                };
+                *setup != plain
+            }
+            Action::Use(_)
+            | Action::SendStartup(_)
+            | Action::ExpectStartup
+            | Action::CheckStartup(_)
+            | Action::Operate
+            | Action::Send(_)
+            | Action::SendInPieces(..)
+            | Action::SendOctets(_)
+            | Action::Fin
+            | Action::Reset
+            | Action::Expect(_)
+            | Action::Ping
+            | Action::Quiet
+            | Action::End(_)
+            | Action::Watch(_)
+            | Action::Require(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Condition::TargetReceivesMarkers => write!(f, "the target does not ask for Markers"),
+            Condition::CrcInUse => write!(f, "CRCs are not in use"),
+            Condition::CrcNotInUse => write!(f, "the target insists on CRCs"),
+            Condition::TargetIsEnhanced => {
+                write!(f, "the target does not use enhanced connection setup")
+            }
+            Condition::TargetIsPeerToPeer => {
+                write!(f, "the target does not ask for the peer-to-peer model")
+            }
+            Condition::Rfc7306 => write!(f, "the target does not know RFC 7306"),
+            Condition::ScopedRegions => {
+                write!(f, "the agent cannot register memory for one connection")
+            }
+            Condition::TargetIrdIsAtLeast(ird) => {
+                write!(f, "the target grants fewer than {ird} Reads at once")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Begin(_) => write!(f, "a TCP connection"),
+            Action::Establish(_) => write!(f, "a connection in Full Operation"),
+            Action::Use(number) => write!(f, "connection {number}"),
+            Action::SendStartup(frame) => {
+                write!(f, "send a startup frame of revision {}", frame.rev)
+            }
+            Action::ExpectStartup => write!(f, "the target's startup frame"),
+            Action::CheckStartup(check) => write!(f, "in its startup frame: {check:?}"),
+            Action::Operate => write!(f, "Full Operation"),
+            Action::Region(region) => write!(
+                f,
+                "the application registers {} octets with {}",
+                region.len, region.access
+            ),
+            Action::Deregister(name) => write!(f, "the application deregisters region {name}"),
+            Action::Receives(count, len) => {
+                write!(f, "the application posts {count} receives of {len} octets")
+            }
+            Action::Post(post) => write!(f, "the application posts {}, {}", post.op, post.data),
+            Action::Completion { op, success } => {
+                let how = if *success { "succeeds" } else { "fails" };
+                write!(f, "a {op} of the application {how}")
+            }
+            Action::Holds {
+                region,
+                offset,
+                data,
+            } => write!(f, "region {region} holds {data} at offset {offset}"),
+            Action::Disconnect => write!(f, "the application disconnects"),
+            Action::Send(segments) => {
+                let all: Vec<String> = segments.iter().map(ToString::to_string).collect();
+                write!(f, "send {}", all.join("; "))
+            }
+            Action::SendInPieces(segment, cuts) => {
+                write!(f, "send {segment}, in {} pieces", cuts.len() + 1)
+            }
+            Action::SendOctets(octets) => write!(f, "send {} octets as they are", octets.len()),
+            Action::Fin => write!(f, "send a FIN"),
+            Action::Reset => write!(f, "send a reset"),
+            Action::Expect(want) => write!(f, "{want}"),
+            Action::Ping => write!(f, "an answer to a Read of no octets"),
+            Action::Quiet => write!(f, "nothing for a while"),
+            Action::End(ends) => write!(f, "{ends}"),
+            Action::Watch(rules) => write!(f, "{} rules of a sender are kept", rules.len()),
+            Action::Require(condition) => write!(f, "skipped if {condition}"),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! A case as data: what it is about, and what is done in it.
+
+mod action;
+mod case;
+mod segment;
+mod setup;
+mod value;
+mod want;
+
+pub(crate) use action::{Action, Condition, StartupCheck};
+pub(crate) use case::{Case, Role, may, must, should};
+pub use case::{CaseInfo, Level};
+pub(crate) use segment::*;
+pub(crate) use setup::{Answer, Fill, Post, Region, Rtr, Setup};
+pub(crate) use value::{Data, Msn, Name, Stag, To};
+pub(crate) use want::{Ends, Term, Want};

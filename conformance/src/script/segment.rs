@@ -1,0 +1,316 @@
+//! Segments to be sent: right ones by constructors with the field's names, every field open to be made wrong.
+
+use std::fmt;
+
+use super::value::{Data, Msn, Stag, To};
+use crate::wire::fpdu::{CrcField, FpduForm, MarkerForm};
+use crate::wire::segment::opcode;
+
+/// How a segment is addressed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Addressing {
+    Tagged {
+        stag: Stag,
+        to: To,
+    },
+    Untagged {
+        invalidate: Stag,
+        qn: u32,
+        msn: Msn,
+        mo: u32,
+    },
+}
+
+/// One DDP Segment in one FPDU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Out {
+    /// T, as it goes on the wire; the form of the header follows `addressing`.
+    pub(crate) t: bool,
+    pub(crate) last: bool,
+    pub(crate) ddp_reserved: u8,
+    pub(crate) ddp_version: u8,
+    pub(crate) rdmap_version: u8,
+    pub(crate) rdmap_reserved: u8,
+    pub(crate) opcode: u8,
+    pub(crate) addressing: Addressing,
+    pub(crate) data: Data,
+    /// The ULPDU is cut to so many octets.
+    pub(crate) cut: Option<usize>,
+    pub(crate) form: FpduForm,
+}
+
+fn tagged(opcode: u8, stag: Stag, to: To, data: Data) -> Out {
+    out(opcode, true, Addressing::Tagged { stag, to }, data)
+}
+
+fn untagged(opcode: u8, qn: u32, data: Data) -> Out {
+    let addressing = Addressing::Untagged {
+        invalidate: Stag::Is(0),
+        qn,
+        msn: Msn::Next,
+        mo: 0,
+    };
+    out(opcode, false, addressing, data)
+}
+
+fn out(opcode: u8, t: bool, addressing: Addressing, data: Data) -> Out {
+    Out {
+        t,
+        last: true,
+        ddp_reserved: 0,
+        ddp_version: 1,
+        rdmap_version: 1,
+        rdmap_reserved: 0,
+        opcode,
+        addressing,
+        data,
+        cut: None,
+        form: FpduForm::default(),
+    }
+}
+
+/// An RDMA Write of one segment.
+pub(crate) fn write(stag: Stag, to: To, data: impl Into<Data>) -> Out {
+    tagged(opcode::WRITE, stag, to, data.into())
+}
+
+/// An RDMA Read Response of one segment.
+pub(crate) fn read_response(stag: Stag, to: To, data: impl Into<Data>) -> Out {
+    tagged(opcode::READ_RESPONSE, stag, to, data.into())
+}
+
+/// The right Read Response, whole, to a Read Request that the target sent, counted from 0.
+pub(crate) fn answer_read(read: usize, data: impl Into<Data>) -> Out {
+    read_response(Stag::Sink(read), To::Sink(read, 0), data)
+}
+
+/// A Send of one segment.
+pub(crate) fn send(data: impl Into<Data>) -> Out {
+    untagged(opcode::SEND, 0, data.into())
+}
+
+/// A Send with SE.
+pub(crate) fn send_se(data: impl Into<Data>) -> Out {
+    untagged(opcode::SEND_SE, 0, data.into())
+}
+
+/// A Send with Invalidate.
+pub(crate) fn send_invalidate(stag: Stag, data: impl Into<Data>) -> Out {
+    untagged(opcode::SEND_INVALIDATE, 0, data.into()).invalidate(stag)
+}
+
+/// A Send with SE and Invalidate.
+pub(crate) fn send_se_invalidate(stag: Stag, data: impl Into<Data>) -> Out {
+    untagged(opcode::SEND_SE_INVALIDATE, 0, data.into()).invalidate(stag)
+}
+
+/// The SinkSTag of this suite's Read Requests.
+pub(crate) const SINK_STAG: u32 = 0x5157_1a00;
+/// Their SinkTO.
+pub(crate) const SINK_TO: u64 = 0x1234_5678_9abc_0000;
+
+/// A Read Request; its sink is [`SINK_STAG`], [`SINK_TO`].
+pub(crate) fn read_request(stag: Stag, to: To, size: u32) -> Out {
+    read_request_to(Stag::Is(SINK_STAG), To::Is(SINK_TO), stag, to, size)
+}
+
+/// A Read Request with any sink.
+pub(crate) fn read_request_to(
+    sink_stag: Stag,
+    sink_to: To,
+    src_stag: Stag,
+    src_to: To,
+    size: u32,
+) -> Out {
+    let data = Data::ReadRequest {
+        sink_stag,
+        sink_to,
+        size,
+        src_stag,
+        src_to,
+    };
+    untagged(opcode::READ_REQUEST, 1, data)
+}
+
+/// A Terminate with these octets as its header.
+pub(crate) fn terminate(octets: impl Into<Data>) -> Out {
+    untagged(opcode::TERMINATE, 2, octets.into())
+}
+
+/// Immediate Data (RFC 7306).
+pub(crate) fn immediate(octets: impl Into<Data>) -> Out {
+    untagged(opcode::IMMEDIATE, 0, octets.into())
+}
+
+/// Immediate Data with SE.
+pub(crate) fn immediate_se(octets: impl Into<Data>) -> Out {
+    untagged(opcode::IMMEDIATE_SE, 0, octets.into())
+}
+
+/// An Atomic Request (RFC 7306 section 5.2.1); its header is a [`Data::Atomic`].
+pub(crate) fn atomic(header: Data) -> Out {
+    untagged(opcode::ATOMIC_REQUEST, 1, header)
+}
+
+/// A FetchAdd with Request Identifier `id`.
+pub(crate) fn fetch_add(id: u32, stag: Stag, to: To, add: u64, mask: u64) -> Out {
+    atomic(Data::Atomic {
+        opcode: 0,
+        id,
+        stag,
+        to,
+        data: add,
+        mask,
+        compare: 0,
+        compare_mask: u64::MAX,
+    })
+}
+
+/// A CmpSwap without masks, with Request Identifier `id`.
+pub(crate) fn compare_swap(id: u32, stag: Stag, to: To, compare: u64, swap: u64) -> Out {
+    atomic(Data::Atomic {
+        opcode: 2,
+        id,
+        stag,
+        to,
+        data: swap,
+        mask: u64::MAX,
+        compare,
+        compare_mask: u64::MAX,
+    })
+}
+
+/// The right Atomic Response to an Atomic Request that the target sent, counted from 0.
+pub(crate) fn answer_atomic(request: usize, value: u64) -> Out {
+    untagged(
+        opcode::ATOMIC_RESPONSE,
+        3,
+        Data::AtomicResponse { request, value },
+    )
+}
+
+impl Out {
+    /// L=0: more segments of this message follow.
+    pub(crate) fn more(mut self) -> Self {
+        self.last = false;
+        self
+    }
+
+    /// The T bit, without another form of the header.
+    pub(crate) fn t(mut self, t: bool) -> Self {
+        self.t = t;
+        self
+    }
+
+    /// The 4 reserved bits of DDP Control.
+    pub(crate) fn ddp_reserved(mut self, bits: u8) -> Self {
+        self.ddp_reserved = bits;
+        self
+    }
+
+    pub(crate) fn ddp_version(mut self, version: u8) -> Self {
+        self.ddp_version = version;
+        self
+    }
+
+    pub(crate) fn rdmap_version(mut self, version: u8) -> Self {
+        self.rdmap_version = version;
+        self
+    }
+
+    /// The 2 reserved bits of RDMAP Control.
+    pub(crate) fn rdmap_reserved(mut self, bits: u8) -> Self {
+        self.rdmap_reserved = bits;
+        self
+    }
+
+    pub(crate) fn opcode(mut self, opcode: u8) -> Self {
+        self.opcode = opcode;
+        self
+    }
+
+    /// The Invalidate STag field.
+    pub(crate) fn invalidate(mut self, stag: Stag) -> Self {
+        if let Addressing::Untagged { invalidate, .. } = &mut self.addressing {
+            *invalidate = stag;
+        }
+        self
+    }
+
+    pub(crate) fn qn(mut self, value: u32) -> Self {
+        if let Addressing::Untagged { qn, .. } = &mut self.addressing {
+            *qn = value;
+        }
+        self
+    }
+
+    pub(crate) fn msn(mut self, value: Msn) -> Self {
+        if let Addressing::Untagged { msn, .. } = &mut self.addressing {
+            *msn = value;
+        }
+        self
+    }
+
+    pub(crate) fn mo(mut self, value: u32) -> Self {
+        if let Addressing::Untagged { mo, .. } = &mut self.addressing {
+            *mo = value;
+        }
+        self
+    }
+
+    /// Only the first octets of the ULPDU.
+    pub(crate) fn cut(mut self, len: usize) -> Self {
+        self.cut = Some(len);
+        self
+    }
+
+    pub(crate) fn crc(mut self, crc: CrcField) -> Self {
+        self.form.crc = crc;
+        self
+    }
+
+    /// Another ULPDU_Length.
+    pub(crate) fn length(mut self, length: u16) -> Self {
+        self.form.length = Some(length);
+        self
+    }
+
+    /// What the PAD octets are.
+    pub(crate) fn pad(mut self, octet: u8) -> Self {
+        self.form.pad = octet;
+        self
+    }
+
+    pub(crate) fn marker(mut self, marker: MarkerForm) -> Self {
+        self.form.marker = marker;
+        self
+    }
+}
+
+impl fmt::Display for Out {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", opcode::name(self.opcode))?;
+        match &self.addressing {
+            Addressing::Tagged { stag, to } => write!(f, " to {to}, {stag}")?,
+            Addressing::Untagged { qn, msn, mo, .. } => {
+                write!(f, " on QN {qn}")?;
+                match msn {
+                    Msn::Next => {}
+                    Msn::Off(off) => write!(f, ", MSN {off:+} from the one due")?,
+                    Msn::Is(msn) => write!(f, ", MSN {msn}")?,
+                }
+                if *mo != 0 {
+                    write!(f, ", MO {mo}")?;
+                }
+            }
+        }
+        write!(f, ", {}", self.data)?;
+        if !self.last {
+            write!(f, ", L=0")?;
+        }
+        if self.form != FpduForm::default() {
+            write!(f, ", in an FPDU that is not as it should be")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,308 @@
+//! What the application on the target is asked to do, and how a connection is made.
+
+use super::value::{Data, Name};
+use crate::wire::startup::{Enhanced, StartupFrame};
+
+/// How the application answers a connection request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Accept,
+    /// With this Private Data.
+    Reject(Vec<u8>),
+    /// Not at all: what comes is not expected to reach it.
+    Never,
+}
+
+/// An RTR indication (RFC 6581 section 9.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rtr {
+    Send,
+    Write,
+    Read,
+}
+
+/// How a connection is made, on both sides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Setup {
+    /// Receives that the application posts before it connects or accepts: how many, and octets each.
+    pub(crate) receives: (u32, usize),
+    /// Its protection domain.
+    pub(crate) pd: u32,
+    /// Reads and atomics that the suite may have outstanding (the application's responder resources).
+    pub(crate) ird: u16,
+    /// Those that the application may have outstanding (its initiator depth).
+    pub(crate) ord: u16,
+    /// The application's Private Data.
+    pub(crate) private_data: Vec<u8>,
+    pub(crate) answer: Answer,
+    /// The suite's own Request or Reply, where it is not the configured one.
+    pub(crate) frame: Option<StartupFrame>,
+    /// The suite's C bit, where it is not the configured one.
+    pub(crate) crc: Option<bool>,
+    /// The suite's M bit: the target has to send Markers.
+    pub(crate) markers: Option<bool>,
+    /// The suite sends a zero-length RDMA Write right after startup, so that a Responder may send.
+    pub(crate) nudge: bool,
+    /// The MSS that the suite announces.
+    pub(crate) mss: Option<u16>,
+    /// The application asks for the peer-to-peer model with these RTR indications.
+    pub(crate) rtr: Vec<Rtr>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            receives: (8, 4096),
+            pd: 0,
+            ird: 16,
+            ord: 16,
+            private_data: Vec::new(),
+            answer: Answer::Accept,
+            frame: None,
+            crc: None,
+            markers: None,
+            nudge: true,
+            mss: None,
+            rtr: Vec::new(),
+        }
+    }
+}
+
+impl Setup {
+    pub(crate) fn receives(mut self, count: u32, len: usize) -> Self {
+        self.receives = (count, len);
+        self
+    }
+
+    pub(crate) fn pd(mut self, pd: u32) -> Self {
+        self.pd = pd;
+        self
+    }
+
+    pub(crate) fn depths(mut self, ird: u16, ord: u16) -> Self {
+        (self.ird, self.ord) = (ird, ord);
+        self
+    }
+
+    pub(crate) fn private_data(mut self, octets: &[u8]) -> Self {
+        self.private_data = octets.to_vec();
+        self
+    }
+
+    pub(crate) fn reject(mut self, octets: &[u8]) -> Self {
+        self.answer = Answer::Reject(octets.to_vec());
+        self
+    }
+
+    pub(crate) fn never_answers(mut self) -> Self {
+        self.answer = Answer::Never;
+        self
+    }
+
+    /// The suite's own startup frame.
+    pub(crate) fn frame(mut self, frame: StartupFrame) -> Self {
+        self.frame = Some(frame);
+        self
+    }
+
+    /// The configured frame of the suite, with this enhanced data.
+    pub(crate) fn enhanced(self, request: StartupFrame, enhanced: Enhanced) -> Self {
+        self.frame(request.enhanced(enhanced))
+    }
+
+    pub(crate) fn crc(mut self, crc: bool) -> Self {
+        self.crc = Some(crc);
+        self
+    }
+
+    pub(crate) fn markers(mut self, markers: bool) -> Self {
+        self.markers = Some(markers);
+        self
+    }
+
+    pub(crate) fn no_nudge(mut self) -> Self {
+        self.nudge = false;
+        self
+    }
+
+    pub(crate) fn mss(mut self, mss: u16) -> Self {
+        self.mss = Some(mss);
+        self
+    }
+
+    pub(crate) fn rtr(mut self, rtr: &[Rtr]) -> Self {
+        self.rtr = rtr.to_vec();
+        self
+    }
+}
+
+/// What a region holds at first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    Zero,
+    /// The pattern of this seed.
+    Pattern(u64),
+}
+
+/// A region that the application registers, and advertises through its agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub(crate) name: Name,
+    pub(crate) len: usize,
+    /// `lw`, `rw`, `rr`, `ra`, with commas.
+    pub(crate) access: &'static str,
+    pub(crate) fill: Fill,
+    pub(crate) pd: u32,
+    /// Only for the connection in use when it is made.
+    pub(crate) scoped: bool,
+}
+
+impl Region {
+    /// A region of zeros that peers may write.
+    pub(crate) fn writable(name: Name, len: usize) -> Self {
+        Region {
+            name,
+            len,
+            access: "lw,rw",
+            fill: Fill::Zero,
+            pd: 0,
+            scoped: false,
+        }
+    }
+
+    /// A region that holds the pattern of seed 1, that peers may read.
+    pub(crate) fn readable(name: Name, len: usize) -> Self {
+        Region {
+            access: "rr",
+            fill: Fill::Pattern(1),
+            ..Self::writable(name, len)
+        }
+    }
+
+    /// A region of zeros for atomics, Reads and Writes.
+    pub(crate) fn atomic(name: Name, len: usize) -> Self {
+        Region {
+            access: "lw,rw,rr,ra",
+            ..Self::writable(name, len)
+        }
+    }
+
+    pub(crate) fn access(mut self, access: &'static str) -> Self {
+        self.access = access;
+        self
+    }
+
+    pub(crate) fn pd(mut self, pd: u32) -> Self {
+        self.pd = pd;
+        self
+    }
+
+    /// For the connection in use alone.
+    pub(crate) fn scoped(mut self) -> Self {
+        self.scoped = true;
+        self
+    }
+}
+
+/// A work request that the application posts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Post {
+    /// `send`, `send_inv`, `write`, `read`, `cas`, `fadd`, `imm`, `write_imm`.
+    pub(crate) op: &'static str,
+    /// What is sent, or for how many octets there is room. Its seed and place in the pattern count for what is sent.
+    pub(crate) data: Data,
+    pub(crate) stag: u32,
+    pub(crate) to: u64,
+    pub(crate) solicited: bool,
+    pub(crate) fence: bool,
+    pub(crate) invalidate: Option<u32>,
+    pub(crate) immediate: Option<[u8; 8]>,
+    /// Of `cas`: compare and swap; of `fadd`: what is added, in `swap`.
+    pub(crate) compare: u64,
+    pub(crate) swap: u64,
+}
+
+impl Post {
+    fn new(op: &'static str, data: Data) -> Self {
+        Post {
+            op,
+            data,
+            stag: 0,
+            to: 0,
+            solicited: false,
+            fence: false,
+            invalidate: None,
+            immediate: None,
+            compare: 0,
+            swap: 0,
+        }
+    }
+
+    pub(crate) fn send(len: usize) -> Self {
+        Self::new("send", Data::len(len))
+    }
+
+    pub(crate) fn send_invalidate(len: usize, stag: u32) -> Self {
+        Post {
+            invalidate: Some(stag),
+            ..Self::new("send_inv", Data::len(len))
+        }
+    }
+
+    pub(crate) fn write(stag: u32, to: u64, len: usize) -> Self {
+        Post {
+            stag,
+            to,
+            ..Self::new("write", Data::len(len))
+        }
+    }
+
+    pub(crate) fn read(stag: u32, to: u64, len: usize) -> Self {
+        Post {
+            op: "read",
+            ..Self::write(stag, to, len)
+        }
+    }
+
+    pub(crate) fn fetch_add(stag: u32, to: u64, add: u64) -> Self {
+        Post {
+            op: "fadd",
+            swap: add,
+            ..Self::write(stag, to, 8)
+        }
+    }
+
+    pub(crate) fn compare_swap(stag: u32, to: u64, compare: u64, swap: u64) -> Self {
+        Post {
+            op: "cas",
+            compare,
+            swap,
+            ..Self::write(stag, to, 8)
+        }
+    }
+
+    pub(crate) fn immediate(octets: [u8; 8]) -> Self {
+        Post {
+            immediate: Some(octets),
+            ..Self::new("imm", Data::none())
+        }
+    }
+
+    pub(crate) fn write_immediate(stag: u32, to: u64, len: usize, octets: [u8; 8]) -> Self {
+        Post {
+            op: "write_imm",
+            immediate: Some(octets),
+            ..Self::write(stag, to, len)
+        }
+    }
+
+    pub(crate) fn solicited(mut self) -> Self {
+        self.solicited = true;
+        self
+    }
+
+    pub(crate) fn fence(mut self) -> Self {
+        self.fence = true;
+        self
+    }
+}

@@ -1,0 +1,145 @@
+//! Values that are known only while a case runs: addresses that the target advertised, and those in what it sent.
+
+use std::fmt;
+
+/// What a case calls a region of the target.
+pub(crate) type Name = &'static str;
+
+/// An STag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stag {
+    Is(u32),
+    /// That of a region of the target.
+    Of(Name),
+    /// The same with these bits inverted.
+    Near(Name, u32),
+    /// The SinkSTag of a Read Request that the target sent on this connection, counted from 0.
+    Sink(usize),
+}
+
+/// A TO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    Is(u64),
+    /// So far behind the first octet of a region of the target; before it when negative.
+    In(Name, i64),
+    /// So far behind the last octet of it.
+    End(Name, i64),
+    /// So far behind the SinkTO of a Read Request that the target sent on this connection, counted from 0.
+    Sink(usize, u64),
+}
+
+/// An MSN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Msn {
+    /// The one that is due on its queue. The segment with L=1 uses it up.
+    Next,
+    /// The one that is due and so many more; uses up nothing.
+    Off(i32),
+    Is(u32),
+}
+
+/// Octets of ULP Payload, or an RDMAP header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    Octets(Vec<u8>),
+    /// Of the pattern of a seed, from an octet on, so many.
+    Pattern(u64, u64, usize),
+    ReadRequest {
+        sink_stag: Stag,
+        sink_to: To,
+        size: u32,
+        src_stag: Stag,
+        src_to: To,
+    },
+    Atomic {
+        /// The 28 reserved bits and AOpCode.
+        opcode: u32,
+        id: u32,
+        stag: Stag,
+        to: To,
+        data: u64,
+        mask: u64,
+        compare: u64,
+        compare_mask: u64,
+    },
+    /// The answer to an Atomic Request that the target sent, counted from 0: its Request Identifier, and this value.
+    AtomicResponse {
+        request: usize,
+        value: u64,
+    },
+}
+
+impl Data {
+    /// None at all.
+    pub(crate) fn none() -> Self {
+        Data::Octets(Vec::new())
+    }
+
+    /// The pattern of seed 1 from its beginning.
+    pub(crate) fn len(len: usize) -> Self {
+        Data::Pattern(1, 0, len)
+    }
+}
+
+impl From<&[u8]> for Data {
+    fn from(octets: &[u8]) -> Self {
+        Data::Octets(octets.to_vec())
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for Data {
+    fn from(octets: &[u8; N]) -> Self {
+        Data::Octets(octets.to_vec())
+    }
+}
+
+impl From<usize> for Data {
+    fn from(len: usize) -> Self {
+        Data::len(len)
+    }
+}
+
+impl fmt::Display for Stag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stag::Is(stag) => write!(f, "STag {stag:#010x}"),
+            Stag::Of(name) => write!(f, "the STag of region {name}"),
+            Stag::Near(name, bits) => write!(f, "the STag of region {name} xor {bits:#x}"),
+            Stag::Sink(read) => write!(f, "the SinkSTag of Read {read}"),
+        }
+    }
+}
+
+impl fmt::Display for To {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            To::Is(to) => write!(f, "TO {to:#x}"),
+            To::In(name, offset) => write!(f, "offset {offset} of region {name}"),
+            To::End(name, offset) => write!(f, "the end of region {name} {offset:+}"),
+            To::Sink(read, offset) => write!(f, "the SinkTO of Read {read} +{offset}"),
+        }
+    }
+}
+
+impl fmt::Display for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Data::Octets(octets) if octets.is_empty() => write!(f, "no octets"),
+            Data::Octets(octets) => write!(f, "{} octets", octets.len()),
+            Data::Pattern(_, _, len) => write!(f, "{len} octets of a pattern"),
+            Data::ReadRequest {
+                size,
+                src_stag,
+                src_to,
+                ..
+            } => write!(f, "for {size} octets at {src_to}, {src_stag}"),
+            Data::Atomic {
+                opcode, stag, to, ..
+            } => write!(f, "operation {opcode} at {to}, {stag}"),
+            Data::AtomicResponse { request, value } => {
+                write!(f, "to Atomic Request {request}: {value:#x}")
+            }
+        }
+    }
+}

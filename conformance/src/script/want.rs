@@ -1,0 +1,203 @@
+//! What has to come.
+
+use std::fmt;
+
+use super::value::{Data, Stag};
+use crate::wire::terminate::describe;
+
+/// A whole RDMA Message. What is sent in several segments is put together first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Of any of the four kinds, with this opcode and payload.
+    Send {
+        opcode: u8,
+        invalidate: u32,
+        data: Data,
+    },
+    Write {
+        stag: u32,
+        to: u64,
+        data: Data,
+    },
+    /// The next one; later steps name its sink by its number.
+    ReadRequest {
+        size: u32,
+        stag: u32,
+        to: u64,
+    },
+    ReadResponse {
+        stag: Stag,
+        to: u64,
+        data: Data,
+    },
+    /// The next one; later steps name it by its number. `opcode`: AOpCode.
+    Atomic {
+        opcode: u32,
+        stag: u32,
+        to: u64,
+        data: u64,
+        compare: u64,
+    },
+    AtomicResponse {
+        id: u32,
+        value: u64,
+    },
+    Immediate {
+        solicited: bool,
+        octets: [u8; 8],
+    },
+}
+
+impl fmt::Display for Want {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use crate::wire::segment::opcode::name;
+        match self {
+            Want::Send { opcode, data, .. } => write!(f, "{}, {data}", name(*opcode)),
+            Want::Write { stag, to, data } => {
+                write!(f, "RDMA Write to STag {stag:#010x}, TO {to:#x}, {data}")
+            }
+            Want::ReadRequest { size, stag, to } => write!(
+                f,
+                "RDMA Read Request for {size} octets at STag {stag:#010x}, TO {to:#x}"
+            ),
+            Want::ReadResponse { stag, to, data } => {
+                write!(f, "RDMA Read Response to {stag}, TO {to:#x}, {data}")
+            }
+            Want::Atomic {
+                opcode, stag, to, ..
+            } => write!(
+                f,
+                "Atomic Request {opcode} at STag {stag:#010x}, TO {to:#x}"
+            ),
+            Want::AtomicResponse { id, value } => {
+                write!(f, "Atomic Response to request {id:#x}: {value:#x}")
+            }
+            Want::Immediate { solicited, octets } => {
+                let se = if *solicited { " with SE" } else { "" };
+                write!(f, "Immediate Data{se} {octets:02x?}")
+            }
+        }
+    }
+}
+
+/// A Terminate that is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Term {
+    pub(crate) layer: u8,
+    pub(crate) etype: u8,
+    /// Any, when absent.
+    pub(crate) code: Option<u8>,
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.code {
+            Some(code) => write!(f, "Terminate {}", describe(self.layer, self.etype, code)),
+            None => write!(f, "Terminate {}/{}/any", self.layer, self.etype),
+        }
+    }
+}
+
+/// Every way in which the connection may end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ends {
+    pub(crate) terminates: Vec<Term>,
+    /// Any registered Terminate.
+    pub(crate) any_terminate: bool,
+    /// FIN or reset without a Terminate.
+    pub(crate) close: bool,
+    /// M, D and R of the Terminate, where the rule says them: those that must be set, and those that may.
+    pub(crate) headers: Option<(u8, u8)>,
+    /// The Terminate's copy of the DDP Header is that of the segment that was sent last, and DDP Segment Length its length.
+    pub(crate) names_last: bool,
+}
+
+impl Ends {
+    /// With this Terminate.
+    pub(crate) fn term(layer: u8, etype: u8, code: u8) -> Self {
+        Ends::default().or(layer, etype, code)
+    }
+
+    /// With any Terminate: the RFCs name no code.
+    pub(crate) fn any_term() -> Self {
+        Ends {
+            any_terminate: true,
+            ..Ends::default()
+        }
+    }
+
+    /// Without one.
+    pub(crate) fn close() -> Self {
+        Ends {
+            close: true,
+            ..Ends::default()
+        }
+    }
+
+    /// Or with this one.
+    pub(crate) fn or(mut self, layer: u8, etype: u8, code: u8) -> Self {
+        let code = Some(code);
+        self.terminates.push(Term { layer, etype, code });
+        self
+    }
+
+    /// Or without one.
+    pub(crate) fn or_close(mut self) -> Self {
+        self.close = true;
+        self
+    }
+
+    /// With these of M, D and R set, and none of the others.
+    pub(crate) fn headers(mut self, exactly: u8) -> Self {
+        self.headers = Some((exactly, exactly));
+        self
+    }
+
+    /// With these of M, D and R set, and perhaps those.
+    pub(crate) fn headers_within(mut self, must: u8, may: u8) -> Self {
+        self.headers = Some((must, must | may));
+        self
+    }
+
+    /// And the Terminate names the segment that was sent last.
+    pub(crate) fn naming_last(mut self) -> Self {
+        self.names_last = true;
+        self
+    }
+}
+
+impl fmt::Display for Ends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut ways: Vec<String> = self.terminates.iter().map(ToString::to_string).collect();
+        if self.any_terminate {
+            ways.push("any Terminate of the registry".into());
+        }
+        if self.close {
+            ways.push("the end of the TCP connection".into());
+        }
+        write!(f, "{}", ways.join(", or "))?;
+        if let Some((must, may)) = self.headers {
+            let names = |bits: u8| {
+                let all = [(4, "M"), (2, "D"), (1, "R")];
+                let set: Vec<&str> = all
+                    .iter()
+                    .filter(|(bit, _)| bits & bit != 0)
+                    .map(|(_, name)| *name)
+                    .collect();
+                if set.is_empty() {
+                    "none".to_owned()
+                } else {
+                    set.join(" ")
+                }
+            };
+            write!(f, "; of M, D, R set: {}", names(must))?;
+            if may != must {
+                write!(f, ", perhaps {}", names(may & !must))?;
+            }
+        }
+        if self.names_last {
+            write!(f, "; with the DDP Header of the segment that was wrong")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,174 @@
+//! The TCP of the operating system.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use super::{Got, Listener, Network, Stream};
+
+/// A target that takes nothing for so long is stuck.
+const SEND: Duration = Duration::from_secs(10);
+
+/// The TCP of the operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KernelTcp;
+
+impl Network for KernelTcp {
+    fn connect(
+        &self,
+        to: SocketAddr,
+        mss: Option<u16>,
+        timeout: Duration,
+    ) -> io::Result<Box<dyn Stream>> {
+        let socket = socket(to, mss)?;
+        socket.connect_timeout(&to.into(), timeout)?;
+        Ok(Box::new(Connection::new(socket.into())?))
+    }
+
+    fn listen(
+        &self,
+        at: Option<SocketAddr>,
+        peer: Option<SocketAddr>,
+        mss: Option<u16>,
+    ) -> io::Result<Box<dyn Listener>> {
+        let at = match (at, peer) {
+            (Some(at), _) => at,
+            (None, Some(peer)) => facing(peer)?,
+            (None, None) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = socket(at, mss)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&at.into())?;
+        socket.listen(16)?;
+        let listener: TcpListener = socket.into();
+        listener.set_nonblocking(true)?;
+        Ok(Box::new(Listening(listener)))
+    }
+}
+
+fn socket(addr: SocketAddr, mss: Option<u16>) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    if let Some(mss) = mss {
+        socket.set_tcp_mss(u32::from(mss))?;
+    }
+    Ok(socket)
+}
+
+/// The address of this host that `peer` reaches: the one that the route to it has.
+fn facing(peer: SocketAddr) -> io::Result<SocketAddr> {
+    let any: SocketAddr = match peer {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    // Nothing is sent by this: it asks for the route.
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(peer)?;
+    Ok((socket.local_addr()?.ip(), 0).into())
+}
+
+struct Listening(TcpListener);
+
+impl Listener for Listening {
+    fn local_addr(&self) -> SocketAddr {
+        self.0
+            .local_addr()
+            .unwrap_or_else(|_| (Ipv4Addr::UNSPECIFIED, 0).into())
+    }
+
+    fn accept(&mut self, timeout: Duration) -> io::Result<Option<Box<dyn Stream>>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.0.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false)?;
+                    return Ok(Some(Box::new(Connection::new(stream)?)));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            wait_readable(&self.0, left)?;
+        }
+    }
+}
+
+fn wait_readable(fd: &impl std::os::fd::AsFd, timeout: Duration) -> io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let timeout = Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    };
+    match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+impl Connection {
+    fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(SEND))?;
+        Ok(Connection {
+            local: stream.local_addr()?,
+            peer: stream.peer_addr()?,
+            stream,
+        })
+    }
+}
+
+impl Stream for Connection {
+    fn send(&mut self, octets: &[u8]) -> io::Result<()> {
+        self.stream.write_all(octets)
+    }
+
+    fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<Got> {
+        let timeout = timeout.max(Duration::from_micros(1));
+        self.stream.set_read_timeout(Some(timeout))?;
+        loop {
+            return match self.stream.read(octets) {
+                Ok(0) => Ok(Got::Fin),
+                Ok(count) => Ok(Got::Octets(count)),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(Got::Nothing),
+                    ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Ok(Got::Reset),
+                    ErrorKind::Interrupted => continue,
+                    _ => Err(error),
+                },
+            };
+        }
+    }
+
+    fn fin(&mut self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)
+    }
+
+    fn reset(&mut self) {
+        // A connection that is gone is as good as reset.
+        let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+        let _ = rustix::net::connect_unspec(&self.stream);
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn mss(&self) -> Option<usize> {
+        let mss = SockRef::from(&self.stream).tcp_mss().ok()?;
+        usize::try_from(mss).ok()
+    }
+}

@@ -1,0 +1,165 @@
+//! MPA Request and Reply Frames (RFC 5044 section 7.1.1, RFC 6581 sections 6 and 9): any field can have any value.
+
+/// The Key of a Request Frame.
+pub(crate) const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
+/// The Key of a Reply Frame.
+pub(crate) const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
+
+/// M: the sender wants Markers in what it receives.
+pub(crate) const M: u8 = 0x80;
+/// C: CRCs are in use.
+pub(crate) const C: u8 = 0x40;
+/// R: the connection is rejected (Reply only).
+pub(crate) const R: u8 = 0x20;
+/// S: the Private Data begins with enhanced connection data (RFC 6581).
+pub(crate) const S: u8 = 0x10;
+
+/// Enhanced connection data (RFC 6581 section 9): four octets in front of the Private Data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Enhanced {
+    /// A: the peer-to-peer model.
+    pub(crate) a: bool,
+    /// B: a zero-length Send may be the RTR indication.
+    pub(crate) b: bool,
+    /// C: a zero-length RDMA Write may be.
+    pub(crate) c: bool,
+    /// D: a zero-length RDMA Read may be.
+    pub(crate) d: bool,
+    /// IRD, 14 bits.
+    pub(crate) ird: u16,
+    /// ORD, 14 bits.
+    pub(crate) ord: u16,
+}
+
+impl Enhanced {
+    /// As in the client-server model.
+    pub(crate) fn client_server(ird: u16, ord: u16) -> Self {
+        Enhanced {
+            ird,
+            ord,
+            ..Enhanced::default()
+        }
+    }
+
+    pub(crate) fn octets(self) -> [u8; 4] {
+        let bit = |set: bool, bit: u16| if set { bit } else { 0 };
+        let first = bit(self.a, 0x8000) | bit(self.b, 0x4000) | self.ird;
+        let second = bit(self.c, 0x8000) | bit(self.d, 0x4000) | self.ord;
+        let ([w, x], [y, z]) = (first.to_be_bytes(), second.to_be_bytes());
+        [w, x, y, z]
+    }
+
+    pub(crate) fn parse(octets: &[u8]) -> Option<Self> {
+        let [w, x, y, z] = *octets.first_chunk()?;
+        let (first, second) = (u16::from_be_bytes([w, x]), u16::from_be_bytes([y, z]));
+        Some(Enhanced {
+            a: first & 0x8000 != 0,
+            b: first & 0x4000 != 0,
+            c: second & 0x8000 != 0,
+            d: second & 0x4000 != 0,
+            ird: first & 0x3fff,
+            ord: second & 0x3fff,
+        })
+    }
+}
+
+/// A startup frame, to be sent or as received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StartupFrame {
+    pub(crate) key: [u8; 16],
+    pub(crate) flags: u8,
+    pub(crate) rev: u8,
+    /// PD_Length, where it is not the length of `private_data`.
+    pub(crate) pd_length: Option<u16>,
+    /// What is behind the header, enhanced connection data included.
+    pub(crate) private_data: Vec<u8>,
+}
+
+/// A valid Request of revision 1 with CRCs and without Private Data.
+pub(crate) fn request() -> StartupFrame {
+    StartupFrame {
+        key: REQUEST_KEY,
+        flags: C,
+        rev: 1,
+        pd_length: None,
+        private_data: Vec::new(),
+    }
+}
+
+/// A valid Reply of the same kind.
+pub(crate) fn reply() -> StartupFrame {
+    StartupFrame {
+        key: REPLY_KEY,
+        ..request()
+    }
+}
+
+impl StartupFrame {
+    pub(crate) fn key(mut self, key: &[u8; 16]) -> Self {
+        self.key = *key;
+        self
+    }
+
+    /// These flags and no others.
+    pub(crate) fn flags(mut self, flags: u8) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    pub(crate) fn rev(mut self, rev: u8) -> Self {
+        self.rev = rev;
+        self
+    }
+
+    pub(crate) fn pd(mut self, private_data: &[u8]) -> Self {
+        self.private_data.extend_from_slice(private_data);
+        self
+    }
+
+    /// A PD_Length that may lie.
+    pub(crate) fn pd_length(mut self, claimed: u16) -> Self {
+        self.pd_length = Some(claimed);
+        self
+    }
+
+    /// Revision 2, S, and this in front of the Private Data.
+    pub(crate) fn enhanced(mut self, enhanced: Enhanced) -> Self {
+        self.rev = 2;
+        self.flags |= S;
+        self.private_data.splice(..0, enhanced.octets());
+        self
+    }
+
+    pub(crate) fn octets(&self) -> Vec<u8> {
+        let claimed = self
+            .pd_length
+            .unwrap_or(u16::try_from(self.private_data.len()).unwrap_or(u16::MAX));
+        let mut octets = self.key.to_vec();
+        octets.extend_from_slice(&[self.flags, self.rev]);
+        octets.extend_from_slice(&claimed.to_be_bytes());
+        octets.extend_from_slice(&self.private_data);
+        octets
+    }
+
+    /// The header, whose Private Data is still to come: the frame and PD_Length.
+    pub(crate) fn parse_header(header: &[u8; 20]) -> (Self, usize) {
+        let mut key = [0; 16];
+        key.copy_from_slice(&header[..16]);
+        let claimed = u16::from_be_bytes([header[18], header[19]]);
+        let frame = StartupFrame {
+            key,
+            flags: header[16],
+            rev: header[17],
+            pd_length: Some(claimed),
+            private_data: Vec::new(),
+        };
+        (frame, usize::from(claimed))
+    }
+
+    /// The enhanced connection data, if S is set and there are four octets.
+    pub(crate) fn enhanced_data(&self) -> Option<Enhanced> {
+        (self.flags & S != 0)
+            .then(|| Enhanced::parse(&self.private_data))
+            .flatten()
+    }
+}
