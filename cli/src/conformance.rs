@@ -1,11 +1,11 @@
 //! `uwarp conformance`: what an endpoint gets wrong, requirement by requirement.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use uwarp_conformance::report::{Counts, failure, json, summary};
+use uwarp_conformance::report::{Counts, failure, html, json, junit, pcaps, summary};
 use uwarp_conformance::{
     Config, Outcome, Progress, Selection, Target, Verdict, coverage, explain, list, requirements,
     run, section_of,
@@ -76,6 +76,21 @@ pub(crate) struct Options {
     /// Write the outcomes to FILE as JSON; `-` is stdout
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the outcomes to FILE as JUnit's XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write the outcomes to FILE as one HTML page, with the wire log of each case
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Another target on that page: what an earlier run wrote with --json
+    #[arg(long, value_name = "FILE", requires = "html")]
+    beside: Vec<PathBuf>,
+    /// Write a pcapng file for each case that fails into DIR
+    #[arg(long, value_name = "DIR")]
+    pcaps: Option<PathBuf>,
+    /// The name of the target in these files; by default its address
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// Name the cases, one a line, and play none
     #[arg(long)]
     list: bool,
@@ -139,22 +154,68 @@ impl Progress for Lines {
     }
 }
 
+/// Writes the files that were asked for.
+fn write_files(options: &Options, outcomes: &[Outcome]) -> Result<(), Failure> {
+    let dialled = "a target that dials".to_owned();
+    let name = options.name.as_ref().or(options.target.as_ref());
+    let target = name.unwrap_or(&dialled);
+    if let Some(path) = &options.json {
+        let text = json(target, outcomes).to_string();
+        if path.as_os_str() == "-" {
+            Output::Stdout.line(text)?;
+        } else {
+            write_file(path, &text)?;
+        }
+    }
+    if let Some(path) = &options.junit {
+        write_file(path, &junit(target, outcomes))?;
+    }
+    if let Some(path) = &options.html {
+        let mut runs = vec![json(target, outcomes)];
+        for other in &options.beside {
+            runs.push(read_json(other)?);
+        }
+        write_file(path, &html(&runs))?;
+    }
+    if let Some(directory) = &options.pcaps {
+        pcaps(directory, outcomes).map_err(|error| {
+            let what = format!(
+                "captures cannot be written into {}: {error}",
+                directory.display()
+            );
+            Failure::because(what)
+        })?;
+    }
+    Ok(())
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .map_err(|error| Failure::because(format!("{} cannot be written: {error}", path.display())))
+}
+
+fn read_json(path: &Path) -> Result<serde_json::Value, Failure> {
+    let unusable = |error: String| {
+        let what = format!("{} cannot be used: {error}", path.display());
+        let expected = "a file that `uwarp conformance --json` wrote";
+        Failure::Usage(Report::new(what).expected(expected))
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
+    let run: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| unusable(error.to_string()))?;
+    if run["cases"].is_array() {
+        Ok(run)
+    } else {
+        Err(unusable("it has no cases".into()))
+    }
+}
+
 fn tell(options: &Options, outcomes: &[Outcome]) -> Result<(), Failure> {
     let out = match &options.json {
         Some(path) if path.as_os_str() == "-" => Output::Stderr,
         _ => Output::Stdout,
     };
-    if let Some(path) = &options.json {
-        let target = options.target.as_deref().unwrap_or("a target that dials");
-        let text = json(target, outcomes).to_string();
-        if path.as_os_str() == "-" {
-            Output::Stdout.line(text)?;
-        } else {
-            std::fs::write(path, text).map_err(|error| {
-                Failure::because(format!("{} cannot be written: {error}", path.display()))
-            })?;
-        }
-    }
+    write_files(options, outcomes)?;
     for outcome in outcomes {
         if !matches!(outcome.verdict, Verdict::Pass | Verdict::Skipped(_)) {
             out.line(failure(outcome))?;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::fields::fields;
 use crate::run::{Failure, Outcome, Verdict, Who};
 
 /// The outcomes of a run, as programs read them. Octets are hexadecimal.
@@ -34,6 +35,12 @@ fn case(outcome: &Outcome) -> Value {
             "microseconds": entry.at,
             "text": entry.text,
             "octets": hex(&entry.octets),
+            "fields": fields(&entry.octets, entry.markers).iter().map(|field| json!({
+                "at": field.at,
+                "name": field.name,
+                "octets": hex(&field.octets),
+                "says": field.says,
+            })).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
     });
     match &outcome.verdict {

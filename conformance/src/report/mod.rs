@@ -1,8 +1,15 @@
 //! What a run found, for people and for programs.
 
+mod fields;
 mod hexdump;
+mod html;
 mod json;
+mod junit;
+mod pcap;
 mod terminal;
 
+pub use html::html;
 pub use json::json;
+pub use junit::junit;
+pub use pcap::pcaps;
 pub use terminal::{Counts, failure, summary};

@@ -1,11 +1,14 @@
 //! For a terminal: failures with everything that a person needs, then how many of what.
 
+use super::fields::fields;
+use super::hexdump::hexdump;
 use crate::catalogue::requirements;
-use crate::report::hexdump::hexdump;
 use crate::run::{Failure, LogEntry, Outcome, Verdict, Who};
 
 /// Octets of an entry of the log that are shown.
-const SHOWN: usize = 96;
+const SHOWN: usize = 64;
+/// Fields of one that are shown.
+const FIELDS: usize = 40;
 /// Entries of the log before a failure that are shown.
 const ENTRIES: usize = 6;
 
@@ -113,8 +116,41 @@ fn line(entry: &LogEntry) -> String {
     format!(
         "    {seconds}.{micros:06} {arrow} {}\n{}",
         entry.text,
-        hexdump(&entry.octets, "      ", SHOWN)
+        named(entry)
     )
+}
+
+/// The octets, field by field; those of long fields sixteen a line.
+fn named(entry: &LogEntry) -> String {
+    fields(&entry.octets, entry.markers)
+        .iter()
+        .take(FIELDS)
+        .map(|field| {
+            if field.octets.len() <= 8 {
+                let digits: Vec<String> = field
+                    .octets
+                    .iter()
+                    .map(|octet| format!("{octet:02x}"))
+                    .collect();
+                format!(
+                    "      {:04x}  {:<24} {:<26} {}\n",
+                    field.at,
+                    digits.join(" "),
+                    field.name,
+                    field.says
+                )
+            } else {
+                format!(
+                    "      {:04x}  {:<24} {:<26} {}\n{}",
+                    field.at,
+                    "",
+                    field.name,
+                    field.says,
+                    hexdump(&field.octets, "        ", SHOWN)
+                )
+            }
+        })
+        .collect()
 }
 
 /// The last lines of a run.

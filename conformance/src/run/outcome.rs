@@ -108,6 +108,8 @@ pub struct LogEntry {
     pub text: String,
     /// The octets, if it has any.
     pub octets: Vec<u8>,
+    /// Where in Full Operation they begin, in octets, if that direction has Markers.
+    pub markers: Option<u64>,
 }
 
 /// A case that was run.
@@ -129,6 +131,6 @@ pub struct Outcome {
     pub millis: u64,
     /// Everything that was sent and came.
     pub log: Vec<LogEntry>,
-    /// MPA frames and Markers of the connections, for a capture: local and peer address by connection.
+    /// Local and peer address of each connection.
     pub addresses: Vec<(std::net::SocketAddr, std::net::SocketAddr)>,
 }

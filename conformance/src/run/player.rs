@@ -272,7 +272,22 @@ impl<'a> Player<'a> {
             at: u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX),
             text,
             octets: octets.to_vec(),
+            markers: self.markers(who, octets.len()),
         });
+    }
+
+    /// Where octets that were just framed or opened begin, if their direction has Markers.
+    fn markers(&self, who: Who, len: usize) -> Option<u64> {
+        let connection = self.connections.get(self.current)?;
+        let framing = match who {
+            Who::Suite => connection.tx,
+            Who::Target => connection.rx,
+            Who::Note => return None,
+        };
+        framing
+            .markers
+            .then(|| framing.position.checked_sub(len as u64))
+            .flatten()
     }
 
     pub(super) fn note(&mut self, text: impl Into<String>) {

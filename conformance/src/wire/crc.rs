@@ -40,8 +40,9 @@ mod tests {
         ];
         let octets = [&figure_5[..], &[0; 4], &[0; 24]].concat();
         assert_eq!(crc32c(&octets).to_le_bytes(), [0x52, 0x23, 0x99, 0x83]);
-        let figure_6: [u8; 20] = [
-            0, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0x14,
+        // With a Marker behind the MO.
+        let figure_6: [u8; 24] = [
+            0, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0x14,
         ];
         let octets = [&figure_6[..], &[0; 24]].concat();
         assert_eq!(crc32c(&octets).to_le_bytes(), [0x84, 0x92, 0x58, 0x98]);

@@ -1,0 +1,292 @@
+//! The fields in what was sent or came: each with its octets, its name and what it says.
+
+use crate::wire::segment::opcode;
+use crate::wire::startup::{Enhanced, REPLY_KEY, REQUEST_KEY};
+use crate::wire::terminate::describe;
+
+/// Octets of a payload that are shown.
+const PAYLOAD: usize = 32;
+
+/// One field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Field {
+    /// Where it begins.
+    pub(super) at: usize,
+    pub(super) octets: Vec<u8>,
+    pub(super) name: &'static str,
+    pub(super) says: String,
+}
+
+/// All fields of some octets. `markers`: the place in the stream where they begin, if that direction has Markers.
+pub(super) fn fields(octets: &[u8], markers: Option<u64>) -> Vec<Field> {
+    let mut cursor = Cursor {
+        octets,
+        at: 0,
+        markers,
+        fields: Vec::new(),
+    };
+    if octets.starts_with(&REQUEST_KEY[..10]) {
+        cursor.startup();
+    } else {
+        while cursor.at < octets.len() && cursor.fpdu().is_some() {}
+    }
+    cursor.rest();
+    cursor.fields
+}
+
+struct Cursor<'a> {
+    octets: &'a [u8],
+    at: usize,
+    markers: Option<u64>,
+    fields: Vec<Field>,
+}
+
+impl Cursor<'_> {
+    /// The next octets as a field, with a Marker taken out before them. `None`: there are not so many.
+    fn take(&mut self, len: usize, name: &'static str) -> Option<Vec<u8>> {
+        let mut taken = Vec::new();
+        let mut at = self.at;
+        while taken.len() < len {
+            let begin = self.at;
+            self.marker();
+            if self.at != begin && taken.is_empty() {
+                at = self.at;
+            }
+            // Up to the next Marker, or to the end of the field.
+            let room = self.markers.map_or(usize::MAX, |base| {
+                let next = 512 - (base + self.at as u64) % 512;
+                usize::try_from(next).unwrap_or(usize::MAX)
+            });
+            let count = (len - taken.len()).min(room);
+            taken.extend_from_slice(self.octets.get(self.at..self.at + count)?);
+            self.at += count;
+        }
+        self.fields.push(Field {
+            at,
+            octets: taken.clone(),
+            name,
+            says: String::new(),
+        });
+        Some(taken)
+    }
+
+    fn marker(&mut self) {
+        let Some(base) = self.markers else {
+            return;
+        };
+        if (base + self.at as u64).is_multiple_of(512)
+            && let Some([a, b, c, d]) = self.octets.get(self.at..self.at + 4)
+        {
+            self.fields.push(Field {
+                at: self.at,
+                octets: vec![*a, *b, *c, *d],
+                name: "Marker",
+                says: format!("FPDUPTR {}", u16::from_be_bytes([*c, *d])),
+            });
+            self.at += 4;
+        }
+    }
+
+    fn says(&mut self, text: impl Into<String>) {
+        if let Some(field) = self.fields.last_mut() {
+            field.says = text.into();
+        }
+    }
+
+    fn number(&mut self, len: usize, name: &'static str) -> Option<u64> {
+        let octets = self.take(len, name)?;
+        let number = octets
+            .iter()
+            .fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+        self.says(
+            if matches!(
+                name,
+                "STag" | "SinkSTag" | "SrcSTag" | "Invalidate STag" | "TO" | "SinkTO" | "SrcTO"
+            ) {
+                format!("{number:#x}")
+            } else {
+                number.to_string()
+            },
+        );
+        Some(number)
+    }
+
+    fn startup(&mut self) -> Option<()> {
+        let key = self.take(16, "Key")?;
+        self.says(match key.as_slice() {
+            key if key == REQUEST_KEY => "MPA ID Req Frame",
+            key if key == REPLY_KEY => "MPA ID Rep Frame",
+            _ => "none of the two",
+        });
+        let flags = self.take(1, "M C R S Res")?[0];
+        let names = [(0x80, "M"), (0x40, "C"), (0x20, "R"), (0x10, "S")];
+        let set: Vec<&str> = names
+            .iter()
+            .filter(|(bit, _)| flags & bit != 0)
+            .map(|(_, name)| *name)
+            .collect();
+        self.says(set.join(" "));
+        self.number(1, "Rev")?;
+        self.number(2, "PD_Length")?;
+        if flags & 0x10 != 0 {
+            let octets = self.take(4, "IRD and ORD")?;
+            if let Some(data) = Enhanced::parse(&octets) {
+                let bits = [
+                    (data.a, "A "),
+                    (data.b, "B "),
+                    (data.c, "C "),
+                    (data.d, "D "),
+                ];
+                let set: String = bits
+                    .iter()
+                    .filter(|(set, _)| *set)
+                    .map(|(_, name)| *name)
+                    .collect();
+                self.says(format!("{set}IRD {}, ORD {}", data.ird, data.ord));
+            }
+        }
+        let left = self.octets.len() - self.at;
+        self.payload(left, "Private Data")
+    }
+
+    fn payload(&mut self, len: usize, name: &'static str) -> Option<()> {
+        if len == 0 {
+            return Some(());
+        }
+        self.take(len, name)?;
+        if let Some(field) = self.fields.last_mut()
+            && len > PAYLOAD
+        {
+            field.octets.truncate(PAYLOAD);
+            field.says = format!("{len} octets, the first {PAYLOAD} are shown");
+        }
+        Some(())
+    }
+
+    fn fpdu(&mut self) -> Option<()> {
+        let ulpdu = usize::try_from(self.number(2, "ULPDU_Length")?).ok()?;
+        let header = self.header(ulpdu)?;
+        self.payload(ulpdu.checked_sub(header)?, "payload")?;
+        let pad = (2 + ulpdu).next_multiple_of(4) - 2 - ulpdu;
+        self.payload(pad, "PAD")?;
+        self.take(4, "CRC")?;
+        Some(())
+    }
+
+    /// The DDP and RDMAP headers; how many octets of the ULPDU they are.
+    fn header(&mut self, ulpdu: usize) -> Option<usize> {
+        let ddp = self.take(1, "DDP Control")?[0];
+        let bit = |set: u8, name: &'static str| if ddp & set != 0 { name } else { "" };
+        self.says(format!(
+            "{}{}DV {}",
+            bit(0x80, "T "),
+            bit(0x40, "L "),
+            ddp & 3
+        ));
+        let rdmap = self.take(1, "RDMAP Control")?[0];
+        let code = rdmap & 15;
+        self.says(format!("RV {}, {}", rdmap >> 6, opcode::name(code)));
+        if ddp & 0x80 != 0 {
+            self.number(4, "STag")?;
+            self.number(8, "TO")?;
+            return Some(14);
+        }
+        self.number(4, "Invalidate STag")?;
+        for name in ["QN", "MSN", "MO"] {
+            self.number(4, name)?;
+        }
+        let more: &[(usize, &'static str)] = match code {
+            opcode::READ_REQUEST if ulpdu == 46 => &[
+                (4, "SinkSTag"),
+                (8, "SinkTO"),
+                (4, "RDMARDSZ"),
+                (4, "SrcSTag"),
+                (8, "SrcTO"),
+            ],
+            opcode::ATOMIC_REQUEST if ulpdu == 70 => &[
+                (4, "AOpCode"),
+                (4, "Request Identifier"),
+                (4, "STag"),
+                (8, "TO"),
+                (8, "Add or Swap Data"),
+                (8, "Add or Swap Mask"),
+                (8, "Compare Data"),
+                (8, "Compare Mask"),
+            ],
+            opcode::ATOMIC_RESPONSE if ulpdu == 30 => &[
+                (4, "Original Request Identifier"),
+                (8, "Original Remote Data"),
+            ],
+            opcode::TERMINATE if ulpdu >= 22 => {
+                let kind = self.take(4, "Terminate Control")?;
+                let code = describe(kind[0] >> 4, kind[0] & 15, kind[1]);
+                self.says(format!("{code}, HdrCt {:03b}", kind[2] >> 5));
+                return Some(22);
+            }
+            _ => &[],
+        };
+        for (len, name) in more {
+            self.number(*len, name)?;
+        }
+        Some(18 + more.iter().map(|(len, _)| len).sum::<usize>())
+    }
+
+    /// What is left, when it is no whole FPDU.
+    fn rest(&mut self) {
+        let left = self.octets.get(self.at..).map_or(0, <[u8]>::len);
+        self.markers = None;
+        self.payload(left, "octets");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::fpdu::{FpduForm, Framing};
+    use crate::wire::startup::request;
+
+    fn names(octets: &[u8], markers: Option<u64>) -> Vec<&'static str> {
+        fields(octets, markers)
+            .iter()
+            .map(|field| field.name)
+            .collect()
+    }
+
+    #[test]
+    fn a_request_has_its_fields() {
+        let frame = request()
+            .enhanced(Enhanced::client_server(4, 8))
+            .pd(b"hello");
+        let fields = fields(&frame.octets(), None);
+        assert_eq!(fields[1].says, "C S");
+        assert_eq!(fields[4].says, "IRD 4, ORD 8");
+        assert_eq!((fields[5].name, fields[5].at), ("Private Data", 24));
+    }
+
+    #[test]
+    fn every_octet_is_in_one_field_with_markers_too() {
+        for markers in [None, Some(0), Some(508)] {
+            let mut framing = Framing::new(true, markers.is_some());
+            framing.position = markers.unwrap_or(0);
+            let mut ulpdu = vec![0xc1, 0x40];
+            ulpdu.resize(600, 7);
+            let wire = framing.seal(&ulpdu, &FpduForm::default());
+            let mut octets = 0;
+            for field in fields(&wire, markers) {
+                octets += match field.says.strip_suffix(" octets, the first 32 are shown") {
+                    Some(len) => len.parse().unwrap(),
+                    None => field.octets.len(),
+                };
+            }
+            assert_eq!(octets, wire.len());
+        }
+    }
+
+    #[test]
+    fn what_is_no_fpdu_is_shown_as_octets() {
+        assert_eq!(
+            names(b"GET / HTTP/1.1\r\n\r\n", None).last(),
+            Some(&"octets")
+        );
+    }
+}

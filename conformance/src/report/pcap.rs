@@ -1,0 +1,56 @@
+//! One pcapng file for each case that is not passed: its connections, with IP and TCP headers made up around them.
+
+use std::io;
+use std::path::Path;
+
+use uwarp_capture::{Capture, Flow, LinkType};
+
+use crate::run::{Outcome, Verdict, Who};
+
+/// Octets of a made-up TCP segment.
+const MSS: usize = 1460;
+
+/// Writes them into a directory, which is made if need be. How many there are.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn pcaps(directory: &Path, outcomes: &[Outcome]) -> io::Result<usize> {
+    std::fs::create_dir_all(directory)?;
+    let mut written = 0;
+    for outcome in outcomes {
+        if matches!(outcome.verdict, Verdict::Fail(_)) {
+            let name = format!("{}.pcapng", outcome.id.replace('/', "_"));
+            pcap(&directory.join(name), outcome)?;
+            written += 1;
+        }
+    }
+    Ok(written)
+}
+
+fn pcap(path: &Path, outcome: &Outcome) -> io::Result<()> {
+    let capture = Capture::create(path)?;
+    let interface = capture.interface(&outcome.id, LinkType::RawIp);
+    let mut flows: Vec<Flow> = outcome
+        .addresses
+        .iter()
+        .map(|(local, peer)| {
+            let mut flow = Flow::new(interface.clone(), *local, *peer, MSS);
+            flow.opened(true);
+            flow
+        })
+        .collect();
+    for entry in &outcome.log {
+        let Some(flow) = flows.get_mut(entry.connection) else {
+            continue;
+        };
+        match entry.who {
+            Who::Suite => flow.sent(&entry.octets),
+            Who::Target => flow.received(&entry.octets),
+            Who::Note => {}
+        }
+    }
+    match capture.error() {
+        Some(error) => Err(io::Error::other(error)),
+        None => Ok(()),
+    }
+}
