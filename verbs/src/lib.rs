@@ -136,7 +136,7 @@ pub use qp::attr::{QpAttr, QpInit};
 pub use qp::builder::QpBuilder;
 pub use qp::modify::{IbvQpState, ModifyError, QpModify, WantedState};
 pub use qp::state::QpState;
-pub use qp::wr::{RecvWr, SendWr};
+pub use qp::wr::{BindWr, RecvWr, SendWr};
 pub use qp::{ConnectionInfo, PostError, Qp, QpCaps};
 pub use settings::{Limits, OnNoReceive, PdLimits, PeerLimits, Settings, Timeouts};
 pub use srq::{DestroySrqError, ModifySrqError, Srq, SrqAttr, SrqModify};

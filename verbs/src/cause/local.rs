@@ -14,6 +14,8 @@ pub(crate) enum LocalVerb {
     Bind,
     Register,
     Invalidate,
+    /// With the last octet of an RDMA Read.
+    InvalidateSink,
 }
 
 impl fmt::Display for LocalVerb {
@@ -22,6 +24,7 @@ impl fmt::Display for LocalVerb {
             Self::Bind => "bind a memory window",
             Self::Register => "register memory",
             Self::Invalidate => "invalidate an STag",
+            Self::InvalidateSink => "read and then invalidate the STag of the sink",
         })
     }
 }
@@ -90,7 +93,7 @@ impl LocalProblem {
             Self::Memory { verb, .. } => {
                 let (title, status) = match verb {
                     LocalVerb::Bind => ("memory window bind error", Status::WindowBind),
-                    LocalVerb::Register | LocalVerb::Invalidate => {
+                    LocalVerb::Register | LocalVerb::Invalidate | LocalVerb::InvalidateSink => {
                         ("local QP error", Status::LocalQpOperation)
                     }
                 };
@@ -101,7 +104,7 @@ impl LocalProblem {
                     LocalVerb::Register => {
                         "invalidate a fast region before it is registered again, under its next key, and within its size"
                     }
-                    LocalVerb::Invalidate => {
+                    LocalVerb::Invalidate | LocalVerb::InvalidateSink => {
                         "an STag is invalidated once, by a queue pair that may use it, and while nothing is bound to it"
                     }
                 };

@@ -291,7 +291,7 @@ impl Connection {
             // Our own work makes progress: the close may take that long.
             self.start_close_timer();
         }
-        if complete {
+        if complete && self.invalidate_sink(sequence) {
             self.sq.request_answered();
         }
     }

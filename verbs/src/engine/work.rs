@@ -57,6 +57,8 @@ pub(crate) struct SendWqe {
     pub(crate) imm: Option<ImmediateData>,
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
+    /// Whether the STag of the sink ends with this Read.
+    pub(crate) invalidate_sink: bool,
     pub(crate) progress: Progress,
 }
 
@@ -69,6 +71,11 @@ impl SendWqe {
     /// Whether any octet of it may have reached the peer.
     pub(crate) fn was_begun(&self) -> bool {
         !matches!(self.progress, Progress::Queued | Progress::Refused)
+    }
+
+    /// The STag that its success invalidates on this side.
+    pub(crate) fn invalidates(&self) -> Option<u32> {
+        self.invalidate_sink.then_some(self.sink.0)
     }
 
     /// What it asks of the peer.
@@ -95,7 +102,8 @@ impl SendWqe {
     }
 
     fn completion(&self, qp_num: u32, status: Status, cause: Option<Cause>) -> Completion {
-        let byte_len = if status == Status::Success && self.op.awaits_response() {
+        let success = status == Status::Success;
+        let byte_len = if success && self.op.awaits_response() {
             self.len
         } else {
             0
@@ -106,6 +114,7 @@ impl SendWqe {
             opcode: self.op.wc_opcode(),
             byte_len,
             qp_num,
+            invalidated: self.invalidates().filter(|_| success),
             cause,
             ..Completion::default()
         }
