@@ -85,7 +85,7 @@ impl EndKind {
                     "5044-7.1.2-05",
                     "a responder that does not want the connection answers with R = 1",
                 )))
-                .hint("the peer is iWARP and does not want this connection: its private data may say why"),
+                .hint("the peer is iWARP and does not want this connection: its private data may say why; without any, look at its side: its program does not want it, decided too late, or a limit of its device is reached"),
             Self::ReplyRefused(code) => reply_refused(code),
             Self::PeerLacksRfc7306(_) => {
                 let code = StreamError::UnexpectedOpcode(0).terminate_code();

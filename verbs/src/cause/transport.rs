@@ -36,6 +36,10 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
     );
     const IN_TIME: Requirement =
         Requirement::new("5044-7.1.2-22", "the startup frames come in time");
+    const UNWANTED: Requirement = Requirement::new(
+        "5044-7.1.2-05",
+        "a responder that does not want the connection answers with R = 1",
+    );
     const ROLES: Requirement = Requirement::new(
         "5044-7.1.2-17",
         "one side is the initiator, the other the responder",
@@ -85,10 +89,25 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
             FIRST,
             "look whether the peer's program hangs; the time limit is a setting (timeouts.rtr, timeouts.first_fpdu)",
         ),
-        StartupError::NoPlace { .. } => (
+        StartupError::NoPlace { of_peer: true, .. } => (
+            Who::PeerProgram,
+            IN_TIME,
+            "answer connection requests sooner, or raise the limit in the settings (limits.per_peer.max_half_open)",
+        ),
+        StartupError::NoPlace { of_peer: false, .. } => (
             Who::Program,
             IN_TIME,
-            "answer connection requests sooner, or raise the limits in the settings (max_startup, per_peer)",
+            "answer connection requests sooner, or raise the limit in the settings (limits.max_half_open)",
+        ),
+        StartupError::TooManyConnections { of_peer: true, .. } => (
+            Who::PeerProgram,
+            UNWANTED,
+            "end some of its connections, or raise the limit in the settings (limits.per_peer.max_qp)",
+        ),
+        StartupError::TooManyConnections { of_peer: false, .. } => (
+            Who::Program,
+            UNWANTED,
+            "end some connections, or raise the limit in the settings (limits.max_qp)",
         ),
         StartupError::Closed { .. } if error.may_retry_with_revision_1() => (
             Who::PeerStack,

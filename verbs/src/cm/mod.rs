@@ -14,6 +14,7 @@ mod calls;
 mod channel;
 mod connect;
 mod event;
+mod failures;
 mod id;
 mod incoming;
 mod inner;

@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use uwarp_mpa::StartupError;
 
 use crate::home::Home;
 use crate::settings::Limits;
@@ -98,6 +99,20 @@ impl LimitReached {
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
+    }
+}
+
+/// As a listener tells it, with the address of the peer beside it.
+impl From<LimitReached> for StartupError {
+    fn from(reached: LimitReached) -> Self {
+        let limit = u32::try_from(reached.limit).unwrap_or(u32::MAX);
+        let of_peer = reached.peer.is_some();
+        match reached.what {
+            What::Connections => StartupError::TooManyConnections { limit, of_peer },
+            What::HalfOpen | What::Ird | What::ReceiveMemory => {
+                StartupError::NoPlace { limit, of_peer }
+            }
+        }
     }
 }
 
@@ -204,6 +219,18 @@ impl PeerAccount {
     /// Charges `amount`, all or nothing.
     pub(crate) fn take(self: &Arc<Self>, what: What, amount: u64) -> Result<Charge, LimitReached> {
         self.charge(what, amount, amount)
+    }
+
+    /// Whether one more would be granted. Another may be faster: only [`take`](Self::take) decides.
+    pub(crate) fn look(&self, what: What) -> Result<(), LimitReached> {
+        let limits = what.limits(&self.accounts.limits);
+        let shares = [(&self.accounts.device, None), (&self.share, Some(self.key))];
+        for ((share, peer), limit) in shares.into_iter().zip(limits) {
+            if share.used(what) >= limit {
+                return Err(LimitReached { what, limit, peer });
+            }
+        }
+        Ok(())
     }
 
     /// Charges up to `wanted`: what is left, which may be nothing.

@@ -23,7 +23,7 @@ use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_verbs::{
     AcceptOptions, CmError, CmEvent, CmEventKind, CmId, CmState, CmWaitError, ConnectOptions,
-    Device, EventChannel, Qp, QpCaps, QpState, RejectOptions, Settings,
+    Device, EventChannel, Qp, QpCaps, QpState, RejectOptions, Settings, StartupError,
 };
 
 /// A device with all that a program needs.
