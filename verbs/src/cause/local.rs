@@ -6,7 +6,7 @@ use uwarp_rdmap::{StreamError, TerminateCode};
 
 use super::parts::{Account, Layer, Who};
 use crate::completion::Status;
-use crate::mem::SlotFault;
+use crate::mem::{LocalFault, SlotFault};
 
 /// What a work request on an STag of this side was to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +38,8 @@ pub(crate) enum LocalProblem {
     ReadSinkGone,
     /// The memory of a Send or Write has gone.
     PayloadGone,
+    /// Memory that was to be registered before, when its turn came.
+    Element(LocalFault),
     /// A Read, and no Reads were negotiated.
     NoReads,
     /// The Read of the RTR indication has no place.
@@ -57,6 +59,9 @@ impl fmt::Display for LocalProblem {
         f.write_str(match self {
             Self::Memory { verb, fault } => {
                 return write!(f, "a work request to {verb} failed: {fault}");
+            }
+            Self::Element(fault) => {
+                return write!(f, "the turn of a work request came, and {fault}");
             }
             Self::ReceiveGone => {
                 "the memory region of a posted receive was deregistered before a Send came for it"
@@ -90,6 +95,12 @@ impl LocalProblem {
                         "deregister or invalidate memory only after the completion of what uses it",
                     )
             }
+            Self::Element(_) => Account::new("local protection error", Who::Program, Layer::Verbs)
+                .status(Status::LocalProtection)
+                .against(requirement)
+                .hint(
+                    "what one request registers for another has to be valid still when that one is sent: invalidate it behind",
+                ),
             Self::Memory { verb, .. } => {
                 let (title, status) = match verb {
                     LocalVerb::Bind => ("memory window bind error", Status::WindowBind),

@@ -1,6 +1,7 @@
 //! Posting work requests.
 
 mod error;
+mod sges;
 
 pub use error::PostErrorKind;
 
@@ -112,11 +113,7 @@ impl Connection {
                     return Err(PostErrorKind::ReadSges { got: sges.len() });
                 }
                 check_length(sges)?;
-                let QpContext {
-                    table, pd, qp_num, ..
-                } = &*self.ctx;
-                // The sink of a Read or atomic needs local write and nothing else; sources need no right at all.
-                Ok(data.list.resolve(table, *pd, *qp_num, sges, is_request)?)
+                Ok(self.resolve_sges(sges, is_request, data)?)
             }
         }
     }

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
+use super::local::LocalOp;
 use crate::cause::{Act, Asked, Cause};
 use crate::completion::{Completion, Status};
-use crate::mem::{InlineData, SgList};
+use crate::mem::{FastRegister, InlineData, SgList, Sge};
 use crate::qp::wr::SendOp;
 
 /// How far a work request of the send queue has come.
@@ -29,12 +30,15 @@ pub(crate) enum Progress {
 pub(crate) struct SendData {
     pub(crate) list: SgList,
     pub(crate) inline: InlineData,
+    /// Elements of the list that are looked at when its turn comes, because requests before it register their memory.
+    pub(crate) later: Vec<Sge>,
 }
 
 impl SendData {
     fn clear(&mut self) {
         self.list.clear();
         self.inline.clear();
+        self.later.clear();
     }
 }
 
@@ -146,6 +150,8 @@ pub(crate) struct SendQueue {
     next: u64,
     /// Reads and atomics whose Response has not been placed whole, oldest first.
     requests: VecDeque<u64>,
+    /// The newest fast registration that was posted.
+    registered: Option<u64>,
     /// Lists given back by completed requests: their memory is used again.
     spare: Vec<SendData>,
 }
@@ -163,6 +169,7 @@ impl SendQueue {
             front: sequence,
             next: sequence,
             requests: VecDeque::new(),
+            registered: None,
             spare: Vec::new(),
         }
     }
@@ -204,6 +211,9 @@ impl SendQueue {
 
     /// Appends a request; the caller has checked `room`.
     pub(crate) fn push(&mut self, wqe: SendWqe) {
+        if matches!(wqe.op, SendOp::Local(LocalOp::Register(_))) {
+            self.registered = Some(self.posted_to());
+        }
         self.wqes.push_back(wqe);
     }
 
@@ -212,6 +222,19 @@ impl SendQueue {
         let index = usize::try_from(self.next - self.front).ok()?;
         let wqe = self.wqes.get(index)?;
         (wqe.progress != Progress::Refused).then_some((self.next, wqe))
+    }
+
+    /// The newest fast registration of this STag that is to be carried out before what is posted now.
+    pub(crate) fn registration(&self, stag: u32) -> Option<&FastRegister> {
+        let newest = self.registered.filter(|newest| *newest >= self.next)?;
+        let index = |sequence: u64| usize::try_from(sequence - self.front).ok();
+        let waiting = self.wqes.range(index(self.next)?..=index(newest)?);
+        waiting.rev().find_map(|wqe| match &wqe.op {
+            SendOp::Local(LocalOp::Register(register)) => {
+                (register.stag == stag && wqe.progress == Progress::Queued).then_some(register)
+            }
+            _ => None,
+        })
     }
 
     /// The oldest request, with its sequence number.

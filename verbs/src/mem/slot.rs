@@ -23,7 +23,7 @@ use super::backing::{Backing, RegionSpec, check_spec};
 use super::error::RegisterError;
 use super::region::Region;
 use super::table::{Asker, Entry, RegionTable};
-use super::{Access, Buffer};
+use super::{Access, Buffer, LocalFaultKind, Sge};
 
 /// The kinds of memory windows, as the verbs name them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -88,6 +88,22 @@ pub struct FastRegister {
     /// Whether all QPs of the domain may use it, and not only the one that the request is posted to. Only what is
     /// for one QP alone may be invalidated by a peer (5040-8.1.1-04).
     pub for_pd: bool,
+}
+
+impl FastRegister {
+    /// Whether an SGE (not empty) may use what this will have registered.
+    pub(crate) fn check_sge(&self, sge: &Sge, write: bool) -> Result<(), LocalFaultKind> {
+        let &Sge { addr, len, lkey } = sge;
+        if write && !self.access.contains(Access::LOCAL_WRITE) {
+            return Err(LocalFaultKind::NotWritable { lkey });
+        }
+        let offset = addr.checked_sub(self.iova);
+        let room = offset.and_then(|offset| self.len.checked_sub(offset));
+        if room.is_none_or(|room| room < u64::from(len)) {
+            return Err(LocalFaultKind::OutOfBounds { lkey, addr, len });
+        }
+        Ok(())
+    }
 }
 
 /// What a slot is for.
@@ -343,6 +359,15 @@ impl RegionTable {
         let (former, listed) = done.ok_or(no_window)??;
         former.end();
         Ok(listed)
+    }
+
+    /// Whether an STag is that of a fast region of this protection domain, with whatever key.
+    pub(crate) fn is_fast(&self, stag: u32, pd: u32) -> bool {
+        self.with_entry(stag >> 8, |entry| {
+            let slot = entry.slot.as_ref();
+            slot.is_some_and(|slot| slot.pd == pd && matches!(slot.purpose, Purpose::Fast(_)))
+        })
+        .unwrap_or(false)
     }
 
     /// Makes a part of a fast region valid. The result is as for [`bind`](Self::bind).

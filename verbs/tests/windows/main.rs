@@ -1,6 +1,7 @@
 //! Memory windows, fast registration and local invalidation, over real connections.
 
 mod bound;
+mod chain;
 #[path = "../common/mod.rs"]
 mod common;
 mod ended;

@@ -21,9 +21,14 @@ impl SendWr<'_> {
         SendWr::new(wr_id, SendOp::Local(op), Source::Sges(&[]))
     }
 
-    /// Makes a part of a [`FastRegion`](crate::FastRegion) valid (the kernel's `IB_WR_REG_MR`). Peers may be told of the STag by what
-    /// is posted behind this. SGEs are looked at when they are posted, so the STag is good as an lkey once this has
-    /// completed.
+    /// Makes a part of a [`FastRegion`](crate::FastRegion) valid (the kernel's `IB_WR_REG_MR`). What is posted behind this
+    /// to the same queue, at once or in the same list, may use it: tell the peer of the STag, or name it as lkey.
+    ///
+    /// An SGE that names the STag of a registration that has not had its turn is checked against that request when it is
+    /// posted (rights, bounds), and against what is registered when its own turn comes: if it is not valid by then,
+    /// because something between invalidates it, the request completes with
+    /// [`Status::LocalProtection`](crate::Status::LocalProtection). Another queue, and a receive queue too, has no order
+    /// with this one: there the STag is good as an lkey from the completion of this on.
     ///
     /// One that cannot be carried out completes with [`Status::LocalProtection`](crate::Status::LocalProtection) or
     /// [`Status::LocalQpOperation`](crate::Status::LocalQpOperation) and ends the connection.
