@@ -70,7 +70,11 @@ pub enum OnNoReceive {
     ///
     /// What this side sends goes on, but nothing is heard from the peer meanwhile: answers to Reads, Terminate
     /// Messages and its FIN wait behind the message. Only a reset is noticed at once. A connection that waits holds
-    /// a receive buffer of 256 KiB.
+    /// a receive buffer of 256 KiB at most, which counts as receive memory ([`Limits::max_receive_memory`]).
+    ///
+    /// The time has no other bound: a peer whose message waits here does not count as stalled
+    /// ([`Timeouts::stalled`]), unless it does not take what this side sends. But a peer that has more to send than
+    /// TCP has room for may itself lose patience; if it is uwarp too, after its own `Timeouts::stalled`.
     Hold(Duration),
 }
 
@@ -168,7 +172,9 @@ pub struct Timeouts {
     pub close: Duration,
     /// A peer that reads nothing of what we have to send, or does not finish an FPDU that it began, keeps
     /// memory of ours: buffers, and regions that cannot be deregistered meanwhile. After so long (at most
-    /// twice) without any progress of that direction the connection is reset. `None` lets such a peer
+    /// twice) without any progress of that direction the connection is reset. An octet that TCP takes is
+    /// progress of what we send; of what the peer sends, an FPDU that is whole. A message that waits for a
+    /// receive here ([`OnNoReceive::Hold`]) is no stall. `None` lets such a peer
     /// keep them, as a debugger that stops the peer may need. Default: 120 s.
     pub stalled: Option<Duration>,
 }
