@@ -89,6 +89,9 @@ pub struct Limits {
     pub max_mr: u32,
     /// SRQs that exist at once. Default: 65,536.
     pub max_srq: u32,
+    /// Protection domains that exist at once: one does as long as there is a handle to it or an object in it. Default:
+    /// 65,536.
+    pub max_pd: u32,
     /// Work requests in one send or receive queue. Default: 32,768.
     pub max_wr: u32,
     /// Receives in one SRQ. Default: 262,144.
@@ -125,15 +128,18 @@ pub struct Limits {
 /// What one protection domain may have, so that one part of a program leaves something to the others
 /// (RFC 5042 section 6.4.1).
 ///
-/// SRQs and posted receives have none: [`Limits::max_srq`] bounds the SRQs of the device, and each queue the receives in
-/// it ([`Limits::max_wr`], [`Limits::max_srq_wr`], or less, as it was made). Protection domains are not counted; one
-/// is a number and a counter.
+/// CQs belong to no protection domain; [`Limits::max_cq`] bounds them.
 #[derive(Clone, Copy, Debug)]
 pub struct PdLimits {
     /// QPs that exist at once. Default: as many as the device has.
     pub max_qp: u32,
     /// Registered regions and memory windows that exist at once. Default: as many as the device has.
     pub max_mr: u32,
+    /// SRQs that exist at once. Default: as many as the device has.
+    pub max_srq: u32,
+    /// Receives that all its queues together can hold: the sum of the sizes of the receive queues of QPs, and of SRQs, as
+    /// they were made. Default: 4,294,967,295.
+    pub max_recv_wr: u32,
 }
 
 /// What one peer may make this side hold (RFC 5042 sections 6.4.1 to 6.4.3).
@@ -207,6 +213,7 @@ impl Default for Limits {
             max_cq: 65_536,
             max_mr: 1 << 20,
             max_srq: 65_536,
+            max_pd: 65_536,
             max_wr: 32_768,
             max_srq_wr: 1 << 18,
             max_sge: 16,
@@ -229,6 +236,8 @@ impl Default for PdLimits {
         PdLimits {
             max_qp: u32::MAX,
             max_mr: u32::MAX,
+            max_srq: u32::MAX,
+            max_recv_wr: u32::MAX,
         }
     }
 }

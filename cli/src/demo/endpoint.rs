@@ -42,7 +42,7 @@ pub(super) fn local(error: impl std::fmt::Display) -> Failure {
 
 impl Endpoint {
     pub(super) fn new(name: &'static str, device: &Device) -> Result<Endpoint, Failure> {
-        let pd = device.alloc_pd();
+        let pd = device.alloc_pd().map_err(local)?;
         let cq = device.create_cq(512).map_err(local)?;
         let qp = pd.create_qp(&cq, &cq, QpCaps::default()).map_err(local)?;
         Ok(Endpoint {

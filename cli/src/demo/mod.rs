@@ -337,7 +337,11 @@ mod tests {
     fn ending_with(octets: Vec<u8>) -> (Result<(), Failure>, String) {
         let (network, _) = MemoryNetwork::pair(&MemorySettings::default()).unwrap();
         let device = Device::open(Arc::new(network), uwarp_verbs::Settings::default()).unwrap();
-        let region = device.alloc_pd().register(octets, Access::NONE).unwrap();
+        let region = device
+            .alloc_pd()
+            .unwrap()
+            .register(octets, Access::NONE)
+            .unwrap();
         let mut story = Story {
             output: Output::Kept,
             rows: Vec::new(),

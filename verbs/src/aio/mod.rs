@@ -52,7 +52,7 @@
 //! #     }
 //! # }
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let server = Domain::new(&Device::tcp()?);
+//! let server = Domain::new(&Device::tcp()?)?;
 //! let listener = Listener::bind(&server, "127.0.0.1:0".parse()?)?;
 //! let addr = listener.local_addr();
 //! let serve = std::thread::spawn(move || block_on(async {
@@ -68,7 +68,7 @@
 //!     connection.closed().await
 //! }));
 //!
-//! let client = Domain::new(&Device::tcp()?);
+//! let client = Domain::new(&Device::tcp()?)?;
 //! let answer = block_on(async {
 //!     let connection = client.connect(addr, &ConnectOptions::default()).await.unwrap();
 //!     let pool = client.pool(2, 64).unwrap();
@@ -105,7 +105,7 @@ pub use listener::{Listener, Request};
 pub(crate) use wakers::Wakers;
 
 use crate::mem::{Access, RegisterError};
-use crate::{ConnectOptions, Device, MemoryRegion, Pd, QpCaps};
+use crate::{ConnectOptions, Device, DeviceError, MemoryRegion, Pd, QpCaps};
 
 /// A protection domain for the async API: buffers and connections work together only within one.
 ///
@@ -118,12 +118,14 @@ pub struct Domain {
 
 impl Domain {
     /// A new domain of that device.
-    #[must_use]
-    pub fn new(device: &Device) -> Domain {
-        Domain {
+    ///
+    /// # Errors
+    /// As [`Device::alloc_pd`].
+    pub fn new(device: &Device) -> Result<Domain, DeviceError> {
+        Ok(Domain {
             device: device.clone(),
-            pd: device.alloc_pd(),
-        }
+            pd: device.alloc_pd()?,
+        })
     }
 
     /// The device.

@@ -78,7 +78,7 @@ pub enum CmError {
 /// use uwarp_verbs::{AcceptOptions, CmEventKind, ConnectOptions, Device, EventChannel, QpCaps};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Device::tcp()?;
-/// let (pd, cq) = (device.alloc_pd(), device.create_cq(4)?);
+/// let (pd, cq) = (device.alloc_pd()?, device.create_cq(4)?);
 /// let qp = || pd.create_qp(&cq, &cq, QpCaps::default());
 /// let channel = EventChannel::new()?;
 /// let next = |kind| {

@@ -4,7 +4,7 @@
 //! make us hold: connections in startup, connections, places for Reads (IRD), and octets of FPDUs that
 //! have not come whole. Whatever is counted is a [`Charge`], which gives back when it is dropped, so
 //! nothing can be forgotten on the way to the many ends that a connection has. What only the local
-//! program can ask for (QPs and regions, by protection domain) is counted where it is made.
+//! program can ask for (objects of the device, and those of a protection domain) is counted where it is made.
 //!
 //! ```text
 //!   TCP accepted        MPA Request whole      accepted               TCP gone
@@ -20,6 +20,8 @@
 //! The table has an entry for a peer only while something is charged to it, so the limits of the device
 //! bound its size.
 
+mod numbers;
+mod objects;
 mod pd;
 #[cfg(test)]
 mod tests;
@@ -35,7 +37,9 @@ use uwarp_mpa::StartupError;
 
 use crate::home::Home;
 use crate::settings::Limits;
-pub(crate) use pd::{PdAccount, PdQp};
+pub(crate) use numbers::{Number, Numbers};
+pub(crate) use objects::{Objects, Place};
+pub(crate) use pd::{OfPd, PdAccount, PdCharge};
 
 /// What is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

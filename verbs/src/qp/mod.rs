@@ -301,7 +301,7 @@ impl Qp {
     ///     let device = Device::tcp().unwrap();
     ///     let stream = KernelNetwork::default().adopt(theirs).unwrap();
     ///     let request = device.request_over(stream, b"").unwrap();
-    ///     let (pd, cq) = (device.alloc_pd(), device.create_cq(4).unwrap());
+    ///     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
     ///     let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
     ///     request.accept(&qp, &AcceptOptions::default()).unwrap();
     ///     qp.wait_closed(std::time::Duration::from_secs(5))
@@ -309,7 +309,7 @@ impl Qp {
     /// let mut said = [0; 12];
     /// ours.read_exact(&mut said)?;
     /// let device = Device::tcp()?;
-    /// let (pd, cq) = (device.alloc_pd(), device.create_cq(4)?);
+    /// let (pd, cq) = (device.alloc_pd()?, device.create_cq(4)?);
     /// let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
     /// qp.connect_over(KernelNetwork::default().adopt(ours)?, &ConnectOptions::default())?;
     /// qp.disconnect();

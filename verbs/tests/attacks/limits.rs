@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use uwarp_verbs::{
-    AcceptError, AcceptOptions, Access, Cause, DeviceError, Limits, PdLimits, PeerLimits, Qp,
-    QpCaps, RegisterError, Settings, StartupError, Timeouts,
+    AcceptError, AcceptOptions, Access, Cause, DeviceError, Limits, ModifySrqError, PdLimits,
+    PeerLimits, Qp, QpCaps, RegisterError, Settings, SrqAttr, SrqModify, StartupError, Timeouts,
 };
 
 use crate::peer::{PATIENCE, Peer, eventually};
@@ -236,13 +236,19 @@ fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
         limits.per_pd = PdLimits {
             max_qp: 4,
             max_mr: 8,
+            max_srq: 2,
+            max_recv_wr: 500,
         };
     }));
-    let (greedy, cq) = (victim.device.alloc_pd(), &victim.recv_cq);
+    let (greedy, cq) = (victim.device.alloc_pd().unwrap(), &victim.recv_cq);
+    let caps = QpCaps {
+        max_recv_wr: 100,
+        ..QpCaps::default()
+    };
     let qps: Vec<Qp> = (0..4)
-        .map(|_| greedy.create_qp(cq, cq, QpCaps::default()).unwrap())
+        .map(|_| greedy.create_qp(cq, cq, caps).unwrap())
         .collect();
-    let error = greedy.create_qp(cq, cq, QpCaps::default()).unwrap_err();
+    let error = greedy.create_qp(cq, cq, caps).unwrap_err();
     assert!(
         matches!(error, DeviceError::PdLimit { limit: 4, .. }),
         "{error}"
@@ -252,10 +258,53 @@ fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
         .collect();
     let error = greedy.register(vec![0; 8], Access::NONE).unwrap_err();
     assert_eq!(error, RegisterError::TooManyInPd { limit: 8 });
-    let other = victim.device.alloc_pd();
-    drop(other.create_qp(cq, cq, QpCaps::default()).unwrap());
+    let srq = |max_wr| {
+        greedy.create_srq(SrqAttr {
+            max_wr,
+            ..SrqAttr::default()
+        })
+    };
+    let error = srq(101).unwrap_err();
+    let told = matches!(
+        error,
+        DeviceError::PdReceives {
+            asked: 101,
+            limit: 500
+        }
+    );
+    assert!(told, "{error}");
+    let srqs = [srq(50).unwrap(), srq(49).unwrap()];
+    let error = srq(1).unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("already has 2 SRQs"), "{said}");
+    let more = |max_wr| SrqModify {
+        max_wr: Some(max_wr),
+        ..SrqModify::default()
+    };
+    let error = srqs[1].modify(more(51)).unwrap_err();
+    let told = ModifySrqError::PdReceives {
+        max_wr: 51,
+        limit: 500,
+    };
+    assert_eq!((error, srqs[1].query().max_wr), (told, 49));
+    srqs[1].modify(more(50)).unwrap();
+    let other = victim.device.alloc_pd().unwrap();
+    let whole = SrqAttr {
+        max_wr: 500 - caps.max_recv_wr,
+        ..SrqAttr::default()
+    };
+    let _its = other.create_srq(whole).unwrap();
+    drop(other.create_qp(cq, cq, caps).unwrap());
     drop(other.register(vec![0; 8], Access::NONE).unwrap());
-    drop((qps, regions));
+    // What is given back can be had again, and a QP with an SRQ has no receives of its own.
+    drop(srqs);
+    let all = srq(100).unwrap();
+    drop(qps);
+    drop(greedy.qp().srq(&all).build(cq, cq).unwrap());
+    all.modify(more(500)).unwrap();
+    greedy.create_qp(cq, cq, caps).unwrap_err();
+    greedy.qp().srq(&all).build(cq, cq).unwrap();
+    drop(regions);
     // (The device's own limits are told apart.)
     let mut victim = victim;
     victim.is_unharmed();

@@ -15,6 +15,7 @@ fn a_request_that_cannot_be_posted_says_why_in_words() {
     let foreign = a
         .device
         .alloc_pd()
+        .unwrap()
         .register(vec![0; 10], Access::LOCAL_WRITE)
         .unwrap();
     let other_qp = a.another_qp();
@@ -346,7 +347,7 @@ fn sizes_and_limits_that_a_device_does_not_have_are_errors_with_names() {
     drop(second);
     drop(device.create_cq(1).unwrap());
 
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd().unwrap();
     let deep = QpCaps {
         max_send_wr: 1 << 20,
         ..QpCaps::default()
@@ -397,6 +398,7 @@ fn sizes_and_limits_that_a_device_does_not_have_are_errors_with_names() {
     let other = Device::tcp().unwrap();
     let error = other
         .alloc_pd()
+        .unwrap()
         .create_qp(&cq, &cq, QpCaps::default())
         .unwrap_err();
     assert!(

@@ -91,6 +91,7 @@ fn a_window_of_another_protection_domain() {
     let window = b
         .device
         .alloc_pd()
+        .unwrap()
         .alloc_window(WindowKind::Type2B)
         .unwrap();
     let bind = region.window(0, 100, Access::REMOTE_READ);
@@ -170,6 +171,7 @@ fn a_local_invalidation_of_what_is_not_valid_or_not_ours() {
     let foreign = b
         .device
         .alloc_pd()
+        .unwrap()
         .register(vec![0; 8], Access::REMOTE_READ)
         .unwrap();
     let wr = SendWr::local_invalidate(1, foreign.rkey());
