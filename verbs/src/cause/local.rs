@@ -61,7 +61,7 @@ impl fmt::Display for LocalProblem {
                 return write!(f, "a work request to {verb} failed: {fault}");
             }
             Self::Element(fault) => {
-                return write!(f, "the turn of a work request came, and {fault}");
+                return write!(f, "a work request cannot use its memory now that its turn has come: {fault}");
             }
             Self::ReceiveGone => {
                 "the memory region of a posted receive was deregistered before a Send came for it"

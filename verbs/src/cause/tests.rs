@@ -1,6 +1,7 @@
 //! The words of every cause, to be read as a user would.
 
 use super::*;
+use crate::mem::{LocalFault, LocalFaultKind, SlotFault};
 
 #[test]
 fn a_cause_is_small_enough_for_every_completion() {
@@ -85,11 +86,27 @@ fn ends() -> [Cause; 11] {
     .map(Cause::end)
 }
 
-fn local() -> [Cause; 8] {
+fn local() -> [Cause; 11] {
+    let lkey = 0x1a2b_0001;
     [
         LocalProblem::ReceiveGone,
         LocalProblem::ReadSinkGone,
         LocalProblem::PayloadGone,
+        LocalProblem::Element(LocalFault {
+            index: 1,
+            kind: LocalFaultKind::InvalidKey { lkey },
+        }),
+        LocalProblem::Memory {
+            verb: LocalVerb::Invalidate,
+            fault: SlotFault::NotValid { stag: lkey },
+        },
+        LocalProblem::Memory {
+            verb: LocalVerb::InvalidateSink,
+            fault: SlotFault::WindowsBound {
+                stag: lkey,
+                count: 2,
+            },
+        },
         LocalProblem::NoReads,
         LocalProblem::RtrRead,
         LocalProblem::MovedToTerminate,

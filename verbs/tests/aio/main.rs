@@ -3,6 +3,8 @@
 mod dropped;
 mod ends;
 mod executor;
+mod flags;
+mod lent;
 mod many;
 mod operations;
 mod pressure;
