@@ -29,6 +29,7 @@ use crate::srq::SrqInner;
 
 mod emitted;
 mod extensions;
+mod line;
 mod one_send;
 mod receives;
 mod siw;

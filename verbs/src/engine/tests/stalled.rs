@@ -1,117 +1,20 @@
 //! Peers that hold up one direction (`Timeouts::stalled`), in virtual time: who is kept, who is not, and what a
 //! message costs meanwhile that waits for a receive.
 
-use std::collections::VecDeque;
-use std::fs::File;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use uwarp_llp::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
 
+use super::line::{Line, over_line};
 use super::*;
 use crate::limits::{Accounts, PeerAccount, What};
-use crate::progress::drive::{Driven, Waits};
+use crate::progress::drive::Driven;
 use crate::settings::{Limits, OnNoReceive, PeerLimits, Timeouts};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const MOMENT: Duration = Duration::from_secs(1);
 /// Octets that a connection may keep of what it has received.
 const BUFFER: usize = 256 * 1024;
-
-/// The peer's side of the LLP: what it has sent, and how much it takes.
-#[derive(Default)]
-struct Line {
-    arrived: VecDeque<u8>,
-    room: usize,
-    sent: Vec<u8>,
-    reset: bool,
-}
-
-/// An LLP that does what its [`Line`] says.
-struct Scripted {
-    line: Arc<Mutex<Line>>,
-    fd: File,
-}
-
-impl Llp for Scripted {
-    fn try_recv(&mut self, buf: &mut [u8]) -> Result<Recv, LlpError> {
-        let mut line = self.line.lock();
-        let count = buf.len().min(line.arrived.len());
-        if count == 0 {
-            return Ok(Recv::WouldBlock);
-        }
-        for (place, octet) in buf.iter_mut().zip(line.arrived.drain(..count)) {
-            *place = octet;
-        }
-        Ok(Recv::Data(count))
-    }
-
-    fn try_send(&mut self, pieces: &[Piece<'_>], _: FpduEnds<'_>) -> Result<usize, LlpError> {
-        let mut line = self.line.lock();
-        let before = line.sent.len();
-        for piece in pieces {
-            let room = line.room - (line.sent.len() - before);
-            piece.append_to(piece.len().min(room), &mut line.sent);
-        }
-        let taken = line.sent.len() - before;
-        line.room -= taken;
-        Ok(taken)
-    }
-
-    fn emss(&self) -> usize {
-        1460
-    }
-
-    fn shutdown(&mut self) -> Result<(), LlpError> {
-        Ok(())
-    }
-
-    fn abort(&mut self) {
-        self.line.lock().reset = true;
-    }
-
-    fn flushed(&mut self) -> bool {
-        true
-    }
-
-    fn lost(&mut self) -> Option<LlpError> {
-        None
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        ([192, 0, 2, 1], 1).into()
-    }
-
-    fn peer_addr(&self) -> SocketAddr {
-        ([192, 0, 2, 2], 2).into()
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
-    fn wants_write_event(&self) -> bool {
-        true
-    }
-
-    fn clear_readiness(&mut self) {}
-
-    fn deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    fn drive(&mut self) {}
-
-    fn set_keepalive(&mut self, _: Keepalive) -> Result<(), LlpError> {
-        Ok(())
-    }
-
-    fn connect_progress(&mut self) -> Result<bool, LlpError> {
-        Ok(true)
-    }
-}
 
 /// A connection with a scripted LLP, and its own time.
 struct Timed {
@@ -125,26 +28,11 @@ struct Timed {
 
 impl Timed {
     fn new(end: End, peer: Option<Arc<PeerAccount>>) -> Self {
-        let line = Arc::new(Mutex::new(Line::default()));
-        let llp = Scripted {
-            line: Arc::clone(&line),
-            fd: File::open("/dev/null").unwrap(),
-        };
-        let End {
-            conn,
-            rx,
-            cq,
-            memory,
-        } = end;
-        let now = conn.now;
+        let (cq, memory) = (Arc::clone(&end.cq), Arc::clone(&end.memory));
+        let now = end.conn.now;
+        let (driven, line) = over_line(end, 0);
         Timed {
-            driven: Driven {
-                conn,
-                llp: Some(Box::new(llp)),
-                peer,
-                rx,
-                waits: Waits::default(),
-            },
+            driven: Driven { peer, ..driven },
             line,
             cq,
             memory,
