@@ -66,7 +66,8 @@ pub enum OnNoReceive {
     Terminate,
     /// The message waits for a receive, and everything behind it: nothing more is read from TCP, which makes the
     /// peer stop in time. The same section allows it, and it is as near as iWARP comes to InfiniBand's RNR retry.
-    /// When no receive was posted within this time, the connection ends as with `Terminate`.
+    /// When no receive was posted within this time, the connection ends as with `Terminate`; its cause says how
+    /// long the message was held.
     ///
     /// What this side sends goes on, but nothing is heard from the peer meanwhile: answers to Reads, Terminate
     /// Messages and its FIN wait behind the message. Only a reset is noticed at once. A connection that waits holds

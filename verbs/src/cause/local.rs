@@ -101,28 +101,17 @@ impl LocalProblem {
                 .hint(
                     "what one request registers for another has to be valid still when that one is sent: invalidate it behind",
                 ),
-            Self::Memory { verb, .. } => {
+            Self::Memory { verb, fault } => {
                 let (title, status) = match verb {
                     LocalVerb::Bind => ("memory window bind error", Status::WindowBind),
                     LocalVerb::Register | LocalVerb::Invalidate | LocalVerb::InvalidateSink => {
                         ("local QP error", Status::LocalQpOperation)
                     }
                 };
-                let hint = match verb {
-                    LocalVerb::Bind => {
-                        "look at the window, the lkey, the rights and the range of the bind request"
-                    }
-                    LocalVerb::Register => {
-                        "invalidate a fast region before it is registered again, under its next key, and within its size"
-                    }
-                    LocalVerb::Invalidate | LocalVerb::InvalidateSink => {
-                        "an STag is invalidated once, by a queue pair that may use it, and while nothing is bound to it"
-                    }
-                };
                 Account::new(title, Who::Program, Layer::Verbs)
                     .status(status)
                     .against(requirement)
-                    .hint(hint)
+                    .hint(memory_hint(fault))
             }
             Self::NoReads => Account::new("local QP error", Who::Program, Layer::Verbs)
                 .status(Status::LocalQpOperation)
@@ -148,5 +137,42 @@ impl LocalProblem {
                 .status(Status::WrFlush)
                 .hint("wait for the completion of what is posted before that, if it matters"),
         }
+    }
+}
+
+/// What to try where a window, a fast region or an invalidation is not possible.
+fn memory_hint(fault: SlotFault) -> &'static str {
+    match fault {
+        SlotFault::NoWindow { .. } => {
+            "take the rkey from `MemoryWindow`, and keep the window until the work request is complete"
+        }
+        SlotFault::NoFastRegion { .. } => {
+            "take the STag from `FastRegion`, and keep the region until the work request is complete"
+        }
+        SlotFault::WrongKind { .. } => {
+            "bind it in the way of its type, or allocate one of the other"
+        }
+        SlotFault::NotAssociated { .. } => {
+            "use a window or region of the protection domain of this queue pair, and that no other queue pair has bound"
+        }
+        SlotFault::StillValid { .. } => "invalidate it first",
+        SlotFault::SameKey { .. } => "take the next key (`inc_rkey`)",
+        SlotFault::NoRegion { .. } => {
+            "bind to a region that is registered in this protection domain, by its lkey, and keep it registered"
+        }
+        SlotFault::NoBindRight { .. } => "register the region with WINDOW_BIND",
+        SlotFault::Rights { .. } => {
+            "ask for remote rights alone, and register the region with LOCAL_WRITE where the window is for remote write or atomics"
+        }
+        SlotFault::OutOfBounds { .. } => "compare address and length with those of the memory",
+        SlotFault::NoOctets => {
+            "invalidate the window instead: so are those of types 2A and 2B unbound"
+        }
+        SlotFault::Register(_) => "look at the rights and the range of the registration",
+        SlotFault::NotValid { .. } => {
+            "invalidate an STag once, after what made it valid is complete"
+        }
+        SlotFault::Type1 { .. } => "bind it to 0 octets (`Qp::bind_mw`)",
+        SlotFault::WindowsBound { .. } => "invalidate the windows first",
     }
 }

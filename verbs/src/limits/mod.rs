@@ -82,10 +82,6 @@ impl fmt::Display for What {
 
 /// A limit that peers have reached. It is theirs to wait, or the settings' to allow more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "{} already {} {limit} {what}, the limit; end some, or raise it in the settings ({})",
-    Whose(*.peer), if .peer.is_some() { "has" } else { "have" }, setting(*.what, .peer.is_some())
-)]
 pub struct LimitReached {
     what: What,
     limit: u64,
@@ -93,6 +89,11 @@ pub struct LimitReached {
 }
 
 impl LimitReached {
+    #[cfg(test)]
+    pub(crate) fn new(what: What, limit: u64, peer: Option<IpAddr>) -> Self {
+        LimitReached { what, limit, peer }
+    }
+
     /// The peer address (IPv6: the network of 64 bits) whose own limit it is; `None` for the device's.
     #[must_use]
     pub fn peer(&self) -> Option<IpAddr> {
@@ -103,6 +104,49 @@ impl LimitReached {
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
+    }
+
+    /// What is so, without what to try.
+    pub(crate) fn fact(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LimitReached { what, limit, peer } = *self;
+        let have = if peer.is_some() { "has" } else { "have" };
+        let whose = Whose(peer);
+        write!(f, "{whose} already {have} {limit} {what}, the limit")
+    }
+
+    /// What a person would do about it.
+    pub(crate) fn advice(&self) -> &'static str {
+        match (self.what, self.peer.is_some()) {
+            (What::HalfOpen, false) => {
+                "wait until some are accepted or gone, or raise it in the settings (limits.max_half_open)"
+            }
+            (What::HalfOpen, true) => {
+                "wait until some are accepted or gone, or raise it in the settings (limits.per_peer.max_half_open)"
+            }
+            (What::Connections, false) => "end some, or raise it in the settings (limits.max_qp)",
+            (What::Connections, true) => {
+                "end some, or raise it in the settings (limits.per_peer.max_qp)"
+            }
+            (What::Ird, false) => {
+                "end some connections, accept with a smaller ird, or raise it in the settings (limits.max_ird_total)"
+            }
+            (What::Ird, true) => {
+                "end some connections, accept with a smaller ird, or raise it in the settings (limits.per_peer.max_ird_total)"
+            }
+            (What::ReceiveMemory, false) => {
+                "look for peers that begin messages and do not end them, or raise it in the settings (limits.max_receive_memory)"
+            }
+            (What::ReceiveMemory, true) => {
+                "look whether this peer begins messages and does not end them, or raise it in the settings (limits.per_peer.max_receive_memory)"
+            }
+        }
+    }
+}
+
+impl fmt::Display for LimitReached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fact(f)?;
+        write!(f, "; {}", self.advice())
     }
 }
 
@@ -129,20 +173,6 @@ impl fmt::Display for Whose {
             Some(IpAddr::V6(net)) if is_network(net) => write!(f, "the network {net}/64"),
             Some(peer) => write!(f, "the peer {peer}"),
         }
-    }
-}
-
-/// The setting that a person would raise.
-fn setting(what: What, of_peer: bool) -> &'static str {
-    match (what, of_peer) {
-        (What::HalfOpen, false) => "limits.max_half_open",
-        (What::HalfOpen, true) => "limits.per_peer.max_half_open",
-        (What::Connections, false) => "limits.max_qp",
-        (What::Connections, true) => "limits.per_peer.max_qp",
-        (What::Ird, false) => "limits.max_ird_total",
-        (What::Ird, true) => "limits.per_peer.max_ird_total",
-        (What::ReceiveMemory, false) => "limits.max_receive_memory",
-        (What::ReceiveMemory, true) => "limits.per_peer.max_receive_memory",
     }
 }
 

@@ -29,14 +29,14 @@ fn a_peer_at_its_limit_leaves_the_rest_to_others() {
     assert_eq!(refused.peer(), Some("192.0.2.1".parse().unwrap()));
     assert_eq!(
         refused.to_string(),
-        "the peer 192.0.2.1 already has 3 connections in startup, the limit; end some, or raise it in the settings (limits.per_peer.max_half_open)"
+        "the peer 192.0.2.1 already has 3 connections in startup, the limit; wait until some are accepted or gone, or raise it in the settings (limits.per_peer.max_half_open)"
     );
     held.extend((0..2).map(|_| other.take(What::HalfOpen, 1).unwrap()));
     let refused = other.take(What::HalfOpen, 1).unwrap_err();
     assert_eq!((refused.peer(), refused.limit()), (None, 5));
     assert_eq!(
         refused.to_string(),
-        "all peers together already have 5 connections in startup, the limit; end some, or raise it in the settings (limits.max_half_open)"
+        "all peers together already have 5 connections in startup, the limit; wait until some are accepted or gone, or raise it in the settings (limits.max_half_open)"
     );
     // What was refused was not kept from the device either.
     held.remove(0);

@@ -139,10 +139,10 @@ pub(crate) enum SlotFault {
     WrongKind { stag: u32, kind: WindowKind },
     #[error("STag {stag:#010x} belongs to another protection domain or queue pair")]
     NotAssociated { stag: u32 },
-    #[error("STag {stag:#010x} is still valid (as {now:#010x}); invalidate it first")]
+    #[error("STag {stag:#010x} is still valid (as {now:#010x})")]
     StillValid { stag: u32, now: u32 },
     #[error(
-        "STag {stag:#010x} has the key that was used last; take the next one (inc_rkey), so that the old STag stays dead"
+        "STag {stag:#010x} has the key that was used last, and would make the old STag good again"
     )]
     SameKey { stag: u32 },
     #[error("lkey {lkey:#010x} names no valid memory region")]
@@ -164,9 +164,7 @@ pub(crate) enum SlotFault {
         base: u64,
         size: u64,
     },
-    #[error(
-        "a bind of 0 octets; only windows of type 1 are unbound so, the others by invalidation"
-    )]
+    #[error("a bind of 0 octets, of a window that is not of type 1")]
     NoOctets,
     #[error("{0}")]
     Register(RegisterError),
@@ -176,7 +174,7 @@ pub(crate) enum SlotFault {
         "STag {stag:#010x} is that of a window of type 1, which is unbound by a bind of 0 octets"
     )]
     Type1 { stag: u32 },
-    #[error("{count} memory window(s) are bound to region {stag:#010x}; invalidate them first")]
+    #[error("{count} memory window(s) are bound to region {stag:#010x}")]
     WindowsBound { stag: u32, count: u32 },
 }
 

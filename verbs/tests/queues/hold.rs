@@ -81,7 +81,9 @@ fn without_a_receive_in_time_the_connection_ends_with_a_terminate() {
         let reason = b.wait_end();
         assert!(matches!(reason, EndReason::TerminateSent { .. }));
         assert!(
-            reason.to_string().contains("no receive is posted"),
+            reason
+                .to_string()
+                .contains("was held for 20 ms, and no receive was posted for it"),
             "{reason}"
         );
         assert!(matches!(a.wait_end(), EndReason::TerminateReceived { .. }));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use uwarp_rdmap::TerminateCode;
 
 use super::*;
+use crate::cause::Who;
 use crate::completion::WcOpcode;
 use crate::event::AsyncEvent;
 use crate::settings::OnNoReceive;
@@ -87,9 +88,19 @@ fn without_a_receive_in_time_the_connection_ends_as_without_a_hold() {
     server.later(Duration::from_nanos(1));
     server.look_again();
     assert_eq!(server.conn.state, QpState::Terminate);
-    let Some(EndReason::TerminateSent { terminate, .. }) = &server.conn.end else {
+    let Some(EndReason::TerminateSent {
+        terminate, cause, ..
+    }) = &server.conn.end
+    else {
         panic!("{:?}", server.conn.end);
     };
+    assert_eq!(cause.who(), Who::Program);
+    assert_eq!(
+        cause.to_string(),
+        "no receive posted: the peer's Send number 1 was held for 100 ms, and no receive was posted for it in that \
+         time; post receives earlier, or let messages wait for longer (`OnNoReceive::Hold` in the settings or of the \
+         queue pair)"
+    );
     let terminate = terminate.as_ref().unwrap();
     // DDP, untagged buffer, invalid MSN: no buffer available.
     assert_eq!(
@@ -114,6 +125,12 @@ fn a_hold_of_no_time_is_no_hold() {
     client.conn.post_send(&SendWr::send(1, &[])).unwrap();
     pump(&mut client, &mut server, &pool);
     assert_eq!(server.conn.state, QpState::Terminate);
+    let cause = server.conn.end.as_ref().unwrap().cause();
+    assert_eq!(
+        cause.to_string(),
+        "no receive posted: the peer's Send number 1 came, and no receive is posted for it; post receives before the \
+         peer sends: agree with it on how many there are"
+    );
 }
 
 #[test]
