@@ -219,18 +219,21 @@ impl QpInner {
 
     /// Hands events to the device, and wakes those who wait for the QP.
     pub(crate) fn publish(&self, locked: &mut Locked) {
-        let events = &mut locked.driven.conn.events;
+        let events = &locked.driven.conn.events;
         if !events.is_empty() {
+            let ended = |event: &AsyncEvent| matches!(event, AsyncEvent::Ended { .. });
+            if self.ctx.settings.trace_errors && events.iter().any(ended) {
+                // Before anybody hears of the end, and perhaps ends the process.
+                let text = trace::end(&locked.driven.conn, locked.addrs);
+                self.watched
+                    .tell_unlocked(text.and_then(trace::say_at_once));
+            }
+            let events = &mut locked.driven.conn.events;
             let muted = self.muted.load(Ordering::Relaxed);
-            let mut ended = false;
             for event in events.drain(..) {
-                ended |= matches!(event, AsyncEvent::Ended { .. });
                 if !muted || event.object() != EventObject::Qp(self.ctx.qp_num) {
                     self.device.events.push(event);
                 }
-            }
-            if ended && self.ctx.settings.trace_errors {
-                trace::tell_end(&locked.driven.conn, locked.addrs);
             }
             // What was reserved and not agreed upon goes back.
             if let (Some(held), Some(negotiated)) =
