@@ -46,7 +46,7 @@ impl SendWr<'_> {
     ///
     /// It has its turn between the messages of its QP. So behind the Response to a Read of the peer it waits until all
     /// of that is framed, however slowly the peer takes it, and that Response may be of the memory that it is about.
-    /// Posted to another QP of the domain it does not wait, and ends such a Read with a Terminate.
+    /// Posted to another QP that may use the STag it does not wait, and ends such a Read with a Terminate.
     ///
     /// One that cannot be carried out completes with [`Status::LocalProtection`](crate::Status::LocalProtection) or
     /// [`Status::LocalQpOperation`](crate::Status::LocalQpOperation) and ends the connection.
