@@ -3,6 +3,7 @@
 //! | command | does |
 //! |---|---|
 //! | `uwarp demo` | two endpoints in one process over TCP/IP in user space: moves data by every operation, verifies it, shows one error in words |
+//! | `uwarp agent` | the application under test: does RDMA as controllers tell it, by lines of JSON |
 //! | `uwarp rping` | the ping-pong of rdmacm-utils' rping, both roles, speaking to the real one |
 //!
 //! Exit codes: 0 done, 1 the operation failed, 2 wrong usage. Errors go to stderr and say what
@@ -10,6 +11,7 @@
 //! elsewhere, for example `UWARP_LOG=debug`) turns on a log on stderr.
 
 mod advert;
+mod agent;
 mod common;
 mod demo;
 mod device;
@@ -40,6 +42,8 @@ struct Cli {
 enum Command {
     /// Show that it works, here and now: no root, no set-up
     Demo(demo::Options),
+    /// The application under test: does RDMA as controllers tell it, by lines of JSON
+    Agent(agent::Options),
     /// RDMA ping-pong between two processes, as rdmacm-utils' rping
     Rping(rping::Options),
 }
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
     };
     let (name, result) = match &cli.command {
         Command::Demo(options) => ("demo", logging::start().and_then(|()| demo::run(options))),
+        Command::Agent(options) => ("agent", logging::start().and_then(|()| agent::run(options))),
         Command::Rping(options) => ("rping", logging::start().and_then(|()| rping::run(options))),
     };
     // A thread of a device that is being closed may still have one.

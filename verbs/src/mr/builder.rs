@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Holds, MemoryRegion};
 use crate::limits::Number;
-use crate::mem::{Access, Backing, Buffer, MapError, RegionSpec, RegisterError};
+use crate::mem::{Access, Backing, Buffer, MapError, OutOfRange, RegionSpec, RegisterError};
 use crate::pd::Pd;
 use crate::qp::Qp;
 
@@ -101,6 +101,25 @@ impl RegionBuilder {
     /// As [`RegionBuilder::vec`]; [`RegisterError::ReadOnly`] for local write to a file that is open for reading.
     pub fn buffer(self, buffer: impl Into<Arc<Buffer>>) -> Result<MemoryRegion, RegisterError> {
         self.register(Backing::buffer(buffer.into()))
+    }
+
+    /// Registers a part of a buffer, and nothing else of it.
+    ///
+    /// # Errors
+    /// As [`RegionBuilder::buffer`], and [`RegisterError::OutOfRange`].
+    pub fn part(
+        self,
+        buffer: impl Into<Arc<Buffer>>,
+        range: Range<usize>,
+    ) -> Result<MemoryRegion, RegisterError> {
+        let buffer = buffer.into();
+        let outside = OutOfRange {
+            offset: range.start,
+            len: range.len(),
+            size: buffer.len(),
+        };
+        let part = Backing::part(buffer, range.start as u64, range.len() as u64);
+        self.register(part.ok_or(outside)?)
     }
 
     /// Registers octets of a file, mapped and shared: see [`Buffer::map_file`], also for what must not happen to the
