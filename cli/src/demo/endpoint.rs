@@ -31,8 +31,8 @@ pub(super) struct End {
     pub(super) reason: EndReason,
     /// Whether the device told of the end by an asynchronous event.
     pub(super) event: bool,
-    pub(super) sends: Vec<Status>,
-    pub(super) receives: Vec<Status>,
+    pub(super) sends: Vec<Completion>,
+    pub(super) receives: Vec<Completion>,
 }
 
 /// A refusal of this side's own library.
@@ -157,12 +157,11 @@ impl Endpoint {
                 self.name
             )));
         };
-        let statuses = |list: &[Completion]| list.iter().map(|done| done.status).collect();
         Ok(End {
             reason,
             event,
-            sends: statuses(&self.sent[sent..]),
-            receives: statuses(&self.received[received..]),
+            sends: self.sent[sent..].to_vec(),
+            receives: self.received[received..].to_vec(),
         })
     }
 }

@@ -93,7 +93,7 @@ impl EndKind {
                 .hint(if octets == 0 {
                     "look at the peer's side: its program does not want this connection, decided too late, or a limit of its device is reached"
                 } else {
-                    "the program there is iWARP and does not want this connection: its private data may say why"
+                    "read its private data, which may say why"
                 }),
             Self::ReplyRefused(code) => reply_refused(code),
             Self::PeerLacksRfc7306(_) => {
