@@ -66,6 +66,11 @@ impl DeviceOption {
         }
     }
 
+    /// Whether it brings a TCP/IP of its own.
+    pub(crate) fn is_user_space(&self) -> bool {
+        self.spec.is_user_space()
+    }
+
     /// Where a client connects from unless it is told: a TCP/IP of our own knows best.
     pub(crate) fn source(&self) -> Option<SocketAddr> {
         if self.spec.is_user_space() {

@@ -3,6 +3,7 @@
 //! | command | does |
 //! |---|---|
 //! | `uwarp demo` | two endpoints in one process over TCP/IP in user space: moves data by every operation, verifies it, shows one error in words |
+//! | `uwarp agent` | the application under test: does RDMA as controllers tell it, by lines of JSON |
 //! | `uwarp conformance` | what an endpoint gets wrong, requirement by requirement of the RFCs |
 //! | `uwarp rping` | the ping-pong of rdmacm-utils' rping, both roles, speaking to the real one |
 //!
@@ -11,6 +12,7 @@
 //! elsewhere, for example `UWARP_LOG=debug`) turns on a log on stderr.
 
 mod advert;
+mod agent;
 mod common;
 mod conformance;
 mod demo;
@@ -42,6 +44,8 @@ struct Cli {
 enum Command {
     /// Show that it works, here and now: no root, no set-up
     Demo(demo::Options),
+    /// The application under test: does RDMA as controllers tell it, by lines of JSON
+    Agent(agent::Options),
     /// RDMA ping-pong between two processes, as rdmacm-utils' rping
     Rping(rping::Options),
     /// Tell what an endpoint gets wrong, requirement by requirement
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
     };
     let (name, result) = match &cli.command {
         Command::Demo(options) => ("demo", logging::start().and_then(|()| demo::run(options))),
+        Command::Agent(options) => ("agent", logging::start().and_then(|()| agent::run(options))),
         Command::Rping(options) => ("rping", logging::start().and_then(|()| rping::run(options))),
         Command::Conformance(options) => {
             let result = logging::start().and_then(|()| conformance::run_command(options));

@@ -1,6 +1,9 @@
 //! What a signal that ends the command must not leave behind.
 
 use std::ffi::c_int;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -9,17 +12,19 @@ use uwarp_verbs::llp::remove_socket_files;
 
 use crate::output::notice;
 
+/// The command ends by itself when it is asked to by SIGINT or SIGTERM.
+static ENDS_IN_GOOD_ORDER: AtomicBool = AtomicBool::new(false);
+
 /// From now on SIGINT, SIGTERM and SIGHUP remove the socket files of this process before they end it
 /// as they always do. Those that the parent has set to be ignored, as `nohup` does, stay so.
 pub(crate) fn remove_socket_files_on_signals() {
-    let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored(&status));
-    let ours: Vec<c_int> = [SIGINT, SIGTERM, SIGHUP]
-        .into_iter()
-        .filter(|signal| ignored & mask(*signal) == 0)
-        .collect();
+    let ours = not_ignored(&[SIGINT, SIGTERM, SIGHUP]);
     let started = Signals::new(ours).and_then(|mut signals| {
         let wait = move || {
             for signal in signals.forever() {
+                if signal != SIGHUP && ENDS_IN_GOOD_ORDER.load(Ordering::Acquire) {
+                    continue;
+                }
                 remove_socket_files();
                 let _ = emulate_default_handler(signal);
             }
@@ -32,6 +37,30 @@ pub(crate) fn remove_socket_files_on_signals() {
             "uwarp: a signal that ends this command would leave its socket file behind: {error}"
         ));
     }
+}
+
+/// From now on SIGINT and SIGTERM do not end this process: the first one is told by the receiver, for the command to end
+/// in good order. Those that the parent has set to be ignored stay so.
+pub(crate) fn asked_to_end() -> io::Result<Receiver<()>> {
+    let mut signals = Signals::new(not_ignored(&[SIGINT, SIGTERM]))?;
+    let (tell, told) = channel();
+    let wait = move || {
+        for _ in signals.forever() {
+            // Nobody listens any more when it is ending already.
+            let _ = tell.send(());
+        }
+    };
+    let name = "uwarp-signals".to_owned();
+    std::thread::Builder::new().name(name).spawn(wait)?;
+    ENDS_IN_GOOD_ORDER.store(true, Ordering::Release);
+    Ok(told)
+}
+
+/// Those of the signals that the parent has not set to be ignored.
+fn not_ignored(signals: &[c_int]) -> Vec<c_int> {
+    let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored(&status));
+    let ours = signals.iter().copied();
+    ours.filter(|signal| ignored & mask(*signal) == 0).collect()
 }
 
 /// The bit of a signal in a set of signals.

@@ -232,7 +232,7 @@ const WRONG: usize = 20;
 /// One ping of one client, as an rping server has it, but for one octet of the echo.
 fn echo_with_a_wrong_octet(device: &Device, listener: &Listener) {
     const SIZE: u32 = 64;
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd().unwrap();
     let cq = device.create_cq(64).unwrap();
     let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
     let inbox = pd.register(vec![0; 16], Access::LOCAL_WRITE).unwrap();

@@ -4,7 +4,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 
 use common::{Ended, PATIENCE, Uwarp};
@@ -92,6 +92,28 @@ fn a_connection_that_ends_in_error_shows_its_last_frames_when_asked_to() {
         "{}",
         ended.stderr
     );
+}
+
+/// The peer sees the close, although nobody reads what the client has to say of it.
+#[test]
+fn a_stderr_that_takes_nothing_does_not_keep_the_connection_open() {
+    let (addr, thread) = server(no_receive());
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    // As much as a pipe holds.
+    writer.write_all(&[b' '; 1 << 16]).unwrap();
+    let port = addr.port().to_string();
+    let mut client = Command::new(env!("CARGO_BIN_EXE_uwarp"))
+        .args(["rping", "-c", "-a", "127.0.0.1", "-p", &port, "-C", "1"])
+        .args(["--mpa", "1", "--crc", "off"])
+        .env("UWARP_TRACE", "errors")
+        .stdout(Stdio::null())
+        .stderr(writer)
+        .spawn()
+        .unwrap();
+    thread.join().unwrap();
+    // Its words go nowhere then, and it ends.
+    drop(reader);
+    assert_eq!(client.wait().unwrap().code(), Some(1));
 }
 
 #[test]

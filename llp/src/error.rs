@@ -18,8 +18,9 @@ use crate::wire::AttachError;
 /// ([`Exhausted`](Self::Exhausted), [`Attach`](Self::Attach), [`Io`](Self::Io)), or the link and its
 /// addresses ([`LinkDown`](Self::LinkDown), [`KernelHasAddress`](Self::KernelHasAddress),
 /// [`DuplicateAddress`](Self::DuplicateAddress)).
+///
+/// The words say what happened and, behind the last semicolon, what to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum LlpError {
     /// The other end answered the connection attempt with a reset: no program listens there.
     #[error(
@@ -142,9 +143,13 @@ pub enum LlpError {
     },
 }
 
-/// The system's own words for an errno.
-fn describe(errno: i32) -> io::Error {
-    io::Error::from_raw_os_error(errno)
+/// The system's own words for an errno, without the number.
+fn describe(errno: i32) -> String {
+    let words = io::Error::from_raw_os_error(errno).to_string();
+    match words.split_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => words,
+    }
 }
 
 /// The system's words in brackets, when it said anything.

@@ -80,7 +80,7 @@ extern "C" fn uw_ack_async_event(device: &Device, event: &Event) {
 
 #[unsafe(no_mangle)]
 extern "C" fn uw_alloc_pd(device: &Device) -> *mut Pd {
-    Box::into_raw(Box::new(device.alloc_pd()))
+    handle(device.alloc_pd())
 }
 
 #[unsafe(no_mangle)]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use rustix::event::PollFd;
 use crate::completion::{Completion, CqInner, Notify, ResizeCqError};
 use crate::device::DeviceInner;
 use crate::event_queue::EventObject;
+use crate::limits::{Number, Place};
 use crate::qp::inner::QpInner;
 use crate::wait::{after, sleep_on};
 
@@ -23,6 +23,8 @@ pub(crate) struct CqShared {
     /// What threads that slept have left, so that no sleep allocates. As many as ever slept at once; its lock is
     /// held for nothing else.
     sleepers: Mutex<Vec<Sleeper>>,
+    /// Its place among the CQs of the device, and its number.
+    _place: (Place, Number),
 }
 
 /// What a thread holds that sleeps on a CQ; it is empty while nobody uses it.
@@ -49,19 +51,22 @@ impl Drop for CqShared {
         if !self.device.home.is_here() {
             // Its end would take events back from a channel that the parent reads.
             std::mem::forget(Arc::clone(&self.inner));
-            return;
         }
-        self.device.cqs.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl CqShared {
-    pub(crate) fn new(inner: Arc<CqInner>, device: Arc<DeviceInner>) -> Self {
+    pub(crate) fn new(
+        inner: Arc<CqInner>,
+        device: Arc<DeviceInner>,
+        place: (Place, Number),
+    ) -> Self {
         CqShared {
             inner,
             device,
             attached: RwLock::default(),
             sleepers: Mutex::default(),
+            _place: place,
         }
     }
 
@@ -354,6 +359,7 @@ mod tests {
         let cq = device.create_cq_on(4, &channel, 7).unwrap();
         let qp = device
             .alloc_pd()
+            .unwrap()
             .create_qp(&cq, &cq, QpCaps::default())
             .unwrap();
         let (cq, error) = cq.destroy(None).unwrap_err();

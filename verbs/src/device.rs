@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ use crate::engine::BufferPool;
 use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue, UnackedEvent};
 use crate::home::{Home, Inherited};
-use crate::limits::Accounts;
+use crate::limits::{Accounts, Number, Objects, PdAccount, Place};
 use crate::mem::{RegionTable, RegisterError};
 use crate::pd::Pd;
 use crate::progress::background::Background;
@@ -45,6 +44,16 @@ pub enum DeviceError {
         /// What there are enough of.
         what: &'static str,
         /// How many there may be.
+        limit: u32,
+    },
+    /// The queues of the protection domain can hold too many receives.
+    #[error(
+        "a queue for {asked} receives is more than is left of the {limit} of the protection domain; make it smaller, drop others, use another domain, or raise the limit in the settings (limits.per_pd.max_recv_wr)"
+    )]
+    PdReceives {
+        /// The size asked for.
+        asked: u32,
+        /// What all queues of the domain together can hold.
         limit: u32,
     },
     /// A size is out of range.
@@ -99,7 +108,7 @@ pub enum DeviceError {
 /// use uwarp_verbs::{Access, Device, QpCaps};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Device::tcp()?;
-/// let pd = device.alloc_pd();
+/// let pd = device.alloc_pd()?;
 /// let cq = device.create_cq(16)?;
 /// let region = pd.register(vec![0; 4096], Access::LOCAL_WRITE)?;
 /// let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
@@ -120,13 +129,10 @@ pub(crate) struct DeviceInner {
     pub(crate) events: Arc<EventQueue>,
     pub(crate) background: Arc<Background>,
     pub(crate) ids: Arc<Ids>,
-    pub(crate) qps: AtomicU32,
-    pub(crate) cqs: AtomicU32,
-    pub(crate) srqs: AtomicU32,
-    next_qp: AtomicU32,
-    next_cq: AtomicU32,
-    next_srq: AtomicU32,
-    next_pd: AtomicU32,
+    qps: Objects,
+    cqs: Objects,
+    srqs: Objects,
+    pds: Objects,
     origin: Instant,
     pub(crate) home: Home,
 }
@@ -139,18 +145,13 @@ impl DeviceInner {
     }
 
     /// Counts one more QP and gives it its number.
-    pub(crate) fn take_qp_num(&self) -> Result<u32, DeviceError> {
-        take(&self.qps, self.settings.limits.max_qp, "QPs")?;
-        // 24 bits as everywhere in RDMA; 0 and 1 are special on InfiniBand, so nothing uses them.
-        Ok(2 + self.next_qp.fetch_add(1, Ordering::Relaxed) % 0x00FF_FFFD)
+    pub(crate) fn take_qp(&self) -> Result<(Place, Number), DeviceError> {
+        self.qps.take(self.settings.limits.max_qp)
     }
-}
 
-impl DeviceInner {
     /// Counts one more SRQ and gives it its number.
-    pub(crate) fn take_srq_num(&self) -> Result<u32, DeviceError> {
-        take(&self.srqs, self.settings.limits.max_srq, "SRQs")?;
-        Ok(self.next_srq.fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn take_srq(&self) -> Result<(Place, Number), DeviceError> {
+        self.srqs.take(self.settings.limits.max_srq)
     }
 }
 
@@ -176,15 +177,6 @@ impl NetworkWatcher for DeviceInner {
             other => tracing::warn!(event = ?other, "an event of the network that is not known"),
         }
     }
-}
-
-fn take(count: &AtomicU32, limit: u32, what: &'static str) -> Result<(), DeviceError> {
-    count
-        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
-            (count < limit).then_some(count + 1)
-        })
-        .map(|_| ())
-        .map_err(|_| DeviceError::Limit { what, limit })
 }
 
 impl Device {
@@ -239,13 +231,11 @@ impl Device {
                 ids: Ids::new(&background),
                 background: Arc::new(background),
                 settings: Arc::new(settings),
-                qps: AtomicU32::new(0),
-                cqs: AtomicU32::new(0),
-                srqs: AtomicU32::new(0),
-                next_qp: AtomicU32::new(0),
-                next_cq: AtomicU32::new(1),
-                next_srq: AtomicU32::new(1),
-                next_pd: AtomicU32::new(1),
+                // 24 bits as everywhere in RDMA; 0 and 1 are special on InfiniBand, so nothing uses them.
+                qps: Objects::new("QPs", 2..=0x00FF_FFFF),
+                cqs: Objects::new("CQs", 1..=u32::MAX),
+                srqs: Objects::new("SRQs", 1..=0x00FF_FFFF),
+                pds: Objects::new("protection domains", 1..=u32::MAX),
                 origin: Instant::now(),
                 home: Home::here(),
             }),
@@ -283,12 +273,13 @@ impl Device {
     }
 
     /// A protection domain: regions and QPs work together only within one.
-    #[must_use]
-    pub fn alloc_pd(&self) -> Pd {
-        Pd::new(
-            Arc::clone(&self.inner),
-            self.inner.next_pd.fetch_add(1, Ordering::Relaxed),
-        )
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`] when there are as many as the settings allow ([`Limits::max_pd`](crate::Limits::max_pd)).
+    pub fn alloc_pd(&self) -> Result<Pd, DeviceError> {
+        self.inner.home.check()?;
+        let (place, id) = self.inner.pds.take(self.inner.settings.limits.max_pd)?;
+        Ok(Pd::new(Arc::clone(&self.inner), PdAccount::new(id, place)))
     }
 
     /// A completion queue for `depth` completions, without a channel.
@@ -321,12 +312,12 @@ impl Device {
         self.inner.home.check()?;
         let limits = &self.inner.settings.limits;
         check_size("the depth of the CQ", depth, 1, limits.max_cqe)?;
-        take(&self.inner.cqs, limits.max_cq, "CQs")?;
-        let num = self.inner.next_cq.fetch_add(1, Ordering::Relaxed);
-        let inner = CqInner::new(num, context, depth as usize, channel);
+        let taken = self.inner.cqs.take(limits.max_cq)?;
+        let inner = CqInner::new(taken.1.get(), context, depth as usize, channel);
         Ok(Cq::new(Arc::new(CqShared::new(
             inner,
             Arc::clone(&self.inner),
+            taken,
         ))))
     }
 
@@ -427,4 +418,90 @@ pub(crate) fn check_size(
         min: min.into(),
         max: max.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{QpCaps, SrqAttr};
+
+    /// The counters stand just before their end, and what was made at the beginning is there still.
+    #[test]
+    fn no_number_is_given_twice_when_the_numbers_begin_anew() {
+        let device = Device::tcp().unwrap();
+        let (first, second) = (device.alloc_pd().unwrap(), device.alloc_pd().unwrap());
+        let cqs = [(); 2].map(|()| device.create_cq(4).unwrap());
+        let qp = || {
+            let caps = QpCaps::default();
+            first.create_qp(&cqs[0], &cqs[1], caps).unwrap()
+        };
+        let srq = || first.create_srq(SrqAttr::default()).unwrap();
+        let (qps, srqs) = ([qp(), qp()], [srq()]);
+        assert_eq!(qps.each_ref().map(crate::Qp::qp_num), [2, 3]);
+        let inner = device.inner();
+        inner.qps.go_on_at(0x00FF_FFFF);
+        inner.srqs.go_on_at(0x00FF_FFFF);
+        inner.cqs.go_on_at(u32::MAX);
+        inner.pds.go_on_at(u32::MAX);
+        assert_eq!([qp(), qp()].map(|qp| qp.qp_num()), [0x00FF_FFFF, 4]);
+        assert_eq!([srq(), srq()].map(|srq| srq.srq_num()), [0x00FF_FFFF, 2]);
+        let more = [(); 2].map(|()| device.create_cq(1).unwrap().cq_num());
+        assert_eq!(more, [u32::MAX, 3]);
+        let more = [(); 2].map(|()| device.alloc_pd().unwrap().id());
+        assert_eq!((more, first.id(), second.id()), ([u32::MAX, 3], 1, 2));
+        drop((qps, srqs));
+    }
+
+    /// Else an old region would let a new QP in.
+    #[test]
+    fn the_number_of_a_qp_stays_in_use_while_a_region_is_for_it_alone() {
+        let device = Device::tcp().unwrap();
+        let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
+        let qp = || pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
+        let first = qp();
+        assert_eq!(first.qp_num(), 2);
+        let region = pd
+            .register_for(&first, vec![0; 8], crate::Access::NONE)
+            .unwrap();
+        drop(first);
+        device.inner().qps.go_on_at(2);
+        assert_eq!(qp().qp_num(), 3);
+        drop(region);
+        device.inner().qps.go_on_at(2);
+        assert_eq!(qp().qp_num(), 2);
+    }
+
+    /// Else a new domain would have an old region.
+    #[test]
+    fn a_domain_exists_as_long_as_something_is_in_it() {
+        let mut settings = Settings::default();
+        settings.limits.max_pd = 2;
+        let device = Device::tcp_with(settings, None).unwrap();
+        let pd = || device.alloc_pd();
+        let (one, cq) = (pd().unwrap(), device.create_cq(4).unwrap());
+        let id = one.id();
+        let (access, buffer) = (crate::Access::NONE, crate::Buffer::from(vec![0; 8]));
+        let region = one.register(vec![0; 8], access).unwrap();
+        let window = one.alloc_window(crate::WindowKind::Type1).unwrap();
+        let fast = one.alloc_fast_region(buffer).unwrap();
+        let srq = one.create_srq(SrqAttr::default()).unwrap();
+        let qp = one.create_qp(&cq, &cq, QpCaps::default()).unwrap();
+        let mut things: Vec<Box<dyn std::any::Any>> = vec![
+            Box::new(region),
+            Box::new(window),
+            Box::new(fast),
+            Box::new(srq),
+            Box::new(qp),
+            Box::new(one),
+        ];
+        let _other = pd().unwrap();
+        while let Some(thing) = things.pop() {
+            let error = pd().map(drop).unwrap_err();
+            let said = error.to_string();
+            assert!(said.contains("already has 2 protection domains"), "{said}");
+            drop(thing);
+        }
+        device.inner().pds.go_on_at(id);
+        assert_eq!(pd().unwrap().id(), id);
+    }
 }

@@ -197,8 +197,7 @@ impl Device {
             max_srq: limits.max_srq,
             max_srq_wr: limits.max_srq_wr,
             max_srq_sge: limits.max_sge,
-            // Nothing but a number: there may be as many as there are QPs and regions to put in.
-            max_pd: i32::MAX as u32,
+            max_pd: limits.max_pd,
             max_qp_rd_atom: limits.max_ird.into(),
             max_res_rd_atom: limits.max_ird_total,
             max_qp_init_rd_atom: limits.max_ord.into(),

@@ -168,8 +168,8 @@ pub enum EndReason {
     Rejected {
         /// Private data of the Reply.
         private_data: Vec<u8>,
-        /// ORD of an enhanced Reply: the Reads that the peer needs to have outstanding, where our IRD was
-        /// too small for it (RFC 6581 section 9.1).
+        /// ORD of an enhanced Reply, where our IRD is too small for it: the Reads that the peer needs to have
+        /// outstanding (RFC 6581 section 9.1).
         peer_ord: Option<u16>,
     },
 }

@@ -38,7 +38,7 @@
 //!
 //! // The server lends a region to whoever connects, and tells where it is.
 //! let server = std::thread::spawn(move || -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
-//!     let (pd, cq) = (device.alloc_pd(), device.create_cq(16)?);
+//!     let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
 //!     let region = pd.register(vec![0; 64], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 //!     let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
 //!     qp.post_recv(&RecvWr::new(1, &[]))?; // an empty Send will say "done"
@@ -55,7 +55,7 @@
 //!
 //! // The client writes into it, one-sided.
 //! let device = Device::tcp()?;
-//! let (pd, cq) = (device.alloc_pd(), device.create_cq(16)?);
+//! let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
 //! let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
 //! let connected = qp.connect(addr, &ConnectOptions::default())?;
 //! let field = |at: usize| connected.private_data[at..at + 8].try_into().map(u64::from_be_bytes);
@@ -136,7 +136,7 @@ pub use qp::attr::{QpAttr, QpInit};
 pub use qp::builder::QpBuilder;
 pub use qp::modify::{IbvQpState, ModifyError, QpModify, WantedState};
 pub use qp::state::QpState;
-pub use qp::wr::{RecvWr, SendWr};
+pub use qp::wr::{BindWr, RecvWr, SendWr};
 pub use qp::{ConnectionInfo, PostError, Qp, QpCaps};
 pub use settings::{Limits, OnNoReceive, PdLimits, PeerLimits, Settings, Timeouts};
 pub use srq::{DestroySrqError, ModifySrqError, Srq, SrqAttr, SrqModify};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::device::DeviceInner;
 use crate::engine::PostErrorKind;
+use crate::limits::PdAccount;
 use crate::mem::{Access, Purpose, RegisterError, WindowBind, WindowKind};
 use crate::mr::MemoryRegion;
 
@@ -24,7 +25,7 @@ pub fn inc_rkey(rkey: u32) -> u32 {
 /// ```
 /// use uwarp_verbs::{Access, Device, SendWr, WindowKind, inc_rkey};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let pd = Device::tcp()?.alloc_pd();
+/// let pd = Device::tcp()?.alloc_pd()?;
 /// let region = pd.register(vec![0; 4096], Access::LOCAL_WRITE | Access::WINDOW_BIND)?;
 /// let window = pd.alloc_window(WindowKind::Type2B)?;
 /// let bind = region.window(0, 1024, Access::REMOTE_WRITE).zero_based();
@@ -38,20 +39,22 @@ pub struct MemoryWindow {
     kind: WindowKind,
     /// The STag as `Qp::bind_mw` last gave it.
     by_call: u32,
+    _pd: Arc<PdAccount>,
 }
 
 impl MemoryWindow {
     pub(crate) fn new(
         device: &Arc<DeviceInner>,
-        pd: u32,
+        pd: &Arc<PdAccount>,
         kind: WindowKind,
     ) -> Result<Self, RegisterError> {
-        let stag = device.table.reserve(pd, Purpose::Window(kind))?;
+        let stag = device.table.reserve(pd.id(), Purpose::Window(kind))?;
         Ok(MemoryWindow {
             device: Arc::clone(device),
             index: stag.0 >> 8,
             kind,
             by_call: stag.0,
+            _pd: Arc::clone(pd),
         })
     }
 

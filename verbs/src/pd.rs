@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::cq::Cq;
 use crate::device::{DeviceError, DeviceInner};
-use crate::limits::{PdAccount, PdQp};
+use crate::limits::{OfPd, PdAccount, PdCharge};
 use crate::mem::{Access, Buffer, RegisterError, WindowKind};
 use crate::mr::{FastRegion, MemoryRegion, RegionBuilder};
 use crate::mw::MemoryWindow;
@@ -16,17 +16,12 @@ use crate::qp::{Qp, QpCaps};
 #[derive(Clone)]
 pub struct Pd {
     device: Arc<DeviceInner>,
-    id: u32,
     account: Arc<PdAccount>,
 }
 
 impl Pd {
-    pub(crate) fn new(device: Arc<DeviceInner>, id: u32) -> Self {
-        Pd {
-            device,
-            id,
-            account: Arc::default(),
-        }
+    pub(crate) fn new(device: Arc<DeviceInner>, account: Arc<PdAccount>) -> Self {
+        Pd { device, account }
     }
 
     /// Registers memory that the region then owns: `data` is its first content.
@@ -107,7 +102,7 @@ impl Pd {
     /// # Errors
     /// [`RegisterError::TooMany`]: windows count as regions do.
     pub fn alloc_window(&self, kind: WindowKind) -> Result<MemoryWindow, RegisterError> {
-        MemoryWindow::new(&self.device, self.id, kind)
+        MemoryWindow::new(&self.device, &self.account, kind)
     }
 
     /// Memory for fast registration by work requests of this domain's QPs, none of it registered (the kernel's
@@ -119,7 +114,7 @@ impl Pd {
         &self,
         memory: impl Into<Arc<Buffer>>,
     ) -> Result<FastRegion, RegisterError> {
-        FastRegion::new(&self.device, self.id, memory.into())
+        FastRegion::new(&self.device, &self.account, memory.into())
     }
 
     /// Creates a QP. Its completions go to the two CQs, which may be one and the same.
@@ -140,22 +135,36 @@ impl Pd {
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.id
+        self.account.id()
     }
 
-    /// Counts one more QP of this domain.
-    pub(crate) fn take_qp(&self) -> Result<PdQp, DeviceError> {
-        let limit = self.device.settings.limits.per_pd.max_qp;
-        let what = "QPs";
-        let taken = self.account.take_qp(limit);
-        taken.ok_or(DeviceError::PdLimit { what, limit })
+    /// What each object in the domain holds.
+    pub(crate) fn account(&self) -> &Arc<PdAccount> {
+        &self.account
+    }
+
+    /// Charges so much to this domain.
+    pub(crate) fn take(&self, what: OfPd, amount: u32) -> Result<PdCharge, DeviceError> {
+        let limit = what.limit(&self.device.settings.limits.per_pd);
+        let taken = self.account.take(what, amount, limit);
+        taken.ok_or(match what {
+            OfPd::Qps => DeviceError::PdLimit { what: "QPs", limit },
+            OfPd::Srqs => DeviceError::PdLimit {
+                what: "SRQs",
+                limit,
+            },
+            OfPd::Receives => DeviceError::PdReceives {
+                asked: amount,
+                limit,
+            },
+        })
     }
 }
 
 impl std::fmt::Debug for Pd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pd")
-            .field("id", &self.id)
+            .field("id", &self.id())
             .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! What a peer profile changes in a connection; `docs/peers.md` tells it to users.
 
+use std::fmt;
 use std::time::Duration;
 
 use uwarp_mpa::NO_AUTO;
@@ -17,9 +18,6 @@ const SIW_PRIVATE_DATA: usize = 256;
 
 /// Private Data that the peer cannot take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "{got} octets of private data, but {peer} takes at most {max} here; send less, or move it into a first Send"
-)]
 pub struct PrivateDataLimit {
     /// Octets given.
     pub got: usize,
@@ -27,6 +25,24 @@ pub struct PrivateDataLimit {
     pub max: usize,
     /// The peer profile that says so.
     pub peer: Peer,
+}
+
+impl PrivateDataLimit {
+    /// What is so, without what to try.
+    pub(crate) fn fact(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PrivateDataLimit { got, max, peer } = self;
+        write!(
+            f,
+            "{got} octets of private data, but {peer} takes at most {max} here"
+        )
+    }
+}
+
+impl fmt::Display for PrivateDataLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fact(f)?;
+        f.write_str("; send less, or move it into a first Send")
+    }
 }
 
 /// How long an initiator waits behind the Reply before it sends its first FPDU.

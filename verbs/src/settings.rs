@@ -66,11 +66,16 @@ pub enum OnNoReceive {
     Terminate,
     /// The message waits for a receive, and everything behind it: nothing more is read from TCP, which makes the
     /// peer stop in time. The same section allows it, and it is as near as iWARP comes to InfiniBand's RNR retry.
-    /// When no receive was posted within this time, the connection ends as with `Terminate`.
+    /// When no receive was posted within this time, the connection ends as with `Terminate`; its cause says how
+    /// long the message was held.
     ///
     /// What this side sends goes on, but nothing is heard from the peer meanwhile: answers to Reads, Terminate
     /// Messages and its FIN wait behind the message. Only a reset is noticed at once. A connection that waits holds
-    /// a receive buffer of 256 KiB.
+    /// a receive buffer of 256 KiB at most, which counts as receive memory ([`Limits::max_receive_memory`]).
+    ///
+    /// The time has no other bound: a peer whose message waits here does not count as stalled
+    /// ([`Timeouts::stalled`]), unless it does not take what this side sends. But a peer that has more to send than
+    /// TCP has room for may itself lose patience; if it is uwarp too, after its own `Timeouts::stalled`.
     Hold(Duration),
 }
 
@@ -85,6 +90,9 @@ pub struct Limits {
     pub max_mr: u32,
     /// SRQs that exist at once. Default: 65,536.
     pub max_srq: u32,
+    /// Protection domains that exist at once: one does as long as there is a handle to it or an object in it. Default:
+    /// 65,536.
+    pub max_pd: u32,
     /// Work requests in one send or receive queue. Default: 32,768.
     pub max_wr: u32,
     /// Receives in one SRQ. Default: 262,144.
@@ -121,15 +129,18 @@ pub struct Limits {
 /// What one protection domain may have, so that one part of a program leaves something to the others
 /// (RFC 5042 section 6.4.1).
 ///
-/// SRQs and posted receives have none: [`Limits::max_srq`] bounds the SRQs of the device, and each queue the receives in
-/// it ([`Limits::max_wr`], [`Limits::max_srq_wr`], or less, as it was made). Protection domains are not counted; one
-/// is a number and a counter.
+/// CQs belong to no protection domain; [`Limits::max_cq`] bounds them.
 #[derive(Clone, Copy, Debug)]
 pub struct PdLimits {
     /// QPs that exist at once. Default: as many as the device has.
     pub max_qp: u32,
     /// Registered regions and memory windows that exist at once. Default: as many as the device has.
     pub max_mr: u32,
+    /// SRQs that exist at once. Default: as many as the device has.
+    pub max_srq: u32,
+    /// Receives that all its queues together can hold: the sum of the sizes of the receive queues of QPs, and of SRQs, as
+    /// they were made. Default: 4,294,967,295.
+    pub max_recv_wr: u32,
 }
 
 /// What one peer may make this side hold (RFC 5042 sections 6.4.1 to 6.4.3).
@@ -168,7 +179,9 @@ pub struct Timeouts {
     pub close: Duration,
     /// A peer that reads nothing of what we have to send, or does not finish an FPDU that it began, keeps
     /// memory of ours: buffers, and regions that cannot be deregistered meanwhile. After so long (at most
-    /// twice) without any progress of that direction the connection is reset. `None` lets such a peer
+    /// twice) without any progress of that direction the connection is reset. An octet that TCP takes is
+    /// progress of what we send; of what the peer sends, an FPDU that is whole. A message that waits for a
+    /// receive here ([`OnNoReceive::Hold`]) is no stall. `None` lets such a peer
     /// keep them, as a debugger that stops the peer may need. Default: 120 s.
     pub stalled: Option<Duration>,
 }
@@ -201,6 +214,7 @@ impl Default for Limits {
             max_cq: 65_536,
             max_mr: 1 << 20,
             max_srq: 65_536,
+            max_pd: 65_536,
             max_wr: 32_768,
             max_srq_wr: 1 << 18,
             max_sge: 16,
@@ -223,6 +237,8 @@ impl Default for PdLimits {
         PdLimits {
             max_qp: u32::MAX,
             max_mr: u32::MAX,
+            max_srq: u32::MAX,
+            max_recv_wr: u32::MAX,
         }
     }
 }

@@ -2,7 +2,11 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::engine::Connection;
 use crate::qp::inner::Addrs;
@@ -36,11 +40,9 @@ fn read(value: &str) -> (bool, Option<&str>) {
     (wanted, words().find(|word| *word != "errors"))
 }
 
-/// Writes how a connection ended and what went over it last, if it ended in error.
-pub(crate) fn tell_end(conn: &Connection, addrs: Option<Addrs>) {
-    let Some(reason) = conn.end.as_ref().filter(|reason| !reason.is_orderly()) else {
-        return;
-    };
+/// How a connection ended and what went over it last, if it ended in error.
+pub(crate) fn end(conn: &Connection, addrs: Option<Addrs>) -> Option<String> {
+    let reason = conn.end.as_ref().filter(|reason| !reason.is_orderly())?;
     let cause = reason.cause();
     let mut text = format!("uwarp: QP {}", conn.ctx.qp_num);
     if let Some(Addrs { local, peer }) = addrs {
@@ -59,11 +61,41 @@ pub(crate) fn tell_end(conn: &Connection, addrs: Option<Addrs>) {
         let _ = write!(text, "; {requirement}");
     }
     let _ = writeln!(text, "\n  {}", conn.flight_record());
-    say(&text);
+    Some(text)
 }
 
-/// One write. Nobody may be there to read it, which is no error of the connection.
-fn say(text: &str) {
+/// As many octets as a pipe takes without blocking when it says that it is writable.
+const AT_ONCE: usize = 4096;
+
+/// Writes what standard error takes without blocking. Gives the rest, for [`say`] when no lock is held.
+pub(crate) fn say_at_once(text: String) -> Option<String> {
+    write_at_once(std::io::stderr(), text)
+}
+
+/// Without the lock of [`std::io::Stderr`], which somebody may hold who is blocked.
+fn write_at_once(to: impl AsFd, mut text: String) -> Option<String> {
+    let now = Timespec::default();
+    while !text.is_empty() {
+        let mut fds = [PollFd::new(&to, PollFlags::OUT)];
+        match poll(&mut fds, Some(&now)) {
+            Ok(0) => return Some(text),
+            Err(Errno::INTR) => continue,
+            Ok(_) | Err(_) => {}
+        }
+        let part = text.as_bytes();
+        match rustix::io::write(&to, part.get(..AT_ONCE).unwrap_or(part)) {
+            Ok(written) => text = String::from_utf8_lossy(&part[written..]).into_owned(),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Some(text),
+            // Nobody is there to read it.
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+/// Nobody may be there to read it, which is no error of the connection.
+pub(crate) fn say(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
@@ -78,5 +110,31 @@ mod tests {
         assert_eq!(read(" errors ,"), (true, None));
         assert_eq!(read("error"), (false, Some("error")));
         assert_eq!(read("frames,errors"), (true, Some("frames")));
+    }
+
+    #[test]
+    fn what_is_written_at_once_never_blocks_and_the_rest_is_kept() {
+        use std::io::{Read, Write, pipe};
+        // A pipe holds 64 KiB.
+        let (mut reader, mut writer) = pipe().unwrap();
+        let text = "0123456789".repeat(10_000);
+        let rest = write_at_once(&writer, text.clone()).unwrap();
+        assert!(!rest.is_empty() && rest.len() < text.len());
+        assert_eq!(write_at_once(&writer, rest.clone()), Some(rest.clone()));
+        let mut begun = vec![0; text.len() - rest.len()];
+        reader.read_exact(&mut begun).unwrap();
+        assert_eq!(write_at_once(&writer, rest.clone()), None);
+        writer.flush().unwrap();
+        drop(writer);
+        let mut all = String::from_utf8(begun).unwrap();
+        reader.read_to_string(&mut all).unwrap();
+        assert_eq!(all, text);
+    }
+
+    #[test]
+    fn what_nobody_reads_any_more_is_dropped() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(write_at_once(&writer, String::from("words")), None);
     }
 }

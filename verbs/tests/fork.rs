@@ -134,6 +134,7 @@ fn in_the_child(world: &World) {
     assert_eq!(sleeper.wait(None), None);
     let error = channel.get_event(None).unwrap_err();
     assert!(matches!(error, ChannelError::Inherited(_)), "{error}");
+    assert_eq!((channel.waiting(), channel.cq_count()), (0, 0));
 
     let error = device.create_cq(1).unwrap_err();
     assert!(matches!(error, DeviceError::Inherited(_)), "{error}");

@@ -31,8 +31,8 @@ pub(super) struct End {
     pub(super) reason: EndReason,
     /// Whether the device told of the end by an asynchronous event.
     pub(super) event: bool,
-    pub(super) sends: Vec<Status>,
-    pub(super) receives: Vec<Status>,
+    pub(super) sends: Vec<Completion>,
+    pub(super) receives: Vec<Completion>,
 }
 
 /// A refusal of this side's own library.
@@ -42,7 +42,7 @@ pub(super) fn local(error: impl std::fmt::Display) -> Failure {
 
 impl Endpoint {
     pub(super) fn new(name: &'static str, device: &Device) -> Result<Endpoint, Failure> {
-        let pd = device.alloc_pd();
+        let pd = device.alloc_pd().map_err(local)?;
         let cq = device.create_cq(512).map_err(local)?;
         let qp = pd.create_qp(&cq, &cq, QpCaps::default()).map_err(local)?;
         Ok(Endpoint {
@@ -157,12 +157,11 @@ impl Endpoint {
                 self.name
             )));
         };
-        let statuses = |list: &[Completion]| list.iter().map(|done| done.status).collect();
         Ok(End {
             reason,
             event,
-            sends: statuses(&self.sent[sent..]),
-            receives: statuses(&self.received[received..]),
+            sends: self.sent[sent..].to_vec(),
+            receives: self.received[received..].to_vec(),
         })
     }
 }

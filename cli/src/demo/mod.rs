@@ -21,7 +21,7 @@ use std::time::Instant;
 use clap::Args;
 use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_verbs::llp::{DeviceSpec, SpecError};
-use uwarp_verbs::{Device, EndReason, Listener, Status};
+use uwarp_verbs::{Completion, Device, EndReason, Listener, Status};
 
 use crate::common::{self, Common, Recording};
 use crate::device;
@@ -225,13 +225,8 @@ impl Story {
 
     /// What both sides saw of the Write that had to fail.
     fn ending(&mut self, a: &End, b: &responder::Seen) -> Result<(), Failure> {
-        let first = |statuses: &[Status]| {
-            statuses
-                .first()
-                .map_or_else(|| "none came".to_owned(), ToString::to_string)
-        };
         let mut write = first(&a.sends);
-        if a.sends.first() == Some(&Status::Success) {
+        if a.sends.first().map(|done| done.status) == Some(Status::Success) {
             write += " (on iWARP a Write is complete when TCP has taken it; a refusal comes later)";
         }
         let memory = match &b.untouched {
@@ -287,10 +282,21 @@ impl Story {
     }
 }
 
+/// The first completion in words: its cause, or else its status.
+fn first(completions: &[Completion]) -> String {
+    match completions.first() {
+        None => "none came".to_owned(),
+        Some(Completion {
+            cause: Some(cause), ..
+        }) => cause.sentence(),
+        Some(done) => done.status.to_string(),
+    }
+}
+
 /// Whether the Write beyond the region ended as RFC 5041 section 7.2 says: B answers with the
 /// Terminate for a tagged buffer's bounds (layer 1, type 1, code 1), and places nothing.
 fn judge(a: &End, b: &responder::Seen) -> Verdict {
-    let flushed = |statuses: &[Status]| statuses == [Status::WrFlush];
+    let flushed = |done: &[Completion]| matches!(done, [one] if one.status == Status::WrFlush);
     let told = |terminate: &uwarp_verbs::Terminate| {
         (terminate.layer(), terminate.etype(), terminate.code()) == (1, 1, 1)
     };
@@ -337,7 +343,11 @@ mod tests {
     fn ending_with(octets: Vec<u8>) -> (Result<(), Failure>, String) {
         let (network, _) = MemoryNetwork::pair(&MemorySettings::default()).unwrap();
         let device = Device::open(Arc::new(network), uwarp_verbs::Settings::default()).unwrap();
-        let region = device.alloc_pd().register(octets, Access::NONE).unwrap();
+        let region = device
+            .alloc_pd()
+            .unwrap()
+            .register(octets, Access::NONE)
+            .unwrap();
         let mut story = Story {
             output: Output::Kept,
             rows: Vec::new(),

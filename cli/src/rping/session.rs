@@ -58,7 +58,7 @@ impl Session {
         peer: SocketAddr,
         printer: Printer,
     ) -> Result<Session, Failure> {
-        let pd = device.alloc_pd();
+        let pd = device.alloc_pd().map_err(local)?;
         let cq = device.create_cq(2 * DEPTH).map_err(local)?;
         #[expect(clippy::cast_possible_truncation, reason = "16")]
         let caps = QpCaps {

@@ -42,7 +42,7 @@ fn on_tokio(main: impl Future<Output = Result>) -> Result {
 
 async fn server(addr: SocketAddr) -> Result {
     // A domain is where connections and buffers of the async API belong together.
-    let domain = Domain::new(&Device::tcp()?);
+    let domain = Domain::new(&Device::tcp()?)?;
     let listener = Listener::bind(&domain, addr)?;
     println!("listening on {}", listener.local_addr());
     loop {
@@ -89,7 +89,7 @@ async fn serve(domain: &Domain, request: Request) -> Result {
 
 async fn client(server: SocketAddr, word: Option<String>) -> Result {
     let word = word.unwrap_or_else(|| "iWARP".to_owned());
-    let domain = Domain::new(&Device::tcp()?);
+    let domain = Domain::new(&Device::tcp()?)?;
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
         let (domain, word) = (domain.clone(), word.clone());

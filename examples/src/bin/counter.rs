@@ -82,7 +82,7 @@ impl Remote<'_> {
 fn client(server: SocketAddr, times: Option<String>) -> Result {
     let times = times.map_or(Ok(TIMES), |times| times.parse())?;
     let device = Device::tcp()?;
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd()?;
     let cq = device.create_cq(16)?;
     let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
     let connected = qp.connect(server, &ConnectOptions::default())?;
@@ -118,7 +118,7 @@ fn client(server: SocketAddr, times: Option<String>) -> Result {
 
 fn server(addr: SocketAddr) -> Result {
     let device = Device::tcp()?;
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd()?;
     let access =
         Access::LOCAL_WRITE | Access::REMOTE_ATOMIC | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let numbers = pd.register_buffer(uwarp_verbs::Buffer::zeroed(24)?, access)?;

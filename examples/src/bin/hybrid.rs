@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 
 fn client(server: SocketAddr, file: Option<String>) -> Result {
     let device = Device::tcp()?;
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd()?;
     let cq = device.create_cq(16)?;
     let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
     let inbox = pd.register(vec![0; 8], Access::LOCAL_WRITE)?;
@@ -93,7 +93,7 @@ fn server(addr: SocketAddr) -> Result {
 }
 
 fn take_messages(device: &Device, request: ConnectRequest) -> Result {
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
     let inbox = pd.register(vec![0; INBOX], Access::LOCAL_WRITE)?;

@@ -58,7 +58,7 @@ fn place(key: &str) -> usize {
 
 fn client(server: SocketAddr, keys: Option<String>) -> Result {
     let device = Device::tcp()?;
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd()?;
     let cq = device.create_cq(16)?;
     let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
     let sink = pd.register(vec![0; SLOT], Access::LOCAL_WRITE)?;
@@ -95,7 +95,7 @@ fn get(qp: &Qp, sink: &MemoryRegion, table: &RemoteBuffer, key: &str) -> Result<
 
 fn server(addr: SocketAddr) -> Result {
     let device = Device::tcp()?;
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd()?;
     // Lent to every client, for Reads only: none can change it.
     let table = pd.register(vec![0; SLOT * SLOTS], Access::REMOTE_READ)?;
     put(&table, "apple", "a round fruit")?;

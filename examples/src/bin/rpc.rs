@@ -36,7 +36,7 @@ fn client(server: SocketAddr, limit: Option<String>) -> Result {
     // The objects of RDMA: the device; a protection domain, in which memory and connections belong
     // together; completion queues, which say what is done; and a queue pair, the end of a connection.
     let device = Device::tcp()?;
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
 
@@ -79,7 +79,7 @@ fn server(addr: SocketAddr) -> Result {
 }
 
 fn answer_requests(device: &Device, request: ConnectRequest) -> Result {
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
     let inbox = pd.register(vec![0; REQUEST as usize], Access::LOCAL_WRITE)?;

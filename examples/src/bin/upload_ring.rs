@@ -40,7 +40,7 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     let octets = load(file)?;
     let sum = checksum(&octets);
     let device = Device::tcp()?;
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(64)?, device.create_cq(64)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
     // The whole file is registered where it is; slots are filled straight from it. One octet more,
@@ -95,7 +95,7 @@ fn server(addr: SocketAddr) -> Result {
 }
 
 fn take_upload(device: &Device, request: ConnectRequest) -> Result {
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(64)?, device.create_cq(64)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
     // The ring: lent to this client, for Writes only.

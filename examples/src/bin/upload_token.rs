@@ -37,7 +37,7 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     let octets = load(file)?;
     let sum = checksum(&octets);
     let device = Device::tcp()?;
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
     // Lent for Reads only, and over this connection only: so the server can give the key back. (One
@@ -69,7 +69,7 @@ fn server(addr: SocketAddr) -> Result {
 }
 
 fn take_uploads(device: &Device, request: ConnectRequest) -> Result {
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd()?;
     let (sent, received) = (device.create_cq(16)?, device.create_cq(16)?);
     let qp = pd.create_qp(&sent, &received, QpCaps::default())?;
     let token_len = RemoteBuffer::BYTES as u32;

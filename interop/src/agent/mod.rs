@@ -1,4 +1,4 @@
-//! The typed client of the agent's control channel. The protocol is in `agent/README.md`.
+//! The typed client of the agent's control channel. The protocol is in `docs/agent.md`.
 
 mod channel;
 mod message;

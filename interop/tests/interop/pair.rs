@@ -110,7 +110,7 @@ impl Ours {
 
     /// On a device that is there.
     pub(crate) fn on(device: Device, terms: &Terms) -> Result<Ours> {
-        let pd = device.alloc_pd();
+        let pd = device.alloc_pd()?;
         let cq = device.create_cq(terms.caps.max_send_wr + terms.caps.max_recv_wr)?;
         let qp = pd.create_qp(&cq, &cq, terms.caps)?;
         Ok(Ours { device, pd, cq, qp })

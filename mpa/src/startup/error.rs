@@ -227,6 +227,18 @@ pub enum StartupError {
         /// Whether the limit is that of one peer.
         of_peer: bool,
     },
+    /// The peer has its connections, and gets no more of them: its Request was answered with a reject. For the owner
+    /// of the listener to raise.
+    #[error("rejected: {} already {} {limit} connections, the limit",
+        if *.of_peer { "the peer" } else { "all peers together" },
+        if *.of_peer { "has" } else { "have" }
+    )]
+    TooManyConnections {
+        /// How many there may be.
+        limit: u32,
+        /// Whether the limit is that of one peer.
+        of_peer: bool,
+    },
     /// The connection ended during startup.
     #[error(
         "the peer {} {}{}",
@@ -269,7 +281,9 @@ impl StartupError {
             Self::Closed { .. } | Self::TimedOut { .. } | Self::RtrMissing => {
                 MpaErrorCode::ConnectionLost
             }
-            Self::NoPlace { .. } => MpaErrorCode::LocalCatastrophic,
+            Self::NoPlace { .. } | Self::TooManyConnections { .. } => {
+                MpaErrorCode::LocalCatastrophic
+            }
             Self::NotMpa { .. }
             | Self::TrailingOctets { .. }
             | Self::RequestInsteadOfReply

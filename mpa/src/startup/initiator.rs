@@ -82,9 +82,12 @@ impl InitiatorConfig {
     fn settle(&self, reply: StartupFrame, revision: Revision) -> Result<Outcome, StartupError> {
         if reply.rejected {
             // A rejecting peer need not have understood our enhanced data: take any shape.
+            let peer_ord = reply.enhanced.map(|e| e.ord);
             return Ok(Outcome::Rejected(Rejection {
                 peer_ird: reply.enhanced.map(|e| e.ird),
-                peer_ord: reply.enhanced.map(|e| e.ord),
+                peer_ord,
+                // NO_AUTO is the largest value, so an IRD that is left to the ULPs is never too small.
+                ord_needed: peer_ord.filter(|ord| *ord != NO_AUTO && *ord > self.ird),
                 private_data: reply.private_data,
             }));
         }

@@ -69,6 +69,9 @@ pub struct Rejection {
     /// The responder's ORD likewise: where it rejects for want of our IRD, the ORD it needs
     /// (6581-9.1-05).
     pub peer_ord: Option<u16>,
+    /// That ORD, if it is more than the IRD we have offered: the reason for the rejection, as far as it has one. Any other
+    /// ORD in such a Reply says nothing.
+    pub ord_needed: Option<u16>,
 }
 
 /// How startup ended for an initiator.

@@ -2,7 +2,7 @@
 
 use uwarp_ddp::{STag, TaggedOffset, UntaggedFault, UntaggedHeader};
 
-use super::receive::{Body, ddp};
+use super::receive::{Body, ddp, is_whole};
 use super::{Outstanding, Request, Stream};
 use crate::atomic::{
     ATOMIC_REQUEST_HEADER, ATOMIC_RESPONSE_HEADER, AtomicOp, AtomicRequestHeader,
@@ -132,9 +132,7 @@ impl Stream {
         if let Some(first) = self.send_opcode {
             return Err(StreamError::OpcodeChanged { first, got: opcode }); // 5041-4.3-04
         }
-        if !header.last {
-            return Err(StreamError::NotLast { opcode });
-        }
+        is_whole(opcode, header)?;
         // 7306-6.3-07
         let length = StreamError::ImmediateLength {
             opcode,
@@ -195,9 +193,7 @@ impl Stream {
                 UntaggedFault::NoBuffer { .. } => StreamError::AtomicResponseUnexpected,
                 fault => ddp(fault),
             })?;
-        if !header.last {
-            return Err(StreamError::NotLast { opcode });
-        }
+        is_whole(opcode, header)?;
         let response = AtomicResponseHeader::parse(body.head)
             .ok_or(body.too_short(opcode, ATOMIC_RESPONSE_HEADER))?;
         if let Some(expected) = expected

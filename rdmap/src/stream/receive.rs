@@ -218,11 +218,7 @@ impl Stream {
                 }, // 5040-6.1-05
                 fault => ddp(fault),
             })?;
-        if header.last {
-            Ok(())
-        } else {
-            Err(StreamError::NotLast { opcode })
-        }
+        is_whole(opcode, header)
     }
 
     fn terminate<T>(
@@ -236,9 +232,7 @@ impl Stream {
         self.terminates
             .accept(header, body.len, buffer)
             .map_err(ddp)?;
-        if !header.last {
-            return Err(StreamError::NotLast { opcode });
-        }
+        is_whole(opcode, header)?;
         Terminate::parse_from(self.peer, body.head)
             .map(Inbound::Terminate)
             .ok_or_else(|| body.too_short(opcode, Terminate::octets_needed(body.head))) // 5040-5.4-i01
@@ -297,6 +291,15 @@ impl Stream {
             len: body.len,
             complete: header.last, // 5040-5.5-10
         })
+    }
+}
+
+/// Messages of this kind have one segment.
+pub(super) fn is_whole(opcode: Opcode, header: &UntaggedHeader) -> Result<(), StreamError> {
+    if header.last {
+        Ok(())
+    } else {
+        Err(StreamError::NotLast { opcode })
     }
 }
 

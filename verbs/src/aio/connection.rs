@@ -97,8 +97,7 @@ impl Connection {
     /// # Errors
     /// See [`Error`]. The buffer comes back in any case.
     pub async fn send(&self, buf: RegisteredBuf) -> (Result<(), Error>, RegisteredBuf) {
-        let (result, buf) = self.source(buf, |id, sge| SendWr::send(id, sge)).await;
-        (result.map(|_| ()), buf)
+        self.plain().send(buf).await
     }
 
     /// The same, and the peer's region `rkey` is invalidated when the message is delivered (RFC 5040 section 5.3).
@@ -110,10 +109,7 @@ impl Connection {
         buf: RegisteredBuf,
         rkey: u32,
     ) -> (Result<(), Error>, RegisteredBuf) {
-        let (result, buf) = self
-            .source(buf, |id, sge| SendWr::send(id, sge).invalidate(rkey))
-            .await;
-        (result.map(|_| ()), buf)
+        self.plain().send_and_invalidate(buf, rkey).await
     }
 
     /// Sends a short message that is copied when it is posted: at most `max_inline` octets of the queue's
@@ -122,8 +118,7 @@ impl Connection {
     /// # Errors
     /// See [`Error`].
     pub async fn send_inline(&self, octets: &[u8]) -> Result<(), Error> {
-        self.bare(|wr_id| self.qp.post_send(&SendWr::send_inline(wr_id, octets)))
-            .await
+        self.plain().send_inline(octets).await
     }
 
     /// Writes the content of `buf` to the start of `remote` (RFC 5040 section 5.1). Nobody is told there; a
@@ -136,14 +131,7 @@ impl Connection {
         buf: RegisteredBuf,
         remote: RemoteBuffer,
     ) -> (Result<(), Error>, RegisteredBuf) {
-        if let Err(error) = fits(buf.len() as u64, remote.len, "the remote memory") {
-            return (Err(error), buf);
-        }
-        let RemoteBuffer { addr, rkey, .. } = remote;
-        let (result, buf) = self
-            .source(buf, |id, sge| SendWr::write(id, sge, addr, rkey))
-            .await;
-        (result.map(|_| ()), buf)
+        self.plain().write(buf, remote).await
     }
 
     /// Reads all of `remote` into the start of `buf`, whose length is then the number of octets read (RFC 5040
@@ -156,15 +144,7 @@ impl Connection {
         buf: RegisteredBuf,
         remote: RemoteBuffer,
     ) -> (Result<(), Error>, RegisteredBuf) {
-        if let Err(error) = fits(remote.len, buf.capacity() as u64, "the buffer") {
-            return (Err(error), buf);
-        }
-        let len = usize::try_from(remote.len).unwrap_or(usize::MAX);
-        let RemoteBuffer { addr, rkey, .. } = remote;
-        let (result, buf) = self
-            .sink(buf, len, |id, sge| SendWr::read(id, sge, addr, rkey))
-            .await;
-        (result.map(|_| ()), buf)
+        self.plain().read(buf, remote).await
     }
 
     /// A work request that brings up to `len` octets into a buffer.
@@ -356,17 +336,6 @@ impl fmt::Debug for Connection {
             .field("qp", &self.qp)
             .finish_non_exhaustive()
     }
-}
-
-pub(super) fn fits(octets: u64, room: u64, which: &'static str) -> Result<(), Error> {
-    if octets <= room {
-        return Ok(());
-    }
-    Err(Error::TooSmall {
-        octets,
-        room,
-        which,
-    })
 }
 
 fn is_full(error: &PostError) -> bool {

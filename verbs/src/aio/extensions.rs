@@ -1,13 +1,24 @@
 //! The operations of RFC 7306: atomics and Immediate Data.
 
 use super::buf::{BufferPool, RegisteredBuf};
-use super::connection::{Connection, fits};
+use super::connection::Connection;
 use super::error::{Error, PoolError};
+use super::flagged::{Flagged, fits};
 use crate::mr::RemoteBuffer;
 use crate::qp::wr::SendWr;
 
 /// Octets that an atomic operation works on.
 const WORD: usize = 8;
+
+/// A word, of which only the bits count that are 1 in `mask`; for
+/// [`masked_compare_swap`](Connection::masked_compare_swap).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Masked {
+    /// The word.
+    pub value: u64,
+    /// The bits of it that count.
+    pub mask: u64,
+}
 
 /// Atomic operations (RFC 7306 section 5): each works on the first 8 octets of `remote`, a word in the byte order of
 /// the peer's host at a multiple of 8, and gives what the word held before. See [`SendWr::fetch_add`].
@@ -17,11 +28,23 @@ impl Connection {
     /// # Errors
     /// [`Error::TooSmall`] when `remote` has less than 8 octets; see [`Error`].
     pub async fn fetch_add(&self, remote: RemoteBuffer, add: u64) -> Result<u64, Error> {
-        let RemoteBuffer { addr, rkey, .. } = remote;
-        self.atomic(remote, |id, sink| {
-            SendWr::fetch_add(id, sink, addr, rkey, add)
-        })
-        .await
+        self.plain().fetch_add(remote, add).await
+    }
+
+    /// Adds `add` field by field: every 1 in `carries_end_at` is the most significant bit of a field, out of which no
+    /// carry goes. See [`SendWr::mask`].
+    ///
+    /// # Errors
+    /// As [`fetch_add`](Self::fetch_add).
+    pub async fn masked_fetch_add(
+        &self,
+        remote: RemoteBuffer,
+        add: u64,
+        carries_end_at: u64,
+    ) -> Result<u64, Error> {
+        self.plain()
+            .masked_fetch_add(remote, add, carries_end_at)
+            .await
     }
 
     /// Stores `swap` if the word holds `compare`: it has if the result is `compare`.
@@ -34,11 +57,23 @@ impl Connection {
         compare: u64,
         swap: u64,
     ) -> Result<u64, Error> {
-        let RemoteBuffer { addr, rkey, .. } = remote;
-        self.atomic(remote, |id, sink| {
-            SendWr::compare_swap(id, sink, addr, rkey, compare, swap)
-        })
-        .await
+        self.plain().compare_swap(remote, compare, swap).await
+    }
+
+    /// Stores the bits of `swap` that count if the word has those of `compare` that count: it has if the result has
+    /// them. See [`SendWr::compare_mask`] and [`SendWr::swap_mask`].
+    ///
+    /// # Errors
+    /// As [`fetch_add`](Self::fetch_add).
+    pub async fn masked_compare_swap(
+        &self,
+        remote: RemoteBuffer,
+        compare: Masked,
+        swap: Masked,
+    ) -> Result<u64, Error> {
+        self.plain()
+            .masked_compare_swap(remote, compare, swap)
+            .await
     }
 
     /// Stores `swap`, whatever the word holds.
@@ -46,22 +81,7 @@ impl Connection {
     /// # Errors
     /// As [`fetch_add`](Self::fetch_add).
     pub async fn swap(&self, remote: RemoteBuffer, swap: u64) -> Result<u64, Error> {
-        let RemoteBuffer { addr, rkey, .. } = remote;
-        self.atomic(remote, |id, sink| SendWr::swap(id, sink, addr, rkey, swap))
-            .await
-    }
-
-    async fn atomic(
-        &self,
-        remote: RemoteBuffer,
-        request: impl for<'a> FnOnce(u64, &'a [crate::Sge]) -> SendWr<'a>,
-    ) -> Result<u64, Error> {
-        fits(WORD as u64, remote.len, "the remote memory")?;
-        let cell = self.cells()?.get().await;
-        let (result, cell) = self.sink(cell, WORD, request).await;
-        result?;
-        let word = cell.first_chunk().copied().unwrap_or_default();
-        Ok(u64::from_ne_bytes(word))
+        self.plain().swap(remote, swap).await
     }
 
     /// A word for each place in the send queue.
@@ -73,6 +93,96 @@ impl Connection {
         let made = self.domain.pool(count as usize, WORD)?;
         // Of two tasks that are here at once, one has made it in vain.
         Ok(self.cells.get_or_init(|| made))
+    }
+}
+
+/// Atomic operations with these flags.
+impl Flagged<'_> {
+    /// [`Connection::fetch_add`] with these flags.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn fetch_add(self, remote: RemoteBuffer, add: u64) -> Result<u64, Error> {
+        self.masked_fetch_add(remote, add, 0).await
+    }
+
+    /// [`Connection::masked_fetch_add`] with these flags.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn masked_fetch_add(
+        self,
+        remote: RemoteBuffer,
+        add: u64,
+        carries_end_at: u64,
+    ) -> Result<u64, Error> {
+        let RemoteBuffer { addr, rkey, .. } = remote;
+        self.atomic(remote, |id, sink| {
+            SendWr::fetch_add(id, sink, addr, rkey, add).mask(carries_end_at)
+        })
+        .await
+    }
+
+    /// [`Connection::compare_swap`] with these flags.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn compare_swap(
+        self,
+        remote: RemoteBuffer,
+        compare: u64,
+        swap: u64,
+    ) -> Result<u64, Error> {
+        let [compare, swap] = [compare, swap].map(|value| Masked {
+            value,
+            mask: u64::MAX,
+        });
+        self.masked_compare_swap(remote, compare, swap).await
+    }
+
+    /// [`Connection::masked_compare_swap`] with these flags.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn masked_compare_swap(
+        self,
+        remote: RemoteBuffer,
+        compare: Masked,
+        swap: Masked,
+    ) -> Result<u64, Error> {
+        let RemoteBuffer { addr, rkey, .. } = remote;
+        self.atomic(remote, |id, sink| {
+            SendWr::compare_swap(id, sink, addr, rkey, compare.value, swap.value)
+                .compare_mask(compare.mask)
+                .swap_mask(swap.mask)
+        })
+        .await
+    }
+
+    /// [`Connection::swap`] with these flags.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn swap(self, remote: RemoteBuffer, swap: u64) -> Result<u64, Error> {
+        let RemoteBuffer { addr, rkey, .. } = remote;
+        self.atomic(remote, |id, sink| SendWr::swap(id, sink, addr, rkey, swap))
+            .await
+    }
+
+    async fn atomic(
+        self,
+        remote: RemoteBuffer,
+        request: impl for<'a> FnOnce(u64, &'a [crate::Sge]) -> SendWr<'a>,
+    ) -> Result<u64, Error> {
+        fits(WORD as u64, remote.len, "the remote memory")?;
+        let cell = self.connection.cells()?.get().await;
+        let (result, cell) = self
+            .connection
+            .sink(cell, WORD, |id, sink| self.mark(request(id, sink)))
+            .await;
+        result?;
+        let word = cell.first_chunk().copied().unwrap_or_default();
+        Ok(u64::from_ne_bytes(word))
     }
 }
 
@@ -89,16 +199,7 @@ impl Connection {
         remote: RemoteBuffer,
         imm: [u8; 8],
     ) -> (Result<(), Error>, RegisteredBuf) {
-        if let Err(error) = fits(buf.len() as u64, remote.len, "the remote memory") {
-            return (Err(error), buf);
-        }
-        let RemoteBuffer { addr, rkey, .. } = remote;
-        let (result, buf) = self
-            .source(buf, |id, sge| {
-                SendWr::write_with_imm(id, sge, addr, rkey, imm)
-            })
-            .await;
-        (result.map(|_| ()), buf)
+        self.plain().write_with_imm(buf, remote, imm).await
     }
 
     /// Sends 8 octets.
@@ -106,7 +207,40 @@ impl Connection {
     /// # Errors
     /// See [`Error`].
     pub async fn send_immediate(&self, imm: [u8; 8]) -> Result<(), Error> {
-        self.bare(|wr_id| self.qp.post_send(&SendWr::immediate(wr_id, imm)))
-            .await
+        self.plain().send_immediate(imm).await
+    }
+}
+
+/// Immediate Data with these flags.
+impl Flagged<'_> {
+    /// [`Connection::write_with_imm`] with these flags.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn write_with_imm(
+        self,
+        buf: RegisteredBuf,
+        remote: RemoteBuffer,
+        imm: [u8; 8],
+    ) -> (Result<(), Error>, RegisteredBuf) {
+        if let Err(error) = fits(buf.len() as u64, remote.len, "the remote memory") {
+            return (Err(error), buf);
+        }
+        let RemoteBuffer { addr, rkey, .. } = remote;
+        let (result, buf) = self
+            .connection
+            .source(buf, |id, sge| {
+                self.mark(SendWr::write_with_imm(id, sge, addr, rkey, imm))
+            })
+            .await;
+        (result.map(|_| ()), buf)
+    }
+
+    /// [`Connection::send_immediate`] with these flags.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn send_immediate(self, imm: [u8; 8]) -> Result<(), Error> {
+        self.bare(|wr_id| SendWr::immediate(wr_id, imm)).await
     }
 }

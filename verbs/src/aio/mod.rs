@@ -8,12 +8,14 @@
 //! # Buffers
 //! A [`RegisteredBuf`] goes into an operation and comes back with its result. In between nobody has it, so safe code cannot
 //! touch memory in flight. It dereferences to its octets, which is sound for these reasons:
-//! * its region grants no remote right, so no peer writes it but by the operation that it was given to;
+//! * its region grants no remote right and may have no windows, so no peer writes it but by the operation that it was
+//!   given to;
 //! * its protection domain belongs to a [`Domain`] and is never handed out, so that no work request of the synchronous
 //!   API can name it, whatever lkey it makes up.
 //!
-//! Memory that peers may read or write by themselves is a [`MemoryRegion`] from [`Domain::register`],
-//! which only copies octets in and out.
+//! Memory that peers may read or write by themselves is a [`MemoryRegion`] from [`Domain::register`], or a
+//! [`FastRegion`](crate::FastRegion) from [`Domain::alloc_fast_region`], which only copy octets in and out. Windows show a part of a
+//! region to the peer for a while, fast registration a part of a fast region ([`Connection::bind_window`], [`Connection::register`]).
 //!
 //! # Futures that are dropped
 //! Dropping a future is always safe, at every point:
@@ -27,13 +29,13 @@
 //! # Order
 //! An operation is posted when its future is first polled (and has a place in the send queue; places are given in the order
 //! of asking). So `a.await; b.await` keeps its order, and for futures that are polled together the order is that of the
-//! polls.
+//! polls. [`Connection::fence`] lets an operation wait for the Reads posted before it.
 //!
 //! # What it does not cover
-//! Shared receive queues, memory windows, fast registration and local invalidation, [`CmId`](crate::CmId)s, the masks of
-//! atomic operations, fences and solicited events. A [`Qp`](crate::Qp) of the synchronous API does all of these, on the
+//! Shared receive queues (a buffer belongs to one connection from post to completion, so that it is freed with it), Reads
+//! that invalidate their sink (the sink is a buffer of a pool, which no STag that ends could serve), unsignaled requests (a buffer
+//! comes back with a completion) and [`CmId`](crate::CmId)s. A [`Qp`](crate::Qp) of the synchronous API does all of these, on the
 //! same device and beside async connections; its CQ's channel and the device have descriptors that a runtime can watch.
-//! (Instead of a fence: await the Read before the next operation.)
 //!
 //! # Example
 //! ```
@@ -52,7 +54,7 @@
 //! #     }
 //! # }
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let server = Domain::new(&Device::tcp()?);
+//! let server = Domain::new(&Device::tcp()?)?;
 //! let listener = Listener::bind(&server, "127.0.0.1:0".parse()?)?;
 //! let addr = listener.local_addr();
 //! let serve = std::thread::spawn(move || block_on(async {
@@ -68,7 +70,7 @@
 //!     connection.closed().await
 //! }));
 //!
-//! let client = Domain::new(&Device::tcp()?);
+//! let client = Domain::new(&Device::tcp()?)?;
 //! let answer = block_on(async {
 //!     let connection = client.connect(addr, &ConnectOptions::default()).await.unwrap();
 //!     let pool = client.pool(2, 64).unwrap();
@@ -91,8 +93,10 @@ mod buf;
 mod connection;
 mod error;
 mod extensions;
+mod flagged;
 mod gate;
 mod listener;
+mod memory;
 mod table;
 mod wakers;
 
@@ -101,11 +105,13 @@ use std::net::SocketAddr;
 pub use buf::{BufferPool, RegisteredBuf};
 pub use connection::{Connection, Received};
 pub use error::{Error, OpenError, PoolError};
+pub use extensions::Masked;
+pub use flagged::Flagged;
 pub use listener::{Listener, Request};
 pub(crate) use wakers::Wakers;
 
 use crate::mem::{Access, RegisterError};
-use crate::{ConnectOptions, Device, MemoryRegion, Pd, QpCaps};
+use crate::{ConnectOptions, Device, DeviceError, MemoryRegion, Pd, QpCaps};
 
 /// A protection domain for the async API: buffers and connections work together only within one.
 ///
@@ -118,12 +124,14 @@ pub struct Domain {
 
 impl Domain {
     /// A new domain of that device.
-    #[must_use]
-    pub fn new(device: &Device) -> Domain {
-        Domain {
+    ///
+    /// # Errors
+    /// As [`Device::alloc_pd`].
+    pub fn new(device: &Device) -> Result<Domain, DeviceError> {
+        Ok(Domain {
             device: device.clone(),
-            pd: device.alloc_pd(),
-        }
+            pd: device.alloc_pd()?,
+        })
     }
 
     /// The device.

@@ -3,14 +3,16 @@
 
 use std::fmt;
 
-use uwarp_mpa::MpaErrorCode;
+use uwarp_mpa::{ConfigError, MpaErrorCode};
 use uwarp_rdmap::{Opcode, Requirement, StreamError, TerminateCode};
 
 use super::Cause;
+use super::event::DEEPER;
 use super::parts::{Account, Layer, Who};
 use crate::cm::{AcceptError, ConnectError, RequestError};
 use crate::completion::Status;
 use crate::event::EndReason;
+use crate::limits::LimitReached;
 use crate::qp::state::QpState;
 
 /// An end of a connection, or of the attempt to make one.
@@ -80,12 +82,19 @@ impl EndKind {
                     "a responder may reject when the IRD of the initiator is below the ORD it needs",
                 )))
                 .hint("connect with an ird of that, if the peer rejects for want of Reads; its private data may say more"),
-            Self::Rejected { peer_ord: None, .. } => Account::new("", Who::PeerProgram, Layer::Mpa)
+            Self::Rejected {
+                octets,
+                peer_ord: None,
+            } => Account::new("", Who::PeerProgram, Layer::Mpa)
                 .against(Some(Requirement::new(
                     "5044-7.1.2-05",
                     "a responder that does not want the connection answers with R = 1",
                 )))
-                .hint("the peer is iWARP and does not want this connection: its private data may say why"),
+                .hint(if octets == 0 {
+                    "look at the peer's side: its program does not want this connection, decided too late, or a limit of its device is reached"
+                } else {
+                    "read its private data, which may say why"
+                }),
             Self::ReplyRefused(code) => reply_refused(code),
             Self::PeerLacksRfc7306(_) => {
                 let code = StreamError::UnexpectedOpcode(0).terminate_code();
@@ -100,7 +109,7 @@ impl EndKind {
             Self::Inherited => Account::new("wrong process", Who::Program, Layer::Verbs)
                 .hint("open a device of its own in the child process"),
             Self::CqOverflow { .. } => Account::new("completion lost", Who::Program, Layer::Verbs)
-                .hint("poll it more often, or make it as deep as all queues together that complete to it"),
+                .hint(DEEPER),
             Self::DecisionTooLate => Account::new("too late", Who::Program, Layer::Verbs)
                 .hint("accept or reject sooner; the limit is a setting (timeouts.decision)"),
         }
@@ -152,7 +161,7 @@ impl fmt::Display for EndKind {
             Self::PeerLacksRfc7306(message) => {
                 return write!(
                     f,
-                    "the peer does not know RFC 7306 (atomic operations and Immediate Data): it refused {message} as an unexpected opcode"
+                    "the peer does not know RFC 7306 (atomic operations and Immediate Data): it refused the message {message} as an unexpected opcode"
                 );
             }
             Self::Inherited => "the device was opened by the process that this one was forked from",
@@ -184,17 +193,29 @@ fn rejection(f: &mut fmt::Formatter<'_>, octets: u16, peer_ord: Option<u16>) -> 
     }
 }
 
-pub(super) fn limit() -> Account {
-    Account::new("limit reached", Who::PeerProgram, Layer::Verbs)
+pub(super) fn limit(limit: &LimitReached) -> Account {
+    Account::new("limit reached", Who::PeerProgram, Layer::Verbs).hint(limit.advice())
 }
 
-pub(super) fn config() -> Account {
-    Account::new("wrong option", Who::Program, Layer::Mpa).hint("choose a value in that range")
+pub(super) fn config(error: &ConfigError) -> Account {
+    let hint = match error {
+        ConfigError::PrivateDataTooLong { .. } => "send less, or move it into a first Send",
+        ConfigError::DepthTooLarge { .. } => "choose a value up to that limit",
+        ConfigError::LimitBelowIrd { .. } => {
+            "ask for a smaller ird, or raise max_ird in the settings"
+        }
+        ConfigError::PeerToPeerNeedsRevisionTwo | ConfigError::EnhancedNeedsRevisionTwo { .. } => {
+            "choose MPA revision 2 (Settings::revision), or do without this option"
+        }
+        ConfigError::NoRtrKind => "name one that the peer knows too (Settings::rtr)",
+        ConfigError::NothingToAnswer => "accept or reject a request once, and after it came",
+    };
+    Account::new("wrong option", Who::Program, Layer::Mpa).hint(hint)
 }
 
 pub(super) fn private_data() -> Account {
     Account::new("wrong option", Who::Program, Layer::Mpa)
-        .hint("send less private data, and the rest in a message")
+        .hint("send less, or move it into a first Send")
 }
 
 pub(super) fn qp_in_use(state: QpState) -> Account {

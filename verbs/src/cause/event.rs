@@ -1,53 +1,99 @@
 //! Events of the device that end no connection.
 
+use std::fmt;
+
+use super::Cause;
 use super::parts::{Account, Layer, Who};
-use super::{Cause, parts};
 use crate::event::AsyncEvent;
 
 /// What happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Happening {
-    Established,
-    CqOverflow,
-    SrqLimit,
-    LastWqe,
+    Established {
+        qp_num: u32,
+    },
+    CqOverflow {
+        cq_num: u32,
+        depth: u32,
+        qp_num: u32,
+    },
+    SrqLimit {
+        srq_num: u32,
+    },
+    LastWqe {
+        qp_num: u32,
+    },
+}
+
+impl fmt::Display for Happening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Established { qp_num } => {
+                write!(
+                    f,
+                    "the connection of QP {qp_num} is open in both directions"
+                )
+            }
+            Self::CqOverflow {
+                cq_num,
+                depth,
+                qp_num,
+            } => write!(
+                f,
+                "completion queue {cq_num} was full with {depth} completions, and one of QP {qp_num} is lost"
+            ),
+            Self::SrqLimit { srq_num } => write!(
+                f,
+                "fewer receives are left in shared receive queue {srq_num} than its limit"
+            ),
+            Self::LastWqe { qp_num } => write!(
+                f,
+                "QP {qp_num} has failed, and takes no more receives from its shared receive queue"
+            ),
+        }
+    }
 }
 
 impl Happening {
-    pub(super) const fn sentence(self) -> &'static str {
+    pub(super) const fn account(self) -> Account {
         match self {
-            Self::Established => "the connection is open in both directions",
-            Self::CqOverflow => {
-                "a completion queue was full, and the completion of a work request is lost"
-            }
-            Self::SrqLimit => "fewer receives are left in the shared receive queue than its limit",
-            Self::LastWqe => {
-                "a queue pair that has failed takes no more receives from its shared receive queue"
-            }
-        }
-    }
-
-    pub(super) const fn account(self) -> parts::Account {
-        match self {
-            Self::Established => Account::new("", Who::PeerProgram, Layer::Mpa),
-            Self::SrqLimit => Account::new("", Who::Program, Layer::Verbs)
+            Self::Established { .. } => Account::new("", Who::PeerProgram, Layer::Mpa),
+            Self::SrqLimit { .. } => Account::new("", Who::Program, Layer::Verbs)
                 .hint("post more receives, then arm the limit again (`Srq::modify`)"),
-            Self::LastWqe => Account::new("", Who::Program, Layer::Verbs)
-                .hint("the queue pair can be dropped or reset once its completions are polled"),
-            Self::CqOverflow => Account::new("completion lost", Who::Program, Layer::Verbs)
-                .hint("poll more often, or create the completion queue with a place for every work request of its queue pairs"),
+            Self::LastWqe { .. } => Account::new("", Who::Program, Layer::Verbs)
+                .hint("drop or reset it once its completions are polled; `Qp::end_reason` says why it failed"),
+            Self::CqOverflow { .. } => Account::new("completion lost", Who::Program, Layer::Verbs)
+                .hint(DEEPER),
         }
     }
 }
+
+/// What to try when a CQ overflows.
+pub(super) const DEEPER: &str =
+    "poll it more often, or make it as deep as all queues together that complete to it";
 
 impl From<&AsyncEvent> for Cause {
     fn from(event: &AsyncEvent) -> Self {
         match event {
-            AsyncEvent::Established { .. } => Cause::event(Happening::Established),
+            AsyncEvent::Established { qp_num } => {
+                Cause::event(Happening::Established { qp_num: *qp_num })
+            }
             AsyncEvent::Ended { reason, .. } => Cause::from(reason),
-            AsyncEvent::CqOverflow { .. } => Cause::event(Happening::CqOverflow),
-            AsyncEvent::SrqLimitReached { .. } => Cause::event(Happening::SrqLimit),
-            AsyncEvent::LastWqeReached { .. } => Cause::event(Happening::LastWqe),
+            AsyncEvent::CqOverflow {
+                cq_num,
+                depth,
+                qp_num,
+            } => Cause::event(Happening::CqOverflow {
+                cq_num: *cq_num,
+                depth: u32::try_from(*depth).unwrap_or(u32::MAX),
+                qp_num: *qp_num,
+            }),
+            AsyncEvent::SrqLimitReached { srq_num } => {
+                Cause::event(Happening::SrqLimit { srq_num: *srq_num })
+            }
+            AsyncEvent::LastWqeReached { qp_num } => {
+                Cause::event(Happening::LastWqe { qp_num: *qp_num })
+            }
             AsyncEvent::DeviceFatal { error } | AsyncEvent::AddressConflict { error } => {
                 Cause::from(*error)
             }

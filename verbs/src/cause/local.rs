@@ -6,7 +6,7 @@ use uwarp_rdmap::{StreamError, TerminateCode};
 
 use super::parts::{Account, Layer, Who};
 use crate::completion::Status;
-use crate::mem::SlotFault;
+use crate::mem::{LocalFault, SlotFault};
 
 /// What a work request on an STag of this side was to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +14,8 @@ pub(crate) enum LocalVerb {
     Bind,
     Register,
     Invalidate,
+    /// With the last octet of an RDMA Read.
+    InvalidateSink,
 }
 
 impl fmt::Display for LocalVerb {
@@ -22,6 +24,7 @@ impl fmt::Display for LocalVerb {
             Self::Bind => "bind a memory window",
             Self::Register => "register memory",
             Self::Invalidate => "invalidate an STag",
+            Self::InvalidateSink => "read and then invalidate the STag of the sink",
         })
     }
 }
@@ -35,6 +38,8 @@ pub(crate) enum LocalProblem {
     ReadSinkGone,
     /// The memory of a Send or Write has gone.
     PayloadGone,
+    /// Memory that was to be registered before, when its turn came.
+    Element(LocalFault),
     /// A Read, and no Reads were negotiated.
     NoReads,
     /// The Read of the RTR indication has no place.
@@ -54,6 +59,9 @@ impl fmt::Display for LocalProblem {
         f.write_str(match self {
             Self::Memory { verb, fault } => {
                 return write!(f, "a work request to {verb} failed: {fault}");
+            }
+            Self::Element(fault) => {
+                return write!(f, "a work request cannot use its memory now that its turn has come: {fault}");
             }
             Self::ReceiveGone => {
                 "the memory region of a posted receive was deregistered before a Send came for it"
@@ -87,28 +95,23 @@ impl LocalProblem {
                         "deregister or invalidate memory only after the completion of what uses it",
                     )
             }
-            Self::Memory { verb, .. } => {
+            Self::Element(_) => Account::new("local protection error", Who::Program, Layer::Verbs)
+                .status(Status::LocalProtection)
+                .against(requirement)
+                .hint(
+                    "what one request registers for another has to be valid still when that one is sent: invalidate it behind",
+                ),
+            Self::Memory { verb, fault } => {
                 let (title, status) = match verb {
                     LocalVerb::Bind => ("memory window bind error", Status::WindowBind),
-                    LocalVerb::Register | LocalVerb::Invalidate => {
+                    LocalVerb::Register | LocalVerb::Invalidate | LocalVerb::InvalidateSink => {
                         ("local QP error", Status::LocalQpOperation)
-                    }
-                };
-                let hint = match verb {
-                    LocalVerb::Bind => {
-                        "look at the window, the lkey, the rights and the range of the bind request"
-                    }
-                    LocalVerb::Register => {
-                        "invalidate a fast region before it is registered again, under its next key, and within its size"
-                    }
-                    LocalVerb::Invalidate => {
-                        "an STag is invalidated once, by a queue pair that may use it, and while nothing is bound to it"
                     }
                 };
                 Account::new(title, Who::Program, Layer::Verbs)
                     .status(status)
                     .against(requirement)
-                    .hint(hint)
+                    .hint(memory_hint(fault))
             }
             Self::NoReads => Account::new("local QP error", Who::Program, Layer::Verbs)
                 .status(Status::LocalQpOperation)
@@ -134,5 +137,42 @@ impl LocalProblem {
                 .status(Status::WrFlush)
                 .hint("wait for the completion of what is posted before that, if it matters"),
         }
+    }
+}
+
+/// What to try where a window, a fast region or an invalidation is not possible.
+fn memory_hint(fault: SlotFault) -> &'static str {
+    match fault {
+        SlotFault::NoWindow { .. } => {
+            "take the rkey from `MemoryWindow`, and keep the window until the work request is complete"
+        }
+        SlotFault::NoFastRegion { .. } => {
+            "take the STag from `FastRegion`, and keep the region until the work request is complete"
+        }
+        SlotFault::WrongKind { .. } => {
+            "bind it in the way of its type, or allocate one of the other"
+        }
+        SlotFault::NotAssociated { .. } => {
+            "use a window or region of the protection domain of this queue pair, and that no other queue pair has bound"
+        }
+        SlotFault::StillValid { .. } => "invalidate it first",
+        SlotFault::SameKey { .. } => "take the next key (`inc_rkey`)",
+        SlotFault::NoRegion { .. } => {
+            "bind to a region that is registered in this protection domain, by its lkey, and keep it registered"
+        }
+        SlotFault::NoBindRight { .. } => "register the region with WINDOW_BIND",
+        SlotFault::Rights { .. } => {
+            "ask for remote rights alone, and register the region with LOCAL_WRITE where the window is for remote write or atomics"
+        }
+        SlotFault::OutOfBounds { .. } => "compare address and length with those of the memory",
+        SlotFault::NoOctets => {
+            "invalidate the window instead: so are those of types 2A and 2B unbound"
+        }
+        SlotFault::Register(_) => "look at the rights and the range of the registration",
+        SlotFault::NotValid { .. } => {
+            "invalidate an STag once, after what made it valid is complete"
+        }
+        SlotFault::Type1 { .. } => "bind it to 0 octets (`Qp::bind_mw`)",
+        SlotFault::WindowsBound { .. } => "invalidate the windows first",
     }
 }

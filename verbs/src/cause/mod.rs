@@ -44,7 +44,7 @@ pub(crate) use local::{LocalProblem, LocalVerb};
 use parts::Account;
 pub(crate) use parts::Act;
 pub use parts::{CauseCode, Layer, Who};
-pub(crate) use stream::Broken;
+pub(crate) use stream::{Broken, Receive};
 pub(crate) use told::{Asked, Told, Work};
 
 /// Why something failed: who, in which layer, by which code, against which demand of the RFCs.
@@ -203,9 +203,9 @@ impl Cause {
             Reason::Startup(error) => transport::startup(error),
             Reason::Llp(error) => transport::llp(error),
             Reason::End(kind) => kind.account(),
-            Reason::Config(_) => end::config(),
+            Reason::Config(error) => end::config(error),
             Reason::PrivateData(_) => end::private_data(),
-            Reason::Limit(_) => end::limit(),
+            Reason::Limit(limit) => end::limit(limit),
             Reason::QpInUse(state) => end::qp_in_use(*state),
             Reason::Event(happening) => happening.account(),
             Reason::Status(status) => status::account(*status),
@@ -275,14 +275,14 @@ impl fmt::Display for Sentence<'_> {
             Reason::Framing(error) => fmt::Display::fmt(error, f),
             Reason::Told(told) => fmt::Display::fmt(told, f),
             Reason::Local(problem) => fmt::Display::fmt(problem, f),
-            Reason::Startup(error) => fmt::Display::fmt(error, f),
-            Reason::Llp(error) => fmt::Display::fmt(error, f),
+            Reason::Startup(error) => f.write_str(&transport::startup_fact(error)),
+            Reason::Llp(error) => transport::llp_fact(error, f),
             Reason::End(kind) => fmt::Display::fmt(kind, f),
             Reason::Config(error) => fmt::Display::fmt(error, f),
-            Reason::PrivateData(error) => fmt::Display::fmt(error, f),
-            Reason::Limit(limit) => fmt::Display::fmt(limit, f),
+            Reason::PrivateData(error) => error.fact(f),
+            Reason::Limit(limit) => limit.fact(f),
             Reason::QpInUse(state) => write!(f, "the QP is in state {state}"),
-            Reason::Event(happening) => f.write_str(happening.sentence()),
+            Reason::Event(happening) => fmt::Display::fmt(happening, f),
             Reason::Status(status) => f.write_str(status::sentence(*status)),
         }
     }

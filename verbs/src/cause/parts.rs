@@ -14,6 +14,8 @@ pub enum Who {
     Program,
     /// This library.
     Library,
+    /// The other end, which does not say whether its program or its iWARP stack.
+    Peer,
     /// The program at the other end.
     PeerProgram,
     /// What speaks iWARP at the other end: a library, a driver, an adapter.
@@ -27,6 +29,7 @@ impl fmt::Display for Who {
         f.pad(match self {
             Who::Program => "this program",
             Who::Library => "this library",
+            Who::Peer => "the peer",
             Who::PeerProgram => "the peer's program",
             Who::PeerStack => "the peer's iWARP stack",
             Who::Network => "the network",

@@ -14,15 +14,25 @@ use super::parts::{Account, Layer, Who};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Broken {
     pub(crate) error: StreamError,
-    /// Octets of the receive at the head of the queue; `None` where none is posted or none is meant.
-    pub(crate) receive: Option<u32>,
+    pub(crate) receive: Receive,
+}
+
+/// The receive that a message of the peer would have gone to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Receive {
+    /// None is meant, or it does not matter.
+    Any,
+    /// The one at the head of the queue takes so many octets.
+    Takes(u32),
+    /// None was posted, and the message had waited for one for so many milliseconds.
+    NoneAfter(u32),
 }
 
 impl From<StreamError> for Broken {
     fn from(error: StreamError) -> Self {
         Broken {
             error,
-            receive: None,
+            receive: Receive::Any,
         }
     }
 }
@@ -31,6 +41,7 @@ impl From<StreamError> for Broken {
 const STACK: &str =
     "report it to the maker of the peer's iWARP stack, with a capture (`--pcap`) of the connection";
 const CREDITS: &str = "post receives before the peer sends: agree with it on how many there are";
+const HOLD: &str = "post receives earlier, or let messages wait for longer (`OnNoReceive::Hold` in the settings or of the queue pair)";
 const LENGTHS: &str = "post receives of the longest message that the peer sends";
 const READS: &str = "the peer's ORD is above what was agreed; see the IRD that both sides stated";
 const NEGOTIATE: &str = "raise max_ird in the settings of this device, or ask for a smaller ORD at the peer (where this side is too small); else let both name a common RTR kind";
@@ -39,6 +50,10 @@ const MEMORY: &str = "compare address, length and rkey that the peer uses with w
 impl Broken {
     pub(super) fn account(&self) -> Account {
         let (title, who, layer, hint) = self.row();
+        let hint = match self.receive {
+            Receive::NoneAfter(_) => Some(HOLD),
+            Receive::Any | Receive::Takes(_) => hint,
+        };
         let account = Account::new(title, who, layer)
             .terminate(self.error.terminate_code())
             .against(self.error.requirement());
@@ -68,7 +83,9 @@ impl Broken {
                 PROTOCOL,
                 Who::PeerStack,
                 Layer::Rdmap,
-                Some("the peer uses messages of an extension that this side does not have"),
+                Some(
+                    "let the peer do with the messages of RFC 5040 and RFC 7306: this side has no others",
+                ),
             ),
             StreamError::Protection(_) | StreamError::CannotInvalidate(_) => (
                 "remote access error",
@@ -202,12 +219,12 @@ impl fmt::Display for Broken {
 }
 
 /// The queues have names for people.
-fn untagged(
-    f: &mut fmt::Formatter<'_>,
-    fault: &UntaggedFault,
-    receive: Option<u32>,
-) -> fmt::Result {
+fn untagged(f: &mut fmt::Formatter<'_>, fault: &UntaggedFault, receive: Receive) -> fmt::Result {
     match (fault, receive) {
+        (UntaggedFault::NoBuffer { msn, .. }, Receive::NoneAfter(waited)) => write!(
+            f,
+            "the peer's Send number {msn} was held for {waited} ms, and no receive was posted for it in that time"
+        ),
         (UntaggedFault::NoBuffer { qn, msn }, _) if *qn == QN_SEND => {
             write!(
                 f,
@@ -217,7 +234,7 @@ fn untagged(
         (UntaggedFault::NoBuffer { qn, .. }, _) if *qn == QN_TERMINATE => {
             write!(f, "a second Terminate came")
         }
-        (UntaggedFault::MessageTooLong { end, .. }, Some(posted)) => write!(
+        (UntaggedFault::MessageTooLong { end, .. }, Receive::Takes(posted)) => write!(
             f,
             "the peer's Send has at least {end} octets, and the receive posted for it takes {posted}"
         ),

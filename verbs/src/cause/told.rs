@@ -143,23 +143,17 @@ impl Told {
         const ACCESS: &str = "remote access error";
         const OPERATION: &str = "remote operation error";
         const REPORT: &str = "report it, with a capture (`--pcap`) of the connection";
+        const CODE_ONLY: &str =
+            "the code says no more than that: look at the peer, at its error and its log";
         let TerminateCode { layer, etype, code } = self.meant;
         match (layer, etype, code) {
-            (0, 1, 0x00) | (1, 1, 0x00) => (
-                ACCESS,
-                Who::Program,
-                "compare the rkey with the one the peer gave; ask the peer to keep the region registered, with the right that this needs (REMOTE_WRITE for a Write, REMOTE_READ for a Read)",
-            ),
+            (0, 1, 0x00) | (1, 1, 0x00) => (ACCESS, Who::Program, self.invalid_stag_hint()),
             (0, 1, 0x01) | (1, 1, 0x01) | (0, 1, 0x04) | (1, 1, 0x03) => (
                 ACCESS,
                 Who::Program,
                 "compare address and length with what the peer said of its region",
             ),
-            (0, 1, 0x02) => (
-                ACCESS,
-                Who::Program,
-                "ask the peer to register the region with REMOTE_READ (for a Read) or REMOTE_ATOMIC (for an atomic)",
-            ),
+            (0, 1, 0x02) => (ACCESS, Who::Program, self.rights_hint()),
             (0, 1, 0x03) | (1, 1, 0x02) => (
                 ACCESS,
                 Who::Program,
@@ -180,7 +174,9 @@ impl Told {
                 Who::Program,
                 "ask the peer where its region begins in its memory: the word has to be at a multiple of 8 there, whatever its TO is",
             ),
-            (0, 2, 0x07) => (OPERATION, Who::Program, "see the log of the peer"),
+            // Nothing is said of what happened there, and whose doing it was: a stack sends it when its own program
+            // took memory away, when it has moved the QP, or when it is out of something.
+            (0 | 1, 0, _) | (0, 2, 0x07 | 0x08) => (OPERATION, Who::Peer, CODE_ONLY),
             (1, 2, 0x02) if self.is_ird() => (
                 OPERATION,
                 Who::Library,
@@ -195,11 +191,6 @@ impl Told {
                 OPERATION,
                 Who::Program,
                 "send no more than the peer's receives take, or ask it to post longer ones",
-            ),
-            (0 | 1, 0, _) | (0, 2, 0x08) => (
-                OPERATION,
-                Who::PeerStack,
-                "see the log and the error at the peer: it could not go on, through no fault of this side",
             ),
             (2, 0, 0x01..=0x03) => (
                 "damaged stream",
@@ -216,10 +207,66 @@ impl Told {
                 Who::PeerStack,
                 "see the log of the peer; let both sides name a common RTR kind",
             ),
-            (0 | 1, 1, 0xFF) => (ACCESS, Who::Program, "see the log of the peer"),
-            (0 | 1, 2, 0xFF) => (OPERATION, Who::Program, "see the log of the peer"),
-            // What is left says that this library has sent something malformed, or is no code at all.
-            _ => (OPERATION, Who::Library, REPORT),
+            (0, 1, 0xFF) => (ACCESS, Who::Program, CODE_ONLY),
+            (0, 2, 0xFF) => (OPERATION, Who::Peer, CODE_ONLY),
+            // Versions, opcodes, queues, sequence numbers, offsets, startup frames: this library made them.
+            (0, 2, 0x05) | (1, 1, 0x04) | (1, 2, 0x01 | 0x03 | 0x04 | 0x06) | (2, 0, 0x04) => {
+                (OPERATION, Who::Library, REPORT)
+            }
+            // No RFC has it, so that nothing can be said of what it means there.
+            _ => (
+                OPERATION,
+                Who::PeerStack,
+                "ask the maker of the peer's iWARP stack what it means by that code",
+            ),
+        }
+    }
+
+    /// What to try where the STag is invalid. DDP has no code for a missing right, so that this may mean one.
+    const fn invalid_stag_hint(&self) -> &'static str {
+        match (self.act, self.meant.layer) {
+            (Some(Act::Write), _) => {
+                "compare the rkey with the one the peer gave; ask the peer to keep the region registered, and to register it with REMOTE_WRITE: a missing right has the same code"
+            }
+            (Some(Act::Read), _) => {
+                "compare the rkey with the one the peer gave; ask the peer to keep the region registered, with REMOTE_READ"
+            }
+            (Some(Act::Atomic), _) => {
+                "compare the rkey with the one the peer gave; ask the peer to keep the region registered, with REMOTE_ATOMIC"
+            }
+            (Some(Act::ReadResponse), _) => {
+                "the STag is the one that the peer itself named in its Read: ask it to keep its region registered until the Read is done"
+            }
+            (Some(Act::Send | Act::Invalidate), _) => {
+                "compare the STag to be invalidated with the rkey that the peer gave, and invalidate it once"
+            }
+            // What is about no message, or about one that names no STag.
+            (Some(Act::Terminate | Act::Immediate | Act::AtomicResponse) | None, 1) => {
+                "compare the rkeys with those that the peer gave; ask the peer to keep its regions registered, with REMOTE_WRITE for a Write: a missing right has the same code"
+            }
+            (Some(Act::Terminate | Act::Immediate | Act::AtomicResponse) | None, _) => {
+                "compare the rkeys with those that the peer gave; ask the peer to keep its regions registered, with REMOTE_READ for a Read"
+            }
+        }
+    }
+
+    /// What to try where a right is missing.
+    const fn rights_hint(&self) -> &'static str {
+        match self.act {
+            Some(Act::Read) => "ask the peer to register it with REMOTE_READ",
+            Some(Act::Atomic) => "ask the peer to register it with REMOTE_ATOMIC",
+            Some(Act::Write) => "ask the peer to register it with REMOTE_WRITE",
+            Some(
+                Act::Send
+                | Act::ReadResponse
+                | Act::Invalidate
+                | Act::Terminate
+                | Act::Immediate
+                | Act::AtomicResponse,
+            )
+            | None => {
+                "ask the peer to register its region with the right that this needs: REMOTE_READ for a Read, REMOTE_ATOMIC for an atomic operation"
+            }
         }
     }
 

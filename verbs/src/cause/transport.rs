@@ -1,5 +1,7 @@
 //! What TCP, the link under it and MPA startup say. Their sentences are their own.
 
+use std::fmt;
+
 use uwarp_llp::LlpError;
 use uwarp_mpa::StartupError;
 use uwarp_rdmap::{Requirement, TerminateCode};
@@ -20,6 +22,15 @@ pub(super) fn startup(error: &StartupError) -> Account {
         .hint(hint)
 }
 
+/// What happened, without what to try.
+pub(super) fn startup_fact(error: &StartupError) -> String {
+    let words = error.to_string();
+    match words.split_once(": try again") {
+        Some((fact, _)) => fact.to_owned(),
+        None => words,
+    }
+}
+
 fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
     const PORT: &str = "check the address and the port: another kind of server has it, or the peer is no iWARP endpoint";
     const STACK: &str =
@@ -36,6 +47,10 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
     );
     const IN_TIME: Requirement =
         Requirement::new("5044-7.1.2-22", "the startup frames come in time");
+    const UNWANTED: Requirement = Requirement::new(
+        "5044-7.1.2-05",
+        "a responder that does not want the connection answers with R = 1",
+    );
     const ROLES: Requirement = Requirement::new(
         "5044-7.1.2-17",
         "one side is the initiator, the other the responder",
@@ -85,10 +100,25 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
             FIRST,
             "look whether the peer's program hangs; the time limit is a setting (timeouts.rtr, timeouts.first_fpdu)",
         ),
-        StartupError::NoPlace { .. } => (
+        StartupError::NoPlace { of_peer: true, .. } => (
+            Who::PeerProgram,
+            IN_TIME,
+            "answer connection requests sooner, or raise the limit in the settings (limits.per_peer.max_half_open)",
+        ),
+        StartupError::NoPlace { of_peer: false, .. } => (
             Who::Program,
             IN_TIME,
-            "answer connection requests sooner, or raise the limits in the settings (max_startup, per_peer)",
+            "answer connection requests sooner, or raise the limit in the settings (limits.max_half_open)",
+        ),
+        StartupError::TooManyConnections { of_peer: true, .. } => (
+            Who::PeerProgram,
+            UNWANTED,
+            "end some of its connections, or raise the limit in the settings (limits.per_peer.max_qp)",
+        ),
+        StartupError::TooManyConnections { of_peer: false, .. } => (
+            Who::Program,
+            UNWANTED,
+            "end some connections, or raise the limit in the settings (limits.max_qp)",
         ),
         StartupError::Closed { .. } if error.may_retry_with_revision_1() => (
             Who::PeerStack,
@@ -100,38 +130,111 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
             CLOSED,
             "look at the peer's program: it ended, or gave the connection up",
         ),
-        StartupError::TimedOut { .. } => (Who::PeerProgram, IN_TIME, PORT),
+        StartupError::TimedOut { received: 0, .. } => (Who::PeerProgram, IN_TIME, PORT),
+        StartupError::TimedOut { .. } => (
+            Who::PeerProgram,
+            IN_TIME,
+            "look whether the host there is up, and whether its program hangs; the time limit is a setting (timeouts.reply, timeouts.request)",
+        ),
     }
 }
 
-/// What TCP said. Most of its sentences say what to try already.
+/// What TCP said, as far as it says what happened. What to try stands behind the last semicolon of its own words,
+/// and has to be a hint here.
+pub(super) fn llp_fact(error: &LlpError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let words = error.to_string();
+    let fact = match error {
+        // What to try names interface and commands.
+        LlpError::Attach(_) => None,
+        LlpError::TimedOut { addr } => {
+            return write!(f, "no answer from {addr} for as long as TCP waits");
+        }
+        LlpError::Refused { .. }
+        | LlpError::Unreachable { .. }
+        | LlpError::Reset { .. }
+        | LlpError::Broken { .. }
+        | LlpError::AddressInUse { .. }
+        | LlpError::AddressUnavailable { .. }
+        | LlpError::PermissionDenied { .. }
+        | LlpError::Exhausted { .. }
+        | LlpError::Misuse { .. }
+        | LlpError::LinkDown { .. }
+        | LlpError::KernelHasAddress { .. }
+        | LlpError::DuplicateAddress { .. }
+        | LlpError::Io { .. } => words.rsplit_once("; ").map(|(fact, _)| fact),
+    };
+    f.write_str(fact.unwrap_or(&words))
+}
+
+/// Who, and what to try.
 pub(super) fn llp(error: &LlpError) -> Account {
     const LOST: &str = "connection lost";
-    const REFUSED: &str = "cannot connect";
+    const CANNOT: &str = "cannot connect";
     const NETWORK: &str = "network error";
-    let account = match error {
-        LlpError::Refused { .. } => Account::new(REFUSED, Who::PeerProgram, Layer::Tcp),
-        LlpError::Unreachable { .. } => Account::new(LOST, Who::Network, Layer::Tcp),
-        LlpError::TimedOut { .. } => Account::new("the peer vanished", Who::Network, Layer::Tcp)
-            .hint("look whether the host there is up, and whether a firewall is between"),
-        LlpError::Reset { .. } => Account::new(LOST, Who::PeerProgram, Layer::Tcp)
-            .hint("look at the peer's program, and at its log"),
-        LlpError::Broken { .. } => Account::new(LOST, Who::PeerProgram, Layer::Tcp)
-            .hint("connect again, if the peer is still there"),
-        LlpError::AddressInUse { .. }
-        | LlpError::AddressUnavailable { .. }
-        | LlpError::Misuse { .. } => Account::new(NETWORK, Who::Program, Layer::Tcp),
-        LlpError::PermissionDenied { .. } | LlpError::Exhausted { .. } => {
-            Account::new(NETWORK, Who::Program, Layer::Tcp)
+    let (title, who, hint) = match error {
+        LlpError::Refused { .. } => (
+            CANNOT,
+            Who::PeerProgram,
+            "check the address and the port, and that the server has been started",
+        ),
+        LlpError::Unreachable { .. } => (CANNOT, Who::Network, "check the address and the network"),
+        LlpError::TimedOut { .. } => (
+            "the peer vanished",
+            Who::Network,
+            "look whether the host there is up, and whether a firewall drops the packets",
+        ),
+        LlpError::Reset { .. } => (
+            LOST,
+            Who::PeerProgram,
+            "look at the peer's program, and at its log",
+        ),
+        LlpError::Broken { .. } => (
+            LOST,
+            Who::PeerProgram,
+            "connect again, if the peer is still there",
+        ),
+        LlpError::AddressInUse { .. } => (
+            NETWORK,
+            Who::Program,
+            "choose another port, or stop that program",
+        ),
+        LlpError::AddressUnavailable { .. } => (
+            NETWORK,
+            Who::Program,
+            "use one it has (for a listener also 0.0.0.0 or [::])",
+        ),
+        LlpError::PermissionDenied { .. } => (
+            NETWORK,
+            Who::Program,
+            "choose a port from 1024 on, or ask for the privilege",
+        ),
+        LlpError::Exhausted { .. } => (NETWORK, Who::Program, "close some, or raise the limit"),
+        LlpError::Misuse { .. } => (
+            NETWORK,
+            Who::Program,
+            "look at the settings of the device, and at the call that this came from",
+        ),
+        LlpError::Attach(_) => return Account::new(NETWORK, Who::Program, Layer::Tcp),
+        LlpError::LinkDown { .. } => (
+            NETWORK,
+            Who::Network,
+            "bring it back, then open the device again",
+        ),
+        LlpError::KernelHasAddress { .. } => (
+            NETWORK,
+            Who::Network,
+            "take the address away from the kernel (`ip addr del`), or give this device one of its own",
+        ),
+        LlpError::DuplicateAddress { .. } => {
+            (NETWORK, Who::Network, "give one of the two another address")
         }
-        LlpError::Attach(_) => Account::new(NETWORK, Who::Program, Layer::Tcp),
-        LlpError::LinkDown { .. }
-        | LlpError::KernelHasAddress { .. }
-        | LlpError::DuplicateAddress { .. } => Account::new(NETWORK, Who::Network, Layer::Tcp),
-        LlpError::Io { .. } => Account::new(NETWORK, Who::Network, Layer::Tcp)
-            .hint("look the error number up in errno(3), and in the system's log"),
-        _ => Account::new(NETWORK, Who::Network, Layer::Tcp),
+        LlpError::Io { .. } => (
+            NETWORK,
+            Who::Network,
+            "look the error number up in errno(3), and in the system's log",
+        ),
     };
+    let account = Account::new(title, who, Layer::Tcp).hint(hint);
     Account {
         code: errno(error),
         ..account

@@ -78,8 +78,8 @@ pub enum ConnectError {
         addr: SocketAddr,
         /// What it said.
         private_data: Vec<u8>,
-        /// The Reads that it needs to have outstanding (its ORD), where an enhanced Reply says so: more
-        /// than our IRD means that this is the reason (RFC 6581 section 9.1).
+        /// The Reads that it needs to have outstanding (its ORD), where an enhanced Reply says so and our IRD is
+        /// too small for them: then this is the reason (RFC 6581 section 9.1).
         peer_ord: Option<u16>,
     },
     /// The QP already has a connection, or had one and was not reset.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use uwarp_llp::LlpError;
-use uwarp_mpa::ConfigError;
+use uwarp_mpa::{ConfigError, StartupError};
 
 use super::channel::EventChannel;
 use super::connect::ConnectError;
@@ -78,7 +78,7 @@ pub enum CmError {
 /// use uwarp_verbs::{AcceptOptions, CmEventKind, ConnectOptions, Device, EventChannel, QpCaps};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Device::tcp()?;
-/// let (pd, cq) = (device.alloc_pd(), device.create_cq(4)?);
+/// let (pd, cq) = (device.alloc_pd()?, device.create_cq(4)?);
 /// let qp = || pd.create_qp(&cq, &cq, QpCaps::default());
 /// let channel = EventChannel::new()?;
 /// let next = |kind| {
@@ -201,6 +201,20 @@ impl CmId {
     pub fn qp_num(&self) -> Option<u32> {
         let qp = self.locked().ok()?.qp.upgrade()?;
         Some(qp.ctx.qp_num)
+    }
+
+    /// Of an id that listens: the oldest connection that came to no request and was not looked at, because it
+    /// is no iWARP, or because a limit is reached ([`StartupError::NoPlace`], [`StartupError::TooManyConnections`]):
+    /// who it was, and what was wrong. There is no event for it, as librdmacm has none. The last 64 are kept.
+    #[must_use]
+    pub fn poll_failure(&self) -> Option<(SocketAddr, StartupError)> {
+        self.locked().ok()?.failures.pop()
+    }
+
+    /// How many of these were dropped, the oldest first, because nobody looked.
+    #[must_use]
+    pub fn lost_failures(&self) -> u64 {
+        self.locked().map_or(0, |id| id.failures.lost())
     }
 
     /// Whether both are handles of one id.

@@ -23,7 +23,7 @@ pub(super) trait RequestSink: Send + Sync {
     /// A Request has come whole. To drop it is to reject it.
     fn request(&self, request: ConnectRequest);
 
-    /// What came is no MPA Request, or none came in time.
+    /// What came is no MPA Request, or none came in time; or a limit is reached.
     fn failed(&self, peer: SocketAddr, error: StartupError);
 
     /// The listener takes no connection any more. Never told for a single stream.
@@ -130,8 +130,17 @@ impl Incoming {
             Ok(request) => {
                 let request =
                     ConnectRequest::new(&self.device, (llp, responder), request, slot, place);
-                if let Some(sink) = self.sink.upgrade() {
-                    sink.request(request);
+                let Some(sink) = self.sink.upgrade() else {
+                    return;
+                };
+                let account = self.device.accounts.peer(request.peer_addr());
+                match account.look(What::Connections) {
+                    Ok(()) => sink.request(request),
+                    Err(limit) => {
+                        // The program need not make a QP to learn that accept would refuse; the drop rejects.
+                        tracing::info!(peer = %request.peer_addr(), %limit, "rejected");
+                        sink.failed(request.peer_addr(), limit.into());
+                    }
                 }
             }
             Err(error) => {

@@ -14,6 +14,7 @@ use uwarp_mpa::{NO_AUTO, Negotiated, Role, StartupError};
 
 use super::channel::EventChannel;
 use super::event::{CmEventData, CmEventKind, CmReason};
+use super::failures::Failures;
 use super::id::{CmError, CmId, Handle};
 use super::incoming::RequestSink;
 use super::listener::Listening;
@@ -51,6 +52,8 @@ pub(super) struct IdLocked {
     pub(super) bound: Option<SocketAddr>,
     pub(super) port: Option<Box<dyn BoundPort>>,
     pub(super) listening: Option<Listening>,
+    /// Who came to it and did not get as far as a request.
+    pub(super) failures: Failures,
     /// Requests or the connection come over a stream of the program's.
     pub(super) over_stream: bool,
     pub(super) request: Option<ConnectRequest>,
@@ -108,6 +111,7 @@ impl IdInner {
             bound: None,
             port: None,
             listening: None,
+            failures: Failures::default(),
             over_stream: false,
             request,
             late: false,
@@ -266,10 +270,14 @@ impl RequestSink for IdInner {
     }
 
     fn failed(&self, peer: SocketAddr, error: StartupError) {
-        if !self.state.lock().over_stream {
-            // As with any listener: who does not get as far as a request is nobody's event.
+        let mut id = self.state.lock();
+        if !id.over_stream {
+            // As with any listener: who does not get as far as a request is nobody's event. Programs for
+            // librdmacm expect only requests here, and a flood of events would need memory without bound.
+            id.failures.push(peer, error);
             return;
         }
+        drop(id);
         let (kind, status) = status::of_failure(&EndReason::StartupFailed { error });
         self.tell(CmEventData {
             status,

@@ -206,11 +206,7 @@ impl ListenerInner {
             if let Err(error) = Incoming::start(sink, &self.device, llp, &[], Some(slot)) {
                 tracing::warn!(%error, "a new connection could not be taken");
                 if let (RequestError::Limit(limit), Some(sink)) = (error, self.sink.upgrade()) {
-                    let error = StartupError::NoPlace {
-                        limit: u32::try_from(limit.limit()).unwrap_or(u32::MAX),
-                        of_peer: limit.peer().is_some(),
-                    };
-                    sink.failed(peer, error);
+                    sink.failed(peer, limit.into());
                 }
             }
         };

@@ -14,6 +14,7 @@ mod calls;
 mod channel;
 mod connect;
 mod event;
+mod failures;
 mod id;
 mod incoming;
 mod inner;
@@ -39,3 +40,5 @@ pub(crate) use registry::Ids;
 pub use request::{AcceptError, AcceptOptions, ConnectRequest, RejectOptions};
 pub use requests::{Arrival, ListenError, Listener};
 pub use state::{CmState, WrongState};
+#[cfg(test)]
+pub(crate) use status::of_failure;

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use uwarp_llp::LlpError;
 use uwarp_mpa::StartupError;
 
+use super::failures::Failures;
 use super::incoming::RequestSink;
 use super::listener::Listening;
 use super::request::ConnectRequest;
@@ -19,9 +20,6 @@ use crate::completion::EventFd;
 use crate::device::{DeviceError, DeviceInner};
 use crate::home::{Home, Inherited};
 use crate::wait::after;
-
-/// Failed startups remembered for the consumer to look at.
-const FAILURES: usize = 64;
 
 /// A listener: takes TCP connections, waits for their MPA Requests, and hands those to the consumer.
 ///
@@ -61,7 +59,8 @@ pub enum ListenError {
 pub enum Arrival {
     /// An MPA Request, to be accepted or rejected.
     Request(Box<ConnectRequest>),
-    /// A connection that did not get so far; it is closed.
+    /// A connection that did not get so far, or was rejected because of a limit ([`Limits`](crate::Limits)); it is
+    /// closed.
     Failed {
         /// Who it was.
         peer: SocketAddr,
@@ -84,7 +83,7 @@ struct Requests {
 #[derive(Default)]
 struct State {
     requests: VecDeque<ConnectRequest>,
-    failures: VecDeque<(SocketAddr, StartupError)>,
+    failures: Failures,
     down: Option<LlpError>,
 }
 
@@ -156,7 +155,7 @@ impl Listener {
     /// As [`Listener::wait_request`].
     pub fn wait_arrival(&self, timeout: Option<Duration>) -> Result<Arrival, ListenError> {
         self.requests.wait(timeout, |requests, state| {
-            if let Some((peer, error)) = state.failures.pop_front() {
+            if let Some((peer, error)) = state.failures.pop() {
                 return Some(Arrival::Failed { peer, error });
             }
             let request = requests.next_request(state)?;
@@ -164,11 +163,22 @@ impl Listener {
         })
     }
 
-    /// The oldest startup that failed and was not looked at: who it was, and what was wrong.
+    /// The oldest startup that failed and was not looked at: who it was, and what was wrong. What was refused or
+    /// rejected because of a limit is among them ([`StartupError::NoPlace`], [`StartupError::TooManyConnections`]). The
+    /// last 64 are kept.
     #[must_use]
     pub fn poll_failure(&self) -> Option<(SocketAddr, StartupError)> {
         self.requests.home.check().ok()?;
-        self.requests.state.lock().failures.pop_front()
+        self.requests.state.lock().failures.pop()
+    }
+
+    /// How many failures were dropped, the oldest first, because nobody looked.
+    #[must_use]
+    pub fn lost_failures(&self) -> u64 {
+        match self.requests.home.check() {
+            Ok(()) => self.requests.state.lock().failures.lost(),
+            Err(_) => 0,
+        }
     }
 
     /// Why no connection comes any more, if the network below has failed.
@@ -247,10 +257,7 @@ impl RequestSink for Requests {
 
     fn failed(&self, peer: SocketAddr, error: StartupError) {
         let mut state = self.state.lock();
-        if state.failures.len() == FAILURES {
-            state.failures.pop_front();
-        }
-        state.failures.push_back((peer, error));
+        state.failures.push(peer, error);
         drop(state);
         self.changed();
     }

@@ -23,15 +23,14 @@ pub(super) fn of_llp(error: &LlpError) -> i32 {
         LlpError::LinkDown { .. } => Errno::NETDOWN,
         LlpError::KernelHasAddress { .. } | LlpError::DuplicateAddress { .. } => Errno::ADDRINUSE,
         LlpError::Io { errno, .. } => return -errno.abs(),
-        // `Misuse`, and what a later version of the network adds.
-        _ => Errno::INVAL,
+        LlpError::Misuse { .. } => Errno::INVAL,
     };
     -errno.raw_os_error()
 }
 
 /// The event that tells that no connection came about: what refused it or reset it is `Rejected`,
 /// silence and no way there are `Unreachable`, everything else is `ConnectError`.
-pub(super) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
+pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
     let known = |kind, errno: Errno| (kind, -errno.raw_os_error());
     match reason {
         EndReason::Rejected { .. } => known(CmEventKind::Rejected, Errno::CONNREFUSED),
@@ -42,19 +41,49 @@ pub(super) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
                 LlpError::TimedOut { .. } | LlpError::Unreachable { .. } => {
                     CmEventKind::Unreachable
                 }
-                _ => CmEventKind::ConnectError,
+                LlpError::Broken { .. }
+                | LlpError::AddressInUse { .. }
+                | LlpError::AddressUnavailable { .. }
+                | LlpError::PermissionDenied { .. }
+                | LlpError::Exhausted { .. }
+                | LlpError::Misuse { .. }
+                | LlpError::Attach(_)
+                | LlpError::LinkDown { .. }
+                | LlpError::KernelHasAddress { .. }
+                | LlpError::DuplicateAddress { .. }
+                | LlpError::Io { .. } => CmEventKind::ConnectError,
             };
             (kind, of_llp(error))
         }
         EndReason::StartupFailed { error } => match error {
             StartupError::Closed { .. } => known(CmEventKind::Rejected, Errno::CONNRESET),
             StartupError::TimedOut { .. } => known(CmEventKind::Unreachable, Errno::TIMEDOUT),
-            _ => known(CmEventKind::ConnectError, Errno::PROTO),
+            StartupError::NotMpa { .. }
+            | StartupError::RequestInsteadOfReply
+            | StartupError::ReplyInsteadOfRequest
+            | StartupError::UnsupportedRevision { .. }
+            | StartupError::PrivateDataTooLong { .. }
+            | StartupError::EnhancedDataMissing { .. }
+            | StartupError::EnhancedMismatch { .. }
+            | StartupError::TrailingOctets { .. }
+            | StartupError::RtrMissing
+            | StartupError::NoPlace { .. }
+            | StartupError::TooManyConnections { .. } => {
+                known(CmEventKind::ConnectError, Errno::PROTO)
+            }
         },
         EndReason::LocalDisconnect | EndReason::Aborted => {
             known(CmEventKind::ConnectError, Errno::CONNABORTED)
         }
-        _ => known(CmEventKind::ConnectError, Errno::PROTO),
+        EndReason::PeerDisconnect
+        | EndReason::TerminateSent { .. }
+        | EndReason::LocalError { .. }
+        | EndReason::CqOverflow { .. }
+        | EndReason::TerminateReceived { .. }
+        | EndReason::PeerLacksRfc7306 { .. }
+        | EndReason::ClosedMidway
+        | EndReason::CloseTimedOut
+        | EndReason::Stalled { .. } => known(CmEventKind::ConnectError, Errno::PROTO),
     }
 }
 

@@ -126,16 +126,24 @@ impl CompletionChannel {
         }
     }
 
-    /// Events that wait.
+    /// Events that wait; none in the child of a fork.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.inner.queue.lock().waiting.len()
+        self.look(|queue| queue.waiting.len())
     }
 
-    /// CQs that send to this channel; while there are any, it must not be destroyed.
+    /// CQs that send to this channel; while there are any, it must not be destroyed. None in the child of a fork.
     #[must_use]
     pub fn cq_count(&self) -> usize {
-        self.inner.queue.lock().cqs
+        self.look(|queue| queue.cqs)
+    }
+
+    /// 0 where a thread that is no more may hold the lock.
+    fn look(&self, count: impl FnOnce(&Queue) -> usize) -> usize {
+        if !self.inner.home.is_here() {
+            return 0;
+        }
+        count(&self.inner.queue.lock())
     }
 
     pub(super) fn attach(&self) {

@@ -4,8 +4,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
+
+use crate::wait::timespec;
 
 /// An eventfd.
 #[derive(Debug)]
@@ -53,10 +55,7 @@ impl EventFd {
 
     /// Waits until there is something to take; `false` when the time is over. `None` waits without end.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
-        let timeout = timeout.map(|time| Timespec {
-            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: time.subsec_nanos().into(),
-        });
+        let timeout = timeout.map(timespec);
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         match poll(&mut fds, timeout.as_ref()) {
             Ok(ready) => Ok(ready > 0),

@@ -200,7 +200,8 @@ pub struct Completion {
     pub byte_len: u32,
     /// The QP it was posted to.
     pub qp_num: u32,
-    /// The STag that the peer's Send invalidated on this side (RFC 5040 section 5.3).
+    /// The STag that this invalidated on this side: the peer's Send (RFC 5040 section 5.3), or an RDMA Read, the one of
+    /// its sink ([`SendWr::invalidate_sink`](crate::SendWr::invalidate_sink)).
     pub invalidated: Option<u32>,
     /// The peer asked for a solicited event.
     pub solicited: bool,

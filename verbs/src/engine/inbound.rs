@@ -12,7 +12,7 @@ use uwarp_rdmap::{
 use super::connection::{Connection, OpenStream, QpContext, Stage};
 use super::receive_buffer::ReceiveBuffer;
 use super::receive_queue::ReceiveQueue;
-use crate::cause::{Act, Broken, Cause, Refusal};
+use crate::cause::{Act, Broken, Cause, Receive, Refusal};
 use crate::completion::Status;
 use crate::event::AsyncEvent;
 use crate::mem::{Asker, Need, Target};
@@ -291,7 +291,7 @@ impl Connection {
             // Our own work makes progress: the close may take that long.
             self.start_close_timer();
         }
-        if complete {
+        if complete && self.invalidate_sink(sequence) {
             self.sq.request_answered();
         }
     }
@@ -347,8 +347,29 @@ impl Connection {
         }
         let to_receive =
             matches!(header, Some((Header::Untagged(untagged), _)) if untagged.qn == QN_SEND);
-        let receive = self.rq.next_len().filter(|_| to_receive);
+        let receive = if to_receive {
+            self.receive_meant(&error)
+        } else {
+            Receive::Any
+        };
         Cause::broken(Broken { error, receive })
+    }
+
+    /// What there is to say of the receive that a Send with this error would have gone to.
+    fn receive_meant(&self, error: &StreamError) -> Receive {
+        let starved = matches!(
+            error,
+            StreamError::Ddp(DdpError::Untagged(UntaggedFault::NoBuffer { .. }))
+        );
+        match self.ctx.on_no_receive {
+            // On a connection that holds, a message gets here only after it has waited.
+            OnNoReceive::Hold(bound) if starved && !bound.is_zero() && !self.rq.has_left() => {
+                Receive::NoneAfter(u32::try_from(bound.as_millis()).unwrap_or(u32::MAX))
+            }
+            OnNoReceive::Hold(_) | OnNoReceive::Terminate => {
+                self.rq.next_len().map_or(Receive::Any, Receive::Takes)
+            }
+        }
     }
 
     /// The status that the receive at the head gets when the peer's Send could not be taken. Only

@@ -4,7 +4,7 @@
 //! send nothing, so they need neither the peer's first FPDU nor room in the batch.
 
 use super::connection::{Connection, Stage};
-use super::work::Progress;
+use super::work::{Progress, SendWqe};
 use crate::cause::{LocalProblem, LocalVerb};
 use crate::completion::Status;
 use crate::mem::{FastRegister, SlotFault, WindowBind};
@@ -114,6 +114,25 @@ impl Connection {
             self.own(stag >> 8);
         }
         Ok(())
+    }
+
+    /// The Response to this Read was placed whole: ends the STag of its sink, if the program asked for that. False
+    /// when that could not be done; the connection has ended then.
+    pub(super) fn invalidate_sink(&mut self, sequence: u64) -> bool {
+        let wqe = self.sq.get(sequence);
+        let Some(stag) = wqe.and_then(SendWqe::invalidates) else {
+            return true;
+        };
+        let op = LocalOp::Invalidate { stag };
+        match self.local(op) {
+            Ok(()) => true,
+            Err(fault) => {
+                let verb = LocalVerb::InvalidateSink;
+                let problem = LocalProblem::Memory { verb, fault };
+                self.fail_locally(Some((sequence, op.status(fault))), None, problem);
+                false
+            }
+        }
     }
 
     /// Remembers an STag that is for this QP alone and ends with its stream.

@@ -156,6 +156,9 @@ impl Connection {
     }
 
     fn begin_work(&mut self, sequence: u64) -> bool {
+        if !self.resolve_later(sequence) {
+            return false;
+        }
         let Stage::Open(stream) = &mut self.stage else {
             return false;
         };

@@ -1,12 +1,16 @@
 //! Posting work requests.
 
+mod error;
+mod sges;
+
+pub use error::PostErrorKind;
+
 use super::connection::{Connection, QpContext};
 use super::receive_queue::PostRules;
 use super::work::{Blamed, ImmediateData, Progress, SendData, SendWqe};
 use crate::cause::Cause;
 use crate::completion::{Completion, Status, WcOpcode};
-use crate::home::Inherited;
-use crate::mem::{ATOMIC_LEN, LocalFault, WindowKind};
+use crate::mem::ATOMIC_LEN;
 use crate::qp::state::QpState;
 use crate::qp::wr::{RecvWr, SendOp, SendWr, Source};
 
@@ -20,124 +24,6 @@ pub(crate) struct QueueCaps {
     pub(crate) max_inline: u32,
 }
 
-/// Why a work request was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PostErrorKind {
-    /// The send queue holds as many requests as it was made for.
-    #[error(
-        "the send queue is full: it holds {depth} work requests; poll the send CQ, or create the QP with a larger max_send_wr"
-    )]
-    SendQueueFull {
-        /// Its capacity.
-        depth: usize,
-    },
-    /// The receive queue holds as many requests as it was made for.
-    #[error(
-        "the receive queue is full: it holds {depth} work requests; poll the receive CQ, or create the QP with a larger max_recv_wr"
-    )]
-    RecvQueueFull {
-        /// Its capacity.
-        depth: usize,
-    },
-    /// The shared receive queue holds as many requests as it was made for.
-    #[error(
-        "the shared receive queue is full: it holds {depth} receives; poll the receive CQs of its QPs, or give it a larger max_wr with Srq::modify"
-    )]
-    SrqFull {
-        /// Its capacity.
-        depth: usize,
-    },
-    /// The QP has no receive queue of its own.
-    #[error(
-        "this QP takes its receives from shared receive queue {srq_num}; post them there, with Srq::post_recv"
-    )]
-    HasSrq {
-        /// The SRQ.
-        srq_num: u32,
-    },
-    /// The QP has no connection yet.
-    #[error("the QP is in state {state}: connect or accept first")]
-    NotConnected {
-        /// The state it is in.
-        state: QpState,
-    },
-    /// More scatter/gather elements than the QP was made for.
-    #[error("{got} scatter/gather elements, but this QP takes at most {max}")]
-    TooManySges {
-        /// Elements given.
-        got: usize,
-        /// Elements allowed.
-        max: usize,
-    },
-    /// A Read with more than one element.
-    #[error(
-        "an RDMA Read on iWARP has one sink element, not {got}: one Read Request names one sink (RFC 5040 section 5.2)"
-    )]
-    ReadSges {
-        /// Elements given.
-        got: usize,
-    },
-    /// `Qp::bind_mw` of a window that is not of type 1.
-    #[error(
-        "a memory window of {kind} is bound with a work request (SendWr::bind_window); Qp::bind_mw is for type 1"
-    )]
-    WindowKind {
-        /// Its kind.
-        kind: WindowKind,
-    },
-    /// A Read on a connection that has none.
-    #[error(
-        "no RDMA Reads were negotiated for this connection (ORD is 0): connect or accept with an ord above 0, towards a peer whose IRD is above 0"
-    )]
-    NoReads,
-    /// An atomic operation on a connection that has none.
-    #[error(
-        "no atomic operations were negotiated for this connection (ORD, which they share with Reads, is 0): connect or accept with an ord above 0, towards a peer whose IRD is above 0"
-    )]
-    NoAtomics,
-    /// The result of an atomic operation has no place.
-    #[error(
-        "the sink of an atomic operation is one element of 8 octets, for what the peer's memory held before; got {elements} element(s) of {octets} octets"
-    )]
-    AtomicSink {
-        /// Elements given.
-        elements: usize,
-        /// Octets in all.
-        octets: u64,
-    },
-    /// Immediate Data on a request that cannot have any.
-    #[error(
-        "{operation} carries no Immediate Data: on iWARP it is a message of its own (RFC 7306 section 6); post SendWr::immediate behind the request, or use write_with_imm"
-    )]
-    ImmediateUnfit {
-        /// What was posted.
-        operation: &'static str,
-    },
-    /// More inline data than the QP was made for.
-    #[error("{got} octets of inline data, but this QP takes at most {max}")]
-    InlineTooLong {
-        /// Octets given.
-        got: usize,
-        /// Octets allowed.
-        max: usize,
-    },
-    /// The lengths add up to more than a message can carry.
-    #[error(
-        "the message has {got} octets; a message carries at most 2^32 - 1 (RFC 5041 section 5.2)"
-    )]
-    MessageTooLong {
-        /// Octets in all.
-        got: u64,
-    },
-    /// The QP was made before a fork.
-    #[error(transparent)]
-    Inherited(#[from] Inherited),
-    /// A scatter/gather element names memory that may not be used so.
-    #[error("{0}")]
-    Memory(#[from] LocalFault),
-}
-
 impl Connection {
     /// Takes one request for the send queue. In a state that flushes it completes at once.
     pub(crate) fn post_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
@@ -149,7 +35,7 @@ impl Connection {
                 depth: self.sq.depth(),
             });
         }
-        check_extension(wr)?;
+        check_form(wr)?;
         let mut data = self.sq.take_data();
         let len = match self.resolve_send(wr, &mut data) {
             Ok(len) => len,
@@ -174,6 +60,7 @@ impl Connection {
             }),
             signaled: wr.signaled || self.ctx.signal_all,
             fence: wr.fence,
+            invalidate_sink: wr.invalidate_sink,
             progress: if self.state.flushes() {
                 Progress::Refused
             } else {
@@ -226,11 +113,7 @@ impl Connection {
                     return Err(PostErrorKind::ReadSges { got: sges.len() });
                 }
                 check_length(sges)?;
-                let QpContext {
-                    table, pd, qp_num, ..
-                } = &*self.ctx;
-                // The sink of a Read or atomic needs local write and nothing else; sources need no right at all.
-                Ok(data.list.resolve(table, *pd, *qp_num, sges, is_request)?)
+                Ok(self.resolve_sges(sges, is_request, data)?)
             }
         }
     }
@@ -258,7 +141,8 @@ impl Connection {
     }
 
     /// Completes the whole send queue with an error: `blamed` with its own status, the rest as
-    /// flushed (5040-6.2.1-02).
+    /// flushed (5040-6.2.1-02). What was complete already, as a Read whose Response came just before the error,
+    /// completes as that.
     pub(crate) fn flush_sends(&mut self, blamed: Option<Blamed>) {
         let flushed = self.flush_cause();
         let Connection {
@@ -266,11 +150,12 @@ impl Connection {
             sq,
             events,
             lost,
+            tx,
             ..
         } = self;
-        sq.flush(blamed, flushed, ctx.qp_num, |completion| {
-            Self::complete_send(ctx, events, lost, completion);
-        });
+        let mut complete = |completion| Self::complete_send(ctx, events, lost, completion);
+        sq.retire(tx.taken_to(), ctx.qp_num, || flushed, &mut complete);
+        sq.flush(blamed, flushed, ctx.qp_num, complete);
     }
 
     /// Completes the receives of this QP with an error: the one of the message under way, or else the oldest, with
@@ -329,17 +214,28 @@ impl Connection {
     }
 }
 
-/// What RFC 7306 asks of a request.
-fn check_extension(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
-    let operation = match wr.op {
-        SendOp::Write { .. } | SendOp::Immediate => None,
-        SendOp::Send { .. } => Some("a Send"),
-        SendOp::Read { .. } => Some("an RDMA Read"),
-        SendOp::Atomic { .. } => Some("an atomic operation"),
-        SendOp::Local(_) => Some("a request of this side alone"),
+/// What a request may carry, and what RFC 7306 asks of it.
+fn check_form(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
+    let (operation, takes_immediate) = match wr.op {
+        SendOp::Write { .. } => ("an RDMA Write", true),
+        SendOp::Immediate => ("Immediate Data", true),
+        SendOp::Send { .. } => ("a Send", false),
+        SendOp::Read { .. } => ("an RDMA Read", false),
+        SendOp::Atomic { .. } => ("an atomic operation", false),
+        SendOp::Local(_) => ("a request of this side alone", false),
     };
-    if let (Some(_), Some(operation)) = (wr.imm, operation) {
+    if wr.imm.is_some() && !takes_immediate {
         return Err(PostErrorKind::ImmediateUnfit { operation });
+    }
+    if wr.invalidate_sink {
+        let operation = match (wr.op, wr.source) {
+            (SendOp::Read { .. }, Source::Sges([sge, ..])) if sge.len > 0 => None,
+            (SendOp::Read { .. }, _) => Some("an RDMA Read of no octets"),
+            _ => Some(operation),
+        };
+        if let Some(operation) = operation {
+            return Err(PostErrorKind::NoSinkToInvalidate { operation });
+        }
     }
     // Where the peer's memory lies, and so whether it is aligned, the peer alone knows: the TO may be any
     // (7306-5.2.1-01).

@@ -148,7 +148,7 @@ impl Connection {
                     Some(Outcome::Rejected(rejection)) => {
                         self.end(EndReason::Rejected {
                             private_data: rejection.private_data,
-                            peer_ord: rejection.peer_ord,
+                            peer_ord: rejection.ord_needed,
                         });
                         self.detach(QpEvent::StartupFailed);
                     }

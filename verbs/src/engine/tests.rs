@@ -25,11 +25,15 @@ use crate::mem::{Access, Backing, Buffer, Region, RegionSpec, RegionTable, Sge};
 use crate::qp::state::QpState;
 use crate::qp::wr::{RecvWr, SendWr};
 use crate::settings::Settings;
+use crate::srq::SrqInner;
 
 mod emitted;
 mod extensions;
+mod line;
 mod one_send;
+mod receives;
 mod siw;
+mod stalled;
 mod starving;
 mod wire;
 
@@ -76,7 +80,10 @@ impl Memory {
         };
         let open = register(
             OPEN,
-            Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ,
+            Access::LOCAL_WRITE
+                | Access::REMOTE_WRITE
+                | Access::REMOTE_READ
+                | Access::REMOTE_ATOMIC,
         );
         let receives = register(RECEIVES, Access::LOCAL_WRITE);
         Arc::new(Memory {
@@ -85,6 +92,15 @@ impl Memory {
             open,
             receives,
         })
+    }
+
+    /// Room for a receive of 256 octets.
+    fn receive(&self, nth: u64) -> [Sge; 1] {
+        [Sge {
+            addr: self.receives.to_base() + nth * 256,
+            len: 256,
+            lkey: self.receives.stag().0,
+        }]
     }
 
     fn canaries_are_alive(&self) -> bool {
@@ -161,14 +177,34 @@ impl End {
 
     fn post_receives(&mut self, count: u64) {
         for index in 0..count {
-            let addr = self.memory.receives.to_base() + index * 256;
-            let sges = [Sge {
-                addr,
-                len: 256,
-                lkey: self.memory.receives.stag().0,
-            }];
+            let sges = self.memory.receive(index);
             self.conn.post_recv(&RecvWr::new(index, &sges)).unwrap();
         }
+    }
+
+    /// Puts an SRQ of `depth` in the place of the receive queue.
+    fn share(&mut self, depth: usize) -> Arc<SrqInner> {
+        let table = Arc::clone(&self.memory.table);
+        let srq = Arc::new(SrqInner::new(1, 1, table, depth, 4));
+        self.conn.rq = ReceiveQueue::shared(Arc::clone(&srq), self.conn.ctx.qp_num);
+        srq
+    }
+
+    /// So many octets of the page that is open to the peer.
+    fn source(&self, len: u32) -> [Sge; 1] {
+        [Sge {
+            addr: self.memory.open.to_base(),
+            len,
+            lkey: self.memory.open.stag().0,
+        }]
+    }
+
+    /// Which work requests have completed since the last look, and how.
+    fn numbers(&self) -> Vec<(u64, Status)> {
+        self.completions()
+            .iter()
+            .map(|completion| (completion.wr_id, completion.status))
+            .collect()
     }
 }
 

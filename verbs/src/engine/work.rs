@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
+use super::local::LocalOp;
 use crate::cause::{Act, Asked, Cause};
 use crate::completion::{Completion, Status};
-use crate::mem::{InlineData, SgList};
+use crate::mem::{FastRegister, InlineData, SgList, Sge};
 use crate::qp::wr::SendOp;
 
 /// How far a work request of the send queue has come.
@@ -29,12 +30,15 @@ pub(crate) enum Progress {
 pub(crate) struct SendData {
     pub(crate) list: SgList,
     pub(crate) inline: InlineData,
+    /// Elements of the list that are looked at when its turn comes, because requests before it register their memory.
+    pub(crate) later: Vec<Sge>,
 }
 
 impl SendData {
     fn clear(&mut self) {
         self.list.clear();
         self.inline.clear();
+        self.later.clear();
     }
 }
 
@@ -57,6 +61,8 @@ pub(crate) struct SendWqe {
     pub(crate) imm: Option<ImmediateData>,
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
+    /// Whether the STag of the sink ends with this Read.
+    pub(crate) invalidate_sink: bool,
     pub(crate) progress: Progress,
 }
 
@@ -69,6 +75,11 @@ impl SendWqe {
     /// Whether any octet of it may have reached the peer.
     pub(crate) fn was_begun(&self) -> bool {
         !matches!(self.progress, Progress::Queued | Progress::Refused)
+    }
+
+    /// The STag that its success invalidates on this side.
+    pub(crate) fn invalidates(&self) -> Option<u32> {
+        self.invalidate_sink.then_some(self.sink.0)
     }
 
     /// What it asks of the peer.
@@ -95,7 +106,8 @@ impl SendWqe {
     }
 
     fn completion(&self, qp_num: u32, status: Status, cause: Option<Cause>) -> Completion {
-        let byte_len = if status == Status::Success && self.op.awaits_response() {
+        let success = status == Status::Success;
+        let byte_len = if success && self.op.awaits_response() {
             self.len
         } else {
             0
@@ -106,6 +118,7 @@ impl SendWqe {
             opcode: self.op.wc_opcode(),
             byte_len,
             qp_num,
+            invalidated: self.invalidates().filter(|_| success),
             cause,
             ..Completion::default()
         }
@@ -137,6 +150,8 @@ pub(crate) struct SendQueue {
     next: u64,
     /// Reads and atomics whose Response has not been placed whole, oldest first.
     requests: VecDeque<u64>,
+    /// The newest fast registration that was posted.
+    registered: Option<u64>,
     /// Lists given back by completed requests: their memory is used again.
     spare: Vec<SendData>,
 }
@@ -154,6 +169,7 @@ impl SendQueue {
             front: sequence,
             next: sequence,
             requests: VecDeque::new(),
+            registered: None,
             spare: Vec::new(),
         }
     }
@@ -195,6 +211,9 @@ impl SendQueue {
 
     /// Appends a request; the caller has checked `room`.
     pub(crate) fn push(&mut self, wqe: SendWqe) {
+        if matches!(wqe.op, SendOp::Local(LocalOp::Register(_))) {
+            self.registered = Some(self.posted_to());
+        }
         self.wqes.push_back(wqe);
     }
 
@@ -203,6 +222,19 @@ impl SendQueue {
         let index = usize::try_from(self.next - self.front).ok()?;
         let wqe = self.wqes.get(index)?;
         (wqe.progress != Progress::Refused).then_some((self.next, wqe))
+    }
+
+    /// The newest fast registration of this STag that is to be carried out before what is posted now.
+    pub(crate) fn registration(&self, stag: u32) -> Option<&FastRegister> {
+        let newest = self.registered.filter(|newest| *newest >= self.next)?;
+        let index = |sequence: u64| usize::try_from(sequence - self.front).ok();
+        let waiting = self.wqes.range(index(self.next)?..=index(newest)?);
+        waiting.rev().find_map(|wqe| match &wqe.op {
+            SendOp::Local(LocalOp::Register(register)) => {
+                (register.stag == stag && wqe.progress == Progress::Queued).then_some(register)
+            }
+            _ => None,
+        })
     }
 
     /// The oldest request, with its sequence number.

@@ -4,7 +4,7 @@
 //! make us hold: connections in startup, connections, places for Reads (IRD), and octets of FPDUs that
 //! have not come whole. Whatever is counted is a [`Charge`], which gives back when it is dropped, so
 //! nothing can be forgotten on the way to the many ends that a connection has. What only the local
-//! program can ask for (QPs and regions, by protection domain) is counted where it is made.
+//! program can ask for (objects of the device, and those of a protection domain) is counted where it is made.
 //!
 //! ```text
 //!   TCP accepted        MPA Request whole      accepted               TCP gone
@@ -20,6 +20,8 @@
 //! The table has an entry for a peer only while something is charged to it, so the limits of the device
 //! bound its size.
 
+mod numbers;
+mod objects;
 mod pd;
 #[cfg(test)]
 mod tests;
@@ -31,10 +33,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use uwarp_mpa::StartupError;
 
 use crate::home::Home;
 use crate::settings::Limits;
-pub(crate) use pd::{PdAccount, PdQp};
+pub(crate) use numbers::{Number, Numbers};
+pub(crate) use objects::{Objects, Place};
+pub(crate) use pd::{OfPd, PdAccount, PdCharge};
 
 /// What is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,10 +82,6 @@ impl fmt::Display for What {
 
 /// A limit that peers have reached. It is theirs to wait, or the settings' to allow more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "{} already {} {limit} {what}, the limit; end some, or raise it in the settings ({})",
-    Whose(*.peer), if .peer.is_some() { "has" } else { "have" }, setting(*.what, .peer.is_some())
-)]
 pub struct LimitReached {
     what: What,
     limit: u64,
@@ -88,6 +89,11 @@ pub struct LimitReached {
 }
 
 impl LimitReached {
+    #[cfg(test)]
+    pub(crate) fn new(what: What, limit: u64, peer: Option<IpAddr>) -> Self {
+        LimitReached { what, limit, peer }
+    }
+
     /// The peer address (IPv6: the network of 64 bits) whose own limit it is; `None` for the device's.
     #[must_use]
     pub fn peer(&self) -> Option<IpAddr> {
@@ -98,6 +104,63 @@ impl LimitReached {
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
+    }
+
+    /// What is so, without what to try.
+    pub(crate) fn fact(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LimitReached { what, limit, peer } = *self;
+        let have = if peer.is_some() { "has" } else { "have" };
+        let whose = Whose(peer);
+        write!(f, "{whose} already {have} {limit} {what}, the limit")
+    }
+
+    /// What a person would do about it.
+    pub(crate) fn advice(&self) -> &'static str {
+        match (self.what, self.peer.is_some()) {
+            (What::HalfOpen, false) => {
+                "wait until some are accepted or gone, or raise it in the settings (limits.max_half_open)"
+            }
+            (What::HalfOpen, true) => {
+                "wait until some are accepted or gone, or raise it in the settings (limits.per_peer.max_half_open)"
+            }
+            (What::Connections, false) => "end some, or raise it in the settings (limits.max_qp)",
+            (What::Connections, true) => {
+                "end some, or raise it in the settings (limits.per_peer.max_qp)"
+            }
+            (What::Ird, false) => {
+                "end some connections, accept with a smaller ird, or raise it in the settings (limits.max_ird_total)"
+            }
+            (What::Ird, true) => {
+                "end some connections, accept with a smaller ird, or raise it in the settings (limits.per_peer.max_ird_total)"
+            }
+            (What::ReceiveMemory, false) => {
+                "look for peers that begin messages and do not end them, or raise it in the settings (limits.max_receive_memory)"
+            }
+            (What::ReceiveMemory, true) => {
+                "look whether this peer begins messages and does not end them, or raise it in the settings (limits.per_peer.max_receive_memory)"
+            }
+        }
+    }
+}
+
+impl fmt::Display for LimitReached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fact(f)?;
+        write!(f, "; {}", self.advice())
+    }
+}
+
+/// As a listener tells it, with the address of the peer beside it.
+impl From<LimitReached> for StartupError {
+    fn from(reached: LimitReached) -> Self {
+        let limit = u32::try_from(reached.limit).unwrap_or(u32::MAX);
+        let of_peer = reached.peer.is_some();
+        match reached.what {
+            What::Connections => StartupError::TooManyConnections { limit, of_peer },
+            What::HalfOpen | What::Ird | What::ReceiveMemory => {
+                StartupError::NoPlace { limit, of_peer }
+            }
+        }
     }
 }
 
@@ -110,20 +173,6 @@ impl fmt::Display for Whose {
             Some(IpAddr::V6(net)) if is_network(net) => write!(f, "the network {net}/64"),
             Some(peer) => write!(f, "the peer {peer}"),
         }
-    }
-}
-
-/// The setting that a person would raise.
-fn setting(what: What, of_peer: bool) -> &'static str {
-    match (what, of_peer) {
-        (What::HalfOpen, false) => "limits.max_half_open",
-        (What::HalfOpen, true) => "limits.per_peer.max_half_open",
-        (What::Connections, false) => "limits.max_qp",
-        (What::Connections, true) => "limits.per_peer.max_qp",
-        (What::Ird, false) => "limits.max_ird_total",
-        (What::Ird, true) => "limits.per_peer.max_ird_total",
-        (What::ReceiveMemory, false) => "limits.max_receive_memory",
-        (What::ReceiveMemory, true) => "limits.per_peer.max_receive_memory",
     }
 }
 
@@ -204,6 +253,18 @@ impl PeerAccount {
     /// Charges `amount`, all or nothing.
     pub(crate) fn take(self: &Arc<Self>, what: What, amount: u64) -> Result<Charge, LimitReached> {
         self.charge(what, amount, amount)
+    }
+
+    /// Whether one more would be granted. Another may be faster: only [`take`](Self::take) decides.
+    pub(crate) fn look(&self, what: What) -> Result<(), LimitReached> {
+        let limits = what.limits(&self.accounts.limits);
+        let shares = [(&self.accounts.device, None), (&self.share, Some(self.key))];
+        for ((share, peer), limit) in shares.into_iter().zip(limits) {
+            if share.used(what) >= limit {
+                return Err(LimitReached { what, limit, peer });
+            }
+        }
+        Ok(())
     }
 
     /// Charges up to `wanted`: what is left, which may be nothing.

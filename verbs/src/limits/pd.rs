@@ -3,29 +3,111 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// QPs of a protection domain. (Regions are counted in their table, which knows the domain of each.)
-#[derive(Default)]
-pub(crate) struct PdAccount {
-    qps: AtomicU32,
+use super::{Number, Place};
+use crate::settings::PdLimits;
+
+/// What is counted of a domain. (Regions are counted in their table, which knows the domain of each.)
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OfPd {
+    Qps,
+    Srqs,
+    /// Receives that its queues can hold: those of QPs without an SRQ, and SRQs.
+    Receives,
 }
 
-impl PdAccount {
-    /// One more QP; `None` at the limit.
-    pub(crate) fn take_qp(self: &Arc<Self>, limit: u32) -> Option<PdQp> {
-        self.qps
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |qps| {
-                (qps < limit).then_some(qps + 1)
-            })
-            .ok()
-            .map(|_| PdQp(Arc::clone(self)))
+const KINDS: usize = 3;
+
+impl OfPd {
+    pub(crate) fn limit(self, limits: &PdLimits) -> u32 {
+        match self {
+            OfPd::Qps => limits.max_qp,
+            OfPd::Srqs => limits.max_srq,
+            OfPd::Receives => limits.max_recv_wr,
+        }
     }
 }
 
-/// A QP of a domain, counted until this is dropped.
-pub(crate) struct PdQp(Arc<PdAccount>);
+/// A protection domain, as the objects in it know it. It exists as long as one of them or a handle does.
+pub(crate) struct PdAccount {
+    id: Number,
+    used: [AtomicU32; KINDS],
+    /// Its place among the domains of the device.
+    _place: Place,
+}
 
-impl Drop for PdQp {
+impl PdAccount {
+    pub(crate) fn new(id: Number, place: Place) -> Arc<Self> {
+        Arc::new(PdAccount {
+            id,
+            used: [const { AtomicU32::new(0) }; KINDS],
+            _place: place,
+        })
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.id.get()
+    }
+
+    /// `amount` more, all or nothing: `None` beyond the limit.
+    pub(crate) fn take(self: &Arc<Self>, what: OfPd, amount: u32, limit: u32) -> Option<PdCharge> {
+        self.add(what, amount, limit).then(|| PdCharge {
+            account: Arc::clone(self),
+            what,
+            amount,
+        })
+    }
+
+    fn add(&self, what: OfPd, amount: u32, limit: u32) -> bool {
+        self.of(what)
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                used.checked_add(amount).filter(|sum| *sum <= limit)
+            })
+            .is_ok()
+    }
+
+    fn of(&self, what: OfPd) -> &AtomicU32 {
+        // The discriminants are 0 to KINDS - 1.
+        &self.used[what as usize]
+    }
+}
+
+/// Something that is charged to a domain until this is dropped.
+pub(crate) struct PdCharge {
+    account: Arc<PdAccount>,
+    what: OfPd,
+    amount: u32,
+}
+
+impl PdCharge {
+    /// How much.
+    pub(crate) fn amount(&self) -> u32 {
+        self.amount
+    }
+
+    /// Charges so much instead. False beyond the limit; then all is as it was. Less is always granted.
+    pub(crate) fn change(&mut self, amount: u32, limit: u32) -> bool {
+        if amount > self.amount {
+            let more = amount - self.amount;
+            if !self.account.add(self.what, more, limit) {
+                return false;
+            }
+        } else {
+            self.give(self.amount - amount);
+        }
+        self.amount = amount;
+        true
+    }
+
+    fn give(&self, amount: u32) {
+        self.account
+            .of(self.what)
+            .fetch_sub(amount, Ordering::AcqRel);
+    }
+}
+
+impl Drop for PdCharge {
     fn drop(&mut self) {
-        self.0.qps.fetch_sub(1, Ordering::AcqRel);
+        self.give(self.amount);
     }
 }

@@ -29,14 +29,14 @@ fn a_peer_at_its_limit_leaves_the_rest_to_others() {
     assert_eq!(refused.peer(), Some("192.0.2.1".parse().unwrap()));
     assert_eq!(
         refused.to_string(),
-        "the peer 192.0.2.1 already has 3 connections in startup, the limit; end some, or raise it in the settings (limits.per_peer.max_half_open)"
+        "the peer 192.0.2.1 already has 3 connections in startup, the limit; wait until some are accepted or gone, or raise it in the settings (limits.per_peer.max_half_open)"
     );
     held.extend((0..2).map(|_| other.take(What::HalfOpen, 1).unwrap()));
     let refused = other.take(What::HalfOpen, 1).unwrap_err();
     assert_eq!((refused.peer(), refused.limit()), (None, 5));
     assert_eq!(
         refused.to_string(),
-        "all peers together already have 5 connections in startup, the limit; end some, or raise it in the settings (limits.max_half_open)"
+        "all peers together already have 5 connections in startup, the limit; wait until some are accepted or gone, or raise it in the settings (limits.max_half_open)"
     );
     // What was refused was not kept from the device either.
     held.remove(0);
@@ -140,11 +140,52 @@ fn threads_that_take_and_give_at_once_never_pass_a_limit() {
     assert_eq!(accounts.device.used(What::Ird), 0);
 }
 
+fn domain() -> Arc<PdAccount> {
+    let (place, id) = Objects::new("protection domains", 1..=9).take(1).unwrap();
+    PdAccount::new(id, place)
+}
+
 #[test]
-fn a_protection_domain_has_its_own_limit() {
-    let account = Arc::new(PdAccount::default());
-    let held: Vec<PdQp> = std::iter::from_fn(|| account.take_qp(3)).collect();
-    assert_eq!(held.len(), 3);
-    drop(held);
-    assert!(account.take_qp(1).is_some());
+fn a_protection_domain_has_its_own_limits() {
+    let account = domain();
+    for what in [OfPd::Qps, OfPd::Srqs, OfPd::Receives] {
+        let held: Vec<PdCharge> = std::iter::from_fn(|| account.take(what, 2, 7)).collect();
+        assert_eq!(held.len(), 3, "{what:?}");
+        assert!(account.take(what, 1, 7).is_some());
+        drop(held);
+        assert!(account.take(what, 7, 7).is_some());
+    }
+}
+
+#[test]
+fn what_is_charged_to_a_domain_changes_whole_or_not_at_all() {
+    let account = domain();
+    let take = |amount| account.take(OfPd::Receives, amount, 10);
+    let mut charge = take(4).unwrap();
+    let other = take(4).unwrap();
+    assert!(!charge.change(7, 10));
+    assert_eq!(charge.amount(), 4);
+    assert!(charge.change(6, 10) && take(1).is_none());
+    assert!(charge.change(1, 0), "less is always granted");
+    drop((take(5).unwrap(), other, charge));
+    assert!(take(10).is_some());
+    assert!(take(u32::MAX).is_none());
+}
+
+#[test]
+fn a_device_has_no_more_objects_than_its_limit_and_tells_them_apart() {
+    let objects = Objects::new("things", 5..=6);
+    let (first, second) = (objects.take(3).unwrap(), objects.take(3).unwrap());
+    assert_eq!((first.1.get(), second.1.get()), (5, 6));
+    // A place without a number is given back.
+    for _ in 0..5 {
+        assert!(objects.take(3).is_err());
+    }
+    drop(first);
+    let error = objects.take(1).map(drop).unwrap_err();
+    assert!(
+        error.to_string().contains("already has 1 things"),
+        "{error}"
+    );
+    assert_eq!(objects.take(2).unwrap().1.get(), 5);
 }

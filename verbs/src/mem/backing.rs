@@ -38,7 +38,7 @@ impl Backing {
     }
 
     /// A part of an owned buffer; `None` when it is not inside.
-    pub(super) fn part(buffer: Arc<Buffer>, offset: u64, len: u64) -> Option<Self> {
+    pub(crate) fn part(buffer: Arc<Buffer>, offset: u64, len: u64) -> Option<Self> {
         let whole = Self::buffer(buffer);
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         let inside = offset.checked_add(len).is_some_and(|end| end <= whole.len);

@@ -44,6 +44,9 @@ pub enum RegisterError {
         /// What was asked for.
         access: Access,
     },
+    /// The part of the buffer is not inside it.
+    #[error(transparent)]
+    OutOfRange(#[from] OutOfRange),
     /// The file could not be mapped.
     #[error(transparent)]
     Map(#[from] MapError),

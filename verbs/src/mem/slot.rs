@@ -23,7 +23,7 @@ use super::backing::{Backing, RegionSpec, check_spec};
 use super::error::RegisterError;
 use super::region::Region;
 use super::table::{Asker, Entry, RegionTable};
-use super::{Access, Buffer};
+use super::{Access, Buffer, LocalFaultKind, Sge};
 
 /// The kinds of memory windows, as the verbs name them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -90,6 +90,22 @@ pub struct FastRegister {
     pub for_pd: bool,
 }
 
+impl FastRegister {
+    /// Whether an SGE (not empty) may use what this will have registered.
+    pub(crate) fn check_sge(&self, sge: &Sge, write: bool) -> Result<(), LocalFaultKind> {
+        let &Sge { addr, len, lkey } = sge;
+        if write && !self.access.contains(Access::LOCAL_WRITE) {
+            return Err(LocalFaultKind::NotWritable { lkey });
+        }
+        let offset = addr.checked_sub(self.iova);
+        let room = offset.and_then(|offset| self.len.checked_sub(offset));
+        if room.is_none_or(|room| room < u64::from(len)) {
+            return Err(LocalFaultKind::OutOfBounds { lkey, addr, len });
+        }
+        Ok(())
+    }
+}
+
 /// What a slot is for.
 pub(crate) enum Purpose {
     Window(WindowKind),
@@ -123,10 +139,10 @@ pub(crate) enum SlotFault {
     WrongKind { stag: u32, kind: WindowKind },
     #[error("STag {stag:#010x} belongs to another protection domain or queue pair")]
     NotAssociated { stag: u32 },
-    #[error("STag {stag:#010x} is still valid (as {now:#010x}); invalidate it first")]
+    #[error("STag {stag:#010x} is still valid (as {now:#010x})")]
     StillValid { stag: u32, now: u32 },
     #[error(
-        "STag {stag:#010x} has the key that was used last; take the next one (inc_rkey), so that the old STag stays dead"
+        "STag {stag:#010x} has the key that was used last, and would make the old STag good again"
     )]
     SameKey { stag: u32 },
     #[error("lkey {lkey:#010x} names no valid memory region")]
@@ -148,9 +164,7 @@ pub(crate) enum SlotFault {
         base: u64,
         size: u64,
     },
-    #[error(
-        "a bind of 0 octets; only windows of type 1 are unbound so, the others by invalidation"
-    )]
+    #[error("a bind of 0 octets, of a window that is not of type 1")]
     NoOctets,
     #[error("{0}")]
     Register(RegisterError),
@@ -160,7 +174,7 @@ pub(crate) enum SlotFault {
         "STag {stag:#010x} is that of a window of type 1, which is unbound by a bind of 0 octets"
     )]
     Type1 { stag: u32 },
-    #[error("{count} memory window(s) are bound to region {stag:#010x}; invalidate them first")]
+    #[error("{count} memory window(s) are bound to region {stag:#010x}")]
     WindowsBound { stag: u32, count: u32 },
 }
 
@@ -343,6 +357,15 @@ impl RegionTable {
         let (former, listed) = done.ok_or(no_window)??;
         former.end();
         Ok(listed)
+    }
+
+    /// Whether an STag is that of a fast region of this protection domain, with whatever key.
+    pub(crate) fn is_fast(&self, stag: u32, pd: u32) -> bool {
+        self.with_entry(stag >> 8, |entry| {
+            let slot = entry.slot.as_ref();
+            slot.is_some_and(|slot| slot.pd == pd && matches!(slot.purpose, Purpose::Fast(_)))
+        })
+        .unwrap_or(false)
     }
 
     /// Makes a part of a fast region valid. The result is as for [`bind`](Self::bind).

@@ -361,7 +361,7 @@ impl RegionTable {
 
     /// The region of an SGE and the offset of its first octet.
     #[inline]
-    pub(super) fn check_local(
+    pub(crate) fn check_local(
         &self,
         sge: &Sge,
         write: bool,

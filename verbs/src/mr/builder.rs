@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::MemoryRegion;
-use crate::mem::{Access, Backing, Buffer, MapError, RegionSpec, RegisterError};
+use super::{Holds, MemoryRegion};
+use crate::limits::Number;
+use crate::mem::{Access, Backing, Buffer, MapError, OutOfRange, RegionSpec, RegisterError};
 use crate::pd::Pd;
 use crate::qp::Qp;
 
@@ -15,7 +16,7 @@ use crate::qp::Qp;
 /// ```
 /// use uwarp_verbs::{Access, Buffer, Device};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let pd = Device::tcp()?.alloc_pd();
+/// let pd = Device::tcp()?.alloc_pd()?;
 /// // Peers count from 0, and may only read.
 /// let table = pd.region().access(Access::REMOTE_READ).zero_based().vec(vec![1, 2, 3])?;
 /// assert_eq!((table.addr(), table.len()), (0, 3));
@@ -32,7 +33,20 @@ pub struct RegionBuilder {
     pd: Pd,
     access: Access,
     to_base: Option<u64>,
-    qp: Option<(u32, u32)>,
+    qp: Option<ForQp>,
+}
+
+/// The QP that a region is for.
+#[derive(Clone)]
+struct ForQp {
+    pd: u32,
+    num: Arc<Number>,
+}
+
+impl std::fmt::Debug for ForQp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "QP {}", self.num.get())
+    }
 }
 
 impl RegionBuilder {
@@ -66,7 +80,10 @@ impl RegionBuilder {
     /// Only `qp` of the same domain reaches the region. Of regions, such a one alone may be invalidated by that QP's
     /// peer with a Send with Invalidate (RFC 5040 section 8.1.1); so may windows of type 2 and fast registrations for one QP.
     pub fn for_qp(mut self, qp: &Qp) -> Self {
-        self.qp = Some((qp.pd().id(), qp.qp_num()));
+        self.qp = Some(ForQp {
+            pd: qp.pd().id(),
+            num: qp.inner().number(),
+        });
         self
     }
 
@@ -84,6 +101,25 @@ impl RegionBuilder {
     /// As [`RegionBuilder::vec`]; [`RegisterError::ReadOnly`] for local write to a file that is open for reading.
     pub fn buffer(self, buffer: impl Into<Arc<Buffer>>) -> Result<MemoryRegion, RegisterError> {
         self.register(Backing::buffer(buffer.into()))
+    }
+
+    /// Registers a part of a buffer, and nothing else of it.
+    ///
+    /// # Errors
+    /// As [`RegionBuilder::buffer`], and [`RegisterError::OutOfRange`].
+    pub fn part(
+        self,
+        buffer: impl Into<Arc<Buffer>>,
+        range: Range<usize>,
+    ) -> Result<MemoryRegion, RegisterError> {
+        let buffer = buffer.into();
+        let outside = OutOfRange {
+            offset: range.start,
+            len: range.len(),
+            size: buffer.len(),
+        };
+        let part = Backing::part(buffer, range.start as u64, range.len() as u64);
+        self.register(part.ok_or(outside)?)
     }
 
     /// Registers octets of a file, mapped and shared: see [`Buffer::map_file`], also for what must not happen to the
@@ -132,19 +168,23 @@ impl RegionBuilder {
     }
 
     fn register(self, memory: Backing) -> Result<MemoryRegion, RegisterError> {
-        if let Some((pd, qp)) = self.qp
-            && pd != self.pd.id()
+        if let Some(ForQp { pd, num }) = &self.qp
+            && *pd != self.pd.id()
         {
-            return Err(RegisterError::QpOfOtherPd { qp });
+            return Err(RegisterError::QpOfOtherPd { qp: num.get() });
         }
         let device = self.pd.device();
         let region = device.table.insert(RegionSpec {
             memory,
             to_base: self.to_base,
             pd: self.pd.id(),
-            qp: self.qp.map(|(_, qp)| qp),
+            qp: self.qp.as_ref().map(|qp| qp.num.get()),
             access: self.access,
         })?;
-        Ok(MemoryRegion::new(region, Arc::clone(device)))
+        let holds = Holds {
+            pd: Arc::clone(self.pd.account()),
+            qp: self.qp.map(|qp| qp.num),
+        };
+        Ok(MemoryRegion::new(region, Arc::clone(device), holds))
     }
 }

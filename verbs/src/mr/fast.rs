@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::RemoteBuffer;
 use crate::device::DeviceInner;
+use crate::limits::PdAccount;
 use crate::mem::{Access, Buffer, FastRegister, OutOfRange, Purpose, RegisterError, Sge};
 
 /// Memory with an STag that is reserved and not valid: [`SendWr::register`](crate::SendWr::register) makes it valid for a part of the
@@ -17,7 +18,7 @@ use crate::mem::{Access, Buffer, FastRegister, OutOfRange, Purpose, RegisterErro
 /// ```
 /// use uwarp_verbs::{Access, Buffer, Device, SendWr, inc_rkey};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let pd = Device::tcp()?.alloc_pd();
+/// let pd = Device::tcp()?.alloc_pd()?;
 /// let fast = pd.alloc_fast_region(Buffer::zeroed(1 << 16)?)?;
 /// let stag = inc_rkey(fast.stag());
 /// let part = fast.register(stag, 4096, 100, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
@@ -30,23 +31,25 @@ pub struct FastRegion {
     device: Arc<DeviceInner>,
     index: u32,
     buffer: Arc<Buffer>,
+    _pd: Arc<PdAccount>,
 }
 
 impl FastRegion {
     pub(crate) fn new(
         device: &Arc<DeviceInner>,
-        pd: u32,
+        pd: &Arc<PdAccount>,
         buffer: Arc<Buffer>,
     ) -> Result<Self, RegisterError> {
         if buffer.is_empty() {
             return Err(RegisterError::Empty);
         }
         let purpose = Purpose::Fast(Arc::clone(&buffer));
-        let stag = device.table.reserve(pd, purpose)?;
+        let stag = device.table.reserve(pd.id(), purpose)?;
         Ok(FastRegion {
             device: Arc::clone(device),
             index: stag.0 >> 8,
             buffer,
+            _pd: Arc::clone(pd),
         })
     }
 

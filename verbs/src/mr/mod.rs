@@ -11,6 +11,7 @@ pub use reregister::Reregister;
 use std::sync::Arc;
 
 use crate::device::DeviceInner;
+use crate::limits::{Number, PdAccount};
 use crate::mem::{Buffer, DeregisterError, OutOfRange, Region, Sge};
 
 /// A registered memory region (MR): `ibv_mr` of the verbs (`ibv_reg_mr`).
@@ -24,6 +25,14 @@ pub struct MemoryRegion {
     /// `None` once it was deregistered.
     region: Option<Arc<Region>>,
     device: Arc<DeviceInner>,
+    holds: Holds,
+}
+
+/// What a region keeps in existence, because the table knows its number only.
+pub(crate) struct Holds {
+    pub(crate) pd: Arc<PdAccount>,
+    /// The number of the QP that the region is for.
+    pub(crate) qp: Option<Arc<Number>>,
 }
 
 /// Memory of a peer, as it advertises it: what an RDMA Write or Read names.
@@ -38,10 +47,11 @@ pub struct RemoteBuffer {
 }
 
 impl MemoryRegion {
-    pub(crate) fn new(region: Arc<Region>, device: Arc<DeviceInner>) -> Self {
+    pub(crate) fn new(region: Arc<Region>, device: Arc<DeviceInner>, holds: Holds) -> Self {
         MemoryRegion {
             region: Some(region),
             device,
+            holds,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::pd::Pd;
 /// ```
 /// use uwarp_verbs::{Access, Device};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let pd = Device::tcp()?.alloc_pd();
+/// let pd = Device::tcp()?.alloc_pd()?;
 /// let mut region = pd.register(vec![7; 4096], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 /// let old = region.rkey();
 /// region.reregister().access(Access::REMOTE_READ).apply()?;
@@ -132,6 +132,12 @@ impl<'a> Reregister<'a> {
             access: self.access.unwrap_or(old.access()),
         };
         *old = device.table.replace(old, spec)?;
+        if let Some(pd) = self.pd.filter(|pd| pd.id() == old.pd()) {
+            self.region.holds.pd = Arc::clone(pd.account());
+        }
+        if old.qp().is_none() {
+            self.region.holds.qp = None;
+        }
         Ok(())
     }
 }

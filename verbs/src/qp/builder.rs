@@ -5,11 +5,12 @@ use std::sync::Arc;
 use uwarp_llp::Keepalive;
 
 use super::attr::QpInit;
-use super::inner::QpInner;
+use super::inner::{QpInner, QpPlace};
 use super::{Qp, QpCaps};
 use crate::cq::Cq;
 use crate::device::{DeviceError, check_size};
 use crate::engine::{QpContext, QueueCaps};
+use crate::limits::OfPd;
 use crate::mem::Access;
 use crate::pd::Pd;
 use crate::settings::OnNoReceive;
@@ -21,7 +22,7 @@ use crate::srq::Srq;
 /// use uwarp_verbs::{Access, Device, QpCaps};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Device::tcp()?;
-/// let (pd, cq) = (device.alloc_pd(), device.create_cq(16)?);
+/// let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
 /// let qp = pd
 ///     .qp()
 ///     .caps(QpCaps { max_send_wr: 8, ..QpCaps::default() })
@@ -109,8 +110,8 @@ impl QpBuilder {
     /// Makes the QP. Its completions go to the two CQs, which may be one and the same.
     ///
     /// # Errors
-    /// [`DeviceError`]: a size that the device does not allow, a limit, a CQ of another device, an SRQ of another
-    /// domain.
+    /// [`DeviceError`]: a size that the device or the domain does not allow, a limit, a CQ of another device, an SRQ of
+    /// another domain.
     pub fn build(self, send_cq: &Cq, recv_cq: &Cq) -> Result<Qp, DeviceError> {
         let QpBuilder { pd, caps, .. } = &self;
         let device = pd.device();
@@ -138,9 +139,11 @@ impl QpBuilder {
                 return Err(DeviceError::OtherPd { what: "SRQ" });
             }
         }
-        let in_pd = pd.take_qp()?;
+        let receives = self.srq.as_ref().map_or(caps.max_recv_wr, |_| 0);
+        let in_pd = [pd.take(OfPd::Qps, 1)?, pd.take(OfPd::Receives, receives)?];
+        let (place, num) = device.take_qp()?;
         let context = QpContext {
-            qp_num: device.take_qp_num()?,
+            qp_num: num.get(),
             pd: pd.id(),
             table: Arc::clone(&device.table),
             send_cq: Arc::clone(&send_cq.shared().inner),
@@ -160,7 +163,16 @@ impl QpBuilder {
             keepalive,
         };
         let cqs = [Arc::clone(send_cq.shared()), Arc::clone(recv_cq.shared())];
-        let inner = QpInner::new(Arc::new(context), Arc::clone(device), cqs, in_pd);
+        let inner = QpInner::new(
+            Arc::new(context),
+            Arc::clone(device),
+            cqs,
+            QpPlace {
+                _in_pd: in_pd,
+                _place: place,
+                num: Arc::new(num),
+            },
+        );
         Ok(Qp::new(inner, self, send_cq.clone(), recv_cq.clone()))
     }
 

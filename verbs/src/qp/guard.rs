@@ -7,9 +7,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::inner::Locked;
+use crate::trace;
 
 /// Told whenever the lock of a QP was released.
 pub(crate) trait Watcher: Send + Sync {
@@ -22,6 +23,9 @@ pub(crate) trait Watcher: Send + Sync {
 pub(super) struct Watched {
     watcher: OnceLock<Arc<dyn Watcher>>,
     changed: AtomicBool,
+    /// What standard error did not take at once, of a trace. There is one end for a connection.
+    unsaid: Mutex<Option<String>>,
+    has_unsaid: AtomicBool,
 }
 
 impl Watched {
@@ -35,9 +39,24 @@ impl Watched {
         self.changed.store(true, Ordering::Release);
     }
 
+    /// Has whoever releases the lock write this to standard error, which may block.
+    pub(super) fn tell_unlocked(&self, text: Option<String>) {
+        if text.is_some() {
+            *self.unsaid.lock() = text;
+            self.has_unsaid.store(true, Ordering::Release);
+        }
+    }
+
     fn unlocked(&self) {
         if let Some(watcher) = self.watcher.get() {
             watcher.unlocked(self.changed.swap(false, Ordering::AcqRel));
+        }
+        if self.has_unsaid.load(Ordering::Relaxed) && self.has_unsaid.swap(false, Ordering::AcqRel)
+        {
+            let text = self.unsaid.lock().take();
+            if let Some(text) = text {
+                trace::say(&text);
+            }
         }
     }
 }

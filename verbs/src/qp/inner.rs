@@ -14,7 +14,7 @@ use crate::device::DeviceInner;
 use crate::engine::{Connection, QpContext, ReceiveBuffer, ReceiveWaiter};
 use crate::event::AsyncEvent;
 use crate::event_queue::EventObject;
-use crate::limits::{Charge, PdQp, PeerAccount};
+use crate::limits::{Charge, Number, PdCharge, PeerAccount, Place};
 use crate::mem::PinnedRun;
 use crate::progress::background::{Interest, Source, Verdict};
 use crate::progress::cover::{Cover, Registration};
@@ -38,8 +38,16 @@ pub(crate) struct QpInner {
     watched: Watched,
     /// It was destroyed: nobody is told of it any more.
     muted: AtomicBool,
-    /// Its place in the protection domain.
-    _in_pd: PdQp,
+    place: QpPlace,
+}
+
+/// What a QP has from the accounts of the device and of its domain, as long as it exists.
+pub(crate) struct QpPlace {
+    /// Itself, and its receives.
+    pub(crate) _in_pd: [PdCharge; 2],
+    pub(crate) _place: Place,
+    /// Regions that are for this QP alone hold it too.
+    pub(crate) num: Arc<Number>,
 }
 
 /// What a connection has from the accounts of its peer.
@@ -87,7 +95,7 @@ impl QpInner {
         ctx: Arc<QpContext>,
         device: Arc<DeviceInner>,
         cqs: [Arc<CqShared>; 2],
-        in_pd: PdQp,
+        place: QpPlace,
     ) -> Arc<Self> {
         let token = device.background.token();
         let now = Instant::now();
@@ -114,7 +122,7 @@ impl QpInner {
             polled_at: AtomicU64::new(0),
             changed: Condvar::new(),
             muted: AtomicBool::new(false),
-            _in_pd: in_pd,
+            place,
             watched: Watched::default(),
         });
         for cq in &qp.cqs {
@@ -123,6 +131,11 @@ impl QpInner {
         let waiter: Weak<QpInner> = Arc::downgrade(&qp);
         qp.lock().driven.conn.rq.set_waiter(waiter);
         qp
+    }
+
+    /// Its number, in use as long as somebody has this.
+    pub(crate) fn number(&self) -> Arc<Number> {
+        Arc::clone(&self.place.num)
     }
 
     pub(crate) fn lock(&self) -> QpGuard<'_> {
@@ -206,18 +219,21 @@ impl QpInner {
 
     /// Hands events to the device, and wakes those who wait for the QP.
     pub(crate) fn publish(&self, locked: &mut Locked) {
-        let events = &mut locked.driven.conn.events;
+        let events = &locked.driven.conn.events;
         if !events.is_empty() {
+            let ended = |event: &AsyncEvent| matches!(event, AsyncEvent::Ended { .. });
+            if self.ctx.settings.trace_errors && events.iter().any(ended) {
+                // Before anybody hears of the end, and perhaps ends the process.
+                let text = trace::end(&locked.driven.conn, locked.addrs);
+                self.watched
+                    .tell_unlocked(text.and_then(trace::say_at_once));
+            }
+            let events = &mut locked.driven.conn.events;
             let muted = self.muted.load(Ordering::Relaxed);
-            let mut ended = false;
             for event in events.drain(..) {
-                ended |= matches!(event, AsyncEvent::Ended { .. });
                 if !muted || event.object() != EventObject::Qp(self.ctx.qp_num) {
                     self.device.events.push(event);
                 }
-            }
-            if ended && self.ctx.settings.trace_errors {
-                trace::tell_end(&locked.driven.conn, locked.addrs);
             }
             // What was reserved and not agreed upon goes back.
             if let (Some(held), Some(negotiated)) =
@@ -490,12 +506,6 @@ impl Locked {
     /// The two ends, once there is (or was) a connection.
     pub(crate) fn addrs(&self) -> Option<Addrs> {
         self.addrs
-    }
-}
-
-impl Drop for QpInner {
-    fn drop(&mut self) {
-        self.device.qps.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -29,7 +29,7 @@ use crate::wait::after;
 use builder::QpBuilder;
 use inner::QpInner;
 use state::QpState;
-use wr::{RecvWr, SendWr};
+use wr::{BindWr, RecvWr, SendWr};
 
 /// Sizes of a QP's queues.
 #[derive(Clone, Copy, Debug)]
@@ -222,22 +222,30 @@ impl Qp {
         })
     }
 
-    /// Posts a request to bind a memory window of type 1 (`ibv_bind_mw`), and gives the STag that it will have: the
-    /// window has it from the completion on, and what is posted behind finds it bound. An old binding ends then; 0
-    /// octets only end it.
+    /// Binds a memory window of type 1 with a request of no flags: [`Qp::post_bind`] of [`BindWr::new`].
     ///
     /// # Errors
-    /// [`PostErrorKind::WindowKind`] for a window of type 2, and as [`Qp::post_send`]; the window then stays as it is.
+    /// As [`Qp::post_bind`].
     pub fn bind_mw(
         &self,
         window: &mut MemoryWindow,
         wr_id: u64,
         bind: &WindowBind,
     ) -> Result<u32, PostError> {
+        self.post_bind(window, &BindWr::new(wr_id, bind))
+    }
+
+    /// Posts a request to bind a memory window of type 1 (`ibv_bind_mw`), and gives the STag that it will have: the
+    /// window has it from the completion on, and what is posted behind finds it bound. An old binding ends then; 0
+    /// octets only end it.
+    ///
+    /// # Errors
+    /// [`PostErrorKind::WindowKind`] for a window of type 2, and as [`Qp::post_send`]; the window then stays as it is.
+    pub fn post_bind(&self, window: &mut MemoryWindow, wr: &BindWr) -> Result<u32, PostError> {
         let rkey = window
             .next_by_call()
             .map_err(|kind| PostError { index: 0, kind })?;
-        self.post_send(&SendWr::bind_by_call(wr_id, rkey, bind))?;
+        self.post_send(&wr.to_send_wr(rkey))?;
         window.set_by_call(rkey);
         Ok(rkey)
     }
@@ -293,7 +301,7 @@ impl Qp {
     ///     let device = Device::tcp().unwrap();
     ///     let stream = KernelNetwork::default().adopt(theirs).unwrap();
     ///     let request = device.request_over(stream, b"").unwrap();
-    ///     let (pd, cq) = (device.alloc_pd(), device.create_cq(4).unwrap());
+    ///     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
     ///     let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
     ///     request.accept(&qp, &AcceptOptions::default()).unwrap();
     ///     qp.wait_closed(std::time::Duration::from_secs(5))
@@ -301,7 +309,7 @@ impl Qp {
     /// let mut said = [0; 12];
     /// ours.read_exact(&mut said)?;
     /// let device = Device::tcp()?;
-    /// let (pd, cq) = (device.alloc_pd(), device.create_cq(4)?);
+    /// let (pd, cq) = (device.alloc_pd()?, device.create_cq(4)?);
     /// let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
     /// qp.connect_over(KernelNetwork::default().adopt(ours)?, &ConnectOptions::default())?;
     /// qp.disconnect();

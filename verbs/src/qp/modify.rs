@@ -137,8 +137,11 @@ impl QpModify {
         self
     }
 
-    /// What the peer may do through the QP from now on (`IBV_QP_ACCESS_FLAGS`): operations that
-    /// arrive later are held against it. A reset restores what the QP was made with.
+    /// What the peer may do through the QP from now on (`IBV_QP_ACCESS_FLAGS`). A Write is held against
+    /// it segment by segment, as it arrives; a Read or an atomic operation as it arrives, and again when
+    /// its turn comes to be carried out. So none begins after [`Qp::modify`] has returned that is not
+    /// allowed, also of those that waited by then: it ends the connection, as any violation of access
+    /// rights. A Read that is being answered is finished. A reset restores what the QP was made with.
     pub fn access(mut self, access: Access) -> Self {
         self.access = Some(access);
         self

@@ -9,6 +9,8 @@ use crate::mem::Sge;
 mod extensions;
 mod local;
 
+pub use local::BindWr;
+
 /// A work request for the send queue: a Send, an RDMA Write or Read, an Atomic Operation, Immediate Data, or something
 /// with memory of this side.
 ///
@@ -29,6 +31,7 @@ pub struct SendWr<'a> {
     pub(crate) solicited: bool,
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
+    pub(crate) invalidate_sink: bool,
 }
 
 /// Where the payload of a work request comes from (for a Read: where it goes).
@@ -102,10 +105,11 @@ impl<'a> SendWr<'a> {
             solicited: false,
             signaled: true,
             fence: false,
+            invalidate_sink: false,
         }
     }
 
-    /// A Send of the octets that `sges` name, one after the other (RFC 5040 section 5.3).
+    /// A Send of the octets that `sges` name, one after the other (`IBV_WR_SEND`, RFC 5040 section 5.3).
     #[must_use]
     pub fn send(wr_id: u64, sges: &'a [Sge]) -> Self {
         let op = SendOp::Send {
@@ -115,7 +119,8 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, op, Source::Sges(sges))
     }
 
-    /// A Send of `data`, copied when it is posted: the slice is free at once (`IBV_SEND_INLINE`).
+    /// A Send of `data`, copied when it is posted: the slice is free at once (`IBV_WR_SEND` with
+    /// `IBV_SEND_INLINE`).
     #[must_use]
     pub fn send_inline(wr_id: u64, data: &'a [u8]) -> Self {
         let op = SendOp::Send {
@@ -126,7 +131,7 @@ impl<'a> SendWr<'a> {
     }
 
     /// An RDMA Write of the octets that `sges` name to `remote_addr` in the peer's region `rkey`
-    /// (RFC 5040 section 5.1).
+    /// (`IBV_WR_RDMA_WRITE`, RFC 5040 section 5.1).
     #[must_use]
     pub fn write(wr_id: u64, sges: &'a [Sge], remote_addr: u64, rkey: u32) -> Self {
         Self::new(
@@ -136,7 +141,7 @@ impl<'a> SendWr<'a> {
         )
     }
 
-    /// An RDMA Write of `data`, copied when it is posted (`IBV_SEND_INLINE`).
+    /// An RDMA Write of `data`, copied when it is posted (`IBV_WR_RDMA_WRITE` with `IBV_SEND_INLINE`).
     #[must_use]
     pub fn write_inline(wr_id: u64, data: &'a [u8], remote_addr: u64, rkey: u32) -> Self {
         Self::new(
@@ -147,7 +152,7 @@ impl<'a> SendWr<'a> {
     }
 
     /// An RDMA Read from `remote_addr` in the peer's region `rkey` into `sges`: at most one element
-    /// on iWARP, because a Read Request names one sink (RFC 5040 section 5.2).
+    /// on iWARP, because a Read Request names one sink (`IBV_WR_RDMA_READ`, RFC 5040 section 5.2).
     #[must_use]
     pub fn read(wr_id: u64, sges: &'a [Sge], remote_addr: u64, rkey: u32) -> Self {
         Self::new(
@@ -175,6 +180,22 @@ impl<'a> SendWr<'a> {
         if let SendOp::Send { invalidate, .. } = &mut self.op {
             *invalidate = Some(rkey);
         }
+        self
+    }
+
+    /// Invalidate the STag of the sink when the whole Response of this RDMA Read is placed (the RDMA Read with Local
+    /// Invalidate of the iWARP verbs, the kernel's `IB_WR_RDMA_READ_WITH_INV`): from its completion on neither the
+    /// peer nor this side reaches anything by it. [`Completion::invalidated`](crate::Completion::invalidated) has the
+    /// STag. What [`SendWr::local_invalidate`] invalidates may be the sink. A Read that fails or is flushed leaves
+    /// the STag as it is.
+    ///
+    /// A sink that may not be invalidated in the end (memory windows are bound to it, it is not valid any more) is an
+    /// error of the Read, [`Status::LocalQpOperation`](crate::Status::LocalQpOperation), though its octets were
+    /// placed; it ends the connection. Any request but a Read of at least one octet is refused when it is posted, with
+    /// [`PostErrorKind::NoSinkToInvalidate`](crate::PostErrorKind::NoSinkToInvalidate).
+    #[must_use]
+    pub fn invalidate_sink(mut self) -> Self {
+        self.invalidate_sink = true;
         self
     }
 

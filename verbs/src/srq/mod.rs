@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::device::{DeviceError, DeviceInner, check_size};
 use crate::event::AsyncEvent;
 use crate::event_queue::EventObject;
 use crate::home::Inherited;
+use crate::limits::{Number, OfPd, PdCharge, Place};
 use crate::pd::Pd;
 use crate::qp::PostError;
 use crate::qp::wr::RecvWr;
@@ -72,6 +75,16 @@ pub enum ModifySrqError {
         /// The most allowed.
         max: u32,
     },
+    /// The queues of the protection domain could hold too many receives then.
+    #[error(
+        "a shared receive queue for {max_wr} receives is more than is left of the {limit} of the protection domain; make it smaller, drop other queues, or raise the limit in the settings (limits.per_pd.max_recv_wr)"
+    )]
+    PdReceives {
+        /// The size asked for.
+        max_wr: u32,
+        /// What all queues of the domain together can hold.
+        limit: u32,
+    },
     /// The limit is more than the SRQ can hold, so it would be reached always.
     #[error(
         "a limit of {limit} is more than the {max_wr} receives that the shared receive queue holds at most"
@@ -109,12 +122,10 @@ pub enum DestroySrqError {
 pub(crate) struct SrqShared {
     inner: Arc<SrqInner>,
     device: Arc<DeviceInner>,
-}
-
-impl Drop for SrqShared {
-    fn drop(&mut self) {
-        self.device.srqs.fetch_sub(1, Ordering::AcqRel);
-    }
+    /// The receives that it can hold; its lock comes before that of the SRQ.
+    receives: Mutex<PdCharge>,
+    _in_pd: PdCharge,
+    _place: (Place, Number),
 }
 
 /// A shared receive queue: receives posted once, taken by whichever of its QPs gets a message first. `ibv_srq` of the
@@ -131,7 +142,7 @@ impl Drop for SrqShared {
 /// use uwarp_verbs::{Access, Device, RecvWr, SrqAttr, SrqModify};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Device::tcp()?;
-/// let (pd, cq) = (device.alloc_pd(), device.create_cq(64)?);
+/// let (pd, cq) = (device.alloc_pd()?, device.create_cq(64)?);
 /// let srq = pd.create_srq(SrqAttr { max_wr: 16, ..SrqAttr::default() })?;
 /// let region = pd.register(vec![0; 16 * 64], Access::LOCAL_WRITE)?;
 /// for index in 0..16 {
@@ -164,20 +175,31 @@ impl Pd {
     /// can be used in it, and only QPs of this domain take from it.
     ///
     /// # Errors
-    /// [`DeviceError::Size`] or [`DeviceError::Limit`].
+    /// [`DeviceError::Size`], or a limit of the device or of the domain.
     pub fn create_srq(&self, attr: SrqAttr) -> Result<Srq, DeviceError> {
         let device = self.device();
         device.home.check()?;
         let limits = &device.settings.limits;
         check_size("max_wr of the SRQ", attr.max_wr, 1, limits.max_srq_wr)?;
         check_size("max_sge of the SRQ", attr.max_sge, 0, limits.max_sge)?;
-        let num = device.take_srq_num()?;
+        let in_pd = self.take(OfPd::Srqs, 1)?;
+        let receives = Mutex::new(self.take(OfPd::Receives, attr.max_wr)?);
+        let (place, num) = device.take_srq()?;
         let table = Arc::clone(&device.table);
         let max_wr = attr.max_wr as usize;
         Ok(Srq {
             shared: Arc::new(SrqShared {
-                inner: Arc::new(SrqInner::new(num, self.id(), table, max_wr, attr.max_sge)),
+                inner: Arc::new(SrqInner::new(
+                    num.get(),
+                    self.id(),
+                    table,
+                    max_wr,
+                    attr.max_sge,
+                )),
                 device: Arc::clone(device),
+                receives,
+                _in_pd: in_pd,
+                _place: (place, num),
             }),
         })
     }
@@ -270,13 +292,21 @@ impl Srq {
     /// See [`ModifySrqError`].
     pub fn modify(&self, change: SrqModify) -> Result<(), ModifySrqError> {
         self.shared.device.home.check()?;
-        let max = self.shared.device.settings.limits.max_srq_wr;
+        let limits = &self.shared.device.settings.limits;
         let SrqModify { max_wr, limit } = change;
+        let mut receives = self.shared.receives.lock();
         let reached = self
             .inner()
             .modify(max_wr.map(|max_wr| max_wr as usize), limit, |now| {
-                check_modify(change, now, max)
+                check_modify(change, now, limits.max_srq_wr)?;
+                let max_wr = max_wr.unwrap_or(receives.amount());
+                let limit = limits.per_pd.max_recv_wr;
+                if !receives.change(max_wr, limit) {
+                    return Err(ModifySrqError::PdReceives { max_wr, limit });
+                }
+                Ok(())
             })?;
+        drop(receives);
         if reached {
             let srq_num = self.srq_num();
             self.shared

@@ -8,7 +8,7 @@ use std::sync::{Mutex, Weak};
 
 fn srq(max_wr: u32) -> (Device, Pd, Srq) {
     let device = Device::tcp().unwrap();
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd().unwrap();
     let attr = SrqAttr {
         max_wr,
         ..SrqAttr::default()
@@ -106,6 +106,7 @@ fn only_regions_of_the_domain_that_are_not_one_qps_alone_can_be_posted() {
         .unwrap();
     let other = device
         .alloc_pd()
+        .unwrap()
         .register(vec![0; 64], Access::LOCAL_WRITE)
         .unwrap();
     let unwritable = pd.register(vec![0; 64], Access::NONE).unwrap();
@@ -232,7 +233,7 @@ fn a_device_makes_no_more_srqs_than_its_limit_and_no_larger_ones() {
     settings.limits.max_srq = 1;
     settings.limits.max_srq_wr = 8;
     let device = Device::tcp_with(settings, None).unwrap();
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd().unwrap();
     let of = |max_wr| SrqAttr {
         max_wr,
         ..SrqAttr::default()
@@ -263,11 +264,11 @@ fn a_device_makes_no_more_srqs_than_its_limit_and_no_larger_ones() {
 fn a_qp_takes_from_an_srq_of_its_own_domain_only() {
     let (device, pd, srq) = srq(4);
     let cq = device.create_cq(4).unwrap();
-    let error = device.alloc_pd().qp().srq(&srq).build(&cq, &cq);
+    let error = device.alloc_pd().unwrap().qp().srq(&srq).build(&cq, &cq);
     assert!(matches!(error, Err(DeviceError::OtherPd { what: "SRQ" })));
     let stranger = Device::tcp().unwrap();
     let cq = stranger.create_cq(4).unwrap();
-    let error = stranger.alloc_pd().qp().srq(&srq).build(&cq, &cq);
+    let error = stranger.alloc_pd().unwrap().qp().srq(&srq).build(&cq, &cq);
     assert!(matches!(
         error,
         Err(DeviceError::OtherDevice { what: "SRQ" })

@@ -59,7 +59,7 @@ fn a_peer_that_refuses_an_access_ends_the_connection_with_the_reason() {
 #[test]
 fn a_request_can_be_rejected_and_a_dropped_one_is() {
     let device = Device::tcp().unwrap();
-    let domain = Domain::new(&device);
+    let domain = Domain::new(&device).unwrap();
     let listener = Listener::bind(&domain, "127.0.0.1:0".parse().unwrap()).unwrap();
     block_on(async {
         let options = ConnectOptions {
@@ -86,7 +86,7 @@ fn a_request_can_be_rejected_and_a_dropped_one_is() {
 
 #[test]
 fn connecting_to_nobody_is_an_error_that_names_the_address() {
-    let domain = Domain::new(&Device::tcp().unwrap());
+    let domain = Domain::new(&Device::tcp().unwrap()).unwrap();
     // Nothing listens at port 1.
     let to = "127.0.0.1:1".parse().unwrap();
     let error = block_on(domain.connect(to, &ConnectOptions::default())).unwrap_err();

@@ -3,6 +3,8 @@
 mod dropped;
 mod ends;
 mod executor;
+mod flags;
+mod lent;
 mod many;
 mod operations;
 mod pressure;
@@ -28,7 +30,7 @@ pub(crate) const SIZE: usize = 4096;
 
 impl End {
     fn new(device: &Device, caps: QpCaps) -> End {
-        let domain = Domain::new(device);
+        let domain = Domain::new(device).unwrap();
         End {
             pool: domain.pool(BUFFERS, SIZE).unwrap(),
             connection: Connection::new(&domain, caps).unwrap(),

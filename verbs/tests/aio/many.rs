@@ -16,7 +16,7 @@ const ROUNDS: u32 = 5;
 #[test]
 fn a_hundred_connections_live_on_one_thread() {
     let runtime = OneThread::default();
-    let server = Domain::new(&Device::tcp().unwrap());
+    let server = Domain::new(&Device::tcp().unwrap()).unwrap();
     let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
     let addr = listener.local_addr();
     let served = Rc::new(Cell::new(0));
@@ -44,7 +44,7 @@ fn a_hundred_connections_live_on_one_thread() {
             });
         }
     });
-    let client = Domain::new(&Device::tcp().unwrap());
+    let client = Domain::new(&Device::tcp().unwrap()).unwrap();
     let pool = client.pool(2 * CONNECTIONS, 64).unwrap();
     for id in 0..CONNECTIONS {
         let (client, pool) = (client.clone(), pool.clone());

@@ -119,9 +119,9 @@ fn what_does_not_fit_is_refused_and_the_connection_stands() {
 }
 
 #[test]
-fn a_key_is_given_back_with_a_message() {
+fn the_key_of_a_region_cannot_be_given_back_with_a_message() {
     let (a, b) = pair();
-    // A region that the peer may invalidate belongs to one QP; through this API there is none, so the STag of a shared
+    // What the peer may invalidate belongs to one QP: windows and fast regions, but no region. The STag of a shared
     // region is refused (RFC 5040 section 8.1.1) and the connection ends.
     let lent = b.domain.register(vec![0; 8], Access::REMOTE_READ).unwrap();
     block_on(async {

@@ -144,7 +144,7 @@ fn s6_3_5_read_of_no_octets_tells_nothing() {
 fn aliases(s: &Scene) -> (MemoryRegion, MemoryRegion, NonNull<u8>) {
     let memory: &'static mut [u8] = Box::leak(filler(6, 64).into_boxed_slice());
     let base = NonNull::from(memory).cast::<u8>();
-    let other = s.device.alloc_pd();
+    let other = s.device.alloc_pd().unwrap();
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     // SAFETY: the memory is leaked, and from here on only reached through raw pointers.
     unsafe {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use uwarp_verbs::{
-    AcceptError, AcceptOptions, Access, DeviceError, Limits, PdLimits, PeerLimits, Qp, QpCaps,
-    RegisterError, Settings, Timeouts,
+    AcceptError, AcceptOptions, Access, Cause, DeviceError, Limits, ModifySrqError, PdLimits,
+    PeerLimits, Qp, QpCaps, RegisterError, Settings, SrqAttr, SrqModify, StartupError, Timeouts,
 };
 
 use crate::peer::{PATIENCE, Peer, eventually};
@@ -61,29 +61,80 @@ fn s6_4_1_more_connections_than_one_address_may_have() {
         (peer, qp)
     };
     let (first, second) = (join(ATTACKER), join(ATTACKER));
-    let rejected = || {
+    let reject = startup(REPLY, CRC | REJECT, 1, b"");
+    // The program is not asked; the listener tells.
+    for _ in 0..3 {
         let mut third = opens(&victim, ATTACKER, None);
-        let result = accepts(&victim);
-        let reject = startup(REPLY, CRC | REJECT, 1, b"");
-        if result.is_err() {
-            assert_eq!(third.receive_startup(), reject);
-            third.expect_fin();
-        }
-        result.map(drop)
-    };
-    let error = rejected().unwrap_err();
-    let AcceptError::Limit(limit) = &error else {
-        panic!("{error}")
-    };
-    assert_eq!((limit.peer(), limit.limit()), (Some(ATTACKER.into()), 2));
-    let words = "the peer 127.0.0.2 already has 2 connections";
-    assert!(error.to_string().contains(words), "{error}");
+        assert_eq!(third.receive_startup(), reject);
+        third.expect_fin();
+        let (who, error) = eventually("the listener tells", || victim.listener.poll_failure());
+        assert_eq!(who, third.addr());
+        let told = StartupError::TooManyConnections {
+            limit: 2,
+            of_peer: true,
+        };
+        assert_eq!(error, told);
+        let said = Cause::from(error).to_string();
+        assert!(
+            said.contains("the peer already has 2 connections"),
+            "{said}"
+        );
+        let hint = Cause::from(error).hint().unwrap();
+        assert!(hint.contains("limits.per_peer.max_qp"), "{hint}");
+        assert!(victim.listener.poll_request().is_none());
+    }
     let other = join(OTHER);
     // One that has ended makes place for another.
     first.0.fin();
     assert!(first.1.wait_closed(PATIENCE));
-    eventually("a place for another one", || rejected().ok());
+    eventually("a place for another one", || {
+        let mut next = opens(&victim, ATTACKER, None);
+        eventually("a request, or a failure", || {
+            let request = victim.listener.poll_request().map(|_| Some(()));
+            request.or_else(|| victim.listener.poll_failure().map(|_| None))
+        })
+        .inspect(|()| assert_eq!(next.receive_startup(), reject))
+    });
     drop((first, second, other));
+    victim.reasons();
+    goes_on(victim);
+}
+
+/// Two ask before either is accepted: the second accept refuses, and says why.
+#[test]
+fn s6_4_1_requests_at_once_beyond_the_connections_of_one_address() {
+    let victim = Victim::new(with(|limits| {
+        limits.max_qp = 8;
+        limits.per_peer.max_qp = 1;
+    }));
+    // A client may have an answer only to what it has asked.
+    let (mut first, mut second) = (
+        opens(&victim, ATTACKER, None),
+        opens(&victim, ATTACKER, None),
+    );
+    let requests = [(); 2].map(|()| victim.listener.wait_request(Some(PATIENCE)).unwrap());
+    let cq = &victim.recv_cq;
+    let qp = || victim.pd.create_qp(cq, cq, QpCaps::default()).unwrap();
+    let (ours, refused) = (qp(), qp());
+    let [one, other] = requests;
+    if one.peer_addr() != first.addr() {
+        std::mem::swap(&mut first, &mut second);
+    }
+    one.accept(&ours, &AcceptOptions::default()).unwrap();
+    let error = other
+        .accept(&refused, &AcceptOptions::default())
+        .unwrap_err();
+    let AcceptError::Limit(limit) = &error else {
+        panic!("{error}")
+    };
+    assert_eq!((limit.peer(), limit.limit()), (Some(ATTACKER.into()), 1));
+    let words = "the peer 127.0.0.2 already has 1 connections";
+    assert!(error.to_string().contains(words), "{error}");
+    assert_eq!(first.receive_startup(), startup(REPLY, CRC, 1, b""));
+    let reject = startup(REPLY, CRC | REJECT, 1, b"");
+    assert_eq!(second.receive_startup(), reject);
+    second.expect_fin();
+    drop((first, second, ours, refused));
     victim.reasons();
     goes_on(victim);
 }
@@ -185,13 +236,19 @@ fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
         limits.per_pd = PdLimits {
             max_qp: 4,
             max_mr: 8,
+            max_srq: 2,
+            max_recv_wr: 500,
         };
     }));
-    let (greedy, cq) = (victim.device.alloc_pd(), &victim.recv_cq);
+    let (greedy, cq) = (victim.device.alloc_pd().unwrap(), &victim.recv_cq);
+    let caps = QpCaps {
+        max_recv_wr: 100,
+        ..QpCaps::default()
+    };
     let qps: Vec<Qp> = (0..4)
-        .map(|_| greedy.create_qp(cq, cq, QpCaps::default()).unwrap())
+        .map(|_| greedy.create_qp(cq, cq, caps).unwrap())
         .collect();
-    let error = greedy.create_qp(cq, cq, QpCaps::default()).unwrap_err();
+    let error = greedy.create_qp(cq, cq, caps).unwrap_err();
     assert!(
         matches!(error, DeviceError::PdLimit { limit: 4, .. }),
         "{error}"
@@ -201,10 +258,53 @@ fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
         .collect();
     let error = greedy.register(vec![0; 8], Access::NONE).unwrap_err();
     assert_eq!(error, RegisterError::TooManyInPd { limit: 8 });
-    let other = victim.device.alloc_pd();
-    drop(other.create_qp(cq, cq, QpCaps::default()).unwrap());
+    let srq = |max_wr| {
+        greedy.create_srq(SrqAttr {
+            max_wr,
+            ..SrqAttr::default()
+        })
+    };
+    let error = srq(101).unwrap_err();
+    let told = matches!(
+        error,
+        DeviceError::PdReceives {
+            asked: 101,
+            limit: 500
+        }
+    );
+    assert!(told, "{error}");
+    let srqs = [srq(50).unwrap(), srq(49).unwrap()];
+    let error = srq(1).unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("already has 2 SRQs"), "{said}");
+    let more = |max_wr| SrqModify {
+        max_wr: Some(max_wr),
+        ..SrqModify::default()
+    };
+    let error = srqs[1].modify(more(51)).unwrap_err();
+    let told = ModifySrqError::PdReceives {
+        max_wr: 51,
+        limit: 500,
+    };
+    assert_eq!((error, srqs[1].query().max_wr), (told, 49));
+    srqs[1].modify(more(50)).unwrap();
+    let other = victim.device.alloc_pd().unwrap();
+    let whole = SrqAttr {
+        max_wr: 500 - caps.max_recv_wr,
+        ..SrqAttr::default()
+    };
+    let _its = other.create_srq(whole).unwrap();
+    drop(other.create_qp(cq, cq, caps).unwrap());
     drop(other.register(vec![0; 8], Access::NONE).unwrap());
-    drop((qps, regions));
+    // What is given back can be had again, and a QP with an SRQ has no receives of its own.
+    drop(srqs);
+    let all = srq(100).unwrap();
+    drop(qps);
+    drop(greedy.qp().srq(&all).build(cq, cq).unwrap());
+    all.modify(more(500)).unwrap();
+    greedy.create_qp(cq, cq, caps).unwrap_err();
+    greedy.qp().srq(&all).build(cq, cq).unwrap();
+    drop(regions);
     // (The device's own limits are told apart.)
     let mut victim = victim;
     victim.is_unharmed();

@@ -58,6 +58,7 @@ fn s7_3_memory_of_another_domain_in_a_work_request() {
     let other = Device::tcp().unwrap();
     let region = other
         .alloc_pd()
+        .unwrap()
         .register(vec![0; 64], uwarp_verbs::Access::LOCAL_WRITE)
         .unwrap();
     for sge in [

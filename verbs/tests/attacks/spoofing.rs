@@ -54,7 +54,7 @@ fn s6_1_1_stag_with_another_key() {
 
 /// STags in the order in which they were given out, while all are registered.
 fn stags(count: usize) -> Vec<u32> {
-    let pd = Device::tcp().unwrap().alloc_pd();
+    let pd = Device::tcp().unwrap().alloc_pd().unwrap();
     let regions: Vec<_> = (0..count)
         .map(|_| pd.register(vec![0], Access::REMOTE_READ).unwrap())
         .collect();
@@ -140,7 +140,7 @@ fn s6_1_1_stags_of_another_device_tell_nothing() {
 /// "Reused at as slow a rate as possible."
 #[test]
 fn s6_1_1_stag_that_was_freed_is_not_given_again_soon() {
-    let pd = Device::tcp().unwrap().alloc_pd();
+    let pd = Device::tcp().unwrap().alloc_pd().unwrap();
     let mut seen = HashSet::new();
     for _ in 0..20_000 {
         let region = pd.register(vec![0], Access::NONE).unwrap();

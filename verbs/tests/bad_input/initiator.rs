@@ -271,7 +271,7 @@ pub(crate) fn close_without_a_word() {
         &options(),
         |peer, _| peer.fin(),
         Sees::Fin,
-        "try again with MPA revision 1",
+        "it may not know enhanced startup",
     );
 }
 

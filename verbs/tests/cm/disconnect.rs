@@ -117,3 +117,82 @@ fn a_connection_outlives_its_ids() {
         b.nothing_waits();
     }
 }
+
+/// What a program may do to the QP of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Close {
+    Disconnect,
+    Abort,
+    Modify(QpState),
+    IbvReset,
+    Drop,
+}
+
+const CLOSES: [Close; 5] = [
+    Close::Disconnect,
+    Close::Abort,
+    Close::Modify(QpState::Error),
+    Close::IbvReset,
+    Close::Drop,
+];
+
+impl Close {
+    /// The QP is gone when this was a drop.
+    fn close(self, qp: Qp) -> Option<Qp> {
+        match self {
+            Close::Disconnect => qp.disconnect(),
+            Close::Abort => qp.abort(),
+            Close::Modify(state) => qp.modify(&QpModify::new().state(state)).unwrap(),
+            Close::IbvReset => {
+                let reset = QpModify::new().ibv_state(IbvQpState::Reset);
+                qp.modify(&reset).unwrap();
+            }
+            Close::Drop => return None,
+        }
+        Some(qp)
+    }
+}
+
+#[test]
+fn every_close_of_a_qp_that_connects_gives_the_attempt_up_and_its_id_may_try_again() {
+    for (a, b, at) in hosts() {
+        let listener = b.listening(at, 1);
+        let to = listener.local_addr().unwrap();
+        for close in CLOSES {
+            let ours = a.resolved(to);
+            let qp = a.side.another_qp();
+            qp.post_recv(&RecvWr::new(1, &[])).unwrap();
+            ours.connect(&qp, &ConnectOptions::default()).unwrap();
+            let request = b.next(CmEventKind::ConnectRequest);
+            assert_eq!(qp.state(), QpState::Connecting);
+            let qp = close.close(qp);
+            let state = qp.map_or(QpState::Error, |qp| qp.state());
+            let expected = if close == Close::IbvReset {
+                QpState::Idle
+            } else {
+                QpState::Error
+            };
+            assert_eq!(state, expected, "{close:?}");
+            a.side.recv_cq.flushed(1);
+            let event = a.next(CmEventKind::ConnectError);
+            assert_eq!(event.status(), status(Errno::CONNABORTED), "{close:?}");
+            assert_eq!(ours.state(), CmState::RouteResolved);
+            drop(request);
+            // The same id, with another QP.
+            let again = a.side.another_qp();
+            ours.connect(&again, &ConnectOptions::default()).unwrap();
+            let theirs = b.next(CmEventKind::ConnectRequest).id().clone();
+            let answers = b.side.another_qp();
+            theirs.accept(&answers, &AcceptOptions::default()).unwrap();
+            drop(b.next(CmEventKind::Established));
+            drop(a.next(CmEventKind::Established));
+            // And every close of one that stands is told on both sides.
+            let again = close.close(again);
+            drop(a.next(CmEventKind::Disconnected));
+            drop(b.next(CmEventKind::Disconnected));
+            drop(again);
+            a.nothing_waits();
+            b.nothing_waits();
+        }
+    }
+}

@@ -66,6 +66,57 @@ fn a_reject_of_the_program_brings_its_private_data() {
     }
 }
 
+/// What a limit turns away makes no event, which a flood would make without bound; the id that listens remembers it.
+#[test]
+fn who_has_as_many_connections_as_one_peer_may_is_rejected_and_the_listener_tells() {
+    let mut settings = Settings::default();
+    settings.limits.per_peer.max_qp = 1;
+    for (a, b, at) in hosts_with(&settings) {
+        let listener = b.listening(at, 0);
+        let to = listener.local_addr().unwrap();
+        let ours = a.resolved(to);
+        ours.connect(&a.side.qp, &ConnectOptions::default())
+            .unwrap();
+        let theirs = b.next(CmEventKind::ConnectRequest).id().clone();
+        theirs
+            .accept(&b.side.qp, &AcceptOptions::default())
+            .unwrap();
+        drop(b.next(CmEventKind::Established));
+        drop(a.next(CmEventKind::Established));
+
+        let (second, qp) = (a.resolved(to), a.side.another_qp());
+        second.connect(&qp, &ConnectOptions::default()).unwrap();
+        let event = a.next(CmEventKind::Rejected);
+        is(&event, CmEventKind::Rejected, Errno::CONNREFUSED);
+        assert!(event.private_data().is_empty());
+        let hint = event.cause().unwrap().hint().unwrap();
+        assert!(hint.contains("a limit of its device is reached"), "{hint}");
+        b.nothing_waits();
+        let (who, error) = listener.poll_failure().unwrap();
+        assert_eq!(who, second.local_addr().unwrap());
+        let told = StartupError::TooManyConnections {
+            limit: 1,
+            of_peer: true,
+        };
+        assert_eq!((error, listener.lost_failures()), (told, 0));
+        assert!(listener.poll_failure().is_none());
+
+        // A place that is free again is given.
+        theirs.disconnect().unwrap();
+        drop(b.next(CmEventKind::Disconnected));
+        drop(a.next(CmEventKind::Disconnected));
+        drop(event);
+        until("a place for another connection", || {
+            if second.state() == CmState::RouteResolved {
+                assert!(qp.reset());
+                let _ = second.connect(&qp, &ConnectOptions::default());
+            }
+            let event = b.channel.try_get_event();
+            event.is_some_and(|event| event.kind() == CmEventKind::ConnectRequest)
+        });
+    }
+}
+
 #[test]
 fn a_port_that_nobody_listens_at_is_rejected_and_the_id_may_try_again() {
     for (a, b, at) in hosts() {

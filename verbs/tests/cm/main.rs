@@ -23,7 +23,8 @@ use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_verbs::{
     AcceptOptions, CmError, CmEvent, CmEventKind, CmId, CmState, CmWaitError, ConnectOptions,
-    Device, EventChannel, Qp, QpCaps, QpState, RejectOptions, Settings,
+    Device, EventChannel, IbvQpState, Qp, QpCaps, QpModify, QpState, RecvWr, RejectOptions,
+    Settings, StartupError,
 };
 
 /// A device with all that a program needs.

@@ -296,7 +296,7 @@ impl CqHandle {
 
 impl Side {
     pub(crate) fn new(device: Device, caps: QpCaps, cq_depth: u32) -> Side {
-        let pd = device.alloc_pd();
+        let pd = device.alloc_pd().unwrap();
         let send_cq = device.create_cq(cq_depth).unwrap();
         let recv_cq = device.create_cq(cq_depth).unwrap();
         let qp = pd.create_qp(&send_cq, &recv_cq, caps).unwrap();

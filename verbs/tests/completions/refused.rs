@@ -15,6 +15,7 @@ fn a_request_that_cannot_be_posted_says_why_in_words() {
     let foreign = a
         .device
         .alloc_pd()
+        .unwrap()
         .register(vec![0; 10], Access::LOCAL_WRITE)
         .unwrap();
     let other_qp = a.another_qp();
@@ -346,7 +347,7 @@ fn sizes_and_limits_that_a_device_does_not_have_are_errors_with_names() {
     drop(second);
     drop(device.create_cq(1).unwrap());
 
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd().unwrap();
     let deep = QpCaps {
         max_send_wr: 1 << 20,
         ..QpCaps::default()
@@ -397,10 +398,73 @@ fn sizes_and_limits_that_a_device_does_not_have_are_errors_with_names() {
     let other = Device::tcp().unwrap();
     let error = other
         .alloc_pd()
+        .unwrap()
         .create_qp(&cq, &cq, QpCaps::default())
         .unwrap_err();
     assert!(
         matches!(error, DeviceError::OtherDevice { .. }),
         "{error:?}"
     );
+}
+
+/// Two ways to have no Reads: this side wants none outstanding (ORD), the peer takes none (IRD).
+fn without_reads() -> [Setup; 2] {
+    [true, false].map(|ours| {
+        let mut setup = Setup::new(Wire::MEMORY);
+        if ours {
+            setup.connect.ord = 0;
+        } else {
+            setup.accept.ird = 0;
+            setup.settings[1].limits.max_ird = 0;
+        }
+        setup
+    })
+}
+
+#[test]
+fn without_ord_a_read_is_refused_at_post_and_the_connection_goes_on() {
+    for setup in without_reads() {
+        let (a, b) = setup.connected();
+        let sink = a.blank(8);
+        let sges = [sink.sge(0, 8)];
+        for len in [0, 1] {
+            let read = SendWr::read(1, &sges[..len], 0x1000, 1);
+            let error = a.qp.post_send(&read).unwrap_err();
+            assert_eq!(error.kind, PostErrorKind::NoReads);
+            let words = error.to_string();
+            assert!(
+                words.contains("ORD is 0") && words.contains("IRD is above 0"),
+                "{words}"
+            );
+        }
+        a.send_cq.is_empty();
+        both_ways(&a, &b);
+    }
+}
+
+/// It is not known yet that there will be none.
+#[test]
+fn a_read_posted_while_connecting_fails_where_then_there_are_none() {
+    for setup in without_reads() {
+        let ends = setup.unconnected();
+        let (a, b) = (&ends.a, &ends.b);
+        let sink = a.blank(8);
+        let sges = [sink.sge(0, 8)];
+        std::thread::scope(|scope| {
+            let connecting =
+                scope.spawn(|| a.qp.connect(ends.listener.local_addr(), &setup.connect));
+            let request = ends.listener.wait_request(Some(LIMIT)).unwrap();
+            let read = SendWr::read(1, &sges, 0x1000, 1);
+            a.qp.post_send_list(&[read, SendWr::send(2, &[])]).unwrap();
+            request.accept(&b.qp, &setup.accept).unwrap();
+            let _ = connecting.join().unwrap();
+        });
+        let done = a.send_cq.next();
+        assert_eq!((done.wr_id, done.status), (1, Status::LocalQpOperation));
+        let words = done.cause.unwrap().to_string();
+        assert!(words.contains("ORD is 0"), "{words}");
+        a.send_cq.flushed(2);
+        let words = a.wait_end().to_string();
+        assert!(words.contains("ORD is 0"), "{words}");
+    }
 }

@@ -98,6 +98,7 @@ fn regions_of_another_device_are_unknown() {
     let device = Device::tcp().unwrap();
     let foreign = device
         .alloc_pd()
+        .unwrap()
         .register(vec![0; 10], Access::LOCAL_WRITE)
         .unwrap();
     let (a, _b) = pair(Wire::MEMORY);

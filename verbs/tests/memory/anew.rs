@@ -54,7 +54,7 @@ fn another_domain_takes_the_region_from_the_qps_of_the_old_one() {
     // 5041-8.2-01.
     let (a, b) = pair(Wire::Kernel);
     let mut region = b.filled(1, 100);
-    let other = b.device.alloc_pd();
+    let other = b.device.alloc_pd().unwrap();
     region.reregister().pd(&other).apply().unwrap();
     let remote = region.remote();
     a.qp.post_send(&SendWr::write_inline(1, b"no", remote.addr, remote.rkey))
@@ -79,7 +79,7 @@ fn what_cannot_be_done_leaves_the_old_registration_as_it_was() {
         .buffer(Buffer::from(Vec::new()))
         .unwrap_err();
     assert_eq!(error, ReregisterError::New(RegisterError::Empty));
-    let foreign = Device::tcp().unwrap().alloc_pd();
+    let foreign = Device::tcp().unwrap().alloc_pd().unwrap();
     let error = region.reregister().pd(&foreign).apply().unwrap_err();
     assert_eq!(error, ReregisterError::OtherDevice);
     assert_eq!(region.remote(), remote);

@@ -49,6 +49,44 @@ fn peers_and_sges_count_from_the_iova() {
 }
 
 #[test]
+fn a_part_of_a_buffer_is_a_region_of_its_own() {
+    let (a, b) = pair(Wire::Kernel);
+    let buffer = Arc::new(Buffer::from(pattern(1, 100)));
+    let part =
+        b.pd.region()
+            .access(all())
+            .part(Arc::clone(&buffer), 10..20)
+            .unwrap();
+    assert_eq!((part.addr(), part.len()), (buffer.addr() + 10, 10));
+    assert_eq!(content(&part), pattern(1, 100)[10..20]);
+    let write = |octets: &'static [u8]| SendWr::write_inline(1, octets, part.addr(), part.rkey());
+    a.qp.post_send(&write(b"0123456789")).unwrap();
+    a.send_cq.success(1);
+    bell(&a, &b);
+    let mut whole = vec![0; 100];
+    buffer.read_at(0, &mut whole).unwrap();
+    let wanted = [
+        &pattern(1, 100)[..10],
+        b"0123456789",
+        &pattern(1, 100)[20..],
+    ]
+    .concat();
+    assert_eq!(whole, wanted);
+    for (range, outside) in [(90..101, true), (101..101, true), (5..5, false)] {
+        let error = b.pd.region().part(Arc::clone(&buffer), range).unwrap_err();
+        assert_eq!(
+            matches!(error, RegisterError::OutOfRange(_)),
+            outside,
+            "{error}"
+        );
+    }
+    // The octet behind it is out of bounds, though the buffer has it.
+    a.qp.post_send(&write(b"0123456789x")).unwrap();
+    let reason = b.wait_end().to_string();
+    assert!(reason.contains("base or bounds"), "{reason}");
+}
+
+#[test]
 fn memory_of_the_program_may_have_another_address_too() {
     let (a, b) = pair(Wire::Kernel);
     let mut memory = vec![0_u64; 16];

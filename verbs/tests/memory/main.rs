@@ -5,6 +5,7 @@ mod backed;
 #[path = "../common/mod.rs"]
 mod common;
 mod rights;
+mod words;
 
 use uwarp_verbs::{Access, SendWr};
 

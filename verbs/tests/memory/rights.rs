@@ -54,7 +54,7 @@ fn a_qp_without_the_right_refuses_what_its_regions_allow() {
 #[test]
 fn a_region_for_one_qp_is_of_the_domain_of_that_qp() {
     let (a, b) = pair(Wire::Kernel);
-    let other = a.device.alloc_pd();
+    let other = a.device.alloc_pd().unwrap();
     let error = other.region().for_qp(&a.qp).vec(vec![0; 8]).unwrap_err();
     let qp = a.qp.qp_num();
     assert_eq!(error, RegisterError::QpOfOtherPd { qp });

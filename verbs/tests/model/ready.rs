@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use uwarp_verbs::{
-    FastRegister, MemoryWindow, PostError, PostErrorKind, Qp, SendWr, Sge, WcOpcode, WindowBind,
+    BindWr, FastRegister, MemoryWindow, PostError, PostErrorKind, Qp, SendWr, Sge, WcOpcode,
+    WindowBind,
 };
 
 use crate::case::{Atomic, Immediate, Refused};
@@ -33,6 +34,7 @@ pub(crate) enum ReadyKind {
         sges: Vec<Sge>,
         from: u64,
         rkey: u32,
+        invalidate_sink: bool,
     },
     Atomic {
         sink: Sge,
@@ -45,7 +47,7 @@ pub(crate) enum ReadyKind {
         rkey: u32,
         bind: WindowBind,
     },
-    /// By `Qp::bind_mw`; it will have this STag.
+    /// By `Qp::post_bind`; it will have this STag.
     ByCall {
         window: Arc<Mutex<MemoryWindow>>,
         rkey: u32,
@@ -90,9 +92,7 @@ impl Ready {
                 Atomic::Add { .. } => (WcOpcode::FetchAdd, 8),
                 Atomic::Swap { .. } => (WcOpcode::CompareSwap, 8),
             },
-            // A bind by call is signaled always.
-            ReadyKind::ByCall { .. } => return Some((WcOpcode::BindWindow, 0)),
-            ReadyKind::Bind { .. } => (WcOpcode::BindWindow, 0),
+            ReadyKind::ByCall { .. } | ReadyKind::Bind { .. } => (WcOpcode::BindWindow, 0),
             ReadyKind::Register(_) => (WcOpcode::Register, 0),
             ReadyKind::Invalidate(_) => (WcOpcode::LocalInvalidate, 0),
             ReadyKind::Refused { .. } => return None,
@@ -100,13 +100,31 @@ impl Ready {
         self.signaled.then_some(what)
     }
 
+    /// The STag that its completion tells as invalidated.
+    pub(crate) fn invalidates(&self) -> Option<u32> {
+        match &self.kind {
+            ReadyKind::Read {
+                sges,
+                invalidate_sink: true,
+                ..
+            } => sges.first().map(|sink| sink.lkey),
+            _ => None,
+        }
+    }
+
     /// Posts one that [is alone](Self::is_alone). False where the send queue is full.
     pub(crate) fn post_alone(&self, qp: &Qp) -> bool {
         let result = match &self.kind {
             ReadyKind::ByCall { window, rkey, bind } => {
                 let window = &mut window.lock().unwrap();
-                qp.bind_mw(window, self.wr_id, bind)
-                    .map(|got| assert_eq!(got, *rkey))
+                let mut wr = BindWr::new(self.wr_id, bind);
+                if !self.signaled {
+                    wr = wr.unsignaled();
+                }
+                if self.fence {
+                    wr = wr.fence();
+                }
+                qp.post_bind(window, &wr).map(|got| assert_eq!(got, *rkey))
             }
             ReadyKind::Refused { what, .. } => match qp.post_send(&self.wr()) {
                 Ok(()) => panic!("{what:?} was taken"),
@@ -162,7 +180,19 @@ impl Ready {
                     None => wr,
                 }
             }
-            ReadyKind::Read { sges, from, rkey } => SendWr::read(id, sges, *from, *rkey),
+            ReadyKind::Read {
+                sges,
+                from,
+                rkey,
+                invalidate_sink,
+            } => {
+                let wr = SendWr::read(id, sges, *from, *rkey);
+                if *invalidate_sink {
+                    wr.invalidate_sink()
+                } else {
+                    wr
+                }
+            }
             ReadyKind::Atomic {
                 sink,
                 to,

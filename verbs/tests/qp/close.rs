@@ -1,6 +1,7 @@
 //! Every way to end a connection, in every state of the QP: a table.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::net::Shutdown;
 
 use super::*;
@@ -11,11 +12,13 @@ enum Way {
     Disconnect,
     Abort,
     ModifyError,
+    ModifyTerminate,
     Drop,
     PeerFin,
     PeerReset,
 }
 
+/// Those that are legal in every state.
 const WAYS: [Way; 6] = [
     Way::Disconnect,
     Way::Abort,
@@ -56,6 +59,10 @@ fn end(a: Side, stream: Option<TcpStream>, way: Way) -> Outcome {
             Way::Disconnect => qp.disconnect(),
             Way::Abort => qp.abort(),
             Way::ModifyError => qp.modify(&QpModify::new().state(QpState::Error)).unwrap(),
+            Way::ModifyTerminate => {
+                let terminate = QpModify::new().state(QpState::Terminate);
+                qp.modify(&terminate).unwrap();
+            }
             Way::PeerFin => {
                 if let Some(stream) = &stream {
                     // After a reset of ours there is nothing to shut down.
@@ -131,6 +138,57 @@ fn close_in_every_state() {
     insta::assert_snapshot!(table);
 }
 
+/// A side that has accepted, and whose initiator has sent no FPDU: nothing may be sent to it
+/// (5044-7.1.2-15). A graceful close may take `close`.
+fn accepted(close: Duration) -> (Side, TcpStream) {
+    let mut settings = raw_settings();
+    settings.timeouts.close = close;
+    let a = Side::new(
+        Device::tcp_with(settings, None).unwrap(),
+        QpCaps::default(),
+        64,
+    );
+    let listener = a.device.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr()).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+        .write_all(b"MPA ID Req Frame\x00\x01\x00\x00")
+        .unwrap();
+    let request = listener.wait_request(Some(LIMIT)).unwrap();
+    request.accept(&a.qp, &AcceptOptions::default()).unwrap();
+    stream.read_exact(&mut [0; 20]).unwrap();
+    a.post_empty(1);
+    assert_eq!(a.qp.state(), QpState::Rts);
+    (a, stream)
+}
+
+#[test]
+fn close_of_a_responder_that_may_not_send_yet() {
+    let mut table = String::new();
+    let ways = WAYS.into_iter().chain([Way::ModifyTerminate]);
+    for way in ways {
+        // A disconnect waits for the first FPDU, to send what was posted; not for ever.
+        let close = if way == Way::Disconnect {
+            Duration::from_millis(100)
+        } else {
+            LIMIT
+        };
+        let (a, stream) = accepted(close);
+        a.qp.post_send(&SendWr::send_inline(2, b"early")).unwrap();
+        let send_cq = a.send_cq.clone();
+        let Outcome { end, receive, peer } = end(a, Some(stream), way);
+        let send = send_cq.poll_one().unwrap();
+        assert_eq!(send.wr_id, 2);
+        let (way, send) = (format!("{way:?}"), format!("{:?}", send.status));
+        writeln!(
+            table,
+            "{way:15} -> {end:22} receive: {receive:8} send: {send:8} peer sees: {peer}"
+        )
+        .unwrap();
+    }
+    insta::assert_snapshot!(table);
+}
+
 /// MPA startup is under way: the peer has the Request, and answers nothing.
 #[test]
 fn close_while_connecting() {
@@ -160,7 +218,7 @@ fn close_while_connecting() {
                     stream.shutdown(Shutdown::Write).unwrap();
                 }
                 Way::PeerReset => cut(stream.take().unwrap()),
-                Way::Drop => unreachable!(),
+                Way::Drop | Way::ModifyTerminate => unreachable!(),
             }
             let error = connecting.join().unwrap().unwrap_err();
             let peer = stream.map_or("-", |mut stream| seen(&mut stream).0);

@@ -15,7 +15,7 @@ fn a_device_tells_the_limits_of_its_settings() {
     assert_eq!((attr.max_qp_rd_atom, attr.max_qp_init_rd_atom), (3, 5));
     assert_eq!((attr.max_sge_rd, attr.phys_port_cnt), (1, 1));
     // What it tells is what it grants.
-    let (pd, cq) = (device.alloc_pd(), device.create_cq(99).unwrap());
+    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(99).unwrap());
     device.create_cq(100).unwrap_err();
     let caps = QpCaps {
         max_send_wr: attr.max_qp_wr,
@@ -53,13 +53,22 @@ fn what_a_device_tells_of_its_objects_is_what_it_hands_out() {
     let mut settings = Settings::default();
     let limits = &mut settings.limits;
     (limits.max_cq, limits.max_mr, limits.max_srq) = (2, 4, 3);
-    (limits.max_srq_wr, limits.max_sge) = (6, 2);
+    (limits.max_srq_wr, limits.max_sge, limits.max_pd) = (6, 2, 3);
     let device = Device::tcp_with(settings, None).unwrap();
-    let (attr, pd) = (device.query(), device.alloc_pd());
+    let (attr, pd) = (device.query(), device.alloc_pd().unwrap());
     let _cqs: Vec<Cq> = (0..attr.max_cq)
         .map(|_| device.create_cq(1).unwrap())
         .collect();
     device.create_cq(1).unwrap_err();
+
+    let mut pds: Vec<Pd> = (1..attr.max_pd)
+        .map(|_| device.alloc_pd().unwrap())
+        .collect();
+    let error = device.alloc_pd().unwrap_err();
+    let told = matches!(error, DeviceError::Limit { limit: 3, .. });
+    assert!(told, "{error}");
+    pds.pop();
+    device.alloc_pd().unwrap();
 
     let of = |max_wr, max_sge| {
         pd.create_srq(SrqAttr {

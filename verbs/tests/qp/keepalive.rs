@@ -143,7 +143,7 @@ fn a_peer_that_is_only_silent_is_not_given_up() {
 #[test]
 fn a_qp_may_have_a_keepalive_of_its_own() {
     let device = Device::tcp().unwrap();
-    let (pd, cq) = (device.alloc_pd(), device.create_cq(4).unwrap());
+    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
     let qp = pd.qp().keepalive(KEEPALIVE).build(&cq, &cq).unwrap();
     assert_eq!(qp.query().keepalive, Some(KEEPALIVE));
 }
@@ -161,6 +161,6 @@ fn a_keepalive_that_cannot_be_is_refused_before_anything_is_made() {
     let error = Device::tcp_with(settings, None).unwrap_err();
     assert!(error.to_string().contains("1 to 127"), "{error}");
     let device = Device::tcp().unwrap();
-    let (pd, cq) = (device.alloc_pd(), device.create_cq(4).unwrap());
+    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
     pd.qp().keepalive(never).build(&cq, &cq).unwrap_err();
 }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_qp_tells_what_it_was_made_with() {
     let device = Device::tcp().unwrap();
-    let (pd, cq) = (device.alloc_pd(), device.create_cq(4).unwrap());
+    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
     let caps = QpCaps {
         max_send_wr: 7,
         max_recv_sge: 2,
@@ -30,7 +30,7 @@ fn a_qp_tells_what_it_was_made_with() {
 #[test]
 fn a_qp_made_without_more_words_has_all_rights_and_no_context() {
     let device = Device::tcp().unwrap();
-    let (pd, cq) = (device.alloc_pd(), device.create_cq(4).unwrap());
+    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
     let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
     let init = qp.init_attr();
     assert_eq!(
@@ -77,7 +77,7 @@ fn with_signal_all_an_unsignaled_request_completes_too() {
 #[test]
 fn numbers_of_qps_are_those_of_their_device() {
     let made = |device: &Device| {
-        let (pd, cq) = (device.alloc_pd(), device.create_cq(4).unwrap());
+        let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
         let qps = [(); 3].map(|()| pd.create_qp(&cq, &cq, QpCaps::default()).unwrap());
         qps.map(|qp| qp.qp_num())
     };

@@ -164,3 +164,63 @@ fn a_send_queue_that_is_drained_says_so() {
     a.wait_end();
     assert!(!a.qp.query().sq_draining);
 }
+
+/// A word of `b` for atomics; its QP holds messages without a receive, and has these rights.
+fn word_behind_a_held_message(access: Access) -> (Side, Side, MemoryRegion, MemoryRegion) {
+    let mut setup = Setup::new(Wire::Kernel);
+    setup.settings[1].on_no_receive = OnNoReceive::Hold(Duration::from_secs(600));
+    let (a, b) = setup.connected();
+    b.qp.modify(&QpModify::new().access(access)).unwrap();
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
+    let (word, found) = (b.pd.register(vec![0; 8], rights).unwrap(), a.blank(8));
+    let sges = [found.sge(0, 8)];
+    let remote = word.remote();
+    let add = SendWr::fetch_add(2, &sges, remote.addr, remote.rkey, 1);
+    a.qp.post_send_list(&[SendWr::send(1, &[]), add]).unwrap();
+    a.send_cq.success(1);
+    (a, b, word, found)
+}
+
+/// Everything but `right`.
+fn all_but(right: Access) -> Access {
+    [
+        Access::LOCAL_WRITE,
+        Access::REMOTE_WRITE,
+        Access::REMOTE_READ,
+        Access::REMOTE_ATOMIC,
+    ]
+    .into_iter()
+    .filter(|each| *each != right)
+    .fold(Access::NONE, |all, each| all | each)
+}
+
+#[test]
+fn a_right_that_is_taken_away_is_missed_by_an_atomic_that_waits_behind_a_message_on_hold() {
+    let (a, b, word, found) = word_behind_a_held_message(Access::ALL);
+    let without = QpModify::new().access(all_but(Access::REMOTE_ATOMIC));
+    b.qp.modify(&without).unwrap();
+    // Nothing has come of it before its turn.
+    assert_eq!(b.qp.state(), QpState::Rts);
+    b.post_empty(3);
+    b.recv_cq.success(3);
+    let done = a.send_cq.next();
+    assert_eq!((done.wr_id, done.status), (2, Status::RemoteAccess));
+    let words = b.wait_end().to_string();
+    assert!(
+        words.contains("would allow it, but the QP does not"),
+        "{words}"
+    );
+    assert_eq!(content(&word), [0; 8]);
+    assert_eq!(content(&found), [FILL; 8]);
+}
+
+#[test]
+fn a_right_that_is_given_serves_an_atomic_that_waits_behind_a_message_on_hold() {
+    let (a, b, word, found) = word_behind_a_held_message(all_but(Access::REMOTE_ATOMIC));
+    b.qp.modify(&QpModify::new().access(Access::ALL)).unwrap();
+    b.post_empty(3);
+    b.recv_cq.success(3);
+    a.send_cq.success(2);
+    assert_eq!(content(&word), 1u64.to_ne_bytes());
+    assert_eq!(content(&found), [0; 8]);
+}

@@ -81,7 +81,9 @@ fn without_a_receive_in_time_the_connection_ends_with_a_terminate() {
         let reason = b.wait_end();
         assert!(matches!(reason, EndReason::TerminateSent { .. }));
         assert!(
-            reason.to_string().contains("no receive is posted"),
+            reason
+                .to_string()
+                .contains("was held for 20 ms, and no receive was posted for it"),
             "{reason}"
         );
         assert!(matches!(a.wait_end(), EndReason::TerminateReceived { .. }));
@@ -144,6 +146,121 @@ fn a_post_to_the_srq_has_the_connections_go_on_that_wait_for_it() {
         let mut numbers: Vec<u32> = pairs.iter().map(|(_, server)| server.qp_num()).collect();
         numbers.sort_unstable();
         assert_eq!(served, numbers, "each once");
+    }
+}
+
+/// Four ways to bring Immediate Data, each with octets of its own.
+fn immediates(target: &MemoryRegion) -> [SendWr<'static>; 4] {
+    let remote = target.remote();
+    let write =
+        |wr_id, imm| SendWr::write_with_imm_inline(wr_id, b"octets", remote.addr, remote.rkey, imm);
+    [
+        SendWr::immediate(0, [0; 8]),
+        SendWr::immediate(1, [1; 8]).solicited(),
+        write(2, [2; 8]),
+        write(3, [3; 8]).solicited(),
+    ]
+}
+
+/// What a receive of [`immediates`] tells.
+#[track_caller]
+fn is_immediate(done: &Completion, nth: u8) {
+    assert_eq!(
+        (done.opcode, done.immediate, done.byte_len, done.solicited),
+        (WcOpcode::RecvImmediate, Some([nth; 8]), 0, nth % 2 == 1)
+    );
+}
+
+#[test]
+fn immediate_data_that_arrives_without_a_receive_is_delivered_when_one_is_posted() {
+    for wire in Wire::BOTH {
+        let (a, b) = holding(wire, LONG);
+        let target = b.blank(16);
+        for wr in immediates(&target) {
+            a.qp.post_send(&wr).unwrap();
+        }
+        a.send_cq.successes(0..4);
+        for nth in 0..4 {
+            b.recv_cq.is_empty();
+            b.post_empty(nth);
+            is_immediate(&b.recv_cq.success(nth), nth as u8);
+        }
+        placed_only(&target, 0, b"octets", "the Writes in front");
+        both_ways(&a, &b);
+    }
+}
+
+#[test]
+fn immediate_data_without_a_receive_in_time_ends_the_connection_with_a_terminate() {
+    for wire in Wire::BOTH {
+        for nth in 0..4 {
+            let (a, b) = holding(wire, OnNoReceive::Hold(Duration::from_millis(20)));
+            let target = b.blank(16);
+            a.qp.post_send(&immediates(&target)[nth]).unwrap();
+            let reason = b.wait_end();
+            assert!(matches!(reason, EndReason::TerminateSent { .. }));
+            let words = reason.to_string();
+            assert!(words.contains("no receive is posted"), "{words}");
+            assert!(matches!(a.wait_end(), EndReason::TerminateReceived { .. }));
+        }
+    }
+}
+
+/// A pair of which the second QP takes its receives from an SRQ, and holds.
+fn holding_for_srq(ends: &common::Ends, srq: &Srq, what: OnNoReceive) -> Qp {
+    let b = &ends.b;
+    let builder = b.pd.qp().srq(srq).on_no_receive(what);
+    let server = builder.build(&b.send_cq, &b.recv_cq).unwrap();
+    let setup = &ends.setup;
+    join(
+        &ends.listener,
+        &ends.a.qp,
+        &server,
+        &setup.connect,
+        &setup.accept,
+    );
+    server
+}
+
+#[test]
+fn immediate_data_waits_for_a_receive_of_an_srq_as_well() {
+    for wire in Wire::BOTH {
+        let ends = Setup::new(wire).unconnected();
+        let (a, b) = (&ends.a, &ends.b);
+        let srq = b.pd.create_srq(SrqAttr::default()).unwrap();
+        let _server = holding_for_srq(&ends, &srq, LONG);
+        let target = b.blank(16);
+        for wr in immediates(&target) {
+            a.qp.post_send(&wr).unwrap();
+        }
+        a.send_cq.successes(0..4);
+        for nth in 0..4 {
+            b.recv_cq.is_empty();
+            srq.post_recv(&RecvWr::new(nth, &[])).unwrap();
+            is_immediate(&b.recv_cq.success(nth), nth as u8);
+        }
+    }
+}
+
+#[test]
+fn immediate_data_without_a_receive_of_the_srq_in_time_ends_that_connection_alone() {
+    for wire in Wire::BOTH {
+        let ends = Setup::new(wire).unconnected();
+        let (a, b) = (&ends.a, &ends.b);
+        let srq = b.pd.create_srq(SrqAttr::default()).unwrap();
+        let server = holding_for_srq(&ends, &srq, OnNoReceive::Hold(Duration::from_millis(20)));
+        a.qp.post_send(&SendWr::immediate(1, [1; 8])).unwrap();
+        assert!(server.wait_closed(LIMIT));
+        let words = server.end_reason().unwrap().to_string();
+        assert!(words.contains("no receive is posted"), "{words}");
+        // A receive that comes too late is there for another QP of the SRQ.
+        srq.post_recv(&RecvWr::new(5, &[])).unwrap();
+        a.wait_end();
+        assert!(a.qp.reset());
+        a.send_cq.success(1);
+        let _another = holding_for_srq(&ends, &srq, LONG);
+        a.qp.post_send(&SendWr::immediate(2, [2; 8])).unwrap();
+        is_immediate(&b.recv_cq.success(5), 2);
     }
 }
 

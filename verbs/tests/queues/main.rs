@@ -6,8 +6,10 @@ mod cq;
 mod hold;
 mod sends;
 
-use common::{CqHandle, LIMIT, Setup, Side, Wire, both_ways, join, raw_peer, raw_settings, until};
+use common::{
+    CqHandle, LIMIT, Setup, Side, Wire, both_ways, join, placed_only, raw_peer, raw_settings, until,
+};
 use uwarp_verbs::{
-    AsyncEvent, EndReason, OnNoReceive, Qp, QpCaps, QpState, RecvWr, ResizeCqError, SendWr,
-    SrqAttr, Status,
+    AsyncEvent, Completion, EndReason, MemoryRegion, OnNoReceive, Qp, QpCaps, QpState, RecvWr,
+    ResizeCqError, SendWr, Srq, SrqAttr, Status, WcOpcode,
 };

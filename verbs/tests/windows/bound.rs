@@ -1,6 +1,6 @@
 //! Windows that are bound: what peers reach through them.
 
-use uwarp_verbs::{PostErrorKind, Sge, WindowKind, inc_rkey};
+use uwarp_verbs::{BindWr, PostErrorKind, Sge, WindowKind, inc_rkey};
 
 use super::*;
 
@@ -146,6 +146,56 @@ fn a_fence_holds_a_local_request_until_earlier_reads_have_completed() {
     .unwrap();
     a.send_cq.successes([1, 2]);
     assert_eq!(content(&sink), pattern(1, 200_000));
+}
+
+#[test]
+fn a_bind_by_call_is_fenced_and_unsignaled_as_any_request() {
+    let (a, b) = pair(Wire::MEMORY);
+    let (lent, sink) = (b.filled(1, 200_000), lender(&a, 200_000));
+    let mut window = a.pd.alloc_window(WindowKind::Type1).unwrap();
+    let remote = lent.remote();
+    let read = [sink.sge(0, 200_000)];
+    a.qp.post_send(&SendWr::read(1, &read, remote.addr, remote.rkey))
+        .unwrap();
+    let bind = sink.window(0, 200_000, Access::REMOTE_READ);
+    let told = b.blank(4);
+    b.post_whole(4, &told);
+    let wr = BindWr::new(2, &bind).fence().unsignaled();
+    let rkey = a.qp.post_bind(&mut window, &wr).unwrap();
+    a.qp.post_send(&SendWr::send_inline(3, &rkey.to_be_bytes()))
+        .unwrap();
+    a.send_cq.successes([1, 3]);
+    assert_eq!((window.rkey(), window.is_bound()), (rkey, true));
+    b.recv_cq.success(4);
+    assert_eq!(content(&told), rkey.to_be_bytes());
+    // The window shows what was read.
+    let got = b.blank(200_000);
+    b.qp.post_send(&SendWr::read(5, &[got.sge(0, 200_000)], bind.addr, rkey))
+        .unwrap();
+    b.send_cq.success(5);
+    assert_eq!(content(&got), pattern(1, 200_000));
+}
+
+#[test]
+fn a_fenced_bind_by_call_waits_for_a_read_that_is_not_answered() {
+    let (a, peer) = silent();
+    let (sink, region) = (a.blank(8), lender(&a, 100));
+    let mut window = a.pd.alloc_window(WindowKind::Type1).unwrap();
+    let bind = region.window(0, 100, Access::REMOTE_READ);
+    a.qp.post_send(&SendWr::read(1, &[sink.sge(0, 8)], 0x1000, 0x77))
+        .unwrap();
+    let wr = BindWr::new(2, &bind).fence();
+    a.qp.post_bind(&mut window, &wr).unwrap();
+    a.send_cq.is_empty();
+    assert!(!window.is_bound());
+    drop(peer);
+    a.send_cq.flushed(1);
+    a.send_cq.flushed(2);
+    assert!(!window.is_bound());
+    // Unsignaled it still tells that it failed.
+    let wr = BindWr::new(3, &bind).unsignaled();
+    a.qp.post_bind(&mut window, &wr).unwrap();
+    a.send_cq.flushed(3);
 }
 
 #[test]

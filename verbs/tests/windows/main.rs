@@ -1,21 +1,37 @@
 //! Memory windows, fast registration and local invalidation, over real connections.
 
 mod bound;
+mod chain;
 #[path = "../common/mod.rs"]
 mod common;
 mod ended;
 mod fast;
 mod overlap;
+mod read_invalidate;
 mod refused;
 
-use uwarp_verbs::{Access, EndReason, MemoryRegion, SendWr, Status, WcOpcode};
+use std::sync::Arc;
 
-use common::{Side, Wire, bell, brief, content, pair, pattern, peers, placed_only};
+use uwarp_verbs::llp::kernel::KernelNetwork;
+use uwarp_verbs::{Access, Device, EndReason, MemoryRegion, QpCaps, SendWr, Status, WcOpcode};
+
+use common::{
+    RawPeer, Side, Wire, bell, brief, content, pair, pattern, peers, placed_only, raw_peer,
+    raw_settings,
+};
 
 /// A region of `len` octets that windows may be bound to.
 fn lender(side: &Side, len: usize) -> MemoryRegion {
     let rights = Access::LOCAL_WRITE | Access::WINDOW_BIND;
     side.pd.register(vec![common::FILL; len], rights).unwrap()
+}
+
+/// A side whose peer answers nothing.
+fn silent() -> (Side, RawPeer) {
+    let device = Device::open(Arc::new(KernelNetwork::default()), raw_settings()).unwrap();
+    let side = Side::new(device, QpCaps::default(), 64);
+    let peer = raw_peer(&side.qp);
+    (side, peer)
 }
 
 /// Posts a request of `side` alone, which has to succeed.

@@ -2,13 +2,11 @@
 //! the two overlap for certain.
 
 use std::io::{Read, Write};
-use std::sync::Arc;
 
-use uwarp_verbs::llp::kernel::KernelNetwork;
-use uwarp_verbs::{Device, MemoryWindow, Qp, QpCaps, RecvWr, WindowKind, inc_rkey};
+use uwarp_verbs::{MemoryWindow, Qp, RecvWr, WindowKind, inc_rkey};
 
 use super::*;
-use crate::common::{FILL, LIMIT, RawPeer, raw_peer, raw_settings, slice, until};
+use crate::common::{FILL, LIMIT, slice, until};
 
 /// More than the buffers of TCP hold, so that a Response cannot be finished while the peer does not read.
 const SIZE: usize = 32 << 20;
@@ -20,9 +18,7 @@ const TERMINATE: u8 = 0x47;
 
 /// Side, its raw peer, and a second QP of the same domain, connected elsewhere.
 fn scene() -> (Side, RawPeer, Qp, RawPeer) {
-    let device = Device::open(Arc::new(KernelNetwork::default()), raw_settings()).unwrap();
-    let side = Side::new(device, QpCaps::default(), 64);
-    let peer = raw_peer(&side.qp);
+    let (side, peer) = silent();
     let other = side.another_qp();
     let far = raw_peer(&other);
     (side, peer, other, far)

@@ -1,59 +1,92 @@
 //! Requests that cannot be carried out: the status, the words, and the end of the connection.
 
-use uwarp_verbs::{Buffer, WindowBind, WindowKind, inc_rkey};
+use uwarp_verbs::{Buffer, MemoryWindow, WindowBind, WindowKind, inc_rkey};
 
 use super::*;
 
-/// Tries a bind of a window of `kind` as `change` makes it of a good one.
-fn bind_fails(kind: WindowKind, change: impl Fn(&Side, WindowBind) -> WindowBind, words: &str) {
+/// A connection, and what the second side could bind a window with.
+struct Scene {
+    a: Side,
+    b: Side,
+    window: MemoryWindow,
+    /// A good one, of the whole of `_region`.
+    bind: WindowBind,
+    /// The key that is due.
+    rkey: u32,
+    _region: MemoryRegion,
+}
+
+fn scene(kind: WindowKind) -> Scene {
     let (a, b) = pair(Wire::Kernel);
-    let region = lender(&b, 100);
     let window = b.pd.alloc_window(kind).unwrap();
-    let bind = change(&b, region.window(0, 100, Access::REMOTE_WRITE));
-    let wr = SendWr::bind_window(1, inc_rkey(window.rkey()), &bind);
-    fails(&b, &wr, Status::WindowBind, words);
-    assert!(!window.is_bound());
-    a.wait_end();
+    of_window(a, b, window)
+}
+
+fn of_window(a: Side, b: Side, window: MemoryWindow) -> Scene {
+    let region = lender(&b, 100);
+    Scene {
+        bind: region.window(0, 100, Access::REMOTE_WRITE),
+        rkey: inc_rkey(window.rkey()),
+        _region: region,
+        a,
+        b,
+        window,
+    }
+}
+
+impl Scene {
+    fn binds(&self, wr_id: u64, rkey: u32) {
+        let wr = SendWr::bind_window(wr_id, rkey, &self.bind);
+        done(&self.b, &wr, WcOpcode::BindWindow);
+    }
+
+    fn bind_fails(&self, wr_id: u64, rkey: u32, words: &str) {
+        let wr = SendWr::bind_window(wr_id, rkey, &self.bind);
+        fails(&self.b, &wr, Status::WindowBind, words);
+        self.a.wait_end();
+    }
+}
+
+/// Tries a bind of a window of `kind` as `change` makes it of a good one.
+fn bind_fails(kind: WindowKind, change: impl Fn(WindowBind) -> WindowBind, words: &str) {
+    let mut s = scene(kind);
+    s.bind = change(s.bind);
+    s.bind_fails(1, s.rkey, words);
+    assert!(!s.window.is_bound());
+}
+
+/// Tries a bind to a region that `register` makes of the second side.
+fn bind_to_fails(kind: WindowKind, register: impl Fn(&Side) -> MemoryRegion, words: &str) {
+    let mut s = scene(kind);
+    let region = register(&s.b);
+    s.bind = WindowBind {
+        lkey: region.lkey(),
+        addr: region.addr(),
+        ..s.bind
+    };
+    s.bind_fails(1, s.rkey, words);
+    assert!(!s.window.is_bound());
 }
 
 #[test]
 fn a_bind_beyond_the_region() {
-    let beyond = |_: &Side, bind| WindowBind { len: 101, ..bind };
+    let beyond = |bind| WindowBind { len: 101, ..bind };
     bind_fails(WindowKind::Type2A, beyond, "101 octets at");
 }
 
 #[test]
 fn a_bind_to_a_region_without_the_right() {
-    let strict = |side: &Side, bind| {
-        let region = side.blank(100);
-        let bind = WindowBind {
-            lkey: region.lkey(),
-            addr: region.addr(),
-            ..bind
-        };
-        std::mem::forget(region);
-        bind
-    };
-    bind_fails(
+    bind_to_fails(
         WindowKind::Type2B,
-        strict,
+        |side| side.blank(100),
         "not registered for binding windows",
     );
 }
 
 #[test]
 fn a_bind_with_remote_write_to_a_region_without_local_write() {
-    let constant = |side: &Side, bind| {
-        let region = side.pd.register(vec![0; 100], Access::WINDOW_BIND).unwrap();
-        let bind = WindowBind {
-            lkey: region.lkey(),
-            addr: region.addr(),
-            ..bind
-        };
-        std::mem::forget(region);
-        bind
-    };
-    bind_fails(
+    let constant = |side: &Side| side.pd.register(vec![0; 100], Access::WINDOW_BIND).unwrap();
+    bind_to_fails(
         WindowKind::Type2A,
         constant,
         "needs local write on its region",
@@ -62,7 +95,7 @@ fn a_bind_with_remote_write_to_a_region_without_local_write() {
 
 #[test]
 fn a_bind_of_no_octets_of_type_2() {
-    let none = |_: &Side, bind| WindowBind { len: 0, ..bind };
+    let none = |bind| WindowBind { len: 0, ..bind };
     bind_fails(WindowKind::Type2A, none, "0 octets");
 }
 
@@ -70,7 +103,7 @@ fn a_bind_of_no_octets_of_type_2() {
 fn a_bind_of_type_1_by_a_work_request() {
     bind_fails(
         WindowKind::Type1,
-        |_, bind| bind,
+        |bind| bind,
         "type 1 is bound with Qp::bind_mw",
     );
 }
@@ -79,60 +112,34 @@ fn a_bind_of_type_1_by_a_work_request() {
 fn a_bind_to_a_region_that_is_gone() {
     bind_fails(
         WindowKind::Type2A,
-        |_, bind| WindowBind { lkey: 1, ..bind },
+        |bind| WindowBind { lkey: 1, ..bind },
         "names no valid memory region",
     );
 }
 
 #[test]
 fn a_window_of_another_protection_domain() {
-    let (_a, b) = pair(Wire::Kernel);
-    let region = lender(&b, 100);
-    let window = b
-        .device
-        .alloc_pd()
-        .alloc_window(WindowKind::Type2B)
-        .unwrap();
-    let bind = region.window(0, 100, Access::REMOTE_READ);
-    let wr = SendWr::bind_window(1, inc_rkey(window.rkey()), &bind);
-    fails(&b, &wr, Status::WindowBind, "another protection domain");
+    let (a, b) = pair(Wire::Kernel);
+    let foreign = b.device.alloc_pd().unwrap();
+    let window = foreign.alloc_window(WindowKind::Type2B).unwrap();
+    let s = of_window(a, b, window);
+    s.bind_fails(1, s.rkey, "another protection domain");
 }
 
 #[test]
 fn a_window_of_type_2_that_is_still_bound() {
-    let (_a, b) = pair(Wire::Kernel);
-    let region = lender(&b, 100);
-    let window = b.pd.alloc_window(WindowKind::Type2B).unwrap();
-    let bind = region.window(0, 100, Access::REMOTE_READ);
-    let rkey = inc_rkey(window.rkey());
-    done(
-        &b,
-        &SendWr::bind_window(1, rkey, &bind),
-        WcOpcode::BindWindow,
-    );
-    let again = SendWr::bind_window(2, inc_rkey(rkey), &bind);
-    fails(&b, &again, Status::WindowBind, "still valid");
+    let s = scene(WindowKind::Type2B);
+    s.binds(1, s.rkey);
+    s.bind_fails(2, inc_rkey(s.rkey), "still valid");
 }
 
 #[test]
 fn a_bind_with_the_key_of_the_last_one() {
-    let (_a, b) = pair(Wire::Kernel);
-    let region = lender(&b, 100);
-    let window = b.pd.alloc_window(WindowKind::Type2B).unwrap();
-    let bind = region.window(0, 100, Access::REMOTE_READ);
-    let rkey = inc_rkey(window.rkey());
-    done(
-        &b,
-        &SendWr::bind_window(1, rkey, &bind),
-        WcOpcode::BindWindow,
-    );
-    done(
-        &b,
-        &SendWr::local_invalidate(2, rkey),
-        WcOpcode::LocalInvalidate,
-    );
-    let again = SendWr::bind_window(3, rkey, &bind);
-    fails(&b, &again, Status::WindowBind, "take the next one");
+    let s = scene(WindowKind::Type2B);
+    s.binds(1, s.rkey);
+    let wr = SendWr::local_invalidate(2, s.rkey);
+    done(&s.b, &wr, WcOpcode::LocalInvalidate);
+    s.bind_fails(3, s.rkey, "take the next one");
 }
 
 #[test]
@@ -170,6 +177,7 @@ fn a_local_invalidation_of_what_is_not_valid_or_not_ours() {
     let foreign = b
         .device
         .alloc_pd()
+        .unwrap()
         .register(vec![0; 8], Access::REMOTE_READ)
         .unwrap();
     let wr = SendWr::local_invalidate(1, foreign.rkey());
@@ -191,16 +199,12 @@ fn a_local_invalidation_of_what_is_not_valid_or_not_ours() {
 
 #[test]
 fn local_requests_of_a_connection_that_has_ended_are_flushed() {
-    let (a, b) = pair(Wire::Kernel);
-    let region = lender(&b, 100);
-    let window = b.pd.alloc_window(WindowKind::Type2B).unwrap();
-    a.qp.disconnect();
-    b.qp.disconnect();
-    b.wait_end();
-    let bind = region.window(0, 100, Access::REMOTE_READ);
-    let rkey = inc_rkey(window.rkey());
-    b.qp.post_send(&SendWr::bind_window(1, rkey, &bind))
-        .unwrap();
-    assert_eq!(b.send_cq.flushed(1).opcode, WcOpcode::BindWindow);
-    assert!(!window.is_bound());
+    let s = scene(WindowKind::Type2B);
+    s.a.qp.disconnect();
+    s.b.qp.disconnect();
+    s.b.wait_end();
+    let wr = SendWr::bind_window(1, s.rkey, &s.bind);
+    s.b.qp.post_send(&wr).unwrap();
+    assert_eq!(s.b.send_cq.flushed(1).opcode, WcOpcode::BindWindow);
+    assert!(!s.window.is_bound());
 }

@@ -265,7 +265,7 @@ fn judge(rig: &mut Rig, row: &Row) -> Result<Outcome> {
         Access::REMOTE_WRITE,
         Access::REMOTE_READ,
     );
-    let other_pd = us.device.alloc_pd();
+    let other_pd = us.device.alloc_pd()?;
     let all = us.region(LEN, lw | rw | rr)?;
     let read_only = us.region(LEN, lw | rr)?;
     let write_only = us.region(LEN, lw | rw)?;

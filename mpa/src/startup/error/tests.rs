@@ -49,6 +49,14 @@ fn all() -> Vec<StartupError> {
             limit: 1024,
             of_peer: false,
         },
+        StartupError::TooManyConnections {
+            limit: 8,
+            of_peer: true,
+        },
+        StartupError::TooManyConnections {
+            limit: 4096,
+            of_peer: false,
+        },
         closed(false, 0, true, responder),
         closed(true, 0, true, responder),
         closed(false, 0, false, responder),

@@ -294,8 +294,25 @@ fn a_rejection_hands_everything_to_the_ulp() {
         private_data: b"answer".to_vec(),
         peer_ird: Some(4),
         peer_ord: Some(20),
+        ord_needed: (config().ird < 20).then_some(20),
     };
     assert_eq!(outcome_of(config(), &no), Outcome::Rejected(rejection));
+    // 6581-9.1-05: only an ORD beyond our IRD is a reason.
+    for (ird, ord, ord_needed) in [
+        (8, 0, None),
+        (8, 8, None),
+        (8, 9, Some(9)),
+        (8, NO_AUTO, None),
+        (NO_AUTO, 20, None),
+    ] {
+        let mut no = reply(2, client_server(4, ord));
+        no.rejected = true;
+        let ours = InitiatorConfig { ird, ..config() };
+        let Outcome::Rejected(told) = outcome_of(ours, &no) else {
+            panic!("it was rejected")
+        };
+        assert_eq!((told.peer_ord, told.ord_needed), (Some(ord), ord_needed));
+    }
     // One that did not understand our enhanced data says no all the same.
     let mut no = reply(1, None);
     no.rejected = true;

@@ -1,7 +1,9 @@
 //! Whatever is posted in whatever order, by either side: what goes out keeps the rules of
 //! [`super::wire`], and a responder sends nothing before it has a whole FPDU (5044-7.1.2-15).
 
-use super::wire::{ENHANCED, Segment, check_segments, check_startup, segments, startup};
+use super::wire::{
+    ENHANCED, IMMEDIATE, Segment, WRITE, check_segments, check_startup, segments, startup,
+};
 use super::*;
 
 /// How long a message is.
@@ -14,9 +16,24 @@ enum Size {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    Send { inline: bool },
-    Write { inline: bool },
+    Send {
+        inline: bool,
+    },
+    Write {
+        inline: bool,
+    },
     Read,
+    /// On the nth word of the peer's region.
+    Atomic {
+        nth: u8,
+        swap: bool,
+    },
+    Immediate {
+        solicited: bool,
+    },
+    WriteWithImmediate {
+        inline: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -51,6 +68,9 @@ fn steps() -> impl Strategy<Value = Vec<(bool, Step)>> {
         any::<bool>().prop_map(|inline| Kind::Send { inline }),
         any::<bool>().prop_map(|inline| Kind::Write { inline }),
         Just(Kind::Read),
+        any::<(u8, bool)>().prop_map(|(nth, swap)| Kind::Atomic { nth, swap }),
+        any::<bool>().prop_map(|solicited| Kind::Immediate { solicited }),
+        any::<bool>().prop_map(|inline| Kind::WriteWithImmediate { inline }),
     ];
     let post =
         (kind, size, 0u8..32, any::<bool>()).prop_map(|(kind, size, empty, fence)| Step::Post {
@@ -156,7 +176,8 @@ impl Side {
             }
         }
         let inline = vec![0x5A; len.min(1024) as usize];
-        let whole = [sge(0, len)];
+        let (whole, word) = ([sge(0, len)], [sge(0, 8)]);
+        let imm = *b"imm data";
         let (to, rkey) = (other.open.to_base(), other.open.stag().0);
         let wr = match kind {
             Kind::Send { inline: true } => SendWr::send_inline(1, &inline),
@@ -164,6 +185,20 @@ impl Side {
             Kind::Write { inline: true } => SendWr::write_inline(3, &inline, to, rkey),
             Kind::Write { inline: false } => SendWr::write(4, &sges, to, rkey),
             Kind::Read => SendWr::read(5, &whole, to, rkey),
+            Kind::Atomic { nth, swap: false } => {
+                SendWr::fetch_add(6, &word, to + 8 * u64::from(nth), rkey, 1)
+            }
+            Kind::Atomic { nth, swap: true } => {
+                SendWr::swap(7, &word, to + 8 * u64::from(nth), rkey, 1)
+            }
+            Kind::Immediate { solicited: false } => SendWr::immediate(8, imm),
+            Kind::Immediate { solicited: true } => SendWr::immediate(9, imm).solicited(),
+            Kind::WriteWithImmediate { inline: true } => {
+                SendWr::write_with_imm_inline(10, &inline, to, rkey, imm)
+            }
+            Kind::WriteWithImmediate { inline: false } => {
+                SendWr::write_with_imm(11, &sges, to, rkey, imm)
+            }
         };
         let wr = if fence { wr.fence() } else { wr };
         // A full queue, a revoked region: then it was not taken.
@@ -209,6 +244,7 @@ impl Side {
     }
 
     /// All that was sent, read from the octets alone.
+    #[track_caller]
     fn check(&self) -> Vec<Segment> {
         let (segments, whole) = segments(&self.sent, self.markers);
         // What the LLP had not taken when the connection was given up is missing.
@@ -346,6 +382,8 @@ fn full_segments_and_empty_elements_make_no_empty_segment() {
         Kind::Write { inline: false },
         Kind::Write { inline: true },
         Kind::Read,
+        Kind::WriteWithImmediate { inline: false },
+        Kind::WriteWithImmediate { inline: true },
     ];
     for markers in [false, true] {
         let settings = [false, true].map(|crc| Settings {
@@ -374,12 +412,17 @@ fn full_segments_and_empty_elements_make_no_empty_segment() {
             }
             for segments in play(&settings, false, &script) {
                 let messages = segments.iter().filter(|segment| segment.last).count();
-                // Every message, and the Responses to the other side's five Reads.
-                assert_eq!(messages, posted + 5);
+                // Every message, the Immediate Data behind ten Writes, and the Responses to the other side's
+                // five Reads.
+                assert_eq!(messages, posted + 10 + 5);
                 assert!(segments.len() > messages, "some take several segments");
                 let empty = segments.iter().filter(|segment| segment.len == 0).count();
-                // Two Sends, two Writes, and one Response of no octets.
-                assert_eq!(empty, 5);
+                // Two Sends, four Writes, and one Response of no octets.
+                assert_eq!(empty, 7);
+                // Where one was posted with its Write, nothing comes between.
+                for pair in segments.windows(2) {
+                    assert!(pair[1].opcode != IMMEDIATE || pair[0].opcode == WRITE);
+                }
             }
         }
     }

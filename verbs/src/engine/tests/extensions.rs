@@ -1,19 +1,19 @@
 //! The messages of RFC 7306 between two ends: what goes out, when it completes, and what becomes of an
 //! Atomic Operation whose memory goes before its turn.
 
-use super::wire::{Segment, WRITE, segments};
+use super::wire::{ATOMIC_REQUEST, ATOMIC_RESPONSE, IMMEDIATE, Segment, WRITE, segments};
 use super::*;
 use uwarp_ddp::TaggedFault;
 use uwarp_rdmap::{AtomicFault, StreamError};
 
-const IMMEDIATE: u8 = 8;
-const ATOMIC_REQUEST: u8 = 10;
-const ATOMIC_RESPONSE: u8 = 11;
-
 /// A region of `memory` for atomics, as long as it is registered.
 fn words(memory: &Memory) -> Arc<Region> {
-    let backing = Backing::buffer(Arc::new(Buffer::zeroed(PAGE).unwrap()));
-    let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
+    region(memory, PAGE, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC)
+}
+
+/// Another region of `memory`.
+fn region(memory: &Memory, len: usize, access: Access) -> Arc<Region> {
+    let backing = Backing::buffer(Arc::new(Buffer::zeroed(len).unwrap()));
     let spec = RegionSpec {
         memory: backing,
         to_base: None,
@@ -165,6 +165,78 @@ fn an_atomic_whose_memory_goes_before_its_turn_ends_with_its_ddp_header() {
         .map(|done| (done.wr_id, done.status))
         .collect();
     assert_eq!(done, [(1, Status::RemoteAccess)]);
+}
+
+/// Takes rights away from the QP of a connection, as Modify QP does.
+fn without(end: &mut End, right: Access) {
+    let left = [
+        Access::REMOTE_READ,
+        Access::REMOTE_WRITE,
+        Access::REMOTE_ATOMIC,
+    ];
+    let left = left.into_iter().filter(|each| *each != right);
+    end.conn.access = left.fold(Access::NONE, |all, each| all | each);
+}
+
+#[test]
+fn an_atomic_that_waits_for_its_turn_is_not_done_when_the_qp_has_lost_the_right() {
+    let memory = Memory::new();
+    let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
+    let region = words(&memory);
+    let (to, rkey) = (region.to_base(), region.stag().0);
+    // Delivered while it is allowed, and behind a Read that is answered first.
+    let (into, found) = (client.source(4000), sink(&client, 511));
+    let open = (memory.open.to_base(), memory.open.stag().0);
+    for wr in [
+        SendWr::read(1, &into, open.0, open.1),
+        SendWr::fetch_add(2, &found, to, rkey, 1),
+    ] {
+        client.conn.post_send(&wr).unwrap();
+    }
+    server.deliver(&client.octets(), &pool);
+    without(&mut server, Access::REMOTE_ATOMIC);
+    client.deliver(&server.octets(), &pool);
+    let mut word = [0; 8];
+    region.read_at(0, &mut word).unwrap();
+    assert_eq!(word, [0; 8]);
+    let Some(EndReason::TerminateSent { error, .. }) = &server.conn.end else {
+        panic!("{:?}", server.conn.end)
+    };
+    let refused = AtomicFault::Tagged(TaggedFault::AccessRights);
+    assert_eq!(*error, StreamError::Atomic(refused));
+    assert_eq!(
+        client.numbers(),
+        [(1, Status::Success), (2, Status::RemoteAccess)]
+    );
+}
+
+#[test]
+fn a_read_that_is_being_answered_is_finished_when_the_qp_has_lost_the_right() {
+    let memory = Memory::new();
+    let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
+    // More than one batch has room for.
+    const LEN: usize = 1 << 20;
+    let source = region(&memory, LEN, Access::REMOTE_READ);
+    let into = region(&client.memory, LEN, Access::LOCAL_WRITE);
+    let sges = [Sge {
+        addr: into.to_base(),
+        len: LEN as u32,
+        lkey: into.stag().0,
+    }];
+    let read = |wr_id| SendWr::read(wr_id, &sges, source.to_base(), source.stag().0);
+    client.conn.post_send(&read(1)).unwrap();
+    server.deliver(&client.octets(), &pool);
+    server.conn.fill();
+    let Stage::Open(stream) = &server.conn.stage else {
+        panic!("open")
+    };
+    assert!(stream.current.is_some(), "in the middle of it");
+    without(&mut server, Access::REMOTE_READ);
+    pump(&mut client, &mut server, &pool);
+    assert_eq!(client.numbers(), [(1, Status::Success)]);
+    client.conn.post_send(&read(2)).unwrap();
+    pump(&mut client, &mut server, &pool);
+    assert_eq!(client.numbers(), [(2, Status::RemoteAccess)]);
 }
 
 #[test]

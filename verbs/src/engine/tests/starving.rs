@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
+use uwarp_rdmap::TerminateCode;
+
 use super::*;
+use crate::cause::Who;
+use crate::completion::WcOpcode;
 use crate::event::AsyncEvent;
 use crate::settings::OnNoReceive;
-use crate::srq::SrqInner;
 
 const BOUND: Duration = Duration::from_millis(100);
 
@@ -18,31 +21,9 @@ fn holding() -> Settings {
 }
 
 impl End {
-    /// Puts an SRQ in the place of the receive queue.
-    fn share(&mut self, srq: &Arc<SrqInner>) {
-        let rq = ReceiveQueue::shared(Arc::clone(srq), self.conn.ctx.qp_num);
-        self.conn.rq = rq;
-    }
-
-    fn numbers(&self) -> Vec<(u64, Status)> {
-        self.completions()
-            .iter()
-            .map(|completion| (completion.wr_id, completion.status))
-            .collect()
-    }
-
     /// What a turn does when nothing has arrived.
     fn look_again(&mut self) {
         self.conn.receive(&mut self.rx);
-    }
-
-    /// Takes octets until the message under way has its receive; gives those that are left.
-    fn deliver_until_taken<'a>(&mut self, octets: &'a [u8], pool: &BufferPool) -> &'a [u8] {
-        let begun = octets.iter().position(|octet| {
-            self.deliver(&[*octet], pool);
-            self.conn.rq.taken().is_some()
-        });
-        &octets[begun.expect("a message of several segments") + 1..]
     }
 
     /// Time goes on.
@@ -50,10 +31,6 @@ impl End {
         let now = self.conn.now + by;
         self.conn.set_now(now);
     }
-}
-
-fn shared(memory: &Memory, depth: usize) -> Arc<SrqInner> {
-    Arc::new(SrqInner::new(1, 1, Arc::clone(&memory.table), depth, 4))
 }
 
 /// A client and a server that holds, with a receive queue of its own.
@@ -111,9 +88,19 @@ fn without_a_receive_in_time_the_connection_ends_as_without_a_hold() {
     server.later(Duration::from_nanos(1));
     server.look_again();
     assert_eq!(server.conn.state, QpState::Terminate);
-    let Some(EndReason::TerminateSent { terminate, .. }) = &server.conn.end else {
+    let Some(EndReason::TerminateSent {
+        terminate, cause, ..
+    }) = &server.conn.end
+    else {
         panic!("{:?}", server.conn.end);
     };
+    assert_eq!(cause.who(), Who::Program);
+    assert_eq!(
+        cause.to_string(),
+        "no receive posted: the peer's Send number 1 was held for 100 ms, and no receive was posted for it in that \
+         time; post receives earlier, or let messages wait for longer (`OnNoReceive::Hold` in the settings or of the \
+         queue pair)"
+    );
     let terminate = terminate.as_ref().unwrap();
     // DDP, untagged buffer, invalid MSN: no buffer available.
     assert_eq!(
@@ -138,6 +125,12 @@ fn a_hold_of_no_time_is_no_hold() {
     client.conn.post_send(&SendWr::send(1, &[])).unwrap();
     pump(&mut client, &mut server, &pool);
     assert_eq!(server.conn.state, QpState::Terminate);
+    let cause = server.conn.end.as_ref().unwrap().cause();
+    assert_eq!(
+        cause.to_string(),
+        "no receive posted: the peer's Send number 1 came, and no receive is posted for it; post receives before the \
+         peer sends: agree with it on how many there are"
+    );
 }
 
 #[test]
@@ -167,12 +160,7 @@ fn every_message_that_waits_has_the_whole_time() {
 fn writes_and_reads_in_front_of_the_message_are_done_and_own_sends_go_on() {
     let (mut client, mut server, pool, memory) = pair(&holding());
     let (open, rkey) = (memory.open.to_base(), memory.open.stag().0);
-    let sink = client.memory.open.to_base();
-    let sges = [Sge {
-        addr: sink,
-        len: 8,
-        lkey: client.memory.open.stag().0,
-    }];
+    let sges = client.source(8);
     for wr in [
         SendWr::write_inline(1, b"in front", open, rkey),
         SendWr::read(2, &sges, open, rkey),
@@ -202,13 +190,7 @@ fn writes_and_reads_in_front_of_the_message_are_done_and_own_sends_go_on() {
 fn a_message_that_has_its_receive_does_not_wait_between_its_segments() {
     let (mut client, mut server, pool, memory) = pair(&holding());
     client.conn.set_emss(300);
-    let lkey = client.memory.open.stag().0;
-    let addr = client.memory.open.to_base();
-    let sges = [Sge {
-        addr,
-        len: 256,
-        lkey,
-    }];
+    let sges = client.source(256);
     let octets = {
         client.conn.post_send(&SendWr::send(1, &sges)).unwrap();
         client.conn.post_send(&SendWr::send(2, &sges)).unwrap();
@@ -314,128 +296,110 @@ fn a_first_message_that_waits_establishes_the_connection_once() {
     ));
 }
 
+/// What takes a receive and brings Immediate Data: its opcode on the wire, and how it is posted.
+fn immediates(server: &Memory) -> [SendWr<'static>; 4] {
+    let (to, rkey) = (server.open.to_base(), server.open.stag().0);
+    let with_write =
+        |wr_id| SendWr::write_with_imm_inline(wr_id, b"octets", to, rkey, *b"imm data");
+    [
+        SendWr::immediate(1, *b"imm data"),
+        SendWr::immediate(2, *b"imm data").solicited(),
+        with_write(3),
+        with_write(4).solicited(),
+    ]
+}
+
+/// 7306-6.3-02: Immediate Data takes a receive as a Send does, so it waits for one as a Send does.
 #[test]
-fn a_message_takes_its_receive_from_the_srq_with_its_first_segment() {
-    let (mut client, mut server, pool, memory) = pair(&Settings::default());
-    let srq = shared(&memory, 8);
-    server.share(&srq);
-    for wr_id in 0..2 {
-        let sges = [Sge {
-            addr: memory.receives.to_base(),
-            len: 256,
-            lkey: memory.receives.stag().0,
-        }];
-        srq.post(&[RecvWr::new(wr_id, &sges)]).unwrap();
+fn immediate_data_without_a_receive_waits_and_is_delivered_when_one_is_posted() {
+    for of_srq in [false, true] {
+        let (mut client, mut server, pool, memory) = pair(&holding());
+        let srq = of_srq.then(|| server.share(8));
+        let wrs = immediates(&memory);
+        for wr in &wrs {
+            client.conn.post_send(wr).unwrap();
+        }
+        pump(&mut client, &mut server, &pool);
+        assert_eq!(client.completions().len(), wrs.len());
+        for wr in &wrs {
+            assert!(server.conn.is_starving());
+            assert_eq!(
+                server.conn.deadline(),
+                Some(server.conn.now + BOUND),
+                "each has the whole time"
+            );
+            server.later(BOUND - Duration::from_nanos(1));
+            server.look_again();
+            assert_eq!(server.numbers(), []);
+            let receive = RecvWr::new(wr.wr_id(), &[]);
+            match &srq {
+                Some(srq) => srq.post(&[receive]).unwrap(),
+                None => server.conn.post_recv(&receive).unwrap(),
+            }
+            server.look_again();
+            let done = server.completions();
+            let [done] = &done[..] else {
+                panic!("{done:?}")
+            };
+            assert_eq!(
+                (done.wr_id, done.opcode, done.immediate),
+                (wr.wr_id(), WcOpcode::RecvImmediate, Some(*b"imm data"))
+            );
+            assert_eq!(done.solicited, wr.wr_id() % 2 == 0);
+        }
+        assert!(!server.conn.is_starving() && server.rx.filled().is_empty());
+        assert_eq!(server.conn.deadline(), None);
+        assert!(memory.canaries_are_alive());
     }
-    let lkey = client.memory.open.stag().0;
-    let addr = client.memory.open.to_base();
-    let sges = [Sge {
-        addr,
-        len: 256,
-        lkey,
-    }];
-    client.conn.set_emss(100);
-    client.conn.post_send(&SendWr::send(1, &sges)).unwrap();
-    let octets = client.octets();
-    let rest = server.deliver_until_taken(&octets, &pool);
-    assert_eq!(
-        server.conn.rq.taken().map(|wqe| wqe.wr_id),
-        Some(0),
-        "the first of several segments"
-    );
-    server.deliver(rest, &pool);
-    assert_eq!(server.numbers(), [(0, Status::Success)]);
-    assert!(!srq.is_empty());
 }
 
 #[test]
-fn a_flush_returns_the_receive_that_was_taken_and_leaves_the_rest_in_the_srq() {
-    let (mut client, mut server, pool, memory) = pair(&Settings::default());
-    let srq = shared(&memory, 8);
-    server.share(&srq);
-    let sges = [Sge {
-        addr: memory.receives.to_base(),
-        len: 256,
-        lkey: memory.receives.stag().0,
-    }];
-    srq.post(&[RecvWr::new(0, &sges), RecvWr::new(1, &sges)])
-        .unwrap();
-    let lkey = client.memory.open.stag().0;
-    let addr = client.memory.open.to_base();
-    let sges = [Sge {
-        addr,
-        len: 256,
-        lkey,
-    }];
-    client.conn.set_emss(100);
-    client.conn.post_send(&SendWr::send(1, &sges)).unwrap();
-    let octets = client.octets();
-    assert!(!server.deliver_until_taken(&octets, &pool).is_empty());
-    server.conn.events.clear();
-    server.conn.abort();
-    assert_eq!(server.numbers(), [(0, Status::WrFlush)]);
-    assert_eq!(srq.next_len(), Some(256));
-    assert!(
-        matches!(
-            server.conn.events[..],
-            [
-                AsyncEvent::Ended { .. },
-                AsyncEvent::LastWqeReached { qp_num: 2 }
-            ]
-        ),
-        "{:?}",
-        server.conn.events
-    );
-    // Once, whatever happens to it then.
-    server.conn.abort();
-    assert_eq!(server.conn.events.len(), 2);
+fn the_write_in_front_of_immediate_data_that_waits_is_placed() {
+    let (mut client, mut server, pool, memory) = pair(&holding());
+    let [.., with_write, _] = immediates(&memory);
+    client.conn.post_send(&with_write).unwrap();
+    pump(&mut client, &mut server, &pool);
+    assert!(server.conn.is_starving());
+    let mut octets = [0; 6];
+    memory.buffer.read_at(OPEN, &mut octets).unwrap();
+    assert_eq!(&octets, b"octets");
 }
 
 #[test]
-fn a_segment_that_is_refused_for_its_headers_takes_no_receive() {
-    let (mut client, mut server, pool, memory) = pair(&Settings {
-        crc: false,
-        ..Settings::default()
-    });
-    let srq = shared(&memory, 8);
-    server.share(&srq);
-    srq.post(&[RecvWr::new(0, &[])]).unwrap();
-    client.conn.post_send(&SendWr::send(1, &[])).unwrap();
-    let mut octets = client.octets();
-    // Length 2, DDP and RDMAP control 2, invalidate STag 4, QN 4, MSN 4.
-    octets[2 + 2 + 4 + 4 + 3] = 7;
-    server.deliver(&octets, &pool);
-    assert_eq!(server.conn.state, QpState::Terminate);
-    assert_eq!(server.numbers(), []);
-    assert!(!srq.is_empty());
-}
-
-#[test]
-fn a_receive_queue_of_its_own_is_as_deep_as_said_also_while_a_message_is_under_way() {
-    let (mut client, mut server, pool, memory) = pair(&Settings::default());
-    server.post_receives(1);
-    for wr_id in 1..64 {
-        server.conn.post_recv(&RecvWr::new(wr_id, &[])).unwrap();
+fn immediate_data_without_a_receive_in_time_ends_the_connection() {
+    for of_srq in [false, true] {
+        for nth in 0..4 {
+            let (mut client, mut server, pool, memory) = pair(&holding());
+            let srq = of_srq.then(|| server.share(8));
+            client.conn.post_send(&immediates(&memory)[nth]).unwrap();
+            pump(&mut client, &mut server, &pool);
+            server.later(BOUND - Duration::from_nanos(1));
+            server.look_again();
+            assert_eq!(server.conn.state, QpState::Rts);
+            server.later(Duration::from_nanos(1));
+            server.look_again();
+            assert_eq!(server.conn.state, QpState::Terminate);
+            let Some(EndReason::TerminateSent { terminate, .. }) = &server.conn.end else {
+                panic!("{:?}", server.conn.end);
+            };
+            // DDP, untagged buffer, invalid MSN: no buffer available.
+            let told = terminate.as_ref().map(Terminate::reason);
+            let code = TerminateCode {
+                layer: 1,
+                etype: 2,
+                code: 2,
+            };
+            assert_eq!(told, Some(code));
+            // What is posted now is too late, and an SRQ keeps it for others.
+            let late = RecvWr::new(9, &[]);
+            match &srq {
+                Some(srq) => srq.post(&[late]).unwrap(),
+                None => server.conn.post_recv(&late).unwrap(),
+            }
+            server.look_again();
+            let flushed = [(9, Status::WrFlush)];
+            let expected = if of_srq { &[][..] } else { &flushed };
+            assert_eq!(server.numbers(), expected);
+        }
     }
-    let full = |server: &mut End| {
-        let error = server.conn.post_recv(&RecvWr::new(99, &[])).unwrap_err();
-        matches!(error, PostErrorKind::RecvQueueFull { depth: 64 })
-    };
-    assert!(full(&mut server));
-    let lkey = client.memory.open.stag().0;
-    let addr = client.memory.open.to_base();
-    let sges = [Sge {
-        addr,
-        len: 256,
-        lkey,
-    }];
-    client.conn.set_emss(100);
-    client.conn.post_send(&SendWr::send(1, &sges)).unwrap();
-    let octets = client.octets();
-    let rest = server.deliver_until_taken(&octets, &pool);
-    assert!(full(&mut server));
-    server.deliver(rest, &pool);
-    server.conn.post_recv(&RecvWr::new(99, &[])).unwrap();
-    assert!(full(&mut server));
-    assert!(memory.canaries_are_alive());
 }

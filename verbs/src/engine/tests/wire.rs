@@ -56,6 +56,10 @@ pub(super) const READ_REQUEST: u8 = 1;
 pub(super) const READ_RESPONSE: u8 = 2;
 pub(super) const SEND: u8 = 3;
 pub(super) const TERMINATE: u8 = 7;
+pub(super) const IMMEDIATE: u8 = 8;
+pub(super) const IMMEDIATE_SE: u8 = 9;
+pub(super) const ATOMIC_REQUEST: u8 = 10;
+pub(super) const ATOMIC_RESPONSE: u8 = 11;
 
 fn word(octets: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(octets[at..at + 4].try_into().unwrap())
@@ -105,10 +109,44 @@ pub(super) fn segments(fpdus: &[u8], markers: bool) -> (Vec<Segment>, bool) {
     (out, at == plain.len())
 }
 
+/// Queue Number and length of the messages that have one length and fit into one segment.
+fn of_one_size(opcode: u8) -> Option<(u32, usize)> {
+    match opcode {
+        READ_REQUEST => Some((1, 28)),
+        IMMEDIATE | IMMEDIATE_SE => Some((0, 8)), // 7306-6.3-04, 7306-6.3-05
+        ATOMIC_REQUEST => Some((1, 52)),          // 7306-5.2-01
+        ATOMIC_RESPONSE => Some((3, 12)),         // 7306-5-04
+        _ => None,
+    }
+}
+
+/// The MSN that each untagged queue is at.
+#[derive(Default)]
+struct Numbers([u32; 4]);
+
+impl Numbers {
+    /// A message begins: its number is the next one of its queue (5041-4.3-07), the first one is 1 (5041-4.3-08),
+    /// whichever operations share the queue.
+    fn begin(&mut self, segment: &Segment) -> Result<(), String> {
+        if matches!(segment.opcode, WRITE | READ_RESPONSE) {
+            return Ok(());
+        }
+        let (queue, msn) = segment.stream;
+        let last = self.0.get_mut(queue as usize).ok_or("no such queue")?;
+        *last += 1;
+        if msn == *last {
+            Ok(())
+        } else {
+            Err(format!("{segment:?}: message {last} of the queue is due"))
+        }
+    }
+}
+
 /// The rules, over everything that one side has sent.
 pub(super) fn check_segments(segments: &[Segment]) -> Result<(), String> {
     let mut open: Option<Segment> = None;
     let mut terminated = false;
+    let mut numbers = Numbers::default();
     for segment in segments {
         if terminated {
             return Err(format!("{segment:?} behind a Terminate")); // 5040-5.4-07
@@ -131,8 +169,17 @@ pub(super) fn check_segments(segments: &[Segment]) -> Result<(), String> {
             if (segment.opcode, segment.stream, segment.offset) != expected {
                 return Err(format!("{segment:?} within the message of {before:?}"));
             }
-        } else if matches!(segment.opcode, READ_REQUEST | SEND..=6) && segment.offset != 0 {
-            return Err(format!("{segment:?} begins in the middle"));
+        } else {
+            numbers.begin(segment)?;
+            let untagged = !matches!(segment.opcode, WRITE | READ_RESPONSE);
+            if untagged && segment.offset != 0 {
+                return Err(format!("{segment:?} begins in the middle"));
+            }
+        }
+        if let Some((queue, len)) = of_one_size(segment.opcode)
+            && (segment.stream.0, segment.len, segment.last) != (queue, len, true)
+        {
+            return Err(format!("{segment:?} is not one segment of {len}"));
         }
         open = (!segment.last).then_some(*segment);
     }
@@ -152,7 +199,11 @@ fn the_rules_find_what_they_are_for() {
         offset,
     };
     let with = |opcode, segment| Segment { opcode, ..segment };
-    let request = with(READ_REQUEST, write(28, true, 0));
+    let untagged = |opcode, len, stream| Segment {
+        stream,
+        ..with(opcode, write(len, true, 0))
+    };
+    let request = untagged(READ_REQUEST, 28, (1, 1));
     let send = |last, offset| Segment {
         stream: (0, 1),
         ..with(SEND, write(10, last, offset))
@@ -161,6 +212,14 @@ fn the_rules_find_what_they_are_for() {
         &[write(0, true, 0)][..],
         &[write(8, false, 0), write(8, true, 8), request],
         &[send(false, 0), with(TERMINATE, write(4, true, 0))],
+        // Queues that are shared.
+        &[
+            send(true, 0),
+            untagged(IMMEDIATE, 8, (0, 2)),
+            request,
+            untagged(ATOMIC_REQUEST, 52, (1, 2)),
+            untagged(ATOMIC_RESPONSE, 12, (3, 1)),
+        ],
     ] {
         assert_eq!(check_segments(good), Ok(()));
     }
@@ -177,6 +236,10 @@ fn the_rules_find_what_they_are_for() {
         &[write(8, false, 0), write(8, true, 9)],
         &[write(8, false, 0)],
         &[with(TERMINATE, write(4, true, 0)), write(0, true, 0)],
+        // Numbers of their own, a number left out, another length.
+        &[send(true, 0), untagged(IMMEDIATE, 8, (0, 1))],
+        &[request, untagged(ATOMIC_REQUEST, 52, (1, 3))],
+        &[untagged(IMMEDIATE_SE, 4, (0, 1))],
     ] {
         assert!(check_segments(bad).is_err(), "{bad:?}");
     }

@@ -18,7 +18,7 @@ use crate::mem::Sge;
 /// CPUs of its machine.
 impl<'a> SendWr<'a> {
     /// Adds `add` to the word at `remote_addr` in the peer's region `rkey`; a carry out of bit 63 is
-    /// lost. See [`mask`](Self::mask).
+    /// lost (`IBV_WR_ATOMIC_FETCH_AND_ADD`). See [`mask`](Self::mask).
     #[must_use]
     pub fn fetch_add(wr_id: u64, sink: &'a [Sge], remote_addr: u64, rkey: u32, add: u64) -> Self {
         let op = AtomicOp::FetchAdd { add, mask: 0 };
@@ -26,7 +26,7 @@ impl<'a> SendWr<'a> {
     }
 
     /// Stores `swap` into the word at `remote_addr` in the peer's region `rkey` if it holds `compare`.
-    /// It has if what comes into the sink is `compare`. See [`compare_mask`](Self::compare_mask) and
+    /// It has if what comes into the sink is `compare` (`IBV_WR_ATOMIC_CMP_AND_SWP`). See [`compare_mask`](Self::compare_mask) and
     /// [`swap_mask`](Self::swap_mask).
     #[must_use]
     pub fn compare_swap(
@@ -47,7 +47,8 @@ impl<'a> SendWr<'a> {
     }
 
     /// Stores `swap` into the word at `remote_addr` in the peer's region `rkey`, whatever it holds: a
-    /// [`compare_swap`](Self::compare_swap) that compares no bits, and completes as one.
+    /// [`compare_swap`](Self::compare_swap) that compares no bits, and completes as one. libibverbs has none
+    /// (the kernel: `IB_WR_MASKED_ATOMIC_CMP_AND_SWP`).
     #[must_use]
     pub fn swap(wr_id: u64, sink: &'a [Sge], remote_addr: u64, rkey: u32, swap: u64) -> Self {
         Self::compare_swap(wr_id, sink, remote_addr, rkey, 0, swap).compare_mask(0)
@@ -122,7 +123,8 @@ impl<'a> SendWr<'a> {
 /// interfaces give the length of the Write in the completion of the receive (`byte_len` of `ibv_wc`).
 /// Here it is 0, also behind a Write: a program that needs the length puts it into the 8 octets.
 impl<'a> SendWr<'a> {
-    /// An RDMA Write followed by Immediate Data: one request with one completion, as a Write. When the
+    /// An RDMA Write followed by Immediate Data: one request with one completion, as a Write
+    /// (`IBV_WR_RDMA_WRITE_WITH_IMM`). When the
     /// peer sees the Immediate Data, it sees the octets of the Write too.
     #[must_use]
     pub fn write_with_imm(
@@ -135,7 +137,7 @@ impl<'a> SendWr<'a> {
         Self::write(wr_id, sges, remote_addr, rkey).with_imm(imm)
     }
 
-    /// The same with `data` copied when it is posted.
+    /// The same with `data` copied when it is posted (`IBV_WR_RDMA_WRITE_WITH_IMM` with `IBV_SEND_INLINE`).
     #[must_use]
     pub fn write_with_imm_inline(
         wr_id: u64,
@@ -147,7 +149,8 @@ impl<'a> SendWr<'a> {
         Self::write_inline(wr_id, data, remote_addr, rkey).with_imm(imm)
     }
 
-    /// Immediate Data alone. Its completion is that of a Send.
+    /// Immediate Data alone. Its completion is that of a Send. libibverbs has no such request: its
+    /// `IBV_WR_SEND_WITH_IMM`, a Send and the data in one message, does not exist on iWARP.
     #[must_use]
     pub fn immediate(wr_id: u64, imm: [u8; 8]) -> Self {
         Self::new(wr_id, SendOp::Immediate, Source::Inline(&[])).with_imm(imm)

@@ -86,7 +86,7 @@ const FULL: [Access; 3] = [
 impl Victim {
     pub(crate) fn new(settings: Settings) -> Self {
         let device = Device::tcp_with(settings, None).unwrap();
-        let (pd, other) = (device.alloc_pd(), device.alloc_pd());
+        let (pd, other) = (device.alloc_pd().unwrap(), device.alloc_pd().unwrap());
         let listener = device.listen(loopback()).unwrap();
         let healthy = Healthy::new(&device, &pd, &listener);
         let (send_cq, recv_cq) = (device.create_cq(16).unwrap(), device.create_cq(16).unwrap());
@@ -281,7 +281,10 @@ impl Victim {
         eventually("place for as many objects as at first", || {
             fill(&device).ok()
         });
-        let (pd, listener) = (device.alloc_pd(), device.listen(loopback()).unwrap());
+        let (pd, listener) = (
+            device.alloc_pd().unwrap(),
+            device.listen(loopback()).unwrap(),
+        );
         Healthy::new(&device, &pd, &listener).works();
     }
 }
@@ -289,7 +292,7 @@ impl Victim {
 /// Makes as many objects as the limits allow.
 fn fill(device: &Device) -> Result<(), Box<dyn std::error::Error>> {
     let limits = device.settings().limits;
-    let pd = device.alloc_pd();
+    let pd = device.alloc_pd().unwrap();
     let cqs = (0..limits.max_cq)
         .map(|_| device.create_cq(1))
         .collect::<Result<Vec<_>, _>>()?;

@@ -1,0 +1,223 @@
+//! Listeners and connections, and the QP of a connection.
+
+use std::time::Duration;
+
+use uwarp_verbs::{
+    Access, CmId, Cq, DeviceError, IbvQpState, Notify, OnNoReceive, Qp, QpCaps, QpModify, Srq,
+};
+
+use crate::cm::Answer;
+use crate::json::{Fields, Line, shortened};
+use crate::memory::parse_access;
+use crate::refusal::{Refusal, by};
+use crate::session::Session;
+use crate::srq::srq_number;
+
+/// The members of a command that say what a QP is to be made with.
+pub(crate) const QP_KEYS: &str =
+    "send_wr recv_wr send_sge recv_sge inline pd notify srq access hold_ms";
+/// The longest that a message may be held for a receive.
+const MAX_HOLD_MS: u64 = 60_000;
+
+/// The states of a QP by their short names.
+const STATES: [(&str, IbvQpState); 7] = [
+    ("reset", IbvQpState::Reset),
+    ("init", IbvQpState::Init),
+    ("rtr", IbvQpState::Rtr),
+    ("rts", IbvQpState::Rts),
+    ("sqd", IbvQpState::Sqd),
+    ("sqe", IbvQpState::Sqe),
+    ("err", IbvQpState::Err),
+];
+
+/// What a connection request is to be answered with, when nobody is asked.
+pub(crate) struct Listener {
+    pub(crate) id: CmId,
+    pub(crate) wish: Wish,
+    /// Accept at once, with this.
+    pub(crate) auto: Option<Answer>,
+}
+
+pub(crate) struct Connection {
+    /// Before the id, which its end is told to.
+    pub(crate) queues: Option<Queues>,
+    pub(crate) id: CmId,
+    pub(crate) wish: Wish,
+}
+
+/// What is made when the connection is to be.
+pub(crate) struct Queues {
+    pub(crate) qp: Qp,
+    pub(crate) cq: Cq,
+}
+
+pub(crate) enum Endpoint {
+    Listener(Box<Listener>),
+    Connection(Box<Connection>),
+}
+
+impl Endpoint {
+    pub(crate) fn is_connection(&self) -> bool {
+        matches!(self, Endpoint::Connection(_))
+    }
+}
+
+/// What a QP is to be made with.
+#[derive(Clone)]
+pub(crate) struct Wish {
+    caps: QpCaps,
+    pub(crate) pd: u64,
+    srq: Option<Srq>,
+    access: Access,
+    hold: Option<Duration>,
+    /// What the CQ is armed for; `None`: nothing.
+    pub(crate) notify: Option<Notify>,
+}
+
+impl Session {
+    pub(crate) fn wish(&mut self, fields: &Fields) -> Result<Wish, Refusal> {
+        let notify = match fields.text("notify", "all")? {
+            "all" => Some(Notify::Any),
+            "solicited" => Some(Notify::Solicited),
+            "none" => None,
+            _ => {
+                let why = "notify: all, solicited or none was expected";
+                return Err(Refusal::agent(why));
+            }
+        };
+        let hold_ms = fields.number("hold_ms", 0)?;
+        if hold_ms > MAX_HOLD_MS {
+            return Err(Refusal::agent(format!("hold_ms: at most {MAX_HOLD_MS}")));
+        }
+        let wish = Wish {
+            caps: QpCaps {
+                max_send_wr: fields.number_as("send_wr", 64)?,
+                max_recv_wr: fields.number_as("recv_wr", 64)?,
+                max_send_sge: fields.number_as("send_sge", 4)?,
+                max_recv_sge: fields.number_as("recv_sge", 4)?,
+                max_inline: fields.number_as("inline", 0)?,
+            },
+            pd: fields.number("pd", 0)?,
+            srq: match fields.has("srq") {
+                true => Some(self.srqs.get(srq_number(fields)?)?.clone()),
+                false => None,
+            },
+            access: match fields.has("access") {
+                true => parse_access(fields.text("access", "")?)?,
+                false => Access::ALL,
+            },
+            hold: (hold_ms > 0).then(|| Duration::from_millis(hold_ms)),
+            notify,
+        };
+        self.pd(wish.pd)?;
+        Ok(wish)
+    }
+
+    /// The CQ, for the connection of that number, and the QP.
+    pub(crate) fn make_queues(&mut self, number: u64, wish: &Wish) -> Result<Queues, Refusal> {
+        let pd = self.pd(wish.pd)?;
+        let receives = wish.srq.as_ref().map_or(0, |srq| srq.query().max_wr);
+        let depth = wish.caps.max_send_wr;
+        let depth = depth.saturating_add(receives.max(wish.caps.max_recv_wr));
+        let device = &self.common.device;
+        let cq = device
+            .create_cq_on(depth.max(1), &self.completions, number)
+            .map_err(by::<DeviceError>("ibv_create_cq"))?;
+        let mut builder = pd.qp().caps(wish.caps).access(wish.access);
+        if let Some(srq) = &wish.srq {
+            builder = builder.srq(srq);
+        }
+        if let Some(hold) = wish.hold {
+            builder = builder.on_no_receive(OnNoReceive::Hold(hold));
+        }
+        let qp = builder.build(&cq, &cq).map_err(by("rdma_create_qp"))?;
+        if let Some(notify) = wish.notify {
+            cq.req_notify(notify);
+        }
+        Ok(Queues { qp, cq })
+    }
+
+    /// The connection that a command names.
+    pub(crate) fn connection(&self, fields: &Fields) -> Result<&Connection, Refusal> {
+        self.connection_of(fields.number("conn", u64::MAX)?)
+    }
+
+    pub(crate) fn connection_of(&self, number: u64) -> Result<&Connection, Refusal> {
+        match self.endpoints.get(number) {
+            Ok(Endpoint::Connection(connection)) => Ok(connection),
+            Ok(Endpoint::Listener(_)) | Err(_) => {
+                let why = format!("there is no connection {number}");
+                Err(Refusal::agent(why))
+            }
+        }
+    }
+
+    pub(crate) fn queues(&self, fields: &Fields) -> Result<&Queues, Refusal> {
+        let queues = self.connection(fields)?.queues.as_ref();
+        queues.ok_or_else(|| Refusal::agent("the connection has no QP yet: wait for its 'ready'"))
+    }
+
+    /// The QP of the connection that a command names.
+    pub(crate) fn qp(&self, fields: &Fields) -> Result<&Qp, Refusal> {
+        Ok(&self.queues(fields)?.qp)
+    }
+
+    pub(crate) fn destroy(&mut self, fields: &Fields, _: &mut Line) -> Result<(), Refusal> {
+        self.connection(fields)?;
+        self.endpoints
+            .take(fields.number("conn", u64::MAX)?)
+            .map(drop)
+    }
+
+    pub(crate) fn modify(&mut self, fields: &Fields, _: &mut Line) -> Result<(), Refusal> {
+        let name = fields.text("state", "")?;
+        let Some((_, state)) = STATES.iter().find(|(state, _)| *state == name) else {
+            let name = shortened(name);
+            return Err(Refusal::agent(format!(
+                "state: reset init rtr rts sqd sqe or err was expected, got '{name}'"
+            )));
+        };
+        let change = QpModify::new().ibv_state(*state);
+        let modified = self.qp(fields)?.modify(&change);
+        modified.map_err(|error| Refusal::invalid("ibv_modify_qp", &error))
+    }
+
+    pub(crate) fn modify_access(&mut self, fields: &Fields, _: &mut Line) -> Result<(), Refusal> {
+        let access = parse_access(fields.text("access", "")?)?;
+        if !fields.has("access") {
+            return Err(Refusal::agent("access: a list of rights was expected"));
+        }
+        let modified = self.qp(fields)?.modify(&QpModify::new().access(access));
+        modified.map_err(|error| Refusal::invalid("ibv_modify_qp", &error))
+    }
+
+    pub(crate) fn query_qp(&mut self, fields: &Fields, answer: &mut Line) -> Result<(), Refusal> {
+        let qp = self.qp(fields)?;
+        let attr = qp.query();
+        answer.number("qpn", qp.qp_num());
+        for (name, state) in STATES {
+            if state == attr.ibv_state {
+                answer.text("state", name);
+            }
+        }
+        answer.number("send_wr", attr.caps.max_send_wr);
+        answer.number("recv_wr", attr.caps.max_recv_wr);
+        answer.number("send_sge", attr.caps.max_send_sge);
+        answer.number("recv_sge", attr.caps.max_recv_sge);
+        answer.number("inline", attr.caps.max_inline);
+        if let Some(agreed) = qp.connection() {
+            answer.text("local", &agreed.local.to_string());
+            answer.text("peer", &agreed.peer.to_string());
+            answer.number("mpa", agreed.revision.code());
+            answer.flag("crc", agreed.crc);
+            answer.flag("markers_sent", agreed.tx_markers);
+            answer.flag("markers_received", agreed.rx_markers);
+            answer.number("ird", agreed.ird);
+            answer.number("ord", agreed.ord);
+        }
+        if let Some(reason) = qp.end_reason() {
+            answer.text("cause", &reason.to_string());
+        }
+        Ok(())
+    }
+}

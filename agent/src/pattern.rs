@@ -1,0 +1,40 @@
+//! The pattern that fills regions, so that data need not cross the control channel.
+
+/// Octet `at` of the endless pattern of `seed`, and all behind it: octet `at % 8`, the lowest first, of output number
+/// `at / 8` of the SplitMix64 generator that starts from `seed`.
+pub(crate) fn pattern(seed: u64, at: u64) -> impl Iterator<Item = u8> {
+    let first = at / 8;
+    // Beyond octet 2^64 it goes on with the outputs that come then; nobody gets there.
+    let words = (0..).map(move |index| word(seed, first.wrapping_add(index)));
+    words
+        .flat_map(u64::to_le_bytes)
+        .skip(usize::try_from(at % 8).unwrap_or_default())
+}
+
+fn word(seed: u64, number: u64) -> u64 {
+    let steps = number.wrapping_add(1);
+    let mut z = seed.wrapping_add(steps.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pattern_is_that_of_splitmix64() {
+        // The first two outputs for the seed 1234567, as published with the generator.
+        let outputs = [6_457_827_717_110_365_317_u64, 3_203_168_211_198_807_973];
+        let octets: Vec<u8> = outputs.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(pattern(1_234_567, 0).take(16).collect::<Vec<_>>(), octets);
+        assert_eq!(
+            pattern(1_234_567, 5).take(7).collect::<Vec<_>>(),
+            octets[5..12]
+        );
+        // What the C agent fills with seed 7.
+        let seven: Vec<_> = pattern(7, 0).take(4).collect();
+        assert_eq!(seven, [0xd7, 0x0d, 0x32, 0x59]);
+    }
+}

@@ -1,0 +1,144 @@
+//! Why a command was not carried out: by the agent, or by the library, whose errors get the numbers of `errno.h`.
+
+use std::fmt::Display;
+
+use rustix::io::Errno;
+use uwarp_verbs::llp::LlpError;
+use uwarp_verbs::{
+    CmError, DeregisterError, DestroySrqError, DeviceError, PostErrorKind, RegisterError,
+};
+
+use crate::json::Line;
+
+/// A command that was refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// It makes no sense.
+    #[error("{0}")]
+    Agent(String),
+    /// The library said no.
+    #[error("{what}: {text}")]
+    Library {
+        /// The call, by its name in libibverbs or librdmacm: so that a controller need not know which agent it has.
+        what: &'static str,
+        errno: Errno,
+        /// The library's own words.
+        text: String,
+    },
+    /// The library said no in the middle of a batch.
+    #[error("{why}, after {posted} work requests")]
+    Posted { posted: u64, why: Box<Refusal> },
+}
+
+impl Refusal {
+    pub(crate) fn agent(why: impl Into<String>) -> Refusal {
+        Refusal::Agent(why.into())
+    }
+
+    /// An error that has no better number than "invalid argument".
+    pub(crate) fn invalid(what: &'static str, error: &dyn Display) -> Refusal {
+        Refusal::library(what, Errno::INVAL, error)
+    }
+
+    pub(crate) fn library(what: &'static str, errno: Errno, error: &dyn Display) -> Refusal {
+        let text = error.to_string();
+        Refusal::Library { what, errno, text }
+    }
+
+    /// The members that say so.
+    pub(crate) fn write(&self, line: &mut Line) {
+        match self {
+            Refusal::Agent(why) => line.text("error", why),
+            Refusal::Library { what, errno, text } => {
+                line.text("error", what);
+                line.number("errno", errno.raw_os_error().unsigned_abs());
+                line.text("text", text);
+            }
+            Refusal::Posted { posted, why } => {
+                why.write(line);
+                line.number("posted", *posted);
+            }
+        }
+    }
+}
+
+/// For `map_err`: an error of the library with its number.
+pub(crate) fn by<E: Numbered>(what: &'static str) -> impl Fn(E) -> Refusal {
+    move |error| Refusal::library(what, error.errno(), &error)
+}
+
+/// An error that has a number of `errno.h`.
+pub(crate) trait Numbered: Display {
+    fn errno(&self) -> Errno;
+}
+
+impl Numbered for PostErrorKind {
+    fn errno(&self) -> Errno {
+        match self {
+            PostErrorKind::SendQueueFull { .. }
+            | PostErrorKind::RecvQueueFull { .. }
+            | PostErrorKind::SrqFull { .. } => Errno::NOMEM,
+            PostErrorKind::ImmediateUnfit { .. } => Errno::OPNOTSUPP,
+            _ => Errno::INVAL,
+        }
+    }
+}
+
+impl Numbered for RegisterError {
+    fn errno(&self) -> Errno {
+        match self {
+            RegisterError::TooMany { .. } | RegisterError::TooManyInPd { .. } => Errno::NOMEM,
+            RegisterError::NoRandomness { .. } => Errno::IO,
+            _ => Errno::INVAL,
+        }
+    }
+}
+
+impl Numbered for DeregisterError {
+    fn errno(&self) -> Errno {
+        match self {
+            DeregisterError::Busy { .. } | DeregisterError::WindowsBound { .. } => Errno::BUSY,
+            _ => Errno::INVAL,
+        }
+    }
+}
+
+impl Numbered for DestroySrqError {
+    fn errno(&self) -> Errno {
+        Errno::BUSY
+    }
+}
+
+impl Numbered for DeviceError {
+    fn errno(&self) -> Errno {
+        match self {
+            DeviceError::Limit { .. } | DeviceError::PdLimit { .. } => Errno::NOMEM,
+            DeviceError::Network(error) => error.errno(),
+            _ => Errno::INVAL,
+        }
+    }
+}
+
+impl Numbered for CmError {
+    fn errno(&self) -> Errno {
+        match self {
+            CmError::Network(error) => error.errno(),
+            CmError::Device(error) => error.errno(),
+            _ => Errno::INVAL,
+        }
+    }
+}
+
+impl Numbered for LlpError {
+    fn errno(&self) -> Errno {
+        match self {
+            LlpError::AddressInUse { .. } => Errno::ADDRINUSE,
+            LlpError::AddressUnavailable { .. } => Errno::ADDRNOTAVAIL,
+            LlpError::PermissionDenied { .. } => Errno::ACCESS,
+            LlpError::Unreachable { .. } => Errno::NETUNREACH,
+            LlpError::LinkDown { .. } => Errno::NETDOWN,
+            LlpError::Exhausted { .. } => Errno::NOBUFS,
+            _ => Errno::INVAL,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The port that belongs to no controller: a server of rping's ping-pong, for tests that need no agent.
+//!
+//! ```text
+//!   client                                             server
+//!     | Send: where the ping data is (16 octets) ------> |
+//!     | <------------------- RDMA Read of the ping data  |
+//!     | <-------------------------- Send: go ahead (16)  |
+//!     | Send: where the echo goes (16 octets) ---------> |
+//!     | <------------------- RDMA Write of the echo      |
+//!     | <-------------------------- Send: go ahead (16)  |
+//! ```
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use uwarp_verbs::{
+    AcceptOptions, Access, ConnectRequest, Cq, Device, ListenError, Listener, MemoryRegion, Qp,
+    QpCaps, RecvWr, SendWr, Status, WcOpcode,
+};
+
+use crate::hub::Hub;
+
+/// A message of rping: address (8 octets), key (4) and length (4), in network byte order.
+const ADVERT: u32 = 16;
+/// rping's largest ping data.
+const DATA: u32 = 65_535;
+/// How often a thread that waits looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long the end waits for the peer's.
+const CLOSE: Duration = Duration::from_secs(5);
+/// Clients at once; one more is rejected.
+const MAX_CLIENTS: usize = 256;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Serves clients on a thread of their own each, until the agent stops or the network is gone.
+pub(crate) fn start(
+    device: &Device,
+    listener: Listener,
+    hub: &Arc<Hub>,
+) -> io::Result<JoinHandle<()>> {
+    let (device, hub) = (device.clone(), Arc::clone(hub));
+    let name = "uwarp-agent-rdma".to_owned();
+    thread::Builder::new()
+        .name(name)
+        .spawn(move || serve(&device, &listener, &hub))
+}
+
+fn serve(device: &Device, listener: &Listener, hub: &Arc<Hub>) {
+    let mut clients: Vec<JoinHandle<()>> = Vec::new();
+    while !hub.is_stopping() {
+        let request = match listener.wait_request(Some(LOOK)) {
+            Ok(request) => Some(request),
+            Err(ListenError::TimedOut { .. }) => None,
+            Err(error) => {
+                tracing::error!(%error, "the RDMA port is not served any more");
+                break;
+            }
+        };
+        // What has come and is no MPA was closed.
+        while listener.poll_failure().is_some() {}
+        clients.retain(|client| !client.is_finished());
+        // Who is one too many is rejected by the drop of the request.
+        if let Some(request) = request.filter(|_| clients.len() < MAX_CLIENTS) {
+            let (device, hub) = (device.clone(), Arc::clone(hub));
+            let client = move || {
+                let peer = request.peer_addr();
+                if let Err(error) = ping_pong(&device, request, &hub) {
+                    tracing::info!(%peer, error, "an rping client was not served to its end");
+                }
+            };
+            let named = thread::Builder::new().name("uwarp-agent-rping".to_owned());
+            clients.extend(named.spawn(client).ok());
+        }
+    }
+    for client in clients {
+        let _ = client.join();
+    }
+}
+
+/// One client, from its request to its end.
+fn ping_pong(device: &Device, request: ConnectRequest, hub: &Hub) -> Result<(), String> {
+    let served = Server::new(device, hub).and_then(|server| {
+        // As rping: one Read outstanding in each direction.
+        let options = AcceptOptions {
+            ird: 1,
+            ord: 1,
+            ..AcceptOptions::default()
+        };
+        request.accept(&server.qp, &options)?;
+        let result = server.pings();
+        server.qp.disconnect();
+        let mut looks = CLOSE.as_millis() / LOOK.as_millis();
+        while looks > 0 && !hub.is_stopping() && !server.qp.wait_closed(LOOK) {
+            looks -= 1;
+        }
+        result
+    });
+    served.map_err(|error| error.to_string())
+}
+
+struct Server<'a> {
+    qp: Qp,
+    cq: Cq,
+    inbox: MemoryRegion,
+    data: MemoryRegion,
+    hub: &'a Hub,
+}
+
+/// Where the client's memory is.
+struct Advert {
+    addr: u64,
+    rkey: u32,
+    len: u32,
+}
+
+impl Server<'_> {
+    fn new<'a>(device: &Device, hub: &'a Hub) -> Result<Server<'a>, Failure> {
+        let (pd, cq) = (device.alloc_pd()?, device.create_cq(32)?);
+        let caps = QpCaps {
+            max_send_wr: 16,
+            max_recv_wr: 2,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline: ADVERT,
+        };
+        let server = Server {
+            qp: pd.create_qp(&cq, &cq, caps)?,
+            inbox: pd.register(vec![0; ADVERT as usize], Access::LOCAL_WRITE)?,
+            data: pd.register(vec![0; DATA as usize], Access::LOCAL_WRITE)?,
+            cq,
+            hub,
+        };
+        server.post_recv()?;
+        Ok(server)
+    }
+
+    fn post_recv(&self) -> Result<(), Failure> {
+        let sges = [self.inbox.sge(0, ADVERT)];
+        Ok(self.qp.post_recv(&RecvWr::new(0, &sges))?)
+    }
+
+    /// Serves until the client closes.
+    fn pings(&self) -> Result<(), Failure> {
+        while let Some(source) = self.receive()? {
+            let sges = [self.data.sge(0, source.len.min(DATA))];
+            self.qp
+                .post_send(&SendWr::read(0, &sges, source.addr, source.rkey))?;
+            if !self.wait_for(WcOpcode::RdmaRead)? {
+                break;
+            }
+            self.go_ahead()?;
+            let Some(sink) = self.receive()? else {
+                break;
+            };
+            let sges = [self.data.sge(0, self.text_len(source.len)?.min(sink.len))];
+            self.qp
+                .post_send(&SendWr::write(0, &sges, sink.addr, sink.rkey))?;
+            if !self.wait_for(WcOpcode::RdmaWrite)? {
+                break;
+            }
+            self.go_ahead()?;
+        }
+        Ok(())
+    }
+
+    /// The ping data up to its zero and with it: what rping writes back.
+    fn text_len(&self, len: u32) -> Result<u32, Failure> {
+        let mut octets = vec![0; len.min(DATA) as usize];
+        self.data.read_at(0, &mut octets)?;
+        let zero = octets.iter().position(|octet| *octet == 0);
+        Ok(zero.map_or(len, |at| u32::try_from(at + 1).unwrap_or(len)))
+    }
+
+    fn go_ahead(&self) -> Result<(), Failure> {
+        let octets = [0; ADVERT as usize];
+        Ok(self.qp.post_send(&SendWr::send_inline(0, &octets))?)
+    }
+
+    /// The next advert; `None` at the end.
+    fn receive(&self) -> Result<Option<Advert>, Failure> {
+        if !self.wait_for(WcOpcode::Recv)? {
+            return Ok(None);
+        }
+        let mut octets = [0; ADVERT as usize];
+        self.inbox.read_at(0, &mut octets)?;
+        self.post_recv()?;
+        let number = |from: usize, to: usize| {
+            let octets = octets[from..to].iter();
+            octets.fold(0u64, |number, octet| number << 8 | u64::from(*octet))
+        };
+        Ok(Some(Advert {
+            addr: number(0, 8),
+            rkey: number(8, 12) as u32,
+            len: number(12, 16) as u32,
+        }))
+    }
+
+    /// Waits for the completion of one kind of work, passing over those of Sends. False when the connection is over or
+    /// the agent stops.
+    fn wait_for(&self, opcode: WcOpcode) -> Result<bool, Failure> {
+        loop {
+            if self.hub.is_stopping() {
+                return Ok(false);
+            }
+            let Some(done) = self.cq.wait(Some(LOOK)) else {
+                continue;
+            };
+            if done.status != Status::Success {
+                return Ok(false);
+            }
+            if done.opcode == WcOpcode::Recv && done.byte_len != ADVERT {
+                let len = done.byte_len;
+                let why = format!("a message of {len} octets, where rping sends {ADVERT}");
+                return Err(why.into());
+            }
+            if done.opcode == opcode {
+                return Ok(true);
+            }
+            if done.opcode != WcOpcode::Send {
+                return Err("a message of the peer out of turn".into());
+            }
+        }
+    }
+}

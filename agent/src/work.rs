@@ -1,0 +1,251 @@
+//! Work requests: receives and sends, in batches.
+
+use uwarp_verbs::{PostError, RecvWr, SendWr, Sge};
+
+use crate::json::{Fields, Line, shortened, unhex};
+use crate::refusal::{Refusal, by};
+use crate::session::Session;
+use crate::srq::srq_number;
+
+/// Work requests in one command.
+const MAX_BATCH: u64 = 4096;
+
+/// What is the same for both queues: where the batch begins and how it goes on.
+struct Batch {
+    wr_id: u64,
+    /// The elements of each request.
+    lists: Vec<Vec<Sge>>,
+}
+
+impl Batch {
+    fn parse(session: &Session, fields: &Fields) -> Result<Batch, Refusal> {
+        let first = session.sges(fields.text("sge", "")?)?;
+        let (count, stride) = (fields.number("count", 1)?, fields.number("stride", 0)?);
+        if !(1..=MAX_BATCH).contains(&count) {
+            return Err(Refusal::agent(format!(
+                "count: 1 to {MAX_BATCH} was expected"
+            )));
+        }
+        let list = |index: u64| {
+            let further = index.wrapping_mul(stride);
+            let elements = first.iter().map(|sge| Sge {
+                addr: sge.addr.wrapping_add(further),
+                ..*sge
+            });
+            elements.collect()
+        };
+        Ok(Batch {
+            wr_id: fields.number("wr_id", 0)?,
+            lists: (0..count).map(list).collect(),
+        })
+    }
+
+    /// Each request: its place, its number, its elements.
+    fn requests(&self) -> impl Iterator<Item = (u64, u64, &[Sge])> {
+        let lists = (0..).zip(&self.lists);
+        lists.map(|(index, sges)| (index, self.wr_id.wrapping_add(index), &sges[..]))
+    }
+
+    /// How many were posted, and why not the others.
+    fn posted(
+        &self,
+        what: &'static str,
+        result: Result<(), PostError>,
+        answer: &mut Line,
+    ) -> Result<(), Refusal> {
+        match result {
+            Ok(()) => {
+                answer.number("posted", self.lists.len() as u64);
+                Ok(())
+            }
+            Err(error) => Err(Refusal::Posted {
+                posted: error.index as u64,
+                why: Box::new(by(what)(error.kind)),
+            }),
+        }
+    }
+}
+
+/// What a request of the send queue is to do.
+struct Operation<'a> {
+    name: &'a str,
+    raddr: u64,
+    rkey: u32,
+    inv: u32,
+    imm: [u8; 8],
+    compare: u64,
+    swap: u64,
+    compare_mask: u64,
+    swap_mask: u64,
+    mask: u64,
+}
+
+impl<'a> Operation<'a> {
+    fn parse(fields: &'a Fields) -> Result<Operation<'a>, Refusal> {
+        Ok(Operation {
+            name: fields.text("op", "")?,
+            raddr: fields.number("raddr", 0)?,
+            rkey: fields.number_as("rkey", 0)?,
+            inv: fields.number_as("inv", 0)?,
+            imm: parse_imm(fields)?,
+            compare: fields.number("compare", 0)?,
+            swap: fields.number("swap", 0)?,
+            compare_mask: fields.number("compare_mask", u64::MAX)?,
+            swap_mask: fields.number("swap_mask", u64::MAX)?,
+            mask: fields.number("mask", 0)?,
+        })
+    }
+
+    /// The request, with inline data when there is some.
+    fn request<'b>(
+        &self,
+        wr_id: u64,
+        raddr: u64,
+        sges: &'b [Sge],
+        inline: Option<&'b [u8]>,
+    ) -> Result<SendWr<'b>, Refusal> {
+        let (rkey, imm) = (self.rkey, self.imm);
+        let send = || match inline {
+            Some(octets) => SendWr::send_inline(wr_id, octets),
+            None => SendWr::send(wr_id, sges),
+        };
+        let write = || match inline {
+            Some(octets) => SendWr::write_inline(wr_id, octets, raddr, rkey),
+            None => SendWr::write(wr_id, sges, raddr, rkey),
+        };
+        Ok(match self.name {
+            "send" => send(),
+            "send_inv" => send().invalidate(self.inv),
+            "send_imm" => send().with_imm(imm),
+            "write" => write(),
+            "write_imm" => write().with_imm(imm),
+            "imm" => SendWr::immediate(wr_id, imm),
+            "read" => SendWr::read(wr_id, sges, raddr, rkey),
+            "cas" => SendWr::compare_swap(wr_id, sges, raddr, rkey, self.compare, self.swap)
+                .compare_mask(self.compare_mask)
+                .swap_mask(self.swap_mask),
+            "fadd" => SendWr::fetch_add(wr_id, sges, raddr, rkey, self.compare).mask(self.mask),
+            other => {
+                let other = shortened(other);
+                return Err(Refusal::agent(format!(
+                    "op: send send_inv send_imm write write_imm imm read cas or fadd was expected, got '{other}'"
+                )));
+            }
+        })
+    }
+}
+
+/// The 8 octets of Immediate Data: as they are, or a number of 32 bits in front.
+fn parse_imm(fields: &Fields) -> Result<[u8; 8], Refusal> {
+    if let Ok(text) = fields.text("imm", "")
+        && text.len() == 16
+        && let Some(octets) = unhex(text)
+        && let Ok(octets) = octets.try_into()
+    {
+        return Ok(octets);
+    }
+    let number = fields.number_as::<u32>("imm", 0).map_err(|_| {
+        Refusal::agent("imm: a number of 32 bits or 16 hexadecimal digits were expected")
+    })?;
+    let mut octets = [0; 8];
+    octets[..4].copy_from_slice(&number.to_be_bytes());
+    Ok(octets)
+}
+
+/// Which requests of a batch make a completion when they succeed.
+fn parse_signal(fields: &Fields) -> Result<impl Fn(bool) -> bool, Refusal> {
+    let (last, others) = match fields.text("signal", "all")? {
+        "all" => (true, true),
+        "last" => (true, false),
+        "none" => (false, false),
+        _ => return Err(Refusal::agent("signal: all, last or none was expected")),
+    };
+    Ok(move |is_last| if is_last { last } else { others })
+}
+
+impl Session {
+    pub(crate) fn recv(&mut self, fields: &Fields, answer: &mut Line) -> Result<(), Refusal> {
+        let qp = self.qp(fields)?;
+        let batch = Batch::parse(self, fields)?;
+        let wrs: Vec<_> = batch
+            .requests()
+            .map(|(_, wr_id, sges)| RecvWr::new(wr_id, sges))
+            .collect();
+        batch.posted("ibv_post_recv", qp.post_recv_list(&wrs), answer)
+    }
+
+    pub(crate) fn srq_recv(&mut self, fields: &Fields, answer: &mut Line) -> Result<(), Refusal> {
+        let srq = self.srqs.get(srq_number(fields)?)?;
+        let batch = Batch::parse(self, fields)?;
+        let result = batch.requests().try_for_each(|(index, wr_id, sges)| {
+            let posted = srq.post_recv(&RecvWr::new(wr_id, sges));
+            posted.map_err(|error| PostError {
+                index: usize::try_from(index).unwrap_or_default(),
+                ..error
+            })
+        });
+        batch.posted("ibv_post_srq_recv", result, answer)
+    }
+
+    pub(crate) fn post(&mut self, fields: &Fields, answer: &mut Line) -> Result<(), Refusal> {
+        let qp = self.qp(fields)?;
+        let operation = Operation::parse(fields)?;
+        let rstride = fields.number("rstride", 0)?;
+        let (solicited, fence) = (fields.flag("se", false)?, fields.flag("fence", false)?);
+        let is_signaled = parse_signal(fields)?;
+        let batch = Batch::parse(self, fields)?;
+        let inline: Vec<Vec<u8>> = match fields.flag("inline", false)? {
+            true => batch
+                .lists
+                .iter()
+                .map(|sges| self.octets(sges))
+                .collect::<Result<_, _>>()?,
+            false => Vec::new(),
+        };
+        let last = batch.lists.len() as u64 - 1;
+        let wrs: Vec<_> = batch
+            .requests()
+            .zip(
+                inline
+                    .iter()
+                    .map(|octets| Some(&octets[..]))
+                    .chain(std::iter::repeat(None)),
+            )
+            .map(|((index, wr_id, sges), inline)| {
+                let raddr = operation.raddr.wrapping_add(index.wrapping_mul(rstride));
+                let mut wr = operation.request(wr_id, raddr, sges, inline)?;
+                if solicited {
+                    wr = wr.solicited();
+                }
+                if fence {
+                    wr = wr.fence();
+                }
+                if !is_signaled(index == last) {
+                    wr = wr.unsignaled();
+                }
+                Ok(wr)
+            })
+            .collect::<Result<_, Refusal>>()?;
+        batch.posted("ibv_post_send", qp.post_send_list(&wrs), answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn immediate_data_is_a_number_or_its_octets() {
+        let imm = |value: &str| {
+            let line = format!("{{\"imm\":{value}}}");
+            parse_imm(&Fields::parse(line.as_bytes()).unwrap()).ok()
+        };
+        assert_eq!(imm("16909060"), Some([1, 2, 3, 4, 0, 0, 0, 0]));
+        assert_eq!(imm("\"0x01020304\""), Some([1, 2, 3, 4, 0, 0, 0, 0]));
+        assert_eq!(imm("\"0102030405060708\""), Some([1, 2, 3, 4, 5, 6, 7, 8]));
+        assert_eq!(imm("4294967296"), None);
+        assert_eq!(imm("\"0x0102030405060708\""), None);
+        assert_eq!(imm("\"010203040506070\""), None);
+        assert_eq!(imm("true"), None);
+    }
+}

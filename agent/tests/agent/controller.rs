@@ -1,0 +1,182 @@
+//! A controller, as a test has it: lines to the agent, and what it says.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use uwarp_agent::{Agent, Options, serve};
+use uwarp_verbs::llp::kernel::KernelNetwork;
+use uwarp_verbs::{Device, Settings};
+
+/// Nothing in these tests takes this long, unless it hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An agent on a device of its own over the kernel's loopback, with an RDMA port.
+pub(crate) fn agent() -> Agent {
+    agent_with(Settings::default())
+}
+
+pub(crate) fn agent_with(settings: Settings) -> Agent {
+    let device = Device::open(Arc::new(KernelNetwork::default()), settings).unwrap();
+    agent_on(&device, "127.0.0.1:0".parse().unwrap())
+}
+
+/// An agent on that device; `rdma` is also where its controllers' listeners listen.
+pub(crate) fn agent_on(device: &Device, rdma: SocketAddr) -> Agent {
+    let control = TcpListener::bind("127.0.0.1:0").unwrap();
+    let options = Options {
+        rdma: Some(rdma),
+        listen_ip: rdma.ip(),
+        ..Options::default()
+    };
+    serve(device, control, options).unwrap()
+}
+
+pub(crate) struct Controller {
+    to: TcpStream,
+    from: BufReader<TcpStream>,
+    /// Events and completions that came before somebody asked for them.
+    said: VecDeque<Value>,
+    next: u64,
+}
+
+impl Controller {
+    /// Connects and takes the greeting.
+    pub(crate) fn new(agent: &Agent) -> Controller {
+        let mut controller = Controller::silent(agent);
+        let hello = controller.line().unwrap();
+        let wanted = json!({"hello": "uwarp-agent", "protocol": 1, "device": "uwarp0"});
+        assert_eq!(hello, wanted);
+        controller
+    }
+
+    /// Connects, and says and hears nothing.
+    pub(crate) fn silent(agent: &Agent) -> Controller {
+        let to = TcpStream::connect(agent.control_addr()).unwrap();
+        to.set_read_timeout(Some(PATIENCE)).unwrap();
+        to.set_write_timeout(Some(PATIENCE)).unwrap();
+        let from = BufReader::new(to.try_clone().unwrap());
+        Controller {
+            to,
+            from,
+            said: VecDeque::new(),
+            next: 1,
+        }
+    }
+
+    /// The next line; `None` when the agent has closed.
+    pub(crate) fn line(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        self.from.read_line(&mut line).unwrap();
+        (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap())
+    }
+
+    pub(crate) fn write(&mut self, octets: &[u8]) {
+        self.to.write_all(octets).unwrap();
+    }
+
+    /// Sends a line and takes the next answer.
+    pub(crate) fn answer_to(&mut self, line: &[u8]) -> Value {
+        self.write(&[line, b"\n"].concat());
+        loop {
+            let line = self.line().expect("an answer");
+            if line.get("ok").is_some() {
+                return line;
+            }
+            self.said.push_back(line);
+        }
+    }
+
+    /// The answer to a command.
+    pub(crate) fn command(&mut self, name: &str, mut members: Value) -> Value {
+        members["cmd"] = json!(name);
+        members["id"] = json!(self.next);
+        let answer = self.answer_to(members.to_string().as_bytes());
+        assert_eq!(answer["id"], json!(self.next), "{answer}");
+        self.next += 1;
+        answer
+    }
+
+    /// The answer to a command that is carried out.
+    #[track_caller]
+    pub(crate) fn ok(&mut self, name: &str, members: Value) -> Value {
+        let answer = self.command(name, members);
+        assert_eq!(answer["ok"], json!(true), "{name}: {answer}");
+        answer
+    }
+
+    /// The answer to a command that is refused.
+    #[track_caller]
+    pub(crate) fn refused(&mut self, name: &str, members: Value) -> Value {
+        let answer = self.command(name, members);
+        assert_eq!(answer["ok"], json!(false), "{name}: {answer}");
+        answer
+    }
+
+    /// The first line, of those that nobody has asked for, that is it.
+    #[track_caller]
+    pub(crate) fn wait(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(at) = self.said.iter().position(&is_it) {
+                return self.said.remove(at).unwrap();
+            }
+            assert!(Instant::now() < deadline, "no {what}: {:?}", self.said);
+            let line = self
+                .line()
+                .unwrap_or_else(|| panic!("closed before {what}"));
+            self.said.push_back(line);
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn event(&mut self, name: &str, conn: &Value) -> Value {
+        self.wait(name, |line| line["ev"] == name && line["conn"] == *conn)
+    }
+
+    #[track_caller]
+    pub(crate) fn completion(&mut self, conn: &Value, wr_id: u64) -> Value {
+        let what = format!("completion {wr_id} of {conn}");
+        self.wait(&what, |line| line["wc"] == *conn && line["wr_id"] == wr_id)
+    }
+
+    #[track_caller]
+    pub(crate) fn success(&mut self, conn: &Value, wr_id: u64) -> Value {
+        let completion = self.completion(conn, wr_id);
+        assert_eq!(completion["status"], "success", "{completion}");
+        completion
+    }
+
+    /// What it has said and nobody asked for.
+    pub(crate) fn unread(&self) -> &VecDeque<Value> {
+        &self.said
+    }
+}
+
+/// A connection between two controllers: of the active one and of the passive one.
+pub(crate) struct Connected {
+    pub(crate) active: Value,
+    pub(crate) passive: Value,
+}
+
+/// Connects them; `qp` are the members of a QP, for both.
+pub(crate) fn connect(active: &mut Controller, passive: &mut Controller, qp: &Value) -> Connected {
+    let mut listen = qp.clone();
+    listen["auto"] = json!(true);
+    let port = passive.ok("listen", listen)["port"].clone();
+    let mut open = qp.clone();
+    (open["addr"], open["port"]) = (json!("127.0.0.1"), port);
+    let conn = active.ok("open", open)["conn"].clone();
+    active.event("ready", &conn);
+    active.ok("connect", json!({"conn": conn}));
+    active.event("established", &conn);
+    let request = passive.wait("a request", |line| line["ev"] == "connect_request");
+    passive.event("established", &request["conn"]);
+    Connected {
+        active: conn,
+        passive: request["conn"].clone(),
+    }
+}

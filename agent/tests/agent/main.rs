@@ -1,0 +1,8 @@
+//! The agent as its controllers see it: over TCP, by lines, several at once.
+
+mod controller;
+mod features;
+mod lines;
+mod network;
+mod operations;
+mod sessions;

@@ -1,0 +1,151 @@
+//! `uwarp agent`: that it says where it is, serves, and ends as it was asked to.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+
+use common::{PATIENCE, TempFile, Uwarp, client, uwarp};
+
+/// An agent on free ports, and where it serves RDMA and controllers.
+fn agent(args: &[&str]) -> (Uwarp, [SocketAddr; 2]) {
+    let base = ["agent", "-a", "127.0.0.1", "-p", "0"];
+    let mut agent = Uwarp::start(&[&base, args].concat());
+    let addrs = ["RDMA on ", "control on "].map(|what| {
+        let line = agent.stdout_until(what);
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    });
+    (agent, addrs)
+}
+
+fn signal(agent: &Uwarp, name: &str) {
+    let id = agent.id().to_string();
+    let sent = Command::new("kill").args(["-s", name, &id]).status();
+    assert!(sent.unwrap().success());
+}
+
+/// The answer to one command.
+fn ask(control: SocketAddr, command: &str) -> String {
+    let mut to = TcpStream::connect(control).unwrap();
+    to.set_read_timeout(Some(PATIENCE)).unwrap();
+    writeln!(to, "{command}").unwrap();
+    let mut lines = BufReader::new(to).lines().map(Result::unwrap);
+    assert!(
+        lines
+            .next()
+            .unwrap()
+            .starts_with("{\"hello\":\"uwarp-agent\"")
+    );
+    lines.next().unwrap()
+}
+
+#[test]
+fn it_serves_both_ports_until_a_signal_ends_it_with_0() {
+    for name in ["INT", "TERM"] {
+        let (agent, [rdma, control]) = agent(&[]);
+        client(rdma, &["-C", "3", "-S", "4096", "-V"]).expect(0);
+        let answer = ask(control, "{\"id\":1,\"cmd\":\"query\"}");
+        assert!(
+            answer.contains(&format!("\"rdma_port\":{}", rdma.port())),
+            "{answer}"
+        );
+        signal(&agent, name);
+        let ended = agent.end().expect(0);
+        assert_eq!(ended.stderr, "");
+    }
+}
+
+#[test]
+fn controllers_come_to_the_port_behind() {
+    // Two free ports in a row, which another test may take in between.
+    let (mut agent, port) = (0..50)
+        .find_map(|_| {
+            let free = TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = free.local_addr().unwrap().port();
+            TcpListener::bind(("127.0.0.1", port.checked_add(1)?)).ok()?;
+            drop(free);
+            let text = port.to_string();
+            Some((
+                Uwarp::start(&["agent", "-a", "127.0.0.1", "-p", &text]),
+                port,
+            ))
+        })
+        .unwrap();
+    let line = agent.stdout_until("control on ");
+    assert_eq!(
+        line,
+        format!("uwarp agent: control on 127.0.0.1:{}", port + 1)
+    );
+}
+
+#[test]
+fn a_port_in_use_is_told_and_ends_it_with_1() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let args = ["agent", "-a", "127.0.0.1", "-p"];
+    let ended = uwarp(&[&args[..], &[&port, "--control", "0"]].concat()).expect(1);
+    ended.says(&format!("uwarp agent: cannot listen on 127.0.0.1:{port}: "));
+    let ended = uwarp(&[&args[..], &["0", "--control", &port]].concat()).expect(1);
+    ended.says(&format!(
+        "controllers cannot be served on 127.0.0.1:{port}: "
+    ));
+    ended.says("try: --control with another port");
+}
+
+#[test]
+fn wrong_flags_end_it_with_2() {
+    for args in [
+        &["agent", "-p", "65535"][..],
+        &["agent", "-p", "65536"],
+        &["agent", "-a", "localhost"],
+        &["agent", "--control", "x"],
+        &["agent", "-P"],
+        &["agent", "--mpa", "3"],
+    ] {
+        let ended = uwarp(args).expect(2);
+        assert!(
+            !ended.stderr.is_empty() && ended.stdout.is_empty(),
+            "{args:?}"
+        );
+    }
+}
+
+#[test]
+fn its_settings_and_its_capture_are_those_of_every_command() {
+    let file = TempFile::new("agent.pcapng");
+    let args = [
+        "--markers",
+        "on",
+        "--crc",
+        "off",
+        "--mpa",
+        "1",
+        "--pcap",
+        file.name(),
+    ];
+    let (agent, [rdma, control]) = agent(&args);
+    let answer = ask(control, "{\"cmd\":\"query\"}");
+    assert!(
+        answer.contains("\"markers\":true,\"crc\":false,\"mpa\":1,"),
+        "{answer}"
+    );
+    client(rdma, &["-C", "1", "--mpa", "1", "--crc", "off"]).expect(0);
+    signal(&agent, "INT");
+    agent.end().expect(0);
+    assert!(std::fs::metadata(file.path()).unwrap().len() > 500);
+}
+
+/// Its socket file goes with it, whoever else listens to signals.
+#[test]
+fn over_unix_datagrams_it_ends_as_well() {
+    let (ours, theirs) = (TempFile::new("agent-a"), TempFile::new("agent-b"));
+    let device = format!("unix:{},{},ip=192.0.2.1/24", ours.name(), theirs.name());
+    let mut agent = Uwarp::start(&["agent", "-p", "0", "--device", &device]);
+    let line = agent.stdout_until("control on ");
+    assert!(line.contains("127.0.0.1:"), "{line}");
+    assert!(ours.path().exists());
+    signal(&agent, "INT");
+    agent.end().expect(0);
+    assert!(!ours.path().exists());
+}

@@ -1,0 +1,175 @@
+//! Operations with flags. Those without are these with none.
+
+use super::buf::RegisteredBuf;
+use super::connection::Connection;
+use super::error::Error;
+use crate::mr::RemoteBuffer;
+use crate::qp::wr::SendWr;
+
+/// A connection, and flags for what is begun through this.
+///
+/// ```
+/// # use uwarp_verbs::aio::{Connection, Error};
+/// # async fn tell(connection: &Connection) -> Result<(), Error> {
+/// // Whatever other tasks are reading is read when this goes out, and the peer wakes up for it.
+/// connection.fence().solicited().send_inline(b"done").await
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Flagged<'a> {
+    pub(super) connection: &'a Connection,
+    fence: bool,
+    solicited: bool,
+}
+
+impl Connection {
+    /// For operations that start only after all earlier Reads and atomic operations of the connection have completed:
+    /// [`SendWr::fence`]. Who awaits those before needs no fence.
+    #[must_use]
+    pub fn fence(&self) -> Flagged<'_> {
+        self.plain().fence()
+    }
+
+    /// For messages that raise a solicited event at the receiver: [`SendWr::solicited`].
+    #[must_use]
+    pub fn solicited(&self) -> Flagged<'_> {
+        self.plain().solicited()
+    }
+
+    /// No flags.
+    pub(super) fn plain(&self) -> Flagged<'_> {
+        Flagged {
+            connection: self,
+            fence: false,
+            solicited: false,
+        }
+    }
+}
+
+impl Flagged<'_> {
+    /// And with a fence: [`Connection::fence`].
+    #[must_use]
+    pub fn fence(mut self) -> Self {
+        self.fence = true;
+        self
+    }
+
+    /// And with a solicited event: [`Connection::solicited`]. Ignored by operations that complete nothing at the peer,
+    /// as [`SendWr::solicited`] is.
+    #[must_use]
+    pub fn solicited(mut self) -> Self {
+        self.solicited = true;
+        self
+    }
+
+    /// A request with the flags.
+    pub(super) fn mark(self, wr: SendWr<'_>) -> SendWr<'_> {
+        let wr = if self.fence { wr.fence() } else { wr };
+        if self.solicited { wr.solicited() } else { wr }
+    }
+
+    /// [`Connection::send`] with these flags.
+    ///
+    /// # Errors
+    /// See [`Error`]. The buffer comes back in any case.
+    pub async fn send(self, buf: RegisteredBuf) -> (Result<(), Error>, RegisteredBuf) {
+        let (result, buf) = self
+            .connection
+            .source(buf, |id, sge| self.mark(SendWr::send(id, sge)))
+            .await;
+        (result.map(|_| ()), buf)
+    }
+
+    /// [`Connection::send_and_invalidate`] with these flags.
+    ///
+    /// # Errors
+    /// See [`Error`]. The buffer comes back in any case.
+    pub async fn send_and_invalidate(
+        self,
+        buf: RegisteredBuf,
+        rkey: u32,
+    ) -> (Result<(), Error>, RegisteredBuf) {
+        let (result, buf) = self
+            .connection
+            .source(buf, |id, sge| {
+                self.mark(SendWr::send(id, sge).invalidate(rkey))
+            })
+            .await;
+        (result.map(|_| ()), buf)
+    }
+
+    /// [`Connection::send_inline`] with these flags.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn send_inline(self, octets: &[u8]) -> Result<(), Error> {
+        self.bare(|wr_id| SendWr::send_inline(wr_id, octets)).await
+    }
+
+    /// [`Connection::write`] with these flags.
+    ///
+    /// # Errors
+    /// As [`Connection::write`]. The buffer comes back in any case.
+    pub async fn write(
+        self,
+        buf: RegisteredBuf,
+        remote: RemoteBuffer,
+    ) -> (Result<(), Error>, RegisteredBuf) {
+        if let Err(error) = fits(buf.len() as u64, remote.len, "the remote memory") {
+            return (Err(error), buf);
+        }
+        let RemoteBuffer { addr, rkey, .. } = remote;
+        let (result, buf) = self
+            .connection
+            .source(buf, |id, sge| self.mark(SendWr::write(id, sge, addr, rkey)))
+            .await;
+        (result.map(|_| ()), buf)
+    }
+
+    /// [`Connection::read`] with these flags.
+    ///
+    /// # Errors
+    /// As [`Connection::read`]. The buffer comes back in any case.
+    pub async fn read(
+        self,
+        buf: RegisteredBuf,
+        remote: RemoteBuffer,
+    ) -> (Result<(), Error>, RegisteredBuf) {
+        if let Err(error) = fits(remote.len, buf.capacity() as u64, "the buffer") {
+            return (Err(error), buf);
+        }
+        let len = usize::try_from(remote.len).unwrap_or(usize::MAX);
+        let RemoteBuffer { addr, rkey, .. } = remote;
+        let (result, buf) = self
+            .connection
+            .sink(buf, len, |id, sge| {
+                self.mark(SendWr::read(id, sge, addr, rkey))
+            })
+            .await;
+        (result.map(|_| ()), buf)
+    }
+
+    /// A work request without a buffer.
+    pub(super) async fn bare<'w>(
+        self,
+        request: impl FnOnce(u64) -> SendWr<'w>,
+    ) -> Result<(), Error> {
+        self.connection
+            .bare(|wr_id| {
+                let wr = self.mark(request(wr_id));
+                self.connection.qp.post_send(&wr)
+            })
+            .await
+    }
+}
+
+pub(super) fn fits(octets: u64, room: u64, which: &'static str) -> Result<(), Error> {
+    if octets <= room {
+        return Ok(());
+    }
+    Err(Error::TooSmall {
+        octets,
+        room,
+        which,
+    })
+}

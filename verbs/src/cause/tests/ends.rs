@@ -1,0 +1,231 @@
+//! Ends of a connection, connection management, events of the device.
+
+use uwarp_mpa::MpaErrorCode;
+use uwarp_rdmap::{Opcode, StreamError};
+
+use super::*;
+use crate::cm::{AcceptError, CmReason, ConnectError, RequestError, of_failure};
+use crate::event::{AsyncEvent, EndReason};
+use crate::home::Inherited;
+use crate::limits::What;
+
+fn kinds() -> Vec<EndKind> {
+    every!(EndKind {
+        EndKind::LocalDisconnect => [EndKind::LocalDisconnect],
+        EndKind::PeerDisconnect => [EndKind::PeerDisconnect],
+        EndKind::Aborted => [EndKind::Aborted],
+        EndKind::ClosedMidway => [EndKind::ClosedMidway],
+        EndKind::ConnectTimedOut => [EndKind::ConnectTimedOut],
+        EndKind::CloseTimedOut => [EndKind::CloseTimedOut],
+        EndKind::Stalled { .. } => [
+            EndKind::Stalled { sending: true },
+            EndKind::Stalled { sending: false },
+        ],
+        EndKind::Rejected { .. } => [
+            EndKind::Rejected { octets: 0, peer_ord: None },
+            EndKind::Rejected { octets: 7, peer_ord: Some(4) },
+        ],
+        EndKind::ReplyRefused(_) => [
+            EndKind::ReplyRefused(MpaErrorCode::InsufficientIrd),
+            EndKind::ReplyRefused(MpaErrorCode::NoMatchingRtr),
+        ],
+        EndKind::PeerLacksRfc7306(_) => [
+            EndKind::PeerLacksRfc7306(Opcode::AtomicRequest),
+            EndKind::PeerLacksRfc7306(Opcode::Immediate),
+        ],
+        EndKind::Inherited => [EndKind::Inherited],
+        EndKind::CqOverflow { .. } => [EndKind::CqOverflow { cq_num: 3, depth: 16, wr_id: 42 }],
+        EndKind::DecisionTooLate => [EndKind::DecisionTooLate],
+    })
+}
+
+/// Every reason, and every one of those that stand in it.
+fn reasons() -> Vec<EndReason> {
+    let terminate = Terminate::parse(&[0x11, 0, 0, 0]).unwrap();
+    let error = StreamError::LocalCatastrophic;
+    let cause = Cause::local(LocalProblem::NoReads);
+    let rejected = |private_data: &[u8], peer_ord| EndReason::Rejected {
+        private_data: private_data.to_vec(),
+        peer_ord,
+    };
+    let mut reasons = every!(EndReason {
+        EndReason::LocalDisconnect => [EndReason::LocalDisconnect],
+        EndReason::PeerDisconnect => [EndReason::PeerDisconnect],
+        EndReason::Aborted => [EndReason::Aborted],
+        EndReason::TerminateSent { .. } => [
+            EndReason::TerminateSent { error, terminate: Some(terminate), cause },
+            EndReason::TerminateSent { error, terminate: None, cause },
+        ],
+        EndReason::LocalError { .. } => [EndReason::LocalError { cause }],
+        EndReason::CqOverflow { .. } => [
+            EndReason::CqOverflow { cq_num: 3, depth: 16, wr_id: 42 }
+        ],
+        EndReason::TerminateReceived { .. } => [
+            EndReason::TerminateReceived { terminate, cause: Cause::from(terminate) }
+        ],
+        EndReason::PeerLacksRfc7306 { .. } => [
+            EndReason::PeerLacksRfc7306 { message: Opcode::AtomicRequest, terminate }
+        ],
+        EndReason::LlpLost { .. } => [EndReason::LlpLost { error: LlpError::Reset { addr: addr() } }],
+        EndReason::ClosedMidway => [EndReason::ClosedMidway],
+        EndReason::ConnectTimedOut => [EndReason::ConnectTimedOut],
+        EndReason::CloseTimedOut => [EndReason::CloseTimedOut],
+        EndReason::Stalled { .. } => [
+            EndReason::Stalled { sending: true },
+            EndReason::Stalled { sending: false },
+        ],
+        EndReason::StartupFailed { .. } => [
+            EndReason::StartupFailed { error: StartupError::RtrMissing }
+        ],
+        EndReason::ConnectFailed { .. } => [
+            EndReason::ConnectFailed { error: LlpError::Refused { addr: addr() } }
+        ],
+        EndReason::Rejected { .. } => [rejected(b"", None), rejected(b"no room", Some(4))],
+    });
+    for error in super::lower::llp() {
+        reasons.push(EndReason::ConnectFailed { error });
+    }
+    for error in super::lower::startup() {
+        reasons.push(EndReason::StartupFailed { error });
+    }
+    reasons
+}
+
+/// What a `LocalDisconnect` and a connection that is open have no hint for.
+const NOTHING_WRONG: &[&str] = &["closed by this side", "open in both directions"];
+
+#[test]
+fn ends_in_words() {
+    let causes = kinds().into_iter().map(Cause::end);
+    insta::assert_snapshot!(table("ends of a connection", causes, NOTHING_WRONG));
+}
+
+#[test]
+fn events_of_the_device_in_words() {
+    let (qp_num, cq_num, srq_num, depth) = (5, 3, 2, 16);
+    let events = every!(AsyncEvent {
+        AsyncEvent::Established { .. } => [AsyncEvent::Established { qp_num }],
+        AsyncEvent::Ended { .. } => [
+            AsyncEvent::Ended { qp_num, reason: EndReason::CloseTimedOut }
+        ],
+        AsyncEvent::CqOverflow { .. } => [AsyncEvent::CqOverflow { cq_num, depth, qp_num }],
+        AsyncEvent::SrqLimitReached { .. } => [AsyncEvent::SrqLimitReached { srq_num }],
+        AsyncEvent::LastWqeReached { .. } => [AsyncEvent::LastWqeReached { qp_num }],
+        AsyncEvent::DeviceFatal { .. } => [
+            AsyncEvent::DeviceFatal {
+                error: LlpError::LinkDown { why: "the interface is gone", errno: 0 }
+            }
+        ],
+        AsyncEvent::AddressConflict { .. } => [
+            AsyncEvent::AddressConflict {
+                error: LlpError::KernelHasAddress { addr: addr().ip() }
+            }
+        ],
+    });
+    let causes = events.iter().map(AsyncEvent::cause);
+    insta::assert_snapshot!(table("events of the device", causes, NOTHING_WRONG));
+}
+
+/// The kind and the status of the event that an id gets, and the words of [`CmReason`] with it.
+#[test]
+fn failures_of_connection_management_in_words() {
+    let mut text = String::from("# events of an id whose connection does not come about\n");
+    for reason in reasons() {
+        let (kind, status) = of_failure(&reason);
+        let cause = CmReason::Connection {
+            reason: reason.clone(),
+        }
+        .cause();
+        assert_eq!(cause, reason.cause());
+        text += &format!("{kind:?}, status {status}\n  {reason}\n");
+    }
+    insta::assert_snapshot!(text);
+}
+
+/// Every other error of connection management has the cause of what stands in it.
+#[test]
+fn errors_of_connection_management_have_the_cause_of_what_is_in_them() {
+    let (addr, error) = (addr(), LlpError::Reset { addr: addr() });
+    let startup = StartupError::RtrMissing;
+    let (options, state) = (ConfigError::NoRtrKind, QpState::Rts);
+    let limit = LimitReached::new(What::Connections, 8, None);
+    let (got, max, peer) = (300, 252, uwarp_rdmap::Peer::Siw);
+    let data = PrivateDataLimit { got, max, peer };
+    let rejected = EndReason::Rejected {
+        private_data: b"no".to_vec(),
+        peer_ord: None,
+    };
+    let connect = every!(ConnectError {
+        ConnectError::Llp { .. } => [ConnectError::Llp { error }],
+        ConnectError::Startup { .. } => [ConnectError::Startup { addr, error: startup }],
+        ConnectError::Rejected { .. } => [
+            ConnectError::Rejected { addr, private_data: b"no".to_vec(), peer_ord: None }
+        ],
+        ConnectError::QpInUse { .. } => [ConnectError::QpInUse { state }],
+        ConnectError::Inherited(_) => [ConnectError::Inherited(Inherited)],
+        ConnectError::Options(_) => [ConnectError::Options(options)],
+        ConnectError::PrivateData(_) => [ConnectError::PrivateData(data)],
+        ConnectError::Ended { .. } => [
+            ConnectError::Ended { addr, reason: Box::new(EndReason::ConnectTimedOut) }
+        ],
+    });
+    let meant = [
+        Cause::from(error),
+        Cause::from(startup),
+        rejected.cause(),
+        Cause::from(state),
+        Cause::end(EndKind::Inherited),
+        Cause::from(options),
+        Cause::from(data),
+        EndReason::ConnectTimedOut.cause(),
+    ];
+    assert!(connect.iter().map(Cause::from).eq(meant));
+
+    let accept = every!(AcceptError {
+        AcceptError::TooLate { .. } => [AcceptError::TooLate { peer: addr }],
+        AcceptError::QpInUse { .. } => [AcceptError::QpInUse { state }],
+        AcceptError::Options(_) => [AcceptError::Options(options)],
+        AcceptError::PrivateData(_) => [AcceptError::PrivateData(data)],
+        AcceptError::Inherited(_) => [AcceptError::Inherited(Inherited)],
+        AcceptError::Llp(_) => [AcceptError::Llp(error)],
+        AcceptError::Limit(_) => [AcceptError::Limit(limit)],
+    });
+    let meant = [
+        Cause::end(EndKind::DecisionTooLate),
+        Cause::from(state),
+        Cause::from(options),
+        Cause::from(data),
+        Cause::end(EndKind::Inherited),
+        Cause::from(error),
+        Cause::from(limit),
+    ];
+    assert!(accept.iter().map(Cause::from).eq(meant));
+
+    let request = every!(RequestError {
+        RequestError::Startup { .. } => [RequestError::Startup { peer: addr, error: startup }],
+        RequestError::Settings(_) => [RequestError::Settings(options)],
+        RequestError::Inherited(_) => [RequestError::Inherited(Inherited)],
+        RequestError::Llp(_) => [RequestError::Llp(error)],
+        RequestError::Limit(_) => [RequestError::Limit(limit)],
+    });
+    let meant = [
+        Cause::from(startup),
+        Cause::from(options),
+        Cause::end(EndKind::Inherited),
+        Cause::from(error),
+        Cause::from(limit),
+    ];
+    assert!(request.iter().map(Cause::from).eq(meant));
+
+    let reasons = every!(CmReason {
+        CmReason::Network { .. } => [CmReason::Network { error }],
+        CmReason::Connection { .. } => [CmReason::Connection { reason: EndReason::Aborted }],
+        CmReason::Startup { .. } => [CmReason::Startup { peer: addr, error: startup }],
+    });
+    let meant = [
+        Cause::from(error),
+        EndReason::Aborted.cause(),
+        Cause::from(startup),
+    ];
+    assert!(reasons.iter().map(CmReason::cause).eq(meant));
+}

@@ -1,0 +1,122 @@
+//! An LLP without a network: what arrives and how much is taken is up to the test.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use parking_lot::Mutex;
+use uwarp_llp::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
+
+use super::*;
+use crate::progress::drive::{Driven, Waits};
+
+/// The other side of an LLP.
+pub(super) struct Line {
+    /// What the peer has sent and nobody has read.
+    pub(super) arrived: VecDeque<u8>,
+    /// Octets that are taken from now on.
+    pub(super) room: usize,
+    /// What was taken, call by call: from how many pieces, and the octets.
+    pub(super) calls: Vec<(usize, Vec<u8>)>,
+    /// It was cut.
+    pub(super) reset: bool,
+}
+
+struct LineLlp {
+    line: Arc<Mutex<Line>>,
+    /// Never ready, and never asked.
+    fd: File,
+}
+
+/// A connection over a line that takes `room` octets.
+pub(super) fn over_line(end: End, room: usize) -> (Driven, Arc<Mutex<Line>>) {
+    let line = Arc::new(Mutex::new(Line {
+        arrived: VecDeque::new(),
+        room,
+        calls: Vec::new(),
+        reset: false,
+    }));
+    let llp = LineLlp {
+        line: Arc::clone(&line),
+        fd: File::open("/dev/null").unwrap(),
+    };
+    let driven = Driven {
+        conn: end.conn,
+        llp: Some(Box::new(llp)),
+        rx: end.rx,
+        peer: None,
+        waits: Waits::default(),
+    };
+    (driven, line)
+}
+
+impl Llp for LineLlp {
+    fn try_recv(&mut self, buf: &mut [u8]) -> Result<Recv, LlpError> {
+        let mut line = self.line.lock();
+        let count = buf.len().min(line.arrived.len());
+        if count == 0 {
+            return Ok(Recv::WouldBlock);
+        }
+        for (place, octet) in buf.iter_mut().zip(line.arrived.drain(..count)) {
+            *place = octet;
+        }
+        Ok(Recv::Data(count))
+    }
+    fn try_send(&mut self, pieces: &[Piece<'_>], _: FpduEnds<'_>) -> Result<usize, LlpError> {
+        let mut line = self.line.lock();
+        let (mut count, mut octets) = (0, Vec::new());
+        for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
+            let room = line.room - octets.len();
+            if room == 0 {
+                break;
+            }
+            piece.append_to(piece.len().min(room), &mut octets);
+            count += 1;
+        }
+        let taken = octets.len();
+        line.room -= taken;
+        if taken > 0 {
+            line.calls.push((count, octets));
+        }
+        Ok(taken)
+    }
+    fn emss(&self) -> usize {
+        536
+    }
+    fn shutdown(&mut self) -> Result<(), LlpError> {
+        Ok(())
+    }
+    fn abort(&mut self) {
+        self.line.lock().reset = true;
+    }
+    fn set_keepalive(&mut self, _: Keepalive) -> Result<(), LlpError> {
+        Ok(())
+    }
+    fn lost(&mut self) -> Option<LlpError> {
+        None
+    }
+    fn flushed(&mut self) -> bool {
+        true
+    }
+    fn local_addr(&self) -> SocketAddr {
+        ([192, 0, 2, 1], 1).into()
+    }
+    fn peer_addr(&self) -> SocketAddr {
+        ([192, 0, 2, 2], 2).into()
+    }
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+    fn wants_write_event(&self) -> bool {
+        true
+    }
+    fn clear_readiness(&mut self) {}
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+    fn drive(&mut self) {}
+    fn connect_progress(&mut self) -> Result<bool, LlpError> {
+        Ok(true)
+    }
+}

@@ -1,0 +1,333 @@
+//! Peers that hold up one direction (`Timeouts::stalled`), in virtual time: who is kept, who is not, and what a
+//! message costs meanwhile that waits for a receive.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::line::{Line, over_line};
+use super::*;
+use crate::limits::{Accounts, PeerAccount, What};
+use crate::progress::drive::Driven;
+use crate::settings::{Limits, OnNoReceive, PeerLimits, Timeouts};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const MOMENT: Duration = Duration::from_secs(1);
+/// Octets that a connection may keep of what it has received.
+const BUFFER: usize = 256 * 1024;
+
+/// A connection with a scripted LLP, and its own time.
+struct Timed {
+    driven: Driven,
+    line: Arc<Mutex<Line>>,
+    cq: Arc<CqInner>,
+    memory: Arc<Memory>,
+    pool: BufferPool,
+    now: Instant,
+}
+
+impl Timed {
+    fn new(end: End, peer: Option<Arc<PeerAccount>>) -> Self {
+        let (cq, memory) = (Arc::clone(&end.cq), Arc::clone(&end.memory));
+        let now = end.conn.now;
+        let (driven, line) = over_line(end, 0);
+        Timed {
+            driven: Driven { peer, ..driven },
+            line,
+            cq,
+            memory,
+            pool: BufferPool::default(),
+            now,
+        }
+    }
+
+    /// The peer sends this, and the connection has a turn.
+    fn arrives(&mut self, octets: &[u8]) {
+        self.line.lock().arrived.extend(octets);
+        self.turn();
+    }
+
+    /// The peer takes so many octets more, and the connection has a turn.
+    fn takes(&mut self, octets: usize) {
+        self.line.lock().room = octets;
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        self.driven.turn(&self.pool, self.now);
+    }
+
+    /// Time goes on, with a turn whenever one is due and nothing that arrives.
+    fn passes(&mut self, time: Duration) {
+        let until = self.now + time;
+        while let Some(due) = self.driven.deadline().filter(|due| *due <= until) {
+            self.now = due.max(self.now);
+            self.turn();
+            if self.driven.llp.is_some() && self.driven.deadline() == Some(due) {
+                panic!("{due:?} stays due");
+            }
+            if self.ended() {
+                return;
+            }
+        }
+        self.now = until;
+    }
+
+    fn ended(&self) -> bool {
+        self.driven.conn.end.is_some()
+    }
+
+    /// The connection was reset because the peer held up this direction.
+    #[track_caller]
+    fn was_cut(&self, what: &str) {
+        let Some(reason @ EndReason::Stalled { .. }) = &self.driven.conn.end else {
+            panic!("{:?}", self.driven.conn.end)
+        };
+        assert!(reason.to_string().contains(what), "{reason}");
+        assert!(self.line.lock().reset);
+    }
+
+    fn post_receive(&mut self, wr_id: u64) {
+        let sges = self.memory.receive(0);
+        let receive = RecvWr::new(wr_id, &sges);
+        self.driven.conn.post_recv(&receive).unwrap();
+        self.turn();
+    }
+}
+
+fn settings(on_no_receive: OnNoReceive) -> Settings {
+    Settings {
+        on_no_receive,
+        timeouts: Timeouts {
+            stalled: Some(LIMIT),
+            ..Timeouts::default()
+        },
+        ..Settings::default()
+    }
+}
+
+/// A client that tests make octets with, and a server whose time they keep.
+fn pair(settings: &Settings, peer: Option<Arc<PeerAccount>>) -> (End, Timed) {
+    let (mut client, mut server, pool) = connected(settings, &Memory::new());
+    // The first FPDU, so that the server may send.
+    client
+        .conn
+        .post_send(&SendWr::write_inline(0, b"", 0, 0))
+        .unwrap();
+    server.deliver(&client.octets(), &pool);
+    client.numbers();
+    (client, Timed::new(server, peer))
+}
+
+/// The octets of a Send.
+fn send(client: &mut End) -> Vec<u8> {
+    client
+        .conn
+        .post_send(&SendWr::send_inline(1, b"message"))
+        .unwrap();
+    client.octets()
+}
+
+/// Posts a Write that the peer has to take.
+fn owes(server: &mut Timed) {
+    let sges = [Sge {
+        addr: server.memory.open.to_base(),
+        len: PAGE as u32,
+        lkey: server.memory.open.stag().0,
+    }];
+    let write = SendWr::write(7, &sges, 0x1000, 0x77);
+    server.driven.conn.post_send(&write).unwrap();
+    server.turn();
+}
+
+#[test]
+fn a_peer_that_takes_octets_slowly_is_kept_and_one_that_takes_none_is_cut() {
+    let (_client, mut server) = pair(&settings(OnNoReceive::Terminate), None);
+    owes(&mut server);
+    // One octet in almost the whole time, for an hour.
+    for _ in 0..30 {
+        server.passes(LIMIT - MOMENT);
+        server.takes(1);
+        assert!(!server.ended());
+    }
+    let last = server.now;
+    server.passes(3 * LIMIT);
+    server.was_cut("read nothing");
+    let after = server.now - last;
+    assert!(after >= LIMIT && after <= 2 * LIMIT, "{after:?}");
+    let done = server.cq.poll_one().unwrap();
+    assert_eq!((done.wr_id, done.status), (7, Status::WrFlush));
+}
+
+#[test]
+fn a_slow_peer_that_has_taken_all_may_then_be_silent_for_ever() {
+    let (_client, mut server) = pair(&settings(OnNoReceive::Terminate), None);
+    owes(&mut server);
+    server.takes(100);
+    server.passes(LIMIT - MOMENT);
+    server.takes(PAGE * 2);
+    server.passes(100 * LIMIT);
+    assert!(!server.ended());
+    assert_eq!(server.driven.deadline(), None);
+    let done = server.cq.poll_one().unwrap();
+    assert_eq!((done.wr_id, done.status), (7, Status::Success));
+}
+
+#[test]
+fn a_peer_whose_fpdus_come_slowly_is_kept_and_one_that_never_finishes_one_is_cut() {
+    let (mut client, mut server) = pair(&settings(OnNoReceive::Terminate), None);
+    for wr_id in 0..20 {
+        server.post_receive(wr_id);
+        // In three parts, and the next one begun with the end of this one.
+        let fpdu = send(&mut client);
+        for part in fpdu.chunks(fpdu.len().div_ceil(3)) {
+            server.arrives(part);
+            server.passes(LIMIT / 4);
+        }
+        assert!(!server.ended());
+        assert_eq!(server.cq.poll_one().unwrap().wr_id, wr_id);
+    }
+    let fpdu = send(&mut client);
+    let (last, rest) = fpdu.split_last().unwrap();
+    // It may come octet by octet, but then it has to be whole in time.
+    let begun = server.now;
+    for octet in rest {
+        server.arrives(&[*octet]);
+        server.passes(LIMIT / 8);
+        if server.ended() {
+            break;
+        }
+    }
+    server.was_cut("began an FPDU and did not finish it");
+    let after = server.now - begun;
+    assert!(after >= LIMIT && after <= 2 * LIMIT, "{after:?}");
+    server.arrives(&[*last]);
+    assert!(server.cq.poll_one().is_none());
+}
+
+#[test]
+fn without_the_limit_a_peer_may_take_nothing_for_ever() {
+    let settings = Settings {
+        timeouts: Timeouts {
+            stalled: None,
+            ..Timeouts::default()
+        },
+        ..Settings::default()
+    };
+    let (_client, mut server) = pair(&settings, None);
+    owes(&mut server);
+    server.passes(1000 * LIMIT);
+    assert!(!server.ended());
+    assert_eq!(server.driven.deadline(), None);
+}
+
+#[test]
+fn a_message_that_waits_for_a_receive_is_no_stalled_peer() {
+    let hold = 10 * LIMIT;
+    for begun_before in [false, true] {
+        let (mut client, mut server) = pair(&settings(OnNoReceive::Hold(hold)), None);
+        let octets = [send(&mut client), send(&mut client)].concat();
+        // Half of an FPDU first, so that the look at it is due while the message waits.
+        let (first, rest) = octets.split_at(if begun_before { 10 } else { 0 });
+        server.arrives(first);
+        server.passes(LIMIT / 2);
+        server.arrives(rest);
+        assert!(server.driven.conn.is_starving());
+        server.passes(hold - MOMENT);
+        assert!(!server.ended(), "{:?}", server.driven.conn.end);
+        server.post_receive(1);
+        assert_eq!(server.cq.poll_one().unwrap().wr_id, 1);
+        // The message behind it has the whole time as well.
+        server.passes(hold - MOMENT);
+        assert!(server.driven.conn.is_starving() && !server.ended());
+        server.passes(2 * MOMENT);
+        let end = &server.driven.conn.end;
+        assert!(
+            matches!(end, Some(EndReason::TerminateSent { .. })),
+            "{end:?}"
+        );
+    }
+}
+
+#[test]
+fn what_the_peer_does_not_take_counts_also_while_its_message_waits() {
+    let (mut client, mut server) = pair(&settings(OnNoReceive::Hold(10 * LIMIT)), None);
+    server.arrives(&send(&mut client));
+    assert!(server.driven.conn.is_starving());
+    owes(&mut server);
+    server.passes(3 * LIMIT);
+    server.was_cut("read nothing");
+}
+
+/// The accounts of a peer that may have so many octets waiting.
+fn peer(octets: u64) -> Arc<PeerAccount> {
+    let accounts = Accounts::new(&Limits {
+        per_peer: PeerLimits {
+            max_receive_memory: octets,
+            ..PeerLimits::default()
+        },
+        ..Limits::default()
+    });
+    accounts.peer(([192, 0, 2, 2], 2).into())
+}
+
+#[test]
+fn a_connection_on_hold_keeps_one_buffer_and_leaves_the_rest_to_tcp() {
+    const ALL: u64 = 1 << 20;
+    let peer = peer(ALL);
+    let free = |octets: usize| peer.has_room(What::ReceiveMemory, octets as u64, 1);
+    let (mut client, mut server) =
+        pair(&settings(OnNoReceive::Hold(LIMIT)), Some(Arc::clone(&peer)));
+    let message = send(&mut client);
+    server.arrives(&message);
+    for _ in 0..100 {
+        server.arrives(&[0x55; 10_000]);
+    }
+    let kept = server.driven.rx.filled().len();
+    assert!(kept <= BUFFER, "{kept}");
+    assert_eq!(
+        kept + server.line.lock().arrived.len(),
+        message.len() + 1_000_000,
+        "the rest stays where it is"
+    );
+    // It is charged to the peer.
+    let all = ALL as usize;
+    assert!(free(all - BUFFER) && !free(all - BUFFER + 1));
+    server.passes(LIMIT);
+    assert!(server.ended());
+    drop(server);
+    assert!(free(all), "and given back");
+}
+
+#[test]
+fn many_connections_on_hold_shrink_to_what_they_keep_and_stay_within_the_limit_of_their_peer() {
+    // Half of it for a whole buffer; then the smallest charge, 68 KiB, three times.
+    let all = 2 * BUFFER as u64;
+    let peer = peer(all);
+    let mut ends: Vec<(End, Timed)> = (0..8)
+        .map(|_| {
+            let hold = OnNoReceive::Hold(10 * LIMIT);
+            pair(&settings(hold), Some(Arc::clone(&peer)))
+        })
+        .collect();
+    for (client, server) in &mut ends {
+        let message = send(client);
+        server.arrives(&message);
+    }
+    let waits: Vec<bool> = ends
+        .iter()
+        .map(|(_, server)| server.driven.conn.is_starving())
+        .collect();
+    assert_eq!(waits, [true, true, true, true, false, false, false, false]);
+    // Those without a place have not read their message; it is not lost.
+    for (waits, (_, server)) in waits.iter().zip(&ends) {
+        assert_eq!(server.line.lock().arrived.is_empty(), *waits);
+    }
+    // A receive for each: all go on, the ones that wait for memory as it comes back.
+    for (_, server) in &mut ends {
+        server.post_receive(1);
+        server.passes(MOMENT);
+        assert_eq!(server.cq.poll_one().map(|done| done.wr_id), Some(1));
+    }
+    assert!(peer.has_room(What::ReceiveMemory, all, 1));
+}

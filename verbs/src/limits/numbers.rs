@@ -1,0 +1,111 @@
+//! Numbers of objects, each unique among those that exist.
+
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::home::Home;
+
+/// Hands out numbers in turn. At the end it begins anew, and then passes over those in use.
+pub(crate) struct Numbers {
+    home: Home,
+    range: RangeInclusive<u32>,
+    state: Mutex<State>,
+}
+
+struct State {
+    next: u32,
+    used: HashSet<u32>,
+}
+
+impl Numbers {
+    /// The first one given is the least of `range`.
+    pub(crate) fn new(range: RangeInclusive<u32>) -> Arc<Self> {
+        Arc::new(Numbers {
+            home: Home::here(),
+            state: Mutex::new(State {
+                next: *range.start(),
+                used: HashSet::new(),
+            }),
+            range,
+        })
+    }
+
+    /// A number that nobody has; `None` when all are in use.
+    pub(crate) fn take(self: &Arc<Self>) -> Option<Number> {
+        let mut state = self.state.lock();
+        let (first, last) = (*self.range.start(), *self.range.end());
+        if state.used.len() > (last - first) as usize {
+            return None;
+        }
+        loop {
+            let value = state.next;
+            state.next = if value == last { first } else { value + 1 };
+            if state.used.insert(value) {
+                return Some(Number {
+                    numbers: Arc::clone(self),
+                    value,
+                });
+            }
+        }
+    }
+
+    /// The next number will be this one, if it is free.
+    #[cfg(test)]
+    pub(crate) fn go_on_at(&self, next: u32) {
+        self.state.lock().next = next;
+    }
+}
+
+/// A number, in use until this is dropped.
+pub(crate) struct Number {
+    numbers: Arc<Numbers>,
+    value: u32,
+}
+
+impl Number {
+    pub(crate) fn get(&self) -> u32 {
+        self.value
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        // In the child of a fork a thread that is no more may hold the lock.
+        if self.numbers.home.is_here() {
+            self.numbers.state.lock().used.remove(&self.value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_use_are_passed_over_when_the_last_was_given() {
+        let numbers = Numbers::new(2..=6);
+        let take = || numbers.take().unwrap();
+        let (two, three, four) = (take(), take(), take());
+        assert_eq!([two.get(), three.get(), four.get()], [2, 3, 4]);
+        drop(three);
+        // One that is free again waits for its turn.
+        let (five, six) = (take(), take());
+        assert_eq!([five.get(), six.get()], [5, 6]);
+        let three = take();
+        assert_eq!(three.get(), 3);
+        assert!(numbers.take().is_none());
+        drop(six);
+        assert_eq!(take().get(), 6);
+    }
+
+    #[test]
+    fn all_numbers_of_32_bits_can_be_given() {
+        let numbers = Numbers::new(1..=u32::MAX);
+        numbers.go_on_at(u32::MAX);
+        let (last, first) = (numbers.take().unwrap(), numbers.take().unwrap());
+        assert_eq!((last.get(), first.get()), (u32::MAX, 1));
+    }
+}

@@ -1,0 +1,60 @@
+//! How many objects of a kind a device has, and their numbers.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{Number, Numbers};
+use crate::device::DeviceError;
+
+/// The objects of one kind on a device.
+pub(crate) struct Objects {
+    what: &'static str,
+    live: Arc<AtomicU32>,
+    numbers: Arc<Numbers>,
+}
+
+impl Objects {
+    pub(crate) fn new(what: &'static str, numbers: RangeInclusive<u32>) -> Self {
+        Objects {
+            what,
+            live: Arc::default(),
+            numbers: Numbers::new(numbers),
+        }
+    }
+
+    /// Counts one more, and gives it its number.
+    pub(crate) fn take(&self, limit: u32) -> Result<(Place, Number), DeviceError> {
+        let reached = || DeviceError::Limit {
+            what: self.what,
+            limit,
+        };
+        self.live
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |live| {
+                (live < limit).then_some(live + 1)
+            })
+            .map_err(|_| reached())?;
+        let place = Place {
+            live: Arc::clone(&self.live),
+        };
+        let number = self.numbers.take().ok_or_else(reached)?;
+        Ok((place, number))
+    }
+
+    /// The next number will be this one, if it is free.
+    #[cfg(test)]
+    pub(crate) fn go_on_at(&self, next: u32) {
+        self.numbers.go_on_at(next);
+    }
+}
+
+/// The place of an object among those of its kind, until this is dropped.
+pub(crate) struct Place {
+    live: Arc<AtomicU32>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.live.fetch_sub(1, Ordering::AcqRel);
+    }
+}
