@@ -32,13 +32,13 @@ mod script;
 mod transport;
 mod wire;
 
-pub use agent::AgentError;
+pub use agent::{AgentError, Channel};
 pub use cases::{explain, list};
 pub use catalogue::{Requirement, requirements, section_of};
 pub use coverage::{Coverage, Exception, coverage};
 pub use run::{
-    Config, Ending, Failure, LogEntry, Outcome, Progress, RunError, Selection, Target, Verdict,
-    Who, run,
+    Config, Ending, Failure, LogEntry, Outcome, Progress, Route, RunError, Selection, Target,
+    Verdict, Who, run, run_with_agent,
 };
 pub use script::{CaseInfo, Level};
 pub use transport::{Got, KernelTcp, Listener, Network, Stream};

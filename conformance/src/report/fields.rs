@@ -25,7 +25,7 @@ pub(super) fn fields(octets: &[u8], markers: Option<u64>) -> Vec<Field> {
         markers,
         fields: Vec::new(),
     };
-    if octets.starts_with(&REQUEST_KEY[..10]) {
+    if octets.starts_with(&REQUEST_KEY[..9]) {
         cursor.startup();
     } else {
         while cursor.at < octets.len() && cursor.fpdu().is_some() {}
@@ -280,6 +280,12 @@ mod tests {
             }
             assert_eq!(octets, wire.len());
         }
+    }
+
+    #[test]
+    fn a_reply_is_a_startup_frame_too() {
+        let octets = crate::wire::startup::reply().octets();
+        assert_eq!(names(&octets, None)[0], "Key");
     }
 
     #[test]

@@ -19,6 +19,18 @@ pub enum Target {
     Command(String),
 }
 
+/// How the suite and the target reach each other, where ports and addresses are not the same for both.
+pub trait Route: Send + Sync {
+    /// The port that the application on the target has to listen on; 0 for any.
+    fn port(&self) -> u16;
+    /// Where the suite connects to, when the application listens on this port.
+    fn target(&self, port: u16) -> SocketAddr;
+    /// Where the suite listens for the target.
+    fn own(&self) -> SocketAddr;
+    /// Where the target connects to, when the suite listens there.
+    fn own_for_target(&self, listening: SocketAddr) -> SocketAddr;
+}
+
 /// Settings of a run.
 #[derive(Clone)]
 pub struct Config {
@@ -48,6 +60,8 @@ pub struct Config {
     pub jobs: usize,
     /// Of the numbers that a case draws.
     pub seed: u64,
+    /// How suite and target reach each other, where that is not by the address in `target`.
+    pub route: Option<Arc<dyn Route>>,
     /// The TCP to use.
     pub network: Arc<dyn Network>,
     /// A file of known deviations.
@@ -72,6 +86,7 @@ impl Config {
             target_initiates: false,
             jobs: 4,
             seed: 1,
+            route: None,
             network: Arc::new(KernelTcp),
             deviations: None,
         }

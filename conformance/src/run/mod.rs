@@ -12,7 +12,7 @@ mod startup;
 mod suite;
 mod traffic;
 
-pub use config::{Config, Target};
+pub use config::{Config, Route, Target};
 pub use outcome::{Ending, Failure, LogEntry, Outcome, Verdict, Who};
-pub use suite::{Progress, RunError, Selection, run};
+pub use suite::{Progress, RunError, Selection, run, run_with_agent};
 pub(crate) use suite::{matches as run_matches, order as run_order};

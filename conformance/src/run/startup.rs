@@ -45,9 +45,14 @@ impl Player<'_> {
         if self.agent.is_some() {
             let mut members = qp(setup);
             members["backlog"] = json!(4);
+            let route = self.config.route.clone();
+            members["port"] = json!(route.as_ref().map_or(0, |route| route.port()));
             let answer = self.agent()?.command("listen", members)?;
-            let port = number(&answer, "port")?;
-            to.set_port(u16::try_from(port).unwrap_or_default());
+            let port = u16::try_from(number(&answer, "port")?).unwrap_or_default();
+            match &route {
+                Some(route) => to = route.target(port),
+                None => to.set_port(port),
+            }
             self.unanswered = Some((setup.clone(), number(&answer, "listener")?));
         }
         let network = self.config.network.clone();
@@ -74,8 +79,13 @@ impl Player<'_> {
                 .unwrap_or_else(|| ([127, 0, 0, 1], 0).into()),
         };
         let network = self.config.network.clone();
-        let mut listener = network.listen(None, Some(peer), setup.mss)?;
-        let at = listener.local_addr();
+        let route = self.config.route.clone();
+        let own = route.as_ref().map(|route| route.own());
+        let mut listener = network.listen(own, Some(peer), setup.mss)?;
+        let mut at = listener.local_addr();
+        if let Some(route) = &route {
+            at = route.own_for_target(at);
+        }
         let mut members = qp(setup);
         members["addr"] = json!(at.ip().to_string());
         members["port"] = json!(at.port());

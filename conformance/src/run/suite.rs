@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::config::{Config, Target};
 use super::outcome::{Outcome, Verdict};
 use super::player::{Player, plays};
-use crate::agent::{Agent, AgentError};
+use crate::agent::{Agent, AgentError, Channel};
 use crate::cases;
 use crate::deviations::Deviations;
 use crate::script::{Case, Level};
@@ -91,10 +91,7 @@ pub fn run(
     selection: &Selection,
     progress: &dyn Progress,
 ) -> Result<Vec<Outcome>, RunError> {
-    let deviations = match &config.deviations {
-        Some(path) => Deviations::read(path).map_err(RunError::Deviations)?,
-        None => Deviations::default(),
-    };
+    let deviations = known(config)?;
     let chosen = choose(config, selection)?;
     let mut agents = agents(config)?;
     let mut listener = own_listener(config)?;
@@ -128,6 +125,38 @@ pub fn run(
     let mut outcomes = outcomes.into_inner().unwrap_or_default();
     outcomes.sort_by(|one, other| order(&one.id).cmp(&order(&other.id)));
     Ok(outcomes)
+}
+
+/// As [`run`], through an agent that is reached by other ways than TCP; one case after the other.
+///
+/// # Errors
+/// Nothing could be played at all.
+pub fn run_with_agent(
+    config: &Config,
+    channel: Box<dyn Channel>,
+    selection: &Selection,
+    progress: &dyn Progress,
+) -> Result<Vec<Outcome>, RunError> {
+    let deviations = known(config)?;
+    let chosen = choose(config, selection)?;
+    let mut agent = Some(Agent::open(channel, config.timeout)?);
+    progress.begins(chosen.len());
+    let mut outcomes = Vec::new();
+    for case in chosen {
+        let mut outcome = play(config, &mut agent, &mut None, &case);
+        deviations.apply(&mut outcome);
+        progress.played(&outcome);
+        outcomes.push(outcome);
+    }
+    outcomes.sort_by(|one, other| order(&one.id).cmp(&order(&other.id)));
+    Ok(outcomes)
+}
+
+fn known(config: &Config) -> Result<Deviations, RunError> {
+    match &config.deviations {
+        Some(path) => Deviations::read(path).map_err(RunError::Deviations),
+        None => Ok(Deviations::default()),
+    }
 }
 
 /// Ids in the order of a reader: the numbers in them count as numbers.
