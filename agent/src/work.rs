@@ -121,6 +121,7 @@ impl<'a> Operation<'a> {
             "write_imm" => write().with_imm(imm),
             "imm" => SendWr::immediate(wr_id, imm),
             "read" => SendWr::read(wr_id, sges, raddr, rkey),
+            "read_inv" => SendWr::read(wr_id, sges, raddr, rkey).invalidate_sink(),
             "cas" => SendWr::compare_swap(wr_id, sges, raddr, rkey, self.compare, self.swap)
                 .compare_mask(self.compare_mask)
                 .swap_mask(self.swap_mask),
@@ -128,7 +129,7 @@ impl<'a> Operation<'a> {
             other => {
                 let other = shortened(other);
                 return Err(Refusal::agent(format!(
-                    "op: send send_inv send_imm write write_imm imm read cas or fadd was expected, got '{other}'"
+                    "op: send send_inv send_imm write write_imm imm read read_inv cas or fadd was expected, got '{other}'"
                 )));
             }
         })

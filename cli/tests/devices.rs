@@ -13,7 +13,12 @@ use netns::{has_tun, in_namespace, ip};
 
 /// A server on this device, at its own address and port 7174, that is ready.
 fn server(device: &str) -> Uwarp {
-    let mut server = Uwarp::start(&["rping", "-s", "-d", "--device", device]);
+    ready(Uwarp::start(&[&SERVER[..], &[device]].concat()))
+}
+
+const SERVER: [&str; 4] = ["rping", "-s", "-d", "--device"];
+
+fn ready(mut server: Uwarp) -> Uwarp {
     let line = server.stdout_until("rdma_listen ");
     assert!(line.ends_with("rdma_listen 192.0.2.1:7174"), "{line}");
     server
@@ -72,7 +77,11 @@ fn a_signal_that_ends_the_command_leaves_no_socket_file() {
     std::fs::create_dir(&directory.0).unwrap();
     let path = directory.0.display();
     for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
-        let server = server(&format!("unix:{path}/a,{path}/b,ip=192.0.2.1/24"));
+        // A shell without job control starts what runs in the background with SIGINT ignored, and that is inherited.
+        let device = format!("unix:{path}/a,{path}/b,ip=192.0.2.1/24");
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_uwarp")]);
+        let server = ready(Uwarp::start_with(command.args(SERVER).arg(&device)));
         assert!(directory.0.join("a").exists());
         let kill = ["-s", name, &server.id().to_string()];
         assert!(Command::new("kill").args(kill).status().unwrap().success());

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use uwarp_verbs::{Completion, ConnectRequest, Cq, Device, Listener, Qp};
+use uwarp_verbs::{
+    AcceptOptions, Completion, ConnectRequest, Cq, Device, Listener, MemoryRegion, Qp, RemoteBuffer,
+};
 
 /// Anything that can go wrong, in words.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -112,6 +114,43 @@ pub fn checksum(octets: &[u8]) -> u64 {
     octets.iter().fold(0xCBF2_9CE4_8422_2325, |hash, octet| {
         (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01B3)
     })
+}
+
+/// The longest file that servers take, in octets. They say so when they accept ([`offer`]).
+pub const LONGEST: u64 = 64 * 1024 * 1024;
+
+/// The private data of a server: its memory, if it lends any, and how long a file may be.
+pub fn offer(memory: Option<&MemoryRegion>) -> AcceptOptions {
+    let mut private_data = memory.map_or(Vec::new(), |memory| memory.remote().to_bytes().to_vec());
+    private_data.extend_from_slice(&LONGEST.to_be_bytes());
+    AcceptOptions {
+        private_data,
+        ..AcceptOptions::default()
+    }
+}
+
+/// Splits that private data; an error where the server takes no file of so many octets.
+pub fn offered(private_data: &[u8], len: u64) -> Result<Option<RemoteBuffer>> {
+    let (memory, most) = private_data
+        .split_last_chunk::<8>()
+        .ok_or("the server is another program: it said nothing when it accepted")?;
+    let most = u64::from_be_bytes(*most);
+    if len > most {
+        return Err(
+            format!("the file has {len} octets, and the server takes at most {most}").into(),
+        );
+    }
+    Ok(RemoteBuffer::from_bytes(memory))
+}
+
+/// Whether the server's checksum, which has come into `inbox`, is ours.
+pub fn compare(inbox: &MemoryRegion, sum: u64) -> Result {
+    let mut theirs = [0; 8];
+    inbox.read_at(0, &mut theirs)?;
+    if u64::from_be_bytes(theirs) == sum {
+        return Ok(());
+    }
+    Err("the server has got something else".into())
 }
 
 /// The file's octets, or 1 MB of made-up ones.

@@ -2,7 +2,12 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
 use common::{Running, client};
+use uwarp_examples::LONGEST;
+use uwarp_verbs::{Access, ConnectOptions, Device, QpCaps, RemoteBuffer, SendWr};
 
 const ALL: [&str; 7] = [
     env!("CARGO_BIN_EXE_rpc"),
@@ -90,6 +95,31 @@ fn an_upload_by_token_is_read_by_the_server_and_the_key_is_void_after() {
     assert!(client(program, &addr, &[]).contains("the key is void: true"));
 }
 
+#[test]
+fn a_file_that_is_longer_than_the_server_takes_is_refused_with_both_lengths() {
+    let name = format!("uwarp-examples-long-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    // A hole: it takes no place.
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(LONGEST + 1).unwrap();
+    for program in [
+        env!("CARGO_BIN_EXE_upload_ring"),
+        env!("CARGO_BIN_EXE_upload_token"),
+    ] {
+        let (server, addr) = Running::server(program);
+        let args = ["client", &addr, path.to_str().unwrap()];
+        let ended = Running::start(program, &args).end();
+        assert_eq!((ended.code, &ended.stdout[..]), (Some(1), ""));
+        let told = "the file has 67108865 octets, and the server takes at most 67108864";
+        assert!(ended.stderr.contains(told), "{}", ended.stderr);
+        // The server goes on.
+        let said = client(program, &addr, &["/dev/null"]);
+        assert!(said.starts_with("uploaded 0 octets"), "{said}");
+        drop(server);
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
 /// Uploads of no octets, of this program, and of what is made up.
 fn upload(program: &str, server: &Running, addr: &str, verb: &str) {
     for file in [Some("/dev/null"), Some(program), None] {
@@ -148,6 +178,65 @@ fn naps(server: &Running) -> Option<u64> {
         .lines()
         .find(|line| line.starts_with("voluntary_ctxt_switches"))?;
     line.rsplit('\t').next()?.parse().ok()
+}
+
+/// The client is this test: it knows when the server has come to rest, and what runs there then is for its Reads.
+#[test]
+fn no_thread_of_the_servers_program_runs_for_a_read() {
+    let (server, addr) = Running::server(env!("CARGO_BIN_EXE_kv"));
+    let device = Device::tcp().unwrap();
+    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
+    let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
+    let connected = qp
+        .connect(addr.parse().unwrap(), &ConnectOptions::default())
+        .unwrap();
+    let table = RemoteBuffer::from_bytes(&connected.private_data).unwrap();
+    let sink = pd.register(vec![0; 256], Access::LOCAL_WRITE).unwrap();
+    let read = || {
+        let sink = [sink.sge(0, 256)];
+        qp.post_send(&SendWr::read(1, &sink, table.addr, table.rkey))
+            .unwrap();
+        cq.wait(None).unwrap().ok().unwrap();
+    };
+    read();
+    let Some(before) = at_rest(&server) else {
+        return;
+    };
+    // The one that types, the one that listens, the one of this client.
+    assert_eq!(before.len(), 3, "{before:?}");
+    for _ in 0..500 {
+        read();
+    }
+    assert_eq!(at_rest(&server), Some(before));
+}
+
+/// Each thread of the program, and how often it went to sleep, when all of them sleep; without the library's own, which
+/// answers. `None` where the system does not tell.
+fn at_rest(server: &Running) -> Option<BTreeMap<u32, u64>> {
+    let tasks = format!("/proc/{}/task", server.id());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    'again: loop {
+        assert!(Instant::now() < deadline, "the server does not rest");
+        let mut naps = BTreeMap::new();
+        for task in std::fs::read_dir(&tasks).ok()? {
+            let Ok(status) = std::fs::read_to_string(task.ok()?.path().join("status")) else {
+                continue 'again;
+            };
+            let field = |name: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+                line.strip_prefix(':').map(str::trim)
+            };
+            if field("Name")? == "uwarp-progress" {
+                continue;
+            }
+            if !field("State")?.starts_with('S') {
+                continue 'again;
+            }
+            let id = field("Pid")?.parse().ok()?;
+            naps.insert(id, field("voluntary_ctxt_switches")?.parse().ok()?);
+        }
+        return Some(naps);
+    }
 }
 
 #[test]

@@ -328,7 +328,7 @@ impl Cq {
 
     /// Whether it was made before a fork, so that nothing ever comes here.
     #[inline]
-    fn is_inherited(&self) -> bool {
+    pub(crate) fn is_inherited(&self) -> bool {
         !self.shared.device.home.is_here()
     }
 

@@ -256,14 +256,21 @@ impl Device {
         &self.inner.settings
     }
 
-    /// What the network below is made of now.
+    /// What the network below is made of now; of nothing in the child of a fork.
     pub(crate) fn network_info(&self) -> NetworkInfo {
+        if !self.inner.home.is_here() {
+            return NetworkInfo {
+                addresses: Vec::new(),
+                mtu: 0,
+                mac: None,
+            };
+        }
         self.inner.network.info()
     }
 
-    /// Why the network below has failed, if it has.
-    pub(crate) fn network_fault(&self) -> Option<LlpError> {
-        self.inner.network.fault()
+    /// Whether the network below has not failed, and is that of this process.
+    pub(crate) fn network_works(&self) -> bool {
+        self.inner.home.is_here() && self.inner.network.fault().is_none()
     }
 
     /// The network below, for a log or a table.
@@ -300,6 +307,7 @@ impl Device {
         channel: &CompletionChannel,
         context: u64,
     ) -> Result<Cq, DeviceError> {
+        channel.check()?;
         self.make_cq(depth, Some(channel.clone()), context)
     }
 

@@ -211,7 +211,7 @@ impl Device {
         }
     }
 
-    /// What its port is (`ibv_query_port`).
+    /// What its port is (`ibv_query_port`). In the child of a fork it is down.
     ///
     /// # Errors
     /// [`QueryError::NoPort`] for any but port 1.
@@ -220,7 +220,7 @@ impl Device {
             return Err(QueryError::NoPort { port });
         }
         let info = self.network_info();
-        let works = self.network_fault().is_none();
+        let works = self.network_works();
         Ok(PortAttr {
             state: if works {
                 PortState::Active

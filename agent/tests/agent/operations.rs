@@ -236,6 +236,24 @@ fn a_window_is_bound_used_made_invalid_and_bound_again() {
 }
 
 #[test]
+fn a_read_makes_its_sink_invalid_when_it_is_told_to() {
+    let agent = agent();
+    let (mut a, mut b) = (Controller::new(&agent), Controller::new(&agent));
+    let Connected { active, .. } = connect(&mut a, &mut b, &json!({}));
+    let lent = region(&mut b, 8, "rr");
+    let sink = a.ok("reg", json!({"len": 8, "access": "lw", "conn": active}));
+    let post = json!({"conn": active, "op": "read_inv", "wr_id": 1, "sge": "0:0+8",
+        "raddr": lent["addr"], "rkey": lent["rkey"]});
+    a.ok("post", post.clone());
+    let done = a.success(&active, 1);
+    assert_eq!((&done["inv"], &done["flags"]), (&sink["rkey"], &json!(8)));
+    let refused = a.refused("post", post);
+    assert_eq!(refused["error"], "ibv_post_send");
+    // What the Read has brought is there all the same.
+    a.ok("peek", json!({"mr": 0}));
+}
+
+#[test]
 fn a_batch_says_how_much_of_it_was_taken() {
     let agent = agent();
     let (mut a, mut b) = (Controller::new(&agent), Controller::new(&agent));

@@ -16,11 +16,10 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use uwarp_examples::{Result, checksum, close, done, load, next, run, serve};
-use uwarp_verbs::{
-    AcceptOptions, Access, ConnectOptions, ConnectRequest, Device, QpCaps, RecvWr, RemoteBuffer,
-    SendWr,
+use uwarp_examples::{
+    LONGEST, Result, checksum, close, compare, done, load, next, offer, offered, run, serve,
 };
+use uwarp_verbs::{Access, ConnectOptions, ConnectRequest, Device, QpCaps, RecvWr, SendWr};
 
 /// Octets of a slot.
 const SLOT: u64 = 16 * 1024;
@@ -28,8 +27,6 @@ const SLOT: u64 = 16 * 1024;
 const SLOTS: u64 = 16;
 /// The server gives credit for this many slots at once.
 const CREDIT: u64 = 4;
-/// The longest file that the server takes, in octets.
-const LONGEST: usize = 256 * 1024 * 1024;
 
 fn main() -> ExitCode {
     let about = "Upload by Writes into a ring buffer of the server.";
@@ -52,9 +49,10 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     for _ in 0..=SLOTS / CREDIT {
         qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
     }
-    // The server told where its ring is when it accepted: "private data" travels with connect and accept.
+    // The server told where its ring is, and how long a file may be, when it accepted: "private data"
+    // travels with connect and accept.
     let connected = qp.connect(server, &ConnectOptions::default())?;
-    let ring = RemoteBuffer::from_bytes(&connected.private_data).ok_or("no ring was offered")?;
+    let ring = offered(&connected.private_data, len)?.ok_or("no ring was offered")?;
 
     let mut credits = SLOTS;
     for slot in 0..len.div_ceil(SLOT) {
@@ -78,14 +76,10 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     }
     // A length of 0 ends the file. The answer is its checksum; credits may come before it.
     qp.post_send(&SendWr::send_inline(3, &0u32.to_be_bytes()))?;
-    let mut answer = [0; 8];
     while done(&received)?.byte_len != 8 {
         qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, 8)]))?;
     }
-    inbox.read_at(0, &mut answer)?;
-    if u64::from_be_bytes(answer) != sum {
-        return Err("the server has got something else".into());
-    }
+    compare(&inbox, sum)?;
     println!("uploaded {len} octets, checksum {sum:016x}");
     close(&qp)
 }
@@ -106,14 +100,7 @@ fn take_upload(device: &Device, request: ConnectRequest) -> Result {
     for n in 0..=SLOTS {
         qp.post_recv(&RecvWr::new(n, &[inbox.sge(4 * n, 4)]))?;
     }
-    let private_data = ring.remote().to_bytes().to_vec();
-    request.accept(
-        &qp,
-        &AcceptOptions {
-            private_data,
-            ..AcceptOptions::default()
-        },
-    )?;
+    request.accept(&qp, &offer(Some(&ring)))?;
 
     let mut file = Vec::new();
     let mut slots = 0;
@@ -131,7 +118,7 @@ fn take_upload(device: &Device, request: ConnectRequest) -> Result {
             continue;
         }
         // The Write was placed before its notice came. Copy it out, so that the slot is free again.
-        if size as u64 > SLOT || file.len() + size > LONGEST {
+        if size as u64 > SLOT || (file.len() + size) as u64 > LONGEST {
             return Err("the client speaks of more octets than a slot or a file may have".into());
         }
         let mut octets = vec![0; size];

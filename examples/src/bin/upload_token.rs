@@ -15,18 +15,17 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use uwarp_examples::{Result, checksum, close, done, load, next, run, serve};
+use uwarp_examples::{
+    LONGEST, Result, checksum, close, compare, done, load, next, offer, offered, run, serve,
+};
 use uwarp_verbs::{
-    AcceptOptions, Access, ConnectOptions, ConnectRequest, Device, QpCaps, RecvWr, RemoteBuffer,
-    SendWr,
+    Access, ConnectOptions, ConnectRequest, Device, QpCaps, RecvWr, RemoteBuffer, SendWr,
 };
 
 /// Octets that one Read fetches.
 const PIECE: u64 = 256 * 1024;
 /// Reads that the server has under way at once.
 const READS: u64 = 4;
-/// The longest file that the server takes.
-const LONGEST: u64 = 256 * 1024 * 1024;
 
 fn main() -> ExitCode {
     let about = "Upload by token: the server Reads the file out of the client's memory.";
@@ -46,18 +45,16 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
     let source = pd.register_for(&qp, [octets, vec![0]].concat(), Access::REMOTE_READ)?;
     let answer = pd.register(vec![0; 8], Access::LOCAL_WRITE)?;
     qp.post_recv(&RecvWr::new(1, &[answer.sge(0, 8)]))?;
-    qp.connect(server, &ConnectOptions::default())?;
+    // The server says how long a file may be when it accepts ("private data").
+    let connected = qp.connect(server, &ConnectOptions::default())?;
+    offered(&connected.private_data, len)?;
 
     let token = source.remote().slice(0, len)?;
     qp.post_send(&SendWr::send_inline(2, &token.to_bytes()))?;
     done(&sent)?;
     // Nothing to do: the library answers the Reads while this thread sleeps.
     let arrived = done(&received)?;
-    let mut theirs = [0; 8];
-    answer.read_at(0, &mut theirs)?;
-    if u64::from_be_bytes(theirs) != sum {
-        return Err("the server has read something else".into());
-    }
+    compare(&answer, sum)?;
     // "Send with Invalidate": from here on nobody can use the key, whoever may have learned it.
     let void = arrived.invalidated == Some(source.rkey());
     println!("uploaded {len} octets, checksum {sum:016x}, the key is void: {void}");
@@ -79,7 +76,7 @@ fn take_uploads(device: &Device, request: ConnectRequest) -> Result {
     qp.post_recv(&RecvWr::new(0, &[inbox.sge(0, token_len)]))?;
     // How many Reads may be under way was agreed between the two sides when they connected ("ORD" and
     // "IRD"); the queue makes more of them wait.
-    request.accept(&qp, &AcceptOptions::default())?;
+    request.accept(&qp, &offer(None))?;
 
     while next(&received)?.is_some() {
         let mut token = [0; RemoteBuffer::BYTES];

@@ -336,6 +336,8 @@ fn destination(packet: &[u8]) -> Option<IpAddr> {
 pub(super) struct EthernetLink {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// The process that has the thread.
+    process: u32,
 }
 
 impl EthernetLink {
@@ -345,6 +347,7 @@ impl EthernetLink {
         Ok(Self {
             shared: Arc::clone(shared),
             thread: Mutex::new(Some(thread)),
+            process: std::process::id(),
         })
     }
 }
@@ -400,6 +403,10 @@ impl Link for EthernetLink {
     }
 
     fn close(&self) {
+        if self.process != std::process::id() {
+            // In the child of a fork: its thread is with the parent, as the descriptor that wakes it.
+            return;
+        }
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake.raise();
         let thread = self.thread.lock().take();

@@ -59,7 +59,7 @@ impl BufferPool {
         self.pieces.size()
     }
 
-    /// Buffers that are neither held by anybody nor in flight.
+    /// Buffers that are neither held by anybody nor in flight; none in the child of a fork.
     #[must_use]
     pub fn available(&self) -> usize {
         self.pieces.free()
@@ -71,7 +71,7 @@ impl BufferPool {
         self.pieces.take().map(|piece| self.buf(piece))
     }
 
-    /// A buffer, as soon as one is free. Tasks that wait get theirs in no order.
+    /// A buffer, as soon as one is free; never in the child of a fork. Tasks that wait get theirs in no order.
     pub async fn get(&self) -> RegisteredBuf {
         let piece = poll_fn(|cx| match self.pieces.take_or_wait(cx.waker()) {
             Some(piece) => Poll::Ready(piece),

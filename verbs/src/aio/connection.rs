@@ -82,6 +82,7 @@ impl Connection {
     ) -> Result<Connected, ConnectError> {
         begin_connect(self.qp.inner(), to, options)?;
         poll_fn(|cx| {
+            self.qp.inner().device.home.check()?;
             self.ops.changed.register(cx.waker());
             match connect_outcome(&self.qp.inner().lock(), to) {
                 Some(outcome) => Poll::Ready(outcome),
@@ -154,6 +155,9 @@ impl Connection {
         len: usize,
         request: impl for<'a> FnOnce(u64, &'a [crate::Sge]) -> SendWr<'a>,
     ) -> (Result<Completion, Error>, RegisteredBuf) {
+        if let Err(error) = self.qp.check() {
+            return (Err(error.into()), buf);
+        }
         let slot = self.ops.room().await;
         let flying = buf.launch();
         let sink = [flying.room(len)];
@@ -169,6 +173,9 @@ impl Connection {
         buf: RegisteredBuf,
         request: impl for<'a> FnOnce(u64, &'a [crate::Sge]) -> SendWr<'a>,
     ) -> (Result<Completion, Error>, RegisteredBuf) {
+        if let Err(error) = self.qp.check() {
+            return (Err(error.into()), buf);
+        }
         let slot = self.ops.room().await;
         let flying = buf.launch();
         let source = [flying.content()];
@@ -199,6 +206,7 @@ impl Connection {
         &self,
         request: impl FnOnce(u64) -> Result<(), PostError>,
     ) -> Result<(), Error> {
+        self.qp.check()?;
         let slot = self.ops.room().await;
         match self.ops.start(slot, None, request) {
             Ok(flight) => self.result(flight.await.0).map(|_| ()),
@@ -217,6 +225,9 @@ impl Connection {
         reason = "the buffer comes back; a refusal is rare"
     )]
     pub fn post_recv(&self, buf: RegisteredBuf) -> Result<(), (Error, RegisteredBuf)> {
+        if let Err(error) = self.qp.check() {
+            return Err((error.into(), buf));
+        }
         let Some(slot) = self.ops.receive_slot() else {
             let depth = self.qp.inner().ctx.caps.max_recv_wr as usize;
             let kind = PostErrorKind::RecvQueueFull { depth };
@@ -285,9 +296,12 @@ impl Connection {
     }
 
     /// Waits until the connection has ended, whoever ends it, and says why. An end that was never connected counts as
-    /// closed by this side.
+    /// closed by this side, and so does every one in the child of a fork.
     pub async fn closed(&self) -> EndReason {
         poll_fn(|cx| {
+            if self.qp.is_inherited() {
+                return Poll::Ready(());
+            }
             self.ops.changed.register(cx.waker());
             match self.qp.state() {
                 QpState::Error | QpState::Idle => Poll::Ready(()),

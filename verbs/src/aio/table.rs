@@ -12,6 +12,8 @@
 //!
 //! Completions are brought here by whoever completed them, after the lock of the QP is gone: the thread that
 //! posts, or the background thread of the device after its turn. There is no thread in between.
+//!
+//! In the child of a fork nothing completes: what was begun before stays as it is, and no lock is taken.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -142,6 +144,9 @@ impl Ops {
 
     /// Nobody will ask for anything any more: buffers go home as soon as they land.
     pub(super) fn abandon_all(&self) {
+        if self.cq.is_inherited() {
+            return;
+        }
         let count = self.table.lock().slots.len();
         for slot in 0..u32::try_from(count).unwrap_or(u32::MAX) {
             self.abandon(slot);
@@ -150,6 +155,9 @@ impl Ops {
 
     /// Nobody waits for this operation any more.
     fn abandon(&self, slot: u32) {
+        if self.cq.is_inherited() {
+            return;
+        }
         // Dropped, and called, when the lock is gone.
         let mut left: (Option<Outcome>, Option<Waker>, Option<Waker>) = (None, None, None);
         let mut table = self.table.lock();
@@ -309,6 +317,9 @@ impl Future for InLine<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<u32> {
         let this = self.get_mut();
+        if this.ops.cq.is_inherited() {
+            return Poll::Pending;
+        }
         if this.ticket.is_none() {
             // The usual case needs no waker.
             let mut table = this.ops.table.lock();
@@ -342,7 +353,9 @@ impl Future for InLine<'_> {
 
 impl Drop for InLine<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
+        if let Some(ticket) = self.ticket
+            && !self.ops.cq.is_inherited()
+        {
             let [next, own] = self.ops.table.lock().gate(self.line).leave(ticket);
             next.into_iter().for_each(Waker::wake);
             drop(own);
@@ -368,7 +381,7 @@ impl Future for Flight<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let this = self.get_mut();
-        let Some(slot) = this.slot else {
+        let Some(slot) = this.slot.filter(|_| !this.ops.cq.is_inherited()) else {
             return Poll::Pending;
         };
         if let Some(outcome) = this.ops.take(slot) {

@@ -134,7 +134,15 @@ impl EventChannel {
         self.inner.waiting.lock().len()
     }
 
+    /// Whether it was made in this process: an id of the child of a fork cannot use a channel of the parent.
+    pub(super) fn check(&self) -> Result<(), Inherited> {
+        self.inner.home.check()
+    }
+
     pub(super) fn send(&self, owner: Arc<IdInner>, data: CmEventData) {
+        if !self.inner.home.is_here() {
+            return;
+        }
         let mut waiting = self.inner.waiting.lock();
         waiting.push_back(Waiting { owner, data });
         self.inner.fd.add();
@@ -143,6 +151,9 @@ impl EventChannel {
     /// Takes the events of an id back that nobody has fetched, from the queue and from the descriptor's
     /// count. To be dropped without locks: requests among them are rejected.
     pub(super) fn take_back(&self, owner: &IdInner) -> VecDeque<Waiting> {
+        if !self.inner.home.is_here() {
+            return VecDeque::new();
+        }
         let mut waiting = self.inner.waiting.lock();
         let (taken, left): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut *waiting)
             .into_iter()

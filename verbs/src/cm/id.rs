@@ -44,7 +44,7 @@ pub enum CmError {
     /// An option cannot be put on the wire.
     #[error(transparent)]
     Options(#[from] ConfigError),
-    /// The id was made before a fork.
+    /// The id, or its channel, was made before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
     /// The QP is of another device than the id.
@@ -231,6 +231,7 @@ impl CmId {
     /// [`CmError::WrongState`] when it was destroyed.
     pub fn migrate(&self, to: &EventChannel) -> Result<(), CmError> {
         let inner = self.inner();
+        to.check()?;
         // No event is sent meanwhile: that takes the lock of the id.
         let mut id = self.locked()?;
         if id.state == CmState::Destroyed {
@@ -278,7 +279,9 @@ impl CmId {
     pub(super) fn locked(&self) -> Result<MutexGuard<'_, IdLocked>, Inherited> {
         let inner = self.inner();
         inner.device.home.check()?;
-        Ok(inner.state.lock())
+        let id = inner.state.lock();
+        id.channel.check()?;
+        Ok(id)
     }
 }
 

@@ -137,6 +137,9 @@ impl Listener {
 
     /// The next request, if one waits; otherwise the task is woken when one comes.
     pub(crate) fn poll_next(&self, waker: &Waker) -> Option<Result<ConnectRequest, ListenError>> {
+        if let Err(inherited) = self.requests.home.check() {
+            return Some(Err(inherited.into()));
+        }
         self.try_next().or_else(|| {
             self.requests.tasks.register(waker);
             self.try_next()

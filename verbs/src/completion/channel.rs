@@ -146,6 +146,11 @@ impl CompletionChannel {
         count(&self.inner.queue.lock())
     }
 
+    /// Whether it was made in this process.
+    pub(crate) fn check(&self) -> Result<(), Inherited> {
+        self.inner.home.check()
+    }
+
     pub(super) fn attach(&self) {
         self.inner.queue.lock().cqs += 1;
     }

@@ -16,11 +16,13 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use super::{Buffer, Sge};
+use crate::home::Home;
 
 /// A buffer that is lent in pieces of one size.
 pub(crate) struct Pieces {
     buffer: Arc<Buffer>,
     size: usize,
+    home: Home,
     state: Mutex<State>,
 }
 
@@ -53,6 +55,7 @@ impl Pieces {
         Arc::new(Pieces {
             buffer,
             size,
+            home: Home::here(),
             state: Mutex::new(state),
         })
     }
@@ -62,13 +65,17 @@ impl Pieces {
         self.size
     }
 
-    /// Pieces that nobody holds.
+    /// Pieces that nobody holds; none in the child of a fork.
     pub(crate) fn free(&self) -> usize {
+        if !self.home.is_here() {
+            return 0;
+        }
         self.state.lock().free.len()
     }
 
     /// A free piece, if there is one.
     pub(crate) fn take(self: &Arc<Self>) -> Option<Piece> {
+        self.home.check().ok()?;
         let index = self.state.lock().free.pop()?;
         Some(Piece {
             of: Arc::clone(self),
@@ -76,8 +83,9 @@ impl Pieces {
         })
     }
 
-    /// The same; where there is none, `waker` is called when one comes back.
+    /// The same; where there is none, `waker` is called when one comes back, which is never in the child of a fork.
     pub(crate) fn take_or_wait(self: &Arc<Self>, waker: &Waker) -> Option<Piece> {
+        self.home.check().ok()?;
         // Cloned before the lock: a waker is somebody else's code.
         let waker = waker.clone();
         let mut state = self.state.lock();
@@ -95,6 +103,9 @@ impl Pieces {
     }
 
     fn give_back(&self, index: u32) {
+        if !self.home.is_here() {
+            return;
+        }
         let waiting = {
             let mut state = self.state.lock();
             state.free.push(index);

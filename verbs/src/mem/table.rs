@@ -221,8 +221,11 @@ impl RegionTable {
         self.home.is_here()
     }
 
-    /// Does something with the entry of an index, under its lock.
+    /// Does something with the entry of an index, under its lock. In the child of a fork there are none.
     pub(super) fn with_entry<T>(&self, index: u32, act: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        if !self.home.is_here() {
+            return None;
+        }
         self.shard(index).write().get_mut(&index).map(act)
     }
 

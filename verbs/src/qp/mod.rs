@@ -140,7 +140,7 @@ impl Qp {
     /// # Errors
     /// In the child of a fork, where nothing may be posted.
     #[inline]
-    fn check(&self) -> Result<(), PostError> {
+    pub(crate) fn check(&self) -> Result<(), PostError> {
         let kind = |inherited: Inherited| PostError {
             index: 0,
             kind: inherited.into(),

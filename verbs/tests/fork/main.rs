@@ -3,7 +3,15 @@
 //!
 //! This test has no harness, so that the process has no thread but this one and those of the devices.
 
+mod cm;
+#[path = "../common/mod.rs"]
 mod common;
+#[allow(dead_code, reason = "a part of it is enough here")]
+#[path = "../aio/executor.rs"]
+mod executor;
+mod network;
+mod queues;
+mod tasks;
 
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,6 +25,12 @@ fn main() {
     for wire in Wire::BOTH {
         a_fork_between_two_operations(wire);
     }
+    queues::memory_that_work_requests_register();
+    queues::a_shared_receive_queue();
+    cm::the_connection_manager();
+    tasks::the_async_api();
+    network::a_link_with_a_thread_of_its_own();
+    cm::new_objects_on_channels_of_the_parent();
     a_child_of_a_child_has_a_device_of_its_own();
 }
 
@@ -173,6 +187,15 @@ fn readable(fd: std::os::fd::BorrowedFd<'_>) -> bool {
     poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
 }
 
+/// Does something in a child, then drops it there, then gives it back.
+#[track_caller]
+fn used_and_dropped_in_a_child<T>(what: T, act: impl FnOnce(&T)) -> T {
+    in_a_child(|| act(&what));
+    let what = AssertUnwindSafe(std::cell::Cell::new(Some(what)));
+    in_a_child(|| drop(what.take()));
+    what.take().unwrap()
+}
+
 /// Forks, lets the child do something, and waits for it.
 #[track_caller]
 #[expect(unsafe_code, reason = "a fork is what this test is about")]
@@ -182,6 +205,8 @@ fn in_a_child(act: impl FnOnce()) {
     match unsafe { libc::fork() } {
         -1 => panic!("{}", std::io::Error::last_os_error()),
         0 => {
+            // SAFETY: no pointers. A child that hangs is a failure, not the end of all tests.
+            unsafe { libc::alarm(60) };
             let done = catch_unwind(AssertUnwindSafe(act));
             // SAFETY: ends the process without the destructors of the parent.
             unsafe { libc::_exit(i32::from(done.is_err())) }
