@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::size::Sizes;
 use crate::wire::fpdu::OpenedFpdu;
 use crate::wire::segment::{Address, Segment, opcode};
 
@@ -53,6 +54,10 @@ pub(crate) enum Rule {
     HeaderLength,
     /// Nothing comes behind a Terminate.
     SilentAfterTerminate,
+    /// No ULPDU is longer than MULPDU, where the suite knows the EMSS.
+    Mulpdu,
+    /// A message has about as many segments as MULPDU makes necessary.
+    FewSegments,
 }
 
 /// A rule that was broken.
@@ -89,6 +94,8 @@ impl fmt::Display for Rule {
             Rule::SameRsvdUlp => "all segments of a message have the same RsvdULP",
             Rule::HeaderLength => "a message without ULP Payload has exactly its header",
             Rule::SilentAfterTerminate => "nothing is sent behind a Terminate",
+            Rule::Mulpdu => "no ULPDU is longer than MULPDU",
+            Rule::FewSegments => "a message has few segments, as large as MULPDU allows",
         })
     }
 }
@@ -111,6 +118,8 @@ pub(crate) struct Follower {
     tagged: Option<Open>,
     untagged: [Option<Open>; 4],
     terminated: bool,
+    /// Of the lengths of its ULPDUs.
+    pub(crate) sizes: Sizes,
 }
 
 impl Follower {
@@ -118,6 +127,7 @@ impl Follower {
     pub(crate) fn follow(&mut self, fpdu: &OpenedFpdu, crc: bool) -> Vec<Breach> {
         let mut breaches = Breaches(Vec::new());
         check_fpdu(fpdu, crc, &mut breaches);
+        breaches.0.extend(self.sizes.follow(&fpdu.ulpdu));
         if self.terminated {
             breaches.add(
                 Rule::SilentAfterTerminate,

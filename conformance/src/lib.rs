@@ -29,6 +29,7 @@ mod deviations;
 pub mod report;
 mod run;
 mod script;
+mod size;
 mod transport;
 mod wire;
 

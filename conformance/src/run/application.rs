@@ -160,6 +160,28 @@ impl Player<'_> {
         }
     }
 
+    pub(super) fn received(&mut self, octets: usize) -> Step {
+        let conn = self.conn()?;
+        let timeout = self.config.timeout;
+        let completion = self.agent()?.event(timeout, |event| {
+            event["wc"] == json!(conn) && event["op"] == json!("recv")
+        })?;
+        match completion {
+            Some(completion)
+                if completion["status"] == "success" && completion["len"] == json!(octets) =>
+            {
+                self.note(format!("the application's completion: {completion}"));
+                Ok(())
+            }
+            other => Err(Stop::Fail {
+                expected: format!("that a receive of the application has {octets} octets"),
+                received: other.map_or(format!("no completion for {timeout:?}"), |completion| {
+                    completion.to_string()
+                }),
+            }),
+        }
+    }
+
     pub(super) fn holds(&mut self, name: Name, offset: usize, data: &Data) -> Step {
         let region = self.named(name)?;
         let due = self.octets(data)?;

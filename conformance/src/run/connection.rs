@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::check::{Breach, Follower};
+use crate::size::mulpdu;
 use crate::transport::{Got, Stream};
 use crate::wire::fpdu::{Framing, OpenedFpdu};
 use crate::wire::startup::{C, M, REQUEST_KEY, StartupFrame};
@@ -42,6 +43,8 @@ pub(super) struct Connection {
     pub(super) conn: Option<u64>,
     /// The segment that was sent last: its DDP Header and ULPDU length.
     pub(super) last_sent: Vec<u8>,
+    /// The suite chose its MSS, so that the EMSS of the target is its own.
+    pub(super) mss_chosen: bool,
 }
 
 /// What came next.
@@ -71,6 +74,7 @@ impl Connection {
             ahead: VecDeque::new(),
             conn: None,
             last_sent: Vec::new(),
+            mss_chosen: false,
         }
     }
 
@@ -85,6 +89,12 @@ impl Connection {
         let crc = (ours | theirs) & C != 0;
         self.tx = Framing::new(crc, theirs & M != 0);
         self.rx = Framing::new(crc, ours & M != 0);
+        self.follower.sizes.mulpdu = self.emss().map(|emss| mulpdu(emss, self.rx.markers));
+    }
+
+    /// The EMSS of the target. Both sides have the same one where this side announced an MSS that is below both MTUs.
+    pub(super) fn emss(&self) -> Option<usize> {
+        self.stream.mss().filter(|_| self.mss_chosen)
     }
 
     /// The MSN that is due on a queue.

@@ -1,18 +1,24 @@
 //! How a connection ends, and whether the rule allows it.
 
+use std::time::Duration;
+
 use super::connection::Next;
 use super::outcome::{Ending, Who};
 use super::player::{Player, Step, Stop};
-use crate::script::Ends;
+use crate::script::{Ends, Want};
 use crate::wire::segment::{Segment, opcode};
 use crate::wire::terminate::{Terminate, is_registered};
 
 impl Player<'_> {
     pub(super) fn end(&mut self, ends: &Ends) -> Step {
+        self.end_or(ends, self.config.timeout, None)
+    }
+
+    /// The end, within `timeout` of what came last; or this message in its place.
+    pub(super) fn end_or(&mut self, ends: &Ends, timeout: Duration, or: Option<&Want>) -> Step {
         let expected = ends.to_string();
         // What was under way may still come; a Terminate or the end of the connection decides.
         loop {
-            let timeout = self.config.timeout;
             let next = self.connection()?.next(timeout)?;
             match next {
                 Next::Fpdu(fpdu) => match Segment::parse(&fpdu.ulpdu) {
@@ -20,11 +26,21 @@ impl Player<'_> {
                         self.said(Who::Target, segment.to_string(), &fpdu.wire);
                         return self.terminated(ends, &segment.payload);
                     }
-                    Some(segment) => self.said(Who::Target, segment.to_string(), &fpdu.wire),
+                    Some(segment) => {
+                        if let Some(want) = or {
+                            self.connection()?.ahead.push_front(fpdu);
+                            return self.expect(want);
+                        }
+                        self.said(Who::Target, segment.to_string(), &fpdu.wire);
+                    }
                     None => self.said(Who::Target, "an FPDU without a DDP Header", &fpdu.wire),
                 },
                 Next::Fin => return self.closed(ends, Ending::Close, "the target's FIN"),
                 Next::Reset => return self.closed(ends, Ending::Reset, "the target's reset"),
+                Next::Nothing if ends.dropped && self.unacknowledged()? > 0 => {
+                    self.note("the target does not acknowledge what was sent last: it dropped it");
+                    return Ok(());
+                }
                 Next::Nothing => {
                     self.ending = Some(Ending::Silence);
                     return Err(Stop::Fail {
@@ -34,6 +50,11 @@ impl Player<'_> {
                 }
             }
         }
+    }
+
+    /// Octets that were sent and are not acknowledged.
+    fn unacknowledged(&mut self) -> Result<usize, Stop> {
+        Ok(self.connection()?.stream.unacknowledged().unwrap_or(0))
     }
 
     fn closed(&mut self, ends: &Ends, ending: Ending, what: &str) -> Step {

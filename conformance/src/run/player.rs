@@ -1,7 +1,7 @@
 //! Plays one case: step by step, with a log of everything.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::config::Config;
 use super::connection::Connection;
@@ -56,6 +56,8 @@ pub(super) struct Player<'a> {
     pub(super) next_wr: u64,
     /// Protection domains of the application's connections.
     pub(super) pds: HashMap<u64, u32>,
+    /// The Private Data that the application was told, in hexadecimal digits.
+    pub(super) told: Option<String>,
     watched: Vec<crate::check::Rule>,
     log: Vec<LogEntry>,
     began: Instant,
@@ -83,6 +85,7 @@ impl<'a> Player<'a> {
             ending: None,
             next_wr: 1,
             pds: HashMap::new(),
+            told: None,
             watched: Vec::new(),
             log: Vec::new(),
             began: Instant::now(),
@@ -179,8 +182,10 @@ impl<'a> Player<'a> {
                 self.current = *number;
                 Ok(())
             }
+            Action::Propose(setup) => self.propose(setup),
             Action::SendStartup(frame) => self.send_startup(frame),
             Action::ExpectStartup => self.expect_startup(),
+            Action::ExpectStartupOrEnd => self.expect_startup_or_end(),
             Action::CheckStartup(check) => self.check_startup(*check),
             Action::Operate => {
                 self.connection()?.operate();
@@ -191,6 +196,8 @@ impl<'a> Player<'a> {
             Action::Receives(count, len) => self.post_receives(*count, *len),
             Action::Post(post) => self.post(post),
             Action::Completion { op, success } => self.completion(op, *success),
+            Action::Received(octets) => self.received(*octets),
+            Action::Told(data) => self.told(data),
             Action::Holds {
                 region,
                 offset,
@@ -199,6 +206,7 @@ impl<'a> Player<'a> {
             Action::Disconnect => self.disconnect(),
             Action::Send(segments) => self.send(segments),
             Action::SendInPieces(segment, cuts) => self.send_in_pieces(segment, cuts),
+            Action::SendPart(segment, octets) => self.send_part(segment, *octets),
             Action::SendOctets(octets) => self.send_octets(octets, "octets as they are"),
             Action::Fin => {
                 self.said(Who::Suite, "FIN", &[]);
@@ -213,8 +221,13 @@ impl<'a> Player<'a> {
             }
             Action::Expect(want) => self.expect(want),
             Action::Ping => self.ping(),
-            Action::Quiet => self.quiet(),
+            Action::Quiet => self.quiet(false),
+            Action::QuietOrEnd => self.quiet(true),
             Action::End(ends) => self.end(ends),
+            Action::EndWithin(ends, seconds) => {
+                self.end_or(ends, Duration::from_secs(*seconds), None)
+            }
+            Action::EndOr(ends, want) => self.end_or(ends, self.config.timeout, Some(want)),
             Action::Watch(_) => Ok(()),
             Action::Require(condition) => self.require(*condition),
         }
@@ -229,6 +242,13 @@ impl<'a> Player<'a> {
             Condition::Rfc7306 => self.agent()?.has("rfc7306"),
             Condition::ScopedRegions => self.agent()?.has("scoped_regions"),
             Condition::TargetReceivesMarkers => self.connection()?.tx.markers,
+            Condition::DefaultCrc => self.config.crc,
+            Condition::EmssKnown => self.connection()?.emss().is_some(),
+            Condition::PrivateDataOf(octets) => {
+                let most = self.agent()?.query["private_data_max"].as_u64();
+                // An agent that does not say takes what librdmacm takes.
+                octets as u64 <= most.unwrap_or(251)
+            }
             Condition::CrcInUse => self.connection()?.tx.crc,
             Condition::CrcNotInUse => !self.connection()?.tx.crc,
             Condition::TargetIsEnhanced => enhanced(self.connection()?).is_some(),

@@ -4,14 +4,13 @@ use serde_json::{Value, json};
 
 use super::config::Target;
 use super::connection::Connection;
+use super::frame::{describe, keeps};
 use super::outcome::Who;
 use super::player::{Player, Step, Stop};
 use crate::agent::number;
 use crate::script::{Answer, Setup, Stag, StartupCheck, To, write};
 use crate::transport::{Got, Stream};
-use crate::wire::startup::{
-    C, Enhanced, M, R, REPLY_KEY, REQUEST_KEY, S, StartupFrame, reply, request,
-};
+use crate::wire::startup::{R, REPLY_KEY, REQUEST_KEY, StartupFrame};
 
 impl Player<'_> {
     pub(super) fn begin(&mut self, setup: &Setup) -> Step {
@@ -21,7 +20,9 @@ impl Player<'_> {
             self.be_dialled(setup)?
         };
         let number = self.connections.len();
-        self.connections.push(Connection::new(stream, number));
+        let mut connection = Connection::new(stream, number);
+        connection.mss_chosen = setup.mss.is_some();
+        self.connections.push(connection);
         self.current = number;
         if let Some((_, conn)) = &self.unanswered
             && !self.target_responds
@@ -47,6 +48,10 @@ impl Player<'_> {
             members["backlog"] = json!(4);
             let route = self.config.route.clone();
             members["port"] = json!(route.as_ref().map_or(0, |route| route.port()));
+            if setup.answer == Answer::Auto {
+                merge(&mut members, answer_members(setup));
+                members["auto"] = json!(true);
+            }
             let answer = self.agent()?.command("listen", members)?;
             let port = u16::try_from(number(&answer, "port")?).unwrap_or_default();
             match &route {
@@ -140,32 +145,14 @@ impl Player<'_> {
         })
     }
 
-    /// The frame that the suite sends in this setup.
-    fn own_frame(&self, setup: &Setup, base: StartupFrame) -> StartupFrame {
-        if let Some(frame) = &setup.frame {
-            return frame.clone();
-        }
-        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
-        let flags = bit(setup.crc.unwrap_or(self.config.crc), C)
-            | bit(setup.markers.unwrap_or(self.config.markers), M);
-        let base = base.flags(flags);
-        let enhanced = Enhanced::client_server(16, 16);
-        if base.key == REQUEST_KEY && self.config.revision >= 2 {
-            return base.enhanced(enhanced);
-        }
-        base
-    }
-
     pub(super) fn establish(&mut self, setup: &Setup) -> Step {
         self.begin(setup)?;
         if self.target_responds {
-            let frame = self.own_frame(setup, request());
-            self.send_startup(&frame)?;
+            self.send_own(setup)?;
             self.expect_startup()?;
         } else {
             self.expect_startup()?;
-            let frame = self.own_reply(setup)?;
-            self.send_startup(&frame)?;
+            self.send_own(setup)?;
         }
         self.connection()?.operate();
         if self
@@ -186,25 +173,17 @@ impl Player<'_> {
         self.established()
     }
 
-    /// The Reply that fits the target's Request, if the setup has no other.
-    fn own_reply(&mut self, setup: &Setup) -> Result<StartupFrame, Stop> {
-        let frame = self.own_frame(setup, reply());
-        let theirs = self.connection()?.theirs.clone();
-        let Some(asked) = theirs.as_ref().and_then(StartupFrame::enhanced_data) else {
-            return Ok(frame);
-        };
-        if setup.frame.is_some() {
-            return Ok(frame);
+    /// A connection, and the suite's frame on it.
+    pub(super) fn propose(&mut self, setup: &Setup) -> Step {
+        self.begin(setup)?;
+        if !self.target_responds {
+            self.expect_startup()?;
         }
-        let depth = |asked: u16| if asked == 0x3fff { 0x3fff } else { asked };
-        Ok(frame.enhanced(Enhanced {
-            a: asked.a,
-            b: asked.a && asked.b,
-            c: asked.a && asked.c,
-            d: asked.a && asked.d,
-            ird: depth(asked.ord),
-            ord: depth(asked.ird),
-        }))
+        self.send_own(setup)?;
+        if !self.target_responds {
+            self.connection()?.operate();
+        }
+        Ok(())
     }
 
     /// Waits until the application on the target has its connection.
@@ -217,7 +196,12 @@ impl Player<'_> {
             event["conn"] == json!(conn) && event.get("ev").is_some()
         })?;
         match event {
-            Some(event) if event["ev"] == "established" => Ok(()),
+            Some(event) if event["ev"] == "established" => {
+                if !self.target_responds {
+                    self.told = event["data"].as_str().map(str::to_owned);
+                }
+                Ok(())
+            }
             other => Err(Stop::Fail {
                 expected: "that the application has its connection".into(),
                 received: other.map_or("nothing".into(), |event| event.to_string()),
@@ -236,7 +220,7 @@ impl Player<'_> {
         let Some((setup, listener)) = self.unanswered.take() else {
             return Ok(());
         };
-        if setup.answer == Answer::Never {
+        if matches!(setup.answer, Answer::Never | Answer::Auto) {
             return Ok(());
         }
         let timeout = self.config.timeout;
@@ -250,12 +234,13 @@ impl Player<'_> {
         };
         let conn = number(&request, "conn")?;
         self.connection()?.conn = Some(conn);
+        self.told = request["data"].as_str().map(str::to_owned);
         match &setup.answer {
             Answer::Reject(data) => {
                 let members = json!({"conn": conn, "data": hex(data)});
                 self.agent()?.command("reject", members)?;
             }
-            Answer::Accept | Answer::Never => {
+            Answer::Accept | Answer::Never | Answer::Auto => {
                 self.pds.insert(conn, setup.pd);
                 self.receives_on(conn, setup.receives)?;
                 let mut members = answer_members(&setup);
@@ -303,6 +288,41 @@ impl Player<'_> {
         }
     }
 
+    pub(super) fn expect_startup_or_end(&mut self) -> Step {
+        match self.expect_startup() {
+            Err(Stop::Fail { .. }) if self.connection()?.ended.is_some() => {
+                self.note("the target ended the connection in place of its startup frame");
+                Ok(())
+            }
+            came => {
+                self.connection()?.operate();
+                came
+            }
+        }
+    }
+
+    /// What the application was told of the suite's Private Data.
+    pub(super) fn told(&mut self, due: &[u8]) -> Step {
+        if self.told.is_none()
+            && let Some(conn) = self.connection()?.conn
+        {
+            let timeout = self.config.timeout;
+            let event = self.agent()?.event(timeout, |event| {
+                event["conn"] == json!(conn)
+                    && (event["ev"] == "established" || event["ev"] == "rejected")
+            })?;
+            self.told = event.and_then(|event| event["data"].as_str().map(str::to_owned));
+        }
+        let told = self.told.clone().unwrap_or_default();
+        if told == hex(due) {
+            return Ok(());
+        }
+        Err(Stop::Fail {
+            expected: format!("that the application is told the Private Data {}", hex(due)),
+            received: format!("that it is told \"{told}\""),
+        })
+    }
+
     pub(super) fn check_startup(&mut self, check: StartupCheck) -> Step {
         let theirs = self.connection()?.theirs.clone();
         let Some(frame) = theirs else {
@@ -318,72 +338,10 @@ impl Player<'_> {
     }
 }
 
-/// Whether a startup frame keeps one rule.
-fn keeps(frame: &StartupFrame, check: StartupCheck) -> bool {
-    let enhanced = frame.enhanced_data();
-    let consumer = match enhanced {
-        Some(_) => frame.private_data.get(4..).unwrap_or_default(),
-        None => &frame.private_data,
-    };
-    let rtr = enhanced.map_or(0, |data| {
-        u8::from(data.b) << 2 | u8::from(data.c) << 1 | u8::from(data.d)
-    });
-    let is_request = frame.key == REQUEST_KEY;
-    match check {
-        StartupCheck::Key => is_request || frame.key == REPLY_KEY,
-        StartupCheck::ReservedZero => {
-            let reserved = if frame.rev >= 2 { 0x0f } else { 0x1f };
-            frame.flags & reserved == 0
-        }
-        StartupCheck::Rejected(due) => (frame.flags & R != 0) == due,
-        StartupCheck::Crc => frame.flags & C != 0,
-        StartupCheck::Rev(rev) => frame.rev == rev,
-        StartupCheck::RevFitsS => frame.rev == 1 && frame.flags & S == 0 || frame.rev >= 2,
-        StartupCheck::Enhanced(due) => (frame.flags & S != 0) == due && enhanced.is_some() == due,
-        StartupCheck::PrivateDataWithin512 => frame.private_data.len() <= 512,
-        StartupCheck::PrivateData(due) => consumer == due,
-        StartupCheck::Depths { ird, ord } => enhanced.is_some_and(|data| {
-            ird.is_none_or(|due| due == data.ird) && ord.is_none_or(|due| due == data.ord)
-        }),
-        StartupCheck::OrdAtMost(most) => enhanced.is_some_and(|data| data.ord <= most),
-        StartupCheck::IrdAtLeast(least) => enhanced.is_some_and(|data| data.ird >= least),
-        StartupCheck::PeerToPeer(due) => enhanced.is_some_and(|data| data.a == due),
-        StartupCheck::NoRtr => rtr == 0,
-        StartupCheck::SomeRtr => rtr != 0,
-        StartupCheck::RtrAmong(among) => rtr & among != 0,
-        StartupCheck::RtrAll(all) => rtr & all == all,
+fn merge(members: &mut Value, more: Value) {
+    if let (Value::Object(members), Value::Object(more)) = (members, more) {
+        members.extend(more);
     }
-}
-
-/// A startup frame in words.
-fn describe(frame: &StartupFrame) -> String {
-    let kind = match frame.key {
-        REQUEST_KEY => "MPA Request Frame",
-        REPLY_KEY => "MPA Reply Frame",
-        _ => "a frame with another Key",
-    };
-    let names = [(M, "M"), (C, "C"), (R, "R"), (S, "S")];
-    let flags: Vec<&str> = names
-        .iter()
-        .filter(|(bit, _)| frame.flags & bit != 0)
-        .map(|(_, name)| *name)
-        .collect();
-    let mut text = format!(
-        "{kind}, revision {}, flags {:#04x} ({}), {} octets of Private Data",
-        frame.rev,
-        frame.flags,
-        flags.join(" "),
-        frame.private_data.len()
-    );
-    if let Some(data) = frame.enhanced_data() {
-        text.push_str(&format!(", IRD {}, ORD {}", data.ird, data.ord));
-        let bits = [(data.a, "A"), (data.b, "B"), (data.c, "C"), (data.d, "D")];
-        for (_, name) in bits.iter().filter(|(set, _)| *set) {
-            text.push(' ');
-            text.push_str(name);
-        }
-    }
-    text
 }
 
 /// The members of a QP in a command.

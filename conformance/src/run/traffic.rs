@@ -50,6 +50,13 @@ impl Player<'_> {
         Ok(())
     }
 
+    pub(super) fn send_part(&mut self, segment: &Out, len: usize) -> Step {
+        let ulpdu = self.ulpdu(segment)?;
+        let octets = self.connection()?.tx.seal(&ulpdu, &segment.form);
+        let len = len.min(octets.len());
+        self.send_octets(&octets[..len], &format!("{len} octets of {segment}"))
+    }
+
     /// The next segment; anything else in its place is a failure.
     fn segment(&mut self, expected: &str) -> Result<Segment, Stop> {
         let fail = |received: String| Stop::Fail {
@@ -287,11 +294,15 @@ impl Player<'_> {
         })
     }
 
-    pub(super) fn quiet(&mut self) -> Step {
+    /// Nothing comes; or, where it may, the end of the connection.
+    pub(super) fn quiet(&mut self, may_end: bool) -> Step {
         let quiet = self.config.quiet;
         let next = self.connection()?.next(quiet)?;
         let received = match next {
             Next::Nothing if self.connection()?.rest().is_empty() => return Ok(()),
+            Next::Fin | Next::Reset if may_end && self.connection()?.rest().is_empty() => {
+                return Ok(());
+            }
             Next::Nothing => {
                 let octets = self.connection()?.rest().to_vec();
                 self.said(Who::Target, "octets", &octets);

@@ -26,6 +26,12 @@ pub(crate) enum Condition {
     Rfc7306,
     /// The agent can register memory for one connection alone.
     ScopedRegions,
+    /// The run has the CRCs of the default configuration: nobody asked for none.
+    DefaultCrc,
+    /// The suite knows the EMSS of the target: it chose its own MSS, and its TCP tells what came of it.
+    EmssKnown,
+    /// The agent takes so many octets of Private Data.
+    PrivateDataOf(usize),
     /// Whether the application may have so many Reads outstanding, by its startup frame.
     TargetIrdIsAtLeast(u16),
 }
@@ -39,9 +45,14 @@ pub(crate) enum Action {
     Establish(Setup),
     /// Later steps are about this connection, counted from 0 in the order in which they were begun.
     Use(usize),
+    /// A TCP connection, and the suite's startup frame as this setup has it; where the target is the Initiator, behind its
+    /// Request. What comes of it is for the next steps.
+    Propose(Setup),
     SendStartup(StartupFrame),
     /// A valid frame of the role that the target has. Full Operation begins.
     ExpectStartup,
+    /// The same of a Responder, or the end of the connection in its place.
+    ExpectStartupOrEnd,
     /// And this is wrong or right with it.
     CheckStartup(StartupCheck),
     /// FPDUs from here on have CRCs and Markers as both startup frames say.
@@ -57,6 +68,10 @@ pub(crate) enum Action {
         op: &'static str,
         success: bool,
     },
+    /// The next receive of the application is complete, and has so many octets.
+    Received(usize),
+    /// This Private Data of the suite reached the application, in a request, an acceptance or a rejection.
+    Told(Vec<u8>),
     /// What a region holds now.
     Holds {
         region: Name,
@@ -69,6 +84,8 @@ pub(crate) enum Action {
     Send(Vec<Out>),
     /// The FPDU of a segment in several pieces, cut at these octets, each sent alone.
     SendInPieces(Out, Vec<usize>),
+    /// Only so many octets of the FPDU of a segment, from its first.
+    SendPart(Out, usize),
     /// Octets as they are.
     SendOctets(Vec<u8>),
     /// FIN.
@@ -80,8 +97,14 @@ pub(crate) enum Action {
     Ping,
     /// Nothing comes for a while.
     Quiet,
+    /// Nothing comes for a while, but that the target may end the TCP connection.
+    QuietOrEnd,
     /// The connection ends in one of these ways.
     End(Ends),
+    /// Within so many seconds, whatever the timeout of the run is.
+    EndWithin(Ends, u64),
+    /// Or it does not end, and this comes.
+    EndOr(Ends, Want),
     /// These rules of a sender count in this case: a breach of one, whenever it comes, is a failure.
     Watch(&'static [Rule]),
     Require(Condition),
@@ -137,12 +160,17 @@ impl Action {
             | Action::Receives(..)
             | Action::Post(_)
             | Action::Completion { .. }
+            | Action::Received(_)
+            | Action::Told(_)
             | Action::Holds { .. }
             | Action::Disconnect
-            | Action::Require(Condition::Rfc7306 | Condition::ScopedRegions) => true,
-            Action::Begin(setup) | Action::Establish(setup) => {
+            | Action::Require(
+                Condition::Rfc7306 | Condition::ScopedRegions | Condition::PrivateDataOf(_),
+            ) => true,
+            Action::Begin(setup) | Action::Propose(setup) | Action::Establish(setup) => {
                 let plain = Setup {
                     frame: setup.frame.clone(),
+                    twist: setup.twist.clone(),
                     crc: setup.crc,
                     markers: setup.markers,
                     nudge: setup.nudge,
@@ -154,17 +182,22 @@ impl Action {
             Action::Use(_)
             | Action::SendStartup(_)
             | Action::ExpectStartup
+            | Action::ExpectStartupOrEnd
             | Action::CheckStartup(_)
             | Action::Operate
             | Action::Send(_)
             | Action::SendInPieces(..)
+            | Action::SendPart(..)
             | Action::SendOctets(_)
             | Action::Fin
             | Action::Reset
             | Action::Expect(_)
             | Action::Ping
             | Action::Quiet
+            | Action::QuietOrEnd
             | Action::End(_)
+            | Action::EndWithin(..)
+            | Action::EndOr(..)
             | Action::Watch(_)
             | Action::Require(_) => false,
         }
@@ -175,6 +208,14 @@ impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Condition::TargetReceivesMarkers => write!(f, "the target does not ask for Markers"),
+            Condition::DefaultCrc => write!(f, "the run is one without CRCs"),
+            Condition::EmssKnown => write!(f, "the EMSS of the target cannot be known here"),
+            Condition::PrivateDataOf(octets) => {
+                write!(
+                    f,
+                    "the agent takes fewer than {octets} octets of Private Data"
+                )
+            }
             Condition::CrcInUse => write!(f, "CRCs are not in use"),
             Condition::CrcNotInUse => write!(f, "the target insists on CRCs"),
             Condition::TargetIsEnhanced => {
@@ -203,7 +244,14 @@ impl fmt::Display for Action {
             Action::SendStartup(frame) => {
                 write!(f, "send a startup frame of revision {}", frame.rev)
             }
+            Action::Propose(_) => write!(f, "a TCP connection and the suite's startup frame"),
             Action::ExpectStartup => write!(f, "the target's startup frame"),
+            Action::ExpectStartupOrEnd => {
+                write!(
+                    f,
+                    "the target's startup frame, or the end of the connection"
+                )
+            }
             Action::CheckStartup(check) => write!(f, "in its startup frame: {check:?}"),
             Action::Operate => write!(f, "Full Operation"),
             Action::Region(region) => write!(
@@ -220,6 +268,17 @@ impl fmt::Display for Action {
                 let how = if *success { "succeeds" } else { "fails" };
                 write!(f, "a {op} of the application {how}")
             }
+            Action::Received(octets) => {
+                write!(
+                    f,
+                    "a receive of the application is complete, with {octets} octets"
+                )
+            }
+            Action::Told(data) => write!(
+                f,
+                "the application is told {} octets of Private Data",
+                data.len()
+            ),
             Action::Holds {
                 region,
                 offset,
@@ -233,13 +292,19 @@ impl fmt::Display for Action {
             Action::SendInPieces(segment, cuts) => {
                 write!(f, "send {segment}, in {} pieces", cuts.len() + 1)
             }
+            Action::SendPart(segment, octets) => {
+                write!(f, "send the first {octets} octets of the FPDU of {segment}")
+            }
             Action::SendOctets(octets) => write!(f, "send {} octets as they are", octets.len()),
             Action::Fin => write!(f, "send a FIN"),
             Action::Reset => write!(f, "send a reset"),
             Action::Expect(want) => write!(f, "{want}"),
             Action::Ping => write!(f, "an answer to a Read of no octets"),
             Action::Quiet => write!(f, "nothing for a while"),
+            Action::QuietOrEnd => write!(f, "nothing but, perhaps, the end of the connection"),
             Action::End(ends) => write!(f, "{ends}"),
+            Action::EndWithin(ends, seconds) => write!(f, "within {seconds} s: {ends}"),
+            Action::EndOr(ends, want) => write!(f, "{want}; or {ends}"),
             Action::Watch(rules) => write!(f, "{} rules of a sender are kept", rules.len()),
             Action::Require(condition) => write!(f, "skipped if {condition}"),
         }

@@ -4,6 +4,7 @@ mod action;
 mod case;
 mod segment;
 mod setup;
+mod twist;
 mod value;
 mod want;
 
@@ -12,5 +13,6 @@ pub(crate) use case::{Case, Role, may, must, should};
 pub use case::{CaseInfo, Level};
 pub(crate) use segment::*;
 pub(crate) use setup::{Answer, Fill, Post, Region, Rtr, Setup};
+pub(crate) use twist::{Twist, private_data};
 pub(crate) use value::{Data, Msn, Name, Stag, To};
 pub(crate) use want::{Ends, Term, Want};

@@ -1,5 +1,6 @@
 //! What the application on the target is asked to do, and how a connection is made.
 
+use super::twist::Twist;
 use super::value::{Data, Name};
 use crate::wire::startup::{Enhanced, StartupFrame};
 
@@ -11,6 +12,8 @@ pub(crate) enum Answer {
     Reject(Vec<u8>),
     /// Not at all: what comes is not expected to reach it.
     Never,
+    /// Accepts whatever comes, by itself, if anything does.
+    Auto,
 }
 
 /// An RTR indication (RFC 6581 section 9.2).
@@ -37,6 +40,8 @@ pub(crate) struct Setup {
     pub(crate) answer: Answer,
     /// The suite's own Request or Reply, where it is not the configured one.
     pub(crate) frame: Option<StartupFrame>,
+    /// How that frame differs from the fitting one.
+    pub(crate) twist: Twist,
     /// The suite's C bit, where it is not the configured one.
     pub(crate) crc: Option<bool>,
     /// The suite's M bit: the target has to send Markers.
@@ -59,6 +64,7 @@ impl Default for Setup {
             private_data: Vec::new(),
             answer: Answer::Accept,
             frame: None,
+            twist: Twist::default(),
             crc: None,
             markers: None,
             nudge: true,
@@ -102,6 +108,18 @@ impl Setup {
     /// The suite's own startup frame.
     pub(crate) fn frame(mut self, frame: StartupFrame) -> Self {
         self.frame = Some(frame);
+        self
+    }
+
+    /// The application accepts whatever comes; nothing has to.
+    pub(crate) fn auto(mut self) -> Self {
+        self.answer = Answer::Auto;
+        self
+    }
+
+    /// The suite's startup frame fits but for this.
+    pub(crate) fn twist(mut self, twist: Twist) -> Self {
+        self.twist = twist;
         self
     }
 

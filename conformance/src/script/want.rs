@@ -108,6 +108,8 @@ pub(crate) struct Ends {
     pub(crate) close: bool,
     /// M, D and R of the Terminate, where the rule says them: those that must be set, and those that may.
     pub(crate) headers: Option<(u8, u8)>,
+    /// Or with nothing at all, because the TCP segment was dropped and not acknowledged (RFC 5044 section 8).
+    pub(crate) dropped: bool,
     /// The Terminate's copy of the DDP Header is that of the segment that was sent last, and DDP Segment Length its length.
     pub(crate) names_last: bool,
 }
@@ -147,6 +149,12 @@ impl Ends {
         self
     }
 
+    /// Or the target drops the TCP segment, without a word.
+    pub(crate) fn or_dropped(mut self) -> Self {
+        self.dropped = true;
+        self
+    }
+
     /// With these of M, D and R set, and none of the others.
     pub(crate) fn headers(mut self, exactly: u8) -> Self {
         self.headers = Some((exactly, exactly));
@@ -174,6 +182,9 @@ impl fmt::Display for Ends {
         }
         if self.close {
             ways.push("the end of the TCP connection".into());
+        }
+        if self.dropped {
+            ways.push("a TCP segment that is not acknowledged".into());
         }
         write!(f, "{}", ways.join(", or "))?;
         if let Some((must, may)) = self.headers {

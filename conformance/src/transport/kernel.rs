@@ -171,4 +171,8 @@ impl Stream for Connection {
         let mss = SockRef::from(&self.stream).tcp_mss().ok()?;
         usize::try_from(mss).ok()
     }
+
+    fn unacknowledged(&self) -> Option<usize> {
+        super::queued::queued(self.local, self.peer)
+    }
 }

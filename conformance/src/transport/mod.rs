@@ -1,6 +1,7 @@
 //! TCP, from wherever it comes: the suite needs octets in order, FIN and reset, and no more.
 
 mod kernel;
+mod queued;
 
 use std::io;
 use std::net::SocketAddr;
@@ -52,6 +53,11 @@ pub trait Stream: Send {
 
     /// The largest TCP segment that the target may send, in octets of payload, where it is known.
     fn mss(&self) -> Option<usize>;
+
+    /// Octets that were sent and that the target has not acknowledged, where that is known.
+    fn unacknowledged(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// Where the target connects to.

@@ -10,6 +10,8 @@ pub(crate) enum CrcField {
     Right,
     /// The right CRC, with these bits inverted.
     Xor(u32),
+    /// The right CRC, also where CRCs are off.
+    Always,
     /// The right CRC, most significant octet first.
     Swapped,
     /// These octets.
@@ -74,9 +76,11 @@ impl Framing {
             out.extend_from_slice(word);
         }
         self.marker(&mut out, begin, form.marker);
-        let right = if self.crc { crc32c(&out) } else { 0 };
+        let computed = crc32c(&out);
+        let right = if self.crc { computed } else { 0 };
         out.extend_from_slice(&match form.crc {
             CrcField::Right => right.to_le_bytes(),
+            CrcField::Always => computed.to_le_bytes(),
             CrcField::Xor(bits) => (right ^ bits).to_le_bytes(),
             CrcField::Swapped => right.to_be_bytes(),
             CrcField::Octets(octets) => octets,

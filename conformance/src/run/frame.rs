@@ -1,0 +1,72 @@
+//! Startup frames: which rules one keeps, and one in words.
+
+use crate::script::StartupCheck;
+use crate::wire::startup::{C, M, R, REPLY_KEY, REQUEST_KEY, S, StartupFrame};
+
+/// Whether a startup frame keeps one rule.
+pub(super) fn keeps(frame: &StartupFrame, check: StartupCheck) -> bool {
+    let enhanced = frame.enhanced_data();
+    let consumer = match enhanced {
+        Some(_) => frame.private_data.get(4..).unwrap_or_default(),
+        None => &frame.private_data,
+    };
+    let rtr = enhanced.map_or(0, |data| {
+        u8::from(data.b) << 2 | u8::from(data.c) << 1 | u8::from(data.d)
+    });
+    let is_request = frame.key == REQUEST_KEY;
+    match check {
+        StartupCheck::Key => is_request || frame.key == REPLY_KEY,
+        StartupCheck::ReservedZero => {
+            let reserved = if frame.rev >= 2 { 0x0f } else { 0x1f };
+            frame.flags & reserved == 0
+        }
+        StartupCheck::Rejected(due) => (frame.flags & R != 0) == due,
+        StartupCheck::Crc => frame.flags & C != 0,
+        StartupCheck::Rev(rev) => frame.rev == rev,
+        StartupCheck::RevFitsS => frame.rev == 1 && frame.flags & S == 0 || frame.rev >= 2,
+        StartupCheck::Enhanced(due) => (frame.flags & S != 0) == due && enhanced.is_some() == due,
+        StartupCheck::PrivateDataWithin512 => frame.private_data.len() <= 512,
+        StartupCheck::PrivateData(due) => consumer == due,
+        StartupCheck::Depths { ird, ord } => enhanced.is_some_and(|data| {
+            ird.is_none_or(|due| due == data.ird) && ord.is_none_or(|due| due == data.ord)
+        }),
+        StartupCheck::OrdAtMost(most) => enhanced.is_some_and(|data| data.ord <= most),
+        StartupCheck::IrdAtLeast(least) => enhanced.is_some_and(|data| data.ird >= least),
+        StartupCheck::PeerToPeer(due) => enhanced.is_some_and(|data| data.a == due),
+        StartupCheck::NoRtr => rtr == 0,
+        StartupCheck::SomeRtr => rtr != 0,
+        StartupCheck::RtrAmong(among) => rtr & among != 0,
+        StartupCheck::RtrAll(all) => rtr & all == all,
+    }
+}
+
+/// A startup frame in words.
+pub(super) fn describe(frame: &StartupFrame) -> String {
+    let kind = match frame.key {
+        REQUEST_KEY => "MPA Request Frame",
+        REPLY_KEY => "MPA Reply Frame",
+        _ => "a frame with another Key",
+    };
+    let names = [(M, "M"), (C, "C"), (R, "R"), (S, "S")];
+    let flags: Vec<&str> = names
+        .iter()
+        .filter(|(bit, _)| frame.flags & bit != 0)
+        .map(|(_, name)| *name)
+        .collect();
+    let mut text = format!(
+        "{kind}, revision {}, flags {:#04x} ({}), {} octets of Private Data",
+        frame.rev,
+        frame.flags,
+        flags.join(" "),
+        frame.private_data.len()
+    );
+    if let Some(data) = frame.enhanced_data() {
+        text.push_str(&format!(", IRD {}, ORD {}", data.ird, data.ord));
+        let bits = [(data.a, "A"), (data.b, "B"), (data.c, "C"), (data.d, "D")];
+        for (_, name) in bits.iter().filter(|(set, _)| *set) {
+            text.push(' ');
+            text.push_str(name);
+        }
+    }
+    text
+}

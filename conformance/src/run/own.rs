@@ -1,0 +1,70 @@
+//! The suite's own startup frame.
+
+use super::frame::describe;
+use super::player::{Player, Step, Stop};
+use crate::script::Setup;
+use crate::wire::startup::{C, Enhanced, M, REQUEST_KEY, StartupFrame, reply, request};
+
+impl Player<'_> {
+    /// The frame that the suite sends in this setup.
+    fn own_frame(&self, setup: &Setup, base: StartupFrame) -> StartupFrame {
+        if let Some(frame) = &setup.frame {
+            return frame.clone();
+        }
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        let flags = bit(setup.crc.unwrap_or(self.config.crc), C)
+            | bit(setup.markers.unwrap_or(self.config.markers), M);
+        let base = base.flags(flags);
+        let enhanced = Enhanced::client_server(16, 16);
+        if base.key == REQUEST_KEY && self.config.revision >= 2 {
+            return base.enhanced(enhanced);
+        }
+        base
+    }
+
+    /// The suite's frame in its role, with the twist of the setup.
+    pub(super) fn send_own(&mut self, setup: &Setup) -> Step {
+        let fits = if self.target_responds {
+            self.own_frame(setup, request())
+        } else {
+            self.own_reply(setup)?
+        };
+        let frame = setup.twist.of(fits);
+        let octets = frame.octets();
+        let only = setup.twist.only.unwrap_or(octets.len()).min(octets.len());
+        let text = describe(&frame);
+        self.connection()?.ours = Some(frame);
+        let cuts = setup.twist.cuts.iter().copied().filter(|cut| *cut < only);
+        let mut from = 0;
+        for to in cuts.chain([only]).collect::<Vec<_>>() {
+            self.send_octets(&octets[from..to], &text)?;
+            from = to;
+            if to < only {
+                // So that each piece is a TCP segment of its own.
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        }
+        Ok(())
+    }
+
+    /// The Reply that fits the target's Request, if the setup has no other.
+    fn own_reply(&mut self, setup: &Setup) -> Result<StartupFrame, Stop> {
+        let frame = self.own_frame(setup, reply());
+        let theirs = self.connection()?.theirs.clone();
+        let Some(asked) = theirs.as_ref().and_then(StartupFrame::enhanced_data) else {
+            return Ok(frame);
+        };
+        if setup.frame.is_some() {
+            return Ok(frame);
+        }
+        let depth = |asked: u16| if asked == 0x3fff { 0x3fff } else { asked };
+        Ok(frame.enhanced(Enhanced {
+            a: asked.a,
+            b: asked.a && asked.b,
+            c: asked.a && asked.c,
+            d: asked.a && asked.d,
+            ird: depth(asked.ord),
+            ord: depth(asked.ird),
+        }))
+    }
+}
