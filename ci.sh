@@ -19,6 +19,8 @@ usage: ./ci.sh PART...
   tsan     many connections on many threads under ThreadSanitizer (nightly, the standard library built anew)
   tshark   the captures, read by Wireshark's dissectors (installs tshark when root)
   demo     the main job, as the README shows it, and two processes of rping
+  conformance-full  our endpoint against the conformance suite in all sixteen configurations, in both roles, three times;
+           not in `all`, whose `test` has four of them
   interop  against Linux siw in a virtual machine (installs what it needs when root); a FILTER is a
            part of a test's name
   all      all of these; what .ci/run calls
@@ -104,6 +106,10 @@ part_tsan() {
     RUSTFLAGS="-Zsanitizer=thread" TSAN_OPTIONS="halt_on_error=1" \
         cargo +nightly test --locked -Zbuild-std --target x86_64-unknown-linux-gnu \
         -p uwarp-verbs --test threads
+}
+
+part_conformance-full() {
+    cargo test --release --locked -p uwarp-conformance --test ours -- --include-ignored
 }
 
 part_tshark() {
@@ -199,7 +205,7 @@ if [ "$1" = interop ]; then
 fi
 for part in "$@"; do
     case "$part" in
-        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan) say "$part"; "part_$part" ;;
+        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan | conformance-full) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac

@@ -42,6 +42,6 @@ pub use run::{
     Verdict, Who, run, run_with_agent,
 };
 pub use script::{CaseInfo, Level};
-pub use transport::{Got, KernelTcp, Listener, Network, Stream};
+pub use transport::{Got, KernelTcp, Listener, LlpTcp, Network, Stream};
 
 pub(crate) use run::{run_matches, run_order};

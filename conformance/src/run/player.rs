@@ -30,7 +30,10 @@ impl From<AgentError> for Stop {
 
 impl From<std::io::Error> for Stop {
     fn from(error: std::io::Error) -> Self {
-        Stop::Infrastructure(format!("the connection to the target: {error}"))
+        match error.kind() {
+            std::io::ErrorKind::Unsupported => Stop::Skip(error.to_string()),
+            _ => Stop::Infrastructure(format!("the connection to the target: {error}")),
+        }
     }
 }
 

@@ -63,10 +63,11 @@ impl Player<'_> {
         let network = self.config.network.clone();
         network
             .connect(to, setup.mss, self.config.timeout)
-            .map_err(|error| {
-                Stop::Infrastructure(format!(
+            .map_err(|error| match error.kind() {
+                std::io::ErrorKind::Unsupported => Stop::Skip(error.to_string()),
+                _ => Stop::Infrastructure(format!(
                     "the target at {to} takes no connection: {error}; is it running?"
-                ))
+                )),
             })
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use super::wait::wait_for;
 use super::{Got, Listener, Network, Stream};
 
 /// A target that takes nothing for so long is stuck.
@@ -92,20 +93,8 @@ impl Listener for Listening {
             if left.is_zero() {
                 return Ok(None);
             }
-            wait_readable(&self.0, left)?;
+            wait_for(&self.0, false, left)?;
         }
-    }
-}
-
-fn wait_readable(fd: &impl std::os::fd::AsFd, timeout: Duration) -> io::Result<()> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let timeout = Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(timeout.subsec_nanos()),
-    };
-    match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }
 

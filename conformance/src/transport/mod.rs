@@ -1,13 +1,16 @@
 //! TCP, from wherever it comes: the suite needs octets in order, FIN and reset, and no more.
 
 mod kernel;
+mod llp;
 mod queued;
+mod wait;
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 pub use kernel::KernelTcp;
+pub use llp::LlpTcp;
 
 /// What came on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

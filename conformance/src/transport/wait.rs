@@ -1,0 +1,24 @@
+//! Sleeping on a descriptor.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Until it is readable, or writable too where that is asked for, or for so long.
+pub(super) fn wait_for(fd: impl AsFd, write: bool, timeout: Duration) -> io::Result<()> {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    };
+    let events = if write {
+        PollFlags::IN | PollFlags::OUT
+    } else {
+        PollFlags::IN
+    };
+    match poll(&mut [PollFd::new(&fd, events)], Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

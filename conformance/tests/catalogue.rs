@@ -1,0 +1,99 @@
+//! What the cases say of themselves holds: ids, requirements, coverage.
+
+use std::collections::BTreeSet;
+
+use uwarp_conformance::{coverage, explain, list, requirements, section_of};
+
+#[test]
+fn every_requirement_that_a_peer_can_judge_has_a_case_or_a_reason() {
+    let coverage = coverage();
+    let missing: Vec<String> = coverage
+        .missing
+        .iter()
+        .map(|row| format!("{} {}: {}", row.id, row.level, row.text))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "without either:\n{}",
+        missing.join("\n")
+    );
+}
+
+#[test]
+fn cases_and_exceptions_name_requirements_that_there_are() {
+    let wrong = coverage().wrong;
+    assert!(
+        wrong.is_empty(),
+        "not in the catalogue, or both excepted and covered: {wrong:?}"
+    );
+}
+
+#[test]
+fn every_exception_has_a_reason_that_says_something() {
+    for (id, reason) in coverage().exceptions {
+        assert!(reason.split_whitespace().count() >= 8, "{id}: {reason}");
+    }
+}
+
+#[test]
+fn ids_are_layer_section_and_number_and_none_comes_twice() {
+    let mut seen = BTreeSet::new();
+    for case in list() {
+        let parts: Vec<&str> = case.id.split('/').collect();
+        let [layer, section, number] = parts[..] else {
+            panic!("{} has not three parts", case.id);
+        };
+        assert!(
+            ["mpa", "ddp", "rdmap", "ext", "sec"].contains(&layer),
+            "{}",
+            case.id
+        );
+        assert!(number.parse::<u32>().is_ok(), "{}", case.id);
+        let of_section = |id: &String| {
+            let of = section_of(id);
+            of == section || of.starts_with(&format!("{section}."))
+        };
+        assert!(
+            case.requirements.iter().any(of_section),
+            "{} is about no requirement of its section: {:?}",
+            case.id,
+            case.requirements
+        );
+        assert!(seen.insert(case.id.clone()), "{} is there twice", case.id);
+    }
+    assert!(seen.len() > 200, "{} cases", seen.len());
+}
+
+/// A rule is a sentence, and a case has steps that end with something that has to come or not to come.
+#[test]
+fn every_case_has_a_rule_and_steps() {
+    for case in list() {
+        assert!(case.rule.ends_with('.'), "{}: {}", case.id, case.rule);
+        let (_, steps) = explain(&case.id).expect("it is listed");
+        assert!(steps.len() >= 2, "{}: {steps:?}", case.id);
+    }
+}
+
+/// What binds most decides how binding a case is.
+#[test]
+fn the_level_of_a_case_is_that_of_a_requirement() {
+    let catalogue = requirements();
+    for case in list() {
+        let levels: BTreeSet<&str> = case
+            .requirements
+            .iter()
+            .filter_map(|id| catalogue.get(id))
+            .map(|row| match row.level.as_str() {
+                "MUST" | "MUST NOT" | "implied" => "MUST",
+                "SHOULD" | "SHOULD NOT" => "SHOULD",
+                _ => "MAY",
+            })
+            .collect();
+        assert!(
+            levels.contains(case.level.to_string().as_str()),
+            "{} is {} and its requirements are {levels:?}",
+            case.id,
+            case.level
+        );
+    }
+}
