@@ -3,6 +3,7 @@
 mod rfc5040;
 mod rfc5041;
 mod rfc5044;
+mod rfc6581;
 
 use crate::script::{Action, Case, CaseInfo};
 
@@ -12,6 +13,7 @@ pub(crate) fn all() -> Vec<Case> {
     all.extend(rfc5040::all());
     all.extend(rfc5041::all());
     all.extend(rfc5044::all());
+    all.extend(rfc6581::all());
     all.sort_by(|one, other| crate::run_order(&one.id).cmp(&crate::run_order(&other.id)));
     all
 }

@@ -3,8 +3,18 @@
 use serde_json::json;
 
 use super::player::{Player, Step, Stop};
-use crate::agent::Registered;
+use crate::agent::{Registered, number};
 use crate::script::{Data, Fill, Name, Post, Region};
+
+/// Receives that were posted together: one behind the other in a region.
+pub(super) struct PostedReceives {
+    conn: u64,
+    region: u64,
+    /// The first of their numbers.
+    wr_id: u64,
+    count: u32,
+    stride: usize,
+}
 
 impl Player<'_> {
     /// The agent's number of the connection in use.
@@ -77,6 +87,13 @@ impl Player<'_> {
             "recv",
             json!({"conn": conn, "wr_id": wr_id, "sge": sge, "count": count, "stride": len}),
         )?;
+        self.receives.push(PostedReceives {
+            conn,
+            region: region.number,
+            wr_id,
+            count,
+            stride: len,
+        });
         Ok(())
     }
 
@@ -183,23 +200,74 @@ impl Player<'_> {
     }
 
     pub(super) fn holds(&mut self, name: Name, offset: usize, data: &Data) -> Step {
-        let region = self.named(name)?;
+        let region = self.named(name)?.number;
         let due = self.octets(data)?;
+        match self.peeked_difference(region, offset, &due)? {
+            None => Ok(()),
+            Some(received) => Err(Stop::Fail {
+                expected: format!("that region {name} holds {data} at offset {offset}"),
+                received,
+            }),
+        }
+    }
+
+    /// Where a region of the application holds something else.
+    fn peeked_difference(
+        &mut self,
+        region: u64,
+        offset: usize,
+        due: &[u8],
+    ) -> Result<Option<String>, Stop> {
         for (number, chunk) in due.chunks(4096).enumerate() {
             let at = offset + number * 4096;
-            let answer = self.agent()?.command(
-                "peek",
-                json!({"mr": region.number, "off": at, "len": chunk.len()}),
-            )?;
+            let members = json!({"mr": region, "off": at, "len": chunk.len()});
+            let answer = self.agent()?.command("peek", members)?;
             let digits: String = chunk.iter().map(|octet| format!("{octet:02x}")).collect();
             if answer["data"] != json!(digits) {
-                return Err(Stop::Fail {
-                    expected: format!("that region {name} holds {data} at offset {offset}"),
-                    received: difference(answer["data"].as_str().unwrap_or_default(), &digits, at),
-                });
+                let is = answer["data"].as_str().unwrap_or_default();
+                return Ok(Some(difference(is, &digits, at)));
             }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// The next receive completes, with this in its buffer.
+    pub(super) fn delivered(&mut self, data: &Data) -> Step {
+        let conn = self.conn()?;
+        let timeout = self.config.timeout;
+        let due = self.octets(data)?;
+        let fail = |received: String| {
+            Err(Stop::Fail {
+                expected: format!("that the application receives {data}"),
+                received,
+            })
+        };
+        let completion = self.agent()?.event(timeout, |event| {
+            event["wc"] == json!(conn) && (event["op"] == "recv" || event["status"] != "success")
+        })?;
+        let Some(completion) = completion else {
+            return fail(format!("no completion for {timeout:?}"));
+        };
+        self.note(format!("the application's completion: {completion}"));
+        if completion["status"] != "success" || completion["len"] != json!(due.len()) {
+            return fail(completion.to_string());
+        }
+        let wr_id = number(&completion, "wr_id")?;
+        let posted = self.receives.iter().find(|posted| {
+            posted.conn == conn
+                && (posted.wr_id..posted.wr_id + u64::from(posted.count)).contains(&wr_id)
+        });
+        let Some(posted) = posted else {
+            return fail(format!(
+                "a completion of a receive that was not posted: {completion}"
+            ));
+        };
+        let place = (wr_id - posted.wr_id) as usize * posted.stride;
+        let region = posted.region;
+        match self.peeked_difference(region, place, &due)? {
+            None => Ok(()),
+            Some(received) => fail(received),
+        }
     }
 
     pub(super) fn disconnect(&mut self) -> Step {

@@ -108,7 +108,7 @@ impl Connection {
         }
     }
 
-    fn fill(&mut self, deadline: Instant) -> io::Result<Got> {
+    pub(super) fn fill(&mut self, deadline: Instant) -> io::Result<Got> {
         if let Some(ended) = self.ended {
             return Ok(ended);
         }

@@ -1,5 +1,6 @@
 //! Startup frames: which rules one keeps, and one in words.
 
+use super::enhanced::rtr_bits;
 use crate::script::StartupCheck;
 use crate::wire::startup::{C, M, R, REPLY_KEY, REQUEST_KEY, S, StartupFrame};
 
@@ -10,9 +11,8 @@ pub(super) fn keeps(frame: &StartupFrame, check: StartupCheck) -> bool {
         Some(_) => frame.private_data.get(4..).unwrap_or_default(),
         None => &frame.private_data,
     };
-    let rtr = enhanced.map_or(0, |data| {
-        u8::from(data.b) << 2 | u8::from(data.c) << 1 | u8::from(data.d)
-    });
+    let rtr = enhanced.map_or(0, rtr_bits);
+    let rejects = frame.flags & R != 0;
     let is_request = frame.key == REQUEST_KEY;
     match check {
         StartupCheck::Key => is_request || frame.key == REPLY_KEY,
@@ -20,7 +20,7 @@ pub(super) fn keeps(frame: &StartupFrame, check: StartupCheck) -> bool {
             let reserved = if frame.rev >= 2 { 0x0f } else { 0x1f };
             frame.flags & reserved == 0
         }
-        StartupCheck::Rejected(due) => (frame.flags & R != 0) == due,
+        StartupCheck::Rejected(due) => rejects == due,
         StartupCheck::Crc => frame.flags & C != 0,
         StartupCheck::Rev(rev) => frame.rev == rev,
         StartupCheck::RevFitsS => frame.rev == 1 && frame.flags & S == 0 || frame.rev >= 2,
@@ -30,13 +30,15 @@ pub(super) fn keeps(frame: &StartupFrame, check: StartupCheck) -> bool {
         StartupCheck::Depths { ird, ord } => enhanced.is_some_and(|data| {
             ird.is_none_or(|due| due == data.ird) && ord.is_none_or(|due| due == data.ord)
         }),
-        StartupCheck::OrdAtMost(most) => enhanced.is_some_and(|data| data.ord <= most),
+        StartupCheck::OrdAtMost(most) => rejects || enhanced.is_some_and(|data| data.ord <= most),
         StartupCheck::IrdAtLeast(least) => enhanced.is_some_and(|data| data.ird >= least),
+        StartupCheck::IrdAtMost(most) => enhanced.is_some_and(|data| data.ird <= most),
         StartupCheck::PeerToPeer(due) => enhanced.is_some_and(|data| data.a == due),
         StartupCheck::NoRtr => rtr == 0,
         StartupCheck::SomeRtr => rtr != 0,
         StartupCheck::RtrAmong(among) => rtr & among != 0,
-        StartupCheck::RtrAll(all) => rtr & all == all,
+        // Of several frames: see `check_startup`.
+        StartupCheck::RtrOfBefore => true,
     }
 }
 

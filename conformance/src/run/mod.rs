@@ -4,6 +4,7 @@ mod application;
 mod config;
 mod connection;
 mod ends;
+mod enhanced;
 mod frame;
 mod outcome;
 mod own;

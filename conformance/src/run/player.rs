@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use super::application::PostedReceives;
 use super::config::Config;
 use super::connection::Connection;
 use super::outcome::{Ending, Failure, LogEntry, Outcome, Verdict, Who};
@@ -57,6 +58,8 @@ pub(super) struct Player<'a> {
     pub(super) agent_listener: Option<(u64, u16)>,
     pub(super) ending: Option<Ending>,
     pub(super) next_wr: u64,
+    /// Receives that the application has posted.
+    pub(super) receives: Vec<PostedReceives>,
     /// Protection domains of the application's connections.
     pub(super) pds: HashMap<u64, u32>,
     /// The Private Data that the application was told, in hexadecimal digits.
@@ -87,6 +90,7 @@ impl<'a> Player<'a> {
             agent_listener: None,
             ending: None,
             next_wr: 1,
+            receives: Vec::new(),
             pds: HashMap::new(),
             told: None,
             watched: Vec::new(),
@@ -189,6 +193,9 @@ impl<'a> Player<'a> {
             Action::SendStartup(frame) => self.send_startup(frame),
             Action::ExpectStartup => self.expect_startup(),
             Action::ExpectStartupOrEnd => self.expect_startup_or_end(),
+            Action::ExpectEnhanced => self.expect_enhanced(),
+            Action::ExpectEnhancedOrClose => self.expect_enhanced_or_close(),
+            Action::ReplyOtherRtr => self.reply_other_rtr(),
             Action::CheckStartup(check) => self.check_startup(*check),
             Action::Operate => {
                 self.connection()?.operate();
@@ -201,6 +208,8 @@ impl<'a> Player<'a> {
             Action::Completion { op, success } => self.completion(op, *success),
             Action::Received(octets) => self.received(*octets),
             Action::Told(data) => self.told(data),
+            Action::Delivered(data) => self.delivered(data),
+            Action::Event(name) => self.event(name),
             Action::Holds {
                 region,
                 offset,
@@ -223,6 +232,7 @@ impl<'a> Player<'a> {
                 Ok(())
             }
             Action::Expect(want) => self.expect(want),
+            Action::ExpectRtr => self.expect_rtr(),
             Action::Ping => self.ping(),
             Action::Quiet => self.quiet(false),
             Action::QuietOrEnd => self.quiet(true),
@@ -260,6 +270,16 @@ impl<'a> Player<'a> {
             }
             Condition::TargetIrdIsAtLeast(ird) => {
                 enhanced(self.connection()?).is_none_or(|data| data.ird >= ird)
+            }
+            Condition::TargetOrdIsAtLeast(ord) => {
+                enhanced(self.connection()?).is_some_and(|data| data.ord >= ord)
+            }
+            Condition::TargetAccepts => self.accepts()?,
+            Condition::TargetOffersRtr(rtr) => self.offers(rtr)?,
+            Condition::TargetIsUnenhanced => self.agent()?.query["mpa"] == 1,
+            Condition::TargetLacksIrd(ird) => {
+                let most = self.agent()?.query["max_ird"].as_u64();
+                most.is_some_and(|most| most < u64::from(ird))
             }
         };
         if holds {

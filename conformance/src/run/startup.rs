@@ -1,5 +1,7 @@
 //! From nothing to Full Operation.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::config::Target;
@@ -11,6 +13,9 @@ use crate::agent::number;
 use crate::script::{Answer, Setup, Stag, StartupCheck, To, write};
 use crate::transport::{Got, Stream};
 use crate::wire::startup::{R, REPLY_KEY, REQUEST_KEY, StartupFrame};
+
+/// How long the agent is asked for an event before the connection is looked at.
+const ASKED: Duration = Duration::from_millis(20);
 
 impl Player<'_> {
     pub(super) fn begin(&mut self, setup: &Setup) -> Step {
@@ -113,7 +118,12 @@ impl Player<'_> {
         self.receives_on(conn, setup.receives)?;
         let mut members = answer_members(setup);
         members["conn"] = json!(conn);
-        if !setup.rtr.is_empty() {
+        if setup.peer_to_peer {
+            if !self.agent()?.has("peer_to_peer") {
+                return Err(Stop::Skip(
+                    "the agent cannot ask for the peer-to-peer model".into(),
+                ));
+            }
             members["peer_to_peer"] = json!(true);
         }
         self.agent()?.command("connect", members)?;
@@ -224,10 +234,14 @@ impl Player<'_> {
         if matches!(setup.answer, Answer::Never | Answer::Auto) {
             return Ok(());
         }
-        let timeout = self.config.timeout;
-        let request = self.agent()?.event(timeout, |event| {
-            event["ev"] == "connect_request" && event["listener"] == json!(listener)
-        })?;
+        let deadline = Instant::now() + self.config.timeout;
+        let mut request = None;
+        // A target that ends the connection asks nobody.
+        while request.is_none() && Instant::now() < deadline && !self.connection()?.has_ended() {
+            request = self.agent()?.event(ASKED, |event| {
+                event["ev"] == "connect_request" && event["listener"] == json!(listener)
+            })?;
+        }
         let Some(request) = request else {
             // Then what is on the connection tells why.
             self.note("no connection request reached the application");
@@ -325,6 +339,9 @@ impl Player<'_> {
     }
 
     pub(super) fn check_startup(&mut self, check: StartupCheck) -> Step {
+        if check == StartupCheck::RtrOfBefore {
+            return self.sets_rtr_of_before();
+        }
         let theirs = self.connection()?.theirs.clone();
         let Some(frame) = theirs else {
             return Err(Stop::Infrastructure("no startup frame has come".into()));

@@ -3,7 +3,7 @@
 use super::connection::{Next, SeenRead};
 use super::outcome::Who;
 use super::player::{Player, Step, Stop};
-use crate::script::{Data, Out, SINK_STAG, SINK_TO, Stag, To, Want, read_request};
+use crate::script::{Data, Out, Rtr, SINK_STAG, SINK_TO, Stag, To, Want, read_request};
 use crate::wire::segment::{Address, Segment, opcode};
 use crate::wire::terminate::Terminate;
 
@@ -92,7 +92,7 @@ impl Player<'_> {
     }
 
     /// The next message, whole.
-    fn message(&mut self, expected: &str) -> Result<Message, Stop> {
+    pub(super) fn message(&mut self, expected: &str) -> Result<Message, Stop> {
         let first = self.segment(expected)?;
         if first.opcode() == opcode::TERMINATE {
             return Err(Stop::Fail {
@@ -145,9 +145,17 @@ impl Player<'_> {
                 solicited: false, ..
             } => opcode::IMMEDIATE,
             Want::Immediate { .. } => opcode::IMMEDIATE_SE,
+            Want::Rtr(Rtr::Send) => opcode::SEND,
+            Want::Rtr(Rtr::Write) => opcode::WRITE,
+            Want::Rtr(Rtr::Read) => opcode::READ_REQUEST,
         };
         if code != due {
             return wrong(message.first.to_string());
+        }
+        if message.payload.is_empty() && message.segments > 1 {
+            // 5041-5.2-09
+            let segments = message.segments;
+            return wrong(format!("a message of no octets in {segments} segments"));
         }
         match want {
             Want::Send {
@@ -186,6 +194,10 @@ impl Player<'_> {
                 due.extend_from_slice(&value.to_be_bytes());
                 self.same_payload(&expected, &message.payload, &Data::Octets(due))
             }
+            Want::Rtr(Rtr::Read) => self.read_request_of_none(&expected, &message),
+            Want::Rtr(Rtr::Send | Rtr::Write) => {
+                self.same_payload(&expected, &message.payload, &Data::none())
+            }
             Want::Immediate { octets, .. } => {
                 self.same_payload(&expected, &message.payload, &Data::Octets(octets.to_vec()))
             }
@@ -222,6 +234,34 @@ impl Player<'_> {
     }
 
     fn read_request(&mut self, expected: &str, message: &Message, due: (u32, u32, u64)) -> Step {
+        let came = self.seen_read_request(expected, message)?;
+        if came != due {
+            let (size, stag, to) = came;
+            return Err(Stop::Fail {
+                expected: expected.to_owned(),
+                received: format!("one for {size} octets at STag {stag:#010x}, TO {to:#x}"),
+            });
+        }
+        Ok(())
+    }
+
+    /// One for no octets, from wherever.
+    fn read_request_of_none(&mut self, expected: &str, message: &Message) -> Step {
+        match self.seen_read_request(expected, message)? {
+            (0, ..) => Ok(()),
+            (size, ..) => Err(Stop::Fail {
+                expected: expected.to_owned(),
+                received: format!("one for {size} octets"),
+            }),
+        }
+    }
+
+    /// Size, source STag and source TO of a Read Request; its sink is kept for later steps.
+    pub(super) fn seen_read_request(
+        &mut self,
+        expected: &str,
+        message: &Message,
+    ) -> Result<(u32, u32, u64), Stop> {
         let fail = |received: String| Stop::Fail {
             expected: expected.to_owned(),
             received,
@@ -239,13 +279,7 @@ impl Player<'_> {
             sink_stag: word(0),
             sink_to: long(4),
         });
-        if came != due {
-            let (size, stag, to) = came;
-            return Err(fail(format!(
-                "one for {size} octets at STag {stag:#010x}, TO {to:#x}"
-            )));
-        }
-        Ok(())
+        Ok(came)
     }
 
     fn atomic_request(

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::segment::Out;
-use super::setup::{Post, Region, Setup};
+use super::setup::{Post, Region, Rtr, Setup};
 use super::value::{Data, Name};
 use super::want::{Ends, Want};
 use crate::check::Rule;
@@ -34,6 +34,16 @@ pub(crate) enum Condition {
     PrivateDataOf(usize),
     /// Whether the application may have so many Reads outstanding, by its startup frame.
     TargetIrdIsAtLeast(u16),
+    /// Its ORD there is at least this.
+    TargetOrdIsAtLeast(u16),
+    /// Its Reply accepts.
+    TargetAccepts,
+    /// Its startup frame offers this RTR indication.
+    TargetOffersRtr(Rtr),
+    /// The agent says that the target opens without enhanced connection setup.
+    TargetIsUnenhanced,
+    /// The agent says that the target cannot have so many Reads of its peer at once.
+    TargetLacksIrd(u16),
 }
 
 /// One step.
@@ -55,6 +65,12 @@ pub(crate) enum Action {
     ExpectStartupOrEnd,
     /// And this is wrong or right with it.
     CheckStartup(StartupCheck),
+    /// The same, with enhanced connection data (RFC 6581); the case is skipped for a target without.
+    ExpectEnhanced,
+    /// An enhanced Reply, or the end of the connection, as it comes from a target without enhanced setup.
+    ExpectEnhancedOrClose,
+    /// A Reply for the peer-to-peer model with exactly the RTR indications that the Request did not offer.
+    ReplyOtherRtr,
     /// FPDUs from here on have CRCs and Markers as both startup frames say.
     Operate,
 
@@ -72,6 +88,10 @@ pub(crate) enum Action {
     Received(usize),
     /// This Private Data of the suite reached the application, in a request, an acceptance or a rejection.
     Told(Vec<u8>),
+    /// The next receive of the application completes, with exactly this in its buffer.
+    Delivered(Data),
+    /// The next event of its connection: `established`, `rejected`, `disconnected` and so on (`docs/agent.md`).
+    Event(&'static str),
     /// What a region holds now.
     Holds {
         region: Name,
@@ -93,6 +113,8 @@ pub(crate) enum Action {
     Reset,
 
     Expect(Want),
+    /// One of the RTR indications that both startup frames have, and the answer, if it is a Read.
+    ExpectRtr,
     /// The target still serves: a Read of no octets is answered.
     Ping,
     /// Nothing comes for a while.
@@ -135,10 +157,12 @@ pub(crate) enum StartupCheck {
         ird: Option<u16>,
         ord: Option<u16>,
     },
-    /// ORD is not above this.
+    /// ORD is not above this; a Reply that rejects may have the ORD that the application needs.
     OrdAtMost(u16),
     /// IRD is not below this.
     IrdAtLeast(u16),
+    /// IRD is not above this.
+    IrdAtMost(u16),
     /// A is this.
     PeerToPeer(bool),
     /// B, C and D are zero.
@@ -147,8 +171,8 @@ pub(crate) enum StartupCheck {
     SomeRtr,
     /// At least one of these (B, C, D as 4, 2, 1) is set.
     RtrAmong(u8),
-    /// All of these are set.
-    RtrAll(u8),
+    /// Those are set that the target set in a Reply before, on another connection of the case.
+    RtrOfBefore,
 }
 
 impl Action {
@@ -162,10 +186,16 @@ impl Action {
             | Action::Completion { .. }
             | Action::Received(_)
             | Action::Told(_)
+            | Action::Delivered(_)
+            | Action::Event(_)
             | Action::Holds { .. }
             | Action::Disconnect
             | Action::Require(
-                Condition::Rfc7306 | Condition::ScopedRegions | Condition::PrivateDataOf(_),
+                Condition::Rfc7306
+                | Condition::ScopedRegions
+                | Condition::PrivateDataOf(_)
+                | Condition::TargetIsUnenhanced
+                | Condition::TargetLacksIrd(_),
             ) => true,
             Action::Begin(setup) | Action::Propose(setup) | Action::Establish(setup) => {
                 let plain = Setup {
@@ -183,6 +213,9 @@ impl Action {
             | Action::SendStartup(_)
             | Action::ExpectStartup
             | Action::ExpectStartupOrEnd
+            | Action::ExpectEnhanced
+            | Action::ExpectEnhancedOrClose
+            | Action::ReplyOtherRtr
             | Action::CheckStartup(_)
             | Action::Operate
             | Action::Send(_)
@@ -192,6 +225,7 @@ impl Action {
             | Action::Fin
             | Action::Reset
             | Action::Expect(_)
+            | Action::ExpectRtr
             | Action::Ping
             | Action::Quiet
             | Action::QuietOrEnd
@@ -231,6 +265,19 @@ impl fmt::Display for Condition {
             Condition::TargetIrdIsAtLeast(ird) => {
                 write!(f, "the target grants fewer than {ird} Reads at once")
             }
+            Condition::TargetOrdIsAtLeast(ord) => {
+                write!(f, "the target will have fewer than {ord} Reads at once")
+            }
+            Condition::TargetAccepts => write!(f, "the target does not accept the connection"),
+            Condition::TargetOffersRtr(rtr) => {
+                write!(f, "the target does not offer the RTR indication {rtr:?}")
+            }
+            Condition::TargetIsUnenhanced => {
+                write!(f, "the target uses enhanced connection setup")
+            }
+            Condition::TargetLacksIrd(ird) => {
+                write!(f, "the target can have {ird} Reads of its peer at once")
+            }
         }
     }
 }
@@ -252,6 +299,14 @@ impl fmt::Display for Action {
                     "the target's startup frame, or the end of the connection"
                 )
             }
+            Action::ExpectEnhanced => write!(f, "the target's startup frame, an enhanced one"),
+            Action::ExpectEnhancedOrClose => {
+                write!(f, "an enhanced Reply, or the end of the TCP connection")
+            }
+            Action::ReplyOtherRtr => write!(
+                f,
+                "send a Reply with the RTR indications that the Request does not offer"
+            ),
             Action::CheckStartup(check) => write!(f, "in its startup frame: {check:?}"),
             Action::Operate => write!(f, "Full Operation"),
             Action::Region(region) => write!(
@@ -279,6 +334,8 @@ impl fmt::Display for Action {
                 "the application is told {} octets of Private Data",
                 data.len()
             ),
+            Action::Delivered(data) => write!(f, "the application receives {data}"),
+            Action::Event(event) => write!(f, "the application is told: {event}"),
             Action::Holds {
                 region,
                 offset,
@@ -299,6 +356,7 @@ impl fmt::Display for Action {
             Action::Fin => write!(f, "send a FIN"),
             Action::Reset => write!(f, "send a reset"),
             Action::Expect(want) => write!(f, "{want}"),
+            Action::ExpectRtr => write!(f, "a negotiated RTR indication"),
             Action::Ping => write!(f, "an answer to a Read of no octets"),
             Action::Quiet => write!(f, "nothing for a while"),
             Action::QuietOrEnd => write!(f, "nothing but, perhaps, the end of the connection"),

@@ -50,8 +50,8 @@ pub(crate) struct Setup {
     pub(crate) nudge: bool,
     /// The MSS that the suite announces.
     pub(crate) mss: Option<u16>,
-    /// The application asks for the peer-to-peer model with these RTR indications.
-    pub(crate) rtr: Vec<Rtr>,
+    /// The application that connects asks for the peer-to-peer model.
+    pub(crate) peer_to_peer: bool,
 }
 
 impl Default for Setup {
@@ -69,7 +69,7 @@ impl Default for Setup {
             markers: None,
             nudge: true,
             mss: None,
-            rtr: Vec::new(),
+            peer_to_peer: false,
         }
     }
 }
@@ -148,8 +148,8 @@ impl Setup {
         self
     }
 
-    pub(crate) fn rtr(mut self, rtr: &[Rtr]) -> Self {
-        self.rtr = rtr.to_vec();
+    pub(crate) fn peer_to_peer(mut self) -> Self {
+        self.peer_to_peer = true;
         self
     }
 }

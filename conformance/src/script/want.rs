@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::setup::Rtr;
 use super::value::{Data, Stag};
 use crate::wire::terminate::describe;
 
@@ -46,6 +47,8 @@ pub(crate) enum Want {
         solicited: bool,
         octets: [u8; 8],
     },
+    /// An RTR indication: of no octets, whatever its addresses are.
+    Rtr(Rtr),
 }
 
 impl fmt::Display for Want {
@@ -72,6 +75,7 @@ impl fmt::Display for Want {
             Want::AtomicResponse { id, value } => {
                 write!(f, "Atomic Response to request {id:#x}: {value:#x}")
             }
+            Want::Rtr(rtr) => write!(f, "the RTR indication, a {rtr:?} of no octets"),
             Want::Immediate { solicited, octets } => {
                 let se = if *solicited { " with SE" } else { "" };
                 write!(f, "Immediate Data{se} {octets:02x?}")

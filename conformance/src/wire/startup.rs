@@ -106,6 +106,12 @@ impl StartupFrame {
         self
     }
 
+    /// These flags, too.
+    pub(crate) fn and_flags(mut self, flags: u8) -> Self {
+        self.flags |= flags;
+        self
+    }
+
     pub(crate) fn rev(mut self, rev: u8) -> Self {
         self.rev = rev;
         self

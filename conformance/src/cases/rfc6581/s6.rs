@@ -1,0 +1,97 @@
+//! RFC 6581 section 6: the format of the enhanced Request and Reply Frames.
+
+use super::asked;
+use crate::script::Action::*;
+use crate::script::{Case, Setup, StartupCheck, must};
+use crate::wire::startup::{Enhanced, request};
+
+/// Private Data of an application.
+const HELLO: &[u8] = b"hello, enhanced peer";
+/// As much as an application of librdmacm can give.
+const LONG: &[u8] = &[0x5a; 255];
+
+pub(super) fn cases() -> Vec<Case> {
+    let client_server = Enhanced::client_server(4, 4);
+    vec![
+        must(
+            "mpa/6581-6/1",
+            &["6581-6-01"],
+            "An enhanced Request is of revision 2 or higher.",
+        )
+        .target_initiates()
+        .steps([
+            Begin(Setup::default()),
+            ExpectEnhanced,
+            CheckStartup(StartupCheck::RevFitsS),
+        ]),
+        must(
+            "mpa/6581-6/2",
+            &["6581-6-01"],
+            "An enhanced Reply is of revision 2 or higher.",
+        )
+        .target_responds()
+        .steps(asked(Setup::default(), client_server))
+        .steps([CheckStartup(StartupCheck::RevFitsS)]),
+        must(
+            "mpa/6581-6/3",
+            &["6581-6-02", "6581-6-03"],
+            "A Responder accepts Requests of revision 1, whatever else it can do.",
+        )
+        .target_responds()
+        .steps([Establish(Setup::default().frame(request())), Ping]),
+        must(
+            "mpa/6581-6/4",
+            &["6581-6-04", "6581-6-i01", "6581-6-i02"],
+            "Private Data of an enhanced Request: four octets of connection data, then those of the application; PD_Length counts both.",
+        )
+        .target_initiates()
+        .steps([
+            Begin(Setup::default().private_data(HELLO)),
+            ExpectEnhanced,
+            CheckStartup(StartupCheck::PrivateData(HELLO)),
+        ]),
+        must(
+            "mpa/6581-6/5",
+            &["6581-6-04", "6581-6-i01", "6581-6-i02"],
+            "Private Data of an enhanced Reply: four octets of connection data, then those of the application; PD_Length counts both.",
+        )
+        .target_responds()
+        .steps(asked(
+            Setup::default().private_data(HELLO),
+            client_server,
+        ))
+        .steps([CheckStartup(StartupCheck::PrivateData(HELLO))]),
+        must(
+            "mpa/6581-6/6",
+            &["6581-6-i02"],
+            "255 octets of the application and the enhanced data are 259 octets of Private Data, in a Request.",
+        )
+        .target_initiates()
+        .steps([
+            Begin(Setup::default().private_data(LONG)),
+            ExpectEnhanced,
+            CheckStartup(StartupCheck::PrivateData(LONG)),
+        ]),
+        must(
+            "mpa/6581-6/7",
+            &["6581-6-i02"],
+            "255 octets of the application and the enhanced data are 259 octets of Private Data, in a Reply.",
+        )
+        .target_responds()
+        .steps(asked(Setup::default().private_data(LONG), client_server))
+        .steps([CheckStartup(StartupCheck::PrivateData(LONG))]),
+        must(
+            "mpa/6581-6/8",
+            &["6581-6-i01"],
+            "Without S, a Reply's Private Data is the application's and nothing else.",
+        )
+        .target_responds()
+        .steps([
+            Begin(Setup::default().private_data(HELLO)),
+            SendStartup(request()),
+            ExpectStartup,
+            CheckStartup(StartupCheck::Enhanced(false)),
+            CheckStartup(StartupCheck::PrivateData(HELLO)),
+        ]),
+    ]
+}

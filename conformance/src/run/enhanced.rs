@@ -1,0 +1,178 @@
+//! Enhanced connection setup (RFC 6581): what a case does with it, and what it can expect of a target that may have none.
+
+use serde_json::json;
+
+use super::player::{Player, Step, Stop};
+use crate::script::{Rtr, answer_read};
+use crate::transport::Got;
+use crate::wire::segment::opcode;
+use crate::wire::startup::{Enhanced, R, StartupFrame, reply};
+
+impl Player<'_> {
+    /// The target's frame, with enhanced connection data. A target without enhanced setup closes the connection, or asks
+    /// without it: this case is not for it.
+    pub(super) fn expect_enhanced(&mut self) -> Step {
+        match self.expect_startup() {
+            Err(Stop::Fail { .. }) if self.target_responds && self.connection()?.has_ended() => {
+                return Err(no_enhanced_setup());
+            }
+            other => other?,
+        }
+        if self.enhanced()?.is_none() {
+            return Err(no_enhanced_setup());
+        }
+        Ok(())
+    }
+
+    /// The Reply to an enhanced Request: an enhanced one, or, from a target without enhanced setup, the end of the connection.
+    pub(super) fn expect_enhanced_or_close(&mut self) -> Step {
+        match self.expect_startup() {
+            Err(Stop::Fail { .. }) if self.connection()?.has_ended() => return Ok(()),
+            other => other?,
+        }
+        match self.enhanced()? {
+            Some(_) => Ok(()),
+            None => Err(Stop::Fail {
+                expected: "an enhanced Reply, or the end of the TCP connection".into(),
+                received: "a Reply without enhanced connection data".into(),
+            }),
+        }
+    }
+
+    /// The enhanced connection data of the target's frame.
+    pub(super) fn enhanced(&mut self) -> Result<Option<Enhanced>, Stop> {
+        let theirs = self.connection()?.theirs.as_ref();
+        Ok(theirs.and_then(StartupFrame::enhanced_data))
+    }
+
+    /// Accepts a Request for the peer-to-peer model with exactly the RTR indications that it does not offer.
+    pub(super) fn reply_other_rtr(&mut self) -> Step {
+        let Some(asked) = self.enhanced()? else {
+            return Err(no_enhanced_setup());
+        };
+        let frame = reply().enhanced(Enhanced {
+            a: true,
+            b: !asked.b,
+            c: !asked.c,
+            d: !asked.d,
+            ird: asked.ord.max(1),
+            ord: asked.ird,
+        });
+        self.send_startup(&frame)
+    }
+
+    /// Each RTR indication that the target set in the Replies before this one is set in this one.
+    pub(super) fn sets_rtr_of_before(&mut self) -> Step {
+        let all: Vec<u8> = self
+            .connections
+            .iter()
+            .filter_map(|connection| connection.theirs.as_ref())
+            .filter_map(StartupFrame::enhanced_data)
+            .map(rtr_bits)
+            .collect();
+        let Some((now, before)) = all.split_last() else {
+            return Err(no_enhanced_setup());
+        };
+        let supported = before.iter().fold(0, |bits, one| bits | one);
+        if supported & !now == 0 {
+            return Ok(());
+        }
+        Err(Stop::Fail {
+            expected: "all RTR indications that the target sets when it is asked for one alone"
+                .into(),
+            received: format!("B, C, D {now:03b}; it can do {supported:03b}"),
+        })
+    }
+
+    pub(super) fn accepts(&mut self) -> Result<bool, Stop> {
+        let theirs = self.connection()?.theirs.as_ref();
+        Ok(theirs.is_some_and(|frame| frame.flags & R == 0))
+    }
+
+    pub(super) fn offers(&mut self, rtr: Rtr) -> Result<bool, Stop> {
+        let bit = match rtr {
+            Rtr::Send => 4,
+            Rtr::Write => 2,
+            Rtr::Read => 1,
+        };
+        Ok(self
+            .enhanced()?
+            .is_some_and(|data| data.a && rtr_bits(data) & bit != 0))
+    }
+
+    /// The first FPDU of the Initiator: one of the indications that both sides have, with the answer to it.
+    pub(super) fn expect_rtr(&mut self) -> Step {
+        let expected = "an RTR indication that was negotiated";
+        let ours = self.connection()?.ours.as_ref();
+        let agreed = ours
+            .and_then(StartupFrame::enhanced_data)
+            .map_or(0, rtr_bits)
+            & self.enhanced()?.map_or(0, rtr_bits);
+        let message = self.message(expected)?;
+        let (rtr, bit) = match message.first.opcode() {
+            opcode::SEND => (Rtr::Send, 4),
+            opcode::WRITE => (Rtr::Write, 2),
+            opcode::READ_REQUEST => (Rtr::Read, 1),
+            _ => (Rtr::Send, 0),
+        };
+        let is_empty = match rtr {
+            Rtr::Read => self.seen_read_request(expected, &message)?.0 == 0,
+            Rtr::Send | Rtr::Write => message.payload.is_empty(),
+        };
+        if agreed & bit == 0 || !is_empty {
+            return Err(Stop::Fail {
+                expected: expected.into(),
+                received: message.first.to_string(),
+            });
+        }
+        if rtr == Rtr::Read {
+            let read = self.connection()?.reads.len() - 1;
+            self.send(&[answer_read(read, 0)])?;
+        }
+        Ok(())
+    }
+
+    /// The next event of the application's side of the connection is this one.
+    pub(super) fn event(&mut self, name: &str) -> Step {
+        let Some(conn) = self.connection()?.conn else {
+            return Err(Stop::Skip(
+                "what the application is told needs an agent".into(),
+            ));
+        };
+        let timeout = self.config.timeout;
+        let event = self.agent()?.event(timeout, |event| {
+            event["conn"] == json!(conn) && event.get("ev").is_some()
+        })?;
+        match event {
+            Some(event) if event["ev"] == name => {
+                self.note(format!("the application is told: {event}"));
+                Ok(())
+            }
+            other => Err(Stop::Fail {
+                expected: format!("that the application is told: {name}"),
+                received: other.map_or(format!("nothing for {timeout:?}"), |event| {
+                    event.to_string()
+                }),
+            }),
+        }
+    }
+}
+
+/// B, C and D as 4, 2 and 1.
+pub(super) fn rtr_bits(data: Enhanced) -> u8 {
+    u8::from(data.b) << 2 | u8::from(data.c) << 1 | u8::from(data.d)
+}
+
+fn no_enhanced_setup() -> Stop {
+    Stop::Skip("the target does not use enhanced connection setup".into())
+}
+
+impl super::connection::Connection {
+    /// Whether the target has ended its side, as far as it is known without waiting.
+    pub(super) fn has_ended(&mut self) -> bool {
+        if self.ended.is_none() {
+            let _ = self.fill(std::time::Instant::now());
+        }
+        matches!(self.ended, Some(Got::Fin | Got::Reset))
+    }
+}
