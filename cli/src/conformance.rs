@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
 use uwarp_conformance::report::{Counts, failure, html, json, junit, pcaps, summary};
 use uwarp_conformance::{
     Config, Outcome, Progress, Selection, Target, Verdict, coverage, explain, list, requirements,
@@ -61,7 +62,7 @@ pub(crate) struct Options {
     /// Milliseconds to wait after startup, for a target that loses what comes at once
     #[arg(long, value_name = "MS", default_value_t = 0)]
     settle: u64,
-    /// Of the numbers that cases draw
+    /// Of the payloads: another seed, other octets
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The suite's C bit: CRC32C, unless the target does without, too
@@ -130,27 +131,51 @@ pub(crate) fn run_command(options: &Options) -> Result<(), Failure> {
     }
     let config = config(options)?;
     let selection = Selection(options.ids.clone());
-    let outcomes = run(&config, &selection, &Lines)
+    let outcomes = run(&config, &selection, &Bar::new(options.seed))
         .map_err(|error| Failure::Usage(Report::new(error.to_string())))?;
     tell(options, &outcomes)
 }
 
-/// Tells of each case as it ends, on stderr.
-struct Lines;
+/// Tells of each case as it ends, on stderr: a bar where that is a terminal, and a line for each that is not passed.
+struct Bar {
+    bar: ProgressBar,
+    seed: u64,
+}
 
-impl Progress for Lines {
+impl Bar {
+    fn new(seed: u64) -> Self {
+        let bar = ProgressBar::no_length();
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+            bar.set_style(style);
+        }
+        Bar { bar, seed }
+    }
+}
+
+impl Progress for Bar {
     fn begins(&self, cases: usize) {
-        notice(format_args!("{cases} cases"));
+        self.bar.set_length(cases as u64);
+        notice(format_args!("{cases} cases, seed {}", self.seed));
     }
 
     fn played(&self, outcome: &Outcome) {
+        self.bar.set_message(outcome.id.clone());
+        self.bar.inc(1);
         if !matches!(outcome.verdict, Verdict::Pass | Verdict::Skipped(_)) {
-            notice(format_args!(
-                "{:<10} {}",
-                outcome.verdict.word(),
-                outcome.id
-            ));
+            self.bar.suspend(|| {
+                notice(format_args!(
+                    "{:<10} {}",
+                    outcome.verdict.word(),
+                    outcome.id
+                ));
+            });
         }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
     }
 }
 

@@ -38,6 +38,7 @@ impl Player<'_> {
         }
         let registered = self.agent()?.register(members, region.len)?;
         if let Fill::Pattern(seed) = region.fill {
+            let seed = self.seed(seed);
             self.agent()?
                 .command("fill", json!({"mr": registered.number, "seed": seed}))?;
         }
@@ -105,7 +106,7 @@ impl Player<'_> {
     pub(super) fn post(&mut self, post: &Post) -> Step {
         let conn = self.conn()?;
         let (seed, at, len) = match post.data {
-            Data::Pattern(seed, at, len) => (seed, at, len),
+            Data::Pattern(seed, at, len) => (self.seed(seed), at, len),
             _ => (0, 0, 0),
         };
         let mut members = json!({

@@ -58,7 +58,7 @@ pub struct Config {
     pub target_initiates: bool,
     /// Cases at once.
     pub jobs: usize,
-    /// Of the numbers that a case draws.
+    /// Of the payloads: another seed, other octets.
     pub seed: u64,
     /// How suite and target reach each other, where that is not by the address in `target`.
     pub route: Option<Arc<dyn Route>>,

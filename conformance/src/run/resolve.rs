@@ -13,6 +13,11 @@ impl Player<'_> {
             .ok_or_else(|| Stop::Infrastructure(format!("the case has no region {name}")))
     }
 
+    /// A seed of a case, as this run has it.
+    pub(super) fn seed(&self, of_case: u64) -> u64 {
+        of_case.wrapping_add(self.config.seed << 32)
+    }
+
     pub(super) fn stag(&mut self, stag: Stag) -> Result<u32, Stop> {
         Ok(match stag {
             Stag::Is(stag) => stag,
@@ -45,7 +50,7 @@ impl Player<'_> {
     pub(super) fn octets(&mut self, data: &Data) -> Result<Vec<u8>, Stop> {
         Ok(match data {
             Data::Octets(octets) => octets.clone(),
-            Data::Pattern(seed, at, len) => pattern(*seed, *at, *len),
+            Data::Pattern(seed, at, len) => pattern(self.seed(*seed), *at, *len),
             Data::ReadRequest {
                 sink_stag,
                 sink_to,
