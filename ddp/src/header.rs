@@ -1,6 +1,7 @@
 //! The DDP headers (RFC 5041 section 4): 14 octets tagged, 18 octets untagged.
 
 use crate::error::DdpError;
+use crate::mutants::mutate;
 use crate::types::{Msn, Qn, STag, TaggedOffset};
 
 /// Octets of a tagged header.
@@ -70,7 +71,9 @@ impl Header {
         let tagged = control & TAGGED != 0;
         // Before the length: another version may well have another header.
         let version = control & VERSION_MASK;
-        if version != DDP_VERSION {
+        if mutate!(version != DDP_VERSION, DvNotChecked => false)
+            || mutate!(false, DdpReservedChecked => control & 0x3C != 0)
+        {
             return Err(DdpError::Version {
                 tagged,
                 got: version,
@@ -166,12 +169,10 @@ impl Header {
 }
 
 /// The DDP Control octet without T: reserved bits zero (5041-4.1-08), DV 1 (5041-4.1-10).
-const fn control(last: bool) -> u8 {
-    if last {
-        LAST | DDP_VERSION
-    } else {
-        DDP_VERSION
-    }
+fn control(last: bool) -> u8 {
+    let last = mutate!(last, LastTooEarly => true);
+    let version = mutate!(DDP_VERSION, DvWrong => 0) | mutate!(0, DdpReservedSet => 0x04);
+    if last { LAST | version } else { version }
 }
 
 #[cfg(test)]

@@ -65,6 +65,7 @@ extern crate alloc;
 
 mod error;
 mod header;
+mod mutants;
 mod segment;
 mod tagged;
 mod types;

@@ -5,6 +5,7 @@ use core::ops::Range;
 
 use crate::error::UntaggedFault;
 use crate::header::UntaggedHeader;
+use crate::mutants::mutate;
 use crate::types::{Msn, Qn};
 
 /// Follows the messages of one queue, one after the other.
@@ -83,22 +84,23 @@ impl UntaggedReceiver {
         payload_len: u32,
         buffer: Option<u32>,
     ) -> Result<UntaggedPlacement, UntaggedFault> {
-        if header.qn != self.qn {
+        let other = mutate!(header.qn != self.qn, QnNotChecked => false);
+        if mutate!(other, SendOnQueue1 => false) {
             return Err(UntaggedFault::InvalidQn(header.qn)); // 5041-7.1-01
         }
-        if header.msn != self.msn {
+        if mutate!(header.msn != self.msn, MsnNotChecked => false) {
             return Err(UntaggedFault::MsnRange {
                 expected: self.msn,
                 got: header.msn,
             }); // 5041-7.1-05
         }
-        let Some(buffer) = buffer else {
+        let Some(buffer) = mutate!(buffer, NoReceiveNeeded => buffer.or(Some(u32::MAX))) else {
             return Err(UntaggedFault::NoBuffer {
                 qn: self.qn,
                 msn: self.msn,
             }); // 5041-7.1-02
         };
-        if header.mo != self.received {
+        if mutate!(header.mo != self.received, MoNotChecked => false) {
             return Err(UntaggedFault::InvalidMo {
                 expected: self.received,
                 got: header.mo,
@@ -111,7 +113,7 @@ impl UntaggedReceiver {
         let end = self
             .received
             .checked_add(payload_len)
-            .filter(|end| *end <= buffer)
+            .filter(|end| mutate!(*end <= buffer, TooLongTruncated => true))
             .ok_or(too_long)?; // 5041-7.1-04
         let placement = UntaggedPlacement {
             offset: self.received,

@@ -6,6 +6,7 @@ use crate::crc::crc32c;
 use crate::error::MpaErrorCode;
 use crate::layout::{CRC_FIELD, LENGTH_FIELD, MARKER, Markers};
 use crate::mulpdu::MAX_ULPDU;
+use crate::mutants::mutate;
 
 /// The peer's stream of FPDUs is broken.
 ///
@@ -162,10 +163,11 @@ impl Deframer {
         let Some(fpdu) = input.get(..wire_len) else {
             return Ok(Step::Need(wire_len));
         };
-        if self.crc {
+        let crc = mutate!(self.crc, CrcAlwaysChecked => true);
+        if mutate!(crc, CrcNotChecked => false) {
             self.check_crc(fpdu)?;
         }
-        if self.markers {
+        if mutate!(self.markers, MarkersNotChecked => false) {
             self.check_markers(markers, fpdu)?;
         }
         Ok(Step::Fpdu(Ulpdu {
@@ -203,8 +205,8 @@ impl Deframer {
                 continue;
             };
             // The reserved half is not looked at (5044-4.2-03).
-            let got = u16::from_be_bytes([high, low]) & !3;
-            if got != expected {
+            let got = u16::from_be_bytes([high, low]) & mutate!(!3, MarkerLowBitsChecked => !0);
+            if mutate!(got != expected, MarkerReservedChecked => fpdu[at + 1] != 0) {
                 let position = self.position + at as u64;
                 return Err(DeframeError::MarkerMismatch {
                     expected,

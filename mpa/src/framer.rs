@@ -7,6 +7,7 @@ use thiserror::Error;
 use crate::crc::{Crc32c, crc32c};
 use crate::layout::{CRC_FIELD, LENGTH_FIELD, MARKER, Markers, pad_len};
 use crate::mulpdu::MAX_ULPDU;
+use crate::mutants::mutate;
 use crate::payload::Payload;
 
 /// Above this many octets of payload the CRC is computed while the payload is copied; below it, one
@@ -56,11 +57,11 @@ impl Framer {
     /// `crc`: CRCs are in use. If not, the field is there all the same and holds zero
     /// (5044-4.4-10). `markers`: the peer asked for Markers.
     #[must_use]
-    pub const fn new(crc: bool, markers: bool) -> Self {
+    pub fn new(crc: bool, markers: bool) -> Self {
         Self {
             crc,
             markers,
-            position: 0,
+            position: mutate!(0, MarkersLate => 4),
         }
     }
 
@@ -101,7 +102,8 @@ impl Framer {
     ) -> Result<(), FrameError> {
         let ulpdu = ulpdu_len(header, len)?;
         let start = out.len();
-        out.resize(start + self.fpdu_len(usize::from(ulpdu)), 0);
+        let len_on_wire = self.fpdu_len(usize::from(ulpdu)) + mutate!(0, PadTooLong => 1);
+        out.resize(start + len_on_wire, 0);
         if let Some(fpdu) = out.get_mut(start..) {
             self.write(ulpdu, header, payload, offset, len, fpdu);
         }
@@ -191,11 +193,15 @@ impl Framer {
             let markers = Markers::of(true, self.position);
             write_marked(markers, ulpdu, header, payload, offset, len, body);
             // The CRC covers every octet in front of it, Markers included (5044-4.4-12, -13).
-            self.crc.then(|| crc32c(body))
+            self.crc
+                .then(|| crc32c(mutate!(body, CrcWithoutMarker => &body[markers.leading()..])))
         } else {
             write_plain(self.crc, ulpdu, header, payload, offset, len, body)
         };
-        *field = crc.map_or([0; CRC_FIELD], u32::to_le_bytes);
+        *field = crc.map_or(
+            [0; CRC_FIELD],
+            mutate!(u32::to_le_bytes, CrcMostSignificantFirst => u32::to_be_bytes),
+        );
         self.position += wire_len;
     }
 }
@@ -225,12 +231,13 @@ fn write_plain<P: Payload + ?Sized>(
     length_field.copy_from_slice(&ulpdu.to_be_bytes());
     header_place.copy_from_slice(header);
     let (data, pad) = rest.split_at_mut(len);
-    pad.fill(0); // 5044-4.1-02
+    pad.fill(mutate!(0, PadNotZero => 0xEE)); // 5044-4.1-02
     if !crc || len <= FUSED_ABOVE {
         if len > 0 {
             payload.copy(offset, data, None);
         }
-        return crc.then(|| crc32c(body));
+        let covered = mutate!(body.len(), CrcWithoutPad => LENGTH_FIELD + header.len() + len);
+        return crc.then(|| crc32c(&body[..covered]));
     }
     let mut crc = Crc32c::new();
     crc.update(head);
@@ -252,8 +259,9 @@ fn write_marked<P: Payload + ?Sized>(
     // A Marker between PAD and CRC lies at the end of `body` and is among these (5044-4.4-12).
     for (at, fpduptr) in markers.each(body.len()) {
         if let Some(marker) = body.get_mut(at..at + MARKER) {
-            let [high, low] = fpduptr.to_be_bytes();
-            marker.copy_from_slice(&[0, 0, high, low]); // 5044-4.2-02
+            let [high, low] = mutate!(fpduptr, MarkerPointerOff => fpduptr + 4).to_be_bytes();
+            let reserved = mutate!(0, MarkerReservedSet => 1);
+            marker.copy_from_slice(&[0, reserved, high, low]); // 5044-4.2-02
         }
     }
     let mut content = 0;

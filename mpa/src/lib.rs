@@ -81,6 +81,7 @@ mod error;
 mod framer;
 mod layout;
 mod mulpdu;
+mod mutants;
 mod payload;
 mod startup;
 #[cfg(test)]

@@ -5,6 +5,8 @@ use core::fmt;
 
 use uwarp_ddp::{STag, TaggedOffset};
 
+use crate::mutants::mutate;
+
 /// Octets of the header of an Atomic Request.
 pub const ATOMIC_REQUEST_HEADER: usize = 52;
 
@@ -142,18 +144,21 @@ impl AtomicRequestHeader {
 
     /// The operation; `None` if the AOpCode is none that RFC 7306 defines.
     #[must_use]
-    pub const fn op(&self) -> Option<AtomicOp> {
+    pub fn op(&self) -> Option<AtomicOp> {
         match self.code {
             // 7306-5.2.1-i04: the compare fields are not looked at.
             FETCH_ADD => Some(AtomicOp::FetchAdd {
                 add: self.data,
-                mask: self.mask,
+                mask: mutate!(self.mask, AddMaskIgnored => 0),
             }),
             COMPARE_SWAP => Some(AtomicOp::CompareSwap {
                 compare: self.compare,
-                compare_mask: self.compare_mask,
+                compare_mask: mutate!(
+                    mutate!(self.compare_mask, CompareMaskIgnored => u64::MAX),
+                    SwapWithoutCompare => 0
+                ),
                 swap: self.data,
-                swap_mask: self.mask,
+                swap_mask: mutate!(self.mask, SwapMaskIgnored => u64::MAX),
             }),
             _ => None,
         }
@@ -194,7 +199,8 @@ impl AtomicRequestHeader {
         out[20..28].copy_from_slice(&self.data.to_be_bytes());
         out[28..36].copy_from_slice(&self.mask.to_be_bytes());
         out[36..44].copy_from_slice(&self.compare.to_be_bytes());
-        out[44..52].copy_from_slice(&self.compare_mask.to_be_bytes());
+        let compare_mask = mutate!(self.compare_mask, CompareMaskZero => 0);
+        out[44..52].copy_from_slice(&compare_mask.to_be_bytes());
         out
     }
 }

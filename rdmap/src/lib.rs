@@ -90,6 +90,7 @@ mod error;
 mod inbound;
 mod memory;
 mod message;
+mod mutants;
 mod opcode;
 mod peer;
 mod read_request;

@@ -8,6 +8,7 @@ use uwarp_ddp::{
 };
 
 use crate::MAX_HEADER;
+use crate::mutants::mutate;
 use crate::opcode::{Opcode, control};
 use crate::read_request::ReadRequestHeader;
 use crate::terminate::MAX_TERMINATE_HEADER;
@@ -173,28 +174,29 @@ impl OutMessage {
     }
 
     fn ddp_header(&self, offset: u32, last: bool) -> Option<Header> {
-        let ulp = self.control;
+        let ulp = mutate!(self.control, RvWrong => self.control & 0x3F)
+            | mutate!(0, RdmapReservedSet => 0x10);
         Some(match self.kind {
             // 5041-5.2-08
             Kind::Tagged { stag, to, .. } => Header::Tagged(TaggedHeader {
                 last,
                 ulp,
                 stag,
-                to: to.advance(offset),
+                to: to.advance(mutate!(offset, ToStuck => 0)),
             }),
             // 5041-5.2-06
             Kind::Untagged { qn, msn, ulp_word } => Header::Untagged(UntaggedHeader {
-                last,
+                last: mutate!(last, LastMissing => false),
                 ulp,
                 ulp_word,
                 qn,
                 msn,
-                mo: offset,
+                mo: mutate!(offset, MoStuck => 0),
             }),
             Kind::Headed { qn, msn, .. } => Header::Untagged(UntaggedHeader {
                 last,
                 ulp,
-                ulp_word: 0,
+                ulp_word: mutate!(0, InvalidateStagNotZero => 0xFFFF_FFFF),
                 qn,
                 msn,
                 mo: offset,

@@ -6,6 +6,7 @@ use uwarp_ddp::{Msn, STag, TaggedOffset, UntaggedReceiver};
 
 use crate::error::{OrdExhausted, StreamError};
 use crate::message::OutMessage;
+use crate::mutants::mutate;
 use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, QN_READ_REQUEST, QN_SEND, QN_TERMINATE};
 use crate::peer::Peer;
 use crate::read_request::ReadRequestHeader;
@@ -135,7 +136,7 @@ impl Stream {
             peer: Peer::default(),
             state: StreamState::Operational,
             error: None,
-            send_msn: Msn::FIRST,
+            send_msn: mutate!(Msn::FIRST, MsnFromZero => Msn(0)),
             request_msn: Msn::FIRST,
             atomic_response_msn: Msn::FIRST,
             atomic_id: 1,
@@ -180,7 +181,10 @@ impl Stream {
         }
         let msn = self.send_msn;
         self.send_msn = msn.next();
-        OutMessage::send(kind.opcode(), kind.invalidate, msn, len)
+        let opcode =
+            mutate!(kind.opcode(), SolicitedLost => SendKind { solicited: false, ..kind }.opcode());
+        let invalidate = mutate!(kind.invalidate, InvalidateStagLost => None);
+        OutMessage::send(opcode, invalidate, msn, len)
     }
 
     /// Begins an RDMA Write of `len` octets to `to` in the peer's memory `stag`.
@@ -208,7 +212,7 @@ impl Stream {
         })?;
         Ok(OutMessage::headed(
             Opcode::ReadRequest,
-            QN_READ_REQUEST,
+            mutate!(QN_READ_REQUEST, ReadRequestOnQueue0 => QN_SEND),
             msn,
             &header.emit(),
         ))
@@ -223,7 +227,7 @@ impl Stream {
         }
         self.outstanding.push_back(request);
         let msn = self.request_msn;
-        self.request_msn = msn.next();
+        self.request_msn = mutate!(msn.next(), RequestMsnStuck => msn);
         Ok(msn)
     }
 
@@ -247,7 +251,8 @@ impl Stream {
     /// Whether another Read or Atomic Operation may be begun.
     #[must_use]
     pub fn ord_available(&self) -> bool {
-        self.outstanding.len() < usize::from(self.config.ord)
+        let available = self.outstanding.len() < usize::from(self.config.ord);
+        mutate!(available, OrdExceeded => true)
     }
 
     /// Takes the oldest Read or Atomic Request that nobody has taken yet. They are carried out and
@@ -257,7 +262,8 @@ impl Stream {
         if !self.state.sends() {
             return None;
         }
-        let request = self.unanswered.pop_front()?;
+        let waiting = &mut self.unanswered;
+        let request = mutate!(waiting.pop_front(), ReadsAnsweredBackwards => waiting.pop_back())?;
         self.answering += 1;
         Some(match request {
             Request::Read(header) => Job::Read(ReadJob { header }),
@@ -280,7 +286,10 @@ impl Stream {
         if !self.state.sends() {
             return OutMessage::nothing();
         }
-        OutMessage::read_response(job.header)
+        let header = job.header;
+        let header = mutate!(header, ReadResponseWrongStag => ReadRequestHeader { sink_stag: header.source_stag, ..header });
+        let header = mutate!(header, ReadResponseWrongTo => ReadRequestHeader { sink_to: header.source_to, ..header });
+        OutMessage::read_response(header)
     }
 
     /// The last segment of the Response that was begun first was produced: the peer may have

@@ -5,6 +5,7 @@ use uwarp_ddp::{Header, TAGGED_HEADER, UNTAGGED_HEADER};
 use crate::atomic::ATOMIC_REQUEST_HEADER;
 use crate::code::TerminateCode;
 use crate::error::{Blame, StreamError};
+use crate::mutants::mutate;
 use crate::opcode::{Opcode, split};
 use crate::peer::Peer;
 use crate::read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
@@ -89,7 +90,7 @@ impl Terminate {
     ) -> Option<Self> {
         let code = error.terminate_code()?;
         let mut terminate = Terminate::new(code);
-        let Some((head, len)) = offending else {
+        let Some((head, len)) = mutate!(offending, TerminateWithoutHeaders => None) else {
             return Some(terminate);
         };
         // 5040-4.8-i01, 5040-4.8-i04: none for a local error, none for an error of the LLP.
@@ -98,11 +99,13 @@ impl Terminate {
         }
         if let Some(octets) = DdpOctets::take(head) {
             terminate.ddp_header = Some(octets); // 5040-7.1-03
+            let len = mutate!(len, TerminateLengthOfPayload => len - octets.len);
             terminate.segment_len = u16::try_from(len).ok(); // 5040-4.8-09
         }
         // 5040-7.1-04, 5040-4.8-i02: RDMAP has looked at the request, and it was a Read Request. For the
         // messages of RFC 7306 there is none (7306-8.1-02).
-        if matches!(error, StreamError::Protection(_)) {
+        let about_read = matches!(error, StreamError::Protection(_));
+        if mutate!(about_read, TerminateWithoutReadHeader => false) {
             terminate.rdma_header = head
                 .get(UNTAGGED_HEADER..)
                 .and_then(ReadRequestHeader::parse);
@@ -253,10 +256,11 @@ impl Terminate {
             put(&header.emit());
             present |= RDMA_HEADER;
         }
-        out[0] = self.code.layer << 4 | (self.code.etype & 0x0F);
-        out[1] = self.code.code;
-        out[2] = present;
-        out[3] = 0; // 5040-4.8-07
+        let first = self.code.layer << 4 | (self.code.etype & 0x0F);
+        out[0] = mutate!(first, TerminateNibblesSwapped => first.rotate_left(4));
+        out[1] = self.code.code + mutate!(0, TerminateCodeOff => 1);
+        out[2] = mutate!(present, TerminateBitsReversed => present.reverse_bits());
+        out[3] = mutate!(0, TerminateReservedSet => 1); // 5040-4.8-07
         len
     }
 

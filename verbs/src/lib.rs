@@ -94,6 +94,7 @@ mod home;
 mod limits;
 mod mem;
 mod mr;
+mod mutants;
 mod mw;
 mod pd;
 mod peer;

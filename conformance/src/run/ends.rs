@@ -9,13 +9,23 @@ use crate::script::{Ends, Want};
 use crate::wire::segment::{Segment, opcode};
 use crate::wire::terminate::{Terminate, is_registered};
 
+/// What may come before the end.
+#[derive(Clone, Copy)]
+pub(super) enum Before<'a> {
+    /// What was under way.
+    Anything,
+    Nothing,
+    /// This, and then there is no end.
+    Instead(&'a Want),
+}
+
 impl Player<'_> {
     pub(super) fn end(&mut self, ends: &Ends) -> Step {
-        self.end_or(ends, self.config.timeout, None)
+        self.end_or(ends, self.config.timeout, Before::Anything)
     }
 
-    /// The end, within `timeout` of what came last; or this message in its place.
-    pub(super) fn end_or(&mut self, ends: &Ends, timeout: Duration, or: Option<&Want>) -> Step {
+    /// The end, within `timeout` of what came last.
+    pub(super) fn end_or(&mut self, ends: &Ends, timeout: Duration, before: Before<'_>) -> Step {
         let expected = ends.to_string();
         // What was under way may still come; a Terminate or the end of the connection decides.
         loop {
@@ -27,11 +37,15 @@ impl Player<'_> {
                         return self.terminated(ends, &segment.payload);
                     }
                     Some(segment) => {
-                        if let Some(want) = or {
+                        if let Before::Instead(want) = before {
                             self.connection()?.ahead.push_front(fpdu);
                             return self.expect(want);
                         }
-                        self.said(Who::Target, segment.to_string(), &fpdu.wire);
+                        let received = segment.to_string();
+                        self.said(Who::Target, received.clone(), &fpdu.wire);
+                        if let Before::Nothing = before {
+                            return Err(Stop::Fail { expected, received });
+                        }
                     }
                     None => self.said(Who::Target, "an FPDU without a DDP Header", &fpdu.wire),
                 },

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::application::PostedReceives;
 use super::config::Config;
 use super::connection::Connection;
+use super::ends::Before;
 use super::outcome::{Ending, Failure, LogEntry, Outcome, Verdict, Who};
 use super::shim::Shim;
 use crate::agent::{Agent, AgentError, Registered};
@@ -217,7 +218,10 @@ impl<'a> Player<'a> {
             } => self.holds(region, *offset, data),
             Action::Disconnect => self.disconnect(),
             Action::Send(segments) => self.send(segments),
-            Action::SendInPieces(segment, cuts) => self.send_in_pieces(segment, cuts),
+            Action::SendInPieces(segment, cuts) => {
+                self.send_in_pieces(std::slice::from_ref(segment), cuts)
+            }
+            Action::SendAcross(segments, cuts) => self.send_in_pieces(segments, cuts),
             Action::SendPart(segment, octets) => self.send_part(segment, *octets),
             Action::SendOctets(octets) => self.send_octets(octets, "octets as they are"),
             Action::Fin => {
@@ -238,9 +242,12 @@ impl<'a> Player<'a> {
             Action::QuietOrEnd => self.quiet(true),
             Action::End(ends) => self.end(ends),
             Action::EndWithin(ends, seconds) => {
-                self.end_or(ends, Duration::from_secs(*seconds), None)
+                self.end_or(ends, Duration::from_secs(*seconds), Before::Anything)
             }
-            Action::EndOr(ends, want) => self.end_or(ends, self.config.timeout, Some(want)),
+            Action::EndOr(ends, want) => {
+                self.end_or(ends, self.config.timeout, Before::Instead(want))
+            }
+            Action::EndNow(ends) => self.end_or(ends, self.config.timeout, Before::Nothing),
             Action::Watch(_) => Ok(()),
             Action::Require(condition) => self.require(*condition),
         }

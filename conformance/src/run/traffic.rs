@@ -36,13 +36,19 @@ impl Player<'_> {
         self.send_octets(&octets, &names.join("; "))
     }
 
-    pub(super) fn send_in_pieces(&mut self, segment: &Out, cuts: &[usize]) -> Step {
-        let ulpdu = self.ulpdu(segment)?;
-        let octets = self.connection()?.tx.seal(&ulpdu, &segment.form);
+    pub(super) fn send_in_pieces(&mut self, segments: &[Out], cuts: &[usize]) -> Step {
+        let mut octets = Vec::new();
+        let mut names = Vec::new();
+        for segment in segments {
+            let ulpdu = self.ulpdu(segment)?;
+            octets.extend(self.connection()?.tx.seal(&ulpdu, &segment.form));
+            names.push(segment.to_string());
+        }
+        let text = format!("a piece of {}", names.join("; "));
         let mut from = 0;
         for to in cuts.iter().copied().chain([octets.len()]) {
             let to = to.min(octets.len());
-            self.send_octets(&octets[from..to], &format!("a piece of {segment}"))?;
+            self.send_octets(&octets[from..to], &text)?;
             // So that each piece is a TCP segment of its own.
             std::thread::sleep(std::time::Duration::from_millis(2));
             from = to;

@@ -104,6 +104,8 @@ pub(crate) enum Action {
     Send(Vec<Out>),
     /// The FPDU of a segment in several pieces, cut at these octets, each sent alone.
     SendInPieces(Out, Vec<usize>),
+    /// The FPDUs of several segments as one string of octets, cut at these, each piece sent alone.
+    SendAcross(Vec<Out>, Vec<usize>),
     /// Only so many octets of the FPDU of a segment, from its first.
     SendPart(Out, usize),
     /// Octets as they are.
@@ -125,6 +127,8 @@ pub(crate) enum Action {
     End(Ends),
     /// Within so many seconds, whatever the timeout of the run is.
     EndWithin(Ends, u64),
+    /// It ends so, and nothing comes before.
+    EndNow(Ends),
     /// Or it does not end, and this comes.
     EndOr(Ends, Want),
     /// These rules of a sender count in this case: a breach of one, whenever it comes, is a failure.
@@ -220,6 +224,7 @@ impl Action {
             | Action::Operate
             | Action::Send(_)
             | Action::SendInPieces(..)
+            | Action::SendAcross(..)
             | Action::SendPart(..)
             | Action::SendOctets(_)
             | Action::Fin
@@ -231,6 +236,7 @@ impl Action {
             | Action::QuietOrEnd
             | Action::End(_)
             | Action::EndWithin(..)
+            | Action::EndNow(_)
             | Action::EndOr(..)
             | Action::Watch(_)
             | Action::Require(_) => false,
@@ -349,6 +355,12 @@ impl fmt::Display for Action {
             Action::SendInPieces(segment, cuts) => {
                 write!(f, "send {segment}, in {} pieces", cuts.len() + 1)
             }
+            Action::SendAcross(segments, cuts) => write!(
+                f,
+                "send {} FPDUs in {} pieces",
+                segments.len(),
+                cuts.len() + 1
+            ),
             Action::SendPart(segment, octets) => {
                 write!(f, "send the first {octets} octets of the FPDU of {segment}")
             }
@@ -362,6 +374,7 @@ impl fmt::Display for Action {
             Action::QuietOrEnd => write!(f, "nothing but, perhaps, the end of the connection"),
             Action::End(ends) => write!(f, "{ends}"),
             Action::EndWithin(ends, seconds) => write!(f, "within {seconds} s: {ends}"),
+            Action::EndNow(ends) => write!(f, "nothing but {ends}"),
             Action::EndOr(ends, want) => write!(f, "{want}; or {ends}"),
             Action::Watch(rules) => write!(f, "{} rules of a sender are kept", rules.len()),
             Action::Require(condition) => write!(f, "skipped if {condition}"),

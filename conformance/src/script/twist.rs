@@ -50,6 +50,15 @@ impl Twist {
         }
     }
 
+    /// So many zeros behind the frame, that PD_Length does not count. No FPDU is like this: none has a ULPDU of no octets.
+    pub(crate) fn trailing(zeros: i16) -> Self {
+        Twist {
+            private_data: vec![0; usize::from(zeros.unsigned_abs())],
+            claim: -zeros,
+            ..Twist::default()
+        }
+    }
+
     /// In pieces that end at these octets.
     pub(crate) fn in_pieces(cuts: impl IntoIterator<Item = usize>) -> Self {
         Twist {
@@ -64,12 +73,6 @@ impl Twist {
             only: Some(octets),
             ..Twist::default()
         }
-    }
-
-    /// PD_Length is so much more than it should be, or less.
-    pub(crate) fn claiming(mut self, more: i16) -> Self {
-        self.claim = more;
-        self
     }
 
     /// And with these flags.

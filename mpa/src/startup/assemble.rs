@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::error::{FirstOctets, StartupError};
 use super::frame::{FrameKind, Parsed, StartupFrame};
 use super::options::Revision;
+use crate::mutants::mutate;
 
 /// Offset of the Rev field.
 const REV: usize = 17;
@@ -75,7 +76,7 @@ impl Assembler {
     }
 
     fn check_revision(&self, revision: u8) -> Result<Revision, StartupError> {
-        Revision::from_code(revision)
+        Revision::from_code(mutate!(revision, RevisionNotChecked => revision.clamp(1, 2)))
             .filter(|revision| *revision <= self.highest)
             .ok_or(StartupError::UnsupportedRevision {
                 revision,

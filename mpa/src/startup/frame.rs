@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::error::{ConfigError, FirstOctets, StartupError, check_depth};
 use super::negotiated::Role;
 use super::options::{Model, NO_AUTO, RtrKinds};
+use crate::mutants::mutate;
 
 /// Octets of Private Data that a frame may hold, enhanced connection data included.
 pub const MAX_PRIVATE_DATA: usize = 512;
@@ -42,6 +43,14 @@ impl FrameKind {
         match self {
             Self::Request => REQUEST_KEY,
             Self::Reply => REPLY_KEY,
+        }
+    }
+
+    /// The Key as it is sent.
+    fn key_sent(self) -> [u8; 16] {
+        match self {
+            Self::Request => mutate!(REQUEST_KEY, RequestKeyWrong => REPLY_KEY),
+            Self::Reply => mutate!(REPLY_KEY, ReplyKeyWrong => REQUEST_KEY),
         }
     }
 
@@ -86,7 +95,8 @@ impl Enhanced {
     }
 
     fn emit(&self) -> [u8; ENHANCED] {
-        let (mut first, mut second) = (self.ird, self.ord);
+        let (mut first, mut second) =
+            mutate!((self.ird, self.ord), DepthsSwapped => (self.ord, self.ird));
         if let Model::PeerToPeer(kinds) = self.model {
             first |= PEER_TO_PEER;
             if kinds.send {
@@ -148,7 +158,10 @@ impl StartupFrame {
         let [.., flags, revision, high, low] = *fixed;
         let len = u16::from_be_bytes([high, low]);
         let data_len = usize::from(len);
-        if data_len > MAX_PRIVATE_DATA {
+        if mutate!(data_len > MAX_PRIVATE_DATA, PdLengthNotChecked => false)
+            || mutate!(false, StartupReservedChecked => flags & 0x0F != 0)
+            || mutate!(false, RequestRejectedBitChecked => flags & FLAG_REJECTED != 0)
+        {
             return Err(StartupError::PrivateDataTooLong { len });
         }
         // In revision 1 this bit is reserved and not looked at.
@@ -183,7 +196,10 @@ impl StartupFrame {
     /// connection data below revision 2.
     pub fn emit(&self) -> Result<Vec<u8>, ConfigError> {
         let reserved = if self.enhanced.is_some() { ENHANCED } else { 0 };
-        let (len, max) = (self.private_data.len(), MAX_PRIVATE_DATA - reserved);
+        let private_data = self.private_data.as_slice();
+        let private_data =
+            mutate!(private_data, PrivateDataCut => &private_data[..private_data.len().min(256)]);
+        let (len, max) = (private_data.len(), MAX_PRIVATE_DATA - reserved);
         let pd_length = match u16::try_from(len + reserved) {
             Ok(pd_length) if len <= max => pd_length,
             _ => return Err(ConfigError::PrivateDataTooLong { len, max }),
@@ -208,13 +224,14 @@ impl StartupFrame {
             .filter(|(set, _)| *set)
             .fold(0, |all, (_, flag)| all | flag);
         let mut octets = Vec::with_capacity(FIXED + usize::from(pd_length));
-        octets.extend_from_slice(&self.kind.key());
-        octets.extend_from_slice(&[flags, self.revision]);
+        octets.extend_from_slice(&self.kind.key_sent());
+        octets.extend_from_slice(&[flags | mutate!(0, StartupReservedSet => 1), self.revision]);
+        let pd_length = mutate!(pd_length, PdLengthShort => pd_length - u16::from(len > 0));
         octets.extend_from_slice(&pd_length.to_be_bytes());
         if let Some(enhanced) = &self.enhanced {
             octets.extend_from_slice(&enhanced.emit());
         }
-        octets.extend_from_slice(&self.private_data);
+        octets.extend_from_slice(private_data);
         Ok(octets)
     }
 }
@@ -222,7 +239,7 @@ impl StartupFrame {
 /// Compares as much of the key as is there.
 fn check_key(kind: FrameKind, octets: &[u8]) -> Result<(), StartupError> {
     let differs = |key: [u8; 16]| key.iter().zip(octets).position(|(k, o)| k != o);
-    let Some(at) = differs(kind.key()) else {
+    let Some(at) = mutate!(differs(kind.key()), KeyNotChecked => None) else {
         return Ok(());
     };
     let (other, error) = match kind {

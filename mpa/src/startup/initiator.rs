@@ -8,6 +8,7 @@ use super::frame::{Enhanced, FrameKind, StartupFrame};
 use super::negotiated::{Negotiated, Outcome, Rejection, Role};
 use super::options::{Model, NO_AUTO, Revision, Rtr, RtrKinds};
 use crate::error::MpaErrorCode;
+use crate::mutants::mutate;
 
 /// What an [`Initiator`] asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ impl InitiatorConfig {
 
     /// What the Reply means for us.
     fn settle(&self, reply: StartupFrame, revision: Revision) -> Result<Outcome, StartupError> {
-        if reply.rejected {
+        if mutate!(reply.rejected, RejectNotHeeded => false) {
             // A rejecting peer need not have understood our enhanced data: take any shape.
             let peer_ord = reply.enhanced.map(|e| e.ord);
             return Ok(Outcome::Rejected(Rejection {
@@ -91,7 +92,8 @@ impl InitiatorConfig {
                 private_data: reply.private_data,
             }));
         }
-        if reply.enhanced.is_some() != self.is_enhanced() {
+        let mismatch = reply.enhanced.is_some() != self.is_enhanced();
+        if mutate!(mismatch, EnhancedMismatchTaken => false) {
             // 6581-10-01, 6581-10-02
             let reply_enhanced = reply.enhanced.is_some();
             return Err(StartupError::EnhancedMismatch { reply_enhanced });
@@ -100,8 +102,9 @@ impl InitiatorConfig {
             role: Role::Initiator,
             revision,
             enhanced: self.is_enhanced(),
-            crc: self.crc || reply.crc, // 5044-7.1.1-09
-            tx_markers: reply.markers,  // 5044-7.1.1-06
+            // 5044-7.1.1-09
+            crc: mutate!(self.crc || reply.crc, CrcOnlyIfBothAsk => self.crc && reply.crc),
+            tx_markers: reply.markers, // 5044-7.1.1-06
             rx_markers: self.markers,
             ird: if self.ird == NO_AUTO {
                 self.max_ird
@@ -129,10 +132,11 @@ impl InitiatorConfig {
 
     fn settle_depths(&self, theirs: Enhanced, ours: &mut Negotiated) -> Result<(), MpaErrorCode> {
         if theirs.ird != NO_AUTO {
-            ours.ord = self.ord.min(theirs.ird); // 6581-9.1-07; else 6581-9.1-11
+            // 6581-9.1-07; else 6581-9.1-11
+            ours.ord = mutate!(self.ord.min(theirs.ird), OrdNotLowered => self.ord);
         }
         if theirs.ord != NO_AUTO && theirs.ord > ours.ird {
-            if theirs.ord > self.max_ird {
+            if mutate!(theirs.ord > self.max_ird, IrdTooSmallTaken => false) {
                 return Err(MpaErrorCode::InsufficientIrd); // 6581-9.1-08
             }
             ours.ird = theirs.ord; // 6581-9.1-07; else 6581-9.1-13
@@ -154,7 +158,11 @@ impl InitiatorConfig {
         let room_for_read = theirs.ird > 0;
         let rtr = [Rtr::Write, Rtr::Read, Rtr::Send]
             .into_iter()
-            .find(|kind| common.contains(*kind) && (*kind != Rtr::Read || room_for_read))
+            .find(|kind| {
+                mutate!(common.contains(*kind), RtrNotTaken => can.contains(*kind) && !takes.contains(*kind))
+                    && (*kind != Rtr::Read || room_for_read)
+            });
+        let rtr = mutate!(rtr, NoRtrTaken => rtr.or(Some(Rtr::Write)))
             .ok_or(MpaErrorCode::NoMatchingRtr)?; // 6581-9.2-10
         if rtr == Rtr::Read {
             // The responder made room for it although we had asked for none (6581-9.1-03).

@@ -7,6 +7,7 @@ use super::error::{ConfigError, StartupError, check_depth, check_limit};
 use super::frame::{Enhanced, FrameKind, StartupFrame};
 use super::negotiated::{Negotiated, Role};
 use super::options::{Model, NO_AUTO, Revision, Rtr, RtrKinds};
+use crate::mutants::mutate;
 
 /// What a [`Responder`] offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl ResponderConfig {
 
     /// Our side of an enhanced acceptance: the Reply's data, and our IRD and ORD.
     fn settle(&self, theirs: Enhanced, ird: u16, ord: u16) -> (Enhanced, u16, u16) {
-        let model = self.model(theirs.model);
+        let model = mutate!(self.model(theirs.model), ModelNotEchoed => Model::ClientServer);
         let mut ours = Enhanced {
             model,
             ird: NO_AUTO,
@@ -74,7 +75,7 @@ impl ResponderConfig {
         };
         let mut local_ird = ird.min(self.max_ird);
         let mut local_ord = ord;
-        if theirs.ord != NO_AUTO {
+        if mutate!(theirs.ord != NO_AUTO, NoAutoIsANumber => true) {
             // 6581-9.1-i02: as deep as the initiator wishes, as far as we can. Where that is not
             // far enough, the initiator lowers its ORD.
             local_ird = local_ird.max(theirs.ord.min(self.max_ird));
@@ -84,8 +85,9 @@ impl ResponderConfig {
             }
             ours.ird = local_ird;
         } // else 6581-9.1-10
-        if theirs.ird != NO_AUTO {
-            local_ord = local_ord.min(theirs.ird); // 6581-9.1-04
+        if mutate!(theirs.ird != NO_AUTO, NoAutoIsANumber => true) {
+            // 6581-9.1-04
+            local_ord = mutate!(local_ord.min(theirs.ird), OrdAboveIrd => local_ord);
             ours.ord = local_ord;
         } // else 6581-9.1-12
         (ours, local_ird, local_ord)
@@ -96,7 +98,8 @@ impl ResponderConfig {
         match theirs {
             Model::ClientServer => Model::ClientServer, // 6581-9.2-12
             Model::PeerToPeer(offered) => {
-                let mut common = self.rtr.and(offered); // 6581-9.2-05
+                // 6581-9.2-05
+                let mut common = mutate!(self.rtr.and(offered), RtrNotOffered => self.rtr);
                 if self.max_ird == 0 && common.only() != Some(Rtr::Read) {
                     common.read = false; // no place for it
                 }
@@ -264,8 +267,8 @@ impl Responder {
             role: Role::Responder,
             revision: request.revision,
             enhanced: enhanced.is_some(),
-            crc: request.crc || self.config.crc, // 5044-7.1.1-09
-            tx_markers: request.markers,         // 5044-7.1.1-05
+            crc: self.crc(request),      // 5044-7.1.1-09
+            tx_markers: request.markers, // 5044-7.1.1-05
             rx_markers: self.config.markers,
             ird,
             ord,
@@ -312,7 +315,7 @@ impl Responder {
             Enhanced { ord, ..ours }
         });
         let mut reply = self.reply(request, enhanced, private_data);
-        reply.rejected = true;
+        reply.rejected = mutate!(true, RejectWithoutR => false);
         let octets = reply.emit()?;
         self.state = rejected;
         Ok(octets)
@@ -353,6 +356,11 @@ impl Responder {
         }
     }
 
+    fn crc(&self, request: &Request) -> bool {
+        let (theirs, ours) = (request.crc, self.config.crc);
+        mutate!(theirs || ours, CrcOnlyIfBothAsk => theirs && ours)
+    }
+
     fn reply(
         &self,
         request: &Request,
@@ -364,9 +372,9 @@ impl Responder {
             markers: self.config.markers,
             // The outcome rather than our wish alone: the sum is the same, and a peer that looks
             // at the Reply only is right too.
-            crc: request.crc || self.config.crc,
+            crc: self.crc(request),
             rejected: false,
-            revision: request.revision.code(),
+            revision: mutate!(request.revision.code(), ReplyAlwaysRevisionTwo => 2),
             enhanced,
             private_data: private_data.to_vec(),
         }

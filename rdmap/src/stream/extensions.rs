@@ -12,6 +12,7 @@ use crate::error::{OrdExhausted, StreamError};
 use crate::inbound::Inbound;
 use crate::memory::Memory;
 use crate::message::OutMessage;
+use crate::mutants::mutate;
 use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, QN_READ_REQUEST, QN_SEND};
 
 /// An Atomic Request of the peer that has to be answered. Only [`Stream::next_request`] makes one.
@@ -58,7 +59,7 @@ impl Stream {
             return OutMessage::nothing();
         }
         let msn = self.send_msn; // 7306-6.3-04, 7306-6.3-06: numbered with the Sends
-        self.send_msn = msn.next();
+        self.send_msn = mutate!(msn.next(), ImmediateNotCounted => msn);
         let opcode = if solicited {
             Opcode::ImmediateSolicited
         } else {
@@ -105,12 +106,12 @@ impl Stream {
         let msn = self.atomic_response_msn;
         self.atomic_response_msn = msn.next();
         let header = AtomicResponseHeader {
-            id: job.id, // 7306-5.2.1-i03
+            id: mutate!(job.id, AtomicIdNotEchoed => 0), // 7306-5.2.1-i03
             original,
         };
         OutMessage::headed(
             Opcode::AtomicResponse,
-            QN_ATOMIC_RESPONSE, // 7306-5-04
+            mutate!(QN_ATOMIC_RESPONSE, AtomicResponseOnQueue1 => QN_READ_REQUEST), // 7306-5-04
             msn,
             &header.emit(),
         )
@@ -143,7 +144,9 @@ impl Stream {
                 data: *data,
                 solicited: opcode.solicits(),
             }),
-            _ => Err(length),
+            _ => {
+                mutate!(Err(length), ImmediateLengthNotChecked => Ok(Inbound::Immediate { data: [0; 8], solicited: false }))
+            }
         }
     }
 
@@ -157,9 +160,10 @@ impl Stream {
         self.accept_request(opcode, ddp, body, ATOMIC_REQUEST_HEADER)?;
         let header = AtomicRequestHeader::parse(body.head)
             .ok_or(body.too_short(opcode, ATOMIC_REQUEST_HEADER))?;
-        let op = header
-            .op()
-            .ok_or(StreamError::UnexpectedAtomicOp(header.code))?; // 7306-5.2.1-06
+        let op = header.op();
+        let op =
+            mutate!(op, UnknownAtomicDone => op.or(Some(AtomicOp::FetchAdd { add: 0, mask: 0 })))
+                .ok_or(StreamError::UnexpectedAtomicOp(header.code))?; // 7306-5.2.1-06
         // 7306-5.4-02: now, when it is delivered, and again when its turn comes.
         memory
             .check_atomic(header.stag, header.to.0)
@@ -197,7 +201,7 @@ impl Stream {
         let response = AtomicResponseHeader::parse(body.head)
             .ok_or(body.too_short(opcode, ATOMIC_RESPONSE_HEADER))?;
         if let Some(expected) = expected
-            && expected != response.id
+            && mutate!(expected != response.id, AtomicIdNotChecked => false)
         {
             return Err(StreamError::AtomicResponseMismatch {
                 expected,

@@ -9,6 +9,7 @@ use crate::HEAD_LEN;
 use crate::error::{ReadResponseFault, StreamError};
 use crate::inbound::{Inbound, SendDelivered};
 use crate::memory::Memory;
+use crate::mutants::mutate;
 use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, QN_SEND, RDMAP_VERSION, split};
 use crate::read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
 use crate::state::StreamEvent;
@@ -88,14 +89,16 @@ impl Stream {
             len: u32::try_from(len - at).map_err(|_| StreamError::LocalCatastrophic)?,
         };
         if let Header::Untagged(header) = &header
-            && header.qn > QN_ATOMIC_RESPONSE
+            && mutate!(header.qn > QN_ATOMIC_RESPONSE, QnNotChecked => false)
         {
             return Err(ddp(UntaggedFault::InvalidQn(header.qn))); // 5041-7.1-01
         }
         let (version, raw) = split(header.ulp());
-        if version != RDMAP_VERSION {
+        if mutate!(version != RDMAP_VERSION, RvNotChecked => false) {
             return Err(StreamError::RdmapVersion(version)); // 5040-7.2-03
         }
+        let raw = mutate!(raw, RdmapReservedChecked => header.ulp() & 0x3F);
+        let raw = mutate!(raw, UnknownOpcodeIsSend => if raw > 11 { 3 } else { raw });
         // 5040-7.2-02
         let opcode = Opcode::from_raw(raw).ok_or(StreamError::UnexpectedOpcode(raw))?;
         match (&header, opcode) {
@@ -103,6 +106,9 @@ impl Stream {
             (Header::Tagged(header), Opcode::ReadResponse) => self.read_response(header, &body),
             (Header::Untagged(header), _) if opcode.queue().is_some() => {
                 self.untagged(memory, opcode, header, &body)
+            }
+            (Header::Tagged(header), _) if mutate!(false, TaggedSendIsWrite => true) => {
+                write(memory, header, &body)
             }
             _ => Err(StreamError::WrongBufferModel { opcode }),
         }
@@ -115,7 +121,10 @@ impl Stream {
         header: &UntaggedHeader,
         body: &Body<'_>,
     ) -> Result<Inbound<M::Target>, StreamError> {
-        if opcode.queue() != Some(header.qn) {
+        let wrong_queue = opcode.queue() != Some(header.qn);
+        let wrong_queue =
+            mutate!(wrong_queue, QnNotChecked => header.qn <= QN_ATOMIC_RESPONSE && wrong_queue);
+        if mutate!(wrong_queue, SendOnQueue1 => false) {
             return Err(StreamError::WrongQueue {
                 opcode,
                 got: header.qn,
@@ -150,7 +159,7 @@ impl Stream {
             .accept(header, body.len, memory.receive_buffer())
             .map_err(ddp)?;
         let first = self.send_opcode.unwrap_or(opcode);
-        if first != opcode {
+        if mutate!(first != opcode, OpcodeChangeTaken => false) {
             return Err(StreamError::OpcodeChanged { first, got: opcode }); // 5041-4.3-04
         }
         let delivered = if place.last {
@@ -189,7 +198,7 @@ impl Stream {
         self.accept_request(opcode, header, body, READ_REQUEST_HEADER)?;
         let request = ReadRequestHeader::parse(body.head)
             .ok_or(body.too_short(opcode, READ_REQUEST_HEADER))?;
-        if request.len > 0 {
+        if mutate!(request.len > 0, ZeroLengthReadChecked => true) {
             // 5040-5.2.1-12, 5040-5.5-03: now, when it is delivered, and only if it has a length.
             memory
                 .check_read(request.source_stag, request.source_to.0, request.len)
@@ -209,6 +218,7 @@ impl Stream {
     ) -> Result<(), StreamError> {
         // 5040-5.2.2-02, 7306-5.2.2-01: queue 1 has as many buffers, of the size of a header, as IRD says.
         let free = self.unanswered.len() + self.answering < usize::from(self.config.ird);
+        let free = mutate!(free, IrdNotEnforced => true);
         let buffer = free.then_some(header_len as u32);
         self.requests
             .accept(header, body.len, buffer)
@@ -256,14 +266,14 @@ impl Stream {
         if body.len > 0 {
             // 5041-5.2-11: STag and TO count only if there is payload.
             let sink = read.sink_stag;
-            if header.stag != sink {
+            if mutate!(header.stag != sink, ResponseStagNotChecked => false) {
                 return mismatch(ReadResponseFault::WrongSTag {
                     expected: sink,
                     got: header.stag,
                 });
             }
             let to = read.sink_to.advance(offset);
-            if header.to != to {
+            if mutate!(header.to != to, ResponseToNotChecked => false) {
                 return mismatch(ReadResponseFault::WrongOffset {
                     expected: to,
                     got: header.to,
@@ -275,7 +285,8 @@ impl Stream {
             Ok(received) if received <= expected => received,
             _ => return mismatch(ReadResponseFault::TooLong { expected, got: end }),
         };
-        if header.last && received < expected {
+        let too_short = header.last && received < expected;
+        if mutate!(too_short, ResponseShortTaken => false) {
             return mismatch(ReadResponseFault::TooShort {
                 expected,
                 got: received,
@@ -296,7 +307,7 @@ impl Stream {
 
 /// Messages of this kind have one segment.
 pub(super) fn is_whole(opcode: Opcode, header: &UntaggedHeader) -> Result<(), StreamError> {
-    if header.last {
+    if mutate!(header.last, MessageWithoutLastTaken => true) {
         Ok(())
     } else {
         Err(StreamError::NotLast { opcode })
@@ -308,7 +319,7 @@ fn write<M: Memory>(
     header: &TaggedHeader,
     body: &Body<'_>,
 ) -> Result<Inbound<M::Target>, StreamError> {
-    let target = if body.len == 0 {
+    let target = if mutate!(body.len == 0, ZeroLengthWriteChecked => false) {
         None // 5041-5.2-11
     } else {
         let target = memory.check_write(header.stag, header.to.0, body.len);

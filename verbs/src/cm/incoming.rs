@@ -13,6 +13,7 @@ use super::request::ConnectRequest;
 use crate::device::DeviceInner;
 use crate::home::Inherited;
 use crate::limits::{Charge, LimitReached, What};
+use crate::mutants::mutate;
 use crate::progress::background::{Interest, Source, Token, Verdict};
 use crate::progress::linger::linger;
 use crate::settings::Settings;
@@ -164,7 +165,7 @@ impl Awaiting {
         match self.responder.receive(octets) {
             // 5044-7.1.1-16: octets behind the Private Data mean that PD_Length is wrong (an
             // initiator sends nothing more before it has the Reply).
-            Ok((taken, Some(_))) if taken < count => {
+            Ok((taken, Some(_))) if mutate!(taken < count, TrailingOctetsTaken => false) => {
                 let count = count - taken;
                 Some(Step::Failed(StartupError::TrailingOctets { count }))
             }

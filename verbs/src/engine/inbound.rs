@@ -16,6 +16,7 @@ use crate::cause::{Act, Broken, Cause, Receive, Refusal};
 use crate::completion::Status;
 use crate::event::AsyncEvent;
 use crate::mem::{Asker, Need, Target};
+use crate::mutants::mutate;
 use crate::qp::state::QpState;
 use crate::settings::OnNoReceive;
 use crate::wait::after;
@@ -207,7 +208,7 @@ impl Connection {
                 if let Some(delivered) = delivered {
                     let invalidated = delivered.invalidated.map(|stag| {
                         // The check has found it; a local deregistration meanwhile is as good.
-                        let _ = self.ctx.table.invalidate(stag);
+                        let _ = mutate!(self.ctx.table.invalidate(stag), InvalidateNotDone => None);
                         stag.0
                     });
                     self.complete_receive(delivered.len, delivered.solicited, invalidated);
@@ -224,7 +225,9 @@ impl Connection {
             } => {
                 self.place_response(ulpdu, payload_at, offset, len, complete);
             }
-            Inbound::Terminate(terminate) => self.terminated_by_peer(terminate),
+            Inbound::Terminate(terminate) => {
+                mutate!(self.terminated_by_peer(terminate), TerminateNotHeeded => ());
+            }
         }
     }
 
@@ -249,7 +252,8 @@ impl Connection {
         };
         let mut at = offset as usize;
         for piece in ulpdu.pieces(payload_at, len as usize) {
-            if wqe.data.place(at, piece).is_err() {
+            let placed = wqe.data.place(at, piece).is_ok();
+            if mutate!(!placed, TooLongTruncated => false) {
                 self.receive_buffer_gone();
                 return false;
             }
@@ -419,5 +423,5 @@ fn first_fpdu(
         && head
             .get(1)
             .is_some_and(|control| control & 0x0F == Opcode::Send as u8);
-    stream.negotiated.rtr_offered.send && empty_send
+    mutate!(stream.negotiated.rtr_offered.send, RtrSendDelivered => false) && empty_send
 }

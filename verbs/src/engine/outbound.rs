@@ -13,6 +13,7 @@ use super::work::{ImmediateData, Progress, SendData};
 use crate::cause::LocalProblem;
 use crate::completion::Status;
 use crate::mem::{Need, SgList, SgSource};
+use crate::mutants::mutate;
 use crate::qp::state::QpState;
 use crate::qp::wr::SendOp;
 
@@ -116,6 +117,7 @@ impl Connection {
             let QpContext { table, .. } = &*self.ctx;
             let asker = self.ctx.asker(self.access);
             let (stag, to) = (header.source_stag, header.source_to.0);
+            let to = mutate!(to, ReadResponseNextOctet => to.wrapping_add(1));
             match table.check(stag, to, header.len, Need::RemoteRead, &asker) {
                 Ok(target) => Some(target),
                 Err(fault) => {
@@ -141,6 +143,8 @@ impl Connection {
         match target.and_then(|target| target.atomic(job.op())) {
             Ok(original) => {
                 stream.answered_last = true;
+                let original = mutate!(original, AtomicReturnsNewValue => job.op().apply(original));
+                let original = mutate!(original, AtomicByteOrder => original.swap_bytes());
                 let message = stream.rdmap.begin_atomic_response(job, original);
                 stream.current = Some(Current::Response {
                     message,

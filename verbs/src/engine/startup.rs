@@ -13,6 +13,7 @@ use super::connection::{Connection, Current, OpenStream, Stage};
 use super::receive_buffer::ReceiveBuffer;
 use crate::cause::{Cause, EndKind, LocalProblem};
 use crate::event::{AsyncEvent, EndReason};
+use crate::mutants::mutate;
 use crate::peer::first_fpdu_delay;
 use crate::qp::state::{QpEvent, QpState};
 use crate::wait::after;
@@ -132,7 +133,7 @@ impl Connection {
                 match outcome {
                     None => {}
                     Some(Outcome::Accepted(negotiated)) => {
-                        let rtr = negotiated.rtr;
+                        let rtr = mutate!(negotiated.rtr, RtrNotSent => None);
                         self.open(negotiated, self.emss);
                         let delay = first_fpdu_delay(&self.ctx.settings);
                         self.hold = (!delay.is_zero()).then(|| after(self.now, delay));
@@ -186,21 +187,22 @@ impl Connection {
         let rtr_ord = u16::from(negotiated.rtr == Some(Rtr::Read) && role == Role::Initiator);
         negotiated.ird = negotiated.ird.min(limits.max_ird).max(rtr_ird);
         negotiated.ord = negotiated.ord.min(limits.max_ord).max(rtr_ord);
+        let tx_markers = mutate!(negotiated.tx_markers, MarkersNotSent => false);
         if role == Role::Initiator {
             self.deadline = None;
         }
         self.negotiated = Some(negotiated.clone());
         self.stage = Stage::Open(Box::new(OpenStream {
             deframer: Deframer::new(negotiated.crc, negotiated.rx_markers),
-            framer: Framer::new(negotiated.crc, negotiated.tx_markers),
+            framer: Framer::new(negotiated.crc, tx_markers),
             rdmap: Stream::new(StreamConfig {
                 ird: negotiated.ird,
                 ord: negotiated.ord,
             })
             .with_peer(self.ctx.settings.peer),
-            gate: negotiated.send_gate(),
-            mulpdu: mulpdu(emss, negotiated.tx_markers),
-            markers: negotiated.tx_markers,
+            gate: mutate!(negotiated.send_gate(), ResponderSendsFirst => uwarp_mpa::SendGate::Open),
+            mulpdu: mulpdu(emss, tx_markers),
+            markers: tx_markers,
             current: None,
             answered_last: false,
             first_awaited: role == Role::Responder,

@@ -14,6 +14,7 @@ use super::work::Blamed;
 use crate::cause::{Act, Broken, Cause, EndKind, LocalProblem, Refusal, Told, Work};
 use crate::completion::Status;
 use crate::event::{AsyncEvent, EndReason};
+use crate::mutants::mutate;
 use crate::qp::state::{QpEvent, QpState};
 use crate::qp::wr::SendOp;
 use crate::wait::after;
@@ -29,7 +30,8 @@ impl Connection {
         let terminate = Stream::terminate_for(&error, segment);
         let receive = Self::blame_receive(&error, segment).map(|status| (status, cause));
         let send = self.blame_read_response(&error, cause);
-        let sent = self.send_terminate(terminate.as_ref());
+        let said = mutate!(terminate.as_ref(), NoTerminate => None);
+        let sent = self.send_terminate(said);
         let terminate = if sent { terminate } else { None };
         self.end(EndReason::TerminateSent {
             error,
@@ -177,7 +179,7 @@ impl Connection {
         if let Stage::Open(stream) = &mut self.stage {
             stream.rdmap.peer_closed();
         }
-        self.fin.wanted = true;
+        self.fin.wanted = mutate!(true, FinNotAnswered => false);
         self.start_close_timer();
         self.flush_receives(None);
         match &self.stage {
@@ -345,7 +347,7 @@ impl Connection {
         self.flush_receives(receive);
         self.last_receive_taken();
         self.starving = None;
-        self.fin.wanted = true;
+        self.fin.wanted = mutate!(true, NoCloseAfterTerminate => false);
         self.start_close_timer();
     }
 
@@ -403,6 +405,11 @@ impl Connection {
         let framed = self
             .tx
             .stage(|staged| stream.framer.frame(head, &[][..], 0, 0, staged));
+        if mutate!(false, TerminateTwice => true) {
+            let _ = self
+                .tx
+                .stage(|staged| stream.framer.frame(head, &[][..], 0, 0, staged));
+        }
         self.tx.end_of_fpdu();
         let end = self.tx.framed_to();
         self.recorder.sent(self.now, head, head.len(), end);

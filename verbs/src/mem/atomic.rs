@@ -11,6 +11,7 @@ use super::region::Use;
 use super::table::{Asker, Need, RegionTable};
 use super::target::Target;
 use super::{Access, raw};
+use crate::mutants::mutate;
 
 /// Octets of the word that an Atomic Operation works on.
 pub(crate) const ATOMIC_LEN: u32 = 8;
@@ -40,7 +41,10 @@ impl Target {
         let pointer = self.region().pointer(self.offset(), ATOMIC_LEN as usize);
         match pointer {
             None => Err(AtomicFault::Tagged(TaggedFault::BaseOrBounds)),
-            Some(pointer) if pointer.addr() % ATOMIC_LEN as usize != 0 => {
+            Some(pointer)
+                if mutate!(pointer.addr(), MisalignedAtomicDone => 0) % ATOMIC_LEN as usize
+                    != 0 =>
+            {
                 Err(AtomicFault::Misaligned)
             }
             Some(_) => Ok(()),
@@ -70,6 +74,7 @@ impl Use<'_> {
     /// word is not in the region or not aligned, or the region was not registered for this.
     fn atomic(&self, offset: usize, op: AtomicOp) -> Option<u64> {
         let region = self.region();
+        let offset = mutate!(offset, MisalignedAtomicDone => offset & !7);
         let word = region.pointer(offset, ATOMIC_LEN as usize)?;
         let may = region.access().contains(Access::REMOTE_ATOMIC) && region.is_placeable();
         if word.addr() % ATOMIC_LEN as usize != 0 || !may {

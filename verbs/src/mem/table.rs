@@ -16,6 +16,7 @@ use super::stags::{INDEX_BITS, STagSource};
 use super::target::Target;
 use super::{Access, LocalFaultKind, Sge};
 use crate::home::Home;
+use crate::mutants::mutate;
 
 /// What a peer wants to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -342,7 +343,8 @@ impl RegionTable {
     pub(crate) fn check_invalidate(&self, stag: STag, pd: u32, qp: u32) -> Result<(), TaggedFault> {
         let region = self.find(stag).filter(|region| region.is_valid());
         let region = region.ok_or(TaggedFault::InvalidSTag)?; // 5040-7.2-04
-        if !region.is_exclusive_to(pd, qp) {
+        let shared = !region.is_exclusive_to(pd, qp);
+        if mutate!(shared, InvalidateForeign => false) {
             return Err(TaggedFault::NotAssociated); // 5040-5.3-12
         }
         if region.windows() > 0 {
@@ -422,19 +424,28 @@ fn check_region(
     need: Need,
     asker: &Asker,
 ) -> Result<usize, TaggedFault> {
-    if !region.is_valid() || region.stag() != stag {
+    let other_key = mutate!(region.stag() != stag, StagKeyIgnored => false);
+    if !region.is_valid() || other_key {
         return Err(TaggedFault::InvalidSTag); // 5041-7.1-10, 5040-7.2-06
     }
-    if !region.is_associated(asker.pd, asker.qp) {
+    let pd = mutate!(asker.pd, PdNotChecked => region.pd());
+    let qp = mutate!(asker.qp, StreamNotChecked => region.qp().unwrap_or(asker.qp));
+    if !region.is_associated(pd, qp) {
         return Err(TaggedFault::NotAssociated); // 5041-8.2-01, 5041-8.2-02, 5040-8.1.1-01
     }
     let right = need.access();
+    let right = mutate!(right, WriteRightIgnored => if need == Need::RemoteWrite { Access::NONE } else { right });
+    let right = mutate!(right, ReadRightIgnored => if need == Need::RemoteRead { Access::NONE } else { right });
+    let right = mutate!(right, AtomicRightIgnored => if need == Need::RemoteAtomic { Access::NONE } else { right });
     if !region.access().contains(right) || !asker.access.contains(right) {
         return Err(TaggedFault::AccessRights); // 5041-7.1-11, 5040-3.2-i01
     }
-    if to.checked_add(u64::from(len)).is_none() {
+    let wraps = to.checked_add(u64::from(len)).is_none();
+    if mutate!(wraps, ToWrapNotChecked => false) {
         return Err(TaggedFault::ToWrap); // 5041-7.1-14, 5040-7.2-10: the sum itself must not wrap
     }
+    let to = mutate!(to, BaseNotChecked => to.max(region.to_base()));
+    let len = mutate!(len, BoundsOffByOne => len.saturating_sub(1));
     region
         .offset_of(to, u64::from(len))
         .ok_or(TaggedFault::BaseOrBounds) // 5041-7.1-12, 5041-7.1-13, 5041-8.3.1-01

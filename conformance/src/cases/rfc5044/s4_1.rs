@@ -1,0 +1,106 @@
+//! RFC 5044 section 4.1: the format of an FPDU.
+
+use super::{every_pad, reads, source, steps};
+use crate::check::Rule;
+use crate::script::Action::{self, *};
+use crate::script::{Case, Condition, Data, Region, Setup, Stag, To, must, read_request, write};
+use crate::wire::fpdu::CrcField;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        must(
+            "mpa/5044-4.1/1",
+            &["5044-4.1-01"],
+            "An FPDU is ULPDU_Length, ULPDU, PAD and CRC, in both directions.",
+        )
+        .steps(steps([
+            vec![
+                Establish(Setup::default()),
+                Region(Region::writable("r", 4096).access("lw,rw,rr")),
+            ],
+            every_pad()
+                .chain([600, 1401])
+                .flat_map(there_and_back)
+                .collect(),
+        ])),
+        must("mpa/5044-4.1/2", &["5044-4.1-02"], "PAD octets are zero.").steps(steps([
+            vec![
+                Watch(&[Rule::PadZero]),
+                Establish(Setup::default()),
+                source(),
+            ],
+            reads(every_pad()),
+            reads([1401, 3002, 5003]),
+        ])),
+        must(
+            "mpa/5044-4.1/3",
+            &["5044-4.1-03"],
+            "What is in the PAD does not matter, but for the CRC over it.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Region(Region::writable("r", 4096)),
+            Send(vec![
+                write(Stag::Of("r"), To::In("r", 0), 1).pad(0xff),
+                write(Stag::Of("r"), To::In("r", 16), 2).pad(0x80),
+                write(Stag::Of("r"), To::In("r", 32), 3).pad(0x01),
+            ]),
+            Ping,
+            Holds {
+                region: "r",
+                offset: 32,
+                data: Data::len(3),
+            },
+            // Not one octet more than the ULPDU has.
+            Holds {
+                region: "r",
+                offset: 1,
+                data: Data::Octets(vec![0; 15]),
+            },
+        ]),
+        must(
+            "mpa/5044-4.1/4",
+            &["5044-4.1-04"],
+            "Where CRCs are not used, the CRC field may hold anything.",
+        )
+        .steps([
+            Establish(Setup::default().crc(false)),
+            Require(Condition::CrcNotInUse),
+            Send(vec![
+                write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Octets([0xde, 0xad, 0xbe, 0xef])),
+                write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Octets([0xff; 4])),
+                write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Octets([0; 4])),
+            ]),
+            Ping,
+        ]),
+        must(
+            "mpa/5044-4.1/5",
+            &["5044-4.1-i01"],
+            "ULPDU_Length counts the ULPDU alone: not itself, not PAD, CRC or Markers.",
+        )
+        .steps(steps([
+            vec![Establish(Setup::default().markers(true)), source()],
+            reads(every_pad().chain([507, 508, 509, 1100, 3001])),
+        ])),
+        must(
+            "mpa/5044-4.1/6",
+            &["5044-4.1-i02"],
+            "PAD makes the FPDU a multiple of 4 octets, whatever the ULPDU has.",
+        )
+        .steps(steps([
+            vec![Establish(Setup::default()), source()],
+            reads(every_pad()),
+            reads(every_pad()),
+        ])),
+    ]
+}
+
+/// A Write of so many octets, and a Read of them.
+fn there_and_back(len: usize) -> Vec<Action> {
+    let (stag, to) = (Stag::Of("r"), To::In("r", 0));
+    let size = u32::try_from(len).unwrap_or_default();
+    vec![
+        Send(vec![write(stag, to, len), read_request(stag, to, size)]),
+        super::answer(len),
+    ]
+}

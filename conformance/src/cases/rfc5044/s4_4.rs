@@ -1,0 +1,223 @@
+//! RFC 5044 section 4.4: CRCs.
+
+use super::{every_pad, reads, small_ones, small_writes, source, steps};
+use crate::check::Rule;
+use crate::script::Action::{self, *};
+use crate::script::{
+    Case, Condition, Data, Ends, Out, Region, Setup, Stag, StartupCheck, To, may, must, write,
+};
+use crate::wire::fpdu::CrcField;
+
+pub(super) fn cases() -> Vec<Case> {
+    [senders(), receivers(), choices()].concat()
+}
+
+/// The end that a wrong CRC has.
+pub(super) fn crc_error() -> Ends {
+    Ends::term(2, 0, 2).or_dropped()
+}
+
+/// A Write that would change a region, with this CRC.
+pub(super) fn spoiled(crc: CrcField) -> Out {
+    write(Stag::Of("r"), To::In("r", 0), 64).crc(crc)
+}
+
+/// CRCs and a region to write to.
+pub(super) fn ready() -> Vec<Action> {
+    vec![
+        Establish(Setup::default().crc(true)),
+        Region(Region::writable("r", 4096)),
+    ]
+}
+
+/// The region is as it was.
+pub(super) fn untouched() -> Action {
+    Holds {
+        region: "r",
+        offset: 0,
+        data: Data::Octets(vec![0; 4096]),
+    }
+}
+
+fn with_crc(setup: Setup, traffic: Vec<Action>) -> Vec<Action> {
+    steps([
+        vec![Watch(&[Rule::Crc]), Establish(setup.crc(true)), source()],
+        traffic,
+    ])
+}
+
+fn senders() -> Vec<Case> {
+    vec![
+        must(
+            "mpa/5044-4.4/1",
+            &["5044-4.4-10"],
+            "Every FPDU has a CRC field, whether CRCs are used or not.",
+        )
+        .steps(steps([
+            vec![Establish(Setup::default().crc(false)), source()],
+            reads(every_pad().chain([1000, 5000])),
+        ])),
+        must(
+            "mpa/5044-4.4/2",
+            &["5044-4.4-11"],
+            "The CRC field holds the CRC32C of the FPDU, in the order of octets that iSCSI has.",
+        )
+        .steps(with_crc(
+            Setup::default(),
+            reads(every_pad().chain([1000, 5000])),
+        )),
+        must(
+            "mpa/5044-4.4/3",
+            &["5044-4.4-12", "5044-4.4-14"],
+            "The CRC covers Markers in the FPDU, and one between PAD and CRC; it is behind that.",
+        )
+        .steps(with_crc(
+            Setup::default().markers(true),
+            steps([small_ones(), reads([1, 2, 3, 1000, 5000])]),
+        )),
+        must(
+            "mpa/5044-4.4/4",
+            &["5044-4.4-13"],
+            "The CRC begins with a Marker that is directly before ULPDU_Length.",
+        )
+        .steps(with_crc(Setup::default().markers(true), vec![Ping])),
+        must(
+            "mpa/5044-4.4/5",
+            &["5044-4.4-07"],
+            "CRCs are generated and checked for as long as the connection lasts.",
+        )
+        .steps(steps([
+            with_crc(Setup::default(), reads([3000; 50])),
+            vec![
+                Region(Region::writable("r", 4096)),
+                Send(vec![spoiled(CrcField::Xor(0x100))]),
+                End(crc_error()),
+                untouched(),
+            ],
+        ])),
+    ]
+}
+
+fn receivers() -> Vec<Case> {
+    vec![
+        must(
+            "mpa/5044-4.4/10",
+            &["5044-4.4-01"],
+            "Every implementation has CRC32C: a peer that requires it gets it, and is checked.",
+        )
+        .steps(steps([
+            with_crc(Setup::default(), reads([100])),
+            vec![
+                Send(vec![write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Xor(1))]),
+                End(crc_error()),
+            ],
+        ])),
+        must(
+            "mpa/5044-4.4/11",
+            &["5044-4.4-12", "5044-4.4-13", "5044-4.4-14"],
+            "CRCs over Markers are understood as they are generated, wherever in an FPDU a Marker is.",
+        )
+        .steps(steps([
+            ready(),
+            vec![
+                Require(Condition::TargetReceivesMarkers),
+                small_writes(),
+                Send(
+                    (0..140)
+                        .map(|n| write(Stag::Of("r"), To::In("r", n), n as usize % 7))
+                        .collect(),
+                ),
+                Ping,
+            ],
+        ])),
+        must(
+            "mpa/5044-4.4/12",
+            &["5044-4.4-15", "5044-4.4-16"],
+            "The CRC is compared before anything else is done with an FPDU: nothing of a wrong one is placed.",
+        )
+        .steps(steps([
+            ready(),
+            vec![
+                Send(vec![spoiled(CrcField::Xor(0x8000_0000))]),
+                End(crc_error()),
+                untouched(),
+            ],
+        ])),
+        must(
+            "mpa/5044-4.4/13",
+            &["5044-4.4-15"],
+            "A wrong CRC comes before every other error of an FPDU.",
+        )
+        .steps([
+            Establish(Setup::default().crc(true)),
+            Send(vec![
+                crate::script::send(16)
+                    .qn(7)
+                    .ddp_version(3)
+                    .crc(CrcField::Xor(1)),
+            ]),
+            End(crc_error()),
+        ]),
+        must(
+            "mpa/5044-4.4/14",
+            &["5044-4.4-16"],
+            "A CRC with its most significant octet first is wrong.",
+        )
+        .steps(steps([
+            ready(),
+            vec![
+                Send(vec![spoiled(CrcField::Swapped)]),
+                End(crc_error()),
+                untouched(),
+            ],
+        ])),
+    ]
+}
+
+fn choices() -> Vec<Case> {
+    vec![
+        must(
+            "mpa/5044-4.4/20",
+            &["5044-4.4-04"],
+            "By default an endpoint asks for CRCs, also when its peer does not.",
+        )
+        .steps([
+            Require(Condition::DefaultCrc),
+            Establish(Setup::default().crc(false)),
+            CheckStartup(StartupCheck::Crc),
+        ]),
+        must(
+            "mpa/5044-4.4/21",
+            &["5044-4.4-08"],
+            "Where neither side asks for CRCs, the first FPDU already is not checked.",
+        )
+        .steps([
+            Establish(Setup::default().crc(false).no_nudge()),
+            Require(Condition::CrcNotInUse),
+            Send(vec![
+                write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Octets([1, 2, 3, 4])),
+            ]),
+            Ping,
+        ]),
+        may(
+            "mpa/5044-4.4/22",
+            &["5044-4.4-09"],
+            "A peer may generate CRCs where nobody checks them.",
+        )
+        .steps([
+            Establish(Setup::default().crc(false)),
+            Require(Condition::CrcNotInUse),
+            Send(vec![
+                write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Always);
+                4
+            ]),
+            Ping,
+        ]),
+        may(
+            "mpa/5044-4.4/23",
+            &["5044-4.4-03"],
+            "A peer may always use CRCs, whatever its administrator wants.",
+        )
+        .steps([Establish(Setup::default().crc(true)), Ping, Ping]),
+    ]
+}

@@ -1,0 +1,81 @@
+//! RFC 5044 section 6: what a receiver does with an FPDU before DDP sees it.
+
+use super::s4_4::{crc_error, ready, spoiled, untouched};
+use super::steps;
+use crate::script::Action::*;
+use crate::script::{Case, Data, Ends, Setup, Stag, To, must, send, write};
+use crate::wire::fpdu::CrcField;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        must(
+            "mpa/5044-6/1",
+            &["5044-6-01", "5044-6-02"],
+            "An FPDU is verified before DDP sees it: nothing of a bad one is placed, also behind good ones.",
+        )
+        .steps(steps([
+            ready(),
+            vec![
+                Send(vec![
+                    write(Stag::Of("r"), To::In("r", 2048), 700),
+                    write(Stag::Of("r"), To::In("r", 0), 1300).crc(CrcField::Xor(0x10)),
+                ]),
+                End(crc_error()),
+                Holds {
+                    region: "r",
+                    offset: 0,
+                    data: Data::Octets(vec![0; 2048]),
+                },
+            ],
+        ])),
+        must(
+            "mpa/5044-6/2",
+            &["5044-6-02"],
+            "No message of a bad FPDU is delivered.",
+        )
+        .steps([
+            Establish(Setup::default().crc(true)),
+            Send(vec![send(16).crc(CrcField::Xor(1))]),
+            End(crc_error()),
+            Completion {
+                op: "recv",
+                success: false,
+            },
+        ]),
+        must(
+            "mpa/5044-6/3",
+            &["5044-6-04"],
+            "A part of an FPDU is not forwarded, even when the connection ends behind it.",
+        )
+        .steps(steps([
+            ready(),
+            vec![
+                // All but the CRC.
+                SendPart(spoiled(CrcField::Right), 2 + 14 + 64),
+                Fin,
+                End(Ends::any_term().or_close()),
+                untouched(),
+            ],
+        ])),
+        must(
+            "mpa/5044-6/4",
+            &["5044-6-04"],
+            "ULPDU_Length says how much of an FPDU is to come: octets behind a part of it belong to it.",
+        )
+        .steps(steps([
+            ready(),
+            vec![
+                SendInPieces(
+                    write(Stag::Of("r"), To::In("r", 0), 2500),
+                    vec![1, 2, 15, 16, 17, 500, 1460, 2515],
+                ),
+                Ping,
+                Holds {
+                    region: "r",
+                    offset: 0,
+                    data: Data::len(2500),
+                },
+            ],
+        ])),
+    ]
+}

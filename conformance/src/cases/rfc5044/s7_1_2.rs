@@ -1,0 +1,141 @@
+//! RFC 5044 section 7.1.2: the rules of startup, and who may send when.
+
+use super::s7_1_1::{closed, given_up};
+use crate::script::Action::*;
+use crate::script::{
+    Case, Data, Post, Setup, Stag, StartupCheck, To, Twist, Want, must, should, write,
+};
+use crate::wire::segment::opcode;
+use crate::wire::startup::{REPLY_KEY, REQUEST_KEY, request};
+
+pub(super) fn cases() -> Vec<Case> {
+    [order(), first_octets(), wrong_sides()].concat()
+}
+
+fn order() -> Vec<Case> {
+    vec![
+        must(
+            "mpa/5044-7.1.2/1",
+            &["5044-7.1.2-01"],
+            "An Initiator begins with a valid Request Frame.",
+        )
+        .target_initiates()
+        .steps([
+            Begin(Setup::default()),
+            ExpectStartup,
+            CheckStartup(StartupCheck::Key),
+            CheckStartup(StartupCheck::Rejected(false)),
+            CheckStartup(StartupCheck::ReservedZero),
+            CheckStartup(StartupCheck::RevFitsS),
+            CheckStartup(StartupCheck::PrivateDataWithin512),
+        ]),
+        must(
+            "mpa/5044-7.1.2/2",
+            &["5044-7.1.2-03", "5044-7.1.2-i02"],
+            "A Responder sends nothing before it has a valid Request Frame.",
+        )
+        .target_responds()
+        .steps([
+            Begin(Setup::default()),
+            Quiet,
+            SendStartup(request()),
+            ExpectStartup,
+        ]),
+        must(
+            "mpa/5044-7.1.2/3",
+            &["5044-7.1.2-11", "5044-7.1.2-i02"],
+            "An Initiator sends no FPDU before it has a valid Reply Frame.",
+        )
+        .target_initiates()
+        .steps([Begin(Setup::default()), ExpectStartup, Quiet]),
+        must(
+            "mpa/5044-7.1.2/4",
+            &["5044-7.1.2-15"],
+            "A Responder sends no FPDU and no Marker before it has received one, however much it has to send.",
+        )
+        .target_responds()
+        .steps([
+            Establish(Setup::default().markers(true).no_nudge()),
+            Post(Post::send(16)),
+            Quiet,
+            Send(vec![write(Stag::Is(0), To::Is(0), 0)]),
+            Expect(Want::Send {
+                opcode: opcode::SEND,
+                invalidate: 0,
+                data: Data::len(16),
+            }),
+            Ping,
+        ]),
+        should(
+            "mpa/5044-7.1.2/5",
+            &["5044-7.1.2-10"],
+            "A Responder that accepted takes what comes as FPDUs.",
+        )
+        .target_responds()
+        .steps([Establish(Setup::default()), Ping]),
+        should(
+            "mpa/5044-7.1.2/6",
+            &["5044-7.1.2-14"],
+            "An Initiator that was accepted sends FPDUs and takes what comes as such.",
+        )
+        .target_initiates()
+        .steps([
+            Establish(Setup::default()),
+            Post(Post::send(16)),
+            Expect(Want::Send {
+                opcode: opcode::SEND,
+                invalidate: 0,
+                data: Data::len(16),
+            }),
+            Ping,
+        ]),
+    ]
+}
+
+fn first_octets() -> Vec<Case> {
+    let marked = |number: u8, rule: &str, markers: bool| {
+        must(
+            &format!("mpa/5044-7.1.2/{number}"),
+            &["5044-7.1.2-i01"],
+            rule,
+        )
+        .steps([
+            Watch(&[
+                crate::check::Rule::MarkerPointer,
+                crate::check::Rule::MarkerReserved,
+                crate::check::Rule::MarkerLowBits,
+            ]),
+            Establish(Setup::default().markers(markers)),
+            Ping,
+        ])
+    };
+    vec![
+        marked(
+            10,
+            "Full Operation begins with the Marker 0x00000000 and then ULPDU_Length, where Markers are used.",
+            true,
+        ),
+        marked(
+            11,
+            "Full Operation begins with ULPDU_Length, where Markers are not used.",
+            false,
+        ),
+    ]
+}
+
+fn wrong_sides() -> Vec<Case> {
+    let request = must(
+        "mpa/5044-7.1.2/20",
+        &["5044-7.1.2-04", "5044-8-04", "5044-8-09"],
+        "A Reply Frame in place of the Request Frame ends the TCP connection.",
+    );
+    let reply = must(
+        "mpa/5044-7.1.2/21",
+        &["5044-7.1.2-17", "5044-7.1.2-12", "5044-8-04", "5044-8-09"],
+        "A Request Frame in place of the Reply Frame ends the TCP connection: both sides are Initiators.",
+    );
+    vec![
+        closed(request, Twist::key(&REPLY_KEY)),
+        given_up(reply, Twist::key(&REQUEST_KEY)),
+    ]
+}

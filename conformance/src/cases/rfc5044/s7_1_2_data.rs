@@ -1,0 +1,113 @@
+//! RFC 5044 section 7.1.2: acceptance, rejection and Private Data.
+
+use crate::script::Action::*;
+use crate::script::{Case, Condition, Setup, StartupCheck, Twist, may, must, private_data, should};
+use crate::wire::startup::R;
+
+const DATA: &[u8] = b"what the application has to say";
+
+pub(super) fn cases() -> Vec<Case> {
+    [rejections(), private()].concat()
+}
+
+fn rejections() -> Vec<Case> {
+    vec![
+        should(
+            "mpa/5044-7.1.2/30",
+            &["5044-7.1.2-05"],
+            "A request that the application does not accept is answered with R=1.",
+        )
+        .target_responds()
+        .steps([
+            Propose(Setup::default().reject(b"")),
+            ExpectStartup,
+            CheckStartup(StartupCheck::Rejected(true)),
+        ]),
+        may(
+            "mpa/5044-7.1.2/31",
+            &["5044-7.1.2-06"],
+            "A Reply Frame that rejects has the application's Private Data.",
+        )
+        .target_responds()
+        .steps([
+            Propose(Setup::default().reject(DATA)),
+            ExpectStartup,
+            CheckStartup(StartupCheck::Rejected(true)),
+            CheckStartup(StartupCheck::PrivateData(DATA)),
+        ]),
+        must(
+            "mpa/5044-7.1.2/32",
+            &["5044-7.1.2-07"],
+            "A Responder that rejected is out of MPA: the Reply comes whole, and no FPDU behind it. (Its application may close TCP.)",
+        )
+        .target_responds()
+        .steps([
+            Propose(Setup::default().reject(DATA)),
+            ExpectStartup,
+            Operate,
+            QuietOrEnd,
+        ]),
+        should(
+            "mpa/5044-7.1.2/33",
+            &["5044-7.1.2-08"],
+            "A request that the application accepts is answered with R=0.",
+        )
+        .target_responds()
+        .steps([
+            Propose(Setup::default()),
+            ExpectStartup,
+            CheckStartup(StartupCheck::Rejected(false)),
+        ]),
+        must(
+            "mpa/5044-7.1.2/34",
+            &["5044-7.1.2-13"],
+            "An Initiator that was rejected is out of MPA: it sends no FPDU and no Terminate. (Its application may close TCP.)",
+        )
+        .target_initiates()
+        .steps([
+            Propose(Setup::default().twist(Twist::private_data(5).and_flags(R))),
+            QuietOrEnd,
+            Told(private_data(5)),
+        ]),
+    ]
+}
+
+fn private() -> Vec<Case> {
+    let most = 508;
+    vec![
+        may(
+            "mpa/5044-7.1.2/40",
+            &["5044-7.1.2-02"],
+            "A Request Frame may have as much Private Data as fits: the Responder's application gets all of it.",
+        )
+        .target_responds()
+        .steps([
+            Require(Condition::PrivateDataOf(most)),
+            Establish(Setup::default().twist(Twist::private_data(most))),
+            Told(private_data(most)),
+            Ping,
+        ]),
+        may(
+            "mpa/5044-7.1.2/41",
+            &["5044-7.1.2-09"],
+            "A Reply Frame that accepts may have as much Private Data as fits: the Initiator's application gets all of it.",
+        )
+        .target_initiates()
+        .steps([
+            Require(Condition::PrivateDataOf(most)),
+            Establish(Setup::default().twist(Twist::private_data(most))),
+            Told(private_data(most)),
+            Ping,
+        ]),
+        may(
+            "mpa/5044-7.1.2/42",
+            &["5044-7.1.2-02", "5044-7.1.2-09"],
+            "The target's frame has its application's Private Data.",
+        )
+        .steps([
+            Establish(Setup::default().private_data(DATA)),
+            CheckStartup(StartupCheck::PrivateData(DATA)),
+            Ping,
+        ]),
+    ]
+}

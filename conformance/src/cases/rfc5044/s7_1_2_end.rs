@@ -1,0 +1,58 @@
+//! RFC 5044 section 7.1.2: time limits of startup.
+
+use super::s7_1_1::bad_reply;
+use crate::script::Action::*;
+use crate::script::{Case, Ends, Setup, Twist, should};
+
+/// What is reasonable, in seconds.
+const REASONABLE: u64 = 60;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        should(
+            "mpa/5044-7.1.2/50",
+            &["5044-7.1.2-18"],
+            "A Responder does not wait for ever for a Request Frame: its peer may be a Responder, too.",
+        )
+        .target_responds()
+        .slow()
+        .steps([
+            Begin(Setup::default().never_answers()),
+            EndWithin(Ends::close(), REASONABLE),
+        ]),
+        should(
+            "mpa/5044-7.1.2/51",
+            &["5044-7.1.2-22"],
+            "A Responder does not wait for ever for the rest of a Request Frame.",
+        )
+        .target_responds()
+        .slow()
+        .steps([
+            Propose(Setup::default().never_answers().twist(Twist::only(19))),
+            EndWithin(Ends::close(), REASONABLE),
+        ]),
+        should(
+            "mpa/5044-7.1.2/52",
+            &["5044-7.1.2-22"],
+            "An Initiator does not wait for ever for a Reply Frame.",
+        )
+        .target_initiates()
+        .slow()
+        .steps([
+            Begin(Setup::default()),
+            ExpectStartup,
+            EndWithin(bad_reply(), REASONABLE),
+        ]),
+        should(
+            "mpa/5044-7.1.2/53",
+            &["5044-7.1.2-22"],
+            "An Initiator does not wait for ever for the rest of a Reply Frame.",
+        )
+        .target_initiates()
+        .slow()
+        .steps([
+            Propose(Setup::default().twist(Twist::only(19))),
+            EndWithin(bad_reply(), REASONABLE),
+        ]),
+    ]
+}

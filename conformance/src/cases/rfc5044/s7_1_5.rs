@@ -1,0 +1,32 @@
+//! RFC 5044 section 7.1.5: from a stream of octets to FPDUs.
+
+use crate::script::Action::*;
+use crate::script::{Case, Data, Region, Setup, Stag, To, Twist, must, write};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        must(
+            "mpa/5044-7.1.5/1",
+            &["5044-7.1.5-03"],
+            "Nothing is lost between startup and FPDUs, though both come in small TCP segments.",
+        )
+        .steps([
+            Establish(
+                Setup::default()
+                    .no_nudge()
+                    .twist(Twist::in_pieces((1..64).map(|piece| piece * 3))),
+            ),
+            Region(Region::writable("r", 4096)),
+            SendInPieces(
+                write(Stag::Of("r"), To::In("r", 0), 64),
+                (1..40).map(|piece| piece * 2).collect(),
+            ),
+            Ping,
+            Holds {
+                region: "r",
+                offset: 0,
+                data: Data::len(64),
+            },
+        ]),
+    ]
+}
