@@ -1,0 +1,243 @@
+//! RFC 5041 section 5.2: segmentation and reassembly.
+
+use super::{STAG, TO, piece, sends, tagged_traffic, untagged_traffic, untouched, writes};
+use crate::check::Rule;
+use crate::script::Action::*;
+use crate::script::{
+    Action, Case, Condition, Data, Out, Post, Region, Rtr, Setup, Stag, To, Want, answer_read,
+    must, read_response, send, write,
+};
+
+pub(super) fn cases() -> Vec<Case> {
+    [source(), sink(), empty()].concat()
+}
+
+fn source() -> Vec<Case> {
+    let fits = |traffic: Vec<Action>| -> Vec<Action> {
+        let mut steps = traffic;
+        steps.insert(1, Require(Condition::EmssKnown));
+        steps
+    };
+    vec![
+        must(
+            "ddp/5041-5.2/1",
+            &["5041-5.2-01", "5041-5.2-04"],
+            "A long Send comes in segments, with all its octets.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Post(Post::send(200_001)),
+            sends(200_001),
+        ]),
+        must(
+            "ddp/5041-5.2/2",
+            &["5041-5.2-02"],
+            "No segment is larger than MULPDU.",
+        )
+        .steps(fits(untagged_traffic(&[Rule::Mulpdu])))
+        .steps(fits(tagged_traffic(&[Rule::Mulpdu]))),
+        must(
+            "ddp/5041-5.2/4",
+            &["5041-5.2-01", "5041-5.2-04"],
+            "A long RDMA Write comes in segments, with all its octets.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Post(Post::write(STAG, TO, 200_001)),
+            writes(200_001),
+        ]),
+        must(
+            "ddp/5041-5.2/6",
+            &["5041-5.2-06"],
+            "MO is the offset of a segment's first octet in the message.",
+        )
+        .steps(untagged_traffic(&[Rule::Mo])),
+        must(
+            "ddp/5041-5.2/8",
+            &["5041-5.2-08"],
+            "TO is that of the consumer and the offset of a segment's first octet in the message.",
+        )
+        .steps(tagged_traffic(&[Rule::To])),
+    ]
+}
+
+/// A Write of 1000 octets in segments of these lengths.
+fn write_in(lens: &[usize]) -> Vec<Out> {
+    let mut at = 0;
+    let mut segments = Vec::new();
+    for len in lens {
+        let to = To::In("r", 3 + i64::from(at));
+        segments.push(write(Stag::Of("r"), to, piece(u64::from(at), *len)).more());
+        at += *len as u32;
+    }
+    if let Some(last) = segments.last_mut() {
+        last.last = true;
+    }
+    segments
+}
+
+/// A Send of 1000 octets in segments of these lengths.
+fn send_in(lens: &[usize]) -> Vec<Out> {
+    let mut at = 0;
+    let mut segments = Vec::new();
+    for (index, len) in lens.iter().enumerate() {
+        let segment = send(piece(u64::from(at), *len)).mo(at);
+        let is_last = index + 1 == lens.len();
+        segments.push(if is_last { segment } else { segment.more() });
+        at += *len as u32;
+    }
+    segments
+}
+
+fn sink() -> Vec<Case> {
+    let mut untagged = vec![Establish(Setup::default())];
+    let mut tagged = vec![
+        Establish(Setup::default()),
+        Region(Region::writable("r", 4096)),
+    ];
+    for lens in [
+        &[1000][..],
+        &[1, 999],
+        &[999, 1],
+        &[7, 300, 5, 600, 88],
+        &[500, 500],
+    ] {
+        untagged.extend([Send(send_in(lens)), Delivered(Data::len(1000))]);
+        tagged.extend([
+            Send(write_in(lens)),
+            Ping,
+            Holds {
+                region: "r",
+                offset: 3,
+                data: Data::len(1000),
+            },
+            Holds {
+                region: "r",
+                offset: 0,
+                data: untouched(3),
+            },
+            Holds {
+                region: "r",
+                offset: 1003,
+                data: untouched(100),
+            },
+            // What the next message has to write again.
+            Send(vec![write(Stag::Of("r"), To::In("r", 0), untouched(1100))]),
+        ]);
+    }
+    vec![
+        must(
+            "ddp/5041-5.2/5",
+            &["5041-5.2-05"],
+            "All octets of an untagged message reach its buffer, however the message is cut into segments.",
+        )
+        .steps(untagged),
+        must(
+            "ddp/5041-5.2/7",
+            &["5041-5.2-05"],
+            "All octets of a tagged message reach its buffer, however the message is cut into segments.",
+        )
+        .steps(tagged),
+    ]
+}
+
+fn empty() -> Vec<Case> {
+    let nonsense = [
+        (Stag::Is(0xdead_beef), To::Is(u64::MAX)),
+        (Stag::Is(u32::MAX), To::Is(0)),
+        (Stag::Of("r"), To::End("r", 1000)),
+        (Stag::Of("r"), To::Is(u64::MAX)),
+        (Stag::Near("r", 0xff), To::In("r", -1)),
+        (Stag::Of("readable"), To::In("readable", 0)),
+    ];
+    vec![
+        must(
+            "ddp/5041-5.2/9",
+            &["5041-5.2-09"],
+            "A message of no octets is allowed, and is one segment.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Post(Post::send(0)),
+            Post(Post::write(STAG, TO, 0)),
+            Post(Post::send(1)),
+            sends(0),
+            Expect(Want::Rtr(Rtr::Write)),
+            sends(1),
+            Send(vec![send(0)]),
+            Delivered(Data::none()),
+            Ping,
+        ]),
+        must(
+            "ddp/5041-5.2/10",
+            &["5041-5.2-10"],
+            "A tagged segment of no octets has the DDP Control Field and RsvdULP as any other.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Watch(&[
+                Rule::DdpHeader,
+                Rule::TaggedFlag,
+                Rule::DdpVersion,
+                Rule::RdmapVersion,
+                Rule::Opcode,
+            ]),
+            Post(Post::write(STAG, TO, 0)),
+            Expect(Want::Rtr(Rtr::Write)),
+            Ping,
+        ]),
+        must(
+            "ddp/5041-5.2/11",
+            &["5041-5.2-11"],
+            "STag and TO of an RDMA Write of no octets are not checked.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Region(Region::writable("r", 4096)),
+            Region(Region::readable("readable", 4096)),
+        ])
+        .steps(
+            nonsense
+                .into_iter()
+                .flat_map(|(stag, to)| [Send(vec![write(stag, to, 0)]), Ping]),
+        ),
+        must(
+            "ddp/5041-5.2/12",
+            &["5041-5.2-11"],
+            "STag and TO of an RDMA Write of no octets are not checked, when the STag was valid and is so no more.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Region(Region::writable("r", 4096)),
+            Deregister("r"),
+            Send(vec![write(Stag::Of("r"), To::In("r", 0), 0)]),
+            Ping,
+        ]),
+        must(
+            "ddp/5041-5.2/13",
+            &["5041-5.2-11"],
+            "STag and TO of an RDMA Read Response of no octets are not checked.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Post(Post::read(STAG, TO, 0)),
+            Expect(Want::Rtr(Rtr::Read)),
+            Send(vec![read_response(
+                Stag::Is(0xdead_beef),
+                To::Is(u64::MAX - 5),
+                0,
+            )]),
+            Completion {
+                op: "read",
+                success: true,
+            },
+            Post(Post::read(STAG, TO, 8)),
+            super::asks_for(8),
+            Send(vec![answer_read(1, 8)]),
+            Completion {
+                op: "read",
+                success: true,
+            },
+        ]),
+    ]
+}

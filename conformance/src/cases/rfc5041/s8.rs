@@ -1,0 +1,101 @@
+//! RFC 5041 section 8: who may use an STag.
+
+use super::untouched;
+use crate::script::Action::*;
+use crate::script::{Action, Case, Condition, Data, Ends, Region, Setup, Stag, To, must, write};
+
+fn writes() -> Action {
+    Send(vec![write(Stag::Of("r"), To::In("r", 0), 64)])
+}
+
+fn holds(data: Data) -> Action {
+    Holds {
+        region: "r",
+        offset: 0,
+        data,
+    }
+}
+
+/// A Write to `r` is refused, and places nothing.
+fn is_refused() -> [Action; 4] {
+    [
+        writes(),
+        End(Ends::term(1, 1, 2).or(1, 1, 0)),
+        End(Ends::close()),
+        holds(untouched(64)),
+    ]
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        must(
+            "ddp/5041-8.2/1",
+            &["5041-8.2-01"],
+            "An STag of another Protection Domain cannot be written to: it is not associated with the stream, or invalid.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Region(Region::writable("r", 64).pd(1)),
+        ])
+        .steps(is_refused()),
+        must(
+            "ddp/5041-8.2/2",
+            &["5041-8.2-01"],
+            "Of two streams, the one in the Protection Domain of an STag can write to it, and the other cannot.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Establish(Setup::default().pd(1)),
+            Region(Region::writable("r", 64).pd(1)),
+            Use(0),
+        ])
+        .steps(is_refused())
+        .steps([Use(1), writes(), Ping, holds(Data::len(64))]),
+        must(
+            "ddp/5041-8.2/3",
+            &["5041-8.2-01"],
+            "All streams of a Protection Domain can write to its STags.",
+        )
+        .steps([
+            Establish(Setup::default().pd(1)),
+            Establish(Setup::default().pd(1)),
+            Region(Region::writable("r", 64).pd(1)),
+            Use(0),
+            writes(),
+            Ping,
+            holds(Data::len(64)),
+            Use(1),
+            Send(vec![write(Stag::Of("r"), To::In("r", 0), untouched(64))]),
+            Ping,
+            holds(untouched(64)),
+        ]),
+        must(
+            "ddp/5041-8.2/4",
+            &["5041-8.2-02"],
+            "An STag that is for one stream cannot be written to by another of the same Protection Domain.",
+        )
+        .steps([
+            Require(Condition::ScopedRegions),
+            Establish(Setup::default()),
+            Establish(Setup::default()),
+            Region(Region::writable("r", 64).scoped()),
+            Use(0),
+        ])
+        .steps(is_refused())
+        .steps([Use(1), writes(), Ping, holds(Data::len(64))]),
+        must(
+            "ddp/5041-8.3.1/3",
+            &["5041-8.3.1-03", "5041-7.1-10"],
+            "An STag that the application has revoked cannot be written to: it is invalid.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Region(Region::writable("r", 64)),
+            writes(),
+            Ping,
+            Deregister("r"),
+            writes(),
+            End(Ends::term(1, 1, 0).or(1, 1, 2)),
+        ]),
+    ]
+}
