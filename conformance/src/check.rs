@@ -6,6 +6,7 @@ use std::fmt;
 use crate::size::Sizes;
 use crate::wire::fpdu::OpenedFpdu;
 use crate::wire::segment::{Address, Segment, opcode};
+use crate::wire::terminate::{self, Terminate, is_registered};
 
 /// A rule for senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,6 +53,12 @@ pub(crate) enum Rule {
     SameRsvdUlp,
     /// Read Requests, Terminates, Atomic messages and Immediate Data are of one segment and of their length.
     HeaderLength,
+    /// Layer, EType and Error Code of a Terminate are registered.
+    TerminateCode,
+    /// The 13 reserved bits of the Terminate Header are zero.
+    TerminateReserved,
+    /// A Terminate has what its M, D and R say, and nothing else.
+    TerminateHeaders,
     /// Nothing comes behind a Terminate.
     SilentAfterTerminate,
     /// No ULPDU is longer than MULPDU, where the suite knows the EMSS.
@@ -93,6 +100,9 @@ impl fmt::Display for Rule {
             Rule::SameStag => "all segments of a message have one STag",
             Rule::SameRsvdUlp => "all segments of a message have the same RsvdULP",
             Rule::HeaderLength => "a message without ULP Payload has exactly its header",
+            Rule::TerminateCode => "Layer, EType and Error Code of a Terminate are registered",
+            Rule::TerminateReserved => "the reserved bits of the Terminate Header are zero",
+            Rule::TerminateHeaders => "a Terminate has the headers that M, D and R announce",
             Rule::SilentAfterTerminate => "nothing is sent behind a Terminate",
             Rule::Mulpdu => "no ULPDU is longer than MULPDU",
             Rule::FewSegments => "a message has few segments, as large as MULPDU allows",
@@ -204,6 +214,7 @@ impl Follower {
                 }
                 if segment.opcode() == opcode::TERMINATE {
                     self.terminated = true;
+                    check_terminate(&segment.payload, breaches);
                 }
             }
         }
@@ -293,6 +304,8 @@ fn check_control(segment: &Segment, breaches: &mut Breaches) {
     }
     let right = match code {
         opcode::READ_REQUEST => 28,
+        // Its length is that of the headers in it.
+        opcode::TERMINATE => segment.payload.len(),
         opcode::IMMEDIATE | opcode::IMMEDIATE_SE => 8,
         opcode::ATOMIC_REQUEST => 52,
         opcode::ATOMIC_RESPONSE => 12,
@@ -302,6 +315,36 @@ fn check_control(segment: &Segment, breaches: &mut Breaches) {
         let (name, is) = (opcode::name(code), segment.payload.len());
         let detail = format!("{name} has {is} octets behind the DDP Header, {right} are right");
         breaches.add(Rule::HeaderLength, detail);
+    }
+}
+
+fn check_terminate(payload: &[u8], breaches: &mut Breaches) {
+    let Some(terminate) = Terminate::parse(payload) else {
+        let detail = format!("it has {} octets", payload.len());
+        breaches.add(Rule::TerminateHeaders, detail);
+        return;
+    };
+    if !is_registered(terminate.layer, terminate.etype, terminate.code) {
+        breaches.add(Rule::TerminateCode, terminate.to_string());
+    }
+    if terminate.reserved != 0 {
+        let detail = format!("they are {:#06x}", terminate.reserved);
+        breaches.add(Rule::TerminateReserved, detail);
+    }
+    let bit = |bit: u8, len: usize| if terminate.hdrct & bit != 0 { len } else { 0 };
+    let named = terminate.headers();
+    let tagged = named.first().is_some_and(|control| control & 0x80 != 0);
+    let is_atomic = named.get(1).map(|control| control & 15) == Some(opcode::ATOMIC_REQUEST);
+    let due = 4
+        + bit(terminate::M | terminate::D, 2)
+        + bit(terminate::D, if tagged { 14 } else { 18 })
+        + bit(terminate::R, if is_atomic { 52 } else { 28 });
+    // What is not announced is absent, or zero (RFC 5040 sections 4.8 and 7.1).
+    let rest = payload.get(due..);
+    if rest.is_none_or(|rest| rest.iter().any(|octet| *octet != 0)) {
+        let is = payload.len();
+        let detail = format!("{terminate}: {is} octets, {due} are announced");
+        breaches.add(Rule::TerminateHeaders, detail);
     }
 }
 
@@ -375,6 +418,26 @@ mod tests {
                 Rule::RdmapReserved
             ]
         );
+    }
+
+    #[test]
+    fn a_terminate_has_what_it_announces() {
+        let terminate = |payload: &[u8]| {
+            let mut segment = send(1, 0, true, payload);
+            segment[1] = 0x47;
+            segment[9] = 2;
+            follow(&[&segment])
+        };
+        let named = send(1, 0, true, b"");
+        let whole = [&[0x12, 1, 0xc0, 0, 0, 34], named.as_slice()].concat();
+        assert_eq!(terminate(&whole), []);
+        assert_eq!(terminate(&[0, 0, 0, 0]), []);
+        assert_eq!(terminate(&[0, 0, 0, 0, 0, 0]), []);
+        assert_eq!(terminate(&[0, 0, 0, 0, 0, 1]), [Rule::TerminateHeaders]);
+        assert_eq!(terminate(&whole[..23]), [Rule::TerminateHeaders]);
+        assert_eq!(terminate(&[0]), [Rule::TerminateHeaders]);
+        assert_eq!(terminate(&[0x12, 7, 0, 0]), [Rule::TerminateCode]);
+        assert_eq!(terminate(&[0, 0, 0x10, 1]), [Rule::TerminateReserved]);
     }
 
     #[test]

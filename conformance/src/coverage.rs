@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::cases;
 use crate::catalogue::{Requirement, requirements};
+use crate::codes::CodeException;
 
 /// Why a requirement that a peer could judge has no case.
 #[derive(Clone, Debug, Deserialize)]
@@ -17,10 +18,21 @@ pub struct Exception {
     pub reason: String,
 }
 
+/// `exceptions.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+pub(crate) struct Exceptions {
     exception: Vec<Exception>,
+    /// Terminate codes that no case provokes.
+    pub(crate) code: Vec<CodeException>,
+}
+
+/// What the file says.
+///
+/// # Panics
+/// Never: a test reads it.
+pub(crate) fn exceptions() -> Exceptions {
+    toml::from_str(include_str!("../exceptions.toml")).expect("exceptions.toml is right")
 }
 
 /// The coverage of the rows that a peer can judge.
@@ -43,8 +55,6 @@ pub struct Coverage {
 #[must_use]
 pub fn coverage() -> Coverage {
     let catalogue = requirements();
-    let file: File =
-        toml::from_str(include_str!("../exceptions.toml")).expect("exceptions.toml is right");
     let mut by_id: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for case in cases::all() {
         for id in &case.requirements {
@@ -54,7 +64,7 @@ pub fn coverage() -> Coverage {
                 .push(case.id.clone());
         }
     }
-    let exceptions: BTreeMap<String, String> = file
+    let exceptions: BTreeMap<String, String> = exceptions()
         .exception
         .into_iter()
         .map(|exception| (exception.id, exception.reason))

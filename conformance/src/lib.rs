@@ -24,6 +24,7 @@ mod agent;
 mod cases;
 mod catalogue;
 mod check;
+mod codes;
 mod coverage;
 mod deviations;
 pub mod report;
@@ -36,6 +37,7 @@ mod wire;
 pub use agent::{AgentError, Channel};
 pub use cases::{explain, list};
 pub use catalogue::{Requirement, requirements, section_of};
+pub use codes::{CodeException, Codes, codes};
 pub use coverage::{Coverage, Exception, coverage};
 pub use run::{
     Config, Ending, Failure, LogEntry, Outcome, Progress, Route, RunError, Selection, Target,

@@ -2,6 +2,7 @@
 
 mod rfc5040;
 mod rfc5041;
+mod rfc5042;
 mod rfc5044;
 mod rfc6581;
 
@@ -12,6 +13,7 @@ pub(crate) fn all() -> Vec<Case> {
     let mut all = Vec::new();
     all.extend(rfc5040::all());
     all.extend(rfc5041::all());
+    all.extend(rfc5042::all());
     all.extend(rfc5044::all());
     all.extend(rfc6581::all());
     all.sort_by(|one, other| crate::run_order(&one.id).cmp(&crate::run_order(&other.id)));

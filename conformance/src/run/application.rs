@@ -115,7 +115,10 @@ impl Player<'_> {
             "wr_id": self.next_wr,
         });
         self.next_wr += 1;
-        if len > 0 {
+        if let Some(name) = post.from {
+            let number = self.named(name)?.number;
+            members["sge"] = json!(format!("{number}:0+{len}"));
+        } else if len > 0 {
             let pd = self.pd_of(conn);
             let wanted = json!({"len": len, "access": "lw", "pd": pd});
             let region = self.agent()?.register(wanted, len)?;

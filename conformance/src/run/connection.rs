@@ -18,6 +18,17 @@ pub(super) struct SeenRead {
     pub(super) sink_to: u64,
 }
 
+/// What a Terminate about a segment of this suite has of it.
+#[derive(Clone, Debug)]
+pub(super) struct SentSegment {
+    /// DDP Segment Length.
+    pub(super) length: u16,
+    /// The DDP Header.
+    pub(super) header: Vec<u8>,
+    /// The RDMA Header of a Read Request; empty for others.
+    pub(super) rdma: Vec<u8>,
+}
+
 /// The connection.
 pub(super) struct Connection {
     pub(super) stream: Box<dyn Stream>,
@@ -41,10 +52,10 @@ pub(super) struct Connection {
     pub(super) ahead: VecDeque<OpenedFpdu>,
     /// The agent's number of it.
     pub(super) conn: Option<u64>,
-    /// The segment that was sent last: its DDP Header and ULPDU length.
-    pub(super) last_sent: Vec<u8>,
     /// The suite chose its MSS, so that the EMSS of the target is its own.
     pub(super) mss_chosen: bool,
+    /// Headers of the segments that were sent.
+    pub(super) sent: Vec<SentSegment>,
 }
 
 /// What came next.
@@ -73,8 +84,8 @@ impl Connection {
             atomics: Vec::new(),
             ahead: VecDeque::new(),
             conn: None,
-            last_sent: Vec::new(),
             mss_chosen: false,
+            sent: Vec::new(),
         }
     }
 

@@ -15,7 +15,8 @@ impl Player<'_> {
         let flags = bit(setup.crc.unwrap_or(self.config.crc), C)
             | bit(setup.markers.unwrap_or(self.config.markers), M);
         let base = base.flags(flags);
-        let enhanced = Enhanced::client_server(16, 16);
+        // What this side serves is what the application may ask for, and the other way round.
+        let enhanced = Enhanced::client_server(setup.ord, setup.ird);
         if base.key == REQUEST_KEY && self.config.revision >= 2 {
             return base.enhanced(enhanced);
         }

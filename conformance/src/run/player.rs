@@ -248,6 +248,12 @@ impl<'a> Player<'a> {
                 self.end_or(ends, self.config.timeout, Before::Instead(want))
             }
             Action::EndNow(ends) => self.end_or(ends, self.config.timeout, Before::Nothing),
+            Action::Closed { graceful } => self.closed_by_target(*graceful),
+            Action::ReadOrTerminate {
+                size,
+                src_to,
+                meanwhile,
+            } => self.read_or_terminate((*size, *src_to), meanwhile),
             Action::Watch(_) => Ok(()),
             Action::Require(condition) => self.require(*condition),
         }
@@ -260,6 +266,7 @@ impl<'a> Player<'a> {
         };
         let holds = match condition {
             Condition::Rfc7306 => self.agent()?.has("rfc7306"),
+            Condition::NotRfc7306 => !self.agent()?.has("rfc7306"),
             Condition::ScopedRegions => self.agent()?.has("scoped_regions"),
             Condition::TargetReceivesMarkers => self.connection()?.tx.markers,
             Condition::DefaultCrc => self.config.crc,
@@ -287,6 +294,9 @@ impl<'a> Player<'a> {
             Condition::TargetLacksIrd(ird) => {
                 let most = self.agent()?.query["max_ird"].as_u64();
                 most.is_some_and(|most| most < u64::from(ird))
+            }
+            Condition::TargetIrdIsAtMost(ird) => {
+                enhanced(self.connection()?).is_none_or(|data| data.ird <= ird)
             }
         };
         if holds {

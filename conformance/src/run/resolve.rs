@@ -1,9 +1,11 @@
 //! From what a case says to octets.
 
+use super::connection::SentSegment;
 use super::player::{Player, Stop};
 use crate::agent::Registered;
 use crate::script::{Addressing, Data, Msn, Name, Out, Stag, To};
 use crate::wire::pattern::pattern;
+use crate::wire::segment::opcode;
 
 impl Player<'_> {
     fn region(&self, name: Name) -> Result<Registered, Stop> {
@@ -139,13 +141,15 @@ impl Player<'_> {
         if let Some(len) = segment.cut {
             ulpdu.truncate(len);
         }
-        // What a Terminate about this segment has: DDP Segment Length and the DDP Header.
-        let mut named = u16::try_from(ulpdu.len())
-            .unwrap_or(u16::MAX)
-            .to_be_bytes()
-            .to_vec();
-        named.extend_from_slice(&header);
-        self.connection()?.last_sent = named;
+        let rdma = match segment.opcode {
+            opcode::READ_REQUEST => ulpdu.get(18..46).unwrap_or_default().to_vec(),
+            _ => Vec::new(),
+        };
+        self.connection()?.sent.push(SentSegment {
+            length: u16::try_from(ulpdu.len()).unwrap_or(u16::MAX),
+            header,
+            rdma,
+        });
         Ok(ulpdu)
     }
 }

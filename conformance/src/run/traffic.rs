@@ -64,7 +64,7 @@ impl Player<'_> {
     }
 
     /// The next segment; anything else in its place is a failure.
-    fn segment(&mut self, expected: &str) -> Result<Segment, Stop> {
+    pub(super) fn segment(&mut self, expected: &str) -> Result<Segment, Stop> {
         let fail = |received: String| Stop::Fail {
             expected: expected.to_owned(),
             received,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::segment::Out;
 use super::setup::{Post, Region, Rtr, Setup};
-use super::value::{Data, Name};
+use super::value::{Data, Name, To};
 use super::want::{Ends, Want};
 use crate::check::Rule;
 use crate::wire::startup::StartupFrame;
@@ -24,6 +24,8 @@ pub(crate) enum Condition {
     TargetIsPeerToPeer,
     /// The agent says that the target knows RFC 7306.
     Rfc7306,
+    /// It does not say so.
+    NotRfc7306,
     /// The agent can register memory for one connection alone.
     ScopedRegions,
     /// The run has the CRCs of the default configuration: nobody asked for none.
@@ -44,6 +46,8 @@ pub(crate) enum Condition {
     TargetIsUnenhanced,
     /// The agent says that the target cannot have so many Reads of its peer at once.
     TargetLacksIrd(u16),
+    /// Whether it may have no more than so many.
+    TargetIrdIsAtMost(u16),
 }
 
 /// One step.
@@ -131,6 +135,16 @@ pub(crate) enum Action {
     EndNow(Ends),
     /// Or it does not end, and this comes.
     EndOr(Ends, Want),
+    /// Behind a Terminate: nothing but the target's end of the TCP connection, by a FIN where it has to be graceful.
+    Closed {
+        graceful: bool,
+    },
+    /// The whole answer to a Read, or a Terminate that says how far the Read came. These are sent when it has begun.
+    ReadOrTerminate {
+        size: u32,
+        src_to: To,
+        meanwhile: Vec<Out>,
+    },
     /// These rules of a sender count in this case: a breach of one, whenever it comes, is a failure.
     Watch(&'static [Rule]),
     Require(Condition),
@@ -196,6 +210,7 @@ impl Action {
             | Action::Disconnect
             | Action::Require(
                 Condition::Rfc7306
+                | Condition::NotRfc7306
                 | Condition::ScopedRegions
                 | Condition::PrivateDataOf(_)
                 | Condition::TargetIsUnenhanced
@@ -238,6 +253,8 @@ impl Action {
             | Action::EndWithin(..)
             | Action::EndNow(_)
             | Action::EndOr(..)
+            | Action::Closed { .. }
+            | Action::ReadOrTerminate { .. }
             | Action::Watch(_)
             | Action::Require(_) => false,
         }
@@ -265,6 +282,7 @@ impl fmt::Display for Condition {
                 write!(f, "the target does not ask for the peer-to-peer model")
             }
             Condition::Rfc7306 => write!(f, "the target does not know RFC 7306"),
+            Condition::NotRfc7306 => write!(f, "the target knows RFC 7306"),
             Condition::ScopedRegions => {
                 write!(f, "the agent cannot register memory for one connection")
             }
@@ -283,6 +301,9 @@ impl fmt::Display for Condition {
             }
             Condition::TargetLacksIrd(ird) => {
                 write!(f, "the target can have {ird} Reads of its peer at once")
+            }
+            Condition::TargetIrdIsAtMost(ird) => {
+                write!(f, "the target grants more than {ird} Reads at once")
             }
         }
     }
@@ -376,6 +397,14 @@ impl fmt::Display for Action {
             Action::EndWithin(ends, seconds) => write!(f, "within {seconds} s: {ends}"),
             Action::EndNow(ends) => write!(f, "nothing but {ends}"),
             Action::EndOr(ends, want) => write!(f, "{want}; or {ends}"),
+            Action::Closed { graceful: true } => write!(f, "then a FIN, and nothing else"),
+            Action::Closed { graceful: false } => {
+                write!(f, "then the end of the TCP connection, and nothing else")
+            }
+            Action::ReadOrTerminate { size, .. } => write!(
+                f,
+                "the {size} octets that were read, or a Terminate that says how many came"
+            ),
             Action::Watch(rules) => write!(f, "{} rules of a sender are kept", rules.len()),
             Action::Require(condition) => write!(f, "skipped if {condition}"),
         }

@@ -258,6 +258,12 @@ impl Out {
         self
     }
 
+    /// Other octets behind the DDP Header.
+    pub(crate) fn payload(mut self, data: impl Into<Data>) -> Self {
+        self.data = data.into();
+        self
+    }
+
     /// Only the first octets of the ULPDU.
     pub(crate) fn cut(mut self, len: usize) -> Self {
         self.cut = Some(len);

@@ -229,6 +229,8 @@ pub(crate) struct Post {
     pub(crate) op: &'static str,
     /// What is sent, or for how many octets there is room. Its seed and place in the pattern count for what is sent.
     pub(crate) data: Data,
+    /// The region that is its buffer, where it is not one of its own.
+    pub(crate) from: Option<Name>,
     pub(crate) stag: u32,
     pub(crate) to: u64,
     pub(crate) solicited: bool,
@@ -245,6 +247,7 @@ impl Post {
         Post {
             op,
             data,
+            from: None,
             stag: 0,
             to: 0,
             solicited: false,
@@ -312,6 +315,12 @@ impl Post {
             immediate: Some(octets),
             ..Self::write(stag, to, len)
         }
+    }
+
+    /// From this region as it is, and not from one that is made and filled for it.
+    pub(crate) fn from(mut self, region: Name) -> Self {
+        self.from = Some(region);
+        self
     }
 
     pub(crate) fn solicited(mut self) -> Self {

@@ -88,6 +88,12 @@ impl From<&[u8]> for Data {
     }
 }
 
+impl From<Vec<u8>> for Data {
+    fn from(octets: Vec<u8>) -> Self {
+        Data::Octets(octets)
+    }
+}
+
 impl<const N: usize> From<&[u8; N]> for Data {
     fn from(octets: &[u8; N]) -> Self {
         Data::Octets(octets.to_vec())

@@ -114,8 +114,12 @@ pub(crate) struct Ends {
     pub(crate) headers: Option<(u8, u8)>,
     /// Or with nothing at all, because the TCP segment was dropped and not acknowledged (RFC 5044 section 8).
     pub(crate) dropped: bool,
-    /// The Terminate's copy of the DDP Header is that of the segment that was sent last, and DDP Segment Length its length.
-    pub(crate) names_last: bool,
+    /// The Terminate's copies of headers are those of a segment that was sent, counted back from the last one.
+    pub(crate) names: Option<usize>,
+    /// And DDP Segment Length is its length.
+    pub(crate) measures: bool,
+    /// Whatever is in the Terminate, and whether there is one, is for the rules of a sender that the case watches.
+    pub(crate) unjudged: bool,
 }
 
 impl Ends {
@@ -128,6 +132,28 @@ impl Ends {
     pub(crate) fn any_term() -> Self {
         Ends {
             any_terminate: true,
+            ..Ends::default()
+        }
+    }
+
+    /// With the Terminate of a local catastrophic error, which has no code (RFC 5040 Figure 9).
+    pub(crate) fn local_catastrophic() -> Self {
+        let term = Term {
+            layer: 0,
+            etype: 0,
+            code: None,
+        };
+        Ends {
+            terminates: vec![term],
+            ..Ends::default()
+        }
+    }
+
+    /// In any way: the case is about other things.
+    pub(crate) fn anyhow() -> Self {
+        Ends {
+            unjudged: true,
+            close: true,
             ..Ends::default()
         }
     }
@@ -172,14 +198,28 @@ impl Ends {
     }
 
     /// And the Terminate names the segment that was sent last.
-    pub(crate) fn naming_last(mut self) -> Self {
-        self.names_last = true;
+    pub(crate) fn naming_last(self) -> Self {
+        self.naming_back(0)
+    }
+
+    /// And the Terminate names the segment that was sent so many before the last one.
+    pub(crate) fn naming_back(mut self, back: usize) -> Self {
+        self.names = Some(back);
+        self
+    }
+
+    /// And DDP Segment Length is that of the segment that it names.
+    pub(crate) fn measuring(mut self) -> Self {
+        self.measures = true;
         self
     }
 }
 
 impl fmt::Display for Ends {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.unjudged {
+            return write!(f, "the end of the connection, in whatever way");
+        }
         let mut ways: Vec<String> = self.terminates.iter().map(ToString::to_string).collect();
         if self.any_terminate {
             ways.push("any Terminate of the registry".into());
@@ -210,8 +250,11 @@ impl fmt::Display for Ends {
                 write!(f, ", perhaps {}", names(may & !must))?;
             }
         }
-        if self.names_last {
+        if self.names.is_some() {
             write!(f, "; with the DDP Header of the segment that was wrong")?;
+        }
+        if self.measures {
+            write!(f, " and its length")?;
         }
         Ok(())
     }

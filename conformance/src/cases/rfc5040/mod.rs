@@ -1,9 +1,150 @@
 //! RFC 5040, RDMAP.
 
-mod s5;
+mod s4_1;
+mod s4_4;
+mod s4_8;
+mod s5_1;
+mod s5_2;
+mod s5_3;
+mod s5_4;
+mod s5_5;
+mod s6;
+mod s7_1;
+mod s7_2;
+mod s8_1;
 
-use crate::script::Case;
+use crate::check::Rule;
+use crate::script::Action::*;
+use crate::script::{
+    Action, Case, Data, Ends, Post, Region, SINK_STAG, SINK_TO, Setup, Stag, To, Want, answer_read,
+    read_request, send, write,
+};
+use crate::wire::segment::opcode;
+
+pub(super) use s6::too_many_reads;
 
 pub(super) fn all() -> Vec<Case> {
-    s5::cases()
+    [
+        s4_1::cases(),
+        s4_4::cases(),
+        s4_8::cases(),
+        s5_1::cases(),
+        s5_2::cases(),
+        s5_3::cases(),
+        s5_4::cases(),
+        s5_5::cases(),
+        s6::cases(),
+        s7_1::cases(),
+        s7_2::cases(),
+        s8_1::cases(),
+    ]
+    .concat()
+}
+
+/// An STag that the application takes for one of this suite.
+const STAG: u32 = 0x0102_0300;
+/// A TO in it.
+const TO: u64 = 0x1000;
+
+/// The application issues a Read of so many octets, and its Read Request comes.
+fn posts_read(len: u32) -> [Action; 2] {
+    [
+        Post(Post::read(STAG, TO, len as usize)),
+        wants_read(TO, len),
+    ]
+}
+
+/// A Read Request of the application.
+fn wants_read(to: u64, size: u32) -> Action {
+    let stag = STAG;
+    Expect(Want::ReadRequest { size, stag, to })
+}
+
+fn wants_write(to: u64, data: Data) -> Action {
+    let stag = STAG;
+    Expect(Want::Write { stag, to, data })
+}
+
+/// A Send of any of the four kinds, with `len` octets of the pattern.
+fn wants_send(opcode: u8, len: usize) -> Action {
+    let invalidate = match opcode {
+        opcode::SEND_INVALIDATE | opcode::SEND_SE_INVALIDATE => STAG,
+        _ => 0,
+    };
+    Expect(Want::Send {
+        opcode,
+        invalidate,
+        data: Data::len(len),
+    })
+}
+
+/// A Read of a region of the target from an offset on.
+fn read(region: &'static str, offset: i64, size: u32) -> Action {
+    Send(vec![read_request(
+        Stag::Of(region),
+        To::In(region, offset),
+        size,
+    )])
+}
+
+/// The answer to a Read of this suite.
+fn response(data: impl Into<Data>) -> Action {
+    Expect(Want::ReadResponse {
+        stag: Stag::Is(SINK_STAG),
+        to: SINK_TO,
+        data: data.into(),
+    })
+}
+
+/// A work request of the application succeeds.
+fn completes(op: &'static str) -> Action {
+    Completion { op, success: true }
+}
+
+/// A message of each kind from the target, while these rules are watched. All but a Terminate.
+fn every_kind(rules: &'static [Rule]) -> Vec<Action> {
+    vec![
+        Establish(Setup::default()),
+        Watch(rules),
+        Post(Post::send(5)),
+        Post(Post::send(3000).solicited()),
+        Post(Post::send_invalidate(7, STAG)),
+        Post(Post::send_invalidate(0, STAG).solicited()),
+        Post(Post::write(STAG, TO, 3001)),
+        Post(Post::write(STAG, TO, 0)),
+        wants_send(opcode::SEND, 5),
+        wants_send(opcode::SEND_SE, 3000),
+        wants_send(opcode::SEND_INVALIDATE, 7),
+        wants_send(opcode::SEND_SE_INVALIDATE, 0),
+        wants_write(TO, Data::len(3001)),
+        wants_write(TO, Data::none()),
+        Post(Post::read(STAG, TO, 100)),
+        wants_read(TO, 100),
+        Send(vec![answer_read(0, 100)]),
+        completes("read"),
+        Region(Region::readable("source", 4096)),
+        read("source", 0, 1001),
+        response(1001),
+        Ping,
+    ]
+}
+
+/// Terminates for errors of an untagged message, a tagged one, a Read Request and an RDMAP Control Field, each on a
+/// connection of its own, while these rules are watched.
+fn every_terminate(rules: &'static [Rule]) -> Vec<Action> {
+    let errors = [
+        send(16).qn(9),
+        write(Stag::Is(STAG), To::Is(TO), 16),
+        read_request(Stag::Is(STAG), To::Is(TO), 16),
+        send(16).opcode(15),
+    ];
+    let mut steps = vec![Watch(rules)];
+    for error in errors {
+        steps.extend([
+            Establish(Setup::default()),
+            Send(vec![error]),
+            End(Ends::anyhow()),
+        ]);
+    }
+    steps
 }

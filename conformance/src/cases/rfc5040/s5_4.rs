@@ -1,0 +1,95 @@
+//! RFC 5040 section 5.4: Terminate.
+
+use super::*;
+use crate::script::{Msn, must, terminate};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        must(
+            "rdmap/5040-5.4/1",
+            &["5040-5.4-01"],
+            "A Terminate is an untagged message.",
+        )
+        .steps(every_terminate(&[Rule::TaggedFlag])),
+        must(
+            "rdmap/5040-5.4/2",
+            &["5040-5.4-02"],
+            "A Terminate goes to QN 2, and is the first message there.",
+        )
+        .steps(every_terminate(&[Rule::QueueNumber, Rule::Msn, Rule::Mo])),
+        must(
+            "rdmap/5040-5.4/4",
+            &["5040-5.4-04"],
+            "A Terminate is taken though no receive is posted: the connection ends, and no error comes back.",
+        )
+        .steps([
+            Establish(Setup::default().receives(0, 0)),
+            Send(vec![terminate(&[0, 0, 0, 0])]),
+            Fin,
+            End(Ends::close()),
+        ]),
+        must(
+            "rdmap/5040-5.4/5",
+            &["5040-5.4-04"],
+            "A Terminate with all its headers is taken: the connection ends, and no error comes back.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Send(vec![send(16), terminate(&TERMINATED_READ)]),
+            Fin,
+            End(Ends::close()),
+        ]),
+        must(
+            "rdmap/5040-5.4/7",
+            &["5040-5.4-07"],
+            "Nothing is sent behind a Terminate, though there were Reads to answer.",
+        )
+        .steps([
+            Watch(&[Rule::SilentAfterTerminate]),
+            Establish(Setup::default()),
+            Region(Region::readable("r", 1 << 20)),
+            Post(Post::send(16)),
+            Send(vec![
+                read_request(Stag::Of("r"), To::In("r", 0), 1 << 20),
+                read_request(Stag::Of("r"), To::In("r", 0), 1 << 20),
+                send(16).qn(9),
+                read_request(Stag::Of("r"), To::In("r", 0), 64),
+                send(16).qn(9),
+            ]),
+            End(Ends::anyhow()),
+            Closed { graceful: false },
+        ]),
+    ];
+    let invalid = [
+        (
+            10,
+            "whose MSN is not the one due",
+            terminate(&[0; 4]).msn(Msn::Off(1)),
+        ),
+        (11, "whose MO is not 0", terminate(&[0; 4]).mo(4)),
+        (12, "without its header", terminate(&[0; 0])),
+        (13, "of 600 octets", terminate(&[0xff; 600])),
+    ];
+    for (number, what, segment) in invalid {
+        let rule = format!("A Terminate {what} is an error: the connection ends.");
+        let id = format!("rdmap/5040-5.4/{number}");
+        cases.push(must(&id, &["5040-5.4-i01"], &rule).steps([
+            Establish(Setup::default()),
+            Send(vec![segment]),
+            End(Ends::any_term().or_close()),
+            Completion {
+                op: "recv",
+                success: false,
+            },
+        ]));
+    }
+    cases
+}
+
+/// The Terminate of a Read of an STag that is not valid, with its headers.
+#[rustfmt::skip]
+const TERMINATED_READ: [u8; 52] = [
+    0x01, 0x00, 0xe0, 0x00, 0x00, 46,
+    0x41, 0x41, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0,
+    1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 16, 5, 6, 7, 0, 0, 0, 0, 0, 0, 0, 0x20, 0,
+];

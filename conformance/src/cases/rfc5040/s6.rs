@@ -1,0 +1,165 @@
+//! RFC 5040 section 6: the limits of Reads, and the end of a stream.
+
+use super::*;
+use crate::script::{Condition, must, should};
+use crate::wire::fpdu::CrcField;
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = limits();
+    cases.extend(teardown());
+    cases
+}
+
+fn limits() -> Vec<Case> {
+    vec![
+        must(
+            "rdmap/5040-6.1/1",
+            &["5040-6.1-01"],
+            "In RDMA mode nothing but RDMA Messages is sent.",
+        )
+        .steps(every_kind(&[
+            Rule::DdpHeader,
+            Rule::DdpVersion,
+            Rule::RdmapVersion,
+            Rule::Opcode,
+            Rule::TaggedFlag,
+            Rule::QueueNumber,
+        ]))
+        .steps([Quiet]),
+        must(
+            "rdmap/5040-6.1/4",
+            &["5040-6.1-04"],
+            "With one Read agreed, the next Read Request comes when the one before is answered.",
+        )
+        .steps([Establish(Setup::default().depths(16, 1))])
+        .steps((1..=4).map(|n| Post(Post::read(STAG, TO * n, 8))))
+        .steps((1..=4).flat_map(|n| {
+            [
+                wants_read(TO * n, 8),
+                Quiet,
+                Send(vec![answer_read(n as usize - 1, 8)]),
+                completes("read"),
+            ]
+        })),
+        must(
+            "rdmap/5040-6.1/5",
+            &["5040-6.1-04"],
+            "With four Reads agreed, no fifth Read Request comes before an answer.",
+        )
+        .steps([Establish(Setup::default().depths(16, 4))])
+        .steps((1..=6).map(|n| Post(Post::read(STAG, TO * n, 8))))
+        .steps((1..=4).map(|n| wants_read(TO * n, 8)))
+        .steps([
+            Quiet,
+            Send(vec![answer_read(0, 8)]),
+            wants_read(TO * 5, 8),
+            Quiet,
+            Send(vec![answer_read(1, 8), answer_read(2, 8)]),
+            wants_read(TO * 6, 8),
+        ]),
+        must(
+            "rdmap/5040-6.1/6",
+            &["5040-6.1-05"],
+            "One Read Request more at once than were agreed is an error.",
+        )
+        .steps(too_many_reads(2, 3)),
+        must(
+            "rdmap/5040-6.1/7",
+            &["5040-6.1-i01"],
+            "The limit of Reads is for each stream and direction alone.",
+        )
+        .steps([
+            Establish(Setup::default().depths(1, 1)),
+            Establish(Setup::default().depths(1, 1)),
+            Region(Region::readable("r", 64)),
+            Use(0),
+        ])
+        .steps(posts_read(8))
+        .steps([read("r", 0, 64), response(64), Use(1)])
+        .steps(posts_read(8))
+        .steps([
+            read("r", 0, 64),
+            response(64),
+            Send(vec![answer_read(0, 8)]),
+            completes("read"),
+            Use(0),
+            Send(vec![answer_read(0, 8)]),
+            completes("read"),
+        ]),
+    ]
+}
+
+/// More than a TCP connection takes before its reader has read any of it: so the first Read stays unanswered.
+const LARGE: u32 = 24 << 20;
+
+/// So many Reads at once, where fewer were agreed.
+pub(in crate::cases) fn too_many_reads(agreed: u16, sent: usize) -> Vec<Action> {
+    let large = read_request(Stag::Of("r"), To::In("r", 0), LARGE);
+    vec![
+        Establish(Setup::default().depths(agreed, 1)),
+        Require(Condition::TargetIrdIsAtMost(agreed)),
+        Region(Region::writable("r", LARGE as usize).access("rr")),
+        Send(vec![large; sent]),
+        End(Ends::any_term()),
+    ]
+}
+
+fn teardown() -> Vec<Case> {
+    vec![
+        should(
+            "rdmap/5040-6.2.1/1",
+            &["5040-6.2.1-01"],
+            "An error of RDMAP or of the LLP ends the stream with a Terminate.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Send(vec![read_request(Stag::Is(STAG), To::Is(TO), 16)]),
+            End(Ends::any_term()),
+            Establish(Setup::default()),
+            Require(Condition::CrcInUse),
+            Send(vec![send(16).crc(CrcField::Xor(1))]),
+            End(Ends::any_term()),
+        ]),
+        should(
+            "rdmap/5040-6.2.1/4",
+            &["5040-6.2.1-04"],
+            "The TCP connection is closed gracefully behind a Terminate, with a FIN.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Send(vec![read_request(Stag::Is(STAG), To::Is(TO), 16)]),
+            End(Ends::anyhow()),
+            Closed { graceful: true },
+        ]),
+        must(
+            "rdmap/5040-7/1",
+            &["5040-7-i01"],
+            "An error of RDMAP ends the stream with a Terminate, and the TCP connection with it.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Send(vec![read_request(Stag::Is(STAG), To::Is(TO), 16)]),
+            End(Ends::any_term()),
+            Closed { graceful: false },
+            Completion {
+                op: "recv",
+                success: false,
+            },
+        ]),
+        must(
+            "rdmap/5040-7/2",
+            &["5040-7-i01"],
+            "An error of DDP ends the stream with a Terminate, and the TCP connection with it.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Send(vec![write(Stag::Is(STAG), To::Is(TO), 16)]),
+            End(Ends::any_term()),
+            Closed { graceful: false },
+            Completion {
+                op: "recv",
+                success: false,
+            },
+        ]),
+    ]
+}

@@ -1,0 +1,93 @@
+//! RFC 5040 section 7.1: how errors are told to the peer.
+
+use super::*;
+use crate::script::{must, read_response, send_invalidate};
+use crate::wire::terminate::{D, M, R};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        must(
+            "rdmap/5040-7.1/2",
+            &["5040-7.1-02"],
+            "For an error while a message is made, a Terminate without headers is sent in its place.",
+        )
+        .steps([Watch(&[Rule::TerminateHeaders])])
+        .steps(super::s4_8::local_error(
+            Ends::local_catastrophic().or(0, 2, 7).or(0, 2, 0xff).or(1, 0, 0).headers(0),
+        )),
+        must(
+            "rdmap/5040-7.1/4",
+            &["5040-7.1-04"],
+            "For an error of a Read Request the Terminate has the DDP Header and the RDMA Header.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Region(Region::writable("r", 64)),
+            Send(vec![
+                write(Stag::Of("r"), To::In("r", 0), 64),
+                read_request(Stag::Of("r"), To::In("r", 0), 64),
+            ]),
+            End(Ends::term(0, 1, 2).headers(M | D | R).naming_last()),
+        ]),
+        must(
+            "rdmap/5040-7.1/5",
+            &["5040-7.1-05"],
+            "Of several wrong messages the Terminate names the first.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Send(vec![
+                send(16),
+                write(Stag::Is(STAG), To::Is(TO), 16),
+                send(16).qn(9),
+                read_request(Stag::Is(STAG), To::Is(TO), 16),
+            ]),
+            End(Ends::term(1, 1, 0).headers(M | D).naming_back(2)),
+        ]),
+        must(
+            "rdmap/5040-7.1/6",
+            &["5040-7.1-05"],
+            "Of several wrong messages the Terminate names the first, a Read Request.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Send(vec![
+                read_request(Stag::Is(STAG), To::Is(TO), 16),
+                write(Stag::Is(STAG), To::Is(TO), 16),
+                send(16).qn(9),
+            ]),
+            End(Ends::term(0, 1, 0).headers(M | D | R).naming_back(2)),
+        ]),
+    ];
+    let wrong = [
+        (
+            10,
+            "an RDMA Write",
+            write(Stag::Is(STAG), To::Is(TO), 16),
+            Ends::term(1, 1, 0),
+        ),
+        (11, "a Send", send(16).qn(9), Ends::term(1, 2, 1)),
+        (
+            12,
+            "a Send with Invalidate",
+            send_invalidate(Stag::Is(STAG), 16),
+            Ends::term(0, 1, 9).or(0, 2, 9).or(0, 1, 0),
+        ),
+        (
+            13,
+            "a Read Response",
+            read_response(Stag::Is(STAG), To::Is(TO), 16),
+            Ends::any_term(),
+        ),
+    ];
+    for (number, what, segment, ends) in wrong {
+        let rule = format!("For an error of {what} the Terminate has its DDP Header.");
+        let id = format!("rdmap/5040-7.1/{number}");
+        cases.push(must(&id, &["5040-7.1-03"], &rule).steps([
+            Establish(Setup::default()),
+            Send(vec![send(16), segment]),
+            End(ends.headers(M | D).naming_last()),
+        ]));
+    }
+    cases
+}

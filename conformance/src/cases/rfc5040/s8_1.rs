@@ -1,0 +1,76 @@
+//! RFC 5040 section 8.1: what a peer must not reach.
+
+use super::*;
+use crate::script::{Condition, must, send_invalidate};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        must(
+            "rdmap/5040-8.1.1/1",
+            &["5040-8.1.1-01"],
+            "A stream cannot read an STag of another protection domain, and a stream of that domain can.",
+        )
+        .steps([
+            Establish(Setup::default().pd(1)),
+            Region(Region::readable("r", 64).pd(1)),
+            Establish(Setup::default()),
+            read("r", 0, 16),
+            End(Ends::term(0, 1, 3)),
+            Use(0),
+            read("r", 0, 64),
+            response(64),
+        ]),
+        must(
+            "rdmap/5040-8.1.1/2",
+            &["5040-8.1.1-02"],
+            "An STag that is for one stream alone cannot be read on another of the same protection domain.",
+        )
+        .steps([
+            Require(Condition::ScopedRegions),
+            Establish(Setup::default()),
+            Region(Region::readable("r", 64).scoped()),
+            read("r", 0, 64),
+            response(64),
+            Establish(Setup::default()),
+            read("r", 0, 16),
+            End(Ends::term(0, 1, 3)),
+            Use(0),
+            read("r", 0, 64),
+            response(64),
+        ]),
+        must(
+            "rdmap/5040-8.1.1/3",
+            &["5040-8.1.1-03"],
+            "A peer reads all of a region and not one octet more.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Region(Region::readable("r", 100)),
+            read("r", 0, 100),
+            response(100),
+            read("r", 0, 101),
+            End(Ends::term(0, 1, 1)),
+        ]),
+        must(
+            "rdmap/5040-8.1.1/4",
+            &["5040-8.1.1-04"],
+            "A peer cannot invalidate an STag that is shared by several streams: it stays valid.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Establish(Setup::default()),
+            Region(Region::readable("r", 64)),
+            Use(0),
+            read("r", 0, 64),
+            response(64),
+            Use(1),
+            read("r", 0, 64),
+            response(64),
+            Send(vec![send_invalidate(Stag::Of("r"), 16)]),
+            End(Ends::term(0, 1, 9).or(0, 2, 9)),
+            Use(0),
+            read("r", 0, 64),
+            response(64),
+        ]),
+    ]
+}

@@ -1,0 +1,9 @@
+//! RFC 5042, the security of DDP and RDMAP: what it asks of the wire.
+
+mod s6;
+
+use crate::script::Case;
+
+pub(super) fn all() -> Vec<Case> {
+    s6::cases()
+}
