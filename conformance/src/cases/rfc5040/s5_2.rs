@@ -186,8 +186,8 @@ fn responder() -> Vec<Case> {
                 ]
             }),
         ),
-        named(
-            20,
+        must(
+            "rdmap/5040-3.2/1",
             &["5040-3.2-i01"],
             "A Read of a region without the right of remote read is an error.",
         )
