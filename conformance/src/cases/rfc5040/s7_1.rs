@@ -13,7 +13,7 @@ pub(super) fn cases() -> Vec<Case> {
         )
         .steps([Watch(&[Rule::TerminateHeaders])])
         .steps(super::s4_8::local_error(
-            Ends::local_catastrophic().or(0, 2, 7).or(0, 2, 0xff).or(1, 0, 0).headers(0),
+            Ends::local_catastrophic().or(1, 0, 0).or(2, 0, 5).or(0, 2, 7).headers(0),
         )),
         must(
             "rdmap/5040-7.1/4",
