@@ -334,11 +334,10 @@ fn check_terminate(payload: &[u8], breaches: &mut Breaches) {
     let bit = |bit: u8, len: usize| if terminate.hdrct & bit != 0 { len } else { 0 };
     let named = terminate.headers();
     let tagged = named.first().is_some_and(|control| control & 0x80 != 0);
-    let is_atomic = named.get(1).map(|control| control & 15) == Some(opcode::ATOMIC_REQUEST);
     let due = 4
         + bit(terminate::M | terminate::D, 2)
         + bit(terminate::D, if tagged { 14 } else { 18 })
-        + bit(terminate::R, if is_atomic { 52 } else { 28 });
+        + bit(terminate::R, 28);
     // What is not announced is absent, or zero (RFC 5040 sections 4.8 and 7.1).
     let rest = payload.get(due..);
     if rest.is_none_or(|rest| rest.iter().any(|octet| *octet != 0)) {
