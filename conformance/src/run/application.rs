@@ -36,6 +36,9 @@ impl Player<'_> {
                 members.remove("pd");
             }
         }
+        if region.zero_based {
+            members["zero_based"] = json!(true);
+        }
         let registered = self.agent()?.register(members, region.len)?;
         if let Fill::Pattern(seed) = region.fill {
             let seed = self.seed(seed);

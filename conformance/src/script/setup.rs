@@ -173,6 +173,8 @@ pub(crate) struct Region {
     pub(crate) pd: u32,
     /// Only for the connection in use when it is made.
     pub(crate) scoped: bool,
+    /// Its first octet has TO 0.
+    pub(crate) zero_based: bool,
 }
 
 impl Region {
@@ -185,6 +187,7 @@ impl Region {
             fill: Fill::Zero,
             pd: 0,
             scoped: false,
+            zero_based: false,
         }
     }
 
@@ -212,6 +215,12 @@ impl Region {
 
     pub(crate) fn pd(mut self, pd: u32) -> Self {
         self.pd = pd;
+        self
+    }
+
+    /// Peers count its octets from 0.
+    pub(crate) fn zero_based(mut self) -> Self {
+        self.zero_based = true;
         self
     }
 
