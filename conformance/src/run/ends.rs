@@ -145,7 +145,7 @@ impl Player<'_> {
             ));
         };
         let (header, behind) = split(terminate.headers(), sent.header.len());
-        if terminate.hdrct & D != 0 && header != sent.header {
+        if terminate.hdrct & D == 0 || header != sent.header {
             let right = &sent.header;
             return fail(format!(
                 "it, with the DDP Header {header:02x?}, and {right:02x?} was sent"

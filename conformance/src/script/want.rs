@@ -118,7 +118,7 @@ pub(crate) struct Ends {
     pub(crate) names: Option<usize>,
     /// And DDP Segment Length is its length.
     pub(crate) measures: bool,
-    /// Whatever is in the Terminate, and whether there is one, is for the rules of a sender that the case watches.
+    /// What is in the Terminate is not looked at.
     pub(crate) unjudged: bool,
 }
 
@@ -149,13 +149,17 @@ impl Ends {
         }
     }
 
-    /// In any way: the case is about other things.
-    pub(crate) fn anyhow() -> Self {
+    /// With some Terminate: what is in it is for the rules of a sender that the case watches.
+    pub(crate) fn some_terminate() -> Self {
         Ends {
             unjudged: true,
-            close: true,
             ..Ends::default()
         }
+    }
+
+    /// In any way: the case is about other things.
+    pub(crate) fn anyhow() -> Self {
+        Self::some_terminate().or_close()
     }
 
     /// Without one.
@@ -218,7 +222,10 @@ impl Ends {
 impl fmt::Display for Ends {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.unjudged {
-            return write!(f, "the end of the connection, in whatever way");
+            return f.write_str(match self.close {
+                true => "the end of the connection, in whatever way",
+                false => "a Terminate, whatever is in it",
+            });
         }
         let mut ways: Vec<String> = self.terminates.iter().map(ToString::to_string).collect();
         if self.any_terminate {
