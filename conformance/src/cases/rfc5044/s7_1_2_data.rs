@@ -41,7 +41,7 @@ fn rejections() -> Vec<Case> {
         must(
             "mpa/5044-7.1.2/32",
             &["5044-7.1.2-07"],
-            "A Responder that rejected is out of MPA: the Reply comes whole, and nothing answers an FPDU. (Its application may close TCP.)",
+            "A Responder that rejected is out of MPA: the Reply comes whole, and nothing answers an FPDU. Only its application may close TCP.",
         )
         .target_responds()
         .steps([
@@ -65,7 +65,7 @@ fn rejections() -> Vec<Case> {
         must(
             "mpa/5044-7.1.2/34",
             &["5044-7.1.2-13"],
-            "An Initiator that was rejected is out of MPA: it sends no FPDU and no Terminate, and answers none. (Its application may close TCP.)",
+            "An Initiator that was rejected is out of MPA: it sends no FPDU and no Terminate, and answers none. Only its application may close TCP.",
         )
         .target_initiates()
         .steps([
