@@ -1,7 +1,7 @@
 //! One connection of a case: what was agreed, what is sent next, what has come.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,9 @@ use crate::size::mulpdu;
 use crate::transport::{Got, Stream};
 use crate::wire::fpdu::{Framing, OpenedFpdu};
 use crate::wire::startup::{C, M, REQUEST_KEY, StartupFrame};
+
+/// More octets than this on one connection are a flood: no case asks for so many.
+const FLOOD: usize = 64 << 20;
 
 /// A Read Request of the target.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +46,8 @@ pub(super) struct Connection {
     msns: [u32; 4],
     follower: Follower,
     buffer: Vec<u8>,
+    /// Octets that came in all.
+    received: usize,
     /// How the stream ended, once it has.
     pub(super) ended: Option<Got>,
     pub(super) breaches: Vec<Breach>,
@@ -78,6 +83,7 @@ impl Connection {
             msns: [1; 4],
             follower: Follower::default(),
             buffer: Vec::new(),
+            received: 0,
             ended: None,
             breaches: Vec::new(),
             reads: Vec::new(),
@@ -127,7 +133,13 @@ impl Connection {
         let left = deadline.saturating_duration_since(Instant::now());
         let got = self.stream.receive(&mut octets, left)?;
         match got {
-            Got::Octets(count) => self.buffer.extend_from_slice(&octets[..count]),
+            Got::Octets(count) => {
+                self.buffer.extend_from_slice(&octets[..count]);
+                self.received += count;
+                if self.received > FLOOD {
+                    return Err(ErrorKind::QuotaExceeded.into());
+                }
+            }
             Got::Fin | Got::Reset => self.ended = Some(got),
             Got::Nothing => {}
         }

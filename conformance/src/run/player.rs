@@ -34,6 +34,10 @@ impl From<std::io::Error> for Stop {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::Unsupported => Stop::Skip(error.to_string()),
+            std::io::ErrorKind::QuotaExceeded => Stop::Fail {
+                expected: "what the case asks for, and the end of the connection".into(),
+                received: "more and more octets, and no end of them".into(),
+            },
             _ => Stop::Infrastructure(format!("the connection to the target: {error}")),
         }
     }
@@ -103,6 +107,10 @@ impl<'a> Player<'a> {
 
     /// Plays all steps.
     pub(super) fn play(mut self, case: &Case) -> Outcome {
+        if self.agent.is_none() && case.needs_agent() {
+            let why = "it needs an agent beside the target".to_owned();
+            return self.finish(case, Verdict::Skipped(why));
+        }
         let mut verdict = Verdict::Pass;
         for (index, action) in case.steps.iter().enumerate() {
             let stopped = self.act(action).and_then(|()| self.breaches(action));

@@ -5,13 +5,12 @@ use super::crc::crc32c;
 /// What goes into the CRC field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CrcField {
-    /// What the connection uses: the right CRC, or zero where CRCs are off.
+    /// The right CRC, also where CRCs are off: a target that checks it all the same is told apart in the cases about
+    /// that, and not in all.
     #[default]
     Right,
     /// The right CRC, with these bits inverted.
     Xor(u32),
-    /// The right CRC, also where CRCs are off.
-    Always,
     /// The right CRC, most significant octet first.
     Swapped,
     /// These octets.
@@ -76,11 +75,9 @@ impl Framing {
             out.extend_from_slice(word);
         }
         self.marker(&mut out, begin, form.marker);
-        let computed = crc32c(&out);
-        let right = if self.crc { computed } else { 0 };
+        let right = crc32c(&out);
         out.extend_from_slice(&match form.crc {
             CrcField::Right => right.to_le_bytes(),
-            CrcField::Always => computed.to_le_bytes(),
             CrcField::Xor(bits) => (right ^ bits).to_le_bytes(),
             CrcField::Swapped => right.to_be_bytes(),
             CrcField::Octets(octets) => octets,

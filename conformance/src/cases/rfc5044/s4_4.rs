@@ -207,10 +207,7 @@ fn choices() -> Vec<Case> {
         .steps([
             Establish(Setup::default().crc(false)),
             Require(Condition::CrcNotInUse),
-            Send(vec![
-                write(Stag::Is(0), To::Is(0), 0).crc(CrcField::Always);
-                4
-            ]),
+            Send(vec![write(Stag::Is(0), To::Is(0), 0); 4]),
             Ping,
         ]),
         may(

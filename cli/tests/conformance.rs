@@ -1,0 +1,185 @@
+//! `uwarp conformance` as a user has it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+const UWARP: &str = env!("CARGO_BIN_EXE_uwarp");
+
+fn conformance(arguments: &[&str]) -> Output {
+    Command::new(UWARP)
+        .arg("conformance")
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
+}
+
+/// A command that serves until it is dropped.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// An agent of ours, and where it takes RDMA connections.
+fn agent(more: &[&str]) -> (Serving, String) {
+    let mut child = Command::new(UWARP)
+        .args(["agent", "-a", "127.0.0.1", "-p", "0", "--control", "0"])
+        .args(more)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut at = |what: &str| {
+        let line = lines.next().unwrap().unwrap();
+        line.split_once(what)
+            .unwrap_or_else(|| panic!("{line}"))
+            .1
+            .to_owned()
+    };
+    let rdma = at("RDMA on ");
+    let control = at("control on ");
+    (Serving(child), format!("{rdma} {control}"))
+}
+
+#[test]
+fn the_list_has_a_case_a_line_and_no_header() {
+    let out = conformance(&["--list", "mpa/5044-7.1.1"]);
+    assert!(out.status.success());
+    let text = text(&out.stdout);
+    assert!(text.lines().count() > 5);
+    for line in text.lines() {
+        assert!(line.starts_with("mpa/5044-7.1.1/"), "{line}");
+        assert!(line.ends_with('.'), "{line}");
+    }
+}
+
+#[test]
+fn a_case_is_explained_with_its_requirements_and_steps() {
+    let out = conformance(&["--explain", "mpa/5044-7.1.1/2"]);
+    let text = text(&out.stdout);
+    assert!(
+        out.status.success() && text.contains("5044-7.1.1-02:"),
+        "{text}"
+    );
+    assert!(text.contains("  1. "), "{text}");
+}
+
+#[test]
+fn what_makes_no_sense_is_usage_and_says_what_to_try() {
+    for (arguments, says) in [
+        (&["--explain", "mpa/1/1"][..], "--list shows them all"),
+        (
+            &["--target", "127.0.0.1:1", "--no-agent", "mpa/nothing"],
+            "--list shows them all",
+        ),
+        (&["--target", "nowhere"], "HOST:PORT"),
+        (&["--target", "127.0.0.1:1", "--timeout=-1"], "--timeout"),
+        (&[], "--target"),
+    ] {
+        let out = conformance(arguments);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(says), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn an_agent_that_is_not_there_is_told_with_what_to_do() {
+    let out = conformance(&["--target", "127.0.0.1:1", "mpa/5044-7.1.1"]);
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("uwarp agent") && said.contains("--no-agent"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_agent_of_ours_passes_and_every_report_is_written() {
+    let (_serving, at) = agent(&[]);
+    let (rdma, control) = at.split_once(' ').unwrap();
+    let dir = std::env::temp_dir().join(format!("uwarp-conformance-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = |name: &str| dir.join(name).to_string_lossy().into_owned();
+    let (json, junit, html) = (file("r.json"), file("r.xml"), file("r.html"));
+    let out = conformance(&[
+        "--target",
+        rdma,
+        "--agent",
+        control,
+        "mpa/5044-7.1*",
+        "ddp",
+        "--json",
+        &json,
+        "--junit",
+        &junit,
+        "--html",
+        &html,
+        "--name",
+        "ours",
+    ]);
+    let said = text(&out.stdout);
+    assert!(out.status.success(), "{said}{}", text(&out.stderr));
+    assert!(
+        said.trim_end()
+            .lines()
+            .last()
+            .unwrap()
+            .contains(" passed, 0 failed, "),
+        "{said}"
+    );
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    let run: serde_json::Value = serde_json::from_str(&read(&json)).unwrap();
+    assert_eq!(run["target"], "ours");
+    assert!(run["cases"].as_array().unwrap().len() > 50);
+    assert!(read(&junit).contains("failures=\"0\""));
+    assert!(read(&html).contains("<title>iWARP conformance</title>"));
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Without any agent, against what every vendor has: a server of rping.
+#[test]
+fn a_server_of_rping_is_enough_to_begin_with() {
+    let (_serving, at) = agent(&[]);
+    let (rdma, _) = at.split_once(' ').unwrap();
+    let out = conformance(&["--target", rdma, "--no-agent", "mpa/5044-7.1*"]);
+    let said = text(&out.stdout);
+    assert!(out.status.success(), "{said}{}", text(&out.stderr));
+    assert!(!said.starts_with("0 passed"), "{said}");
+}
+
+/// The suite as a shim: it starts a client of rping for each case.
+#[test]
+fn a_command_can_be_the_target() {
+    let command = format!("{UWARP} rping -c -a {{host}} -p {{port}} -C 1");
+    let out = conformance(&["--shim", &command, "--timeout", "3", "mpa/5044-7.1.1"]);
+    let said = text(&out.stdout);
+    assert!(out.status.success(), "{said}{}", text(&out.stderr));
+    assert!(!said.starts_with("0 passed"), "{said}");
+}
+
+#[test]
+fn a_failure_says_what_was_expected_and_what_came() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = server.local_addr().unwrap().to_string();
+    std::thread::spawn(move || server.incoming().for_each(drop));
+    let out = conformance(&["--target", &at, "--no-agent", "mpa/5044-7.1.1/3"]);
+    let said = text(&out.stdout);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    for word in [
+        "FAIL mpa/5044-7.1.1/3",
+        "rule: ",
+        "expected: ",
+        "received: ",
+        "5044-7.1.1-03 (RFC 5044 section 7.1.1)",
+    ] {
+        assert!(said.contains(word), "{word} is not in\n{said}");
+    }
+}

@@ -1,0 +1,183 @@
+//! A target that is no iWARP endpoint, or a broken one, ends as a verdict: the suite neither hangs nor gives up.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use socket2::SockRef;
+use uwarp_conformance::{Config, Ending, Outcome, Selection, Target, Verdict, run};
+
+/// A TCP server that does something to each connection.
+struct Server {
+    at: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn new(serve: impl Fn(TcpStream) + Send + Clone + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let at = listener.local_addr().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                let serve = serve.clone();
+                std::thread::spawn(move || serve(stream.unwrap()));
+            }
+        });
+        Server {
+            at,
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(self.at);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// The cases about startup, and some of each other layer.
+fn play(server: &Server) -> Vec<Outcome> {
+    let mut config = Config::new(Target::At(server.at));
+    config.timeout = Duration::from_millis(200);
+    config.quiet = Duration::from_millis(20);
+    let some = [
+        "mpa/5044-7.1.1",
+        "mpa/5044-7.1.2",
+        "ddp/5041-7.1",
+        "rdmap/5040-5.4",
+    ];
+    let selection = Selection(some.map(str::to_owned).to_vec());
+    let outcomes = run(&config, &selection, &()).unwrap();
+    assert!(outcomes.len() > 30, "{} cases", outcomes.len());
+    let played = outcomes
+        .iter()
+        .filter(|one| !matches!(one.verdict, Verdict::Skipped(_)));
+    let failed = outcomes
+        .iter()
+        .filter(|one| matches!(one.verdict, Verdict::Fail(_)));
+    assert!(played.count() > 10);
+    assert!(failed.count() > 5);
+    let errors: Vec<&Outcome> = outcomes
+        .iter()
+        .filter(|one| matches!(one.verdict, Verdict::Infrastructure(_)))
+        .collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    outcomes
+}
+
+fn endings(outcomes: &[Outcome]) -> Vec<Ending> {
+    outcomes
+        .iter()
+        .filter_map(|outcome| outcome.ending)
+        .collect()
+}
+
+#[test]
+fn one_that_hangs_is_told_as_silence() {
+    let server = Server::new(|mut stream| {
+        // It reads, so that its TCP is well, and says nothing.
+        while stream.read(&mut [0; 4096]).is_ok_and(|count| count > 0) {}
+    });
+    assert!(endings(&play(&server)).contains(&Ending::Silence));
+}
+
+#[test]
+fn one_that_closes_at_once_is_told_as_a_close() {
+    let server = Server::new(drop);
+    let endings = endings(&play(&server));
+    assert!(
+        endings
+            .iter()
+            .all(|ending| matches!(ending, Ending::Close | Ending::Reset))
+    );
+}
+
+#[test]
+fn one_that_resets_is_told_as_a_reset() {
+    let server = Server::new(|stream| {
+        SockRef::from(&stream)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+    });
+    let endings = endings(&play(&server));
+    assert!(
+        endings
+            .iter()
+            .all(|ending| matches!(ending, Ending::Close | Ending::Reset))
+    );
+}
+
+#[test]
+fn one_that_floods_fails_and_does_not_fill_the_memory() {
+    let server = Server::new(|mut stream| while stream.write_all(&[0; 65536]).is_ok() {});
+    play(&server);
+}
+
+/// Flooding only behind a right startup: FPDUs without end.
+#[test]
+fn one_that_sends_fpdus_without_end_fails() {
+    let server = Server::new(|mut stream| {
+        let mut header = [0; 20];
+        if stream.read_exact(&mut header).is_err() {
+            return;
+        }
+        let len = usize::from(u16::from_be_bytes([header[18], header[19]]));
+        if stream.read_exact(&mut vec![0; len]).is_err() {
+            return;
+        }
+        // A Reply without CRC, then Sends that never end.
+        let mut reply = b"MPA ID Rep Frame\x00\x01\x00\x00".to_vec();
+        let mut send = vec![0x04, 0x00, 0x01, 0x43];
+        send.resize(2 + 1024, 0);
+        send.resize(send.len().next_multiple_of(4) + 4, 0);
+        reply.extend(send.iter().cycle().take(send.len() * 60));
+        while stream.write_all(&reply).is_ok() {
+            reply = send.repeat(60);
+        }
+    });
+    play(&server);
+}
+
+#[test]
+fn one_that_speaks_http_fails_with_what_it_said() {
+    let server = Server::new(|mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+    });
+    let outcomes = play(&server);
+    let said = outcomes.iter().any(|outcome| {
+        let octets = outcome.log.iter().flat_map(|entry| entry.octets.clone());
+        String::from_utf8_lossy(&octets.collect::<Vec<_>>()).contains("HTTP/1.1 400")
+    });
+    assert!(said);
+}
+
+#[test]
+fn one_that_is_not_there_is_an_error_of_the_run_and_not_of_the_target() {
+    let at = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let mut config = Config::new(Target::At(at));
+    config.timeout = Duration::from_millis(200);
+    let selection = Selection(vec!["mpa/5044-7.1.1/2".into()]);
+    let outcomes = run(&config, &selection, &()).unwrap();
+    assert!(
+        matches!(&outcomes[0].verdict, Verdict::Infrastructure(what) if what.contains("is it running"))
+    );
+}
