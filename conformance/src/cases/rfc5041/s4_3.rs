@@ -90,7 +90,7 @@ pub(super) fn cases() -> Vec<Case> {
             Post(Post::read(STAG, TO, 5)),
             asks_for(5),
             Send(vec![send(5).qn(7)]),
-            End(Ends::any_term()),
+            End(Ends::anyhow()),
         ]),
         must(
             "ddp/5041-4.3/10",
