@@ -99,7 +99,9 @@ impl Player<'_> {
             });
         };
         // Both sides may close now; the target may wait for this side to.
-        let _ = self.connection()?.stream.fin();
+        if !ends.unanswered {
+            let _ = self.connection()?.stream.fin();
+        }
         if ends.unjudged || allows(ends, &terminate) {
             self.ending = Some(Ending::RightTerminate);
             return self.headers(ends, &terminate);

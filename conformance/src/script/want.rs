@@ -110,6 +110,8 @@ pub(crate) struct Ends {
     pub(crate) any_terminate: bool,
     /// FIN or reset without a Terminate.
     pub(crate) close: bool,
+    /// The suite answers a Terminate with no FIN, so that the target has to end the connection by itself.
+    pub(crate) unanswered: bool,
     /// M, D and R of the Terminate, where the rule says them: those that must be set, and those that may.
     pub(crate) headers: Option<(u8, u8)>,
     /// Or with nothing at all, because the TCP segment was dropped and not acknowledged (RFC 5044 section 8).
@@ -174,6 +176,12 @@ impl Ends {
     pub(crate) fn or(mut self, layer: u8, etype: u8, code: u8) -> Self {
         let code = Some(code);
         self.terminates.push(Term { layer, etype, code });
+        self
+    }
+
+    /// Without an answer of the suite: no FIN of its own.
+    pub(crate) fn unanswered(mut self) -> Self {
+        self.unanswered = true;
         self
     }
 

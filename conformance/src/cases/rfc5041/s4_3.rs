@@ -58,6 +58,8 @@ pub(super) fn cases() -> Vec<Case> {
             }),
             Post(Post::send(20)),
             sends(20),
+            Post(Post::read(STAG, TO, 20)),
+            asks_for(20),
         ]),
         must(
             "ddp/5041-4.3/4",
