@@ -43,6 +43,10 @@ pub(crate) enum Want {
         id: u32,
         value: u64,
     },
+    /// With any value.
+    AnyAtomicResponse {
+        id: u32,
+    },
     Immediate {
         solicited: bool,
         octets: [u8; 8],
@@ -76,6 +80,9 @@ impl fmt::Display for Want {
                 write!(f, "Atomic Response to request {id:#x}: {value:#x}")
             }
             Want::Rtr(rtr) => write!(f, "the RTR indication, a {rtr:?} of no octets"),
+            Want::AnyAtomicResponse { id } => {
+                write!(f, "Atomic Response to request {id:#x}")
+            }
             Want::Immediate { solicited, octets } => {
                 let se = if *solicited { " with SE" } else { "" };
                 write!(f, "Immediate Data{se} {octets:02x?}")
@@ -128,6 +135,15 @@ impl Ends {
     /// With this Terminate.
     pub(crate) fn term(layer: u8, etype: u8, code: u8) -> Self {
         Ends::default().or(layer, etype, code)
+    }
+
+    /// With a Terminate of this Layer and EType: the RFCs leave the code open.
+    pub(crate) fn etype(layer: u8, etype: u8) -> Self {
+        let code = None;
+        Ends {
+            terminates: vec![Term { layer, etype, code }],
+            ..Ends::default()
+        }
     }
 
     /// With any Terminate: the RFCs name no code.
