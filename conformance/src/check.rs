@@ -59,6 +59,10 @@ pub(crate) enum Rule {
     TerminateReserved,
     /// A Terminate has what its M, D and R say, and nothing else.
     TerminateHeaders,
+    /// The 28 reserved bits of an Atomic Request are zero.
+    AtomicReserved,
+    /// A FetchAdd has Compare Data zero and all bits of Compare Mask set.
+    FetchAddCompare,
     /// Nothing comes behind a Terminate.
     SilentAfterTerminate,
     /// No ULPDU is longer than MULPDU, where the suite knows the EMSS.
@@ -103,6 +107,8 @@ impl fmt::Display for Rule {
             Rule::TerminateCode => "Layer, EType and Error Code of a Terminate are registered",
             Rule::TerminateReserved => "the reserved bits of the Terminate Header are zero",
             Rule::TerminateHeaders => "a Terminate has the headers that M, D and R announce",
+            Rule::AtomicReserved => "the 28 reserved bits of an Atomic Request are zero",
+            Rule::FetchAddCompare => "a FetchAdd has Compare Data zero and Compare Mask all ones",
             Rule::SilentAfterTerminate => "nothing is sent behind a Terminate",
             Rule::Mulpdu => "no ULPDU is longer than MULPDU",
             Rule::FewSegments => "a message has few segments, as large as MULPDU allows",
@@ -302,6 +308,15 @@ fn check_control(segment: &Segment, breaches: &mut Breaches) {
         let detail = format!("in {name} it is {invalidate:#010x}");
         breaches.add(Rule::InvalidateZero, detail);
     }
+    check_length(segment, breaches);
+    if code == opcode::ATOMIC_REQUEST {
+        check_atomic(&segment.payload, breaches);
+    }
+}
+
+/// Messages that are a header and nothing else.
+fn check_length(segment: &Segment, breaches: &mut Breaches) {
+    let code = segment.opcode();
     let right = match code {
         opcode::READ_REQUEST => 28,
         // Its length is that of the headers in it.
@@ -344,6 +359,25 @@ fn check_terminate(payload: &[u8], breaches: &mut Breaches) {
         let is = payload.len();
         let detail = format!("{terminate}: {is} octets, {due} are announced");
         breaches.add(Rule::TerminateHeaders, detail);
+    }
+}
+
+/// The fields of an Atomic Request that mean nothing (RFC 7306 section 5.2.1).
+fn check_atomic(header: &[u8], breaches: &mut Breaches) {
+    let (Some(first), Some(compare)) = (header.first_chunk::<4>(), header.get(36..52)) else {
+        return;
+    };
+    let word = u32::from_be_bytes(*first);
+    if word >> 4 != 0 {
+        breaches.add(
+            Rule::AtomicReserved,
+            format!("its first word is {word:#010x}"),
+        );
+    }
+    let (data, mask) = compare.split_at(8);
+    if word & 15 == 0 && (data != [0; 8] || mask != [0xff; 8]) {
+        let detail = format!("Compare Data is {data:02x?}, Compare Mask {mask:02x?}");
+        breaches.add(Rule::FetchAddCompare, detail);
     }
 }
 

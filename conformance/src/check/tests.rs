@@ -81,6 +81,19 @@ fn a_terminate_has_what_it_announces() {
 }
 
 #[test]
+fn fields_of_an_atomic_request_that_mean_nothing_have_their_values() {
+    let mut request = send(1, 0, true, &[0; 52]);
+    (request[1], request[9]) = (0x4a, 1);
+    request[18 + 44..].fill(0xff);
+    assert_eq!(follow(&[&request]), []);
+    (request[18], request[18 + 36]) = (1, 1);
+    let both = [Rule::AtomicReserved, Rule::FetchAddCompare];
+    assert_eq!(follow(&[&request]), both);
+    request[18 + 3] = 2;
+    assert_eq!(follow(&[&request]), [Rule::AtomicReserved]);
+}
+
+#[test]
 fn nothing_may_come_behind_a_terminate() {
     let mut terminate = send(1, 0, true, &[0, 0xff, 0, 0]);
     terminate[1] = 0x47;

@@ -99,7 +99,9 @@ impl Player<'_> {
             });
         };
         // Both sides may close now; the target may wait for this side to.
-        let _ = self.connection()?.stream.fin();
+        if !ends.unanswered {
+            let _ = self.connection()?.stream.fin();
+        }
         if ends.unjudged || allows(ends, &terminate) {
             self.ending = Some(Ending::RightTerminate);
             return self.headers(ends, &terminate);
@@ -269,6 +271,10 @@ fn allows(ends: &Ends, terminate: &Terminate) -> bool {
         return is_registered(layer, etype, code);
     }
     ends.terminates.iter().any(|term| {
-        (term.layer, term.etype) == (layer, etype) && term.code.is_none_or(|due| due == code)
+        let of_type = (term.layer, term.etype) == (layer, etype);
+        of_type
+            && term
+                .code
+                .map_or_else(|| is_registered(layer, etype, code), |due| due == code)
     })
 }

@@ -75,6 +75,17 @@ impl Default for Setup {
 }
 
 impl Setup {
+    /// Whether the application has to do more for it than any server does.
+    pub(crate) fn needs_agent(&self) -> bool {
+        let plain = Setup::default();
+        self.receives != plain.receives
+            || self.pd != plain.pd
+            || (self.ird, self.ord) != (plain.ird, plain.ord)
+            || !self.private_data.is_empty()
+            || matches!(self.answer, Answer::Reject(_))
+            || self.peer_to_peer
+    }
+
     pub(crate) fn receives(mut self, count: u32, len: usize) -> Self {
         self.receives = (count, len);
         self
@@ -175,6 +186,8 @@ pub(crate) struct Region {
     pub(crate) scoped: bool,
     /// Its first octet has TO 0.
     pub(crate) zero_based: bool,
+    /// Its first octet is so many octets behind the beginning of a page.
+    pub(crate) skew: usize,
 }
 
 impl Region {
@@ -188,6 +201,7 @@ impl Region {
             pd: 0,
             scoped: false,
             zero_based: false,
+            skew: 0,
         }
     }
 
@@ -224,6 +238,17 @@ impl Region {
         self
     }
 
+    /// Its first octet is so far behind the beginning of a page.
+    pub(crate) fn skew(mut self, skew: usize) -> Self {
+        self.skew = skew;
+        self
+    }
+
+    pub(crate) fn filled(mut self, fill: Fill) -> Self {
+        self.fill = fill;
+        self
+    }
+
     /// For the connection in use alone.
     pub(crate) fn scoped(mut self) -> Self {
         self.scoped = true;
@@ -249,6 +274,8 @@ pub(crate) struct Post {
     /// Of `cas`: compare and swap; of `fadd`: what is added, in `swap`.
     pub(crate) compare: u64,
     pub(crate) swap: u64,
+    /// What the case calls the memory that it takes its octets from, or puts them into.
+    pub(crate) memory: Option<Name>,
 }
 
 impl Post {
@@ -265,6 +292,7 @@ impl Post {
             immediate: None,
             compare: 0,
             swap: 0,
+            memory: None,
         }
     }
 
@@ -334,6 +362,12 @@ impl Post {
 
     pub(crate) fn solicited(mut self) -> Self {
         self.solicited = true;
+        self
+    }
+
+    /// The case looks into its memory later.
+    pub(crate) fn memory(mut self, name: Name) -> Self {
+        self.memory = Some(name);
         self
     }
 
