@@ -58,7 +58,11 @@ impl Deviations {
         };
         match &outcome.verdict {
             Verdict::Fail(failure) => {
-                outcome.verdict = Verdict::Deviation(known.reason.clone(), failure.clone());
+                let reason = match self.target.as_str() {
+                    "" => known.reason.clone(),
+                    target => format!("{target}: {}", known.reason),
+                };
+                outcome.verdict = Verdict::Deviation(reason, failure.clone());
             }
             Verdict::Pass => outcome.verdict = Verdict::Unexpected(known.reason.clone()),
             _ => {}

@@ -9,10 +9,10 @@ use crate::check::{Breach, Follower};
 use crate::size::mulpdu;
 use crate::transport::{Got, Stream};
 use crate::wire::fpdu::{Framing, OpenedFpdu};
-use crate::wire::startup::{C, M, REQUEST_KEY, StartupFrame};
+use crate::wire::startup::{C, M, StartupFrame};
 
 /// More octets than this on one connection are a flood: no case asks for so many.
-const FLOOD: usize = 64 << 20;
+const FLOOD: usize = 16 << 20;
 
 /// A Read Request of the target.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,6 @@ pub(super) struct SentSegment {
 /// The connection.
 pub(super) struct Connection {
     pub(super) stream: Box<dyn Stream>,
-    pub(super) number: usize,
     /// The frame that this suite sent.
     pub(super) ours: Option<StartupFrame>,
     /// The target's.
@@ -72,10 +71,9 @@ pub(super) enum Next {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Box<dyn Stream>, number: usize) -> Self {
+    pub(super) fn new(stream: Box<dyn Stream>) -> Self {
         Connection {
             stream,
-            number,
             ours: None,
             theirs: None,
             tx: Framing::new(true, false),
@@ -195,12 +193,5 @@ impl Connection {
                 Got::Nothing => return Ok(Next::Nothing),
             }
         }
-    }
-
-    /// Whether the suite played the Initiator here.
-    pub(super) fn we_initiated(&self) -> bool {
-        self.ours
-            .as_ref()
-            .is_some_and(|frame| frame.key == REQUEST_KEY)
     }
 }

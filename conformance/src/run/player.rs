@@ -59,8 +59,6 @@ pub(super) struct Player<'a> {
     pub(super) regions: HashMap<Name, Registered>,
     /// Setups of connections that were begun and not answered yet.
     pub(super) unanswered: Option<(crate::script::Setup, u64)>,
-    /// Listener of the agent, and its port.
-    pub(super) agent_listener: Option<(u64, u16)>,
     pub(super) ending: Option<Ending>,
     pub(super) next_wr: u64,
     /// Receives that the application has posted.
@@ -94,7 +92,6 @@ impl<'a> Player<'a> {
             current: 0,
             regions: HashMap::new(),
             unanswered: None,
-            agent_listener: None,
             ending: None,
             next_wr: 1,
             receives: Vec::new(),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::config::Target;
 use super::connection::Connection;
 use super::frame::{describe, keeps};
-use super::outcome::Who;
+use super::outcome::{Ending, Who};
 use super::player::{Player, Step, Stop};
 use crate::agent::number;
 use crate::script::{Answer, Setup, Stag, StartupCheck, To, write};
@@ -28,7 +28,7 @@ impl Player<'_> {
             self.be_dialled(setup)?
         };
         let number = self.connections.len();
-        let mut connection = Connection::new(stream, number);
+        let mut connection = Connection::new(stream);
         connection.mss_chosen = setup.mss.is_some();
         self.connections.push(connection);
         self.current = number;
@@ -73,6 +73,10 @@ impl Player<'_> {
             .connect(to, setup.mss, self.config.timeout)
             .map_err(|error| match error.kind() {
                 std::io::ErrorKind::Unsupported => Stop::Skip(error.to_string()),
+                std::io::ErrorKind::ConnectionReset => Stop::Fail {
+                    expected: "a TCP connection".into(),
+                    received: "one that is reset at once".into(),
+                },
                 _ => Stop::Infrastructure(format!(
                     "the target at {to} takes no connection: {error}; is it running?"
                 )),
@@ -292,15 +296,23 @@ impl Player<'_> {
                 self.connection()?.theirs = Some(frame);
                 Ok(())
             }
-            Err(Ok(Got::Fin)) => fail("the end of the TCP connection (FIN)".into()),
-            Err(Ok(Got::Reset)) => fail("a reset of the TCP connection".into()),
-            Err(Ok(Got::Nothing | Got::Octets(_))) => {
+            Err(Ok(got)) => {
                 let rest = self.connection()?.rest().to_vec();
-                self.said(Who::Target, "octets", &rest);
-                fail(format!(
-                    "{} octets, then nothing for {timeout:?}",
-                    rest.len()
-                ))
+                if !rest.is_empty() {
+                    self.said(Who::Target, "octets that are no startup frame", &rest);
+                }
+                let (ending, then) = match got {
+                    Got::Fin => (Ending::Close, "the end of the TCP connection (FIN)".into()),
+                    Got::Reset => (Ending::Reset, "a reset of the TCP connection".into()),
+                    Got::Nothing | Got::Octets(_) => {
+                        (Ending::Silence, format!("nothing for {timeout:?}"))
+                    }
+                };
+                self.ending = Some(ending);
+                fail(match rest.len() {
+                    0 => then,
+                    len => format!("{len} octets that are no startup frame, then {then}"),
+                })
             }
             Err(Err(error)) => Err(error.into()),
         }

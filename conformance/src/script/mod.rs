@@ -15,4 +15,4 @@ pub(crate) use segment::*;
 pub(crate) use setup::{Answer, Fill, Post, Region, Rtr, Setup};
 pub(crate) use twist::{Twist, private_data};
 pub(crate) use value::{Data, Msn, Name, Stag, To};
-pub(crate) use want::{Ends, Term, Want};
+pub(crate) use want::{Ends, Want};

@@ -55,6 +55,29 @@ pub(crate) enum Want {
     Rtr(Rtr),
 }
 
+impl Want {
+    /// Whether a message with this opcode is of its kind.
+    pub(crate) fn is_of(&self, code: u8) -> bool {
+        use crate::wire::segment::opcode;
+        let due = match self {
+            Want::Send { opcode, .. } => *opcode,
+            Want::Write { .. } => opcode::WRITE,
+            Want::ReadRequest { .. } => opcode::READ_REQUEST,
+            Want::ReadResponse { .. } => opcode::READ_RESPONSE,
+            Want::Atomic { .. } => opcode::ATOMIC_REQUEST,
+            Want::AtomicResponse { .. } | Want::AnyAtomicResponse { .. } => opcode::ATOMIC_RESPONSE,
+            Want::Immediate {
+                solicited: false, ..
+            } => opcode::IMMEDIATE,
+            Want::Immediate { .. } => opcode::IMMEDIATE_SE,
+            Want::Rtr(Rtr::Send) => opcode::SEND,
+            Want::Rtr(Rtr::Write) => opcode::WRITE,
+            Want::Rtr(Rtr::Read) => opcode::READ_REQUEST,
+        };
+        code == due
+    }
+}
+
 impl fmt::Display for Want {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use crate::wire::segment::opcode::name;
