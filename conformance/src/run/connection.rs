@@ -12,7 +12,7 @@ use crate::wire::fpdu::{Framing, OpenedFpdu};
 use crate::wire::startup::{C, M, StartupFrame};
 
 /// More octets than this on one connection are a flood: no case asks for so many.
-const FLOOD: usize = 16 << 20;
+const FLOOD: usize = 32 << 20;
 
 /// A Read Request of the target.
 #[derive(Clone, Copy, Debug)]
