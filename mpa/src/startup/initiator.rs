@@ -100,7 +100,7 @@ impl InitiatorConfig {
             role: Role::Initiator,
             revision,
             enhanced: self.is_enhanced(),
-            crc: self.crc || reply.crc, // 5044-7.1.1-09
+            crc: self.crc || reply.crc, // 5044-7.1.1-09, 5044-4.4-02
             tx_markers: reply.markers,  // 5044-7.1.1-06
             rx_markers: self.markers,
             ird: if self.ird == NO_AUTO {
