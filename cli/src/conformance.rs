@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use uwarp_conformance::report::{Counts, failure, html, json, junit, pcaps, summary};
 use uwarp_conformance::{
-    Config, Outcome, Progress, Selection, Target, Verdict, coverage, explain, list, requirements,
-    run, section_of,
+    Config, Outcome, Progress, Selection, Target, Verdict, codes, coverage, explain, list,
+    requirements, run, section_of,
 };
 
 use crate::failure::{Failure, Report};
@@ -369,5 +369,16 @@ fn tell_coverage() -> Result<(), Failure> {
     out.line(format_args!(
         "{:<16} {rows:>5} {cases:>6} {exceptions:>9} {missing:>8}",
         "all"
+    ))?;
+    let codes = codes();
+    let [cases, exceptions, missing] = [
+        codes.cases.len(),
+        codes.exceptions.len(),
+        codes.missing.len(),
+    ];
+    out.line(format_args!(
+        "{:<16} {:>5} {cases:>6} {exceptions:>9} {missing:>8}",
+        "Terminate codes",
+        cases + exceptions + missing
     ))
 }

@@ -59,6 +59,10 @@ pub(crate) enum Rule {
     TerminateReserved,
     /// A Terminate has what its M, D and R say, and nothing else.
     TerminateHeaders,
+    /// The 28 reserved bits of an Atomic Request are zero.
+    AtomicReserved,
+    /// A FetchAdd has Compare Data zero and all bits of Compare Mask set.
+    FetchAddCompare,
     /// Nothing comes behind a Terminate.
     SilentAfterTerminate,
     /// No ULPDU is longer than MULPDU, where the suite knows the EMSS.
@@ -103,6 +107,8 @@ impl fmt::Display for Rule {
             Rule::TerminateCode => "Layer, EType and Error Code of a Terminate are registered",
             Rule::TerminateReserved => "the reserved bits of the Terminate Header are zero",
             Rule::TerminateHeaders => "a Terminate has the headers that M, D and R announce",
+            Rule::AtomicReserved => "the 28 reserved bits of an Atomic Request are zero",
+            Rule::FetchAddCompare => "a FetchAdd has Compare Data zero and Compare Mask all ones",
             Rule::SilentAfterTerminate => "nothing is sent behind a Terminate",
             Rule::Mulpdu => "no ULPDU is longer than MULPDU",
             Rule::FewSegments => "a message has few segments, as large as MULPDU allows",
@@ -302,6 +308,15 @@ fn check_control(segment: &Segment, breaches: &mut Breaches) {
         let detail = format!("in {name} it is {invalidate:#010x}");
         breaches.add(Rule::InvalidateZero, detail);
     }
+    check_length(segment, breaches);
+    if code == opcode::ATOMIC_REQUEST {
+        check_atomic(&segment.payload, breaches);
+    }
+}
+
+/// Messages that are a header and nothing else.
+fn check_length(segment: &Segment, breaches: &mut Breaches) {
+    let code = segment.opcode();
     let right = match code {
         opcode::READ_REQUEST => 28,
         // Its length is that of the headers in it.
@@ -347,6 +362,25 @@ fn check_terminate(payload: &[u8], breaches: &mut Breaches) {
     }
 }
 
+/// The fields of an Atomic Request that mean nothing (RFC 7306 section 5.2.1).
+fn check_atomic(header: &[u8], breaches: &mut Breaches) {
+    let (Some(first), Some(compare)) = (header.first_chunk::<4>(), header.get(36..52)) else {
+        return;
+    };
+    let word = u32::from_be_bytes(*first);
+    if word >> 4 != 0 {
+        breaches.add(
+            Rule::AtomicReserved,
+            format!("its first word is {word:#010x}"),
+        );
+    }
+    let (data, mask) = compare.split_at(8);
+    if word & 15 == 0 && (data != [0; 8] || mask != [0xff; 8]) {
+        let detail = format!("Compare Data is {data:02x?}, Compare Mask {mask:02x?}");
+        breaches.add(Rule::FetchAddCompare, detail);
+    }
+}
+
 struct Breaches(Vec<Breach>);
 
 impl Breaches {
@@ -356,97 +390,4 @@ impl Breaches {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire::fpdu::{FpduForm, Framing};
-
-    fn follow(ulpdus: &[&[u8]]) -> Vec<Rule> {
-        let (mut tx, mut rx) = (Framing::new(true, false), Framing::new(true, false));
-        let mut follower = Follower::default();
-        let mut rules = Vec::new();
-        for ulpdu in ulpdus {
-            let wire = tx.seal(ulpdu, &FpduForm::default());
-            let opened = rx.open(&wire).expect("it is whole");
-            let breaches = follower.follow(&opened, true);
-            rules.extend(breaches.iter().map(|breach| breach.rule));
-        }
-        rules
-    }
-
-    fn send(msn: u8, mo: u8, last: bool, payload: &[u8]) -> Vec<u8> {
-        let ddp = if last { 0x41 } else { 0x01 };
-        let header = [ddp, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, msn, 0, 0, 0, mo];
-        [&header, payload].concat()
-    }
-
-    #[test]
-    fn a_right_sender_breaks_no_rule() {
-        let segments = [
-            send(1, 0, true, b"one"),
-            send(2, 0, false, b"two "),
-            send(2, 4, true, b"and more"),
-        ];
-        let segments: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
-        assert_eq!(follow(&segments), []);
-    }
-
-    #[test]
-    fn msn_and_mo_are_followed() {
-        assert_eq!(follow(&[&send(0, 0, true, b"")]), [Rule::Msn]);
-        assert_eq!(
-            follow(&[&send(1, 0, false, b"1234"), &send(1, 5, true, b"")]),
-            [Rule::Mo]
-        );
-        assert_eq!(
-            follow(&[&send(1, 0, true, b""), &send(1, 0, true, b"")]),
-            [Rule::Msn]
-        );
-    }
-
-    #[test]
-    fn wrong_control_octets_are_named() {
-        let mut segment = send(1, 0, true, b"");
-        segment[0] = 0x46;
-        segment[1] = 0xb3;
-        assert_eq!(
-            follow(&[&segment]),
-            [
-                Rule::DdpVersion,
-                Rule::DdpReserved,
-                Rule::RdmapVersion,
-                Rule::RdmapReserved
-            ]
-        );
-    }
-
-    #[test]
-    fn a_terminate_has_what_it_announces() {
-        let terminate = |payload: &[u8]| {
-            let mut segment = send(1, 0, true, payload);
-            segment[1] = 0x47;
-            segment[9] = 2;
-            follow(&[&segment])
-        };
-        let named = send(1, 0, true, b"");
-        let whole = [&[0x12, 1, 0xc0, 0, 0, 34], named.as_slice()].concat();
-        assert_eq!(terminate(&whole), []);
-        assert_eq!(terminate(&[0, 0, 0, 0]), []);
-        assert_eq!(terminate(&[0, 0, 0, 0, 0, 0]), []);
-        assert_eq!(terminate(&[0, 0, 0, 0, 0, 1]), [Rule::TerminateHeaders]);
-        assert_eq!(terminate(&whole[..23]), [Rule::TerminateHeaders]);
-        assert_eq!(terminate(&[0]), [Rule::TerminateHeaders]);
-        assert_eq!(terminate(&[0x12, 7, 0, 0]), [Rule::TerminateCode]);
-        assert_eq!(terminate(&[0, 0, 0x10, 1]), [Rule::TerminateReserved]);
-    }
-
-    #[test]
-    fn nothing_may_come_behind_a_terminate() {
-        let mut terminate = send(1, 0, true, &[0, 0xff, 0, 0]);
-        terminate[1] = 0x47;
-        terminate[9] = 2;
-        assert_eq!(
-            follow(&[&terminate, &send(1, 0, true, b"")]),
-            [Rule::SilentAfterTerminate]
-        );
-    }
-}
+mod tests;

@@ -5,6 +5,7 @@ mod rfc5041;
 mod rfc5042;
 mod rfc5044;
 mod rfc6581;
+mod rfc7306;
 
 use crate::script::{Action, Case, CaseInfo};
 
@@ -16,6 +17,7 @@ pub(crate) fn all() -> Vec<Case> {
     all.extend(rfc5042::all());
     all.extend(rfc5044::all());
     all.extend(rfc6581::all());
+    all.extend(rfc7306::all());
     all.sort_by(|one, other| crate::run_order(&one.id).cmp(&crate::run_order(&other.id)));
     all
 }

@@ -30,11 +30,17 @@ impl Player<'_> {
             "access": region.access,
             "pd": region.pd,
         });
+        if region.skew != 0 {
+            members["skew"] = json!(region.skew);
+        }
         if region.scoped {
             members["conn"] = json!(self.conn()?);
             if let Some(members) = members.as_object_mut() {
                 members.remove("pd");
             }
+        }
+        if region.zero_based {
+            members["zero_based"] = json!(true);
         }
         let registered = self.agent()?.register(members, region.len)?;
         if let Fill::Pattern(seed) = region.fill {
@@ -50,7 +56,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    fn named(&self, name: Name) -> Result<Registered, Stop> {
+    pub(super) fn named(&self, name: Name) -> Result<Registered, Stop> {
         self.regions
             .get(name)
             .copied()
@@ -125,6 +131,9 @@ impl Player<'_> {
             self.agent()?
                 .command("fill", json!({"mr": region.number, "seed": seed, "at": at}))?;
             members["sge"] = json!(format!("{}:0+{len}", region.number));
+            if let Some(name) = post.memory {
+                self.regions.insert(name, region);
+            }
         }
         if matches!(post.op, "write" | "write_imm" | "read" | "cas" | "fadd") {
             members["raddr"] = json!(post.to);
@@ -200,6 +209,33 @@ impl Player<'_> {
                     completion.to_string()
                 }),
             }),
+        }
+    }
+
+    pub(super) fn receives_immediate(&mut self, octets: &[u8; 8]) -> Step {
+        let conn = self.conn()?;
+        let timeout = self.config.timeout;
+        let digits: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+        let fail = |received: String| {
+            Err(Stop::Fail {
+                expected: format!("that a receive completes with Immediate Data {octets:02x?}"),
+                received,
+            })
+        };
+        let completion = self.agent()?.event(timeout, |event| {
+            event["wc"] == json!(conn)
+                && (event["op"]
+                    .as_str()
+                    .is_some_and(|op| op.starts_with("recv"))
+                    || event["status"] != "success")
+        })?;
+        match completion {
+            None => fail(format!("no completion for {timeout:?}")),
+            Some(completion) if completion["imm"] == json!(digits) => {
+                self.note(format!("the application's completion: {completion}"));
+                Ok(())
+            }
+            Some(completion) => fail(completion.to_string()),
         }
     }
 

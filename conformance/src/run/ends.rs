@@ -99,7 +99,9 @@ impl Player<'_> {
             });
         };
         // Both sides may close now; the target may wait for this side to.
-        let _ = self.connection()?.stream.fin();
+        if !ends.unanswered {
+            let _ = self.connection()?.stream.fin();
+        }
         if ends.unjudged || allows(ends, &terminate) {
             self.ending = Some(Ending::RightTerminate);
             return self.headers(ends, &terminate);
@@ -145,7 +147,7 @@ impl Player<'_> {
             ));
         };
         let (header, behind) = split(terminate.headers(), sent.header.len());
-        if terminate.hdrct & D != 0 && header != sent.header {
+        if terminate.hdrct & D == 0 || header != sent.header {
             let right = &sent.header;
             return fail(format!(
                 "it, with the DDP Header {header:02x?}, and {right:02x?} was sent"

@@ -1,6 +1,7 @@
 //! Running cases.
 
 mod application;
+mod atomics;
 mod config;
 mod connection;
 mod ends;

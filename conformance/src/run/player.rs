@@ -65,6 +65,8 @@ pub(super) struct Player<'a> {
     pub(super) pds: HashMap<u64, u32>,
     /// The Private Data that the application was told, in hexadecimal digits.
     pub(super) told: Option<String>,
+    /// Whether the most significant octet of a word comes first in the target's memory, once a case has learned it.
+    pub(super) big_endian: Option<bool>,
     watched: Vec<crate::check::Rule>,
     log: Vec<LogEntry>,
     began: Instant,
@@ -94,6 +96,7 @@ impl<'a> Player<'a> {
             receives: Vec::new(),
             pds: HashMap::new(),
             told: None,
+            big_endian: None,
             watched: Vec::new(),
             log: Vec::new(),
             began: Instant::now(),
@@ -216,6 +219,8 @@ impl<'a> Player<'a> {
                 offset,
                 data,
             } => self.holds(region, *offset, data),
+            Action::ReceivesImmediate(octets) => self.receives_immediate(octets),
+            Action::LearnByteOrder(name) => self.learn_byte_order(name),
             Action::Disconnect => self.disconnect(),
             Action::Send(segments) => self.send(segments),
             Action::SendInPieces(segment, cuts) => {
@@ -237,6 +242,7 @@ impl<'a> Player<'a> {
             }
             Action::Expect(want) => self.expect(want),
             Action::ExpectRtr => self.expect_rtr(),
+            Action::AnswerAtomics { values, most } => self.answer_atomics(values, *most),
             Action::Ping => self.ping(),
             Action::Quiet => self.quiet(false),
             Action::QuietOrEnd => self.quiet(true),

@@ -86,15 +86,27 @@ impl Player<'_> {
                 }
                 octets
             }
-            Data::AtomicResponse { request, value } => {
+            Data::AtomicResponse {
+                request,
+                flip,
+                value,
+            } => {
                 let id = self.connection()?.atomics.get(*request).copied();
                 let id = id.ok_or_else(|| {
                     Stop::Infrastructure(format!("no Atomic Request {request} has come"))
                 })?;
-                let mut octets = id.to_be_bytes().to_vec();
+                let mut octets = (id ^ flip).to_be_bytes().to_vec();
                 octets.extend_from_slice(&value.to_be_bytes());
                 octets
             }
+            Data::Word(value) => match self.big_endian {
+                Some(true) => value.to_be_bytes().to_vec(),
+                Some(false) => value.to_le_bytes().to_vec(),
+                None => {
+                    let what = "the case has not learned the target's byte order";
+                    return Err(Stop::Infrastructure(what.into()));
+                }
+            },
         })
     }
 
@@ -138,6 +150,7 @@ impl Player<'_> {
         }
         let header = ulpdu.clone();
         ulpdu.extend_from_slice(&self.octets(&segment.data)?);
+        ulpdu.resize(ulpdu.len() + segment.extra, 0);
         if let Some(len) = segment.cut {
             ulpdu.truncate(len);
         }

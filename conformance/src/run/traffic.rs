@@ -1,5 +1,6 @@
 //! Segments out, messages in.
 
+use super::atomics::atomic_response;
 use super::connection::{Next, SeenRead};
 use super::outcome::Who;
 use super::player::{Player, Step, Stop};
@@ -146,7 +147,7 @@ impl Player<'_> {
             Want::ReadRequest { .. } => opcode::READ_REQUEST,
             Want::ReadResponse { .. } => opcode::READ_RESPONSE,
             Want::Atomic { .. } => opcode::ATOMIC_REQUEST,
-            Want::AtomicResponse { .. } => opcode::ATOMIC_RESPONSE,
+            Want::AtomicResponse { .. } | Want::AnyAtomicResponse { .. } => opcode::ATOMIC_RESPONSE,
             Want::Immediate {
                 solicited: false, ..
             } => opcode::IMMEDIATE,
@@ -203,6 +204,13 @@ impl Player<'_> {
             Want::Rtr(Rtr::Read) => self.read_request_of_none(&expected, &message),
             Want::Rtr(Rtr::Send | Rtr::Write) => {
                 self.same_payload(&expected, &message.payload, &Data::none())
+            }
+            Want::AnyAtomicResponse { id } => {
+                let (came, _) = atomic_response(&expected, &message)?;
+                if came != *id {
+                    return wrong(format!("one to request {came:#x}"));
+                }
+                Ok(())
             }
             Want::Immediate { octets, .. } => {
                 self.same_payload(&expected, &message.payload, &Data::Octets(octets.to_vec()))
@@ -286,42 +294,6 @@ impl Player<'_> {
             sink_to: long(4),
         });
         Ok(came)
-    }
-
-    fn atomic_request(
-        &mut self,
-        expected: &str,
-        message: &Message,
-        due: (u32, u32, u64, u64, u64),
-    ) -> Step {
-        let fail = |received: String| Stop::Fail {
-            expected: expected.to_owned(),
-            received,
-        };
-        let header: [u8; 52] = message.payload.as_slice().try_into().map_err(|_| {
-            let len = message.payload.len();
-            fail(format!("an Atomic Request with a header of {len} octets"))
-        })?;
-        let word = |at: usize| {
-            u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-        };
-        let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
-        self.connection()?.atomics.push(word(4));
-        let (opcode, stag, to, data, compare) = due;
-        let is_add = opcode == 0;
-        let came = (word(0), word(8), long(12), long(20), long(36));
-        let masks = (long(28), long(44));
-        // FetchAdd: compare data zero, compare mask all ones (RFC 7306 section 5.2.1).
-        let due_compare = if is_add { 0 } else { compare };
-        let due_masks = if is_add {
-            (0, u64::MAX)
-        } else {
-            (u64::MAX, u64::MAX)
-        };
-        if came != (opcode, stag, to, data, due_compare) || masks != due_masks {
-            return Err(fail(format!("another header: {header:02x?}")));
-        }
-        Ok(())
     }
 
     /// A Read of no octets, which needs neither a region nor a right (RFC 5040 section 5.2.1), and its answer.

@@ -102,6 +102,11 @@ pub(crate) enum Action {
         offset: usize,
         data: Data,
     },
+    /// A receive of the application completes with this Immediate Data (RFC 7306).
+    ReceivesImmediate([u8; 8]),
+    /// Learns by a FetchAdd of nothing in which order the target keeps the octets of a word, from what the first word of a
+    /// region holds; [`Data::Word`] is in this order.
+    LearnByteOrder(Name),
     Disconnect,
 
     /// Segments, each in its FPDU, in one piece.
@@ -121,6 +126,12 @@ pub(crate) enum Action {
     Expect(Want),
     /// One of the RTR indications that both startup frames have, and the answer, if it is a Read.
     ExpectRtr,
+    /// So many Atomic Requests of the target come, and are answered with these values: all that come before the target waits
+    /// are answered at once. No more than `most` are outstanding.
+    AnswerAtomics {
+        values: Vec<u64>,
+        most: usize,
+    },
     /// The target still serves: a Read of no octets is answered.
     Ping,
     /// Nothing comes for a while.
@@ -207,6 +218,8 @@ impl Action {
             | Action::Delivered(_)
             | Action::Event(_)
             | Action::Holds { .. }
+            | Action::ReceivesImmediate(_)
+            | Action::LearnByteOrder(_)
             | Action::Disconnect
             | Action::Require(
                 Condition::Rfc7306
@@ -246,6 +259,7 @@ impl Action {
             | Action::Reset
             | Action::Expect(_)
             | Action::ExpectRtr
+            | Action::AnswerAtomics { .. }
             | Action::Ping
             | Action::Quiet
             | Action::QuietOrEnd
@@ -368,6 +382,14 @@ impl fmt::Display for Action {
                 offset,
                 data,
             } => write!(f, "region {region} holds {data} at offset {offset}"),
+            Action::ReceivesImmediate(octets) => write!(
+                f,
+                "a receive of the application completes with Immediate Data {octets:02x?}"
+            ),
+            Action::LearnByteOrder(name) => write!(
+                f,
+                "a FetchAdd of 0 returns what region {name} holds, in the target's byte order"
+            ),
             Action::Disconnect => write!(f, "the application disconnects"),
             Action::Send(segments) => {
                 let all: Vec<String> = segments.iter().map(ToString::to_string).collect();
@@ -390,6 +412,11 @@ impl fmt::Display for Action {
             Action::Reset => write!(f, "send a reset"),
             Action::Expect(want) => write!(f, "{want}"),
             Action::ExpectRtr => write!(f, "a negotiated RTR indication"),
+            Action::AnswerAtomics { values, most } => write!(
+                f,
+                "{} Atomic Requests, at most {most} at once, each answered",
+                values.len()
+            ),
             Action::Ping => write!(f, "an answer to a Read of no octets"),
             Action::Quiet => write!(f, "nothing for a while"),
             Action::QuietOrEnd => write!(f, "nothing but, perhaps, the end of the connection"),

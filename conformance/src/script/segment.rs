@@ -36,6 +36,8 @@ pub(crate) struct Out {
     pub(crate) data: Data,
     /// The ULPDU is cut to so many octets.
     pub(crate) cut: Option<usize>,
+    /// So many octets of zeros behind its data.
+    pub(crate) extra: usize,
     pub(crate) form: FpduForm,
 }
 
@@ -65,6 +67,7 @@ fn out(opcode: u8, t: bool, addressing: Addressing, data: Data) -> Out {
         addressing,
         data,
         cut: None,
+        extra: 0,
         form: FpduForm::default(),
     }
 }
@@ -185,7 +188,11 @@ pub(crate) fn answer_atomic(request: usize, value: u64) -> Out {
     untagged(
         opcode::ATOMIC_RESPONSE,
         3,
-        Data::AtomicResponse { request, value },
+        Data::AtomicResponse {
+            request,
+            flip: 0,
+            value,
+        },
     )
 }
 
@@ -270,6 +277,12 @@ impl Out {
         self
     }
 
+    /// More octets than belong there, zeros, at the end of the ULPDU.
+    pub(crate) fn extra(mut self, len: usize) -> Self {
+        self.extra = len;
+        self
+    }
+
     pub(crate) fn crc(mut self, crc: CrcField) -> Self {
         self.form.crc = crc;
         self
@@ -311,6 +324,12 @@ impl fmt::Display for Out {
             }
         }
         write!(f, ", {}", self.data)?;
+        if self.extra != 0 {
+            write!(f, " and {} more", self.extra)?;
+        }
+        if let Some(len) = self.cut {
+            write!(f, ", cut to a ULPDU of {len} octets")?;
+        }
         if !self.last {
             write!(f, ", L=0")?;
         }

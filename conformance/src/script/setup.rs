@@ -173,6 +173,10 @@ pub(crate) struct Region {
     pub(crate) pd: u32,
     /// Only for the connection in use when it is made.
     pub(crate) scoped: bool,
+    /// Its first octet has TO 0.
+    pub(crate) zero_based: bool,
+    /// Its first octet is so many octets behind the beginning of a page.
+    pub(crate) skew: usize,
 }
 
 impl Region {
@@ -185,6 +189,8 @@ impl Region {
             fill: Fill::Zero,
             pd: 0,
             scoped: false,
+            zero_based: false,
+            skew: 0,
         }
     }
 
@@ -215,6 +221,23 @@ impl Region {
         self
     }
 
+    /// Peers count its octets from 0.
+    pub(crate) fn zero_based(mut self) -> Self {
+        self.zero_based = true;
+        self
+    }
+
+    /// Its first octet is so far behind the beginning of a page.
+    pub(crate) fn skew(mut self, skew: usize) -> Self {
+        self.skew = skew;
+        self
+    }
+
+    pub(crate) fn filled(mut self, fill: Fill) -> Self {
+        self.fill = fill;
+        self
+    }
+
     /// For the connection in use alone.
     pub(crate) fn scoped(mut self) -> Self {
         self.scoped = true;
@@ -240,6 +263,8 @@ pub(crate) struct Post {
     /// Of `cas`: compare and swap; of `fadd`: what is added, in `swap`.
     pub(crate) compare: u64,
     pub(crate) swap: u64,
+    /// What the case calls the memory that it takes its octets from, or puts them into.
+    pub(crate) memory: Option<Name>,
 }
 
 impl Post {
@@ -256,6 +281,7 @@ impl Post {
             immediate: None,
             compare: 0,
             swap: 0,
+            memory: None,
         }
     }
 
@@ -325,6 +351,12 @@ impl Post {
 
     pub(crate) fn solicited(mut self) -> Self {
         self.solicited = true;
+        self
+    }
+
+    /// The case looks into its memory later.
+    pub(crate) fn memory(mut self, name: Name) -> Self {
+        self.memory = Some(name);
         self
     }
 

@@ -66,8 +66,12 @@ pub(crate) enum Data {
     /// The answer to an Atomic Request that the target sent, counted from 0: its Request Identifier, and this value.
     AtomicResponse {
         request: usize,
+        /// These bits of the identifier are inverted.
+        flip: u32,
         value: u64,
     },
+    /// A word as the target has it in memory, in the byte order that this case has learned.
+    Word(u64),
 }
 
 impl Data {
@@ -143,9 +147,18 @@ impl fmt::Display for Data {
             Data::Atomic {
                 opcode, stag, to, ..
             } => write!(f, "operation {opcode} at {to}, {stag}"),
-            Data::AtomicResponse { request, value } => {
-                write!(f, "to Atomic Request {request}: {value:#x}")
+            Data::AtomicResponse {
+                request,
+                flip,
+                value,
+            } => {
+                write!(f, "to Atomic Request {request}: {value:#x}")?;
+                if *flip != 0 {
+                    write!(f, ", Request Identifier xor {flip:#x}")?;
+                }
+                Ok(())
             }
+            Data::Word(value) => write!(f, "the word {value:#018x}"),
         }
     }
 }

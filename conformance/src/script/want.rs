@@ -43,6 +43,10 @@ pub(crate) enum Want {
         id: u32,
         value: u64,
     },
+    /// With any value.
+    AnyAtomicResponse {
+        id: u32,
+    },
     Immediate {
         solicited: bool,
         octets: [u8; 8],
@@ -76,6 +80,9 @@ impl fmt::Display for Want {
                 write!(f, "Atomic Response to request {id:#x}: {value:#x}")
             }
             Want::Rtr(rtr) => write!(f, "the RTR indication, a {rtr:?} of no octets"),
+            Want::AnyAtomicResponse { id } => {
+                write!(f, "Atomic Response to request {id:#x}")
+            }
             Want::Immediate { solicited, octets } => {
                 let se = if *solicited { " with SE" } else { "" };
                 write!(f, "Immediate Data{se} {octets:02x?}")
@@ -110,6 +117,8 @@ pub(crate) struct Ends {
     pub(crate) any_terminate: bool,
     /// FIN or reset without a Terminate.
     pub(crate) close: bool,
+    /// The suite answers a Terminate with no FIN, so that the target has to end the connection by itself.
+    pub(crate) unanswered: bool,
     /// M, D and R of the Terminate, where the rule says them: those that must be set, and those that may.
     pub(crate) headers: Option<(u8, u8)>,
     /// Or with nothing at all, because the TCP segment was dropped and not acknowledged (RFC 5044 section 8).
@@ -118,7 +127,7 @@ pub(crate) struct Ends {
     pub(crate) names: Option<usize>,
     /// And DDP Segment Length is its length.
     pub(crate) measures: bool,
-    /// Whatever is in the Terminate, and whether there is one, is for the rules of a sender that the case watches.
+    /// What is in the Terminate is not looked at.
     pub(crate) unjudged: bool,
 }
 
@@ -126,6 +135,15 @@ impl Ends {
     /// With this Terminate.
     pub(crate) fn term(layer: u8, etype: u8, code: u8) -> Self {
         Ends::default().or(layer, etype, code)
+    }
+
+    /// With a Terminate of this Layer and EType: the RFCs leave the code open.
+    pub(crate) fn etype(layer: u8, etype: u8) -> Self {
+        let code = None;
+        Ends {
+            terminates: vec![Term { layer, etype, code }],
+            ..Ends::default()
+        }
     }
 
     /// With any Terminate: the RFCs name no code.
@@ -149,13 +167,17 @@ impl Ends {
         }
     }
 
-    /// In any way: the case is about other things.
-    pub(crate) fn anyhow() -> Self {
+    /// With some Terminate: what is in it is for the rules of a sender that the case watches.
+    pub(crate) fn some_terminate() -> Self {
         Ends {
             unjudged: true,
-            close: true,
             ..Ends::default()
         }
+    }
+
+    /// In any way: the case is about other things.
+    pub(crate) fn anyhow() -> Self {
+        Self::some_terminate().or_close()
     }
 
     /// Without one.
@@ -170,6 +192,12 @@ impl Ends {
     pub(crate) fn or(mut self, layer: u8, etype: u8, code: u8) -> Self {
         let code = Some(code);
         self.terminates.push(Term { layer, etype, code });
+        self
+    }
+
+    /// Without an answer of the suite: no FIN of its own.
+    pub(crate) fn unanswered(mut self) -> Self {
+        self.unanswered = true;
         self
     }
 
@@ -218,7 +246,10 @@ impl Ends {
 impl fmt::Display for Ends {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.unjudged {
-            return write!(f, "the end of the connection, in whatever way");
+            return f.write_str(match self.close {
+                true => "the end of the connection, in whatever way",
+                false => "a Terminate, whatever is in it",
+            });
         }
         let mut ways: Vec<String> = self.terminates.iter().map(ToString::to_string).collect();
         if self.any_terminate {

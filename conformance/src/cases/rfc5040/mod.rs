@@ -143,7 +143,7 @@ fn every_terminate(rules: &'static [Rule]) -> Vec<Action> {
         steps.extend([
             Establish(Setup::default()),
             Send(vec![error]),
-            End(Ends::anyhow()),
+            End(Ends::some_terminate()),
         ]);
     }
     steps

@@ -209,5 +209,23 @@ fn opcodes() -> Vec<Case> {
             ]),
         );
     }
+    let on_the_other_queue = [
+        (37, send(16).qn(1)),
+        (38, read_request(Stag::Of("r"), To::In("r", 0), 16).qn(0)),
+        (39, terminate(&[0, 0, 0, 0]).qn(0)),
+        (40, send(4).qn(2)),
+    ];
+    for (number, segment) in on_the_other_queue {
+        let rule = format!("{segment}: an error, as its opcode is for another queue.");
+        let rows = ["5040-4.1-06", "5040-7.2-02"];
+        cases.push(
+            must(&format!("rdmap/5040-4.1/{number}"), &rows, &rule).steps([
+                Establish(Setup::default()),
+                Region(Region::atomic("r", 64)),
+                Send(vec![segment]),
+                End(Ends::any_term()),
+            ]),
+        );
+    }
     cases
 }

@@ -137,8 +137,7 @@ fn header_bits() -> Vec<Case> {
             "A Terminate for an error of MPA has neither DDP Header nor RDMA Header.",
         )
         .steps([
-            Establish(Setup::default()),
-            Require(Condition::CrcInUse),
+            Establish(Setup::default().crc(true)),
             Send(vec![send(16).crc(CrcField::Xor(1 << 7))]),
             End(Ends::term(2, 0, 2).headers(0)),
         ]),

@@ -61,7 +61,7 @@ fn receivers() -> Vec<Case> {
         must(
             "rdmap/5040-5.3/2",
             &["5040-5.3-02"],
-            "A Send of any kind uses up one receive: behind four, a fifth finds none.",
+            "A Send of any kind uses up one receive: where there are two, the third Send finds none.",
         )
         .steps([
             Establish(Setup::default().receives(2, 4096)),

@@ -1,7 +1,7 @@
 //! RFC 5040 section 6: the limits of Reads, and the end of a stream.
 
 use super::*;
-use crate::script::{Condition, must, should};
+use crate::script::{Condition, may, must, should, terminate};
 use crate::wire::fpdu::CrcField;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -115,10 +115,23 @@ fn teardown() -> Vec<Case> {
             Establish(Setup::default()),
             Send(vec![read_request(Stag::Is(STAG), To::Is(TO), 16)]),
             End(Ends::any_term()),
-            Establish(Setup::default()),
-            Require(Condition::CrcInUse),
+            Establish(Setup::default().crc(true)),
             Send(vec![send(16).crc(CrcField::Xor(1))]),
             End(Ends::any_term()),
+        ]),
+        may(
+            "rdmap/5040-6.2.1/3",
+            &["5040-6.2.1-03", "5040-5.4-08"],
+            "A peer may end the TCP connection at once behind its Terminate: no other stream notices.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Establish(Setup::default()),
+            Use(0),
+            Send(vec![terminate(&[0, 0, 0, 0])]),
+            Reset,
+            Use(1),
+            Ping,
         ]),
         should(
             "rdmap/5040-6.2.1/4",

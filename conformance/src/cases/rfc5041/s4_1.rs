@@ -125,13 +125,13 @@ fn control() -> Vec<Case> {
 }
 
 /// A segment with each wrong DV, on a connection of its own.
-fn wrong_versions(before: Option<Out>, segment: &Out, ends: &Ends) -> Vec<Action> {
+fn wrong_versions(before: &[Out], segment: &Out, ends: &Ends) -> Vec<Action> {
     let mut steps = vec![];
     for version in [0, 2, 3] {
         steps.extend([
             Establish(Setup::default()),
             Region(Region::writable("r", 4096)),
-            Send(before.clone().into_iter().collect()),
+            Send(before.to_vec()),
             Send(vec![segment.clone().ddp_version(version)]),
             End(ends.clone()),
         ]);
@@ -149,7 +149,7 @@ fn versions() -> Vec<Case> {
             "A tagged segment with another DV than those before it is an error: invalid DDP version.",
         )
         .steps(wrong_versions(
-            Some(tagged.clone()),
+            std::slice::from_ref(&tagged),
             &tagged,
             &Ends::term(1, 1, 4),
         )),
@@ -159,7 +159,7 @@ fn versions() -> Vec<Case> {
             "An untagged segment with another DV than those before it is an error: invalid DDP version.",
         )
         .steps(wrong_versions(
-            Some(untagged.clone()),
+            std::slice::from_ref(&untagged),
             &untagged,
             &Ends::term(1, 2, 6),
         )),
@@ -168,7 +168,7 @@ fn versions() -> Vec<Case> {
             &["5041-7.2-i01", "5041-7.2-01"],
             "A tagged segment whose DV is not 1 is not placed: invalid DDP version.",
         )
-        .steps(wrong_versions(None, &tagged, &Ends::term(1, 1, 4)))
+        .steps(wrong_versions(&[], &tagged, &Ends::term(1, 1, 4)))
         .steps([
             End(Ends::close()),
             Holds {
@@ -182,6 +182,6 @@ fn versions() -> Vec<Case> {
             &["5041-7.2-i02", "5041-7.2-01"],
             "An untagged segment whose DV is not 1 is an error: invalid DDP version.",
         )
-        .steps(wrong_versions(None, &untagged, &Ends::term(1, 2, 6))),
+        .steps(wrong_versions(&[], &untagged, &Ends::term(1, 2, 6))),
     ]
 }

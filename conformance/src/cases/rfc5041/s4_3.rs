@@ -58,6 +58,8 @@ pub(super) fn cases() -> Vec<Case> {
             }),
             Post(Post::send(20)),
             sends(20),
+            Post(Post::read(STAG, TO, 20)),
+            asks_for(20),
         ]),
         must(
             "ddp/5041-4.3/4",
@@ -90,7 +92,7 @@ pub(super) fn cases() -> Vec<Case> {
             Post(Post::read(STAG, TO, 5)),
             asks_for(5),
             Send(vec![send(5).qn(7)]),
-            End(Ends::any_term()),
+            End(Ends::anyhow()),
         ]),
         must(
             "ddp/5041-4.3/10",

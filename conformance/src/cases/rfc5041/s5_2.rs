@@ -4,8 +4,7 @@ use super::{STAG, TO, piece, sends, tagged_traffic, untagged_traffic, untouched,
 use crate::check::Rule;
 use crate::script::Action::*;
 use crate::script::{
-    Action, Case, Condition, Data, Out, Post, Region, Rtr, Setup, Stag, To, Want, answer_read,
-    must, read_response, send, write,
+    Action, Case, Condition, Data, Out, Post, Region, Rtr, Setup, Stag, To, Want, must, send, write,
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -212,32 +211,6 @@ fn empty() -> Vec<Case> {
             Deregister("r"),
             Send(vec![write(Stag::Of("r"), To::In("r", 0), 0)]),
             Ping,
-        ]),
-        must(
-            "ddp/5041-5.2/13",
-            &["5041-5.2-11"],
-            "STag and TO of an RDMA Read Response of no octets are not checked.",
-        )
-        .steps([
-            Establish(Setup::default()),
-            Post(Post::read(STAG, TO, 0)),
-            Expect(Want::Rtr(Rtr::Read)),
-            Send(vec![read_response(
-                Stag::Is(0xdead_beef),
-                To::Is(u64::MAX - 5),
-                0,
-            )]),
-            Completion {
-                op: "read",
-                success: true,
-            },
-            Post(Post::read(STAG, TO, 8)),
-            super::asks_for(8),
-            Send(vec![answer_read(1, 8)]),
-            Completion {
-                op: "read",
-                success: true,
-            },
         ]),
     ]
 }

@@ -48,7 +48,7 @@ pub(super) fn cases() -> Vec<Case> {
             Ping,
             Fin,
             Disconnect,
-            End(Ends::close()),
+            Closed { graceful: true },
         ]),
         should(
             "ddp/5041-6.2.2/5",

@@ -2,7 +2,7 @@
 
 use super::untouched;
 use crate::script::Action::*;
-use crate::script::{Action, Case, Ends, Out, Region, Setup, Stag, To, must, write};
+use crate::script::{Action, Case, Condition, Ends, Out, Region, Setup, Stag, To, must, write};
 
 /// One connection with a region for each of these Writes; it ends, and nothing was placed.
 fn each(region: &Region, wrong: impl IntoIterator<Item = Out>, ends: &Ends) -> Vec<Action> {
@@ -33,6 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
     let region = Region::writable("r", 4096);
     let odd = Region::writable("r", 101);
     let bounds = Ends::term(1, 1, 1);
+    let wraps = Ends::term(1, 1, 3).or(1, 1, 1);
     vec![
         must(
             "ddp/5041-7.1/20",
@@ -54,11 +55,13 @@ pub(super) fn cases() -> Vec<Case> {
             &["5041-7.1-11"],
             "A Write to memory that peers may only read is an error: DDP has no code for rights, so invalid STag, or RDMAP's access rights violation.",
         )
-        .steps(each(
-            &Region::writable("r", 4096).access("rr"),
-            [at(To::In("r", 0), 16)],
-            &Ends::term(1, 1, 0).or(0, 1, 2),
-        )),
+        .steps(["rr", "lw,rr", "lw"].into_iter().flat_map(|access| {
+            each(
+                &Region::writable("r", 4096).access(access),
+                [at(To::In("r", 0), 16)],
+                &Ends::term(1, 1, 0).or(0, 1, 2),
+            )
+        })),
         must(
             "ddp/5041-7.1/22",
             &["5041-7.1-12"],
@@ -108,7 +111,18 @@ pub(super) fn cases() -> Vec<Case> {
         .steps(each(
             &region,
             [at(To::Is(u64::MAX), 2), at(To::Is(u64::MAX - 7), 64)],
-            &Ends::term(1, 1, 3).or(1, 1, 1),
+            &wraps,
+        )),
+        must(
+            "ddp/5041-7.1/26",
+            &["5041-7.1-14"],
+            "A Write that wraps into a region that begins at TO 0 is an error: TO wrap, or base or bounds violation.",
+        )
+        .steps([Require(Condition::ScopedRegions)])
+        .steps(each(
+            &region.zero_based(),
+            [at(To::Is(u64::MAX), 2), at(To::Is(u64::MAX - 7), 64)],
+            &wraps,
         )),
     ]
 }

@@ -23,15 +23,14 @@ pub(super) fn cases() -> Vec<Case> {
                 .flat_map(there_and_back)
                 .collect(),
         ])),
-        must("mpa/5044-4.1/2", &["5044-4.1-02"], "PAD octets are zero.").steps(steps([
-            vec![
-                Watch(&[Rule::PadZero]),
-                Establish(Setup::default()),
-                source(),
-            ],
-            reads(every_pad()),
-            reads([1401, 3002, 5003]),
-        ])),
+        must("mpa/5044-4.1/2", &["5044-4.1-02"], "PAD octets are zero.")
+            .steps(padded(Setup::default().markers(false))),
+        must(
+            "mpa/5044-4.1/7",
+            &["5044-4.1-02"],
+            "PAD octets are zero in a stream with Markers, too.",
+        )
+        .steps(padded(Setup::default().markers(true))),
         must(
             "mpa/5044-4.1/3",
             &["5044-4.1-03"],
@@ -93,6 +92,15 @@ pub(super) fn cases() -> Vec<Case> {
             reads(every_pad()),
         ])),
     ]
+}
+
+/// FPDUs with every length of PAD, which is zero.
+fn padded(setup: Setup) -> Vec<Action> {
+    steps([
+        vec![Watch(&[Rule::PadZero]), Establish(setup), source()],
+        reads(every_pad()),
+        reads([1401, 3002, 5003]),
+    ])
 }
 
 /// A Write of so many octets, and a Read of them.

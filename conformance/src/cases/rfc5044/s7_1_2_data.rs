@@ -1,7 +1,10 @@
 //! RFC 5044 section 7.1.2: acceptance, rejection and Private Data.
 
-use crate::script::Action::*;
-use crate::script::{Case, Condition, Setup, StartupCheck, Twist, may, must, private_data, should};
+use crate::script::Action::{self, *};
+use crate::script::{
+    Case, Condition, Setup, Stag, StartupCheck, To, Twist, may, must, private_data, read_request,
+    should,
+};
 use crate::wire::startup::R;
 
 const DATA: &[u8] = b"what the application has to say";
@@ -38,13 +41,14 @@ fn rejections() -> Vec<Case> {
         must(
             "mpa/5044-7.1.2/32",
             &["5044-7.1.2-07"],
-            "A Responder that rejected is out of MPA: the Reply comes whole, and no FPDU behind it. (Its application may close TCP.)",
+            "A Responder that rejected is out of MPA: the Reply comes whole, and nothing answers an FPDU. Only its application may close TCP.",
         )
         .target_responds()
         .steps([
             Propose(Setup::default().reject(DATA)),
             ExpectStartup,
             Operate,
+            an_fpdu(),
             QuietOrEnd,
         ]),
         should(
@@ -61,15 +65,21 @@ fn rejections() -> Vec<Case> {
         must(
             "mpa/5044-7.1.2/34",
             &["5044-7.1.2-13"],
-            "An Initiator that was rejected is out of MPA: it sends no FPDU and no Terminate. (Its application may close TCP.)",
+            "An Initiator that was rejected is out of MPA: it sends no FPDU and no Terminate, and answers none. Only its application may close TCP.",
         )
         .target_initiates()
         .steps([
             Propose(Setup::default().twist(Twist::private_data(5).and_flags(R))),
+            an_fpdu(),
             QuietOrEnd,
             Told(private_data(5)),
         ]),
     ]
+}
+
+/// What an endpoint in Full Operation answers.
+fn an_fpdu() -> Action {
+    Send(vec![read_request(Stag::Is(0), To::Is(0), 0)])
 }
 
 fn private() -> Vec<Case> {

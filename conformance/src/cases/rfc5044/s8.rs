@@ -1,7 +1,7 @@
 //! RFC 5044 section 8: errors.
 
 use super::s4_4::{crc_error, ready, spoiled, untouched};
-use super::{answer, source, steps};
+use super::{source, steps};
 use crate::script::Action::{self, *};
 use crate::script::{
     Case, Condition, Ends, SINK_STAG, SINK_TO, Setup, Stag, To, Want, must, read_request, should,

@@ -212,6 +212,22 @@ fn responder_is_told() -> Vec<Case> {
                 .steps([Event("established"), Post(Post::send(5)), sends(5), Ping]),
         );
     }
+    cases.push(
+        should(
+            "mpa/6581-9.2/34",
+            &["6581-9.2-i01"],
+            "The Send of an RTR indication is none for the application: its receives are for what its peer sends.",
+        )
+        .target_responds()
+        .steps(asked(Setup::default().receives(1, 64), only(Rtr::Send)))
+        .steps([
+            Require(Condition::TargetOffersRtr(Rtr::Send)),
+            Operate,
+            Send(vec![indication(Rtr::Send), send(9)]),
+            Delivered(Data::len(9)),
+            Ping,
+        ]),
+    );
     cases
 }
 

@@ -1,0 +1,162 @@
+//! RFC 7306, the extensions of RDMAP: Atomic Operations and Immediate Data.
+
+mod s1_1;
+mod s4_1;
+mod s5;
+mod s5_1_1;
+mod s5_1_2;
+mod s5_2;
+mod s5_2_1;
+mod s5_2_1_requester;
+mod s5_2_2;
+mod s5_2_2_requester;
+mod s5_4;
+mod s6_3;
+mod s8_1;
+mod s8_2;
+mod s9;
+
+use crate::script::Action::{Establish, Expect, Region as Register, Require};
+use crate::script::{
+    Action, Case, Condition, Data, Ends, Msn, Out, Region, Setup, Stag, To, Want, answer_atomic,
+    atomic, compare_swap, fetch_add,
+};
+
+pub(super) fn all() -> Vec<Case> {
+    [
+        s1_1::cases(),
+        s4_1::cases(),
+        s5::cases(),
+        s5_1_1::cases(),
+        s5_1_2::cases(),
+        s5_2::cases(),
+        s5_2_1::cases(),
+        s5_2_1_requester::cases(),
+        s5_2_2::cases(),
+        s5_2_2_requester::cases(),
+        s5_4::cases(),
+        s6_3::cases(),
+        s8_1::cases(),
+        s8_2::cases(),
+        s9::cases(),
+    ]
+    .concat()
+}
+
+/// An STag that the target knows from nowhere, for what its application asks of the suite.
+const STAG: u32 = 0x0102_0300;
+
+/// A connection to a target that knows RFC 7306.
+fn begin(setup: Setup) -> Vec<Action> {
+    vec![Require(Condition::Rfc7306), Establish(setup)]
+}
+
+/// The same, and region "a": 4096 octets of zeros for atomics.
+fn with_region() -> Vec<Action> {
+    let mut steps = begin(Setup::default());
+    steps.push(Register(Region::atomic("a", 4096)));
+    steps
+}
+
+/// A FetchAdd at an offset of region "a".
+fn add(id: u32, offset: i64, add: u64) -> Out {
+    masked_add(id, offset, add, 0)
+}
+
+/// The same with an Add Mask.
+fn masked_add(id: u32, offset: i64, add: u64, mask: u64) -> Out {
+    fetch_add(id, Stag::Of("a"), To::In("a", offset), add, mask)
+}
+
+/// A CmpSwap at an offset of region "a".
+fn swap(id: u32, offset: i64, compare: u64, swap: u64) -> Out {
+    compare_swap(id, Stag::Of("a"), To::In("a", offset), compare, swap)
+}
+
+/// The same with masks: what is compared, what is stored, each with its mask.
+fn masked_swap(id: u32, offset: i64, compare: (u64, u64), swap: (u64, u64)) -> Out {
+    atomic(Data::Atomic {
+        opcode: 2,
+        id,
+        stag: Stag::Of("a"),
+        to: To::In("a", offset),
+        data: swap.0,
+        mask: swap.1,
+        compare: compare.0,
+        compare_mask: compare.1,
+    })
+}
+
+/// Any Atomic Request at an offset of region "a": the first word of its header as it is.
+fn request(opcode: u32, id: u32, offset: i64) -> Out {
+    atomic(Data::Atomic {
+        opcode,
+        id,
+        stag: Stag::Of("a"),
+        to: To::In("a", offset),
+        data: 1,
+        mask: if opcode & 15 == 0 { 0 } else { u64::MAX },
+        compare: 0,
+        compare_mask: u64::MAX,
+    })
+}
+
+/// The Atomic Response to request `id`.
+fn answered(id: u32, value: u64) -> Action {
+    Expect(Want::AtomicResponse { id, value })
+}
+
+/// What the target's application asks for: a FetchAdd at TO 0x1000.
+fn asked_add(add: u64) -> Action {
+    Expect(Want::Atomic {
+        opcode: 0,
+        stag: STAG,
+        to: 0x1000,
+        data: add,
+        compare: 0,
+    })
+}
+
+/// A CmpSwap there.
+fn asked_swap(compare: u64, swap: u64) -> Action {
+    Expect(Want::Atomic {
+        opcode: 2,
+        stag: STAG,
+        to: 0x1000,
+        data: swap,
+        compare,
+    })
+}
+
+/// Region "a" is as it was: zeros.
+fn untouched() -> Action {
+    Action::Holds {
+        region: "a",
+        offset: 0,
+        data: Data::Octets(vec![0; 64]),
+    }
+}
+
+/// A success of the application's work request.
+fn done(op: &'static str) -> Action {
+    Action::Completion { op, success: true }
+}
+
+/// The end for an MSN that is not the one due.
+fn wrong_msn() -> Ends {
+    Ends::term(1, 2, 3).or(1, 2, 2)
+}
+
+/// An MSN that comes later.
+const LATER: Msn = Msn::Off(1);
+
+/// The answer to the first request, with these bits of the Request Identifier inverted.
+fn flipped(flip: u32) -> Out {
+    let mut answer = answer_atomic(0, 1);
+    answer.data = Data::AtomicResponse {
+        request: 0,
+        flip,
+        value: 1,
+    };
+    answer
+}

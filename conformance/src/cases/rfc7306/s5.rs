@@ -1,0 +1,80 @@
+//! RFC 7306 sections 5 and 5.3: Atomic Operations as a whole, and atomicity.
+
+use super::{add, answered, begin, swap, with_region};
+use crate::check::Rule;
+use crate::script::Action::*;
+use crate::script::{Action, Case, Region, Setup, Want, must};
+
+/// Requests at once on each of two connections, and how often.
+const BURST: u32 = 8;
+const ROUNDS: u32 = 16;
+
+/// Both connections have their FetchAdds outstanding at the same time, again and again.
+fn two_at_once() -> Vec<Action> {
+    let mut steps = Vec::new();
+    for round in 0..ROUNDS {
+        let ids = round * BURST..(round + 1) * BURST;
+        for connection in 0..2 {
+            steps.push(Use(connection));
+            steps.push(Send(ids.clone().map(|id| add(id, 8, 1)).collect()));
+        }
+        for connection in 0..2 {
+            steps.push(Use(connection));
+            steps.extend(ids.clone().map(|id| Expect(Want::AnyAtomicResponse { id })));
+        }
+    }
+    steps
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        must(
+            "ext/7306-5/1",
+            &["7306-5-02"],
+            "An endpoint that knows atomics implements FetchAdd and CmpSwap.",
+        )
+        .steps(with_region())
+        .steps([
+            Send(vec![add(1, 0, 5)]),
+            answered(1, 0),
+            Send(vec![swap(2, 0, 5, 9)]),
+            answered(2, 5),
+            Send(vec![add(3, 0, 1)]),
+            answered(3, 9),
+            Ping,
+        ]),
+        must(
+            "ext/7306-5/2",
+            &["7306-5-04"],
+            "Atomic Responses are untagged, on QN 3, with MSNs from 1 on.",
+        )
+        .steps([Watch(&[
+            Rule::TaggedFlag,
+            Rule::QueueNumber,
+            Rule::Msn,
+            Rule::Mo,
+        ])])
+        .steps(with_region())
+        .steps([
+            Send(vec![add(1, 0, 5), swap(2, 0, 5, 9), add(3, 0, 1)]),
+            answered(1, 0),
+            answered(2, 5),
+            answered(3, 9),
+        ]),
+        must(
+            "ext/7306-5.3/1",
+            &["7306-5.3-01"],
+            "Atomics of two connections on one word at once lose no update.",
+        )
+        .steps(begin(Setup::default()))
+        .steps([
+            Establish(Setup::default()),
+            Region(Region::atomic("a", 4096)),
+        ])
+        .steps(two_at_once())
+        .steps([
+            Send(vec![add(u32::MAX, 8, 0)]),
+            answered(u32::MAX, u64::from(2 * BURST * ROUNDS)),
+        ]),
+    ]
+}

@@ -1,0 +1,73 @@
+//! RFC 7306 section 5.2.2: Atomic Responses of the target.
+
+use super::{add, answered, with_region};
+use crate::script::Action::*;
+use crate::script::{
+    Action, Case, Condition, Data, Out, SINK_STAG, SINK_TO, Stag, To, Want, must, read_request,
+};
+
+/// So many requests at once that a target with less room for them would refuse one.
+const DEPTH: u16 = 16;
+
+/// Every `nth` request is a Read of `size` octets, the others are FetchAdds of 1; then what is due.
+fn mix(count: u32, nth: u32, size: usize) -> (Vec<Out>, Vec<Action>) {
+    let (mut requests, mut answers) = (Vec::new(), Vec::new());
+    let mut value = 0;
+    for id in 0..count {
+        if nth != 0 && id % nth == 0 {
+            let source = To::In("a", 8);
+            requests.push(read_request(Stag::Of("a"), source, size as u32));
+            answers.push(Expect(Want::ReadResponse {
+                stag: Stag::Is(SINK_STAG),
+                to: SINK_TO,
+                data: Data::Octets(vec![0; size]),
+            }));
+        } else {
+            // Identifiers that fall: nothing but the order of requests puts the answers in order.
+            requests.push(add(count - id, 0, 1));
+            answers.push(answered(count - id, value));
+            value += 1;
+        }
+    }
+    (requests, answers)
+}
+
+/// All at once.
+fn burst(nth: u32, size: usize) -> Vec<Action> {
+    let (requests, answers) = mix(u32::from(DEPTH), nth, size);
+    let mut steps = vec![Send(requests)];
+    steps.extend(answers);
+    steps
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        must(
+            "ext/7306-5.2.2/1",
+            &["7306-5.2.2-01"],
+            "QN 1 has room for as many Atomic Requests at once as were agreed on.",
+        )
+        .steps(with_region())
+        .steps([Require(Condition::TargetIrdIsAtLeast(DEPTH))])
+        .steps(burst(0, 0))
+        .steps([Ping]),
+        must(
+            "ext/7306-5.2.2/2",
+            &["7306-5.2.2-01"],
+            "QN 1 has room for as many Read Requests and Atomic Requests together as were agreed on.",
+        )
+        .steps(with_region())
+        .steps([Require(Condition::TargetIrdIsAtLeast(DEPTH))])
+        .steps(burst(2, 2000))
+        .steps([Ping]),
+        must(
+            "ext/7306-5.2.2/3",
+            &["7306-5.2.2-04"],
+            "Atomic Responses come in the order of the Atomic Requests, also behind a long Read.",
+        )
+        .steps(with_region())
+        .steps([Require(Condition::TargetIrdIsAtLeast(DEPTH))])
+        .steps(burst(5, 4000))
+        .steps([Ping]),
+    ]
+}

@@ -1,0 +1,51 @@
+//! RFC 7306 section 9: the security of RFC 5042 holds for atomics.
+
+use super::{add, begin, untouched};
+use crate::script::Action::*;
+use crate::script::{Action, Case, Ends, Region, Setup, Stag, To, fetch_add, must};
+
+/// Region "a" with these rights.
+fn region(access: &'static str) -> Vec<Action> {
+    let mut steps = begin(Setup::default());
+    steps.push(Region(Region::atomic("a", 4096).access(access)));
+    steps
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        must(
+            "sec/5042-6.1.1/20",
+            &["5042-6.1.1-i01"],
+            "An atomic with an STag that nobody has is a protection error.",
+        )
+        .steps(region("lw,rw,rr,ra"))
+        .steps([
+            Send(vec![fetch_add(
+                1,
+                Stag::Near("a", 0x0100_0000),
+                To::In("a", 0),
+                1,
+                0,
+            )]),
+            End(Ends::any_term()),
+            untouched(),
+        ]),
+        must(
+            "sec/5042-6.1.1/21",
+            &["5042-6.1.1-i01"],
+            "An atomic outside the region is a protection error.",
+        )
+        .steps(region("lw,rw,rr,ra"))
+        .steps([
+            Send(vec![add(1, 4096, 1)]),
+            End(Ends::any_term()),
+        ]),
+        must(
+            "sec/5042-6.1.1/22",
+            &["5042-6.1.1-i01"],
+            "An atomic on memory that peers may read and write, and not more, is a protection error.",
+        )
+        .steps(region("lw,rw,rr"))
+        .steps([Send(vec![add(1, 0, 1)]), End(Ends::any_term()), untouched()]),
+    ]
+}
