@@ -48,8 +48,11 @@ pub fn codes() -> Codes {
                 continue;
             };
             for term in &ends.terminates {
+                // A type without a code in it provokes one that has none, and no certain one otherwise.
                 let code = name(term.layer, term.etype, term.code.unwrap_or(0));
-                by_code.entry(code).or_default().push(case.id.clone());
+                if term.code.is_some() || !code.ends_with("/00") {
+                    by_code.entry(code).or_default().push(case.id.clone());
+                }
             }
         }
     }

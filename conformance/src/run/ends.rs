@@ -271,6 +271,10 @@ fn allows(ends: &Ends, terminate: &Terminate) -> bool {
         return is_registered(layer, etype, code);
     }
     ends.terminates.iter().any(|term| {
-        (term.layer, term.etype) == (layer, etype) && term.code.is_none_or(|due| due == code)
+        let of_type = (term.layer, term.etype) == (layer, etype);
+        of_type
+            && term
+                .code
+                .map_or_else(|| is_registered(layer, etype, code), |due| due == code)
     })
 }

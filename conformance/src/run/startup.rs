@@ -19,6 +19,9 @@ const ASKED: Duration = Duration::from_millis(20);
 
 impl Player<'_> {
     pub(super) fn begin(&mut self, setup: &Setup) -> Step {
+        if setup.needs_agent() {
+            self.agent()?;
+        }
         let stream = if self.target_responds {
             self.dial(setup)?
         } else {
@@ -318,6 +321,7 @@ impl Player<'_> {
 
     /// What the application was told of the suite's Private Data.
     pub(super) fn told(&mut self, due: &[u8]) -> Step {
+        self.agent()?;
         if self.told.is_none()
             && let Some(conn) = self.connection()?.conn
         {

@@ -230,16 +230,7 @@ impl Action {
                 | Condition::TargetLacksIrd(_),
             ) => true,
             Action::Begin(setup) | Action::Propose(setup) | Action::Establish(setup) => {
-                let plain = Setup {
-                    frame: setup.frame.clone(),
-                    twist: setup.twist.clone(),
-                    crc: setup.crc,
-                    markers: setup.markers,
-                    nudge: setup.nudge,
-                    mss: setup.mss,
-                    ..Setup::default()
-                };
-                *setup != plain
+                setup.needs_agent()
             }
             Action::Use(_)
             | Action::SendStartup(_)

@@ -75,6 +75,17 @@ impl Default for Setup {
 }
 
 impl Setup {
+    /// Whether the application has to do more for it than any server does.
+    pub(crate) fn needs_agent(&self) -> bool {
+        let plain = Setup::default();
+        self.receives != plain.receives
+            || self.pd != plain.pd
+            || (self.ird, self.ord) != (plain.ird, plain.ord)
+            || !self.private_data.is_empty()
+            || matches!(self.answer, Answer::Reject(_))
+            || self.peer_to_peer
+    }
+
     pub(crate) fn receives(mut self, count: u32, len: usize) -> Self {
         self.receives = (count, len);
         self

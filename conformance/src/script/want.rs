@@ -137,7 +137,7 @@ impl Ends {
         Ends::default().or(layer, etype, code)
     }
 
-    /// With a Terminate of this Layer and EType: the RFCs leave the code open.
+    /// With a Terminate of this Layer and EType, with any registered code: the RFCs leave it open.
     pub(crate) fn etype(layer: u8, etype: u8) -> Self {
         let code = None;
         Ends {
