@@ -41,9 +41,9 @@ fn requests() -> Vec<Case> {
         must(
             "rdmap/5040-5.2.1/6",
             &["5040-5.2.1-06"],
-            "Read Requests are sent in the order in which the application posted the Reads.",
+            "Read Requests are sent in the order in which the application posted the Reads, each with an MSN of its own.",
         )
-        .steps([Establish(Setup::default())])
+        .steps([Establish(Setup::default()), Watch(&[Rule::Msn])])
         .steps((1..=6).map(|n| Post(Post::read(STAG, TO * n, n as usize))))
         .steps((1..=6).map(|n| wants_read(TO * n, n as u32))),
         must(
