@@ -154,7 +154,9 @@ mod tests {
         let rejected = |private_data: &[u8]| ConnectError::Rejected {
             addr: to,
             private_data: private_data.to_vec(),
+            peer_ird: None,
             peer_ord: None,
+            ord_needed: None,
         };
         for (error, words) in [
             (

@@ -31,9 +31,9 @@ pub enum Header {
 pub struct TaggedHeader {
     /// L: this is the last segment of its message.
     pub last: bool,
-    /// `RsvdULP`, the ULP's octet. RDMAP puts its control field here.
+    /// `RsvdULP`, the ULP's octet, handed up with every segment (5041-4.2-03). RDMAP puts its control field here.
     pub ulp: u8,
-    /// The Tagged Buffer.
+    /// The Tagged Buffer; handed up likewise (5041-4.2-07).
     pub stag: STag,
     /// Where the payload's first octet goes.
     pub to: TaggedOffset,
@@ -44,7 +44,7 @@ pub struct TaggedHeader {
 pub struct UntaggedHeader {
     /// L: this is the last segment of its message.
     pub last: bool,
-    /// The first octet of `RsvdULP`. RDMAP puts its control field here.
+    /// The first octet of `RsvdULP`, handed up with every segment (5041-4.3-03). RDMAP puts its control field here.
     pub ulp: u8,
     /// The other four octets of `RsvdULP`. RDMAP puts the STag to be invalidated here.
     pub ulp_word: u32,

@@ -13,7 +13,8 @@
 //!   [`UntaggedPlacement`]. Tagged segments are checked by the owner of the memory, who answers with
 //!   a [`TaggedFault`] if they may not be placed; [`TaggedRange`] does the arithmetic of it.
 //! * **Errors** carry the type and code of RFC 5041 section 7.2: [`DdpError::etype`] and
-//!   [`DdpError::code`].
+//!   [`DdpError::code`]. An error is all that happens: DDP never ends a stream, its ULP does (5041-6.2-01), after it
+//!   has told the peer why (5041-6.2.2-06).
 //!
 //! The LLP is taken to be reliable and in order, as MPA over TCP is: segments arrive in the order in
 //! which they were sent.

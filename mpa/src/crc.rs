@@ -1,4 +1,5 @@
-//! CRC32C (Castagnoli) as RFC 5044 section 4.4 asks for it: the one of iSCSI digests.
+//! CRC32C (Castagnoli) as RFC 5044 section 4.4 asks for it: the one of iSCSI digests. DDP wants nothing weaker
+//! (5041-3-04).
 //!
 //! This file is the only place that chooses the implementation:
 //!

@@ -142,6 +142,8 @@ impl Deframer {
         self.position = self.position.saturating_sub(ulpdu.wire_len() as u64);
     }
 
+    /// An FPDU starts where the one before it ended by its `ULPDU_Length`, and only if all before it were right
+    /// (5044-6-03).
     #[inline]
     fn look<'a>(&self, input: &'a [u8]) -> Result<Step<'a>, DeframeError> {
         let markers = Markers::of(self.markers, self.position);
@@ -197,6 +199,8 @@ impl Deframer {
         }
     }
 
+    /// Octets come in order, so there is never a gap: the FPDU around a Marker is always known, and every Marker is
+    /// checked against it (5044-8-07).
     fn check_markers(&self, markers: Markers, fpdu: &[u8]) -> Result<(), DeframeError> {
         for (at, expected) in markers.each(fpdu.len()) {
             let Some(&[_, _, high, low]) =
@@ -220,6 +224,8 @@ impl Deframer {
 }
 
 /// A ULPDU out of a verified FPDU, lying in the caller's buffer. Only the [`Deframer`] makes one.
+///
+/// It is the same with CRCs and without: nothing above MPA can tell (5044-4.4-06).
 #[derive(Clone, Copy, Debug)]
 pub struct Ulpdu<'a> {
     /// The FPDU, from the Marker in front of it (if any) to its CRC field.

@@ -4,7 +4,8 @@ use core::fmt;
 
 /// An MPA error as a Terminate names it: Layer 2 (LLP), EType 0 (MPA), and this code.
 ///
-/// Codes 1 to 4 are those of RFC 5044 section 8, codes 5 to 7 those of RFC 6581 section 8.
+/// Codes 1 to 4 are those of RFC 5044 section 8, codes 5 to 7 those of RFC 6581 section 8. The layers above are given
+/// them (5044-8-05).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MpaErrorCode {
     /// 1: the TCP connection was closed, terminated or lost. No Terminate can follow.

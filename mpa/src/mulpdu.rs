@@ -8,6 +8,8 @@ pub const MIN_MULPDU: usize = 128;
 
 /// The longest ULPDU whose FPDU fits into one TCP segment of `emss` octets, in octets.
 ///
+/// It is what the layer above is told that it may send (5044-3-02).
+///
 /// `markers` says whether we send Markers; the worst case of their number is set aside. The result
 /// lies between [`MIN_MULPDU`] and [`MAX_ULPDU`] for every `emss`. Source: RFC 5044 section 4.5.
 ///

@@ -1,4 +1,5 @@
-//! RDMAP (RFC 5040, with the extensions of RFC 7306): the RDMA protocol, sans-IO.
+//! RDMAP (RFC 5040, with the extensions of RFC 7306): the RDMA protocol, sans-IO. It is layered on DDP (5040-3.1-01):
+//! every message goes out and comes in as the segments of `uwarp-ddp`.
 //!
 //! # Contract
 //!

@@ -146,7 +146,8 @@ impl Stream {
             terminates: UntaggedReceiver::new(QN_TERMINATE),
             atomic_responses: UntaggedReceiver::new(QN_ATOMIC_RESPONSE),
             send_opcode: None,
-            unanswered: VecDeque::with_capacity(usize::from(config.ird)), // 5040-6.1-02
+            // 5040-6.1-02; 5040-8.1.2-07: the places of a stream are its own.
+            unanswered: VecDeque::with_capacity(usize::from(config.ird)),
             answering: 0,
         }
     }

@@ -214,7 +214,7 @@ impl Cq {
     /// [`ResizeCqError`]: more completions are in it, the device does not allow the depth, or it has overflowed.
     pub fn resize(&self, depth: u32) -> Result<(), ResizeCqError> {
         self.shared.device.home.check()?;
-        let max = self.shared.device.settings.limits.max_cqe;
+        let max = self.shared.device.settings.limits.max_cqe; // 5040-8.1.2-05
         self.shared.inner.resize(depth, max)
     }
 

@@ -319,6 +319,7 @@ impl Device {
     ) -> Result<Cq, DeviceError> {
         self.inner.home.check()?;
         let limits = &self.inner.settings.limits;
+        // 5040-8.1.2-05
         check_size("the depth of the CQ", depth, 1, limits.max_cqe)?;
         let taken = self.inner.cqs.take(limits.max_cq)?;
         let inner = CqInner::new(taken.1.get(), context, depth as usize, channel);

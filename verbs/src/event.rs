@@ -168,9 +168,13 @@ pub enum EndReason {
     Rejected {
         /// Private data of the Reply.
         private_data: Vec<u8>,
-        /// ORD of an enhanced Reply, where our IRD is too small for it: the Reads that the peer needs to have
-        /// outstanding (RFC 6581 section 9.1).
+        /// IRD and ORD of an enhanced Reply, as they stand in it (6581-9.1-09).
+        peer_ird: Option<u16>,
+        /// Likewise.
         peer_ord: Option<u16>,
+        /// That ORD, where our IRD is too small for it: the Reads that the peer needs to have outstanding (RFC 6581
+        /// section 9.1).
+        ord_needed: Option<u16>,
     },
 }
 

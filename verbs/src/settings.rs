@@ -10,7 +10,8 @@ use uwarp_rdmap::Peer;
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Ask for CRC32C in both directions. CRC is in use when either side asks for it
-    /// (RFC 5044 section 7.1.1). Default: on, as RFC 5044 section 4.4 demands.
+    /// (RFC 5044 section 7.1.1). Default: on, as RFC 5044 section 4.4 demands; only who knows that the path is protected
+    /// as well may switch it off (5044-1.2-02, 5044-4.4-02).
     pub crc: bool,
     /// Ask the peer to put Markers into what it sends us. Markers are inserted into what we send
     /// whenever the peer asks for them, whatever this says. Default: off.

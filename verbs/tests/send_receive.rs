@@ -113,6 +113,7 @@ fn a_region_whose_stag_the_peer_invalidated_is_still_this_sides_memory() {
 
 #[test]
 fn a_send_of_every_size_arrives_and_nothing_around_it_changes() {
+    // 5041-5.4-02, 5041-5.4-i01: the length, also of many segments.
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let longest = *SIZES.iter().max().unwrap();
@@ -226,6 +227,7 @@ fn an_empty_send_uses_up_a_receive_and_touches_nothing() {
 
 #[test]
 fn receives_are_used_in_the_order_in_which_they_were_posted() {
+    // 5041-5.3-04, 5040-5.3-04, 5040-5.5-01: messages are delivered in the order in which they were sent.
     let (a, b) = pair(Wire::MEMORY);
     let (source, sink) = (a.filled(5, 1000), b.blank(1000));
     let sges: Vec<[Sge; 1]> = (0..10).map(|i| [sink.sge(i * 100, 100)]).collect();

@@ -50,6 +50,7 @@ fn write_and_read_back(
 
 #[test]
 fn writes_and_reads_of_every_size() {
+    // 5040-5.1-02, 5040-5.2.1-04: see below, the queues of the target.
     for wire in Wire::BOTH {
         for markers in KINDS_OF_MARKERS {
             let (a, b) = with_markers(wire, markers).connected();
@@ -158,6 +159,7 @@ fn sources_and_sinks_need_no_remote_right() {
 
 #[test]
 fn reads_beyond_ord_wait_their_turn_and_complete_in_order() {
+    // 5040-5.5-02, 5040-6.1-04.
     const READS: u64 = 100;
     const LEN: u64 = 3001;
     for wire in Wire::BOTH {
@@ -318,6 +320,7 @@ fn a_read_sees_what_was_written_before_it_and_the_last_write_wins() {
 
 #[test]
 fn a_send_arrives_after_everything_written_before_it() {
+    // 5041-4.1-07, 5041-5.4-01: it is delivered when all before it is placed.
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let target = b.blank(100_000);

@@ -6,7 +6,7 @@ mod startup;
 mod we_wrong;
 
 use uwarp_interop::{Agent, Completion, Conn, Failure, Outcome, PATIENCE, Result};
-use uwarp_verbs::{Completion as OurCompletion, EndReason, Status};
+use uwarp_verbs::{Cause, CauseCode, Completion as OurCompletion, EndReason, Layer, Status, Who};
 
 use crate::Case;
 use crate::pair::Ours;
@@ -55,6 +55,26 @@ pub(crate) fn says(text: &str, start: &str, parts: &[&str]) -> Result<()> {
     Err(Failure::new(format!(
         "the words are '{text}', where they should begin with '{start}' and have {parts:?} in them"
     )))
+}
+
+/// The layer that a Terminate Message with this code speaks of.
+pub(crate) fn layer(code: (u8, u8, u8)) -> Layer {
+    match code.0 {
+        0 => Layer::Rdmap,
+        1 => Layer::Ddp,
+        _ => Layer::Mpa,
+    }
+}
+
+/// That the cause says whose doing it is, in which layer, and the code of this Terminate Message.
+pub(crate) fn blames(cause: &Cause, whose: (Who, Layer), code: (u8, u8, u8)) -> Result<()> {
+    let said = (cause.who(), cause.layer());
+    same("who and layer in the cause", &said, &whose)?;
+    let told = match cause.code() {
+        Some(CauseCode::Terminate(told)) => Some((told.layer, told.etype, told.code)),
+        Some(_) | None => None,
+    };
+    same("the code in the cause", &told, &Some(code))
 }
 
 /// Numbers and statuses of the next completions in the guest, in the order of the numbers: the flush of the

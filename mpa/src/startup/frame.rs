@@ -8,7 +8,8 @@ use super::negotiated::Role;
 use super::options::{Model, NO_AUTO, RtrKinds};
 use crate::mutants::mutate;
 
-/// Octets of Private Data that a frame may hold, enhanced connection data included.
+/// Octets of Private Data that a frame may hold, enhanced connection data included. Whoever receives one has room for
+/// all of them (5044-7.1.2-19): a frame is read until it is whole.
 pub const MAX_PRIVATE_DATA: usize = 512;
 
 /// Octets in front of the Private Data.

@@ -102,7 +102,7 @@ impl InitiatorConfig {
             role: Role::Initiator,
             revision,
             enhanced: self.is_enhanced(),
-            // 5044-7.1.1-09
+            // 5044-7.1.1-09, 5044-4.4-02
             crc: mutate!(self.crc || reply.crc, CrcOnlyIfBothAsk => self.crc && reply.crc),
             tx_markers: reply.markers, // 5044-7.1.1-06
             rx_markers: self.markers,

@@ -19,7 +19,7 @@ pub enum Role {
 pub struct Negotiated {
     /// Which side we are.
     pub role: Role,
-    /// The revision of the Reply.
+    /// The revision of the Reply. The layers above are told (5044-3-12); both have one version for them all.
     pub revision: Revision,
     /// IRD, ORD and the connection model were negotiated (RFC 6581).
     pub enhanced: bool,

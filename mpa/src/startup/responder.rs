@@ -267,7 +267,7 @@ impl Responder {
             role: Role::Responder,
             revision: request.revision,
             enhanced: enhanced.is_some(),
-            crc: self.crc(request),      // 5044-7.1.1-09
+            crc: self.crc(request),      // 5044-7.1.1-09, 5044-4.4-02
             tx_markers: request.markers, // 5044-7.1.1-05
             rx_markers: self.config.markers,
             ird,

@@ -237,7 +237,8 @@ impl Stream {
         body: &Body<'_>,
     ) -> Result<Inbound<T>, StreamError> {
         let opcode = Opcode::Terminate;
-        // 5040-5.4-04: it always has a buffer.
+        // 5040-5.4-04: it always has a buffer. 5040-5.4-03: one, since the stream ends with it. 5040-5.4-05: it is for
+        // this layer, which hands it on.
         let buffer = Some(MAX_TERMINATE_HEADER as u32);
         self.terminates
             .accept(header, body.len, buffer)

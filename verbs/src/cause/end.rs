@@ -32,7 +32,7 @@ pub(crate) enum EndKind {
         /// Of private data that came with it.
         octets: u16,
         /// The Reads that the peer needs to have outstanding, if it says so.
-        peer_ord: Option<u16>,
+        ord_needed: Option<u16>,
     },
     /// The Reply cannot be lived with (RFC 6581 sections 9.1 and 9.2).
     ReplyRefused(MpaErrorCode),
@@ -75,7 +75,7 @@ impl EndKind {
             Self::Stalled { .. } => Account::new("connection stalled", Who::PeerProgram, Layer::Tcp)
                 .hint("look at the peer: it hangs, or does so on purpose; the limit is a setting (timeouts.stalled)"),
             Self::Rejected {
-                peer_ord: Some(_), ..
+                ord_needed: Some(_), ..
             } => Account::new("", Who::PeerProgram, Layer::Mpa)
                 .against(Some(Requirement::new(
                     "6581-9.1-05",
@@ -84,7 +84,7 @@ impl EndKind {
                 .hint("connect with an ird of that, if the peer rejects for want of Reads; its private data may say more"),
             Self::Rejected {
                 octets,
-                peer_ord: None,
+                ord_needed: None,
             } => Account::new("", Who::PeerProgram, Layer::Mpa)
                 .against(Some(Requirement::new(
                     "5044-7.1.2-05",
@@ -153,7 +153,7 @@ impl fmt::Display for EndKind {
             Self::Stalled { sending: false } => {
                 "the peer began an FPDU and did not finish it for too long, and the connection was reset"
             }
-            Self::Rejected { octets, peer_ord } => return rejection(f, *octets, *peer_ord),
+            Self::Rejected { octets, ord_needed } => return rejection(f, *octets, *ord_needed),
             Self::ReplyRefused(MpaErrorCode::InsufficientIrd) => {
                 "the peer wants more RDMA Reads outstanding than max_ird allows"
             }
@@ -182,9 +182,9 @@ impl fmt::Display for EndKind {
     }
 }
 
-fn rejection(f: &mut fmt::Formatter<'_>, octets: u16, peer_ord: Option<u16>) -> fmt::Result {
+fn rejection(f: &mut fmt::Formatter<'_>, octets: u16, ord_needed: Option<u16>) -> fmt::Result {
     f.write_str("the peer rejected the connection")?;
-    if let Some(ord) = peer_ord {
+    if let Some(ord) = ord_needed {
         write!(f, ", and says that it needs {ord} Reads outstanding")?;
     }
     match octets {
@@ -262,16 +262,17 @@ impl From<&EndReason> for Cause {
             EndReason::StartupFailed { error } => Cause::from(*error),
             EndReason::Rejected {
                 private_data,
-                peer_ord,
-            } => Cause::end(rejected(private_data, *peer_ord)),
+                ord_needed,
+                ..
+            } => Cause::end(rejected(private_data, *ord_needed)),
         }
     }
 }
 
-fn rejected(private_data: &[u8], peer_ord: Option<u16>) -> EndKind {
+fn rejected(private_data: &[u8], ord_needed: Option<u16>) -> EndKind {
     EndKind::Rejected {
         octets: u16::try_from(private_data.len()).unwrap_or(u16::MAX),
-        peer_ord,
+        ord_needed,
     }
 }
 
@@ -282,9 +283,9 @@ impl From<&ConnectError> for Cause {
             ConnectError::Startup { error, .. } => Cause::from(*error),
             ConnectError::Rejected {
                 private_data,
-                peer_ord,
+                ord_needed,
                 ..
-            } => Cause::end(rejected(private_data, *peer_ord)),
+            } => Cause::end(rejected(private_data, *ord_needed)),
             ConnectError::Inherited(_) => Cause::end(EndKind::Inherited),
             ConnectError::QpInUse { state } => Cause::from(*state),
             ConnectError::Options(error) => Cause::from(*error),

@@ -78,9 +78,13 @@ pub enum ConnectError {
         addr: SocketAddr,
         /// What it said.
         private_data: Vec<u8>,
-        /// The Reads that it needs to have outstanding (its ORD), where an enhanced Reply says so and our IRD is
-        /// too small for them: then this is the reason (RFC 6581 section 9.1).
+        /// Its IRD and ORD, where the Reply is an enhanced one (6581-9.1-09).
+        peer_ird: Option<u16>,
+        /// Likewise.
         peer_ord: Option<u16>,
+        /// The Reads that it needs to have outstanding, where its ORD says so and our IRD is too small for them: then
+        /// this is the reason (RFC 6581 section 9.1).
+        ord_needed: Option<u16>,
     },
     /// The QP already has a connection, or had one and was not reset.
     #[error("the QP is in state {state}; connect needs an idle one (reset it, or create another)")]
@@ -114,11 +118,15 @@ impl ConnectError {
             EndReason::StartupFailed { error } => ConnectError::Startup { addr, error },
             EndReason::Rejected {
                 private_data,
+                peer_ird,
                 peer_ord,
+                ord_needed,
             } => ConnectError::Rejected {
                 addr,
                 private_data,
+                peer_ird,
                 peer_ord,
+                ord_needed,
             },
             reason => ConnectError::Ended {
                 addr,
@@ -194,7 +202,8 @@ pub(super) fn start(
     let settings = &qp.ctx.settings;
     let enhanced = settings.revision == Revision::Two;
     peer::check_private_data(settings.peer, enhanced, &options.private_data)?;
-    // The Reply may raise the IRD to the limit of the device; what is not agreed upon goes back then.
+    // The Reply may raise the IRD to the limit of the device; what is not agreed upon goes back then. Nobody gets places
+    // for Reads but from the account (5042-7.2-01).
     let account = qp.device.accounts.peer(to);
     let places = account.take_up_to(What::Ird, settings.limits.max_ird.into());
     let max_ird = u16::try_from(places.amount()).unwrap_or(settings.limits.max_ird);

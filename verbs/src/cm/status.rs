@@ -109,7 +109,9 @@ mod tests {
         };
         let rejected = EndReason::Rejected {
             private_data: Vec::new(),
+            peer_ird: None,
             peer_ord: None,
+            ord_needed: None,
         };
         for (reason, kind, errno) in [
             (rejected, CmEventKind::Rejected, Errno::CONNREFUSED),

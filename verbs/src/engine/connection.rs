@@ -429,12 +429,12 @@ impl Connection {
     }
 
     /// Whether to ask the LLP for its EMSS before the next batch is framed: for every batch, or,
-    /// where that is a system call (`costly`), now and then.
+    /// where that is a system call (`costly`), now and then. What was framed is never cut anew (5041-3-02).
     pub(crate) fn wants_emss(&self, costly: bool) -> bool {
         self.tx.is_empty() && (!costly || self.tx.taken_to() >= self.emss_due)
     }
 
-    /// The EMSS of the LLP has changed, or not.
+    /// The EMSS of the LLP has changed, or not: so does MULPDU, for what is framed from now on (5041-3-01).
     pub(crate) fn set_emss(&mut self, emss: usize) {
         self.emss_due = self.tx.taken_to() + EMSS_INTERVAL;
         self.emss = emss;

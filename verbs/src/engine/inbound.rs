@@ -164,6 +164,10 @@ impl Connection {
 
     /// Takes a receive for the message that begins. False when there is none and the message waits for one; true
     /// also when there is none and it does not wait, or no longer: `rdmap` finds that out next.
+    ///
+    /// A message without a receive is a fault of this system, not of the message (5041-7.1-06). It ends the stream, at
+    /// once or after the time that the program allows for it, so that it cannot happen there again and again
+    /// (5041-7.1-08).
     fn take_receive(&mut self) -> bool {
         let until = match (self.starving, self.ctx.on_no_receive) {
             (Some(until), _) => Some(until),

@@ -149,7 +149,9 @@ impl Connection {
                     Some(Outcome::Rejected(rejection)) => {
                         self.end(EndReason::Rejected {
                             private_data: rejection.private_data,
-                            peer_ord: rejection.ord_needed,
+                            peer_ird: rejection.peer_ird,
+                            peer_ord: rejection.peer_ord,
+                            ord_needed: rejection.ord_needed,
                         });
                         self.detach(QpEvent::StartupFailed);
                     }
@@ -172,7 +174,7 @@ impl Connection {
         self.offended(StreamError::Mpa(code.code()), cause, None);
     }
 
-    /// Full Operation.
+    /// Full Operation: DDP and RDMAP begin here (5044-7.1-04).
     fn open(&mut self, mut negotiated: Negotiated, emss: usize) {
         let role = negotiated.role;
         tracing::debug!(

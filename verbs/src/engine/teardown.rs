@@ -154,6 +154,9 @@ impl Connection {
     }
 
     /// The peer's FIN. `midway`: octets of an incomplete FPDU or startup frame are left.
+    ///
+    /// Stream and connection are one, and this is how their graceful end is told (5044-3-11, 5044-7.2-01, 5041-3-07,
+    /// 5041-3-08).
     pub(crate) fn peer_fin(&mut self, midway: bool) {
         if self.fin.received {
             return;
@@ -192,7 +195,8 @@ impl Connection {
         self.check_closed();
     }
 
-    /// TCP is gone, without a FIN at a proper place.
+    /// TCP is gone, without a FIN at a proper place. What it has not taken, and so will not transfer, is flushed
+    /// (5041-3-03), and its error goes up as it is (5041-7-01).
     pub(crate) fn lost(&mut self, error: LlpError) {
         match &self.stage {
             Stage::Detached => return,
@@ -336,6 +340,9 @@ impl Connection {
 
     /// After a Terminate in either direction: everything is flushed, then a graceful close, so that
     /// the message arrives (5040-6.2.1-04).
+    ///
+    /// The state says that the stream has failed. From then on nothing else is sent on it, and what arrives is
+    /// dropped (5041-3-05).
     fn finish_in_error(
         &mut self,
         event: QpEvent,

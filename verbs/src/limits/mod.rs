@@ -17,6 +17,10 @@
 //! it; but a link-local address stands for itself, because all hosts of a link share that network.
 //! IPv4 addresses within IPv6 count as IPv4. Loopback is a peer as others are.
 //!
+//! **Who trusts whom**: nobody is assumed to trust anybody (5040-8.1.2-03, 5042-3-01). Every stream has its own places,
+//! and what several have in common, an SRQ, a CQ or a region, is so only where the program made it so. All that is
+//! scarce is asked for here or where objects are counted, and granted within the limits only (5040-8.1.2-02).
+//!
 //! The table has an entry for a peer only while something is charged to it, so the limits of the device
 //! bound its size.
 

@@ -1,4 +1,5 @@
-//! What one protection domain has: the share of one part of the local program (RFC 5042 section 6.4.1).
+//! What one protection domain has: the share of one part of the local program (RFC 5042 section 6.4.1), of which none
+//! need get more than is fair (5040-8.1.2-06).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,8 @@
 //! Atomic Operations on registered memory (RFC 7306 section 5.1).
 //!
 //! They are done by the atomic instructions of the CPU on a word in host byte order. So they are atomic towards each
-//! other on every connection of every device of this machine (7306-5.3-01), and towards programs that reach the same
-//! word by atomic instructions: more than the RFC asks for.
+//! other (7306-5-01) on every connection of every device of this machine (7306-5.3-01), and towards programs that reach
+//! the same word by atomic instructions: more than the RFC asks for.
 
 use uwarp_ddp::{STag, TaggedFault};
 use uwarp_rdmap::{AtomicFault, AtomicOp};

@@ -77,8 +77,9 @@ impl RegionBuilder {
         self.iova(0)
     }
 
-    /// Only `qp` of the same domain reaches the region. Of regions, such a one alone may be invalidated by that QP's
-    /// peer with a Send with Invalidate (RFC 5040 section 8.1.1); so may windows of type 2 and fast registrations for one QP.
+    /// Only `qp` of the same domain reaches the region (5042-6.1.1-01). Of regions, such a one alone may be invalidated by
+    /// that QP's peer with a Send with Invalidate (RFC 5040 section 8.1.1); so may windows of type 2 and fast
+    /// registrations for one QP.
     pub fn for_qp(mut self, qp: &Qp) -> Self {
         self.qp = Some(ForQp {
             pd: qp.pd().id(),
@@ -167,6 +168,7 @@ impl RegionBuilder {
         self.register(memory)
     }
 
+    /// 5040-8.1.2-04: safe code names memory that it owns or may map; for `in_place` the caller vouches.
     fn register(self, memory: Backing) -> Result<MemoryRegion, RegisterError> {
         if let Some(ForQp { pd, num }) = &self.qp
             && *pd != self.pd.id()

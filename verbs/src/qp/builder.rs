@@ -122,6 +122,7 @@ impl QpBuilder {
         check_size("max_send_sge", caps.max_send_sge, 0, limits.max_sge)?;
         check_size("max_recv_sge", caps.max_recv_sge, 0, limits.max_sge)?;
         check_size("max_inline", caps.max_inline, 0, limits.max_inline)?;
+        // 5040-8.1.1-07: of another device is of somebody else, as far as can be told; within one, the program decides.
         for (cq, what) in [(send_cq, "send CQ"), (recv_cq, "receive CQ")] {
             if !cq.is_of(device) {
                 return Err(DeviceError::OtherDevice { what });

@@ -8,6 +8,7 @@ use crate::{all_of, original, sink, word, words};
 
 #[test]
 fn a_fetch_add_adds_and_gives_back_what_was_there() {
+    // 7306-5.2.2-03.
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let counter = words(&b, &[40, 1]);

@@ -104,6 +104,7 @@ fn unanswered() -> (crate::common::Side, RawPeer, uwarp_verbs::MemoryRegion) {
 
 #[test]
 fn the_peers_close_flushes_an_atomic_and_what_waits_behind_it_in_order() {
+    // 7306-5.4-01: without its Response it did not happen, as far as this side knows.
     let (a, peer, _out) = unanswered();
     peer.stream.shutdown(std::net::Shutdown::Write).unwrap();
     // The Send in the middle had been sent.
@@ -126,6 +127,7 @@ fn an_abort_flushes_an_atomic_in_order() {
 
 #[test]
 fn an_answered_atomic_without_its_sink_fails_with_a_protection_error() {
+    // 5040-7.1-01: an error of this side alone.
     use std::io::{Read as _, Write as _};
     let (a, mut peer, out) = unanswered();
     let mut request = [0; 2 + 70 + 4];

@@ -31,7 +31,7 @@ fn s6_4_3_1_sends_until_the_receives_are_used_up() {
 }
 
 /// One stream uses up the receives that it shares with another: the program is told in time, the greedy
-/// stream ends, and the other one goes on when there are receives again.
+/// stream ends, and the other one goes on when there are receives again (5040-8.1.2-08: completions name who takes them).
 #[test]
 fn s6_4_3_1_one_stream_uses_up_a_shared_receive_queue() {
     let mut settings = settings();
@@ -102,7 +102,7 @@ fn shares(victim: &Victim, srq: &Srq) -> (Peer, Qp) {
 }
 
 /// The peer fills a CQ that is too small for the receives that were posted: completions are lost and the
-/// program is told, but streams that use other CQs do not notice (an RNIC MUST ensure that).
+/// program is told, but streams that use other CQs do not notice (5040-8.1.1-08).
 #[test]
 fn s6_4_6_overflow_of_an_unshared_cq() {
     let mut settings = settings();

@@ -351,8 +351,8 @@ fn s6_4_2_connections_that_do_nothing() {
     goes_on(victim);
 }
 
-/// They ask for all Reads that there are and use none: what one address can hold is bounded, and what is
-/// left goes to others.
+/// They ask for all Reads that there are and use none: what one address can hold is bounded (5040-8.1.1-09), and what
+/// is left goes to others.
 #[test]
 fn s6_4_2_idle_connections_that_ask_for_many_reads() {
     // The honest connection, both of whose ends are of 127.0.0.1, has 32 places.

@@ -22,7 +22,7 @@ fn s7_1_cq_of_another_device() {
     victim.is_unharmed();
 }
 
-/// A part of the program asks for all the places for Reads: it gets what is left, and knows.
+/// A part of the program asks for all the places for Reads: it gets what is left, and knows (5042-7.2-01).
 #[test]
 fn s7_2_more_places_for_reads_than_are_left() {
     let mut settings = settings();

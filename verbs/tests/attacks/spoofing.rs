@@ -17,6 +17,7 @@ fn s5_1_1_guessed_stag_ends_the_stream_at_its_first_use() {
     }
 }
 
+/// 5041-8.2-04: association by protection domain.
 #[test]
 fn s6_1_1_stag_of_another_protection_domain() {
     for role in ROLES {
@@ -28,7 +29,7 @@ fn s6_1_1_stag_of_another_protection_domain() {
     }
 }
 
-/// In the same protection domain, but bound to one stream: another one.
+/// In the same protection domain, but bound to one stream: another one (5041-8.2-04, 5041-8.3-03).
 #[test]
 fn s6_1_1_stag_of_another_stream_of_the_same_domain() {
     for role in ROLES {
@@ -66,6 +67,7 @@ fn stags(count: usize) -> Vec<u32> {
 
 /// A peer that was given many STags guesses the next one: by a constant step, by the last step again, by
 /// the most frequent step, by bits that flip. Bounds are some eight standard deviations away.
+/// 5040-8.1.1-05, 5042-6.1.1-i02; 5040-8.1.1-06: every bit is used.
 #[test]
 fn s6_1_1_next_stag_cannot_be_predicted_from_those_before() {
     let seen = stags(20_000);
@@ -137,7 +139,7 @@ fn s6_1_1_stags_of_another_device_tell_nothing() {
     assert!(shared <= 3, "{shared} steps are the same");
 }
 
-/// "Reused at as slow a rate as possible."
+/// "Reused at as slow a rate as possible" (5042-6.1.1-i02).
 #[test]
 fn s6_1_1_stag_that_was_freed_is_not_given_again_soon() {
     let pd = Device::tcp().unwrap().alloc_pd().unwrap();

@@ -54,7 +54,7 @@ fn s6_2_2_sink_of_a_read_after_its_completion() {
     }
 }
 
-/// The peer says that it is done; the program revokes the STag before it looks at the octets.
+/// The peer says that it is done; the program revokes the STag before it looks at the octets (5041-8.3-02).
 #[test]
 fn s6_2_2_write_after_the_program_has_revoked_the_stag() {
     for role in ROLES {

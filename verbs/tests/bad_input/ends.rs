@@ -23,7 +23,8 @@ pub(crate) fn reset_before_the_first_fpdu() {
     }
 }
 
-/// 5044-8-01: with work outstanding.
+/// 5044-8-01: with work outstanding. The program is told that TCP is lost, once (5041-6.2.2-01), and each request is
+/// flushed (5041-6.2.2-04).
 #[test]
 fn reset_between_fpdus() {
     for role in ROLES {
@@ -94,7 +95,8 @@ fn fin_before_the_first_fpdu() {
     }
 }
 
-/// The messages never came whole: neither the Read nor the receive is complete.
+/// The messages never came whole, for want of a last segment: neither the Read nor the receive is complete
+/// (5041-4.1-07, 5041-5.4-01, 5040-5.5-08).
 #[test]
 fn fin_between_the_segments_of_messages() {
     for role in ROLES {
@@ -200,7 +202,7 @@ fn terminate_comes_right_after_the_fpdu_under_way() {
     }
 }
 
-/// 5044-8-01: while TCP takes no more.
+/// 5044-8-01: while TCP takes no more. A Write that is framed in part is not complete (5040-5.5-06).
 #[test]
 fn reset_while_much_waits_to_be_sent() {
     for role in ROLES {

@@ -217,7 +217,8 @@ fn atomic_operations_that_do_not_exist() {
     }
 }
 
-/// 7306-8.2-05, 7306-5.1.1-03, 7306-5.1.2-03: the memory is as it was.
+/// 7306-8.2-05, 7306-5.1.1-03, 7306-5.1.2-03: the memory is as it was, and both sides are told (7306-5.1.1-02,
+/// 7306-5.1.2-04).
 #[test]
 fn atomic_operations_on_addresses_that_are_no_multiple_of_8() {
     for (code, off) in [(0, 1), (0, 4), (2, 2), (2, 7)] {

@@ -31,7 +31,7 @@ fn marked(role: Role) -> Setup {
 }
 
 /// 5044-8-02, 5044-4.4-15, 5044-4.4-16, 5044-6-01: a bit of the header, of the payload, of the PAD
-/// and of the CRC itself.
+/// and of the CRC itself. The program is told (5041-6.2.2-02).
 #[test]
 pub(crate) fn fpdu_with_a_bad_crc() {
     for role in ROLES {

@@ -3,7 +3,7 @@
 
 use std::net::TcpListener;
 
-use uwarp_verbs::{ConnectOptions, Revision, RtrKinds, Settings};
+use uwarp_verbs::{ConnectError, ConnectOptions, Connected, Revision, RtrKinds, Settings};
 
 use crate::peer::Peer;
 use crate::scene::{FENCED_SEND, READ, Scene, Sees, Victim, loopback, settings};
@@ -81,6 +81,30 @@ fn refuses(octets: &[u8], words: &str) {
         words,
     );
 }
+
+/// Our side connects, with an IRD and ORD of 4, and the peer answers with these octets.
+fn answered(reply: &[u8]) -> (Scene, Result<Connected, ConnectError>) {
+    let victim = Victim::new(settings());
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let to = listener.local_addr().unwrap();
+    let (peer, connected) = std::thread::scope(|scope| {
+        let qp = &victim.qp;
+        let connecting = scope.spawn(move || qp.connect(to, &options()));
+        let mut peer = Peer::accept(&listener);
+        peer.receive_startup();
+        peer.send(reply);
+        (peer, connecting.join().unwrap())
+    });
+    let scene = Scene {
+        victim,
+        peer,
+        msn: 1,
+    };
+    (scene, connected)
+}
+
+/// An IRD or ORD that is left to the programs.
+const NO_AUTO: u16 = 0x3FFF;
 
 /// An enhanced Reply that accepts.
 fn accepting(first: u16, second: u16) -> Vec<u8> {
@@ -164,6 +188,46 @@ fn reject_with_private_data() {
     for reply in [plain, enhanced] {
         refuses(&reply, "rejected the connection");
         refuses(&reply, "busy today");
+    }
+}
+
+/// 6581-9.1-09: what the responder says of IRD and ORD comes with its reject; only an ORD that our IRD is too small for
+/// is a reason.
+#[test]
+fn reject_with_ird_and_ord() {
+    for (ird, ord, needed) in [(7, 3, None), (0, 9, Some(9)), (NO_AUTO, NO_AUTO, None)] {
+        let reply = startup(REPLY, CRC | ENHANCED | REJECT, 2, &words(ird, ord));
+        let (scene, connected) = answered(&reply);
+        let ConnectError::Rejected {
+            peer_ird,
+            peer_ord,
+            ord_needed,
+            ..
+        } = connected.unwrap_err()
+        else {
+            panic!("a reject was due");
+        };
+        assert_eq!((peer_ird, peer_ord), (Some(ird), Some(ord)));
+        assert_eq!(ord_needed, needed);
+        scene.ends(Sees::Fin, "rejected the connection");
+    }
+}
+
+/// 6581-9.1-11, 6581-9.1-13: what the responder does not want negotiated stays as it is, and the program is told.
+#[test]
+fn reply_that_leaves_ird_and_ord_to_the_programs() {
+    for (ird, ord, holds) in [
+        (NO_AUTO, NO_AUTO, (4, 4)),
+        (NO_AUTO, 3, (4, 4)),
+        (2, NO_AUTO, (4, 2)),
+    ] {
+        let (scene, connected) = answered(&accepting(ird, ord));
+        let connected = connected.unwrap();
+        assert_eq!((connected.ird, connected.ord), holds);
+        let info = scene.qp.connection().unwrap();
+        assert_eq!((info.ird, info.ord), holds);
+        assert_eq!((info.peer_ird, info.peer_ord), (Some(ird), Some(ord)));
+        scene.closes();
     }
 }
 

@@ -230,7 +230,8 @@ pub(crate) fn more_reads_than_ird() {
     }
 }
 
-/// 5040-5.2.1-13, 5042-6.3.5-i01: without a length, the source is not looked at.
+/// 5040-5.2.1-13, 5042-6.3.5-i01: without a length, the source is not looked at. The program of the side that is read
+/// hears of no Read, with a length or without (5040-5.2.1-04).
 #[test]
 fn read_without_payload_is_answered_whatever_it_names() {
     for role in ROLES {
@@ -298,7 +299,7 @@ pub(crate) fn read_response_that_nobody_asked_for() {
     }
 }
 
-/// 5040-5.2.2-i01: the first one is right, and the Read complete.
+/// 5040-5.2.2-i01: the first one is right, and the Read complete (5040-5.2.2-03, 5040-5.5-10).
 #[test]
 fn read_response_that_comes_twice() {
     for role in ROLES {

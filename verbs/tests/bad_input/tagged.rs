@@ -50,7 +50,8 @@ fn write_with_an_stag_of_another_protection_domain() {
     refuses(bad, NOT_ASSOCIATED, "not associated");
 }
 
-/// 5041-8.2-02: the region is bound to a QP of the same domain, but to another one.
+/// 5041-8.2-02: the region is bound to a QP of the same domain, but to another one. The program is told of the access
+/// (5041-8.3-04).
 #[test]
 fn write_with_an_stag_of_another_stream() {
     let bad =
@@ -170,7 +171,8 @@ fn tagged_segment_with_another_ddp_version() {
     }
 }
 
-/// 5041-5.2-11, 5040-5.1-06: without payload, neither STag nor TO is looked at.
+/// 5041-5.2-11, 5040-5.1-06: without payload, neither STag nor TO is looked at. A Write takes no receive and makes no
+/// completion (5040-5.1-02).
 #[test]
 fn write_without_payload_is_taken_whatever_it_names() {
     for role in ROLES {

@@ -8,7 +8,8 @@ use crate::wire::{Code, READ_REQUEST, TERMINATE, Tagged, Untagged};
 const ENDED: &str = "the peer ended the connection";
 const CATASTROPHE: Code = Code::rdmap(2, 0x07);
 
-/// 5040-5.4-04: it is taken without a receive, and answered with nothing but a FIN.
+/// 5040-5.4-04: it is taken without a receive, and answered with nothing but a FIN. The program is told
+/// (5040-5.4-06), and what waited to be sent is flushed (5040-5.4-i02).
 #[test]
 pub(crate) fn terminate_is_taken_with_and_without_receives() {
     for role in ROLES {

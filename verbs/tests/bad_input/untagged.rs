@@ -18,7 +18,7 @@ const VERSION: Code = Code::ddp(2, 0x06);
 /// The receive that the next Send of a fresh scene goes to.
 const FIRST_AT: usize = RECV_AT + RECV_LEN;
 
-/// 5041-7.1-01.
+/// 5041-7.1-01; the program is told what was wrong (5041-7.1-16).
 #[test]
 fn send_on_a_queue_that_does_not_exist() {
     for qn in [3, 4, 0x100, u32::MAX] {
@@ -75,7 +75,8 @@ fn one_send_more_than_receives() {
     }
 }
 
-/// 5041-7.1-05: a message left out, one far ahead, one repeated, one from before the first.
+/// 5041-7.1-05: a message left out, one far ahead, one repeated (5041-5.3-03: it is not delivered again), one from
+/// before the first.
 #[test]
 fn send_with_an_msn_that_is_not_the_next() {
     for ahead in [1, 2, 1000, u32::MAX, u32::MAX - 1] {

@@ -70,12 +70,12 @@ fn a_reject_tells_how_many_reads_the_responder_needs_outstanding() {
         let error = connecting.join().unwrap().unwrap_err();
         let ConnectError::Rejected {
             private_data,
-            peer_ord,
+            ord_needed,
             ..
         } = &error
         else {
             panic!("{error:?}")
         };
-        assert_eq!((&private_data[..], *peer_ord), (&b"more"[..], Some(64)));
+        assert_eq!((&private_data[..], *ord_needed), (&b"more"[..], Some(64)));
     });
 }

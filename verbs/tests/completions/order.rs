@@ -4,6 +4,7 @@ use super::*;
 
 #[test]
 fn completions_come_in_the_order_of_posting() {
+    // 5040-5.5-07, 5040-5.5-02.
     for wire in Wire::BOTH {
         let (a, b) = pair(wire);
         let (local, remote) = (a.filled(1, 70_000), b.filled(2, 70_000));

@@ -157,6 +157,7 @@ fn a_request_that_cannot_be_posted_says_why_in_words() {
         ),
         (
             a.qp.post_send(&SendWr::send(1, &huge)),
+            // 5041-5.2-03
             PostErrorKind::MessageTooLong { got: 1 << 32 },
             "at most 2^32 - 1",
         ),

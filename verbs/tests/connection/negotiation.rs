@@ -68,6 +68,7 @@ fn small_and_large_mtus_and_buffers_work() {
 
 #[test]
 fn ird_and_ord_meet_as_rfc_6581_says() {
+    // 6581-9.1-01, 6581-9.1-09: what the peer said is told besides what holds; 5040-6.1-02, 5040-6.1-03: and that.
     // (initiator's IRD, ORD), (responder's IRD, ORD), its max_ird; then what holds at each side.
     let cases = [
         ((16, 16), (16, 16), 128, (16, 16), (16, 16)),

@@ -4,6 +4,7 @@ use super::*;
 
 #[test]
 fn private_data_goes_both_ways_up_to_its_limit() {
+    // 5044-7.1.1-i04.
     for wire in Wire::BOTH {
         for (rev, limit) in REVISIONS {
             for (ours, theirs) in [(0, 0), (1, 0), (0, 1), (77, 5), (limit, limit)] {
@@ -32,6 +33,7 @@ fn private_data_goes_both_ways_up_to_its_limit() {
 
 #[test]
 fn the_request_shows_who_asks_and_what_for() {
+    // 5044-7.1.1-i04, 6581-9.1-01.
     for wire in Wire::BOTH {
         for (rev, _) in REVISIONS {
             let mut setup = revision(wire, rev);

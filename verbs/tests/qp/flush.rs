@@ -6,7 +6,8 @@ use super::*;
 const WAYS: [&str; 5] = ["abort", "modify", "terminate", "peer reset", "drop"];
 
 /// Requests complete in the order in which they were posted, on each queue, signaled or not, and each
-/// once (5040-6.2.1-02). The first Read cannot be answered, and holds up all that is behind it.
+/// once (5040-6.2.1-02; 5040-5.4-i02: also what was not begun). The first Read cannot be answered, and holds up all
+/// that is behind it.
 #[test]
 fn outstanding_work_is_flushed_in_order_whatever_ends_the_connection() {
     for way in WAYS {
@@ -119,7 +120,8 @@ fn atomics_immediate_data_and_local_requests_are_flushed_in_order_and_not_carrie
     }
 }
 
-/// A graceful close carries out what was posted; only what the peer can no more answer is flushed.
+/// A graceful close carries out what was posted; only what the peer can no more answer is flushed, and what is posted
+/// behind it (5041-6.2.1-02).
 #[test]
 fn a_graceful_close_completes_what_was_posted_and_flushes_what_comes_later() {
     let (a, b) = pair(Wire::MEMORY);

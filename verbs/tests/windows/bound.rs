@@ -67,6 +67,7 @@ fn without_zero_base_a_window_counts_as_its_region_does() {
 
 #[test]
 fn a_window_of_type_1_is_bound_by_a_call_for_every_qp_of_the_domain() {
+    // 5041-8.3-01: a range of TOs is shown, and then another one instead.
     let (a, b) = pair(Wire::Kernel);
     let region = lender(&b, 100);
     let mut window = b.pd.alloc_window(WindowKind::Type1).unwrap();

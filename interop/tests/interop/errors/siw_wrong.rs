@@ -1,9 +1,9 @@
 //! The guest's consumer does what it must not, by verbs; we judge, by the RFCs.
 
 use uwarp_interop::{Failure, Outcome, Post, Result, Rig, sge};
-use uwarp_verbs::{Access, EndReason, RecvWr, Status};
+use uwarp_verbs::{Access, EndReason, Layer, RecvWr, Status, Who};
 
-use super::{case, end, ours, over_or_caught_sending, same, says, theirs};
+use super::{blames, case, end, layer, ours, over_or_caught_sending, same, says, theirs};
 use crate::Case;
 use crate::pair::{Pair, Role, Terms, connect};
 
@@ -281,7 +281,13 @@ fn judge(rig: &mut Rig, row: &Row) -> Result<Outcome> {
     rig.agent.fill(&source, 0, LEN, 3)?;
     rig.agent.post(conn, &(row.wrong)(&lent))?;
 
-    judged(&end(&us)?, row.code, row.words)?;
+    let (title, who) = match row.code {
+        (1, 2, 0x02) => ("no receive posted: ", Who::Program),
+        (1, 2, 0x05) => ("local length error: ", Who::PeerProgram),
+        _ => ("remote access error, ", Who::PeerProgram),
+    };
+    let whose = (title, (who, layer(row.code)));
+    judged(&end(&us)?, row.code, whose, row.words)?;
     if row.receive.is_some() {
         same("our receive", &ours(&us, 1)?, &vec![(200, row.received)])?;
     }
@@ -312,7 +318,12 @@ fn within(what: &str, status: &str, allowed: &[&str]) -> Result<()> {
 }
 
 /// That we have said this, and why.
-fn judged(reason: &EndReason, code: (u8, u8, u8), words: &str) -> Result<()> {
+fn judged(
+    reason: &EndReason,
+    code: (u8, u8, u8),
+    (title, whose): (&str, (Who, Layer)),
+    words: &str,
+) -> Result<()> {
     let EndReason::TerminateSent {
         terminate: Some(terminate),
         ..
@@ -327,7 +338,8 @@ fn judged(reason: &EndReason, code: (u8, u8, u8), words: &str) -> Result<()> {
     let (layer, etype, code) = code;
     let told =
         format!("this side ended the connection with Terminate {layer:x}/{etype:x}/{code:02x}");
-    says(&reason.to_string(), "", &[words, &told])
+    blames(&reason.cause(), whose, sent)?;
+    says(&reason.to_string(), title, &[words, &told])
 }
 
 /// siw rounds its ORD up to a power of two (Q6): told an IRD of 3, it keeps 4 Reads outstanding, against RFC 6581
@@ -350,6 +362,7 @@ fn more_reads_than_ird(rig: &mut Rig) -> Result<Outcome> {
     judged(
         &end(&us)?,
         (1, 2, 0x02),
+        ("protocol error: ", (Who::PeerStack, Layer::Rdmap)),
         "one more Read or Atomic Request than the 3 that may be outstanding (IRD)",
     )?;
     for (number, (wr_id, status)) in (1..).zip(theirs(&mut rig.agent, conn, 4)?) {

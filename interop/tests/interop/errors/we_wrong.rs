@@ -6,9 +6,11 @@
 
 use serde_json::json;
 use uwarp_interop::{Failure, Outcome, Region, Result, Rig, sge};
-use uwarp_verbs::{Access, EndReason, Peer, RecvWr, SendWr, Settings, Sge, Status};
+use uwarp_verbs::{Access, EndReason, Peer, RecvWr, SendWr, Settings, Sge, Status, Who};
 
-use super::{ACCESS, FATAL, INVALID, case, end, ours, over, polled, same, says, theirs};
+use super::{
+    ACCESS, FATAL, INVALID, blames, case, end, layer, ours, over, polled, same, says, theirs,
+};
 use crate::Case;
 use crate::pair::{Pair, Role, Terms, connect};
 
@@ -366,6 +368,14 @@ fn told(reason: &EndReason, row: &Row, peer: Peer) -> Result<()> {
     let what = format!("with the profile {peer}");
     says(&terminate.to_string(), row.start, row.words).map_err(|failure| failure.during(&what))?;
     // The end of the connection says it in its own words, with the meaning by the RFCs.
-    says(&reason.to_string(), "", &[rfc.name(), "Linux siw"])
-        .map_err(|failure| failure.during(what))
+    let (title, who) = match want {
+        (1, 2, 0x02) => (
+            "remote operation error: the peer refused ",
+            Who::PeerProgram,
+        ),
+        _ => ("remote access error: the peer refused ", Who::Program),
+    };
+    blames(&reason.cause(), (who, layer(row.code)), row.code)?;
+    let kind = format!("{} ({}", rfc.name(), rfc.kind());
+    says(&reason.to_string(), title, &[&kind, "Linux siw"]).map_err(|failure| failure.during(what))
 }

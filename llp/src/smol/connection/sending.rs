@@ -28,7 +28,8 @@ pub(super) fn headers(local: IpAddr) -> usize {
 }
 
 impl SmolConnection {
-    /// How many octets of the stream a segment may carry now.
+    /// How many octets of the stream a segment may carry now. smoltcp does not tell, so it is the MTU of the path less
+    /// the headers (5044-5.1-02).
     pub(super) fn segment_octets(&self) -> usize {
         let ours = self.mtu() - headers(self.key.local.ip());
         // As smoltcp does: an MSS of 0 counts as none. No option takes room in a data segment:

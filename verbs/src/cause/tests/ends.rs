@@ -22,8 +22,8 @@ fn kinds() -> Vec<EndKind> {
             EndKind::Stalled { sending: false },
         ],
         EndKind::Rejected { .. } => [
-            EndKind::Rejected { octets: 0, peer_ord: None },
-            EndKind::Rejected { octets: 7, peer_ord: Some(4) },
+            EndKind::Rejected { octets: 0, ord_needed: None },
+            EndKind::Rejected { octets: 7, ord_needed: Some(4) },
         ],
         EndKind::ReplyRefused(_) => [
             EndKind::ReplyRefused(MpaErrorCode::InsufficientIrd),
@@ -44,9 +44,11 @@ fn reasons() -> Vec<EndReason> {
     let terminate = Terminate::parse(&[0x11, 0, 0, 0]).unwrap();
     let error = StreamError::LocalCatastrophic;
     let cause = Cause::local(LocalProblem::NoReads);
-    let rejected = |private_data: &[u8], peer_ord| EndReason::Rejected {
+    let rejected = |private_data: &[u8], ord_needed: Option<u16>| EndReason::Rejected {
         private_data: private_data.to_vec(),
-        peer_ord,
+        peer_ird: ord_needed,
+        peer_ord: ord_needed,
+        ord_needed,
     };
     let mut reasons = every!(EndReason {
         EndReason::LocalDisconnect => [EndReason::LocalDisconnect],
@@ -153,13 +155,17 @@ fn errors_of_connection_management_have_the_cause_of_what_is_in_them() {
     let data = PrivateDataLimit { got, max, peer };
     let rejected = EndReason::Rejected {
         private_data: b"no".to_vec(),
+        peer_ird: None,
         peer_ord: None,
+        ord_needed: None,
     };
     let connect = every!(ConnectError {
         ConnectError::Llp { .. } => [ConnectError::Llp { error }],
         ConnectError::Startup { .. } => [ConnectError::Startup { addr, error: startup }],
         ConnectError::Rejected { .. } => [
-            ConnectError::Rejected { addr, private_data: b"no".to_vec(), peer_ord: None }
+            ConnectError::Rejected {
+                addr, private_data: b"no".to_vec(), peer_ird: None, peer_ord: None, ord_needed: None
+            }
         ],
         ConnectError::QpInUse { .. } => [ConnectError::QpInUse { state }],
         ConnectError::Inherited(_) => [ConnectError::Inherited(Inherited)],
