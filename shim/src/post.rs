@@ -58,7 +58,8 @@ pub(crate) unsafe fn elements(list: *const CSge, count: c_int) -> Vec<Sge> {
 /// They are readable memory of the program.
 unsafe fn gather(sges: &[Sge]) -> Vec<u8> {
     let mut octets = Vec::new();
-    for sge in sges {
+    // The address of no octets may be null, which no slice may be.
+    for sge in sges.iter().filter(|sge| sge.len > 0) {
         let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
         // SAFETY: as the caller says.
         octets.extend_from_slice(unsafe { core::slice::from_raw_parts(from, sge.len as usize) });

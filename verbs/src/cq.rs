@@ -108,7 +108,7 @@ impl CqShared {
     }
 }
 
-/// Why a CQ could not be destroyed.
+/// Why a CQ could not be destroyed (`ibv_destroy_cq`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestroyCqError {
@@ -159,13 +159,13 @@ impl Cq {
         &self.shared
     }
 
-    /// How many completions it holds at most.
+    /// How many completions it holds at most (`ibv_cq.cqe`).
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.shared.inner.capacity()
     }
 
-    /// Takes up to `out.len()` completions, oldest first, and returns how many. When there are none,
+    /// Takes up to `out.len()` completions, oldest first, and returns how many (`ibv_poll_cq`). When there are none,
     /// it first gives the connections of this CQ a turn: a thread that polls drives them. In the child of a fork
     /// there are never any.
     pub fn poll(&self, out: &mut [Completion]) -> usize {
@@ -180,14 +180,14 @@ impl Cq {
         self.shared.inner.poll(out)
     }
 
-    /// Takes one completion, if there is one; see [`Cq::poll`].
+    /// Takes one completion, if there is one (`ibv_poll_cq` for one); see [`Cq::poll`].
     #[must_use]
     pub fn poll_one(&self) -> Option<Completion> {
         let mut one = [Completion::default()];
         (self.poll(&mut one) == 1).then(|| one[0])
     }
 
-    /// Asks for one event on the completion channel when the next completion is added. Completions
+    /// Asks for one event on the completion channel when the next completion is added (`ibv_req_notify_cq`). Completions
     /// that are already in the queue raise none: poll once more after this, or go by what this returns.
     ///
     /// True when completions are in the queue already: poll them, they send no event. False: there were none, and
@@ -218,7 +218,7 @@ impl Cq {
         self.shared.inner.resize(depth, max)
     }
 
-    /// Whether it has lost a completion because it was full. Then it takes no more; see [`Cq`].
+    /// Whether it has lost a completion because it was full (`IBV_EVENT_CQ_ERR`). Then it takes no more; see [`Cq`].
     #[must_use]
     pub fn has_overflowed(&self) -> bool {
         !self.is_inherited() && self.shared.inner.has_overflowed()
@@ -230,7 +230,8 @@ impl Cq {
         self.shared.inner.num()
     }
 
-    /// Acknowledges events of this CQ that were taken with [`CqEvent::ack_later`](crate::CqEvent::ack_later).
+    /// Acknowledges events of this CQ that were taken with [`CqEvent::ack_later`](crate::CqEvent::ack_later)
+    /// (`ibv_ack_cq_events`).
     pub fn ack_events(&self, count: u64) {
         if !self.is_inherited() {
             self.shared.inner.ack_events(count);

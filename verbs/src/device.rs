@@ -24,7 +24,7 @@ use crate::pd::Pd;
 use crate::progress::background::Background;
 use crate::settings::Settings;
 
-/// What could not be made.
+/// What could not be made (of `ibv_open_device` and the calls that make objects).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -180,7 +180,7 @@ impl NetworkWatcher for DeviceInner {
 }
 
 impl Device {
-    /// A device over the TCP of the kernel, with default settings.
+    /// A device over the TCP of the kernel, with default settings (`ibv_open_device`).
     ///
     /// # Errors
     /// [`DeviceError::System`] when the system has no descriptor or thread left.
@@ -188,7 +188,7 @@ impl Device {
         Device::open(Arc::new(KernelNetwork::default()), Settings::default())
     }
 
-    /// As [`Device::tcp`], with settings, and with everything written to `capture` if there is one.
+    /// As [`Device::tcp`], with settings, and with everything written to `capture` if there is one (`ibv_open_device`).
     ///
     /// # Errors
     /// As [`Device::tcp`].
@@ -199,7 +199,7 @@ impl Device {
         )
     }
 
-    /// A device over any network.
+    /// A device over any network (`ibv_open_device`).
     ///
     /// # Errors
     /// [`DeviceError::System`] when the system has no descriptor or thread left.
@@ -279,7 +279,7 @@ impl Device {
         self.inner.network.describe()
     }
 
-    /// A protection domain: regions and QPs work together only within one.
+    /// A protection domain (`ibv_alloc_pd`): regions and QPs work together only within one.
     ///
     /// # Errors
     /// [`DeviceError::Limit`] when there are as many as the settings allow ([`Limits::max_pd`](crate::Limits::max_pd)).
@@ -289,7 +289,7 @@ impl Device {
         Ok(Pd::new(Arc::clone(&self.inner), PdAccount::new(id, place)))
     }
 
-    /// A completion queue for `depth` completions, without a channel.
+    /// A completion queue for `depth` completions, without a channel (`ibv_create_cq`).
     ///
     /// # Errors
     /// [`DeviceError::Size`] or [`DeviceError::Limit`].
@@ -297,7 +297,8 @@ impl Device {
         self.make_cq(depth, None, 0)
     }
 
-    /// A completion queue whose events go to `channel`, with a number of the consumer's choice.
+    /// A completion queue whose events go to `channel`, with a number of the consumer's choice (`ibv_create_cq` with a
+    /// channel).
     ///
     /// # Errors
     /// As [`Device::create_cq`].
@@ -330,7 +331,7 @@ impl Device {
         ))))
     }
 
-    /// A completion channel: one descriptor for the events of any number of CQs.
+    /// A completion channel (`ibv_create_comp_channel`): one descriptor for the events of any number of CQs.
     ///
     /// # Errors
     /// [`DeviceError::System`] when the system has no descriptor left.
@@ -341,7 +342,7 @@ impl Device {
         })
     }
 
-    /// Listens for iWARP connections. Port 0 takes a free one.
+    /// Listens for iWARP connections (`rdma_listen`; RFC 5044 section 7.1). Port 0 takes a free one.
     ///
     /// # Errors
     /// [`DeviceError::Network`], which says what is in the way.
@@ -350,8 +351,8 @@ impl Device {
         Listener::open(&self.inner, addr)
     }
 
-    /// Waits for the MPA Request on a stream that is connected already. `read` are octets that the
-    /// program has read from it and that belong to the Request. The timeout for requests bounds it.
+    /// Waits for the MPA Request on a stream that is connected already (RFC 5044 section 7.1.2). `read` are octets that
+    /// the program has read from it and that belong to the Request. The timeout for requests bounds it.
     ///
     /// # Errors
     /// What was wrong with the Request; the stream is closed then.
@@ -383,13 +384,15 @@ impl Device {
         self.inner.events.lost()
     }
 
-    /// The next asynchronous event, if there is one; it needs no acknowledgement.
+    /// The next asynchronous event, if there is one (`ibv_get_async_event` that does not wait); it needs no
+    /// acknowledgement.
     #[must_use]
     pub fn poll_event(&self) -> Option<AsyncEvent> {
         self.inner.events.pop()
     }
 
-    /// Waits for an asynchronous event, which needs no acknowledgement; `None` when `timeout` passed first.
+    /// Waits for an asynchronous event, which needs no acknowledgement (`ibv_get_async_event`); `None` when `timeout`
+    /// passed first.
     #[must_use]
     pub fn wait_event(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
         self.inner.events.wait(timeout)

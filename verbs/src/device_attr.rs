@@ -23,7 +23,7 @@ pub enum AtomicCap {
     Global = 2,
 }
 
-/// A GID: 16 octets that name a port.
+/// A GID (`ibv_gid`): 16 octets that name a port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Gid(pub [u8; 16]);
 
@@ -145,7 +145,7 @@ pub struct PortAttr {
     pub phys_state: u8,
 }
 
-/// Why there is no such port or GID.
+/// Why there is no such port or GID (of `ibv_query_port` and `ibv_query_gid`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
@@ -166,7 +166,7 @@ pub enum QueryError {
 }
 
 impl Device {
-    /// The name that programs see: `uwarp0`. Whoever has several devices numbers them.
+    /// The name that programs see (`ibv_get_device_name`): `uwarp0`. Whoever has several devices numbers them.
     #[must_use]
     pub fn name(&self) -> &'static str {
         "uwarp0"

@@ -9,7 +9,7 @@ use uwarp_rdmap::{Opcode, StreamError, Terminate};
 use crate::cause::Cause;
 use crate::event_queue::EventObject;
 
-/// An asynchronous event of a device.
+/// An asynchronous event of a device (`ibv_async_event`).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AsyncEvent {
@@ -88,7 +88,7 @@ impl AsyncEvent {
     }
 }
 
-/// Why a connection ended.
+/// Why a connection ended (RFC 5040 sections 6.2 and 7).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EndReason {

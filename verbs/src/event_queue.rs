@@ -14,7 +14,7 @@ use crate::event::AsyncEvent;
 use crate::home::Home;
 use crate::wait::{after, wait_readable};
 
-/// What an [`AsyncEvent`] is about; acknowledgements are counted for each.
+/// What an [`AsyncEvent`] is about (`ibv_async_event.element`); acknowledgements are counted for each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum EventObject {
@@ -211,8 +211,8 @@ impl UnackedEvent {
         &self.event
     }
 
-    /// Leaves the event unacknowledged; [`Device::ack_events`](crate::Device::ack_events) does it later, by its
-    /// [`object`](AsyncEvent::object).
+    /// Leaves the event unacknowledged, as `ibv_get_async_event` does;
+    /// [`Device::ack_events`](crate::Device::ack_events) does it later, by its [`object`](AsyncEvent::object).
     pub fn ack_later(mut self) -> AsyncEvent {
         self.ack = false;
         self.event.clone()

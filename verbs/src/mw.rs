@@ -58,8 +58,8 @@ impl MemoryWindow {
         })
     }
 
-    /// The STag: as the last [`Qp::bind_mw`](crate::Qp::bind_mw) gave it (type 1), as the last work request that was carried out made it
-    /// (type 2), or one that is not bound yet.
+    /// The STag (`ibv_mw.rkey`): as the last [`Qp::bind_mw`](crate::Qp::bind_mw) gave it (type 1), as the last work
+    /// request that was carried out made it (type 2), or one that is not bound yet.
     #[must_use]
     pub fn rkey(&self) -> u32 {
         match self.kind {
@@ -68,7 +68,7 @@ impl MemoryWindow {
         }
     }
 
-    /// Its kind.
+    /// Its kind (`ibv_mw.type`).
     #[must_use]
     pub fn kind(&self) -> WindowKind {
         self.kind
@@ -112,8 +112,8 @@ impl std::fmt::Debug for MemoryWindow {
 }
 
 impl MemoryRegion {
-    /// What a memory window is to show: `len` octets from `offset` on. Whether they lie in the region is checked when
-    /// the window is bound. `access` are remote rights; the region has to be registered with
+    /// What a memory window is to show (`ibv_mw_bind_info`): `len` octets from `offset` on. Whether they lie in the
+    /// region is checked when the window is bound. `access` are remote rights; the region has to be registered with
     /// [`Access::WINDOW_BIND`], and for remote write and remote atomic with [`Access::LOCAL_WRITE`].
     #[must_use]
     pub fn window(&self, offset: u64, len: u64, access: Access) -> WindowBind {

@@ -12,7 +12,8 @@ use crate::mw::MemoryWindow;
 use crate::qp::builder::QpBuilder;
 use crate::qp::{Qp, QpCaps};
 
-/// A protection domain. A QP reaches only regions of its own one. Clones are handles to the same.
+/// A protection domain (`ibv_pd`; RFC 5042 section 2.2.4). A QP reaches only regions of its own one. Clones are handles
+/// to the same.
 #[derive(Clone)]
 pub struct Pd {
     device: Arc<DeviceInner>,
@@ -24,7 +25,7 @@ impl Pd {
         Pd { device, account }
     }
 
-    /// Registers memory that the region then owns: `data` is its first content.
+    /// Registers memory that the region then owns (`ibv_reg_mr`): `data` is its first content.
     ///
     /// # Errors
     /// [`RegisterError`]: no octets at all, rights that contradict each other, too many regions.
@@ -32,7 +33,7 @@ impl Pd {
         self.register_buffer(Buffer::from(data), access)
     }
 
-    /// Registers a buffer that the region then owns.
+    /// Registers a buffer that the region then owns (`ibv_reg_mr`).
     ///
     /// # Errors
     /// As [`Pd::register`].
@@ -91,8 +92,8 @@ impl Pd {
         self.region().access(access).buffer(Arc::clone(buffer))
     }
 
-    /// Registration with all that may be chosen: the address for peers, one QP alone, files, memory that processes
-    /// share.
+    /// Registration with all that may be chosen (`ibv_reg_mr_iova`): the address for peers, one QP alone, files, memory
+    /// that processes share.
     pub fn region(&self) -> RegionBuilder {
         RegionBuilder::new(self.clone())
     }
@@ -117,7 +118,7 @@ impl Pd {
         FastRegion::new(&self.device, &self.account, memory.into())
     }
 
-    /// Creates a QP. Its completions go to the two CQs, which may be one and the same.
+    /// Creates a QP (`ibv_create_qp`). Its completions go to the two CQs, which may be one and the same.
     ///
     /// # Errors
     /// [`DeviceError`]: a size that the device does not allow, a limit, a CQ of another device.
@@ -125,7 +126,7 @@ impl Pd {
         self.qp().caps(caps).build(send_cq, recv_cq)
     }
 
-    /// Begins to make a QP with more than the sizes of its queues.
+    /// Begins to make a QP with more than the sizes of its queues (`ibv_create_qp_ex`).
     pub fn qp(&self) -> QpBuilder {
         QpBuilder::new(self)
     }
@@ -151,6 +152,10 @@ impl Pd {
             OfPd::Qps => DeviceError::PdLimit { what: "QPs", limit },
             OfPd::Srqs => DeviceError::PdLimit {
                 what: "SRQs",
+                limit,
+            },
+            OfPd::Reads => DeviceError::PdLimit {
+                what: "places for RDMA Reads",
                 limit,
             },
             OfPd::Receives => DeviceError::PdReceives {

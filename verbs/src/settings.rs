@@ -59,7 +59,7 @@ pub struct Settings {
 }
 
 /// What happens when a message of the peer needs a receive and there is none, neither in the QP's own queue nor in
-/// its SRQ.
+/// its SRQ (RFC 5041 section 7.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnNoReceive {
     /// The connection ends with a Terminate Message, as RFC 5041 section 7.1 says of a queue without a buffer.
@@ -80,7 +80,7 @@ pub enum OnNoReceive {
     Hold(Duration),
 }
 
-/// Limits on what one device hands out. Reaching one is an error that names it.
+/// Limits on what one device hands out (RFC 5042 section 6.4). Reaching one is an error that names it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// QPs that exist at once. Default: 65,536.
@@ -130,7 +130,8 @@ pub struct Limits {
 /// What one protection domain may have, so that one part of a program leaves something to the others
 /// (RFC 5042 section 6.4.1).
 ///
-/// CQs belong to no protection domain; [`Limits::max_cq`] bounds them.
+/// CQs belong to no protection domain; [`Limits::max_cq`] bounds them. Nor does a connection in startup, until a QP of
+/// the domain accepts it.
 #[derive(Clone, Copy, Debug)]
 pub struct PdLimits {
     /// QPs that exist at once. Default: as many as the device has.
@@ -142,6 +143,8 @@ pub struct PdLimits {
     /// Receives that all its queues together can hold: the sum of the sizes of the receive queues of QPs, and of SRQs, as
     /// they were made. Default: 4,294,967,295.
     pub max_recv_wr: u32,
+    /// As [`Limits::max_ird_total`], of the connections of its QPs. Default: as many as the device has.
+    pub max_ird_total: u32,
 }
 
 /// What one peer may make this side hold (RFC 5042 sections 6.4.1 to 6.4.3).
@@ -160,7 +163,7 @@ pub struct PeerLimits {
     pub max_receive_memory: u64,
 }
 
-/// Timeouts of a connection's life.
+/// Timeouts of a connection's life (RFC 5042 section 6.4.2).
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     /// From `connect` until TCP is connected. Default: 10 s.
@@ -240,6 +243,7 @@ impl Default for PdLimits {
             max_mr: u32::MAX,
             max_srq: u32::MAX,
             max_recv_wr: u32::MAX,
+            max_ird_total: u32::MAX,
         }
     }
 }

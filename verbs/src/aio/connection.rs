@@ -21,7 +21,7 @@ use crate::qp::wr::{RecvWr, SendWr};
 use crate::qp::{ConnectionInfo, PostError, Qp, QpCaps};
 use crate::{ConnectError, ConnectOptions, Connected};
 
-/// One end of an RDMA connection: a queue pair with a completion queue of its own.
+/// One end of an RDMA connection (RFC 5040 section 6): a queue pair with a completion queue of its own.
 ///
 /// All methods take `&self`: any number of tasks use one connection, through an `Arc` or a scope. An operation is
 /// posted when its future is first polled, and operations of one task, one after the other, keep their order.
@@ -38,7 +38,7 @@ pub struct Connection {
     pub(super) cells: OnceLock<BufferPool>,
 }
 
-/// What came with a message.
+/// What came with a message (RFC 5040 section 5.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Received {
     /// Octets; the buffer's length is the same.
@@ -70,8 +70,9 @@ impl Connection {
         })
     }
 
-    /// Connects to an iWARP endpoint: TCP, then MPA startup. Waits, without a thread, until that is done; the
-    /// timeouts of the device bound every step. Dropping the future does not stop it; dropping the connection does.
+    /// Connects to an iWARP endpoint (RFC 5044 section 7.1): TCP, then MPA startup. Waits, without a thread, until that
+    /// is done; the timeouts of the device bound every step. Dropping the future does not stop it; dropping the
+    /// connection does.
     ///
     /// # Errors
     /// As [`Qp::connect`](crate::Qp::connect).
@@ -113,8 +114,8 @@ impl Connection {
         self.plain().send_and_invalidate(buf, rkey).await
     }
 
-    /// Sends a short message that is copied when it is posted: at most `max_inline` octets of the queue's
-    /// [`QpCaps`]. It needs no buffer.
+    /// Sends a short message that is copied when it is posted (RFC 5040 section 5.3): at most `max_inline` octets of
+    /// the queue's [`QpCaps`]. It needs no buffer.
     ///
     /// # Errors
     /// See [`Error`].
@@ -214,9 +215,10 @@ impl Connection {
         }
     }
 
-    /// Posts a buffer for a message of the peer, up to its whole capacity, and does not wait. [`recv`](Self::recv)
-    /// gives the messages. A peer may send as soon as it is connected, and a message for which no buffer is posted ends the
-    /// connection: post receives before [`connect`](Self::connect) or [`Request::accept_on`](super::Request::accept_on).
+    /// Posts a buffer for a message of the peer, up to its whole capacity, and does not wait (RFC 5040 section 5.3).
+    /// [`recv`](Self::recv) gives the messages. A peer may send as soon as it is connected, and a message for which no
+    /// buffer is posted ends the connection: post receives before [`connect`](Self::connect) or
+    /// [`Request::accept_on`](super::Request::accept_on).
     ///
     /// # Errors
     /// [`Error::Refused`], with the buffer: the receive queue is full, or the buffer is of another domain.
@@ -248,9 +250,9 @@ impl Connection {
         }
     }
 
-    /// Posts `buf` and gives the next message, in the buffer that it came in: its own, or one that was posted
-    /// before. Messages come in order; of several tasks that receive, each gets another one. When the receive queue is full,
-    /// `buf` is posted in the place of the message.
+    /// Posts `buf` and gives the next message, in the buffer that it came in (RFC 5040 section 5.3): its own, or one
+    /// that was posted before. Messages come in order; of several tasks that receive, each gets another one. When the
+    /// receive queue is full, `buf` is posted in the place of the message.
     ///
     /// Dropping the future loses no message and no buffer: what was posted stays posted, and the next call gets the message.
     ///
@@ -282,8 +284,8 @@ impl Connection {
         (received, buf)
     }
 
-    /// Closes the connection gracefully: what was posted is carried out, then both sides close. Waits until that is done;
-    /// the timeout for closing bounds it.
+    /// Closes the connection gracefully (RFC 5040 section 6.2): what was posted is carried out, then both sides close.
+    /// Waits until that is done; the timeout for closing bounds it.
     ///
     /// # Errors
     /// The reason, when it ended in another way than by a close of one of the two sides.

@@ -13,13 +13,13 @@ use crate::device::DeviceError;
 use crate::qp::QpCaps;
 use crate::{AcceptError, AcceptOptions, ConnectRequest, ListenError};
 
-/// A listener whose requests are futures.
+/// A listener whose requests are futures (RFC 5044 section 7.1).
 pub struct Listener {
     inner: cm::Listener,
     domain: Domain,
 }
 
-/// A peer that wants to connect. Dropping it rejects.
+/// A peer that wants to connect (an MPA Request, RFC 5044 section 7.1.1). Dropping it rejects.
 pub struct Request {
     inner: ConnectRequest,
     domain: Domain,

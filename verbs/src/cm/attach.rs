@@ -6,7 +6,7 @@ use uwarp_llp::Llp;
 use uwarp_mpa::{Negotiated, Revision, Role, RtrKinds};
 
 use super::connect::ConnectError;
-use crate::limits::What;
+use crate::limits::ReadPlaces;
 use crate::qp::Qp;
 use crate::qp::inner::Held;
 
@@ -51,8 +51,8 @@ impl Qp {
     /// [`CmId`](crate::CmId) where nothing may wait.
     ///
     /// # Errors
-    /// [`ConnectError::QpInUse`], or [`ConnectError::Llp`] when the stream cannot be watched. The limits of the device and
-    /// of the peer lower IRD and ORD.
+    /// [`ConnectError::QpInUse`], or [`ConnectError::Llp`] when the stream cannot be watched. The limits of the device,
+    /// of the peer and of the protection domain lower IRD and ORD.
     pub fn attach_stream(
         &self,
         stream: Box<dyn Llp>,
@@ -63,7 +63,7 @@ impl Qp {
         inner.device.home.check()?;
         let peer = inner.device.accounts.peer(stream.peer_addr());
         let ird = options.ird.min(inner.ctx.settings.limits.max_ird);
-        let places = peer.take_up_to(What::Ird, ird.into());
+        let places = ReadPlaces::up_to(ird, &peer, inner.in_pd());
         let negotiated = Negotiated {
             role: if options.initiator {
                 Role::Initiator
@@ -75,7 +75,7 @@ impl Qp {
             crc: options.crc,
             tx_markers: options.tx_markers,
             rx_markers: options.rx_markers,
-            ird: u16::try_from(places.amount()).unwrap_or(ird),
+            ird: places.amount(),
             ord: options.ord,
             peer_ird: None,
             peer_ord: None,

@@ -17,7 +17,7 @@ use crate::qp::Qp;
 
 impl CmId {
     /// Listens for connections at the address of [`bind_addr`](Self::bind_addr), or at any with a port that is
-    /// chosen. Each request comes as `ConnectRequest`, with a new id on the same channel.
+    /// chosen (`rdma_listen`). Each request comes as `ConnectRequest`, with a new id on the same channel.
     ///
     /// At most `backlog` connections are in startup or wait for a decision (0: as many as
     /// [`Limits::max_startup`](crate::Limits::max_startup) allows, which bounds it in any case). More of them
@@ -47,7 +47,7 @@ impl CmId {
         Ok(())
     }
 
-    /// Connects `qp` to the resolved address. `options.local` means nothing here.
+    /// Connects `qp` to the resolved address (`rdma_connect`). `options.local` means nothing here.
     ///
     /// `Established` comes when the peer has accepted, else `Rejected`, `Unreachable` or `ConnectError`; then the id
     /// may connect again, with a QP that is idle.
@@ -127,7 +127,7 @@ impl CmId {
         Ok(Incoming::start(sink, &inner.device, stream, read, None)?)
     }
 
-    /// Accepts the request: the Reply goes out, and `qp` has the connection; post receives before this.
+    /// Accepts the request (`rdma_accept`): the Reply goes out, and `qp` has the connection; post receives before this.
     /// `Established` follows at once. An initiator of the client-server model has to send first.
     ///
     /// # Errors
@@ -148,7 +148,7 @@ impl CmId {
         self.follow(qp, begun)
     }
 
-    /// Rejects the request.
+    /// Rejects the request (`rdma_reject`).
     ///
     /// # Errors
     /// [`CmError::WrongState`], or [`CmError::Accept`] when the private data is too long; the request is rejected
@@ -160,9 +160,9 @@ impl CmId {
         Ok(request.reject_with(options)?)
     }
 
-    /// Ends the connection gracefully: what was posted is carried out, then FIN. `Disconnected` tells when it is over and
-    /// all work is flushed. An attempt to connect is given up, and ends with `ConnectError`. Does nothing when the connection
-    /// is over already.
+    /// Ends the connection gracefully (`rdma_disconnect`): what was posted is carried out, then FIN. `Disconnected`
+    /// tells when it is over and all work is flushed. An attempt to connect is given up, and ends with `ConnectError`.
+    /// Does nothing when the connection is over already.
     ///
     /// # Errors
     /// [`CmError::WrongState`] without a connection.

@@ -59,7 +59,7 @@ pub(super) struct Waiting {
 }
 
 impl EventChannel {
-    /// A channel without events.
+    /// A channel without events (`rdma_create_event_channel`).
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -80,8 +80,8 @@ impl EventChannel {
         CmId::new(device.inner(), self.clone(), context)
     }
 
-    /// The next event, waiting for one up to `timeout` (`None`: without end). Does not wait when the program made
-    /// the descriptor non-blocking.
+    /// The next event, waiting for one up to `timeout` (`None`: without end), as `rdma_get_cm_event` does. Does not
+    /// wait when the program made the descriptor non-blocking.
     ///
     /// # Errors
     /// [`CmWaitError::WouldBlock`] or [`CmWaitError::TimedOut`] when there is none, [`CmWaitError::Io`] when the
@@ -103,7 +103,7 @@ impl EventChannel {
         }
     }
 
-    /// The next event, if one is waiting.
+    /// The next event, if one is waiting (`rdma_get_cm_event` that does not wait).
     #[must_use]
     pub fn try_get_event(&self) -> Option<CmEvent> {
         self.inner.home.check().ok()?;

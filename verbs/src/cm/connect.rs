@@ -9,12 +9,12 @@ use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, Revision, StartupE
 
 use crate::event::EndReason;
 use crate::home::Inherited;
-use crate::limits::What;
+use crate::limits::ReadPlaces;
 use crate::peer::{self, PrivateDataLimit};
 use crate::qp::inner::{Held, Locked, QpInner};
 use crate::qp::state::QpState;
 
-/// How to connect. `Default`: no private data, 16 Reads in each direction, client-server model.
+/// How to connect (`rdma_conn_param`). `Default`: no private data, 16 Reads in each direction, client-server model.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// Octets for the peer's consumer: at most 512, or 508 with MPA revision 2.
@@ -42,7 +42,7 @@ impl Default for ConnectOptions {
     }
 }
 
-/// What the peer answered when it accepted.
+/// What the peer answered when it accepted (RFC 6581 section 9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connected {
     /// Its private data.
@@ -53,7 +53,7 @@ pub struct Connected {
     pub ord: u16,
 }
 
-/// Why there is no connection.
+/// Why there is no connection (of `rdma_connect`).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -205,8 +205,8 @@ pub(super) fn start(
     // The Reply may raise the IRD to the limit of the device; what is not agreed upon goes back then. Nobody gets places
     // for Reads but from the account (5042-7.2-01).
     let account = qp.device.accounts.peer(to);
-    let places = account.take_up_to(What::Ird, settings.limits.max_ird.into());
-    let max_ird = u16::try_from(places.amount()).unwrap_or(settings.limits.max_ird);
+    let places = ReadPlaces::up_to(settings.limits.max_ird, &account, qp.in_pd());
+    let max_ird = places.amount();
     let held = Held {
         peer: account,
         place: None,

@@ -126,7 +126,7 @@ impl CmEventData {
     }
 }
 
-/// An event of an id, taken from its channel. Dropping it acknowledges it; destroying the id waits for
+/// An event of an id, taken from its channel (`rdma_cm_event`). Dropping it acknowledges it; destroying the id waits for
 /// that.
 ///
 /// Of a [`ConnectRequest`](CmEventKind::ConnectRequest) nothing is left when it is dropped: clone
@@ -147,19 +147,19 @@ impl CmEvent {
         }
     }
 
-    /// What happened.
+    /// What happened (`rdma_cm_event.event`).
     #[must_use]
     pub fn kind(&self) -> CmEventKind {
         self.data.kind
     }
 
-    /// To which id; for a request, the new one.
+    /// To which id (`rdma_cm_event.id`); for a request, the new one.
     #[must_use]
     pub fn id(&self) -> &CmId {
         self.data.child.as_ref().unwrap_or(&self.owner)
     }
 
-    /// The id that listens, for a request. The acknowledgement of the event counts for it.
+    /// The id that listens, for a request (`rdma_cm_event.listen_id`). The acknowledgement of the event counts for it.
     #[must_use]
     pub fn listen_id(&self) -> Option<&CmId> {
         self.data.child.is_some().then_some(&self.owner)
@@ -184,7 +184,8 @@ impl CmEvent {
         self.reason().map(CmReason::cause)
     }
 
-    /// What the peer's program says: with a request, with the answer to ours, with a reject.
+    /// What the peer's program says (`rdma_conn_param.private_data`; RFC 5044 section 7.1.4): with a request, with the
+    /// answer to ours, with a reject.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.data.private_data

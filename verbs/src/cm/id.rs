@@ -158,8 +158,8 @@ impl CmId {
         &self.handle.inner
     }
 
-    /// The number that was given when the id was made. The id of a request begins with that of the one that
-    /// listens.
+    /// The number that was given when the id was made (`rdma_cm_id.context`). The id of a request begins with that of
+    /// the one that listens.
     #[must_use]
     pub fn context(&self) -> u64 {
         self.inner().context.load(Ordering::Relaxed)
@@ -243,7 +243,7 @@ impl CmId {
         Ok(())
     }
 
-    /// Acknowledges events that were left unacknowledged.
+    /// Acknowledges events that were left unacknowledged (`rdma_ack_cm_event`).
     pub fn ack_events(&self, events: u32) {
         if self.inner().device.home.is_here() {
             self.inner().acknowledged(events.into());
@@ -263,7 +263,7 @@ impl CmId {
     }
 
     /// Ends the id for all its handles (as the drop of the last one does), and waits until every event that was fetched is
-    /// acknowledged (which a drop does not).
+    /// acknowledged (which a drop does not), as `rdma_destroy_id` does.
     ///
     /// # Errors
     /// [`CmError::Unacknowledged`] when `timeout` passed first; the id is destroyed all the same, and the call

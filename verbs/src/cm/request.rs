@@ -14,16 +14,15 @@ use uwarp_mpa::{
 use super::listener::Slot;
 use crate::device::DeviceInner;
 use crate::home::Inherited;
-use crate::limits::{Charge, LimitReached, PeerAccount, What};
+use crate::limits::{Charge, LimitReached, PeerAccount, ReadPlaces, What};
 use crate::peer::{self, PrivateDataLimit};
 use crate::progress::linger::linger;
 use crate::qp::Qp;
-use crate::qp::inner::Held;
+use crate::qp::inner::{Held, QpInner};
 use crate::qp::state::QpState;
-use crate::settings::Settings;
 use crate::wait::after;
 
-/// How to accept. `Default`: no private data, up to 16 Reads in each direction.
+/// How to accept (`rdma_conn_param`). `Default`: no private data, up to 16 Reads in each direction.
 #[derive(Clone, Debug)]
 pub struct AcceptOptions {
     /// Octets for the peer's consumer: at most 512, or 508 with an enhanced Request.
@@ -55,7 +54,7 @@ pub struct RejectOptions {
     pub ord_needed: Option<u16>,
 }
 
-/// Why a request could not be accepted or rejected.
+/// Why a request could not be accepted or rejected (of `rdma_accept`).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
@@ -90,7 +89,7 @@ pub enum AcceptError {
     Limit(#[from] LimitReached),
 }
 
-/// An MPA Request that waits for a decision. Dropping it rejects it.
+/// An MPA Request that waits for a decision (RFC 5044 section 7.1.1). Dropping it rejects it.
 pub struct ConnectRequest {
     pending: Option<(Box<dyn Llp>, Responder)>,
     request: Request,
@@ -136,7 +135,7 @@ impl ConnectRequest {
         self.local
     }
 
-    /// What its consumer says.
+    /// What its consumer says (RFC 5044 section 7.1.4).
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.request.private_data
@@ -157,7 +156,7 @@ impl ConnectRequest {
             .map(|Enhanced { ird, ord, .. }| (ird, ord))
     }
 
-    /// Whether either side may send first.
+    /// Whether either side may send first (RFC 6581 section 9.2).
     #[must_use]
     pub fn is_peer_to_peer(&self) -> bool {
         matches!(
@@ -193,8 +192,8 @@ impl ConnectRequest {
         let account = self.device.accounts.peer(self.peer);
         let place = account.take(What::Connections, 1)?;
         let ird = peer::responder_ird(settings, options.ird, enhanced.map(|theirs| theirs.ord));
-        let mut places = places_for_reads(&account, settings, ird, enhanced);
-        let granted = u16::try_from(places.amount()).unwrap_or(settings.limits.max_ird);
+        let mut places = places_for_reads(&account, inner, ird, enhanced);
+        let granted = places.amount();
         responder.limit_ird(granted);
         let accept = Accept {
             ird: peer::ird(settings.peer, ird.min(granted), granted),
@@ -202,7 +201,7 @@ impl ConnectRequest {
             private_data: &options.private_data,
         };
         let (reply, negotiated) = responder.accept(accept)?;
-        places.shrink_to(negotiated.ird.into());
+        places.shrink_to(negotiated.ird);
         let Some((llp, _)) = self.pending.take() else {
             return Err(AcceptError::TooLate { peer: self.peer });
         };
@@ -235,7 +234,7 @@ impl ConnectRequest {
         })
     }
 
-    /// Rejects, and says more about why.
+    /// Rejects, and says more about why (RFC 6581 section 9.1).
     ///
     /// # Errors
     /// As [`ConnectRequest::reject`].
@@ -277,19 +276,19 @@ impl ConnectRequest {
 /// enhanced Request. Where fewer are left, the Reply grants fewer, and the peer lowers its ORD.
 fn places_for_reads(
     account: &Arc<PeerAccount>,
-    settings: &Settings,
+    qp: &QpInner,
     ird: u16,
     enhanced: Option<Enhanced>,
-) -> Charge {
+) -> ReadPlaces {
     let wished = match enhanced {
         // 0x3FFF leaves it to the two consumers, so our own counts.
         Some(Enhanced { ord: NO_AUTO, .. }) | None => 0,
         // An RTR indication that is a Read needs a place even if no other will come.
         Some(Enhanced { ord, .. }) => ord.max(1),
     };
-    let wanted = ird.max(wished).min(settings.limits.max_ird);
-    let places = account.take_up_to(What::Ird, wanted.into());
-    if places.amount() < wanted.into() {
+    let wanted = ird.max(wished).min(qp.ctx.settings.limits.max_ird);
+    let places = ReadPlaces::up_to(wanted, account, qp.in_pd());
+    if places.amount() < wanted {
         let granted = places.amount();
         let what = "few places for RDMA Reads are left: a smaller IRD is granted";
         tracing::warn!(?account, wanted, granted, what);

@@ -21,7 +21,8 @@ use crate::device::{DeviceError, DeviceInner};
 use crate::home::{Home, Inherited};
 use crate::wait::after;
 
-/// A listener: takes TCP connections, waits for their MPA Requests, and hands those to the consumer.
+/// A listener (`rdma_listen`; RFC 5044 section 7.1): takes TCP connections, waits for their MPA Requests, and hands
+/// those to the consumer.
 ///
 /// Its descriptor is readable while a request waits, and for good once the network below has failed
 /// ([`fault`](Self::fault)). Non-blocking programs may prefer a [`CmId`](crate::CmId) that listens: its
@@ -32,7 +33,7 @@ pub struct Listener {
     requests: Arc<Requests>,
 }
 
-/// Why a wait for a connection request ended without one.
+/// Why a wait for a connection request ended without one (of `rdma_listen`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {

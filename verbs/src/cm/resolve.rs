@@ -11,8 +11,9 @@ use super::state::CmInput;
 use crate::device::DeviceInner;
 
 impl CmId {
-    /// Takes a local address, to listen at or to connect from. Port 0 takes a free one; it is known when this returns,
-    /// and nobody else's as long as the id has it. An unspecified address (`0.0.0.0`, `::`) means all of them.
+    /// Takes a local address, to listen at or to connect from (`rdma_bind_addr`). Port 0 takes a free one; it is known
+    /// when this returns, and nobody else's as long as the id has it. An unspecified address (`0.0.0.0`, `::`) means
+    /// all of them.
     ///
     /// # Errors
     /// [`CmError::WrongState`], or [`CmError::Network`] that says what is in the way.
@@ -25,9 +26,9 @@ impl CmId {
         Ok(())
     }
 
-    /// Finds the own address for connections to `to`: that of [`bind_addr`](Self::bind_addr), or `from` (which is then taken
-    /// as by `bind_addr`), or what the network chooses. It asks nobody, so it needs no timeout; `AddrResolved` or `AddrError`
-    /// waits when this returns.
+    /// Finds the own address for connections to `to` (`rdma_resolve_addr`): that of [`bind_addr`](Self::bind_addr), or
+    /// `from` (which is then taken as by `bind_addr`), or what the network chooses. It asks nobody, so it needs no
+    /// timeout; `AddrResolved` or `AddrError` waits when this returns.
     ///
     /// # Errors
     /// [`CmError::WrongState`].
@@ -46,8 +47,8 @@ impl CmId {
         Ok(())
     }
 
-    /// Confirms that there is a way to the resolved address. TCP finds it packet by packet, so this is for programs that
-    /// know the order of the calls. `RouteResolved` or `RouteError` waits when this returns.
+    /// Confirms that there is a way to the resolved address (`rdma_resolve_route`). TCP finds it packet by packet, so
+    /// this is for programs that know the order of the calls. `RouteResolved` or `RouteError` waits when this returns.
     ///
     /// # Errors
     /// [`CmError::WrongState`].

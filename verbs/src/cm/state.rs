@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The state of a [`CmId`](crate::CmId).
+/// The state of a [`CmId`](crate::CmId) (`rdma_cm_id` has the like inside).
 ///
 /// ```text
 ///            bind            resolve_addr              resolve_route

@@ -12,7 +12,7 @@ use super::cq::CqInner;
 use super::eventfd::EventFd;
 use crate::home::{Home, Inherited};
 
-/// Why a channel gave no event.
+/// Why a channel gave no event (of `ibv_get_cq_event`).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
@@ -78,8 +78,8 @@ impl CompletionChannel {
         })
     }
 
-    /// The next event, waiting for one up to `timeout` (`None`: without end). Does not wait when the program made
-    /// the descriptor non-blocking.
+    /// The next event, waiting for one up to `timeout` (`None`: without end), as `ibv_get_cq_event` does. Does not wait
+    /// when the program made the descriptor non-blocking.
     ///
     /// Waiting here drives no connection; the device's background thread does meanwhile.
     ///
@@ -104,7 +104,7 @@ impl CompletionChannel {
         }
     }
 
-    /// The next event, if one is waiting.
+    /// The next event, if one is waiting (`ibv_get_cq_event` that does not wait).
     #[must_use]
     pub fn try_get_event(&self) -> Option<CqEvent> {
         self.inner.home.check().ok()?;
@@ -193,7 +193,7 @@ impl AsFd for CompletionChannel {
     }
 }
 
-/// An event of a CQ. Dropping it acknowledges it; destroying the CQ waits for that.
+/// An event of a CQ (`ibv_get_cq_event`). Dropping it acknowledges it; destroying the CQ waits for that.
 #[must_use = "dropping the event acknowledges it"]
 pub struct CqEvent {
     cq: Arc<CqInner>,
@@ -208,7 +208,7 @@ impl CqEvent {
         self.cq.num()
     }
 
-    /// The value that was given when the CQ was made.
+    /// The value that was given when the CQ was made (`ibv_cq.cq_context`).
     #[must_use]
     pub fn context(&self) -> u64 {
         self.cq.context()

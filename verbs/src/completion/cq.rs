@@ -15,7 +15,7 @@ use super::wc::Completion;
 use crate::event::AsyncEvent;
 use crate::home::Inherited;
 
-/// Which completions send an event.
+/// Which completions send an event (`solicited_only` of `ibv_req_notify_cq`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Notify {
     /// Receives for which the peer asked for an event, and every completion in error.
@@ -51,7 +51,7 @@ impl CqOverflow {
     }
 }
 
-/// Why a CQ has not the depth that was asked for; it is as it was.
+/// Why a CQ has not the depth that was asked for (`ibv_resize_cq`); it is as it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResizeCqError {

@@ -2,7 +2,7 @@
 
 use super::wc::{Completion, Status};
 
-/// A work request that ended with an error, with its completion.
+/// A work request that ended with an error, with its completion (`ibv_wc` in error).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("work request {} of QP {} failed: {}", .0.wr_id, .0.qp_num, why(.0))]
 pub struct WorkError(pub Completion);
@@ -16,7 +16,8 @@ fn why(completion: &Completion) -> String {
 }
 
 impl WorkError {
-    /// It was not done because the connection ended or was closed before. [`Qp::end_reason`](crate::Qp::end_reason) says why.
+    /// It was not done because the connection ended or was closed before (`IBV_WC_WR_FLUSH_ERR`).
+    /// [`Qp::end_reason`](crate::Qp::end_reason) says why.
     #[must_use]
     pub fn is_flush(&self) -> bool {
         self.0.status == Status::WrFlush

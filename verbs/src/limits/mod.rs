@@ -27,6 +27,7 @@
 mod numbers;
 mod objects;
 mod pd;
+mod reads;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +45,7 @@ use crate::settings::Limits;
 pub(crate) use numbers::{Number, Numbers};
 pub(crate) use objects::{Objects, Place};
 pub(crate) use pd::{OfPd, PdAccount, PdCharge};
+pub(crate) use reads::ReadPlaces;
 
 /// What is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

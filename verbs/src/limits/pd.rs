@@ -1,6 +1,7 @@
 //! What one protection domain has: the share of one part of the local program (RFC 5042 section 6.4.1), of which none
 //! need get more than is fair (5040-8.1.2-06).
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,9 +15,11 @@ pub(crate) enum OfPd {
     Srqs,
     /// Receives that its queues can hold: those of QPs without an SRQ, and SRQs.
     Receives,
+    /// Places for the Reads of peers, of all its connections (IRD).
+    Reads,
 }
 
-const KINDS: usize = 3;
+const KINDS: usize = 4;
 
 impl OfPd {
     pub(crate) fn limit(self, limits: &PdLimits) -> u32 {
@@ -24,6 +27,7 @@ impl OfPd {
             OfPd::Qps => limits.max_qp,
             OfPd::Srqs => limits.max_srq,
             OfPd::Receives => limits.max_recv_wr,
+            OfPd::Reads => limits.max_ird_total,
         }
     }
 }
@@ -59,6 +63,21 @@ impl PdAccount {
         })
     }
 
+    /// Up to `most`: what is left, which may be nothing.
+    pub(crate) fn take_up_to(self: &Arc<Self>, what: OfPd, most: u32, limit: u32) -> PdCharge {
+        let left = |used: u32| limit.saturating_sub(used).min(most);
+        let (Ok(before) | Err(before)) =
+            self.of(what)
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                    Some(used + left(used))
+                });
+        PdCharge {
+            account: Arc::clone(self),
+            what,
+            amount: left(before),
+        }
+    }
+
     fn add(&self, what: OfPd, amount: u32, limit: u32) -> bool {
         self.of(what)
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
@@ -81,6 +100,11 @@ pub(crate) struct PdCharge {
 }
 
 impl PdCharge {
+    /// The domain that it is charged to.
+    pub(crate) fn account(&self) -> &Arc<PdAccount> {
+        &self.account
+    }
+
     /// How much.
     pub(crate) fn amount(&self) -> u32 {
         self.amount
@@ -93,11 +117,18 @@ impl PdCharge {
             if !self.account.add(self.what, more, limit) {
                 return false;
             }
+            self.amount = amount;
         } else {
-            self.give(self.amount - amount);
+            self.shrink_to(amount);
         }
-        self.amount = amount;
         true
+    }
+
+    /// Gives back all but `amount`.
+    pub(crate) fn shrink_to(&mut self, amount: u32) {
+        let surplus = self.amount.saturating_sub(amount);
+        self.amount -= surplus;
+        self.give(surplus);
     }
 
     fn give(&self, amount: u32) {
@@ -110,5 +141,16 @@ impl PdCharge {
 impl Drop for PdCharge {
     fn drop(&mut self) {
         self.give(self.amount);
+    }
+}
+
+impl fmt::Debug for PdCharge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PdCharge {
+            account,
+            what,
+            amount,
+        } = self;
+        write!(f, "{amount} {what:?} of protection domain {}", account.id())
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::settings::PeerLimits;
+use crate::settings::{PdLimits, PeerLimits};
 
 fn accounts() -> Arc<Accounts> {
     Accounts::new(&Limits {
@@ -148,7 +148,7 @@ fn domain() -> Arc<PdAccount> {
 #[test]
 fn a_protection_domain_has_its_own_limits() {
     let account = domain();
-    for what in [OfPd::Qps, OfPd::Srqs, OfPd::Receives] {
+    for what in [OfPd::Qps, OfPd::Srqs, OfPd::Receives, OfPd::Reads] {
         let held: Vec<PdCharge> = std::iter::from_fn(|| account.take(what, 2, 7)).collect();
         assert_eq!(held.len(), 3, "{what:?}");
         assert!(account.take(what, 1, 7).is_some());
@@ -170,6 +170,36 @@ fn what_is_charged_to_a_domain_changes_whole_or_not_at_all() {
     drop((take(5).unwrap(), other, charge));
     assert!(take(10).is_some());
     assert!(take(u32::MAX).is_none());
+}
+
+#[test]
+fn places_for_reads_are_what_device_peer_and_domain_have_left() {
+    let accounts = Accounts::new(&Limits {
+        max_ird_total: 100,
+        per_pd: PdLimits {
+            max_ird_total: 50,
+            ..PdLimits::default()
+        },
+        per_peer: PeerLimits {
+            max_ird_total: 40,
+            ..PeerLimits::default()
+        },
+        ..Limits::default()
+    });
+    let peers = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|ip| peer(&accounts, ip));
+    let domains = [domain(), domain()];
+    let take = |peer: usize, pd: usize| ReadPlaces::up_to(30, &peers[peer], &domains[pd]);
+    let mut first = take(0, 0);
+    let held = [take(0, 0), take(1, 0), take(1, 1), take(2, 1), take(2, 0)];
+    // 10 are left of the peer, 10 of the domain, then all; 20 of the device, of the domain nothing.
+    assert_eq!(held.each_ref().map(ReadPlaces::amount), [10, 10, 30, 20, 0]);
+    // What was not granted by one was not kept from the others.
+    first.shrink_to(4);
+    assert_eq!(take(2, 0).amount(), 20);
+    drop((first, held));
+    let fresh = accounts.peer("192.0.2.9:1".parse().unwrap());
+    assert_eq!(ReadPlaces::up_to(1000, &fresh, &domains[0]).amount(), 40);
+    assert_eq!(accounts.device.used(What::Ird), 0);
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub struct OutOfRange {
     pub size: usize,
 }
 
-/// Why memory could not be registered.
+/// Why memory could not be registered (`ibv_reg_mr`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
@@ -125,7 +125,7 @@ pub enum MapError {
     },
 }
 
-/// Why memory could not be deregistered.
+/// Why memory could not be deregistered (`ibv_dereg_mr`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeregisterError {
@@ -151,7 +151,7 @@ pub enum DeregisterError {
     },
 }
 
-/// Why a region could not be registered anew; the old registration stays as it was.
+/// Why a region could not be registered anew (`ibv_rereg_mr`); the old registration stays as it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReregisterError {

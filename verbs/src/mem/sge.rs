@@ -10,7 +10,7 @@ use super::run::PinnedRun;
 use super::table::RegionTable;
 use super::target::{checksum_by_copy, copy_with_crc};
 
-/// A scatter/gather element: a run of registered memory.
+/// A scatter/gather element (`ibv_sge`): a run of registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sge {
     /// Address of the first octet, as the region counts them (the memory address, unless registered otherwise).

@@ -59,7 +59,7 @@ impl RegionBuilder {
         }
     }
 
-    /// What the region may be used for. Default: local read only.
+    /// What the region may be used for (`ibv_access_flags`). Default: local read only.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self

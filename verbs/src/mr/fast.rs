@@ -53,7 +53,7 @@ impl FastRegion {
         })
     }
 
-    /// The STag that it has, or had last.
+    /// The STag that it has, or had last (RFC 5040 section 8.1.1).
     #[must_use]
     pub fn stag(&self) -> u32 {
         self.device.table.slot_stag(self.index).0
@@ -87,8 +87,9 @@ impl FastRegion {
         self.buffer.write_at(offset, octets)
     }
 
-    /// What to give [`SendWr::register`](crate::SendWr::register): `len` octets from `offset` on under `stag`, for the QP alone that
-    /// it is posted to. They have the address at which they lie in memory.
+    /// What to give [`SendWr::register`](crate::SendWr::register) (`ib_reg_wr` of the kernel): `len` octets from
+    /// `offset` on under `stag`, for the QP alone that it is posted to. They have the address at which they lie in
+    /// memory.
     #[must_use]
     pub fn register(&self, stag: u32, offset: u64, len: u64, access: Access) -> FastRegister {
         FastRegister {

@@ -35,7 +35,8 @@ pub(crate) struct Holds {
     pub(crate) qp: Option<Arc<Number>>,
 }
 
-/// Memory of a peer, as it advertises it: what an RDMA Write or Read names.
+/// Memory of a peer, as it advertises it, by STag and tagged offset (RFC 5040 section 5.1): what an RDMA Write or Read
+/// names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteBuffer {
     /// Address (tagged offset) of the first octet.
@@ -59,25 +60,25 @@ impl MemoryRegion {
         self.region.as_ref()
     }
 
-    /// The key for work requests of this side. On iWARP it is the STag, as the rkey is.
+    /// The key for work requests of this side (`ibv_mr.lkey`). On iWARP it is the STag, as the rkey is.
     #[must_use]
     pub fn lkey(&self) -> u32 {
         self.region().map_or(0, |region| region.stag().0)
     }
 
-    /// The key for the peer: the STag.
+    /// The key for the peer (`ibv_mr.rkey`): the STag.
     #[must_use]
     pub fn rkey(&self) -> u32 {
         self.lkey()
     }
 
-    /// Address (tagged offset) of the first octet.
+    /// Address of the first octet: the tagged offset of RFC 5041 section 4.2.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.region().map_or(0, |region| region.to_base())
     }
 
-    /// Its length in octets.
+    /// Its length in octets (`ibv_mr.length`).
     #[must_use]
     pub fn len(&self) -> usize {
         self.region().map_or(0, |region| region.len())
@@ -89,8 +90,8 @@ impl MemoryRegion {
         self.len() == 0
     }
 
-    /// A scatter/gather element for `len` octets from octet `offset` of the region on. Whether they lie in the region is
-    /// checked when it is posted.
+    /// A scatter/gather element for `len` octets from octet `offset` of the region on (`ibv_sge`). Whether they lie in
+    /// the region is checked when it is posted.
     #[must_use]
     pub fn sge(&self, offset: u64, len: u32) -> Sge {
         Sge {
@@ -155,7 +156,7 @@ impl MemoryRegion {
         )
     }
 
-    /// Revokes the STag, and waits for transfers that are copying right now.
+    /// Revokes the STag, and waits for transfers that are copying right now (`ibv_dereg_mr`).
     ///
     /// # Errors
     /// [`DeregisterError::Busy`] when octets of it are with the network, [`DeregisterError::WindowsBound`] while

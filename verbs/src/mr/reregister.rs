@@ -63,7 +63,7 @@ impl<'a> Reregister<'a> {
         self.iova(0)
     }
 
-    /// Registers the same memory anew.
+    /// Registers the same memory anew (`ibv_rereg_mr`).
     ///
     /// # Errors
     /// [`ReregisterError`]: what the new registration lacks, or why the old one cannot end now (a window is bound,

@@ -69,7 +69,7 @@ fn ibv_state(conn: &Connection) -> IbvQpState {
 }
 
 impl Qp {
-    /// How the QP stands now. In the child of a fork: in `Error`, without a connection.
+    /// How the QP stands now (`ibv_query_qp`). In the child of a fork: in `Error`, without a connection.
     #[must_use]
     pub fn query(&self) -> QpAttr {
         let mut attr = QpAttr {
@@ -103,7 +103,7 @@ impl Qp {
         attr
     }
 
-    /// What it was made with.
+    /// What it was made with (`ibv_qp_init_attr`).
     #[must_use]
     pub fn init_attr(&self) -> QpInit {
         self.made.init()

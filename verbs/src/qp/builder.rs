@@ -80,7 +80,7 @@ impl QpBuilder {
         self
     }
 
-    /// A number of the program's own, which [`Qp::context`] gives back (`qp_context`). Default: 0.
+    /// A number of the program's own, which [`Qp::context`] gives back (`ibv_qp_init_attr.qp_context`). Default: 0.
     pub fn context(mut self, context: u64) -> Self {
         self.context = context;
         self
@@ -100,14 +100,14 @@ impl QpBuilder {
         self
     }
 
-    /// What happens when a message of the peer finds no receive. Default: as
+    /// What happens when a message of the peer finds no receive (RFC 5041 section 7.1). Default: as
     /// [`Settings::on_no_receive`](crate::Settings::on_no_receive) says.
     pub fn on_no_receive(mut self, what: OnNoReceive) -> Self {
         self.on_no_receive = Some(what);
         self
     }
 
-    /// Makes the QP. Its completions go to the two CQs, which may be one and the same.
+    /// Makes the QP (`ibv_create_qp`). Its completions go to the two CQs, which may be one and the same.
     ///
     /// # Errors
     /// [`DeviceError`]: a size that the device or the domain does not allow, a limit, a CQ of another device, an SRQ of
@@ -169,7 +169,7 @@ impl QpBuilder {
             Arc::clone(device),
             cqs,
             QpPlace {
-                _in_pd: in_pd,
+                in_pd,
                 _place: place,
                 num: Arc::new(num),
             },

@@ -14,7 +14,7 @@ use crate::device::DeviceInner;
 use crate::engine::{Connection, QpContext, ReceiveBuffer, ReceiveWaiter};
 use crate::event::AsyncEvent;
 use crate::event_queue::EventObject;
-use crate::limits::{Charge, Number, PdCharge, PeerAccount, Place};
+use crate::limits::{Charge, Number, PdAccount, PdCharge, PeerAccount, Place, ReadPlaces};
 use crate::mem::PinnedRun;
 use crate::progress::background::{Interest, Source, Verdict};
 use crate::progress::cover::{Cover, Registration};
@@ -44,7 +44,7 @@ pub(crate) struct QpInner {
 /// What a QP has from the accounts of the device and of its domain, as long as it exists.
 pub(crate) struct QpPlace {
     /// Itself, and its receives.
-    pub(crate) _in_pd: [PdCharge; 2],
+    pub(crate) in_pd: [PdCharge; 2],
     pub(crate) _place: Place,
     /// Regions that are for this QP alone hold it too.
     pub(crate) num: Arc<Number>,
@@ -56,7 +56,7 @@ pub(crate) struct Held {
     /// A place among the connections that the peer opened; `None` where we connected.
     pub(crate) place: Option<Charge>,
     /// Places for the peer's Reads.
-    pub(crate) ird: Charge,
+    pub(crate) ird: ReadPlaces,
 }
 
 /// What the lock protects.
@@ -212,6 +212,12 @@ impl QpInner {
         Ok(())
     }
 
+    /// The account of its protection domain.
+    pub(crate) fn in_pd(&self) -> &Arc<PdAccount> {
+        let [itself, _receives] = &self.place.in_pd;
+        itself.account()
+    }
+
     /// Has TCP ask the peer whether it is still there, if the program wants that.
     fn watch_over(&self, llp: &mut dyn Llp) -> Result<(), LlpError> {
         (self.ctx.keepalive).map_or(Ok(()), |keepalive| llp.set_keepalive(keepalive))
@@ -239,7 +245,7 @@ impl QpInner {
             if let (Some(held), Some(negotiated)) =
                 (&mut locked.held, &locked.driven.conn.negotiated)
             {
-                held.ird.shrink_to(negotiated.ird.into());
+                held.ird.shrink_to(negotiated.ird);
             }
             self.changed();
         } else if locked.drainers > 0 {

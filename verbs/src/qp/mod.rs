@@ -31,7 +31,7 @@ use inner::QpInner;
 use state::QpState;
 use wr::{BindWr, RecvWr, SendWr};
 
-/// Sizes of a QP's queues.
+/// Sizes of a QP's queues (`ibv_qp_cap`).
 #[derive(Clone, Copy, Debug)]
 pub struct QpCaps {
     /// Work requests that the send queue holds until they complete. Default: 128.
@@ -58,7 +58,7 @@ impl Default for QpCaps {
     }
 }
 
-/// A work request that was not taken, and those after it in the same list.
+/// A work request that was not taken, and those after it in the same list (`bad_wr` of `ibv_post_send`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("work request {index} of the list was not posted: {kind}")]
 pub struct PostError {
@@ -68,7 +68,7 @@ pub struct PostError {
     pub kind: PostErrorKind,
 }
 
-/// Why a QP could not be destroyed.
+/// Why a QP could not be destroyed (`ibv_destroy_qp`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestroyQpError {
@@ -82,7 +82,7 @@ pub enum DestroyQpError {
     },
 }
 
-/// What was agreed with the peer, and where the two ends are.
+/// What was agreed with the peer, and where the two ends are (RFC 5044 section 7.1, RFC 6581 section 9).
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
     /// Our address.
@@ -109,7 +109,8 @@ pub struct ConnectionInfo {
     pub private_data: Vec<u8>,
 }
 
-/// A queue pair: one end of an RDMA connection, with its send queue and its receive queue.
+/// A queue pair (`ibv_qp`): one end of an RDMA connection (RFC 5040 section 6), with its send queue and its receive
+/// queue.
 ///
 /// Dropping it ends its connection: gracefully when nothing is under way, by a reset otherwise.
 /// Work that is outstanding then completes as flushed.
@@ -153,43 +154,43 @@ impl Qp {
         !self.inner.device.home.is_here()
     }
 
-    /// The number of this QP, unique on its device; completions carry it.
+    /// The number of this QP, unique on its device (`ibv_qp.qp_num`); completions carry it.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
         self.inner.ctx.qp_num
     }
 
-    /// The protection domain it was made in.
+    /// The protection domain it was made in (`ibv_qp.pd`).
     #[must_use]
     pub fn pd(&self) -> &Pd {
         self.made.pd()
     }
 
-    /// The shared receive queue that it takes its receives from, if it has none of its own.
+    /// The shared receive queue that it takes its receives from, if it has none of its own (`ibv_qp.srq`).
     #[must_use]
     pub fn srq(&self) -> Option<&Srq> {
         self.made.chosen_srq()
     }
 
-    /// The number that the program gave it ([`QpBuilder::context`]).
+    /// The number that the program gave it ([`QpBuilder::context`], `ibv_qp.qp_context`).
     #[must_use]
     pub fn context(&self) -> u64 {
         self.made.init().context
     }
 
-    /// The CQ that completions of the send queue go to.
+    /// The CQ that completions of the send queue go to (`ibv_qp.send_cq`).
     #[must_use]
     pub fn send_cq(&self) -> &Cq {
         &self.send_cq
     }
 
-    /// The CQ that completions of the receive queue go to.
+    /// The CQ that completions of the receive queue go to (`ibv_qp.recv_cq`).
     #[must_use]
     pub fn recv_cq(&self) -> &Cq {
         &self.recv_cq
     }
 
-    /// The state it is in; in the child of a fork that is `Error`.
+    /// The state it is in (`ibv_qp.state`); in the child of a fork that is `Error`.
     #[must_use]
     pub fn state(&self) -> QpState {
         if self.is_inherited() {
@@ -198,7 +199,7 @@ impl Qp {
         self.inner.lock().driven.conn.state
     }
 
-    /// Posts one request to the send queue; it is sent at once when TCP takes it.
+    /// Posts one request to the send queue (`ibv_post_send`; RFC 5040 section 5); it is sent at once when TCP takes it.
     ///
     /// # Errors
     /// See [`PostErrorKind`]. A request posted to a connection that has ended is taken and completes
@@ -207,7 +208,7 @@ impl Qp {
         self.post_send_list(std::slice::from_ref(wr))
     }
 
-    /// Posts requests to the send queue in order, and sends them together.
+    /// Posts requests to the send queue in order, and sends them together (a list of `ibv_post_send`).
     ///
     /// # Errors
     /// The first request that was not taken; none after it was.
@@ -250,7 +251,7 @@ impl Qp {
         Ok(rkey)
     }
 
-    /// Posts one buffer for a Send of the peer.
+    /// Posts one buffer for a Send of the peer (`ibv_post_recv`; RFC 5040 section 5.3).
     ///
     /// # Errors
     /// See [`PostErrorKind`].
@@ -258,7 +259,7 @@ impl Qp {
         self.post_recv_list(std::slice::from_ref(wr))
     }
 
-    /// Posts buffers for Sends of the peer, used in this order.
+    /// Posts buffers for Sends of the peer, used in this order (a list of `ibv_post_recv`).
     ///
     /// # Errors
     /// The first request that was not taken; none after it was.
@@ -273,7 +274,8 @@ impl Qp {
         result
     }
 
-    /// Connects to an iWARP endpoint: TCP, then MPA startup. Blocks until that is done.
+    /// Connects to an iWARP endpoint (`rdma_connect`; RFC 5044 section 7.1): TCP, then MPA startup. Blocks until that
+    /// is done.
     ///
     /// # Errors
     /// See [`ConnectError`]; it says which step failed and whose fault it was.
@@ -327,16 +329,16 @@ impl Qp {
         crate::cm::connect_over(&self.inner, stream, options)
     }
 
-    /// Starts to close the connection gracefully: what was posted is carried out, then FIN; the
-    /// peer's FIN completes the close, and what is then still posted is flushed. Returns at once.
+    /// Starts to close the connection gracefully (`rdma_disconnect`; RFC 5040 section 6.2): what was posted is carried
+    /// out, then FIN; the peer's FIN completes the close, and what is then still posted is flushed. Returns at once.
     pub fn disconnect(&self) {
         if !self.is_inherited() {
             self.inner.with(crate::engine::Connection::disconnect);
         }
     }
 
-    /// Waits until the connection has ended and all work is flushed: at once where there is none. False
-    /// when `timeout` passed first.
+    /// Waits until the connection has ended and all work is flushed (RFC 5044 section 7.2): at once where there is
+    /// none. False when `timeout` passed first.
     #[must_use]
     pub fn wait_closed(&self, timeout: Duration) -> bool {
         if self.is_inherited() {
@@ -350,7 +352,7 @@ impl Qp {
             .is_some()
     }
 
-    /// Why the connection ended (or is ending); `None` while it stands.
+    /// Why the connection ended, or is ending (RFC 5040 sections 6.2 and 7.1); `None` while it stands.
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
         if self.is_inherited() {
@@ -369,7 +371,7 @@ impl Qp {
         self.inner.lock().driven.conn.flight_record()
     }
 
-    /// What was agreed with the peer; `None` before MPA startup is done.
+    /// What was agreed with the peer (RFC 6581 section 9); `None` before MPA startup is done.
     #[must_use]
     pub fn connection(&self) -> Option<ConnectionInfo> {
         if self.is_inherited() {
@@ -411,7 +413,8 @@ impl Qp {
         }
     }
 
-    /// Makes a QP whose connection has ended ready for another one. False while it is in use.
+    /// Makes a QP whose connection has ended ready for another one (`ibv_modify_qp` to `IBV_QPS_RESET`). False while it
+    /// is in use.
     ///
     /// Receives that were posted in between complete as flushed. Completions of the life before stay in the CQs
     /// until they are polled: a program that uses the QP again polls them first, or tells them by their `wr_id`.

@@ -86,7 +86,7 @@ impl fmt::Display for IbvQpState {
     }
 }
 
-/// A state that a program asked for, by either set of names.
+/// A state that a program asked for, by either set of names (`IBV_QP_STATE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum WantedState {
     /// One of the iWARP verbs.
@@ -104,7 +104,7 @@ impl fmt::Display for WantedState {
     }
 }
 
-/// What to change of a QP ([`Qp::modify`]); what is not named stays as it is.
+/// What to change of a QP ([`Qp::modify`], `ibv_modify_qp`); what is not named stays as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[must_use = "nothing changes before `Qp::modify`"]
 pub struct QpModify {
@@ -148,7 +148,7 @@ impl QpModify {
     }
 }
 
-/// Why a QP was not modified; then nothing of it was.
+/// Why a QP was not modified (`ibv_modify_qp`); then nothing of it was.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModifyError {
@@ -358,8 +358,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Ends the connection at once: a reset goes to the peer, and everything that is outstanding completes
-    /// as flushed before this returns. Nothing happens where there is no connection.
+    /// Ends the connection at once (RFC 5041 section 6.2.2): a reset goes to the peer, and everything that is
+    /// outstanding completes as flushed before this returns. Nothing happens where there is no connection.
     ///
     /// The reason on this side is [`EndReason::Aborted`](crate::EndReason::Aborted); the peer sees TCP reset.
     pub fn abort(&self) {

@@ -215,15 +215,15 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// The consumer's own number for this request; its completion carries it.
+    /// The consumer's own number for this request (`ibv_send_wr.wr_id`); its completion carries it.
     #[must_use]
     pub fn wr_id(&self) -> u64 {
         self.wr_id
     }
 }
 
-/// A work request for the receive queue: where the next Send of the peer goes, or what its Immediate
-/// Data takes.
+/// A work request for the receive queue (`ibv_recv_wr`; RFC 5040 section 5.3): where the next Send of the peer goes, or
+/// what its Immediate Data takes.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
     pub(crate) wr_id: u64,

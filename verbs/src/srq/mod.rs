@@ -44,7 +44,7 @@ impl Default for SrqAttr {
     }
 }
 
-/// What [`Srq::modify`] changes; `None` leaves as it is.
+/// What [`Srq::modify`] changes (`ibv_modify_srq`); `None` leaves as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SrqModify {
     /// Receives that it holds at most from now on (`IBV_SRQ_MAX_WR`).
@@ -53,7 +53,7 @@ pub struct SrqModify {
     pub limit: Option<u32>,
 }
 
-/// Why an SRQ was not changed. Nothing of the change was made.
+/// Why an SRQ was not changed (`ibv_modify_srq`). Nothing of the change was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModifySrqError {
@@ -100,7 +100,7 @@ pub enum ModifySrqError {
     Inherited(#[from] Inherited),
 }
 
-/// Why an SRQ could not be destroyed.
+/// Why an SRQ could not be destroyed (`ibv_destroy_srq`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestroySrqError {
@@ -171,8 +171,8 @@ impl Drop for SrqUser {
 }
 
 impl Pd {
-    /// Creates a shared receive queue. Only regions of this domain that were not registered for one QP alone
-    /// can be used in it, and only QPs of this domain take from it.
+    /// Creates a shared receive queue (`ibv_create_srq`). Only regions of this domain that were not registered for one
+    /// QP alone can be used in it, and only QPs of this domain take from it.
     ///
     /// # Errors
     /// [`DeviceError::Size`], or a limit of the device or of the domain.
@@ -229,7 +229,7 @@ impl Srq {
         self.inner().num()
     }
 
-    /// Posts one receive. QPs that wait for one go on.
+    /// Posts one receive (`ibv_post_srq_recv`). QPs that wait for one go on.
     ///
     /// # Errors
     /// See [`PostErrorKind`](crate::PostErrorKind); `SrqFull` when it holds `max_wr` receives.
@@ -237,7 +237,7 @@ impl Srq {
         self.post_recv_list(std::slice::from_ref(wr))
     }
 
-    /// Posts receives, taken in this order, with no others in between.
+    /// Posts receives, taken in this order, with no others in between (a list of `ibv_post_srq_recv`).
     ///
     /// # Errors
     /// The first request that was not taken; none after it was.
@@ -265,7 +265,7 @@ impl Srq {
         self.inner().counts()
     }
 
-    /// Its sizes, and the limit if one is armed. In the child of a fork it has no size.
+    /// Its sizes, and the limit if one is armed (`ibv_query_srq`). In the child of a fork it has no size.
     #[must_use]
     pub fn query(&self) -> SrqAttr {
         let Counts { max_wr, limit, .. } = self.counts();
@@ -285,8 +285,9 @@ impl Srq {
         self.counts().posted
     }
 
-    /// Changes its size, or arms its limit, or both: all or nothing. The limit is good for one event. When fewer
-    /// receives are posted than it says, the event comes at once: nothing is missed between a look and the arming.
+    /// Changes its size, or arms its limit, or both (`ibv_modify_srq`): all or nothing. The limit is good for one
+    /// event. When fewer receives are posted than it says, the event comes at once: nothing is missed between a look
+    /// and the arming.
     ///
     /// # Errors
     /// See [`ModifySrqError`].

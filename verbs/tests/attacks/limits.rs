@@ -238,6 +238,7 @@ fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
             max_mr: 8,
             max_srq: 2,
             max_recv_wr: 500,
+            ..PdLimits::default()
         };
     }));
     let (greedy, cq) = (victim.device.alloc_pd().unwrap(), &victim.recv_cq);

@@ -51,6 +51,54 @@ fn s7_2_more_places_for_reads_than_are_left() {
     victim.leaves_nothing();
 }
 
+/// Connections of one domain ask for all the places for Reads: those of another domain get theirs.
+#[test]
+fn s7_2_more_places_for_reads_than_one_protection_domain_may_have() {
+    let mut settings = settings();
+    settings.limits.max_qp = 8;
+    settings.limits.max_ird = 16;
+    // The healthy connection, both of whose ends are of the domain of the victim, has 32.
+    settings.limits.per_pd.max_ird_total = 32 + 5;
+    let mut victim = Victim::new(settings);
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let to = listener.local_addr().unwrap();
+    let domains = [(); 2].map(|()| victim.device.alloc_pd().unwrap());
+    let [greedy, other] = &domains;
+    let qps = [greedy, greedy, greedy, greedy, other].map(|pd| {
+        let cq = &victim.recv_cq;
+        pd.create_qp(cq, cq, QpCaps::default()).unwrap()
+    });
+    let options = ConnectOptions {
+        ird: 1000,
+        ord: 1000,
+        ..ConnectOptions::default()
+    };
+    std::thread::scope(|scope| {
+        let mut held = Vec::new();
+        for (qp, granted) in qps.iter().zip([16, 16, 5, 0, 16]) {
+            let connecting = scope.spawn(|| qp.connect(to, &options));
+            let mut peer = Peer::accept(&listener);
+            assert_eq!(peer.receive_startup()[20..24], words(granted, 128));
+            held.push((peer, connecting));
+        }
+        for (peer, connecting) in held {
+            peer.fin();
+            connecting.join().unwrap().unwrap_err();
+        }
+        // All came back.
+        assert!(qps[0].reset());
+        let connecting = scope.spawn(|| qps[0].connect(to, &options));
+        let mut peer = Peer::accept(&listener);
+        assert_eq!(peer.receive_startup()[20..24], words(16, 128));
+        peer.fin();
+        connecting.join().unwrap().unwrap_err();
+    });
+    drop(qps);
+    victim.reasons();
+    victim.is_unharmed();
+    victim.leaves_nothing();
+}
+
 /// Keys of another protection domain, or of another device, name no memory for work requests.
 #[test]
 fn s7_3_memory_of_another_domain_in_a_work_request() {

@@ -4,7 +4,7 @@ use crate::home::Inherited;
 use crate::mem::{LocalFault, WindowKind};
 use crate::qp::state::QpState;
 
-/// Why a work request was not taken.
+/// Why a work request was not taken (of `ibv_post_send`, `ibv_post_recv` and the like).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostErrorKind {

@@ -76,8 +76,8 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// For [`compare_swap`](Self::compare_swap): compare only the bits that are 1 in `mask`. Ignored by
-    /// other requests.
+    /// For [`compare_swap`](Self::compare_swap) (RFC 7306 section 5.1.2): compare only the bits that are 1 in `mask`.
+    /// Ignored by other requests.
     #[must_use]
     pub fn compare_mask(mut self, mask: u64) -> Self {
         if let SendOp::Atomic {
@@ -90,8 +90,8 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// For [`compare_swap`](Self::compare_swap): store only the bits that are 1 in `mask`. Ignored by
-    /// other requests.
+    /// For [`compare_swap`](Self::compare_swap) (RFC 7306 section 5.1.2): store only the bits that are 1 in `mask`.
+    /// Ignored by other requests.
     #[must_use]
     pub fn swap_mask(mut self, mask: u64) -> Self {
         if let SendOp::Atomic {
@@ -156,7 +156,7 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, SendOp::Immediate, Source::Inline(&[])).with_imm(imm)
     }
 
-    /// Adds Immediate Data to an RDMA Write. Any other request with it is refused when it is posted,
+    /// Adds Immediate Data to an RDMA Write (RFC 7306 section 6). Any other request with it is refused when it is posted,
     /// with [`PostErrorKind::ImmediateUnfit`](crate::PostErrorKind::ImmediateUnfit): on iWARP one
     /// message is either a Send or Immediate Data.
     #[must_use]

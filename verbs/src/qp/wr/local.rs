@@ -88,14 +88,15 @@ impl BindWr {
         }
     }
 
-    /// Make no completion when this request succeeds: as [`SendWr::unsignaled`].
+    /// Make no completion when this request succeeds (no `IBV_SEND_SIGNALED`): as [`SendWr::unsignaled`].
     #[must_use]
     pub fn unsignaled(mut self) -> Self {
         self.signaled = false;
         self
     }
 
-    /// Start only after all earlier RDMA Reads and Atomic Operations of the QP have completed: as [`SendWr::fence`].
+    /// Start only after all earlier RDMA Reads and Atomic Operations of the QP have completed (`IBV_SEND_FENCE`): as
+    /// [`SendWr::fence`].
     #[must_use]
     pub fn fence(mut self) -> Self {
         self.fence = true;
