@@ -36,7 +36,6 @@ pub(super) fn keeps(frame: &StartupFrame, check: StartupCheck) -> bool {
         StartupCheck::PeerToPeer(due) => enhanced.is_some_and(|data| data.a == due),
         StartupCheck::NoRtr => rtr == 0,
         StartupCheck::SomeRtr => rtr != 0,
-        StartupCheck::RtrAmong(among) => rtr & among != 0,
         // Of several frames: see `check_startup`.
         StartupCheck::RtrOfBefore => true,
     }

@@ -233,7 +233,6 @@ impl<'a> Player<'a> {
             }
             Action::SendAcross(segments, cuts) => self.send_in_pieces(segments, cuts),
             Action::SendPart(segment, octets) => self.send_part(segment, *octets),
-            Action::SendOctets(octets) => self.send_octets(octets, "octets as they are"),
             Action::Fin => {
                 self.said(Who::Suite, "FIN", &[]);
                 // A connection that is gone needs no FIN; what comes of it is for the next step to say.
@@ -289,10 +288,6 @@ impl<'a> Player<'a> {
             }
             Condition::CrcInUse => self.connection()?.tx.crc,
             Condition::CrcNotInUse => !self.connection()?.tx.crc,
-            Condition::TargetIsEnhanced => enhanced(self.connection()?).is_some(),
-            Condition::TargetIsPeerToPeer => {
-                enhanced(self.connection()?).is_some_and(|data| data.a)
-            }
             Condition::TargetIrdIsAtLeast(ird) => {
                 enhanced(self.connection()?).is_none_or(|data| data.ird >= ird)
             }

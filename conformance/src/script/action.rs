@@ -18,10 +18,6 @@ pub(crate) enum Condition {
     CrcInUse,
     /// They are not.
     CrcNotInUse,
-    /// The target sent a startup frame of revision 2 with enhanced connection data.
-    TargetIsEnhanced,
-    /// It set A, the peer-to-peer model.
-    TargetIsPeerToPeer,
     /// The agent says that the target knows RFC 7306.
     Rfc7306,
     /// It does not say so.
@@ -117,8 +113,6 @@ pub(crate) enum Action {
     SendAcross(Vec<Out>, Vec<usize>),
     /// Only so many octets of the FPDU of a segment, from its first.
     SendPart(Out, usize),
-    /// Octets as they are.
-    SendOctets(Vec<u8>),
     /// FIN.
     Fin,
     Reset,
@@ -198,8 +192,6 @@ pub(crate) enum StartupCheck {
     NoRtr,
     /// At least one of B, C, D is set.
     SomeRtr,
-    /// At least one of these (B, C, D as 4, 2, 1) is set.
-    RtrAmong(u8),
     /// Those are set that the target set in a Reply before, on another connection of the case.
     RtrOfBefore,
 }
@@ -245,7 +237,6 @@ impl Action {
             | Action::SendInPieces(..)
             | Action::SendAcross(..)
             | Action::SendPart(..)
-            | Action::SendOctets(_)
             | Action::Fin
             | Action::Reset
             | Action::Expect(_)
@@ -280,12 +271,6 @@ impl fmt::Display for Condition {
             }
             Condition::CrcInUse => write!(f, "CRCs are not in use"),
             Condition::CrcNotInUse => write!(f, "the target insists on CRCs"),
-            Condition::TargetIsEnhanced => {
-                write!(f, "the target does not use enhanced connection setup")
-            }
-            Condition::TargetIsPeerToPeer => {
-                write!(f, "the target does not ask for the peer-to-peer model")
-            }
             Condition::Rfc7306 => write!(f, "the target does not know RFC 7306"),
             Condition::NotRfc7306 => write!(f, "the target knows RFC 7306"),
             Condition::ScopedRegions => {
@@ -398,7 +383,6 @@ impl fmt::Display for Action {
             Action::SendPart(segment, octets) => {
                 write!(f, "send the first {octets} octets of the FPDU of {segment}")
             }
-            Action::SendOctets(octets) => write!(f, "send {} octets as they are", octets.len()),
             Action::Fin => write!(f, "send a FIN"),
             Action::Reset => write!(f, "send a reset"),
             Action::Expect(want) => write!(f, "{want}"),

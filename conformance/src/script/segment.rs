@@ -203,12 +203,6 @@ impl Out {
         self
     }
 
-    /// The T bit, without another form of the header.
-    pub(crate) fn t(mut self, t: bool) -> Self {
-        self.t = t;
-        self
-    }
-
     /// The 4 reserved bits of DDP Control.
     pub(crate) fn ddp_reserved(mut self, bits: u8) -> Self {
         self.ddp_reserved = bits;
@@ -285,12 +279,6 @@ impl Out {
 
     pub(crate) fn crc(mut self, crc: CrcField) -> Self {
         self.form.crc = crc;
-        self
-    }
-
-    /// Another ULPDU_Length.
-    pub(crate) fn length(mut self, length: u16) -> Self {
-        self.form.length = Some(length);
         self
     }
 

@@ -134,11 +134,6 @@ impl Setup {
         self
     }
 
-    /// The configured frame of the suite, with this enhanced data.
-    pub(crate) fn enhanced(self, request: StartupFrame, enhanced: Enhanced) -> Self {
-        self.frame(request.enhanced(enhanced))
-    }
-
     pub(crate) fn crc(mut self, crc: bool) -> Self {
         self.crc = Some(crc);
         self

@@ -95,11 +95,6 @@ pub(crate) fn reply() -> StartupFrame {
 }
 
 impl StartupFrame {
-    pub(crate) fn key(mut self, key: &[u8; 16]) -> Self {
-        self.key = *key;
-        self
-    }
-
     /// These flags and no others.
     pub(crate) fn flags(mut self, flags: u8) -> Self {
         self.flags = flags;
@@ -114,17 +109,6 @@ impl StartupFrame {
 
     pub(crate) fn rev(mut self, rev: u8) -> Self {
         self.rev = rev;
-        self
-    }
-
-    pub(crate) fn pd(mut self, private_data: &[u8]) -> Self {
-        self.private_data.extend_from_slice(private_data);
-        self
-    }
-
-    /// A PD_Length that may lie.
-    pub(crate) fn pd_length(mut self, claimed: u16) -> Self {
-        self.pd_length = Some(claimed);
         self
     }
 
