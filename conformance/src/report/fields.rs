@@ -254,9 +254,8 @@ mod tests {
 
     #[test]
     fn a_request_has_its_fields() {
-        let frame = request()
-            .enhanced(Enhanced::client_server(4, 8))
-            .pd(b"hello");
+        let mut frame = request().enhanced(Enhanced::client_server(4, 8));
+        frame.private_data.extend_from_slice(b"hello");
         let fields = fields(&frame.octets(), None);
         assert_eq!(fields[1].says, "C S");
         assert_eq!(fields[4].says, "IRD 4, ORD 8");

@@ -2,7 +2,7 @@
 
 use super::twist::Twist;
 use super::value::{Data, Name};
-use crate::wire::startup::{Enhanced, StartupFrame};
+use crate::wire::startup::StartupFrame;
 
 /// How the application answers a connection request.
 #[derive(Clone, Debug, PartialEq, Eq)]
