@@ -138,7 +138,7 @@ impl Player<'_> {
 
     /// What is in memory, and what an atomic reads there, tell the target's byte order.
     pub(super) fn learn_byte_order(&mut self, name: Name) -> Step {
-        const ID: u32 = 0x6f72_6465;
+        const ID: u32 = 0;
         let region = self.named(name)?;
         let members = json!({"mr": region.number, "off": 0, "len": 8});
         let answer = self.agent()?.command("peek", members)?;

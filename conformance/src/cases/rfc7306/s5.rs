@@ -73,8 +73,8 @@ pub(super) fn cases() -> Vec<Case> {
         ])
         .steps(two_at_once())
         .steps([
-            Send(vec![add(u32::MAX, 8, 0)]),
-            answered(u32::MAX, u64::from(2 * BURST * ROUNDS)),
+            Send(vec![add(BURST * ROUNDS, 8, 0)]),
+            answered(BURST * ROUNDS, u64::from(2 * BURST * ROUNDS)),
         ]),
     ]
 }
