@@ -292,7 +292,7 @@ impl Device {
     /// A completion queue for `depth` completions, without a channel (`ibv_create_cq`).
     ///
     /// # Errors
-    /// [`DeviceError::Size`] or [`DeviceError::Limit`].
+    /// [`DeviceError::Size`], [`DeviceError::Limit`], or [`DeviceError::System`] when there is no memory for so many.
     pub fn create_cq(&self, depth: u32) -> Result<Cq, DeviceError> {
         self.make_cq(depth, None, 0)
     }
@@ -324,6 +324,10 @@ impl Device {
         check_size("the depth of the CQ", depth, 1, limits.max_cqe)?;
         let taken = self.inner.cqs.take(limits.max_cq)?;
         let inner = CqInner::new(taken.1.get(), context, depth as usize, channel);
+        let inner = inner.map_err(|error| DeviceError::System {
+            op: "reserve memory for the completions of a CQ",
+            error: std::io::Error::new(std::io::ErrorKind::OutOfMemory, error),
+        })?;
         Ok(Cq::new(Arc::new(CqShared::new(
             inner,
             Arc::clone(&self.inner),

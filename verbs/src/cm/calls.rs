@@ -43,6 +43,7 @@ impl CmId {
         let listening = Listening::open(&inner.device, port, backlog, sink)?;
         id.local = Some(listening.local_addr());
         id.listening = Some(listening);
+        id.over_stream = false;
         id.state = next;
         Ok(())
     }
@@ -62,6 +63,8 @@ impl CmId {
             let next = id.state.next(CmInput::Connect)?;
             let to = id.peer.ok_or(id.wrong("connect", "a resolved address"))?;
             id.state = next;
+            // An attempt over a stream may have come before.
+            id.over_stream = false;
             id.qp = Arc::downgrade(qp.inner());
             (to, id.bound, id.port.take())
         };
@@ -111,10 +114,10 @@ impl CmId {
 
     /// On a new id: waits for the MPA Request on a stream that is connected already. `read` are octets that the
     /// program has read from it and that belong to the Request. It comes as `ConnectRequest`, with an id of its
-    /// own; or an event tells what came instead.
+    /// own; or an event tells what came instead, and the id is as new.
     ///
     /// # Errors
-    /// [`CmError::WrongState`], or [`CmError::Request`] when the stream cannot be watched.
+    /// [`CmError::WrongState`], or [`CmError::Request`] when the stream cannot be watched or a limit is reached.
     pub fn request_over(&self, stream: Box<dyn Llp>, read: &[u8]) -> Result<(), CmError> {
         let inner = self.inner();
         {
@@ -124,7 +127,11 @@ impl CmId {
             (id.local, id.peer) = (Some(stream.local_addr()), Some(stream.peer_addr()));
         }
         let sink = Arc::downgrade(inner);
-        Ok(Incoming::start(sink, &inner.device, stream, read, None)?)
+        let started = Incoming::start(sink, &inner.device, stream, read, None);
+        if started.is_err() {
+            inner.state.lock().advance(CmInput::FailedOver);
+        }
+        Ok(started?)
     }
 
     /// Accepts the request (`rdma_accept`): the Reply goes out, and `qp` has the connection; post receives before this.

@@ -281,6 +281,7 @@ impl RequestSink for IdInner {
             id.failures.push(peer, error);
             return;
         }
+        id.advance(CmInput::FailedOver);
         drop(id);
         let (kind, status) = status::of_failure(&EndReason::StartupFailed { error });
         self.tell(CmEventData {

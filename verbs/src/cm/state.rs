@@ -13,6 +13,7 @@ use std::fmt;
 ///    │             │ LISTENING                                     CONNECTING
 ///    │             └────────────────────────────────────────────►   │  │
 ///    │ ◄──────────────── the same, over a stream ───────────────────┘  │
+///    │ (also from LISTENING to it, when no request comes)              │
 ///                                                                      │ established
 ///   (a request comes)     accept                established            ▼
 ///       REQUESTED ─────────────────► ACCEPTING ──────────────────► CONNECTED ──── over ────► DISCONNECTED
@@ -60,7 +61,7 @@ pub(super) enum CmInput {
     ConnectOver,
     /// There is no connection.
     Failed,
-    /// The same over a stream of the program's.
+    /// The same over a stream of the program's; or no request came over it.
     FailedOver,
     Accept,
     /// By this side, or because nobody decided in time.
@@ -134,7 +135,7 @@ impl CmState {
             (S::Idle | S::Bound, I::Listen) => Ok(S::Listening),
             (S::RouteResolved, I::Connect) | (S::Idle, I::ConnectOver) => Ok(S::Connecting),
             (S::Connecting, I::Failed) => Ok(S::RouteResolved),
-            (S::Connecting, I::FailedOver) => Ok(S::Idle),
+            (S::Connecting | S::Listening, I::FailedOver) => Ok(S::Idle),
             (S::Requested, I::Accept) => Ok(S::Accepting),
             (S::Accepting, I::Failed) | (S::Requested, I::Reject) => Ok(S::Rejected),
             (S::Connecting | S::Accepting, I::Established) => Ok(S::Connected),

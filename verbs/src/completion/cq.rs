@@ -1,6 +1,6 @@
 //! Completion queues.
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -78,6 +78,16 @@ pub enum ResizeCqError {
         got: u32,
         /// The most allowed.
         max: u32,
+    },
+    /// There is no memory for so many completions. The queue is as it was.
+    #[error(
+        "there is no memory to make completion queue {cq_num} for {depth} completions; ask for fewer"
+    )]
+    OutOfMemory {
+        /// The CQ.
+        cq_num: u32,
+        /// The depth asked for.
+        depth: u32,
     },
     /// It has lost a completion, and takes no more whatever its depth.
     #[error("completion queue {cq_num} has lost a completion and takes no more; make another one")]
@@ -163,12 +173,13 @@ impl CqInner {
         context: u64,
         capacity: usize,
         channel: Option<CompletionChannel>,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>, TryReserveError> {
+        let mut ring = VecDeque::new();
+        ring.try_reserve_exact(capacity)?;
         if let Some(channel) = &channel {
             channel.attach();
         }
-        let ring = VecDeque::with_capacity(capacity);
-        Arc::new_cyclic(|this| Self {
+        Ok(Arc::new_cyclic(|this| Self {
             num,
             context,
             this: Weak::clone(this),
@@ -186,7 +197,7 @@ impl CqInner {
             wake: OnceLock::new(),
             events: Mutex::default(),
             acked: Condvar::new(),
-        })
+        }))
     }
 
     /// Number of the CQ in its device.
@@ -241,7 +252,8 @@ impl CqInner {
             });
         }
         // So that no push allocates.
-        state.ring.reserve_exact(capacity - entries);
+        let reserved = state.ring.try_reserve_exact(capacity - entries);
+        reserved.map_err(|_| ResizeCqError::OutOfMemory { cq_num, depth })?;
         state.ring.shrink_to(capacity);
         state.capacity = capacity;
         Ok(())

@@ -41,7 +41,7 @@ fn make(
     capacity: usize,
     channel: Option<&CompletionChannel>,
 ) -> Arc<CqInner> {
-    CqInner::new(num, context, capacity, channel.cloned())
+    CqInner::new(num, context, capacity, channel.cloned()).unwrap()
 }
 
 fn pair() -> (CompletionChannel, Arc<CqInner>) {
@@ -575,4 +575,9 @@ fn an_armed_program_never_sleeps_on_a_completion() {
             }
         }
     });
+}
+
+#[test]
+fn a_queue_for_more_than_there_is_memory_is_an_error() {
+    assert!(CqInner::new(1, 0, usize::MAX, None).is_err());
 }

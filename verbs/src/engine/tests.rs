@@ -114,7 +114,7 @@ impl Memory {
 
 impl End {
     fn new(memory: &Arc<Memory>, settings: &Settings) -> Self {
-        let cq = CqInner::new(1, 0, 256, None);
+        let cq = CqInner::new(1, 0, 256, None).unwrap();
         let ctx = QpContext {
             qp_num: 2,
             pd: 1,

@@ -75,14 +75,41 @@ fn what_comes_over_a_stream_and_is_no_request_is_an_event() {
     let words = event.reason().unwrap().to_string();
     assert!(words.contains("GET"), "{words}");
 
+    // The id may be used again.
+    assert_eq!(id.state(), CmState::Idle);
     let (ours, theirs) = streams();
-    let id = host.id(1);
     id.request_over(adopt(theirs), &[]).unwrap();
     drop(ours);
     assert_eq!(
         host.next(CmEventKind::Rejected).status(),
         status(Errno::CONNRESET)
     );
+}
+
+#[test]
+fn an_id_that_failed_over_a_stream_is_an_id_as_any_other() {
+    let host = Host::kernel();
+    let (ours, theirs) = streams();
+    drop(theirs);
+    let id = host.id(1);
+    id.connect_over(&host.side.qp, adopt(ours), &ConnectOptions::default())
+        .unwrap();
+    drop(host.next(CmEventKind::Rejected));
+    assert_eq!(id.state(), CmState::Idle);
+    let nobody = {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    id.resolve_addr(None, nobody).unwrap();
+    drop(host.next(CmEventKind::AddrResolved));
+    id.resolve_route().unwrap();
+    drop(host.next(CmEventKind::RouteResolved));
+    assert!(host.side.qp.wait_closed(LIMIT) && host.side.qp.reset());
+    id.connect(&host.side.qp, &ConnectOptions::default())
+        .unwrap();
+    drop(host.next(CmEventKind::Rejected));
+    // It may try again.
+    assert_eq!(id.state(), CmState::RouteResolved);
 }
 
 #[test]
