@@ -224,7 +224,7 @@ impl Cq {
         !self.is_inherited() && self.shared.inner.has_overflowed()
     }
 
-    /// The number of this CQ, unique on its device; events carry it.
+    /// The number of this CQ, unique on its device (the verbs have the `handle` of `ibv_cq`); events carry it.
     #[must_use]
     pub fn cq_num(&self) -> u32 {
         self.shared.inner.num()
@@ -264,8 +264,8 @@ impl Cq {
         }
     }
 
-    /// Waits for a completion and takes it. `None` when `timeout` passed first (`Some(ZERO)` polls
-    /// once, `None` waits for ever). The calling thread drives the connections of this CQ itself while it waits.
+    /// Waits for a completion and takes it (`ibv_poll_cq` that waits). `None` when `timeout` passed first (`Some(ZERO)`
+    /// polls once, `None` waits for ever). The calling thread drives the connections of this CQ itself while it waits.
     #[must_use]
     pub fn wait(&self, timeout: Option<Duration>) -> Option<Completion> {
         let deadline = timeout.map(|timeout| after(Instant::now(), timeout));

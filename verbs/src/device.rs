@@ -102,7 +102,7 @@ pub enum DeviceError {
     },
 }
 
-/// A software RNIC. Clones are handles to the same device.
+/// A software RNIC (`ibv_context`; an RNIC of RFC 5042 section 2.1). Clones are handles to the same device.
 ///
 /// ```
 /// use uwarp_verbs::{Access, Device, QpCaps};
@@ -250,7 +250,7 @@ impl Device {
         &self.inner
     }
 
-    /// What the device was told.
+    /// What the device was told (the verbs have no settings).
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.inner.settings
@@ -273,7 +273,7 @@ impl Device {
         self.inner.home.is_here() && self.inner.network.fault().is_none()
     }
 
-    /// The network below, for a log or a table.
+    /// The network below, for a log or a table (the verbs have only `ibv_get_device_name`).
     #[must_use]
     pub fn describe(&self) -> String {
         self.inner.network.describe()
@@ -381,8 +381,8 @@ impl Device {
         self.inner.events.ack(object, count);
     }
 
-    /// How many asynchronous events were dropped, the oldest first, because nobody fetched them: the device keeps
-    /// 4,096.
+    /// How many asynchronous events were dropped, the oldest first, because nobody fetched them (RFC 5042 section
+    /// 2.2.7): the device keeps 4,096.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.inner.events.lost()

@@ -97,7 +97,7 @@ pub struct DeviceAttr {
 
 /// Bits of [`DeviceAttr::device_cap_flags`]; the values are those of `ibv_device_cap_flags`.
 pub mod device_cap {
-    /// A port that fails raises an event.
+    /// A port that fails raises an event (`IBV_DEVICE_PORT_ACTIVE_EVENT`).
     pub const PORT_ACTIVE_EVENT: u32 = 1 << 10;
     /// The GUID is that of the system (`IBV_DEVICE_SYS_IMAGE_GUID`).
     pub const SYS_IMAGE_GUID: u32 = 1 << 11;

@@ -72,7 +72,7 @@ impl AsyncEvent {
         Cause::from(self)
     }
 
-    /// What it is about: whose destruction waits for its acknowledgement.
+    /// What it is about (`element` of `ibv_async_event`): whose destruction waits for its acknowledgement.
     #[must_use]
     pub fn object(&self) -> EventObject {
         match self {
@@ -187,7 +187,7 @@ impl EndReason {
         Cause::from(self)
     }
 
-    /// Whether the connection ended as one of the two programs wanted it to.
+    /// Whether the connection ended as one of the two programs wanted it to (RFC 5040 section 6.2).
     #[must_use]
     pub const fn is_orderly(&self) -> bool {
         match self {

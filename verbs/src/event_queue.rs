@@ -205,7 +205,7 @@ pub struct UnackedEvent {
 }
 
 impl UnackedEvent {
-    /// What happened.
+    /// What happened (`ibv_async_event`).
     #[must_use]
     pub fn event(&self) -> &AsyncEvent {
         &self.event

@@ -74,7 +74,7 @@ impl MemoryWindow {
         self.kind
     }
 
-    /// Whether it is bound now, to a region that is valid.
+    /// Whether it is bound now, to a region that is valid (the verbs do not tell).
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.device.table.slot_is_valid(self.index)

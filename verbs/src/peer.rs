@@ -16,7 +16,7 @@ const SIW_FIRST_FPDU_DELAY: Duration = Duration::from_millis(200);
 /// Octets of Private Data, enhanced connection data included, that siw takes.
 const SIW_PRIVATE_DATA: usize = 256;
 
-/// Private Data that the peer cannot take.
+/// Private Data that the peer cannot take (RFC 5044 section 7.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct PrivateDataLimit {
     /// Octets given.

@@ -25,8 +25,9 @@ impl RemoteBuffer {
         octets
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote from the first octets of a message; `None` when there are
-    /// too few. What a peer says may be wrong: the peer's own side checks every access.
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote from the first octets of a message (RFC 5040 section 3.1 leaves
+    /// the form to the consumers); `None` when there are too few. What a peer says may be wrong: the peer's own side
+    /// checks every access.
     #[must_use]
     pub fn from_bytes(octets: &[u8]) -> Option<RemoteBuffer> {
         let (addr, rest) = octets.split_first_chunk()?;

@@ -6,7 +6,7 @@ use uwarp_llp::Keepalive;
 use uwarp_mpa::{Revision, RtrKinds};
 use uwarp_rdmap::Peer;
 
-/// Settings of a [`Device`](crate::Device). `Default` is safe and interoperable.
+/// Settings of a [`Device`](crate::Device) (the verbs have no counterpart). `Default` is safe and interoperable.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Ask for CRC32C in both directions. CRC is in use when either side asks for it

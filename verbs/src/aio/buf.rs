@@ -10,7 +10,8 @@ use super::error::PoolError;
 use crate::mem::{Buffer, InFlight, Piece, Pieces, RegisterError, Sge};
 use crate::mr::MemoryRegion;
 
-/// Registered memory in buffers of one size, from one region. Clones are handles to the same pool.
+/// Registered memory in buffers of one size, from one region. Clones are handles to the same pool. It is one `ibv_mr`
+/// in parts; the verbs have no pools and no owned buffers.
 ///
 /// The peers have no right to it: they never see its STag but as the sink of a Read that this side asks for.
 #[derive(Clone)]
@@ -19,7 +20,7 @@ pub struct BufferPool {
     region: Arc<MemoryRegion>,
 }
 
-/// An owned buffer of registered memory.
+/// An owned buffer of registered memory. For the verbs it is an `ibv_sge` and the memory behind it.
 ///
 /// It has a capacity, which is the pool's, and a length: the octets that a Send or Write takes, and that a receive or a
 /// Read has brought. It dereferences to those octets. An operation takes it by value and gives it back when

@@ -52,7 +52,7 @@ pub struct Received {
 }
 
 impl Connection {
-    /// An end that is not connected yet. Receives may be posted.
+    /// An end that is not connected yet (`ibv_create_cq`, `ibv_create_qp`). Receives may be posted.
     ///
     /// # Errors
     /// As [`Pd::create_qp`](crate::Pd::create_qp).
@@ -297,8 +297,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the connection has ended, whoever ends it, and says why. An end that was never connected counts as
-    /// closed by this side, and so does every one in the child of a fork.
+    /// Waits until the connection has ended, whoever ends it, and says why (RFC 5040 section 6.2). An end that was
+    /// never connected counts as closed by this side, and so does every one in the child of a fork.
     pub async fn closed(&self) -> EndReason {
         poll_fn(|cx| {
             if self.qp.is_inherited() {
@@ -314,19 +314,20 @@ impl Connection {
         self.qp.end_reason().unwrap_or(EndReason::LocalDisconnect)
     }
 
-    /// What was agreed with the peer, its private data among it; `None` before it is connected.
+    /// What was agreed with the peer, its private data among it (RFC 5044 section 7.1, RFC 6581 section 9); `None`
+    /// before it is connected.
     #[must_use]
     pub fn info(&self) -> Option<ConnectionInfo> {
         self.qp.connection()
     }
 
-    /// Why the connection ended (or is ending); `None` while it stands.
+    /// Why the connection ended or is ending (RFC 5040 sections 6.2 and 7); `None` while it stands.
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
         self.qp.end_reason()
     }
 
-    /// The number of its QP, as asynchronous events of the device name it.
+    /// The number of its QP, as asynchronous events of the device name it (`qp_num` of `ibv_qp`).
     #[must_use]
     pub fn qp_num(&self) -> u32 {
         self.qp.qp_num()

@@ -6,7 +6,7 @@ use crate::event::EndReason;
 use crate::mem::{BufferError, RegisterError};
 use crate::{AcceptError, ConnectError, PostError};
 
-/// Why an operation was not done.
+/// Why an operation was not done (what `ibv_post_send` returns, and `ibv_wc` carries later).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -49,7 +49,7 @@ impl Error {
     }
 }
 
-/// Why there is no pool of buffers.
+/// Why there is no pool of buffers (no memory, or `ibv_reg_mr` failed).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
@@ -61,7 +61,8 @@ pub enum PoolError {
     Register(#[from] RegisterError),
 }
 
-/// Why [`Domain::connect`](super::Domain::connect) or [`Request::accept`](super::Request::accept) gave no connection.
+/// Why [`Domain::connect`](super::Domain::connect) or [`Request::accept`](super::Request::accept) gave no connection
+/// (`ibv_create_qp`, then `rdma_connect` or `rdma_accept`).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {

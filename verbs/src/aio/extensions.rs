@@ -10,7 +10,7 @@ use crate::qp::wr::SendWr;
 /// Octets that an atomic operation works on.
 const WORD: usize = 8;
 
-/// A word, of which only the bits count that are 1 in `mask`; for
+/// A word, of which only the bits count that are 1 in `mask` (RFC 7306 section 5.1.2); for
 /// [`masked_compare_swap`](Connection::masked_compare_swap).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Masked {
@@ -23,7 +23,7 @@ pub struct Masked {
 /// Atomic operations (RFC 7306 section 5): each works on the first 8 octets of `remote`, a word in the byte order of
 /// the peer's host at a multiple of 8, and gives what the word held before. See [`SendWr::fetch_add`].
 impl Connection {
-    /// Adds `add`; a carry out of bit 63 is lost.
+    /// Adds `add` (RFC 7306 section 5.1.1); a carry out of bit 63 is lost.
     ///
     /// # Errors
     /// [`Error::TooSmall`] when `remote` has less than 8 octets; see [`Error`].
@@ -31,8 +31,8 @@ impl Connection {
         self.plain().fetch_add(remote, add).await
     }
 
-    /// Adds `add` field by field: every 1 in `carries_end_at` is the most significant bit of a field, out of which no
-    /// carry goes. See [`SendWr::mask`].
+    /// Adds `add` field by field (RFC 7306 section 5.1.1): every 1 in `carries_end_at` is the most significant bit of a
+    /// field, out of which no carry goes. See [`SendWr::mask`].
     ///
     /// # Errors
     /// As [`fetch_add`](Self::fetch_add).
@@ -47,7 +47,7 @@ impl Connection {
             .await
     }
 
-    /// Stores `swap` if the word holds `compare`: it has if the result is `compare`.
+    /// Stores `swap` if the word holds `compare` (RFC 7306 section 5.1.2): it has if the result is `compare`.
     ///
     /// # Errors
     /// As [`fetch_add`](Self::fetch_add).
@@ -60,8 +60,8 @@ impl Connection {
         self.plain().compare_swap(remote, compare, swap).await
     }
 
-    /// Stores the bits of `swap` that count if the word has those of `compare` that count: it has if the result has
-    /// them. See [`SendWr::compare_mask`] and [`SendWr::swap_mask`].
+    /// Stores the bits of `swap` that count if the word has those of `compare` that count (RFC 7306 section 5.1.2): it
+    /// has if the result has them. See [`SendWr::compare_mask`] and [`SendWr::swap_mask`].
     ///
     /// # Errors
     /// As [`fetch_add`](Self::fetch_add).
@@ -76,7 +76,7 @@ impl Connection {
             .await
     }
 
-    /// Stores `swap`, whatever the word holds.
+    /// Stores `swap`, whatever the word holds (RFC 7306 section 5.1.2).
     ///
     /// # Errors
     /// As [`fetch_add`](Self::fetch_add).
@@ -98,7 +98,7 @@ impl Connection {
 
 /// Atomic operations with these flags.
 impl Flagged<'_> {
-    /// [`Connection::fetch_add`] with these flags.
+    /// [`Connection::fetch_add`] with these flags (RFC 7306 section 5.1.1).
     ///
     /// # Errors
     /// As there.
@@ -106,7 +106,7 @@ impl Flagged<'_> {
         self.masked_fetch_add(remote, add, 0).await
     }
 
-    /// [`Connection::masked_fetch_add`] with these flags.
+    /// [`Connection::masked_fetch_add`] with these flags (RFC 7306 section 5.1.1).
     ///
     /// # Errors
     /// As there.
@@ -123,7 +123,7 @@ impl Flagged<'_> {
         .await
     }
 
-    /// [`Connection::compare_swap`] with these flags.
+    /// [`Connection::compare_swap`] with these flags (RFC 7306 section 5.1.2).
     ///
     /// # Errors
     /// As there.
@@ -140,7 +140,7 @@ impl Flagged<'_> {
         self.masked_compare_swap(remote, compare, swap).await
     }
 
-    /// [`Connection::masked_compare_swap`] with these flags.
+    /// [`Connection::masked_compare_swap`] with these flags (RFC 7306 section 5.1.2).
     ///
     /// # Errors
     /// As there.
@@ -159,7 +159,7 @@ impl Flagged<'_> {
         .await
     }
 
-    /// [`Connection::swap`] with these flags.
+    /// [`Connection::swap`] with these flags (RFC 7306 section 5.1.2).
     ///
     /// # Errors
     /// As there.
@@ -190,7 +190,8 @@ impl Flagged<'_> {
 /// Immediate Data (RFC 7306 section 6): 8 octets that come as a message of their own, as
 /// [`Received::immediate`](super::Received::immediate). See [`SendWr::write_with_imm`].
 impl Connection {
-    /// Writes the content of `buf` to the start of `remote` and tells the peer, with these octets, when it is there.
+    /// Writes the content of `buf` to the start of `remote` and tells the peer, with these octets, when it is there
+    /// (RFC 7306 section 6).
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -203,7 +204,7 @@ impl Connection {
         self.plain().write_with_imm(buf, remote, imm).await
     }
 
-    /// Sends 8 octets.
+    /// Sends 8 octets (RFC 7306 section 6).
     ///
     /// # Errors
     /// See [`Error`].
@@ -214,7 +215,7 @@ impl Connection {
 
 /// Immediate Data with these flags.
 impl Flagged<'_> {
-    /// [`Connection::write_with_imm`] with these flags.
+    /// [`Connection::write_with_imm`] with these flags (RFC 7306 section 6).
     ///
     /// # Errors
     /// As there.
@@ -237,7 +238,7 @@ impl Flagged<'_> {
         (result.map(|_| ()), buf)
     }
 
-    /// [`Connection::send_immediate`] with these flags.
+    /// [`Connection::send_immediate`] with these flags (RFC 7306 section 6).
     ///
     /// # Errors
     /// As there.

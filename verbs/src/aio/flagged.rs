@@ -6,7 +6,7 @@ use super::error::Error;
 use crate::mr::RemoteBuffer;
 use crate::qp::wr::SendWr;
 
-/// A connection, and flags for what is begun through this.
+/// A connection, and flags for what is begun through this (`send_flags` of `ibv_send_wr`).
 ///
 /// ```
 /// # use uwarp_verbs::aio::{Connection, Error};
@@ -23,14 +23,15 @@ pub struct Flagged<'a> {
 }
 
 impl Connection {
-    /// For operations that start only after all earlier Reads and atomic operations of the connection have completed:
-    /// [`SendWr::fence`]. Who awaits those before needs no fence.
+    /// For operations that start only after all earlier Reads and atomic operations of the connection have completed
+    /// (`IBV_SEND_FENCE`): [`SendWr::fence`]. Who awaits those before needs no fence.
     #[must_use]
     pub fn fence(&self) -> Flagged<'_> {
         self.plain().fence()
     }
 
-    /// For messages that raise a solicited event at the receiver: [`SendWr::solicited`].
+    /// For messages that raise a solicited event at the receiver (`IBV_SEND_SOLICITED`; RFC 5040 section 5.3):
+    /// [`SendWr::solicited`].
     #[must_use]
     pub fn solicited(&self) -> Flagged<'_> {
         self.plain().solicited()
@@ -47,15 +48,15 @@ impl Connection {
 }
 
 impl Flagged<'_> {
-    /// And with a fence: [`Connection::fence`].
+    /// And with a fence (`IBV_SEND_FENCE`): [`Connection::fence`].
     #[must_use]
     pub fn fence(mut self) -> Self {
         self.fence = true;
         self
     }
 
-    /// And with a solicited event: [`Connection::solicited`]. Ignored by operations that complete nothing at the peer,
-    /// as [`SendWr::solicited`] is.
+    /// And with a solicited event (`IBV_SEND_SOLICITED`): [`Connection::solicited`]. Ignored by operations that
+    /// complete nothing at the peer, as [`SendWr::solicited`] is.
     #[must_use]
     pub fn solicited(mut self) -> Self {
         self.solicited = true;
@@ -68,7 +69,7 @@ impl Flagged<'_> {
         if self.solicited { wr.solicited() } else { wr }
     }
 
-    /// [`Connection::send`] with these flags.
+    /// [`Connection::send`] with these flags (RFC 5040 section 5.3).
     ///
     /// # Errors
     /// See [`Error`]. The buffer comes back in any case.
@@ -80,7 +81,7 @@ impl Flagged<'_> {
         (result.map(|_| ()), buf)
     }
 
-    /// [`Connection::send_and_invalidate`] with these flags.
+    /// [`Connection::send_and_invalidate`] with these flags (RFC 5040 section 5.3).
     ///
     /// # Errors
     /// See [`Error`]. The buffer comes back in any case.
@@ -98,7 +99,7 @@ impl Flagged<'_> {
         (result.map(|_| ()), buf)
     }
 
-    /// [`Connection::send_inline`] with these flags.
+    /// [`Connection::send_inline`] with these flags (`IBV_SEND_INLINE`; RFC 5040 section 5.3).
     ///
     /// # Errors
     /// See [`Error`].
@@ -106,7 +107,7 @@ impl Flagged<'_> {
         self.bare(|wr_id| SendWr::send_inline(wr_id, octets)).await
     }
 
-    /// [`Connection::write`] with these flags.
+    /// [`Connection::write`] with these flags (RFC 5040 section 5.1).
     ///
     /// # Errors
     /// As [`Connection::write`]. The buffer comes back in any case.
@@ -126,7 +127,7 @@ impl Flagged<'_> {
         (result.map(|_| ()), buf)
     }
 
-    /// [`Connection::read`] with these flags.
+    /// [`Connection::read`] with these flags (RFC 5040 section 5.2).
     ///
     /// # Errors
     /// As [`Connection::read`]. The buffer comes back in any case.

@@ -26,7 +26,7 @@ pub struct Request {
 }
 
 impl Listener {
-    /// Listens for iWARP connections. Port 0 takes a free one.
+    /// Listens for iWARP connections (`rdma_listen`). Port 0 takes a free one.
     ///
     /// # Errors
     /// As [`Device::listen`](crate::Device::listen).
@@ -37,13 +37,13 @@ impl Listener {
         })
     }
 
-    /// Where it listens, with the port that was chosen.
+    /// Where it listens, with the port that was chosen (`rdma_get_local_addr`).
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.inner.local_addr()
     }
 
-    /// The next request. Any number of tasks may wait; dropping the future loses no request.
+    /// The next request (`rdma_get_request`). Any number of tasks may wait; dropping the future loses no request.
     ///
     /// # Errors
     /// [`ListenError::Down`] when the network below has failed.
@@ -58,7 +58,7 @@ impl Listener {
         })
     }
 
-    /// The listener of the synchronous API: for startups that failed.
+    /// The listener of the synchronous API (of this API alone, as having two): for startups that failed.
     #[must_use]
     pub fn inner(&self) -> &cm::Listener {
         &self.inner
@@ -66,13 +66,14 @@ impl Listener {
 }
 
 impl Request {
-    /// The request as the synchronous API knows it: who asks, its private data, its IRD and ORD.
+    /// The request as the synchronous API knows it (RFC 5044 section 7.1.1): who asks, its private data, its IRD and
+    /// ORD.
     #[must_use]
     pub fn info(&self) -> &ConnectRequest {
         &self.inner
     }
 
-    /// Accepts with a new connection. Where the peer may send at once, post receives first and use
+    /// Accepts with a new connection (`rdma_accept`). Where the peer may send at once, post receives first and use
     /// [`accept_on`](Self::accept_on).
     ///
     /// # Errors
@@ -87,7 +88,7 @@ impl Request {
         Ok(connection)
     }
 
-    /// Accepts with a connection that was made before. Returns when the Reply is on its way.
+    /// Accepts with a connection that was made before (`rdma_accept`). Returns when the Reply is on its way.
     ///
     /// # Errors
     /// See [`AcceptError`].
@@ -99,7 +100,7 @@ impl Request {
         self.inner.accept(&connection.qp, options)
     }
 
-    /// Rejects, with octets for the peer's consumer.
+    /// Rejects, with octets for the peer's consumer (`rdma_reject`).
     ///
     /// # Errors
     /// As [`ConnectRequest::reject`].

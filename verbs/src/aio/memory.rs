@@ -9,7 +9,8 @@ use crate::mw::{MemoryWindow, inc_rkey};
 use crate::qp::wr::{BindWr, SendWr};
 
 impl Domain {
-    /// A memory window, not bound: [`Connection::bind_window`] binds it to memory from [`Domain::register`].
+    /// A memory window, not bound (`ibv_alloc_mw`): [`Connection::bind_window`] binds it to memory from
+    /// [`Domain::register`].
     ///
     /// # Errors
     /// As [`Pd::alloc_window`](crate::Pd::alloc_window).
@@ -17,8 +18,8 @@ impl Domain {
         self.pd().alloc_window(kind)
     }
 
-    /// Memory for fast registration, none of it registered: [`Connection::register`] shows parts of it to the peer. As
-    /// all memory that peers reach by themselves, it only copies octets in and out.
+    /// Memory for fast registration, none of it registered (the kernel's `ib_alloc_mr`): [`Connection::register`] shows
+    /// parts of it to the peer. As all memory that peers reach by themselves, it only copies octets in and out.
     ///
     /// # Errors
     /// As [`Pd::alloc_fast_region`](crate::Pd::alloc_fast_region).
@@ -30,8 +31,9 @@ impl Domain {
 /// What the peer may reach for a while. Each takes its turn in the send queue, in order with the messages, and an error
 /// of it ends the connection.
 impl Connection {
-    /// Binds a window of any kind, under its next STag, and gives what to tell the peer. See [`SendWr::bind_window`] and
-    /// [`Qp::post_bind`](crate::Qp::post_bind). A window of type 2 must not be bound already.
+    /// Binds a window of any kind, under its next STag, and gives what to tell the peer (`ibv_bind_mw`,
+    /// `IBV_WR_BIND_MW`). See [`SendWr::bind_window`] and [`Qp::post_bind`](crate::Qp::post_bind). A window of type 2
+    /// must not be bound already.
     ///
     /// A future that is dropped after its first poll leaves a window of type 2 that is bound, or about to be.
     ///
@@ -62,8 +64,8 @@ impl Connection {
         })
     }
 
-    /// Ends the binding of a window of type 2: when this is done the peer reaches nothing by it. See
-    /// [`SendWr::local_invalidate`]. A window of type 1 is unbound by a bind of 0 octets.
+    /// Ends the binding of a window of type 2 (`IBV_WR_LOCAL_INV`): when this is done the peer reaches nothing by it.
+    /// See [`SendWr::local_invalidate`]. A window of type 1 is unbound by a bind of 0 octets.
     ///
     /// # Errors
     /// See [`Error`]. It is an error when the window is not bound (the peer may have invalidated it:
@@ -74,8 +76,8 @@ impl Connection {
             .await
     }
 
-    /// Makes a part of a fast region valid ([`FastRegion::register`]), and gives what to tell the peer. See
-    /// [`SendWr::register`].
+    /// Makes a part of a fast region valid ([`FastRegion::register`]), and gives what to tell the peer (the kernel's
+    /// `IB_WR_REG_MR`). See [`SendWr::register`].
     ///
     /// # Errors
     /// See [`Error`].
@@ -86,7 +88,7 @@ impl Connection {
         Ok(part.remote())
     }
 
-    /// Ends what is registered of a fast region: when this is done the peer reaches nothing by it.
+    /// Ends what is registered of a fast region (`IBV_WR_LOCAL_INV`): when this is done the peer reaches nothing by it.
     ///
     /// # Errors
     /// See [`Error`]. It is an error when nothing is registered (the peer may have invalidated it).

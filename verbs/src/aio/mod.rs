@@ -113,7 +113,7 @@ pub(crate) use wakers::Wakers;
 use crate::mem::{Access, RegisterError};
 use crate::{ConnectOptions, Device, DeviceError, MemoryRegion, Pd, QpCaps};
 
-/// A protection domain for the async API: buffers and connections work together only within one.
+/// A protection domain for the async API (`ibv_pd`): buffers and connections work together only within one.
 ///
 /// Its domain is its own; see the [module](self) for why. Clones are handles to the same.
 #[derive(Clone, Debug)]
@@ -123,7 +123,7 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// A new domain of that device.
+    /// A new domain of that device (`ibv_alloc_pd`).
     ///
     /// # Errors
     /// As [`Device::alloc_pd`].
@@ -134,7 +134,7 @@ impl Domain {
         })
     }
 
-    /// The device.
+    /// The device (the `context` of `ibv_pd`).
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
@@ -144,7 +144,7 @@ impl Domain {
         &self.pd
     }
 
-    /// `count` buffers of `size` octets each, in one region that no peer has any right to.
+    /// `count` buffers of `size` octets each, in one region that no peer has any right to (`ibv_reg_mr`, once for all).
     ///
     /// # Errors
     /// No memory, or as [`Pd::register`].
@@ -154,7 +154,7 @@ impl Domain {
         })
     }
 
-    /// Registers memory for peers to read or write by themselves: `data` is its first content.
+    /// Registers memory for peers to read or write by themselves (`ibv_reg_mr`): `data` is its first content.
     ///
     /// # Errors
     /// As [`Pd::register`].
@@ -162,8 +162,8 @@ impl Domain {
         self.pd.register(data, access)
     }
 
-    /// Connects to an iWARP endpoint with a new connection of default sizes. To post receives before, or for other sizes:
-    /// [`Connection::new`], then [`Connection::connect`].
+    /// Connects to an iWARP endpoint with a new connection of default sizes (`ibv_create_qp`, `rdma_connect`). To post
+    /// receives before, or for other sizes: [`Connection::new`], then [`Connection::connect`].
     ///
     /// # Errors
     /// See [`OpenError`].

@@ -47,7 +47,8 @@ pub use parts::{CauseCode, Layer, Who};
 pub(crate) use stream::{Broken, Receive};
 pub(crate) use told::{Asked, Told, Work};
 
-/// Why something failed: who, in which layer, by which code, against which demand of the RFCs.
+/// Why something failed (of this API alone: the verbs have a status or an `errno`): who, in which layer, by which code,
+/// against which demand of the RFCs.
 ///
 /// It displays as one sentence with a hint what to try. It is a plain value of at most 56 octets, so
 /// that a completion can carry one.
@@ -139,7 +140,7 @@ impl Cause {
         Self::new(Reason::Event(happening))
     }
 
-    /// What can be said of a completion when nothing is known but its status. `None` for success.
+    /// What can be said of a completion when nothing is known but its status (`ibv_wc_status`). `None` for success.
     #[must_use]
     pub fn of_status(status: Status) -> Option<Cause> {
         (!status.is_success()).then_some(Self::new(Reason::Status(status)))
@@ -181,7 +182,8 @@ impl Cause {
         self.account().hint
     }
 
-    /// Whether the work request with this cause was flushed: another one, or none at all, was to blame.
+    /// Whether the work request with this cause was flushed (`IBV_WC_WR_FLUSH_ERR`): another one, or none at all, was
+    /// to blame.
     #[must_use]
     pub const fn is_flush(&self) -> bool {
         self.flushed

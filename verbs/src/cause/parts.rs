@@ -6,7 +6,7 @@ use uwarp_rdmap::{Opcode, Requirement, TerminateCode};
 
 use crate::completion::Status;
 
-/// Whose doing something is.
+/// Whose doing something is (of this API alone: the verbs have only a status).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Who {
@@ -37,7 +37,7 @@ impl fmt::Display for Who {
     }
 }
 
-/// A layer of the software RNIC.
+/// A layer of the software RNIC (RFC 5040 section 1.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Layer {
@@ -65,7 +65,7 @@ impl fmt::Display for Layer {
     }
 }
 
-/// The number that goes with a cause.
+/// The number that goes with a cause (`ibv_wc_status`, `errno`, or RFC 5040 section 4.8).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum CauseCode {

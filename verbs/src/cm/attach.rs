@@ -10,8 +10,8 @@ use crate::limits::ReadPlaces;
 use crate::qp::Qp;
 use crate::qp::inner::Held;
 
-/// What two programs have agreed on for a stream, by an MPA startup of their own or in another way. `Default`: the
-/// initiator, CRC, no Markers, 16 Reads in each direction.
+/// What two programs have agreed on for a stream, by an MPA startup of their own or in another way (RFC 5044 section
+/// 7.1). `Default`: the initiator, CRC, no Markers, 16 Reads in each direction.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamOptions {
     /// This side may send the first FPDU. The other one has to wait for it (RFC 5044 section 7.1.2): exactly one

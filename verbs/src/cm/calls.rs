@@ -84,9 +84,9 @@ impl CmId {
         self.follow(qp, begun)
     }
 
-    /// As [`connect`](Self::connect), on a new id, over a stream that is connected already. The peer takes it
-    /// with [`request_over`](Self::request_over). (No octet can have been read ahead: the peer sends none before it
-    /// has our Request. For a stream whose startup is done, see [`Qp::attach_stream`].)
+    /// As [`connect`](Self::connect), on a new id, over a stream that is connected already (RFC 5044 section 7.1.2).
+    /// The peer takes it with [`request_over`](Self::request_over). (No octet can have been read ahead: the peer sends
+    /// none before it has our Request. For a stream whose startup is done, see [`Qp::attach_stream`].)
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -112,9 +112,9 @@ impl CmId {
         self.follow(qp, begun)
     }
 
-    /// On a new id: waits for the MPA Request on a stream that is connected already. `read` are octets that the
-    /// program has read from it and that belong to the Request. It comes as `ConnectRequest`, with an id of its
-    /// own; or an event tells what came instead, and the id is as new.
+    /// On a new id: waits for the MPA Request on a stream that is connected already (RFC 5044 section 7.1.2). `read`
+    /// are octets that the program has read from it and that belong to the Request. It comes as `ConnectRequest`, with
+    /// an id of its own; or an event tells what came instead, and the id is as new.
     ///
     /// # Errors
     /// [`CmError::WrongState`], or [`CmError::Request`] when the stream cannot be watched or a limit is reached.

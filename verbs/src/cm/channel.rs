@@ -15,7 +15,7 @@ use crate::completion::EventFd;
 use crate::device::Device;
 use crate::home::{Home, Inherited};
 
-/// Why a channel gave no event.
+/// Why a channel gave no event (`errno` of `rdma_get_cm_event`).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CmWaitError {
@@ -125,7 +125,7 @@ impl EventChannel {
         }
     }
 
-    /// Events that wait; none in the child of a fork.
+    /// Events that wait (librdmacm has no such count); none in the child of a fork.
     #[must_use]
     pub fn waiting(&self) -> usize {
         if !self.inner.home.is_here() {

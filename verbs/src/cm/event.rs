@@ -44,7 +44,7 @@ pub enum CmEventKind {
     DeviceRemoval,
 }
 
-/// Why, in words.
+/// Why, in words (librdmacm has but the number, `status` of `rdma_cm_event`).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CmReason {
@@ -165,7 +165,8 @@ impl CmEvent {
         self.data.child.is_some().then_some(&self.owner)
     }
 
-    /// 0, or why not, as a negative number of `errno.h`: -ECONNREFUSED, -ECONNRESET, -ETIMEDOUT ...
+    /// 0, or why not, as a negative number of `errno.h` (`status` of `rdma_cm_event`): -ECONNREFUSED, -ECONNRESET,
+    /// -ETIMEDOUT ...
     #[must_use]
     pub fn status(&self) -> i32 {
         self.data.status
@@ -191,16 +192,17 @@ impl CmEvent {
         &self.data.private_data
     }
 
-    /// RDMA Reads and Atomics that the peer wants to have outstanding (`ConnectRequest`), or may have
-    /// (`Established`): our IRD. A peer that does not say is taken to want what the device allows.
+    /// RDMA Reads and Atomics that the peer wants to have outstanding (`ConnectRequest`), or may have (`Established`):
+    /// our IRD (`responder_resources` of `rdma_conn_param`). A peer that does not say is taken to want what the device
+    /// allows.
     #[must_use]
     pub fn responder_resources(&self) -> u16 {
         self.data.responder_resources
     }
 
-    /// RDMA Reads and Atomics that the peer can take from us (`ConnectRequest`), or that we may have
-    /// outstanding (`Established`): our ORD. A peer that does not say is taken to allow what the device
-    /// does.
+    /// RDMA Reads and Atomics that the peer can take from us (`ConnectRequest`), or that we may have outstanding
+    /// (`Established`): our ORD (`initiator_depth` of `rdma_conn_param`). A peer that does not say is taken to allow
+    /// what the device does.
     #[must_use]
     pub fn initiator_depth(&self) -> u16 {
         self.data.initiator_depth
@@ -212,8 +214,8 @@ impl CmEvent {
         self.data.peer_to_peer
     }
 
-    /// Leaves the event unacknowledged; [`CmId::ack_events`] does it later (of [`listen_id`](Self::listen_id)
-    /// for a request).
+    /// Leaves the event unacknowledged (`rdma_ack_cm_event`); [`CmId::ack_events`] does it later (of
+    /// [`listen_id`](Self::listen_id) for a request).
     pub fn ack_later(mut self) {
         self.ack = false;
     }

@@ -18,8 +18,8 @@ use super::state::{CmState, WrongState};
 use crate::device::{DeviceError, DeviceInner};
 use crate::home::Inherited;
 
-/// Why a call of the connection manager was refused. What it began and then failed comes as an event
-/// instead.
+/// Why a call of the connection manager was refused (`errno` of librdmacm). What it began and then failed comes as an
+/// event instead.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CmError {
@@ -165,7 +165,7 @@ impl CmId {
         self.inner().context.load(Ordering::Relaxed)
     }
 
-    /// Another number for [`context`](Self::context).
+    /// Another number for [`context`](Self::context) (`context` of `rdma_cm_id`).
     pub fn set_context(&self, context: u64) {
         self.inner().context.store(context, Ordering::Relaxed);
     }
@@ -176,7 +176,7 @@ impl CmId {
         self.locked().map_or(CmState::Destroyed, |id| id.state)
     }
 
-    /// The channel that its events come to.
+    /// The channel that its events come to (`channel` of `rdma_cm_id`).
     ///
     /// # Errors
     /// [`CmError::Inherited`] in the child of a fork.
@@ -184,19 +184,19 @@ impl CmId {
         Ok(self.locked()?.channel.clone())
     }
 
-    /// Our address, as far as it is known: port 0 until one was chosen.
+    /// Our address, as far as it is known (`rdma_get_local_addr`): port 0 until one was chosen.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.locked().ok()?.local
     }
 
-    /// The peer's address, once it is known.
+    /// The peer's address, once it is known (`rdma_get_peer_addr`).
     #[must_use]
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.locked().ok()?.peer
     }
 
-    /// The number of the QP that it connects or has connected; `None` also when that QP is gone.
+    /// The number of the QP that it connects or has connected (`qp` of `rdma_cm_id`); `None` also when that QP is gone.
     #[must_use]
     pub fn qp_num(&self) -> Option<u32> {
         let qp = self.locked().ok()?.qp.upgrade()?;
@@ -211,13 +211,13 @@ impl CmId {
         self.locked().ok()?.failures.pop()
     }
 
-    /// How many of these were dropped, the oldest first, because nobody looked.
+    /// How many of these were dropped, the oldest first, because nobody looked (librdmacm has no such count).
     #[must_use]
     pub fn lost_failures(&self) -> u64 {
         self.locked().map_or(0, |id| id.failures.lost())
     }
 
-    /// Whether both are handles of one id.
+    /// Whether both are handles of one id (the same `rdma_cm_id`).
     #[must_use]
     pub fn is(&self, other: &CmId) -> bool {
         Arc::ptr_eq(&self.handle, &other.handle)
@@ -250,7 +250,7 @@ impl CmId {
         }
     }
 
-    /// Waits until every event that was fetched is acknowledged.
+    /// Waits until every event that was fetched is acknowledged (as `rdma_destroy_id` does).
     ///
     /// # Errors
     /// [`CmError::Unacknowledged`] when `timeout` passed first; `None` waits without end.

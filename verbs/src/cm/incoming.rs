@@ -233,7 +233,7 @@ impl Source for Incoming {
     }
 }
 
-/// Why there is no MPA Request on a stream.
+/// Why there is no MPA Request on a stream (RFC 5044 section 7.1.2).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {

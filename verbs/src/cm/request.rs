@@ -44,7 +44,7 @@ impl Default for AcceptOptions {
     }
 }
 
-/// How to reject. `Default`: without a word.
+/// How to reject (`rdma_reject`). `Default`: without a word.
 #[derive(Clone, Debug, Default)]
 pub struct RejectOptions {
     /// Octets for the peer's consumer: at most 512, or 508 with an enhanced Request.
@@ -123,13 +123,13 @@ impl ConnectRequest {
         }
     }
 
-    /// Who asks.
+    /// Who asks (`rdma_get_peer_addr`).
     #[must_use]
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
 
-    /// The address it was asked at.
+    /// The address it was asked at (`rdma_get_local_addr`).
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local
@@ -141,14 +141,14 @@ impl ConnectRequest {
         &self.request.private_data
     }
 
-    /// The MPA revision of the Request.
+    /// The MPA revision of the Request (RFC 5044 section 7.1.1).
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.request.revision
     }
 
-    /// IRD and ORD as the peer stated them (enhanced Requests only): it can serve so many Reads, and
-    /// wants so many outstanding.
+    /// IRD and ORD as the peer stated them (enhanced Requests only, RFC 6581 section 9): it can serve so many Reads,
+    /// and wants so many outstanding.
     #[must_use]
     pub fn ird_ord(&self) -> Option<(u16, u16)> {
         self.request
@@ -168,7 +168,7 @@ impl ConnectRequest {
         )
     }
 
-    /// Accepts: the Reply goes out, and `qp` has the connection. Post receives before this.
+    /// Accepts (`rdma_accept`): the Reply goes out, and `qp` has the connection. Post receives before this.
     ///
     /// # Errors
     /// See [`AcceptError`]. The request is then rejected, or closed where TCP does not allow that any more.
@@ -222,7 +222,7 @@ impl ConnectRequest {
         Ok(())
     }
 
-    /// Rejects, with octets for the peer's consumer.
+    /// Rejects, with octets for the peer's consumer (`rdma_reject`).
     ///
     /// # Errors
     /// [`AcceptError::Options`] or [`AcceptError::PrivateData`] when the private data is too long; the request is then rejected

@@ -54,7 +54,7 @@ pub enum ListenError {
     },
 }
 
-/// What came to a listener.
+/// What came to a listener (RFC 5044 section 7.1.2).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Arrival {
@@ -113,13 +113,13 @@ impl Listener {
         })
     }
 
-    /// Where it listens, with the port that was chosen.
+    /// Where it listens, with the port that was chosen (`rdma_get_local_addr`).
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.listening.local_addr()
     }
 
-    /// The next request, if one waits.
+    /// The next request, if one waits (`rdma_get_request`, without waiting).
     #[must_use]
     pub fn poll_request(&self) -> Option<ConnectRequest> {
         self.requests.home.check().ok()?;
@@ -127,7 +127,8 @@ impl Listener {
         self.requests.next_request(&mut state)
     }
 
-    /// Waits for the next request. Startups that fail meanwhile are kept for [`poll_failure`](Self::poll_failure).
+    /// Waits for the next request (`rdma_get_request`). Startups that fail meanwhile are kept for
+    /// [`poll_failure`](Self::poll_failure).
     ///
     /// # Errors
     /// [`ListenError::TimedOut`] when `timeout` passed first (`None` waits for ever), [`ListenError::Down`]
@@ -153,7 +154,7 @@ impl Listener {
         request.or_else(|| Some(Err(ListenError::Down { error: state.down? })))
     }
 
-    /// Waits for whatever comes next, a request or a connection that failed in startup.
+    /// Waits for whatever comes next, a request or a connection that failed in startup (RFC 5044 section 7.1.2).
     ///
     /// # Errors
     /// As [`Listener::wait_request`].
@@ -167,16 +168,16 @@ impl Listener {
         })
     }
 
-    /// The oldest startup that failed and was not looked at: who it was, and what was wrong. What was refused or
-    /// rejected because of a limit is among them ([`StartupError::NoPlace`], [`StartupError::TooManyConnections`]). The
-    /// last 64 are kept.
+    /// The oldest startup that failed and was not looked at (RFC 5044 section 7.1.2): who it was, and what was wrong.
+    /// What was refused or rejected because of a limit is among them ([`StartupError::NoPlace`],
+    /// [`StartupError::TooManyConnections`]). The last 64 are kept.
     #[must_use]
     pub fn poll_failure(&self) -> Option<(SocketAddr, StartupError)> {
         self.requests.home.check().ok()?;
         self.requests.state.lock().failures.pop()
     }
 
-    /// How many failures were dropped, the oldest first, because nobody looked.
+    /// How many failures were dropped, the oldest first, because nobody looked (librdmacm has no such count).
     #[must_use]
     pub fn lost_failures(&self) -> u64 {
         match self.requests.home.check() {
@@ -185,7 +186,8 @@ impl Listener {
         }
     }
 
-    /// Why no connection comes any more, if the network below has failed.
+    /// Why no connection comes any more, if the network below has failed (librdmacm's nearest is
+    /// `RDMA_CM_EVENT_DEVICE_REMOVAL`).
     #[must_use]
     pub fn fault(&self) -> Option<LlpError> {
         self.requests.home.check().ok()?;

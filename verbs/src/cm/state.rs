@@ -111,7 +111,7 @@ impl CmInput {
     }
 }
 
-/// A call that the state of the id does not allow.
+/// A call that the state of the id does not allow (`EINVAL` of librdmacm).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{call}: the id is in state {state}, and this needs {needs}")]
 pub struct WrongState {

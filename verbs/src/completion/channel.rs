@@ -63,7 +63,7 @@ impl core::fmt::Debug for Queue {
 }
 
 impl CompletionChannel {
-    /// A channel without events.
+    /// A channel without events (`ibv_create_comp_channel`).
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -126,13 +126,14 @@ impl CompletionChannel {
         }
     }
 
-    /// Events that wait; none in the child of a fork.
+    /// Events that wait (the verbs have no such count); none in the child of a fork.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.look(|queue| queue.waiting.len())
     }
 
-    /// CQs that send to this channel; while there are any, it must not be destroyed. None in the child of a fork.
+    /// CQs that send to this channel (`refcnt` of `ibv_comp_channel`); while there are any, it must not be destroyed.
+    /// None in the child of a fork.
     #[must_use]
     pub fn cq_count(&self) -> usize {
         self.look(|queue| queue.cqs)
@@ -202,7 +203,7 @@ pub struct CqEvent {
 }
 
 impl CqEvent {
-    /// Number of the CQ.
+    /// Number of the CQ (the verbs give the `ibv_cq` itself).
     #[must_use]
     pub fn cq_num(&self) -> u32 {
         self.cq.num()

@@ -25,7 +25,7 @@ impl WorkError {
 }
 
 impl Completion {
-    /// The completion if the work request was done, for use with `?`.
+    /// The completion if the work request was done, for use with `?` (the `status` of `ibv_wc`).
     ///
     /// # Errors
     /// [`WorkError`] with every status but [`Status::Success`].

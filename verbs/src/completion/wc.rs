@@ -53,13 +53,13 @@ impl Status {
         self as u32
     }
 
-    /// True for [`Status::Success`].
+    /// True for [`Status::Success`] (`IBV_WC_SUCCESS`).
     #[must_use]
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Success)
     }
 
-    /// The status in words.
+    /// The status in words (`ibv_wc_status_str`).
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -95,8 +95,8 @@ impl Status {
         }
     }
 
-    /// What to try when nothing more is known than the status; [`Completion::cause`] knows more.
-    /// `None` for success.
+    /// What to try when nothing more is known than the status (the verbs have no hints); [`Completion::cause`] knows
+    /// more. `None` for success.
     #[must_use]
     pub const fn hint(self) -> Option<&'static str> {
         Some(match self {
@@ -179,7 +179,7 @@ impl WcOpcode {
         self as u32
     }
 
-    /// True for work requests of the receive queue.
+    /// True for work requests of the receive queue (the bit `IBV_WC_RECV`).
     #[must_use]
     pub const fn is_recv(self) -> bool {
         matches!(self, Self::Recv | Self::RecvImmediate)

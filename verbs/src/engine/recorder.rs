@@ -21,7 +21,7 @@ const STARTUP_HEAD: usize = 24;
 /// Octets kept of what could not be taken apart: the length field and the longest DDP header.
 const DAMAGED_HEAD: usize = 2 + UNTAGGED_HEADER;
 
-/// Which way a recorded frame went.
+/// Which way a recorded frame went (of this API alone, as [`FlightRecord`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
     /// To the peer.
@@ -41,7 +41,7 @@ enum FrameKind {
     Damaged,
 }
 
-/// One frame of a [`FlightRecord`].
+/// One frame of a [`FlightRecord`] (of this API alone).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordedFrame {
     at: Duration,
@@ -79,13 +79,15 @@ impl RecordedFrame {
         self.direction
     }
 
-    /// Octets of the ULPDU, or of the startup frame. (For what could not be taken apart: octets that were there.)
+    /// Octets of the ULPDU, or of the startup frame (RFC 5044 sections 4.1 and 7.1.1). (For what could not be taken
+    /// apart: octets that were there.)
     #[must_use]
     pub const fn octets(&self) -> u32 {
         self.len
     }
 
-    /// The headers as they were on the wire: DDP and RDMAP, or the beginning of a startup frame.
+    /// The headers as they were on the wire (RFC 5041 section 4, RFC 5040 section 4, RFC 5044 section 7.1.1): DDP and
+    /// RDMAP, or the beginning of a startup frame.
     #[must_use]
     pub fn head(&self) -> &[u8] {
         self.head
@@ -100,7 +102,8 @@ impl RecordedFrame {
     }
 }
 
-/// The last frames of a connection, oldest first. It displays as a table, one frame a line.
+/// The last frames of a connection, oldest first (the verbs have no counterpart). It displays as a table, one frame a
+/// line.
 ///
 /// ```
 /// # fn show(qp: &uwarp_verbs::Qp) {

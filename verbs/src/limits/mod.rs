@@ -86,7 +86,7 @@ impl fmt::Display for What {
     }
 }
 
-/// A limit that peers have reached. It is theirs to wait, or the settings' to allow more.
+/// A limit that peers have reached (RFC 5042 section 6.4). It is theirs to wait, or the settings' to allow more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct LimitReached {
     what: What,

@@ -11,13 +11,14 @@ use core::ops::{BitOr, BitOrAssign};
 pub struct Access(u32);
 
 impl Access {
-    /// No right beyond local read: a source of Sends and Writes.
+    /// No right beyond local read (0 as `access` of `ibv_reg_mr`): a source of Sends and Writes.
     pub const NONE: Self = Self(0);
-    /// Receives and Read Responses may be placed here.
+    /// Receives and Read Responses may be placed here (`IBV_ACCESS_LOCAL_WRITE`).
     pub const LOCAL_WRITE: Self = Self(1);
-    /// A peer may place RDMA Writes here; needs [`LOCAL_WRITE`](Self::LOCAL_WRITE).
+    /// A peer may place RDMA Writes here (`IBV_ACCESS_REMOTE_WRITE`; RFC 5040 section 5.1); needs
+    /// [`LOCAL_WRITE`](Self::LOCAL_WRITE).
     pub const REMOTE_WRITE: Self = Self(2);
-    /// A peer may read this memory by RDMA Read.
+    /// A peer may read this memory by RDMA Read (`IBV_ACCESS_REMOTE_READ`; RFC 5040 section 5.2).
     pub const REMOTE_READ: Self = Self(4);
     /// A peer may do atomic operations here (RFC 7306); needs [`LOCAL_WRITE`](Self::LOCAL_WRITE).
     pub const REMOTE_ATOMIC: Self = Self(8);

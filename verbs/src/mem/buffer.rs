@@ -14,7 +14,7 @@ use super::raw;
 /// Buffers that we allocate start on a page.
 const PAGE: usize = 4096;
 
-/// The system has no memory of that size.
+/// The system has no memory of that size (of this API alone, as [`Buffer`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no memory for a buffer of {len} octets")]
 pub struct BufferError {
@@ -22,8 +22,9 @@ pub struct BufferError {
     pub len: usize,
 }
 
-/// An owned run of octets which is only ever reached by raw pointer, so that peers may write it (through an STag)
-/// while the program reads it: every access is a copy, and a copy may see octets of different ages.
+/// An owned run of octets which is only ever reached by raw pointer, so that peers may write it (through an STag) while
+/// the program reads it: every access is a copy, and a copy may see octets of different ages. It is of this API alone:
+/// the verbs leave memory to the program.
 pub struct Buffer {
     base: NonNull<u8>,
     len: usize,
@@ -106,7 +107,7 @@ impl Buffer {
         self.len == 0
     }
 
-    /// Where the buffer lies: what SGEs and, by default, TOs count from.
+    /// Where the buffer lies (`addr` of `ibv_mr`): what SGEs and, by default, TOs count from.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64

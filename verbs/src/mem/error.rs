@@ -3,7 +3,7 @@
 use super::Access;
 use crate::home::Inherited;
 
-/// A range that is not inside the memory it was asked of.
+/// A range that is not inside the memory it was asked of (of this API alone: the verbs copy nothing).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("octets {offset} to {offset}+{len} are not inside a memory of {size} octets")]
 pub struct OutOfRange {
@@ -85,7 +85,8 @@ pub enum RegisterError {
     },
 }
 
-/// Why a file could not be mapped, or memory for several processes not be made.
+/// Why a file could not be mapped, or memory for several processes not be made (of this API alone, as
+/// [`Buffer`](crate::Buffer)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
@@ -166,7 +167,7 @@ pub enum ReregisterError {
     OtherDevice,
 }
 
-/// A scatter/gather element that may not be used as the work request asks.
+/// A scatter/gather element that may not be used as the work request asks (RFC 5040 section 7.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("element {index} of the scatter/gather list: {kind}")]
 pub struct LocalFault {
@@ -176,7 +177,7 @@ pub struct LocalFault {
     pub kind: LocalFaultKind,
 }
 
-/// What is wrong with a scatter/gather element.
+/// What is wrong with a scatter/gather element (RFC 5040 section 7.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalFaultKind {

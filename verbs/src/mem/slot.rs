@@ -64,7 +64,7 @@ pub struct WindowBind {
 }
 
 impl WindowBind {
-    /// The same, but the peer counts from 0.
+    /// The same, but the peer counts from 0 (`IBV_ACCESS_ZERO_BASED`).
     #[must_use]
     pub fn zero_based(mut self) -> Self {
         self.zero_based = true;

@@ -11,7 +11,7 @@ use crate::mem::{Access, Backing, Buffer, MapError, OutOfRange, RegionSpec, Regi
 use crate::pd::Pd;
 use crate::qp::Qp;
 
-/// A registration about to be made; from [`Pd::region`]. What to register comes last.
+/// A registration about to be made (the arguments of `ibv_reg_mr`); from [`Pd::region`]. What to register comes last.
 ///
 /// ```
 /// use uwarp_verbs::{Access, Buffer, Device};
@@ -88,7 +88,7 @@ impl RegionBuilder {
         self
     }
 
-    /// Registers a vector, which the region then owns.
+    /// Registers a vector, which the region then owns (`ibv_reg_mr`).
     ///
     /// # Errors
     /// [`RegisterError`]: no octets at all, rights that contradict each other, too many regions.
@@ -96,7 +96,7 @@ impl RegionBuilder {
         self.buffer(Buffer::from(octets))
     }
 
-    /// Registers a buffer, or one that is shared with the program or with other regions.
+    /// Registers a buffer, or one that is shared with the program or with other regions (`ibv_reg_mr`).
     ///
     /// # Errors
     /// As [`RegionBuilder::vec`]; [`RegisterError::ReadOnly`] for local write to a file that is open for reading.
@@ -104,7 +104,7 @@ impl RegionBuilder {
         self.register(Backing::buffer(buffer.into()))
     }
 
-    /// Registers a part of a buffer, and nothing else of it.
+    /// Registers a part of a buffer, and nothing else of it (`ibv_reg_mr`).
     ///
     /// # Errors
     /// As [`RegionBuilder::buffer`], and [`RegisterError::OutOfRange`].
@@ -123,8 +123,8 @@ impl RegionBuilder {
         self.register(part.ok_or(outside)?)
     }
 
-    /// Registers octets of a file, mapped and shared: see [`Buffer::map_file`], also for what must not happen to the
-    /// file meanwhile.
+    /// Registers octets of a file, mapped and shared (`ibv_reg_mr` after `mmap`): see [`Buffer::map_file`], also for
+    /// what must not happen to the file meanwhile.
     ///
     /// # Errors
     /// As [`RegionBuilder::buffer`], and [`RegisterError::Map`].
@@ -138,7 +138,7 @@ impl RegionBuilder {
         self.buffer(Buffer::map_file(file, offset, len)?)
     }
 
-    /// Registers `len` octets of zero that other processes can map: see [`Buffer::shared`].
+    /// Registers `len` octets of zero that other processes can map (`ibv_reg_mr` after `mmap`): see [`Buffer::shared`].
     ///
     /// # Errors
     /// As [`RegionBuilder::buffer`], and [`RegisterError::Map`].

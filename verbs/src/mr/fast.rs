@@ -59,13 +59,14 @@ impl FastRegion {
         self.device.table.slot_stag(self.index).0
     }
 
-    /// Whether a part of it is registered now.
+    /// Whether a part of it is registered now (the verbs do not tell).
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.device.table.slot_is_valid(self.index)
     }
 
-    /// The memory. It may be read and written at any time, as that of a [`MemoryRegion`](crate::MemoryRegion).
+    /// The memory (the verbs leave it to the program, as copying). It may be read and written at any time, as that of a
+    /// [`MemoryRegion`](crate::MemoryRegion).
     #[must_use]
     pub fn buffer(&self) -> &Buffer {
         &self.buffer
@@ -120,21 +121,22 @@ impl std::fmt::Debug for FastRegion {
 }
 
 impl FastRegister {
-    /// The first octet has this address for peers and in SGEs.
+    /// The first octet has this address for peers and in SGEs (`iova` of the kernel's `ib_mr`).
     #[must_use]
     pub fn iova(mut self, iova: u64) -> Self {
         self.iova = iova;
         self
     }
 
-    /// All QPs of the protection domain may use it. No peer may then invalidate it (5040-8.1.1-04).
+    /// All QPs of the protection domain may use it (a shared STag, RFC 5040 section 8.1.1). No peer may then invalidate
+    /// it (5040-8.1.1-04).
     #[must_use]
     pub fn for_pd(mut self) -> Self {
         self.for_pd = true;
         self
     }
 
-    /// A scatter/gather element for `len` octets from `offset` of the registered part on.
+    /// A scatter/gather element for `len` octets from `offset` of the registered part on (`ibv_sge`).
     #[must_use]
     pub fn sge(&self, offset: u64, len: u32) -> Sge {
         Sge {
@@ -144,7 +146,7 @@ impl FastRegister {
         }
     }
 
-    /// What to tell the peer, so that it can use the registered part.
+    /// What to tell the peer, so that it can use the registered part (an Advertisement, RFC 5040 section 2.1).
     #[must_use]
     pub fn remote(&self) -> RemoteBuffer {
         RemoteBuffer {

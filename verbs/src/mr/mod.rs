@@ -101,7 +101,7 @@ impl MemoryRegion {
         }
     }
 
-    /// What to tell the peer, so that it can write or read this region.
+    /// What to tell the peer, so that it can write or read this region (an Advertisement, RFC 5040 section 2.1).
     #[must_use]
     pub fn remote(&self) -> RemoteBuffer {
         RemoteBuffer {
@@ -111,7 +111,7 @@ impl MemoryRegion {
         }
     }
 
-    /// The buffer that the region owns; `None` for memory of the program.
+    /// The buffer that the region owns (the verbs leave memory to the program); `None` for memory of the program.
     #[must_use]
     pub fn buffer(&self) -> Option<&Buffer> {
         let buffer = self.region()?.buffer()?;
@@ -124,7 +124,7 @@ impl MemoryRegion {
         Reregister::new(self)
     }
 
-    /// Copies octets out of the region.
+    /// Copies octets out of the region (the verbs leave that to the program).
     ///
     /// # Errors
     /// When they do not lie in the region.
@@ -140,7 +140,7 @@ impl MemoryRegion {
         )
     }
 
-    /// Copies octets into the region.
+    /// Copies octets into the region (the verbs leave that to the program).
     ///
     /// # Errors
     /// When they do not fit into the region.

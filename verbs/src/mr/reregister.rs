@@ -7,7 +7,7 @@ use super::MemoryRegion;
 use crate::mem::{Access, Backing, Buffer, RegionSpec, ReregisterError};
 use crate::pd::Pd;
 
-/// A change of a registration about to be made; from [`MemoryRegion::reregister`].
+/// A change of a registration about to be made (the arguments of `ibv_rereg_mr`); from [`MemoryRegion::reregister`].
 ///
 /// ```
 /// use uwarp_verbs::{Access, Device};
@@ -51,14 +51,14 @@ impl<'a> Reregister<'a> {
         self
     }
 
-    /// Another address of the first octet. Without it the region keeps its own, or, with other memory, gets the
-    /// address of that.
+    /// Another address of the first octet (`iova` of `ibv_reg_mr_iova`). Without it the region keeps its own, or, with
+    /// other memory, gets the address of that.
     pub fn iova(mut self, iova: u64) -> Self {
         self.to_base = Some(iova);
         self
     }
 
-    /// Peers and SGEs count from 0.
+    /// Peers and SGEs count from 0 (`IBV_ACCESS_ZERO_BASED`).
     pub fn zero_based(self) -> Self {
         self.iova(0)
     }

@@ -16,7 +16,7 @@ use crate::pd::Pd;
 use crate::settings::OnNoReceive;
 use crate::srq::Srq;
 
-/// What a QP is made with; [`Pd::qp`] begins, [`build`](Self::build) ends.
+/// What a QP is made with (`ibv_qp_init_attr`); [`Pd::qp`] begins, [`build`](Self::build) ends.
 ///
 /// ```
 /// use uwarp_verbs::{Access, Device, QpCaps};
@@ -86,8 +86,8 @@ impl QpBuilder {
         self
     }
 
-    /// When a silent peer of this QP is taken for dead. Default: what [`Settings::keepalive`](crate::Settings)
-    /// says.
+    /// When a silent peer of this QP is taken for dead (TCP's keep-alive, RFC 1122 section 4.2.3.6). Default: what
+    /// [`Settings::keepalive`](crate::Settings) says.
     pub fn keepalive(mut self, keepalive: Keepalive) -> Self {
         self.keepalive = Some(keepalive);
         self

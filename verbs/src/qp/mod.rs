@@ -223,7 +223,8 @@ impl Qp {
         })
     }
 
-    /// Binds a memory window of type 1 with a request of no flags: [`Qp::post_bind`] of [`BindWr::new`].
+    /// Binds a memory window of type 1 with a request of no flags (`ibv_bind_mw`): [`Qp::post_bind`] of
+    /// [`BindWr::new`].
     ///
     /// # Errors
     /// As [`Qp::post_bind`].
@@ -361,8 +362,8 @@ impl Qp {
         self.inner.lock().driven.conn.end.clone()
     }
 
-    /// The headers of the last 32 frames of the connection, in both directions; of the one before, until the QP is
-    /// used again. Payload is never kept.
+    /// The headers of the last 32 frames of the connection, in both directions (the verbs have no counterpart); of the
+    /// one before, until the QP is used again. Payload is never kept.
     #[must_use]
     pub fn flight_record(&self) -> FlightRecord {
         if self.is_inherited() {

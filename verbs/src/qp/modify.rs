@@ -114,7 +114,7 @@ pub struct QpModify {
 }
 
 impl QpModify {
-    /// Changes nothing.
+    /// Changes nothing (`attr_mask` 0 of `ibv_modify_qp`).
     pub fn new() -> Self {
         QpModify::default()
     }

@@ -11,8 +11,8 @@ mod local;
 
 pub use local::BindWr;
 
-/// A work request for the send queue: a Send, an RDMA Write or Read, an Atomic Operation, Immediate Data, or something
-/// with memory of this side.
+/// A work request for the send queue (`ibv_send_wr`): a Send, an RDMA Write or Read, an Atomic Operation, Immediate
+/// Data, or something with memory of this side.
 ///
 /// Built from one of the constructors, refined by the builder methods:
 ///
@@ -231,7 +231,7 @@ pub struct RecvWr<'a> {
 }
 
 impl<'a> RecvWr<'a> {
-    /// A receive into `sges`, filled one after the other. No element at all takes a zero-length Send,
+    /// A receive into `sges`, filled one after the other (`ibv_recv_wr`). No element at all takes a zero-length Send,
     /// or Immediate Data, which is not placed into memory.
     #[must_use]
     pub fn new(wr_id: u64, sges: &'a [Sge]) -> Self {

@@ -223,7 +223,7 @@ impl Srq {
         Arc::ptr_eq(&self.shared.device, device)
     }
 
-    /// The number of this SRQ, unique on its device; events carry it.
+    /// The number of this SRQ, unique on its device (`ibv_get_srq_num`); events carry it.
     #[must_use]
     pub fn srq_num(&self) -> u32 {
         self.inner().num()
@@ -279,7 +279,7 @@ impl Srq {
         }
     }
 
-    /// Receives that are posted and not taken; none in the child of a fork.
+    /// Receives that are posted and not taken (the verbs have no such count); none in the child of a fork.
     #[must_use]
     pub fn posted(&self) -> usize {
         self.counts().posted
