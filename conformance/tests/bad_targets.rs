@@ -151,7 +151,10 @@ fn one_that_sends_fpdus_without_end_fails() {
         }
     });
     let outcomes = play_some(&server, &["ddp/5041-7.1/1"]);
-    assert!(matches!(outcomes[0].verdict, Verdict::Fail(_)), "{outcomes:?}");
+    assert!(
+        matches!(outcomes[0].verdict, Verdict::Fail(_)),
+        "{outcomes:?}"
+    );
 }
 
 #[test]

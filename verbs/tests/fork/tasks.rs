@@ -97,6 +97,8 @@ pub(super) fn the_async_api() {
     let tasks = AssertUnwindSafe(std::cell::Cell::new(Some(tasks)));
     in_a_child(|| drop(tasks.take()));
     let tasks = tasks.take().unwrap();
+    let receive = tasks.pool.try_get().unwrap();
+    tasks.theirs.post_recv(receive).unwrap();
     let sent = once(tasks.ours.send(tasks.buf(b"still there"))).unwrap();
     sent.0.unwrap();
     // What was left behind by its future goes to the next.
