@@ -104,6 +104,7 @@ pub(super) fn the_async_api() {
     // What was left behind by its future goes to the next.
     let (result, got) = block_on(tasks.theirs.recv(tasks.pool.try_get().unwrap()));
     assert_eq!((result.unwrap().len, &got[..]), (5, &b"first"[..]));
+    drop(got);
     let (result, got) = block_on(tasks.theirs.recv(tasks.pool.try_get().unwrap()));
     assert_eq!((result.unwrap().len, &got[..]), (11, &b"still there"[..]));
 }
