@@ -78,6 +78,7 @@ fn endpoint(setting: Setting) -> Endpoint {
     config.markers = setting.markers;
     config.revision = setting.revision;
     config.strict = true;
+    config.dangerous = true;
     if let Some(network) = network {
         config.network = Arc::new(network);
     }
