@@ -12,6 +12,18 @@ use endpoint::{Setting, endpoint};
 use uwarp_conformance::report::failure;
 use uwarp_conformance::{Outcome, Selection, Verdict, run};
 
+impl Setting {
+    /// One of sixteen, from 0.
+    fn of(number: u8) -> Self {
+        Setting {
+            smoltcp: number & 1 != 0,
+            crc: number & 2 == 0,
+            markers: number & 4 != 0,
+            revision: if number & 8 == 0 { 2 } else { 1 },
+        }
+    }
+}
+
 /// All cases in one configuration and with the target in one role; the verdicts.
 fn play(setting: Setting, target_initiates: bool) -> BTreeMap<String, &'static str> {
     let mut endpoint = endpoint(setting);

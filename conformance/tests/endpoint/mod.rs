@@ -18,16 +18,6 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// One of sixteen, from 0.
-    pub(crate) fn of(number: u8) -> Self {
-        Setting {
-            smoltcp: number & 1 != 0,
-            crc: number & 2 == 0,
-            markers: number & 4 != 0,
-            revision: if number & 8 == 0 { 2 } else { 1 },
-        }
-    }
-
     fn settings(self) -> Settings {
         let revision = match self.revision {
             1 => Revision::One,
