@@ -21,6 +21,8 @@ usage: ./ci.sh PART...
   demo     the main job, as the README shows it, and two processes of rping
   conformance-full  our endpoint against the conformance suite in all sixteen configurations, in both roles, three times;
            not in `all`, whose `test` has four of them
+  mutants-smoke  our endpoint with one fault at a time against the cases of the conformance suite that must find it
+  mutants  the same against all cases; writes docs/mutants.md; not in `all`
   interop  against Linux siw in a virtual machine (installs what it needs when root); a FILTER is a
            part of a test's name
   all      all of these; what .ci/run calls
@@ -45,7 +47,10 @@ own_namespace() {
 }
 
 part_fmt() { cargo fmt --all --check; }
-part_clippy() { cargo clippy --workspace --all-targets --locked -- -D warnings; }
+part_clippy() {
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo clippy -p uwarp-conformance --test mutants --features mutants --locked -- -D warnings
+}
 part_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
 
 part_nostd() {
@@ -110,6 +115,14 @@ part_tsan() {
 
 part_conformance-full() {
     cargo test --release --locked -p uwarp-conformance --test ours -- --include-ignored
+}
+
+part_mutants-smoke() {
+    cargo test --locked -p uwarp-conformance --features mutants --test mutants
+}
+
+part_mutants() {
+    UWARP_MUTANTS_REPORT=$PWD/docs/mutants.md part_mutants-smoke
 }
 
 part_tshark() {
@@ -190,7 +203,7 @@ install_guest_packages() { # PACKAGES
 
 # The tests come last, so that the output ends with the test runner's own summary.
 part_all() {
-    for part in tshark fmt clippy doc nostd demo miri tsan interop test; do
+    for part in tshark fmt clippy doc nostd demo miri tsan interop mutants-smoke test; do
         say "$part"
         "part_$part"
     done
@@ -205,7 +218,7 @@ if [ "$1" = interop ]; then
 fi
 for part in "$@"; do
     case "$part" in
-        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan | conformance-full) say "$part"; "part_$part" ;;
+        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan | conformance-full | mutants | mutants-smoke) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac

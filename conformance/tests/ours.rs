@@ -4,25 +4,16 @@
 //! Four configurations, in which each setting comes twice; `./ci.sh conformance-full` plays all sixteen three times and
 //! compares the verdicts.
 
+mod endpoint;
+
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
 
-use uwarp_agent::{Agent, Options, serve};
+use endpoint::{Setting, endpoint};
 use uwarp_conformance::report::failure;
-use uwarp_conformance::{Config, LlpTcp, Outcome, Selection, Target, Verdict, run};
-use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
-use uwarp_verbs::{Device, Revision, Settings};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Setting {
-    smoltcp: bool,
-    crc: bool,
-    markers: bool,
-    revision: u8,
-}
+use uwarp_conformance::{Outcome, Selection, Verdict, run};
 
 impl Setting {
+    /// One of sixteen, from 0.
     fn of(number: u8) -> Self {
         Setting {
             smoltcp: number & 1 != 0,
@@ -30,61 +21,6 @@ impl Setting {
             markers: number & 4 != 0,
             revision: if number & 8 == 0 { 2 } else { 1 },
         }
-    }
-
-    fn settings(self) -> Settings {
-        let revision = match self.revision {
-            1 => Revision::One,
-            _ => Revision::Two,
-        };
-        Settings {
-            crc: self.crc,
-            markers: self.markers,
-            revision,
-            accept_revision: revision,
-            ..Settings::default()
-        }
-    }
-}
-
-/// An endpoint of ours with its agent, and how to reach it.
-struct Endpoint {
-    _agent: Agent,
-    config: Config,
-}
-
-fn endpoint(setting: Setting) -> Endpoint {
-    let control = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let (device, ip, network) = if setting.smoltcp {
-        let memory = MemorySettings::default();
-        let (theirs, ours) = MemoryNetwork::pair(&memory).unwrap();
-        let ip = memory.addresses[0][0];
-        let device = Device::open(Arc::new(theirs), setting.settings()).unwrap();
-        (device, ip, Some(LlpTcp::new(Arc::new(ours))))
-    } else {
-        let device = Device::tcp_with(setting.settings(), None).unwrap();
-        (device, IpAddr::from(Ipv4Addr::LOCALHOST), None)
-    };
-    let options = Options {
-        rdma: Some((ip, 0).into()),
-        listen_ip: ip,
-        source_ip: None,
-    };
-    let agent = serve(&device, control, options).unwrap();
-    let rdma: SocketAddr = agent.rdma_addr().expect("it was asked for");
-    let mut config = Config::new(Target::At(rdma));
-    config.agent = Some(agent.control_addr());
-    config.crc = setting.crc;
-    config.markers = setting.markers;
-    config.revision = setting.revision;
-    config.strict = true;
-    config.dangerous = true;
-    if let Some(network) = network {
-        config.network = Arc::new(network);
-    }
-    Endpoint {
-        _agent: agent,
-        config,
     }
 }
 

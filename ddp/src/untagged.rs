@@ -115,13 +115,14 @@ impl UntaggedReceiver {
             .checked_add(payload_len)
             .filter(|end| mutate!(*end <= buffer, TooLongTruncated => true))
             .ok_or(too_long)?; // 5041-7.1-04
+        let last = mutate!(header.last, DeliveredWithoutLast => true);
         let placement = UntaggedPlacement {
             offset: self.received,
             len: payload_len,
-            last: header.last,
+            last,
             message_len: end, // 5041-5.4-i01
         };
-        if header.last {
+        if last {
             self.msn = self.msn.next();
             self.received = 0;
         } else {

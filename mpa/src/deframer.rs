@@ -58,11 +58,11 @@ impl DeframeError {
     /// wait for that many octets and a CRC that will not fit them would only let the connection
     /// hang.
     #[must_use]
-    pub const fn code(&self) -> MpaErrorCode {
+    pub fn code(&self) -> MpaErrorCode {
         match self {
             Self::BadCrc { .. } => MpaErrorCode::Crc,
             Self::MarkerMismatch { .. } | Self::LengthTooLong { .. } => {
-                MpaErrorCode::MarkerMismatch
+                mutate!(MpaErrorCode::MarkerMismatch, MarkerErrorIsCrc => MpaErrorCode::Crc)
             }
         }
     }
@@ -169,7 +169,7 @@ impl Deframer {
         if mutate!(crc, CrcNotChecked => false) {
             self.check_crc(fpdu)?;
         }
-        if mutate!(self.markers, MarkersNotChecked => false) {
+        if self.markers {
             self.check_markers(markers, fpdu)?;
         }
         Ok(Step::Fpdu(Ulpdu {

@@ -187,7 +187,7 @@ impl OutMessage {
             // 5041-5.2-06
             Kind::Untagged { qn, msn, ulp_word } => Header::Untagged(UntaggedHeader {
                 last: mutate!(last, LastMissing => false),
-                ulp,
+                ulp: mutate!(ulp, RsvdUlpChanges => if offset > 0 { ulp ^ 6 } else { ulp }),
                 ulp_word,
                 qn,
                 msn,

@@ -258,7 +258,7 @@ impl Terminate {
         }
         let first = self.code.layer << 4 | (self.code.etype & 0x0F);
         out[0] = mutate!(first, TerminateNibblesSwapped => first.rotate_left(4));
-        out[1] = self.code.code + mutate!(0, TerminateCodeOff => 1);
+        out[1] = mutate!(self.code.code, TerminateCodeOff => self.code.code.wrapping_add(1));
         out[2] = mutate!(present, TerminateBitsReversed => present.reverse_bits());
         out[3] = mutate!(0, TerminateReservedSet => 1); // 5040-4.8-07
         len

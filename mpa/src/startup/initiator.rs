@@ -92,8 +92,7 @@ impl InitiatorConfig {
                 private_data: reply.private_data,
             }));
         }
-        let mismatch = reply.enhanced.is_some() != self.is_enhanced();
-        if mutate!(mismatch, EnhancedMismatchTaken => false) {
+        if reply.enhanced.is_some() != self.is_enhanced() {
             // 6581-10-01, 6581-10-02
             let reply_enhanced = reply.enhanced.is_some();
             return Err(StartupError::EnhancedMismatch { reply_enhanced });

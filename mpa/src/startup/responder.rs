@@ -98,8 +98,7 @@ impl ResponderConfig {
         match theirs {
             Model::ClientServer => Model::ClientServer, // 6581-9.2-12
             Model::PeerToPeer(offered) => {
-                // 6581-9.2-05
-                let mut common = mutate!(self.rtr.and(offered), RtrNotOffered => self.rtr);
+                let mut common = self.rtr.and(offered); // 6581-9.2-05
                 if self.max_ird == 0 && common.only() != Some(Rtr::Read) {
                     common.read = false; // no place for it
                 }

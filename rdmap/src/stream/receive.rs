@@ -159,7 +159,7 @@ impl Stream {
             .accept(header, body.len, memory.receive_buffer())
             .map_err(ddp)?;
         let first = self.send_opcode.unwrap_or(opcode);
-        if mutate!(first != opcode, OpcodeChangeTaken => false) {
+        if first != opcode {
             return Err(StreamError::OpcodeChanged { first, got: opcode }); // 5041-4.3-04
         }
         let delivered = if place.last {
@@ -239,7 +239,7 @@ impl Stream {
         let opcode = Opcode::Terminate;
         // 5040-5.4-04: it always has a buffer. 5040-5.4-03: one, since the stream ends with it. 5040-5.4-05: it is for
         // this layer, which hands it on.
-        let buffer = Some(MAX_TERMINATE_HEADER as u32);
+        let buffer = mutate!(Some(MAX_TERMINATE_HEADER as u32), TerminateNeedsBuffer => None);
         self.terminates
             .accept(header, body.len, buffer)
             .map_err(ddp)?;
@@ -286,8 +286,7 @@ impl Stream {
             Ok(received) if received <= expected => received,
             _ => return mismatch(ReadResponseFault::TooLong { expected, got: end }),
         };
-        let too_short = header.last && received < expected;
-        if mutate!(too_short, ResponseShortTaken => false) {
+        if header.last && received < expected {
             return mismatch(ReadResponseFault::TooShort {
                 expected,
                 got: received,
@@ -308,7 +307,7 @@ impl Stream {
 
 /// Messages of this kind have one segment.
 pub(super) fn is_whole(opcode: Opcode, header: &UntaggedHeader) -> Result<(), StreamError> {
-    if mutate!(header.last, MessageWithoutLastTaken => true) {
+    if header.last {
         Ok(())
     } else {
         Err(StreamError::NotLast { opcode })

@@ -229,16 +229,15 @@ impl Connection {
             } => {
                 self.place_response(ulpdu, payload_at, offset, len, complete);
             }
-            Inbound::Terminate(terminate) => {
-                mutate!(self.terminated_by_peer(terminate), TerminateNotHeeded => ());
-            }
+            Inbound::Terminate(terminate) => self.terminated_by_peer(terminate),
         }
     }
 
     fn place_write(&mut self, target: &Target, ulpdu: &Ulpdu<'_>, payload_at: usize, len: u32) {
         let mut at = 0;
         for piece in ulpdu.pieces(payload_at, len as usize) {
-            if let Err(fault) = target.place(at, piece) {
+            let placed = target.place(at, piece);
+            if let Err(fault) = mutate!(placed, BoundsOffByOne => Ok(())) {
                 // Deregistered between the check and here.
                 let error = StreamError::Ddp(DdpError::Tagged(fault));
                 let mut scratch = [0; HEAD_LEN];

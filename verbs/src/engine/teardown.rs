@@ -355,7 +355,7 @@ impl Connection {
         self.last_receive_taken();
         self.starving = None;
         self.fin.wanted = mutate!(true, NoCloseAfterTerminate => false);
-        self.start_close_timer();
+        mutate!(self.start_close_timer(), NoCloseAfterTerminate => ());
     }
 
     /// The QP has failed and takes no receive any more: who posts to its SRQ is told, once.

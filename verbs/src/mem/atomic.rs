@@ -76,7 +76,8 @@ impl Use<'_> {
         let region = self.region();
         let offset = mutate!(offset, MisalignedAtomicDone => offset & !7);
         let word = region.pointer(offset, ATOMIC_LEN as usize)?;
-        let may = region.access().contains(Access::REMOTE_ATOMIC) && region.is_placeable();
+        let right = region.access().contains(Access::REMOTE_ATOMIC);
+        let may = mutate!(right, AtomicRightIgnored => true) && region.is_placeable();
         if word.addr() % ATOMIC_LEN as usize != 0 || !may {
             return None;
         }

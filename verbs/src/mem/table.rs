@@ -440,12 +440,11 @@ fn check_region(
     if !region.access().contains(right) || !asker.access.contains(right) {
         return Err(TaggedFault::AccessRights); // 5041-7.1-11, 5040-3.2-i01
     }
-    let wraps = to.checked_add(u64::from(len)).is_none();
-    if mutate!(wraps, ToWrapNotChecked => false) {
-        return Err(TaggedFault::ToWrap); // 5041-7.1-14, 5040-7.2-10: the sum itself must not wrap
+    if to.checked_add(u64::from(len)).is_none() {
+        return mutate!(Err(TaggedFault::ToWrap), ToWrapTaken => if need == Need::RemoteWrite { Ok(0) } else { Err(TaggedFault::ToWrap) }); // 5041-7.1-14, 5040-7.2-10: the sum itself must not wrap
     }
     let to = mutate!(to, BaseNotChecked => to.max(region.to_base()));
-    let len = mutate!(len, BoundsOffByOne => len.saturating_sub(1));
+    let len = mutate!(len, BoundsOffByOne => len - u32::from(need == Need::RemoteWrite));
     region
         .offset_of(to, u64::from(len))
         .ok_or(TaggedFault::BaseOrBounds) // 5041-7.1-12, 5041-7.1-13, 5041-8.3.1-01

@@ -1,0 +1,122 @@
+//! What must find which mutant, as data.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use uwarp_conformance::{Config, Selection, list};
+use uwarp_mutant::Mutant;
+
+use crate::endpoint::{Endpoint, Setting, endpoint};
+
+/// The row of a mutant.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Row {
+    /// The cases that fail.
+    pub(crate) cases: Vec<String>,
+    /// Patterns of cases that may fail, too: they cannot do without what is wrong.
+    #[serde(default)]
+    pub(crate) also: Vec<String>,
+    /// Why they may; for most cases, where nothing is in `also`.
+    pub(crate) why: Option<String>,
+    #[serde(default = "yes")]
+    crc: bool,
+    /// The C bit of the suite, where it is not that of the endpoint.
+    suite_crc: Option<bool>,
+    #[serde(default)]
+    markers: bool,
+    #[serde(default)]
+    initiates: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Row {
+    /// Whether nearly everything fails.
+    pub(crate) fn is_pervasive(&self) -> bool {
+        self.also.is_empty() && self.why.is_some()
+    }
+
+    /// Whether a failure of this case is explained.
+    pub(crate) fn explains(&self, id: &str) -> bool {
+        let named = self.cases.iter().any(|case| case == id);
+        named
+            || self.is_pervasive()
+            || !self.also.is_empty() && Selection(self.also.clone()).takes(id)
+    }
+
+    /// An endpoint for these cases, and what the suite is told.
+    pub(crate) fn endpoint(&self, smoltcp: bool) -> Endpoint {
+        let setting = Setting {
+            smoltcp,
+            crc: self.crc,
+            markers: self.markers,
+            revision: 2,
+        };
+        let mut endpoint = endpoint(setting);
+        let Config {
+            crc,
+            jobs,
+            target_initiates,
+            ..
+        } = &mut endpoint.config;
+        *crc = self.suite_crc.unwrap_or(self.crc);
+        *jobs = 8;
+        *target_initiates = self.initiates;
+        endpoint
+    }
+
+    /// What of a row decides how its cases are played.
+    pub(crate) fn configuration(&self) -> (bool, bool, bool, bool) {
+        let suite = self.suite_crc.unwrap_or(self.crc);
+        (self.crc, suite, self.markers, self.initiates)
+    }
+}
+
+/// The rows of all mutants.
+#[derive(Clone, Debug)]
+pub(crate) struct Map(BTreeMap<String, Row>);
+
+impl Map {
+    pub(crate) fn get(&self, mutant: Mutant) -> &Row {
+        &self.0[mutant.name()]
+    }
+
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.0.values()
+    }
+}
+
+/// Reads the map. Each mutant has a row, and each row a mutant and cases that there are.
+pub(crate) fn read() -> Result<Map, String> {
+    let text = include_str!("../../mutants.toml");
+    let rows: BTreeMap<String, Row> = toml::from_str(text).map_err(|error| error.to_string())?;
+    let missing: Vec<&str> = Mutant::ALL
+        .iter()
+        .map(|mutant| mutant.name())
+        .filter(|name| !rows.contains_key(*name))
+        .collect();
+    if !missing.is_empty() {
+        return Err(format!("no row for {}", missing.join(", ")));
+    }
+    let known = list();
+    for (name, row) in &rows {
+        if Mutant::named(name).is_none() {
+            return Err(format!("there is no mutant {name}"));
+        }
+        if row.cases.is_empty() {
+            return Err(format!("{name} has no case"));
+        }
+        if row.why.is_none() && !row.also.is_empty() {
+            return Err(format!("{name} does not say why other cases may fail"));
+        }
+        for id in &row.cases {
+            if !known.iter().any(|case| case.id == *id) {
+                return Err(format!("{name}: there is no case {id}"));
+            }
+        }
+    }
+    Ok(Map(rows))
+}

@@ -1,0 +1,173 @@
+//! Every mutant before all cases.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use uwarp_conformance::{Level, Outcome, Selection, Verdict};
+use uwarp_mutant::Mutant;
+
+use crate::map::{Map, Row};
+use crate::trial::{Over, play};
+
+/// What came of one mutant.
+struct Found {
+    mutant: Mutant,
+    /// Of the cases that must fail: those that do not.
+    blind: Vec<String>,
+    /// Cases that fail, and are no surprise.
+    explained: Vec<String>,
+    /// MUST cases that fail, and nobody knows why.
+    unexplained: Vec<String>,
+    played: usize,
+    total: usize,
+}
+
+/// Plays, tells on stderr, and writes. Fails where a mutant is not found, or a case fails that nobody expects.
+pub(crate) fn write(map: &Map, path: &OsStr, filter: Option<&str>) -> ExitCode {
+    let mut all = Vec::new();
+    for mutant in Mutant::ALL {
+        if filter.is_some_and(|filter| !mutant.name().contains(filter)) {
+            continue;
+        }
+        match look(*mutant, map.get(*mutant)) {
+            Ok(found) => {
+                eprintln!("{}", line(&found));
+                all.push(found);
+            }
+            Err(error) => {
+                eprintln!("{}: {error}", mutant.name());
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    if let Err(error) = std::fs::write(path, text(&all, map)) {
+        eprintln!("{}: {error}", path.display());
+        return ExitCode::FAILURE;
+    }
+    let right = |found: &Found| found.blind.is_empty() && found.unexplained.is_empty();
+    if all.iter().all(right) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn look(mutant: Mutant, row: &Row) -> Result<Found, String> {
+    let outcomes = play(Some(mutant), row, Over::Kernel, &Selection::default())?;
+    let fails = |outcome: &&Outcome| matches!(outcome.verdict, Verdict::Fail(_));
+    let failed: Vec<&Outcome> = outcomes.iter().filter(fails).collect();
+    let is_failed = |id: &String| failed.iter().any(|outcome| outcome.id == *id);
+    let (explained, others): (Vec<&Outcome>, Vec<&Outcome>) =
+        failed.iter().partition(|outcome| row.explains(&outcome.id));
+    let ids = |outcomes: Vec<&Outcome>| outcomes.iter().map(|outcome| outcome.id.clone()).collect();
+    let skipped = outcomes
+        .iter()
+        .filter(|outcome| matches!(outcome.verdict, Verdict::Skipped(_)));
+    Ok(Found {
+        mutant,
+        blind: row
+            .cases
+            .iter()
+            .filter(|id| !is_failed(id))
+            .cloned()
+            .collect(),
+        explained: ids(explained),
+        unexplained: ids(others
+            .into_iter()
+            .filter(|outcome| outcome.level == Level::Must)
+            .collect()),
+        played: outcomes.len() - skipped.count(),
+        total: failed.len(),
+    })
+}
+
+fn line(found: &Found) -> String {
+    let (name, total, played) = (found.mutant.name(), found.total, found.played);
+    let mut line = format!("{name}: {total} of {played} cases fail");
+    if !found.blind.is_empty() {
+        let _ = write!(line, "; NOT FOUND by {}", found.blind.join(", "));
+    }
+    if !found.unexplained.is_empty() {
+        let _ = write!(line, "; UNEXPLAINED: {}", found.unexplained.join(", "));
+    }
+    line
+}
+
+fn text(all: &[Found], map: &Map) -> String {
+    let found = all.iter().filter(|found| found.blind.is_empty()).count();
+    let unexplained: usize = all.iter().map(|found| found.unexplained.len()).sum();
+    let mut text = format!(
+        "# Mutants\n\n\
+         Whether the conformance suite finds what is wrong: faults of our own endpoint on purpose (`mutant/src/lib.rs`), one at a \
+         time, before all cases. Written by `./ci.sh mutants`. The cases that must find a mutant are in \
+         `conformance/mutants.toml`; `./ci.sh mutants-smoke` plays those alone.\n\n\
+         {} mutants, {found} of them found by the cases that must find them; {unexplained} failures of MUST cases without an \
+         explanation.\n",
+        all.len()
+    );
+    let mut layer = None;
+    for found in all {
+        if layer != Some(found.mutant.layer()) {
+            layer = Some(found.mutant.layer());
+            let _ = write!(
+                text,
+                "\n## {}\n\n| mutant | what is wrong | found by | fail in all | others that fail |\n|---|---|---|---|---|\n",
+                match found.mutant.layer() {
+                    uwarp_mutant::Layer::Mpa => "MPA (RFC 5044)",
+                    uwarp_mutant::Layer::Enhanced => "Enhanced connection setup (RFC 6581)",
+                    uwarp_mutant::Layer::Ddp => "DDP (RFC 5041)",
+                    uwarp_mutant::Layer::Rdmap => "RDMAP (RFC 5040)",
+                    uwarp_mutant::Layer::Extensions => "RDMAP extensions (RFC 7306)",
+                }
+            );
+        }
+        let row = map.get(found.mutant);
+        let by: Vec<&String> = row
+            .cases
+            .iter()
+            .filter(|id| !found.blind.contains(id))
+            .collect();
+        let by: Vec<String> = by.iter().map(|id| format!("`{id}`")).collect();
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | {} | {} of {} | {} |",
+            found.mutant.name(),
+            found.mutant.fault(),
+            if by.is_empty() {
+                "**nothing**".to_owned()
+            } else {
+                by.join(", ")
+            },
+            found.total,
+            found.played,
+            others(found, row)
+        );
+    }
+    text
+}
+
+/// What fails besides, and why it may.
+fn others(found: &Found, row: &Row) -> String {
+    let besides: Vec<&String> = found
+        .explained
+        .iter()
+        .filter(|id| !row.cases.contains(id))
+        .collect();
+    let mut parts = Vec::new();
+    if let Some(why) = &row.why {
+        let ids: Vec<&str> = besides.iter().map(|id| id.as_str()).collect();
+        parts.push(if ids.is_empty() {
+            String::new()
+        } else if ids.len() > 12 {
+            why.clone()
+        } else {
+            format!("{why}: {}", ids.join(", "))
+        });
+    }
+    if !found.unexplained.is_empty() {
+        parts.push(format!("**unexplained**: {}", found.unexplained.join(", ")));
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join("; ")
+}
