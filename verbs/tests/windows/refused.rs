@@ -139,7 +139,7 @@ fn a_bind_with_the_key_of_the_last_one() {
     s.binds(1, s.rkey);
     let wr = SendWr::local_invalidate(2, s.rkey);
     done(&s.b, &wr, WcOpcode::LocalInvalidate);
-    s.bind_fails(3, s.rkey, "take the next one");
+    s.bind_fails(3, s.rkey, "take the next key");
 }
 
 #[test]
