@@ -7,10 +7,17 @@ mod rfc5044;
 mod rfc6581;
 mod rfc7306;
 
+use std::sync::LazyLock;
+
 use crate::script::{Action, Case, CaseInfo};
 
-/// All of them.
-pub(crate) fn all() -> Vec<Case> {
+/// All of them, built once, in the order of their ids.
+pub(crate) fn all() -> &'static [Case] {
+    static ALL: LazyLock<Vec<Case>> = LazyLock::new(build);
+    &ALL
+}
+
+fn build() -> Vec<Case> {
     let mut all = Vec::new();
     all.extend(rfc5040::all());
     all.extend(rfc5041::all());
@@ -31,7 +38,7 @@ pub fn list() -> Vec<CaseInfo> {
 /// The steps of a case in words, or `None` when there is no case of this id.
 #[must_use]
 pub fn explain(id: &str) -> Option<(CaseInfo, Vec<String>)> {
-    let case = all().into_iter().find(|case| case.id == id)?;
+    let case = all().iter().find(|case| case.id == id)?;
     let steps = case.steps.iter().map(Action::to_string).collect();
     Some((case.info(), steps))
 }

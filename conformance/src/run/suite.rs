@@ -143,7 +143,7 @@ pub fn run_with_agent(
     progress.begins(chosen.len());
     let mut outcomes = Vec::new();
     for case in chosen {
-        let mut outcome = play(config, &mut agent, &mut None, &case);
+        let mut outcome = play(config, &mut agent, &mut None, case);
         deviations.apply(&mut outcome);
         progress.played(&outcome);
         outcomes.push(outcome);
@@ -166,15 +166,15 @@ pub(crate) fn order(id: &str) -> Vec<(u64, &str)> {
         .collect()
 }
 
-fn choose(config: &Config, selection: &Selection) -> Result<Vec<Case>, RunError> {
+fn choose(config: &Config, selection: &Selection) -> Result<Vec<&'static Case>, RunError> {
     let all = cases::all();
     for pattern in &selection.0 {
         if !all.iter().any(|case| matches(pattern, &case.id)) {
             return Err(RunError::NoCase(pattern.clone()));
         }
     }
-    let mut chosen: Vec<Case> = all
-        .into_iter()
+    let mut chosen: Vec<&'static Case> = all
+        .iter()
         .filter(|case| selection.takes(&case.id))
         .filter(|case| config.strict || case.level == Level::Must)
         .filter(|case| config.dangerous || !case.dangerous)
@@ -219,7 +219,7 @@ fn worker(
     config: &Config,
     mut agent: Option<Agent>,
     mut listener: Option<&mut dyn Listener>,
-    queue: &Mutex<VecDeque<Case>>,
+    queue: &Mutex<VecDeque<&'static Case>>,
     played: &dyn Fn(Outcome),
 ) {
     let lost = AtomicBool::new(false);
@@ -227,7 +227,7 @@ fn worker(
         let Some(case) = queue.lock().ok().and_then(|mut queue| queue.pop_front()) else {
             return;
         };
-        let outcome = play(config, &mut agent, &mut listener, &case);
+        let outcome = play(config, &mut agent, &mut listener, case);
         if config.agent.is_some() && matches!(outcome.verdict, Verdict::Infrastructure(_)) {
             // A new connection to the agent: that of before may be in any state.
             match Agent::connect(
