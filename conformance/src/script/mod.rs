@@ -7,6 +7,7 @@ mod setup;
 mod twist;
 mod value;
 mod want;
+mod words;
 
 pub(crate) use action::{Action, Condition, StartupCheck};
 pub(crate) use case::{Case, Role, may, must, should};

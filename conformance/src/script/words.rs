@@ -1,0 +1,161 @@
+//! Steps and conditions in words, as `--explain` and a skipped case have them.
+
+use std::fmt;
+
+use super::action::{Action, Condition};
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Condition::TargetReceivesMarkers => write!(f, "the target does not ask for Markers"),
+            Condition::DefaultCrc => write!(f, "the run is one without CRCs"),
+            Condition::EmssKnown => write!(f, "the EMSS of the target cannot be known here"),
+            Condition::PrivateDataOf(octets) => {
+                write!(
+                    f,
+                    "the agent takes fewer than {octets} octets of Private Data"
+                )
+            }
+            Condition::CrcInUse => write!(f, "CRCs are not in use"),
+            Condition::CrcNotInUse => write!(f, "the target insists on CRCs"),
+            Condition::Rfc7306 => write!(f, "the target does not know RFC 7306"),
+            Condition::NotRfc7306 => write!(f, "the target knows RFC 7306"),
+            Condition::ScopedRegions => {
+                write!(f, "the agent cannot register memory for one connection")
+            }
+            Condition::TargetIrdIsAtLeast(ird) => {
+                write!(f, "the target grants fewer than {ird} Reads at once")
+            }
+            Condition::TargetOrdIsAtLeast(ord) => {
+                write!(f, "the target will have fewer than {ord} Reads at once")
+            }
+            Condition::TargetAccepts => write!(f, "the target does not accept the connection"),
+            Condition::TargetOffersRtr(rtr) => {
+                write!(f, "the target does not offer the RTR indication {rtr:?}")
+            }
+            Condition::TargetIsUnenhanced => {
+                write!(f, "the target uses enhanced connection setup")
+            }
+            Condition::TargetLacksIrd(ird) => {
+                write!(f, "the target can have {ird} Reads of its peer at once")
+            }
+            Condition::TargetIrdIsAtMost(ird) => {
+                write!(f, "the target grants more than {ird} Reads at once")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Begin(_) => write!(f, "a TCP connection"),
+            Action::Establish(_) => write!(f, "a connection in Full Operation"),
+            Action::Use(number) => write!(f, "connection {number}"),
+            Action::SendStartup(frame) => {
+                write!(f, "send a startup frame of revision {}", frame.rev)
+            }
+            Action::Propose(_) => write!(f, "a TCP connection and the suite's startup frame"),
+            Action::ExpectStartup => write!(f, "the target's startup frame"),
+            Action::ExpectStartupOrEnd => {
+                write!(
+                    f,
+                    "the target's startup frame, or the end of the connection"
+                )
+            }
+            Action::ExpectEnhanced => write!(f, "the target's startup frame, an enhanced one"),
+            Action::ExpectEnhancedOrClose => {
+                write!(f, "an enhanced Reply, or the end of the TCP connection")
+            }
+            Action::ReplyOtherRtr => write!(
+                f,
+                "send a Reply with the RTR indications that the Request does not offer"
+            ),
+            Action::CheckStartup(check) => write!(f, "in its startup frame: {check:?}"),
+            Action::Operate => write!(f, "Full Operation"),
+            Action::Region(region) => write!(
+                f,
+                "the application registers {} octets with {}",
+                region.len, region.access
+            ),
+            Action::Deregister(name) => write!(f, "the application deregisters region {name}"),
+            Action::Receives(count, len) => {
+                write!(f, "the application posts {count} receives of {len} octets")
+            }
+            Action::Post(post) => write!(f, "the application posts {}, {}", post.op, post.data),
+            Action::Completion { op, success } => {
+                let how = if *success { "succeeds" } else { "fails" };
+                write!(f, "a {op} of the application {how}")
+            }
+            Action::Received(octets) => {
+                write!(
+                    f,
+                    "a receive of the application is complete, with {octets} octets"
+                )
+            }
+            Action::Told(data) => write!(
+                f,
+                "the application is told {} octets of Private Data",
+                data.len()
+            ),
+            Action::Delivered(data) => write!(f, "the application receives {data}"),
+            Action::Event(event) => write!(f, "the application is told: {event}"),
+            Action::Holds {
+                region,
+                offset,
+                data,
+            } => write!(f, "region {region} holds {data} at offset {offset}"),
+            Action::ReceivesImmediate(octets) => write!(
+                f,
+                "a receive of the application completes with Immediate Data {octets:02x?}"
+            ),
+            Action::LearnByteOrder(name) => write!(
+                f,
+                "a FetchAdd of 0 returns what region {name} holds, in the target's byte order"
+            ),
+            Action::Disconnect => write!(f, "the application disconnects"),
+            Action::Send(segments) => {
+                let all: Vec<String> = segments.iter().map(ToString::to_string).collect();
+                write!(f, "send {}", all.join("; "))
+            }
+            Action::SendInPieces(segment, cuts) => {
+                write!(f, "send {segment}, in {} pieces", cuts.len() + 1)
+            }
+            Action::SendAcross(segments, cuts) => write!(
+                f,
+                "send {} FPDUs in {} pieces",
+                segments.len(),
+                cuts.len() + 1
+            ),
+            Action::SendPart(segment, octets) => {
+                write!(f, "send the first {octets} octets of the FPDU of {segment}")
+            }
+            Action::Fin => write!(f, "send a FIN"),
+            Action::Reset => write!(f, "send a reset"),
+            Action::Expect(want) => write!(f, "{want}"),
+            Action::ExpectRtr => write!(f, "a negotiated RTR indication"),
+            Action::AnswerAtomics { values, most } => write!(
+                f,
+                "{} Atomic Requests, at most {most} at once, each answered",
+                values.len()
+            ),
+            Action::Ping => write!(f, "an answer to a Read of no octets"),
+            Action::Quiet => write!(f, "nothing for a while"),
+            Action::QuietOrEnd => write!(f, "nothing but, perhaps, the end of the connection"),
+            Action::End(ends) => write!(f, "{ends}"),
+            Action::EndWithin(ends, seconds) => write!(f, "within {seconds} s: {ends}"),
+            Action::EndNow(ends) => write!(f, "nothing but {ends}"),
+            Action::EndOr(ends, want) => write!(f, "{want}; or {ends}"),
+            Action::Closed { graceful: true } => write!(f, "then a FIN, and nothing else"),
+            Action::Closed { graceful: false } => {
+                write!(f, "then the end of the TCP connection, and nothing else")
+            }
+            Action::ReadOrTerminate { size, .. } => write!(
+                f,
+                "the {size} octets that were read, or a Terminate that says how many came"
+            ),
+            Action::Watch(rules) => write!(f, "{} rules of a sender are kept", rules.len()),
+            Action::Require(condition) => write!(f, "skipped if {condition}"),
+        }
+    }
+}
