@@ -125,7 +125,16 @@ fn one_that_resets_is_told_as_a_reset() {
 #[test]
 fn one_that_floods_fails_and_does_not_fill_the_memory() {
     let server = Server::new(|mut stream| while stream.write_all(&[0; 65536]).is_ok() {});
-    play(&server);
+    let outcomes = play(&server);
+    let left_out = |outcome: &Outcome| {
+        let mut entries = outcome.log.iter();
+        entries.any(|entry| entry.text.ends_with("are left out here"))
+    };
+    assert!(outcomes.iter().any(left_out));
+    for outcome in outcomes {
+        let octets: usize = outcome.log.iter().map(|entry| entry.octets.len()).sum();
+        assert!(octets < 1 << 20, "{}: {octets} in the log", outcome.id);
+    }
 }
 
 /// Flooding only behind a right startup: FPDUs without end.

@@ -13,6 +13,8 @@ use crate::wire::startup::{C, M, StartupFrame};
 
 /// More octets than this on one connection are a flood: no case asks for so many.
 const FLOOD: usize = 32 << 20;
+/// And so are more FPDUs than this, however small.
+const FLOOD_FPDUS: usize = 50_000;
 
 /// A Read Request of the target.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +47,12 @@ pub(super) struct Connection {
     msns: [u32; 4],
     follower: Follower,
     buffer: Vec<u8>,
+    /// So many at its beginning are taken already. They go when there are more.
+    taken: usize,
     /// Octets that came in all.
     received: usize,
+    /// FPDUs of these.
+    fpdus: usize,
     /// How the stream ended, once it has.
     pub(super) ended: Option<Got>,
     pub(super) breaches: Vec<Breach>,
@@ -81,7 +87,9 @@ impl Connection {
             msns: [1; 4],
             follower: Follower::default(),
             buffer: Vec::new(),
+            taken: 0,
             received: 0,
+            fpdus: 0,
             ended: None,
             breaches: Vec::new(),
             reads: Vec::new(),
@@ -132,6 +140,7 @@ impl Connection {
         let got = self.stream.receive(&mut octets, left)?;
         match got {
             Got::Octets(count) => {
+                self.buffer.drain(..std::mem::take(&mut self.taken));
                 self.buffer.extend_from_slice(&octets[..count]);
                 self.received += count;
                 if self.received > FLOOD {
@@ -151,11 +160,12 @@ impl Connection {
     ) -> Result<(StartupFrame, Vec<u8>), io::Result<Got>> {
         let deadline = Instant::now() + timeout;
         loop {
-            if let Some(header) = self.buffer.first_chunk::<20>() {
+            if let Some(header) = self.rest().first_chunk::<20>() {
                 let (mut frame, claimed) = StartupFrame::parse_header(header);
-                if let Some(data) = self.buffer.get(20..20 + claimed) {
-                    frame.private_data = data.to_vec();
-                    let octets = self.buffer.drain(..20 + claimed).collect();
+                if let Some(octets) = self.rest().get(..20 + claimed) {
+                    let octets = octets.to_vec();
+                    frame.private_data = octets[20..].to_vec();
+                    self.taken += octets.len();
                     return Ok((frame, octets));
                 }
             }
@@ -168,7 +178,16 @@ impl Connection {
 
     /// The octets that came and are no whole frame or FPDU.
     pub(super) fn rest(&self) -> &[u8] {
-        &self.buffer
+        &self.buffer[self.taken..]
+    }
+
+    /// The first breach of each rule: a target that breaks one without end is no worse for it.
+    fn remember(&mut self, breaches: Vec<Breach>) {
+        for breach in breaches {
+            if !self.breaches.iter().any(|known| known.rule == breach.rule) {
+                self.breaches.push(breach);
+            }
+        }
     }
 
     /// The next FPDU, or what is in its place.
@@ -179,11 +198,15 @@ impl Connection {
         let deadline = Instant::now() + timeout;
         loop {
             let mut rx = self.rx;
-            if let Some(fpdu) = rx.open(&self.buffer) {
+            if let Some(fpdu) = rx.open(self.rest()) {
                 self.rx = rx;
-                self.buffer.drain(..fpdu.wire.len());
+                self.taken += fpdu.wire.len();
+                self.fpdus += 1;
+                if self.fpdus > FLOOD_FPDUS {
+                    return Err(ErrorKind::QuotaExceeded.into());
+                }
                 let breaches = self.follower.follow(&fpdu, self.rx.crc);
-                self.breaches.extend(breaches);
+                self.remember(breaches);
                 return Ok(Next::Fpdu(fpdu));
             }
             match self.fill(deadline)? {

@@ -7,6 +7,7 @@ mod connection;
 mod ends;
 mod enhanced;
 mod frame;
+mod log;
 mod outcome;
 mod own;
 mod player;

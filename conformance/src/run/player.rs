@@ -7,6 +7,7 @@ use super::application::PostedReceives;
 use super::config::Config;
 use super::connection::Connection;
 use super::ends::Before;
+use super::log::Log;
 use super::outcome::{Ending, Failure, LogEntry, Outcome, Verdict, Who};
 use super::shim::Shim;
 use crate::agent::{Agent, AgentError, Registered};
@@ -70,7 +71,7 @@ pub(super) struct Player<'a> {
     /// Whether the most significant octet of a word comes first in the target's memory, once a case has learned it.
     pub(super) big_endian: Option<bool>,
     watched: Vec<crate::check::Rule>,
-    log: Vec<LogEntry>,
+    log: Log,
     began: Instant,
     sent: String,
 }
@@ -99,7 +100,7 @@ impl<'a> Player<'a> {
             told: None,
             big_endian: None,
             watched: Vec::new(),
-            log: Vec::new(),
+            log: Log::default(),
             began: Instant::now(),
             sent: String::new(),
         }
@@ -150,7 +151,7 @@ impl<'a> Player<'a> {
             verdict,
             ending: self.ending,
             millis: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
-            log: self.log,
+            log: self.log.into_entries(),
             addresses,
         }
     }
