@@ -3,6 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-always}"
+# Backtraces keep their lines; the rest of the debug information would take minutes to build and gigabytes to keep.
+export CARGO_PROFILE_DEV_DEBUG="${CARGO_PROFILE_DEV_DEBUG:-line-tables-only}"
 
 say() { printf '\n== %s\n' "$*"; }
 

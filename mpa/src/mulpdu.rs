@@ -43,6 +43,7 @@ mod tests {
     use crate::layout::Markers;
 
     #[test]
+    #[cfg_attr(miri, ignore = "exhaustive, and nothing but arithmetic")]
     fn the_fpdu_of_a_mulpdu_fits_the_segment_wherever_it_starts() {
         for emss in (150..3000).chain([8948, 65_483]) {
             assert!(Framer::new(true, false).fpdu_len(mulpdu(emss, false)) <= emss);

@@ -430,6 +430,7 @@ fn run(case: &Case) -> (StreamError, Terminate) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes, most of them for the text of the table")]
 fn every_wrong_segment_has_its_terminate() {
     let mut table = String::from("M D R  L/T/CC  case                              error\n");
     let cases = [
