@@ -25,8 +25,8 @@ usage: ./ci.sh PART...
            not in `all`, whose `test` has four of them
   mutants-smoke  our endpoint with one fault at a time against the cases of the conformance suite that must find it
   mutants  the same against all cases; writes docs/mutants.md; not in `all`
-  interop  against Linux siw in a virtual machine (installs what it needs when root); a FILTER is a
-           part of a test's name
+  interop  against Linux siw in a virtual machine (installs what it needs when root), by tests and by the
+           conformance suite; a FILTER is a part of a test's name
   all      all of these; what .ci/run calls
 EOF
 }
@@ -185,12 +185,13 @@ part_interop() { # FILTER...
     local target filter
     target=$(realpath "${CARGO_TARGET_DIR:-target}")
     filter=$(IFS=,; printf '%s' "$*")
-    # The whole run writes the matrix.
+    # The whole run writes the matrix, and what the conformance suite has found about siw.
     if [ $# = 0 ]; then
         export UWARP_INTEROP_REPORT=${UWARP_INTEROP_REPORT:-$PWD/docs/interop.md}
+        export UWARP_CONFORMANCE_REPORT=${UWARP_CONFORMANCE_REPORT:-$PWD/docs/conformance-siw.md}
     fi
     UWARP_INTEROP=1 UWARP_BIN=$target/release/uwarp \
-        cargo test --release --locked -p uwarp-interop --test interop -- ${filter:+"$filter"}
+        cargo test --release --locked --no-fail-fast -p uwarp-interop --test interop --test conformance -- ${filter:+"$filter"}
 }
 
 install_guest_packages() { # PACKAGES

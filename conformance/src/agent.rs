@@ -57,7 +57,15 @@ pub enum AgentError {
     /// What it says is not the protocol.
     #[error("the agent says {0}")]
     Nonsense(String),
-    /// It refused a command.
+    /// It has no such command, or not with these members.
+    #[error("the agent cannot {command}: {answer}")]
+    Cannot {
+        /// What it was told.
+        command: String,
+        /// What it said.
+        answer: String,
+    },
+    /// A library refused a command.
     #[error("the agent refuses {command}: {answer}")]
     Refused {
         /// What it was told.
@@ -126,10 +134,18 @@ impl Agent {
         if answer["ok"] == json!(true) {
             return Ok(answer);
         }
-        Err(AgentError::Refused {
-            command: name.to_owned(),
-            answer: answer.to_string(),
-        })
+        let command = name.to_owned();
+        // A refusal by a library has its number.
+        match (answer.get("errno"), &answer["error"]) {
+            (None, Value::String(why)) => Err(AgentError::Cannot {
+                command,
+                answer: why.clone(),
+            }),
+            _ => Err(AgentError::Refused {
+                command,
+                answer: answer.to_string(),
+            }),
+        }
     }
 
     fn try_command(&mut self, name: &str, members: Value) -> Result<Value, AgentError> {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::run::{Outcome, Verdict};
+use crate::run::{Ending, Outcome, Verdict};
 use crate::run_matches as matches;
 
 /// The file of a target's known deviations.
@@ -18,14 +18,29 @@ pub(crate) struct Deviations {
     pub(crate) deviation: Vec<Deviation>,
 }
 
-/// One of them.
+/// Cases that one thing about the target explains.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Deviation {
-    /// The cases: an id, or a pattern.
-    pub(crate) case: String,
-    /// Why the target departs from the rule.
+    /// The cases: ids, or patterns.
+    pub(crate) cases: Vec<String>,
+    /// Why the target departs from the rules.
     pub(crate) reason: String,
+    /// Only where the target has this role, in cases whose rule holds in both.
+    pub(crate) role: Option<TargetRole>,
+    /// Only where the connection ended like this.
+    pub(crate) ending: Option<Ending>,
+    /// It does not show in every run.
+    #[serde(default)]
+    pub(crate) sometimes: bool,
+}
+
+/// A role of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum TargetRole {
+    Initiator,
+    Responder,
 }
 
 impl Deviations {
@@ -42,29 +57,44 @@ impl Deviations {
             .iter()
             .find(|deviation| deviation.reason.trim().is_empty())
         {
-            Some(bare) => Err(format!("{} has no reason", bare.case)),
+            Some(bare) => Err(format!("{} has no reason", bare.cases.join(", "))),
             None => Ok(deviations),
         }
     }
 
     /// What is known is no failure; what is known and does not show is told.
-    pub(crate) fn apply(&self, outcome: &mut Outcome) {
-        let known = self
+    pub(crate) fn apply(&self, outcome: &mut Outcome, target_initiates: bool) {
+        let role = if target_initiates {
+            TargetRole::Initiator
+        } else {
+            TargetRole::Responder
+        };
+        let mut known = self
             .deviation
             .iter()
-            .find(|deviation| matches(&deviation.case, &outcome.id));
-        let Some(known) = known else {
-            return;
-        };
+            .filter(|deviation| deviation.role.is_none_or(|due| due == role))
+            .filter(|deviation| {
+                let mut cases = deviation.cases.iter();
+                cases.any(|case| matches(case, &outcome.id))
+            });
         match &outcome.verdict {
             Verdict::Fail(failure) => {
-                let reason = match self.target.as_str() {
-                    "" => known.reason.clone(),
-                    target => format!("{target}: {}", known.reason),
-                };
-                outcome.verdict = Verdict::Deviation(reason, failure.clone());
+                let ending = outcome.ending;
+                if let Some(known) =
+                    known.find(|known| known.ending.is_none() || known.ending == ending)
+                {
+                    let reason = match self.target.as_str() {
+                        "" => known.reason.clone(),
+                        target => format!("{target}: {}", known.reason),
+                    };
+                    outcome.verdict = Verdict::Deviation(reason, failure.clone());
+                }
             }
-            Verdict::Pass => outcome.verdict = Verdict::Unexpected(known.reason.clone()),
+            Verdict::Pass => {
+                if let Some(known) = known.find(|known| !known.sometimes) {
+                    outcome.verdict = Verdict::Unexpected(known.reason.clone());
+                }
+            }
             _ => {}
         }
     }
@@ -73,20 +103,72 @@ impl Deviations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::Failure;
 
     #[test]
     fn a_deviation_needs_a_reason() {
         let error =
-            Deviations::parse("[[deviation]]\ncase = \"mpa\"\nreason = \" \"\n").unwrap_err();
+            Deviations::parse("[[deviation]]\ncases = [\"mpa\"]\nreason = \" \"\n").unwrap_err();
         assert!(error.contains("no reason"), "{error}");
         let right = Deviations::parse(
-            "target = \"siw\"\n[[deviation]]\ncase = \"mpa/*\"\nreason = \"no Markers\"\n",
+            "target = \"siw\"\n[[deviation]]\ncases = [\"mpa/*\"]\nreason = \"no Markers\"\n",
         );
         assert_eq!(right.unwrap().deviation.len(), 1);
     }
 
     #[test]
     fn what_is_no_key_of_the_file_is_told() {
-        assert!(Deviations::parse("[[deviations]]\ncase = \"mpa\"\nreason = \"x\"\n").is_err());
+        assert!(Deviations::parse("[[deviations]]\ncases = [\"mpa\"]\nreason = \"x\"\n").is_err());
+    }
+
+    fn outcome(verdict: Verdict, ending: Option<Ending>) -> Outcome {
+        Outcome {
+            id: "mpa/5044-4.3/1".into(),
+            level: crate::Level::Must,
+            rule: String::new(),
+            requirements: Vec::new(),
+            verdict,
+            ending,
+            millis: 0,
+            log: Vec::new(),
+            addresses: Vec::new(),
+        }
+    }
+
+    fn fail() -> Verdict {
+        Verdict::Fail(Failure {
+            step: 1,
+            sent: String::new(),
+            expected: String::new(),
+            received: String::new(),
+            ending: None,
+        })
+    }
+
+    fn applied(file: &str, mut outcome: Outcome, target_initiates: bool) -> &'static str {
+        let deviations = Deviations::parse(&format!(
+            "[[deviation]]\ncases = [\"ddp\", \"mpa\"]\nreason = \"x\"\n{file}"
+        ));
+        deviations.unwrap().apply(&mut outcome, target_initiates);
+        outcome.verdict.word()
+    }
+
+    #[test]
+    fn it_may_be_of_one_role_alone() {
+        let file = "role = \"initiator\"\n";
+        assert_eq!(applied(file, outcome(fail(), None), true), "deviation");
+        assert_eq!(applied(file, outcome(fail(), None), false), "fail");
+        let passed = || outcome(Verdict::Pass, None);
+        assert_eq!(applied(file, passed(), true), "unexpected pass");
+        assert_eq!(applied(file, passed(), false), "pass");
+    }
+
+    #[test]
+    fn it_may_be_of_one_ending_alone_and_of_some_runs() {
+        let file = "ending = \"reset\"\nsometimes = true\n";
+        let reset = Some(Ending::Reset);
+        assert_eq!(applied(file, outcome(fail(), reset), true), "deviation");
+        assert_eq!(applied(file, outcome(fail(), None), true), "fail");
+        assert_eq!(applied(file, outcome(Verdict::Pass, None), true), "pass");
     }
 }

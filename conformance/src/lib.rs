@@ -41,7 +41,7 @@ pub use codes::{CodeException, Codes, codes};
 pub use coverage::{Coverage, Exception, coverage};
 pub use run::{
     Config, Ending, Failure, LogEntry, Outcome, Progress, Route, RunError, Selection, Target,
-    Verdict, Who, run, run_with_agent,
+    Targets, Verdict, Who, run, run_with_agent, run_with_targets,
 };
 pub use script::{CaseInfo, Level};
 pub use transport::{Got, KernelTcp, Listener, LlpTcp, Network, Stream};

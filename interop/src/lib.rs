@@ -17,6 +17,7 @@ mod pattern;
 mod process;
 pub mod raw;
 mod report;
+mod tap;
 mod tempdir;
 mod wire;
 
@@ -32,4 +33,5 @@ pub use namespace::enter as enter_namespace;
 pub use ours::{Uwarp, uwarp_binary};
 pub use pattern::{pattern, pattern_octet};
 pub use report::{Outcome, Report};
+pub use tap::HostTap;
 pub use wire::{Family, KernelTcp, PATIENCE, Rig, Wire};

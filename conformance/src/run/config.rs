@@ -42,7 +42,7 @@ pub struct Config {
     pub timeout: Duration,
     /// How long to wait for what must not come.
     pub quiet: Duration,
-    /// What to wait after startup, before the first FPDU, for targets that lose it otherwise.
+    /// What to wait after startup, before the first FPDU, for Responders that lose it otherwise.
     pub settle: Duration,
     /// The C bit of the suite's startup frames.
     pub crc: bool,

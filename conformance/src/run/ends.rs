@@ -102,26 +102,36 @@ impl Player<'_> {
         if !ends.unanswered {
             let _ = self.connection()?.stream.fin();
         }
-        if ends.unjudged || allows(ends, &terminate) {
-            self.ending = Some(Ending::RightTerminate);
-            return self.headers(ends, &terminate);
-        }
-        let swapped = terminate
-            .swapped()
-            .is_some_and(|swapped| allows(ends, &swapped));
-        self.ending = Some(if swapped {
-            Ending::SwappedTerminate
+        let wrong = if ends.unjudged || allows(ends, &terminate) {
+            match self.headers(ends, &terminate) {
+                Ok(()) => {
+                    self.ending = (!ends.unjudged).then_some(Ending::RightTerminate);
+                    return Ok(());
+                }
+                Err(wrong) => wrong,
+            }
         } else {
-            Ending::WrongTerminate
-        });
-        let note = if swapped {
-            " (right, if Layer and EType change places)"
-        } else {
-            ""
+            Stop::Fail {
+                expected,
+                received: terminate.to_string(),
+            }
         };
-        Err(Stop::Fail {
-            expected,
-            received: format!("{terminate}{note}"),
+        let swapped = terminate.swapped().is_some_and(|swapped| {
+            (ends.unjudged || allows(ends, &swapped)) && self.headers(ends, &swapped).is_ok()
+        });
+        if !swapped {
+            self.ending = Some(Ending::WrongTerminate);
+            return Err(wrong);
+        }
+        self.ending = Some(Ending::SwappedTerminate);
+        Err(match wrong {
+            Stop::Fail { expected, received } => Stop::Fail {
+                expected,
+                received: format!(
+                    "{received} (right, if Layer and EType change places, and the bits M, D and R)"
+                ),
+            },
+            other => other,
         })
     }
 

@@ -1,12 +1,18 @@
 //! Enhanced connection setup (RFC 6581): what a case does with it, and what it can expect of a target that may have none.
 
+use std::time::Duration;
+
 use serde_json::json;
 
+use super::frame::describe;
 use super::player::{Player, Step, Stop};
-use crate::script::{Rtr, answer_read};
+use crate::script::{Rtr, Stag, To, answer_read, read_request, send, write};
 use crate::transport::Got;
 use crate::wire::segment::opcode;
-use crate::wire::startup::{Enhanced, R, StartupFrame, reply};
+use crate::wire::startup::{Enhanced, R, REPLY_KEY, S, StartupFrame, reply};
+
+/// How long a target may take to tell its application of an RTR indication, before the connection is reset.
+const LEAVE: Duration = Duration::from_millis(200);
 
 impl Player<'_> {
     /// The target's frame, with enhanced connection data. A target without enhanced setup closes the connection, or asks
@@ -18,10 +24,17 @@ impl Player<'_> {
             }
             other => other?,
         }
-        if self.enhanced()?.is_none() {
-            return Err(no_enhanced_setup());
+        if self.enhanced()?.is_some() {
+            return Ok(());
         }
-        Ok(())
+        let theirs = self.connection()?.theirs.as_ref();
+        match theirs.filter(|frame| frame.flags & S != 0 && frame.rev > 1) {
+            Some(frame) => Err(Stop::Fail {
+                expected: "four octets of connection data, as S is set".into(),
+                received: describe(frame),
+            }),
+            None => Err(no_enhanced_setup()),
+        }
     }
 
     /// The Reply to an enhanced Request: an enhanced one, or, from a target without enhanced setup, the end of the connection.
@@ -130,6 +143,43 @@ impl Player<'_> {
             self.send(&[answer_read(read, 0)])?;
         }
         Ok(())
+    }
+
+    /// Resets a connection that the case has left open.
+    pub(super) fn leave(&mut self, number: usize) {
+        self.current = number;
+        let connection = &mut self.connections[number];
+        if connection.ended.is_some() {
+            return;
+        }
+        // A Responder that waits for an RTR indication gets it first: what it makes of a peer that goes away before is for
+        // cases of their own.
+        let agreed = connection
+            .theirs
+            .as_ref()
+            .filter(|frame| frame.key == REPLY_KEY);
+        let waits = agreed
+            .and_then(StartupFrame::enhanced_data)
+            .filter(|data| data.a);
+        if let Some(data) = waits
+            && connection.sent.is_empty()
+        {
+            connection.operate();
+            let rtr = match (data.c, data.d) {
+                (true, _) => write(Stag::Is(0), To::Is(0), 0),
+                (_, true) => read_request(Stag::Is(0), To::Is(0), 0),
+                _ => send(0),
+            };
+            if self.send(&[rtr]).is_ok()
+                && let Some(conn) = self.connections[number].conn
+                && let Some(agent) = self.agent.as_deref_mut()
+            {
+                let _ = agent.event(LEAVE, |event| {
+                    event["conn"] == json!(conn) && event["ev"] == "established"
+                });
+            }
+        }
+        self.connections[number].stream.reset();
     }
 
     /// The next event of the application's side of the connection is this one.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::Deserialize;
+
 use crate::script::Level;
 
 /// What a case says about the target.
@@ -52,21 +54,28 @@ pub struct Failure {
 }
 
 /// How a connection ended: graded apart from whether the rule was kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum Ending {
     /// With a Terminate that the rule allows.
+    #[serde(rename = "right Terminate")]
     RightTerminate,
     /// With another one.
+    #[serde(rename = "wrong Terminate")]
     WrongTerminate,
     /// With the right one in the layout of a little-endian bit field: Layer and EType change places.
+    #[serde(rename = "right Terminate, bits in the wrong places")]
     SwappedTerminate,
     /// With a FIN alone.
+    #[serde(rename = "plain close")]
     Close,
     /// With a reset.
+    #[serde(rename = "reset")]
     Reset,
     /// Not at all, until time was over.
+    #[serde(rename = "silence until the timeout")]
     Silence,
     /// The target is gone altogether.
+    #[serde(rename = "the target died")]
     Died,
 }
 

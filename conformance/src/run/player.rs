@@ -27,7 +27,10 @@ pub(super) enum Stop {
 
 impl From<AgentError> for Stop {
     fn from(error: AgentError) -> Self {
-        Stop::Infrastructure(error.to_string())
+        match error {
+            AgentError::Cannot { .. } => Stop::Skip(error.to_string()),
+            _ => Stop::Infrastructure(error.to_string()),
+        }
     }
 }
 
@@ -112,6 +115,10 @@ impl<'a> Player<'a> {
             let why = "it needs an agent beside the target".to_owned();
             return self.finish(case, Verdict::Skipped(why));
         }
+        if case.dangerous && !self.config.dangerous {
+            let why = "it may crash or wedge the target: --dangerous plays it".to_owned();
+            return self.finish(case, Verdict::Skipped(why));
+        }
         let mut verdict = Verdict::Pass;
         for (index, action) in case.steps.iter().enumerate() {
             let stopped = self.act(action).and_then(|()| self.breaches(action));
@@ -125,10 +132,8 @@ impl<'a> Player<'a> {
 
     fn finish(mut self, case: &Case, mut verdict: Verdict) -> Outcome {
         let addresses = self.connections.iter().map(Connection::addresses).collect();
-        for connection in &mut self.connections {
-            if connection.ended.is_none() {
-                connection.stream.reset();
-            }
+        for number in 0..self.connections.len() {
+            self.leave(number);
         }
         if let Some(agent) = self.agent.as_deref_mut()
             && let Err(error) = agent.reset()

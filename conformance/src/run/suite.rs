@@ -100,7 +100,7 @@ pub fn run(
     let outcomes = Mutex::new(Vec::new());
     let work = |agent: Option<Agent>, listener: Option<&mut dyn Listener>| {
         worker(config, agent, listener, &queue, &|mut outcome: Outcome| {
-            deviations.apply(&mut outcome);
+            deviations.apply(&mut outcome, config.target_initiates);
             progress.played(&outcome);
             if let Ok(mut outcomes) = outcomes.lock() {
                 outcomes.push(outcome);
@@ -122,9 +122,7 @@ pub fn run(
             }
         });
     }
-    let mut outcomes = outcomes.into_inner().unwrap_or_default();
-    outcomes.sort_by(|one, other| order(&one.id).cmp(&order(&other.id)));
-    Ok(outcomes)
+    Ok(sorted(outcomes.into_inner().unwrap_or_default()))
 }
 
 /// As [`run`], through an agent that is reached by other ways than TCP; one case after the other.
@@ -144,19 +142,24 @@ pub fn run_with_agent(
     let mut outcomes = Vec::new();
     for case in chosen {
         let mut outcome = play(config, &mut agent, &mut None, case);
-        deviations.apply(&mut outcome);
+        deviations.apply(&mut outcome, config.target_initiates);
         progress.played(&outcome);
         outcomes.push(outcome);
     }
-    outcomes.sort_by(|one, other| order(&one.id).cmp(&order(&other.id)));
-    Ok(outcomes)
+    Ok(sorted(outcomes))
 }
 
-fn known(config: &Config) -> Result<Deviations, RunError> {
+pub(super) fn known(config: &Config) -> Result<Deviations, RunError> {
     match &config.deviations {
         Some(path) => Deviations::read(path).map_err(RunError::Deviations),
         None => Ok(Deviations::default()),
     }
+}
+
+/// In the order of the ids.
+pub(super) fn sorted(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
+    outcomes.sort_by(|one, other| order(&one.id).cmp(&order(&other.id)));
+    outcomes
 }
 
 /// Ids in the order of a reader: the numbers in them count as numbers.
@@ -166,7 +169,10 @@ pub(crate) fn order(id: &str) -> Vec<(u64, &str)> {
         .collect()
 }
 
-fn choose(config: &Config, selection: &Selection) -> Result<Vec<&'static Case>, RunError> {
+pub(super) fn choose(
+    config: &Config,
+    selection: &Selection,
+) -> Result<Vec<&'static Case>, RunError> {
     let all = cases::all();
     for pattern in &selection.0 {
         if !all.iter().any(|case| matches(pattern, &case.id)) {
@@ -177,7 +183,6 @@ fn choose(config: &Config, selection: &Selection) -> Result<Vec<&'static Case>, 
         .iter()
         .filter(|case| selection.takes(&case.id))
         .filter(|case| config.strict || case.level == Level::Must)
-        .filter(|case| config.dangerous || !case.dangerous)
         .collect();
     // What waits long begins first; what may be the target's end comes last.
     chosen.sort_by_key(|case| (case.dangerous, !case.slow));
@@ -242,7 +247,7 @@ fn worker(
     }
 }
 
-fn play(
+pub(super) fn play(
     config: &Config,
     agent: &mut Option<Agent>,
     listener: &mut Option<&mut dyn Listener>,

@@ -124,6 +124,7 @@ impl Case {
             rule: self.rule.clone(),
             needs_agent: self.needs_agent(),
             dangerous: self.dangerous,
+            both_roles: self.role == Role::Either,
         }
     }
 }
@@ -143,4 +144,6 @@ pub struct CaseInfo {
     pub needs_agent: bool,
     /// Whether it is run with `--dangerous` only.
     pub dangerous: bool,
+    /// Whether its rule holds for Initiators and for Responders: a run plays it with one of them.
+    pub both_roles: bool,
 }

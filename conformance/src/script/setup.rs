@@ -52,6 +52,8 @@ pub(crate) struct Setup {
     pub(crate) mss: Option<u16>,
     /// The application that connects asks for the peer-to-peer model.
     pub(crate) peer_to_peer: bool,
+    /// Connections of the suite that end without a Request, before its own.
+    pub(crate) knocks: u32,
 }
 
 impl Default for Setup {
@@ -70,6 +72,7 @@ impl Default for Setup {
             nudge: true,
             mss: None,
             peer_to_peer: false,
+            knocks: 0,
         }
     }
 }
@@ -156,6 +159,12 @@ impl Setup {
 
     pub(crate) fn peer_to_peer(mut self) -> Self {
         self.peer_to_peer = true;
+        self
+    }
+
+    /// Before it, so many connections to the same listener end without a Request.
+    pub(crate) fn knocks(mut self, knocks: u32) -> Self {
+        self.knocks = knocks;
         self
     }
 }

@@ -12,7 +12,8 @@ pub(crate) enum Want {
     /// Of any of the four kinds, with this opcode and payload.
     Send {
         opcode: u8,
-        invalidate: u32,
+        /// What the field holds, where it is looked at.
+        invalidate: Option<u32>,
         data: Data,
     },
     Write {

@@ -7,6 +7,8 @@ use std::thread;
 /// Words of a kernel that is in trouble.
 const TROUBLE: &[&str] = &[
     "BUG: ",
+    "kernel BUG at",
+    "invalid opcode",
     "Oops",
     "Kernel panic",
     "general protection fault",
@@ -51,12 +53,13 @@ impl Console {
         lines[lines.len().saturating_sub(25)..].join("\n")
     }
 
-    /// The first line of the kernel's trouble, and what follows it.
+    /// The first line of the kernel's trouble, and what is around it.
     pub(crate) fn trouble(&self) -> Option<String> {
         let text = self.text();
         let lines: Vec<&str> = text.lines().collect();
         let at = lines.iter().position(|line| is_trouble(line))?;
-        Some(lines[at..lines.len().min(at + 30)].join("\n"))
+        let from = at.saturating_sub(8);
+        Some(lines[from..lines.len().min(at + 30)].join("\n"))
     }
 }
 

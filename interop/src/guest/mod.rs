@@ -90,6 +90,23 @@ impl Guest {
         addresses: &[String],
         mtu: Option<u16>,
     ) -> Result<(Guest, Agent)> {
+        let (guest, agent) = Guest::boot_without_controller(image, net, addresses, mtu)?;
+        match Agent::open(agent, BOOT) {
+            Ok(agent) => Ok((guest, agent)),
+            Err(failure) => Err(guest.with_console(&failure)),
+        }
+    }
+
+    /// As [`boot`](Self::boot), for a controller of another kind: the stream of the agent, from its greeting on.
+    ///
+    /// # Errors
+    /// What did not happen in time, with the end of the console's log.
+    pub fn boot_without_controller(
+        image: &Image,
+        net: &NetDevice,
+        addresses: &[String],
+        mtu: Option<u16>,
+    ) -> Result<(Guest, UnixStream)> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("uwarp-interop-{}-{number}", std::process::id());
@@ -120,7 +137,6 @@ impl Guest {
         let with_console =
             |failure: Failure| Failure::new(format!("{failure}; its console:\n{}", console.tail()));
         let shell = Shell::open(shell, BOOT).map_err(with_console)?;
-        let agent = Agent::open(agent, BOOT).map_err(with_console)?;
         let guest = Guest {
             _machine: machine,
             console,

@@ -65,11 +65,11 @@ fn wants_write(to: u64, data: Data) -> Action {
     Expect(Want::Write { stag, to, data })
 }
 
-/// A Send of any of the four kinds, with `len` octets of the pattern.
+/// A Send of any of the four kinds, with `len` octets of the pattern. The STag of one with Invalidate has a case of its own.
 fn wants_send(opcode: u8, len: usize) -> Action {
     let invalidate = match opcode {
-        opcode::SEND_INVALIDATE | opcode::SEND_SE_INVALIDATE => STAG,
-        _ => 0,
+        opcode::SEND_INVALIDATE | opcode::SEND_SE_INVALIDATE => None,
+        _ => Some(0),
     };
     Expect(Want::Send {
         opcode,

@@ -3,6 +3,15 @@
 use super::*;
 use crate::script::{Condition, must, send_se, terminate};
 
+/// A Send with Invalidate of the STag that the application named.
+fn with_stag(opcode: u8, len: usize) -> Action {
+    Expect(Want::Send {
+        opcode,
+        invalidate: Some(STAG),
+        data: Data::len(len),
+    })
+}
+
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = senders();
     cases.extend(receivers());
@@ -31,9 +40,9 @@ fn senders() -> Vec<Case> {
         .steps([
             Establish(Setup::default()),
             Post(Post::send_invalidate(9, STAG)),
-            wants_send(opcode::SEND_INVALIDATE, 9),
+            with_stag(opcode::SEND_INVALIDATE, 9),
             Post(Post::send_invalidate(0, STAG).solicited()),
-            wants_send(opcode::SEND_SE_INVALIDATE, 0),
+            with_stag(opcode::SEND_SE_INVALIDATE, 0),
         ]),
         watched(
             "rdmap/5040-4.1/4",
@@ -210,12 +219,21 @@ fn opcodes() -> Vec<Case> {
         );
     }
     let on_the_other_queue = [
-        (37, send(16).qn(1)),
-        (38, read_request(Stag::Of("r"), To::In("r", 0), 16).qn(0)),
-        (39, terminate(&[0, 0, 0, 0]).qn(0)),
-        (40, send(4).qn(2)),
+        (37, send(16).qn(1), Ends::any_term()),
+        (
+            38,
+            read_request(Stag::Of("r"), To::In("r", 0), 16).qn(0),
+            Ends::any_term(),
+        ),
+        // Of the errors that section 7.1 answers with a Terminate, none is about a Terminate.
+        (
+            39,
+            terminate(&[0, 0, 0, 0]).qn(0),
+            Ends::any_term().or_close(),
+        ),
+        (40, send(4).qn(2), Ends::any_term()),
     ];
-    for (number, segment) in on_the_other_queue {
+    for (number, segment, ends) in on_the_other_queue {
         let rule = format!("{segment}: an error, as its opcode is for another queue.");
         let rows = ["5040-4.1-06", "5040-7.2-02"];
         cases.push(
@@ -223,7 +241,7 @@ fn opcodes() -> Vec<Case> {
                 Establish(Setup::default()),
                 Region(Region::atomic("r", 64)),
                 Send(vec![segment]),
-                End(Ends::any_term()),
+                End(ends),
             ]),
         );
     }

@@ -47,14 +47,14 @@ pub(super) fn cases() -> Vec<Case> {
         must(
             "rdmap/5040-7.1/6",
             &["5040-7.1-05"],
-            "Of several wrong messages the Terminate names the first, a Read Request.",
+            "Of several wrong Read Requests the Terminate names the first.",
         )
         .steps([
             Establish(Setup::default()),
             Send(vec![
                 read_request(Stag::Is(STAG), To::Is(TO), 16),
-                write(Stag::Is(STAG), To::Is(TO), 16),
-                send(16).qn(9),
+                read_request(Stag::Is(STAG), To::Is(TO), 32),
+                read_request(Stag::Is(STAG), To::Is(TO), 48),
             ]),
             End(Ends::term(0, 1, 0).headers(M | D | R).naming_back(2)),
         ]),

@@ -44,7 +44,7 @@ const SMALL_MSS: u16 = 536;
 fn sends(len: usize) -> Action {
     Expect(Want::Send {
         opcode: opcode::SEND,
-        invalidate: 0,
+        invalidate: Some(0),
         data: Data::len(len),
     })
 }
@@ -83,7 +83,7 @@ fn untagged_traffic(rules: &'static [Rule]) -> Vec<Action> {
         Post(Post::send_invalidate(2000, STAG)),
         Expect(Want::Send {
             opcode: opcode::SEND_INVALIDATE,
-            invalidate: STAG,
+            invalidate: None,
             data: Data::len(2000),
         }),
         Post(Post::read(STAG, TO, 77)),

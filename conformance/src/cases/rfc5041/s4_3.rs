@@ -53,7 +53,7 @@ pub(super) fn cases() -> Vec<Case> {
             Post(Post::send_invalidate(20, 0x8142_4381)),
             Expect(Want::Send {
                 opcode: opcode::SEND_INVALIDATE,
-                invalidate: 0x8142_4381,
+                invalidate: Some(0x8142_4381),
                 data: Data::len(20),
             }),
             Post(Post::send(20)),

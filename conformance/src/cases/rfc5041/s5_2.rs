@@ -4,7 +4,8 @@ use super::{STAG, TO, piece, sends, tagged_traffic, untagged_traffic, untouched,
 use crate::check::Rule;
 use crate::script::Action::*;
 use crate::script::{
-    Action, Case, Condition, Data, Out, Post, Region, Rtr, Setup, Stag, To, Want, must, send, write,
+    Action, Case, Condition, Data, Out, Post, Region, Rtr, SINK_STAG, SINK_TO, Setup, Stag, To,
+    Want, must, read_request, send, write,
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -46,6 +47,17 @@ fn source() -> Vec<Case> {
             writes(200_001),
         ]),
         must(
+            "ddp/5041-5.2/3",
+            &["5041-5.2-04"],
+            "A short message has the octets of its buffer, also where that goes over the end of a page.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Region(Region::readable("source", 8192)),
+        ])
+        // Wherever pages of 4096 octets begin, two of these are in two of them.
+        .steps((0..4096 + 32).step_by(13).flat_map(read_of_32)),
+        must(
             "ddp/5041-5.2/6",
             &["5041-5.2-06"],
             "MO is the offset of a segment's first octet in the message.",
@@ -86,6 +98,22 @@ fn send_in(lens: &[usize]) -> Vec<Out> {
         at += *len as u32;
     }
     segments
+}
+
+/// A Read of 32 octets, and its answer.
+fn read_of_32(offset: i64) -> [Action; 2] {
+    [
+        Send(vec![read_request(
+            Stag::Of("source"),
+            To::In("source", offset),
+            32,
+        )]),
+        Expect(Want::ReadResponse {
+            stag: Stag::Is(SINK_STAG),
+            to: SINK_TO,
+            data: Data::Pattern(1, offset.unsigned_abs(), 32),
+        }),
+    ]
 }
 
 fn sink() -> Vec<Case> {

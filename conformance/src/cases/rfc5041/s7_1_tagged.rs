@@ -51,6 +51,22 @@ pub(super) fn cases() -> Vec<Case> {
             &Ends::term(1, 1, 0).or(1, 1, 2),
         )),
         must(
+            "ddp/5041-7.1/29",
+            &["5041-7.1-10"],
+            "A Write whose first segment is empty does not excuse the STag of the second.",
+        )
+        .dangerous()
+        .steps([
+            Establish(Setup::default().no_nudge()),
+            Send(vec![
+                write(Stag::Is(0), To::Is(0), 0).more(),
+                write(Stag::Is(0), To::Is(0), 16),
+            ]),
+            End(Ends::any_term()),
+            Establish(Setup::default()),
+            Ping,
+        ]),
+        must(
             "ddp/5041-7.1/21",
             &["5041-7.1-11"],
             "A Write to memory that peers may only read is an error: DDP has no code for rights, so invalid STag, or RDMAP's access rights violation.",

@@ -98,7 +98,7 @@ fn every_pad() -> std::ops::RangeInclusive<usize> {
 fn sent(len: usize) -> Action {
     Expect(Want::Send {
         opcode: crate::wire::segment::opcode::SEND,
-        invalidate: 0,
+        invalidate: Some(0),
         data: Data::len(len),
     })
 }

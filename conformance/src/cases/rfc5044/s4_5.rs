@@ -73,9 +73,9 @@ pub(super) fn cases() -> Vec<Case> {
             Setup::default().mss(1460),
             reads([3000, 20_000, 100_000]),
         )),
-        must(
+        should(
             "mpa/5044-4.5/7",
-            &["5044-4.5-06"],
+            &["5044-4.5-06", "5044-4.5-05"],
             "MULPDU stays at 128 octets where EMSS is less.",
         )
         .steps(sized(
@@ -83,9 +83,9 @@ pub(super) fn cases() -> Vec<Case> {
             Setup::default().mss(90),
             reads([4560, 9120]),
         )),
-        must(
+        should(
             "mpa/5044-4.5/8",
-            &["5044-4.5-07"],
+            &["5044-4.5-07", "5044-4.5-05"],
             "MULPDU is not below 128 octets because the current TCP segment is nearly full.",
         )
         .steps(sized(

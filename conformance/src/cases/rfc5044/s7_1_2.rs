@@ -48,24 +48,16 @@ fn order() -> Vec<Case> {
         )
         .target_initiates()
         .steps([Begin(Setup::default()), ExpectStartup, Quiet]),
-        must(
-            "mpa/5044-7.1.2/4",
-            &["5044-7.1.2-15"],
-            "A Responder sends no FPDU and no Marker before it has received one, however much it has to send.",
-        )
-        .target_responds()
-        .steps([
-            Establish(Setup::default().markers(true).no_nudge()),
-            Post(Post::send(16)),
-            Quiet,
-            Send(vec![write(Stag::Is(0), To::Is(0), 0)]),
-            Expect(Want::Send {
-                opcode: opcode::SEND,
-                invalidate: 0,
-                data: Data::len(16),
-            }),
-            Ping,
-        ]),
+        patient(
+            4,
+            "A Responder sends no FPDU before it has received one, however much it has to send.",
+            Setup::default(),
+        ),
+        patient(
+            7,
+            "A Responder sends no FPDU and no Marker before it has received an FPDU, where it has to send Markers, too.",
+            Setup::default().markers(true),
+        ),
         should(
             "mpa/5044-7.1.2/5",
             &["5044-7.1.2-10"],
@@ -84,12 +76,31 @@ fn order() -> Vec<Case> {
             Post(Post::send(16)),
             Expect(Want::Send {
                 opcode: opcode::SEND,
-                invalidate: 0,
+                invalidate: Some(0),
                 data: Data::len(16),
             }),
             Ping,
         ]),
     ]
+}
+
+/// A Responder that has a Send to send, and no FPDU yet.
+fn patient(number: u8, rule: &str, setup: Setup) -> Case {
+    let id = format!("mpa/5044-7.1.2/{number}");
+    must(&id, &["5044-7.1.2-15"], rule)
+        .target_responds()
+        .steps([
+            Establish(setup.no_nudge()),
+            Post(Post::send(16)),
+            Quiet,
+            Send(vec![write(Stag::Is(0), To::Is(0), 0)]),
+            Expect(Want::Send {
+                opcode: opcode::SEND,
+                invalidate: Some(0),
+                data: Data::len(16),
+            }),
+            Ping,
+        ])
 }
 
 fn first_octets() -> Vec<Case> {

@@ -70,9 +70,10 @@ fn rejections() -> Vec<Case> {
         .target_initiates()
         .steps([
             Propose(Setup::default().twist(Twist::private_data(5).and_flags(R))),
+            // It knows by now: what comes close behind a Reply, it may take for a part of that.
+            Told(private_data(5)),
             an_fpdu(),
             QuietOrEnd,
-            Told(private_data(5)),
         ]),
     ]
 }
@@ -117,6 +118,18 @@ fn private() -> Vec<Case> {
         .steps([
             Establish(Setup::default().private_data(DATA)),
             CheckStartup(StartupCheck::PrivateData(DATA)),
+            Ping,
+        ]),
+        must(
+            "mpa/5044-7.1.2/43",
+            &["5044-7.1.2-20"],
+            "A Reply Frame with 300 octets of Private Data, which may be more than the application takes, leaves the endpoint in order.",
+        )
+        .target_initiates()
+        .dangerous()
+        .steps([
+            Propose(Setup::default().twist(Twist::private_data(300))),
+            Establish(Setup::default()),
             Ping,
         ]),
     ]

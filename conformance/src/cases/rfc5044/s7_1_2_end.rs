@@ -54,5 +54,13 @@ pub(super) fn cases() -> Vec<Case> {
             Propose(Setup::default().twist(Twist::only(19))),
             EndWithin(bad_reply(), REASONABLE),
         ]),
+        should(
+            "mpa/5044-7.1.2/54",
+            &["5044-7.1.2-08"],
+            "A Responder accepts a Request, whatever connections have ended without one before.",
+        )
+        .target_responds()
+        .dangerous()
+        .steps([Establish(Setup::default().knocks(20)), Ping]),
     ]
 }

@@ -10,6 +10,7 @@ pub(super) fn cases() -> Vec<Case> {
             &["5044-7.1.5-03"],
             "Nothing is lost between startup and FPDUs, though both come in small TCP segments.",
         )
+        .dangerous()
         .steps([
             Establish(
                 Setup::default()

@@ -55,7 +55,7 @@ fn answered(setup: Setup, data: Enhanced) -> Vec<Action> {
 fn sends(len: usize) -> Action {
     Expect(Want::Send {
         opcode: opcode::SEND,
-        invalidate: 0,
+        invalidate: Some(0),
         data: Data::len(len),
     })
 }

@@ -2,8 +2,8 @@
 
 use super::asked;
 use crate::script::Action::*;
-use crate::script::{Case, Setup, StartupCheck, must};
-use crate::wire::startup::{Enhanced, request};
+use crate::script::{Case, Condition, Ends, Setup, StartupCheck, must};
+use crate::wire::startup::{Enhanced, S, reply, request};
 
 /// Private Data of an application.
 const HELLO: &[u8] = b"hello, enhanced peer";
@@ -78,8 +78,24 @@ pub(super) fn cases() -> Vec<Case> {
             "255 octets of the application and the enhanced data are 259 octets of Private Data, in a Reply.",
         )
         .target_responds()
+        .steps([Require(Condition::PrivateDataOf(LONG.len()))])
         .steps(asked(Setup::default().private_data(LONG), client_server))
         .steps([CheckStartup(StartupCheck::PrivateData(LONG))]),
+        must(
+            "mpa/6581-6/9",
+            &["6581-6-i01"],
+            "A Reply with S and without the four octets of connection data is not accepted.",
+        )
+        .target_initiates()
+        .dangerous()
+        .steps([
+            Begin(Setup::default()),
+            ExpectEnhanced,
+            SendStartup(reply().flags(S).rev(2)),
+            End(Ends::any_term().or_close()),
+            Establish(Setup::default()),
+            Ping,
+        ]),
         must(
             "mpa/6581-6/8",
             &["6581-6-i01"],

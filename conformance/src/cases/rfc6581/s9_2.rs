@@ -15,6 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
         initiator_indicates(),
         responder_is_told(),
         client_server(),
+        early_ends(),
     ]
     .concat()
 }
@@ -290,5 +291,47 @@ fn client_server() -> Vec<Case> {
         .steps(asked(Setup::default(), Enhanced::client_server(4, 4)))
         .steps(accepted())
         .steps([Post(Post::send(5)), sends(5), Ping]),
+    ]
+}
+
+/// Peers that end before the Responder has their RTR indication, and a connection of another one behind them.
+fn early_ends() -> Vec<Case> {
+    let all = || asked(Setup::default(), peer_to_peer(true, true, true));
+    let another = || [Establish(Setup::default()), Ping];
+    vec![
+        must(
+            "mpa/6581-9.2/51",
+            &["6581-9.2-03"],
+            "A Responder whose peer resets the connection before its RTR indication goes on to serve others.",
+        )
+        .target_responds()
+        .dangerous()
+        .steps(all())
+        .steps([Reset])
+        .steps(another()),
+        must(
+            "mpa/6581-9.2/52",
+            &["6581-9.2-03"],
+            "A Responder whose peer closes the connection before its RTR indication goes on to serve others.",
+        )
+        .target_responds()
+        .dangerous()
+        .steps(all())
+        .steps([Fin, End(Ends::any_term().or_close())])
+        .steps(another()),
+        must(
+            "mpa/6581-9.2/53",
+            &["6581-9.2-03"],
+            "A Responder whose peer has an error in its first FPDU goes on to serve others.",
+        )
+        .target_responds()
+        .dangerous()
+        .steps(all())
+        .steps([
+            Operate,
+            Send(vec![send(16).qn(9)]),
+            End(Ends::any_term().or_close()),
+        ])
+        .steps(another()),
     ]
 }

@@ -33,7 +33,7 @@ fn sent() -> Vec<Action> {
         came(true, b"abcdefgh"),
         Expect(Want::Send {
             opcode: opcode::SEND,
-            invalidate: 0,
+            invalidate: Some(0),
             data: Data::len(700),
         }),
         Expect(Want::Write {

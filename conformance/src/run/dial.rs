@@ -1,0 +1,182 @@
+//! The TCP connection of a case: the suite dials the target, or the target the suite.
+
+use std::net::SocketAddr;
+
+use serde_json::json;
+
+use super::config::Target;
+use super::connection::Connection;
+use super::player::{Player, Step, Stop};
+use super::startup::{answer_members, merge, qp};
+use crate::agent::number;
+use crate::script::{Answer, Setup};
+use crate::transport::Stream;
+
+impl Player<'_> {
+    pub(super) fn begin(&mut self, setup: &Setup) -> Step {
+        if setup.needs_agent() {
+            self.agent()?;
+        }
+        let stream = if self.target_responds {
+            self.dial(setup)?
+        } else {
+            self.be_dialled(setup)?
+        };
+        let number = self.connections.len();
+        let mut connection = Connection::new(stream);
+        connection.mss_chosen = setup.mss.is_some();
+        self.connections.push(connection);
+        self.current = number;
+        if let Some((_, conn)) = &self.unanswered
+            && !self.target_responds
+        {
+            let conn = *conn;
+            self.unanswered = None;
+            self.connection()?.conn = Some(conn);
+        }
+        let (local, peer) = self.connection()?.addresses();
+        self.note(format!("connection {number}: {local} to {peer}"));
+        Ok(())
+    }
+
+    /// The suite connects.
+    fn dial(&mut self, setup: &Setup) -> Result<Box<dyn Stream>, Stop> {
+        let Target::At(mut to) = self.config.target else {
+            return Err(Stop::Skip(
+                "the target dials: it takes no connection of the suite".into(),
+            ));
+        };
+        if self.agent.is_some() {
+            let mut members = qp(setup);
+            members["backlog"] = json!(4);
+            let route = self.config.route.clone();
+            members["port"] = json!(route.as_ref().map_or(0, |route| route.port()));
+            if setup.answer == Answer::Auto {
+                merge(&mut members, answer_members(setup));
+                members["auto"] = json!(true);
+            }
+            let answer = self.agent()?.command("listen", members)?;
+            let port = u16::try_from(number(&answer, "port")?).unwrap_or_default();
+            match &route {
+                Some(route) => to = route.target(port),
+                None => to.set_port(port),
+            }
+            self.unanswered = Some((setup.clone(), number(&answer, "listener")?));
+        }
+        for knock in 0..setup.knocks {
+            self.knock(to, knock % 2 == 1)?;
+        }
+        let network = self.config.network.clone();
+        network
+            .connect(to, setup.mss, self.config.timeout)
+            .map_err(|error| match error.kind() {
+                std::io::ErrorKind::Unsupported => Stop::Skip(error.to_string()),
+                _ if setup.knocks > 0 => Stop::Fail {
+                    expected: "a TCP connection, as others before it".into(),
+                    received: error.to_string(),
+                },
+                std::io::ErrorKind::ConnectionReset => Stop::Fail {
+                    expected: "a TCP connection".into(),
+                    received: "one that is reset at once".into(),
+                },
+                _ => Stop::Infrastructure(format!(
+                    "the target at {to} takes no connection: {error}; is it running?"
+                )),
+            })
+    }
+
+    /// A connection that ends before its Request: with a FIN and the target's answer to it, or with a reset.
+    fn knock(&mut self, to: SocketAddr, reset: bool) -> Step {
+        let network = self.config.network.clone();
+        let connected = network.connect(to, None, self.config.timeout);
+        let mut stream = connected.map_err(|error| Stop::Fail {
+            expected: "a TCP connection, as others before it".into(),
+            received: error.to_string(),
+        })?;
+        if !reset && stream.fin().is_ok() {
+            let _ = stream.receive(&mut [0; 64], self.config.quiet);
+        }
+        stream.reset();
+        Ok(())
+    }
+
+    /// The target connects.
+    fn be_dialled(&mut self, setup: &Setup) -> Result<Box<dyn Stream>, Stop> {
+        let timeout = self.config.timeout;
+        if self.agent.is_none() {
+            return self.wait_for_target(setup);
+        }
+        let peer = match self.config.target {
+            Target::At(addr) => addr,
+            _ => self
+                .config
+                .agent
+                .unwrap_or_else(|| ([127, 0, 0, 1], 0).into()),
+        };
+        let network = self.config.network.clone();
+        let route = self.config.route.clone();
+        let own = route.as_ref().map(|route| route.own());
+        let mut listener = network.listen(own, Some(peer), setup.mss)?;
+        let mut at = listener.local_addr();
+        if let Some(route) = &route {
+            at = route.own_for_target(at);
+        }
+        let mut members = qp(setup);
+        members["addr"] = json!(at.ip().to_string());
+        members["port"] = json!(at.port());
+        let answer = self.agent()?.command("open", members)?;
+        let conn = number(&answer, "conn")?;
+        let ready = self.agent()?.event(timeout, |event| {
+            event["conn"] == json!(conn) && event.get("ev").is_some()
+        })?;
+        match ready {
+            Some(event) if event["ev"] == "ready" => {}
+            other => {
+                let what = other.map_or("nothing".to_owned(), |event| event.to_string());
+                return Err(Stop::Infrastructure(format!(
+                    "the application cannot open a connection: {what}"
+                )));
+            }
+        }
+        self.pds.insert(conn, setup.pd);
+        self.receives_on(conn, setup.receives)?;
+        let mut members = answer_members(setup);
+        members["conn"] = json!(conn);
+        if setup.peer_to_peer {
+            if !self.agent()?.has("peer_to_peer") {
+                return Err(Stop::Skip(
+                    "the agent cannot ask for the peer-to-peer model".into(),
+                ));
+            }
+            members["peer_to_peer"] = json!(true);
+        }
+        self.agent()?.command("connect", members)?;
+        self.unanswered = Some((setup.clone(), conn));
+        listener
+            .accept(timeout)?
+            .ok_or_else(|| Stop::Infrastructure(format!("the target does not connect to {at}")))
+    }
+
+    /// Without an agent: whoever connects next is the target.
+    fn wait_for_target(&mut self, setup: &Setup) -> Result<Box<dyn Stream>, Stop> {
+        if setup.mss.is_some() {
+            return Err(Stop::Skip("the MSS cannot be chosen here".into()));
+        }
+        let timeout = self.config.timeout;
+        let Some(listener) = self.listener.as_deref_mut() else {
+            return Err(Stop::Skip(
+                "nothing can tell the target to connect: it needs an agent".into(),
+            ));
+        };
+        if let Target::Command(command) = &self.config.target {
+            self.shim = None;
+            let shim = super::shim::Shim::start(command, listener.local_addr());
+            self.shim = Some(shim.map_err(|error| {
+                Stop::Infrastructure(format!("the command cannot be started: {error}"))
+            })?);
+        }
+        listener.accept(timeout)?.ok_or_else(|| {
+            Stop::Infrastructure("the target does not connect to the suite".to_owned())
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! Targets that may die of a case: each is started by the suite, and replaced when it does not answer any more.
+
+use std::io;
+
+use super::config::Config;
+use super::outcome::{Ending, Failure, LogEntry, Outcome, Verdict, Who};
+use super::player::Player;
+use super::suite::{Progress, RunError, Selection, choose, known, play, sorted};
+use crate::agent::{Agent, AgentError, Channel};
+use crate::script::{Action, Case, Setup, must};
+
+/// Connections that are tried until one succeeds, before the first case.
+const WARM_UP: usize = 3;
+
+/// Starts targets.
+pub trait Targets {
+    /// Ends the target of before, if there is one, and starts another. The way to the agent beside it.
+    ///
+    /// # Errors
+    /// There is no other.
+    fn start(&mut self) -> io::Result<Box<dyn Channel>>;
+}
+
+/// As [`run`](super::run), against targets that the suite starts; one case after the other.
+///
+/// A case that leaves its target dead or deaf is played again on another one. When that dies too, it is the case's
+/// verdict. A case of the dangerous ones has a target of its own.
+///
+/// # Errors
+/// Nothing could be played at all.
+pub fn run_with_targets(
+    config: &Config,
+    targets: &mut dyn Targets,
+    selection: &Selection,
+    progress: &dyn Progress,
+) -> Result<Vec<Outcome>, RunError> {
+    let deviations = known(config)?;
+    let chosen = choose(config, selection)?;
+    let mut fresh = Fresh {
+        config,
+        targets,
+        agent: None,
+    };
+    if !chosen.is_empty() {
+        fresh.start()?;
+    }
+    progress.begins(chosen.len());
+    let mut outcomes = Vec::new();
+    for case in chosen {
+        let mut outcome = fresh.play(case);
+        deviations.apply(&mut outcome, config.target_initiates);
+        progress.played(&outcome);
+        outcomes.push(outcome);
+    }
+    Ok(sorted(outcomes))
+}
+
+struct Fresh<'a> {
+    config: &'a Config,
+    targets: &'a mut dyn Targets,
+    agent: Option<Agent>,
+}
+
+impl Fresh<'_> {
+    fn start(&mut self) -> Result<(), AgentError> {
+        self.agent = None;
+        let channel = self.targets.start()?;
+        self.agent = Some(Agent::open(channel, self.config.timeout)?);
+        // The first connection may take longer than all others.
+        for _ in 0..WARM_UP {
+            if self.lives() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn play(&mut self, case: &Case) -> Outcome {
+        if case.dangerous && self.config.dangerous {
+            self.agent = None;
+        }
+        let fresh = self.agent.is_none();
+        let first = self.once(case);
+        if self.agent.is_some() {
+            return first;
+        }
+        // On a target of its own, no other case can have been at fault.
+        if case.dangerous || fresh {
+            return died(first);
+        }
+        let again = self.once(case);
+        if self.agent.is_some() {
+            return again;
+        }
+        died(again)
+    }
+
+    /// Plays it. Without an agent afterwards, the target did not survive, or there was none.
+    fn once(&mut self, case: &Case) -> Outcome {
+        if self.agent.is_none()
+            && let Err(error) = self.start()
+        {
+            let mut outcome = Player::new(self.config, None, None, true).play(&Case {
+                steps: Vec::new(),
+                ..case.clone()
+            });
+            outcome.verdict = Verdict::Infrastructure(error.to_string());
+            return outcome;
+        }
+        let mut outcome = play(self.config, &mut self.agent, &mut None, case);
+        if outcome.ending == Some(Ending::Died) {
+            self.agent = None;
+        } else if suspicious(&outcome) && !self.lives() {
+            outcome.ending = Some(Ending::Died);
+            self.agent = None;
+        }
+        outcome
+    }
+
+    /// Whether a connection can be made and used.
+    fn lives(&mut self) -> bool {
+        let case = must("mpa/probe", &[], "The target takes connections.")
+            .steps([Action::Establish(Setup::default()), Action::Ping]);
+        let outcome = play(self.config, &mut self.agent, &mut None, &case);
+        outcome.verdict == Verdict::Pass && outcome.ending.is_none()
+    }
+}
+
+/// Whether the target may not be well. Who sends a Terminate is.
+fn suspicious(outcome: &Outcome) -> bool {
+    match outcome.verdict {
+        Verdict::Infrastructure(_) => true,
+        Verdict::Fail(_) => !matches!(
+            outcome.ending,
+            Some(Ending::RightTerminate | Ending::WrongTerminate | Ending::SwappedTerminate)
+        ),
+        _ => false,
+    }
+}
+
+/// What the case found is that the target does not survive it.
+fn died(mut outcome: Outcome) -> Outcome {
+    if outcome.ending != Some(Ending::Died) {
+        return outcome;
+    }
+    match &mut outcome.verdict {
+        Verdict::Fail(failure) => failure.ending = Some(Ending::Died),
+        verdict => {
+            let received = match verdict {
+                Verdict::Infrastructure(why) => why.clone(),
+                _ => "nothing more: neither it nor its agent answers".into(),
+            };
+            *verdict = Verdict::Fail(Failure {
+                step: 0,
+                sent: last_sent(&outcome.log),
+                expected: "that the target survives".into(),
+                received,
+                ending: outcome.ending,
+            });
+        }
+    }
+    outcome
+}
+
+fn last_sent(log: &[LogEntry]) -> String {
+    let sent = log.iter().rev().find(|entry| entry.who == Who::Suite);
+    sent.map(|entry| entry.text.clone()).unwrap_or_default()
+}
