@@ -1,26 +1,34 @@
 //! `uwarp conformance`: what an endpoint gets wrong, requirement by requirement.
 
+mod about;
+mod files;
+
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use uwarp_conformance::report::{Counts, failure, html, json, junit, pcaps, summary};
-use uwarp_conformance::{
-    Config, Outcome, Progress, Selection, Target, Verdict, codes, coverage, explain, list,
-    requirements, run, section_of,
-};
+use uwarp_conformance::report::{Counts, failure, summary};
+use uwarp_conformance::{Config, Outcome, Progress, Selection, Target, Verdict, run};
 
+use crate::device::DeviceOption;
 use crate::failure::{Failure, Report};
 use crate::output::{Output, notice};
+use crate::signals::asked_to_stop;
+use about::{tell_case, tell_coverage, tell_list};
+use files::Files;
 
 /// Options of `uwarp conformance`.
 #[derive(Args, Debug)]
 #[command(after_help = "Example, in two terminals:\n  \
     uwarp agent -a 127.0.0.1 -p 7174\n  \
     uwarp conformance --target 127.0.0.1:7174\n\n\
-    Exit codes: 0 all passed, 1 something failed, 2 it could not run.")]
+    The first Ctrl-C lets the cases under way end and reports them; the second ends at once.\n\
+    Exit codes: 0 all passed, 1 something failed, 2 it could not run, or not to its end.")]
 pub(crate) struct Options {
     /// Cases: ids, beginnings of ids, or patterns with `*`; all without any
     #[arg(value_name = "ID")]
@@ -54,11 +62,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     deviations: Option<PathBuf>,
     /// Cases at once
-    #[arg(short, value_name = "N", default_value_t = 4)]
-    jobs: usize,
+    #[arg(short, long, value_name = "N", default_value = "4")]
+    jobs: NonZeroUsize,
     /// Seconds to wait for what has to come
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
-    timeout: f64,
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    timeout: Duration,
     /// Milliseconds to wait after startup, for a target that loses what comes at once
     #[arg(long, value_name = "MS", default_value_t = 0)]
     settle: u64,
@@ -74,24 +82,6 @@ pub(crate) struct Options {
     /// MPA revision of the suite's Requests
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2), default_value_t = 2)]
     mpa: u8,
-    /// Write the outcomes to FILE as JSON; `-` is stdout
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write the outcomes to FILE as JUnit's XML
-    #[arg(long, value_name = "FILE")]
-    junit: Option<PathBuf>,
-    /// Write the outcomes to FILE as one HTML page, with the wire log of each case
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Another target on that page: what an earlier run wrote with --json
-    #[arg(long, value_name = "FILE", requires = "html")]
-    beside: Vec<PathBuf>,
-    /// Write a pcapng file for each case that fails into DIR
-    #[arg(long, value_name = "DIR")]
-    pcaps: Option<PathBuf>,
-    /// The name of the target in these files; by default its address
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
     /// Name the cases, one a line, and play none
     #[arg(long)]
     list: bool,
@@ -101,6 +91,10 @@ pub(crate) struct Options {
     /// Tell which requirements have cases, and play none
     #[arg(long)]
     coverage: bool,
+    #[command(flatten)]
+    device: DeviceOption,
+    #[command(flatten)]
+    files: Files,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -121,7 +115,7 @@ enum Switch {
 /// Something failed, or it could not run.
 pub(crate) fn run_command(options: &Options) -> Result<(), Failure> {
     if options.list {
-        return tell_list(&Selection(options.ids.clone()));
+        return tell_list(&options.ids);
     }
     if let Some(id) = &options.explain {
         return tell_case(id);
@@ -129,31 +123,48 @@ pub(crate) fn run_command(options: &Options) -> Result<(), Failure> {
     if options.coverage {
         return tell_coverage();
     }
-    let config = config(options)?;
-    let selection = Selection(options.ids.clone());
-    let outcomes = run(&config, &selection, &Bar::new(options.seed))
+    let mut config = config(options)?;
+    let files = options.files.ready()?;
+    let opened = options.device.use_for(&mut config);
+    opened.map_err(Failure::before_the_run)?;
+    let stop = asked_to_stop()
+        .map_err(|error| Failure::because(format!("signals cannot be taken: {error}")))?;
+    let bar = Bar::new(options.seed, stop);
+    let outcomes = run(&config, &Selection(options.ids.clone()), &bar)
         .map_err(|error| Failure::Usage(Report::new(error.to_string())))?;
-    tell(options, &outcomes)
+    let cases = bar.cases.load(Ordering::Relaxed);
+    drop(bar);
+    files.write(&options.called(), &outcomes)?;
+    tell(options, &outcomes, cases)
 }
 
 /// Tells of each case as it ends, on stderr: a bar where that is a terminal, and a line for each that is not passed.
 struct Bar {
     bar: ProgressBar,
     seed: u64,
+    cases: AtomicUsize,
+    stop: Arc<AtomicBool>,
 }
 
 impl Bar {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, stop: Arc<AtomicBool>) -> Self {
         let bar = ProgressBar::no_length();
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
             bar.set_style(style);
         }
-        Bar { bar, seed }
+        let cases = AtomicUsize::new(0);
+        Bar {
+            bar,
+            seed,
+            cases,
+            stop,
+        }
     }
 }
 
 impl Progress for Bar {
     fn begins(&self, cases: usize) {
+        self.cases.store(cases, Ordering::Relaxed);
         self.bar.set_length(cases as u64);
         notice(format_args!("{cases} cases, seed {}", self.seed));
     }
@@ -171,6 +182,10 @@ impl Progress for Bar {
             });
         }
     }
+
+    fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for Bar {
@@ -179,68 +194,13 @@ impl Drop for Bar {
     }
 }
 
-/// Writes the files that were asked for.
-fn write_files(options: &Options, outcomes: &[Outcome]) -> Result<(), Failure> {
-    let dialled = "a target that dials".to_owned();
-    let name = options.name.as_ref().or(options.target.as_ref());
-    let target = name.unwrap_or(&dialled);
-    if let Some(path) = &options.json {
-        let text = json(target, outcomes).to_string();
-        if path.as_os_str() == "-" {
-            Output::Stdout.line(text)?;
-        } else {
-            write_file(path, &text)?;
-        }
-    }
-    if let Some(path) = &options.junit {
-        write_file(path, &junit(target, outcomes))?;
-    }
-    if let Some(path) = &options.html {
-        let mut runs = vec![json(target, outcomes)];
-        for other in &options.beside {
-            runs.push(read_json(other)?);
-        }
-        write_file(path, &html(&runs))?;
-    }
-    if let Some(directory) = &options.pcaps {
-        pcaps(directory, outcomes).map_err(|error| {
-            let what = format!(
-                "captures cannot be written into {}: {error}",
-                directory.display()
-            );
-            Failure::because(what)
-        })?;
-    }
-    Ok(())
-}
-
-fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text)
-        .map_err(|error| Failure::because(format!("{} cannot be written: {error}", path.display())))
-}
-
-fn read_json(path: &Path) -> Result<serde_json::Value, Failure> {
-    let unusable = |error: String| {
-        let what = format!("{} cannot be used: {error}", path.display());
-        let expected = "a file that `uwarp conformance --json` wrote";
-        Failure::Usage(Report::new(what).expected(expected))
-    };
-    let text = std::fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
-    let run: serde_json::Value =
-        serde_json::from_str(&text).map_err(|error| unusable(error.to_string()))?;
-    if run["cases"].is_array() {
-        Ok(run)
+/// What is not passed, in full, and how many of what there are, of `cases` that were to be played.
+fn tell(options: &Options, outcomes: &[Outcome], cases: usize) -> Result<(), Failure> {
+    let out = if options.files.have_stdout() {
+        Output::Stderr
     } else {
-        Err(unusable("it has no cases".into()))
-    }
-}
-
-fn tell(options: &Options, outcomes: &[Outcome]) -> Result<(), Failure> {
-    let out = match &options.json {
-        Some(path) if path.as_os_str() == "-" => Output::Stderr,
-        _ => Output::Stdout,
+        Output::Stdout
     };
-    write_files(options, outcomes)?;
     for outcome in outcomes {
         if !matches!(outcome.verdict, Verdict::Pass | Verdict::Skipped(_)) {
             out.line(failure(outcome))?;
@@ -248,14 +208,46 @@ fn tell(options: &Options, outcomes: &[Outcome]) -> Result<(), Failure> {
     }
     out.line(summary(outcomes))?;
     let counts = Counts::of(outcomes);
-    let bad = counts.failed + counts.errors + counts.unexpected;
-    if bad > 0 {
-        return Err(Failure::because(format!(
-            "{bad} of {} cases",
-            outcomes.len()
-        )));
+    let played = outcomes.len();
+    let failed = counts.failed + counts.unexpected;
+    let mut bad = Vec::new();
+    for (count, what) in [
+        (failed, "failed"),
+        (counts.errors, "could not be played"),
+        (cases - played, "were not played: the run was stopped"),
+    ] {
+        if count > 0 {
+            bad.push(format!("{count} of {cases} cases {what}"));
+        }
     }
-    Ok(())
+    let report = Report::new(bad.join("; "));
+    match failed {
+        _ if bad.is_empty() => Ok(()),
+        0 => Err(Failure::Usage(report)),
+        _ => Err(Failure::Operation(report)),
+    }
+}
+
+impl Options {
+    /// What the target is called in reports.
+    fn called(&self) -> String {
+        let dialled = || "a target that dials".to_owned();
+        self.target
+            .clone()
+            .or_else(|| self.shim.clone())
+            .unwrap_or_else(dialled)
+    }
+}
+
+/// A time that is not zero.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "expected seconds, as 5 or 0.5".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(time) if !time.is_zero() => Ok(time),
+        _ => Err("expected a time, and more than none".to_owned()),
+    }
 }
 
 fn config(options: &Options) -> Result<Config, Failure> {
@@ -269,15 +261,10 @@ fn config(options: &Options) -> Result<Config, Failure> {
     config.agent = match (&options.agent, &config.target) {
         _ if options.no_agent => None,
         (Some(agent), _) => Some(address(agent)?),
-        (None, Target::At(target)) => Some((target.ip(), target.port().wrapping_add(1)).into()),
+        (None, Target::At(target)) => Some(agent_beside(*target)?),
         (None, _) => None,
     };
-    config.timeout = Duration::try_from_secs_f64(options.timeout).map_err(|error| {
-        Failure::Usage(Report::new(format!(
-            "--timeout {}: {error}",
-            options.timeout
-        )))
-    })?;
+    config.timeout = options.timeout;
     config.settle = Duration::from_millis(options.settle);
     config.crc = options.crc == Switch::On;
     config.markers = options.markers == Switch::On;
@@ -285,10 +272,23 @@ fn config(options: &Options) -> Result<Config, Failure> {
     config.strict = options.strict;
     config.dangerous = options.dangerous;
     config.target_initiates = options.role == RoleName::Initiator;
-    config.jobs = options.jobs;
+    config.jobs = options.jobs.get();
     config.seed = options.seed;
     config.deviations.clone_from(&options.deviations);
     Ok(config)
+}
+
+/// Where its control port is, unless another one is named.
+fn agent_beside(target: SocketAddr) -> Result<SocketAddr, Failure> {
+    match target.port().checked_add(1) {
+        Some(port) => Ok((target.ip(), port).into()),
+        None => {
+            let report = Report::new("there is no port behind 65535 for the agent");
+            Err(Failure::Usage(
+                report.advice("--agent HOST:PORT, or --no-agent"),
+            ))
+        }
+    }
 }
 
 fn address(text: &str) -> Result<SocketAddr, Failure> {
@@ -299,86 +299,4 @@ fn address(text: &str) -> Result<SocketAddr, Failure> {
     found
         .next()
         .ok_or_else(|| Failure::Usage(Report::new(format!("{text} has no address"))))
-}
-
-fn tell_list(selection: &Selection) -> Result<(), Failure> {
-    for case in list() {
-        if selection.takes(&case.id) {
-            Output::Stdout.line(format_args!("{} {} {}", case.id, case.level, case.rule))?;
-        }
-    }
-    Ok(())
-}
-
-fn tell_case(id: &str) -> Result<(), Failure> {
-    let Some((case, steps)) = explain(id) else {
-        let report = Report::new(format!("there is no case {id}"));
-        return Err(Failure::Usage(report.advice("--list shows them all")));
-    };
-    let out = Output::Stdout;
-    out.line(format_args!("{} ({})\n{}", case.id, case.level, case.rule))?;
-    let catalogue = requirements();
-    for id in &case.requirements {
-        let words = catalogue.get(id).map_or("", |row| row.text.as_str());
-        out.line(format_args!("  {id}: {words}"))?;
-    }
-    for (number, step) in steps.iter().enumerate() {
-        out.line(format_args!("{:>3}. {step}", number + 1))?;
-    }
-    Ok(())
-}
-
-fn tell_coverage() -> Result<(), Failure> {
-    let coverage = coverage();
-    let out = Output::Stdout;
-    let mut sections: Vec<(String, [usize; 4])> = Vec::new();
-    for row in requirements().into_values() {
-        if row.observable != "wire" {
-            continue;
-        }
-        let section = section_of(&row.id).to_owned();
-        if sections.last().is_none_or(|(last, _)| *last != section) {
-            sections.push((section, [0; 4]));
-        }
-        if let Some((_, counts)) = sections.last_mut() {
-            counts[0] += 1;
-            if coverage.cases.contains_key(&row.id) {
-                counts[1] += 1;
-            } else if coverage.exceptions.contains_key(&row.id) {
-                counts[2] += 1;
-            } else if row.is_must() || row.is_should() {
-                counts[3] += 1;
-            }
-        }
-    }
-    out.line(format_args!(
-        "{:<16} {:>5} {:>6} {:>9} {:>8}",
-        "section", "rows", "cases", "exception", "missing"
-    ))?;
-    let mut sum = [0; 4];
-    for (section, counts) in &sections {
-        let [rows, cases, exceptions, missing] = counts;
-        out.line(format_args!(
-            "{section:<16} {rows:>5} {cases:>6} {exceptions:>9} {missing:>8}"
-        ))?;
-        for (sum, count) in sum.iter_mut().zip(counts) {
-            *sum += count;
-        }
-    }
-    let [rows, cases, exceptions, missing] = sum;
-    out.line(format_args!(
-        "{:<16} {rows:>5} {cases:>6} {exceptions:>9} {missing:>8}",
-        "all"
-    ))?;
-    let codes = codes();
-    let [cases, exceptions, missing] = [
-        codes.cases.len(),
-        codes.exceptions.len(),
-        codes.missing.len(),
-    ];
-    out.line(format_args!(
-        "{:<16} {:>5} {cases:>6} {exceptions:>9} {missing:>8}",
-        "Terminate codes",
-        cases + exceptions + missing
-    ))
 }

@@ -1,11 +1,13 @@
 //! `--device`: which network a command uses.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use uwarp_verbs::llp::DeviceSpec;
+use uwarp_conformance::{Config, KernelTcp, LlpTcp};
 use uwarp_verbs::llp::kernel::KernelSettings;
+use uwarp_verbs::llp::{DeviceSpec, Network};
 use uwarp_verbs::{AsyncEvent, Device, Settings};
 
 use crate::common::Recording;
@@ -58,6 +60,21 @@ impl DeviceOption {
         open(&self.spec, settings, recording)
     }
 
+    /// Lets the conformance suite speak over it: the TCP of the kernel, from this address if there is one, or one of our own.
+    pub(crate) fn use_for(&self, config: &mut Config) -> Result<(), Failure> {
+        config.network = if self.spec.is_user_space() {
+            Arc::new(LlpTcp::new(network(
+                &self.spec,
+                KernelSettings::default(),
+                None,
+            )?))
+        } else {
+            let source = self.spec.addresses().first().copied();
+            Arc::new(KernelTcp { source })
+        };
+        Ok(())
+    }
+
     /// Where a server listens unless it is told: at the device's only address, else at all of them.
     pub(crate) fn listen_ip(&self) -> IpAddr {
         match self.spec.addresses()[..] {
@@ -95,13 +112,20 @@ pub(crate) fn open(
         keepalive: Some(KEEPALIVE),
         ..KernelSettings::default()
     };
+    let network = network(spec, kernel, recording)?;
+    Device::open(network, settings).map_err(|error| Failure::because(error.to_string()))
+}
+
+fn network(
+    spec: &DeviceSpec,
+    kernel: KernelSettings,
+    recording: Option<&Recording>,
+) -> Result<Arc<dyn Network>, Failure> {
     if spec.has_socket_file() {
         remove_socket_files_on_signals();
     }
-    let network = spec
-        .open(recording.map(|recording| &recording.capture), kernel)
-        .map_err(|error| Failure::because(format!("{spec} cannot be opened: {error}")))?;
-    Device::open(network, settings).map_err(|error| Failure::because(error.to_string()))
+    spec.open(recording.map(|recording| &recording.capture), kernel)
+        .map_err(|error| Failure::because(format!("{spec} cannot be opened: {error}")))
 }
 
 /// Says what has happened to the network of the device, if anything.

@@ -8,7 +8,7 @@ use crate::output;
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What was asked makes no sense.
+    /// What was asked makes no sense, or could not be begun.
     Usage(Report),
     /// The operation failed.
     Operation(Report),
@@ -80,6 +80,14 @@ impl Failure {
     /// The operation failed, and one sentence says it all.
     pub(crate) fn because(what: impl Into<String>) -> Self {
         Failure::Operation(Report::new(what))
+    }
+
+    /// The same of a command for which a failed operation means that it could not run.
+    pub(crate) fn before_the_run(self) -> Self {
+        match self {
+            Failure::Operation(report) => Failure::Usage(report),
+            other => other,
+        }
     }
 
     /// Says it on stderr.

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -54,6 +55,26 @@ pub(crate) fn asked_to_end() -> io::Result<Receiver<()>> {
     std::thread::Builder::new().name(name).spawn(wait)?;
     ENDS_IN_GOOD_ORDER.store(true, Ordering::Release);
     Ok(told)
+}
+
+/// From now on the first SIGINT or SIGTERM sets what is returned, for the command to end in good order, and the next one
+/// ends it as it always does. Those that the parent has set to be ignored stay so.
+pub(crate) fn asked_to_stop() -> io::Result<Arc<AtomicBool>> {
+    let told = asked_to_end()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let set = Arc::clone(&stop);
+    let wait = move || {
+        for () in told {
+            if set.swap(true, Ordering::Relaxed) {
+                remove_socket_files();
+                let _ = emulate_default_handler(SIGINT);
+            }
+            notice("what is under way ends, then comes the report; once more ends at once");
+        }
+    };
+    let name = "uwarp-stop".to_owned();
+    std::thread::Builder::new().name(name).spawn(wait)?;
+    Ok(stop)
 }
 
 /// Those of the signals that the parent has not set to be ignored.

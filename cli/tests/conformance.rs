@@ -81,6 +81,29 @@ fn what_makes_no_sense_is_usage_and_says_what_to_try() {
         ),
         (&["--target", "nowhere"], "HOST:PORT"),
         (&["--target", "127.0.0.1:1", "--timeout=-1"], "--timeout"),
+        (&["--target", "127.0.0.1:1", "--timeout", "0"], "--timeout"),
+        (&["--target", "127.0.0.1:65535"], "--agent"),
+        (&["--target", "127.0.0.1:1", "-j", "0"], "--jobs"),
+        (&["--list", "mpa/nothing"], "no case has an id like"),
+        (
+            &["--target", "127.0.0.1:1", "--html", "-"],
+            "stdout is for --json alone",
+        ),
+        (
+            &["--target", "127.0.0.1:1", "--json", "/no/such/place"],
+            "/no/such/place cannot be written",
+        ),
+        (
+            &[
+                "--target",
+                "127.0.0.1:1",
+                "--html",
+                "x",
+                "--beside",
+                "/none",
+            ],
+            "uwarp conformance --json",
+        ),
         (&[], "--target"),
     ] {
         let out = conformance(arguments);
@@ -96,7 +119,9 @@ fn an_agent_that_is_not_there_is_told_with_what_to_do() {
     let said = text(&out.stderr);
     assert_eq!(out.status.code(), Some(2), "{said}");
     assert!(
-        said.contains("uwarp agent") && said.contains("--no-agent"),
+        said.contains("no agent answers at 127.0.0.1:2")
+            && said.contains("uwarp agent")
+            && said.contains("--no-agent"),
         "{said}"
     );
 }
@@ -182,4 +207,43 @@ fn a_failure_says_what_was_expected_and_what_came() {
     ] {
         assert!(said.contains(word), "{word} is not in\n{said}");
     }
+}
+
+/// A target that says nothing: each case takes the timeout, so that there is time for a signal.
+#[test]
+fn an_interrupted_run_reports_what_was_played_and_says_that_it_was_not_all() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = server.local_addr().unwrap().to_string();
+    let (begun, begins) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for stream in server.incoming() {
+            open.push(stream);
+            let _ = begun.send(());
+        }
+    });
+    let json = std::env::temp_dir().join(format!("uwarp-stopped-{}.json", std::process::id()));
+    // A shell without job control starts what runs in the background with SIGINT ignored, and that is inherited.
+    let child = Command::new("env")
+        .args(["--default-signal=INT", UWARP, "conformance", "--no-agent"])
+        .args(["--target", &at, "--timeout", "1", "-j", "1", "--json"])
+        .arg(&json)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    begins.recv().unwrap();
+    let id = child.id().to_string();
+    let killed = Command::new("kill").args(["-s", "INT", &id]).status();
+    assert!(killed.unwrap().success());
+    let out = child.wait_with_output().unwrap();
+    let said = text(&out.stderr);
+    assert!(said.contains(" were not played"), "{said}");
+    assert!(said.contains("once more ends at once"), "{said}");
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    let run: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let played = run["cases"].as_array().unwrap().len();
+    assert!((1..50).contains(&played), "{played}");
+    std::fs::remove_file(&json).unwrap();
 }

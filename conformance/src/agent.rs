@@ -48,7 +48,10 @@ impl Channel for TcpStream {
 /// What went wrong with the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// There is none, or it is gone.
+    /// There is none.
+    #[error("no agent answers at {0}: {1}")]
+    Absent(SocketAddr, io::Error),
+    /// It is gone.
     #[error("the agent: {0}")]
     Gone(#[from] io::Error),
     /// It does not answer.
@@ -98,7 +101,8 @@ pub(crate) struct Registered {
 impl Agent {
     /// Connects to an agent's control port.
     pub(crate) fn connect(to: SocketAddr, timeout: Duration) -> Result<Self, AgentError> {
-        let stream = TcpStream::connect_timeout(&to, timeout)?;
+        let stream = TcpStream::connect_timeout(&to, timeout)
+            .map_err(|error| AgentError::Absent(to, error))?;
         stream.set_nodelay(true)?;
         Self::open(Box::new(stream), timeout)
     }

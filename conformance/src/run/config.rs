@@ -87,7 +87,7 @@ impl Config {
             jobs: 4,
             seed: 1,
             route: None,
-            network: Arc::new(KernelTcp),
+            network: Arc::new(KernelTcp::default()),
             deviations: None,
         }
     }

@@ -75,6 +75,10 @@ pub trait Progress: Sync {
     fn begins(&self, cases: usize);
     /// One was.
     fn played(&self, outcome: &Outcome);
+    /// Whether no more are to begin. It is asked before each of them.
+    fn stops(&self) -> bool {
+        false
+    }
 }
 
 impl Progress for () {
@@ -99,7 +103,8 @@ pub fn run(
     let queue = Mutex::new(VecDeque::from(chosen));
     let outcomes = Mutex::new(Vec::new());
     let work = |agent: Option<Agent>, listener: Option<&mut dyn Listener>| {
-        worker(config, agent, listener, &queue, &|mut outcome: Outcome| {
+        let next = || next(&queue, progress);
+        worker(config, agent, listener, &next, &|mut outcome: Outcome| {
             deviations.apply(&mut outcome, config.target_initiates);
             progress.played(&outcome);
             if let Ok(mut outcomes) = outcomes.lock() {
@@ -141,6 +146,9 @@ pub fn run_with_agent(
     progress.begins(chosen.len());
     let mut outcomes = Vec::new();
     for case in chosen {
+        if progress.stops() {
+            break;
+        }
         let mut outcome = play(config, &mut agent, &mut None, case);
         deviations.apply(&mut outcome, config.target_initiates);
         progress.played(&outcome);
@@ -209,7 +217,7 @@ fn own_listener(config: &Config) -> Result<Option<Box<dyn Listener>>, RunError> 
     let at = match &config.target {
         Target::At(_) => return Ok(None),
         Target::Dials(at) => *at,
-        Target::Command(_) => ([127, 0, 0, 1], 0).into(),
+        Target::Command(_) => (config.network.home(), 0).into(),
     };
     if config.agent.is_some() {
         return Ok(None);
@@ -220,18 +228,23 @@ fn own_listener(config: &Config) -> Result<Option<Box<dyn Listener>>, RunError> 
         .map_err(|error| RunError::Listen(at, error))
 }
 
+/// The next case that nobody plays yet, unless the run stops.
+fn next(queue: &Mutex<VecDeque<&'static Case>>, progress: &dyn Progress) -> Option<&'static Case> {
+    if progress.stops() {
+        return None;
+    }
+    queue.lock().ok()?.pop_front()
+}
+
 fn worker(
     config: &Config,
     mut agent: Option<Agent>,
     mut listener: Option<&mut dyn Listener>,
-    queue: &Mutex<VecDeque<&'static Case>>,
+    next: &dyn Fn() -> Option<&'static Case>,
     played: &dyn Fn(Outcome),
 ) {
     let lost = AtomicBool::new(false);
-    loop {
-        let Some(case) = queue.lock().ok().and_then(|mut queue| queue.pop_front()) else {
-            return;
-        };
+    while let Some(case) = next() {
         let outcome = play(config, &mut agent, &mut listener, case);
         if config.agent.is_some() && matches!(outcome.verdict, Verdict::Infrastructure(_)) {
             // A new connection to the agent: that of before may be in any state.

@@ -1,7 +1,9 @@
 //! The TCP of the operating system.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket,
+};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -14,7 +16,10 @@ const SEND: Duration = Duration::from_secs(10);
 
 /// The TCP of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct KernelTcp;
+pub struct KernelTcp {
+    /// The address of this machine to connect from, where the route shall not choose it.
+    pub source: Option<IpAddr>,
+}
 
 impl Network for KernelTcp {
     fn connect(
@@ -24,8 +29,15 @@ impl Network for KernelTcp {
         timeout: Duration,
     ) -> io::Result<Box<dyn Stream>> {
         let socket = socket(to, mss)?;
+        if let Some(source) = self.source {
+            socket.bind(&SocketAddr::new(source, 0).into())?;
+        }
         socket.connect_timeout(&to.into(), timeout)?;
         Ok(Box::new(Connection::new(socket.into())?))
+    }
+
+    fn home(&self) -> IpAddr {
+        self.source.unwrap_or(Ipv4Addr::LOCALHOST.into())
     }
 
     fn listen(
@@ -34,7 +46,8 @@ impl Network for KernelTcp {
         peer: Option<SocketAddr>,
         mss: Option<u16>,
     ) -> io::Result<Box<dyn Listener>> {
-        let at = match (at, peer) {
+        let source = self.source.map(|source| SocketAddr::new(source, 0));
+        let at = match (at.or(source), peer) {
             (Some(at), _) => at,
             (None, Some(peer)) => facing(peer)?,
             (None, None) => (Ipv4Addr::UNSPECIFIED, 0).into(),

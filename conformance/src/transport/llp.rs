@@ -2,13 +2,14 @@
 //! more than octets in order.
 
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use uwarp_llp::{FpduEnds, Llp, LlpError, LlpListener, Network as LlpNetwork, Piece, Recv};
 
+use super::attendant::{Attendant, Shared, lock};
 use super::wait::wait_for;
 use super::{Got, Listener, Network, Stream};
 
@@ -17,13 +18,19 @@ const SEND: Duration = Duration::from_secs(10);
 
 /// A network of `uwarp_llp`.
 #[derive(Clone)]
-pub struct LlpTcp(Arc<dyn LlpNetwork>);
+pub struct LlpTcp {
+    network: Arc<dyn LlpNetwork>,
+    attendant: Arc<Attendant>,
+}
 
 impl LlpTcp {
     /// The suite speaks over this network.
     #[must_use]
     pub fn new(network: Arc<dyn LlpNetwork>) -> Self {
-        LlpTcp(network)
+        LlpTcp {
+            network,
+            attendant: Arc::new(Attendant::new()),
+        }
     }
 }
 
@@ -45,18 +52,27 @@ impl Network for LlpTcp {
         timeout: Duration,
     ) -> io::Result<Box<dyn Stream>> {
         refuse_mss(mss)?;
-        let mut connection = Connection(self.0.connect(None, to).map_err(io::Error::other)?);
+        let llp = self.network.connect(None, to).map_err(io::Error::other)?;
+        let connection = Connection::new(llp, &self.attendant)?;
         let deadline = Instant::now() + timeout;
         loop {
-            connection.0.clear_readiness();
-            connection.0.drive();
-            if connection.0.connect_progress().map_err(io::Error::other)? {
+            let mut llp = connection.lock();
+            llp.clear_readiness();
+            llp.drive();
+            let stands = llp.connect_progress().map_err(io::Error::other)?;
+            drop(llp);
+            if stands {
                 return Ok(Box::new(connection));
             }
             if !connection.wait(deadline, true)? {
                 return Err(ErrorKind::TimedOut.into());
             }
         }
+    }
+
+    fn home(&self) -> IpAddr {
+        let first = self.network.info().addresses.first().copied();
+        first.unwrap_or(Ipv4Addr::UNSPECIFIED.into())
     }
 
     fn listen(
@@ -68,29 +84,42 @@ impl Network for LlpTcp {
         refuse_mss(mss)?;
         let at = match (at, peer) {
             (Some(at), _) => at,
-            (None, Some(peer)) => (self.0.source_for(peer).map_err(io::Error::other)?, 0).into(),
-            (None, None) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            (None, Some(peer)) => {
+                (self.network.source_for(peer).map_err(io::Error::other)?, 0).into()
+            }
+            (None, None) => (self.home(), 0).into(),
         };
-        let listener = self.0.listen(at, 16).map_err(io::Error::other)?;
-        Ok(Box::new(Listening(listener)))
+        let listener = self.network.listen(at, 16).map_err(io::Error::other)?;
+        Ok(Box::new(Listening {
+            listener,
+            attendant: Arc::clone(&self.attendant),
+        }))
     }
 }
 
-struct Listening(Box<dyn LlpListener>);
+struct Listening {
+    listener: Box<dyn LlpListener>,
+    attendant: Arc<Attendant>,
+}
 
 impl Listener for Listening {
     fn local_addr(&self) -> SocketAddr {
-        self.0.local_addr()
+        self.listener.local_addr()
     }
 
     fn accept(&mut self, timeout: Duration) -> io::Result<Option<Box<dyn Stream>>> {
         let deadline = Instant::now() + timeout;
         loop {
-            self.0.clear_readiness();
-            if let Some(llp) = self.0.try_accept().map_err(io::Error::other)? {
-                return Ok(Some(Box::new(Connection(llp))));
+            self.listener.clear_readiness();
+            if let Some(llp) = self.listener.try_accept().map_err(io::Error::other)? {
+                return Ok(Some(Box::new(Connection::new(llp, &self.attendant)?)));
             }
-            if !wait_until(self.0.fd().as_fd(), false, self.0.deadline(), deadline)? {
+            if !wait_until(
+                self.listener.fd().as_fd(),
+                false,
+                self.listener.deadline(),
+                deadline,
+            )? {
                 return Ok(None);
             }
         }
@@ -99,7 +128,7 @@ impl Listener for Listening {
 
 /// Waits until there is something to look at: the descriptor, or a timer of the stack. False: `deadline` has passed.
 fn wait_until(
-    fd: std::os::fd::BorrowedFd<'_>,
+    fd: BorrowedFd<'_>,
     write: bool,
     timer: Option<Instant>,
     deadline: Instant,
@@ -113,12 +142,30 @@ fn wait_until(
     Ok(true)
 }
 
-struct Connection(Box<dyn Llp>);
+struct Connection {
+    llp: Shared,
+    /// That of the connection: it can be waited for while somebody else has the connection.
+    fd: OwnedFd,
+}
 
 impl Connection {
+    fn new(llp: Box<dyn Llp>, attendant: &Attendant) -> io::Result<Self> {
+        let fd = llp.fd().try_clone_to_owned()?;
+        Ok(Connection {
+            llp: attendant.take(llp)?,
+            fd,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Box<dyn Llp>> {
+        lock(&self.llp)
+    }
+
     fn wait(&self, deadline: Instant, write: bool) -> io::Result<bool> {
-        let write = write && self.0.wants_write_event();
-        wait_until(self.0.fd(), write, self.0.deadline(), deadline)
+        let llp = self.lock();
+        let (write, timer) = (write && llp.wants_write_event(), llp.deadline());
+        drop(llp);
+        wait_until(self.fd.as_fd(), write, timer, deadline)
     }
 }
 
@@ -127,28 +174,31 @@ impl Stream for Connection {
         let deadline = Instant::now() + SEND;
         let mut sent = 0;
         while sent < octets.len() {
-            self.0.clear_readiness();
-            self.0.drive();
+            let mut llp = self.lock();
+            llp.clear_readiness();
+            llp.drive();
             let pieces = [Piece::from(&octets[sent..])];
-            let took = self
-                .0
-                .try_send(&pieces, FpduEnds::NONE)
-                .map_err(io::Error::other)?;
+            let took = llp.try_send(&pieces, FpduEnds::NONE);
+            drop(llp);
+            let took = took.map_err(io::Error::other)?;
             sent += took;
             if took == 0 && !self.wait(deadline, true)? {
                 return Err(ErrorKind::TimedOut.into());
             }
         }
-        self.0.drive();
+        self.lock().drive();
         Ok(())
     }
 
     fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<Got> {
         let deadline = Instant::now() + timeout;
         loop {
-            self.0.clear_readiness();
-            self.0.drive();
-            match self.0.try_recv(octets) {
+            let mut llp = self.lock();
+            llp.clear_readiness();
+            llp.drive();
+            let received = llp.try_recv(octets);
+            drop(llp);
+            match received {
                 Ok(Recv::Data(count)) => return Ok(Got::Octets(count)),
                 Ok(Recv::Closed) => return Ok(Got::Fin),
                 Ok(Recv::WouldBlock) => {}
@@ -162,25 +212,27 @@ impl Stream for Connection {
     }
 
     fn fin(&mut self) -> io::Result<()> {
-        self.0.shutdown().map_err(io::Error::other)?;
-        self.0.drive();
+        let mut llp = self.lock();
+        llp.shutdown().map_err(io::Error::other)?;
+        llp.drive();
         Ok(())
     }
 
     fn reset(&mut self) {
-        self.0.abort();
-        self.0.drive();
+        let mut llp = self.lock();
+        llp.abort();
+        llp.drive();
     }
 
     fn local_addr(&self) -> SocketAddr {
-        self.0.local_addr()
+        self.lock().local_addr()
     }
 
     fn peer_addr(&self) -> SocketAddr {
-        self.0.peer_addr()
+        self.lock().peer_addr()
     }
 
     fn mss(&self) -> Option<usize> {
-        Some(self.0.emss())
+        Some(self.lock().emss())
     }
 }

@@ -1,12 +1,13 @@
 //! TCP, from wherever it comes: the suite needs octets in order, FIN and reset, and no more.
 
+mod attendant;
 mod kernel;
 mod llp;
 mod queued;
 mod wait;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 pub use kernel::KernelTcp;
@@ -87,6 +88,9 @@ pub trait Network: Send + Sync {
         mss: Option<u16>,
         timeout: Duration,
     ) -> io::Result<Box<dyn Stream>>;
+
+    /// Where a program that the suite starts on this machine reaches it.
+    fn home(&self) -> IpAddr;
 
     /// Listens at the address that a host at `peer` reaches, on a free port; or at `at`.
     ///

@@ -1,0 +1,140 @@
+//! The files that a run writes.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::Value;
+use uwarp_conformance::Outcome;
+use uwarp_conformance::report::{html, json, junit, pcaps};
+
+use crate::failure::{Failure, Report};
+use crate::output::Output;
+
+/// Which, and what is called how in them.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Reports")]
+pub(super) struct Files {
+    /// Write the outcomes to FILE as JSON; `-` is stdout
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the outcomes to FILE as JUnit's XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write the outcomes to FILE as one HTML page, with the wire log of each case
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Another target on that page: what an earlier run wrote with --json
+    #[arg(long, value_name = "FILE", requires = "html")]
+    beside: Vec<PathBuf>,
+    /// Write a pcapng file for each case that fails into DIR
+    #[arg(long, value_name = "DIR")]
+    pcaps: Option<PathBuf>,
+    /// The name of the target in these files; by default its address
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+}
+
+/// The files of a run, before it: all that can be known to go wrong has not.
+pub(super) struct Ready<'a> {
+    files: &'a Files,
+    /// The other targets.
+    beside: Vec<Value>,
+}
+
+impl Files {
+    /// Whether stdout is for the JSON document alone.
+    pub(super) fn have_stdout(&self) -> bool {
+        self.json.as_deref().is_some_and(is_stdout)
+    }
+
+    /// Reads what is to be read, and makes what is to be written: a run of minutes shall not end in a wrong path.
+    ///
+    /// # Errors
+    /// Something cannot be read or written.
+    pub(super) fn ready(&self) -> Result<Ready<'_>, Failure> {
+        let beside: Result<_, _> = self.beside.iter().map(|path| read_json(path)).collect();
+        let beside = beside?;
+        if [&self.junit, &self.html]
+            .into_iter()
+            .flatten()
+            .any(|path| is_stdout(path))
+        {
+            let report = Report::new("stdout is for --json alone");
+            return Err(Failure::Usage(report.advice("a name of a file")));
+        }
+        for path in [&self.json, &self.junit, &self.html].into_iter().flatten() {
+            if !is_stdout(path) {
+                let made = OpenOptions::new().create(true).append(true).open(path);
+                made.map_err(|error| Failure::Usage(unwritable(path, &error)))?;
+            }
+        }
+        if let Some(path) = &self.pcaps {
+            let made = std::fs::create_dir_all(path);
+            made.map_err(|error| Failure::Usage(unwritable(path, &error)))?;
+        }
+        Ok(Ready {
+            files: self,
+            beside,
+        })
+    }
+}
+
+impl Ready<'_> {
+    /// Writes them. `target`: what it is called, unless there is a name for it.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub(super) fn write(&self, target: &str, outcomes: &[Outcome]) -> Result<(), Failure> {
+        let files = self.files;
+        let target = files.name.as_deref().unwrap_or(target);
+        if let Some(path) = &files.json {
+            let text = json(target, outcomes).to_string();
+            if is_stdout(path) {
+                Output::Stdout.line(text)?;
+            } else {
+                write_file(path, &text)?;
+            }
+        }
+        if let Some(path) = &files.junit {
+            write_file(path, &junit(target, outcomes))?;
+        }
+        if let Some(path) = &files.html {
+            let mut runs = vec![json(target, outcomes)];
+            runs.extend(self.beside.iter().cloned());
+            write_file(path, &html(&runs))?;
+        }
+        if let Some(path) = &files.pcaps {
+            pcaps(path, outcomes).map_err(|error| unwritable(path, &error))?;
+        }
+        Ok(())
+    }
+}
+
+fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| unwritable(path, &error).into())
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Report {
+    Report::new(format!("{} cannot be written: {error}", path.display()))
+        .advice("a place that exists and that you may write to")
+}
+
+fn read_json(path: &Path) -> Result<Value, Failure> {
+    let unusable = |error: String| {
+        let what = format!("{} cannot be used: {error}", path.display());
+        let expected = "a file that `uwarp conformance --json` wrote";
+        Failure::Usage(Report::new(what).expected(expected))
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
+    let run: Value = serde_json::from_str(&text).map_err(|error| unusable(error.to_string()))?;
+    if run["cases"].is_array() {
+        Ok(run)
+    } else {
+        Err(unusable("it has no cases".into()))
+    }
+}

@@ -1,0 +1,95 @@
+//! Who keeps TCP in user space going while a case waits for something else: the TCP of an operating system acknowledges and sends
+//! again on its own, and a target may count on it.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use uwarp_llp::Llp;
+
+/// How long a connection may wait for what is due. An acknowledgement of TCP may be later.
+const TICK: Duration = Duration::from_millis(2);
+
+/// A connection that the attendant looks after until its last owner gives it up.
+pub(super) type Shared = Arc<Mutex<Box<dyn Llp>>>;
+
+/// The connection, for one call.
+pub(super) fn lock(llp: &Shared) -> MutexGuard<'_, Box<dyn Llp>> {
+    llp.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Drives connections, on a thread that ends with it.
+pub(super) struct Attendant(Arc<Ward>);
+
+#[derive(Default)]
+struct Ward {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    connections: Vec<Weak<Mutex<Box<dyn Llp>>>>,
+    running: bool,
+    ends: bool,
+}
+
+impl Ward {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn attend(&self) {
+        loop {
+            let mut state = self.state();
+            state.connections.retain(|one| one.strong_count() > 0);
+            while state.connections.is_empty() && !state.ends {
+                state = self
+                    .news
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.ends {
+                return;
+            }
+            let connections = state.connections.clone();
+            drop(state);
+            for connection in connections.iter().filter_map(Weak::upgrade) {
+                lock(&connection).drive();
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+}
+
+impl Attendant {
+    pub(super) fn new() -> Self {
+        Attendant(Arc::default())
+    }
+
+    /// A new connection, in its care from now on.
+    ///
+    /// # Errors
+    /// There is no thread for it.
+    pub(super) fn take(&self, llp: Box<dyn Llp>) -> std::io::Result<Shared> {
+        let shared = Arc::new(Mutex::new(llp));
+        let mut state = self.0.state();
+        state.connections.push(Arc::downgrade(&shared));
+        if !state.running {
+            let ward = Arc::clone(&self.0);
+            let name = "uwarp-attendant".to_owned();
+            std::thread::Builder::new()
+                .name(name)
+                .spawn(move || ward.attend())?;
+            state.running = true;
+        }
+        self.0.news.notify_one();
+        Ok(shared)
+    }
+}
+
+impl Drop for Attendant {
+    fn drop(&mut self) {
+        self.0.state().ends = true;
+        self.0.news.notify_one();
+    }
+}
