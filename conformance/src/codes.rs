@@ -43,7 +43,8 @@ pub fn codes() -> Codes {
             let (Action::End(ends)
             | Action::EndNow(ends)
             | Action::EndWithin(ends, _)
-            | Action::EndOr(ends, _)) = action
+            | Action::EndOr(ends, _)
+            | Action::EndOrHeld(ends, ..)) = action
             else {
                 continue;
             };

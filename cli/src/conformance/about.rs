@@ -1,5 +1,7 @@
 //! What the suite tells of its cases without playing any: `--list`, `--explain`, `--coverage`.
 
+use std::collections::BTreeMap;
+
 use uwarp_conformance::{Selection, codes, coverage, explain, list, requirements, section_of};
 
 use crate::failure::{Failure, Report};
@@ -49,61 +51,73 @@ pub(super) fn tell_case(id: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How many requirements of each section have a case, or a reason to have none.
+/// Rows of the catalogue: how many there are, how many have a case, how many a reason to have none, how many neither.
+#[derive(Clone, Copy, Default)]
+struct Rows([usize; 4]);
+
+impl Rows {
+    fn add(&mut self, other: Rows) {
+        for (sum, count) in self.0.iter_mut().zip(other.0) {
+            *sum += count;
+        }
+    }
+
+    fn tell(self, what: &str) -> Result<(), Failure> {
+        let [rows, cases, exceptions, missing] = self.0;
+        Output::Stdout.line(format_args!(
+            "{what:<16} {rows:>5} {cases:>6} {exceptions:>9} {missing:>8}"
+        ))
+    }
+}
+
+/// How many requirements of each section and RFC have a case, or a reason to have none; those that have neither by name.
 ///
 /// # Errors
 /// Nobody reads it.
 pub(super) fn tell_coverage() -> Result<(), Failure> {
     let coverage = coverage();
-    let out = Output::Stdout;
-    let mut sections: Vec<(String, [usize; 4])> = Vec::new();
-    for row in requirements().into_values() {
-        if row.observable != "wire" {
-            continue;
-        }
+    let mut rfcs: BTreeMap<String, BTreeMap<String, Rows>> = BTreeMap::new();
+    let catalogue = requirements().into_values();
+    for row in catalogue.filter(|row| row.observable == "wire") {
         let section = section_of(&row.id).to_owned();
-        if sections.last().is_none_or(|(last, _)| *last != section) {
-            sections.push((section, [0; 4]));
-        }
-        if let Some((_, counts)) = sections.last_mut() {
-            counts[0] += 1;
-            if coverage.cases.contains_key(&row.id) {
-                counts[1] += 1;
-            } else if coverage.exceptions.contains_key(&row.id) {
-                counts[2] += 1;
-            } else if row.is_must() || row.is_should() {
-                counts[3] += 1;
-            }
-        }
+        let rfc = section.split('-').next().unwrap_or_default().to_owned();
+        let counted = if coverage.cases.contains_key(&row.id) {
+            [1, 1, 0, 0]
+        } else if coverage.exceptions.contains_key(&row.id) {
+            [1, 0, 1, 0]
+        } else {
+            [1, 0, 0, 1]
+        };
+        let sections = rfcs.entry(rfc).or_default();
+        sections.entry(section).or_default().add(Rows(counted));
     }
-    out.line(format_args!(
+    Output::Stdout.line(format_args!(
         "{:<16} {:>5} {:>6} {:>9} {:>8}",
         "section", "rows", "cases", "exception", "missing"
     ))?;
-    let mut sum = [0; 4];
-    for (section, counts) in &sections {
-        let [rows, cases, exceptions, missing] = counts;
-        out.line(format_args!(
-            "{section:<16} {rows:>5} {cases:>6} {exceptions:>9} {missing:>8}"
-        ))?;
-        for (sum, count) in sum.iter_mut().zip(counts) {
-            *sum += count;
+    let mut all = Rows::default();
+    for (rfc, sections) in &rfcs {
+        let mut of_rfc = Rows::default();
+        for (section, rows) in sections {
+            rows.tell(section)?;
+            of_rfc.add(*rows);
         }
+        of_rfc.tell(&format!("RFC {rfc}"))?;
+        all.add(of_rfc);
     }
-    let [rows, cases, exceptions, missing] = sum;
-    out.line(format_args!(
-        "{:<16} {rows:>5} {cases:>6} {exceptions:>9} {missing:>8}",
-        "all"
-    ))?;
+    all.tell("all")?;
     let codes = codes();
     let [cases, exceptions, missing] = [
         codes.cases.len(),
         codes.exceptions.len(),
         codes.missing.len(),
     ];
-    out.line(format_args!(
-        "{:<16} {:>5} {cases:>6} {exceptions:>9} {missing:>8}",
-        "Terminate codes",
-        cases + exceptions + missing
-    ))
+    Rows([cases + exceptions + missing, cases, exceptions, missing]).tell("Terminate codes")?;
+    for row in &coverage.missing {
+        Output::Stdout.line(format_args!("{} ({}): {}", row.id, row.level, row.text))?;
+    }
+    for code in &codes.missing {
+        Output::Stdout.line(format_args!("Terminate {code}"))?;
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::connection::Next;
 use super::outcome::{Ending, Who};
 use super::player::{Player, Step, Stop};
-use crate::script::{Ends, Out, SINK_TO, To, Want};
+use crate::script::{Data, Ends, Out, SINK_TO, To, Want};
 use crate::wire::segment::{Segment, opcode};
 use crate::wire::terminate::{D, R, Terminate, is_registered};
 
@@ -63,6 +63,19 @@ impl Player<'_> {
                     });
                 }
             }
+        }
+    }
+
+    /// The end, or a target that has waited for a buffer (RFC 5041 section 7.1 lets it recover so).
+    pub(super) fn end_or_held(&mut self, ends: &Ends, len: usize, data: &Data) -> Step {
+        match self.end(ends) {
+            Err(Stop::Fail { .. }) if self.ending == Some(Ending::Silence) => {
+                self.ending = None;
+                self.note("no end comes: the target may wait for a buffer");
+                self.post_receives(1, len)?;
+                self.delivered(data)
+            }
+            ended => ended,
         }
     }
 

@@ -264,6 +264,7 @@ impl<'a> Player<'a> {
                 self.end_or(ends, self.config.timeout, Before::Instead(want))
             }
             Action::EndNow(ends) => self.end_or(ends, self.config.timeout, Before::Nothing),
+            Action::EndOrHeld(ends, len, data) => self.end_or_held(ends, *len, data),
             Action::Closed { graceful } => self.closed_by_target(*graceful),
             Action::ReadOrTerminate {
                 size,

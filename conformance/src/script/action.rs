@@ -138,6 +138,9 @@ pub(crate) enum Action {
     EndNow(Ends),
     /// Or it does not end, and this comes.
     EndOr(Ends, Want),
+    /// Or the target waits until there is a buffer for the message that was sent last: the application posts a receive of so
+    /// many octets, which completes with this.
+    EndOrHeld(Ends, usize, Data),
     /// Behind a Terminate: nothing but the target's end of the TCP connection, by a FIN where it has to be graceful.
     Closed {
         graceful: bool,
@@ -209,6 +212,7 @@ impl Action {
             | Action::Event(_)
             | Action::Holds { .. }
             | Action::ReceivesImmediate(_)
+            | Action::EndOrHeld(..)
             | Action::LearnByteOrder(_)
             | Action::Disconnect
             | Action::Require(

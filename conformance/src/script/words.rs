@@ -146,6 +146,10 @@ impl fmt::Display for Action {
             Action::EndWithin(ends, seconds) => write!(f, "within {seconds} s: {ends}"),
             Action::EndNow(ends) => write!(f, "nothing but {ends}"),
             Action::EndOr(ends, want) => write!(f, "{want}; or {ends}"),
+            Action::EndOrHeld(ends, _, data) => write!(
+                f,
+                "{ends}; or nothing until a receive is posted, which completes with {data}"
+            ),
             Action::Closed { graceful: true } => write!(f, "then a FIN, and nothing else"),
             Action::Closed { graceful: false } => {
                 write!(f, "then the end of the TCP connection, and nothing else")

@@ -300,6 +300,27 @@ fn invalid_responses() -> Vec<Case> {
                 ),
             ],
         ),
+        may(
+            "rdmap/5040-5.2.2/5",
+            &["5040-5.2.2-05"],
+            "A Read Response that is shorter than what was asked for is an error, or it is taken; it holds nothing up.",
+        )
+        .steps([Establish(Setup::default())])
+        .steps(posts_read(100))
+        .steps([
+            Send(vec![
+                answer_read(0, 60),
+                read_request(Stag::Is(0), To::Is(0), 0),
+            ]),
+            EndOr(
+                Ends::any_term(),
+                Want::ReadResponse {
+                    stag: Stag::Is(SINK_STAG),
+                    to: SINK_TO,
+                    data: Data::none(),
+                },
+            ),
+        ]),
         must(
             "rdmap/5040-5.2.2/14",
             &["5040-5.2.2-i01"],

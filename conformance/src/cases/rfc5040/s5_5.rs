@@ -1,7 +1,17 @@
 //! RFC 5040 section 5.5: order.
 
 use super::*;
-use crate::script::must;
+use crate::script::{Condition, Name, may, must};
+
+/// What a Read of the application has put into its memory.
+fn sink_holds(region: Name, data: Data) -> Action {
+    let offset = 0;
+    Holds {
+        region,
+        offset,
+        data,
+    }
+}
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -19,6 +29,46 @@ pub(super) fn cases() -> Vec<Case> {
             ]),
             response(500),
             Ping,
+        ]),
+        may(
+            "rdmap/5040-5.5/4",
+            &["5040-5.5-04"],
+            "A peer may answer a Read after it has taken the Writes and Sends behind it: all of them complete.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Post(Post::read(STAG, TO, 500).memory("sink")),
+            Post(Post::write(STAG, TO, 3000)),
+            Post(Post::send(5)),
+            wants_read(TO, 500),
+            wants_write(TO, Data::len(3000)),
+            wants_send(opcode::SEND, 5),
+            Send(vec![answer_read(0, 500)]),
+            completes("read"),
+            completes("write"),
+            completes("send"),
+            sink_holds("sink", Data::len(500)),
+        ]),
+        may(
+            "rdmap/5040-5.5/9",
+            &["5040-5.5-09"],
+            "A peer may read the buffers of several Reads in any order: two Reads of one place may find different octets, and each sink gets its own.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Require(Condition::TargetOrdIsAtLeast(2)),
+            Post(Post::read(STAG, TO, 500).memory("first")),
+            Post(Post::read(STAG, TO, 500).memory("second")),
+            wants_read(TO, 500),
+            wants_read(TO, 500),
+            Send(vec![
+                answer_read(0, Data::Pattern(2, 0, 500)),
+                answer_read(1, Data::Pattern(3, 0, 500)),
+            ]),
+            completes("read"),
+            completes("read"),
+            sink_holds("first", Data::Pattern(2, 0, 500)),
+            sink_holds("second", Data::Pattern(3, 0, 500)),
         ]),
         must(
             "rdmap/5040-5.5/5",

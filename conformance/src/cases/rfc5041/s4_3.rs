@@ -1,9 +1,12 @@
 //! RFC 5041 section 4.3: the header of untagged segments.
 
-use super::{STAG, TO, asks_for, sends, untagged_traffic};
+use super::{STAG, TO, asks_for, piece, sends, untagged_traffic};
 use crate::check::Rule;
 use crate::script::Action::*;
-use crate::script::{Action, Case, Data, Ends, Post, Setup, Want, must, send};
+use crate::script::{
+    Action, Case, Data, Ends, Post, SINK_STAG, SINK_TO, Setup, Stag, To, Want, may, must,
+    read_request, send, send_se,
+};
 use crate::wire::segment::opcode;
 
 /// Messages of the target on QN 0 and QN 1, each of one segment.
@@ -20,6 +23,15 @@ fn short_traffic() -> Vec<Action> {
         ]);
     }
     steps
+}
+
+/// The answer to a Read of no octets.
+fn answered() -> Want {
+    Want::ReadResponse {
+        stag: Stag::Is(SINK_STAG),
+        to: SINK_TO,
+        data: Data::none(),
+    }
 }
 
 pub(super) fn cases() -> Vec<Case> {
@@ -67,6 +79,20 @@ pub(super) fn cases() -> Vec<Case> {
             "All segments of an untagged message have the same RsvdULP.",
         )
         .steps(untagged_traffic(&[Rule::SameRsvdUlp])),
+        may(
+            "ddp/5041-4.3/5",
+            &["5041-4.3-05"],
+            "A message whose segments differ in RsvdULP is taken with that of any of them, or ends the stream; it holds nothing up.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Send(vec![
+                send(40).more(),
+                send_se(piece(40, 24)).mo(40),
+                read_request(Stag::Is(0), To::Is(0), 0),
+            ]),
+            EndOr(Ends::any_term(), answered()),
+        ]),
         must(
             "ddp/5041-4.3/6",
             &["5041-4.3-06"],

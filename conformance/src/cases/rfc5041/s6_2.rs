@@ -3,11 +3,27 @@
 use super::sends;
 use crate::script::Action::*;
 use crate::script::{
-    Case, Ends, Post, Region, Setup, Stag, To, must, read_request, send, should, write,
+    Case, Ends, Post, Region, Setup, Stag, To, may, must, read_request, send, should, terminate,
+    write,
 };
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
+        may(
+            "ddp/5041-6.2/2",
+            &["5041-6.2-02"],
+            "A peer may tear down the TCP connection with the stream, gracefully or not: the application is told, and the next connection works.",
+        )
+        .steps([Fin, Reset].into_iter().flat_map(|end| {
+            [
+                Establish(Setup::default()),
+                Ping,
+                Send(vec![terminate(&[0, 0, 0, 0])]),
+                end,
+                Event("disconnected"),
+            ]
+        }))
+        .steps([Establish(Setup::default()), Ping]),
         should(
             "ddp/5041-6.2.1/1",
             &["5041-6.2.1-01"],

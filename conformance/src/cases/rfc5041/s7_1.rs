@@ -36,15 +36,15 @@ fn untagged() -> Vec<Case> {
         )),
         must(
             "ddp/5041-7.1/2",
-            &["5041-7.1-02", "5041-7.1-09"],
-            "A message for which no buffer is there is an error: no buffer available, which is beyond the range of MSNs, too.",
+            &["5041-7.1-02", "5041-7.1-07", "5041-7.1-09"],
+            "A message for which no buffer is there is an error: no buffer available, which is beyond the range of MSNs, too; or it waits, and nothing is lost.",
         )
         .steps([
             Establish(Setup::default().receives(1, 64)),
             Send(vec![send(16)]),
             Delivered(Data::len(16)),
-            Send(vec![send(16)]),
-            End(Ends::term(1, 2, 2).or(1, 2, 3)),
+            Send(vec![send(48)]),
+            EndOrHeld(Ends::term(1, 2, 2).or(1, 2, 3), 64, Data::len(48)),
         ]),
         must(
             "ddp/5041-7.1/3",

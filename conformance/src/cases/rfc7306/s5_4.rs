@@ -1,12 +1,15 @@
 //! RFC 7306 sections 5.4 and 7: order.
 
-use super::{LATER, add, answered, swap, untouched, with_region, wrong_msn};
+use super::{
+    LATER, STAG, add, answered, asked_add, begin, swap, untouched, with_region, wrong_msn,
+};
 use crate::script::Action::*;
 use crate::script::{
-    Case, Condition, Data, Ends, Region, SINK_STAG, SINK_TO, Stag, To, Want, immediate, must,
-    read_request, send, write,
+    Case, Condition, Data, Ends, Post, Region, SINK_STAG, SINK_TO, Setup, Stag, To, Want,
+    answer_atomic, immediate, may, must, read_request, send, write,
 };
 use crate::wire::fpdu::CrcField;
+use crate::wire::segment::opcode;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -46,6 +49,32 @@ pub(super) fn cases() -> Vec<Case> {
             answered(2, 5),
             Send(vec![add(3, 0, 0)]),
             answered(3, 6),
+        ]),
+        may(
+            "ext/7306-5.4/6",
+            &["7306-5.4-03"],
+            "A peer may answer an Atomic Request after it has taken the Writes and Sends behind it: all of them complete.",
+        )
+        .steps(begin(Setup::default()))
+        .steps([
+            Post(Post::fetch_add(STAG, 0x1000, 7)),
+            Post(Post::write(STAG, 0x2000, 3000)),
+            Post(Post::send(5)),
+            asked_add(7),
+            Expect(Want::Write {
+                stag: STAG,
+                to: 0x2000,
+                data: Data::len(3000),
+            }),
+            Expect(Want::Send {
+                opcode: opcode::SEND,
+                invalidate: Some(0),
+                data: Data::len(5),
+            }),
+            Send(vec![answer_atomic(0, 1)]),
+            super::done("fadd"),
+            super::done("write"),
+            super::done("send"),
         ]),
         must(
             "ext/7306-5.4/4",
