@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use endpoint::{Setting, endpoint};
 use uwarp_conformance::report::failure;
 use uwarp_conformance::{Outcome, Selection, Verdict, run};
+use uwarp_verbs::Timeouts;
 
 impl Setting {
     /// One of sixteen, from 0.
@@ -26,7 +27,7 @@ impl Setting {
 
 /// All cases in one configuration and with the target in one role; the verdicts.
 fn play(setting: Setting, target_initiates: bool) -> BTreeMap<String, &'static str> {
-    let mut endpoint = endpoint(setting);
+    let mut endpoint = endpoint(setting, Timeouts::default());
     endpoint.config.target_initiates = target_initiates;
     let outcomes = run(&endpoint.config, &Selection::default(), &()).unwrap();
     let bad: Vec<String> = outcomes

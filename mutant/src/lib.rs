@@ -181,7 +181,7 @@ mutants! {
     Rdmap TerminateTwice "a Terminate is sent twice",
     Rdmap NoTerminate "an error ends the connection without a Terminate",
     Rdmap NoCloseAfterTerminate "the connection stays open after an error",
-    Rdmap FinNotAnswered "the peer's FIN is not answered with one",
+    Rdmap NoFin "no FIN is ever sent: connections end by a reset, when time is over",
     Extensions AddMaskIgnored "FetchAdd carries from field to field",
     Extensions AtomicReturnsNewValue "an Atomic Response has the value after the operation",
     Extensions AtomicByteOrder "an Atomic Response has the value in another byte order",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use uwarp_agent::{Agent, Options, serve};
 use uwarp_conformance::{Config, LlpTcp, Target};
 use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
-use uwarp_verbs::{Device, Revision, Settings};
+use uwarp_verbs::{Device, Revision, Settings, Timeouts};
 
 /// A configuration of endpoint and suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    fn settings(self) -> Settings {
+    fn settings(self, timeouts: Timeouts) -> Settings {
         let revision = match self.revision {
             1 => Revision::One,
             _ => Revision::Two,
@@ -28,6 +28,7 @@ impl Setting {
             markers: self.markers,
             revision,
             accept_revision: revision,
+            timeouts,
             ..Settings::default()
         }
     }
@@ -39,16 +40,17 @@ pub(crate) struct Endpoint {
     pub(crate) config: Config,
 }
 
-pub(crate) fn endpoint(setting: Setting) -> Endpoint {
+pub(crate) fn endpoint(setting: Setting, timeouts: Timeouts) -> Endpoint {
+    let settings = setting.settings(timeouts);
     let control = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (device, ip, network) = if setting.smoltcp {
         let memory = MemorySettings::default();
         let (theirs, ours) = MemoryNetwork::pair(&memory).unwrap();
         let ip = memory.addresses[0][0];
-        let device = Device::open(Arc::new(theirs), setting.settings()).unwrap();
+        let device = Device::open(Arc::new(theirs), settings).unwrap();
         (device, ip, Some(LlpTcp::new(Arc::new(ours))))
     } else {
-        let device = Device::tcp_with(setting.settings(), None).unwrap();
+        let device = Device::tcp_with(settings, None).unwrap();
         (device, IpAddr::from(Ipv4Addr::LOCALHOST), None)
     };
     let options = Options {

@@ -1,10 +1,12 @@
 //! What must find which mutant, as data.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Deserialize;
 use uwarp_conformance::{Config, Selection, list};
 use uwarp_mutant::Mutant;
+use uwarp_verbs::Timeouts;
 
 use crate::endpoint::{Endpoint, Setting, endpoint};
 
@@ -55,15 +57,13 @@ impl Row {
             markers: self.markers,
             revision: 2,
         };
-        let mut endpoint = endpoint(setting);
+        let mut endpoint = endpoint(setting, timeouts());
         let Config {
             crc,
-            jobs,
             target_initiates,
             ..
         } = &mut endpoint.config;
         *crc = self.suite_crc.unwrap_or(self.crc);
-        *jobs = 8;
         *target_initiates = self.initiates;
         endpoint
     }
@@ -72,6 +72,18 @@ impl Row {
     pub(crate) fn configuration(&self) -> (bool, bool, bool, bool) {
         let suite = self.suite_crc.unwrap_or(self.crc);
         (self.crc, suite, self.markers, self.initiates)
+    }
+}
+
+/// Some cases wait until the endpoint has waited long enough.
+fn timeouts() -> Timeouts {
+    let limit = Duration::from_secs(2);
+    Timeouts {
+        reply: limit,
+        request: limit,
+        rtr: limit,
+        close: limit,
+        ..Timeouts::default()
     }
 }
 

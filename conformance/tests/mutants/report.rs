@@ -4,11 +4,11 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use uwarp_conformance::{Level, Outcome, Selection, Verdict};
+use uwarp_conformance::{Level, Outcome, Verdict};
 use uwarp_mutant::Mutant;
 
 use crate::map::{Map, Row};
-use crate::trial::{Over, play};
+use crate::trial::{fails, play_all};
 
 /// What came of one mutant.
 struct Found {
@@ -54,31 +54,31 @@ pub(crate) fn write(map: &Map, path: &OsStr, filter: Option<&str>) -> ExitCode {
 }
 
 fn look(mutant: Mutant, row: &Row) -> Result<Found, String> {
-    let outcomes = play(Some(mutant), row, Over::Kernel, &Selection::default())?;
-    let fails = |outcome: &&Outcome| matches!(outcome.verdict, Verdict::Fail(_));
-    let failed: Vec<&Outcome> = outcomes.iter().filter(fails).collect();
-    let is_failed = |id: &String| failed.iter().any(|outcome| outcome.id == *id);
-    let (explained, others): (Vec<&Outcome>, Vec<&Outcome>) =
-        failed.iter().partition(|outcome| row.explains(&outcome.id));
-    let ids = |outcomes: Vec<&Outcome>| outcomes.iter().map(|outcome| outcome.id.clone()).collect();
+    let outcomes = play_all(mutant, row)?;
+    let (explained, others): (Vec<&Outcome>, Vec<&Outcome>) = outcomes
+        .iter()
+        .filter(|outcome| fails(outcome))
+        .partition(|outcome| row.explains(&outcome.id));
+    let total = explained.len() + others.len();
+    let binding = others
+        .into_iter()
+        .filter(|outcome| outcome.level == Level::Must);
+    let explained: Vec<String> = explained.into_iter().map(|one| one.id.clone()).collect();
     let skipped = outcomes
         .iter()
-        .filter(|outcome| matches!(outcome.verdict, Verdict::Skipped(_)));
+        .filter(|one| matches!(one.verdict, Verdict::Skipped(_)));
     Ok(Found {
         mutant,
         blind: row
             .cases
             .iter()
-            .filter(|id| !is_failed(id))
+            .filter(|id| !explained.contains(id))
             .cloned()
             .collect(),
-        explained: ids(explained),
-        unexplained: ids(others
-            .into_iter()
-            .filter(|outcome| outcome.level == Level::Must)
-            .collect()),
+        explained,
+        unexplained: binding.map(|one| one.id.clone()).collect(),
         played: outcomes.len() - skipped.count(),
-        total: failed.len(),
+        total,
     })
 }
 

@@ -8,8 +8,30 @@ use uwarp_mutant::{Mutant, switch};
 
 use crate::map::{Map, Row};
 
+/// How long the suite waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pace {
+    /// For what has to come.
+    timeout: Duration,
+    /// For what must not come.
+    quiet: Duration,
+    /// Cases at once.
+    jobs: usize,
+}
+
 /// What does not come from a mutant is not waited for long: every failure by silence takes this time.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const BRISK: Pace = Pace {
+    timeout: Duration::from_millis(500),
+    quiet: Duration::from_millis(100),
+    jobs: 8,
+};
+
+/// For the verdicts that a busy machine may have changed. These cases do little but wait, so there are many at once.
+pub(crate) const AMPLE: Pace = Pace {
+    timeout: Duration::from_secs(3),
+    quiet: Duration::from_secs(1),
+    jobs: 64,
+};
 
 /// Over which TCP.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,12 +45,13 @@ pub(crate) fn play(
     mutant: Option<Mutant>,
     row: &Row,
     over: Over,
+    pace: Pace,
     selection: &Selection,
 ) -> Result<Vec<Outcome>, String> {
     let mut endpoint = row.endpoint(over == Over::Memory);
-    if mutant.is_some() {
-        endpoint.config.timeout = PATIENCE;
-    }
+    endpoint.config.timeout = pace.timeout;
+    endpoint.config.quiet = pace.quiet;
+    endpoint.config.jobs = pace.jobs;
     switch(mutant);
     let outcomes = run(&endpoint.config, selection, &());
     drop(endpoint);
@@ -36,35 +59,70 @@ pub(crate) fn play(
     outcomes.map_err(|error| error.to_string())
 }
 
+pub(crate) fn fails(outcome: &Outcome) -> bool {
+    matches!(outcome.verdict, Verdict::Fail(_))
+}
+
+/// Plays all cases over the kernel's TCP, and those again with ample time whose verdict may come from a lack of it: what
+/// failed by waiting, and what did not fail although it must.
+pub(crate) fn play_all(mutant: Mutant, row: &Row) -> Result<Vec<Outcome>, String> {
+    let play = |pace, selection: &Selection| play(Some(mutant), row, Over::Kernel, pace, selection);
+    let mut outcomes = play(BRISK, &Selection::default())?;
+    let doubtful = outcomes.iter().filter(|outcome| match outcome.verdict {
+        Verdict::Fail(_) => u128::from(outcome.millis) >= BRISK.timeout.as_millis(),
+        Verdict::Pass | Verdict::Skipped(_) => row.cases.contains(&outcome.id),
+        _ => true,
+    });
+    let doubtful: Vec<String> = doubtful.map(|outcome| outcome.id.clone()).collect();
+    if doubtful.is_empty() {
+        return Ok(outcomes);
+    }
+    for again in play(AMPLE, &Selection(doubtful))? {
+        if let Some(outcome) = outcomes.iter_mut().find(|outcome| outcome.id == again.id) {
+            *outcome = again;
+        }
+    }
+    Ok(outcomes)
+}
+
 /// Plays cases over TCP in memory, and those that it cannot do (they choose the MSS) over the kernel's.
 fn play_in_memory(
     mutant: Option<Mutant>,
     row: &Row,
+    pace: Pace,
     cases: Vec<String>,
 ) -> Result<Vec<Outcome>, String> {
-    let mut outcomes = play(mutant, row, Over::Memory, &Selection(cases))?;
+    let mut outcomes = play(mutant, row, Over::Memory, pace, &Selection(cases))?;
     let is_skipped = |outcome: &Outcome| matches!(outcome.verdict, Verdict::Skipped(_));
     let skipped = outcomes.iter().filter(|outcome| is_skipped(outcome));
     let skipped: Vec<String> = skipped.map(|outcome| outcome.id.clone()).collect();
     if !skipped.is_empty() {
         outcomes.retain(|outcome| !is_skipped(outcome));
-        outcomes.extend(play(mutant, row, Over::Kernel, &Selection(skipped))?);
+        let selection = Selection(skipped);
+        outcomes.extend(play(mutant, row, Over::Kernel, pace, &selection)?);
     }
     Ok(outcomes)
 }
 
-/// Each of its cases finds the mutant.
+/// Each of its cases finds the mutant; one that does not at first, with more time to look.
 pub(crate) fn mapped(mutant: Mutant, row: &Row) -> Result<(), String> {
-    let outcomes = play_in_memory(Some(mutant), row, row.cases.clone())?;
-    let blind: Vec<String> = outcomes
-        .iter()
-        .filter(|outcome| !matches!(outcome.verdict, Verdict::Fail(_)))
-        .map(|outcome| format!("{}: {:?}", outcome.id, outcome.verdict))
-        .collect();
-    if blind.is_empty() {
+    let blind = |pace, cases| -> Result<Vec<Outcome>, String> {
+        let mut outcomes = play_in_memory(Some(mutant), row, pace, cases)?;
+        outcomes.retain(|outcome| !fails(outcome));
+        Ok(outcomes)
+    };
+    let mut left = blind(BRISK, row.cases.clone())?;
+    if !left.is_empty() {
+        left = blind(AMPLE, left.into_iter().map(|outcome| outcome.id).collect())?;
+    }
+    if left.is_empty() {
         return Ok(());
     }
-    Err(format!("{}\n{}", mutant.fault(), blind.join("\n")))
+    let left: Vec<String> = left
+        .iter()
+        .map(|outcome| format!("{}: {:?}", outcome.id, outcome.verdict))
+        .collect();
+    Err(format!("{}\n{}", mutant.fault(), left.join("\n")))
 }
 
 /// Without a mutant all of these cases pass, in each configuration that the map has.
@@ -81,7 +139,8 @@ pub(crate) fn without(map: &Map) -> Result<(), String> {
             .rows()
             .filter(|other| other.configuration() == configuration);
         let cases = same.flat_map(|row| row.cases.clone()).collect();
-        let outcomes = play_in_memory(None, row, cases)?;
+        let pace = Pace { jobs: 8, ..AMPLE };
+        let outcomes = play_in_memory(None, row, pace, cases)?;
         let bad = outcomes
             .iter()
             .filter(|outcome| outcome.verdict != Verdict::Pass);

@@ -16,6 +16,7 @@ use crate::cause::{Cause, LocalProblem};
 use crate::completion::{Completion, CqInner, CqOverflow};
 use crate::event::{AsyncEvent, EndReason};
 use crate::mem::{Access, Asker, RegionTable, Target};
+use crate::mutants::mutate;
 use crate::qp::state::{QpEvent, QpState};
 use crate::settings::{OnNoReceive, Settings};
 use crate::srq::SrqInner;
@@ -337,7 +338,8 @@ impl Connection {
                 LlpOrder::Close
             };
         }
-        if self.fin.wanted && !self.fin.sent && self.tx.is_empty() && self.drained() {
+        let wanted = mutate!(self.fin.wanted, NoFin => false);
+        if wanted && !self.fin.sent && self.tx.is_empty() && self.drained() {
             return LlpOrder::Fin;
         }
         LlpOrder::Keep

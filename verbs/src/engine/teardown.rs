@@ -182,7 +182,7 @@ impl Connection {
         if let Stage::Open(stream) = &mut self.stage {
             stream.rdmap.peer_closed();
         }
-        self.fin.wanted = mutate!(true, FinNotAnswered => false);
+        self.fin.wanted = true;
         self.start_close_timer();
         self.flush_receives(None);
         match &self.stage {
