@@ -116,7 +116,7 @@ part_tsan() {
 }
 
 part_conformance-full() {
-    cargo test --release --locked -p uwarp-conformance --test ours -- --include-ignored
+    cargo test --release --locked -p uwarp-conformance --test ours -- --ignored --nocapture
 }
 
 part_mutants-smoke() {

@@ -7,10 +7,12 @@
 mod endpoint;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
 
 use endpoint::{Setting, endpoint};
 use uwarp_conformance::report::failure;
-use uwarp_conformance::{Outcome, Selection, Verdict, run};
+use uwarp_conformance::{Selection, Verdict, run};
 use uwarp_verbs::Timeouts;
 
 impl Setting {
@@ -25,67 +27,136 @@ impl Setting {
     }
 }
 
-/// All cases in one configuration and with the target in one role; the verdicts.
-fn play(setting: Setting, target_initiates: bool) -> BTreeMap<String, &'static str> {
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let with = |yes: bool| if yes { "with" } else { "without" };
+        write!(
+            f,
+            "{} TCP, {} CRCs, {} Markers, revision {}",
+            if self.smoltcp { "user-space" } else { "kernel" },
+            with(self.crc),
+            with(self.markers),
+            self.revision
+        )
+    }
+}
+
+/// What came of all cases in one configuration and with the target in one role.
+struct Played {
+    verdicts: BTreeMap<String, &'static str>,
+    bad: Vec<String>,
+    passed: usize,
+    skipped: usize,
+    took: Duration,
+}
+
+fn play(setting: Setting, target_initiates: bool) -> Played {
+    let began = Instant::now();
     let mut endpoint = endpoint(setting, Timeouts::default());
     endpoint.config.target_initiates = target_initiates;
     let outcomes = run(&endpoint.config, &Selection::default(), &()).unwrap();
-    let bad: Vec<String> = outcomes
-        .iter()
-        .filter(|one| is_bad(one))
-        .map(failure)
-        .collect();
-    assert!(
-        bad.is_empty(),
-        "{setting:?}, the target initiates: {target_initiates}\n{}",
-        bad.join("\n")
-    );
-    let passed = outcomes.iter().filter(|one| one.verdict == Verdict::Pass);
-    assert!(
-        passed.count() * 10 > outcomes.len() * 7,
-        "{setting:?}: most cases are skipped"
-    );
-    outcomes
-        .into_iter()
-        .map(|outcome| (outcome.id, outcome.verdict.word()))
-        .collect()
+    let count = |word: &str| {
+        let are = outcomes.iter().filter(|one| one.verdict.word() == word);
+        are.count()
+    };
+    Played {
+        bad: outcomes
+            .iter()
+            .filter(|one| !matches!(one.verdict, Verdict::Pass | Verdict::Skipped(_)))
+            .map(failure)
+            .collect(),
+        passed: count("pass"),
+        skipped: count("skipped"),
+        took: began.elapsed(),
+        verdicts: outcomes
+            .into_iter()
+            .map(|outcome| (outcome.id, outcome.verdict.word()))
+            .collect(),
+    }
 }
 
-fn is_bad(outcome: &Outcome) -> bool {
-    !matches!(outcome.verdict, Verdict::Pass | Verdict::Skipped(_))
+fn passes(setting: Setting, target_initiates: bool) {
+    let played = play(setting, target_initiates);
+    assert!(played.bad.is_empty(), "{}", played.bad.join("\n"));
+    let all = played.verdicts.len();
+    assert!(played.passed * 10 > all * 7, "most cases are skipped");
 }
 
 #[test]
 fn kernel_tcp_with_crc_by_revision_2_as_responder() {
-    play(Setting::of(0), false);
+    passes(Setting::of(0), false);
 }
 
 #[test]
 fn kernel_tcp_without_crc_with_markers_by_revision_1_as_initiator() {
-    play(Setting::of(0b1110), true);
+    passes(Setting::of(0b1110), true);
 }
 
 #[test]
 fn smoltcp_with_crc_and_markers_by_revision_2_as_initiator() {
-    play(Setting::of(0b0101), true);
+    passes(Setting::of(0b0101), true);
 }
 
 #[test]
 fn smoltcp_without_crc_by_revision_1_as_responder() {
-    play(Setting::of(0b1011), false);
+    passes(Setting::of(0b1011), false);
 }
 
-/// Sixteen configurations, two roles, three times: no case changes its mind.
+/// Sixteen configurations, two roles, three times: all pass, no case changes its mind, and none takes long.
 #[test]
 #[ignore = "takes long; ./ci.sh conformance-full plays it"]
 fn every_configuration_has_the_same_verdicts_three_times() {
+    let mut wrong = Vec::new();
     for number in 0..16 {
+        let setting = Setting::of(number);
         for target_initiates in [false, true] {
-            let setting = Setting::of(number);
-            let first = play(setting, target_initiates);
-            for _ in 1..3 {
-                assert_eq!(play(setting, target_initiates), first, "{setting:?}");
+            let role = if target_initiates {
+                "initiator"
+            } else {
+                "responder"
+            };
+            let runs: Vec<Played> = (0..3).map(|_| play(setting, target_initiates)).collect();
+            let problems = problems(&runs);
+            let took = runs
+                .iter()
+                .map(|run| format!("{:.1} s", run.took.as_secs_f64()));
+            let line = format!(
+                "{:2} {setting}, as {role}: {} passed, {} skipped; {}; {}",
+                number + 1,
+                runs[0].passed,
+                runs[0].skipped,
+                took.collect::<Vec<_>>().join(", "),
+                match problems.len() {
+                    0 => "three times the same verdicts".to_owned(),
+                    many => format!("{many} PROBLEMS"),
+                }
+            );
+            eprintln!("{line}");
+            if !problems.is_empty() {
+                wrong.push(format!("{line}\n{}", problems.join("\n")));
             }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// What is wrong with runs of the same configuration: failures, verdicts that are not those of the first run, and more
+/// than three minutes.
+fn problems(runs: &[Played]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (number, run) in (1..).zip(runs) {
+        problems.extend(run.bad.iter().map(|bad| format!("run {number}: {bad}")));
+        for (id, verdict) in &run.verdicts {
+            let first = runs[0].verdicts.get(id);
+            if first != Some(verdict) {
+                problems.push(format!(
+                    "run {number}: {id} is {verdict}, and was {first:?}"
+                ));
+            }
+        }
+        if run.took > Duration::from_secs(180) {
+            problems.push(format!("run {number} took {:?}", run.took));
+        }
+    }
+    problems
 }
