@@ -169,8 +169,11 @@ impl Player<'_> {
                 "the case has not sent the segment that a Terminate shall name".into(),
             ));
         };
+        if terminate.hdrct & D == 0 {
+            return Ok(());
+        }
         let (header, behind) = split(terminate.headers(), sent.header.len());
-        if terminate.hdrct & D == 0 || header != sent.header {
+        if header != sent.header {
             let right = &sent.header;
             return fail(format!(
                 "it, with the DDP Header {header:02x?}, and {right:02x?} was sent"

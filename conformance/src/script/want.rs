@@ -249,7 +249,7 @@ impl Ends {
         self
     }
 
-    /// And the Terminate names the segment that was sent last.
+    /// And the Terminate names the segment that was sent last, if it names one: that it has to is for [`Self::headers`].
     pub(crate) fn naming_last(self) -> Self {
         self.naming_back(0)
     }
@@ -260,7 +260,7 @@ impl Ends {
         self
     }
 
-    /// And DDP Segment Length is that of the segment that it names.
+    /// And DDP Segment Length, if it is there, is that of the segment that it names.
     pub(crate) fn measuring(mut self) -> Self {
         self.measures = true;
         self

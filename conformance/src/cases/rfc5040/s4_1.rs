@@ -186,6 +186,8 @@ fn opcodes() -> Vec<Case> {
             End(Ends::term(0, 2, 6)),
         ]));
     }
+    // T, QN and length fit no opcode: "unexpected opcode" says it, but DDP may find the STag, the MSN or the length wrong before
+    // RDMAP has seen the message, and the RFC orders none of these checks. So any registered code is right.
     let of_the_other_kind = [
         (32, send(16).opcode(opcode::WRITE)),
         (33, send(16).opcode(opcode::READ_RESPONSE)),

@@ -59,14 +59,15 @@ pub(super) fn cases() -> Vec<Case> {
             End(Ends::term(0, 1, 0).headers(M | D | R).naming_back(2)),
         ]),
     ];
+    // Errors of RDMAP, in messages that DDP has delivered: for those of DDP the headers are a SHOULD.
     let wrong = [
         (
             10,
             "an RDMA Write",
-            write(Stag::Is(STAG), To::Is(TO), 16),
-            Ends::term(1, 1, 0),
+            write(Stag::Is(0), To::Is(0), 0).rdmap_version(2),
+            Ends::term(0, 2, 5),
         ),
-        (11, "a Send", send(16).qn(9), Ends::term(1, 2, 1)),
+        (11, "a Send", send(0).rdmap_version(2), Ends::term(0, 2, 5)),
         (
             12,
             "a Send with Invalidate",
@@ -76,7 +77,7 @@ pub(super) fn cases() -> Vec<Case> {
         (
             13,
             "a Read Response",
-            read_response(Stag::Is(STAG), To::Is(TO), 16),
+            read_response(Stag::Is(0), To::Is(0), 0).rdmap_version(2),
             Ends::any_term(),
         ),
     ];

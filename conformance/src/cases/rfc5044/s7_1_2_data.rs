@@ -38,6 +38,8 @@ fn rejections() -> Vec<Case> {
             CheckStartup(StartupCheck::Rejected(true)),
             CheckStartup(StartupCheck::PrivateData(DATA)),
         ]),
+        // "The ULP may close TCP or use the connection for other purposes": that TCP stays open cannot be asked for, as a peer does
+        // not see whose FIN it is. That MPA is left, and not by a reset that overtakes the Reply, can.
         must(
             "mpa/5044-7.1.2/32",
             &["5044-7.1.2-07"],

@@ -92,6 +92,7 @@ fn segment_fields() -> Vec<Case> {
             ],
             &Ends::any_term(),
         )),
+        // No RFC names the code: it may be that of a message that is longer than its buffer (1/2/05), or one of RDMAP.
         must(
             "ext/7306-8.2/6",
             &["7306-8.2-01"],
