@@ -184,7 +184,15 @@ fn a_server_of_rping_is_enough_to_begin_with() {
 #[test]
 fn a_command_can_be_the_target() {
     let command = format!("{UWARP} rping -c -a {{host}} -p {{port}} -C 1");
-    let out = conformance(&["--shim", &command, "--timeout", "3", "mpa/5044-7.1.1"]);
+    // Some of them with a target that sends on its own, and one with two connections.
+    let base = ["--shim", &command, "--timeout", "3", "--strict"];
+    let cases = [
+        "mpa/5044-7.1.1",
+        "mpa/5044-4.4",
+        "rdmap/5040-5.2.1",
+        "rdmap/5040-6.2.1/3",
+    ];
+    let out = conformance(&[&base[..], &cases].concat());
     let said = text(&out.stdout);
     assert!(out.status.success(), "{said}{}", text(&out.stderr));
     assert!(!said.starts_with("0 passed"), "{said}");

@@ -169,14 +169,19 @@ impl Player<'_> {
             ));
         };
         if let Target::Command(command) = &self.config.target {
-            self.shim = None;
+            // That of a connection before stays: the case may go on with it.
             let shim = super::shim::Shim::start(command, listener.local_addr());
-            self.shim = Some(shim.map_err(|error| {
+            self.shims.push(shim.map_err(|error| {
                 Stop::Infrastructure(format!("the command cannot be started: {error}"))
             })?);
         }
-        listener.accept(timeout)?.ok_or_else(|| {
-            Stop::Infrastructure("the target does not connect to the suite".to_owned())
-        })
+        let Some(stream) = listener.accept(timeout)? else {
+            return Err(if self.connections.is_empty() {
+                Stop::Infrastructure("the target does not connect to the suite".into())
+            } else {
+                Stop::Skip("the target makes no second connection beside the first".into())
+            });
+        };
+        Ok(stream)
     }
 }

@@ -57,7 +57,8 @@ pub(super) struct Player<'a> {
     pub(super) target_responds: bool,
     /// Where the target dials, when it is not told where by an agent.
     pub(super) listener: Option<&'a mut dyn Listener>,
-    pub(super) shim: Option<Shim>,
+    /// Commands that were started to connect; they end with the case.
+    pub(super) shims: Vec<Shim>,
     pub(super) connections: Vec<Connection>,
     pub(super) current: usize,
     pub(super) regions: HashMap<Name, Registered>,
@@ -91,7 +92,7 @@ impl<'a> Player<'a> {
             agent,
             target_responds,
             listener,
-            shim: None,
+            shims: Vec::new(),
             connections: Vec::new(),
             current: 0,
             regions: HashMap::new(),

@@ -138,13 +138,19 @@ impl Player<'_> {
         Ok(message)
     }
 
+    /// The next message; where nobody leads the application, which may send what it likes, the next one of this kind.
+    fn message_of(&mut self, expected: &str, kind: impl Fn(u8) -> bool) -> Result<Message, Stop> {
+        loop {
+            let message = self.message(expected)?;
+            if self.agent.is_some() || kind(message.first.opcode()) {
+                return Ok(message);
+            }
+        }
+    }
+
     pub(super) fn expect(&mut self, want: &Want) -> Step {
         let expected = want.to_string();
-        let mut message = self.message(&expected)?;
-        // An application that nobody leads sends what it likes.
-        while self.agent.is_none() && !want.is_of(message.first.opcode()) {
-            message = self.message(&expected)?;
-        }
+        let message = self.message_of(&expected, |code| want.is_of(code))?;
         let wrong = |received: String| {
             Err(Stop::Fail {
                 expected: expected.clone(),
@@ -297,7 +303,7 @@ impl Player<'_> {
         self.send(&[read_request(Stag::Is(0), To::Is(0), 0)])?;
         // That the answer has no octets either is for cases of their own.
         let expected = "the answer to a Read of no octets";
-        let message = self.message(expected)?;
+        let message = self.message_of(expected, |code| code == opcode::READ_RESPONSE)?;
         match message.first.address {
             Address::Tagged { stag, .. }
                 if stag == SINK_STAG && message.first.opcode() == opcode::READ_RESPONSE =>
