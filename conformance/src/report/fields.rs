@@ -1,5 +1,6 @@
 //! The fields in what was sent or came: each with its octets, its name and what it says.
 
+use crate::run::{LogEntry, Who};
 use crate::wire::segment::opcode;
 use crate::wire::startup::{Enhanced, REPLY_KEY, REQUEST_KEY};
 use crate::wire::terminate::describe;
@@ -17,8 +18,28 @@ pub(super) struct Field {
     pub(super) says: String,
 }
 
+/// All fields of an entry of the log. What came and is no whole frame or FPDU has none: what stands where proves nothing.
+pub(super) fn fields_of(entry: &LogEntry) -> Vec<Field> {
+    let fields = fields(&entry.octets, entry.markers);
+    let is_torn = fields.last().is_some_and(|last| last.name == OCTETS);
+    if entry.who != Who::Target || !is_torn {
+        return fields;
+    }
+    let mut cursor = Cursor {
+        octets: &entry.octets,
+        at: 0,
+        markers: None,
+        fields: Vec::new(),
+    };
+    cursor.rest();
+    cursor.fields
+}
+
+/// The name of octets that are no whole FPDU.
+const OCTETS: &str = "octets";
+
 /// All fields of some octets. `markers`: the place in the stream where they begin, if that direction has Markers.
-pub(super) fn fields(octets: &[u8], markers: Option<u64>) -> Vec<Field> {
+fn fields(octets: &[u8], markers: Option<u64>) -> Vec<Field> {
     let mut cursor = Cursor {
         octets,
         at: 0,
@@ -221,7 +242,7 @@ impl Cursor<'_> {
                 let kind = self.take(4, "Terminate Control")?;
                 let code = describe(kind[0] >> 4, kind[0] & 15, kind[1]);
                 self.says(format!("{code}, HdrCt {:03b}", kind[2] >> 5));
-                return Some(22);
+                return self.terminated(kind[2], ulpdu - 22).map(|len| 22 + len);
             }
             _ => &[],
         };
@@ -231,11 +252,40 @@ impl Cursor<'_> {
         Some(18 + more.iter().map(|(len, _)| len).sum::<usize>())
     }
 
+    /// What M, D and R of a Terminate announce, as far as it is there in `room` octets; how many these are.
+    fn terminated(&mut self, hdrct: u8, room: usize) -> Option<usize> {
+        let [m, d, r] = [0x80, 0x40, 0x20].map(|bit| hdrct & bit != 0);
+        let mut len = 0;
+        if m || d {
+            if room < 2 {
+                return Some(0);
+            }
+            self.number(2, "DDP Segment Length")?;
+            len = 2;
+        }
+        let is_tagged = || Some(self.octets.get(self.at)? & 0x80 != 0);
+        let header = if d && is_tagged() == Some(true) {
+            14
+        } else {
+            18
+        };
+        for (there, octets, name) in [
+            (d, header, "Terminated DDP Header"),
+            (r, 28, "Terminated RDMA Header"),
+        ] {
+            if there && room >= len + octets {
+                self.take(octets, name)?;
+                len += octets;
+            }
+        }
+        Some(len)
+    }
+
     /// What is left, when it is no whole FPDU.
     fn rest(&mut self) {
         let left = self.octets.get(self.at..).map_or(0, <[u8]>::len);
         self.markers = None;
-        self.payload(left, "octets");
+        self.payload(left, OCTETS);
     }
 }
 
@@ -282,9 +332,42 @@ mod tests {
     }
 
     #[test]
+    fn a_terminate_has_what_its_bits_announce_and_no_more_than_there_is() {
+        let terminate = |rest: usize| {
+            let mut ulpdu = vec![0x41, 0x47];
+            ulpdu.resize(18, 0);
+            ulpdu.extend_from_slice(&[0x12, 0x01, 0xc0, 0]);
+            ulpdu.resize(22 + rest, 0x41);
+            Framing::new(true, false).seal(&ulpdu, &FpduForm::default())
+        };
+        let whole = names(&terminate(20), None);
+        assert!(whole.ends_with(&["DDP Segment Length", "Terminated DDP Header", "CRC"]));
+        for rest in 0..20 {
+            let names = names(&terminate(rest), None);
+            assert!(!names.contains(&"Terminated DDP Header"), "{names:?}");
+            assert_eq!(names.last(), Some(&"CRC"), "{names:?}");
+        }
+    }
+
+    #[test]
     fn a_reply_is_a_startup_frame_too() {
         let octets = crate::wire::startup::reply().octets();
         assert_eq!(names(&octets, None)[0], "Key");
+    }
+
+    #[test]
+    fn what_came_and_is_no_fpdu_is_not_read_as_one() {
+        let mut entry = LogEntry {
+            who: Who::Target,
+            connection: 0,
+            at: 0,
+            text: String::new(),
+            octets: b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
+            markers: None,
+        };
+        assert_eq!(fields_of(&entry).len(), 1);
+        entry.who = Who::Suite;
+        assert!(fields_of(&entry).len() > 1);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fields::fields;
+use super::fields::fields_of;
 use crate::run::{Failure, Outcome, Verdict, Who};
 
 /// The outcomes of a run, as programs read them. Octets are hexadecimal.
@@ -35,7 +35,7 @@ fn case(outcome: &Outcome) -> Value {
             "microseconds": entry.at,
             "text": entry.text,
             "octets": hex(&entry.octets),
-            "fields": fields(&entry.octets, entry.markers).iter().map(|field| json!({
+            "fields": fields_of(entry).iter().map(|field| json!({
                 "at": field.at,
                 "name": field.name,
                 "octets": hex(&field.octets),

@@ -1,6 +1,6 @@
 //! For a terminal: failures with everything that a person needs, then how many of what.
 
-use super::fields::fields;
+use super::fields::fields_of;
 use super::hexdump::hexdump;
 use crate::catalogue::requirements;
 use crate::run::{Failure, LogEntry, Outcome, Verdict, Who};
@@ -122,7 +122,7 @@ fn line(entry: &LogEntry) -> String {
 
 /// The octets, field by field; those of long fields sixteen a line.
 fn named(entry: &LogEntry) -> String {
-    fields(&entry.octets, entry.markers)
+    fields_of(entry)
         .iter()
         .take(FIELDS)
         .map(|field| {
