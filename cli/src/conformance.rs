@@ -165,8 +165,8 @@ impl Bar {
 impl Progress for Bar {
     fn begins(&self, cases: usize) {
         self.cases.store(cases, Ordering::Relaxed);
-        self.bar.set_length(cases as u64);
         notice(format_args!("{cases} cases, seed {}", self.seed));
+        self.bar.set_length(cases as u64);
     }
 
     fn played(&self, outcome: &Outcome) {

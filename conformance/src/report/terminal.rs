@@ -1,5 +1,7 @@
 //! For a terminal: failures with everything that a person needs, then how many of what.
 
+use std::collections::BTreeMap;
+
 use super::fields::fields_of;
 use super::hexdump::hexdump;
 use crate::catalogue::requirements;
@@ -153,11 +155,28 @@ fn named(entry: &LogEntry) -> String {
         .collect()
 }
 
+/// Why cases were skipped, and how many for each reason, most first.
+fn skipped(outcomes: &[Outcome]) -> Vec<(usize, &str)> {
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for outcome in outcomes {
+        if let Verdict::Skipped(reason) = &outcome.verdict {
+            *reasons.entry(reason).or_default() += 1;
+        }
+    }
+    let mut counted: Vec<(usize, &str)> =
+        reasons.iter().map(|(why, count)| (*count, *why)).collect();
+    counted.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    counted
+}
+
 /// The last lines of a run.
 #[must_use]
 pub fn summary(outcomes: &[Outcome]) -> String {
     let counts = Counts::of(outcomes);
     let mut text = String::new();
+    for (count, why) in skipped(outcomes) {
+        text.push_str(&format!("{count} skipped: {why}\n"));
+    }
     for (count, what) in [
         (counts.deviations, "known deviations"),
         (

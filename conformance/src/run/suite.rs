@@ -158,10 +158,17 @@ pub fn run_with_agent(
 }
 
 pub(super) fn known(config: &Config) -> Result<Deviations, RunError> {
-    match &config.deviations {
-        Some(path) => Deviations::read(path).map_err(RunError::Deviations),
-        None => Ok(Deviations::default()),
+    let Some(path) = &config.deviations else {
+        return Ok(Deviations::default());
+    };
+    let deviations = Deviations::read(path).map_err(RunError::Deviations)?;
+    let named = deviations.deviation.iter().flat_map(|one| &one.cases);
+    for pattern in named {
+        if !cases::all().iter().any(|case| matches(pattern, &case.id)) {
+            return Err(RunError::NoCase(pattern.clone()));
+        }
     }
+    Ok(deviations)
 }
 
 /// In the order of the ids.
