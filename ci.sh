@@ -11,7 +11,7 @@ say() { printf '\n== %s\n' "$*"; }
 usage() {
     cat <<'EOF'
 usage: ./ci.sh PART...
-       ./ci.sh interop [FILTER...]
+       ./ci.sh interop [--dangerous] [FILTER...]
   fmt      formatting
   clippy   lints, all targets, warnings are errors
   doc      documentation, warnings are errors
@@ -26,7 +26,8 @@ usage: ./ci.sh PART...
   mutants-smoke  our endpoint with one fault at a time against the cases of the conformance suite that must find it
   mutants  the same against all cases; writes docs/mutants.md; not in `all`
   interop  against Linux siw in a virtual machine (installs what it needs when root), by tests and by the
-           conformance suite; a FILTER is a part of a test's name
+           conformance suite; a FILTER is a part of a test's name. --dangerous also plays the cases that crash or
+           wedge the guest, each in a guest of its own, and writes docs/conformance-siw.md and .html
   all      all of these; what .ci/run calls
 EOF
 }
@@ -158,7 +159,12 @@ part_demo() {
     wait "$server"
 }
 
-part_interop() { # FILTER...
+part_interop() { # [--dangerous] FILTER...
+    if [ "${1-}" = --dangerous ]; then
+        shift
+        export UWARP_CONFORMANCE_DANGEROUS=1
+        export UWARP_CONFORMANCE_REPORT=${UWARP_CONFORMANCE_REPORT:-$PWD/docs/conformance-siw.md}
+    fi
     if [ "$(uname -sm)" != "Linux x86_64" ]; then
         echo "SKIPPED: the guest needs Linux on x86-64, and this is $(uname -sm)"
         return 0
@@ -185,10 +191,9 @@ part_interop() { # FILTER...
     local target filter
     target=$(realpath "${CARGO_TARGET_DIR:-target}")
     filter=$(IFS=,; printf '%s' "$*")
-    # The whole run writes the matrix, and what the conformance suite has found about siw.
+    # The whole run writes the matrix.
     if [ $# = 0 ]; then
         export UWARP_INTEROP_REPORT=${UWARP_INTEROP_REPORT:-$PWD/docs/interop.md}
-        export UWARP_CONFORMANCE_REPORT=${UWARP_CONFORMANCE_REPORT:-$PWD/docs/conformance-siw.md}
     fi
     UWARP_INTEROP=1 UWARP_BIN=$target/release/uwarp \
         cargo test --release --locked --no-fail-fast -p uwarp-interop --test interop --test conformance -- ${filter:+"$filter"}

@@ -124,7 +124,11 @@ impl Case {
             rule: self.rule.clone(),
             needs_agent: self.needs_agent(),
             dangerous: self.dangerous,
-            both_roles: self.role == Role::Either,
+            role: match self.role {
+                Role::Responder => Some("Responder"),
+                Role::Initiator => Some("Initiator"),
+                Role::Either => None,
+            },
         }
     }
 }
@@ -144,6 +148,7 @@ pub struct CaseInfo {
     pub needs_agent: bool,
     /// Whether it is run with `--dangerous` only.
     pub dangerous: bool,
-    /// Whether its rule holds for Initiators and for Responders: a run plays it with one of them.
-    pub both_roles: bool,
+    /// Which role of MPA the target has in it, `Initiator` or `Responder`. None: its rule holds in both, and a run plays it
+    /// in one of them.
+    pub role: Option<&'static str>,
 }

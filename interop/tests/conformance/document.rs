@@ -1,33 +1,36 @@
-//! `docs/conformance-siw.md`: what the suite found about siw. Nothing in it changes from run to run unless a verdict or a
-//! version does.
+//! `docs/conformance-siw.md`: what the suite found about siw, for who maintains it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use uwarp_conformance::report::Counts;
-use uwarp_conformance::{Ending, Failure, Outcome, Verdict};
+use uwarp_conformance::{Ending, Requirement, Verdict, requirements};
 
-/// One column: siw in a role, or another target.
-pub(crate) struct Part<'a> {
-    pub(crate) title: &'static str,
-    pub(crate) outcomes: &'a [Outcome],
-}
+use super::findings::{Finding, Shown, findings};
+use super::{Played, Run};
 
 /// A whole run.
 pub(crate) struct Document<'a> {
     pub(crate) versions: &'a [String],
-    pub(crate) parts: [Part<'a>; 2],
-    pub(crate) dangerous: Option<Part<'a>>,
-    pub(crate) uwarp: Option<Part<'a>>,
+    pub(crate) played: &'a [Played],
 }
 
+/// Cases of a finding that are told in full.
+const IN_FULL: usize = 3;
+/// Characters of what was sent.
+const SENT: usize = 240;
+
 const HEAD: &str = "# Conformance of Linux siw\n\n\
-Written by `./ci.sh interop`: do not edit.\n\n\
-The target is the siw driver of the Linux kernel, in a virtual machine, with [the C agent](agent.md) as its application. The \
-suite is `uwarp conformance` with `--strict`, on the kernel's TCP at both ends of one link, CRC on, Markers off, revision 2. Cases \
-whose rule holds in both roles of MPA are played twice: with siw as the Responder, and as the Initiator. Cases of one role are \
-counted under \"siw\".\n\n\
-Every deviation below was seen in this run. Its reason is from `interop/siw.toml`; expected and received are the suite's.\n\n";
+Written by `./ci.sh interop --dangerous`: do not edit. `./ci.sh interop` fails where it is not true any more.\n\n\
+The target is the siw driver of the Linux kernel in a virtual machine, with [the C agent](agent.md) as its application. The \
+peer is the raw one of [`uwarp conformance`](conformance.md), which shares no code with uwarp's stack, with `--strict`, over the \
+kernel's TCP at both ends of one link, CRCs on, Markers off, MPA revision 2. Cases whose rule holds in both roles of MPA are \
+played in both.\n\n\
+Every finding below was seen in this run. A heading is the explanation (`interop/siw.toml`; Q1 and so on are numbers of \
+[peers.md](peers.md)), which is ours; what was sent, expected and received is the suite's. Requirements, as `5040-4.8-03`, are \
+those of `conformance/data/`. Case by case, with logs, beside our own endpoint: [conformance-siw.html](conformance-siw.html) \
+(without octets; with them it is in `target/conformance-siw/` after a run).\n\n\
+To play one: `UWARP_CONFORMANCE_CASES=ID ./ci.sh interop conformance`; to read its steps: `uwarp conformance --explain ID`.\n\n";
 
 impl Document<'_> {
     pub(crate) fn markdown(&self) -> String {
@@ -37,43 +40,48 @@ impl Document<'_> {
         }
         self.counts(&mut out);
         self.endings(&mut out);
-        out += "\n## Deviations\n";
-        deviations(&mut out, &self.parts.iter().collect::<Vec<_>>());
-        if let Some(dangerous) = &self.dangerous {
-            out += "\n## Cases that may end the guest\n\nEach in a guest of its own.\n";
-            deviations(&mut out, &[dangerous]);
+        let of = |dangerous: bool| -> Vec<&Played> {
+            let siw = [Run::SiwResponds, Run::SiwInitiates, Run::Dangerous];
+            let played = self.played.iter();
+            played
+                .filter(|one| siw.contains(&one.run) && (one.run == Run::Dangerous) == dangerous)
+                .collect()
+        };
+        let (ordinary, dangerous) = (findings(&of(false)), findings(&of(true)));
+        overview(&mut out, ordinary.iter().chain(&dangerous));
+        let catalogue = requirements();
+        out += "\n## Findings\n";
+        for (index, finding) in ordinary.iter().enumerate() {
+            tell(&mut out, index + 1, finding, &catalogue);
+        }
+        out += "\n## What may end the guest\n\n\
+            Cases that are played with `--dangerous` alone, each in a guest of its own.\n";
+        for (index, finding) in dangerous.iter().enumerate() {
+            tell(&mut out, ordinary.len() + index + 1, finding, &catalogue);
         }
         self.skipped(&mut out);
         out
     }
 
-    fn columns(&self) -> impl Iterator<Item = &Part<'_>> {
-        self.parts.iter().chain(&self.dangerous).chain(&self.uwarp)
-    }
-
     /// A row for each RFC and target.
     fn counts(&self, out: &mut String) {
         out.push_str("\n## Verdicts\n\n| RFC | target | passed | deviations | skipped |\n|---|---|---|---|---|\n");
-        let mut rfcs: BTreeMap<&str, Vec<(&str, Vec<Outcome>)>> = BTreeMap::new();
-        for part in self.columns() {
-            for outcome in part.outcomes {
+        let mut rows: BTreeMap<(&str, usize), Counts> = BTreeMap::new();
+        for (index, played) in self.played.iter().enumerate() {
+            for outcome in &played.outcomes {
+                let one = Counts::of(std::slice::from_ref(outcome));
                 for name in [rfc(&outcome.id), "all"] {
-                    let rows = rfcs.entry(name).or_default();
-                    match rows.last_mut() {
-                        Some((title, outcomes)) if *title == part.title => {
-                            outcomes.push(outcome.clone());
-                        }
-                        _ => rows.push((part.title, vec![outcome.clone()])),
-                    }
+                    let sum = rows.entry((name, index)).or_default();
+                    sum.passed += one.passed;
+                    sum.deviations += one.deviations;
+                    sum.skipped += one.skipped;
                 }
             }
         }
-        for (name, rows) in rfcs {
-            for (title, outcomes) in rows {
-                let counts = Counts::of(&outcomes);
-                let (passed, known, skipped) = (counts.passed, counts.deviations, counts.skipped);
-                let _ = writeln!(out, "| {name} | {title} | {passed} | {known} | {skipped} |");
-            }
+        for ((name, index), counts) in rows {
+            let title = self.played[index].run.title();
+            let (passed, known, skipped) = (counts.passed, counts.deviations, counts.skipped);
+            let _ = writeln!(out, "| {name} | {title} | {passed} | {known} | {skipped} |");
         }
     }
 
@@ -95,10 +103,10 @@ impl Document<'_> {
             let _ = write!(out, " | {ending}");
         }
         let _ = writeln!(out, " |\n|{}", "---|".repeat(all.len() + 1));
-        for part in self.columns() {
-            let _ = write!(out, "| {}", part.title);
+        for played in self.played {
+            let _ = write!(out, "| {}", played.run.title());
             for ending in all {
-                let outcomes = part.outcomes.iter();
+                let outcomes = played.outcomes.iter();
                 let count = outcomes
                     .filter(|outcome| outcome.ending == Some(ending))
                     .count();
@@ -110,8 +118,9 @@ impl Document<'_> {
 
     fn skipped(&self, out: &mut String) {
         let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for part in &self.parts {
-            for outcome in part.outcomes {
+        let runs = [Run::SiwResponds, Run::SiwInitiates];
+        for played in self.played.iter().filter(|one| runs.contains(&one.run)) {
+            for outcome in &played.outcomes {
                 if let Verdict::Skipped(why) = &outcome.verdict {
                     let ids = reasons.entry(why).or_default();
                     if !ids.contains(&outcome.id.as_str()) {
@@ -130,78 +139,106 @@ impl Document<'_> {
     }
 }
 
-/// A case that is known to fail, and the targets that fail alike.
-struct Row<'a> {
-    outcome: &'a Outcome,
-    failure: &'a Failure,
-    targets: Vec<&'static str>,
-}
-
-/// A section for each reason, with a row for each case.
-fn deviations(out: &mut String, parts: &[&Part<'_>]) {
-    let mut reasons: Vec<(&str, Vec<Row<'_>>)> = Vec::new();
-    for part in parts {
-        for outcome in part.outcomes {
-            let Verdict::Deviation(reason, failure) = &outcome.verdict else {
-                continue;
-            };
-            let at = reasons.iter().position(|(known, _)| known == reason);
-            let at = at.unwrap_or_else(|| {
-                reasons.push((reason, Vec::new()));
-                reasons.len() - 1
-            });
-            let rows = &mut reasons[at].1;
-            let alike = |row: &&mut Row<'_>| {
-                (&row.outcome.id, row.outcome.ending) == (&outcome.id, outcome.ending)
-                    && told(row.failure) == told(failure)
-            };
-            match rows.iter_mut().find(alike) {
-                Some(row) => row.targets.push(part.title),
-                None => rows.push(Row {
-                    outcome,
-                    failure,
-                    targets: vec![part.title],
-                }),
-            }
-        }
-    }
-    for (number, (reason, rows)) in reasons.into_iter().enumerate() {
-        let _ = write!(
+fn overview<'a>(out: &mut String, all: impl Iterator<Item = &'a Finding<'a>>) {
+    out.push_str("\n## All findings\n\n| | siw | as | cases | in |\n|---|---|---|---|---|\n");
+    for (index, finding) in all.enumerate() {
+        let _ = writeln!(
             out,
-            "\n### {}. {reason}\n\n| case | target | rule | expected | received | the connection's end |\n|---|---|---|---|---|---|\n",
-            number + 1
+            "| {} | {} | {} | {} | {} |",
+            index + 1,
+            cell(named(finding.reason)),
+            finding.roles(),
+            finding.cases(),
+            finding.sections()
         );
-        for Row {
-            outcome,
-            failure,
-            targets,
-        } in rows
-        {
-            let ending = outcome.ending.map(|ending| ending.to_string());
-            let _ = writeln!(
-                out,
-                "| {} ({}) | {} | {} | {} | {} | {} |",
-                outcome.id,
-                outcome.level,
-                targets.join(", "),
-                cell(&outcome.rule),
-                cell(&failure.expected),
-                cell(&told(failure)),
-                ending.unwrap_or_default()
-            );
-        }
     }
 }
 
-/// What came, without the numbers that are others in each run.
-fn told(failure: &Failure) -> String {
-    match failure.received.split_once("{\"conn\":") {
-        Some((before, rest)) => {
-            let number = rest.find(',').unwrap_or(rest.len());
-            format!("{before}{{\"conn\":N{}", &rest[number..])
-        }
-        None => failure.received.clone(),
+fn tell(
+    out: &mut String,
+    number: usize,
+    finding: &Finding<'_>,
+    catalogue: &BTreeMap<String, Requirement>,
+) {
+    let title = named(finding.reason);
+    let _ = writeln!(out, "\n### {number}. {}\n", cell(title));
+    let _ = writeln!(out, "{}.", finding.sections());
+    let rest = finding.shown.len().saturating_sub(IN_FULL);
+    // A table of one row is no table.
+    let in_full = if rest > 1 { IN_FULL } else { IN_FULL + 1 };
+    for shown in finding.shown.iter().take(in_full) {
+        in_detail(out, shown, catalogue);
     }
+    if finding.shown.len() <= in_full {
+        return;
+    }
+    out.push_str(
+        "\n| also | siw is | requirements | rule | expected | received |\n|---|---|---|---|---|---|\n",
+    );
+    for shown in finding.shown.iter().skip(in_full) {
+        let _ = writeln!(
+            out,
+            "| **`{}`** ({}) | {} | {} | {} | {} | {} |",
+            shown.outcome.id,
+            shown.outcome.level,
+            shown.roles.join(", "),
+            shown.outcome.requirements.join(", "),
+            cell(&shown.outcome.rule),
+            cell(&shown.failure.expected),
+            cell(&shown.failure.received),
+        );
+    }
+}
+
+fn in_detail(out: &mut String, shown: &Shown<'_>, catalogue: &BTreeMap<String, Requirement>) {
+    let (outcome, failure) = (shown.outcome, shown.failure);
+    let _ = writeln!(
+        out,
+        "\n**`{}`** ({}; siw as {}): {}\n",
+        outcome.id,
+        outcome.level,
+        shown.roles.join(" and as "),
+        cell(&outcome.rule)
+    );
+    for id in &outcome.requirements {
+        let text = catalogue.get(id).map_or("", |row| row.text.as_str());
+        let _ = writeln!(out, "* {id}: {}", cell(text));
+    }
+    if !failure.sent.is_empty() {
+        let mut sent: String = failure.sent.chars().take(SENT).collect();
+        if sent.len() < failure.sent.len() {
+            sent += " ...";
+        }
+        let _ = writeln!(out, "* sent: {}", cell(&sent));
+    }
+    let _ = writeln!(out, "* expected: {}", cell(&failure.expected));
+    let _ = writeln!(out, "* received: {}", cell(&failure.received));
+    if let Some(ending) = outcome.ending {
+        let _ = writeln!(out, "* the connection's end: {ending}");
+    }
+    if let Some(trouble) = shown.trouble {
+        let _ = writeln!(out, "* the guest's kernel: {}", cell(&words(trouble)));
+    }
+}
+
+/// The lines of a kernel in trouble that say what it is, and where.
+fn words(trouble: &str) -> String {
+    let what = ["BUG", "Oops", "use-after-free", "protection fault", "panic"];
+    let lines = || {
+        trouble.lines().map(|line| match line.split_once("] ") {
+            Some((time, rest)) if time.starts_with('[') => rest,
+            _ => line,
+        })
+    };
+    let first = lines().find(|line| what.iter().any(|word| line.contains(word)));
+    let place = lines().find(|line| line.starts_with("RIP: "));
+    let found: Vec<&str> = first.into_iter().chain(place).collect();
+    format!("`{}`", found.join("; "))
+}
+
+/// The reason, without the name of the target.
+fn named(reason: &str) -> &str {
+    reason.strip_prefix("siw: ").unwrap_or(reason)
 }
 
 /// `mpa/5044-7.1.2/3` is of `5044`.

@@ -1,29 +1,31 @@
 //! The conformance suite against Linux siw, in both roles, and against uwarp for comparison; see `./ci.sh interop`.
 //!
 //! `UWARP_CONFORMANCE_CASES` has patterns of cases, with spaces between, for a part of the run.
-//! `UWARP_CONFORMANCE_DANGEROUS=1` plays those that crash or wedge the guest, too.
+//! `UWARP_CONFORMANCE_DANGEROUS=1` plays those that crash or wedge the guest, too, each in a guest of its own, and
+//! `UWARP_CONFORMANCE_REPORT` names the document that such a run writes; another one looks whether it is still true.
 
 mod document;
+mod findings;
 mod guests;
+mod report;
 
+use std::collections::BTreeMap;
+use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use std::{env, fs};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use uwarp_conformance::report::{Counts, failure, html, json, pcaps, summary};
+use uwarp_conformance::report::{Counts, failure, summary};
 use uwarp_conformance::{
-    CaseInfo, Config, Outcome, Progress, Selection, Target, Verdict, list, run, run_with_targets,
+    CaseInfo, Config, Ending, Outcome, Progress, Selection, Target, Verdict, list, run_with_targets,
 };
 use uwarp_interop::{
     Failure, HostTap, Image, Result, Unready, Uwarp, enter_namespace, uwarp_binary,
 };
 
-use document::{Document, Part};
-use guests::Guests;
+use guests::{Diary, Guests};
 
 /// What siw has to send comes within this time, also on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -35,8 +37,6 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// Guests of one run: an ordinary one needs a single one.
 const GUESTS: usize = 12;
 
-type Played = Result<Vec<Outcome>>;
-
 /// One test: cases against a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Run {
@@ -44,15 +44,17 @@ enum Run {
     SiwInitiates,
     /// What may end the guest.
     Dangerous,
-    Uwarp,
+    UwarpResponds,
+    UwarpInitiates,
 }
 
 impl Run {
-    const ALL: [Run; 4] = [
+    const ALL: [Run; 5] = [
         Run::SiwResponds,
         Run::SiwInitiates,
         Run::Dangerous,
-        Run::Uwarp,
+        Run::UwarpResponds,
+        Run::UwarpInitiates,
     ];
 
     fn name(self) -> &'static str {
@@ -60,27 +62,37 @@ impl Run {
             Run::SiwResponds => "conformance::siw_responds",
             Run::SiwInitiates => "conformance::siw_initiates",
             Run::Dangerous => "conformance::siw_dangerous",
-            Run::Uwarp => "conformance::uwarp",
+            Run::UwarpResponds => "conformance::uwarp_responds",
+            Run::UwarpInitiates => "conformance::uwarp_initiates",
         }
     }
 
-    /// Of the column in the matrix.
     fn title(self) -> &'static str {
         match self {
-            Run::SiwResponds => "siw",
+            Run::SiwResponds => "siw as Responder",
             Run::SiwInitiates => "siw as Initiator",
             Run::Dangerous => "siw, dangerous cases",
-            Run::Uwarp => "uwarp",
+            Run::UwarpResponds => "uwarp as Responder",
+            Run::UwarpInitiates => "uwarp as Initiator",
         }
     }
 
-    /// Cases whose rule holds in both roles are played in both. The others have their own, whatever the run says.
+    fn target_initiates(self) -> bool {
+        matches!(self, Run::SiwInitiates | Run::UwarpInitiates)
+    }
+
+    /// Cases whose rule holds in both roles are played in both.
     fn takes(self, case: &CaseInfo) -> bool {
+        let right_role = match case.role {
+            Some("Initiator") => self.target_initiates(),
+            Some(_) => !self.target_initiates(),
+            None => true,
+        };
         match self {
-            Run::SiwResponds => !case.dangerous,
-            Run::SiwInitiates => !case.dangerous && case.both_roles,
+            // Where nothing dangerous is asked for, the suite says so of each case.
+            Run::SiwResponds | Run::SiwInitiates => right_role && !(case.dangerous && dangerous()),
             Run::Dangerous => case.dangerous,
-            Run::Uwarp => true,
+            Run::UwarpResponds | Run::UwarpInitiates => right_role,
         }
     }
 
@@ -92,12 +104,20 @@ impl Run {
     }
 }
 
+/// What a run has found.
+struct Played {
+    run: Run,
+    outcomes: Vec<Outcome>,
+    /// What the kernel of a guest said that did not survive a case.
+    troubles: BTreeMap<String, String>,
+}
+
 /// What the tests share.
 struct Shared {
     image: Image,
     tap: HostTap,
     wanted: Selection,
-    played: Mutex<Vec<(Run, Vec<Outcome>)>>,
+    played: Mutex<Vec<Played>>,
 }
 
 fn manifest() -> &'static Path {
@@ -111,6 +131,10 @@ fn deviations() -> PathBuf {
 
 fn is_set(name: &str) -> bool {
     env::var_os(name).is_some_and(|value| value == "1")
+}
+
+fn dangerous() -> bool {
+    is_set("UWARP_CONFORMANCE_DANGEROUS")
 }
 
 /// Why the tests cannot run here; what they need when they can.
@@ -155,14 +179,25 @@ fn main() -> ExitCode {
     let shared = prepared.ok().map(Arc::new);
     let mut trials: Vec<Trial> = Run::ALL
         .into_iter()
-        .map(|run| trial(run, shared.clone()))
+        .map(|run| {
+            let ignored = run == Run::Dangerous && !dangerous();
+            let test = move |shared: &Shared| perform(run, shared);
+            trial(run.name(), ignored, shared.clone(), test)
+        })
         .collect();
+    let written = env::var_os("UWARP_CONFORMANCE_REPORT").is_some();
+    trials.push(trial(
+        "conformance::document_is_true",
+        written,
+        shared.clone(),
+        report::compare,
+    ));
     if let Some(filter) = filter {
         trials.retain(|trial| filter.split(',').any(|part| trial.name().contains(part)));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     if let Some(shared) = shared
-        && let Err(error) = write(&shared, !conclusion.has_failed())
+        && let Err(error) = report::write(&shared, !conclusion.has_failed())
     {
         eprintln!("conformance: {error}");
         return ExitCode::FAILURE;
@@ -170,14 +205,18 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-fn trial(run: Run, shared: Option<Arc<Shared>>) -> Trial {
-    let ignored =
-        shared.is_none() || run == Run::Dangerous && !is_set("UWARP_CONFORMANCE_DANGEROUS");
+fn trial(
+    name: &str,
+    ignored: bool,
+    shared: Option<Arc<Shared>>,
+    test: impl FnOnce(&Shared) -> Result<()> + Send + 'static,
+) -> Trial {
+    let ignored = ignored || shared.is_none();
     let test = move || match &shared {
-        Some(shared) => perform(run, shared).map_err(|error| Failed::from(error.to_string())),
+        Some(shared) => test(shared).map_err(|error| Failed::from(error.to_string())),
         None => Err("there is no guest: see what was said when the tests began".into()),
     };
-    Trial::test(run.name(), test).with_ignored_flag(ignored)
+    Trial::test(name, test).with_ignored_flag(ignored)
 }
 
 fn perform(run: Run, shared: &Shared) -> Result<()> {
@@ -186,9 +225,9 @@ fn perform(run: Run, shared: &Shared) -> Result<()> {
         return Ok(());
     }
     let began = Instant::now();
-    let outcomes = match run {
-        Run::Uwarp => against_uwarp(cases)?,
-        _ => against_siw(run, shared, cases)?,
+    let (outcomes, troubles) = match run {
+        Run::UwarpResponds | Run::UwarpInitiates => (against_uwarp(run, cases)?, BTreeMap::new()),
+        Run::SiwResponds | Run::SiwInitiates | Run::Dangerous => against_siw(run, shared, cases)?,
     };
     let counts = Counts::of(&outcomes);
     let seconds = began.elapsed().as_secs();
@@ -202,7 +241,11 @@ fn perform(run: Run, shared: &Shared) -> Result<()> {
         }
     }
     let mut played = shared.played.lock().unwrap_or_else(PoisonError::into_inner);
-    played.push((run, outcomes));
+    played.push(Played {
+        run,
+        outcomes,
+        troubles,
+    });
     match counts.failed + counts.unexpected + counts.errors {
         0 => Ok(()),
         bad => Err(Failure::new(format!(
@@ -211,36 +254,48 @@ fn perform(run: Run, shared: &Shared) -> Result<()> {
     }
 }
 
-fn against_siw(run: Run, shared: &Shared, cases: Vec<String>) -> Played {
+fn against_siw(
+    run: Run,
+    shared: &Shared,
+    cases: Vec<String>,
+) -> Result<(Vec<Outcome>, BTreeMap<String, String>)> {
     let mut config = Config::new(Target::At((shared.tap.guest_ip(), 0).into()));
     config.timeout = TIMEOUT;
     config.quiet = QUIET;
     config.settle = SETTLE;
     config.strict = true;
     config.dangerous = run == Run::Dangerous;
-    config.target_initiates = run == Run::SiwInitiates;
+    config.target_initiates = run.target_initiates();
     config.deviations = Some(deviations());
     let most = if config.dangerous {
         GUESTS + cases.len()
     } else {
         GUESTS
     };
-    let mut guests = Guests::new(&shared.image, &shared.tap, most);
+    let diary = Diary::default();
     let progress = Lines {
-        booted: guests.booted(),
+        diary: &diary,
         began: Instant::now(),
+        alone: config.dangerous,
+        last: Mutex::default(),
     };
     let selection = Selection(cases);
-    Ok(run_with_targets(
-        &config,
-        &mut guests,
-        &selection,
-        &progress,
-    )?)
+    let mut guests = Guests::new(&shared.image, &shared.tap, &diary, most);
+    let outcomes = run_with_targets(&config, &mut guests, &selection, &progress)?;
+    drop(guests);
+    let last = progress
+        .last
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let troubles = last
+        .into_iter()
+        .filter_map(|(case, guest)| Some((case, diary.trouble(guest)?)))
+        .collect();
+    Ok((outcomes, troubles))
 }
 
 /// Our own stack, on the loopback interface of this namespace.
-fn against_uwarp(cases: Vec<String>) -> Played {
+fn against_uwarp(run: Run, cases: Vec<String>) -> Result<Vec<Outcome>> {
     let mut agent = Uwarp::start(&["agent", "-a", "127.0.0.1", "-p", "0"])?;
     let mut port = |what: &str| -> Result<_> {
         let line = agent.wait_for(what, Duration::from_secs(20))?;
@@ -251,89 +306,42 @@ fn against_uwarp(cases: Vec<String>) -> Played {
     config.agent = Some(port("control on ")?);
     config.strict = true;
     config.dangerous = true;
-    Ok(run(&config, &Selection(cases), &())?)
+    config.target_initiates = run.target_initiates();
+    Ok(uwarp_conformance::run(&config, &Selection(cases), &())?)
 }
 
 /// What is no pass, as it comes.
-struct Lines {
-    booted: Arc<AtomicUsize>,
+struct Lines<'a> {
+    diary: &'a Diary,
     began: Instant,
+    /// Each case has a guest of its own.
+    alone: bool,
+    /// Cases that are the cause of what their guests' kernels say.
+    last: Mutex<Vec<(String, usize)>>,
 }
 
-impl Progress for Lines {
+impl Progress for Lines<'_> {
     fn begins(&self, cases: usize) {
         eprintln!("{cases} cases");
     }
 
     fn played(&self, outcome: &Outcome) {
-        if !matches!(outcome.verdict, Verdict::Pass | Verdict::Skipped(_)) {
-            let ending = outcome.ending.map(|ending| format!(", {ending}"));
-            eprintln!(
-                "{:>5.1} s, guest {}: {} {} ({} ms{})",
-                self.began.elapsed().as_secs_f32(),
-                self.booted.load(Ordering::Relaxed),
-                outcome.verdict.word(),
-                outcome.id,
-                outcome.millis,
-                ending.unwrap_or_default()
-            );
+        if matches!(outcome.verdict, Verdict::Pass | Verdict::Skipped(_)) {
+            return;
+        }
+        let guest = self.diary.booted();
+        let ending = outcome.ending.map(|ending| format!(", {ending}"));
+        eprintln!(
+            "{:>5.1} s, guest {guest}: {} {} ({} ms{})",
+            self.began.elapsed().as_secs_f32(),
+            outcome.verdict.word(),
+            outcome.id,
+            outcome.millis,
+            ending.unwrap_or_default()
+        );
+        if self.alone || outcome.ending == Some(Ending::Died) {
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            last.push((outcome.id.clone(), guest));
         }
     }
-}
-
-/// Writes what was found: pages for the reader into the target directory, and, after a whole run that found nothing new,
-/// the document.
-fn write(shared: &Shared, all_well: bool) -> Result<()> {
-    let played = shared.played.lock().unwrap_or_else(PoisonError::into_inner);
-    if played.is_empty() {
-        return Ok(());
-    }
-    let binary = env::current_exe()?;
-    let target = binary.ancestors().nth(3).unwrap_or(Path::new("."));
-    let to = target.join("conformance-siw");
-    // What an earlier run has left is not of this one.
-    let _ = fs::remove_dir_all(&to);
-    fs::create_dir_all(&to)?;
-    let mut runs = Vec::new();
-    for (run, outcomes) in played.iter() {
-        let run_json = json(run.title(), outcomes);
-        let name = run.name().rsplit(':').next().unwrap_or_default();
-        fs::write(to.join(format!("{name}.json")), run_json.to_string())?;
-        runs.push(run_json);
-        let failed: Vec<Outcome> = outcomes
-            .iter()
-            .filter(|outcome| matches!(outcome.verdict, Verdict::Fail(_)))
-            .cloned()
-            .collect();
-        pcaps(&to.join(name), &failed)?;
-    }
-    fs::write(to.join("index.html"), html(&runs))?;
-    eprintln!("conformance: see {}", to.join("index.html").display());
-
-    let Some(file) = env::var_os("UWARP_CONFORMANCE_REPORT") else {
-        return Ok(());
-    };
-    let part = |which: Run| {
-        let found = played.iter().find(|(run, _)| *run == which);
-        found.map(|(run, outcomes)| Part {
-            title: run.title(),
-            outcomes,
-        })
-    };
-    let parts = [part(Run::SiwResponds), part(Run::SiwInitiates)];
-    let [Some(responds), Some(initiates)] = parts else {
-        return Ok(());
-    };
-    if !shared.wanted.0.is_empty() || !all_well {
-        eprintln!("conformance: the document is not written: not all is as it is known to be");
-        return Ok(());
-    }
-    let document = Document {
-        versions: &shared.image.versions,
-        parts: [responds, initiates],
-        dangerous: part(Run::Dangerous),
-        uwarp: part(Run::Uwarp),
-    };
-    fs::write(file, document.markdown())?;
-    Ok(())
 }

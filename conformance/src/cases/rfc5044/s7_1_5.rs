@@ -1,7 +1,7 @@
 //! RFC 5044 section 7.1.5: from a stream of octets to FPDUs.
 
 use crate::script::Action::*;
-use crate::script::{Case, Data, Region, Setup, Stag, To, Twist, must, write};
+use crate::script::{Action, Case, Data, Region, Setup, Stag, To, Twist, must, write};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -11,23 +11,30 @@ pub(super) fn cases() -> Vec<Case> {
             "Nothing is lost between startup and FPDUs, though both come in small TCP segments.",
         )
         .dangerous()
-        .steps([
-            Establish(
-                Setup::default()
-                    .no_nudge()
-                    .twist(Twist::in_pieces((1..64).map(|piece| piece * 3))),
-            ),
-            Region(Region::writable("r", 4096)),
-            SendInPieces(
-                write(Stag::Of("r"), To::In("r", 0), 64),
-                (1..40).map(|piece| piece * 2).collect(),
-            ),
-            Ping,
-            Holds {
-                region: "r",
-                offset: 0,
-                data: Data::len(64),
-            },
-        ]),
+        .steps((0..TIMES).flat_map(|_| in_pieces())),
+    ]
+}
+
+/// How often: what can happen here depends on the moment.
+const TIMES: usize = 6;
+
+fn in_pieces() -> [Action; 5] {
+    [
+        Establish(
+            Setup::default()
+                .no_nudge()
+                .twist(Twist::in_pieces((1..64).map(|piece| piece * 3))),
+        ),
+        Region(Region::writable("r", 4096)),
+        SendInPieces(
+            write(Stag::Of("r"), To::In("r", 0), 64),
+            (1..40).map(|piece| piece * 2).collect(),
+        ),
+        Ping,
+        Holds {
+            region: "r",
+            offset: 0,
+            data: Data::len(64),
+        },
     ]
 }
