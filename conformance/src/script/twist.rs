@@ -75,6 +75,12 @@ impl Twist {
         }
     }
 
+    /// And only the first octets.
+    pub(crate) fn and_only(mut self, octets: usize) -> Self {
+        self.only = Some(octets);
+        self
+    }
+
     /// And with these flags.
     pub(crate) fn and_flags(mut self, flags: u8) -> Self {
         self.flags |= flags;

@@ -140,13 +140,15 @@ impl Document<'_> {
 }
 
 fn overview<'a>(out: &mut String, all: impl Iterator<Item = &'a Finding<'a>>) {
-    out.push_str("\n## All findings\n\n| | siw | as | cases | in |\n|---|---|---|---|---|\n");
+    out.push_str(
+        "\n## All findings\n\n| | what siw does | as | cases | where |\n|---|---|---|---|---|\n",
+    );
     for (index, finding) in all.enumerate() {
         let _ = writeln!(
             out,
             "| {} | {} | {} | {} | {} |",
             index + 1,
-            cell(named(finding.reason)),
+            cell(&named(finding.reason)),
             finding.roles(),
             finding.cases(),
             finding.sections()
@@ -161,7 +163,7 @@ fn tell(
     catalogue: &BTreeMap<String, Requirement>,
 ) {
     let title = named(finding.reason);
-    let _ = writeln!(out, "\n### {number}. {}\n", cell(title));
+    let _ = writeln!(out, "\n### {number}. {}\n", cell(&title));
     let _ = writeln!(out, "{}.", finding.sections());
     let rest = finding.shown.len().saturating_sub(IN_FULL);
     // A table of one row is no table.
@@ -236,9 +238,12 @@ fn words(trouble: &str) -> String {
     format!("`{}`", found.join("; "))
 }
 
-/// The reason, without the name of the target.
-fn named(reason: &str) -> &str {
-    reason.strip_prefix("siw: ").unwrap_or(reason)
+/// The reason as a sentence, without the name of the target.
+fn named(reason: &str) -> String {
+    let reason = reason.strip_prefix("siw: ").unwrap_or(reason);
+    let mut chars = reason.chars();
+    let first = chars.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(chars).collect()
 }
 
 /// `mpa/5044-7.1.2/3` is of `5044`.

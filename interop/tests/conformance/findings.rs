@@ -67,15 +67,19 @@ pub(crate) fn findings<'a>(runs: &[&'a Played]) -> Vec<Finding<'a>> {
 }
 
 impl Finding<'_> {
-    /// `RFC 5040 section 4.8`, each once.
+    /// `RFC 5040 sections 4.8, 7.1`, by RFC.
     pub(crate) fn sections(&self) -> String {
-        let sections: BTreeSet<&str> = self
-            .requirements()
-            .iter()
-            .map(|id| section_of(id))
-            .collect();
-        let named: Vec<String> = sections.iter().map(|section| rfc_of(section)).collect();
-        named.join(", ")
+        let mut rfcs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for section in BTreeSet::from_iter(self.requirements().into_iter().map(section_of)) {
+            if let Some((rfc, section)) = section.split_once('-') {
+                rfcs.entry(rfc).or_default().push(section);
+            }
+        }
+        let named = rfcs.into_iter().map(|(rfc, sections)| {
+            let many = if sections.len() > 1 { "s" } else { "" };
+            format!("RFC {rfc} section{many} {}", sections.join(", "))
+        });
+        Vec::from_iter(named).join("; ")
     }
 
     /// The requirements of all its cases.
@@ -104,14 +108,6 @@ impl Finding<'_> {
             .copied()
             .collect();
         Vec::from_iter(roles).join(", ")
-    }
-}
-
-/// `5044-7.1.2` is RFC 5044 section 7.1.2.
-fn rfc_of(section: &str) -> String {
-    match section.split_once('-') {
-        Some((rfc, section)) => format!("RFC {rfc} section {section}"),
-        None => section.to_owned(),
     }
 }
 

@@ -62,5 +62,17 @@ pub(super) fn cases() -> Vec<Case> {
         .target_responds()
         .dangerous()
         .steps([Establish(Setup::default().knocks(20)), Ping]),
+        should(
+            "mpa/5044-7.1.2/55",
+            &["5044-7.1.2-08"],
+            "A Responder accepts a Request while it waits for the rest of others.",
+        )
+        .target_responds()
+        .dangerous()
+        .steps((0..4).map(|_| {
+            let part = Twist::in_pieces(1..12).and_only(12);
+            Propose(Setup::default().never_answers().twist(part))
+        }))
+        .steps([Establish(Setup::default()), Ping]),
     ]
 }
