@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use uwarp_conformance::report::failure;
 use uwarp_conformance::{Level, Outcome, Verdict};
 use uwarp_mutant::Mutant;
 
@@ -64,10 +65,13 @@ fn look(mutant: Mutant, row: &Row) -> Result<Found, String> {
     let total = explained.len() + others.len();
     let ids =
         |ones: Vec<&Outcome>| -> Vec<String> { ones.iter().map(|one| one.id.clone()).collect() };
-    let (binding, weaker) = others
+    let (binding, weaker): (Vec<&Outcome>, Vec<&Outcome>) = others
         .into_iter()
         .partition(|outcome| outcome.level == Level::Must);
     let explained = ids(explained);
+    for outcome in &binding {
+        eprintln!("{}: {}", mutant.name(), failure(outcome));
+    }
     let skipped = outcomes
         .iter()
         .filter(|one| matches!(one.verdict, Verdict::Skipped(_)));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use uwarp_conformance::report::failure;
-use uwarp_conformance::{Outcome, Selection, Verdict, run};
+use uwarp_conformance::{Level, Outcome, Selection, Verdict, run};
 use uwarp_mutant::{Mutant, switch};
 
 use crate::map::{Map, Row};
@@ -31,6 +31,13 @@ pub(crate) const AMPLE: Pace = Pace {
     timeout: Duration::from_secs(3),
     quiet: Duration::from_secs(1),
     jobs: 64,
+};
+
+/// For the few verdicts that are still a surprise.
+const PATIENT: Pace = Pace {
+    timeout: Duration::from_secs(20),
+    quiet: Duration::from_secs(2),
+    jobs: 2,
 };
 
 /// Over which TCP.
@@ -63,23 +70,31 @@ pub(crate) fn fails(outcome: &Outcome) -> bool {
     matches!(outcome.verdict, Verdict::Fail(_))
 }
 
-/// Plays all cases over the kernel's TCP, and those again with ample time whose verdict may come from a lack of it: what
-/// failed by waiting, and what did not fail although it must.
+/// Plays all cases over the kernel's TCP, and those again with more time whose verdict may come from a lack of it: what
+/// failed by waiting, and what is not as the map has it.
 pub(crate) fn play_all(mutant: Mutant, row: &Row) -> Result<Vec<Outcome>, String> {
     let play = |pace, selection: &Selection| play(Some(mutant), row, Over::Kernel, pace, selection);
-    let mut outcomes = play(BRISK, &Selection::default())?;
-    let doubtful = outcomes.iter().filter(|outcome| match outcome.verdict {
-        Verdict::Fail(_) => u128::from(outcome.millis) >= BRISK.timeout.as_millis(),
+    let surprises = |outcome: &Outcome| match outcome.verdict {
+        Verdict::Fail(_) => outcome.level == Level::Must && !row.explains(&outcome.id),
         Verdict::Pass | Verdict::Skipped(_) => row.cases.contains(&outcome.id),
         _ => true,
-    });
-    let doubtful: Vec<String> = doubtful.map(|outcome| outcome.id.clone()).collect();
-    if doubtful.is_empty() {
-        return Ok(outcomes);
-    }
-    for again in play(AMPLE, &Selection(doubtful))? {
-        if let Some(outcome) = outcomes.iter_mut().find(|outcome| outcome.id == again.id) {
-            *outcome = again;
+    };
+    let waited = |outcome: &Outcome| {
+        fails(outcome) && u128::from(outcome.millis) >= BRISK.timeout.as_millis()
+    };
+    let mut outcomes = play(BRISK, &Selection::default())?;
+    for pace in [AMPLE, PATIENT] {
+        let doubtful = outcomes
+            .iter()
+            .filter(|outcome| surprises(outcome) || pace == AMPLE && waited(outcome));
+        let doubtful: Vec<String> = doubtful.map(|outcome| outcome.id.clone()).collect();
+        if doubtful.is_empty() {
+            break;
+        }
+        for again in play(pace, &Selection(doubtful))? {
+            if let Some(outcome) = outcomes.iter_mut().find(|outcome| outcome.id == again.id) {
+                *outcome = again;
+            }
         }
     }
     Ok(outcomes)
