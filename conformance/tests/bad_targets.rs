@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 use uwarp_conformance::{Config, Ending, Outcome, Selection, Target, Verdict, run};
@@ -141,27 +141,58 @@ fn one_that_floods_fails_and_does_not_fill_the_memory() {
 #[test]
 fn one_that_sends_fpdus_without_end_fails() {
     let server = Server::new(|mut stream| {
-        let mut header = [0; 20];
-        if stream.read_exact(&mut header).is_err() {
+        if !has_begun(&mut stream) {
             return;
         }
-        let len = usize::from(u16::from_be_bytes([header[18], header[19]]));
-        if stream.read_exact(&mut vec![0; len]).is_err() {
+        let sends = send(1024).repeat(60);
+        while stream.write_all(&sends).is_ok() {}
+    });
+    fails_for_it_has_no_end(&server);
+}
+
+/// A little now and then, without end: each of them in time.
+#[test]
+fn one_that_sends_fpdus_now_and_then_without_end_fails() {
+    let server = Server::new(|mut stream| {
+        if !has_begun(&mut stream) {
             return;
         }
-        // A Reply without CRC, then Sends that never end.
-        let mut reply = b"MPA ID Rep Frame\x00\x01\x00\x00".to_vec();
-        let mut send = vec![0x04, 0x00, 0x01, 0x43];
-        send.resize(2 + 1024, 0);
-        send.resize(send.len().next_multiple_of(4) + 4, 0);
-        reply.extend(send.iter().cycle().take(send.len() * 60));
-        while stream.write_all(&reply).is_ok() {
-            reply = send.repeat(60);
+        let send = send(32);
+        while stream.write_all(&send).is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
         }
     });
-    let outcomes = play_some(&server, &["ddp/5041-7.1/1"]);
+    let began = Instant::now();
+    fails_for_it_has_no_end(&server);
+    assert!(began.elapsed() < Duration::from_secs(20));
+}
+
+/// Takes the Request, and answers it with a Reply without CRC.
+fn has_begun(stream: &mut TcpStream) -> bool {
+    let mut header = [0; 20];
+    if stream.read_exact(&mut header).is_err() {
+        return false;
+    }
+    let len = usize::from(u16::from_be_bytes([header[18], header[19]]));
+    stream.read_exact(&mut vec![0; len]).is_ok()
+        && stream
+            .write_all(b"MPA ID Rep Frame\x00\x01\x00\x00")
+            .is_ok()
+}
+
+/// The FPDU of a segment of a Send that is not the last one.
+fn send(ulpdu: u16) -> Vec<u8> {
+    let mut send = ulpdu.to_be_bytes().to_vec();
+    send.extend_from_slice(&[0x01, 0x43]);
+    send.resize(2 + usize::from(ulpdu), 0);
+    send.resize(send.len().next_multiple_of(4) + 4, 0);
+    send
+}
+
+fn fails_for_it_has_no_end(server: &Server) {
+    let outcomes = play_some(server, &["ddp/5041-7.1/1"]);
     assert!(
-        matches!(outcomes[0].verdict, Verdict::Fail(_)),
+        matches!(&outcomes[0].verdict, Verdict::Fail(failure) if failure.received.contains("no end")),
         "{outcomes:?}"
     );
 }

@@ -1,4 +1,4 @@
-//! One pcapng file for each case that is not passed: its connections, with IP and TCP headers made up around them.
+//! One pcapng file for each case that fails: its connections, with IP and TCP headers made up around them.
 
 use std::io;
 use std::path::Path;

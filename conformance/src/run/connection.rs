@@ -53,6 +53,8 @@ pub(super) struct Connection {
     received: usize,
     /// FPDUs of these.
     fpdus: usize,
+    /// When a step has taken too long, whatever comes: a target that sends a little, without end, is a flood, too.
+    pub(super) until: Option<Instant>,
     /// How the stream ended, once it has.
     pub(super) ended: Option<Got>,
     pub(super) breaches: Vec<Breach>,
@@ -90,6 +92,7 @@ impl Connection {
             taken: 0,
             received: 0,
             fpdus: 0,
+            until: None,
             ended: None,
             breaches: Vec::new(),
             reads: Vec::new(),
@@ -195,7 +198,11 @@ impl Connection {
         if let Some(fpdu) = self.ahead.pop_front() {
             return Ok(Next::Fpdu(fpdu));
         }
-        let deadline = Instant::now() + timeout;
+        let now = Instant::now();
+        if self.until.is_some_and(|until| now > until) {
+            return Err(ErrorKind::QuotaExceeded.into());
+        }
+        let deadline = now + timeout;
         loop {
             let mut rx = self.rx;
             if let Some(fpdu) = rx.open(self.rest()) {

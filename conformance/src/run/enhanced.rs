@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::frame::describe;
 use super::player::{Player, Step, Stop};
 use crate::script::{Rtr, Stag, To, answer_read, read_request, send, write};
 use crate::transport::Got;
@@ -31,7 +30,7 @@ impl Player<'_> {
         match theirs.filter(|frame| frame.flags & S != 0 && frame.rev > 1) {
             Some(frame) => Err(Stop::Fail {
                 expected: "four octets of connection data, as S is set".into(),
-                received: describe(frame),
+                received: frame.to_string(),
             }),
             None => Err(no_enhanced_setup()),
         }

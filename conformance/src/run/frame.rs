@@ -1,8 +1,8 @@
-//! Startup frames: which rules one keeps, and one in words.
+//! Which rules a startup frame keeps.
 
 use super::enhanced::rtr_bits;
 use crate::script::StartupCheck;
-use crate::wire::startup::{C, M, R, REPLY_KEY, REQUEST_KEY, S, StartupFrame};
+use crate::wire::startup::{C, R, REPLY_KEY, REQUEST_KEY, S, StartupFrame};
 
 /// Whether a startup frame keeps one rule.
 pub(super) fn keeps(frame: &StartupFrame, check: StartupCheck) -> bool {
@@ -39,35 +39,4 @@ pub(super) fn keeps(frame: &StartupFrame, check: StartupCheck) -> bool {
         // Of several frames: see `check_startup`.
         StartupCheck::RtrOfBefore => true,
     }
-}
-
-/// A startup frame in words.
-pub(super) fn describe(frame: &StartupFrame) -> String {
-    let kind = match frame.key {
-        REQUEST_KEY => "MPA Request Frame",
-        REPLY_KEY => "MPA Reply Frame",
-        _ => "a frame with another Key",
-    };
-    let names = [(M, "M"), (C, "C"), (R, "R"), (S, "S")];
-    let flags: Vec<&str> = names
-        .iter()
-        .filter(|(bit, _)| frame.flags & bit != 0)
-        .map(|(_, name)| *name)
-        .collect();
-    let mut text = format!(
-        "{kind}, revision {}, flags {:#04x} ({}), {} octets of Private Data",
-        frame.rev,
-        frame.flags,
-        flags.join(" "),
-        frame.private_data.len()
-    );
-    if let Some(data) = frame.enhanced_data() {
-        text.push_str(&format!(", IRD {}, ORD {}", data.ird, data.ord));
-        let bits = [(data.a, "A"), (data.b, "B"), (data.c, "C"), (data.d, "D")];
-        for (_, name) in bits.iter().filter(|(set, _)| *set) {
-            text.push(' ');
-            text.push_str(name);
-        }
-    }
-    text
 }

@@ -4,8 +4,7 @@ use std::io;
 
 use super::config::Config;
 use super::outcome::{Ending, Failure, LogEntry, Outcome, Verdict, Who};
-use super::player::Player;
-use super::suite::{Progress, RunError, Selection, choose, known, play, sorted};
+use super::suite::{Progress, RunError, Selection, choose, known, play, sorted, unplayed};
 use crate::agent::{Agent, AgentError, Channel};
 use crate::script::{Action, Case, Setup, must};
 
@@ -47,6 +46,9 @@ pub fn run_with_targets(
     progress.begins(chosen.len());
     let mut outcomes = Vec::new();
     for case in chosen {
+        if progress.stops() {
+            break;
+        }
         let mut outcome = fresh.play(case);
         deviations.apply(&mut outcome, config.target_initiates);
         progress.played(&outcome);
@@ -100,12 +102,7 @@ impl Fresh<'_> {
         if self.agent.is_none()
             && let Err(error) = self.start()
         {
-            let mut outcome = Player::new(self.config, None, None, true).play(&Case {
-                steps: Vec::new(),
-                ..case.clone()
-            });
-            outcome.verdict = Verdict::Infrastructure(error.to_string());
-            return outcome;
+            return unplayed(self.config, case, error.to_string());
         }
         let mut outcome = play(self.config, &mut self.agent, &mut None, case);
         if outcome.ending == Some(Ending::Died) {

@@ -1,6 +1,5 @@
 //! The suite's own startup frame.
 
-use super::frame::describe;
 use super::player::{Player, Step, Stop};
 use crate::script::Setup;
 use crate::wire::startup::{C, Enhanced, M, REQUEST_KEY, StartupFrame, reply, request};
@@ -33,7 +32,7 @@ impl Player<'_> {
         let frame = setup.twist.of(fits);
         let octets = frame.octets();
         let only = setup.twist.only.unwrap_or(octets.len()).min(octets.len());
-        let text = describe(&frame);
+        let text = frame.to_string();
         self.connection()?.ours = Some(frame);
         let cuts = setup.twist.cuts.iter().copied().filter(|cut| *cut < only);
         let mut from = 0;
@@ -58,14 +57,14 @@ impl Player<'_> {
         if setup.frame.is_some() {
             return Ok(frame);
         }
-        let depth = |asked: u16| if asked == 0x3fff { 0x3fff } else { asked };
+        // 0x3fff, which negotiates nothing, is answered by the same.
         Ok(frame.enhanced(Enhanced {
             a: asked.a,
             b: asked.a && asked.b,
             c: asked.a && asked.c,
             d: asked.a && asked.d,
-            ird: depth(asked.ord),
-            ord: depth(asked.ird),
+            ird: asked.ord,
+            ord: asked.ird,
         }))
     }
 }

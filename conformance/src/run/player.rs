@@ -14,6 +14,9 @@ use crate::agent::{Agent, AgentError, Registered};
 use crate::script::{Action, Case, Condition, Name, Role};
 use crate::transport::Listener;
 
+/// A step may take so many times what the first thing may that it waits for.
+const PATIENCE: u32 = 4;
+
 /// Why a case ends before its last step.
 pub(super) enum Stop {
     /// The rule is broken: what was expected and what came.
@@ -122,6 +125,7 @@ impl<'a> Player<'a> {
         }
         let mut verdict = Verdict::Pass;
         for (index, action) in case.steps.iter().enumerate() {
+            self.hurry(action);
             let stopped = self.act(action).and_then(|()| self.breaches(action));
             if let Err(stop) = stopped {
                 verdict = self.verdict(index + 1, stop);
@@ -195,6 +199,18 @@ impl<'a> Player<'a> {
             }
         }
         Ok(())
+    }
+
+    /// However often something else comes, a step has an end.
+    fn hurry(&mut self, action: &Action) {
+        let timeout = match action {
+            Action::EndWithin(_, seconds) => Duration::from_secs(*seconds),
+            _ => self.config.timeout,
+        };
+        let until = Instant::now() + timeout.max(self.config.timeout) * PATIENCE;
+        for connection in &mut self.connections {
+            connection.until = Some(until);
+        }
     }
 
     fn act(&mut self, action: &Action) -> Step {

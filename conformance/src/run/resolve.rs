@@ -2,19 +2,11 @@
 
 use super::connection::SentSegment;
 use super::player::{Player, Stop};
-use crate::agent::Registered;
-use crate::script::{Addressing, Data, Msn, Name, Out, Stag, To};
+use crate::script::{Addressing, Data, Msn, Out, Stag, To};
 use crate::wire::pattern::pattern;
 use crate::wire::segment::opcode;
 
 impl Player<'_> {
-    fn region(&self, name: Name) -> Result<Registered, Stop> {
-        self.regions
-            .get(name)
-            .copied()
-            .ok_or_else(|| Stop::Infrastructure(format!("the case has no region {name}")))
-    }
-
     /// A seed of a case, as this run has it.
     pub(super) fn seed(&self, of_case: u64) -> u64 {
         of_case.wrapping_add(self.config.seed << 32)
@@ -23,8 +15,8 @@ impl Player<'_> {
     pub(super) fn stag(&mut self, stag: Stag) -> Result<u32, Stop> {
         Ok(match stag {
             Stag::Is(stag) => stag,
-            Stag::Of(name) => self.region(name)?.rkey,
-            Stag::Near(name, bits) => self.region(name)?.rkey ^ bits,
+            Stag::Of(name) => self.named(name)?.rkey,
+            Stag::Near(name, bits) => self.named(name)?.rkey ^ bits,
             Stag::Sink(read) => self.seen_read(read)?.sink_stag,
         })
     }
@@ -32,9 +24,9 @@ impl Player<'_> {
     pub(super) fn to(&mut self, to: To) -> Result<u64, Stop> {
         Ok(match to {
             To::Is(to) => to,
-            To::In(name, offset) => self.region(name)?.addr.wrapping_add_signed(offset),
+            To::In(name, offset) => self.named(name)?.addr.wrapping_add_signed(offset),
             To::End(name, offset) => {
-                let region = self.region(name)?;
+                let region = self.named(name)?;
                 let end = region.addr.wrapping_add(region.len as u64);
                 end.wrapping_add_signed(offset)
             }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::frame::{describe, keeps};
+use super::frame::keeps;
 use super::outcome::{Ending, Who};
 use super::player::{Player, Step, Stop};
 use crate::agent::number;
@@ -85,7 +85,7 @@ impl Player<'_> {
     pub(super) fn send_startup(&mut self, frame: &StartupFrame) -> Step {
         let octets = frame.octets();
         self.connection()?.ours = Some(frame.clone());
-        self.send_octets(&octets, &describe(frame))
+        self.send_octets(&octets, &frame.to_string())
     }
 
     /// The application accepts or rejects what was asked, if it is asked and has not.
@@ -144,7 +144,7 @@ impl Player<'_> {
         };
         match self.connection()?.startup(timeout) {
             Ok((frame, octets)) => {
-                self.said(Who::Target, describe(&frame), &octets);
+                self.said(Who::Target, frame.to_string(), &octets);
                 if frame.key != key {
                     return fail(format!("a frame with the Key {:02x?}", frame.key));
                 }
@@ -221,8 +221,8 @@ impl Player<'_> {
             return Ok(());
         }
         Err(Stop::Fail {
-            expected: format!("in the startup frame: {check:?}"),
-            received: describe(&frame),
+            expected: format!("in the startup frame: {check}"),
+            received: frame.to_string(),
         })
     }
 }

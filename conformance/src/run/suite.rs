@@ -2,17 +2,19 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::config::{Config, Target};
-use super::outcome::{Outcome, Verdict};
+use super::outcome::{Ending, Outcome, Verdict};
 use super::player::{Player, plays};
 use crate::agent::{Agent, AgentError, Channel};
 use crate::cases;
 use crate::deviations::Deviations;
 use crate::script::{Case, Level};
 use crate::transport::Listener;
+
+/// How long an agent that was lost may take to greet again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Which cases: all whose id one of these patterns takes, or all where there is none. A pattern is an id, a part of
 /// one up to a `/`, or has `*` for anything.
@@ -250,21 +252,35 @@ fn worker(
     next: &dyn Fn() -> Option<&'static Case>,
     played: &dyn Fn(Outcome),
 ) {
-    let lost = AtomicBool::new(false);
     while let Some(case) = next() {
-        let outcome = play(config, &mut agent, &mut listener, case);
-        if config.agent.is_some() && matches!(outcome.verdict, Verdict::Infrastructure(_)) {
-            // A new connection to the agent: that of before may be in any state.
-            match Agent::connect(
-                config.agent.unwrap_or(([127, 0, 0, 1], 0).into()),
-                config.timeout,
-            ) {
+        if let (Some(at), None) = (config.agent, &agent) {
+            match Agent::connect(at, AGAIN) {
                 Ok(new) => agent = Some(new),
-                Err(_) => lost.store(true, Ordering::Relaxed),
+                Err(error) => {
+                    played(unplayed(config, case, error.to_string()));
+                    continue;
+                }
             }
+        }
+        let outcome = play(config, &mut agent, &mut listener, case);
+        if matches!(outcome.verdict, Verdict::Infrastructure(_))
+            || outcome.ending == Some(Ending::Died)
+        {
+            // Another connection to the agent: this one may be in any state.
+            agent = None;
         }
         played(outcome);
     }
+}
+
+/// A case that could not be begun, and why.
+pub(super) fn unplayed(config: &Config, case: &Case, why: String) -> Outcome {
+    let mut outcome = Player::new(config, None, None, true).play(&Case {
+        steps: Vec::new(),
+        ..case.clone()
+    });
+    outcome.verdict = Verdict::Infrastructure(why);
+    outcome
 }
 
 pub(super) fn play(

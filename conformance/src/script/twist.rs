@@ -87,6 +87,34 @@ impl Twist {
         self
     }
 
+    /// In words.
+    pub(super) fn differences(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        if let Some(key) = &self.key {
+            said.push(format!("Key {:?}", String::from_utf8_lossy(key)));
+        }
+        if self.flags != 0 {
+            said.push(format!("flags {:#04x}, too", self.flags));
+        }
+        if let Some(rev) = self.rev {
+            said.push(format!("Rev {rev}"));
+        }
+        if !self.private_data.is_empty() {
+            let len = self.private_data.len();
+            said.push(format!("{len} more octets of Private Data"));
+        }
+        if self.claim != 0 {
+            said.push(format!("PD_Length {:+}", self.claim));
+        }
+        if !self.cuts.is_empty() {
+            said.push(format!("in {} pieces", self.cuts.len() + 1));
+        }
+        if let Some(only) = self.only {
+            said.push(format!("of it the first {only} octets"));
+        }
+        said
+    }
+
     /// The frame with this difference.
     pub(crate) fn of(&self, mut frame: StartupFrame) -> StartupFrame {
         frame.key = self.key.unwrap_or(frame.key);

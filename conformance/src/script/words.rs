@@ -2,7 +2,13 @@
 
 use std::fmt;
 
-use super::action::{Action, Condition};
+use super::action::{Action, Condition, StartupCheck};
+use super::segment::Out;
+use super::setup::Setup;
+use super::twist::Twist;
+
+/// Segments that are told one by one; of more, the first and the last.
+const SEGMENTS: usize = 8;
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,13 +55,13 @@ impl fmt::Display for Condition {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Action::Begin(_) => write!(f, "a TCP connection"),
-            Action::Establish(_) => write!(f, "a connection in Full Operation"),
+            Action::Begin(setup) => write!(f, "a TCP connection{setup}"),
+            Action::Establish(setup) => write!(f, "a connection in Full Operation{setup}"),
             Action::Use(number) => write!(f, "connection {number}"),
-            Action::SendStartup(frame) => {
-                write!(f, "send a startup frame of revision {}", frame.rev)
+            Action::SendStartup(frame) => write!(f, "send {frame}"),
+            Action::Propose(setup) => {
+                write!(f, "a TCP connection and the suite's startup frame{setup}")
             }
-            Action::Propose(_) => write!(f, "a TCP connection and the suite's startup frame"),
             Action::ExpectStartup => write!(f, "the target's startup frame"),
             Action::ExpectStartupOrEnd => {
                 write!(
@@ -71,7 +77,7 @@ impl fmt::Display for Action {
                 f,
                 "send a Reply with the RTR indications that the Request does not offer"
             ),
-            Action::CheckStartup(check) => write!(f, "in its startup frame: {check:?}"),
+            Action::CheckStartup(check) => write!(f, "in its startup frame: {check}"),
             Action::Operate => write!(f, "Full Operation"),
             Action::Region(region) => write!(
                 f,
@@ -114,10 +120,7 @@ impl fmt::Display for Action {
                 "a FetchAdd of 0 returns what region {name} holds, in the target's byte order"
             ),
             Action::Disconnect => write!(f, "the application disconnects"),
-            Action::Send(segments) => {
-                let all: Vec<String> = segments.iter().map(ToString::to_string).collect();
-                write!(f, "send {}", all.join("; "))
-            }
+            Action::Send(segments) => write!(f, "send {}", some(segments)),
             Action::SendInPieces(segment, cuts) => {
                 write!(f, "send {segment}, in {} pieces", cuts.len() + 1)
             }
@@ -158,8 +161,116 @@ impl fmt::Display for Action {
                 f,
                 "the {size} octets that were read, or a Terminate that says how many came"
             ),
-            Action::Watch(rules) => write!(f, "{} rules of a sender are kept", rules.len()),
+            Action::Watch(rules) => {
+                let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
+                write!(f, "in all that the target sends: {}", rules.join("; "))
+            }
             Action::Require(condition) => write!(f, "skipped if {condition}"),
+        }
+    }
+}
+
+/// Segments, or, where they are many, how they begin and end.
+fn some(segments: &[Out]) -> String {
+    let told = |segments: &[Out]| -> String {
+        let all: Vec<String> = segments.iter().map(ToString::to_string).collect();
+        all.join("; ")
+    };
+    match segments {
+        [first, .., last] if segments.len() > SEGMENTS => {
+            let more = segments.len() - 2;
+            format!("{first}; {more} more; {last}")
+        }
+        few => told(few),
+    }
+}
+
+/// What is not as it is by default.
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plain = Setup::default();
+        if let Some(frame) = &self.frame {
+            write!(f, ", the suite's frame: {frame}")?;
+        }
+        write!(f, "{}", self.twist)?;
+        for (bit, name) in [(self.crc, "C"), (self.markers, "M")] {
+            if let Some(set) = bit {
+                write!(f, ", the suite's {name} bit {}", u8::from(set))?;
+            }
+        }
+        if let Some(mss) = self.mss {
+            write!(f, ", the suite's MSS {mss}")?;
+        }
+        if self.receives != plain.receives {
+            let (count, len) = self.receives;
+            write!(f, ", {count} receives of {len} octets")?;
+        }
+        if (self.ird, self.ord) != (plain.ird, plain.ord) {
+            write!(f, ", the application's IRD {}, ORD {}", self.ird, self.ord)?;
+        }
+        if !self.private_data.is_empty() {
+            let len = self.private_data.len();
+            write!(f, ", {len} octets of Private Data from the application")?;
+        }
+        if self.pd != plain.pd {
+            write!(f, ", protection domain {}", self.pd)?;
+        }
+        if self.peer_to_peer {
+            write!(f, ", in the peer-to-peer model")?;
+        }
+        if self.knocks > 0 {
+            write!(f, ", behind {} that end without a Request", self.knocks)?;
+        }
+        match self.answer {
+            super::setup::Answer::Reject(_) => write!(f, ", which the application rejects"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Twist {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for difference in self.differences() {
+            write!(f, ", {difference}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for StartupCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bit = |set: &bool| u8::from(*set);
+        match self {
+            StartupCheck::Key => write!(f, "the Key is that of its role"),
+            StartupCheck::ReservedZero => write!(f, "the reserved bits are zero"),
+            StartupCheck::Rejected(due) => write!(f, "R is {}", bit(due)),
+            StartupCheck::Crc => write!(f, "C is 1"),
+            StartupCheck::Rev(rev) => write!(f, "Rev is {rev}"),
+            StartupCheck::RevFitsS => write!(f, "Rev is 1 without S, or 2 and higher"),
+            StartupCheck::Enhanced(due) => write!(f, "S is {}", bit(due)),
+            StartupCheck::PrivateDataWithin512 => write!(f, "PD_Length is at most 512"),
+            StartupCheck::PrivateData(octets) => {
+                let len = octets.len();
+                write!(
+                    f,
+                    "the application's Private Data, {len} octets, and no other"
+                )
+            }
+            StartupCheck::Depths { ird, ord } => {
+                let depths = [("IRD", ird), ("ORD", ord)];
+                let due: Vec<String> = depths
+                    .iter()
+                    .filter_map(|(name, due)| due.map(|due| format!("{name} is {due}")))
+                    .collect();
+                write!(f, "{}", due.join(", "))
+            }
+            StartupCheck::OrdAtMost(most) => write!(f, "ORD is at most {most}"),
+            StartupCheck::IrdAtLeast(least) => write!(f, "IRD is at least {least}"),
+            StartupCheck::IrdAtMost(most) => write!(f, "IRD is at most {most}"),
+            StartupCheck::PeerToPeer(due) => write!(f, "A is {}", bit(due)),
+            StartupCheck::NoRtr => write!(f, "B, C and D are 0"),
+            StartupCheck::SomeRtr => write!(f, "B, C or D is 1"),
+            StartupCheck::RtrOfBefore => write!(f, "those of B, C and D that it set before"),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! MPA Request and Reply Frames (RFC 5044 section 7.1.1, RFC 6581 sections 6 and 9): any field can have any value.
 
+use std::fmt;
+
 /// The Key of a Request Frame.
 pub(crate) const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
 /// The Key of a Reply Frame.
@@ -151,5 +153,37 @@ impl StartupFrame {
         (self.flags & S != 0)
             .then(|| Enhanced::parse(&self.private_data))
             .flatten()
+    }
+}
+
+impl fmt::Display for StartupFrame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.key {
+            REQUEST_KEY => "MPA Request Frame",
+            REPLY_KEY => "MPA Reply Frame",
+            _ => "a frame with another Key",
+        };
+        let names = [(M, "M"), (C, "C"), (R, "R"), (S, "S")];
+        let flags: Vec<&str> = names
+            .iter()
+            .filter(|(bit, _)| self.flags & bit != 0)
+            .map(|(_, name)| *name)
+            .collect();
+        write!(
+            f,
+            "{kind}, revision {}, flags {:#04x} ({}), {} octets of Private Data",
+            self.rev,
+            self.flags,
+            flags.join(" "),
+            self.private_data.len()
+        )?;
+        if let Some(data) = self.enhanced_data() {
+            write!(f, ", IRD {}, ORD {}", data.ird, data.ord)?;
+            let bits = [(data.a, "A"), (data.b, "B"), (data.c, "C"), (data.d, "D")];
+            for (_, name) in bits.iter().filter(|(set, _)| *set) {
+                write!(f, " {name}")?;
+            }
+        }
+        Ok(())
     }
 }
