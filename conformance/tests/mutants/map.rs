@@ -1,7 +1,6 @@
 //! What must find which mutant, as data.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::Deserialize;
 use uwarp_conformance::{Config, Selection, list};
@@ -50,14 +49,14 @@ impl Row {
     }
 
     /// An endpoint for these cases, and what the suite is told.
-    pub(crate) fn endpoint(&self, smoltcp: bool) -> Endpoint {
+    pub(crate) fn endpoint(&self, smoltcp: bool, timeouts: Timeouts) -> Endpoint {
         let setting = Setting {
             smoltcp,
             crc: self.crc,
             markers: self.markers,
             revision: 2,
         };
-        let mut endpoint = endpoint(setting, timeouts());
+        let mut endpoint = endpoint(setting, timeouts);
         let Config {
             crc,
             target_initiates,
@@ -72,18 +71,6 @@ impl Row {
     pub(crate) fn configuration(&self) -> (bool, bool, bool, bool) {
         let suite = self.suite_crc.unwrap_or(self.crc);
         (self.crc, suite, self.markers, self.initiates)
-    }
-}
-
-/// Some cases wait until the endpoint has waited long enough.
-fn timeouts() -> Timeouts {
-    let limit = Duration::from_secs(2);
-    Timeouts {
-        reply: limit,
-        request: limit,
-        rtr: limit,
-        close: limit,
-        ..Timeouts::default()
     }
 }
 

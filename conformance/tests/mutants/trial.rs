@@ -5,6 +5,7 @@ use std::time::Duration;
 use uwarp_conformance::report::failure;
 use uwarp_conformance::{Level, Outcome, Selection, Verdict, run};
 use uwarp_mutant::{Mutant, switch};
+use uwarp_verbs::Timeouts;
 
 use crate::map::{Map, Row};
 
@@ -17,6 +18,20 @@ pub(crate) struct Pace {
     quiet: Duration,
     /// Cases at once.
     jobs: usize,
+    /// For what the endpoint waits; some cases see it give up.
+    endpoint: Duration,
+}
+
+impl Pace {
+    fn timeouts(self) -> Timeouts {
+        Timeouts {
+            reply: self.endpoint,
+            request: self.endpoint,
+            rtr: self.endpoint,
+            close: self.endpoint,
+            ..Timeouts::default()
+        }
+    }
 }
 
 /// What does not come from a mutant is not waited for long: every failure by silence takes this time.
@@ -24,6 +39,7 @@ pub(crate) const BRISK: Pace = Pace {
     timeout: Duration::from_millis(500),
     quiet: Duration::from_millis(100),
     jobs: 8,
+    endpoint: Duration::from_secs(2),
 };
 
 /// For the verdicts that a busy machine may have changed. These cases do little but wait, so there are many at once.
@@ -31,6 +47,7 @@ pub(crate) const AMPLE: Pace = Pace {
     timeout: Duration::from_secs(3),
     quiet: Duration::from_secs(1),
     jobs: 64,
+    endpoint: Duration::from_secs(2),
 };
 
 /// For the few verdicts that are still a surprise.
@@ -38,6 +55,7 @@ const PATIENT: Pace = Pace {
     timeout: Duration::from_secs(20),
     quiet: Duration::from_secs(2),
     jobs: 2,
+    endpoint: Duration::from_secs(10),
 };
 
 /// Over which TCP.
@@ -55,7 +73,7 @@ pub(crate) fn play(
     pace: Pace,
     selection: &Selection,
 ) -> Result<Vec<Outcome>, String> {
-    let mut endpoint = row.endpoint(over == Over::Memory);
+    let mut endpoint = row.endpoint(over == Over::Memory, pace.timeouts());
     endpoint.config.timeout = pace.timeout;
     endpoint.config.quiet = pace.quiet;
     endpoint.config.jobs = pace.jobs;
