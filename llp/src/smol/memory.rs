@@ -52,6 +52,9 @@ pub struct MemorySettings {
     pub faults: Option<FaultSettings>,
     /// The clock that the timers of TCP run by.
     pub clock: Arc<dyn Clock>,
+    /// What initial sequence numbers and local ports come from, **for simulation alone**: they can be foreseen then.
+    /// Each host draws its own numbers from it. `None`, the default: the random numbers of the system.
+    pub seed: Option<u64>,
 }
 
 impl Default for MemorySettings {
@@ -84,6 +87,7 @@ impl Default for MemorySettings {
             capture: None,
             faults: None,
             clock: Arc::new(SystemClock),
+            seed: None,
         }
     }
 }
@@ -102,7 +106,8 @@ impl fmt::Debug for MemorySettings {
 }
 
 impl MemorySettings {
-    fn stack(&self) -> Result<StackSettings, LlpError> {
+    /// The settings of the first (0) or of the second host (1).
+    fn stack(&self, host: u64) -> Result<StackSettings, LlpError> {
         let corrupts = self.faults.is_some_and(|faults| faults.corrupt > 0.0);
         let settings = StackSettings {
             mtu: self.mtu,
@@ -115,6 +120,9 @@ impl MemorySettings {
             connect_timeout: self.connect_timeout,
             // Both ends are in this process.
             keepalive: None,
+            seed: self
+                .seed
+                .map(|seed| seed.wrapping_mul(2).wrapping_add(host)),
         };
         settings.check("make an in-memory network")?;
         if let Some(faults) = &self.faults {
@@ -182,7 +190,7 @@ impl MemoryNetwork {
                 link,
                 Arc::clone(&pool),
                 Arc::clone(&settings.clock),
-                settings.stack()?,
+                settings.stack(number)?,
             );
             Ok::<_, LlpError>((
                 Self {
