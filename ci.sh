@@ -10,6 +10,7 @@ usage() {
     cat <<'EOF'
 usage: ./ci.sh PART...
        ./ci.sh interop [FILTER...]
+       ./ci.sh fuzz TARGET [SECONDS]
   fmt      formatting
   clippy   lints, all targets, warnings are errors
   doc      documentation, warnings are errors
@@ -23,6 +24,10 @@ usage: ./ci.sh PART...
            not in `all`, whose `test` has four of them
   mutants-smoke  our endpoint with one fault at a time against the cases of the conformance suite that must find it
   mutants  the same against all cases; writes docs/mutants.md; not in `all`
+  fuzz-smoke  every fuzz target a fixed number of executions, and whether they find faults on purpose (nightly)
+  fuzz     one fuzz target for SECONDS (600); docs/fuzzing.md; not in `all`
+  fuzz-long  every fuzz target for millions of executions; hours; not in `all`
+  fuzz-coverage  what the fuzzers reach of the protocol cores; writes into docs/fuzzing.md; not in `all`
   interop  against Linux siw in a virtual machine (installs what it needs when root); a FILTER is a
            part of a test's name
   all      all of these; what .ci/run calls
@@ -125,6 +130,8 @@ part_mutants() {
     UWARP_MUTANTS_REPORT=$PWD/docs/mutants.md part_mutants-smoke
 }
 
+. fuzz/parts.sh
+
 part_tshark() {
     if ! need_package tshark tshark; then
         echo "SKIPPED: tshark is not installed and cannot be installed here (needs root and apt)"
@@ -203,7 +210,7 @@ install_guest_packages() { # PACKAGES
 
 # The tests come last, so that the output ends with the test runner's own summary.
 part_all() {
-    for part in tshark fmt clippy doc nostd demo miri tsan interop mutants-smoke test; do
+    for part in tshark fmt clippy doc nostd demo miri tsan interop mutants-smoke fuzz-smoke test; do
         say "$part"
         "part_$part"
     done
@@ -216,9 +223,15 @@ if [ "$1" = interop ]; then
     part_interop "$@"
     exit
 fi
+if [ "$1" = fuzz ]; then
+    shift
+    say fuzz
+    part_fuzz "$@"
+    exit
+fi
 for part in "$@"; do
     case "$part" in
-        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan | conformance-full | mutants | mutants-smoke) say "$part"; "part_$part" ;;
+        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-long | fuzz-coverage) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac

@@ -197,9 +197,9 @@ fn connection(input: &mut Input<'_>) {
         let (piece, after) = rest.split_at(cuts.piece(rest.len()));
         streams[side].extend_from_slice(piece);
         if side == 0 {
-            flow.sent(piece)
+            flow.sent(piece);
         } else {
-            flow.received(piece)
+            flow.received(piece);
         }
         side ^= usize::from(piece.len().is_multiple_of(3));
         rest = after;

@@ -353,12 +353,58 @@ fn together(
         private_data: b"yes",
     };
     let (reply, theirs) = responder.accept(answer).expect("it can be accepted");
+    if wishes.revision == Revision::Two {
+        answered(&reply, wishes, limits, (ird, ord));
+    }
     let (taken, outcome) = initiator.receive(&reply).expect("a Reply is understood");
     assert_eq!(taken, reply.len());
     match outcome.expect("a Reply is whole") {
         Outcome::Accepted(ours) => agree(&ours, &theirs, wishes, limits),
         Outcome::Impossible(_, code) => assert!(matches!(code.code(), 6 | 7), "{code:?}"),
         Outcome::Rejected(_) => panic!("it was accepted"),
+    }
+}
+
+/// The enhanced connection data of a Reply (RFC 6581 section 9).
+fn answered(
+    reply: &[u8],
+    wishes: &InitiatorConfig,
+    limits: ResponderConfig,
+    (ird, ord): (u16, u16),
+) {
+    let first = u16::from_be_bytes([reply[20], reply[21]]);
+    let second = u16::from_be_bytes([reply[22], reply[23]]);
+    let kinds = [first & 0x4000, second & 0x8000, second & 0x4000].map(|bit| bit != 0);
+    let wanted = if wishes.ird == NO_AUTO {
+        NO_AUTO
+    } else {
+        ord.min(wishes.ird)
+    };
+    assert_eq!(second & NO_AUTO, wanted, "never above the initiator's IRD");
+    let mut wanted = ird.min(limits.max_ird);
+    if wishes.ord == NO_AUTO {
+        wanted = NO_AUTO;
+    } else {
+        wanted = wanted.max(wishes.ord.min(limits.max_ird));
+        if kinds[2] {
+            wanted = wanted.max(limits.max_ird.min(1));
+        }
+    }
+    assert_eq!(
+        first & NO_AUTO,
+        wanted,
+        "what the initiator wishes, as far as it goes"
+    );
+    let takes = [limits.rtr.send, limits.rtr.write, limits.rtr.read];
+    match wishes.model {
+        Model::ClientServer => assert_eq!((first & 0x8000, kinds), (0, [false; 3])),
+        Model::PeerToPeer(makes) => {
+            assert_eq!(first & 0x8000, 0x8000);
+            assert!((0..3).all(|kind| !kinds[kind] || takes[kind]));
+            let makes = [makes.send, makes.write, makes.read];
+            let common = (0..3).any(|kind| makes[kind] && takes[kind]);
+            assert!(!common || (0..3).all(|kind| !kinds[kind] || makes[kind]));
+        }
     }
 }
 

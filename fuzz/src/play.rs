@@ -271,7 +271,7 @@ impl Play {
                 }
             }
             Inbound::ReadRequest | Inbound::AtomicRequest => {
-                assert!(self.stream.requests_pending())
+                assert!(self.stream.requests_pending());
             }
             Inbound::AtomicResponse { .. } => {}
             Inbound::Terminate(terminate) => assert!(!terminate.to_string().is_empty()),
@@ -523,6 +523,8 @@ impl Play {
                     data,
                     compare,
                     !compare,
+                    compare ^ compare_mask,
+                    compare ^ !compare_mask,
                     0x8000_0000_8000_0000,
                 ] {
                     let wanted = if swap {

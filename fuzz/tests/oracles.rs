@@ -7,8 +7,36 @@ use std::path::Path;
 use uwarp_fuzz::TARGETS;
 use uwarp_mutant::{Mutant, switch};
 
+/// Faults that no target can find yet: they are in `uwarp-verbs`, and the targets so far play the cores alone.
+const ABOVE: &[Mutant] = &[
+    Mutant::MarkersNotSent,
+    Mutant::ResponderSendsFirst,
+    Mutant::TrailingOctetsTaken,
+    Mutant::RtrNotSent,
+    Mutant::RtrSendDelivered,
+    Mutant::ToWrapTaken,
+    Mutant::BoundsOffByOne,
+    Mutant::BaseNotChecked,
+    Mutant::StagKeyIgnored,
+    Mutant::PdNotChecked,
+    Mutant::StreamNotChecked,
+    Mutant::WriteRightIgnored,
+    Mutant::ReadRightIgnored,
+    Mutant::ReadResponseNextOctet,
+    Mutant::InvalidateNotDone,
+    Mutant::InvalidateForeign,
+    Mutant::TerminateTwice,
+    Mutant::NoTerminate,
+    Mutant::NoCloseAfterTerminate,
+    Mutant::FinNotAnswered,
+    Mutant::AtomicReturnsNewValue,
+    Mutant::AtomicByteOrder,
+    Mutant::MisalignedAtomicDone,
+    Mutant::AtomicRightIgnored,
+];
+
 /// The targets that find this mutant with their seeds alone.
-fn found(mutant: Mutant, seeds: &[Vec<Vec<u8>>]) -> Vec<&'static str> {
+fn finders(mutant: Mutant, seeds: &[Vec<Vec<u8>>]) -> Vec<&'static str> {
     switch(Some(mutant));
     let finds = TARGETS.iter().zip(seeds).filter(|(target, seeds)| {
         seeds
@@ -20,30 +48,47 @@ fn found(mutant: Mutant, seeds: &[Vec<Vec<u8>>]) -> Vec<&'static str> {
     names
 }
 
-#[test]
-fn every_target_finds_faults() {
+fn seeds() -> Vec<Vec<Vec<u8>>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
-    let seeds: Vec<Vec<Vec<u8>>> = TARGETS
-        .iter()
-        .map(|target| {
-            let entries = fs::read_dir(root.join(target.name)).unwrap();
-            entries
-                .map(|entry| fs::read(entry.unwrap().path()).unwrap())
-                .collect()
-        })
-        .collect();
+    let of = |name: &str| {
+        let entries = fs::read_dir(root.join(name)).unwrap();
+        entries
+            .map(|entry| fs::read(entry.unwrap().path()).unwrap())
+            .collect()
+    };
+    TARGETS.iter().map(|target| of(target.name)).collect()
+}
+
+#[test]
+fn the_seeds_find_every_fault_of_the_cores() {
+    let seeds = seeds();
     // A find is a panic, and there are many.
     std::panic::set_hook(Box::new(|_| {}));
-    let mut table = String::new();
-    for mutant in Mutant::ALL {
-        let names = found(*mutant, &seeds);
-        table.push_str(&format!(
-            "{:?} {:32} {}\n",
-            mutant.layer(),
-            mutant.name(),
-            names.join(" ")
-        ));
-    }
+    let found: Vec<(Mutant, Vec<&str>)> = Mutant::ALL
+        .iter()
+        .map(|mutant| (*mutant, finders(*mutant, &seeds)))
+        .collect();
     let _ = std::panic::take_hook();
-    println!("{table}");
+    let mut wrong = Vec::new();
+    for (mutant, names) in &found {
+        eprintln!("{:32} {}", mutant.name(), names.join(" "));
+        if names.is_empty() != ABOVE.contains(mutant) {
+            wrong.push(mutant.name());
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "found, or not, and should not be: {wrong:?}"
+    );
+    // Captures have no such faults; that target compares files of two writers.
+    for target in TARGETS
+        .iter()
+        .filter(|target| target.name != "capture_file")
+    {
+        let count = found
+            .iter()
+            .filter(|(_, names)| names.contains(&target.name))
+            .count();
+        assert!(count > 0, "{} finds nothing", target.name);
+    }
 }

@@ -9,8 +9,9 @@ use uwarp_fuzz::{TARGETS, Target};
 /// Random inputs of each target, from a fixed seed.
 const RANDOM: usize = 300;
 
-/// The inputs of a target in `seeds/` or `crashers/`, by name.
+/// The inputs of a target in `seeds/`, `crashers/` or elsewhere, by name.
 fn inputs(directory: &str, target: &Target) -> Vec<PathBuf> {
+    // An absolute directory stays as it is.
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join(directory)
         .join(target.name);
@@ -52,6 +53,15 @@ fn every_seed_passes() {
 #[test]
 fn every_past_crasher_passes() {
     replay("crashers");
+}
+
+/// The corpora of long runs, where there are any.
+#[test]
+fn every_input_of_a_corpus_passes() {
+    let Ok(root) = std::env::var("UWARP_FUZZ_CORPUS") else {
+        return;
+    };
+    eprintln!("{} inputs of {root}", replay(&root));
 }
 
 #[test]

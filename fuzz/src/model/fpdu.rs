@@ -35,7 +35,7 @@ impl Sealer {
         let mut length_at = None;
         let mut content = (ulpdu.len() as u16).to_be_bytes().to_vec();
         content.extend_from_slice(ulpdu);
-        while content.len() % 4 != 0 {
+        while !content.len().is_multiple_of(4) {
             content.push(0);
         }
         for octet in content {

@@ -114,7 +114,7 @@ pub fn check(
         return Err(Fault::Bounds);
     }
     let offset = (start - first) as usize;
-    if right == Right::Atomic && offset % 8 != 0 {
+    if right == Right::Atomic && !offset.is_multiple_of(8) {
         return Err(Fault::Misaligned);
     }
     Ok((index, offset))

@@ -54,7 +54,7 @@ const READ: ReadRequestHeader = ReadRequestHeader {
 
 const SWAP: AtomicOp = AtomicOp::CompareSwap {
     compare: 1,
-    compare_mask: u64::MAX,
+    compare_mask: 0xFFFF,
     swap: 2,
     swap_mask: 0xFF,
 };

@@ -60,6 +60,14 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             }
         }
     }
+    // IRD and ORD are left to the ULPs.
+    let left = Seed::new()
+        .u8(0b0111_1011)
+        .u16(4)
+        .u16(0x3FFF)
+        .u16(32)
+        .u16(5);
+    seeds.push(left.u8(0b0011_1011).u16(16).u16(4).u16(6).done());
     seeds.push(configured(1).rest(b"GET / HTTP/1.1\r\n\r\n").done());
     seeds
 }
