@@ -2,7 +2,7 @@
 # stands here, and nothing has to be installed but a nightly toolchain and a C++ compiler. `cargo fuzz` works as well.
 
 FUZZ_CORES="mpa_startup mpa_deframe mpa_sealed ddp_segment rdmap_message rdmap_terminate ddp_placement capture_file"
-FUZZ_LIVE=""
+FUZZ_LIVE="hostile_peer"
 FUZZ_TRIPLE=x86_64-unknown-linux-gnu
 
 # What fuzzing needs. Says so when it is not there.
@@ -79,8 +79,8 @@ fuzz_smoke_runs() { # BINARIES CORPORA REMAINDER
     local count=0 target runs
     for target in $FUZZ_CORES $FUZZ_LIVE; do
         case $target in
-            mpa_startup | mpa_deframe | ddp_segment | rdmap_terminate) runs=100000 ;;
-            mpa_sealed | rdmap_message | ddp_placement | capture_file) runs=10000 ;;
+            mpa_startup | mpa_deframe | ddp_segment | rdmap_terminate) runs=30000 ;;
+            rdmap_message | ddp_placement | capture_file) runs=5000 ;;
             *) runs=2000 ;;
         esac
         if [ $((count % 2)) = "$3" ]; then

@@ -8,7 +8,9 @@ mod craft;
 pub mod ddp_placement;
 pub mod ddp_segment;
 mod deframing;
+pub mod hostile_peer;
 pub mod input;
+mod live;
 pub mod model;
 pub mod mpa_deframe;
 pub mod mpa_sealed;
@@ -16,6 +18,7 @@ pub mod mpa_startup;
 mod play;
 pub mod rdmap_message;
 pub mod rdmap_terminate;
+mod words;
 
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
@@ -45,4 +48,5 @@ targets![
     rdmap_terminate,
     ddp_placement,
     capture_file,
+    hostile_peer,
 ];

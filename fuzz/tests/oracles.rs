@@ -7,32 +7,13 @@ use std::path::Path;
 use uwarp_fuzz::TARGETS;
 use uwarp_mutant::{Mutant, switch};
 
-/// Faults that no target can find yet: they are in `uwarp-verbs`, and the targets so far play the cores alone.
+/// Faults that no target can find: they need a startup of a live device, or a second QP.
 const ABOVE: &[Mutant] = &[
-    Mutant::MarkersNotSent,
     Mutant::ResponderSendsFirst,
     Mutant::TrailingOctetsTaken,
     Mutant::RtrNotSent,
     Mutant::RtrSendDelivered,
-    Mutant::ToWrapTaken,
-    Mutant::BoundsOffByOne,
-    Mutant::BaseNotChecked,
-    Mutant::StagKeyIgnored,
-    Mutant::PdNotChecked,
     Mutant::StreamNotChecked,
-    Mutant::WriteRightIgnored,
-    Mutant::ReadRightIgnored,
-    Mutant::ReadResponseNextOctet,
-    Mutant::InvalidateNotDone,
-    Mutant::InvalidateForeign,
-    Mutant::TerminateTwice,
-    Mutant::NoTerminate,
-    Mutant::NoCloseAfterTerminate,
-    Mutant::FinNotAnswered,
-    Mutant::AtomicReturnsNewValue,
-    Mutant::AtomicByteOrder,
-    Mutant::MisalignedAtomicDone,
-    Mutant::AtomicRightIgnored,
 ];
 
 /// The targets that find this mutant with their seeds alone.
@@ -60,7 +41,7 @@ fn seeds() -> Vec<Vec<Vec<u8>>> {
 }
 
 #[test]
-fn the_seeds_find_every_fault_of_the_cores() {
+fn the_seeds_find_every_fault_but_a_few() {
     let seeds = seeds();
     // A find is a panic, and there are many.
     std::panic::set_hook(Box::new(|_| {}));

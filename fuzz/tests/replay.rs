@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use uwarp_fuzz::{TARGETS, Target};
 
 /// Random inputs of each target, from a fixed seed.
-const RANDOM: usize = 300;
+const RANDOM: usize = 150;
 
 /// The inputs of a target in `seeds/`, `crashers/` or elsewhere, by name.
 fn inputs(directory: &str, target: &Target) -> Vec<PathBuf> {

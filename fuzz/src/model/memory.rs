@@ -35,6 +35,8 @@ pub struct Region {
     pub rights: Vec<Right>,
     /// Whether it belongs to the stream.
     pub associated: bool,
+    /// It was not invalidated.
+    pub valid: bool,
 }
 
 /// What a peer can reach: a few regions, each with other rights, at places where arithmetic goes wrong.
@@ -47,6 +49,7 @@ pub fn regions() -> Vec<Region> {
         octets: vec![0xC3; len],
         rights: rights.to_vec(),
         associated,
+        valid: true,
     };
     vec![
         region(
@@ -90,7 +93,7 @@ pub fn check(
 ) -> Result<(usize, usize), Fault> {
     let index = regions
         .iter()
-        .position(|region| region.stag == stag)
+        .position(|region| region.valid && region.stag == stag)
         .ok_or(Fault::Invalid)?;
     let region = &regions[index];
     if !region.associated {

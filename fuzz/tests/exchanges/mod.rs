@@ -1,6 +1,7 @@
 //! Exchanges of our own stack, as inputs of the targets.
 
 mod captures;
+mod live;
 mod messages;
 mod startup;
 
@@ -23,6 +24,7 @@ pub(crate) fn of(target: &str) -> Vec<Vec<u8>> {
         "rdmap_terminate" => messages::terminates(),
         "ddp_placement" => messages::placed(),
         "capture_file" => captures::seeds(),
+        "hostile_peer" => live::hostile(),
         other => panic!("no exchange for {other}"),
     }
 }
