@@ -107,7 +107,7 @@ impl fmt::Debug for MemorySettings {
 
 impl MemorySettings {
     /// The settings of the first (0) or of the second host (1).
-    fn stack(&self, host: u64) -> Result<StackSettings, LlpError> {
+    pub(super) fn stack(&self, host: u64) -> Result<StackSettings, LlpError> {
         let corrupts = self.faults.is_some_and(|faults| faults.corrupt > 0.0);
         let settings = StackSettings {
             mtu: self.mtu,
@@ -131,7 +131,7 @@ impl MemorySettings {
         Ok(settings)
     }
 
-    fn addresses_of(&self, host: &[IpAddr]) -> Result<Vec<IpAddr>, LlpError> {
+    pub(super) fn addresses_of(&self, host: &[IpAddr]) -> Result<Vec<IpAddr>, LlpError> {
         let usable = |addr: &IpAddr| match addr {
             IpAddr::V4(v4) => !(v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast()),
             IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_multicast()),
@@ -148,7 +148,8 @@ impl MemorySettings {
     }
 }
 
-/// One of two hosts at the ends of a link in memory. Clones are the same host.
+/// One of two hosts at the ends of a link in memory, or a host whose packets somebody else carries
+/// ([`Self::host`]). Clones are the same host.
 #[derive(Clone)]
 pub struct MemoryNetwork {
     stack: Arc<Stack>,
@@ -156,6 +157,17 @@ pub struct MemoryNetwork {
 }
 
 impl MemoryNetwork {
+    pub(super) fn of(stack: Stack) -> Self {
+        Self {
+            stack: Arc::new(stack),
+            faults: None,
+        }
+    }
+
+    pub(super) fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
     /// Two hosts that reach each other, and themselves, and nothing else.
     ///
     /// # Errors

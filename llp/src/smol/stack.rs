@@ -319,6 +319,11 @@ impl Stack {
         news.count() > 0
     }
 
+    /// How many connections there are, but for those that linger.
+    pub(crate) fn connections(&self) -> usize {
+        self.table.read().live(|_| true).len()
+    }
+
     /// The inbox of the connection with these addresses.
     pub(crate) fn connection(&self, key: &FlowKey) -> Option<Arc<Mailbox>> {
         match self.table.read().flows.get(key)? {

@@ -79,8 +79,7 @@ impl Table {
             .find(|port| !self.listeners.contains_key(port) && !used.contains(port))
     }
 
-    /// The connections that `concerns` picks.
-    /// In the order of their addresses.
+    /// The connections that `concerns` picks, in the order of their addresses.
     pub(super) fn live(&self, concerns: impl Fn(&FlowKey) -> bool) -> Vec<(FlowKey, Arc<Mailbox>)> {
         let live = self.flows.iter().filter_map(|(key, flow)| match flow {
             Flow::Live(mailbox) if concerns(key) => Some((*key, Arc::clone(mailbox))),
