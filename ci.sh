@@ -11,6 +11,7 @@ usage() {
 usage: ./ci.sh PART...
        ./ci.sh interop [FILTER...]
        ./ci.sh fuzz TARGET [SECONDS]
+       ./ci.sh sim [OPTION...]
   fmt      formatting
   clippy   lints, all targets, warnings are errors
   doc      documentation, warnings are errors
@@ -28,6 +29,7 @@ usage: ./ci.sh PART...
   fuzz     one fuzz target for SECONDS (600); docs/fuzzing.md; not in `all`
   fuzz-long  every fuzz target for millions of executions; hours; not in `all`
   fuzz-coverage  what the fuzzers reach of the protocol cores; writes into docs/fuzzing.md; not in `all`
+  sim      10,000 runs of the simulator (docs/simulation.md); --seeds N for more, --seed S --log for one, step by step
   interop  against Linux siw in a virtual machine (installs what it needs when root); a FILTER is a
            part of a test's name
   all      all of these; what .ci/run calls
@@ -55,6 +57,7 @@ part_fmt() { cargo fmt --all --check; }
 part_clippy() {
     cargo clippy --workspace --all-targets --locked -- -D warnings
     cargo clippy -p uwarp-conformance --test mutants --features mutants --locked -- -D warnings
+    cargo clippy -p uwarp-sim --all-targets --features mutants --locked -- -D warnings
 }
 part_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
 
@@ -124,6 +127,11 @@ part_conformance-full() {
 
 part_mutants-smoke() {
     cargo test --locked -p uwarp-conformance --features mutants --test mutants
+    cargo test --locked -p uwarp-sim --features mutants --test mutants
+}
+
+part_sim() { # OPTION...
+    cargo run --profile sim --locked -q -p uwarp-sim -- --jobs "$(nproc)" "$@"
 }
 
 part_mutants() {
@@ -210,17 +218,18 @@ install_guest_packages() { # PACKAGES
 
 # The tests come last, so that the output ends with the test runner's own summary.
 part_all() {
-    for part in tshark fmt clippy doc nostd demo miri tsan interop mutants-smoke fuzz-smoke test; do
+    for part in tshark fmt clippy doc nostd demo miri tsan interop mutants-smoke fuzz-smoke sim test; do
         say "$part"
         "part_$part"
     done
 }
 
 [ $# -gt 0 ] || { usage; exit 2; }
-if [ "$1" = interop ]; then
+if [ "$1" = interop ] || [ "$1" = sim ]; then
+    part=$1
     shift
-    say interop
-    part_interop "$@"
+    say "$part"
+    "part_$part" "$@"
     exit
 fi
 if [ "$1" = fuzz ]; then
@@ -231,7 +240,7 @@ if [ "$1" = fuzz ]; then
 fi
 for part in "$@"; do
     case "$part" in
-        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-long | fuzz-coverage) say "$part"; "part_$part" ;;
+        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-long | fuzz-coverage | sim) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac
