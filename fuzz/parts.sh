@@ -2,7 +2,7 @@
 # stands here, and nothing has to be installed but a nightly toolchain and a C++ compiler. `cargo fuzz` works as well.
 
 FUZZ_CORES="mpa_startup mpa_deframe mpa_sealed ddp_segment rdmap_message rdmap_terminate ddp_placement capture_file"
-FUZZ_LIVE="hostile_peer"
+FUZZ_LIVE="connection_pair hostile_peer"
 FUZZ_TRIPLE=x86_64-unknown-linux-gnu
 
 # What fuzzing needs. Says so when it is not there.
@@ -48,7 +48,7 @@ fuzz_run() { # BINARIES TARGET CORPUS OPTION...
     fi
     local started=$SECONDS
     if ! "$binaries/$target" "$corpus" "fuzz/seeds/$target" "-artifact_prefix=$crashers/" \
-        -timeout=20 -rss_limit_mb=2048 -max_len=4096 -print_final_stats=1 "$@" >"$log" 2>&1; then
+        -timeout=20 -report_slow_units=100 -rss_limit_mb=2048 -max_len=4096 -print_final_stats=1 "$@" >"$log" 2>&1; then
         tail -60 "$log"
         echo "$target: FAILED. The input is in $crashers; replay it with: cargo test -p uwarp-fuzz --test replay"
         return 1

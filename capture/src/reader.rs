@@ -14,9 +14,10 @@ use thiserror::Error;
 
 use crate::Direction;
 
-/// Where the buffer for blocks starts, and where a block is called damaged rather than large.
-const BUFFER: usize = 512 * 1024;
-const MAX_BUFFER: usize = 64 * 1024 * 1024;
+/// Where the buffer for blocks starts, and where a block is called damaged rather than large. Small under a fuzzer,
+/// which else spends its time on clearing memory.
+const BUFFER: usize = if cfg!(fuzzing) { 16 * 1024 } else { 512 * 1024 };
+const MAX_BUFFER: usize = BUFFER << if cfg!(fuzzing) { 3 } else { 7 };
 
 const SECTION_HEADER_MAGIC: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
 const EPB_FLAGS: OptionCode = OptionCode(2);

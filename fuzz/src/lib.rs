@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod capture_file;
+pub mod connection_pair;
 mod craft;
 pub mod ddp_placement;
 pub mod ddp_segment;
@@ -48,5 +49,6 @@ targets![
     rdmap_terminate,
     ddp_placement,
     capture_file,
+    connection_pair,
     hostile_peer,
 ];

@@ -72,8 +72,11 @@ pub fn run(data: &[u8]) {
                 if step == 6 {
                     // Without a CRC nothing can be said of a stream whose lengths are wrong.
                     let safe = if flags(0) { start } else { start + 8 };
-                    let at = safe + usize::from(input.u16()) % (stream.len() - safe);
-                    stream[at] ^= input.u8();
+                    let at = safe + usize::from(input.u16()) % (stream.len() - start);
+                    let by = input.u8();
+                    if let Some(octet) = stream.get_mut(at) {
+                        *octet ^= by;
+                    }
                 }
                 let cut = usize::from(input.u16()) % (stream.len() - start);
                 victim.arrive(&stream[start..start + cut]);

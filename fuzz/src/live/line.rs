@@ -111,6 +111,27 @@ impl Line {
         len > 0 || fin
     }
 
+    /// Whether octets are under way in either direction.
+    pub(crate) fn is_loaded(&self) -> bool {
+        let state = self.shared.state();
+        state
+            .directions
+            .iter()
+            .any(|direction| !direction.under_way.is_empty())
+    }
+
+    /// Damages an octet of `from` that is under way. Whether there was one.
+    pub(crate) fn damage(&self, from: Side, at: usize, by: u8) -> bool {
+        let mut state = self.shared.state();
+        let octets = &mut state.directions[from as usize].under_way;
+        let at = at % octets.len().max(1);
+        let Some(octet) = octets.get_mut(at) else {
+            return false;
+        };
+        *octet ^= by;
+        by != 0
+    }
+
     /// Puts octets into the line as if `from` had sent them.
     pub(crate) fn put(&self, from: Side, octets: &[u8]) {
         self.shared.state().directions[from as usize]

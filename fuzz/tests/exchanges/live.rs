@@ -90,3 +90,45 @@ pub(crate) fn hostile() -> Vec<Vec<u8>> {
     seeds.push(message(terminated, 7, 0, 0, |seed| seed.slice(&[0x12, 2, 0, 0])).done());
     seeds
 }
+
+/// The seeds of `connection_pair`: every operation of both sides, carried at once or late; and with damage.
+pub(crate) fn pair() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for flags in 0..8 {
+        for late in [false, true] {
+            let mut seed = Seed::new().u8(flags);
+            // The first side opens the gate of the second.
+            seed = seed.u8(7).u8(6).u8(8).u16(100).u16(0).u8(0).u16(500);
+            for kind in [8, 10, 12, 14, 9, 11, 13, 15] {
+                // A receive of the other side, for the Sends.
+                seed = seed.u8(6 | (kind & 1 ^ 1));
+                seed = seed.u8(kind).u16(1700).u16(u16::from(kind) * 100);
+                if !late {
+                    seed = seed.u8(kind & 1).u16(700).u8(kind & 1).u16(4000);
+                    seed = seed.u8(kind & 1 ^ 1).u16(4000);
+                }
+            }
+            seeds.push(seed.done());
+        }
+    }
+    for side in [0, 1] {
+        let seed = Seed::new()
+            .u8(1)
+            .u8(7)
+            .u8(6)
+            .u8(8)
+            .u16(100)
+            .u16(0)
+            .u8(0)
+            .u16(500);
+        let seed = seed
+            .u8(10 | side)
+            .u16(1000)
+            .u16(0)
+            .u8(4 | side)
+            .u16(600)
+            .u8(1);
+        seeds.push(seed.u8(side).u16(9000).u8(6).u8(7).done());
+    }
+    seeds
+}

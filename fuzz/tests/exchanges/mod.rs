@@ -24,6 +24,7 @@ pub(crate) fn of(target: &str) -> Vec<Vec<u8>> {
         "rdmap_terminate" => messages::terminates(),
         "ddp_placement" => messages::placed(),
         "capture_file" => captures::seeds(),
+        "connection_pair" => live::pair(),
         "hostile_peer" => live::hostile(),
         other => panic!("no exchange for {other}"),
     }
