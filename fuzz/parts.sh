@@ -64,7 +64,7 @@ part_fuzz-smoke() {
     cargo test --locked -p uwarp-fuzz --features mutants --test oracles
     need_fuzzing rust-src || return 0
     local binaries corpora status=0
-    binaries=$(fuzz_build address)
+    binaries=$(fuzz_build none)
     corpora=$(mktemp -d)
     fuzz_smoke_runs "$binaries" "$corpora" 0 &
     local other=$!
