@@ -12,6 +12,8 @@ usage() {
     cat <<'EOF'
 usage: ./ci.sh PART...
        ./ci.sh interop [--dangerous] [FILTER...]
+       ./ci.sh fuzz TARGET [SECONDS]
+       ./ci.sh sim [OPTION...]
   fmt      formatting
   clippy   lints, all targets, warnings are errors
   doc      documentation, warnings are errors
@@ -25,6 +27,11 @@ usage: ./ci.sh PART...
            not in `all`, whose `test` has four of them
   mutants-smoke  our endpoint with one fault at a time against the cases of the conformance suite that must find it
   mutants  the same against all cases; writes docs/mutants.md; not in `all`
+  fuzz-smoke  every fuzz target a fixed number of executions, and whether they find faults on purpose (nightly)
+  fuzz     one fuzz target for SECONDS (600); docs/fuzzing.md; not in `all`
+  fuzz-long  every fuzz target for millions of executions; hours; not in `all`
+  fuzz-coverage  what the fuzzers reach of the protocol cores; writes into docs/fuzzing.md; not in `all`
+  sim      10,000 runs of the simulator (docs/simulation.md); --seeds N for more, --seed S --log for one, step by step
   interop  against Linux siw in a virtual machine (installs what it needs when root), by tests and by the
            conformance suite; a FILTER is a part of a test's name. --dangerous also plays the cases that crash or
            wedge the guest, each in a guest of its own, and writes docs/conformance-siw.md and .html
@@ -53,6 +60,7 @@ part_fmt() { cargo fmt --all --check; }
 part_clippy() {
     cargo clippy --workspace --all-targets --locked -- -D warnings
     cargo clippy -p uwarp-conformance --test mutants --features mutants --locked -- -D warnings
+    cargo clippy -p uwarp-sim --all-targets --features mutants --locked -- -D warnings
 }
 part_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
 
@@ -122,11 +130,18 @@ part_conformance-full() {
 
 part_mutants-smoke() {
     cargo test --locked -p uwarp-conformance --features mutants --test mutants
+    cargo test --locked -p uwarp-sim --features mutants --test mutants
+}
+
+part_sim() { # OPTION...
+    cargo run --profile sim --locked -q -p uwarp-sim -- --jobs "$(nproc)" "$@"
 }
 
 part_mutants() {
     UWARP_MUTANTS_REPORT=$PWD/docs/mutants.md part_mutants-smoke
 }
+
+. fuzz/parts.sh
 
 part_tshark() {
     if ! need_package tshark tshark; then
@@ -211,22 +226,35 @@ install_guest_packages() { # PACKAGES
 
 # The tests come last, so that the output ends with the test runner's own summary.
 part_all() {
-    for part in tshark fmt clippy doc nostd demo miri tsan interop mutants-smoke test; do
+    local part start took=
+    for part in tshark fmt clippy doc nostd demo miri tsan interop mutants-smoke fuzz-smoke sim; do
         say "$part"
+        start=$SECONDS
         "part_$part"
+        took+=" $part $((SECONDS - start)) s,"
     done
+    say "these took:${took%,}"
+    say test
+    part_test
 }
 
 [ $# -gt 0 ] || { usage; exit 2; }
-if [ "$1" = interop ]; then
+if [ "$1" = interop ] || [ "$1" = sim ]; then
+    part=$1
     shift
-    say interop
-    part_interop "$@"
+    say "$part"
+    "part_$part" "$@"
+    exit
+fi
+if [ "$1" = fuzz ]; then
+    shift
+    say fuzz
+    part_fuzz "$@"
     exit
 fi
 for part in "$@"; do
     case "$part" in
-        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan | conformance-full | mutants | mutants-smoke) say "$part"; "part_$part" ;;
+        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-long | fuzz-coverage | sim) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac

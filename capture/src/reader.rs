@@ -14,9 +14,10 @@ use thiserror::Error;
 
 use crate::Direction;
 
-/// Where the buffer for blocks starts, and where a block is called damaged rather than large.
-const BUFFER: usize = 512 * 1024;
-const MAX_BUFFER: usize = 64 * 1024 * 1024;
+/// Where the buffer for blocks starts, and where a block is called damaged rather than large. Small under a fuzzer,
+/// which else spends its time on clearing memory.
+const BUFFER: usize = if cfg!(fuzzing) { 16 * 1024 } else { 512 * 1024 };
+const MAX_BUFFER: usize = BUFFER << if cfg!(fuzzing) { 3 } else { 7 };
 
 const SECTION_HEADER_MAGIC: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
 const EPB_FLAGS: OptionCode = OptionCode(2);
@@ -184,12 +185,26 @@ impl Reader {
         Ok(())
     }
 
+    /// A block that does not fit the largest buffer is cut off if the source ends first, and else damaged: however
+    /// many octets a read gives.
     fn grow(&mut self) -> Result<(), ReadError> {
-        self.room *= 2;
-        if self.room > MAX_BUFFER || !self.blocks.grow(self.room) {
-            return Err(self.damaged());
+        if self.room < MAX_BUFFER {
+            self.room *= 2;
+            if !self.blocks.grow(self.room) {
+                return Err(self.damaged());
+            }
+            return self.blocks.refill().map_err(|_| read_failed());
         }
-        self.blocks.refill().map_err(|_| read_failed())
+        while !self.blocks.reader_exhausted() {
+            let before = self.blocks.data().len();
+            if self.blocks.refill().is_err() {
+                return Err(self.read_failed());
+            }
+            if self.blocks.data().len() == before && !self.blocks.reader_exhausted() {
+                return Err(self.damaged());
+            }
+        }
+        Ok(())
     }
 
     fn damaged(&mut self) -> ReadError {

@@ -97,7 +97,7 @@ impl CqShared {
         if qps.is_empty() {
             return;
         }
-        let now = Instant::now();
+        let now = self.device.now();
         // A program that has armed its CQ and polls once more is about to sleep.
         let stays = !self.inner.is_armed();
         for qp in qps.iter() {
@@ -251,6 +251,7 @@ impl Cq {
         if qps > 0 {
             return Err((self, DestroyCqError::InUse { qps }));
         }
+        let timeout = self.shared.device.patience(timeout);
         let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
         if !self.shared.inner.end_events(timeout) {
             let events = self.shared.inner.unacked();
@@ -268,6 +269,7 @@ impl Cq {
     /// polls once, `None` waits for ever). The calling thread drives the connections of this CQ itself while it waits.
     #[must_use]
     pub fn wait(&self, timeout: Option<Duration>) -> Option<Completion> {
+        let timeout = self.shared.device.patience(timeout);
         let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
         loop {
             if let Some(completion) = self.poll_one() {

@@ -11,6 +11,7 @@ use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkInfo, NetworkWatche
 
 use uwarp_mpa::ConfigError;
 
+use crate::clock::TimeSource;
 use crate::cm::{ConnectRequest, Ids, Listener, RequestError};
 use crate::completion::{CompletionChannel, CqInner};
 use crate::cq::{Cq, CqShared};
@@ -22,7 +23,7 @@ use crate::limits::{Accounts, Number, Objects, PdAccount, Place};
 use crate::mem::{RegionTable, RegisterError};
 use crate::pd::Pd;
 use crate::progress::background::Background;
-use crate::settings::Settings;
+use crate::settings::{Progress, Settings};
 
 /// What could not be made (of `ibv_open_device` and the calls that make objects).
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +89,11 @@ pub enum DeviceError {
     /// The device was opened before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
+    /// A clock was given to a device that has a thread.
+    #[error(
+        "a clock that is given needs manual progress: the thread of the device cannot sleep by it; set Settings::progress to Progress::Manual"
+    )]
+    ClockNeedsManual,
     /// Objects of two protection domains were mixed.
     #[error("the {what} belongs to another protection domain")]
     OtherPd {
@@ -118,6 +124,19 @@ pub enum DeviceError {
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<DeviceInner>,
+    /// Where the program drives the device: that it can.
+    _driver: Option<Arc<Driver>>,
+}
+
+/// The handles of a device that the program drives: without one, nobody can any more.
+struct Driver(Weak<DeviceInner>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(device) = self.0.upgrade() {
+            device.background.give_up();
+        }
+    }
 }
 
 pub(crate) struct DeviceInner {
@@ -138,6 +157,21 @@ pub(crate) struct DeviceInner {
 }
 
 impl DeviceInner {
+    /// The time by the clock of the device, which all its timeouts count by.
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        self.settings.clock.now()
+    }
+
+    /// How long a call may sleep that was told to wait for `timeout`: not at all where the program drives the device.
+    pub(crate) fn patience(&self, timeout: Option<Duration>) -> Option<Duration> {
+        if self.background.is_manual() {
+            Some(Duration::ZERO)
+        } else {
+            timeout
+        }
+    }
+
     /// Nanoseconds since the device was made; never 0.
     pub(crate) fn clock(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.origin).as_nanos();
@@ -208,42 +242,53 @@ impl Device {
         if let Some(keepalive) = settings.keepalive {
             keepalive.check()?;
         }
+        match (settings.progress, &settings.clock) {
+            (Progress::Automatic, TimeSource::Given(_)) => {
+                return Err(DeviceError::ClockNeedsManual);
+            }
+            (Progress::Automatic, TimeSource::System) => {}
+            // No thread of ours would take a connection over.
+            (Progress::Manual, _) => settings.takeover = Duration::ZERO,
+        }
         let table = RegionTable::new(
             settings.limits.max_mr as usize,
             settings.limits.per_pd.max_mr as usize,
+            settings.seed,
         )?;
         let events = EventQueue::new().map_err(|error| DeviceError::System {
             op: "make an event descriptor",
             error,
         })?;
         let background =
-            Background::start(settings.takeover).map_err(|error| DeviceError::System {
-                op: "start the progress thread",
-                error,
-            })?;
-        let device = Device {
-            inner: Arc::new(DeviceInner {
-                network,
-                table: Arc::new(table),
-                pool: BufferPool::default(),
-                accounts: Accounts::new(&settings.limits),
-                events: Arc::new(events),
-                ids: Ids::new(&background),
-                background: Arc::new(background),
-                settings: Arc::new(settings),
-                // 24 bits as everywhere in RDMA; 0 and 1 are special on InfiniBand, so nothing uses them.
-                qps: Objects::new("QPs", 2..=0x00FF_FFFF),
-                cqs: Objects::new("CQs", 1..=u32::MAX),
-                srqs: Objects::new("SRQs", 1..=0x00FF_FFFF),
-                pds: Objects::new("protection domains", 1..=u32::MAX),
-                origin: Instant::now(),
-                home: Home::here(),
-            }),
-        };
-        let inner: Arc<dyn NetworkWatcher> = Arc::<DeviceInner>::clone(&device.inner);
-        let watcher: Weak<dyn NetworkWatcher> = Arc::downgrade(&inner);
-        device.inner.network.watch(watcher);
-        Ok(device)
+            Background::start(settings.takeover, settings.progress, settings.clock.clone());
+        let background = background.map_err(|error| DeviceError::System {
+            op: "start the progress thread",
+            error,
+        })?;
+        let inner = Arc::new(DeviceInner {
+            network,
+            table: Arc::new(table),
+            pool: BufferPool::default(),
+            accounts: Accounts::new(&settings.limits),
+            events: Arc::new(events),
+            ids: Ids::new(&background),
+            background: Arc::new(background),
+            origin: settings.clock.now(),
+            settings: Arc::new(settings),
+            // 24 bits as everywhere in RDMA; 0 and 1 are special on InfiniBand, so nothing uses them.
+            qps: Objects::new("QPs", 2..=0x00FF_FFFF),
+            cqs: Objects::new("CQs", 1..=u32::MAX),
+            srqs: Objects::new("SRQs", 1..=0x00FF_FFFF),
+            pds: Objects::new("protection domains", 1..=u32::MAX),
+            home: Home::here(),
+        });
+        let watcher: Weak<DeviceInner> = Arc::downgrade(&inner);
+        inner.network.watch(watcher);
+        let driver = || Arc::new(Driver(Arc::downgrade(&inner)));
+        Ok(Device {
+            _driver: inner.background.is_manual().then(driver),
+            inner,
+        })
     }
 
     pub(crate) fn inner(&self) -> &Arc<DeviceInner> {
@@ -309,6 +354,9 @@ impl Device {
         context: u64,
     ) -> Result<Cq, DeviceError> {
         channel.check()?;
+        if self.inner.background.is_manual() {
+            channel.is_of_manual();
+        }
         self.make_cq(depth, Some(channel.clone()), context)
     }
 
@@ -373,7 +421,7 @@ impl Device {
     /// non-blocking, none at once.
     #[must_use]
     pub fn get_event(&self, timeout: Option<Duration>) -> Option<UnackedEvent> {
-        self.inner.events.get(timeout)
+        self.inner.events.get(self.inner.patience(timeout))
     }
 
     /// Acknowledges events that were taken with [`UnackedEvent::ack_later`] (`ibv_ack_async_event`).
@@ -388,6 +436,42 @@ impl Device {
         self.inner.events.lost()
     }
 
+    /// One round of progress by hand ([`Progress::Manual`](crate::Progress::Manual)): connections and listeners
+    /// whose descriptors are ready, or whose time has come, have their turn (the verbs have no counterpart;
+    /// `ucp_worker_progress` is one of UCX).
+    ///
+    /// Gives when the next round is due by itself, `None` when nothing waits for the time. A time that has come already
+    /// means that something was done, and there may be more: a program that has nothing else to do calls again at
+    /// once. Connections that close on their own need it too: when the last handle to the device goes, those that
+    /// have not ended are cut off. Whatever the program calls meanwhile may make a round due sooner; [`progress_fd`](Self::progress_fd) is
+    /// readable then.
+    ///
+    /// `None` as well, and nothing is done, on a device with a thread, in the child of a fork, and while another call of
+    /// this is under way in another thread (or further up in this one).
+    ///
+    /// ```
+    /// use uwarp_verbs::llp::kernel::KernelNetwork;
+    /// use uwarp_verbs::{Device, Progress, Settings};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let settings = Settings { progress: Progress::Manual, ..Settings::default() };
+    /// let device = Device::open(std::sync::Arc::new(KernelNetwork::default()), settings)?;
+    /// let _listener = device.listen("127.0.0.1:0".parse()?)?;
+    /// // In the event loop: when `device.progress_fd()` is readable, and at the time that the last call gave.
+    /// let next = device.progress();
+    /// assert!(next.is_none(), "nobody has connected");
+    /// # Ok(()) }
+    /// ```
+    pub fn progress(&self) -> Option<Instant> {
+        self.inner.background.progress()
+    }
+
+    /// A descriptor that is readable when [`progress`](Self::progress) would find something: for `poll`, or for an epoll
+    /// set of the program's. `None` on a device with a thread.
+    #[must_use]
+    pub fn progress_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.background.progress_fd()
+    }
+
     /// The next asynchronous event, if there is one (`ibv_get_async_event` that does not wait); it needs no
     /// acknowledgement.
     #[must_use]
@@ -399,7 +483,7 @@ impl Device {
     /// passed first.
     #[must_use]
     pub fn wait_event(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
-        self.inner.events.wait(timeout)
+        self.inner.events.wait(self.inner.patience(timeout))
     }
 }
 
@@ -485,6 +569,40 @@ mod tests {
         drop(region);
         device.inner().qps.go_on_at(2);
         assert_eq!(qp().qp_num(), 2);
+    }
+
+    #[test]
+    fn a_device_with_a_thread_is_not_driven_by_hand() {
+        let device = Device::tcp().unwrap();
+        assert_eq!(device.settings().progress, Progress::Automatic);
+        assert!(device.progress().is_none() && device.progress_fd().is_none());
+    }
+
+    /// Nobody could drive it to its end any more, and it holds the device.
+    #[test]
+    fn a_connection_that_is_closing_ends_with_the_last_handle_of_a_device_by_hand() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let settings = Settings {
+            progress: Progress::Manual,
+            ..Settings::default()
+        };
+        let device = Device::tcp_with(settings, None).unwrap();
+        let weak = Arc::downgrade(device.inner());
+        let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
+        let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
+        let options = crate::ConnectOptions::default();
+        let to = listener.local_addr().unwrap();
+        crate::cm::begin_connect(qp.inner(), to, &options).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        drop((qp, pd, cq));
+        let other = device.clone();
+        drop(device);
+        assert!(weak.upgrade().is_some());
+        drop(other);
+        assert!(weak.upgrade().is_none());
+        // Its socket is closed, too.
+        let mut octets = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut stream, &mut octets);
     }
 
     /// Else a new domain would have an old region.

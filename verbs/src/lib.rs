@@ -82,6 +82,7 @@
 
 pub mod aio;
 mod cause;
+mod clock;
 mod cm;
 mod completion;
 mod cq;
@@ -107,6 +108,7 @@ mod trace;
 mod wait;
 
 pub use cause::{Cause, CauseCode, Layer, Who};
+pub use clock::TimeSource;
 pub use cm::{
     AcceptError, AcceptOptions, Arrival, CmError, CmEvent, CmEventKind, CmId, CmReason, CmState,
     CmWaitError, ConnectError, ConnectOptions, ConnectRequest, Connected, EventChannel,
@@ -132,6 +134,7 @@ pub use mr::{FastRegion, MemoryRegion, RegionBuilder, RemoteBuffer, Reregister};
 pub use mw::{MemoryWindow, inc_rkey};
 pub use pd::Pd;
 pub use peer::PrivateDataLimit;
+pub use progress::WouldWait;
 pub use qp::DestroyQpError;
 pub use qp::attr::{QpAttr, QpInit};
 pub use qp::builder::QpBuilder;
@@ -139,7 +142,7 @@ pub use qp::modify::{IbvQpState, ModifyError, QpModify, WantedState};
 pub use qp::state::QpState;
 pub use qp::wr::{BindWr, RecvWr, SendWr};
 pub use qp::{ConnectionInfo, PostError, Qp, QpCaps};
-pub use settings::{Limits, OnNoReceive, PdLimits, PeerLimits, Settings, Timeouts};
+pub use settings::{Limits, OnNoReceive, PdLimits, PeerLimits, Progress, Settings, Timeouts};
 pub use srq::{DestroySrqError, ModifySrqError, Srq, SrqAttr, SrqModify};
 
 pub use uwarp_llp::Keepalive;

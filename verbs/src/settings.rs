@@ -6,6 +6,8 @@ use uwarp_llp::Keepalive;
 use uwarp_mpa::{Revision, RtrKinds};
 use uwarp_rdmap::Peer;
 
+use crate::clock::TimeSource;
+
 /// Settings of a [`Device`](crate::Device) (the verbs have no counterpart). `Default` is safe and interoperable.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -56,6 +58,34 @@ pub struct Settings {
     /// How long after the last poll of a CQ the background thread takes its connections over
     /// again. Default: 50 us.
     pub takeover: Duration,
+    /// Who looks after connections that no call of the program is looking after. Default: a thread of the device.
+    pub progress: Progress,
+    /// Where the device gets the time. Default: the clock of the machine.
+    pub clock: TimeSource,
+    /// What everything random in the device comes from, **for simulation alone**: with a seed a peer can compute the
+    /// STags of regions that nobody has advertised to it (RFC 5042 section 6.1.1 wants them hard to guess). Default:
+    /// `None`, the random numbers of the system.
+    pub seed: Option<u64>,
+}
+
+/// Who looks after the connections of a device while no call of the program does: the progress model, as libfabric
+/// calls it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Progress {
+    /// A thread of the device, which sleeps while there is nothing to do.
+    #[default]
+    Automatic,
+    /// The program calls [`Device::progress`](crate::Device::progress), when
+    /// [`Device::progress_fd`](crate::Device::progress_fd) is readable and at the time that the last call gave: for a
+    /// program with an event loop of its own, and for simulation. The device has no thread.
+    ///
+    /// **No call of the device sleeps** then, for nobody would drive it meanwhile: whatever time to wait a call is
+    /// given (or none, "without end"), it looks once, as if it were zero, and tells that nothing came in time. The
+    /// calls that can only wait ([`Qp::connect`](crate::Qp::connect), [`Qp::connect_over`](crate::Qp::connect_over),
+    /// [`Device::request_over`](crate::Device::request_over)) refuse; a [`CmId`](crate::CmId) and the
+    /// [async API](crate::aio) connect without waiting. Posting and polling still drive the connections that they are
+    /// about, and [`Settings::takeover`] means nothing.
+    Manual,
 }
 
 /// What happens when a message of the peer needs a receive and there is none, neither in the QP's own queue nor in
@@ -207,6 +237,9 @@ impl Default for Settings {
             keepalive: None,
             trace_errors: false,
             takeover: Duration::from_micros(50),
+            progress: Progress::default(),
+            clock: TimeSource::default(),
+            seed: None,
         }
     }
 }

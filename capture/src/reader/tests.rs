@@ -170,15 +170,34 @@ fn blocks_larger_than_the_buffer_are_read() {
     assert_eq!(read(file).unwrap().len(), 1);
 }
 
+/// Delivers three octets at a time.
+struct Slow<T>(Cursor<T>);
+
+impl<T: AsRef<[u8]>> Read for Slow<T> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let len = out.len().min(3);
+        self.0.read(&mut out[..len])
+    }
+}
+
 #[test]
-fn a_source_that_delivers_little_at_a_time_is_read() {
-    struct Slow(Cursor<&'static [u8]>);
-    impl Read for Slow {
-        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-            let len = out.len().min(3);
-            self.0.read(&mut out[..len])
+fn a_capture_that_ends_in_a_block_of_any_length_is_cut_off_however_it_is_read() {
+    for len in [40, 3 * BUFFER, 2 * MAX_BUFFER] {
+        let mut file = pcapng(u32::to_le_bytes, &[], 0, &[]);
+        file.extend_from_slice(&0x0BAD_u32.to_le_bytes());
+        file.extend_from_slice(&(len as u32).to_le_bytes());
+        file.extend_from_slice(&[0; 21]);
+        let mut whole = Reader::new(Cursor::new(file.clone())).unwrap();
+        let mut slow = Reader::new(Slow(Cursor::new(file))).unwrap();
+        for reader in [&mut whole, &mut slow] {
+            assert_eq!(reader.filter(Result::is_ok).count(), 1);
+            assert!(reader.cut_off(), "{len}");
         }
     }
+}
+
+#[test]
+fn a_source_that_delivers_little_at_a_time_is_read() {
     let packets = Reader::new(Slow(Cursor::new(ERRORS))).unwrap().count();
     assert_eq!(packets, read(ERRORS).unwrap().len());
 }

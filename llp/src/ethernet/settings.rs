@@ -99,6 +99,7 @@ impl LinkSettings {
             ack_delay: self.ack_delay,
             connect_timeout: self.connect_timeout,
             keepalive: self.keepalive,
+            seed: None,
         };
         settings.check(OPEN)?;
         if self.keepalive.is_some_and(|every| every.is_zero()) {

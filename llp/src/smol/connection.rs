@@ -21,7 +21,7 @@ use super::mailbox::{Mailbox, Notice};
 use super::segment::FlowKey;
 use super::settings::{Congestion, KEEPALIVE_PROBES};
 use super::signal::Signal;
-use super::stack::{Route, Stack, random};
+use super::stack::{Route, Stack};
 use super::user::User;
 use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
 use nagle::Nagle;
@@ -132,7 +132,7 @@ impl SmolConnection {
             stack.route(key.remote.ip(), &mailbox),
         );
         let now = stack.epoch.to_smol(stack.clock.now());
-        let interface = new_interface(&mut device, key.local.ip(), now, random());
+        let interface = new_interface(&mut device, key.local.ip(), now, stack.random());
         let congested = settings.congestion != Congestion::None;
         let nagle = congested.then(Box::default);
         let mut sockets = SocketSet::new(Vec::with_capacity(1));

@@ -52,6 +52,9 @@ pub struct MemorySettings {
     pub faults: Option<FaultSettings>,
     /// The clock that the timers of TCP run by.
     pub clock: Arc<dyn Clock>,
+    /// What initial sequence numbers and local ports come from, **for simulation alone**: they can be foreseen then.
+    /// Each host draws its own numbers from it. `None`, the default: the random numbers of the system.
+    pub seed: Option<u64>,
 }
 
 impl Default for MemorySettings {
@@ -84,6 +87,7 @@ impl Default for MemorySettings {
             capture: None,
             faults: None,
             clock: Arc::new(SystemClock),
+            seed: None,
         }
     }
 }
@@ -102,7 +106,8 @@ impl fmt::Debug for MemorySettings {
 }
 
 impl MemorySettings {
-    fn stack(&self) -> Result<StackSettings, LlpError> {
+    /// The settings of the first (0) or of the second host (1).
+    pub(super) fn stack(&self, host: u64) -> Result<StackSettings, LlpError> {
         let corrupts = self.faults.is_some_and(|faults| faults.corrupt > 0.0);
         let settings = StackSettings {
             mtu: self.mtu,
@@ -115,6 +120,9 @@ impl MemorySettings {
             connect_timeout: self.connect_timeout,
             // Both ends are in this process.
             keepalive: None,
+            seed: self
+                .seed
+                .map(|seed| seed.wrapping_mul(2).wrapping_add(host)),
         };
         settings.check("make an in-memory network")?;
         if let Some(faults) = &self.faults {
@@ -123,7 +131,7 @@ impl MemorySettings {
         Ok(settings)
     }
 
-    fn addresses_of(&self, host: &[IpAddr]) -> Result<Vec<IpAddr>, LlpError> {
+    pub(super) fn addresses_of(&self, host: &[IpAddr]) -> Result<Vec<IpAddr>, LlpError> {
         let usable = |addr: &IpAddr| match addr {
             IpAddr::V4(v4) => !(v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast()),
             IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_multicast()),
@@ -140,7 +148,8 @@ impl MemorySettings {
     }
 }
 
-/// One of two hosts at the ends of a link in memory. Clones are the same host.
+/// One of two hosts at the ends of a link in memory, or a host whose packets somebody else carries
+/// ([`Self::host`]). Clones are the same host.
 #[derive(Clone)]
 pub struct MemoryNetwork {
     stack: Arc<Stack>,
@@ -148,6 +157,17 @@ pub struct MemoryNetwork {
 }
 
 impl MemoryNetwork {
+    pub(super) fn of(stack: Stack) -> Self {
+        Self {
+            stack: Arc::new(stack),
+            faults: None,
+        }
+    }
+
+    pub(super) fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
     /// Two hosts that reach each other, and themselves, and nothing else.
     ///
     /// # Errors
@@ -182,7 +202,7 @@ impl MemoryNetwork {
                 link,
                 Arc::clone(&pool),
                 Arc::clone(&settings.clock),
-                settings.stack()?,
+                settings.stack(number)?,
             );
             Ok::<_, LlpError>((
                 Self {

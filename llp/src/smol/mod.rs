@@ -65,6 +65,7 @@
 
 mod align;
 mod backlog;
+mod carried;
 mod clock;
 mod connection;
 mod device;
@@ -96,6 +97,7 @@ pub(crate) use signal::Signal;
 pub(crate) use stack::{Link, Route, Stack};
 pub(crate) use user::User;
 
+pub use carried::Carrier;
 pub use clock::{Clock, SystemClock};
 
 pub use fault::{FaultCounts, FaultSettings};

@@ -42,6 +42,8 @@ pub(crate) struct StackSettings {
     pub(crate) connect_timeout: Duration,
     /// After so long without traffic the peer is asked whether it is still there.
     pub(crate) keepalive: Option<Duration>,
+    /// What sequence numbers and ports come from; for simulation.
+    pub(crate) seed: Option<u64>,
 }
 
 /// So many questions of the keep-alive may stay without an answer: the kernel's default.

@@ -1,9 +1,10 @@
 //! One host on a link: which connection or listener a packet belongs to, and which ports are free.
 
-use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher, RandomState};
+use std::collections::btree_map::Entry;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -36,6 +37,7 @@ pub(crate) struct Stack {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) epoch: Epoch,
     pub(crate) settings: StackSettings,
+    random: Random,
 }
 
 /// Who is to handle a packet, found under the table's lock and acted on after it.
@@ -56,7 +58,8 @@ impl Stack {
         settings: StackSettings,
     ) -> Self {
         let ports = u64::from(EPHEMERAL.end() - EPHEMERAL.start()) + 1;
-        let offset = u16::try_from(random() % ports).unwrap_or(0);
+        let random = Random::new(settings.seed);
+        let offset = u16::try_from(random.next() % ports).unwrap_or(0);
         let next_port = EPHEMERAL.start().saturating_add(offset);
         let table = Table {
             next_port,
@@ -72,7 +75,13 @@ impl Stack {
             clock,
             epoch,
             settings,
+            random,
         }
+    }
+
+    /// A number for initial sequence numbers and ports: one that nobody can foresee, unless there is a seed.
+    pub(crate) fn random(&self) -> u64 {
+        self.random.next()
     }
 
     /// Its addresses.
@@ -310,6 +319,11 @@ impl Stack {
         news.count() > 0
     }
 
+    /// How many connections there are, but for those that linger.
+    pub(crate) fn connections(&self) -> usize {
+        self.table.read().live(|_| true).len()
+    }
+
     /// The inbox of the connection with these addresses.
     pub(crate) fn connection(&self, key: &FlowKey) -> Option<Arc<Mailbox>> {
         match self.table.read().flows.get(key)? {
@@ -422,8 +436,32 @@ impl Stack {
     }
 }
 
-/// A number that nobody can foresee, for initial sequence numbers and ports: every `RandomState` is
-/// another secret key.
-pub(crate) fn random() -> u64 {
-    RandomState::new().hash_one(0)
+/// Where the numbers of a stack come from that others should not foresee.
+enum Random {
+    System,
+    /// For simulation: how many were given.
+    Seeded {
+        seed: u64,
+        given: AtomicU64,
+    },
+}
+
+impl Random {
+    fn new(seed: Option<u64>) -> Self {
+        seed.map_or(Random::System, |seed| Random::Seeded {
+            seed,
+            given: AtomicU64::new(0),
+        })
+    }
+
+    fn next(&self) -> u64 {
+        match self {
+            // Every `RandomState` is another secret key.
+            Random::System => RandomState::new().hash_one(0),
+            Random::Seeded { seed, given } => {
+                let number = given.fetch_add(1, Ordering::Relaxed);
+                BuildHasherDefault::<DefaultHasher>::default().hash_one((*seed, number))
+            }
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! What a stack knows of its connections and listeners.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ pub(super) const MAX_LINGERING: usize = 4096;
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) flows: HashMap<FlowKey, Flow>,
-    pub(super) listeners: HashMap<u16, Vec<Listening>>,
+    pub(super) listeners: BTreeMap<u16, Vec<Listening>>,
     pub(super) lingering: usize,
     pub(super) next_port: u16,
     /// Why the link is down for good.
@@ -79,13 +79,15 @@ impl Table {
             .find(|port| !self.listeners.contains_key(port) && !used.contains(port))
     }
 
-    /// The connections that `concerns` picks.
+    /// The connections that `concerns` picks, in the order of their addresses.
     pub(super) fn live(&self, concerns: impl Fn(&FlowKey) -> bool) -> Vec<(FlowKey, Arc<Mailbox>)> {
         let live = self.flows.iter().filter_map(|(key, flow)| match flow {
             Flow::Live(mailbox) if concerns(key) => Some((*key, Arc::clone(mailbox))),
             _ => None,
         });
-        live.collect()
+        let mut live: Vec<_> = live.collect();
+        live.sort_unstable_by_key(|(key, _)| (key.local, key.remote));
+        live
     }
 
     pub(super) fn forget_lingering(&mut self, now: Instant) {

@@ -40,6 +40,8 @@ pub(crate) enum EndKind {
     PeerLacksRfc7306(Opcode),
     /// The object belongs to the process that this one was forked from.
     Inherited,
+    /// The program drives the device itself, and the call can only wait.
+    WouldWait,
     /// The completion of this work request is lost.
     CqOverflow {
         cq_num: u32,
@@ -108,6 +110,9 @@ impl EndKind {
             }
             Self::Inherited => Account::new("wrong process", Who::Program, Layer::Verbs)
                 .hint("open a device of its own in the child process"),
+            Self::WouldWait => Account::new("would wait", Who::Program, Layer::Verbs).hint(
+                "connect with a CmId or with the async API, and call Device::progress until it tells what came of it",
+            ),
             Self::CqOverflow { .. } => Account::new("completion lost", Who::Program, Layer::Verbs)
                 .hint(DEEPER),
             Self::DecisionTooLate => Account::new("too late", Who::Program, Layer::Verbs)
@@ -165,6 +170,9 @@ impl fmt::Display for EndKind {
                 );
             }
             Self::Inherited => "the device was opened by the process that this one was forked from",
+            Self::WouldWait => {
+                "the program drives the device itself (Progress::Manual), and nobody would while this call waits"
+            }
             Self::CqOverflow {
                 cq_num,
                 depth,
@@ -287,6 +295,7 @@ impl From<&ConnectError> for Cause {
                 ..
             } => Cause::end(rejected(private_data, *ord_needed)),
             ConnectError::Inherited(_) => Cause::end(EndKind::Inherited),
+            ConnectError::WouldWait(_) => Cause::end(EndKind::WouldWait),
             ConnectError::QpInUse { state } => Cause::from(*state),
             ConnectError::Options(error) => Cause::from(*error),
             ConnectError::PrivateData(error) => Cause::from(*error),
@@ -314,6 +323,7 @@ impl From<&RequestError> for Cause {
         match error {
             RequestError::Startup { error, .. } => Cause::from(*error),
             RequestError::Inherited(_) => Cause::end(EndKind::Inherited),
+            RequestError::WouldWait(_) => Cause::end(EndKind::WouldWait),
             RequestError::Settings(error) => Cause::from(*error),
             RequestError::Llp(error) => Cause::from(*error),
             RequestError::Limit(limit) => Cause::from(*limit),

@@ -1,7 +1,5 @@
 //! A QP on a stream that is in Full Operation already.
 
-use std::time::Instant;
-
 use uwarp_llp::Llp;
 use uwarp_mpa::{Negotiated, Revision, Role, RtrKinds};
 
@@ -90,7 +88,7 @@ impl Qp {
         };
         let mut locked = inner.lock();
         let conn = &mut locked.driven.conn;
-        conn.set_now(Instant::now());
+        conn.set_now(inner.device.now());
         let state = conn.state;
         if !conn.start_open(negotiated, stream.emss()) {
             return Err(ConnectError::QpInUse { state });

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -12,7 +13,7 @@ use super::event::{CmEvent, CmEventData};
 use super::id::CmId;
 use super::inner::IdInner;
 use crate::completion::EventFd;
-use crate::device::Device;
+use crate::device::{Device, DeviceInner};
 use crate::home::{Home, Inherited};
 
 /// Why a channel gave no event (`errno` of `rdma_get_cm_event`).
@@ -50,6 +51,8 @@ struct Inner {
     /// While the lock is held, the descriptor's count is the number of waiting events: so no read of it
     /// ever blocks.
     waiting: Mutex<VecDeque<Waiting>>,
+    /// Something sends here whose device the program drives: nobody would while a call waits.
+    manual: AtomicBool,
 }
 
 /// An event that nobody has fetched. The id takes its events back when it goes, so they do not keep it alive.
@@ -70,6 +73,7 @@ impl EventChannel {
                 home: Home::here(),
                 fd,
                 waiting: Mutex::default(),
+                manual: AtomicBool::new(false),
             }),
         })
     }
@@ -77,16 +81,23 @@ impl EventChannel {
     /// An id whose events come here (`rdma_create_id`). `context` is a number of the program's.
     #[must_use]
     pub fn create_id(&self, device: &Device, context: u64) -> CmId {
+        self.sends_for(device.inner());
         CmId::new(device.inner(), self.clone(), context)
     }
 
     /// The next event, waiting for one up to `timeout` (`None`: without end), as `rdma_get_cm_event` does. Does not
-    /// wait when the program made the descriptor non-blocking.
+    /// wait when the program made the descriptor non-blocking, or has an id here of a device that it drives itself
+    /// ([`Progress::Manual`](crate::Progress::Manual)).
     ///
     /// # Errors
     /// [`CmWaitError::WouldBlock`] or [`CmWaitError::TimedOut`] when there is none, [`CmWaitError::Io`] when the
     /// system refused to wait.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<CmEvent, CmWaitError> {
+        let timeout = if self.inner.manual.load(Ordering::Relaxed) {
+            Some(Duration::ZERO)
+        } else {
+            timeout
+        };
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             self.inner.home.check()?;
@@ -137,6 +148,13 @@ impl EventChannel {
     /// Whether it was made in this process: an id of the child of a fork cannot use a channel of the parent.
     pub(super) fn check(&self) -> Result<(), Inherited> {
         self.inner.home.check()
+    }
+
+    /// Events of this device come here.
+    pub(super) fn sends_for(&self, device: &DeviceInner) {
+        if device.background.is_manual() {
+            self.inner.manual.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn send(&self, owner: Arc<IdInner>, data: CmEventData) {

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use uwarp_llp::{Llp, LlpError};
 use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, Revision, StartupError};
@@ -11,6 +10,7 @@ use crate::event::EndReason;
 use crate::home::Inherited;
 use crate::limits::ReadPlaces;
 use crate::peer::{self, PrivateDataLimit};
+use crate::progress::WouldWait;
 use crate::qp::inner::{Held, Locked, QpInner};
 use crate::qp::state::QpState;
 
@@ -95,6 +95,9 @@ pub enum ConnectError {
     /// The QP was made before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
+    /// The program drives the device, and nobody would while this waits.
+    #[error(transparent)]
+    WouldWait(#[from] WouldWait),
     /// An option cannot be put on the wire.
     #[error("{0}")]
     Options(#[from] ConfigError),
@@ -162,6 +165,7 @@ pub(crate) fn connect(
     to: SocketAddr,
     options: &ConnectOptions,
 ) -> Result<Connected, ConnectError> {
+    WouldWait::check(&qp.device)?;
     begin_connect(qp, to, options)?;
     finish(qp, to)
 }
@@ -184,6 +188,7 @@ pub(crate) fn connect_over(
     stream: Box<dyn Llp>,
     options: &ConnectOptions,
 ) -> Result<Connected, ConnectError> {
+    WouldWait::check(&qp.device)?;
     let to = stream.peer_addr();
     start(qp, to, options, None, || Ok(stream))?;
     finish(qp, to)
@@ -227,7 +232,7 @@ pub(super) fn start(
         private_data: options.private_data.clone(),
     };
     let mut locked = qp.lock();
-    locked.driven.conn.set_now(Instant::now());
+    locked.driven.conn.set_now(qp.device.now());
     let state = locked.driven.conn.state;
     let again = target.is_some();
     if !locked.driven.conn.start_initiator(config, again)? {

@@ -239,6 +239,7 @@ impl CmId {
         }
         let events = id.channel.take_back(inner);
         to.append(events);
+        to.sends_for(&inner.device);
         id.channel = to.clone();
         Ok(())
     }

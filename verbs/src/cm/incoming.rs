@@ -14,6 +14,7 @@ use crate::device::DeviceInner;
 use crate::home::Inherited;
 use crate::limits::{Charge, LimitReached, What};
 use crate::mutants::mutate;
+use crate::progress::WouldWait;
 use crate::progress::background::{Interest, Source, Token, Verdict};
 use crate::progress::linger::linger;
 use crate::settings::Settings;
@@ -76,7 +77,7 @@ impl Incoming {
                 return Err(limit.into());
             }
         };
-        let deadline = after(Instant::now(), device.settings.timeouts.request);
+        let deadline = after(device.now(), device.settings.timeouts.request);
         let token = device.background.token();
         let mut awaiting = Awaiting {
             llp,
@@ -110,7 +111,7 @@ impl Incoming {
                 device.background.keep(token, kept);
                 device.background.at(token, deadline);
                 // The Request may be here already.
-                incoming.attend(Instant::now());
+                incoming.attend(device.now());
             }
         }
         Ok(())
@@ -251,6 +252,9 @@ pub enum RequestError {
     /// The device was opened before a fork.
     #[error(transparent)]
     Inherited(#[from] Inherited),
+    /// The program drives the device, and nobody would while this waits.
+    #[error(transparent)]
+    WouldWait(#[from] WouldWait),
     /// The stream cannot be watched.
     #[error("{0}")]
     Llp(#[from] LlpError),
@@ -307,6 +311,7 @@ pub(crate) fn request_over(
     read: &[u8],
 ) -> Result<ConnectRequest, RequestError> {
     device.home.check()?;
+    WouldWait::check(device)?;
     let one = Arc::new(One::default());
     let sink: Weak<One> = Arc::downgrade(&one);
     Incoming::start(sink, device, llp, read, None)?;

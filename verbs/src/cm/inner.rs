@@ -214,7 +214,8 @@ impl IdInner {
 
     /// Waits until all events are acknowledged; gives the number of those that are not.
     pub(super) fn wait_acknowledged(&self, timeout: Option<Duration>) -> u64 {
-        let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
+        let deadline =
+            (self.device.patience(timeout)).map(|timeout| after(Instant::now(), timeout));
         let mut unacked = self.unacked.lock();
         while *unacked > 0 {
             match deadline {

@@ -97,6 +97,11 @@ impl Listening {
         Ok(Listening { inner })
     }
 
+    /// Whose it is.
+    pub(super) fn device(&self) -> &DeviceInner {
+        &self.inner.device
+    }
+
     /// Where it listens.
     pub(super) fn local_addr(&self) -> SocketAddr {
         self.inner.local
@@ -145,7 +150,7 @@ impl ListenerInner {
         state.open = state.open.saturating_sub(1);
         drop(state);
         if was_full {
-            self.device.background.at(self.token, Instant::now());
+            self.device.background.at(self.token, self.device.now());
         }
     }
 
@@ -164,7 +169,7 @@ impl ListenerInner {
                     return;
                 }
                 if turn == ACCEPTS {
-                    self.device.background.at(self.token, Instant::now());
+                    self.device.background.at(self.token, self.device.now());
                     return;
                 }
                 turn += 1;
@@ -192,7 +197,7 @@ impl ListenerInner {
                         tracing::warn!(%error, "accept failed");
                         self.device
                             .background
-                            .at(self.token, Instant::now() + PAUSE);
+                            .at(self.token, self.device.now() + PAUSE);
                         return;
                     }
                 }

@@ -1,6 +1,6 @@
 //! The CM ids of a device, to be told when its network fails.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ pub(crate) struct Ids {
 
 #[derive(Default)]
 struct State {
-    known: HashMap<Token, Weak<IdInner>>,
+    known: BTreeMap<Token, Weak<IdInner>>,
     /// Why the network has failed, until they have been told.
     untold: Option<LlpError>,
 }
@@ -46,7 +46,7 @@ impl Ids {
     /// The network has failed for good.
     pub(crate) fn network_down(&self, error: LlpError, background: &Background) {
         self.state.lock().untold = Some(error);
-        background.at(self.token, Instant::now());
+        background.at(self.token, background.now());
     }
 }
 

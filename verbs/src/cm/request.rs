@@ -114,7 +114,7 @@ impl ConnectRequest {
         ConnectRequest {
             peer: llp.peer_addr(),
             local: llp.local_addr(),
-            deadline: after(Instant::now(), device.settings.timeouts.decision),
+            deadline: after(device.now(), device.settings.timeouts.decision),
             pending: Some((llp, responder)),
             request,
             device: Arc::clone(device),
@@ -180,7 +180,7 @@ impl ConnectRequest {
         if conn.state != QpState::Idle {
             return Err(AcceptError::QpInUse { state: conn.state });
         }
-        if self.deadline <= Instant::now() {
+        if self.deadline <= self.device.now() {
             return Err(AcceptError::TooLate { peer: self.peer });
         }
         let Some((_, responder)) = &mut self.pending else {
@@ -205,7 +205,7 @@ impl ConnectRequest {
         let Some((llp, _)) = self.pending.take() else {
             return Err(AcceptError::TooLate { peer: self.peer });
         };
-        conn.set_now(Instant::now());
+        conn.set_now(self.device.now());
         let request = as_frame(&self.request).emit().unwrap_or_default();
         conn.start_responder(&request, &reply, negotiated, llp.emss());
         let held = Held {

@@ -134,6 +134,7 @@ impl Listener {
     /// [`ListenError::TimedOut`] when `timeout` passed first (`None` waits for ever), [`ListenError::Down`]
     /// when the network below has failed.
     pub fn wait_request(&self, timeout: Option<Duration>) -> Result<ConnectRequest, ListenError> {
+        let timeout = self.listening.device().patience(timeout);
         self.requests.wait(timeout, Requests::next_request)
     }
 
@@ -159,6 +160,7 @@ impl Listener {
     /// # Errors
     /// As [`Listener::wait_request`].
     pub fn wait_arrival(&self, timeout: Option<Duration>) -> Result<Arrival, ListenError> {
+        let timeout = self.listening.device().patience(timeout);
         self.requests.wait(timeout, |requests, state| {
             if let Some((peer, error)) = state.failures.pop() {
                 return Some(Arrival::Failed { peer, error });

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,8 @@ struct Inner {
     home: Home,
     fd: EventFd,
     queue: Mutex<Queue>,
+    /// Something sends here whose device the program drives: nobody would while a call waits.
+    manual: AtomicBool,
 }
 
 /// While the lock is held, the descriptor's count is the number of waiting events: so no read of it ever blocks.
@@ -74,6 +77,7 @@ impl CompletionChannel {
                 home: Home::here(),
                 fd,
                 queue: Mutex::default(),
+                manual: AtomicBool::new(false),
             }),
         })
     }
@@ -81,12 +85,18 @@ impl CompletionChannel {
     /// The next event, waiting for one up to `timeout` (`None`: without end), as `ibv_get_cq_event` does. Does not wait
     /// when the program made the descriptor non-blocking.
     ///
-    /// Waiting here drives no connection; the device's background thread does meanwhile.
+    /// Waiting here drives no connection; the device's background thread does meanwhile. Where the program drives the
+    /// device of a CQ that sends here ([`Progress::Manual`](crate::Progress::Manual)), this does not wait.
     ///
     /// # Errors
     /// [`ChannelError::WouldBlock`] or [`ChannelError::TimedOut`] when there is none, [`ChannelError::Io`] when the
     /// system refused to wait.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<CqEvent, ChannelError> {
+        let timeout = if self.inner.manual.load(Ordering::Relaxed) {
+            Some(Duration::ZERO)
+        } else {
+            timeout
+        };
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             self.inner.home.check()?;
@@ -150,6 +160,11 @@ impl CompletionChannel {
     /// Whether it was made in this process.
     pub(crate) fn check(&self) -> Result<(), Inherited> {
         self.inner.home.check()
+    }
+
+    /// A CQ is to send here whose device the program drives itself.
+    pub(crate) fn is_of_manual(&self) {
+        self.inner.manual.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn attach(&self) {

@@ -63,7 +63,7 @@ impl Memory {
     fn new() -> Arc<Self> {
         let buffer = Arc::new(Buffer::zeroed(5 * PAGE).unwrap());
         buffer.write_at(0, &[CANARY; 5 * PAGE]).unwrap();
-        let table = Arc::new(RegionTable::new(16, 16).unwrap());
+        let table = Arc::new(RegionTable::new(16, 16, None).unwrap());
         let register = |offset: usize, access| {
             let base = NonNull::new((buffer.addr() as usize + offset) as *mut u8).unwrap();
             // SAFETY: the page lies in `buffer`, which lives as long as the table does.

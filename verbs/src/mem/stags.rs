@@ -21,18 +21,31 @@ const POOL: usize = 256;
 pub(super) struct STagSource {
     secret: [u8; 16],
     position: u32,
+    octets: Octets,
     pool: [u8; POOL],
     left: usize,
 }
 
+/// Where random octets come from.
+enum Octets {
+    System,
+    /// For simulation: how many times it was asked.
+    Seeded {
+        seed: u64,
+        asked: u64,
+    },
+}
+
 impl STagSource {
-    /// A source with a secret of its own.
-    pub(super) fn new() -> Result<Self, RegisterError> {
+    /// A source with a secret of its own; with a seed, one that gives the same each time (for simulation alone).
+    pub(super) fn new(seed: Option<u64>) -> Result<Self, RegisterError> {
+        let mut octets = seed.map_or(Octets::System, |seed| Octets::Seeded { seed, asked: 0 });
         let mut secret = [0; 16];
-        random(&mut secret)?;
+        octets.fill(&mut secret)?;
         let mut start = [0; 4];
-        random(&mut start)?;
+        octets.fill(&mut start)?;
         Ok(Self {
+            octets,
             secret,
             position: u32::from_ne_bytes(start),
             pool: [0; POOL],
@@ -54,7 +67,7 @@ impl STagSource {
     /// A random key.
     pub(super) fn next_key(&mut self) -> Result<u8, RegisterError> {
         if self.left == 0 {
-            random(&mut self.pool)?;
+            self.octets.fill(&mut self.pool)?;
             self.left = POOL;
         }
         self.left -= 1;
@@ -74,6 +87,22 @@ impl STagSource {
             (left, right) = (right, left ^ (hasher.finish() as u32 & HALF));
         }
         left << (INDEX_BITS / 2) | right
+    }
+}
+
+impl Octets {
+    fn fill(&mut self, out: &mut [u8]) -> Result<(), RegisterError> {
+        let Octets::Seeded { seed, asked } = self else {
+            return random(out);
+        };
+        for chunk in out.chunks_mut(8) {
+            let mut hasher = DefaultHasher::new();
+            hasher.write_u64(*seed);
+            hasher.write_u64(*asked);
+            *asked += 1;
+            chunk.copy_from_slice(&hasher.finish().to_ne_bytes()[..chunk.len()]);
+        }
+        Ok(())
     }
 }
 
@@ -100,7 +129,7 @@ mod tests {
 
     #[test]
     fn no_index_comes_twice_before_all_others_came() {
-        let mut source = STagSource::new().unwrap();
+        let mut source = STagSource::new(None).unwrap();
         let mut seen = vec![0_u64; 1 << (INDEX_BITS - 6)];
         let sample = if cfg!(miri) { 1000 } else { 200_000 };
         for _ in 0..sample {
@@ -118,7 +147,7 @@ mod tests {
 
     #[test]
     fn indices_follow_no_sequence() {
-        let mut source = STagSource::new().unwrap();
+        let mut source = STagSource::new(None).unwrap();
         let indices: Vec<u32> = (0..2000).map(|_| source.next_index()).collect();
         let near = indices
             .windows(2)
@@ -139,9 +168,21 @@ mod tests {
     }
 
     #[test]
+    fn a_seed_gives_the_same_stags_each_time_and_another_one_others() {
+        let stags = |seed| {
+            let mut source = STagSource::new(Some(seed)).unwrap();
+            let next = || (source.next_index(), source.next_key().unwrap());
+            core::iter::repeat_with(next).take(600).collect::<Vec<_>>()
+        };
+        assert_eq!(stags(7), stags(7));
+        let differ = stags(7).into_iter().zip(stags(8)).filter(|(a, b)| a != b);
+        assert!(differ.count() > 590);
+    }
+
+    #[test]
     fn two_sources_differ() {
-        let mut one = STagSource::new().unwrap();
-        let mut two = STagSource::new().unwrap();
+        let mut one = STagSource::new(None).unwrap();
+        let mut two = STagSource::new(None).unwrap();
         let same = (0..100)
             .filter(|_| one.next_index() == two.next_index())
             .count();

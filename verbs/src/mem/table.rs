@@ -122,12 +122,17 @@ impl Issue {
 }
 
 impl RegionTable {
-    /// An empty table for up to `limit` regions, and `limit_per_pd` of each protection domain.
-    pub(crate) fn new(limit: usize, limit_per_pd: usize) -> Result<Self, RegisterError> {
+    /// An empty table for up to `limit` regions, and `limit_per_pd` of each protection domain. With a `seed` the STags
+    /// can be told before (for simulation alone).
+    pub(crate) fn new(
+        limit: usize,
+        limit_per_pd: usize,
+        seed: Option<u64>,
+    ) -> Result<Self, RegisterError> {
         Ok(Self {
             shards: Box::new(core::array::from_fn(|_| Shard::default())),
             source: Mutex::new(Issue {
-                stags: STagSource::new()?,
+                stags: STagSource::new(seed)?,
                 live: 0,
                 live_in_pd: HashMap::new(),
             }),

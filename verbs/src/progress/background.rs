@@ -1,7 +1,8 @@
-//! The parked thread: readiness and timers for whatever nobody else looks after.
+//! Readiness and timers for whatever nobody else looks after: by a parked thread, or by the program's own hand.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,7 +12,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
+use crate::clock::TimeSource;
 use crate::home::Home;
+use crate::settings::Progress;
 use crate::wait::timespec;
 
 /// Something that the background thread looks after.
@@ -92,6 +95,7 @@ struct Shared {
     stop: AtomicBool,
     next_token: AtomicU64,
     takeover: Duration,
+    clock: TimeSource,
     state: Mutex<State>,
 }
 
@@ -99,41 +103,117 @@ struct Shared {
 struct State {
     sources: HashMap<Token, Weak<dyn Source>>,
     /// Sources that must live until they are done, although nobody else holds them.
-    kept: HashMap<Token, Arc<dyn Source>>,
+    kept: BTreeMap<Token, Arc<dyn Source>>,
     timers: BinaryHeap<Reverse<(Instant, Token)>>,
-    /// When the thread wakes up by itself, while it sleeps.
+    /// When the next round begins by itself, while none is under way.
     sleeps_until: Option<Instant>,
 }
 
-/// The background thread of one device. It stops when this is dropped.
+/// What looks after the sources of one device. Its thread stops when this is dropped.
 pub(crate) struct Background {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    runs: Runs,
     home: Home,
 }
 
+/// Who runs the rounds.
+enum Runs {
+    Thread(Option<JoinHandle<()>>),
+    /// The program, when it likes to.
+    Manual(Mutex<Round>),
+}
+
+/// What a round needs besides, kept for the next one: progress allocates nothing.
+struct Round {
+    due: Vec<Token>,
+    watched: Vec<Token>,
+}
+
+impl Round {
+    fn new() -> Self {
+        // Room for what one round finds, as a rule.
+        Round {
+            due: Vec::with_capacity(2 * EVENTS),
+            watched: Vec::with_capacity(2 * EVENTS),
+        }
+    }
+}
+
 impl Background {
-    /// Starts the thread. `takeover` is the time between two looks at a watched source.
-    pub(crate) fn start(takeover: Duration) -> std::io::Result<Self> {
+    /// Starts the thread, if there is to be one. `takeover` is the time between two looks at a watched source.
+    pub(crate) fn start(
+        takeover: Duration,
+        progress: Progress,
+        clock: TimeSource,
+    ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             stop: AtomicBool::new(false),
             next_token: AtomicU64::new(WAKE + 1),
             takeover: takeover.max(Duration::from_micros(1)),
+            clock,
             state: Mutex::default(),
         });
         let data = epoll::EventData::new_u64(WAKE);
         epoll::add(&shared.epoll, &shared.wake, data, epoll::EventFlags::IN)?;
-        let runner = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("uwarp-progress".to_owned())
-            .spawn(move || runner.run())?;
+        let runs = match progress {
+            Progress::Automatic => {
+                let runner = Arc::clone(&shared);
+                let thread = std::thread::Builder::new()
+                    .name("uwarp-progress".to_owned())
+                    .spawn(move || runner.run())?;
+                Runs::Thread(Some(thread))
+            }
+            Progress::Manual => Runs::Manual(Mutex::new(Round::new())),
+        };
         Ok(Background {
             shared,
-            thread: Some(thread),
+            runs,
             home: Home::here(),
         })
+    }
+
+    /// The time by the clock of the device.
+    pub(crate) fn now(&self) -> Instant {
+        self.shared.clock.now()
+    }
+
+    /// One round by hand: what is ready or due has its turn. Gives when the next one is due by itself; a time that
+    /// is not to come when something was done, for that may have brought more. Nothing where a thread runs the rounds,
+    /// or another call is in one.
+    pub(crate) fn progress(&self) -> Option<Instant> {
+        let Runs::Manual(round) = &self.runs else {
+            return None;
+        };
+        if !self.home.is_here() {
+            return None;
+        }
+        let mut round = round.try_lock()?;
+        let before = self.shared.clock.now();
+        let busy = self.shared.round(&mut round, Some(Duration::ZERO));
+        let until = self.shared.sleep_until(!round.watched.is_empty());
+        if busy { Some(before) } else { until }
+    }
+
+    /// The descriptor that is ready when a round would find something.
+    pub(crate) fn progress_fd(&self) -> Option<BorrowedFd<'_>> {
+        matches!(self.runs, Runs::Manual(_)).then(|| self.shared.epoll.as_fd())
+    }
+
+    /// Whether the program runs the rounds.
+    pub(crate) fn is_manual(&self) -> bool {
+        matches!(self.runs, Runs::Manual(_))
+    }
+
+    /// Nobody will run a round any more: what lives only until it is done ends now.
+    pub(crate) fn give_up(&self) {
+        if !self.home.is_here() {
+            return;
+        }
+        // In the order in which they came, and without the lock: their drops may come back here.
+        let kept = std::mem::take(&mut self.shared.state.lock().kept);
+        drop(kept);
     }
 
     /// A number for a source.
@@ -200,12 +280,8 @@ impl Background {
             state.sleeps_until.is_none_or(|until| when < until)
         };
         if wake {
-            self.wake();
+            self.shared.wake();
         }
-    }
-
-    fn wake(&self) {
-        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
     }
 }
 
@@ -213,12 +289,16 @@ impl Drop for Background {
     fn drop(&mut self) {
         if !self.home.is_here() {
             // The thread is the parent's, and so is the eventfd that would wake it.
-            std::mem::forget(self.thread.take());
+            if let Runs::Thread(thread) = &mut self.runs {
+                std::mem::forget(thread.take());
+            }
             return;
         }
         self.shared.stop.store(true, Ordering::Release);
-        self.wake();
-        if let Some(thread) = self.thread.take() {
+        if let Runs::Thread(thread) = &mut self.runs
+            && let Some(thread) = thread.take()
+        {
+            self.shared.wake();
             // The last connection of a device may be dropped by the thread itself.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
@@ -229,43 +309,48 @@ impl Drop for Background {
 
 impl Shared {
     fn run(&self) {
-        let mut events = Vec::with_capacity(EVENTS);
-        // Room for what one round of it finds, as a rule: progress allocates nothing.
-        let mut due = Vec::with_capacity(2 * EVENTS);
-        let mut watched: Vec<Token> = Vec::with_capacity(2 * EVENTS);
+        let mut round = Round::new();
         while !self.stop.load(Ordering::Acquire) {
-            let until = self.sleep_until(!watched.is_empty());
-            events.clear();
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let timeout = left.map(timespec);
-            let result = epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                timeout.as_ref(),
-            );
-            if let Err(error) = result
-                && error != rustix::io::Errno::INTR
-            {
-                tracing::error!(%error, "epoll_wait failed");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            let now = Instant::now();
-            due.append(&mut watched);
-            for event in &events {
-                match event.data.u64() {
-                    WAKE => self.clear_wake(),
-                    token => due.push(token),
+            let until = self.sleep_until(!round.watched.is_empty());
+            let left = until.map(|until| until.saturating_duration_since(self.clock.now()));
+            self.round(&mut round, left);
+        }
+    }
+
+    /// Waits until something is ready, up to `timeout`, and attends to it and to what is due. False when there was
+    /// nothing.
+    fn round(&self, round: &mut Round, timeout: Option<Duration>) -> bool {
+        let Round { due, watched } = round;
+        let mut room = [const { MaybeUninit::uninit() }; EVENTS];
+        let timeout = timeout.map(timespec);
+        let events = match epoll::wait(&self.epoll, &mut room[..], timeout.as_ref()) {
+            Ok((events, _)) => events,
+            Err(error) => {
+                if error != rustix::io::Errno::INTR {
+                    tracing::error!(%error, "epoll_wait failed");
+                    std::thread::sleep(Duration::from_millis(1));
                 }
+                &mut []
             }
-            self.take_due_timers(now, &mut due);
-            due.sort_unstable();
-            due.dedup();
-            for token in due.drain(..) {
-                if self.attend(token, now) == Verdict::Watch {
-                    watched.push(token);
-                }
+        };
+        let now = self.clock.now();
+        due.append(watched);
+        for event in events {
+            match event.data.u64() {
+                WAKE => self.clear_wake(),
+                token => due.push(token),
             }
         }
+        self.take_due_timers(now, due);
+        due.sort_unstable();
+        due.dedup();
+        let busy = !due.is_empty();
+        for token in due.drain(..) {
+            if self.attend(token, now) == Verdict::Watch {
+                watched.push(token);
+            }
+        }
+        busy
     }
 
     fn attend(&self, token: Token, now: Instant) -> Verdict {
@@ -279,7 +364,7 @@ impl Shared {
     fn sleep_until(&self, watching: bool) -> Option<Instant> {
         let mut state = self.state.lock();
         let timer = state.timers.peek().map(|Reverse((when, _))| *when);
-        let watch = watching.then(|| Instant::now() + self.takeover);
+        let watch = watching.then(|| self.clock.now() + self.takeover);
         let until = match (timer, watch) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -299,6 +384,10 @@ impl Shared {
             state.timers.pop();
             due.push(token);
         }
+    }
+
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
     fn clear_wake(&self) {

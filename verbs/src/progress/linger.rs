@@ -44,7 +44,7 @@ pub(crate) fn linger(
     rest: Vec<u8>,
     limit: Duration,
 ) {
-    let deadline = after(Instant::now(), limit);
+    let deadline = after(background.now(), limit);
     let token = background.token();
     let state = State {
         llp: Some(llp),
@@ -126,13 +126,13 @@ impl State {
         };
         let mut next = llp.deadline();
         if self.more {
-            next = Some(Instant::now());
+            next = Some(background.now());
         }
         if llp.wants_write_event() && self.peer_closed {
             // Both halves are closed, which makes a kernel socket ready for ever: from here on only the
             // clock tells when to look whether the last octets were acknowledged.
             background.forget_fd(llp.fd());
-            next = Some(Instant::now() + AGAIN);
+            next = Some(background.now() + AGAIN);
         } else {
             let write = self.at < self.rest.len() && llp.wants_write_event();
             background.arm(token, llp.fd(), Interest::new(true, write));

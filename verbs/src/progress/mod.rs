@@ -6,7 +6,8 @@
 //! * **Waiting** ([`crate::Cq::wait`]) waits on the sockets of the CQ's connections itself: one wake-up,
 //!   not two.
 //! * **The background thread** ([`background::Background`]) sleeps in `epoll_wait`, never spins, and
-//!   gives a turn to connections that are ready and that nobody polls.
+//!   gives a turn to connections that are ready and that nobody polls. With
+//!   [`Progress::Manual`](crate::Progress::Manual) there is none, and the program runs the same rounds.
 //!
 //! Who looks after a connection while nobody holds its lock is its [`cover::Cover`]:
 //!
@@ -28,3 +29,20 @@ pub(crate) mod background;
 pub(crate) mod cover;
 pub(crate) mod drive;
 pub(crate) mod linger;
+
+/// A call that can only wait was made on a device that the program drives itself: nobody would drive it meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "the program drives the device itself (Progress::Manual), and nobody would while this call waits; connect with a CmId or with the async API, and call Device::progress until it tells what came of it"
+)]
+pub struct WouldWait;
+
+impl WouldWait {
+    /// Whether calls of the device may wait.
+    pub(crate) fn check(device: &crate::device::DeviceInner) -> Result<(), WouldWait> {
+        if device.background.is_manual() {
+            return Err(WouldWait);
+        }
+        Ok(())
+    }
+}

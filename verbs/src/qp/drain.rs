@@ -1,9 +1,8 @@
 //! Waiting until queues are empty.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Qp;
-use crate::wait::after;
 
 impl Qp {
     /// Waits until every request that is in the send queue now has completed, as `ib_drain_sq` does: with success or
@@ -20,9 +19,7 @@ impl Qp {
         }
         let inner = self.inner();
         let posted_to = inner.lock().driven.conn.sq.posted_to();
-        inner.drain(Some(after(Instant::now(), timeout)), |conn| {
-            conn.sq.completed_to() >= posted_to
-        })
+        inner.drain(Some(timeout), |conn| conn.sq.completed_to() >= posted_to)
     }
 
     /// Waits until every receive that this QP has now has completed, as `ib_drain_rq` does. On a connection that
@@ -36,8 +33,6 @@ impl Qp {
         }
         let inner = self.inner();
         let until = inner.lock().driven.conn.rq.completed_when_drained();
-        inner.drain(Some(after(Instant::now(), timeout)), |conn| {
-            conn.rq.completed() >= until
-        })
+        inner.drain(Some(timeout), |conn| conn.rq.completed() >= until)
     }
 }

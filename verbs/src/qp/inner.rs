@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use uwarp_llp::{Llp, LlpError};
@@ -22,6 +22,7 @@ use crate::progress::drive::{Driven, Outcome, Waits};
 use crate::progress::linger::linger;
 use crate::qp::guard::{QpGuard, Watched, Watcher};
 use crate::trace;
+use crate::wait::after;
 
 /// A QP: the part that its handle, its CQs and the background thread share.
 pub(crate) struct QpInner {
@@ -98,7 +99,7 @@ impl QpInner {
         place: QpPlace,
     ) -> Arc<Self> {
         let token = device.background.token();
-        let now = Instant::now();
+        let now = device.now();
         let qp = Arc::new(QpInner {
             state: Mutex::new(Locked {
                 driven: Driven {
@@ -175,7 +176,7 @@ impl QpInner {
     /// Does something with the connection, then sends what came of it.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> T {
         let mut locked = self.lock();
-        locked.driven.conn.set_now(Instant::now());
+        locked.driven.conn.set_now(self.device.now());
         let value = act(&mut locked.driven.conn);
         let outcome = locked.driven.push(&self.device.pool);
         self.settle(&mut locked, outcome, Driver::Consumer);
@@ -207,7 +208,7 @@ impl QpInner {
         locked.driven.llp = Some(llp);
         // A Reply goes out before anything that the peer may have sent too early is looked at.
         locked.driven.push(&self.device.pool);
-        let outcome = locked.driven.turn(&self.device.pool, Instant::now());
+        let outcome = locked.driven.turn(&self.device.pool, self.device.now());
         self.settle(locked, outcome, Driver::Background);
         Ok(())
     }
@@ -278,14 +279,14 @@ impl QpInner {
         drop(observed);
     }
 
-    /// Waits until `done`, up to the deadline; it is looked at after every turn. The background drives meanwhile.
+    /// Waits until `done`, up to `timeout`; it is looked at after every turn. The background drives meanwhile.
     pub(crate) fn drain(
         &self,
-        deadline: Option<Instant>,
+        timeout: Option<Duration>,
         done: impl Fn(&Connection) -> bool,
     ) -> bool {
         self.state.lock().drainers += 1;
-        let drained = self.wait_until(deadline, |locked| done(&locked.driven.conn).then_some(()));
+        let drained = self.wait_until(timeout, |locked| done(&locked.driven.conn).then_some(()));
         self.state.lock().drainers -= 1;
         drained.is_some()
     }
@@ -319,7 +320,7 @@ impl QpInner {
         registration.set_timer(background, driven.deadline());
         if outcome.more && !llp.wants_write_event() {
             // Its descriptor tells only what is new.
-            registration.set_timer(background, Some(Instant::now()));
+            registration.set_timer(background, Some(self.device.now()));
         }
     }
 
@@ -401,9 +402,11 @@ impl QpInner {
     ///
     /// # Errors
     /// When `timeout` passed first: how many events are not acknowledged.
-    pub(crate) fn mute(&self, timeout: Option<std::time::Duration>) -> Result<(), u64> {
+    pub(crate) fn mute(&self, timeout: Option<Duration>) -> Result<(), u64> {
         let object = EventObject::Qp(self.ctx.qp_num);
-        self.device.events.retire(object, timeout)?;
+        self.device
+            .events
+            .retire(object, self.device.patience(timeout))?;
         // Under the lock, so that no other thread is just telling something.
         let locked = self.state.lock();
         self.muted.store(true, Ordering::Relaxed);
@@ -412,12 +415,15 @@ impl QpInner {
         Ok(())
     }
 
-    /// Waits until `done` gives a value or the deadline has passed. The background drives meanwhile.
+    /// Waits until `done` gives a value or `timeout` has passed. The background drives meanwhile.
     pub(crate) fn wait_until<T>(
         &self,
-        deadline: Option<Instant>,
+        timeout: Option<Duration>,
         mut done: impl FnMut(&mut Locked) -> Option<T>,
     ) -> Option<T> {
+        // Of the machine's clock, by which threads sleep.
+        let deadline =
+            (self.device.patience(timeout)).map(|timeout| after(Instant::now(), timeout));
         let mut locked = self.lock();
         loop {
             if let Some(value) = done(&mut locked) {
@@ -444,7 +450,7 @@ impl QpInner {
         self.polled_at.store(0, Ordering::Relaxed);
         let mut locked = self.lock();
         if locked.registration.cover == Cover::Watched {
-            let outcome = locked.driven.turn(&self.device.pool, Instant::now());
+            let outcome = locked.driven.turn(&self.device.pool, self.device.now());
             self.settle(&mut locked, outcome, Driver::Background);
         }
     }
@@ -452,7 +458,7 @@ impl QpInner {
     /// Receives were posted: a message of the peer that waits for one goes on.
     pub(crate) fn go_on(&self, locked: &mut Locked) {
         if locked.driven.conn.is_starving() {
-            let outcome = locked.driven.turn(&self.device.pool, Instant::now());
+            let outcome = locked.driven.turn(&self.device.pool, self.device.now());
             self.settle(locked, outcome, Driver::Background);
         } else {
             self.publish(locked);
@@ -470,7 +476,7 @@ impl QpInner {
     pub(crate) fn orphan(self: &Arc<Self>) {
         let mut locked = self.lock();
         let conn = &mut locked.driven.conn;
-        conn.set_now(Instant::now());
+        conn.set_now(self.device.now());
         if conn.is_idle() {
             conn.disconnect();
         } else {
@@ -482,7 +488,7 @@ impl QpInner {
         conn.rq.leave();
         let outcome = if conn.is_starving() {
             // What waits for a receive waits in vain.
-            locked.driven.turn(&self.device.pool, Instant::now())
+            locked.driven.turn(&self.device.pool, self.device.now())
         } else {
             locked.driven.push(&self.device.pool)
         };
@@ -525,7 +531,7 @@ impl QpInner {
     ) -> bool {
         use std::os::fd::AsRawFd;
         let mut locked = self.lock();
-        let outcome = locked.driven.turn(&self.device.pool, Instant::now());
+        let outcome = locked.driven.turn(&self.device.pool, self.device.now());
         self.settle(&mut locked, outcome, Driver::Consumer);
         let Locked {
             driven,
@@ -551,7 +557,7 @@ impl QpInner {
     /// The calling thread has stopped waiting: a turn, and back to the background.
     pub(crate) fn wait_ends(&self) {
         let mut locked = self.lock();
-        let outcome = locked.driven.turn(&self.device.pool, Instant::now());
+        let outcome = locked.driven.turn(&self.device.pool, self.device.now());
         self.settle(&mut locked, outcome, Driver::Consumer);
         let Locked {
             driven,

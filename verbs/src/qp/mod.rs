@@ -11,7 +11,7 @@ pub(crate) mod wr;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use uwarp_llp::Llp;
 use uwarp_mpa::Revision;
@@ -25,7 +25,6 @@ use crate::mem::WindowBind;
 use crate::mw::MemoryWindow;
 use crate::pd::Pd;
 use crate::srq::{Srq, SrqUser};
-use crate::wait::after;
 use builder::QpBuilder;
 use inner::QpInner;
 use state::QpState;
@@ -345,9 +344,8 @@ impl Qp {
         if self.is_inherited() {
             return true;
         }
-        let deadline = after(Instant::now(), timeout);
         self.inner
-            .wait_until(Some(deadline), |locked| {
+            .wait_until(Some(timeout), |locked| {
                 matches!(locked.driven.conn.state, QpState::Error | QpState::Idle).then_some(())
             })
             .is_some()

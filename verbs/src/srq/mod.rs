@@ -333,7 +333,12 @@ impl Srq {
             return Err((self, DestroySrqError::InUse { qps }));
         }
         let object = EventObject::Srq(self.srq_num());
-        match self.shared.device.events.retire(object, timeout) {
+        match self
+            .shared
+            .device
+            .events
+            .retire(object, self.shared.device.patience(timeout))
+        {
             Ok(()) => Ok(()),
             Err(events) => Err((self, DestroySrqError::Unacknowledged { events })),
         }

@@ -10,7 +10,6 @@ use super::stage::Cause;
 use super::{SmolConnection, new_interface};
 use crate::smol::align::{Offer, Room};
 use crate::smol::settings::MIN_IPV6_MTU;
-use crate::smol::stack::random;
 use crate::{FpduEnds, Piece};
 
 /// What smoltcp assumes of a peer that names no MSS, and the least it makes of one.
@@ -51,7 +50,12 @@ impl SmolConnection {
         self.device.set_path_mtu(path);
         if mtu != self.device.mtu {
             self.device.mtu = mtu;
-            self.interface = new_interface(&mut self.device, self.key.local.ip(), now, random());
+            self.interface = new_interface(
+                &mut self.device,
+                self.key.local.ip(),
+                now,
+                self.stack.random(),
+            );
         }
     }
 

@@ -8,6 +8,7 @@ use crate::cm::{AcceptError, CmReason, ConnectError, RequestError, of_failure};
 use crate::event::{AsyncEvent, EndReason};
 use crate::home::Inherited;
 use crate::limits::What;
+use crate::progress::WouldWait;
 
 fn kinds() -> Vec<EndKind> {
     every!(EndKind {
@@ -34,6 +35,7 @@ fn kinds() -> Vec<EndKind> {
             EndKind::PeerLacksRfc7306(Opcode::Immediate),
         ],
         EndKind::Inherited => [EndKind::Inherited],
+        EndKind::WouldWait => [EndKind::WouldWait],
         EndKind::CqOverflow { .. } => [EndKind::CqOverflow { cq_num: 3, depth: 16, wr_id: 42 }],
         EndKind::DecisionTooLate => [EndKind::DecisionTooLate],
     })
@@ -169,6 +171,7 @@ fn errors_of_connection_management_have_the_cause_of_what_is_in_them() {
         ],
         ConnectError::QpInUse { .. } => [ConnectError::QpInUse { state }],
         ConnectError::Inherited(_) => [ConnectError::Inherited(Inherited)],
+        ConnectError::WouldWait(_) => [ConnectError::WouldWait(WouldWait)],
         ConnectError::Options(_) => [ConnectError::Options(options)],
         ConnectError::PrivateData(_) => [ConnectError::PrivateData(data)],
         ConnectError::Ended { .. } => [
@@ -181,6 +184,7 @@ fn errors_of_connection_management_have_the_cause_of_what_is_in_them() {
         rejected.cause(),
         Cause::from(state),
         Cause::end(EndKind::Inherited),
+        Cause::end(EndKind::WouldWait),
         Cause::from(options),
         Cause::from(data),
         EndReason::ConnectTimedOut.cause(),
@@ -211,6 +215,7 @@ fn errors_of_connection_management_have_the_cause_of_what_is_in_them() {
         RequestError::Startup { .. } => [RequestError::Startup { peer: addr, error: startup }],
         RequestError::Settings(_) => [RequestError::Settings(options)],
         RequestError::Inherited(_) => [RequestError::Inherited(Inherited)],
+        RequestError::WouldWait(_) => [RequestError::WouldWait(WouldWait)],
         RequestError::Llp(_) => [RequestError::Llp(error)],
         RequestError::Limit(_) => [RequestError::Limit(limit)],
     });
@@ -218,6 +223,7 @@ fn errors_of_connection_management_have_the_cause_of_what_is_in_them() {
         Cause::from(startup),
         Cause::from(options),
         Cause::end(EndKind::Inherited),
+        Cause::end(EndKind::WouldWait),
         Cause::from(error),
         Cause::from(limit),
     ];

@@ -45,7 +45,7 @@ fn a_freed_stag_is_not_given_again_soon() {
 
 #[test]
 fn the_limit_is_an_error_and_a_deregistration_makes_room() {
-    let table = RegionTable::new(2, 2).unwrap();
+    let table = RegionTable::new(2, 2, None).unwrap();
     let memory = buffer(1);
     let first = table.insert(spec(&memory)).unwrap();
     table.insert(spec(&memory)).unwrap();
@@ -59,7 +59,7 @@ fn the_limit_is_an_error_and_a_deregistration_makes_room() {
 
 #[test]
 fn a_domain_at_its_limit_leaves_the_rest_to_others() {
-    let table = RegionTable::new(3, 2).unwrap();
+    let table = RegionTable::new(3, 2, None).unwrap();
     let memory = buffer(1);
     let other = || RegionSpec {
         pd: 77,

@@ -22,7 +22,7 @@ fn rounds(native: u32) -> u32 {
 
 /// A table with room for a few thousand regions.
 fn table() -> RegionTable {
-    RegionTable::new(5000, 5000).unwrap()
+    RegionTable::new(5000, 5000, None).unwrap()
 }
 
 /// A buffer of zeros.

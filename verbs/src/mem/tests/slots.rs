@@ -569,7 +569,7 @@ fn windows_are_no_lkeys() {
 
 #[test]
 fn windows_and_fast_regions_are_described_in_words_and_count_as_regions() {
-    let table = RegionTable::new(3, 3).unwrap();
+    let table = RegionTable::new(3, 3, None).unwrap();
     let memory = buffer(64);
     let region = lender(&table, &memory, lending());
     let rkey = window(&table, WindowKind::Type2B);
@@ -656,7 +656,7 @@ fn registration_anew_ends_the_old_stag_or_changes_nothing() {
 
 #[test]
 fn registration_anew_works_when_the_table_is_full_and_after_invalidation() {
-    let table = RegionTable::new(1, 1).unwrap();
+    let table = RegionTable::new(1, 1, None).unwrap();
     let memory = buffer(8);
     let region = table.insert(spec(&memory)).unwrap();
     assert_eq!(table.invalidate(region.stag()), Some(0));

@@ -144,6 +144,7 @@ impl Scene {
                 ack_delay: None,
                 connect_timeout: Duration::from_secs(60),
                 keepalive: None,
+                seed: None,
             };
             let stack = Stack::new(
                 vec![addr],

@@ -1,0 +1,242 @@
+//! Captures. Any octets as a file, read in pieces of any size: the same packets and the same end, every packet stands in the
+//! file, and what is found in it is where TCP/IP puts it. A file that is written by the model: all of it comes back. Octets
+//! of a connection, recorded with made-up headers: both streams come back whole, with right checksums.
+
+use std::io::{self, Cursor, Read, Write};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use uwarp_capture::{Capture, Direction, Flow, LinkType, Packet, ReadError, Reader, TcpSegment};
+
+use crate::input::{Cuts, Input};
+use crate::model::capture::{self, Written};
+
+/// The input as a file; and as the choices for a file of the model and for a connection.
+pub fn run(data: &[u8]) {
+    let whole = read(Cursor::new(data.to_vec()));
+    for step in [1, 13] {
+        let octets = Cursor::new(data.to_vec());
+        assert_eq!(read(Pieces { octets, step }), whole, "in pieces of {step}");
+    }
+    in_the_file(&whole.0, data);
+
+    let mut input = Input::new(data);
+    let (file, wanted) = capture::file(&mut input);
+    let (found, end) = read(Cursor::new(file));
+    assert_eq!(end, "end");
+    assert_eq!(found.iter().map(plain).collect::<Vec<_>>(), wanted);
+    connection(&mut Input::new(data));
+}
+
+/// A source that gives a few octets at a time.
+struct Pieces {
+    octets: Cursor<Vec<u8>>,
+    step: usize,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let len = out.len().min(self.step);
+        self.octets.read(&mut out[..len])
+    }
+}
+
+/// The packets of a file, and how it ended.
+fn read(source: impl Read + Send + 'static) -> (Vec<Packet>, String) {
+    let mut reader = match Reader::new(source) {
+        Ok(reader) => reader,
+        Err(error) => return (Vec::new(), error.to_string()),
+    };
+    let mut packets = Vec::new();
+    loop {
+        match reader.next_packet() {
+            Ok(Some(packet)) => {
+                let interface = reader.interfaces().get(packet.interface as usize);
+                assert_eq!(interface.map(|interface| interface.link), Some(packet.link));
+                packets.push(packet);
+            }
+            Ok(None) => {
+                assert!(matches!(reader.next_packet(), Ok(None)), "the end stays");
+                let end = if reader.cut_off() { "cut off" } else { "end" };
+                return (packets, end.to_owned());
+            }
+            Err(error) => {
+                assert!(!matches!(error, ReadError::Io(_)), "{error}");
+                assert!(
+                    matches!(reader.next_packet(), Ok(None)),
+                    "an error is the end"
+                );
+                return (packets, error.to_string());
+            }
+        }
+    }
+}
+
+/// The packets stand in the file one after the other; and what is found in them stands there.
+fn in_the_file(packets: &[Packet], data: &[u8]) {
+    let mut rest = data;
+    for packet in packets {
+        let len = packet.data.len();
+        if len > 0 {
+            let at = rest.windows(len).position(|window| window == packet.data);
+            rest = &rest[at.expect("a packet of the file stands in it") + len..];
+        }
+        let found = packet.tcp();
+        if let Some(segment) = &found {
+            let _ = segment.checksum_is_right();
+            let payload = segment.payload.len();
+            assert!(
+                payload + 40 <= len,
+                "headers come before {payload} octets of payload"
+            );
+        }
+        if let Some(wanted) = capture::tcp(packet.link, &packet.data) {
+            assert_eq!(found.as_ref().map(numbers), Some(wanted));
+        }
+    }
+}
+
+/// What the model finds in a segment.
+fn numbers(segment: &TcpSegment<'_>) -> capture::Segment {
+    capture::Segment {
+        source: segment.source,
+        destination: segment.destination,
+        seq: segment.seq,
+        flags: [
+            (segment.fin, 0x01),
+            (segment.syn, 0x02),
+            (segment.rst, 0x04),
+            (segment.psh, 0x08),
+            (segment.ack, 0x10),
+        ]
+        .into_iter()
+        .filter(|(set, _)| *set)
+        .fold(0, |flags, (_, flag)| flags | flag),
+        window: segment.window,
+        payload: segment.payload.to_vec(),
+    }
+}
+
+fn plain(packet: &Packet) -> Written {
+    Written {
+        interface: packet.interface,
+        link: packet.link,
+        nanoseconds: packet.timestamp.as_nanos(),
+        direction: match packet.direction {
+            Direction::Unknown => 0,
+            Direction::Inbound => 1,
+            Direction::Outbound => 2,
+        },
+        original_len: packet.original_len,
+        comments: packet.comments.clone(),
+        data: packet.data.clone(),
+    }
+}
+
+/// A file that can be looked at while it is written.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.0
+            .lock()
+            .expect("nobody panics")
+            .extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Octets of both directions, in pieces, with or without startup before them.
+fn connection(input: &mut Input<'_>) {
+    let flags = input.flags();
+    let link = if flags(0) {
+        LinkType::Ethernet
+    } else {
+        LinkType::RawIp
+    };
+    let addresses: [SocketAddr; 2] = if flags(1) {
+        [
+            ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 40_000).into(),
+            ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 2], 7174).into(),
+        ]
+    } else {
+        [
+            ([192, 0, 2, 1], 40_000).into(),
+            ([192, 0, 2, 2], 7174).into(),
+        ]
+    };
+    let file = Shared::default();
+    let capture = Capture::to_writer(Box::new(file.clone())).expect("memory takes all");
+    let mut flow = Flow::new(
+        capture.interface("fuzz", link),
+        addresses[0],
+        addresses[1],
+        input.u16().into(),
+    );
+    flow.opened(flags(2));
+    let mut streams = [Vec::new(), Vec::new()];
+    if flags(3) {
+        let markers = if flags(4) { 0x80 } else { 0 };
+        for (side, key) in [(0, b"MPA ID Req Frame"), (1, b"MPA ID Rep Frame")] {
+            streams[side].extend_from_slice(key);
+            streams[side].extend_from_slice(&[markers | 0x40, 1, 0, 0]);
+        }
+        flow.sent(&streams[0]);
+        flow.received(&streams[1]);
+    }
+    let lengths = input.slice(32);
+    let mut cuts = Cuts::new(lengths);
+    let mut rest = input.take_rest();
+    let mut side = 0;
+    while !rest.is_empty() {
+        let (piece, after) = rest.split_at(cuts.piece(rest.len()));
+        streams[side].extend_from_slice(piece);
+        if side == 0 {
+            flow.sent(piece);
+        } else {
+            flow.received(piece);
+        }
+        side ^= usize::from(piece.len().is_multiple_of(3));
+        rest = after;
+    }
+    if flags(5) {
+        flow.local_fin();
+    }
+    if flags(6) {
+        flow.peer_reset();
+    }
+    // What waits is recorded.
+    drop(flow);
+    assert_eq!(capture.error(), None);
+
+    let octets = file.0.lock().expect("nobody panics").clone();
+    let (packets, end) = read(Cursor::new(octets));
+    assert_eq!(end, "end");
+    let mut found = [Vec::new(), Vec::new()];
+    let mut next = [None, None];
+    for packet in &packets {
+        let segment = packet.tcp().expect("nothing else is recorded");
+        assert!(segment.checksum_is_right());
+        let side = usize::from(segment.source != addresses[0]);
+        assert_eq!(
+            packet.direction,
+            [Direction::Outbound, Direction::Inbound][side]
+        );
+        assert!(
+            next[side].is_none_or(|next| next == segment.seq),
+            "octets are missing"
+        );
+        let counts = segment.payload.len() as u32 + u32::from(segment.syn) + u32::from(segment.fin);
+        next[side] = Some(segment.seq.wrapping_add(counts));
+        found[side].extend_from_slice(segment.payload);
+    }
+    assert!(
+        found == streams,
+        "the octets of the connection and those of the capture differ"
+    );
+}

@@ -1,0 +1,46 @@
+//! What a peer writes, and where it lands: Writes, Sends and Read Responses at the edges of regions, receives and sinks.
+//! After every step all memory is that of the model, the octets around every buffer included: nothing outside of a valid
+//! target has changed.
+
+use crate::craft;
+use crate::input::Input;
+use crate::model::memory::regions;
+use crate::play::Play;
+
+/// At most so many steps in one input.
+const MAX_STEPS: usize = 64;
+
+/// Steps: two of three are a segment that may be placed.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut play = Play::new(2, 16);
+    let regions = regions();
+    for _ in 0..MAX_STEPS {
+        if input.is_empty() {
+            break;
+        }
+        match input.u8() % 8 {
+            0 => play.post(input.u16() % 300),
+            1 => play.send(10, input.u32(), input.u64(), u32::from(input.u16()), 1500),
+            2 => write(&mut input, &mut play),
+            _ => {
+                let ulpdu = craft::ulpdu(&mut input, play.judge(), &regions);
+                play.receive(&ulpdu);
+            }
+        }
+        play.check();
+    }
+}
+
+/// A Write whose STag, TO and length are any.
+fn write(input: &mut Input<'_>, play: &mut Play) {
+    let mut ulpdu = vec![0xC1, 0x40];
+    let all = regions();
+    let stag = all
+        .get(input.choice(all.len() + 1))
+        .map_or(7, |region| region.stag);
+    ulpdu.extend_from_slice(&stag.to_be_bytes());
+    ulpdu.extend_from_slice(&input.u64().to_be_bytes());
+    ulpdu.extend_from_slice(input.slice(2100));
+    play.receive(&ulpdu);
+}

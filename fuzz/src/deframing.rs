@@ -1,0 +1,91 @@
+//! A deframer of `uwarp-mpa` at work: what the targets about FPDUs have in common.
+
+use uwarp_mpa::{DeframeError, Deframer, Step};
+
+use crate::input::Cuts;
+use crate::model::fpdu::{End, Opened};
+
+/// No FPDU takes more, Markers included.
+const LONGEST: usize = 65_288;
+
+/// Hands `stream` in pieces to a deframer, and says what came of it.
+///
+/// # Panics
+/// If the deframer breaks its own contract: it asks for octets that it has, or for more than an FPDU takes, forgets an
+/// error, or gives a ULPDU whose parts do not agree.
+#[must_use]
+pub(crate) fn deframe(
+    stream: &[u8],
+    crc: bool,
+    markers: bool,
+    cuts: Cuts<'_>,
+) -> (Vec<Opened>, End) {
+    let mut deframer = Deframer::new(crc, markers);
+    let (mut opened, mut buffer) = (Vec::new(), Vec::new());
+    let mut need = 0;
+    for piece in cuts.pieces(stream) {
+        buffer.extend_from_slice(piece);
+        // The deframer said that it cannot find out more before.
+        if buffer.len() < need {
+            assert!(matches!(deframer.next(&buffer), Ok(Step::Need(_))));
+            continue;
+        }
+        loop {
+            let position = deframer.position();
+            match deframer.next(&buffer) {
+                Ok(Step::Need(octets)) => {
+                    assert!(octets > buffer.len() && octets <= LONGEST, "{octets}");
+                    assert_eq!(deframer.position(), position);
+                    need = octets;
+                    break;
+                }
+                Ok(Step::Fpdu(ulpdu)) => {
+                    let found = Opened {
+                        ulpdu: ulpdu.pieces(0, ulpdu.len()).flatten().copied().collect(),
+                        position: ulpdu.position(),
+                        wire_len: ulpdu.wire_len(),
+                    };
+                    examine(&ulpdu, &found);
+                    let mut again = deframer.clone();
+                    again.put_back(&ulpdu);
+                    assert_eq!(again.position(), position);
+                    buffer.drain(..found.wire_len);
+                    opened.push(found);
+                }
+                Err(error) => {
+                    assert_eq!(deframer.next(&[]).unwrap_err(), error, "an error stays");
+                    // RFC 5044 section 8.
+                    let crc = matches!(error, DeframeError::BadCrc { .. });
+                    assert_eq!(error.code().code(), if crc { 2 } else { 3 });
+                    assert!(!error.to_string().is_empty());
+                    return (opened, end(error));
+                }
+            }
+        }
+    }
+    (opened, End::More)
+}
+
+/// The ways to the octets of a ULPDU agree with each other.
+fn examine(ulpdu: &uwarp_mpa::Ulpdu<'_>, found: &Opened) {
+    assert_eq!(found.ulpdu.len(), ulpdu.len());
+    assert_eq!(ulpdu.is_empty(), found.ulpdu.is_empty());
+    assert!(found.wire_len.is_multiple_of(4));
+    let mut scratch = [0; 70];
+    let head = ulpdu.head(&mut scratch);
+    assert_eq!(head, &found.ulpdu[..found.ulpdu.len().min(70)]);
+    for (offset, len) in [(14, usize::MAX), (18, 300), (507, 2), (usize::MAX, 1)] {
+        let wanted = found.ulpdu.iter().skip(offset).take(len);
+        let pieces = ulpdu.pieces(offset, len);
+        assert!(pieces.clone().all(|piece| !piece.is_empty()));
+        assert!(pieces.flatten().eq(wanted), "{offset} {len}");
+    }
+}
+
+fn end(error: DeframeError) -> End {
+    match error {
+        DeframeError::BadCrc { position, .. } => End::Crc(position),
+        DeframeError::MarkerMismatch { position, .. } => End::Marker(position),
+        DeframeError::LengthTooLong { len, position } => End::Length(position, len),
+    }
+}

@@ -1,0 +1,300 @@
+//! A live device, its region table and its engine against a peer that the input makes: messages that are right, nearly right
+//! and not at all, in FPDUs that may be damaged, in pieces. After each, what the device has sent is what the model says it has
+//! to send, Read Responses and atomics with their octets and the Terminate Message with its code; completions come in order
+//! and with their numbers; and all memory, of every region, is the model's.
+
+mod model;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use uwarp_verbs::llp::Llp;
+use uwarp_verbs::{
+    Access, Completion, Cq, Device, MemoryRegion, Pd, Qp, QpCaps, QpState, RecvWr, SendWr, Status,
+    StreamOptions,
+};
+
+use crate::craft;
+use crate::input::Input;
+use crate::live::{self, HandClock, Line, Side};
+use crate::model::fpdu::{End, Sealer, open};
+use crate::model::memory::{Region, Right, regions};
+use model::{Done, Model};
+
+/// At most so many steps in one input.
+const MAX_STEPS: usize = 48;
+/// Octets of a receive, and of the sink of a Read.
+const SLOT: usize = 512;
+const SLOTS: usize = 16;
+const IRD: u16 = 3;
+const UNTOUCHED: u8 = 0xC3;
+
+struct Victim {
+    device: Device,
+    clock: Arc<HandClock>,
+    qp: Qp,
+    send_cq: Cq,
+    recv_cq: Cq,
+    line: Line,
+    regions: Vec<MemoryRegion>,
+    receives: MemoryRegion,
+    sinks: MemoryRegion,
+    crc: bool,
+    markers: bool,
+    /// The other end of the line, which would cut it if it were dropped.
+    _peer: Box<dyn Llp>,
+    _pds: [Pd; 2],
+}
+
+/// Flags (bit 0: CRC, bit 1: Markers of the peer, bit 2: ours), then steps.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let flags = input.flags();
+    let (mut victim, mut model) = connected(flags(0), flags(1), flags(2));
+    let mut sealer = Sealer::new(flags(0), flags(1));
+    let mut stream = Vec::new();
+    for _ in 0..MAX_STEPS {
+        if input.is_empty() || model.judge.ended.is_some() {
+            break;
+        }
+        match input.u8() % 16 {
+            0..=2 => victim.post(&mut model, input.u16() % (SLOT as u16 + 1)),
+            3 | 4 => victim.ask(&mut model, &mut input),
+            step => {
+                let ulpdu = if step == 5 {
+                    input.slice(2000).to_vec()
+                } else {
+                    craft::ulpdu(&mut input, &model.judge, &model.regions)
+                };
+                let start = sealer.stream().len();
+                sealer.seal(&ulpdu);
+                stream.extend_from_slice(&sealer.stream()[start..]);
+                if step == 6 {
+                    // Without a CRC nothing can be said of a stream whose lengths are wrong.
+                    let safe = if flags(0) { start } else { start + 8 };
+                    let at = safe + usize::from(input.u16()) % (stream.len() - start);
+                    let by = input.u8();
+                    if let Some(octet) = stream.get_mut(at) {
+                        *octet ^= by;
+                    }
+                }
+                let cut = usize::from(input.u16()) % (stream.len() - start);
+                victim.arrive(&stream[start..start + cut]);
+                victim.arrive(&stream[start + cut..]);
+                model.arrive(&stream, flags(0), flags(1));
+            }
+        }
+        victim.compare(&mut model);
+    }
+    victim.end(&mut model);
+}
+
+fn connected(crc: bool, rx_markers: bool, tx_markers: bool) -> (Victim, Model) {
+    let clock = HandClock::new();
+    let device = live::device(&clock, 11);
+    let pds = [device.alloc_pd(), device.alloc_pd()].map(|pd| pd.expect("there is room"));
+    let cq = || device.create_cq(256).expect("there is room");
+    let (send_cq, recv_cq) = (cq(), cq());
+    let qp = pds[0]
+        .create_qp(&send_cq, &recv_cq, QpCaps::default())
+        .expect("there is room");
+    let mut model = Model::new(regions());
+    let regions = model
+        .regions
+        .iter_mut()
+        .map(|region| register(region, &pds, &qp))
+        .collect();
+    let own = |len: usize| {
+        let region = pds[0].register(vec![UNTOUCHED; len], Access::LOCAL_WRITE);
+        region.expect("there is room")
+    };
+    let (line, [end, peer]) = Line::new();
+    let options = StreamOptions {
+        initiator: true,
+        crc,
+        tx_markers,
+        rx_markers,
+        ird: IRD,
+        ord: 4,
+    };
+    qp.attach_stream(end, &[], &options)
+        .expect("the stream stands");
+    let victim = Victim {
+        regions,
+        receives: own(SLOT * SLOTS),
+        sinks: own(SLOT * SLOTS),
+        device,
+        clock,
+        qp,
+        send_cq,
+        recv_cq,
+        line,
+        crc,
+        markers: tx_markers,
+        _peer: peer,
+        _pds: pds,
+    };
+    (victim, model)
+}
+
+/// Registers a region of the model with a device, which chooses the STag.
+fn register(region: &mut Region, pds: &[Pd; 2], qp: &Qp) -> MemoryRegion {
+    let access = region
+        .rights
+        .iter()
+        .fold(Access::NONE, |access, right| match right {
+            Right::Write => access | Access::REMOTE_WRITE | Access::LOCAL_WRITE,
+            Right::Read => access | Access::REMOTE_READ,
+            Right::Atomic => access | Access::REMOTE_ATOMIC | Access::LOCAL_WRITE,
+            Right::Invalidate => access,
+        });
+    let pd = &pds[usize::from(!region.associated)];
+    let mut builder = pd.region().access(access).iova(region.base);
+    if region.associated && region.rights.contains(&Right::Invalidate) {
+        builder = builder.for_qp(qp);
+    }
+    let made = builder
+        .vec(region.octets.clone())
+        .expect("it can be registered");
+    region.stag = made.rkey();
+    made
+}
+
+impl Victim {
+    /// Posts a receive in the next slot.
+    fn post(&mut self, model: &mut Model, len: u16) {
+        if model.next_receive as usize >= SLOTS {
+            return;
+        }
+        let (slot, len) = (model.next_receive, u32::from(len));
+        let sges = [self.receives.sge(slot * SLOT as u64, len)];
+        self.qp
+            .post_recv(&RecvWr::new(slot, &sges))
+            .expect("there is room");
+        model.posted.push_back((slot, len));
+        model.next_receive += 1;
+    }
+
+    /// Posts a Read or an atomic operation of ours; the peer answers it, or lies.
+    fn ask(&mut self, model: &mut Model, input: &mut Input<'_>) {
+        let slot = model.next_request;
+        if slot as usize >= SLOTS || model.asking.len() >= 4 {
+            return;
+        }
+        let len = u32::from(input.u16()) % (SLOT as u32 + 1);
+        let atomic = input.flags()(0);
+        let at = slot * SLOT as u64;
+        let sges = [self.sinks.sge(at, if atomic { 8 } else { len })];
+        let wr = if atomic {
+            SendWr::fetch_add(slot, &sges, 64, 7, u64::from(len))
+        } else {
+            SendWr::read(slot, &sges, 4096, 7)
+        };
+        self.qp.post_send(&wr).expect("there is room");
+        model.next_request += 1;
+        model.asking.push_back(slot);
+    }
+
+    /// Octets of the peer arrive.
+    fn arrive(&mut self, octets: &[u8]) {
+        self.line.put(Side::Second, octets);
+        self.line.carry(Side::Second, usize::MAX);
+        live::settle(&self.device, &self.clock);
+    }
+
+    /// What the device has sent, completed and written is what the model says.
+    fn compare(&mut self, model: &mut Model) {
+        live::settle(&self.device, &self.clock);
+        model.sent.extend(self.line.take(Side::First));
+        let (ulpdus, end) = open(&model.sent, self.crc, self.markers);
+        assert_eq!(end, End::More, "what the device sends is right");
+        for opened in ulpdus.iter().skip(model.seen) {
+            model.sent(&opened.ulpdu);
+        }
+        model.seen = ulpdus.len();
+        if model.judge.ended.is_none() {
+            assert!(model.due.is_empty(), "not sent: {:?}", model.due);
+            assert_eq!(self.qp.state(), QpState::Rts);
+        }
+        let ended = model.judge.ended.is_some();
+        model.flushed[0] += completed(&self.send_cq, &mut model.done_send, ended);
+        model.flushed[1] += completed(&self.recv_cq, &mut model.done_recv, ended);
+        self.memory(model);
+    }
+
+    fn memory(&self, model: &Model) {
+        for (region, wanted) in self.regions.iter().zip(&model.regions) {
+            same(region, &wanted.octets);
+        }
+        same(&self.receives, &model.receives);
+        same(&self.sinks, &model.sinks);
+    }
+
+    /// The end: after an error, or because the peer goes.
+    fn end(&mut self, model: &mut Model) {
+        let ended = model.judge.ended;
+        if let Some(Some(code)) = ended {
+            assert!(model.terminated, "the peer was not told of {code:?}");
+        }
+        if ended.is_none() && model.taken.is_multiple_of(2) {
+            // The peer closes its half: so does the device (5041-6.2.1, 5044-9.3).
+            self.line.fin(Side::Second);
+            live::settle(&self.device, &self.clock);
+        }
+        if ended.is_some() || model.taken.is_multiple_of(2) {
+            assert!(
+                self.line.ended(Side::First),
+                "the device closes what has ended"
+            );
+        }
+        self.line.cut();
+        live::settle(&self.device, &self.clock);
+        assert_eq!(self.qp.state(), QpState::Error);
+        let reason = self.qp.end_reason().expect("it has ended");
+        assert!(!reason.to_string().is_empty());
+        // Everything that was posted completes once.
+        model.flushed[0] += completed(&self.send_cq, &mut model.done_send, true);
+        model.flushed[1] += completed(&self.recv_cq, &mut model.done_recv, true);
+        assert_eq!(model.flushed, [model.asking.len(), model.posted.len()]);
+        self.memory(model);
+    }
+}
+
+fn same(region: &MemoryRegion, wanted: &[u8]) {
+    let mut octets = vec![0; region.len()];
+    region.read_at(0, &mut octets).expect("it is in bounds");
+    assert!(octets == wanted, "memory differs");
+}
+
+/// Looks at the completions of a queue: successes are those of the model, in order. How many were none.
+fn completed(cq: &Cq, done: &mut VecDeque<Done>, ended: bool) -> usize {
+    let mut flushed = 0;
+    while let Some(completion) = cq.poll_one() {
+        if completion.status != Status::Success {
+            assert!(ended, "{completion:?}");
+            flushed += 1;
+            continue;
+        }
+        assert_eq!(flushed, 0, "a success behind a failure");
+        let wanted = done.pop_front();
+        let Some(wanted) = wanted else {
+            panic!("not due: {completion:?}");
+        };
+        assert_eq!(
+            (completion.wr_id, completion.opcode),
+            (wanted.wr_id, wanted.opcode)
+        );
+        if let Some(recv) = wanted.recv {
+            let Completion {
+                byte_len,
+                invalidated,
+                immediate,
+                solicited,
+                ..
+            } = completion;
+            assert_eq!((byte_len, invalidated, immediate, solicited), recv);
+        }
+    }
+    assert!(done.is_empty(), "not completed: {done:?}");
+    flushed
+}

@@ -1,0 +1,302 @@
+//! A stream between two ends, carried by hand.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use rustix::event::{EventfdFlags, eventfd};
+use uwarp_verbs::llp::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
+
+/// Octets under way in one direction at most: as much as a full TCP holds.
+const ROOM: usize = 1 << 17;
+/// What a segment carries.
+const EMSS: usize = 1460;
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    First,
+    Second,
+}
+
+impl Side {
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
+        }
+    }
+
+    fn address(self) -> SocketAddr {
+        ([192, 0, 2, 1 + self as u8], 7174).into()
+    }
+}
+
+/// What one side has sent.
+#[derive(Debug, Default)]
+struct Direction {
+    under_way: VecDeque<u8>,
+    arrived: VecDeque<u8>,
+    fin: bool,
+    fin_arrived: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    directions: [Direction; 2],
+    /// Cut by a reset, or by an end that was dropped.
+    reset: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Readable when something happened for an end.
+    signals: [OwnedFd; 2],
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no call panics under it")
+    }
+
+    fn signal(&self, side: Side) {
+        let _ = rustix::io::write(&self.signals[side as usize], &1_u64.to_ne_bytes());
+    }
+}
+
+/// The stream, in the hands of the one who carries it.
+#[derive(Debug)]
+pub(crate) struct Line {
+    shared: Arc<Shared>,
+}
+
+impl Line {
+    /// A line, and its two ends.
+    pub(crate) fn new() -> (Self, [Box<dyn Llp>; 2]) {
+        let signal = || {
+            eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+                .expect("there are descriptors")
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::default()),
+            signals: [signal(), signal()],
+        });
+        let end = |side| -> Box<dyn Llp> {
+            Box::new(End {
+                shared: Arc::clone(&shared),
+                side,
+            })
+        };
+        let ends = [end(Side::First), end(Side::Second)];
+        (Self { shared }, ends)
+    }
+
+    /// Lets the next `len` octets of `from` arrive; with the last of them, a FIN. Whether anything did.
+    pub(crate) fn carry(&self, from: Side, len: usize) -> bool {
+        let mut state = self.shared.state();
+        let direction = &mut state.directions[from as usize];
+        let len = len.min(direction.under_way.len());
+        let octets: Vec<u8> = direction.under_way.drain(..len).collect();
+        direction.arrived.extend(octets);
+        let fin = direction.fin && direction.under_way.is_empty() && !direction.fin_arrived;
+        direction.fin_arrived |= fin;
+        drop(state);
+        if len > 0 || fin {
+            self.shared.signal(from.other());
+            self.shared.signal(from);
+        }
+        len > 0 || fin
+    }
+
+    /// Whether octets are under way in either direction.
+    pub(crate) fn is_loaded(&self) -> bool {
+        let state = self.shared.state();
+        state
+            .directions
+            .iter()
+            .any(|direction| !direction.under_way.is_empty())
+    }
+
+    /// Damages an octet of `from` that is under way. Whether there was one.
+    pub(crate) fn damage(&self, from: Side, at: usize, by: u8) -> bool {
+        let mut state = self.shared.state();
+        let octets = &mut state.directions[from as usize].under_way;
+        let at = at % octets.len().max(1);
+        let Some(octet) = octets.get_mut(at) else {
+            return false;
+        };
+        *octet ^= by;
+        by != 0
+    }
+
+    /// Puts octets into the line as if `from` had sent them.
+    pub(crate) fn put(&self, from: Side, octets: &[u8]) {
+        self.shared.state().directions[from as usize]
+            .under_way
+            .extend(octets);
+    }
+
+    /// Takes what `from` has sent out of the line.
+    pub(crate) fn take(&self, from: Side) -> Vec<u8> {
+        let octets = self.shared.state().directions[from as usize]
+            .under_way
+            .drain(..)
+            .collect();
+        self.shared.signal(from);
+        octets
+    }
+
+    /// Closes the direction of `from`: a FIN arrives behind what is under way.
+    pub(crate) fn fin(&self, from: Side) {
+        self.shared.state().directions[from as usize].fin = true;
+        self.carry(from, usize::MAX);
+    }
+
+    /// Cuts the line: both ends find it reset.
+    pub(crate) fn cut(&self) {
+        self.shared.state().reset = true;
+        self.shared.signal(Side::First);
+        self.shared.signal(Side::Second);
+    }
+
+    /// Whether `from` has closed its direction, or the line is cut.
+    pub(crate) fn ended(&self, from: Side) -> bool {
+        let state = self.shared.state();
+        state.reset || state.directions[from as usize].fin
+    }
+}
+
+/// One end: TCP as `uwarp-verbs` sees it.
+struct End {
+    shared: Arc<Shared>,
+    side: Side,
+}
+
+impl End {
+    fn check(&self, state: &State) -> Result<(), LlpError> {
+        if state.reset {
+            let addr = self.side.other().address();
+            return Err(LlpError::Reset { addr });
+        }
+        Ok(())
+    }
+}
+
+impl Llp for End {
+    fn try_recv(&mut self, out: &mut [u8]) -> Result<Recv, LlpError> {
+        let mut state = self.shared.state();
+        self.check(&state)?;
+        let direction = &mut state.directions[self.side.other() as usize];
+        let len = out.len().min(direction.arrived.len());
+        if len == 0 {
+            let closed = direction.fin_arrived && direction.arrived.is_empty() && !out.is_empty();
+            return Ok(if closed {
+                Recv::Closed
+            } else {
+                Recv::WouldBlock
+            });
+        }
+        for (place, octet) in out.iter_mut().zip(direction.arrived.drain(..len)) {
+            *place = octet;
+        }
+        Ok(Recv::Data(len))
+    }
+
+    fn try_send(&mut self, pieces: &[Piece<'_>], _: FpduEnds<'_>) -> Result<usize, LlpError> {
+        let mut state = self.shared.state();
+        self.check(&state)?;
+        let direction = &mut state.directions[self.side as usize];
+        if direction.fin {
+            let addr = self.side.other().address();
+            return Err(LlpError::Broken { addr });
+        }
+        let mut taken = 0;
+        for piece in pieces {
+            let room = ROOM.saturating_sub(direction.under_way.len());
+            let mut octets = Vec::new();
+            piece.append_to(room, &mut octets);
+            taken += octets.len();
+            direction.under_way.extend(&octets);
+            if octets.len() < piece.len() {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    fn emss(&self) -> usize {
+        EMSS
+    }
+
+    fn shutdown(&mut self) -> Result<(), LlpError> {
+        let mut state = self.shared.state();
+        self.check(&state)?;
+        state.directions[self.side as usize].fin = true;
+        Ok(())
+    }
+
+    fn abort(&mut self) {
+        self.shared.state().reset = true;
+        self.shared.signal(self.side.other());
+    }
+
+    fn flushed(&mut self) -> bool {
+        let state = self.shared.state();
+        let direction = &state.directions[self.side as usize];
+        !state.reset && direction.under_way.is_empty() && direction.fin == direction.fin_arrived
+    }
+
+    fn lost(&mut self) -> Option<LlpError> {
+        self.check(&self.shared.state()).err()
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.side.address()
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.side.other().address()
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.shared.signals[self.side as usize].as_fd()
+    }
+
+    fn wants_write_event(&self) -> bool {
+        false
+    }
+
+    fn clear_readiness(&mut self) {
+        let _ = rustix::io::read(&self.shared.signals[self.side as usize], &mut [0; 8]);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn drive(&mut self) {}
+
+    fn set_keepalive(&mut self, _: Keepalive) -> Result<(), LlpError> {
+        Ok(())
+    }
+
+    fn connect_progress(&mut self) -> Result<bool, LlpError> {
+        self.check(&self.shared.state()).map(|()| true)
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        let own = &state.directions[self.side as usize];
+        // What was taken before a FIN is still delivered; anything else is a reset.
+        if !own.fin {
+            state.reset = true;
+        }
+        drop(state);
+        self.shared.signal(self.side.other());
+    }
+}

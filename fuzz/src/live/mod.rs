@@ -1,0 +1,56 @@
+//! Live devices without threads or a network: time that stands still, and streams that it carries.
+
+mod line;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use uwarp_verbs::llp::kernel::KernelNetwork;
+use uwarp_verbs::llp::smol::Clock;
+use uwarp_verbs::{Device, Progress, Settings, TimeSource};
+
+pub(crate) use line::{Line, Side};
+
+/// Time that stands still: what needs time does not happen.
+pub(crate) struct HandClock {
+    start: Instant,
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Instant {
+        self.start
+    }
+}
+
+impl HandClock {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            start: Instant::now(),
+        })
+    }
+}
+
+/// A device that is driven by hand. Its streams are lines; it never asks its network for one.
+pub(crate) fn device(clock: &Arc<HandClock>, seed: u64) -> Device {
+    let settings = Settings {
+        progress: Progress::Manual,
+        clock: TimeSource::Given(Arc::<HandClock>::clone(clock)),
+        seed: Some(seed),
+        ..Settings::default()
+    };
+    Device::open(Arc::new(KernelNetwork::default()), settings).expect("a device can be opened")
+}
+
+/// Drives a device until nothing more happens at this time; says when something will.
+///
+/// # Panics
+/// If it never comes to rest.
+pub(crate) fn settle(device: &Device, clock: &HandClock) -> Option<Instant> {
+    for _ in 0..10_000 {
+        let due = device.progress();
+        if due.is_none_or(|due| due > clock.now()) {
+            return due;
+        }
+    }
+    panic!("something happens again and again without time going on");
+}

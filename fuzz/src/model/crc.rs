@@ -1,0 +1,39 @@
+//! CRC32C by its definition: the polynomial 0x1EDC6F41, bits reflected (RFC 3385, RFC 5044 section 4.4).
+
+/// The remainders of all octets.
+const TABLE: [u32; 256] = table();
+
+const fn table() -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let mut remainder = octet as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            remainder = remainder >> 1 ^ if remainder & 1 == 1 { 0x82F6_3B78 } else { 0 };
+            bit += 1;
+        }
+        table[octet] = remainder;
+        octet += 1;
+    }
+    table
+}
+
+/// The CRC32C of `octets`.
+#[must_use]
+pub fn crc32c(octets: &[u8]) -> u32 {
+    !octets.iter().fold(u32::MAX, |crc, octet| {
+        crc >> 8 ^ TABLE[usize::from(crc as u8 ^ octet)]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_examples_of_rfc_3720() {
+        assert_eq!(super::crc32c(&[0; 32]), 0x8A91_36AA);
+        assert_eq!(super::crc32c(&[0xFF; 32]), 0x62A8_AB43);
+        let ascending: Vec<u8> = (0..32).collect();
+        assert_eq!(super::crc32c(&ascending), 0x46DD_794E);
+    }
+}

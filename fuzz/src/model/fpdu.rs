@@ -1,0 +1,209 @@
+//! FPDUs, one octet after the other (RFC 5044 sections 4 and 6).
+
+use super::crc::crc32c;
+
+/// The longest ULPDU (RFC 5044 section 3).
+pub const MAX_ULPDU: usize = 64_768;
+/// A Marker stands at every multiple of it.
+const INTERVAL: u64 = 512;
+
+/// Makes the FPDUs of one direction.
+#[derive(Clone, Debug)]
+pub struct Sealer {
+    crc: bool,
+    markers: bool,
+    stream: Vec<u8>,
+    /// Where the octets of each FPDU start in the stream, and where its length field does.
+    starts: Vec<(usize, usize)>,
+}
+
+impl Sealer {
+    /// At the beginning of Full Operation.
+    #[must_use]
+    pub const fn new(crc: bool, markers: bool) -> Self {
+        Self {
+            crc,
+            markers,
+            stream: Vec::new(),
+            starts: Vec::new(),
+        }
+    }
+
+    /// Puts an FPDU around `ulpdu`, whatever its length: at most 65535 octets.
+    pub fn seal(&mut self, ulpdu: &[u8]) {
+        let start = self.stream.len();
+        let mut length_at = None;
+        let mut content = (ulpdu.len() as u16).to_be_bytes().to_vec();
+        content.extend_from_slice(ulpdu);
+        while !content.len().is_multiple_of(4) {
+            content.push(0);
+        }
+        for octet in content {
+            self.marker(length_at);
+            length_at.get_or_insert(self.stream.len());
+            self.stream.push(octet);
+        }
+        self.marker(length_at);
+        let crc = if self.crc {
+            crc32c(&self.stream[start..])
+        } else {
+            0
+        };
+        self.stream.extend_from_slice(&crc.to_le_bytes());
+        self.starts.push((start, length_at.unwrap_or(start)));
+    }
+
+    /// A Marker, if one is due. It tells how far it is from the length field before it.
+    fn marker(&mut self, length_at: Option<usize>) {
+        if self.markers && (self.stream.len() as u64).is_multiple_of(INTERVAL) {
+            let back = length_at.map_or(0, |at| self.stream.len() - at);
+            self.stream
+                .extend_from_slice(&[0, 0, (back >> 8) as u8, back as u8]);
+        }
+    }
+
+    /// What was sealed.
+    #[must_use]
+    pub fn stream(&self) -> &[u8] {
+        &self.stream
+    }
+
+    /// Of each FPDU: where its octets start in the stream, and where its length field does.
+    #[must_use]
+    pub fn starts(&self) -> &[(usize, usize)] {
+        &self.starts
+    }
+}
+
+/// A ULPDU out of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Its octets.
+    pub ulpdu: Vec<u8>,
+    /// Where its FPDU starts in the stream.
+    pub position: u64,
+    /// Octets of its FPDU.
+    pub wire_len: usize,
+}
+
+/// How a stream goes on behind the last whole FPDU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// More octets are needed.
+    More,
+    /// The CRC of the FPDU at this position is wrong.
+    Crc(u64),
+    /// The Marker at this position is wrong.
+    Marker(u64),
+    /// The FPDU at this position claims a ULPDU of this length.
+    Length(u64, u16),
+}
+
+/// Takes a stream apart.
+#[must_use]
+pub fn open(stream: &[u8], crc: bool, markers: bool) -> (Vec<Opened>, End) {
+    let mut opened = Vec::new();
+    let mut position = 0;
+    loop {
+        match first(stream, position, crc, markers) {
+            Ok(next) => {
+                position += next.wire_len;
+                opened.push(next);
+            }
+            Err(end) => return (opened, end),
+        }
+    }
+}
+
+/// Walks over the octets between the Markers.
+struct Walk<'a> {
+    stream: &'a [u8],
+    at: usize,
+    markers: bool,
+    /// Where Markers were met.
+    met: Vec<usize>,
+}
+
+impl Walk<'_> {
+    fn next(&mut self) -> Result<u8, End> {
+        if self.markers && (self.at as u64).is_multiple_of(INTERVAL) {
+            self.met.push(self.at);
+            self.at += 4;
+        }
+        let octet = self.stream.get(self.at).ok_or(End::More)?;
+        self.at += 1;
+        Ok(*octet)
+    }
+}
+
+fn first(stream: &[u8], position: usize, crc: bool, markers: bool) -> Result<Opened, End> {
+    let mut walk = Walk {
+        stream,
+        at: position,
+        markers,
+        met: Vec::new(),
+    };
+    let high = walk.next()?;
+    let length_at = walk.at - 1;
+    let len = u16::from_be_bytes([high, walk.next()?]);
+    if usize::from(len) > MAX_ULPDU {
+        return Err(End::Length(position as u64, len));
+    }
+    let mut ulpdu = Vec::new();
+    for _ in 0..len {
+        ulpdu.push(walk.next()?);
+    }
+    let mut content = 2 + usize::from(len);
+    while !content.is_multiple_of(4) {
+        walk.next()?;
+        content += 1;
+    }
+    let mut field = [0; 4];
+    field[0] = walk.next()?;
+    let covered = walk.at - 1;
+    for octet in &mut field[1..] {
+        *octet = walk.next()?;
+    }
+    if crc && u32::from_le_bytes(field) != crc32c(&stream[position..covered]) {
+        return Err(End::Crc(position as u64));
+    }
+    for at in walk.met {
+        let says = u16::from_be_bytes([stream[at + 2], stream[at + 3]]) & 0xFFFC;
+        if usize::from(says) != at.saturating_sub(length_at) {
+            return Err(End::Marker(at as u64));
+        }
+    }
+    Ok(Opened {
+        ulpdu,
+        position: position as u64,
+        wire_len: walk.at - position,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sealed_can_be_opened() {
+        for (crc, markers) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut sealer = Sealer::new(crc, markers);
+            let ulpdus: Vec<Vec<u8>> = (0..600).step_by(7).map(|len| vec![0x5A; len]).collect();
+            for ulpdu in &ulpdus {
+                sealer.seal(ulpdu);
+            }
+            let (opened, end) = open(sealer.stream(), crc, markers);
+            let found: Vec<Vec<u8>> = opened.into_iter().map(|opened| opened.ulpdu).collect();
+            assert_eq!((found, end), (ulpdus, End::More));
+        }
+    }
+
+    #[test]
+    fn the_first_octets_of_a_stream_with_markers() {
+        // RFC 5044 section 4.3: the first Marker stands before the first FPDU, and its FPDUPTR is 0.
+        let mut sealer = Sealer::new(false, true);
+        sealer.seal(&[1, 2]);
+        assert_eq!(sealer.stream(), [0, 0, 0, 0, 0, 2, 1, 2, 0, 0, 0, 0]);
+        assert_eq!(sealer.starts(), [(0, 4)]);
+    }
+}

@@ -1,0 +1,211 @@
+//! What a startup frame means (RFC 5044 section 7.1, RFC 6581 sections 6 and 9), read at fixed places.
+
+/// "No automatic negotiation" of IRD or ORD, and the mask of their 14 bits.
+pub const NO_AUTO: u16 = 0x3FFF;
+
+const KEYS: [&[u8; 16]; 2] = [b"MPA ID Req Frame", b"MPA ID Rep Frame"];
+
+/// The side that receives the frame, and what it wants. A responder has only `highest`.
+#[derive(Clone, Copy, Debug)]
+pub struct Side {
+    /// It waits for a Reply, else for a Request.
+    pub initiator: bool,
+    /// The highest revision it takes.
+    pub highest: u8,
+    /// Its Request had enhanced connection data.
+    pub enhanced: bool,
+    /// It wants CRCs.
+    pub crc: bool,
+    /// It wants Markers.
+    pub markers: bool,
+    /// Its IRD.
+    pub ird: u16,
+    /// Its ORD.
+    pub ord: u16,
+    /// How far its IRD may rise.
+    pub max_ird: u16,
+    /// The RTR kinds (Send, Write, Read) that it can make; `None` in the client-server model.
+    pub rtr: Option<[bool; 3]>,
+}
+
+/// IRD, ORD, and the RTR kinds in the peer-to-peer model.
+pub type Depths = (u16, u16, Option<[bool; 3]>);
+
+/// What a frame says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// M.
+    pub markers: bool,
+    /// C.
+    pub crc: bool,
+    /// Rev.
+    pub revision: u8,
+    /// With S.
+    pub enhanced: Option<Depths>,
+    /// Private Data, without the enhanced connection data.
+    pub private_data: Vec<u8>,
+}
+
+/// Why startup fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names of errors")]
+pub enum Trouble {
+    NotMpa,
+    OtherFrame,
+    Revision,
+    TooLong,
+    NoRoomForEnhanced,
+    EnhancedMismatch,
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names of parameters")]
+pub enum Verdict {
+    Incomplete,
+    Wrong(Trouble),
+    Asked(Frame),
+    Rejected {
+        ord_needed: Option<u16>,
+        private_data: Vec<u8>,
+    },
+    /// With the code of MPA.
+    Impossible(u8),
+    Accepted {
+        crc: bool,
+        tx_markers: bool,
+        rx_markers: bool,
+        ird: u16,
+        ord: u16,
+        /// 0 Send, 1 Write, 2 Read.
+        rtr: Option<usize>,
+        private_data: Vec<u8>,
+    },
+}
+
+/// Octets of the frame at the start of `octets`, and of its Private Data.
+#[must_use]
+pub fn needed(octets: &[u8]) -> Option<(usize, usize)> {
+    let data = usize::from(*octets.get(18)?) << 8 | usize::from(*octets.get(19)?);
+    Some((20 + data, data))
+}
+
+/// What `side` has to make of `octets`.
+#[must_use]
+pub fn judge(side: &Side, octets: &[u8]) -> Verdict {
+    let frame = match read(side, octets) {
+        Ok(Some(frame)) => frame,
+        Ok(None) => return Verdict::Incomplete,
+        Err(trouble) => return Verdict::Wrong(trouble),
+    };
+    if !side.initiator {
+        return Verdict::Asked(frame);
+    }
+    if octets[16] & 0x20 != 0 {
+        let ord = frame.enhanced.map(|(_, ord, _)| ord);
+        return Verdict::Rejected {
+            ord_needed: ord.filter(|ord| *ord < NO_AUTO && *ord > side.ird),
+            private_data: frame.private_data,
+        };
+    }
+    if frame.enhanced.is_some() != side.enhanced {
+        return Verdict::Wrong(Trouble::EnhancedMismatch);
+    }
+    let mut ird = if side.ird == NO_AUTO {
+        side.max_ird
+    } else {
+        side.ird
+    };
+    let mut ord = side.ord;
+    let mut rtr = None;
+    if let Some((their_ird, their_ord, their_rtr)) = frame.enhanced {
+        if their_ird != NO_AUTO && their_ird < ord {
+            ord = their_ird;
+        }
+        if their_ord != NO_AUTO && their_ord > ird {
+            if their_ord > side.max_ird {
+                return Verdict::Impossible(6);
+            }
+            ird = their_ord;
+        }
+        match (side.rtr, their_rtr) {
+            (None, None) => {}
+            (Some(ours), Some(theirs)) => {
+                // A Write costs least, and a Read needs a place.
+                let usable =
+                    |kind: usize| ours[kind] && theirs[kind] && (kind != 2 || their_ird > 0);
+                rtr = [1, 2, 0].into_iter().find(|kind| usable(*kind));
+                if rtr.is_none() {
+                    return Verdict::Impossible(7);
+                }
+                if rtr == Some(2) && ord == 0 {
+                    ord = 1;
+                }
+            }
+            _ => return Verdict::Impossible(7),
+        }
+    }
+    Verdict::Accepted {
+        crc: side.crc || frame.crc,
+        tx_markers: frame.markers,
+        rx_markers: side.markers,
+        ird,
+        ord,
+        rtr,
+        private_data: frame.private_data,
+    }
+}
+
+fn read(side: &Side, octets: &[u8]) -> Result<Option<Frame>, Trouble> {
+    let start = &octets[..octets.len().min(16)];
+    let (right, other) = if side.initiator {
+        (KEYS[1], KEYS[0])
+    } else {
+        (KEYS[0], KEYS[1])
+    };
+    if !right.starts_with(start) {
+        // The keys differ in octet 9 alone: who sent that one as the other key has it sends the other frame.
+        let ninth = octets.get(..10).is_some_and(|first| first == &other[..10]);
+        return Err(if ninth {
+            Trouble::OtherFrame
+        } else {
+            Trouble::NotMpa
+        });
+    }
+    let Some(&revision) = octets.get(17) else {
+        return Ok(None);
+    };
+    if revision < 1 || revision > side.highest {
+        return Err(Trouble::Revision);
+    }
+    let Some((len, data)) = needed(octets) else {
+        return Ok(None);
+    };
+    let enhanced = revision == 2 && octets[16] & 0x10 != 0;
+    if data > 512 {
+        return Err(Trouble::TooLong);
+    }
+    if enhanced && data < 4 {
+        return Err(Trouble::NoRoomForEnhanced);
+    }
+    let Some(frame) = octets.get(..len) else {
+        return Ok(None);
+    };
+    let depths = enhanced.then(|| {
+        let ird = u16::from_be_bytes([frame[20], frame[21]]);
+        let ord = u16::from_be_bytes([frame[22], frame[23]]);
+        let rtr = [ird & 0x4000 != 0, ord & 0x8000 != 0, ord & 0x4000 != 0];
+        (
+            ird & NO_AUTO,
+            ord & NO_AUTO,
+            (ird & 0x8000 != 0).then_some(rtr),
+        )
+    });
+    Ok(Some(Frame {
+        markers: frame[16] & 0x80 != 0,
+        crc: frame[16] & 0x40 != 0,
+        revision,
+        enhanced: depths,
+        private_data: frame[if enhanced { 24 } else { 20 }..].to_vec(),
+    }))
+}

@@ -1,0 +1,144 @@
+//! The Terminate Header: by RFC 5040 section 4.8, and as Linux siw lays it out (docs/peers.md).
+
+/// A Terminate Header that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// It was read by siw's layout.
+    pub siw: bool,
+    /// Layer, Error Type, Error Code.
+    pub code: (u8, u8, u8),
+    /// The segment's length, with M.
+    pub segment_len: Option<u16>,
+    /// The segment's DDP header, with D: 14 octets or 18.
+    pub ddp: Option<Vec<u8>>,
+    /// The header of the Read Request, with R.
+    pub read_request: Option<Vec<u8>>,
+}
+
+/// Whether an RFC defines the code: RFC 5040 Figure 9, RFC 5041 section 7.2, RFC 5044 section 8, RFC 6581 section 8.
+#[must_use]
+pub fn is_defined(layer: u8, etype: u8, code: u8) -> bool {
+    let codes: &[u8] = match (layer, etype) {
+        (0, 0) | (1, 3) => return true,
+        (0, 1) => &[0, 1, 2, 3, 4, 9, 0xFF],
+        (0, 2) => &[5, 6, 7, 8, 9, 0xFF],
+        (1, 0) => &[0],
+        (1, 1) => &[0, 1, 2, 3, 4],
+        (1, 2) => &[1, 2, 3, 4, 5, 6],
+        (2, 0) => &[1, 2, 3, 4, 5, 6, 7],
+        _ => &[],
+    };
+    codes.contains(&code)
+}
+
+/// Reads a Terminate Header. `siw`: the peer is known to be Linux siw.
+#[must_use]
+pub fn read(octets: &[u8], siw: bool) -> Option<Header> {
+    let &[kinds, code, present, reserved] = octets.first_chunk()?;
+    let rfc = (kinds >> 4, kinds & 15, code);
+    let other = (kinds & 15, kinds >> 4, code);
+    let rfc_may_send = present & 0x1F == 0 && reserved == 0 && is_defined(rfc.0, rfc.1, rfc.2);
+    let by_siw = if siw {
+        let siw_may_mean =
+            present & 0xF8 == 0 && reserved == 0 && is_defined(other.0, other.1, other.2);
+        !rfc_may_send || siw_may_mean
+    } else {
+        !rfc_may_send && siw_sends(octets)
+    };
+    if by_siw {
+        return Some(of_siw(octets, other));
+    }
+    let (mut at, mut header) = (4, none(false, rfc));
+    if present & 0xC0 != 0 {
+        let len = u16::from_be_bytes([*octets.get(4)?, *octets.get(5)?]);
+        header.segment_len = (present & 0x80 != 0).then_some(len);
+        at = 6;
+    }
+    if present & 0x40 != 0 {
+        let len = ddp_len(*octets.get(at)?);
+        header.ddp = Some(octets.get(at..at + len)?.to_vec());
+        at += len;
+    }
+    if present & 0x20 != 0 {
+        header.read_request = Some(octets.get(at..at + 28)?.to_vec());
+    }
+    Some(header)
+}
+
+const fn none(siw: bool, code: (u8, u8, u8)) -> Header {
+    Header {
+        siw,
+        code,
+        segment_len: None,
+        ddp: None,
+        read_request: None,
+    }
+}
+
+/// Octets of the DDP header that begins with `control`.
+const fn ddp_len(control: u8) -> usize {
+    if control & 0x80 != 0 { 14 } else { 18 }
+}
+
+fn is_read_request(ddp: &[u8]) -> bool {
+    ddp.len() == 18 && ddp[1] & 15 == 1
+}
+
+/// Whether siw was seen to send exactly this.
+fn siw_sends(octets: &[u8]) -> bool {
+    let (etype, layer, code) = (octets[0] >> 4, octets[0] & 15, octets[1]);
+    if !is_defined(layer, etype, code) || octets[3] != 0 {
+        return false;
+    }
+    let bare = matches!(
+        (layer, etype, code),
+        (0, 0, _) | (0, 2, 5 | 6) | (1, 1, 4) | (1, 2, 6) | (2, 0, _)
+    );
+    let with_read = (layer, etype) == (0, 1);
+    let wanted = match (bare, with_read) {
+        (true, _) => 0,
+        (false, true) => 7,
+        (false, false) => 3,
+    };
+    if octets[2] != wanted || (layer, etype) == (1, 3) {
+        return false;
+    }
+    if bare {
+        return true;
+    }
+    let Some(ddp) = octets
+        .get(6)
+        .and_then(|control| octets.get(6..6 + ddp_len(*control)))
+    else {
+        return false;
+    };
+    let behind = if with_read && is_read_request(ddp) {
+        28
+    } else {
+        0
+    };
+    (ddp.len() == 18 || !with_read) && octets.len() == 6 + ddp.len() + behind
+}
+
+/// What is not there whole is left out.
+fn of_siw(octets: &[u8], code: (u8, u8, u8)) -> Header {
+    let mut header = none(true, code);
+    let present = octets[2];
+    let (Some(&[high, low]), true) = (
+        octets.get(4..6).and_then(|len| len.first_chunk()),
+        present & 3 != 0,
+    ) else {
+        return header;
+    };
+    header.segment_len = (present & 1 != 0).then_some(u16::from_be_bytes([high, low]));
+    if present & 2 != 0 {
+        header.ddp = octets
+            .get(6)
+            .and_then(|control| octets.get(6..6 + ddp_len(*control)))
+            .map(<[u8]>::to_vec);
+    }
+    if present & 4 != 0 && header.ddp.as_deref().is_some_and(is_read_request) {
+        header.read_request = octets.get(24..52).map(<[u8]>::to_vec);
+    }
+    header
+}

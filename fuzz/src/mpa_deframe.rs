@@ -1,0 +1,21 @@
+//! Any octets as a stream of FPDUs, in pieces that the input chooses, with and without CRC and Markers: the same ULPDUs
+//! and the same error whatever the pieces, and those that the model finds.
+
+use crate::deframing::deframe;
+use crate::input::{Cuts, Input};
+use crate::model::fpdu;
+
+/// Flags (bit 0: CRC, bit 1: Markers), the lengths of the pieces, the stream.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let flags = input.flags();
+    let (crc, markers) = (flags(0), flags(1));
+    let lengths = input.slice(64);
+    let stream = input.take_rest();
+
+    let expected = fpdu::open(stream, crc, markers);
+    for lengths in [&[], lengths, &[1]] {
+        let found = deframe(stream, crc, markers, Cuts::new(lengths));
+        assert_eq!(found, expected, "pieces of {lengths:?}");
+    }
+}

@@ -1,0 +1,449 @@
+//! Startup in both roles. Any octets as the peer's frame, in pieces that the input chooses: the same outcome whatever the
+//! pieces, and the one of the model. And two honest sides of any configuration: they agree, or both know that they do not.
+
+use uwarp_mpa::{
+    Accept, FrameKind, Initiator, InitiatorConfig, Model, Negotiated, Outcome, Parsed, Responder,
+    ResponderConfig, Revision, Rtr, RtrKinds, StartupError, StartupFrame,
+};
+
+use crate::input::{Cuts, Input};
+use crate::model::startup::{Frame, NO_AUTO, Side, Trouble, Verdict, judge, needed};
+
+/// Our two configurations, the lengths of the pieces, the peer's octets.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let initiator = initiator_config(&mut input);
+    let responder = responder_config(&mut input);
+    let (ird, ord) = (input.u16() & NO_AUTO, input.u16() & NO_AUTO);
+    let lengths = input.slice(64);
+    let peer = input.take_rest();
+
+    frame(peer);
+    if let Ok(initiator) = Initiator::new(initiator.clone()) {
+        let whole = as_initiator(initiator.clone(), peer, Cuts::new(&[]));
+        for lengths in [lengths, &[1]] {
+            assert_eq!(
+                as_initiator(initiator.clone(), peer, Cuts::new(lengths)),
+                whole
+            );
+        }
+    }
+    if let Ok(responder) = Responder::new(responder) {
+        let whole = as_responder(&responder, peer, Cuts::new(&[]));
+        for lengths in [lengths, &[1]] {
+            assert_eq!(as_responder(&responder, peer, Cuts::new(lengths)), whole);
+        }
+    }
+    against_the_model(&initiator, responder, peer);
+    if let (Ok(ours), Ok(theirs)) = (Initiator::new(initiator.clone()), Responder::new(responder)) {
+        together(&initiator, responder, ours, theirs, (ird, ord));
+    }
+}
+
+fn kinds(flags: impl Fn(u8) -> bool) -> RtrKinds {
+    RtrKinds {
+        send: flags(3),
+        write: flags(4),
+        read: flags(5),
+    }
+}
+
+fn initiator_config(input: &mut Input<'_>) -> InitiatorConfig {
+    let flags = input.flags();
+    let config = InitiatorConfig {
+        revision: if flags(0) {
+            Revision::Two
+        } else {
+            Revision::One
+        },
+        crc: flags(1),
+        markers: flags(2),
+        ird: input.u16(),
+        ord: input.u16(),
+        max_ird: input.u16(),
+        model: if flags(6) {
+            Model::PeerToPeer(kinds(&flags))
+        } else {
+            Model::ClientServer
+        },
+        private_data: vec![0x11; usize::from(input.u16() % 600)],
+    };
+    if flags(7) {
+        return config;
+    }
+    // Most inputs shall have a configuration that can be.
+    let max_ird = config.max_ird & 0x3FFE;
+    InitiatorConfig {
+        ird: if flags(5) {
+            NO_AUTO
+        } else {
+            config.ird.min(max_ird)
+        },
+        ord: config.ord & NO_AUTO,
+        max_ird,
+        private_data: vec![0x11; config.private_data.len().min(508)],
+        ..config
+    }
+}
+
+fn responder_config(input: &mut Input<'_>) -> ResponderConfig {
+    let flags = input.flags();
+    let max_ird = input.u16();
+    ResponderConfig {
+        crc: flags(1),
+        markers: flags(2),
+        max_revision: if flags(0) {
+            Revision::Two
+        } else {
+            Revision::One
+        },
+        max_ird: if flags(7) { max_ird } else { max_ird & 0x3FFE },
+        rtr: kinds(&flags),
+    }
+}
+
+/// What a side came to: how many octets it took, and what it said. What was wrong with octets that are no frame at all
+/// tells of more of them the more there were.
+fn said<T: std::fmt::Debug>(
+    taken: usize,
+    said: Result<Option<T>, StartupError>,
+) -> (usize, String) {
+    match said {
+        Ok(outcome) => (taken, format!("{outcome:?}")),
+        Err(error @ StartupError::NotMpa { peer, .. }) => {
+            assert!(!error.to_string().is_empty());
+            (0, format!("not MPA from {peer:?}"))
+        }
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            (0, format!("{error:?}"))
+        }
+    }
+}
+
+fn as_initiator(mut initiator: Initiator, peer: &[u8], cuts: Cuts<'_>) -> (usize, String) {
+    let mut taken = 0;
+    for piece in cuts.pieces(peer) {
+        match initiator.receive(piece) {
+            Ok((octets, None)) => {
+                assert_eq!(
+                    octets,
+                    piece.len(),
+                    "without an outcome all belongs to the frame"
+                );
+                taken += octets;
+            }
+            Ok((octets, outcome)) => {
+                assert!(octets <= piece.len());
+                assert_eq!(
+                    initiator.receive(piece),
+                    Ok((0, None)),
+                    "it takes nothing more"
+                );
+                return said(taken + octets, Ok(outcome));
+            }
+            Err(error) => {
+                assert_eq!(initiator.receive(&[1]), Err(error), "an error stays");
+                assert_eq!(
+                    (initiator.closed(true), initiator.timed_out()),
+                    (error, error)
+                );
+                return said::<Outcome>(0, Err(error));
+            }
+        }
+    }
+    let error = initiator.clone().closed(false);
+    assert!(matches!(error, StartupError::Closed { received, .. } if received == taken));
+    assert!(
+        matches!(initiator.timed_out(), StartupError::TimedOut { received, .. } if received == taken)
+    );
+    said::<Outcome>(taken, Ok(None))
+}
+
+fn as_responder(responder: &Responder, peer: &[u8], cuts: Cuts<'_>) -> (usize, String) {
+    let mut responder = responder.clone();
+    let mut taken = 0;
+    for piece in cuts.pieces(peer) {
+        match responder.receive(piece) {
+            Ok((octets, None)) => {
+                assert_eq!(
+                    octets,
+                    piece.len(),
+                    "without a Request all belongs to the frame"
+                );
+                taken += octets;
+            }
+            Ok((octets, request)) => {
+                assert!(octets <= piece.len());
+                assert_eq!(
+                    responder.receive(piece),
+                    Ok((0, None)),
+                    "it takes nothing more"
+                );
+                return said(taken + octets, Ok(request));
+            }
+            Err(error) => {
+                assert_eq!(responder.receive(&[1]), Err(error), "an error stays");
+                assert_eq!(
+                    (responder.closed(true), responder.timed_out()),
+                    (error, error)
+                );
+                assert!(responder.reject(&[], None).is_err());
+                return said::<()>(0, Err(error));
+            }
+        }
+    }
+    let error = responder.clone().closed(false);
+    assert!(matches!(error, StartupError::Closed { received, .. } if received == taken));
+    assert!(
+        matches!(responder.timed_out(), StartupError::TimedOut { received, .. } if received == taken)
+    );
+    said::<()>(taken, Ok(None))
+}
+
+/// A frame that is read and written again has the same octets, but for reserved bits.
+fn frame(octets: &[u8]) {
+    for kind in [FrameKind::Request, FrameKind::Reply] {
+        match StartupFrame::parse(kind, octets) {
+            Ok(Parsed::Frame(frame, len)) => {
+                let mut wanted = octets[..len].to_vec();
+                wanted[16] &= if frame.revision >= 2 { 0xF0 } else { 0xE0 };
+                // In the client-server model flags B to D mean nothing (6581-9.2-14).
+                if let Some(data) = frame.enhanced
+                    && data.model == Model::ClientServer
+                {
+                    wanted[20] &= 0x3F;
+                    wanted[22] &= 0x3F;
+                }
+                assert_eq!(frame.emit().expect("it was a frame"), wanted);
+            }
+            Ok(Parsed::Need(need)) => assert!(need > octets.len() && need <= 532),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+fn side(config: &InitiatorConfig) -> Side {
+    Side {
+        initiator: true,
+        highest: 2,
+        enhanced: config.revision == Revision::Two,
+        crc: config.crc,
+        markers: config.markers,
+        ird: config.ird,
+        ord: config.ord,
+        max_ird: config.max_ird,
+        rtr: match config.model {
+            Model::ClientServer => None,
+            Model::PeerToPeer(kinds) => Some([kinds.send, kinds.write, kinds.read]),
+        },
+    }
+}
+
+/// The verdict of the stack on the peer's frame is that of the model.
+fn against_the_model(initiator: &InitiatorConfig, responder: ResponderConfig, peer: &[u8]) {
+    if let Ok(mut subject) = Initiator::new(initiator.clone()) {
+        let got = match subject.receive(peer) {
+            Err(error) => Verdict::Wrong(trouble(error)),
+            Ok((_, None)) => Verdict::Incomplete,
+            Ok((taken, Some(outcome))) => {
+                let (wanted, _) = needed(peer).expect("there is a frame");
+                assert_eq!(taken, wanted);
+                match outcome {
+                    Outcome::Rejected(rejection) => Verdict::Rejected {
+                        ord_needed: rejection.ord_needed,
+                        private_data: rejection.private_data,
+                    },
+                    Outcome::Impossible(_, code) => Verdict::Impossible(code.code()),
+                    Outcome::Accepted(agreed) => Verdict::Accepted {
+                        crc: agreed.crc,
+                        tx_markers: agreed.tx_markers,
+                        rx_markers: agreed.rx_markers,
+                        ird: agreed.ird,
+                        ord: agreed.ord,
+                        rtr: agreed.rtr.map(number),
+                        private_data: agreed.private_data,
+                    },
+                }
+            }
+        };
+        assert_eq!(got, judge(&side(initiator), peer));
+    }
+    if let Ok(mut subject) = Responder::new(responder) {
+        let ours = Side {
+            initiator: false,
+            highest: responder.max_revision.code(),
+            ..side(initiator)
+        };
+        let got = match subject.receive(peer) {
+            Err(error) => Verdict::Wrong(trouble(error)),
+            Ok((_, None)) => Verdict::Incomplete,
+            Ok((_, Some(request))) => Verdict::Asked(Frame {
+                markers: request.markers,
+                crc: request.crc,
+                revision: request.revision.code(),
+                enhanced: request.enhanced.map(|data| {
+                    let rtr = match data.model {
+                        Model::ClientServer => None,
+                        Model::PeerToPeer(kinds) => Some([kinds.send, kinds.write, kinds.read]),
+                    };
+                    (data.ird, data.ord, rtr)
+                }),
+                private_data: request.private_data,
+            }),
+        };
+        assert_eq!(got, judge(&ours, peer));
+    }
+}
+
+const fn number(rtr: Rtr) -> usize {
+    match rtr {
+        Rtr::Send => 0,
+        Rtr::Write => 1,
+        Rtr::Read => 2,
+    }
+}
+
+fn trouble(error: StartupError) -> Trouble {
+    match error {
+        StartupError::NotMpa { .. } => Trouble::NotMpa,
+        StartupError::RequestInsteadOfReply | StartupError::ReplyInsteadOfRequest => {
+            Trouble::OtherFrame
+        }
+        StartupError::UnsupportedRevision { .. } => Trouble::Revision,
+        StartupError::PrivateDataTooLong { .. } => Trouble::TooLong,
+        StartupError::EnhancedDataMissing { .. } => Trouble::NoRoomForEnhanced,
+        StartupError::EnhancedMismatch { .. } => Trouble::EnhancedMismatch,
+        other => panic!("octets cannot lead to {other:?}"),
+    }
+}
+
+/// Two sides that keep to the RFCs.
+fn together(
+    wishes: &InitiatorConfig,
+    limits: ResponderConfig,
+    mut initiator: Initiator,
+    mut responder: Responder,
+    (ird, ord): (u16, u16),
+) {
+    let request = initiator.request().to_vec();
+    let old = wishes.revision > limits.max_revision;
+    let (taken, asked) = match responder.receive(&request) {
+        Err(error) => {
+            assert!(old && matches!(error, StartupError::UnsupportedRevision { .. }));
+            return;
+        }
+        Ok(answer) => answer,
+    };
+    let asked = asked.expect("a Request is whole");
+    assert!(!old && taken == request.len() && asked.private_data == wishes.private_data);
+
+    let reject = responder
+        .clone()
+        .reject(b"no", Some(ord))
+        .expect("it can be rejected");
+    let Ok((_, Some(Outcome::Rejected(rejection)))) = initiator.clone().receive(&reject) else {
+        panic!("a rejection is understood");
+    };
+    assert_eq!(rejection.private_data, b"no");
+
+    let answer = Accept {
+        ird,
+        ord,
+        private_data: b"yes",
+    };
+    let (reply, theirs) = responder.accept(answer).expect("it can be accepted");
+    if wishes.revision == Revision::Two {
+        answered(&reply, wishes, limits, (ird, ord));
+    }
+    let (taken, outcome) = initiator.receive(&reply).expect("a Reply is understood");
+    assert_eq!(taken, reply.len());
+    match outcome.expect("a Reply is whole") {
+        Outcome::Accepted(ours) => agree(&ours, &theirs, wishes, limits),
+        Outcome::Impossible(_, code) => assert!(matches!(code.code(), 6 | 7), "{code:?}"),
+        Outcome::Rejected(_) => panic!("it was accepted"),
+    }
+}
+
+/// The enhanced connection data of a Reply (RFC 6581 section 9).
+fn answered(
+    reply: &[u8],
+    wishes: &InitiatorConfig,
+    limits: ResponderConfig,
+    (ird, ord): (u16, u16),
+) {
+    let first = u16::from_be_bytes([reply[20], reply[21]]);
+    let second = u16::from_be_bytes([reply[22], reply[23]]);
+    let kinds = [first & 0x4000, second & 0x8000, second & 0x4000].map(|bit| bit != 0);
+    let wanted = if wishes.ird == NO_AUTO {
+        NO_AUTO
+    } else {
+        ord.min(wishes.ird)
+    };
+    assert_eq!(second & NO_AUTO, wanted, "never above the initiator's IRD");
+    let mut wanted = ird.min(limits.max_ird);
+    if wishes.ord == NO_AUTO {
+        wanted = NO_AUTO;
+    } else {
+        wanted = wanted.max(wishes.ord.min(limits.max_ird));
+        if kinds[2] {
+            wanted = wanted.max(limits.max_ird.min(1));
+        }
+    }
+    assert_eq!(
+        first & NO_AUTO,
+        wanted,
+        "what the initiator wishes, as far as it goes"
+    );
+    let takes = [limits.rtr.send, limits.rtr.write, limits.rtr.read];
+    match wishes.model {
+        Model::ClientServer => assert_eq!((first & 0x8000, kinds), (0, [false; 3])),
+        Model::PeerToPeer(makes) => {
+            assert_eq!(first & 0x8000, 0x8000);
+            assert!((0..3).all(|kind| !kinds[kind] || takes[kind]));
+            let makes = [makes.send, makes.write, makes.read];
+            let common = (0..3).any(|kind| makes[kind] && takes[kind]);
+            assert!(!common || (0..3).all(|kind| !kinds[kind] || makes[kind]));
+        }
+    }
+}
+
+fn agree(
+    ours: &Negotiated,
+    theirs: &Negotiated,
+    wishes: &InitiatorConfig,
+    limits: ResponderConfig,
+) {
+    assert_eq!((ours.crc, ours.revision), (theirs.crc, theirs.revision));
+    assert_eq!(ours.crc, wishes.crc || limits.crc); // RFC 5044 section 7.1.1
+    assert_eq!(ours.tx_markers, limits.markers);
+    assert_eq!(theirs.tx_markers, wishes.markers);
+    assert_eq!(
+        (ours.rx_markers, theirs.rx_markers),
+        (theirs.tx_markers, ours.tx_markers)
+    );
+    assert_eq!(ours.private_data, b"yes");
+    assert!(ours.send_gate().may_send() && !theirs.send_gate().may_send());
+    let mut gate = theirs.send_gate();
+    assert!(gate.fpdu_validated() && !gate.fpdu_validated() && gate.may_send());
+    assert!(theirs.ird <= limits.max_ird);
+    if ours.enhanced {
+        // Nobody may have more outstanding than the other has room for (RFC 6581 section 9.1), unless that was left to
+        // the ULPs.
+        if wishes.ord != NO_AUTO {
+            assert!(ours.ord <= theirs.ird, "{ours:?} {theirs:?}");
+        }
+        if wishes.ird != NO_AUTO {
+            assert!(
+                theirs.ord == NO_AUTO || theirs.ord <= ours.ird,
+                "{ours:?} {theirs:?}"
+            );
+        }
+        assert!(ours.ird <= wishes.max_ird);
+        assert_eq!(
+            matches!(wishes.model, Model::PeerToPeer(_)),
+            ours.rtr.is_some()
+        );
+        assert!(ours.rtr.is_none_or(|kind| limits.rtr.contains(kind)));
+    }
+}

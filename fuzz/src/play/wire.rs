@@ -1,0 +1,173 @@
+//! What the stream says and sends, held against the figures of the RFCs.
+
+use uwarp_rdmap::{
+    HEAD_LEN, Inbound, MAX_HEADER, MAX_TERMINATE_HEADER, OutMessage, Stream, StreamError, Terminate,
+};
+
+use crate::model::stream::{Code, Event};
+
+/// The end of a stream in words of the model.
+pub(super) fn meaning(inbound: &Inbound<(usize, usize)>) -> Event {
+    match *inbound {
+        Inbound::Write {
+            target,
+            payload_at,
+            len,
+            last,
+        } => Event::Write {
+            place: target,
+            payload_at,
+            len,
+            last,
+        },
+        Inbound::Send {
+            payload_at,
+            offset,
+            len,
+            delivered,
+        } => Event::Send {
+            payload_at,
+            offset,
+            len,
+            delivered: delivered.map(|message| {
+                let stag = message.invalidated.map(|stag| stag.0);
+                (message.len, message.solicited, stag)
+            }),
+        },
+        Inbound::ReadRequest => Event::ReadRequest,
+        Inbound::ReadResponse {
+            payload_at,
+            offset,
+            len,
+            complete,
+        } => Event::ReadResponse {
+            payload_at,
+            offset,
+            len,
+            complete,
+        },
+        Inbound::Immediate { data, solicited } => Event::Immediate { data, solicited },
+        Inbound::AtomicRequest => Event::AtomicRequest,
+        Inbound::AtomicResponse { original } => Event::AtomicResponse { original },
+        Inbound::Terminate(_) => Event::Terminate,
+    }
+}
+
+/// The Terminate Message for an error says the code, has the headers that RFC 5040 Figure 10 asks for, and is read back
+/// as it was written.
+pub(super) fn terminate(error: &StreamError, ulpdu: &[u8], code: Option<Code>) {
+    let head = &ulpdu[..ulpdu.len().min(HEAD_LEN)];
+    let Some(message) = Stream::terminate_for(error, Some((head, ulpdu.len()))) else {
+        assert_eq!((*error, code), (StreamError::Ended, None));
+        return;
+    };
+    let code = code.expect("the peer is told");
+    let mut octets = [0; MAX_TERMINATE_HEADER];
+    let len = message.emit(&mut octets);
+    let header_len = if head.first().is_some_and(|control| control & 0x80 != 0) {
+        14
+    } else {
+        18
+    };
+    let with_ddp = code.1 != 0 && head.len() >= header_len;
+    let with_read = with_ddp && matches!(error, StreamError::Protection(_));
+    let mut wanted = vec![code.0 << 4 | code.1, code.2, 0, 0];
+    if with_ddp {
+        let segment_len = u16::try_from(ulpdu.len());
+        wanted[2] |= 0x40 | if segment_len.is_ok() { 0x80 } else { 0 };
+        wanted.extend_from_slice(&segment_len.unwrap_or(0).to_be_bytes());
+        wanted.extend_from_slice(&head[..header_len]);
+    }
+    if with_read {
+        wanted[2] |= 0x20;
+        wanted.extend_from_slice(&head[18..46]);
+    }
+    assert_eq!(&octets[..len], wanted, "{error}");
+    let again = Terminate::parse_from(uwarp_rdmap::Peer::Rfc, &octets[..len]).expect("it is whole");
+    assert_eq!((again.layer(), again.etype(), again.code()), code);
+    assert_eq!(again.ddp_octets(), with_ddp.then(|| &head[..header_len]));
+    assert_eq!(again.rdma_header().is_some(), with_read);
+}
+
+/// A message that was begun after the end has no segment.
+pub(super) fn nothing(mut message: OutMessage) {
+    assert!(message.is_done());
+    assert_eq!(message.next_segment(1500, &mut [0; MAX_HEADER]), None);
+}
+
+/// The segments of a message: each with the header that `header` gives for its offset and its L.
+pub(super) fn segments(
+    mut message: OutMessage,
+    mulpdu: usize,
+    len: u32,
+    header: impl Fn(u32, bool) -> Vec<u8>,
+) {
+    let header_len = header(0, true).len();
+    let room = (mulpdu.min(64_768).saturating_sub(header_len)).max(1) as u32;
+    let mut offset = 0;
+    loop {
+        let left = len - offset;
+        let last = left <= room;
+        let mut octets = [0xEE; MAX_HEADER];
+        let segment = message
+            .next_segment(mulpdu, &mut octets)
+            .expect("the message goes on");
+        assert_eq!(
+            (segment.offset, segment.len, segment.last),
+            (offset, left.min(room), last)
+        );
+        assert_eq!(octets[..segment.header_len], header(offset, last));
+        offset += segment.len;
+        if last {
+            break;
+        }
+    }
+    assert!(message.is_done() && message.payload_len() == len);
+    assert_eq!(message.next_segment(mulpdu, &mut [0; MAX_HEADER]), None);
+}
+
+/// RFC 5041 Figure 3, RFC 5040 Figure 3.
+pub(super) fn tagged(message: OutMessage, mulpdu: usize, opcode: u8, stag: u32, to: u64, len: u32) {
+    segments(message, mulpdu, len, |offset, last| {
+        let mut header = vec![if last { 0xC1 } else { 0x81 }, 0x40 | opcode];
+        header.extend_from_slice(&stag.to_be_bytes());
+        header.extend_from_slice(&to.wrapping_add(u64::from(offset)).to_be_bytes());
+        header
+    });
+}
+
+/// RFC 5041 Figure 4, RFC 5040 Figure 3.
+pub(super) fn untagged(
+    message: OutMessage,
+    mulpdu: usize,
+    opcode: u8,
+    word: u32,
+    (qn, msn): (u32, u32),
+    len: u32,
+) {
+    segments(message, mulpdu, len, |offset, last| {
+        let mut header = vec![if last { 0x41 } else { 0x01 }, 0x40 | opcode];
+        for field in [word, qn, msn, offset] {
+            header.extend_from_slice(&field.to_be_bytes());
+        }
+        header
+    });
+}
+
+/// A message that is all header: one segment.
+pub(super) fn headed(mut message: OutMessage, opcode: u8, qn: u32, msn: u32, octets: &[u8]) {
+    let mut header = [0xEE; MAX_HEADER];
+    let segment = message
+        .next_segment(128, &mut header)
+        .expect("it has a segment");
+    let mut wanted = vec![0x41, 0x40 | opcode];
+    for field in [0, qn, msn, 0] {
+        wanted.extend_from_slice(&field.to_be_bytes());
+    }
+    wanted.extend_from_slice(octets);
+    assert_eq!(
+        (&header[..segment.header_len], segment.len, segment.last),
+        (&wanted[..], 0, true)
+    );
+    nothing(message);
+}

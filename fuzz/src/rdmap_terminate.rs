@@ -1,0 +1,126 @@
+//! Any octets as a Terminate Header, of a peer that is known and of one that is not: what is read is what the model reads,
+//! by RFC 5040's layout and by that of Linux siw, in numbers; it can be said in words; and what is written is read again.
+
+use uwarp_rdmap::{
+    MAX_TERMINATE_HEADER, Peer, ReadRequestHeader, StreamError, Terminate, TerminateCode,
+};
+
+use crate::input::Input;
+use crate::model::terminate::{self, Header};
+
+/// The Terminate Header is all of the input; for a Read that was under way, its first octets once more.
+pub fn run(data: &[u8]) {
+    for peer in [Peer::Rfc, Peer::Siw] {
+        let found = Terminate::parse_from(peer, data);
+        let wanted = terminate::read(data, peer == Peer::Siw);
+        assert_eq!(found.as_ref().map(plain), wanted, "{peer}");
+        if let Some(found) = found {
+            examine(&found, peer);
+        }
+    }
+    assert_eq!(
+        Terminate::parse(data),
+        Terminate::parse_from(Peer::Rfc, data)
+    );
+    read_under_way(data);
+    any_code(data);
+}
+
+/// What a message says, as the model has it.
+fn plain(message: &Terminate) -> Header {
+    Header {
+        siw: message.read_as() == Peer::Siw,
+        code: (message.layer(), message.etype(), message.code()),
+        segment_len: message.segment_len(),
+        ddp: message.ddp_octets().map(<[u8]>::to_vec),
+        read_request: message.rdma_header().map(|header| header.emit().to_vec()),
+    }
+}
+
+/// What can be asked of a message fits together; and it is read again as it was written, by the RFC's layout.
+fn examine(message: &Terminate, peer: Peer) {
+    let words = message.to_string();
+    assert!(words.contains(message.reason().name()), "{words}");
+    assert!(words.contains(&message.reason().to_string()), "{words}");
+    assert_eq!(
+        message.if_siw().is_some(),
+        words.contains("from Linux siw it would mean")
+    );
+    assert!(message.if_siw().is_none() || message.read_as() == Peer::Rfc && peer == Peer::Rfc);
+    assert!(message.siw_means().is_none() || message.read_as() == Peer::Siw);
+    assert!(message.headers_fit() || message.read_as() == Peer::Siw);
+    assert!(!message.is_about_read_request() || message.is_about_request());
+    assert!(message.rdma_header().is_none() || message.is_about_read_request());
+    let _ = (message.blame(), message.requirement(), message.rfc_reason());
+    if let Some(ddp) = message.ddp_octets() {
+        assert_eq!(ddp.len() == 14, message.is_about_tagged());
+    }
+
+    let mut octets = [0xEE; MAX_TERMINATE_HEADER];
+    let len = message.emit(&mut octets);
+    assert!(octets[len..].iter().all(|octet| *octet == 0xEE));
+    let again = terminate::read(&octets[..len], false).expect("it was written whole");
+    if !again.siw {
+        assert_eq!(
+            again,
+            Header {
+                siw: false,
+                ..plain(message)
+            }
+        );
+    }
+}
+
+/// The Terminate Message for a Read whose source has gone tells how far it had come (RFC 5040 section 4.8).
+fn read_under_way(data: &[u8]) {
+    let mut input = Input::new(data);
+    let sent = input.u32();
+    let Some(request) = ReadRequestHeader::parse(input.take_rest()) else {
+        return;
+    };
+    assert_eq!(request.emit(), data[4..32]);
+    let error = StreamError::LocalCatastrophic;
+    let told = Terminate::for_read_under_way(&error, &request, sent);
+    let left = told.rdma_header().expect("it has the header");
+    assert_eq!(left.len, request.len.saturating_sub(sent));
+    assert_eq!(left.sink_to.0, request.sink_to.0.wrapping_add(sent.into()));
+    assert_eq!(
+        left.source_to.0,
+        request.source_to.0.wrapping_add(sent.into())
+    );
+    assert_eq!(
+        (left.sink_stag, left.source_stag),
+        (request.sink_stag, request.source_stag)
+    );
+    let ended = Terminate::for_read_under_way(&StreamError::Ended, &request, sent);
+    assert_eq!(
+        ended, told,
+        "an error that nobody is told of is a local one"
+    );
+}
+
+/// Every code has words; one that no RFC defines says so.
+fn any_code(data: &[u8]) {
+    let Some(&[kinds, code]) = data.first_chunk() else {
+        return;
+    };
+    let code = TerminateCode {
+        layer: kinds >> 4,
+        etype: kinds & 15,
+        code,
+    };
+    let unnamed = code.name() == "a code without a name";
+    // Those of 1/0 are all one; those of 1/3 are the LLP's to define.
+    let named = match (code.layer, code.etype) {
+        (1, 0) => true,
+        (1, 3) => false,
+        (layer, etype) => terminate::is_defined(layer, etype, code.code),
+    };
+    assert_eq!(unnamed, !named, "{code}");
+    assert!(!code.kind().is_empty());
+    if unnamed {
+        assert!(code.requirement().is_none());
+    }
+    let _ = code.blame();
+    assert_eq!(Terminate::new(code).reason(), code);
+}

@@ -1,0 +1,29 @@
+//! Atomic operations on a word, one bit after the other.
+
+/// FetchAdd, bit by bit: no carry out of a bit that the mask has (RFC 7306 section 5.1.1).
+pub(crate) fn added(word: u64, add: u64, mask: u64) -> u64 {
+    let (mut sum, mut carry) = (0, 0);
+    for bit in 0..64 {
+        let here = (word >> bit & 1) + (add >> bit & 1) + carry;
+        sum |= (here & 1) << bit;
+        carry = if mask >> bit & 1 == 1 { 0 } else { here >> 1 };
+    }
+    sum
+}
+
+/// CmpSwap, bit by bit (RFC 7306 section 5.1.2).
+pub(crate) fn swapped(word: u64, [swap, swap_mask, compare, compare_mask]: [u64; 4]) -> u64 {
+    let bits = 0..64;
+    let set = |value: u64, bit: u64| value >> bit & 1 == 1;
+    let equal = bits
+        .clone()
+        .all(|bit| !set(compare_mask, bit) || set(word, bit) == set(compare, bit));
+    bits.fold(0, |sum, bit| {
+        let from = if equal && set(swap_mask, bit) {
+            swap
+        } else {
+            word
+        };
+        sum | u64::from(set(from, bit)) << bit
+    })
+}

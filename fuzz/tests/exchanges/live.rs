@@ -1,0 +1,134 @@
+//! What peers of a live device do.
+
+use uwarp_fuzz::input::Seed;
+
+/// A message that is right: which, where, and the octets that `craft` reads for its payload.
+fn message(
+    seed: Seed,
+    opcode: u8,
+    region: u8,
+    place: u16,
+    payload: impl FnOnce(Seed) -> Seed,
+) -> Seed {
+    // In one piece.
+    payload(seed.u8(8).u8(opcode).u8(0).u8(region).u16(place)).u16(0)
+}
+
+/// The seeds of `hostile_peer`: a conversation in every mode of MPA, then one that ends in each of a few errors.
+pub(crate) fn hostile() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    let ascending: Vec<u8> = (1..=90).collect();
+    for flags in 0..8 {
+        let mut seed = Seed::new()
+            .u8(flags)
+            .u8(0)
+            .u16(300)
+            .u8(0)
+            .u16(64)
+            .u8(0)
+            .u16(0);
+        // Our Read of 200 octets and its Response, our FetchAdd and its Response.
+        seed = seed.u8(3).u16(200).u8(0).u8(3).u16(9).u8(1);
+        seed = message(seed, 2, 0, 0, |seed| seed.slice(&[1; 60]));
+        seed = message(seed, 11, 0, 0, |seed| seed.u64(0x0102_0304_0506_0708));
+        seed = message(seed, 0, 0, 0x0010, |seed| seed.slice(&ascending));
+        seed = message(seed, 3, 0, 0, |seed| seed.slice(&[8; 250]));
+        seed = message(seed, 10, 0, 0x8010, |seed| {
+            [1, 2, 3, 4]
+                .iter()
+                .fold(seed.u8(0).u32(77), |seed, word| seed.u64(*word))
+        });
+        seed = message(seed, 1, 0, 0x0008, |seed| seed.u32(9).u16(100));
+        seed = message(seed, 8, 0, 0, |seed| seed.u64(5));
+        seed = message(seed, 4, 0, 0, |seed| seed.slice(&[]));
+        // The region is gone.
+        seed = message(seed, 0, 0, 0, |seed| seed.slice(&[7; 9]));
+        seeds.push(seed.done());
+    }
+    for region in 0..7 {
+        for (opcode, place) in [
+            (0, 0),
+            (0, 0x4004),
+            (0, 0x4008),
+            (0, 0xC001),
+            (1, 0x0003),
+            (10, 0x8001),
+            (10, 0x0003),
+            (4, 0),
+        ] {
+            let mut seed = Seed::new().u8(1).u8(0).u16(300);
+            seed = message(seed, opcode, region, place, |seed| match opcode {
+                1 => seed.u32(9).u16(0x8001),
+                10 => [1, 2, 3, 4]
+                    .iter()
+                    .fold(seed.u8(2).u32(77), |seed, word| seed.u64(*word)),
+                _ => seed.slice(&[7; 9]),
+            });
+            seeds.push(seed.done());
+        }
+    }
+    // The peer closes at once, and behind a receive that waits.
+    seeds.push(Seed::new().u8(1).done());
+    seeds.push(Seed::new().u8(3).u8(0).u16(64).done());
+    // Another key.
+    let key = Seed::new().u8(1).u8(8).u8(0).u8(2).u8(0).u16(0);
+    seeds.push(key.slice(&[7; 9]).u16(0).done());
+    // An octet that is damaged; a Terminate Message.
+    let damaged = Seed::new()
+        .u8(1)
+        .u8(6)
+        .u8(0)
+        .u8(0)
+        .u8(0)
+        .u16(0)
+        .slice(&[1; 40])
+        .u16(9)
+        .u8(1)
+        .u16(0);
+    seeds.push(damaged.done());
+    let terminated = Seed::new().u8(1).u8(0).u16(9);
+    seeds.push(message(terminated, 7, 0, 0, |seed| seed.slice(&[0x12, 2, 0, 0])).done());
+    seeds
+}
+
+/// The seeds of `connection_pair`: every operation of both sides, carried at once or late; and with damage.
+pub(crate) fn pair() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for flags in 0..8 {
+        for late in [false, true] {
+            let mut seed = Seed::new().u8(flags);
+            // The first side opens the gate of the second.
+            seed = seed.u8(7).u8(6).u8(8).u16(100).u16(0).u8(0).u16(500);
+            for kind in [8, 10, 12, 14, 9, 11, 13, 15] {
+                // A receive of the other side, for the Sends.
+                seed = seed.u8(6 | (kind & 1 ^ 1));
+                seed = seed.u8(kind).u16(1700).u16(u16::from(kind) * 100);
+                if !late {
+                    seed = seed.u8(kind & 1).u16(700).u8(kind & 1).u16(4000);
+                    seed = seed.u8(kind & 1 ^ 1).u16(4000);
+                }
+            }
+            seeds.push(seed.done());
+        }
+    }
+    for side in [0, 1] {
+        let seed = Seed::new()
+            .u8(1)
+            .u8(7)
+            .u8(6)
+            .u8(8)
+            .u16(100)
+            .u16(0)
+            .u8(0)
+            .u16(500);
+        let seed = seed
+            .u8(10 | side)
+            .u16(1000)
+            .u16(0)
+            .u8(4 | side)
+            .u16(600)
+            .u8(1);
+        seeds.push(seed.u8(side).u16(9000).u8(6).u8(7).done());
+    }
+    seeds
+}

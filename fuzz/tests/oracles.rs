@@ -1,0 +1,75 @@
+//! Whether the targets can fail: the stack with one fault on purpose at a time, and the seeds.
+
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::Path;
+
+use uwarp_fuzz::TARGETS;
+use uwarp_mutant::{Mutant, switch};
+
+/// Faults that no target can find: they need a startup of a live device, or a second QP.
+const ABOVE: &[Mutant] = &[
+    Mutant::ResponderSendsFirst,
+    Mutant::TrailingOctetsTaken,
+    Mutant::RtrNotSent,
+    Mutant::RtrSendDelivered,
+    Mutant::StreamNotChecked,
+];
+
+/// The targets that find this mutant with their seeds alone.
+fn finders(mutant: Mutant, seeds: &[Vec<Vec<u8>>]) -> Vec<&'static str> {
+    switch(Some(mutant));
+    let finds = TARGETS.iter().zip(seeds).filter(|(target, seeds)| {
+        seeds
+            .iter()
+            .any(|seed| catch_unwind(|| (target.run)(seed)).is_err())
+    });
+    let names = finds.map(|(target, _)| target.name).collect();
+    switch(None);
+    names
+}
+
+fn seeds() -> Vec<Vec<Vec<u8>>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+    let of = |name: &str| {
+        let entries = fs::read_dir(root.join(name)).unwrap();
+        entries
+            .map(|entry| fs::read(entry.unwrap().path()).unwrap())
+            .collect()
+    };
+    TARGETS.iter().map(|target| of(target.name)).collect()
+}
+
+#[test]
+fn the_seeds_find_every_fault_but_a_few() {
+    let seeds = seeds();
+    // A find is a panic, and there are many.
+    std::panic::set_hook(Box::new(|_| {}));
+    let found: Vec<(Mutant, Vec<&str>)> = Mutant::ALL
+        .iter()
+        .map(|mutant| (*mutant, finders(*mutant, &seeds)))
+        .collect();
+    let _ = std::panic::take_hook();
+    let mut wrong = Vec::new();
+    for (mutant, names) in &found {
+        eprintln!("{:32} {}", mutant.name(), names.join(" "));
+        if names.is_empty() != ABOVE.contains(mutant) {
+            wrong.push(mutant.name());
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "found, or not, and should not be: {wrong:?}"
+    );
+    // Captures have no such faults; that target compares files of two writers.
+    for target in TARGETS
+        .iter()
+        .filter(|target| target.name != "capture_file")
+    {
+        let count = found
+            .iter()
+            .filter(|(_, names)| names.contains(&target.name))
+            .count();
+        assert!(count > 0, "{} finds nothing", target.name);
+    }
+}

@@ -1,0 +1,155 @@
+//! One host: a device with what its programs share.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use uwarp_verbs::llp::Keepalive;
+use uwarp_verbs::llp::smol::{Clock, Congestion as Tcp, MemoryNetwork, MemorySettings};
+use uwarp_verbs::{
+    Access, Cq, Device, EventChannel, Limits, Listener, OnNoReceive, Pd, Progress, Settings, Srq,
+    SrqAttr, TimeSource, Timeouts,
+};
+
+use crate::clock::VirtualClock;
+use crate::end::Posted;
+use crate::memory::Tracked;
+use crate::scenario::{Congestion, HostPlan};
+use crate::switch::Switch;
+
+/// The port that everybody listens at.
+const PORT: u16 = 7174;
+
+/// A host that is alive.
+pub(crate) struct Host {
+    pub(crate) plan: HostPlan,
+    pub(crate) network: MemoryNetwork,
+    pub(crate) device: Device,
+    pub(crate) things: Option<Things>,
+}
+
+/// What its programs share; gone before the device, to see whether the device lets go of all of it.
+pub(crate) struct Things {
+    pub(crate) pd: Pd,
+    pub(crate) cq: Cq,
+    pub(crate) channel: EventChannel,
+    pub(crate) listener: Listener,
+    pub(crate) shared: Option<Shared>,
+}
+
+/// Receives that all connections of the host take.
+pub(crate) struct Shared {
+    pub(crate) srq: Srq,
+    pub(crate) memory: Tracked,
+    pub(crate) posted: VecDeque<Posted>,
+}
+
+/// The address of a host.
+pub(crate) fn address(host: usize) -> SocketAddr {
+    let number = u8::try_from(host + 1).unwrap_or(u8::MAX);
+    SocketAddr::from((Ipv4Addr::new(10, 0, 0, number), PORT))
+}
+
+fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
+    // TCP waits up to a minute before it sends again, and a bad link can need that several times for one FIN.
+    let long = Duration::from_secs(900);
+    Settings {
+        crc: plan.crc,
+        markers: plan.markers,
+        on_no_receive: if plan.hold {
+            OnNoReceive::Hold(2 * long)
+        } else {
+            OnNoReceive::Terminate
+        },
+        // One protection domain, which exists as long as anything is in it: so what is left over shows.
+        limits: Limits {
+            max_pd: 1,
+            max_cq: 1,
+            ..Limits::default()
+        },
+        timeouts: Timeouts {
+            connect: long,
+            reply: long,
+            request: long,
+            rtr: long,
+            close: long,
+            stalled: Some(2 * long),
+            ..Timeouts::default()
+        },
+        keepalive: Some(Keepalive {
+            idle: Duration::from_secs(60),
+            interval: Duration::from_secs(20),
+            probes: 6,
+        }),
+        progress: Progress::Manual,
+        clock: TimeSource::Given(clock),
+        seed: Some(seed),
+        ..Settings::default()
+    }
+}
+
+impl Host {
+    /// A host with room for so many receives of others.
+    pub(crate) fn new(
+        number: usize,
+        plan: HostPlan,
+        (clock, switch, mtu, seed): (&Arc<VirtualClock>, &Switch, usize, u64),
+        (receives, depth): (usize, u32),
+    ) -> Result<Self, String> {
+        let given: Arc<dyn Clock> = Arc::<VirtualClock>::clone(clock);
+        let link = MemorySettings {
+            mtu,
+            receive_buffer: plan.receive_buffer,
+            send_buffer: plan.send_buffer,
+            inbox: plan.inbox,
+            congestion: match plan.congestion {
+                Congestion::Off => Tcp::None,
+                Congestion::Reno => Tcp::Reno,
+                Congestion::Cubic => Tcp::Cubic,
+            },
+            checksums: true,
+            ack_delay: plan.ack_delay,
+            connect_timeout: Duration::from_secs(60),
+            addresses: [vec![address(number).ip()], Vec::<IpAddr>::new()],
+            clock: Arc::clone(&given),
+            seed: Some(seed),
+            ..MemorySettings::default()
+        };
+        let said = |error: &dyn std::fmt::Display| format!("host {number}: {error}");
+        let network = MemoryNetwork::host(&link, switch.port(number)).map_err(|e| said(&e))?;
+        let device = Device::open(Arc::new(network.clone()), settings(plan, given, seed))
+            .map_err(|e| said(&e))?;
+        let pd = device.alloc_pd().map_err(|e| said(&e))?;
+        let depth = if plan.overflow { 4 } else { depth };
+        let cq = device.create_cq(depth).map_err(|e| said(&e))?;
+        let listener = device.listen(address(number)).map_err(|e| said(&e))?;
+        let shared = if plan.srq {
+            let attr = SrqAttr {
+                max_wr: 4096,
+                ..SrqAttr::default()
+            };
+            let len = (plan.receive * receives).max(1);
+            Some(Shared {
+                srq: pd.create_srq(attr).map_err(|e| said(&e))?,
+                memory: Tracked::blank(&pd, "the shared receives", len, Access::LOCAL_WRITE, None)?,
+                posted: VecDeque::new(),
+            })
+        } else {
+            None
+        };
+        let things = Things {
+            pd,
+            cq,
+            channel: EventChannel::new().map_err(|e| said(&e))?,
+            listener,
+            shared,
+        };
+        Ok(Host {
+            plan,
+            network,
+            device,
+            things: Some(things),
+        })
+    }
+}

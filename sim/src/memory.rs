@@ -1,0 +1,172 @@
+//! Registered memory, and what has to be in it.
+
+use std::sync::Arc;
+
+use uwarp_verbs::{Access, Buffer, MemoryRegion, Pd, Qp, Sge};
+
+/// What lies in memory before anything is placed there.
+const FILL: u8 = 0xA5;
+
+/// What is known of an octet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Known {
+    /// It is as it was at the beginning.
+    Untouched,
+    /// Something may have been placed, and if so, it is what is expected.
+    Perhaps,
+    /// What is expected was placed.
+    Placed,
+}
+
+/// A region with a model of its content. Each part of it is the target of one operation at most.
+pub(crate) struct Tracked {
+    buffer: Arc<Buffer>,
+    /// `None` once it was deregistered.
+    pub(crate) region: Option<MemoryRegion>,
+    expected: Vec<u8>,
+    known: Vec<Known>,
+    free_from: usize,
+    what: &'static str,
+}
+
+impl Tracked {
+    pub(crate) fn new(
+        pd: &Pd,
+        what: &'static str,
+        content: &[u8],
+        access: Access,
+        only_for: Option<&Qp>,
+    ) -> Result<Self, String> {
+        let expected = content.to_vec();
+        let buffer = Buffer::zeroed(content.len()).map_err(|error| error.to_string())?;
+        buffer
+            .write_at(0, content)
+            .map_err(|error| error.to_string())?;
+        let buffer = Arc::new(buffer);
+        // From TO 0 on, so that runs are alike: addresses of a process never are.
+        let mut builder = pd.region().access(access).zero_based();
+        if let Some(qp) = only_for {
+            builder = builder.for_qp(qp);
+        }
+        let region = builder
+            .buffer(Arc::clone(&buffer))
+            .map_err(|error| error.to_string())?;
+        Ok(Tracked {
+            buffer,
+            region: Some(region),
+            known: vec![Known::Untouched; expected.len()],
+            expected,
+            free_from: 0,
+            what,
+        })
+    }
+
+    /// Memory in which nothing was placed yet.
+    pub(crate) fn blank(
+        pd: &Pd,
+        what: &'static str,
+        len: usize,
+        access: Access,
+        only_for: Option<&Qp>,
+    ) -> Result<Self, String> {
+        Self::new(pd, what, &vec![FILL; len], access, only_for)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.expected.len()
+    }
+
+    /// A part that no operation had yet.
+    pub(crate) fn take(&mut self, len: usize) -> Option<usize> {
+        let at = self.free_from;
+        (at + len <= self.len()).then(|| {
+            self.free_from = at + len;
+            at
+        })
+    }
+
+    pub(crate) fn free(&self) -> usize {
+        self.len() - self.free_from
+    }
+
+    pub(crate) fn rkey(&self) -> u32 {
+        self.region.as_ref().map_or(0, MemoryRegion::rkey)
+    }
+
+    pub(crate) fn sge(&self, at: usize, len: usize) -> Sge {
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        Sge {
+            addr: at as u64,
+            len,
+            lkey: self.region.as_ref().map_or(0, MemoryRegion::lkey),
+        }
+    }
+
+    pub(crate) fn expected(&self, at: usize, len: usize) -> &[u8] {
+        &self.expected[at..at + len]
+    }
+
+    /// This may come, or has begun to.
+    pub(crate) fn may_come(&mut self, at: usize, octets: &[u8]) {
+        self.expected[at..at + octets.len()].copy_from_slice(octets);
+        self.known[at..at + octets.len()].fill(Known::Perhaps);
+    }
+
+    /// What may come has come.
+    pub(crate) fn has_come(&mut self, at: usize, len: usize) {
+        self.known[at..at + len].fill(Known::Placed);
+    }
+
+    /// These octets, whatever they are now.
+    pub(crate) fn read(&self, at: usize, len: usize) -> Vec<u8> {
+        let mut octets = vec![0; len];
+        // The parts come from `take`, so they are inside.
+        let _ = self.buffer.read_at(at, &mut octets);
+        octets
+    }
+
+    /// Whether part of it is untouched, or holds the beginning of what `candidate` says, in any mix.
+    pub(crate) fn is_mix_of(&self, at: usize, len: usize, candidate: &[u8]) -> bool {
+        let octets = self.read(at, len);
+        let fits = |(index, octet): (usize, &u8)| {
+            *octet == FILL || candidate.get(index).is_some_and(|may| may == octet)
+        };
+        octets.iter().enumerate().all(fits)
+    }
+
+    /// What was found in this part is what belongs there: nobody has to look any more.
+    pub(crate) fn settle(&mut self, at: usize, len: usize) {
+        let found = self.read(at, len);
+        self.expected[at..at + len].copy_from_slice(&found);
+    }
+
+    /// Holds the memory against the model.
+    pub(crate) fn check(&self, whose: &str) -> Result<(), String> {
+        let found = self.read(0, self.len());
+        for (at, ((found, expected), known)) in found
+            .iter()
+            .zip(&self.expected)
+            .zip(&self.known)
+            .enumerate()
+        {
+            let fits = match known {
+                Known::Untouched | Known::Placed => found == expected,
+                Known::Perhaps => found == expected || *found == FILL,
+            };
+            if !fits {
+                let what = self.what;
+                return Err(format!(
+                    "{whose}: octet {at} of {what} is {found:02x}, and the model has {expected:02x} ({known:?})"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Octets that look random.
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut octets = vec![0; len];
+    fastrand::Rng::with_seed(seed).fill(&mut octets);
+    octets
+}

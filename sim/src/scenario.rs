@@ -1,0 +1,266 @@
+//! What happens in a run, drawn from its seed before it begins.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::switch::Faults;
+
+/// All that a seed decides beforehand; the rest is drawn while the run goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) mtu: usize,
+    pub(crate) faults: Faults,
+    pub(crate) hosts: Vec<HostPlan>,
+    pub(crate) connections: Vec<ConnectionPlan>,
+    /// By time.
+    pub(crate) mishaps: Vec<(Duration, Mishap)>,
+}
+
+/// How a host is set up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostPlan {
+    pub(crate) crc: bool,
+    pub(crate) markers: bool,
+    pub(crate) receive_buffer: usize,
+    pub(crate) send_buffer: usize,
+    /// Packets that wait for a connection at most.
+    pub(crate) inbox: usize,
+    pub(crate) congestion: Congestion,
+    pub(crate) ack_delay: Option<Duration>,
+    /// Receives are shared.
+    pub(crate) srq: bool,
+    /// A message without a receive waits for one, so nobody counts receives before it sends.
+    pub(crate) hold: bool,
+    /// Octets of a receive, and so of a Send.
+    pub(crate) receive: usize,
+    /// Nobody polls, and the queue is small.
+    pub(crate) overflow: bool,
+}
+
+/// What TCP does about loss.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Congestion {
+    Off,
+    Reno,
+    Cubic,
+}
+
+/// A connection, and the program at its two ends: the first one connects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectionPlan {
+    pub(crate) hosts: [usize; 2],
+    pub(crate) peer_to_peer: bool,
+    /// IRD and ORD of both.
+    pub(crate) depth: u16,
+    /// Operations of each end, in each round.
+    pub(crate) operations: [u32; 2],
+    /// How often it is connected.
+    pub(crate) rounds: u32,
+    /// The longest payload.
+    pub(crate) longest: usize,
+    /// Something is going to happen after which errors are allowed.
+    pub(crate) lethal: bool,
+}
+
+/// What befalls a host or a connection at some time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mishap {
+    /// The cable is pulled, and put back.
+    Down {
+        host: usize,
+    },
+    Up {
+        host: usize,
+    },
+    /// Longer packets do not pass any more.
+    Mtu(usize),
+    /// The host is gone without a word.
+    Death {
+        host: usize,
+    },
+    /// A misdeed of the program at one end.
+    Misdeed {
+        connection: usize,
+        end: usize,
+        what: Misdeed,
+    },
+}
+
+/// What a program should not do, or may do at any time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Misdeed {
+    /// More Sends than the peer has receives for.
+    TooManySends,
+    /// A Send that is longer than the receive.
+    TooLong,
+    /// An STag that is none.
+    BadKey,
+    /// Behind the end of a region.
+    OutOfBounds,
+    /// The peer's region goes while it is in use.
+    Deregister,
+    /// The connection is reset.
+    Abort,
+    /// It is closed while both sides are at work.
+    Disconnect,
+    /// The QP is dropped.
+    Drop,
+}
+
+const MISDEEDS: [Misdeed; 8] = [
+    Misdeed::TooManySends,
+    Misdeed::TooLong,
+    Misdeed::BadKey,
+    Misdeed::OutOfBounds,
+    Misdeed::Deregister,
+    Misdeed::Abort,
+    Misdeed::Disconnect,
+    Misdeed::Drop,
+];
+
+impl Scenario {
+    /// The scenario of a seed. `crc` can be switched off for all, to see what is lost then.
+    pub(crate) fn new(random: &mut Rng, crc: bool) -> Self {
+        let count = random.usize(2..=4);
+        let mtu = *pick(random, &[576, 1280, 1500, 1500, 4000, 9000]);
+        let faults = faults(random);
+        let hosts: Vec<_> = (0..count)
+            .map(|_| host(random, crc, faults.is_lossy()))
+            .collect();
+        let connections = (0..random.usize(1..=4))
+            .map(|_| connection(random, count, faults.corrupt_unseen > 0.0))
+            .collect();
+        let mut scenario = Scenario {
+            mtu,
+            faults,
+            hosts,
+            connections,
+            mishaps: Vec::new(),
+        };
+        scenario.add_mishaps(random);
+        scenario
+    }
+
+    fn add_mishaps(&mut self, random: &mut Rng) {
+        let at = |random: &mut Rng| {
+            // Most runs are over after some tens of milliseconds.
+            Duration::from_micros(1 << random.u32(7..17))
+                + Duration::from_nanos(random.u64(0..100_000))
+        };
+        for _ in 0..random.u8(0..3) {
+            let host = random.usize(0..self.hosts.len());
+            let (begin, long) = (at(random), Duration::from_millis(1 << random.u32(0..13)));
+            self.mishaps.push((begin, Mishap::Down { host }));
+            self.mishaps.push((begin + long, Mishap::Up { host }));
+        }
+        if random.u8(0..4) == 0 {
+            let mtu = *pick(random, &[576, 1000, 1400]);
+            self.mishaps.push((at(random), Mishap::Mtu(mtu)));
+        }
+        if random.u8(0..12) == 0 {
+            let host = random.usize(0..self.hosts.len());
+            self.mishaps.push((at(random), Mishap::Death { host }));
+            self.is_lethal_to(host);
+        }
+        if random.u8(0..2) == 0 {
+            for _ in 0..random.u8(1..4) {
+                let connection = random.usize(0..self.connections.len());
+                let (end, what) = (random.usize(0..2), *pick(random, &MISDEEDS));
+                let misdeed = Mishap::Misdeed {
+                    connection,
+                    end,
+                    what,
+                };
+                let victim = self.connections[connection].hosts[1 - end];
+                if matches!(what, Misdeed::TooManySends | Misdeed::TooLong)
+                    && self.hosts[victim].srq
+                {
+                    // It takes receives that others count on.
+                    self.is_lethal_to(victim);
+                }
+                self.mishaps.push((at(random), misdeed));
+                self.connections[connection].lethal = true;
+            }
+        }
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].overflow {
+                self.is_lethal_to(host);
+            }
+        }
+        self.mishaps.sort_by_key(|(at, _)| *at);
+    }
+
+    fn is_lethal_to(&mut self, host: usize) {
+        for connection in &mut self.connections {
+            connection.lethal |= connection.hosts.contains(&host);
+        }
+    }
+}
+
+fn pick<'a, T>(random: &mut Rng, from: &'a [T]) -> &'a T {
+    &from[random.usize(0..from.len())]
+}
+
+fn faults(random: &mut Rng) -> Faults {
+    let mut sometimes = |one_in: u8, most: f64| {
+        if random.u8(0..one_in) == 0 {
+            random.f64() * most
+        } else {
+            0.0
+        }
+    };
+    let mut faults = Faults {
+        loss: sometimes(2, 0.08),
+        duplicate: sometimes(3, 0.2),
+        reorder: sometimes(3, 0.2),
+        corrupt: sometimes(3, 0.05),
+        corrupt_unseen: sometimes(4, 0.05),
+        split: sometimes(2, 1.0),
+        ..Faults::default()
+    };
+    faults.delay = Duration::from_micros(*pick(random, &[1, 10, 100, 1000, 20_000]));
+    faults.jitter = Duration::from_micros(*pick(random, &[0, 0, 5, 500]));
+    if random.u8(0..3) == 0 {
+        faults.bandwidth = *pick(random, &[200_000, 5_000_000, 100_000_000]);
+        faults.queue = *pick(random, &[20_000, 100_000, 1_000_000]);
+    }
+    faults
+}
+
+fn host(random: &mut Rng, crc: bool, lossy: bool) -> HostPlan {
+    // Without congestion control smoltcp sends a whole window again after each loss, waits longer each time, and takes
+    // hours over a bad link.
+    let tcp = [Congestion::Reno, Congestion::Cubic, Congestion::Off];
+    let tcp = if lossy { &tcp[..2] } else { &tcp[..] };
+    HostPlan {
+        crc,
+        markers: random.u8(0..3) == 0,
+        receive_buffer: *pick(random, &[4096, 16_384, 65_535, 262_144]),
+        send_buffer: *pick(random, &[4096, 16_384, 65_536]),
+        inbox: *pick(random, &[8, 64, 256]),
+        congestion: *pick(random, tcp),
+        ack_delay: (random.u8(0..4) == 0).then_some(Duration::from_millis(10)),
+        srq: random.u8(0..3) == 0,
+        hold: random.u8(0..4) == 0,
+        receive: *pick(random, &[0, 8, 100, 2000, 8192]),
+        overflow: random.u8(0..16) == 0,
+    }
+}
+
+fn connection(random: &mut Rng, hosts: usize, lethal: bool) -> ConnectionPlan {
+    let first = random.usize(0..hosts);
+    let second = (first + random.usize(1..hosts)) % hosts;
+    let peer_to_peer = random.bool();
+    // In the client-server model nobody may send before the initiator has.
+    let least = u32::from(!peer_to_peer);
+    ConnectionPlan {
+        hosts: [first, second],
+        peer_to_peer,
+        depth: *pick(random, &[1, 2, 16]),
+        operations: [random.u32(least..24), random.u32(0..24)],
+        rounds: random.u32(1..=3),
+        longest: *pick(random, &[16, 1500, 10_000, 60_000]),
+        lethal,
+    }
+}

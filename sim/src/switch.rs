@@ -1,0 +1,322 @@
+//! What lies between the hosts: a switch with a cable to each, and all that may befall a packet.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+use uwarp_verbs::llp::smol::Carrier;
+
+use crate::clock::VirtualClock;
+use crate::log::Log;
+use crate::packet;
+
+/// What may befall a packet, with probabilities from 0 to 1.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    pub(crate) loss: f64,
+    pub(crate) duplicate: f64,
+    /// It is held up while others pass.
+    pub(crate) reorder: f64,
+    /// A bit is flipped, and TCP's checksum tells.
+    pub(crate) corrupt: f64,
+    /// A bit of the payload is flipped and the checksum made right: only the CRC of MPA tells.
+    pub(crate) corrupt_unseen: f64,
+    /// A middlebox cuts it in two, at any octet.
+    pub(crate) split: f64,
+    /// The time on the way, and what may come on top of it.
+    pub(crate) delay: Duration,
+    pub(crate) jitter: Duration,
+    /// Octets a second of each cable towards a host; 0 for no limit.
+    pub(crate) bandwidth: u64,
+    /// Octets that wait for a cable at most, with a limit.
+    pub(crate) queue: u64,
+}
+
+impl Faults {
+    /// Whether packets do not arrive in time.
+    pub(crate) fn is_lossy(&self) -> bool {
+        self.loss + self.corrupt + self.reorder > 0.0 || self.bandwidth > 0
+    }
+}
+
+/// What befell packets so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) sent: u64,
+    pub(crate) lost: u64,
+    pub(crate) duplicated: u64,
+    pub(crate) reordered: u64,
+    pub(crate) corrupted: u64,
+    pub(crate) corrupted_unseen: u64,
+    pub(crate) split: u64,
+    pub(crate) overflowed: u64,
+    pub(crate) too_large: u64,
+}
+
+/// A packet that is to arrive: when, its number (so that order never depends on anything else), where.
+type Due = Reverse<(Duration, u64, usize, Vec<u8>)>;
+
+struct State {
+    faults: Faults,
+    random: Rng,
+    due: BinaryHeap<Due>,
+    number: u64,
+    cables: Vec<Cable>,
+    counts: Counts,
+    mtu: usize,
+    /// Senders to be told by ICMP that a packet was too large.
+    too_large: Vec<usize>,
+    /// All that was delivered, in one number.
+    digest: u64,
+    log: Log,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Cable {
+    down: bool,
+    /// When what waits for it will be through.
+    busy_until: Duration,
+    /// When the last packet arrives, so that order is kept where nothing is to break it.
+    last: Duration,
+}
+
+/// The switch. All hosts hold it.
+#[derive(Clone)]
+pub(crate) struct Switch {
+    clock: Arc<VirtualClock>,
+    state: Arc<Mutex<State>>,
+}
+
+/// The cable of one host, from its side.
+pub(crate) struct Port {
+    switch: Switch,
+    host: usize,
+}
+
+impl Switch {
+    pub(crate) fn new(
+        clock: &Arc<VirtualClock>,
+        faults: Faults,
+        hosts: usize,
+        mtu: usize,
+        random: Rng,
+        log: Log,
+    ) -> Self {
+        Switch {
+            clock: Arc::clone(clock),
+            state: Arc::new(Mutex::new(State {
+                faults,
+                random,
+                due: BinaryHeap::new(),
+                number: 0,
+                cables: vec![Cable::default(); hosts],
+                counts: Counts::default(),
+                mtu,
+                too_large: Vec::new(),
+                digest: 0xCBF2_9CE4_8422_2325,
+                log,
+            })),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn port(&self, host: usize) -> Arc<Port> {
+        Arc::new(Port {
+            switch: self.clone(),
+            host,
+        })
+    }
+
+    /// When the next packet arrives.
+    pub(crate) fn next(&self) -> Option<Duration> {
+        self.state().due.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// The next packet that is due: for whom, and its octets.
+    pub(crate) fn arrival(&self) -> Option<(usize, Vec<u8>)> {
+        let now = self.clock.elapsed();
+        let mut state = self.state();
+        loop {
+            if state.due.peek().is_none_or(|Reverse((at, ..))| *at > now) {
+                return None;
+            }
+            let Reverse((_, number, host, octets)) = state.due.pop()?;
+            if state.cables[host].down {
+                state.counts.lost += 1;
+                continue;
+            }
+            state.mix(number, &octets);
+            state.log.packet(now, "arrives", &octets);
+            return Some((host, octets));
+        }
+    }
+
+    /// A sender whose packet was too large for the way.
+    pub(crate) fn too_large(&self) -> Option<usize> {
+        self.state().too_large.pop()
+    }
+
+    pub(crate) fn set_down(&self, host: usize, down: bool) {
+        self.state().cables[host].down = down;
+    }
+
+    pub(crate) fn set_mtu(&self, mtu: usize) {
+        self.state().mtu = mtu;
+    }
+
+    pub(crate) fn mtu(&self) -> usize {
+        self.state().mtu
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.state().counts
+    }
+
+    pub(crate) fn digest(&self) -> u64 {
+        self.state().digest
+    }
+
+    /// Nothing befalls packets any more.
+    pub(crate) fn calm(&self) {
+        let state = &mut *self.state();
+        let Faults { delay, .. } = state.faults;
+        state.faults = Faults {
+            delay,
+            ..Faults::default()
+        };
+    }
+}
+
+impl Carrier for Port {
+    fn carry(&self, octets: &[u8]) {
+        let now = self.switch.clock.elapsed();
+        self.switch.state().send(now, self.host, octets);
+    }
+
+    fn reaches(&self, to: IpAddr) -> bool {
+        let hosts = self.switch.state().cables.len();
+        matches!(to, IpAddr::V4(to) if (1..=hosts).contains(&usize::from(to.octets()[3])))
+    }
+}
+
+impl State {
+    /// Notes what was delivered (FNV-1a).
+    fn mix(&mut self, number: u64, octets: &[u8]) {
+        for octet in number.to_be_bytes().iter().chain(octets) {
+            self.digest = (self.digest ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01B3);
+        }
+    }
+
+    fn chance(&mut self, probability: f64) -> bool {
+        probability > 0.0 && self.random.f64() < probability
+    }
+
+    fn send(&mut self, now: Duration, from: usize, octets: &[u8]) {
+        self.counts.sent += 1;
+        let to = packet::destination(octets).map(|number| usize::from(number).wrapping_sub(1));
+        let Some(to) = to.filter(|to| *to < self.cables.len()) else {
+            return;
+        };
+        if octets.len() > self.mtu {
+            self.counts.too_large += 1;
+            self.too_large.push(from);
+            return;
+        }
+        if self.cables[from].down || self.chance(self.faults.loss) {
+            self.counts.lost += 1;
+            self.log.packet(now, "is lost", octets);
+            return;
+        }
+        let mut octets = octets.to_vec();
+        if self.chance(self.faults.corrupt) {
+            self.counts.corrupted += 1;
+            // Not in the addresses and not before: a real switch would not have brought it here.
+            let bit = self.random.usize(20 * 8..octets.len() * 8);
+            octets[bit / 8] ^= 1 << (bit % 8);
+            self.log.packet(now, "is damaged", &octets);
+            // A middlebox drops it, or passes it on as it is: to cut it would make its checksum right.
+            self.one(now, to, octets);
+            return;
+        }
+        if self.chance(self.faults.corrupt_unseen) {
+            self.corrupt_unseen(now, &mut octets);
+        }
+        if self.chance(self.faults.split)
+            && let Some(at) = packet::payload_at(&octets)
+            && octets.len() > at + 1
+        {
+            let payload = octets.len() - at;
+            // The first and the last octets are where it hurts.
+            let first = match self.random.u8(0..4) {
+                0 => 1,
+                1 => payload - 1,
+                _ => self.random.usize(1..payload),
+            };
+            if let Some([head, tail]) = packet::split(&octets, first) {
+                self.counts.split += 1;
+                self.one(now, to, head);
+                self.one(now, to, tail);
+                return;
+            }
+        }
+        self.one(now, to, octets);
+    }
+
+    fn corrupt_unseen(&mut self, now: Duration, octets: &mut [u8]) {
+        let Some(at) = packet::payload_at(octets).filter(|at| *at < octets.len()) else {
+            return;
+        };
+        self.counts.corrupted_unseen += 1;
+        let bit = self.random.usize(at * 8..octets.len() * 8);
+        octets[bit / 8] ^= 1 << (bit % 8);
+        packet::fix_checksums(octets);
+        self.log.packet(now, "is damaged unseen", octets);
+    }
+
+    /// One packet on its way, perhaps twice.
+    fn one(&mut self, now: Duration, to: usize, octets: Vec<u8>) {
+        let twice = self.chance(self.faults.duplicate);
+        if twice {
+            self.counts.duplicated += 1;
+            self.enqueue(now, to, octets.clone());
+        }
+        self.enqueue(now, to, octets);
+    }
+
+    fn enqueue(&mut self, now: Duration, to: usize, octets: Vec<u8>) {
+        let faults = self.faults;
+        let cable = &mut self.cables[to];
+        let mut at = now;
+        if let Some(limit) = Some(faults.bandwidth).filter(|limit| *limit > 0) {
+            let begin = cable.busy_until.max(now);
+            let waiting = (begin - now).as_nanos() as u64 * limit / 1_000_000_000;
+            if waiting > faults.queue {
+                self.counts.overflowed += 1;
+                return;
+            }
+            cable.busy_until =
+                begin + Duration::from_nanos(octets.len() as u64 * 1_000_000_000 / limit);
+            at = cable.busy_until;
+        }
+        at += faults.delay;
+        if !faults.jitter.is_zero() {
+            at += Duration::from_nanos(self.random.u64(0..faults.jitter.as_nanos() as u64));
+        }
+        if self.chance(faults.reorder) {
+            self.counts.reordered += 1;
+            at += faults.delay + Duration::from_micros(self.random.u64(1..2000));
+        } else {
+            let cable = &mut self.cables[to];
+            at = at.max(cable.last);
+            cable.last = at;
+        }
+        self.number += 1;
+        self.due.push(Reverse((at, self.number, to, octets)));
+    }
+}

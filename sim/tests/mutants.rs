@@ -1,0 +1,44 @@
+//! What has to hold can fail: faults of the stack that runs have to find.
+
+use std::panic::catch_unwind;
+
+use uwarp_mutant::Mutant;
+use uwarp_sim::{Log, Options, run};
+
+/// In each of them both sides are wrong in the same way, so that only what programs see can tell.
+const FOUND: [Mutant; 14] = [
+    Mutant::CrcNotChecked,
+    Mutant::MarkerPointerOff,
+    Mutant::LastTooEarly,
+    Mutant::LastMissing,
+    Mutant::DeliveredWithoutLast,
+    Mutant::ToStuck,
+    Mutant::MoStuck,
+    Mutant::RequestMsnStuck,
+    Mutant::SolicitedLost,
+    Mutant::InvalidateStagLost,
+    Mutant::ReadResponseNextOctet,
+    Mutant::AtomicReturnsNewValue,
+    Mutant::AtomicByteOrder,
+    Mutant::ImmediateNotCounted,
+];
+
+/// Runs that may pass before a fault is found.
+const RUNS: u64 = 40;
+
+/// The switch is one for the whole process, so this is one test.
+#[test]
+fn runs_find_faults_of_the_stack() {
+    let options = Options {
+        log: Log::Off,
+        crc: true,
+    };
+    let holds = |seed: u64| matches!(catch_unwind(|| run(seed, options)), Ok(Ok(_)));
+    assert!((1..=4).all(holds), "without a fault");
+    for mutant in FOUND {
+        uwarp_mutant::switch(Some(mutant));
+        let found = (1..=RUNS).any(|seed| !holds(seed));
+        uwarp_mutant::switch(None);
+        assert!(found, "{} is not found: {}", mutant.name(), mutant.fault());
+    }
+}

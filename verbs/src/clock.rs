@@ -1,0 +1,39 @@
+//! Where a device gets the time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use uwarp_llp::smol::Clock;
+
+/// Where a device gets the time: every timeout of it counts by this. (A network has a clock of its own, by which TCP
+/// sends again: give both the same one.)
+#[derive(Clone, Default)]
+pub enum TimeSource {
+    /// The monotonic clock of the machine.
+    #[default]
+    System,
+    /// A clock of the program's, for simulation: it goes on when the program says so. Only with
+    /// [`Progress::Manual`](crate::Progress::Manual), because nobody can sleep by it.
+    Given(Arc<dyn Clock>),
+}
+
+impl TimeSource {
+    /// The time now.
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        match self {
+            TimeSource::System => Instant::now(),
+            TimeSource::Given(clock) => clock.now(),
+        }
+    }
+}
+
+impl fmt::Debug for TimeSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TimeSource::System => "System",
+            TimeSource::Given(_) => "Given",
+        })
+    }
+}

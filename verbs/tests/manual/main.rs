@@ -1,0 +1,157 @@
+//! Manual progress: the program drives the device, and may make the time too.
+
+mod by_time;
+#[path = "../common/mod.rs"]
+mod common;
+mod event_loop;
+mod refusals;
+mod repeats;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::Side;
+use uwarp_verbs::llp::smol::{Clock, MemoryNetwork, MemorySettings};
+use uwarp_verbs::{
+    AcceptOptions, Access, CmEventKind, CmId, ConnectOptions, Device, EventChannel, MemoryRegion,
+    Progress, QpCaps, Settings, TimeSource,
+};
+
+/// Time that goes on when a test says so.
+struct HandClock {
+    start: Instant,
+    nanos: AtomicU64,
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Instant {
+        self.start + Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+}
+
+impl HandClock {
+    fn new() -> Arc<HandClock> {
+        Arc::new(HandClock {
+            start: Instant::now(),
+            nanos: AtomicU64::new(0),
+        })
+    }
+
+    fn advance(&self, by: Duration) {
+        let by = u64::try_from(by.as_nanos()).unwrap();
+        self.nanos.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// Two devices in one thread, with a link of memory between them and time that the test makes.
+struct World {
+    clock: Arc<HandClock>,
+    sides: [Side; 2],
+    channel: EventChannel,
+    networks: [MemoryNetwork; 2],
+}
+
+const SEED: u64 = 0x1AB5;
+const SERVER: &str = "192.0.2.2:7174";
+
+impl World {
+    fn new() -> World {
+        World::with(SEED, &Settings::default(), MemorySettings::default())
+    }
+
+    fn with(seed: u64, settings: &Settings, link: MemorySettings) -> World {
+        let clock = HandClock::new();
+        let given: Arc<dyn Clock> = Arc::<HandClock>::clone(&clock);
+        let link = MemorySettings {
+            clock: Arc::clone(&given),
+            seed: Some(seed),
+            ..link
+        };
+        let (a, b) = MemoryNetwork::pair(&link).unwrap();
+        let networks = [a, b];
+        let side = |number: usize| {
+            let settings = Settings {
+                progress: Progress::Manual,
+                clock: TimeSource::Given(Arc::clone(&given)),
+                seed: Some(seed.wrapping_add(number as u64)),
+                ..settings.clone()
+            };
+            let device = Device::open(Arc::new(networks[number].clone()), settings).unwrap();
+            Side::new(device, QpCaps::default(), 64)
+        };
+        World {
+            sides: [side(0), side(1)],
+            clock,
+            channel: EventChannel::new().unwrap(),
+            networks,
+        }
+    }
+
+    /// Drives both until nothing more happens at this time; gives when something will.
+    fn settle(&self) -> Option<Instant> {
+        for _ in 0..100_000 {
+            let due = self.sides.iter().filter_map(|side| side.device.progress());
+            let due = due.min();
+            if due.is_none_or(|due| due > self.clock.now()) {
+                return due;
+            }
+        }
+        panic!("something happens again and again without time going on");
+    }
+
+    /// Goes on to the next time at which something is due, until `done`.
+    fn run_until(&self, done: impl Fn() -> bool) {
+        loop {
+            let next = self.settle();
+            if done() {
+                return;
+            }
+            let next = next.expect("something has to be due");
+            self.clock.advance(next - self.clock.now());
+        }
+    }
+
+    /// The first QP is connected with the second one. To keep the ids is to hear of the connection.
+    fn connect(&self) -> [CmId; 2] {
+        let [a, b] = &self.sides;
+        let addr = SERVER.parse().unwrap();
+        let server = self.channel.create_id(&b.device, 1);
+        server.bind_addr(addr).unwrap();
+        server.listen(4).unwrap();
+        let client = self.channel.create_id(&a.device, 2);
+        client.resolve_addr(None, addr).unwrap();
+        assert_eq!(self.next().kind(), CmEventKind::AddrResolved);
+        client.resolve_route().unwrap();
+        assert_eq!(self.next().kind(), CmEventKind::RouteResolved);
+        client.connect(&a.qp, &ConnectOptions::default()).unwrap();
+        let request = self.next();
+        assert_eq!(request.kind(), CmEventKind::ConnectRequest);
+        let responder = request.id().clone();
+        responder.accept(&b.qp, &AcceptOptions::default()).unwrap();
+        assert_eq!(self.next().kind(), CmEventKind::Established);
+        assert_eq!(self.next().kind(), CmEventKind::Established);
+        [client, responder]
+    }
+
+    /// The next event of connection management.
+    fn next(&self) -> uwarp_verbs::CmEvent {
+        self.run_until(|| self.channel.waiting() > 0);
+        self.channel.try_get_event().unwrap()
+    }
+}
+
+/// A region whose addresses for peers are the same in every run.
+fn region(side: &Side, content: Vec<u8>) -> MemoryRegion {
+    let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let region = side.pd.region().access(all).zero_based();
+    region.vec(content).unwrap()
+}
+
+/// How many threads of devices this process has.
+fn progress_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("uwarp-")).count()
+}
