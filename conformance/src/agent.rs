@@ -10,6 +10,11 @@ use serde_json::{Map, Value, json};
 /// How long the agent may take for a command.
 const COMMAND: Duration = Duration::from_secs(30);
 
+/// Octets of a line (docs/agent.md), and events that nobody has asked for: an agent with more of them is broken, and
+/// must not fill our memory.
+const MAX_LINE: usize = 65_535;
+const MAX_EVENTS: usize = 65_536;
+
 /// A connection to an agent: TCP, or whatever leads to one.
 pub trait Channel: Send {
     /// Sends these octets.
@@ -167,7 +172,7 @@ impl Agent {
         let deadline = Instant::now() + COMMAND;
         while let Some(said) = self.line(deadline)? {
             if said.get("ok").is_none() {
-                self.events.push_back(said);
+                self.keep(said)?;
             } else if said["id"] == json!(id) {
                 return Ok(said);
             }
@@ -187,7 +192,7 @@ impl Agent {
                 return Ok(self.events.remove(at));
             }
             match self.line(deadline)? {
-                Some(said) => self.events.push_back(said),
+                Some(said) => self.keep(said)?,
                 None => return Ok(None),
             }
         }
@@ -214,6 +219,15 @@ impl Agent {
         })
     }
 
+    fn keep(&mut self, event: Value) -> Result<(), AgentError> {
+        if self.events.len() == MAX_EVENTS {
+            let said = format!("more than {MAX_EVENTS} events in one case, the last one {event}");
+            return Err(AgentError::Nonsense(said));
+        }
+        self.events.push_back(event);
+        Ok(())
+    }
+
     fn line(&mut self, deadline: Instant) -> Result<Option<Value>, AgentError> {
         loop {
             if let Some(end) = self.pending.iter().position(|octet| *octet == b'\n') {
@@ -221,6 +235,10 @@ impl Agent {
                 return serde_json::from_slice(&line).map(Some).map_err(|_| {
                     AgentError::Nonsense(String::from_utf8_lossy(&line).into_owned())
                 });
+            }
+            if self.pending.len() > MAX_LINE {
+                let said = format!("a line of more than {MAX_LINE} octets");
+                return Err(AgentError::Nonsense(said));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -238,4 +256,44 @@ pub(crate) fn number(answer: &Value, member: &str) -> Result<u64, AgentError> {
     answer[member]
         .as_u64()
         .ok_or_else(|| AgentError::Nonsense(format!("{answer}, without the number {member}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An agent that greets, and then says the same for ever.
+    struct Chatty(Vec<u8>, &'static [u8]);
+
+    impl Channel for Chatty {
+        fn send(&mut self, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn receive(&mut self, octets: &mut [u8], _: Duration) -> io::Result<usize> {
+            while self.0.len() < octets.len() {
+                self.0.extend_from_slice(self.1);
+            }
+            octets.copy_from_slice(&self.0[..octets.len()]);
+            self.0.drain(..octets.len());
+            Ok(octets.len())
+        }
+    }
+
+    fn said_by(line: &'static [u8]) -> String {
+        let hello = b"{\"hello\":\"uwarp-agent\",\"protocol\":1}\n".to_vec();
+        let opened = Agent::open(Box::new(Chatty(hello, line)), COMMAND);
+        opened.err().expect("it is broken").to_string()
+    }
+
+    #[test]
+    fn a_line_or_a_flood_of_events_without_end_is_told() {
+        let said = said_by(b"x");
+        assert_eq!(said, "the agent says a line of more than 65535 octets");
+        let said = said_by(b"{\"ev\":\"ready\"}\n");
+        assert!(
+            said.starts_with("the agent says more than 65536 events"),
+            "{said}"
+        );
+    }
 }
