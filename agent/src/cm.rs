@@ -156,11 +156,14 @@ impl Session {
         id.disconnect().map_err(by("rdma_disconnect"))
     }
 
-    /// Takes every event that is there.
-    pub(crate) fn take_cm_events(&mut self) {
+    /// Takes every event that is there. False when there was none.
+    pub(crate) fn take_cm_events(&mut self) -> bool {
+        let mut busy = false;
         while let Some(event) = self.cm.try_get_event() {
             self.cm_event(&event);
+            busy = true;
         }
+        busy
     }
 
     fn cm_event(&mut self, event: &CmEvent) {

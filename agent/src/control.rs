@@ -1,10 +1,4 @@
-//! The control connection: whole lines in, lines out, both bounded, never blocking.
-
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+//! The control connection without the connection: whole lines in, lines out, both bounded.
 
 /// The longest line, without its end.
 const MAX_LINE: usize = 65_535;
@@ -20,90 +14,49 @@ pub(crate) enum Incoming {
     TooLong,
 }
 
-/// The control connection of one controller.
+/// What one controller has said and what it is to hear. Who has the connection to it carries the octets.
+#[derive(Default)]
 pub(crate) struct Control {
-    stream: TcpStream,
     input: Input,
     output: Vec<u8>,
-    /// Octets of `output` that are sent.
+    /// Octets of `output` that are gone.
     sent: usize,
     ended: bool,
 }
 
 impl Control {
-    pub(crate) fn new(stream: TcpStream) -> io::Result<Control> {
-        stream.set_nonblocking(true)?;
-        Ok(Control {
-            stream,
-            input: Input::default(),
-            output: Vec::new(),
-            sent: 0,
-            ended: false,
-        })
-    }
-
-    /// What to wait for: room when something is to be sent, octets while there is room for answers.
-    pub(crate) fn interest(&self) -> PollFd<'_> {
-        let mut events = PollFlags::empty();
-        events.set(PollFlags::OUT, self.queued() > 0);
-        events.set(PollFlags::IN, self.queued() < FULL);
-        PollFd::new(&self.stream, events)
-    }
-
-    /// Reads once, and sends what waits. Nothing of it blocks.
-    pub(crate) fn turn(&mut self) {
-        self.send();
-        if self.queued() < FULL && !self.ended {
-            self.read();
-        }
-    }
-
-    fn read(&mut self) {
-        let mut octets = [0; 16_384];
-        match self.stream.read(&mut octets) {
-            Ok(0) => self.ended = true,
-            Ok(count) => self.input.take(&octets[..count]),
-            Err(error) if is_for_now(&error) => {}
-            Err(_) => self.ended = true,
-        }
+    /// The controller says this.
+    pub(crate) fn take(&mut self, octets: &[u8]) {
+        self.input.take(octets);
     }
 
     /// The next line, as long as there is room for its answer.
     pub(crate) fn next(&mut self) -> Option<Incoming> {
-        if self.queued() >= FULL {
+        if self.is_full() {
             return None;
         }
         self.input.next()
     }
 
-    /// Queues a line, and sends it when it can.
+    /// Queues a line.
     pub(crate) fn write(&mut self, line: &str) {
-        if self.queued() + line.len() > MAX_QUEUE {
+        if self.queued().len() + line.len() > MAX_QUEUE {
             tracing::warn!("a controller does not read what it is told, and is given up");
             self.ended = true;
         }
         if !self.ended {
             self.output.extend_from_slice(line.as_bytes());
-            self.send();
         }
     }
 
-    fn queued(&self) -> usize {
-        self.output.len() - self.sent
+    /// What waits for the controller.
+    pub(crate) fn queued(&self) -> &[u8] {
+        &self.output[self.sent..]
     }
 
-    fn send(&mut self) {
-        while self.queued() > 0 {
-            match self.stream.write(&self.output[self.sent..]) {
-                Ok(count) => self.sent += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(_) => {
-                    self.ended = true;
-                    break;
-                }
-            }
-        }
+    /// So many octets of what waits are on their way.
+    pub(crate) fn sent(&mut self, octets: usize) {
+        self.sent += octets;
         if self.sent == self.output.len() {
             self.output.clear();
             self.sent = 0;
@@ -113,28 +66,20 @@ impl Control {
         }
     }
 
-    /// Waits a little for the last words to be taken.
-    pub(crate) fn flush(&mut self, patience: Duration) {
-        let deadline = Instant::now() + patience;
-        while self.queued() > 0 && !self.ended {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let mut set = [PollFd::new(&self.stream, PollFlags::OUT)];
-            let ready = poll(&mut set, Timespec::try_from(left).ok().as_ref());
-            if left.is_zero() || ready.is_err() {
-                return;
-            }
-            self.send();
-        }
+    /// Whether nothing more is to be read from the controller until it takes what waits.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queued().len() >= FULL
     }
 
-    /// Whether the controller is gone, and all its lines were handed out.
+    /// The controller is gone.
+    pub(crate) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Whether the controller is gone, or was given up.
     pub(crate) fn is_over(&self) -> bool {
         self.ended
     }
-}
-
-fn is_for_now(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// Octets as they came, cut into lines.

@@ -1,4 +1,4 @@
-//! What the threads of an agent share: who gets the device's events, and the word to stop.
+//! What the parts of an agent share: who gets the device's events, and the word to stop.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -38,17 +38,11 @@ impl AsFd for Wake {
     }
 }
 
-/// What a controller's thread is told by others. Each gets all events of the device, and passes over those about objects
+/// What a session is told by others. Each gets all events of the device, and passes over those about objects
 /// that are not its own: they are rare, and so nobody has to know whose QP is whose.
 pub(crate) struct Mailbox {
     events: Mutex<Vec<AsyncEvent>>,
     pub(crate) wake: Wake,
-}
-
-impl Mailbox {
-    pub(crate) fn take(&self) -> Vec<AsyncEvent> {
-        mem::take(&mut self.events.lock())
-    }
 }
 
 #[derive(Default)]
@@ -57,7 +51,7 @@ struct Boxes {
     open: BTreeMap<u64, Arc<Mailbox>>,
 }
 
-/// What all threads of an agent know.
+/// What all parts of an agent know.
 pub(crate) struct Hub {
     boxes: Mutex<Boxes>,
     stopping: AtomicBool,
@@ -133,6 +127,13 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
+    /// What has come since the last call.
+    pub(crate) fn take(&self) -> Vec<AsyncEvent> {
+        // First this: what comes now makes it readable again.
+        self.mailbox.wake.clear();
+        mem::take(&mut self.mailbox.events.lock())
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         self.hub.is_stopping()
     }

@@ -1,6 +1,6 @@
 //! uwarp: the application under test. Controllers tell it by lines of JSON what to do with RDMA, and it reports what
 //! happens: `docs/agent.md` in the repository has the protocol. The command `uwarp agent` runs it; [`serve`] runs it
-//! inside of a program, over any [`Device`](uwarp_verbs::Device).
+//! inside of a program, over any [`Device`](uwarp_verbs::Device), and [`LocalSession`] serves the program itself, without threads.
 //!
 //! Each controller is served by a thread of its own around `poll(2)`, and has connections, listeners and regions of its
 //! own, which end when it leaves. Nothing that it says is waited for, so nothing that it does holds up another.
@@ -25,9 +25,11 @@
 mod cm;
 mod command;
 mod control;
+mod controller;
 mod endpoint;
 mod hub;
 mod json;
+mod local;
 mod memory;
 mod numbers;
 mod pattern;
@@ -40,4 +42,5 @@ mod session;
 mod srq;
 mod work;
 
+pub use local::LocalSession;
 pub use serve::{Agent, Options, ServeError, serve};

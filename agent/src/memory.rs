@@ -67,6 +67,8 @@ impl Session {
         }
         if fields.flag("zero_based", false)? {
             builder = builder.zero_based();
+        } else if self.common.device.settings().seed.is_some() {
+            builder = builder.iova(self.place(skew, len));
         }
         let buffer = Buffer::zeroed(len + skew)
             .map_err(|error| Refusal::library("mmap", rustix::io::Errno::NOMEM, &error))?;
@@ -80,6 +82,13 @@ impl Session {
         answer.number("rkey", mr.rkey());
         self.regions.put(number, Region { mr });
         Ok(())
+    }
+
+    /// The address of a region of a device with a seed, which is to be the same in every run: each has pages of its own.
+    fn place(&mut self, skew: usize, len: usize) -> u64 {
+        let at = self.next_page;
+        self.next_page += (skew + len).next_multiple_of(PAGE) as u64;
+        at + skew as u64
     }
 
     pub(crate) fn dereg(&mut self, fields: &Fields, _: &mut Line) -> Result<(), Refusal> {

@@ -133,9 +133,11 @@ impl Session {
         Ok(())
     }
 
-    /// Takes every notification of a CQ that is there, and reports the completions.
-    pub(crate) fn take_completion_events(&mut self) {
+    /// Takes every notification of a CQ that is there, and reports the completions. False when there was none.
+    pub(crate) fn take_completion_events(&mut self) -> bool {
+        let mut busy = false;
         while let Some(event) = self.completions.try_get_event() {
+            busy = true;
             let number = event.context();
             let Ok(Connection {
                 queues: Some(queues),
@@ -153,6 +155,7 @@ impl Session {
             }
             self.report_completions(number);
         }
+        busy
     }
 
     /// Reports an event of the device when it is about something of this controller, or about the device.

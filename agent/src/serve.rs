@@ -11,6 +11,7 @@ use socket2::{SockRef, TcpKeepalive};
 use uwarp_verbs::llp::LlpError;
 use uwarp_verbs::{Device, DeviceError};
 
+use crate::controller::Controller;
 use crate::hub::Hub;
 use crate::json::Line;
 use crate::refusal::Refusal;
@@ -234,9 +235,10 @@ impl Reception {
         let alive = TcpKeepalive::new().with_time(KEEPALIVE);
         SockRef::from(&stream).set_tcp_keepalive(&alive.with_interval(KEEPALIVE))?;
         let membership = self.hub.join()?;
-        let mut session = Session::new(Arc::clone(&self.common), stream, membership)?;
+        let session = Session::new(Arc::clone(&self.common), membership)?;
+        let controller = Controller::new(stream, session)?;
         let named = thread::Builder::new().name("uwarp-controller".to_owned());
-        self.sessions.push(named.spawn(move || session.run())?);
+        self.sessions.push(named.spawn(move || controller.run())?);
         Ok(())
     }
 }

@@ -1,11 +1,9 @@
-//! One controller: what it has made, and the loop that serves it.
+//! One controller: what it has made, and what is done for it when it is its turn.
 
 use std::io;
-use std::net::{IpAddr, TcpStream};
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use uwarp_verbs::{CompletionChannel, Device, EventChannel, Pd, Srq};
 
 use crate::command;
@@ -19,8 +17,8 @@ use crate::refusal::{Refusal, by};
 
 const PROTOCOL: u64 = 1;
 const MAX_PDS: usize = 8;
-/// Time for a controller to take the last words before its connection is closed.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Where the regions of a device with a seed begin.
+const FIRST_PAGE: u64 = 0x7f00_0000_0000;
 
 /// What is the same for all controllers of an agent.
 pub(crate) struct Common {
@@ -37,7 +35,7 @@ pub(crate) struct Common {
 pub(crate) struct Session {
     pub(crate) common: Arc<Common>,
     pub(crate) control: Control,
-    membership: Membership,
+    pub(crate) membership: Membership,
     pub(crate) cm: EventChannel,
     pub(crate) completions: CompletionChannel,
     pds: [Option<Pd>; MAX_PDS],
@@ -46,19 +44,18 @@ pub(crate) struct Session {
     pub(crate) windows: Numbers<Window>,
     pub(crate) regions: Numbers<Region>,
     pub(crate) srqs: Numbers<Srq>,
+    /// Where the next region is for peers, if the device has a seed.
+    pub(crate) next_page: u64,
     /// The controller wants no more.
     pub(crate) leaving: bool,
 }
 
 impl Session {
-    pub(crate) fn new(
-        common: Arc<Common>,
-        stream: TcpStream,
-        membership: Membership,
-    ) -> io::Result<Session> {
-        Ok(Session {
+    /// A session with its greeting.
+    pub(crate) fn new(common: Arc<Common>, membership: Membership) -> io::Result<Session> {
+        let mut session = Session {
             common,
-            control: Control::new(stream)?,
+            control: Control::default(),
             membership,
             cm: EventChannel::new()?,
             completions: CompletionChannel::new()?,
@@ -67,21 +64,11 @@ impl Session {
             windows: Numbers::new(1024, "window", "windows"),
             regions: Numbers::new(1024, "region", "regions"),
             srqs: Numbers::new(8, "shared receive queue", "shared receive queues"),
+            next_page: FIRST_PAGE,
             leaving: false,
-        })
-    }
-
-    /// Serves the controller until it leaves.
-    pub(crate) fn run(&mut self) {
-        self.greet();
-        while !self.leaving && !self.control.is_over() && !self.membership.is_stopping() {
-            if let Err(error) = self.turn() {
-                tracing::error!(%error, "waiting for a controller failed; it is given up");
-                break;
-            }
-        }
-        self.reset();
-        self.control.flush(LAST_WORDS);
+        };
+        session.greet();
+        Ok(session)
     }
 
     fn greet(&mut self) {
@@ -92,42 +79,24 @@ impl Session {
         self.write(line);
     }
 
-    /// Waits until something happens, and takes all that has.
-    fn turn(&mut self) -> io::Result<()> {
-        let mailbox = Arc::clone(&self.membership.mailbox);
-        let mut set = [
-            PollFd::new(&self.cm, PollFlags::IN),
-            PollFd::new(&self.completions, PollFlags::IN),
-            PollFd::new(&mailbox.wake, PollFlags::IN),
-            self.control.interest(),
-        ];
-        match poll(&mut set, None) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        }
-        let [cm, completions, mail, control] = set.map(|fd| !fd.revents().is_empty());
-        if cm {
-            self.take_cm_events();
-        }
-        if completions {
-            self.take_completion_events();
-        }
-        if mail {
-            mailbox.wake.clear();
-            for event in mailbox.take() {
-                self.report_device_event(&event);
-            }
-        }
-        if control {
-            self.control.turn();
-        }
-        // Also those that waited for room.
-        self.take_commands();
-        Ok(())
+    /// Whether the controller wants no more, is gone, or is told to go.
+    pub(crate) fn is_over(&self) -> bool {
+        self.leaving || self.control.is_over() || self.membership.is_stopping()
     }
 
-    fn take_commands(&mut self) {
+    /// Takes all that has happened, and obeys all lines that came. It never waits. False when there was nothing.
+    pub(crate) fn turn(&mut self) -> bool {
+        let mut busy = self.take_cm_events();
+        busy |= self.take_completion_events();
+        for event in self.membership.take() {
+            busy = true;
+            self.report_device_event(&event);
+        }
+        busy | self.take_commands()
+    }
+
+    fn take_commands(&mut self) -> bool {
+        let mut busy = false;
         while !self.leaving {
             match self.control.next() {
                 None => break,
@@ -137,7 +106,9 @@ impl Session {
                     self.answer(Line::new(), Err(Refusal::agent(why)));
                 }
             }
+            busy = true;
         }
+        busy
     }
 
     /// One line, and its answer.

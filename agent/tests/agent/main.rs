@@ -3,6 +3,7 @@
 mod controller;
 mod features;
 mod lines;
+mod local;
 mod network;
 mod operations;
 mod sessions;

@@ -1,0 +1,82 @@
+//! A controller in the same program: no thread, no connection, no clock.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use uwarp_verbs::Device;
+
+use crate::hub::Hub;
+use crate::session::{Common, Session};
+
+/// An agent for one controller that is a part of the same program, which gives it its turns: for a device that the program
+/// drives itself ([`Progress::Manual`](uwarp_verbs::Progress::Manual)), and for simulation. It waits for nothing and has no timers
+/// but those of the device.
+///
+/// ```
+/// use uwarp_agent::LocalSession;
+/// use uwarp_verbs::Device;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut session = LocalSession::new(&Device::tcp()?, "127.0.0.1".parse()?)?;
+/// session.hear(b"{\"id\":1,\"cmd\":\"reg\",\"len\":64}\n");
+/// while session.turn() {}
+/// let said = String::from_utf8(session.said())?;
+/// let mut lines = said.lines();
+/// assert!(lines.next().unwrap().contains("\"hello\":\"uwarp-agent\""));
+/// assert!(lines.next().unwrap().starts_with("{\"id\":1,\"ok\":true,\"mr\":0,"));
+/// # Ok(()) }
+/// ```
+pub struct LocalSession {
+    hub: Arc<Hub>,
+    session: Session,
+}
+
+impl LocalSession {
+    /// A session on that device, whose asynchronous events it takes. Its listeners listen at `listen_ip` unless they are
+    /// told.
+    ///
+    /// # Errors
+    /// The system refuses a descriptor.
+    pub fn new(device: &Device, listen_ip: IpAddr) -> io::Result<LocalSession> {
+        let hub = Arc::new(Hub::new()?);
+        let common = Common {
+            device: device.clone(),
+            listen_ip,
+            source_ip: None,
+            rdma_port: None,
+        };
+        let session = Session::new(Arc::new(common), hub.join()?)?;
+        Ok(LocalSession { hub, session })
+    }
+
+    /// The controller says this: whole lines, or parts of them.
+    pub fn hear(&mut self, octets: &[u8]) {
+        self.session.control.take(octets);
+    }
+
+    /// What the session has to say since the last call: whole lines.
+    #[must_use]
+    pub fn said(&mut self) -> Vec<u8> {
+        let said = self.session.control.queued().to_vec();
+        self.session.control.sent(said.len());
+        said
+    }
+
+    /// Obeys the lines that came, and tells what has happened on the device. It never waits. False when there was nothing;
+    /// after true there may be more.
+    pub fn turn(&mut self) -> bool {
+        while let Some(event) = self.session.common.device.poll_event() {
+            self.hub.tell(&event);
+        }
+        self.session.turn()
+    }
+}
+
+impl std::fmt::Debug for LocalSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalSession")
+            .field("device", &self.session.common.device)
+            .finish_non_exhaustive()
+    }
+}
