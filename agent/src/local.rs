@@ -21,8 +21,9 @@ use crate::session::{Common, Session};
 /// let mut session = LocalSession::new(&Device::tcp()?, "127.0.0.1".parse()?)?;
 /// session.hear(b"{\"id\":1,\"cmd\":\"reg\",\"len\":64}\n");
 /// while session.turn() {}
-/// let said = String::from_utf8(session.said())?;
-/// let mut lines = said.lines();
+/// let mut said = [0; 512];
+/// let count = session.say(&mut said);
+/// let mut lines = std::str::from_utf8(&said[..count])?.lines();
 /// assert!(lines.next().unwrap().contains("\"hello\":\"uwarp-agent\""));
 /// assert!(lines.next().unwrap().starts_with("{\"id\":1,\"ok\":true,\"mr\":0,"));
 /// # Ok(()) }
@@ -55,12 +56,13 @@ impl LocalSession {
         self.session.control.take(octets);
     }
 
-    /// What the session has to say since the last call: whole lines.
-    #[must_use]
-    pub fn said(&mut self) -> Vec<u8> {
-        let said = self.session.control.queued().to_vec();
-        self.session.control.sent(said.len());
-        said
+    /// What the session has to say, as much as has room: so many octets of its lines. What has no room is for the next call.
+    pub fn say(&mut self, octets: &mut [u8]) -> usize {
+        let control = &mut self.session.control;
+        let count = control.queued().len().min(octets.len());
+        octets[..count].copy_from_slice(&control.queued()[..count]);
+        control.sent(count);
+        count
     }
 
     /// Obeys the lines that came, and tells what has happened on the device. It never waits. False when there was nothing;
@@ -70,6 +72,12 @@ impl LocalSession {
             self.hub.tell(&event);
         }
         self.session.turn()
+    }
+}
+
+impl Drop for LocalSession {
+    fn drop(&mut self) {
+        self.session.reset();
     }
 }
 

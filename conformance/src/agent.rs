@@ -28,6 +28,11 @@ pub trait Channel: Send {
     /// # Errors
     /// The agent is gone.
     fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<usize>;
+
+    /// The time that `timeout` counts by: that of the machine, unless the way to the agent has a clock of its own.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
 }
 
 impl Channel for TcpStream {
@@ -121,7 +126,7 @@ impl Agent {
             next_id: 1,
             query: Value::Null,
         };
-        let deadline = Instant::now() + timeout;
+        let deadline = agent.channel.now() + timeout;
         let hello = agent
             .line(deadline)?
             .ok_or_else(|| AgentError::Silent("a connection: no greeting came".into()))?;
@@ -169,7 +174,7 @@ impl Agent {
         let mut line = Value::Object(command).to_string();
         line.push('\n');
         self.channel.send(line.as_bytes())?;
-        let deadline = Instant::now() + COMMAND;
+        let deadline = self.channel.now() + COMMAND;
         while let Some(said) = self.line(deadline)? {
             if said.get("ok").is_none() {
                 self.keep(said)?;
@@ -186,7 +191,7 @@ impl Agent {
         timeout: Duration,
         wanted: impl Fn(&Value) -> bool,
     ) -> Result<Option<Value>, AgentError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = self.channel.now() + timeout;
         loop {
             if let Some(at) = self.events.iter().position(&wanted) {
                 return Ok(self.events.remove(at));
@@ -240,7 +245,7 @@ impl Agent {
                 let said = format!("a line of more than {MAX_LINE} octets");
                 return Err(AgentError::Nonsense(said));
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(self.channel.now());
             if left.is_zero() {
                 return Ok(None);
             }

@@ -23,7 +23,9 @@ fn session(device: &Device) -> LocalSession {
 }
 
 fn lines(session: &mut LocalSession) -> Vec<Value> {
-    let said = String::from_utf8(session.said()).unwrap();
+    let mut said = vec![0; 1 << 16];
+    let count = session.say(&mut said);
+    let said = std::str::from_utf8(&said[..count]).unwrap();
     said.lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()

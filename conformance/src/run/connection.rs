@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::check::{Breach, Follower};
 use crate::size::mulpdu;
-use crate::transport::{Got, Stream};
+use crate::transport::{Got, Network, Stream};
 use crate::wire::fpdu::{Framing, OpenedFpdu};
 use crate::wire::startup::{C, M, StartupFrame};
 
@@ -37,6 +38,8 @@ pub(super) struct SentSegment {
 /// The connection.
 pub(super) struct Connection {
     pub(super) stream: Box<dyn Stream>,
+    /// Whose time counts.
+    network: Arc<dyn Network>,
     /// The frame that this suite sent.
     pub(super) ours: Option<StartupFrame>,
     /// The target's.
@@ -79,9 +82,10 @@ pub(super) enum Next {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Box<dyn Stream>) -> Self {
+    pub(super) fn new(stream: Box<dyn Stream>, network: Arc<dyn Network>) -> Self {
         Connection {
             stream,
+            network,
             ours: None,
             theirs: None,
             tx: Framing::new(true, false),
@@ -118,6 +122,14 @@ impl Connection {
         self.follower.sizes.mulpdu = self.emss().map(|emss| mulpdu(emss, self.rx.markers));
     }
 
+    /// Whether the target has ended its side, as far as it is known without waiting.
+    pub(super) fn has_ended(&mut self) -> bool {
+        if self.ended.is_none() {
+            let _ = self.fill(self.network.now());
+        }
+        matches!(self.ended, Some(Got::Fin | Got::Reset))
+    }
+
     /// The EMSS of the target. Both sides have the same one where this side announced an MSS that is below both MTUs.
     pub(super) fn emss(&self) -> Option<usize> {
         self.stream.mss().filter(|_| self.mss_chosen)
@@ -139,7 +151,7 @@ impl Connection {
             return Ok(ended);
         }
         let mut octets = vec![0; 1 << 16];
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(self.network.now());
         let got = self.stream.receive(&mut octets, left)?;
         match got {
             Got::Octets(count) => {
@@ -161,7 +173,7 @@ impl Connection {
         &mut self,
         timeout: Duration,
     ) -> Result<(StartupFrame, Vec<u8>), io::Result<Got>> {
-        let deadline = Instant::now() + timeout;
+        let deadline = self.network.now() + timeout;
         loop {
             if let Some(header) = self.rest().first_chunk::<20>() {
                 let (mut frame, claimed) = StartupFrame::parse_header(header);
@@ -198,7 +210,7 @@ impl Connection {
         if let Some(fpdu) = self.ahead.pop_front() {
             return Ok(Next::Fpdu(fpdu));
         }
-        let now = Instant::now();
+        let now = self.network.now();
         if self.until.is_some_and(|until| now > until) {
             return Err(ErrorKind::QuotaExceeded.into());
         }

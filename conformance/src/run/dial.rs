@@ -23,7 +23,7 @@ impl Player<'_> {
             self.be_dialled(setup)?
         };
         let number = self.connections.len();
-        let mut connection = Connection::new(stream);
+        let mut connection = Connection::new(stream, self.config.network.clone());
         connection.mss_chosen = setup.mss.is_some();
         self.connections.push(connection);
         self.current = number;

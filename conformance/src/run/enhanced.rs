@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::player::{Player, Step, Stop};
 use crate::script::{Rtr, Stag, To, answer_read, read_request, send, write};
-use crate::transport::Got;
 use crate::wire::segment::opcode;
 use crate::wire::startup::{Enhanced, R, REPLY_KEY, S, StartupFrame, reply};
 
@@ -214,14 +213,4 @@ pub(super) fn rtr_bits(data: Enhanced) -> u8 {
 
 fn no_enhanced_setup() -> Stop {
     Stop::Skip("the target does not use enhanced connection setup".into())
-}
-
-impl super::connection::Connection {
-    /// Whether the target has ended its side, as far as it is known without waiting.
-    pub(super) fn has_ended(&mut self) -> bool {
-        if self.ended.is_none() {
-            let _ = self.fill(std::time::Instant::now());
-        }
-        matches!(self.ended, Some(Got::Fin | Got::Reset))
-    }
 }

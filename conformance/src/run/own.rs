@@ -1,5 +1,7 @@
 //! The suite's own startup frame.
 
+use std::time::Duration;
+
 use super::player::{Player, Step, Stop};
 use crate::script::Setup;
 use crate::wire::startup::{C, Enhanced, M, REQUEST_KEY, StartupFrame, reply, request};
@@ -41,7 +43,7 @@ impl Player<'_> {
             from = to;
             if to < only {
                 // So that each piece is a TCP segment of its own.
-                std::thread::sleep(std::time::Duration::from_millis(2));
+                self.config.network.pause(Duration::from_millis(2));
             }
         }
         Ok(())

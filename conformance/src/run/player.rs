@@ -108,7 +108,7 @@ impl<'a> Player<'a> {
             big_endian: None,
             watched: Vec::new(),
             log: Log::default(),
-            began: Instant::now(),
+            began: config.network.now(),
             sent: String::new(),
         }
     }
@@ -160,7 +160,7 @@ impl<'a> Player<'a> {
                 .collect(),
             verdict,
             ending: self.ending,
-            millis: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            millis: u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX),
             log: self.log.into_entries(),
             addresses,
         }
@@ -207,7 +207,7 @@ impl<'a> Player<'a> {
             Action::EndWithin(_, seconds) => Duration::from_secs(*seconds),
             _ => self.config.timeout,
         };
-        let until = Instant::now() + timeout.max(self.config.timeout) * PATIENCE;
+        let until = self.config.network.now() + timeout.max(self.config.timeout) * PATIENCE;
         for connection in &mut self.connections {
             connection.until = Some(until);
         }
@@ -359,7 +359,7 @@ impl<'a> Player<'a> {
         self.log.push(LogEntry {
             who,
             connection: self.current,
-            at: u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX),
+            at: u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX),
             text,
             octets: octets.to_vec(),
             markers: self.markers(who, octets.len()),
@@ -378,6 +378,12 @@ impl<'a> Player<'a> {
             .markers
             .then(|| framing.position.checked_sub(len as u64))
             .flatten()
+    }
+
+    /// The time since the case began.
+    fn elapsed(&self) -> Duration {
+        let now = self.config.network.now();
+        now.saturating_duration_since(self.began)
     }
 
     pub(super) fn note(&mut self, text: impl Into<String>) {

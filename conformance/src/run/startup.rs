@@ -1,6 +1,6 @@
 //! From nothing to Full Operation.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ impl Player<'_> {
             });
         }
         if self.target_responds {
-            std::thread::sleep(self.config.settle);
+            self.config.network.pause(self.config.settle);
         }
         if self.target_responds && setup.nudge {
             self.send(&[write(Stag::Is(0), To::Is(0), 0)])?;
@@ -96,10 +96,11 @@ impl Player<'_> {
         if matches!(setup.answer, Answer::Never | Answer::Auto) {
             return Ok(());
         }
-        let deadline = Instant::now() + self.config.timeout;
+        let network = self.config.network.clone();
+        let deadline = network.now() + self.config.timeout;
         let mut request = None;
         // A target that ends the connection asks nobody.
-        while request.is_none() && Instant::now() < deadline && !self.connection()?.has_ended() {
+        while request.is_none() && network.now() < deadline && !self.connection()?.has_ended() {
             request = self.agent()?.event(ASKED, |event| {
                 event["ev"] == "connect_request" && event["listener"] == json!(listener)
             })?;

@@ -1,5 +1,7 @@
 //! Segments out, messages in.
 
+use std::time::Duration;
+
 use super::atomics::atomic_response;
 use super::connection::{Next, SeenRead};
 use super::outcome::{Ending, Who};
@@ -51,7 +53,7 @@ impl Player<'_> {
             let to = to.min(octets.len());
             self.send_octets(&octets[from..to], &text)?;
             // So that each piece is a TCP segment of its own.
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            self.config.network.pause(Duration::from_millis(2));
             from = to;
         }
         Ok(())

@@ -8,7 +8,7 @@ mod wait;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use kernel::KernelTcp;
 pub use llp::LlpTcp;
@@ -91,6 +91,16 @@ pub trait Network: Send + Sync {
 
     /// Where a program that the suite starts on this machine reaches it.
     fn home(&self) -> IpAddr;
+
+    /// The time: every limit of the suite counts by it. That of the machine, unless the network has a clock of its own.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// Lets so much time pass.
+    fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
 
     /// Listens at the address that a host at `peer` reaches, on a free port; or at `at`.
     ///

@@ -1,14 +1,14 @@
 //! The suite finds what is wrong: each mutant of our own endpoint (`uwarp-mutant`) makes the cases fail that
 //! `conformance/mutants.toml` names for it, and without a mutant the same cases pass.
 //!
-//! `cargo test -p uwarp-conformance --features mutants --test mutants [-- NAME]`, over TCP in memory. With
-//! `UWARP_MUTANTS_REPORT=FILE` every mutant has to face all cases, and what fails is written to the file.
+//! `cargo test -p uwarp-conformance --features mutants --test mutants [-- NAME]`, in virtual time: each case in a world of its
+//! own (`../world`), where no verdict depends on the machine. With `UWARP_MUTANTS_REPORT=FILE` every mutant has to face all cases, and what fails is written to the file.
 
-#[path = "../endpoint/mod.rs"]
-mod endpoint;
 mod map;
 mod report;
 mod trial;
+#[path = "../world/mod.rs"]
+mod world;
 
 use std::process::ExitCode;
 

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use uwarp_conformance::{Config, Selection, list};
+use uwarp_conformance::{Selection, list};
 use uwarp_mutant::Mutant;
-use uwarp_verbs::Timeouts;
 
-use crate::endpoint::{Endpoint, Setting, endpoint};
+use crate::world::{Setting, World};
+
+/// Of all worlds.
+const SEED: u64 = 1;
 
 /// The row of a mutant.
 #[derive(Clone, Debug, Deserialize)]
@@ -48,23 +50,17 @@ impl Row {
             || !self.also.is_empty() && Selection(self.also.clone()).takes(id)
     }
 
-    /// An endpoint for these cases, and what the suite is told.
-    pub(crate) fn endpoint(&self, smoltcp: bool, timeouts: Timeouts) -> Endpoint {
+    /// A world for one of these cases.
+    pub(crate) fn world(&self) -> World {
         let setting = Setting {
-            smoltcp,
             crc: self.crc,
             markers: self.markers,
             revision: 2,
         };
-        let mut endpoint = endpoint(setting, timeouts);
-        let Config {
-            crc,
-            target_initiates,
-            ..
-        } = &mut endpoint.config;
-        *crc = self.suite_crc.unwrap_or(self.crc);
-        *target_initiates = self.initiates;
-        endpoint
+        let mut world = World::new(setting, SEED);
+        world.config.crc = self.suite_crc.unwrap_or(self.crc);
+        world.config.target_initiates = self.initiates;
+        world
     }
 
     /// What of a row decides how its cases are played.

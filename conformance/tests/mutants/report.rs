@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use uwarp_conformance::report::failure;
-use uwarp_conformance::{Level, Outcome, Verdict};
+use uwarp_conformance::{Level, Outcome, Verdict, list};
 use uwarp_mutant::Mutant;
 
 use crate::map::{Map, Row};
-use crate::trial::{fails, play_all};
+use crate::trial::{fails, play};
 
 /// What came of one mutant.
 struct Found {
@@ -57,7 +57,8 @@ pub(crate) fn write(map: &Map, path: &OsStr, filter: Option<&str>) -> ExitCode {
 }
 
 fn look(mutant: Mutant, row: &Row) -> Result<Found, String> {
-    let outcomes = play_all(mutant, row)?;
+    let all = list().into_iter().map(|case| case.id).collect();
+    let outcomes = play(Some(mutant), row, all)?;
     let (explained, others): (Vec<&Outcome>, Vec<&Outcome>) = outcomes
         .iter()
         .filter(|outcome| fails(outcome))
@@ -109,7 +110,7 @@ fn text(all: &[Found], map: &Map) -> String {
     let mut text = format!(
         "# Mutants\n\n\
          Whether the conformance suite finds what is wrong: faults of our own endpoint on purpose (`mutant/src/lib.rs`), one at a \
-         time, before all cases. Written by `./ci.sh mutants`. The cases that must find a mutant are in \
+         time, before all cases. Written by `./ci.sh mutants`, in virtual time. The cases that must find a mutant are in \
          `conformance/mutants.toml`; `./ci.sh mutants-smoke` plays those alone. Of the others that fail, the MUST cases need an explanation.\n\n\
          What a right endpoint may do is no mutant, as to take a Send whose segments have different opcodes (RFC 5041 section 4.3: \
          the sink need not compare RsvdULP), or not to miss the end of a message that never has L set (section 5.2: the sink need \

@@ -2,41 +2,54 @@
 //! without, with revision 1 and 2; as responder and as initiator.
 //!
 //! Four configurations, in which each setting comes twice; `./ci.sh conformance-full` plays all sixteen three times and
-//! compares the verdicts.
+//! compares the verdicts. All of that is by the clock of the machine; `virtual_time.rs` has what does without.
 
 mod endpoint;
+mod virtual_time;
+#[path = "../world/mod.rs"]
+mod world;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use endpoint::{Setting, endpoint};
+use endpoint::endpoint;
 use uwarp_conformance::report::failure;
 use uwarp_conformance::{Selection, Verdict, run};
-use uwarp_verbs::Timeouts;
+use world::Setting;
 
-impl Setting {
-    /// One of sixteen, from 0.
+/// One of sixteen.
+#[derive(Clone, Copy)]
+struct Configuration {
+    smoltcp: bool,
+    setting: Setting,
+}
+
+impl Configuration {
+    /// From 0.
     fn of(number: u8) -> Self {
-        Setting {
+        Configuration {
             smoltcp: number & 1 != 0,
-            crc: number & 2 == 0,
-            markers: number & 4 != 0,
-            revision: if number & 8 == 0 { 2 } else { 1 },
+            setting: Setting {
+                crc: number & 2 == 0,
+                markers: number & 4 != 0,
+                revision: if number & 8 == 0 { 2 } else { 1 },
+            },
         }
     }
 }
 
-impl fmt::Display for Setting {
+impl fmt::Display for Configuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let with = |yes: bool| if yes { "with" } else { "without" };
+        let Configuration { smoltcp, setting } = self;
         write!(
             f,
             "{} TCP, {} CRCs, {} Markers, revision {}",
-            if self.smoltcp { "user-space" } else { "kernel" },
-            with(self.crc),
-            with(self.markers),
-            self.revision
+            if *smoltcp { "user-space" } else { "kernel" },
+            with(setting.crc),
+            with(setting.markers),
+            setting.revision
         )
     }
 }
@@ -50,9 +63,9 @@ struct Played {
     took: Duration,
 }
 
-fn play(setting: Setting, target_initiates: bool) -> Played {
+fn play(configuration: Configuration, target_initiates: bool) -> Played {
     let began = Instant::now();
-    let mut endpoint = endpoint(setting, Timeouts::default());
+    let mut endpoint = endpoint(configuration.setting, configuration.smoltcp);
     endpoint.config.target_initiates = target_initiates;
     let outcomes = run(&endpoint.config, &Selection::default(), &()).unwrap();
     let count = |word: &str| {
@@ -75,8 +88,8 @@ fn play(setting: Setting, target_initiates: bool) -> Played {
     }
 }
 
-fn passes(setting: Setting, target_initiates: bool) {
-    let played = play(setting, target_initiates);
+fn passes(configuration: Configuration, target_initiates: bool) {
+    let played = play(configuration, target_initiates);
     assert!(played.bad.is_empty(), "{}", played.bad.join("\n"));
     let all = played.verdicts.len();
     assert!(played.passed * 10 > all * 7, "most cases are skipped");
@@ -84,22 +97,22 @@ fn passes(setting: Setting, target_initiates: bool) {
 
 #[test]
 fn kernel_tcp_with_crc_by_revision_2_as_responder() {
-    passes(Setting::of(0), false);
+    passes(Configuration::of(0), false);
 }
 
 #[test]
 fn kernel_tcp_without_crc_with_markers_by_revision_1_as_initiator() {
-    passes(Setting::of(0b1110), true);
+    passes(Configuration::of(0b1110), true);
 }
 
 #[test]
 fn smoltcp_with_crc_and_markers_by_revision_2_as_initiator() {
-    passes(Setting::of(0b0101), true);
+    passes(Configuration::of(0b0101), true);
 }
 
 #[test]
 fn smoltcp_without_crc_by_revision_1_as_responder() {
-    passes(Setting::of(0b1011), false);
+    passes(Configuration::of(0b1011), false);
 }
 
 /// Sixteen configurations, two roles, three times: all pass, no case changes its mind, and none takes long.
@@ -108,20 +121,22 @@ fn smoltcp_without_crc_by_revision_1_as_responder() {
 fn every_configuration_has_the_same_verdicts_three_times() {
     let mut wrong = Vec::new();
     for number in 0..16 {
-        let setting = Setting::of(number);
+        let configuration = Configuration::of(number);
         for target_initiates in [false, true] {
             let role = if target_initiates {
                 "initiator"
             } else {
                 "responder"
             };
-            let runs: Vec<Played> = (0..3).map(|_| play(setting, target_initiates)).collect();
+            let runs: Vec<Played> = (0..3)
+                .map(|_| play(configuration, target_initiates))
+                .collect();
             let problems = problems(&runs);
             let took = runs
                 .iter()
                 .map(|run| format!("{:.1} s", run.took.as_secs_f64()));
             let line = format!(
-                "{:2} {setting}, as {role}: {} passed, {} skipped; {}; {}",
+                "{:2} {configuration}, as {role}: {} passed, {} skipped; {}; {}",
                 number + 1,
                 runs[0].passed,
                 runs[0].skipped,

@@ -1,0 +1,109 @@
+//! In a world without threads and with a clock of its own, nothing but the seed decides what happens.
+
+use std::time::{Duration, Instant};
+
+use uwarp_conformance::report::failure;
+use uwarp_conformance::{Outcome, Selection, Verdict};
+
+use crate::world::{Setting, World};
+
+const SETTING: Setting = Setting {
+    crc: true,
+    markers: true,
+    revision: 2,
+};
+
+fn play(seed: u64, target_initiates: bool, selection: &[&str]) -> Vec<Outcome> {
+    let mut world = World::new(SETTING, seed);
+    world.config.target_initiates = target_initiates;
+    let selection = selection.iter().map(|id| (*id).to_owned()).collect();
+    world.play(&Selection(selection)).unwrap()
+}
+
+/// All of it but the fixed texts: how each case ended, after how long, and every octet of both sides with its time.
+fn whole(outcomes: &[Outcome]) -> Vec<String> {
+    let one = |outcome: &Outcome| {
+        let Outcome {
+            id,
+            verdict,
+            ending,
+            millis,
+            log,
+            addresses,
+            ..
+        } = outcome;
+        format!("{id} {verdict:?} {ending:?} {millis} {addresses:?}\n{log:#?}")
+    };
+    outcomes.iter().map(one).collect()
+}
+
+/// All cases, one after the other, in one world; those that choose the MSS, too.
+#[test]
+fn every_case_passes_in_both_roles() {
+    for target_initiates in [false, true] {
+        let outcomes = play(1, target_initiates, &[]);
+        let bad: Vec<String> = outcomes
+            .iter()
+            .filter(|one| !matches!(one.verdict, Verdict::Pass | Verdict::Skipped(_)))
+            .map(failure)
+            .collect();
+        assert!(bad.is_empty(), "{}", bad.join("\n"));
+        for outcome in &outcomes {
+            if let Verdict::Skipped(why) = &outcome.verdict {
+                assert!(!why.contains("MSS"), "{}: {why}", outcome.id);
+            }
+        }
+    }
+}
+
+#[test]
+fn two_runs_of_a_seed_are_the_same_octet_by_octet() {
+    let selection = [
+        "mpa/5044-4",
+        "mpa/6581",
+        "ddp/5041-7.1",
+        "rdmap/5040-5",
+        "ext",
+    ];
+    for target_initiates in [false, true] {
+        let runs = [7, 7, 8].map(|seed| whole(&play(seed, target_initiates, &selection)));
+        for (one, other) in runs[0].iter().zip(&runs[1]) {
+            assert_eq!(one, other);
+        }
+        assert_ne!(runs[0], runs[2], "the seed decides nothing");
+    }
+}
+
+/// The target's host is not there: nobody answers a SYN.
+#[test]
+fn a_silent_target_costs_no_time_but_that_of_the_world() {
+    let began = Instant::now();
+    let mut world = World::new(SETTING, 1);
+    world.config.target = uwarp_conformance::Target::At(([192, 0, 2, 77], 0).into());
+    let timeout = world.config.timeout;
+    let outcomes = world.play(&Selection(vec!["rdmap".into()])).unwrap();
+    let mut waited = Duration::ZERO;
+    for outcome in &outcomes {
+        assert!(
+            matches!(outcome.verdict, Verdict::Infrastructure(_)),
+            "{outcome:?}"
+        );
+        waited += Duration::from_millis(outcome.millis);
+    }
+    assert_eq!(waited, timeout * u32::try_from(outcomes.len()).unwrap());
+    assert!(began.elapsed() < waited, "it was waited for really");
+}
+
+/// Some cases see the endpoint lose its patience with a peer that says nothing: after ten seconds.
+#[test]
+fn the_endpoint_loses_its_patience_by_the_same_clock() {
+    let began = Instant::now();
+    let outcomes = play(1, false, &[]);
+    let patience = Duration::from_secs(10);
+    let long = |outcome: &&Outcome| u128::from(outcome.millis) >= patience.as_millis();
+    let long: Vec<&Outcome> = outcomes.iter().filter(long).collect();
+    assert!(!long.is_empty());
+    assert!(long.iter().all(|outcome| outcome.verdict == Verdict::Pass));
+    let waited = patience * u32::try_from(long.len()).unwrap();
+    assert!(began.elapsed() < waited, "it was waited for really");
+}

@@ -1,0 +1,380 @@
+//! Our own endpoint with its agent, and the suite, in one thread and with a clock of their own: the target's device and the
+//! session of its agent have their turns while the suite waits, and time goes on when nothing moves any more, at once to the
+//! next moment at which anything is due. So no verdict depends on the machine, and silence costs nothing.
+
+mod setting;
+mod wire;
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use uwarp_agent::LocalSession;
+use uwarp_conformance::{
+    Channel, Config, Got, Listener, Network, Outcome, RunError, Selection, Stream, Target,
+    run_with_agent,
+};
+use uwarp_verbs::llp::smol::{Clock, MemoryNetwork, MemorySettings};
+use uwarp_verbs::llp::{FpduEnds, Llp, LlpError, LlpListener, Network as _, Piece, Recv};
+use uwarp_verbs::{Device, Progress, Settings, TimeSource};
+
+pub(crate) use setting::Setting;
+use wire::{Port, Wire};
+
+/// Turns of everybody without time going on. What takes more does not end.
+const SPIN: usize = 100_000;
+/// A target that takes nothing for so long is stuck.
+const SEND: Duration = Duration::from_secs(10);
+/// A timer that is due and stays so lets time go on all the same.
+const INSTANT: Duration = Duration::from_micros(1);
+
+/// Time that goes on when nothing moves.
+struct VirtualClock {
+    /// Instants cannot be made up, so time begins at some real one, which nobody looks at.
+    start: Instant,
+    nanos: AtomicU64,
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Instant {
+        self.start + Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+}
+
+impl VirtualClock {
+    fn set(&self, at: Instant) {
+        let nanos = at.saturating_duration_since(self.start).as_nanos();
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        self.nanos.fetch_max(nanos, Ordering::Relaxed);
+    }
+}
+
+/// A world for one run of the suite.
+pub(crate) struct World {
+    suite: Suite,
+    pub(crate) config: Config,
+}
+
+impl World {
+    /// A target of that setting. What is random in the world comes from the seed.
+    pub(crate) fn new(setting: Setting, seed: u64) -> World {
+        let start = Instant::now();
+        let clock = Arc::new(VirtualClock {
+            start,
+            nanos: AtomicU64::new(0),
+        });
+        let given: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
+        let wire = Arc::new(Wire::default());
+        let host = |number: usize| {
+            let mut settings = MemorySettings {
+                clock: Arc::clone(&given),
+                seed: Some(seed.wrapping_mul(2).wrapping_add(number as u64)),
+                ..MemorySettings::default()
+            };
+            settings.addresses.swap(0, number);
+            let port = Port::new(&wire, number);
+            MemoryNetwork::host(&settings, Arc::new(port)).unwrap()
+        };
+        let [target, own] = [host(0), host(1)];
+        let settings = Settings {
+            progress: Progress::Manual,
+            clock: TimeSource::Given(given),
+            seed: Some(seed),
+            ..setting.settings()
+        };
+        let device = Device::open(Arc::new(target.clone()), settings).unwrap();
+        let ip = target.info().addresses[0];
+        let inside = Inside {
+            session: LocalSession::new(&device, ip).unwrap(),
+            device,
+            hosts: [target, own.clone()],
+            connections: Vec::new(),
+        };
+        let suite = Suite(Arc::new(Shared {
+            clock,
+            wire,
+            own,
+            inside: Mutex::new(inside),
+        }));
+        let mut config = setting.config(Target::At((ip, 0).into()));
+        config.network = Arc::new(suite.clone());
+        config.seed = seed;
+        World { suite, config }
+    }
+
+    /// Plays the selected cases, one after the other.
+    pub(crate) fn play(self, selection: &Selection) -> Result<Vec<Outcome>, RunError> {
+        let channel = Box::new(self.suite);
+        run_with_agent(&self.config, channel, selection, &())
+    }
+}
+
+/// What the target is made of, and the suite's connections.
+struct Inside {
+    // Before the device, which cuts off what is left when its last handle goes.
+    session: LocalSession,
+    device: Device,
+    /// The target's, and the suite's.
+    hosts: [MemoryNetwork; 2],
+    /// Their TCP goes on while the suite waits for something else.
+    connections: Vec<Weak<Mutex<Box<dyn Llp>>>>,
+}
+
+struct Shared {
+    clock: Arc<VirtualClock>,
+    wire: Arc<Wire>,
+    own: MemoryNetwork,
+    inside: Mutex<Inside>,
+}
+
+/// The suite's way to the target and to its agent.
+#[derive(Clone)]
+struct Suite(Arc<Shared>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
+}
+
+impl Inside {
+    /// Everybody has turns until nothing moves any more. When anything is due then, if anything ever is.
+    fn settle(&mut self, wire: &Wire, clock: &VirtualClock) -> io::Result<Option<Instant>> {
+        let now = clock.now();
+        for _ in 0..SPIN {
+            let mut busy = false;
+            while let Some((to, packet)) = wire.arrival() {
+                busy = true;
+                self.hosts[to].deliver(&packet);
+            }
+            let mut due = self.device.progress();
+            busy |= due.is_some_and(|due| due <= now);
+            busy |= self.session.turn();
+            self.connections
+                .retain(|connection| connection.strong_count() > 0);
+            for connection in self.connections.iter().filter_map(Weak::upgrade) {
+                let mut llp = lock(&connection);
+                llp.clear_readiness();
+                llp.drive();
+                let at = llp.deadline().map(|at| at.max(now + INSTANT));
+                due = earlier(due, at);
+            }
+            if !busy && wire.is_idle() {
+                return Ok(due);
+            }
+        }
+        Err(io::Error::other(
+            "the target is busy for ever without time going on",
+        ))
+    }
+}
+
+impl Suite {
+    fn clock_now(&self) -> Instant {
+        self.0.clock.now()
+    }
+
+    /// Looks for something whenever nothing moves, until it is there or the time has come.
+    fn look<T>(
+        &self,
+        deadline: Instant,
+        mut found: impl FnMut() -> io::Result<Option<T>>,
+    ) -> io::Result<Option<T>> {
+        loop {
+            let due = lock(&self.0.inside).settle(&self.0.wire, &self.0.clock)?;
+            if let Some(found) = found()? {
+                return Ok(Some(found));
+            }
+            if self.clock_now() >= deadline {
+                return Ok(None);
+            }
+            let next = earlier(due, Some(deadline));
+            self.0.clock.set(next.unwrap_or(deadline));
+        }
+    }
+
+    fn connection(&self, llp: Box<dyn Llp>, mss: Option<u16>) -> Connection {
+        let llp = Arc::new(Mutex::new(llp));
+        lock(&self.0.inside).connections.push(Arc::downgrade(&llp));
+        Connection {
+            suite: self.clone(),
+            llp,
+            mss,
+        }
+    }
+}
+
+impl Network for Suite {
+    fn connect(
+        &self,
+        to: SocketAddr,
+        mss: Option<u16>,
+        timeout: Duration,
+    ) -> io::Result<Box<dyn Stream>> {
+        let deadline = self.clock_now() + timeout;
+        let llp = self.0.own.connect(None, to).map_err(io::Error::other)?;
+        let connection = self.connection(llp, mss);
+        // The SYN is on the wire, and nobody has taken it yet.
+        self.0.wire.announce(connection.local_addr().port(), mss);
+        let stands = self.look(deadline, || {
+            let stands = connection.llp().connect_progress();
+            Ok(stands.map_err(io::Error::other)?.then_some(()))
+        })?;
+        match stands {
+            Some(()) => Ok(Box::new(connection)),
+            None => Err(ErrorKind::TimedOut.into()),
+        }
+    }
+
+    fn home(&self) -> IpAddr {
+        self.0.own.info().addresses[0]
+    }
+
+    fn listen(
+        &self,
+        at: Option<SocketAddr>,
+        _peer: Option<SocketAddr>,
+        mss: Option<u16>,
+    ) -> io::Result<Box<dyn Listener>> {
+        let at = at.unwrap_or((self.home(), 0).into());
+        let listener = self.0.own.listen(at, 16).map_err(io::Error::other)?;
+        self.0.wire.announce(listener.local_addr().port(), mss);
+        Ok(Box::new(Listening {
+            suite: self.clone(),
+            listener,
+            mss,
+        }))
+    }
+
+    fn now(&self) -> Instant {
+        self.clock_now()
+    }
+
+    fn pause(&self, time: Duration) {
+        // What is wrong, the next that waits is told.
+        let _ = self.look(self.clock_now() + time, || Ok(None::<()>));
+    }
+}
+
+/// The connection to the agent.
+impl Channel for Suite {
+    fn send(&mut self, octets: &[u8]) -> io::Result<()> {
+        lock(&self.0.inside).session.hear(octets);
+        Ok(())
+    }
+
+    fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<usize> {
+        let said = self.look(self.clock_now() + timeout, || {
+            let said = lock(&self.0.inside).session.say(octets);
+            Ok((said > 0).then_some(said))
+        })?;
+        Ok(said.unwrap_or(0))
+    }
+
+    fn now(&self) -> Instant {
+        self.clock_now()
+    }
+}
+
+struct Listening {
+    suite: Suite,
+    listener: Box<dyn LlpListener>,
+    mss: Option<u16>,
+}
+
+impl Listener for Listening {
+    fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    fn accept(&mut self, timeout: Duration) -> io::Result<Option<Box<dyn Stream>>> {
+        let deadline = self.suite.clock_now() + timeout;
+        let accepted = self.suite.look(deadline, || {
+            self.listener.clear_readiness();
+            self.listener.try_accept().map_err(io::Error::other)
+        })?;
+        let connection = accepted.map(|llp| self.suite.connection(llp, self.mss));
+        Ok(connection.map(|connection| Box::new(connection) as Box<dyn Stream>))
+    }
+}
+
+struct Connection {
+    suite: Suite,
+    llp: Arc<Mutex<Box<dyn Llp>>>,
+    /// What this side has announced, where a case chose it.
+    mss: Option<u16>,
+}
+
+impl Connection {
+    fn llp(&self) -> MutexGuard<'_, Box<dyn Llp>> {
+        lock(&self.llp)
+    }
+}
+
+impl Stream for Connection {
+    fn send(&mut self, octets: &[u8]) -> io::Result<()> {
+        let deadline = self.suite.clock_now() + SEND;
+        let mut sent = 0;
+        let mut offer = || {
+            let mut llp = lock(&self.llp);
+            let pieces = [Piece::from(&octets[sent..])];
+            sent += llp
+                .try_send(&pieces, FpduEnds::NONE)
+                .map_err(io::Error::other)?;
+            llp.drive();
+            Ok((sent == octets.len()).then_some(()))
+        };
+        // At once, without a turn of anybody else, if there is room.
+        if offer()?.is_some() {
+            return Ok(());
+        }
+        match self.suite.look(deadline, offer)? {
+            Some(()) => Ok(()),
+            None => Err(ErrorKind::TimedOut.into()),
+        }
+    }
+
+    fn receive(&mut self, octets: &mut [u8], timeout: Duration) -> io::Result<Got> {
+        let deadline = self.suite.clock_now() + timeout;
+        let got = self
+            .suite
+            .look(deadline, || match lock(&self.llp).try_recv(octets) {
+                Ok(Recv::Data(count)) => Ok(Some(Got::Octets(count))),
+                Ok(Recv::Closed) => Ok(Some(Got::Fin)),
+                Ok(Recv::WouldBlock) => Ok(None),
+                Err(LlpError::Reset { .. }) => Ok(Some(Got::Reset)),
+                Err(error) => Err(io::Error::other(error)),
+            })?;
+        Ok(got.unwrap_or(Got::Nothing))
+    }
+
+    fn fin(&mut self) -> io::Result<()> {
+        let mut llp = self.llp();
+        llp.shutdown().map_err(io::Error::other)?;
+        llp.drive();
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        let mut llp = self.llp();
+        llp.abort();
+        llp.drive();
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.llp().local_addr()
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.llp().peer_addr()
+    }
+
+    fn mss(&self) -> Option<usize> {
+        let own = self.llp().emss();
+        Some(self.mss.map_or(own, |mss| own.min(mss.into())))
+    }
+}

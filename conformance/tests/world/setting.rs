@@ -1,0 +1,40 @@
+//! What the two sides of a run are told.
+
+use uwarp_conformance::{Config, Target};
+use uwarp_verbs::{Revision, Settings};
+
+/// A configuration of endpoint and suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub(crate) crc: bool,
+    pub(crate) markers: bool,
+    pub(crate) revision: u8,
+}
+
+impl Setting {
+    /// For the endpoint.
+    pub(crate) fn settings(self) -> Settings {
+        let revision = match self.revision {
+            1 => Revision::One,
+            _ => Revision::Two,
+        };
+        Settings {
+            crc: self.crc,
+            markers: self.markers,
+            revision,
+            accept_revision: revision,
+            ..Settings::default()
+        }
+    }
+
+    /// For the suite: all cases.
+    pub(crate) fn config(self, target: Target) -> Config {
+        let mut config = Config::new(target);
+        config.crc = self.crc;
+        config.markers = self.markers;
+        config.revision = self.revision;
+        config.strict = true;
+        config.dangerous = true;
+        config
+    }
+}
