@@ -58,20 +58,15 @@ fn every_case_passes_in_both_roles() {
 
 #[test]
 fn two_runs_of_a_seed_are_the_same_octet_by_octet() {
-    let selection = [
-        "mpa/5044-4",
-        "mpa/6581",
-        "ddp/5041-7.1",
-        "rdmap/5040-5",
-        "ext",
-    ];
     for target_initiates in [false, true] {
-        let runs = [7, 7, 8].map(|seed| whole(&play(seed, target_initiates, &selection)));
-        for (one, other) in runs[0].iter().zip(&runs[1]) {
+        let [one, other] = [7, 7].map(|seed| whole(&play(seed, target_initiates, &[])));
+        assert_eq!(one.len(), other.len());
+        for (one, other) in one.iter().zip(&other) {
             assert_eq!(one, other);
         }
-        assert_ne!(runs[0], runs[2], "the seed decides nothing");
     }
+    let [one, other] = [7, 8].map(|seed| whole(&play(seed, false, &["rdmap/5040-5.1"])));
+    assert_ne!(one, other, "the seed decides nothing");
 }
 
 /// The target's host is not there: nobody answers a SYN.
@@ -82,15 +77,19 @@ fn a_silent_target_costs_no_time_but_that_of_the_world() {
     world.config.target = uwarp_conformance::Target::At(([192, 0, 2, 77], 0).into());
     let timeout = world.config.timeout;
     let outcomes = world.play(&Selection(vec!["rdmap".into()])).unwrap();
-    let mut waited = Duration::ZERO;
-    for outcome in &outcomes {
-        assert!(
-            matches!(outcome.verdict, Verdict::Infrastructure(_)),
-            "{outcome:?}"
-        );
-        waited += Duration::from_millis(outcome.millis);
+    let tried: Vec<&Outcome> = outcomes
+        .iter()
+        .filter(|outcome| !matches!(outcome.verdict, Verdict::Skipped(_)))
+        .collect();
+    for outcome in &tried {
+        let Verdict::Infrastructure(why) = &outcome.verdict else {
+            panic!("{outcome:?}");
+        };
+        assert!(why.contains("takes no connection"), "{why}");
+        assert_eq!(u128::from(outcome.millis), timeout.as_millis());
     }
-    assert_eq!(waited, timeout * u32::try_from(outcomes.len()).unwrap());
+    assert!(tried.len() > 50);
+    let waited = timeout * u32::try_from(tried.len()).unwrap();
     assert!(began.elapsed() < waited, "it was waited for really");
 }
 
@@ -98,7 +97,7 @@ fn a_silent_target_costs_no_time_but_that_of_the_world() {
 #[test]
 fn the_endpoint_loses_its_patience_by_the_same_clock() {
     let began = Instant::now();
-    let outcomes = play(1, false, &[]);
+    let outcomes = play(1, false, &["mpa/5044-7.1.2"]);
     let patience = Duration::from_secs(10);
     let long = |outcome: &&Outcome| u128::from(outcome.millis) >= patience.as_millis();
     let long: Vec<&Outcome> = outcomes.iter().filter(long).collect();
