@@ -2,7 +2,7 @@
 //! happens: `docs/agent.md` in the repository has the protocol. The command `uwarp agent` runs it; [`serve`] runs it
 //! inside of a program, over any [`Device`](uwarp_verbs::Device), and [`LocalSession`] serves the program itself, without threads.
 //!
-//! Each controller is served by a thread of its own around `poll(2)`, and has connections, listeners and regions of its
+//! Each controller of [`serve`] is served by a thread of its own around `poll(2)`, and has connections, listeners and regions of its
 //! own, which end when it leaves. Nothing that it says is waited for, so nothing that it does holds up another.
 //!
 //! ```

@@ -133,7 +133,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes every notification of a CQ that is there, and reports the completions. False when there was none.
+    /// Takes the notifications of CQs that are there, and reports the completions. False when there was none.
     pub(crate) fn take_completion_events(&mut self) -> bool {
         let mut busy = false;
         while let Some(event) = self.completions.try_get_event() {
@@ -154,6 +154,9 @@ impl Session {
                 queues.cq.req_notify(notify);
             }
             self.report_completions(number);
+            if self.control.is_full() {
+                break; // what is said goes first, then comes the next turn
+            }
         }
         busy
     }
