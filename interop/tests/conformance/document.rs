@@ -13,6 +13,8 @@ use super::{Played, Run};
 pub(crate) struct Document<'a> {
     pub(crate) versions: &'a [String],
     pub(crate) played: &'a [Played],
+    /// The file of deviations.
+    pub(crate) known: &'a toml::Table,
 }
 
 /// Cases of a finding that are told in full.
@@ -59,6 +61,7 @@ impl Document<'_> {
         for (index, finding) in dangerous.iter().enumerate() {
             tell(&mut out, ordinary.len() + index + 1, finding, &catalogue);
         }
+        out += &not_always(self.known);
         self.skipped(&mut out);
         out
     }
@@ -137,6 +140,26 @@ impl Document<'_> {
             let _ = writeln!(out, "| {} | {} |", cell(why), ids.join(", "));
         }
     }
+}
+
+/// The cases of which the file of deviations says that they differ from run to run, whatever they did in this one.
+pub(crate) fn not_always(known: &toml::Table) -> String {
+    let mut out = "\n## Not in every run\n\n\
+        What shows in some runs alone, and may be missing above.\n\n"
+        .to_owned();
+    let deviations = known.get("deviation").and_then(toml::Value::as_array);
+    for deviation in deviations.into_iter().flatten() {
+        let text = |name: &str| deviation.get(name).and_then(toml::Value::as_str);
+        let sometimes = deviation.get("sometimes").and_then(toml::Value::as_bool);
+        if sometimes == Some(true) {
+            let cases = deviation.get("cases").and_then(toml::Value::as_array);
+            let cases = cases.into_iter().flatten().filter_map(toml::Value::as_str);
+            let cases: Vec<String> = cases.map(|id| format!("**`{id}`**")).collect();
+            let reason = text("reason").unwrap_or_default();
+            let _ = writeln!(out, "* {}: {}", cases.join(", "), reason);
+        }
+    }
+    out
 }
 
 fn overview<'a>(out: &mut String, all: impl Iterator<Item = &'a Finding<'a>>) {

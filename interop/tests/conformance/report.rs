@@ -10,7 +10,7 @@ use uwarp_conformance::report::{html, json as of_run, pcaps};
 use uwarp_conformance::{Outcome, Verdict, list};
 use uwarp_interop::{Failure, Result};
 
-use super::document::Document;
+use super::document::{Document, not_always};
 use super::{Played, Run, Shared, deviations, manifest};
 
 /// Entries of a log that the page in docs/ has: the last ones.
@@ -62,10 +62,17 @@ pub(crate) fn write(shared: &Shared, all_well: bool) -> Result<()> {
     let document = Document {
         versions: &shared.image.versions,
         played: &played,
+        known: &known(&fs::read_to_string(deviations())?)?,
     };
     fs::write(&file, document.markdown())?;
     eprintln!("conformance: wrote {}", file.display());
     Ok(())
+}
+
+/// The file of deviations, read.
+fn known(file: &str) -> Result<toml::Table> {
+    file.parse()
+        .map_err(|error| Failure::new(format!("interop/siw.toml: {error}")))
 }
 
 /// Beside the other results of a build.
@@ -125,12 +132,17 @@ pub(crate) fn compare(shared: &Shared) -> Result<()> {
         .skip(1)
         .filter_map(|rest| Some(rest.split_once("`**")?.0))
         .collect();
-    let known = fs::read_to_string(deviations())?;
+    let file = fs::read_to_string(deviations())?;
+    let not_always = not_always(&known(&file)?);
     let mut wrong: Vec<String> = told
         .iter()
-        .filter(|id| !known.contains(&format!("\"{id}\"")))
+        .filter(|id| !file.contains(&format!("\"{id}\"")))
         .map(|id| format!("{id} is told, and not in siw.toml any more"))
         .collect();
+    if !document.contains(&not_always) {
+        let why = "what does not show in every run is other than in siw.toml";
+        wrong.push(format!("{why}:\n{not_always}"));
+    }
     let played = shared.played.lock().unwrap_or_else(PoisonError::into_inner);
     let shown = played.iter().flat_map(|one| &one.outcomes);
     for outcome in shown.filter(|one| matches!(one.verdict, Verdict::Deviation(..))) {
