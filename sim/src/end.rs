@@ -88,6 +88,24 @@ pub(crate) struct Message {
     pub(crate) writes: usize,
 }
 
+impl Message {
+    /// Whether this completion is of this message.
+    pub(crate) fn is_told_by(&self, wc: &Completion) -> Result<(), String> {
+        let payload = self.payload.as_deref().unwrap_or_default();
+        let opcode = match self.payload {
+            Some(_) => WcOpcode::Recv,
+            None => WcOpcode::RecvImmediate,
+        };
+        let told = (wc.opcode, wc.byte_len as usize, wc.immediate, wc.solicited);
+        let sent = (opcode, payload.len(), self.immediate, self.solicited);
+        let invalidated = self.invalidates.map(|(rkey, _)| rkey);
+        if told == sent && wc.invalidated == invalidated {
+            return Ok(());
+        }
+        Err(format!("{wc:?} tells of another message than {sent:?}"))
+    }
+}
+
 /// A receive that was posted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
@@ -227,5 +245,15 @@ impl End {
         self.operations == 0
             && self.expected.is_empty()
             && self.sends.iter().all(|sent| !sent.signaled)
+    }
+}
+
+/// One end, and the other one.
+pub(crate) fn both(ends: &mut [End; 2], end: usize) -> (&mut End, &mut End) {
+    let [first, second] = ends;
+    if end == 0 {
+        (first, second)
+    } else {
+        (second, first)
     }
 }

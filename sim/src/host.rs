@@ -1,6 +1,7 @@
 //! One host: a device with what its programs share.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,40 +117,51 @@ impl Host {
             seed: Some(seed),
             ..MemorySettings::default()
         };
-        let said = |error: &dyn std::fmt::Display| format!("host {number}: {error}");
+        let said = |error: &dyn Display| format!("host {number}: {error}");
         let network = MemoryNetwork::host(&link, switch.port(number)).map_err(|e| said(&e))?;
         let device = Device::open(Arc::new(network.clone()), settings(plan, given, seed))
             .map_err(|e| said(&e))?;
-        let pd = device.alloc_pd().map_err(|e| said(&e))?;
         let depth = if plan.overflow { 4 } else { depth };
-        let cq = device.create_cq(depth).map_err(|e| said(&e))?;
-        let listener = device.listen(address(number)).map_err(|e| said(&e))?;
+        let things = Things::new(&device, plan, address(number), receives, depth);
+        Ok(Host {
+            plan,
+            network,
+            things: Some(things.map_err(|error| said(&error))?),
+            device,
+        })
+    }
+}
+
+impl Things {
+    fn new(
+        device: &Device,
+        plan: HostPlan,
+        listen: SocketAddr,
+        receives: usize,
+        depth: u32,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        let pd = device.alloc_pd()?;
         let shared = if plan.srq {
             let attr = SrqAttr {
                 max_wr: 4096,
                 ..SrqAttr::default()
             };
             let len = (plan.receive * receives).max(1);
+            let what = "the shared receives";
             Some(Shared {
-                srq: pd.create_srq(attr).map_err(|e| said(&e))?,
-                memory: Tracked::blank(&pd, "the shared receives", len, Access::LOCAL_WRITE, None)?,
+                srq: pd.create_srq(attr)?,
+                memory: Tracked::blank(&pd, what, len, Access::LOCAL_WRITE, None)?,
                 posted: VecDeque::new(),
             })
         } else {
             None
         };
-        let things = Things {
+        Ok(Things {
             pd,
-            cq,
-            channel: EventChannel::new().map_err(|e| said(&e))?,
-            listener,
+            cq: device.create_cq(depth)?,
+            channel: EventChannel::new()?,
+            listener: device.listen(listen)?,
             shared,
-        };
-        Ok(Host {
-            plan,
-            network,
-            device,
-            things: Some(things),
         })
     }
 }

@@ -11,7 +11,7 @@ mod host;
 mod log;
 mod memory;
 mod packet;
-mod play;
+mod program;
 mod scenario;
 mod switch;
 mod world;

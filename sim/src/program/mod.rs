@@ -1,0 +1,261 @@
+//! What programs do: they keep receives posted, choose what to do next, and post it.
+
+mod misdeeds;
+mod post;
+
+use std::time::Duration;
+
+use uwarp_verbs::{QpState, RecvWr, SendWr};
+
+use crate::end::{Message, Op, Posted, Sent, both};
+use crate::world::{Event, RECEIVE, Stage, World};
+
+/// Requests of one send queue that are under way at most.
+const QUEUE: usize = 32;
+/// Receives that a program keeps posted.
+const RECEIVES: usize = 8;
+/// The longest payload that is posted inline.
+const INLINE: usize = 256;
+
+impl World {
+    pub(crate) fn next_wr_id(&mut self) -> u64 {
+        self.wr_ids += 1;
+        self.wr_ids
+    }
+
+    /// The program of an end looks after its connection.
+    pub(crate) fn tick(&mut self, number: usize, end: usize, round: u32) -> Result<(), String> {
+        let connection = &self.connections[number];
+        if connection.stage == Stage::Over || connection.round != round {
+            return Ok(());
+        }
+        let host = connection.ends[end].host;
+        let Some(alive) = &self.hosts[host] else {
+            return Ok(());
+        };
+        let mut busy = false;
+        if !alive.plan.overflow {
+            let batch = self.random.usize(1..16);
+            busy |= self.poll(host, batch)? > 0;
+        }
+        self.refill(number, end)?;
+        let me = &self.connections[number].ends[end];
+        if me.open && self.connections[number].stage == Stage::Open && me.operations > 0 {
+            for _ in 0..self.random.u8(1..6) {
+                if self.connections[number].ends[end].operations == 0
+                    || !self.post_one(number, end)?
+                {
+                    break;
+                }
+                self.connections[number].ends[end].operations -= 1;
+                busy = true;
+            }
+        }
+        // It sleeps longer and longer while nothing happens.
+        let me = &mut self.connections[number].ends[end];
+        me.pause = if busy {
+            self.random.u64(1..3_000)
+        } else {
+            (me.pause * 2).min(2_000_000)
+        };
+        let at = self.clock.elapsed() + Duration::from_micros(me.pause);
+        let tick = Event::Tick {
+            connection: number,
+            end,
+            round,
+        };
+        self.at(at, tick);
+        Ok(())
+    }
+
+    /// Keeps receives posted.
+    pub(crate) fn refill(&mut self, connection: usize, end: usize) -> Result<(), String> {
+        let host = self.connections[connection].ends[end].host;
+        let shared = (self.hosts[host].as_ref())
+            .and_then(|host| host.things.as_ref())
+            .is_some_and(|things| things.shared.is_some());
+        if shared {
+            self.refill_shared(host)
+        } else {
+            self.refill_own(connection, end)
+        }
+    }
+
+    fn refill_shared(&mut self, host: usize) -> Result<(), String> {
+        loop {
+            let wr_id = self.next_wr_id() | RECEIVE;
+            let Some(alive) = &mut self.hosts[host] else {
+                return Ok(());
+            };
+            let len = alive.plan.receive;
+            let things = alive.things.as_mut();
+            let Some(shared) = things.and_then(|things| things.shared.as_mut()) else {
+                return Ok(());
+            };
+            if shared.posted.len() >= 2 * RECEIVES {
+                return Ok(());
+            }
+            let Some(at) = shared.memory.take(len) else {
+                return Ok(());
+            };
+            let sges = [shared.memory.sge(at, len)];
+            let sges = if len == 0 { &[][..] } else { &sges };
+            (shared.srq.post_recv(&RecvWr::new(wr_id, sges)))
+                .map_err(|error| format!("a shared receive is refused: {error}"))?;
+            shared.posted.push_back(Posted { wr_id, at, len });
+        }
+    }
+
+    fn refill_own(&mut self, connection: usize, end: usize) -> Result<(), String> {
+        let len = self.receive_len(connection, end);
+        loop {
+            let wr_id = self.next_wr_id() | RECEIVE;
+            let me = &mut self.connections[connection].ends[end];
+            let (Some(qp), Some(memory)) = (&me.qp, &mut me.memory) else {
+                return Ok(());
+            };
+            let Some(receives) = &mut memory.receives else {
+                return Ok(());
+            };
+            if me.receives.len() >= RECEIVES || qp.state() == QpState::Error {
+                return Ok(());
+            }
+            let Some(at) = receives.take(len) else {
+                return Ok(());
+            };
+            let sges = [receives.sge(at, len)];
+            let sges = if len == 0 { &[][..] } else { &sges };
+            qp.post_recv(&RecvWr::new(wr_id, sges))
+                .map_err(|error| format!("a receive is refused: {error}"))?;
+            me.receives.push_back(Posted { wr_id, at, len });
+            self.log.event(self.clock.elapsed(), || {
+                let number = wr_id & !RECEIVE;
+                format!("connection {connection} end {end}: receive {number} of {len}")
+            });
+        }
+    }
+
+    /// Whether a Send to this end finds a receive.
+    pub(crate) fn has_receive(&self, connection: usize, end: usize) -> bool {
+        let to = &self.connections[connection].ends[end];
+        let Some(host) = &self.hosts[to.host] else {
+            return false;
+        };
+        if host.plan.hold {
+            return true;
+        }
+        let Some(things) = &host.things else {
+            return false;
+        };
+        match &things.shared {
+            None => to.receives.len() > to.expected.len(),
+            Some(shared) => {
+                let ends = self
+                    .connections
+                    .iter()
+                    .flat_map(|connection| &connection.ends);
+                let ends = ends.filter(|end| end.host == to.host);
+                let coming: usize = ends.map(|end| end.expected.len()).sum();
+                shared.srq.posted() > coming
+            }
+        }
+    }
+
+    /// Posts one operation; false when nothing can be posted now.
+    pub(crate) fn post_one(&mut self, connection: usize, end: usize) -> Result<bool, String> {
+        let credit = self.has_receive(connection, 1 - end);
+        let receive = self.receive_len(connection, 1 - end);
+        let longest = self.connections[connection].plan.longest;
+        let (me, peer) = both(&mut self.connections[connection].ends, end);
+        if me.sends.len() >= QUEUE || me.qp.is_none() || peer.memory.is_none() {
+            return Ok(false);
+        }
+        let kind = self.random.u8(0..14);
+        let len = self.some_len(longest);
+        match kind {
+            0..=2 if credit => self.post_send(connection, end, len.min(receive), None),
+            3 if credit => self.post_immediate(connection, end),
+            4 if credit => self.post_write(connection, end, len, true),
+            5 if credit => self.post_with_invalidate(connection, end, len.max(1), receive),
+            6 | 7 => self.post_read(connection, end, len),
+            8 => self.post_read_back(connection, end),
+            9 => self.post_add(connection, end),
+            _ => self.post_write(connection, end, len, false),
+        }
+    }
+
+    pub(crate) fn receive_len(&self, connection: usize, end: usize) -> usize {
+        let host = self.connections[connection].ends[end].host;
+        self.hosts[host]
+            .as_ref()
+            .map_or(0, |host| host.plan.receive)
+    }
+
+    pub(crate) fn some_len(&mut self, longest: usize) -> usize {
+        match self.random.u8(0..6) {
+            0 => 0,
+            1 => self.random.usize(1..9),
+            2 => longest.min(1440 + self.random.usize(0..32)),
+            3 => longest,
+            _ => self.random.usize(0..=longest),
+        }
+    }
+
+    /// Posts `wr` and notes it, with the message that it is to the peer.
+    pub(crate) fn posted(
+        &mut self,
+        connection: usize,
+        end: usize,
+        wr: SendWr<'_>,
+        op: Op,
+        message: Option<Message>,
+    ) -> Result<bool, String> {
+        // The last one tells when all are done.
+        let last = self.connections[connection].ends[end].operations <= 1;
+        let signaled = self.random.u8(0..4) > 0 || last;
+        let wr = if signaled { wr } else { wr.unsignaled() };
+        let wr = if self.random.u8(0..6) == 0 {
+            wr.fence()
+        } else {
+            wr
+        };
+        let (now, log) = (self.clock.elapsed(), self.log);
+        let lethal = self.connections[connection].plan.lethal;
+        let (me, peer) = both(&mut self.connections[connection].ends, end);
+        let Some(qp) = &me.qp else {
+            return Ok(false);
+        };
+        let wr_id = wr.wr_id();
+        let sent = Sent {
+            wr_id,
+            signaled,
+            op,
+            writes: me.writes.len(),
+        };
+        log.event(now, || {
+            let signaled = if signaled { "" } else { ", unsignaled" };
+            format!(
+                "connection {connection} end {end}: {wr_id} {:?}{signaled}",
+                sent.op
+            )
+        });
+        me.sends.push_back(sent);
+        let is_message = message.is_some();
+        peer.expected.extend(message);
+        if let Err(error) = qp.post_send(&wr) {
+            log.event(now, || {
+                format!("connection {connection} end {end}: {wr_id} refused: {error}")
+            });
+            me.sends.pop_back();
+            if is_message {
+                peer.expected.pop_back();
+            }
+            // What it may have brought stays possible in the model, which says less than it could.
+            if !lethal {
+                return Err(format!("request {wr_id} is refused: {error}"));
+            }
+            return Ok(false);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,236 @@
+//! How connections come about: hosts that ask, hosts that are asked, and what each end begins with.
+
+use std::time::Duration;
+
+use uwarp_verbs::{
+    AcceptOptions, Access, CmEvent, CmEventKind, ConnectOptions, ConnectRequest, QpCaps,
+};
+
+use super::{Connection, Event, PATIENCE, Stage, World};
+use crate::end::{End, Memory};
+use crate::host::address;
+use crate::memory::{Tracked, pattern};
+use crate::scenario::ConnectionPlan;
+
+impl World {
+    /// An end with memory of its own; with a QP that was used before, or a new one.
+    pub(crate) fn end(
+        &mut self,
+        plan: ConnectionPlan,
+        end: usize,
+        used: Option<uwarp_verbs::Qp>,
+    ) -> Result<End, String> {
+        let number = plan.hosts[end];
+        let seed = self.random.u64(..);
+        let Some(host) = &self.hosts[number] else {
+            return Err(format!("host {number} is dead"));
+        };
+        let Some(things) = &host.things else {
+            return Err(format!("host {number} is gone"));
+        };
+        let pd = &things.pd;
+        let qp = match used {
+            Some(qp) => qp,
+            None => {
+                let mut builder = pd.qp().caps(QpCaps::default());
+                if let Some(shared) = &things.shared {
+                    builder = builder.srq(&shared.srq);
+                }
+                builder
+                    .build(&things.cq, &things.cq)
+                    .map_err(|error| format!("host {number}: {error}"))?
+            }
+        };
+        let receives = (plan.operations[1 - end] as usize + 40) * host.plan.receive;
+        let write = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let atomic = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC | Access::REMOTE_READ;
+        let local = Access::LOCAL_WRITE;
+        let memory = Memory {
+            source: Tracked::new(
+                pd,
+                "the source",
+                &pattern(seed, 64 << 10),
+                Access::REMOTE_READ,
+                None,
+            )?,
+            target: Tracked::blank(pd, "the target", 96 << 10, write, None)?,
+            sink: Tracked::blank(pd, "the sink", 96 << 10, local, None)?,
+            receives: if things.shared.is_some() {
+                None
+            } else {
+                let len = receives.max(1);
+                Some(Tracked::blank(pd, "the receives", len, local, None)?)
+            },
+            word: Tracked::new(pd, "the word", &[0; 8], atomic, None)?,
+            lent: Vec::new(),
+        };
+        Ok(End::new(number, qp, memory, plan.operations[end]))
+    }
+
+    /// A round of a connection begins.
+    pub(crate) fn begin(&mut self, connection: usize) -> Result<(), String> {
+        let now = self.clock.elapsed();
+        let Connection { ends, round, .. } = &self.connections[connection];
+        let (round, hosts) = (*round, [ends[0].host, ends[1].host]);
+        for end in 0..2 {
+            let End { host, qp_num, .. } = self.connections[connection].ends[end];
+            self.qps.insert((host, qp_num), (connection, end));
+            self.refill(connection, end)?;
+            let pause = Duration::from_micros(self.random.u64(0..2000));
+            let tick = Event::Tick {
+                connection,
+                end,
+                round,
+            };
+            self.at(now + pause, tick);
+        }
+        let over = Event::Over {
+            connection,
+            round,
+            again: false,
+        };
+        self.at(now + PATIENCE, over);
+        self.log.event(now, || {
+            format!("connection {connection} round {round}: begins")
+        });
+        let (Some(host), context) = (&self.hosts[hosts[0]], connection as u64) else {
+            return Ok(());
+        };
+        let Some(things) = &host.things else {
+            return Ok(());
+        };
+        let id = things.channel.create_id(&host.device, context);
+        let resolved = id.resolve_addr(None, address(hosts[1]));
+        self.connections[connection].id = Some(id);
+        resolved.map_err(|error| format!("connection {connection}: {error}"))
+    }
+
+    /// Requests and events of connection management.
+    pub(crate) fn hear(&mut self, host: usize) -> Result<bool, String> {
+        let mut busy = false;
+        loop {
+            let Some(things) = self.hosts[host]
+                .as_ref()
+                .and_then(|host| host.things.as_ref())
+            else {
+                return Ok(busy);
+            };
+            if let Some(request) = things.listener.poll_request() {
+                self.asked(host, request)?;
+            } else if let Some(event) = things.channel.try_get_event() {
+                self.told(&event)?;
+            } else {
+                return Ok(busy);
+            }
+            busy = true;
+        }
+    }
+
+    pub(crate) fn asked(&mut self, host: usize, request: ConnectRequest) -> Result<(), String> {
+        let now = self.clock.elapsed();
+        let said = request.private_data();
+        let number = said
+            .first()
+            .map_or(usize::MAX, |number| usize::from(*number));
+        let Some(connection) = self.connections.get_mut(number) else {
+            return Ok(());
+        };
+        let end = &connection.ends[1];
+        let wanted = end.host == host
+            && connection.stage != Stage::Over
+            && !connection.accepted
+            && said
+                .get(1)
+                .is_some_and(|round| u32::from(*round) == connection.round);
+        let Some(qp) = end.qp.as_ref().filter(|_| wanted) else {
+            self.log
+                .event(now, || format!("connection {number}: rejected"));
+            return Ok(());
+        };
+        let options = AcceptOptions {
+            ird: connection.plan.depth,
+            ord: connection.plan.depth,
+            ..AcceptOptions::default()
+        };
+        self.log
+            .event(now, || format!("connection {number}: accepted"));
+        connection.accepted = true;
+        if let Err(error) = request.accept(qp, &options)
+            && !connection.plan.lethal
+        {
+            return Err(format!("connection {number} cannot be accepted: {error}"));
+        }
+        self.opened(number, 1);
+        Ok(())
+    }
+
+    pub(crate) fn opened(&mut self, number: usize, end: usize) {
+        let connection = &mut self.connections[number];
+        connection.ends[end].open = true;
+        connection.ends[end].pause = 1000;
+        if connection.stage == Stage::Opening {
+            connection.stage = Stage::Open;
+        }
+        let tick = Event::Tick {
+            connection: number,
+            end,
+            round: connection.round,
+        };
+        self.at(self.clock.elapsed(), tick);
+    }
+
+    pub(crate) fn told(&mut self, event: &CmEvent) -> Result<(), String> {
+        let now = self.clock.elapsed();
+        let number = usize::try_from(event.id().context()).unwrap_or(usize::MAX);
+        self.log.event(now, || {
+            let why = event
+                .cause()
+                .map(|cause| format!(" ({cause})"))
+                .unwrap_or_default();
+            format!("connection {number}: {:?}{why}", event.kind())
+        });
+        let Some(connection) = self.connections.get(number) else {
+            return Ok(());
+        };
+        let plan = connection.plan;
+        let failed = |error: &dyn std::fmt::Display| {
+            if plan.lethal {
+                Ok(())
+            } else {
+                Err(format!("connection {number} does not come about: {error}"))
+            }
+        };
+        match event.kind() {
+            CmEventKind::AddrResolved => event.id().resolve_route().or_else(|error| failed(&error)),
+            CmEventKind::RouteResolved => {
+                let options = ConnectOptions {
+                    private_data: vec![
+                        u8::try_from(number).unwrap_or(u8::MAX),
+                        u8::try_from(connection.round).unwrap_or(u8::MAX),
+                    ],
+                    ird: plan.depth,
+                    ord: plan.depth,
+                    peer_to_peer: plan.peer_to_peer,
+                    ..ConnectOptions::default()
+                };
+                match &connection.ends[0].qp {
+                    Some(qp) => event
+                        .id()
+                        .connect(qp, &options)
+                        .or_else(|error| failed(&error)),
+                    None => Ok(()),
+                }
+            }
+            CmEventKind::Established => {
+                self.opened(number, 0);
+                Ok(())
+            }
+            CmEventKind::Disconnected => Ok(()),
+            _ => {
+                self.connections[number].stage = Stage::Closing;
+                let cause = event.cause();
+                failed(&cause.map(|cause| cause.to_string()).unwrap_or_default())
+            }
+        }
+    }
+}

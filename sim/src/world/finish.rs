@@ -1,0 +1,256 @@
+//! How connections end, and what has to hold then.
+
+use std::collections::VecDeque;
+
+use uwarp_verbs::{EndReason, QpModify, QpState};
+
+use super::completed::placed;
+use super::{Event, PATIENCE, Stage, World};
+use crate::end::{End, both};
+
+impl World {
+    /// Looks whether a connection is to be closed, or is over.
+    pub(crate) fn look(&mut self, number: usize) -> Result<bool, String> {
+        let connection = &mut self.connections[number];
+        if connection.stage == Stage::Over {
+            return Ok(false);
+        }
+        let state = |end: &End| end.qp.as_ref().map(uwarp_verbs::Qp::state);
+        let states = connection.ends.each_ref().map(state);
+        let over = |state: &Option<QpState>| matches!(state, None | Some(QpState::Error));
+        let [first, second] = &states;
+        // A QP that nobody asked for waits for ever; all others hear of the end.
+        let nobody = !connection.accepted && *second == Some(QpState::Idle);
+        let never = *first == Some(QpState::Idle)
+            && connection.plan.lethal
+            && (connection.stage == Stage::Closing || over(second) || connection.id.is_none());
+        if (over(first) || never) && (over(second) || nobody) {
+            return self.finish(number).map(|()| true);
+        }
+        let done = connection.ends.iter().all(|end| end.is_done() && end.open);
+        if connection.stage == Stage::Open && done {
+            connection.stage = Stage::Closing;
+            let end = usize::from(self.random.bool());
+            self.log.event(self.clock.elapsed(), || {
+                format!("connection {number} end {end}: disconnects")
+            });
+            if let Some(qp) = &connection.ends[end].qp {
+                qp.disconnect();
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Patience is over.
+    pub(crate) fn over(&mut self, number: usize, round: u32, again: bool) -> Result<(), String> {
+        let connection = &mut self.connections[number];
+        if connection.stage == Stage::Over || connection.round != round {
+            return Ok(());
+        }
+        let states = connection.ends.each_ref().map(|end| {
+            let sends = end.sends.iter().filter(|sent| sent.signaled).count();
+            let qp = end.qp.as_ref();
+            (
+                qp.map(uwarp_verbs::Qp::state),
+                sends,
+                end.expected.len(),
+                end.operations,
+            )
+        });
+        let stage = connection.stage;
+        if !connection.plan.lethal || again {
+            return Err(format!(
+                "connection {number} does not end ({stage:?}; state, requests, messages to come, operations: {states:?})"
+            ));
+        }
+        connection.stage = Stage::Closing;
+        for end in &connection.ends {
+            if let Some(qp) = &end.qp {
+                if self.random.bool() {
+                    qp.abort();
+                } else {
+                    qp.disconnect();
+                }
+            }
+        }
+        let again = Event::Over {
+            connection: number,
+            round,
+            again: true,
+        };
+        self.at(self.clock.elapsed() + PATIENCE, again);
+        Ok(())
+    }
+
+    /// Both ends are over: everything has to have completed, and memory to be as the model says.
+    pub(crate) fn finish(&mut self, number: usize) -> Result<(), String> {
+        let hosts = self.connections[number].plan.hosts;
+        for end in &self.connections[number].ends {
+            if let Some(qp) = end.qp.as_ref().filter(|qp| qp.state() == QpState::Idle) {
+                // Nobody came: its receives are to be flushed.
+                let _ = qp.modify(&QpModify::new().state(QpState::Error));
+                let _ = qp.reset();
+            }
+        }
+        for host in hosts {
+            while self.poll(host, 16)? > 0 {}
+        }
+        let now = self.clock.elapsed();
+        let connection = &mut self.connections[number];
+        let reasons = (connection.ends.each_ref())
+            .map(|end| end.qp.as_ref().and_then(uwarp_verbs::Qp::end_reason));
+        self.log
+            .event(now, || format!("connection {number}: over: {reasons:?}"));
+        let graceful = reasons.iter().all(|reason| {
+            matches!(
+                reason,
+                Some(EndReason::LocalDisconnect | EndReason::PeerDisconnect)
+            )
+        });
+        if !graceful && !connection.plan.lethal {
+            return Err(format!(
+                "connection {number} ends, and nothing is wrong: {reasons:?}"
+            ));
+        }
+        for end in 0..2 {
+            let (me, peer) = both(&mut connection.ends, end);
+            let whose = |error: String| format!("connection {number} end {end}: {error}");
+            let lost = self.hosts[me.host]
+                .as_ref()
+                .is_none_or(|host| host.plan.overflow);
+            let left = me.sends.iter().find(|sent| sent.signaled);
+            if let Some(left) = left.filter(|_| !lost) {
+                return Err(whose(format!("{left:?} never completes")));
+            }
+            if !lost && !me.receives.is_empty() {
+                return Err(whose(format!("{:?} never completes", me.receives.front())));
+            }
+            if graceful && !connection.plan.lethal {
+                let all = me.writes.len();
+                placed(me, peer, all).map_err(whose)?;
+            }
+            check_word(me, peer).map_err(whose)?;
+        }
+        self.check_memory(number)?;
+        self.next_round(number)
+    }
+
+    pub(crate) fn check_memory(&self, number: usize) -> Result<(), String> {
+        for (index, end) in self.connections[number].ends.iter().enumerate() {
+            let whose = format!("connection {number} end {index}");
+            let overflow = self.hosts[end.host]
+                .as_ref()
+                .is_none_or(|host| host.plan.overflow);
+            if let Some(memory) = &end.memory {
+                memory.source.check(&whose)?;
+                memory.target.check(&whose)?;
+                for lent in &memory.lent {
+                    lent.check(&whose)?;
+                }
+                memory.sink.check(&whose)?;
+                // What came without a completion is not known.
+                if let Some(receives) = memory.receives.as_ref().filter(|_| !overflow) {
+                    receives.check(&whose)?;
+                }
+            }
+            let things = self.hosts[end.host]
+                .as_ref()
+                .and_then(|host| host.things.as_ref());
+            if let Some(shared) = things.and_then(|things| things.shared.as_ref())
+                && !overflow
+                && self.connections.len() == 1
+            {
+                shared.memory.check(&whose)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn next_round(&mut self, number: usize) -> Result<(), String> {
+        let connection = &mut self.connections[number];
+        connection.round += 1;
+        connection.id = None;
+        connection.accepted = false;
+        let plan = connection.plan;
+        let dead = plan.hosts.iter().any(|host| {
+            let host = self.hosts[*host].as_ref();
+            host.is_none_or(|host| host.plan.overflow)
+        });
+        for end in &mut connection.ends {
+            self.qps.remove(&(end.host, end.qp_num));
+        }
+        if connection.round >= plan.rounds || dead {
+            connection.stage = Stage::Over;
+            for end in &mut connection.ends {
+                (end.qp, end.memory) = (None, None);
+                end.expected = VecDeque::new();
+            }
+            return Ok(());
+        }
+        connection.stage = Stage::Opening;
+        for end in 0..2 {
+            let used = self.connections[number].ends[end].qp.take();
+            let used = used.filter(|_| self.random.bool());
+            if let Some(qp) = used.as_ref().filter(|qp| qp.state() == QpState::Error)
+                && !qp.reset()
+            {
+                return Err(format!(
+                    "connection {number} end {end}: a QP that is over is not reset"
+                ));
+            }
+            self.connections[number].ends[end] = self.end(plan, end, used)?;
+        }
+        self.begin(number)
+    }
+
+    /// All is over: nothing may be left.
+    pub(crate) fn tear_down(mut self) -> Result<(), String> {
+        self.connections.clear();
+        for host in self.hosts.iter_mut().flatten() {
+            host.things = None;
+        }
+        self.switch.calm();
+        let end = self.clock.elapsed() + PATIENCE;
+        loop {
+            let next = self.settle()?;
+            let left: usize = (self.hosts.iter().flatten())
+                .map(|host| host.network.connections())
+                .sum();
+            if left == 0 {
+                break;
+            }
+            match next {
+                Some(next) if next < end => self.clock.set(next),
+                _ => return Err(format!("{left} connections of TCP never end")),
+            }
+        }
+        for (number, host) in self.hosts.iter().enumerate() {
+            let Some(host) = host else {
+                continue;
+            };
+            // There may be one of each: so nothing is left of the old ones.
+            let pd = host.device.alloc_pd();
+            let cq = host.device.create_cq(1);
+            pd.map_err(|error| format!("host {number} keeps something: {error}"))?;
+            cq.map_err(|error| format!("host {number} keeps a CQ: {error}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The counter of `to` is what `from` has added to it.
+fn check_word(from: &End, to: &End) -> Result<(), String> {
+    let Some(memory) = &to.memory else {
+        return Ok(());
+    };
+    let word = memory.word.read(0, 8);
+    let word = u64::from_ne_bytes(word.try_into().unwrap_or_default());
+    let [posted, done] = from.adds;
+    if (done..=posted).contains(&word) {
+        return Ok(());
+    }
+    Err(format!(
+        "{posted} additions were posted and {done} done, and the word is {word}"
+    ))
+}

@@ -1,0 +1,312 @@
+//! One run: hosts, connections, time, and the order in which things happen.
+
+mod completed;
+mod connect;
+mod finish;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use uwarp_verbs::CmId;
+
+use crate::clock::VirtualClock;
+use crate::end::End;
+use crate::host::Host;
+use crate::log::Log;
+use crate::scenario::{ConnectionPlan, Mishap, Scenario};
+use crate::switch::Switch;
+
+/// The bit that tells the numbers of receives from those of other requests.
+pub(crate) const RECEIVE: u64 = 1 << 63;
+
+/// After so long a connection is ended; where nothing is wrong, all is done by then.
+const PATIENCE: Duration = Duration::from_secs(7200);
+/// Rounds of progress at one time, at most: more of them are a device that spins.
+const SPIN: usize = 200_000;
+
+/// What a run may be told beside its seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// What is told of it.
+    pub log: Log,
+    /// Whether MPA uses its CRC.
+    pub crc: bool,
+}
+
+/// What came of a run without a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// All packets that were delivered, in one number: two runs with one seed have the same.
+    pub digest: u64,
+    /// The virtual time that it took.
+    pub lasted: Duration,
+    /// Packets that were sent, and those that were damaged so that only the CRC tells.
+    pub packets: [u64; 2],
+    /// Completions with success, and in error.
+    pub completions: [u64; 2],
+}
+
+/// Something that is to happen.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Event {
+    /// The program of an end looks after its connection.
+    Tick {
+        connection: usize,
+        end: usize,
+        round: u32,
+    },
+    Mishap(usize),
+    /// Patience with a connection is over, for the first or for the second time.
+    Over {
+        connection: usize,
+        round: u32,
+        again: bool,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    Opening,
+    Open,
+    Closing,
+    /// All rounds are over.
+    Over,
+}
+
+pub(crate) struct Connection {
+    pub(crate) plan: ConnectionPlan,
+    pub(crate) ends: [End; 2],
+    pub(crate) round: u32,
+    pub(crate) stage: Stage,
+    accepted: bool,
+    id: Option<CmId>,
+}
+
+/// The whole of a run.
+pub(crate) struct World {
+    pub(crate) clock: Arc<VirtualClock>,
+    pub(crate) random: Rng,
+    switch: Switch,
+    pub(crate) log: Log,
+    pub(crate) hosts: Vec<Option<Host>>,
+    pub(crate) connections: Vec<Connection>,
+    mishaps: Vec<(Duration, Mishap)>,
+    agenda: BinaryHeap<Reverse<(Duration, u64, Event)>>,
+    entries: u64,
+    pub(crate) wr_ids: u64,
+    /// Whose a QP of a host is.
+    qps: BTreeMap<(usize, u32), (usize, usize)>,
+    completions: [u64; 2],
+    mtu: usize,
+}
+
+/// Plays the run of a seed.
+///
+/// # Errors
+/// What did not hold, in words.
+pub fn run(seed: u64, options: Options) -> Result<Outcome, String> {
+    let mut world = World::new(seed, options)?;
+    world.play()?;
+    let counts = world.switch.counts();
+    let outcome = Outcome {
+        digest: world.switch.digest(),
+        lasted: world.clock.elapsed(),
+        packets: [counts.sent, counts.corrupted_unseen],
+        completions: world.completions,
+    };
+    world.log.event(outcome.lasted, || format!("{counts:?}"));
+    world.tear_down()?;
+    Ok(outcome)
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, options: Options) -> Result<World, String> {
+        let mut random = Rng::with_seed(seed);
+        let scenario = Scenario::new(&mut random, options.crc);
+        let clock = VirtualClock::new();
+        let log = options.log;
+        log.event(Duration::ZERO, || format!("seed {seed}: {scenario:#?}"));
+        let Scenario {
+            mtu,
+            faults,
+            hosts,
+            connections,
+            mishaps,
+        } = scenario;
+        let switch = Switch::new(&clock, faults, hosts.len(), mtu, random.fork(), log);
+        let mut world = World {
+            random,
+            switch,
+            log,
+            hosts: Vec::new(),
+            connections: Vec::new(),
+            mishaps,
+            agenda: BinaryHeap::new(),
+            entries: 0,
+            wr_ids: 0,
+            qps: BTreeMap::new(),
+            completions: [0; 2],
+            mtu,
+            clock,
+        };
+        for (number, plan) in hosts.iter().enumerate() {
+            let ends = connections
+                .iter()
+                .filter(|plan| plan.hosts.contains(&number));
+            let receives = ends.map(|plan| {
+                let operations = plan.operations[0].max(plan.operations[1]) + 40;
+                (operations * plan.rounds) as usize
+            });
+            let seed = world.random.u64(..);
+            let within = (&world.clock, &world.switch, mtu, seed);
+            let host = Host::new(number, *plan, within, (receives.sum(), 4096))?;
+            world.hosts.push(Some(host));
+        }
+        for plan in connections {
+            let ends = [world.end(plan, 0, None)?, world.end(plan, 1, None)?];
+            world.connections.push(Connection {
+                plan,
+                ends,
+                round: 0,
+                stage: Stage::Opening,
+                accepted: false,
+                id: None,
+            });
+            world.begin(world.connections.len() - 1)?;
+        }
+        for index in 0..world.mishaps.len() {
+            world.at(world.mishaps[index].0, Event::Mishap(index));
+        }
+        Ok(world)
+    }
+
+    pub(crate) fn at(&mut self, at: Duration, event: Event) {
+        self.entries += 1;
+        self.agenda.push(Reverse((at, self.entries, event)));
+    }
+
+    /// The whole run.
+    pub(crate) fn play(&mut self) -> Result<(), String> {
+        loop {
+            let next = self.settle()?;
+            if self
+                .connections
+                .iter()
+                .all(|connection| connection.stage == Stage::Over)
+            {
+                return Ok(());
+            }
+            let events = self.agenda.peek().map(|Reverse((at, ..))| *at);
+            let Some(next) = [next, events].into_iter().flatten().min() else {
+                return Err(
+                    "nothing is to happen any more, and connections are not over".to_owned(),
+                );
+            };
+            self.clock.set(next);
+            let now = self.clock.elapsed();
+            while self
+                .agenda
+                .peek()
+                .is_some_and(|Reverse((at, ..))| *at <= now)
+            {
+                let Some(Reverse((_, _, event))) = self.agenda.pop() else {
+                    break;
+                };
+                self.happens(event)?;
+            }
+        }
+    }
+
+    /// Everything that happens at this time, until nothing more does; gives when a packet or a timer is due.
+    pub(crate) fn settle(&mut self) -> Result<Option<Duration>, String> {
+        for _ in 0..SPIN {
+            let mut busy = false;
+            while let Some((to, octets)) = self.switch.arrival() {
+                busy = true;
+                if let Some(host) = &self.hosts[to] {
+                    host.network.deliver(&octets);
+                }
+            }
+            while let Some(sender) = self.switch.too_large() {
+                if let Some(host) = &self.hosts[sender] {
+                    host.network.limit_mtu(self.switch.mtu());
+                }
+            }
+            let now = self.clock.elapsed();
+            let mut due = self.switch.next();
+            for host in 0..self.hosts.len() {
+                let next = (self.hosts[host].as_ref()).and_then(|host| host.device.progress());
+                if let Some(next) = next.map(|next| self.clock.since_start(next)) {
+                    busy |= next <= now;
+                    due = Some(due.map_or(next, |due| due.min(next)));
+                }
+                busy |= self.hear(host)?;
+            }
+            for connection in 0..self.connections.len() {
+                busy |= self.look(connection)?;
+            }
+            if !busy {
+                return Ok(due);
+            }
+        }
+        Err("a device is busy for ever without time going on".to_owned())
+    }
+
+    pub(crate) fn happens(&mut self, event: Event) -> Result<(), String> {
+        let now = self.clock.elapsed();
+        match event {
+            Event::Tick {
+                connection,
+                end,
+                round,
+            } => self.tick(connection, end, round),
+            Event::Mishap(index) => {
+                let (_, mishap) = self.mishaps[index];
+                self.log.event(now, || format!("{mishap:?}"));
+                match mishap {
+                    Mishap::Down { host } => self.switch.set_down(host, true),
+                    Mishap::Up { host } => {
+                        if self.hosts[host].is_some() {
+                            self.switch.set_down(host, false);
+                        }
+                    }
+                    Mishap::Mtu(mtu) => {
+                        self.mtu = self.mtu.min(mtu);
+                        self.switch.set_mtu(self.mtu);
+                    }
+                    Mishap::Death { host } => self.death(host),
+                    Mishap::Misdeed {
+                        connection,
+                        end,
+                        what,
+                    } => self.misdeed(connection, end, what)?,
+                }
+                Ok(())
+            }
+            Event::Over {
+                connection,
+                round,
+                again,
+            } => self.over(connection, round, again),
+        }
+    }
+
+    pub(crate) fn death(&mut self, host: usize) {
+        self.switch.set_down(host, true);
+        for connection in &mut self.connections {
+            if connection.plan.hosts[0] == host {
+                connection.id = None;
+            }
+            for end in connection.ends.iter_mut().filter(|end| end.host == host) {
+                (end.qp, end.memory) = (None, None);
+                end.sends.clear();
+                end.receives.clear();
+                end.expected.clear();
+            }
+        }
+        self.hosts[host] = None;
+    }
+}
