@@ -78,7 +78,7 @@ fn in_the_file(packets: &[Packet], data: &[u8]) {
     for packet in packets {
         let len = packet.data.len();
         if len > 0 {
-            let at = rest.windows(len).position(|window| window == packet.data);
+            let at = memchr::memmem::find(rest, &packet.data);
             rest = &rest[at.expect("a packet of the file stands in it") + len..];
         }
         let found = packet.tcp();

@@ -27,7 +27,9 @@ pub(crate) fn deframe(
         buffer.extend_from_slice(piece);
         // The deframer said that it cannot find out more before.
         if buffer.len() < need {
-            assert!(matches!(deframer.next(&buffer), Ok(Step::Need(_))));
+            if buffer.len() + 1 == need || buffer.len().is_power_of_two() {
+                assert!(matches!(deframer.next(&buffer), Ok(Step::Need(_))));
+            }
             continue;
         }
         loop {
@@ -41,7 +43,7 @@ pub(crate) fn deframe(
                 }
                 Ok(Step::Fpdu(ulpdu)) => {
                     let found = Opened {
-                        ulpdu: ulpdu.pieces(0, ulpdu.len()).flatten().copied().collect(),
+                        ulpdu: joined(ulpdu.pieces(0, ulpdu.len())),
                         position: ulpdu.position(),
                         wire_len: ulpdu.wire_len(),
                     };
@@ -66,6 +68,12 @@ pub(crate) fn deframe(
     (opened, End::More)
 }
 
+fn joined<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut octets = Vec::new();
+    pieces.for_each(|piece| octets.extend_from_slice(piece));
+    octets
+}
+
 /// The ways to the octets of a ULPDU agree with each other.
 fn examine(ulpdu: &uwarp_mpa::Ulpdu<'_>, found: &Opened) {
     assert_eq!(found.ulpdu.len(), ulpdu.len());
@@ -75,10 +83,11 @@ fn examine(ulpdu: &uwarp_mpa::Ulpdu<'_>, found: &Opened) {
     let head = ulpdu.head(&mut scratch);
     assert_eq!(head, &found.ulpdu[..found.ulpdu.len().min(70)]);
     for (offset, len) in [(14, usize::MAX), (18, 300), (507, 2), (usize::MAX, 1)] {
-        let wanted = found.ulpdu.iter().skip(offset).take(len);
+        let start = offset.min(found.ulpdu.len());
+        let wanted = &found.ulpdu[start..found.ulpdu.len().min(start.saturating_add(len))];
         let pieces = ulpdu.pieces(offset, len);
         assert!(pieces.clone().all(|piece| !piece.is_empty()));
-        assert!(pieces.flatten().eq(wanted), "{offset} {len}");
+        assert!(joined(pieces) == wanted, "{offset} {len}");
     }
 }
 

@@ -98,7 +98,7 @@ fn frame(crc: bool, markers: bool, ulpdus: &[Vec<u8>], wanted: &[u8]) {
             room: fpdu - 1,
         };
         assert_eq!(no_room, Err(needed));
-        assert!(room.iter().all(|octet| *octet == 0xEE));
+        assert!(room == [0xEE].repeat(fpdu - 1), "there was no room");
         room.resize(fpdu + 3, 0xEE);
         let taken = second.frame_into(header, ulpdu.as_slice(), header_len, len, &mut room);
         assert_eq!((taken, &room[fpdu..]), (Ok(fpdu), &[0xEE; 3][..]));

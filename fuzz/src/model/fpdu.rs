@@ -5,7 +5,7 @@ use super::crc::crc32c;
 /// The longest ULPDU (RFC 5044 section 3).
 pub const MAX_ULPDU: usize = 64_768;
 /// A Marker stands at every multiple of it.
-const INTERVAL: u64 = 512;
+const INTERVAL: usize = 512;
 
 /// Makes the FPDUs of one direction.
 #[derive(Clone, Debug)]
@@ -38,10 +38,13 @@ impl Sealer {
         while !content.len().is_multiple_of(4) {
             content.push(0);
         }
-        for octet in content {
+        let mut rest = content.as_slice();
+        while !rest.is_empty() {
             self.marker(length_at);
             length_at.get_or_insert(self.stream.len());
-            self.stream.push(octet);
+            let (now, later) = rest.split_at(piece(self.markers, self.stream.len(), rest.len()));
+            self.stream.extend_from_slice(now);
+            rest = later;
         }
         self.marker(length_at);
         let crc = if self.crc {
@@ -55,7 +58,7 @@ impl Sealer {
 
     /// A Marker, if one is due. It tells how far it is from the length field before it.
     fn marker(&mut self, length_at: Option<usize>) {
-        if self.markers && (self.stream.len() as u64).is_multiple_of(INTERVAL) {
+        if self.markers && self.stream.len().is_multiple_of(INTERVAL) {
             let back = length_at.map_or(0, |at| self.stream.len() - at);
             self.stream
                 .extend_from_slice(&[0, 0, (back >> 8) as u8, back as u8]);
@@ -72,6 +75,15 @@ impl Sealer {
     #[must_use]
     pub fn starts(&self) -> &[(usize, usize)] {
         &self.starts
+    }
+}
+
+/// How many of `left` octets stand before the next Marker.
+fn piece(markers: bool, at: usize, left: usize) -> usize {
+    if markers {
+        left.min(INTERVAL - at % INTERVAL)
+    } else {
+        left
     }
 }
 
@@ -125,14 +137,31 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn next(&mut self) -> Result<u8, End> {
-        if self.markers && (self.at as u64).is_multiple_of(INTERVAL) {
+    /// Steps over a Marker, if one is here.
+    fn marker(&mut self) {
+        if self.markers && self.at.is_multiple_of(INTERVAL) {
             self.met.push(self.at);
             self.at += 4;
         }
+    }
+
+    fn next(&mut self) -> Result<u8, End> {
+        self.marker();
         let octet = self.stream.get(self.at).ok_or(End::More)?;
         self.at += 1;
         Ok(*octet)
+    }
+
+    /// The next octets, in the pieces between the Markers.
+    fn take(&mut self, len: usize) -> Result<Vec<u8>, End> {
+        let mut taken = Vec::new();
+        while taken.len() < len {
+            self.marker();
+            let end = self.at + piece(self.markers, self.at, len - taken.len());
+            taken.extend_from_slice(self.stream.get(self.at..end).ok_or(End::More)?);
+            self.at = end;
+        }
+        Ok(taken)
     }
 }
 
@@ -149,10 +178,7 @@ fn first(stream: &[u8], position: usize, crc: bool, markers: bool) -> Result<Ope
     if usize::from(len) > MAX_ULPDU {
         return Err(End::Length(position as u64, len));
     }
-    let mut ulpdu = Vec::new();
-    for _ in 0..len {
-        ulpdu.push(walk.next()?);
-    }
+    let ulpdu = walk.take(len.into())?;
     let mut content = 2 + usize::from(len);
     while !content.is_multiple_of(4) {
         walk.next()?;

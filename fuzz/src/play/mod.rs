@@ -138,6 +138,18 @@ fn buffer(len: usize) -> Vec<u8> {
     vec![UNTOUCHED; len + 2 * GUARD]
 }
 
+fn place(buffer: &mut [u8], at: usize, payload: &[u8]) {
+    buffer[at..at + payload.len()].copy_from_slice(payload);
+}
+
+/// Whether nothing was ever placed into a buffer. Compared as a whole: octet by octet it would take most of the time.
+fn untouched(buffer: &[u8]) -> bool {
+    const PIECE: [u8; 1024] = [UNTOUCHED; 1024];
+    buffer
+        .chunks(PIECE.len())
+        .all(|chunk| chunk == &PIECE[..chunk.len()])
+}
+
 impl Play {
     /// A stream with these depths. Nothing was received yet, and two receives are posted.
     pub(crate) fn new(ird: u16, ord: u16) -> Self {
@@ -289,9 +301,7 @@ impl Play {
                 payload_at,
                 ..
             } => {
-                for (offset, octet) in ulpdu[payload_at..].iter().enumerate() {
-                    self.model.regions[region][at + offset] = *octet;
-                }
+                place(&mut self.model.regions[region], at, &ulpdu[payload_at..]);
             }
             Event::Send {
                 payload_at,
@@ -301,9 +311,7 @@ impl Play {
             } => {
                 let len = posted.expect("a Send needs a receive") as usize;
                 let receive = self.model.receive.get_or_insert_with(|| buffer(len));
-                for (index, octet) in ulpdu[payload_at..].iter().enumerate() {
-                    receive[GUARD + offset as usize + index] = *octet;
-                }
+                place(receive, GUARD + offset as usize, &ulpdu[payload_at..]);
                 if delivered.is_some() {
                     self.model.delivered.extend(self.model.receive.take());
                 }
@@ -319,9 +327,7 @@ impl Play {
                 ..
             } => {
                 let sink = self.model.sinks.front_mut().expect("there was a Read");
-                for (index, octet) in ulpdu[payload_at..].iter().enumerate() {
-                    sink[GUARD + offset as usize + index] = *octet;
-                }
+                place(sink, GUARD + offset as usize, &ulpdu[payload_at..]);
                 if complete {
                     self.model.delivered.extend(self.model.sinks.pop_front());
                 }
@@ -347,7 +353,7 @@ impl Play {
         for (index, receive) in self.owner.receives.iter().enumerate() {
             match &self.model.receive {
                 Some(model) if index == 0 => assert_eq!(receive, model),
-                _ => assert!(receive.iter().all(|octet| *octet == UNTOUCHED)),
+                _ => assert!(untouched(receive), "a receive that is not under way"),
             }
         }
         assert_eq!(self.stream.requests_outstanding(), self.judge.waiting.len());
