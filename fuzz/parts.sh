@@ -3,6 +3,7 @@
 
 FUZZ_CORES="mpa_startup mpa_deframe mpa_sealed ddp_segment rdmap_message rdmap_terminate ddp_placement capture_file"
 FUZZ_LIVE="connection_pair hostile_peer"
+FUZZ_TRACED="uwarp-mpa uwarp-ddp uwarp-rdmap uwarp-capture uwarp-llp uwarp-verbs"
 FUZZ_TRIPLE=x86_64-unknown-linux-gnu
 
 # What fuzzing needs. Says so when it is not there.
@@ -20,19 +21,23 @@ need_fuzzing() {
 
 fuzz_target_dir() { realpath -m "${CARGO_TARGET_DIR:-target}/fuzz-$1"; }
 
-# Builds all targets with libFuzzer's instrumentation, and says where they are.
+# Builds all targets with libFuzzer's instrumentation, and says where they are. Comparisons are traced in the crates of the
+# stack alone: in the models and in the loops over octets that come with them it takes most of the time.
 fuzz_build() { # SANITIZER (address, or none: the protocol cores have no unsafe code)
-    local directory flags
+    local directory flags crate traced=()
     directory=$(fuzz_target_dir "$1")
     flags="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
     flags+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"
-    flags+=" -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Cdebug-assertions -Coverflow-checks"
+    flags+=" --cfg fuzzing -Cdebug-assertions -Coverflow-checks"
     if [ "$1" != none ]; then
         flags+=" -Zsanitizer=$1"
     fi
+    for crate in $FUZZ_TRACED; do
+        traced+=(--config "profile.release.package.$crate.rustflags=['-Cllvm-args=-sanitizer-coverage-trace-compares']")
+    done
     RUSTFLAGS=$flags CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
-        cargo +nightly build --release --locked --target $FUZZ_TRIPLE --target-dir "$directory" \
-        -p uwarp-fuzz --features libfuzzer --bins >&2
+        cargo +nightly build -Zprofile-rustflags "${traced[@]}" --release --locked --target $FUZZ_TRIPLE \
+        --target-dir "$directory" -p uwarp-fuzz --features libfuzzer --bins >&2
     printf '%s/%s/release' "$directory" "$FUZZ_TRIPLE"
 }
 
@@ -48,7 +53,8 @@ fuzz_run() { # BINARIES TARGET CORPUS OPTION...
     fi
     local started=$SECONDS
     if ! "$binaries/$target" "$corpus" "fuzz/seeds/$target" "-artifact_prefix=$crashers/" \
-        -timeout=20 -report_slow_units=100 -rss_limit_mb=2048 -max_len=4096 -print_final_stats=1 "$@" >"$log" 2>&1; then
+        -timeout=20 -report_slow_units=100 -rss_limit_mb=2048 -max_len=4096 -print_final_stats=1 \
+        -entropic_scale_per_exec_time=1 "$@" >"$log" 2>&1; then
         tail -60 "$log"
         echo "$target: FAILED. The input is in $crashers; replay it with: cargo test -p uwarp-fuzz --test replay"
         return 1
