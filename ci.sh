@@ -32,6 +32,8 @@ usage: ./ci.sh PART...
   fuzz-long  every fuzz target for millions of executions; hours; not in `all`
   fuzz-coverage  what the fuzzers reach of the protocol cores; writes into docs/fuzzing.md; not in `all`
   sim      10,000 runs of the simulator (docs/simulation.md); --seeds N for more, --seed S --log for one, step by step
+  robustness  the real process under attack by hostile peers, with whole loads; writes docs/robustness.md; not in
+           `all`, whose `test` has small loads
   interop  against Linux siw in a virtual machine (installs what it needs when root), by tests and by the
            conformance suite; a FILTER is a part of a test's name. --dangerous also plays the cases that crash or
            wedge the guest, each in a guest of its own, and writes docs/conformance-siw.md and .html
@@ -139,6 +141,11 @@ part_sim() { # OPTION...
 
 part_mutants() {
     UWARP_MUTANTS_REPORT=$PWD/docs/mutants.md part_mutants-smoke
+}
+
+part_robustness() {
+    UWARP_ROBUSTNESS=full UWARP_ROBUSTNESS_REPORT=$PWD/docs/robustness.md \
+        cargo test --release --locked -p uwarp --test robustness
 }
 
 . fuzz/parts.sh
@@ -254,7 +261,7 @@ if [ "$1" = fuzz ]; then
 fi
 for part in "$@"; do
     case "$part" in
-        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-long | fuzz-coverage | sim) say "$part"; "part_$part" ;;
+        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-long | fuzz-coverage | sim | robustness) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac

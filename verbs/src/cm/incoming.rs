@@ -86,41 +86,54 @@ impl Incoming {
             slot,
             place,
         };
-        let early = awaiting.take(read);
+        // The Request may be here already, or its sender gone: then there is nothing to watch.
+        let step = awaiting
+            .take(read)
+            .unwrap_or_else(|| awaiting.turn(device.now()));
         let incoming = Arc::new(Incoming {
             sink,
             device: Arc::clone(device),
             token,
             state: Mutex::new(None),
         });
-        let weak: Weak<Incoming> = Arc::downgrade(&incoming);
-        let watched = device
-            .background
-            .register(token, weak, awaiting.llp.fd())
-            .map_err(|errno| LlpError::Io {
-                op: "watch a new connection",
-                errno: errno.raw_os_error(),
-            });
-        watched?;
-        match early {
-            Some(Step::Whole(request)) => incoming.end(awaiting, Ok(request)),
-            Some(Step::Failed(error)) => incoming.end(awaiting, Err(error)),
-            Some(Step::More) | None => {
-                *incoming.state.lock() = Some(awaiting);
-                let kept: Arc<Incoming> = Arc::clone(&incoming);
-                device.background.keep(token, kept);
-                device.background.at(token, deadline);
-                // The Request may be here already.
-                incoming.attend(device.now());
-            }
+        match step {
+            Step::Whole(request) => incoming.end(awaiting, Ok(request)),
+            Step::Failed(error) => incoming.end(awaiting, Err(error)),
+            Step::More => incoming.watch(awaiting)?,
         }
         Ok(())
     }
 
+    /// Has the background look after it from now on.
+    fn watch(self: Arc<Self>, awaiting: Awaiting) -> Result<(), LlpError> {
+        let (background, token) = (&self.device.background, self.token);
+        let weak: Weak<Incoming> = Arc::downgrade(&self);
+        background
+            .register(token, weak, awaiting.llp.fd())
+            .map_err(|errno| LlpError::Io {
+                op: "watch a new connection",
+                errno: errno.raw_os_error(),
+            })?;
+        let mut state = self.state.lock();
+        let kept: Arc<Incoming> = Arc::clone(&self);
+        background.keep(token, kept);
+        background.at(token, awaiting.deadline);
+        self.arm(state.insert(awaiting));
+        Ok(())
+    }
+
+    /// Asks for its next turn.
+    fn arm(&self, awaiting: &Awaiting) {
+        let background = &self.device.background;
+        background.arm(self.token, awaiting.llp.fd(), Interest::Read);
+        if let Some(due) = awaiting.llp.deadline() {
+            background.at(self.token, due.min(awaiting.deadline));
+        }
+    }
+
+    /// It came out, and nobody watches it (any more).
     fn end(&self, awaiting: Awaiting, result: Result<Request, StartupError>) {
         let background = &self.device.background;
-        background.forget_fd(awaiting.llp.fd());
-        background.forget(self.token);
         let Awaiting {
             llp,
             responder,
@@ -206,29 +219,20 @@ impl Source for Incoming {
         let Some(awaiting) = &mut *state else {
             return Verdict::Settled;
         };
-        match awaiting.turn(now) {
+        let result = match awaiting.turn(now) {
             Step::More => {
-                self.device
-                    .background
-                    .arm(self.token, awaiting.llp.fd(), Interest::Read);
-                if let Some(due) = awaiting.llp.deadline() {
-                    self.device
-                        .background
-                        .at(self.token, due.min(awaiting.deadline));
-                }
+                self.arm(awaiting);
+                return Verdict::Settled;
             }
-            Step::Whole(request) => {
-                if let Some(awaiting) = state.take() {
-                    drop(state);
-                    self.end(awaiting, Ok(request));
-                }
-            }
-            Step::Failed(error) => {
-                if let Some(awaiting) = state.take() {
-                    drop(state);
-                    self.end(awaiting, Err(error));
-                }
-            }
+            Step::Whole(request) => Ok(request),
+            Step::Failed(error) => Err(error),
+        };
+        let ended = state.take();
+        drop(state);
+        if let Some(awaiting) = ended {
+            self.device.background.forget_fd(awaiting.llp.fd());
+            self.device.background.forget(self.token);
+            self.end(awaiting, result);
         }
         Verdict::Settled
     }

@@ -76,9 +76,12 @@ struct Requests {
     /// the network is down.
     fd: EventFd,
     state: Mutex<State>,
-    changed: Condvar,
+    /// There is a request, or the network is down.
+    requested: Condvar,
     /// The same for tasks.
     tasks: Wakers,
+    /// The same, and for failures too: whoever waits for requests alone is not woken by a flood of those.
+    arrived: Condvar,
 }
 
 #[derive(Default)]
@@ -101,8 +104,9 @@ impl Listener {
             home: Home::here(),
             fd,
             state: Mutex::default(),
-            changed: Condvar::new(),
+            requested: Condvar::new(),
             tasks: Wakers::default(),
+            arrived: Condvar::new(),
         });
         let sink: Weak<Requests> = Arc::downgrade(&requests);
         let port = device.network.reserve(addr)?;
@@ -135,7 +139,8 @@ impl Listener {
     /// when the network below has failed.
     pub fn wait_request(&self, timeout: Option<Duration>) -> Result<ConnectRequest, ListenError> {
         let timeout = self.listening.device().patience(timeout);
-        self.requests.wait(timeout, Requests::next_request)
+        self.requests
+            .wait(&self.requests.requested, timeout, Requests::next_request)
     }
 
     /// The next request, if one waits; otherwise the task is woken when one comes.
@@ -161,13 +166,14 @@ impl Listener {
     /// As [`Listener::wait_request`].
     pub fn wait_arrival(&self, timeout: Option<Duration>) -> Result<Arrival, ListenError> {
         let timeout = self.listening.device().patience(timeout);
-        self.requests.wait(timeout, |requests, state| {
-            if let Some((peer, error)) = state.failures.pop() {
-                return Some(Arrival::Failed { peer, error });
-            }
-            let request = requests.next_request(state)?;
-            Some(Arrival::Request(Box::new(request)))
-        })
+        self.requests
+            .wait(&self.requests.arrived, timeout, |requests, state| {
+                if let Some((peer, error)) = state.failures.pop() {
+                    return Some(Arrival::Failed { peer, error });
+                }
+                let request = requests.next_request(state)?;
+                Some(Arrival::Request(Box::new(request)))
+            })
     }
 
     /// The oldest startup that failed and was not looked at (RFC 5044 section 7.1.2): who it was, and what was wrong.
@@ -218,14 +224,17 @@ impl Requests {
         Some(request)
     }
 
-    /// Wakes who waits. Called without a lock.
-    fn changed(&self) {
-        self.changed.notify_all();
+    /// Wakes who waits for requests. Called without a lock.
+    fn wake(&self) {
+        // All of them: one may wait for more than requests.
+        self.requested.notify_all();
+        self.arrived.notify_all();
         self.tasks.wake();
     }
 
     fn wait<T>(
         &self,
+        changed: &Condvar,
         timeout: Option<Duration>,
         next: impl Fn(&Self, &mut State) -> Option<T>,
     ) -> Result<T, ListenError> {
@@ -240,9 +249,9 @@ impl Requests {
                 return Err(ListenError::Down { error });
             }
             match deadline {
-                None => self.changed.wait(&mut state),
+                None => changed.wait(&mut state),
                 Some(deadline) => {
-                    if self.changed.wait_until(&mut state, deadline).timed_out() {
+                    if changed.wait_until(&mut state, deadline).timed_out() {
                         let waited = timeout.unwrap_or_default();
                         return next(self, &mut state).ok_or(ListenError::TimedOut { waited });
                     }
@@ -259,15 +268,14 @@ impl RequestSink for Requests {
         // Under the lock, so that the count is never behind the queue.
         self.fd.add();
         drop(state);
-        // All of them: some may wait for more than requests.
-        self.changed();
+        self.wake();
     }
 
     fn failed(&self, peer: SocketAddr, error: StartupError) {
         let mut state = self.state.lock();
         state.failures.push(peer, error);
         drop(state);
-        self.changed();
+        self.arrived.notify_all();
     }
 
     fn down(&self, error: LlpError) {
@@ -276,7 +284,7 @@ impl RequestSink for Requests {
             self.fd.add();
         }
         drop(state);
-        self.changed();
+        self.wake();
     }
 
     fn expire(&self, now: Instant) {
@@ -293,5 +301,43 @@ impl RequestSink for Requests {
         }
         // Rejects them, which takes other locks.
         drop(late);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn requests() -> Requests {
+        Requests {
+            home: Home::here(),
+            fd: EventFd::semaphore().unwrap(),
+            state: Mutex::default(),
+            requested: Condvar::new(),
+            tasks: Wakers::default(),
+            arrived: Condvar::new(),
+        }
+    }
+
+    #[test]
+    fn a_failed_startup_wakes_nobody_who_waits_for_requests_alone() {
+        let (requests, count) = (requests(), Arc::new(Count::default()));
+        let addr = SocketAddr::from(([192, 0, 2, 1], 1));
+        requests.tasks.register(&Waker::from(Arc::clone(&count)));
+        requests.failed(addr, StartupError::RtrMissing);
+        assert_eq!(count.0.load(Ordering::Relaxed), 0);
+        requests.down(LlpError::Broken { addr });
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
     }
 }

@@ -1,0 +1,189 @@
+//! The attacks, each with its load.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::scene::Scene;
+use crate::{Result, deaths, messages, startup};
+
+/// One attack.
+pub(crate) struct Attack {
+    /// Of the test.
+    pub(crate) name: &'static str,
+    /// For the table.
+    pub(crate) title: &'static str,
+    /// How often, in a whole run; and in a small one.
+    pub(crate) load: [usize; 2],
+    /// At most so often a second. An attacker who takes all he can get of two processors would show how three processes share
+    /// them, and not what the victim does.
+    pub(crate) rate: usize,
+    /// Says what came of it, as long as nothing is wrong.
+    pub(crate) run: fn(&mut Scene, &mut Pace) -> Result<Told>,
+}
+
+/// What the table says of an attack.
+pub(crate) struct Told {
+    pub(crate) load: String,
+    pub(crate) outcome: String,
+    /// Octets that the application of the victim took for it.
+    pub(crate) own_memory: u64,
+}
+
+impl Told {
+    pub(crate) fn new(load: String, outcome: &str) -> Told {
+        Told {
+            load,
+            outcome: outcome.to_owned(),
+            own_memory: 0,
+        }
+    }
+}
+
+pub(crate) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "half_open",
+        title: "connections that never say anything",
+        load: [10_000, 200],
+        rate: 5_000,
+        run: startup::half_open,
+    },
+    Attack {
+        name: "half_open_from_many_addresses",
+        title: "the same from eight addresses",
+        load: [10_000, 200],
+        rate: 5_000,
+        run: startup::half_open_from_many_addresses,
+    },
+    Attack {
+        name: "slow_startup",
+        title: "an MPA Request at one octet a second",
+        load: [1_000, 20],
+        rate: 1_000,
+        run: startup::slow_startup,
+    },
+    Attack {
+        name: "oversized_private_data",
+        title: "Private Data of 513 to 65,535 octets",
+        load: [10_000, 100],
+        rate: 2_000,
+        run: startup::oversized_private_data,
+    },
+    Attack {
+        name: "connect_and_reset",
+        title: "connects and resets at once",
+        load: [100_000, 500],
+        rate: 10_000,
+        run: startup::connect_and_reset,
+    },
+    Attack {
+        name: "terminate_storm",
+        title: "Terminate Messages, a hundred in a row on each connection",
+        load: [5_000, 20],
+        rate: 500,
+        run: messages::terminate_storm,
+    },
+    Attack {
+        name: "reads_of_4_gib",
+        title: "Reads of 4 GiB from a region of 16 MiB",
+        load: [5_000, 20],
+        rate: 500,
+        run: messages::reads_of_4_gib,
+    },
+    Attack {
+        name: "reads_without_reading",
+        title: "sixteen Reads of a region of 16 MiB each, by peers that take none of the answers",
+        load: [64, 8],
+        rate: 64,
+        run: messages::reads_without_reading,
+    },
+    Attack {
+        name: "stag_guessing",
+        title: "Writes to guessed STags",
+        load: [1_000_000, 1_000],
+        rate: 50_000,
+        run: messages::stag_guessing,
+    },
+    Attack {
+        name: "zero_length_flood",
+        title: "RDMA Writes of no octets",
+        load: [10_000_000, 10_000],
+        rate: 1_000_000,
+        run: messages::zero_length_flood,
+    },
+    Attack {
+        name: "peer_killed",
+        title: "a peer killed (SIGKILL) in the middle of a Write",
+        load: [1024, 16],
+        rate: usize::MAX,
+        run: deaths::peer_killed,
+    },
+    Attack {
+        name: "victim_killed",
+        title: "our own process killed (SIGKILL) and started again",
+        load: [10, 1],
+        rate: 1,
+        run: deaths::victim_killed,
+    },
+];
+
+/// Gives the numbers of a load, no faster than they may come.
+pub(crate) struct Pace {
+    load: usize,
+    rate: usize,
+    done: usize,
+    start: Instant,
+}
+
+impl Pace {
+    pub(crate) fn new(load: usize, rate: usize) -> Pace {
+        let (done, start) = (0, Instant::now());
+        Pace {
+            load,
+            rate,
+            done,
+            start,
+        }
+    }
+
+    /// How many there are in all.
+    pub(crate) fn load(&self) -> usize {
+        self.load
+    }
+
+    /// How many there were, and how fast.
+    pub(crate) fn told(&self) -> String {
+        let rate = self.done as f64 / self.start.elapsed().as_secs_f64();
+        format!("{}, {} a second", many(self.done), many(rate as usize))
+    }
+}
+
+impl Iterator for Pace {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        if self.done == self.load {
+            return None;
+        }
+        let due = self.start + Duration::from_secs_f64(self.done as f64 / self.rate as f64);
+        let early = due.saturating_duration_since(Instant::now());
+        // One sleep for several: each takes longer than it should.
+        if early > Duration::from_millis(1) {
+            thread::sleep(early);
+        }
+        self.done += 1;
+        Some(self.done - 1)
+    }
+}
+
+/// A number with a comma for each thousand.
+pub(crate) fn many(what: usize) -> String {
+    let digits = what.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}

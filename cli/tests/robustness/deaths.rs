@@ -1,0 +1,129 @@
+//! Processes that end in the middle: the peer's, and ours.
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::attacks::{Pace, Told};
+use crate::controller::{Controller, Region};
+use crate::honest::{Client, ROOM};
+use crate::raw::Peer;
+use crate::scene::Scene;
+use crate::victim::Victim;
+use crate::{PATIENCE, Result};
+
+/// In the environment of this program when it is to be the writer that gets killed: address, STag, TO, length.
+const WRITER: &str = "UWARP_TEST_WRITER";
+
+/// Octets of its segments.
+const PIECE: u64 = 32 << 10;
+/// How many of them it sends in a second: a good part of what the machine can do, and not all of it.
+const PIECES: usize = 10_000;
+
+/// Runs as the writer, if that is what this process is for.
+pub(crate) fn writer() -> Option<Result<()>> {
+    let told = std::env::var(WRITER).ok()?;
+    let mut words = told.split(' ');
+    let mut next = || words.next().ok_or("the writer was not told enough");
+    let mut write = || {
+        let to: SocketAddr = next()?.parse()?;
+        let (stag, addr, len): (u32, u64, u64) =
+            (next()?.parse()?, next()?.parse()?, next()?.parse()?);
+        let mut peer = Peer::connect(to)?;
+        let octets = vec![0xAB; PIECE as usize];
+        for piece in Pace::new(usize::try_from(len / PIECE)?, PIECES) {
+            // One message; nobody gets to see its end.
+            let at = piece as u64 * PIECE;
+            peer.write(false, stag, addr + at, &octets)?;
+            peer.flush()?;
+        }
+        // What is written must not be all, whoever is faster.
+        thread::sleep(PATIENCE);
+        Ok(())
+    };
+    Some(write())
+}
+
+/// A peer is killed in the middle of a Write of so many MiB.
+pub(crate) fn peer_killed(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
+    let load = pace.load();
+    let len = (load as u64) << 20;
+    let mut controller = Controller::connect(scene.victim.control)?;
+    let region = controller.register(len, "lw,rw")?;
+    let listener = controller.listen()?;
+    let told = format!("{listener} {} {} {len}", region.rkey, region.addr);
+    let mut writer = Command::new(std::env::current_exe()?)
+        .env(WRITER, told)
+        .stdin(Stdio::null())
+        .spawn()?;
+    let arrived = half_way(&mut controller, region);
+    let killed = writer.kill().and_then(|()| writer.wait());
+    arrived?;
+    killed?;
+    let start = Instant::now();
+    while controller.ended() < 1 {
+        if start.elapsed() > PATIENCE {
+            return Err("the victim does not notice that its peer was killed".into());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    scene.newcomer()?;
+    let told = Told::new(
+        format!(
+            "a Write of {load} MiB at {} MiB a second",
+            (PIECE * PIECES as u64) >> 20
+        ),
+        "the connection ends with an error that the application is told; what had come stays, and no completion says that it is whole",
+    );
+    Ok(Told {
+        own_memory: len,
+        ..told
+    })
+}
+
+/// Waits until the middle of the region has been written.
+fn half_way(controller: &mut Controller, region: Region) -> Result<()> {
+    let (middle, deadline) = (region.len / 2, Instant::now() + PATIENCE);
+    loop {
+        let peek = json!({"cmd": "peek", "mr": region.number, "off": middle, "len": 1});
+        if controller.command(peek)?["data"] == json!("ab") {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err("the Write does not come".into());
+        }
+    }
+}
+
+/// The victim itself is killed, and started again on the same ports.
+pub(crate) fn victim_killed(_: &mut Scene, pace: &mut Pace) -> Result<Told> {
+    let mut ports = [0, 0];
+    for _ in &mut *pace {
+        let mut victim = Victim::start(ports[0], ports[1])?;
+        ports = [victim.rdma.port(), victim.control.port()];
+        let mut controller = Controller::connect(victim.control)?;
+        let region = controller.register(ROOM, "lw,rw,rr")?;
+        let mut client = Client::connect(controller.listen()?, region)?;
+        client.round()?;
+        let peer = thread::spawn(move || {
+            loop {
+                if let Err(error) = client.round() {
+                    return error.to_string();
+                }
+            }
+        });
+        thread::sleep(Duration::from_millis(100));
+        victim.kill()?;
+        let error = peer.join().map_err(|_| "the peer has panicked")?;
+        if error.contains("in vain") {
+            return Err(format!("its peer noticed nothing: {error}").into());
+        }
+    }
+    Ok(Told::new(
+        format!("{} times", pace.load()),
+        "its peer gets errors for all its work at once; the next process takes the same ports and serves",
+    ))
+}

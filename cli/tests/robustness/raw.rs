@@ -1,0 +1,170 @@
+//! The attacker: plain TCP, and octets that are as wrong as an attack needs them.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use uwarp_ddp::{Header, MAX_HEADER, Msn, STag, TaggedHeader, TaggedOffset, UntaggedHeader};
+use uwarp_mpa::{Framer, Initiator, InitiatorConfig, Model, Outcome, Revision};
+use uwarp_rdmap::{Opcode, QN_READ_REQUEST, QN_TERMINATE, ReadRequestHeader, control};
+
+use crate::{PATIENCE, Result};
+
+/// Where attacks come from: not where the honest peer is.
+pub(crate) const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
+
+/// Octets of a startup frame without Private Data.
+const FRAME: usize = 20;
+
+/// A TCP connection from the attacker's address.
+pub(crate) fn tcp(to: SocketAddr) -> io::Result<TcpStream> {
+    tcp_from(ATTACKER, to)
+}
+
+/// A TCP connection from this address.
+pub(crate) fn tcp_from(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    socket.bind(&SocketAddr::from((from, 0)).into())?;
+    socket.connect_timeout(&to.into(), PATIENCE)?;
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// Ends a connection by a reset.
+pub(crate) fn reset(stream: TcpStream) -> io::Result<()> {
+    Socket::from(stream).set_linger(Some(Duration::ZERO))
+}
+
+/// The Request of an initiator that asks for CRCs, with a room of 16 Reads.
+pub(crate) fn initiator() -> Result<Initiator> {
+    Ok(Initiator::new(InitiatorConfig {
+        revision: Revision::Two,
+        crc: true,
+        markers: false,
+        ird: 16,
+        ord: 16,
+        max_ird: 16,
+        model: Model::ClientServer,
+        private_data: Vec::new(),
+    })?)
+}
+
+/// A connection in Full Operation.
+pub(crate) struct Peer {
+    pub(crate) stream: TcpStream,
+    framer: Framer,
+    batch: Vec<u8>,
+    reads: u32,
+}
+
+impl Peer {
+    /// Connects as an honest peer would.
+    pub(crate) fn connect(to: SocketAddr) -> Result<Peer> {
+        let mut stream = tcp(to)?;
+        let mut initiator = initiator()?;
+        stream.write_all(initiator.request())?;
+        let mut reply = vec![0; FRAME];
+        stream.read_exact(&mut reply)?;
+        let rest = usize::from(u16::from_be_bytes([reply[18], reply[19]]));
+        reply.resize(FRAME + rest, 0);
+        stream.read_exact(&mut reply[FRAME..])?;
+        match initiator.receive(&reply)? {
+            (_, Some(Outcome::Accepted(agreed))) => Ok(Peer {
+                stream,
+                framer: Framer::new(agreed.crc, agreed.tx_markers),
+                batch: Vec::new(),
+                reads: 0,
+            }),
+            (_, outcome) => Err(format!("not accepted: {outcome:?}").into()),
+        }
+    }
+
+    fn stage(&mut self, header: &Header, rest: &[u8]) -> Result<()> {
+        let mut octets = [0; MAX_HEADER];
+        let len = header.emit(&mut octets);
+        self.framer
+            .frame(&octets[..len], rest, 0, rest.len(), &mut self.batch)?;
+        Ok(())
+    }
+
+    /// Sends what was staged.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        let sent = self.stream.write_all(&self.batch);
+        self.batch.clear();
+        sent
+    }
+
+    /// Octets that are staged.
+    pub(crate) fn staged(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// A segment of an RDMA Write.
+    pub(crate) fn write(&mut self, last: bool, stag: u32, to: u64, octets: &[u8]) -> Result<()> {
+        let header = Header::Tagged(TaggedHeader {
+            last,
+            ulp: control(Opcode::Write),
+            stag: STag(stag),
+            to: TaggedOffset(to),
+        });
+        self.stage(&header, octets)
+    }
+
+    /// A Read Request for so much from there, into a sink that only the peer's answer will name.
+    pub(crate) fn read(&mut self, len: u32, stag: u32, to: u64) -> Result<()> {
+        self.reads += 1;
+        let request = ReadRequestHeader {
+            sink_stag: STag(0x0100),
+            sink_to: TaggedOffset(0),
+            len,
+            source_stag: STag(stag),
+            source_to: TaggedOffset(to),
+        };
+        let header = Header::Untagged(UntaggedHeader {
+            last: true,
+            ulp: control(Opcode::ReadRequest),
+            ulp_word: 0,
+            qn: QN_READ_REQUEST,
+            msn: Msn(self.reads),
+            mo: 0,
+        });
+        self.stage(&header, &request.emit())
+    }
+
+    /// A Terminate Message: a catastrophic error of the LLP, whichever one this is.
+    pub(crate) fn terminate(&mut self, msn: u32) -> Result<()> {
+        let header = Header::Untagged(UntaggedHeader {
+            last: true,
+            ulp: control(Opcode::Terminate),
+            ulp_word: 0,
+            qn: QN_TERMINATE,
+            msn: Msn(msn),
+            mo: 0,
+        });
+        self.stage(&header, &[0x00, 0x00, 0x00, 0x00])
+    }
+
+    /// Reads until the victim closes or resets; how many octets came.
+    pub(crate) fn drain(&mut self) -> io::Result<usize> {
+        drain(&mut self.stream)
+    }
+}
+
+/// Reads until the other side closes or resets; how many octets came.
+pub(crate) fn drain(stream: &mut TcpStream) -> io::Result<usize> {
+    let mut octets = [0; 65_536];
+    let mut came = 0;
+    loop {
+        match stream.read(&mut octets) {
+            Ok(0) => return Ok(came),
+            Ok(count) => came += count,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(came),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Attacks on what stands before a connection: TCP's accept, and MPA's startup.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::attacks::{Pace, Told, many};
+use crate::raw::{ATTACKER, drain, initiator, reset, tcp, tcp_from};
+use crate::scene::Scene;
+use crate::{PATIENCE, Result};
+
+/// How many connections one address may have in startup, unless the settings say otherwise.
+const OF_ONE_ADDRESS: u64 = 2_048;
+
+/// A connection, or none where the victim has reset it already.
+fn open(from: Ipv4Addr, to: SocketAddr) -> io::Result<Option<TcpStream>> {
+    match tcp_from(from, to) {
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// Whether the other side has closed or reset it.
+fn is_closed(stream: &mut TcpStream) -> io::Result<bool> {
+    stream.set_nonblocking(true)?;
+    let closed = match stream.read(&mut [0; 64]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    };
+    stream.set_nonblocking(false)?;
+    Ok(closed)
+}
+
+/// Waits until the victim has closed all of them.
+fn all_closed(mut streams: Vec<TcpStream>) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !streams.is_empty() {
+        let mut open = Vec::new();
+        for mut stream in streams {
+            if !is_closed(&mut stream)? {
+                open.push(stream);
+            }
+        }
+        streams = open;
+        if Instant::now() > deadline {
+            return Err(format!("{} connections are still open", streams.len()).into());
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+pub(crate) fn half_open(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
+    let before = scene.victim.usage()?.descriptors;
+    let mut streams = Vec::new();
+    for _ in &mut *pace {
+        streams.extend(open(ATTACKER, scene.listener)?);
+    }
+    let load = pace.told();
+    scene.newcomer()?;
+    let held = scene.victim.usage()?.descriptors.saturating_sub(before);
+    if held > OF_ONE_ADDRESS + 64 {
+        return Err(format!("one address holds {held} descriptors of the victim").into());
+    }
+    all_closed(streams)?;
+    Ok(Told::new(
+        load,
+        "those beyond the limit of their address (2,048) are reset at once, the others closed after 5 s",
+    ))
+}
+
+pub(crate) fn half_open_from_many_addresses(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
+    let mut streams = Vec::new();
+    for number in &mut *pace {
+        let from = Ipv4Addr::new(127, 0, 1, u8::try_from(number % 8)?);
+        streams.extend(open(from, scene.listener)?);
+    }
+    let load = pace.told();
+    scene.newcomer_at(scene.elsewhere)?;
+    let start = Instant::now();
+    scene.newcomer()?;
+    let waited = start.elapsed().as_secs_f64();
+    all_closed(streams)?;
+    Ok(Told::new(
+        load,
+        &format!(
+            "closed after 5 s. Beyond the places of the listener (4,096) they wait in TCP, and so does an honest peer that comes to \
+             that listener ({waited:.1} s); another listener serves meanwhile"
+        ),
+    ))
+}
+
+pub(crate) fn slow_startup(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
+    let load = pace.load();
+    let mut streams = Vec::new();
+    for _ in pace {
+        streams.extend(open(ATTACKER, scene.listener)?);
+    }
+    for (second, octet) in initiator()?.request().iter().enumerate() {
+        let mut open = Vec::new();
+        for mut stream in streams {
+            // A write after the victim's end fails, which is what is waited for.
+            if !is_closed(&mut stream)? && stream.write_all(&[*octet]).is_ok() {
+                open.push(stream);
+            }
+        }
+        streams = open;
+        if streams.is_empty() {
+            break;
+        }
+        if second == 0 {
+            scene.newcomer()?;
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
+    if !streams.is_empty() {
+        return Err(format!("{} slow startups were waited for to the end", streams.len()).into());
+    }
+    Ok(Told::new(
+        format!("{} at once", many(load)),
+        "closed after 5 s: the limit is one of the whole startup, not of each octet",
+    ))
+}
+
+pub(crate) fn oversized_private_data(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
+    let load = pace.load();
+    for number in &mut *pace {
+        let mut stream = tcp(scene.listener)?;
+        let mut request = initiator()?.request()[..20].to_vec();
+        let len = u16::try_from(513 + number * 65_022 / load)?;
+        request[18..20].copy_from_slice(&len.to_be_bytes());
+        request.resize(20 + usize::from(len), 0x55);
+        // The victim need not wait for all of it.
+        let _ = stream.write_all(&request);
+        drain(&mut stream)?;
+    }
+    let load = pace.told();
+    scene.newcomer()?;
+    Ok(Told::new(load, "closed as soon as the length is there"))
+}
+
+pub(crate) fn connect_and_reset(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
+    for number in &mut *pace {
+        if let Some(stream) = open(ATTACKER, scene.listener)? {
+            reset(stream)?;
+        }
+        if number % 50_000 == 400 {
+            scene.newcomer()?;
+        }
+    }
+    Ok(Told::new(pace.told(), "forgotten"))
+}

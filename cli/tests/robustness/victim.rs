@@ -1,0 +1,178 @@
+//! The process that is attacked: `uwarp agent`, watched from outside.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::{PATIENCE, Result};
+
+/// How often the process is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A running agent. It is killed, it alone and by its handle, when this is dropped.
+pub(crate) struct Victim {
+    child: Child,
+    /// Held, so that what it prints has a reader.
+    _stdout: BufReader<ChildStdout>,
+    /// The port of `rping -s`.
+    pub(crate) rdma: SocketAddr,
+    pub(crate) control: SocketAddr,
+}
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Resident memory in octets.
+    pub(crate) memory: u64,
+    pub(crate) descriptors: u64,
+}
+
+/// Hundredths of a second, which is what Linux counts processor time in for programs.
+const TICK: f64 = 0.01;
+
+impl Victim {
+    /// Starts one on these ports of 127.0.0.1; 0 takes a free one.
+    pub(crate) fn start(rdma: u16, control: u16) -> Result<Victim> {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_uwarp"))
+            .args(["agent", "-a", "127.0.0.1", "-p"])
+            .arg(rdma.to_string())
+            .arg("--control")
+            .arg(control.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let Some(stdout) = child.stdout.take() else {
+            return Err("the agent has no output".into());
+        };
+        let mut stdout = BufReader::new(stdout);
+        let mut addrs = [None, None];
+        for addr in &mut addrs {
+            let mut line = String::new();
+            stdout.read_line(&mut line)?;
+            *addr = line.trim().rsplit(' ').next().and_then(|a| a.parse().ok());
+        }
+        let [Some(rdma), Some(control)] = addrs else {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err("the agent did not say where it listens".into());
+        };
+        Ok(Victim {
+            child,
+            _stdout: stdout,
+            rdma,
+            control,
+        })
+    }
+
+    /// Whether the process still runs.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    pub(crate) fn usage(&self) -> io::Result<Usage> {
+        usage(self.child.id())
+    }
+
+    /// Seconds of a processor that it has had.
+    pub(crate) fn processor(&self) -> Result<f64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // Behind the name, which may hold anything, `utime` and `stime` are the 12th and the 13th.
+        let fields = stat.rsplit(')').next().unwrap_or_default();
+        let ticks = fields.split_whitespace().skip(11).take(2);
+        let ticks: std::result::Result<Vec<u64>, _> = ticks.map(str::parse).collect();
+        Ok(ticks?.iter().sum::<u64>() as f64 * TICK)
+    }
+
+    /// Watches it from now on.
+    pub(crate) fn watch(&self) -> Watch {
+        Watch::start(self.child.id())
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+
+    /// Waits until it has no more descriptors than it had, which is when the last trace of an attack is gone.
+    pub(crate) fn recovers(&self, before: Usage) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let now = self.usage()?;
+            if now.descriptors <= before.descriptors {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let (now, before) = (now.descriptors, before.descriptors);
+                return Err(format!("it still has {now} descriptors open, {before} before").into());
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+fn usage(id: u32) -> io::Result<Usage> {
+    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    Ok(Usage {
+        memory: kib.unwrap_or(0) << 10,
+        descriptors: fs::read_dir(format!("/proc/{id}/fd"))?.count() as u64,
+    })
+}
+
+/// The most that a process held while it was watched.
+pub(crate) struct Watch {
+    stop: Arc<AtomicBool>,
+    most: Arc<[AtomicU64; 2]>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    fn start(id: u32) -> Watch {
+        let stop = Arc::new(AtomicBool::new(false));
+        let most = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let (stopped, seen) = (Arc::clone(&stop), Arc::clone(&most));
+        let thread = thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                if let Ok(usage) = usage(id) {
+                    seen[0].fetch_max(usage.memory, Ordering::Relaxed);
+                    seen[1].fetch_max(usage.descriptors, Ordering::Relaxed);
+                }
+                thread::sleep(LOOK);
+            }
+        });
+        Watch {
+            stop,
+            most,
+            thread: Some(thread),
+        }
+    }
+
+    pub(crate) fn most(&self) -> Usage {
+        Usage {
+            memory: self.most[0].load(Ordering::Relaxed),
+            descriptors: self.most[1].load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
