@@ -2,7 +2,7 @@
 # stands here, and nothing has to be installed but a nightly toolchain and a C++ compiler. `cargo fuzz` works as well.
 
 FUZZ_CORES="mpa_startup mpa_deframe mpa_sealed ddp_segment rdmap_message rdmap_terminate ddp_placement capture_file"
-FUZZ_LIVE="connection_pair hostile_peer"
+FUZZ_LIVE="connection_pair hostile_peer verbs_ops smoltcp_link"
 FUZZ_TRACED="uwarp-mpa uwarp-ddp uwarp-rdmap uwarp-capture uwarp-llp uwarp-verbs"
 FUZZ_TRIPLE=x86_64-unknown-linux-gnu
 

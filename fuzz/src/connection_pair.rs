@@ -3,53 +3,13 @@
 //! was reported as a success is right all the same, no octet of memory has a value that nobody wrote there, and everything
 //! that was posted completes once.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
-use uwarp_verbs::{
-    Access, Cq, Device, MemoryRegion, Qp, QpCaps, QpState, RecvWr, SendWr, Status, StreamOptions,
-};
+use uwarp_verbs::{QpState, StreamOptions};
 
 use crate::input::Input;
-use crate::live::{self, HandClock, Line, Side};
+use crate::live::{self, End, HandClock, Line, Side};
 
-/// At most so many steps in one input, and work requests of a side.
+/// At most so many steps in one input.
 const MAX_STEPS: usize = 120;
-const SLOTS: u64 = 40;
-/// Octets of a slot: the source, the receive or the sink of one work request.
-const SLOT: u64 = 2048;
-/// What peers reach: octets that are written, octets that are read, one word.
-const WRITTEN: usize = 4096;
-const READ: usize = 2048;
-const WORD: usize = WRITTEN + READ;
-
-/// One side, with its part of the model.
-struct End {
-    device: Device,
-    clock: Arc<HandClock>,
-    qp: Qp,
-    send_cq: Cq,
-    recv_cq: Cq,
-    own: MemoryRegion,
-    shared: MemoryRegion,
-
-    /// What the own region holds: sources, and in the end receives and sinks.
-    slots: Vec<u8>,
-    /// What the peer writes into: as it was, and as it is in the end.
-    before: Vec<u8>,
-    written: Vec<u8>,
-    /// All Writes of the peer: where, and what.
-    writes: Vec<(usize, Vec<u8>)>,
-    word: u64,
-    used: u64,
-    /// Receives that wait for a Send of the peer: slot.
-    receives: VecDeque<u64>,
-    /// What has to complete in each queue: slot, and what its octets are then, from its start on.
-    sends_due: VecDeque<(u64, Vec<u8>)>,
-    receives_due: VecDeque<(u64, Vec<u8>)>,
-    posted: usize,
-    completed: usize,
-}
 
 /// Flags (bit 0: CRC, bit 1: Markers of the first side, bit 2: of the second), then steps.
 pub fn run(data: &[u8]) {
@@ -66,7 +26,9 @@ pub fn run(data: &[u8]) {
             ..StreamOptions::default()
         };
         number += 1;
-        let end = End::new(u64::from(number));
+        let clock = HandClock::new();
+        let seed = u64::from(number);
+        let end = End::new(live::device(&clock, seed), clock, seed);
         end.qp
             .attach_stream(stream, &[], &options)
             .expect("the stream stands");
@@ -120,10 +82,7 @@ fn rest(line: &Line, ends: &mut [End; 2], damaged: bool) {
     for end in ends.iter() {
         if !damaged {
             assert_eq!(end.qp.state(), QpState::Rts, "{:?}", end.qp.end_reason());
-            assert!(
-                end.sends_due.is_empty() && end.receives_due.is_empty(),
-                "not completed"
-            );
+            assert!(end.is_done(), "not completed");
         }
         end.memory(damaged);
     }
@@ -131,211 +90,6 @@ fn rest(line: &Line, ends: &mut [End; 2], damaged: bool) {
     for end in ends.iter_mut() {
         end.look(true);
         assert_eq!(end.qp.state(), QpState::Error);
-        assert_eq!(end.completed, end.posted, "everything completes once");
-    }
-}
-
-/// Octets that repeat every 256.
-fn pattern(len: usize, octet: impl Fn(u64) -> u8) -> Vec<u8> {
-    let mut period: Vec<u8> = (0..256).map(octet).collect();
-    period = period.repeat(len.div_ceil(256));
-    period.truncate(len);
-    period
-}
-
-impl End {
-    fn new(seed: u64) -> Self {
-        let clock = HandClock::new();
-        let device = live::device(&clock, seed);
-        let pd = device.alloc_pd().expect("there is room");
-        let cq = || device.create_cq(256).expect("there is room");
-        let (send_cq, recv_cq) = (cq(), cq());
-        let qp = pd
-            .create_qp(&send_cq, &recv_cq, QpCaps::default())
-            .expect("there is room");
-        let slots = pattern((SLOTS * SLOT) as usize, |at| (at * 7 + seed) as u8);
-        let shared = pattern(WORD + 8, |at| (at * 3) as u8 ^ seed as u8);
-        let written = shared[..WRITTEN].to_vec();
-        let word = u64::from_ne_bytes(shared[WORD..].try_into().expect("8 octets"));
-        let own = pd
-            .register(slots.clone(), Access::LOCAL_WRITE)
-            .expect("there is room");
-        let all = Access::LOCAL_WRITE
-            | Access::REMOTE_WRITE
-            | Access::REMOTE_READ
-            | Access::REMOTE_ATOMIC;
-        let shared = pd
-            .region()
-            .access(all)
-            .zero_based()
-            .vec(shared)
-            .expect("there is room");
-        Self {
-            device,
-            clock,
-            qp,
-            send_cq,
-            recv_cq,
-            own,
-            shared,
-            slots,
-            before: written.clone(),
-            written,
-            writes: Vec::new(),
-            word,
-            used: 0,
-            receives: VecDeque::new(),
-            sends_due: VecDeque::new(),
-            receives_due: VecDeque::new(),
-            posted: 0,
-            completed: 0,
-        }
-    }
-
-    /// The next slot, while the connection stands.
-    fn slot(&mut self) -> Option<u64> {
-        if self.used == SLOTS || self.qp.state() != QpState::Rts {
-            return None;
-        }
-        self.used += 1;
-        Some(self.used - 1)
-    }
-
-    fn source(&self, slot: u64, len: usize) -> Vec<u8> {
-        let at = (slot * SLOT) as usize;
-        self.slots[at..at + len].to_vec()
-    }
-
-    /// Posts a receive.
-    fn receive(&mut self) {
-        let Some(slot) = self.slot() else {
-            return;
-        };
-        let sges = [self.own.sge(slot * SLOT, SLOT as u32)];
-        self.qp
-            .post_recv(&RecvWr::new(slot, &sges))
-            .expect("there is room");
-        self.receives.push_back(slot);
-        self.posted += 1;
-    }
-
-    /// Posts a work request that `theirs` can carry out.
-    fn post(&mut self, theirs: &mut End, kind: u8, input: &mut Input<'_>) {
-        if kind == 4 && theirs.receives.is_empty() {
-            return;
-        }
-        let Some(slot) = self.slot() else {
-            return;
-        };
-        let (len, at) = (
-            usize::from(input.u16()) % SLOT as usize,
-            usize::from(input.u16()),
-        );
-        let (at, rkey) = (at % (WRITTEN - SLOT as usize), theirs.shared.rkey());
-        let sges = [self
-            .own
-            .sge(slot * SLOT, if kind == 7 { 8 } else { len as u32 })];
-        let octets = self.source(slot, len);
-        let wr = match kind {
-            4 => {
-                let receive = theirs.receives.pop_front().expect("there is one");
-                theirs.receives_due.push_back((receive, octets));
-                SendWr::send(slot, &sges)
-            }
-            5 => {
-                theirs.written[at..at + len].copy_from_slice(&octets);
-                theirs.writes.push((at, octets));
-                SendWr::write(slot, &sges, at as u64, rkey)
-            }
-            6 => SendWr::read(slot, &sges, WRITTEN as u64, rkey),
-            _ => SendWr::fetch_add(slot, &sges, WORD as u64, rkey, len as u64 | 1 << 63),
-        };
-        self.qp.post_send(&wr).expect("there is room");
-        let result = match kind {
-            6 => theirs.read_only(len),
-            7 => {
-                let before = theirs.word;
-                theirs.word = before.wrapping_add(len as u64 | 1 << 63);
-                before.to_ne_bytes().to_vec()
-            }
-            _ => Vec::new(),
-        };
-        self.sends_due.push_back((slot, result));
-        self.posted += 1;
-    }
-
-    /// The first octets of what is only read.
-    fn read_only(&self, len: usize) -> Vec<u8> {
-        let mut octets = vec![0; len];
-        self.shared
-            .read_at(WRITTEN, &mut octets)
-            .expect("it is in bounds");
-        octets
-    }
-
-    /// Drives the device and looks at what completed.
-    fn look(&mut self, damaged: bool) {
-        live::settle(&self.device, &self.clock);
-        for (cq, due) in [
-            (&self.send_cq, &mut self.sends_due),
-            (&self.recv_cq, &mut self.receives_due),
-        ] {
-            while let Some(completion) = cq.poll_one() {
-                self.completed += 1;
-                let success = completion.status == Status::Success;
-                assert!(success || damaged, "{completion:?}");
-                // A receive that no Send was for is not among them.
-                if due
-                    .front()
-                    .is_none_or(|(slot, _)| *slot != completion.wr_id)
-                {
-                    assert!(!success && completion.opcode.is_recv(), "{completion:?}");
-                    continue;
-                }
-                let (slot, octets) = due.pop_front().expect("it was looked at");
-                if !success {
-                    continue;
-                }
-                let at = (slot * SLOT) as usize;
-                self.slots[at..at + octets.len()].copy_from_slice(&octets);
-                let mut found = vec![0; octets.len()];
-                self.own.read_at(at, &mut found).expect("it is in bounds");
-                assert!(found == octets, "work request {slot} has other octets");
-                if completion.opcode.is_recv() {
-                    assert_eq!(completion.byte_len as usize, octets.len());
-                }
-            }
-        }
-    }
-
-    /// Whether an octet that the peer writes may have this value after some of the Writes.
-    fn may_be(&self, at: usize, octet: u8) -> bool {
-        let wrote = |(start, octets): &(usize, Vec<u8>)| {
-            at.checked_sub(*start).and_then(|at| octets.get(at)) == Some(&octet)
-        };
-        self.before[at] == octet || self.writes.iter().any(wrote)
-    }
-
-    /// What the peer wrote is there; with damage, nothing that it did not write.
-    fn memory(&self, damaged: bool) {
-        let mut shared = vec![0; WORD + 8];
-        self.shared
-            .read_at(0, &mut shared)
-            .expect("it is in bounds");
-        let found = &shared[..WRITTEN];
-        if damaged {
-            for (at, octet) in found.iter().enumerate() {
-                assert!(self.may_be(at, *octet), "octet {at} is {octet}");
-            }
-        } else {
-            assert!(found == self.written, "what the peer wrote is not there");
-            assert_eq!(shared[WORD..], self.word.to_ne_bytes());
-            let mut slots = vec![0; self.slots.len()];
-            self.own.read_at(0, &mut slots).expect("it is in bounds");
-            assert!(
-                slots == self.slots,
-                "a buffer has changed that nothing completed into"
-            );
-        }
+        end.completed_all();
     }
 }

@@ -19,6 +19,8 @@ pub mod mpa_startup;
 mod play;
 pub mod rdmap_message;
 pub mod rdmap_terminate;
+pub mod smoltcp_link;
+pub mod verbs_ops;
 mod words;
 
 /// A fuzz target.
@@ -51,4 +53,6 @@ targets![
     capture_file,
     connection_pair,
     hostile_peer,
+    verbs_ops,
+    smoltcp_link,
 ];

@@ -1,24 +1,28 @@
 //! Live devices without threads or a network: time that stands still, and streams that it carries.
 
+mod end;
 mod line;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::llp::smol::Clock;
 use uwarp_verbs::{Device, Progress, Settings, TimeSource};
 
+pub(crate) use end::End;
 pub(crate) use line::{Line, Side};
 
-/// Time that stands still: what needs time does not happen.
+/// Time that stands still unless it is set: what needs time does not happen.
 pub(crate) struct HandClock {
     start: Instant,
+    nanos: AtomicU64,
 }
 
 impl Clock for HandClock {
     fn now(&self) -> Instant {
-        self.start
+        self.start + Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 }
 
@@ -26,7 +30,15 @@ impl HandClock {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             start: Instant::now(),
+            nanos: AtomicU64::new(0),
         })
+    }
+
+    /// It is `at` now. Time never goes back.
+    pub(crate) fn set(&self, at: Instant) {
+        let nanos = at.saturating_duration_since(self.start).as_nanos();
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        self.nanos.fetch_max(nanos, Ordering::Relaxed);
     }
 }
 

@@ -1,9 +1,11 @@
 //! Exchanges of our own stack, as inputs of the targets.
 
 mod captures;
+mod link;
 mod live;
 mod messages;
 mod startup;
+mod verbs;
 
 use uwarp_fuzz::input::Seed;
 use uwarp_mpa::Framer;
@@ -26,6 +28,8 @@ pub(crate) fn of(target: &str) -> Vec<Vec<u8>> {
         "capture_file" => captures::seeds(),
         "connection_pair" => live::pair(),
         "hostile_peer" => live::hostile(),
+        "verbs_ops" => verbs::seeds(),
+        "smoltcp_link" => link::seeds(),
         other => panic!("no exchange for {other}"),
     }
 }

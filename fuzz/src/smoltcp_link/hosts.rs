@@ -1,0 +1,189 @@
+//! Two hosts with TCP in user space, and the packets between them.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use uwarp_verbs::llp::Keepalive;
+use uwarp_verbs::llp::smol::{Carrier, Clock, Congestion, MemoryNetwork, MemorySettings};
+use uwarp_verbs::{Device, Listener, Progress, Settings, TimeSource, Timeouts};
+
+use crate::live::{HandClock, settle};
+
+/// Packets under way in one direction; more are lost.
+const ROOM: usize = 512;
+pub(super) const PORT: u16 = 7174;
+
+/// The packets of one host.
+#[derive(Default)]
+struct Kept {
+    under_way: Mutex<VecDeque<Vec<u8>>>,
+    /// The last one with a TCP segment: what a stranger may have seen.
+    seen: Mutex<Vec<u8>>,
+}
+
+impl Carrier for Kept {
+    fn carry(&self, packet: &[u8]) {
+        let mut under_way = self.under_way.lock().expect("no call panics under it");
+        if under_way.len() < ROOM {
+            under_way.push_back(packet.to_vec());
+        }
+        *self.seen.lock().expect("no call panics under it") = packet.to_vec();
+    }
+
+    fn reaches(&self, to: IpAddr) -> bool {
+        [address(0), address(1)].iter().any(|host| host.ip() == to)
+    }
+}
+
+pub(super) fn address(host: usize) -> SocketAddr {
+    let last = if host == 0 { 1 } else { 2 };
+    SocketAddr::from((Ipv4Addr::new(192, 0, 2, last), PORT))
+}
+
+/// A host, its device, and who listens there.
+pub(super) struct Host {
+    network: MemoryNetwork,
+    kept: Arc<Kept>,
+    pub(super) device: Device,
+    pub(super) listener: Listener,
+}
+
+impl Host {
+    fn new(number: usize, clock: &Arc<HandClock>) -> Self {
+        let given: Arc<dyn Clock> = Arc::<HandClock>::clone(clock);
+        let kept = Arc::new(Kept::default());
+        let link = MemorySettings {
+            receive_buffer: 16 << 10,
+            send_buffer: 16 << 10,
+            inbox: 64,
+            congestion: Congestion::Reno,
+            addresses: [vec![address(number).ip()], Vec::new()],
+            // Checksums are off, so that the same happens here as under a fuzzer, for which smoltcp does not verify them.
+            checksums: false,
+            clock: Arc::clone(&given),
+            seed: Some(number as u64),
+            ..MemorySettings::default()
+        };
+        let carrier: Arc<Kept> = Arc::clone(&kept);
+        let network = MemoryNetwork::host(&link, carrier).expect("the settings are right");
+        let short = Duration::from_secs(60);
+        let settings = Settings {
+            crc: true,
+            timeouts: Timeouts {
+                stalled: Some(2 * short),
+                close: short,
+                ..Timeouts::default()
+            },
+            keepalive: Some(Keepalive {
+                idle: short,
+                interval: short / 6,
+                probes: 3,
+            }),
+            progress: Progress::Manual,
+            clock: TimeSource::Given(given),
+            seed: Some(number as u64 + 2),
+            ..Settings::default()
+        };
+        let device = Device::open(Arc::new(network.clone()), settings).expect("it can be opened");
+        let listener = device.listen(address(number)).expect("nobody else listens");
+        Self {
+            network,
+            kept,
+            device,
+            listener,
+        }
+    }
+}
+
+/// Both hosts, and the time that both have.
+pub(super) struct Link {
+    pub(super) clock: Arc<HandClock>,
+    start: Instant,
+    pub(super) hosts: [Host; 2],
+}
+
+impl Link {
+    pub(super) fn new() -> Self {
+        let clock = HandClock::new();
+        let hosts = [Host::new(0, &clock), Host::new(1, &clock)];
+        Self {
+            start: clock.now(),
+            clock,
+            hosts,
+        }
+    }
+
+    /// What is under way from a host.
+    pub(super) fn under_way<T>(
+        &self,
+        from: usize,
+        what: impl FnOnce(&mut VecDeque<Vec<u8>>) -> T,
+    ) -> T {
+        let kept = &self.hosts[from].kept;
+        what(&mut kept.under_way.lock().expect("no call panics under it"))
+    }
+
+    /// The last packet of a host.
+    pub(super) fn seen(&self, from: usize) -> Vec<u8> {
+        let seen = self.hosts[from].kept.seen.lock();
+        seen.expect("no call panics under it").clone()
+    }
+
+    /// A packet arrives at a host.
+    pub(super) fn deliver(&self, to: usize, packet: &[u8]) {
+        self.hosts[to].network.deliver(packet);
+    }
+
+    /// The next packets of a host arrive. Whether there were any.
+    pub(super) fn carry(&self, from: usize, count: usize) -> bool {
+        let packets: Vec<Vec<u8>> = self.under_way(from, |under_way| {
+            let count = count.min(under_way.len());
+            under_way.drain(..count).collect()
+        });
+        packets
+            .iter()
+            .for_each(|packet| self.deliver(1 - from, packet));
+        !packets.is_empty()
+    }
+
+    /// What happens at this time; says when something is due.
+    pub(super) fn progress(&self) -> Option<Instant> {
+        let due = self
+            .hosts
+            .each_ref()
+            .map(|host| settle(&host.device, &self.clock));
+        due.into_iter().flatten().min()
+    }
+
+    /// Everything arrives at once, and time goes on, until something is so. Whether it ever was, in so many rounds.
+    pub(super) fn until(&self, rounds: usize, mut is: impl FnMut() -> bool) -> bool {
+        for _ in 0..rounds {
+            let due = self.progress();
+            if is() {
+                return true;
+            }
+            if self.carry(0, usize::MAX) | self.carry(1, usize::MAX) {
+                continue;
+            }
+            match due {
+                Some(due) => self.clock.set(due),
+                None => return is(),
+            }
+        }
+        false
+    }
+
+    /// Time that has gone on.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.clock.now() - self.start
+    }
+
+    /// Everybody goes; nothing of the hosts is left.
+    pub(super) fn end(self) {
+        let Self { clock, hosts, .. } = self;
+        drop(hosts);
+        assert_eq!(Arc::strong_count(&clock), 1, "a device is not gone");
+    }
+}

@@ -1,0 +1,228 @@
+//! Ids of the connection manager, and what may be told of them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use uwarp_verbs::{
+    AcceptOptions, CmError, CmEvent, CmEventKind, CmId, CmState, ConnectOptions, Qp, RejectOptions,
+};
+
+use super::world::{HOST, World};
+use crate::input::Input;
+
+/// Ids at one time.
+const MAX_IDS: usize = 12;
+/// The port that everybody finds.
+const PORT: u16 = 7174;
+
+struct Id {
+    id: CmId,
+    /// Events of each kind that came.
+    established: usize,
+    disconnected: usize,
+}
+
+/// The ids of the program, and events that it has not acknowledged.
+#[derive(Default)]
+pub(super) struct Ids {
+    ids: Vec<Id>,
+    held: Vec<CmEvent>,
+}
+
+impl Ids {
+    fn add(&mut self, id: CmId) {
+        self.ids.push(Id {
+            id,
+            established: 0,
+            disconnected: 0,
+        });
+    }
+
+    /// An id that the input chooses.
+    fn choose(&self, input: &mut Input<'_>) -> Option<CmId> {
+        let choice = input.choice(self.ids.len());
+        self.ids.get(choice).map(|id| id.id.clone())
+    }
+
+    /// Drops an id or an event. Whether there was one.
+    pub(super) fn drop_one(&mut self) -> bool {
+        self.ids.pop().is_some() || self.held.pop().is_some()
+    }
+}
+
+/// A call that is refused changes nothing, and says why.
+fn judge(id: &CmId, before: CmState, result: Result<(), CmError>) {
+    let Err(error) = result else {
+        return;
+    };
+    assert!(!error.to_string().is_empty());
+    match error {
+        CmError::WrongState(wrong) => assert_eq!((wrong.state, id.state()), (before, before)),
+        CmError::Unacknowledged { events } => assert!(events > 0),
+        CmError::OtherDevice | CmError::Inherited(_) => panic!("there is one device: {error}"),
+        CmError::Network(_)
+        | CmError::Device(_)
+        | CmError::Connect(_)
+        | CmError::Accept(_)
+        | CmError::Request(_)
+        | CmError::Options(_) => assert_ne!(id.state(), CmState::Destroyed),
+        other => panic!("not documented: {other}"),
+    }
+}
+
+impl World {
+    /// A call of an id, with any arguments.
+    pub(super) fn cm(&mut self, input: &mut Input<'_>) {
+        let call = input.u8() % 12;
+        if call == 0 {
+            if self.ids.ids.len() < MAX_IDS {
+                let id = self.channel.create_id(&self.device, 7);
+                self.ids.add(id);
+            }
+            return;
+        }
+        let Some(id) = self.ids.choose(input) else {
+            return;
+        };
+        let before = id.state();
+        let flags = input.flags();
+        let port = if flags(0) {
+            PORT
+        } else {
+            7170 + u16::from(input.u8())
+        };
+        let to = SocketAddr::new(
+            if flags(1) && flags(2) {
+                IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9))
+            } else {
+                HOST
+            },
+            port,
+        );
+        let queue = input.choice(self.queues.len());
+        let qp = self.queues.get(queue).map(|queue| &queue.qp);
+        let private_data = vec![
+            7;
+            if flags(3) {
+                usize::from(input.u16() % 600)
+            } else {
+                3
+            }
+        ];
+        let depth = if flags(4) { input.u16() } else { 4 };
+        let result = match (call, qp) {
+            (1, _) => id.bind_addr(to),
+            (2, _) => id.listen(input.u8().into()),
+            (3, _) => id.resolve_addr(None, to),
+            (4, _) => id.resolve_route(),
+            (5 | 6, Some(qp)) => {
+                let options = ConnectOptions {
+                    private_data,
+                    ird: depth,
+                    ord: depth,
+                    peer_to_peer: flags(5),
+                    ..ConnectOptions::default()
+                };
+                id.connect(qp, &options)
+            }
+            (7 | 8, Some(qp)) => accept(&id, qp, private_data, depth),
+            (9, _) => id.reject(&RejectOptions {
+                private_data,
+                ord_needed: flags(5).then_some(depth),
+            }),
+            (10, _) => id.disconnect(),
+            (11, _) => id.destroy(Some(Duration::ZERO)),
+            _ => Ok(()),
+        };
+        let gone = call == 11 && result.is_ok();
+        judge(&id, before, result);
+        if gone {
+            assert_eq!(id.state(), CmState::Destroyed);
+            self.ids.ids.retain(|own| !own.id.is(&id));
+        }
+    }
+
+    /// The next event of the connection manager: its kind and its id.
+    pub(super) fn told(&mut self, hold: bool) -> Option<(CmEventKind, CmId)> {
+        let event = self.channel.try_get_event()?;
+        let (kind, id) = (event.kind(), event.id().clone());
+        if kind == CmEventKind::ConnectRequest {
+            assert!(event.listen_id().is_some());
+            // One too many is rejected, by dropping its id.
+            if self.ids.ids.len() < MAX_IDS {
+                self.ids.add(id.clone());
+            }
+        }
+        if let Some(own) = self.ids.ids.iter_mut().find(|own| own.id.is(&id)) {
+            own.established += usize::from(kind == CmEventKind::Established);
+            own.disconnected += usize::from(kind == CmEventKind::Disconnected);
+            assert!(own.disconnected <= own.established, "{event:?}");
+        }
+        let failed = matches!(
+            kind,
+            CmEventKind::AddrError
+                | CmEventKind::RouteError
+                | CmEventKind::Rejected
+                | CmEventKind::Unreachable
+                | CmEventKind::ConnectError
+        );
+        assert_eq!(failed, event.status() != 0, "{event:?}");
+        assert!(!failed || event.cause().is_some(), "{event:?}");
+        if hold {
+            self.ids.held.push(event);
+        }
+        Some((kind, id))
+    }
+
+    /// Acknowledges an event that was held.
+    pub(super) fn acknowledge(&mut self) {
+        self.ids.held.pop();
+    }
+
+    /// All that it takes to connect two QPs, if there is a listener or a place for one.
+    pub(super) fn join(&mut self, first: usize, second: usize) {
+        let listens = |own: &Id| own.id.state() == CmState::Listening;
+        let address = match self.ids.ids.iter().find(|own| listens(own)) {
+            Some(own) => own.id.local_addr(),
+            None => {
+                let id = self.channel.create_id(&self.device, 1);
+                let bound = id.bind_addr(World::address(PORT));
+                if bound.is_err() || id.listen(4).is_err() {
+                    return;
+                }
+                let address = id.local_addr();
+                self.ids.add(id);
+                address
+            }
+        };
+        let client = self.channel.create_id(&self.device, 2);
+        let Some(address) = address.filter(|address| address.ip() == HOST) else {
+            return;
+        };
+        let options = ConnectOptions::default();
+        let begun = client
+            .resolve_addr(None, address)
+            .and_then(|()| client.resolve_route())
+            .and_then(|()| client.connect(&self.queues[first].qp, &options));
+        self.ids.add(client);
+        if begun.is_err() {
+            return;
+        }
+        self.progress(false);
+        while let Some((kind, id)) = self.told(false) {
+            if kind == CmEventKind::ConnectRequest {
+                let _ = id.accept(&self.queues[second].qp, &AcceptOptions::default());
+                self.progress(false);
+            }
+        }
+    }
+}
+
+fn accept(id: &CmId, qp: &Qp, private_data: Vec<u8>, depth: u16) -> Result<(), CmError> {
+    let options = AcceptOptions {
+        private_data,
+        ird: depth,
+        ord: depth,
+    };
+    id.accept(qp, &options)
+}

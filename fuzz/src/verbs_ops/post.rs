@@ -1,0 +1,274 @@
+//! Posting, with any flags and elements: what is refused, and why.
+
+use uwarp_verbs::{Access, PostErrorKind, QpState, RecvWr, SendWr, Sge};
+
+use super::work::Owner;
+use super::world::{CAPS, Queue, World};
+use crate::input::Input;
+
+/// What a request asks for, as far as it matters for whether it is taken.
+struct Form {
+    sges: Vec<Sge>,
+    inline: Option<usize>,
+    read: bool,
+    atomic: bool,
+    write_or_immediate: bool,
+    immediate: bool,
+    invalidate_sink: bool,
+}
+
+impl Form {
+    /// Whether what is said of the request is so; `None`: it was taken.
+    fn judge(&self, ord: Option<u16>, said: Option<PostErrorKind>) {
+        let octets: u64 = self.sges.iter().map(|sge| u64::from(sge.len)).sum();
+        let too_many = self.sges.len() > CAPS.max_send_sge as usize;
+        let too_long = self
+            .inline
+            .is_some_and(|len| len > CAPS.max_inline as usize);
+        let unfit = self.immediate && !self.write_or_immediate;
+        let no_sink = self.invalidate_sink
+            && !(self.read && self.sges.first().is_some_and(|sge| sge.len > 0));
+        let bad_sink = self.atomic && (self.sges.len() != 1 || octets != 8);
+        let asks = self.read || self.atomic;
+        let no_depth = asks && ord == Some(0);
+        let said = match said {
+            None | Some(PostErrorKind::Memory(_)) => {
+                let wrong = too_many || too_long || unfit || no_sink || bad_sink || no_depth;
+                assert!(!wrong && octets <= u64::from(u32::MAX), "taken");
+                return;
+            }
+            Some(said) => said,
+        };
+        let so = match said {
+            PostErrorKind::TooManySges { got, max } => {
+                too_many && (got, max) == (self.sges.len(), CAPS.max_send_sge as usize)
+            }
+            PostErrorKind::InlineTooLong { got, .. } => too_long && Some(got) == self.inline,
+            PostErrorKind::ImmediateUnfit { .. } => unfit,
+            PostErrorKind::NoSinkToInvalidate { .. } => no_sink,
+            PostErrorKind::AtomicSink {
+                elements,
+                octets: said,
+            } => bad_sink && (elements, said) == (self.sges.len(), octets),
+            PostErrorKind::NoReads => no_depth && self.read,
+            PostErrorKind::NoAtomics => no_depth && self.atomic,
+            PostErrorKind::ReadSges { got } => asks && got > 1,
+            PostErrorKind::MessageTooLong { got } => got == octets && got > u64::from(u32::MAX),
+            _ => false,
+        };
+        assert!(so, "{said}");
+    }
+}
+
+impl World {
+    fn sges(&self, input: &mut Input<'_>) -> Vec<Sge> {
+        // Three are more than any QP takes.
+        let count = [1, 1, 0, 1, 2, 1, 1, 3][input.choice(8)];
+        (0..count).map(|_| self.memory.sge(input)).collect()
+    }
+
+    /// A request for a send queue.
+    pub(super) fn send(&mut self, input: &mut Input<'_>) {
+        let at = input.choice(self.queues.len());
+        if self.queues.is_empty() {
+            return;
+        }
+        let (kind, flags) = (input.u8() % 12, input.flags());
+        let mut sges = self.sges(input);
+        let (addr, rkey) = self.memory.remote(input);
+        let data = [0xEE; 64];
+        let data = &data[..usize::from(input.u8() % 40)];
+        let id = self.work.number();
+        if matches!(kind, 6 | 7)
+            && !flags(6)
+            && let [sge, ..] = sges.as_mut_slice()
+        {
+            sge.len = sge.len.min(8);
+        }
+        let mut wr = match kind {
+            0 | 1 => SendWr::send(id, &sges),
+            2 => SendWr::send_inline(id, data),
+            3 => SendWr::write(id, &sges, addr, rkey),
+            4 => SendWr::write_inline(id, data, addr, rkey),
+            5 | 8 => SendWr::read(id, &sges, addr, rkey),
+            6 => SendWr::fetch_add(id, &sges, addr, rkey, 3).mask(1 << 31),
+            7 => SendWr::compare_swap(id, &sges, addr, rkey, 3, 4).swap_mask(0xFF),
+            9 => SendWr::write_with_imm(id, &sges, addr, rkey, [5; 8]),
+            10 => SendWr::immediate(id, [6; 8]),
+            _ => SendWr::local_invalidate(id, rkey),
+        };
+        let (signaled, immediate) = (!flags(0), flags(4) && flags(5));
+        let takes_sges = matches!(kind, 0 | 1 | 3 | 5..=9);
+        let form = Form {
+            sges: if takes_sges { sges.clone() } else { Vec::new() },
+            inline: matches!(kind, 2 | 4).then_some(data.len()),
+            read: matches!(kind, 5 | 8),
+            atomic: matches!(kind, 6 | 7),
+            write_or_immediate: matches!(kind, 3 | 4 | 9 | 10),
+            immediate: immediate || matches!(kind, 9 | 10),
+            invalidate_sink: flags(3) && flags(6),
+        };
+        if !signaled {
+            wr = wr.unsignaled();
+        }
+        if flags(1) {
+            wr = wr.fence();
+        }
+        if flags(2) {
+            wr = wr.solicited();
+        }
+        if form.invalidate_sink {
+            wr = wr.invalidate_sink();
+            sges.iter().for_each(|sge| self.memory.doubt(sge.lkey));
+        }
+        if immediate {
+            wr = wr.with_imm([8; 8]);
+        }
+        if kind == 1 {
+            wr = wr.invalidate(rkey);
+        }
+        if matches!(kind, 1 | 11) {
+            self.memory.doubt(rkey);
+        }
+        let end = self.other_end(at);
+        let taken = self.judge_send(at, (id, signaled), &form, |qp| qp.post_send(&wr));
+        match kind {
+            3 | 4 | 9 if taken => self.memory.written_by_peer(rkey, Access::REMOTE_WRITE, end),
+            6 | 7 if taken => self
+                .memory
+                .written_by_peer(rkey, Access::REMOTE_ATOMIC, end),
+            _ => {}
+        }
+    }
+
+    /// Domain and number of the QP that a QP is connected to.
+    fn other_end(&self, at: usize) -> Option<(u32, u32)> {
+        let ours = self.queues[at].qp.connection()?;
+        let faces = |queue: &&Queue| {
+            let theirs = queue.qp.connection();
+            theirs.is_some_and(|theirs| (theirs.local, theirs.peer) == (ours.peer, ours.local))
+        };
+        self.queues
+            .iter()
+            .find(faces)
+            .map(|queue| (queue.pd, queue.num))
+    }
+
+    fn judge_send(
+        &mut self,
+        at: usize,
+        (id, signaled): (u64, bool),
+        form: &Form,
+        post: impl FnOnce(&uwarp_verbs::Qp) -> Result<(), uwarp_verbs::PostError>,
+    ) -> bool {
+        let queue = &self.queues[at];
+        let (owner, before) = (Owner::Send(queue.num), queue.qp.state());
+        let ord = queue.qp.connection().map(|connection| connection.ord);
+        let said = post(&queue.qp).map_err(|error| error.kind);
+        match said {
+            Err(PostErrorKind::NotConnected { state }) => {
+                assert_eq!((state, before), (QpState::Idle, QpState::Idle));
+            }
+            Err(PostErrorKind::SendQueueFull { depth }) => {
+                assert!(self.work.count(owner) >= depth, "it is not full");
+            }
+            other => {
+                assert_ne!(before, QpState::Idle);
+                let fault = match other {
+                    Err(PostErrorKind::Memory(fault)) => Some(fault),
+                    _ => None,
+                };
+                form.judge(ord, other.err());
+                if other.is_ok() || fault.is_some() {
+                    let write = form.read || form.atomic;
+                    let whose = (queue.pd, queue.num);
+                    self.memory.judge(&form.sges, write, whose, fault);
+                }
+            }
+        }
+        if said.is_ok() {
+            self.work.posted(id, owner, signaled);
+            if form.read || form.atomic {
+                self.memory.placed_into(&form.sges);
+            }
+        }
+        said.is_ok()
+    }
+
+    /// A receive, for a QP or for an SRQ.
+    pub(super) fn receive(&mut self, input: &mut Input<'_>) {
+        let (choice, sges) = (usize::from(input.u8()), self.sges(input));
+        let id = self.work.number();
+        let wr = RecvWr::new(id, &sges);
+        let at = choice % (self.queues.len() + self.srqs.len()).max(1);
+        let (owner, whose, said) = if let Some(queue) = self.queues.get(at) {
+            let said = queue.qp.post_recv(&wr);
+            if let Some(srq) = queue.srq {
+                let kind = said.expect_err("it has a shared one").kind;
+                assert_eq!(kind, PostErrorKind::HasSrq { srq_num: srq });
+                return;
+            }
+            (Owner::Recv(queue.num), (queue.pd, queue.num), said)
+        } else if let Some((num, srq)) = self.srqs.get(at - self.queues.len()) {
+            // It is for no QP alone.
+            let pd = self.srq_pds[num];
+            (Owner::Srq(*num), (pd, 0), srq.post_recv(&wr))
+        } else {
+            return;
+        };
+        let fault = match said.map_err(|error| error.kind) {
+            Ok(()) => None,
+            Err(PostErrorKind::Memory(fault)) => Some(fault),
+            Err(PostErrorKind::TooManySges { got, max }) => {
+                assert!(got == sges.len() && got > max);
+                return;
+            }
+            Err(PostErrorKind::RecvQueueFull { depth } | PostErrorKind::SrqFull { depth }) => {
+                assert!(self.work.count(owner) >= depth, "it is not full");
+                return;
+            }
+            Err(PostErrorKind::MessageTooLong { got }) => {
+                assert!(got > u64::from(u32::MAX));
+                return;
+            }
+            Err(other) => panic!("not of a receive: {other}"),
+        };
+        self.memory.judge(&sges, true, whose, fault);
+        if fault.is_none() {
+            assert!(sges.len() <= CAPS.max_recv_sge as usize);
+            self.work.posted(id, owner, true);
+            self.memory.placed_into(&sges);
+        }
+    }
+
+    /// A bind of a window, by a call or by a work request, whatever its kind.
+    pub(super) fn bind(&mut self, input: &mut Input<'_>) {
+        let at = input.choice(self.queues.len());
+        let by_call = input.u8() & 1 == 1;
+        let Some((window, rkey, bind)) = self.memory.bind(input) else {
+            return;
+        };
+        let Some(queue) = self.queues.get(at) else {
+            return;
+        };
+        let id = self.work.number();
+        let (kind, window) = &mut self.memory.windows[window];
+        let said = if by_call {
+            queue.qp.bind_mw(window, id, &bind).map(|_| ())
+        } else {
+            queue.qp.post_send(&SendWr::bind_window(id, rkey, &bind))
+        };
+        let owner = Owner::Send(queue.num);
+        match said.map_err(|error| error.kind) {
+            Ok(()) => self.work.posted(id, owner, true),
+            Err(PostErrorKind::WindowKind { kind: said }) => {
+                assert!(by_call && said == *kind && said != uwarp_verbs::WindowKind::Type1);
+            }
+            Err(PostErrorKind::NotConnected { state }) => assert_eq!(state, QpState::Idle),
+            Err(PostErrorKind::SendQueueFull { depth }) => {
+                assert!(self.work.count(owner) >= depth, "it is not full");
+            }
+            Err(other) => panic!("not of a bind: {other}"),
+        }
+    }
+}

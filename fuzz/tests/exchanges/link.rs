@@ -1,0 +1,75 @@
+//! What befalls the packets between two hosts.
+
+use uwarp_fuzz::input::Seed;
+
+fn step(seed: Seed, from: u8, what: u8) -> Seed {
+    seed.u8(what << 1 | from)
+}
+
+/// Packets of both hosts arrive, twice.
+fn carry(seed: Seed) -> Seed {
+    [0, 1, 0, 1]
+        .into_iter()
+        .fold(seed, |seed, from| step(seed, from, 0).u8(15))
+}
+
+/// A receive of the other host and a work request: 4 a Send, 5 a Write, 6 a Read, 7 an addition.
+fn post(seed: Seed, from: u8, kind: u8) -> Seed {
+    step(step(seed, from ^ 1, 11), from, 8 + kind)
+        .u16(1900)
+        .u16(77)
+}
+
+/// The seeds of `smoltcp_link`: every operation of both hosts over a link that is good, loses, doubles and delays; damage in
+/// every header; and a stranger's resets, SYNs, windows and octets.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for fault in [0, 3, 4, 5] {
+        let mut seed = Seed::new();
+        for kind in 4..8 {
+            for from in [0, 1] {
+                seed = post(seed, from, kind);
+                seed = match fault {
+                    0 => seed,
+                    fault => step(seed, from, fault),
+                };
+                seed = step(carry(seed), from, 6);
+            }
+        }
+        seeds.push(carry(seed).done());
+    }
+    // Addresses, lengths, ports, numbers, flags, window, and what is carried.
+    for at in [2, 9, 12, 19, 21, 23, 27, 31, 32, 33, 35, 44, 60, 700] {
+        let seed = step(post(Seed::new(), 0, 5), 0, 7).u8(0).u16(at).u8(4);
+        seeds.push(carry(post(carry(seed), 1, 4)).done());
+    }
+    // From a stranger: RST, SYN, FIN, an ACK of the future, no window, octets, options.
+    let flags = |flags: u8| Seed::new().u8(4).u8(flags).done();
+    let strange = [
+        flags(0x04),
+        flags(0x14),
+        flags(0x02),
+        flags(0x11),
+        Seed::new().u8(2).u16(500).done(),
+        Seed::new().u8(8).u16(0).done(),
+        Seed::new().u8(0x40).slice(&[0; 100]).done(),
+        Seed::new().u8(0x41).u16(10).slice(&[1; 30]).done(),
+        Seed::new().u8(0x14).u8(2).u8(9).done(),
+        Seed::new()
+            .u8(0x20)
+            .slice(&[5, 10, 0, 0, 0, 1, 0, 0, 0, 2, 3, 3, 14])
+            .done(),
+        Seed::new().u8(0x80).u8(9).u8(0xFF).done(),
+    ];
+    for what in strange {
+        for from in [0, 1] {
+            let seed = carry(post(Seed::new(), 0, 4));
+            let seed = step(seed, from, 9).rest(&what);
+            seeds.push(carry(post(carry(seed), from, 5)).done());
+        }
+    }
+    // No packet of any connection.
+    let seed = step(carry(Seed::new()), 0, 8).slice(&[0x45; 60]);
+    seeds.push(step(seed, 1, 8).slice(&[0x60; 50]).done());
+    seeds
+}
