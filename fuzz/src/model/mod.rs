@@ -2,6 +2,7 @@
 
 pub mod capture;
 pub mod crc;
+pub mod event;
 pub mod fpdu;
 pub mod memory;
 pub mod startup;

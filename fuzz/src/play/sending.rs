@@ -1,0 +1,275 @@
+//! What the stream of a play sends: messages of its own, and answers to the peer's requests.
+
+use uwarp_ddp::{STag, TaggedOffset};
+use uwarp_rdmap::{
+    AtomicFault, AtomicOp, Job, ReadRequestHeader, SendKind, StreamError, Terminate,
+};
+
+use super::wire::{headed, nothing, tagged, untagged};
+use super::{Play, buffer};
+use crate::model::stream::{Asked, Waiting};
+use crate::words::{added, swapped};
+
+/// Our own messages are shorter.
+const LONGEST: u32 = 10_000;
+
+impl Play {
+    /// We send a message of each kind; its segments have the octets that the figures of the RFCs show.
+    pub(crate) fn send(&mut self, kind: u8, stag: u32, to: u64, len: u32, mulpdu: usize) {
+        let len = len % LONGEST;
+        let invalidate = (kind & 1 != 0).then_some(STag(stag));
+        let solicited = kind & 2 != 0;
+        match kind % 16 {
+            0..=3 => {
+                let message = self.stream.begin_send(
+                    SendKind {
+                        solicited,
+                        invalidate,
+                    },
+                    len,
+                );
+                let opcode = 3 + u8::from(solicited) * 2 + u8::from(invalidate.is_some());
+                let word = invalidate.map_or(0, |stag| stag.0);
+                if self.sends {
+                    untagged(message, mulpdu, opcode, word, (0, self.send_msn), len);
+                    self.send_msn = self.send_msn.wrapping_add(1);
+                } else {
+                    nothing(message);
+                }
+            }
+            4..=7 => {
+                let message = self.stream.begin_write(STag(stag), TaggedOffset(to), len);
+                if self.sends {
+                    tagged(message, mulpdu, 0, stag, to, len);
+                } else {
+                    nothing(message);
+                }
+            }
+            8..=9 => {
+                let message = self.stream.begin_immediate(to.to_be_bytes(), solicited);
+                if self.sends {
+                    let opcode = 8 + u8::from(solicited);
+                    headed(message, opcode, 0, self.send_msn, &to.to_be_bytes());
+                    self.send_msn = self.send_msn.wrapping_add(1);
+                } else {
+                    nothing(message);
+                }
+            }
+            10..=12 => self.read(stag, to, len),
+            _ => self.atomic(stag, to, u64::from(len) << 7, solicited),
+        }
+    }
+
+    fn read(&mut self, stag: u32, to: u64, len: u32) {
+        let len = len % 3000;
+        let header = ReadRequestHeader {
+            sink_stag: STag(stag ^ 0x55),
+            sink_to: TaggedOffset(to.wrapping_mul(3)),
+            len,
+            source_stag: STag(stag),
+            source_to: TaggedOffset(to),
+        };
+        let full = self.judge.waiting.len() >= usize::from(self.ord);
+        match self.stream.begin_read(header) {
+            Err(error) => assert!(self.sends && full && error.ord == self.ord),
+            Ok(message) if !self.sends => nothing(message),
+            Ok(message) => {
+                assert!(!full);
+                let mut octets = (stag ^ 0x55).to_be_bytes().to_vec();
+                octets.extend_from_slice(&to.wrapping_mul(3).to_be_bytes());
+                octets.extend_from_slice(&len.to_be_bytes());
+                octets.extend_from_slice(&stag.to_be_bytes());
+                octets.extend_from_slice(&to.to_be_bytes());
+                headed(message, 1, 1, self.request_msn, &octets);
+                self.asked();
+                self.judge.waiting.push_back(Waiting::Read {
+                    stag: stag ^ 0x55,
+                    to: to.wrapping_mul(3),
+                    len,
+                    got: 0,
+                });
+                self.sinks.push_back(buffer(len as usize));
+                self.model.sinks.push_back(buffer(len as usize));
+            }
+        }
+    }
+
+    fn atomic(&mut self, stag: u32, to: u64, data: u64, swap: bool) {
+        let op = if swap {
+            AtomicOp::CompareSwap {
+                compare: data,
+                compare_mask: !data,
+                swap: to,
+                swap_mask: data << 1,
+            }
+        } else {
+            AtomicOp::FetchAdd {
+                add: data,
+                mask: to,
+            }
+        };
+        let full = self.judge.waiting.len() >= usize::from(self.ord);
+        match self.stream.begin_atomic(STag(stag), TaggedOffset(to), op) {
+            Err(error) => assert!(self.sends && full && error.ord == self.ord),
+            Ok(message) if !self.sends => nothing(message),
+            Ok(message) => {
+                assert!(!full);
+                let mut octets = vec![0, 0, 0, if swap { 2 } else { 0 }];
+                octets.extend_from_slice(&self.atomic_id.to_be_bytes());
+                octets.extend_from_slice(&stag.to_be_bytes());
+                octets.extend_from_slice(&to.to_be_bytes());
+                let words = if swap {
+                    [to, data << 1, data, !data]
+                } else {
+                    [data, to, 0, u64::MAX]
+                };
+                words
+                    .iter()
+                    .for_each(|word| octets.extend_from_slice(&word.to_be_bytes()));
+                headed(message, 10, 1, self.request_msn, &octets);
+                self.asked();
+                self.judge
+                    .waiting
+                    .push_back(Waiting::Atomic { id: self.atomic_id });
+                self.atomic_id = self.atomic_id.wrapping_add(1);
+            }
+        }
+    }
+
+    /// A request of ours is outstanding; the ones before it can be told by their MSN.
+    fn asked(&mut self) {
+        let before = self
+            .stream
+            .outstanding_before(uwarp_ddp::Msn(self.request_msn));
+        assert_eq!(before, Some(self.judge.waiting.len()));
+        self.request_msn = self.request_msn.wrapping_add(1);
+        let next = self
+            .stream
+            .outstanding_before(uwarp_ddp::Msn(self.request_msn));
+        assert_eq!(next, None);
+    }
+
+    /// Takes the peer's next request.
+    pub(crate) fn take(&mut self) {
+        let job = self.stream.next_request();
+        if !self.sends {
+            assert!(job.is_none());
+            return;
+        }
+        let asked = self.judge.asked.pop_front();
+        let found = job.as_ref().map(|job| match job {
+            Job::Read(job) => {
+                let header = job.header();
+                Asked::Read {
+                    sink_stag: header.sink_stag.0,
+                    sink_to: header.sink_to.0,
+                    len: header.len,
+                    stag: header.source_stag.0,
+                    to: header.source_to.0,
+                }
+            }
+            Job::Atomic(job) => {
+                // What the operation does to a word is compared; its mask of a FetchAdd is not sent twice.
+                let Some(Asked::Atomic {
+                    id,
+                    data: [data, mask, compare, compare_mask],
+                    swap,
+                    ..
+                }) = asked
+                else {
+                    panic!("the model has {asked:?}");
+                };
+                for word in [
+                    0,
+                    1,
+                    u64::MAX,
+                    data,
+                    compare,
+                    !compare,
+                    compare ^ compare_mask,
+                    compare ^ !compare_mask,
+                    0x8000_0000_8000_0000,
+                ] {
+                    let wanted = if swap {
+                        swapped(word, [data, mask, compare, compare_mask])
+                    } else {
+                        added(word, data, mask)
+                    };
+                    assert_eq!(job.op().apply(word), wanted, "{:?}", job.op());
+                }
+                let (stag, to) = (job.stag().0, job.to().0);
+                Asked::Atomic {
+                    id,
+                    stag,
+                    to,
+                    data: [data, mask, compare, compare_mask],
+                    swap,
+                }
+            }
+        });
+        assert_eq!(found, asked);
+        if let (Some(job), Some(asked)) = (job, asked) {
+            self.judge.answering += 1;
+            self.jobs.push_back(job);
+            self.taken.push_back(asked);
+        }
+        assert_eq!(self.stream.requests_pending(), !self.judge.asked.is_empty());
+    }
+
+    /// Answers the request that was taken first.
+    pub(crate) fn answer(&mut self, original: u64, mulpdu: usize) {
+        let (Some(job), Some(asked)) = (self.jobs.pop_front(), self.taken.pop_front()) else {
+            return;
+        };
+        let message = match job {
+            Job::Read(job) => self.stream.begin_read_response(job),
+            Job::Atomic(job) => {
+                let code = StreamError::Atomic(AtomicFault::Misaligned);
+                let told = Terminate::for_atomic(&code, &job);
+                assert_eq!((told.layer(), told.etype(), told.code()), (0, 2, 7));
+                assert!(told.rdma_header().is_none() && told.is_about_request());
+                self.stream.begin_atomic_response(job, original)
+            }
+        };
+        if !self.sends {
+            return nothing(message);
+        }
+        match asked {
+            Asked::Read {
+                sink_stag,
+                sink_to,
+                len,
+                ..
+            } => {
+                // A Read of 4 GiB takes long to answer.
+                if len < 1 << 20 {
+                    let progress = message.read_response_progress();
+                    assert!(
+                        progress.is_some_and(|(request, sent)| request.len == len && sent == 0)
+                    );
+                    tagged(message, mulpdu, 2, sink_stag, sink_to, len);
+                }
+            }
+            Asked::Atomic { id, .. } => {
+                let mut octets = id.to_be_bytes().to_vec();
+                octets.extend_from_slice(&original.to_be_bytes());
+                headed(message, 11, 3, self.response_msn, &octets);
+                self.response_msn = self.response_msn.wrapping_add(1);
+            }
+        }
+        self.stream.response_sent();
+        self.judge.answering -= 1;
+    }
+
+    /// One end closes its half: ours, or the peer's.
+    pub(crate) fn close(&mut self, ours: bool) {
+        if ours {
+            self.stream.close();
+            // A close after the peer's, or after an error, is the end.
+            self.sends = false;
+        } else {
+            self.stream.peer_closed();
+            self.judge.ended.get_or_insert(None);
+        }
+    }
+}
