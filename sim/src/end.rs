@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use uwarp_verbs::{Completion, Qp, Status, WcOpcode};
 
+use crate::atomic::Atomic;
+use crate::lent::Lent;
 use crate::memory::Tracked;
 
 /// Memory of one end; what the peer writes into, and what is its own.
@@ -16,10 +18,18 @@ pub(crate) struct Memory {
     pub(crate) sink: Tracked,
     /// Where Sends come, unless receives are shared.
     pub(crate) receives: Option<Tracked>,
-    /// A counter that the peer adds to.
+    /// A word that the peer does atomics on, and another behind it that nobody uses.
     pub(crate) word: Tracked,
-    /// Lent to the peer for one Write, and then invalidated by it.
-    pub(crate) lent: Vec<Tracked>,
+    /// With STags that come and go.
+    pub(crate) lent: Vec<Lent>,
+}
+
+impl Memory {
+    /// A part of the sink for the answer to an atomic.
+    pub(crate) fn take_word(&mut self) -> Option<usize> {
+        let skip = self.sink.free() % 8;
+        self.sink.take(skip).and_then(|_| self.sink.take(8))
+    }
 }
 
 /// What a work request of the send queue does.
@@ -32,12 +42,29 @@ pub(crate) enum Op {
         sink: usize,
         content: Vec<u8>,
     },
-    /// Adds 1 to the peer's word.
-    Add {
-        sink: usize,
+    /// Into memory that was registered for it, and whose STag ends with it.
+    ReadOnce {
+        lent: usize,
+        content: Vec<u8>,
     },
-    /// Nobody knows what comes of it.
+    /// On the peer's word, which holds this before.
+    Atomic {
+        sink: usize,
+        what: Atomic,
+        before: u64,
+    },
+    /// Makes an STag of this side valid.
+    Lend {
+        lent: usize,
+    },
+    /// Ends one.
+    TakeBack {
+        lent: usize,
+    },
+    /// The peer refuses it. So nothing comes of it, but a Write or Send may be out before this side hears that.
     Wrong,
+    /// The same, of a request that waits for an answer: it never succeeds.
+    WrongAsk,
 }
 
 /// In short: a log has no use for the content of a Read.
@@ -48,21 +75,41 @@ impl std::fmt::Debug for Op {
             Op::Write => f.write_str("Write"),
             Op::Immediate => f.write_str("Immediate"),
             Op::Read { content, .. } => write!(f, "Read of {}", content.len()),
-            Op::Add { .. } => f.write_str("Add"),
-            Op::Wrong => f.write_str("Wrong"),
+            Op::ReadOnce { lent, content } => {
+                write!(f, "Read of {} into lent {lent}, once", content.len())
+            }
+            Op::Atomic { what, before, .. } => write!(f, "{what:x?} on {before:x}"),
+            Op::Lend { lent } => write!(f, "Lend {lent}"),
+            Op::TakeBack { lent } => write!(f, "TakeBack {lent}"),
+            Op::Wrong | Op::WrongAsk => f.write_str("Wrong"),
         }
     }
 }
 
 impl Op {
-    fn opcode(&self) -> Option<WcOpcode> {
+    /// What its completion may call it.
+    fn opcodes(&self) -> &'static [WcOpcode] {
         match self {
-            Op::Send | Op::Immediate => Some(WcOpcode::Send),
-            Op::Write => Some(WcOpcode::RdmaWrite),
-            Op::Read { .. } => Some(WcOpcode::RdmaRead),
-            Op::Add { .. } => Some(WcOpcode::FetchAdd),
-            Op::Wrong => None,
+            Op::Send | Op::Immediate => &[WcOpcode::Send],
+            Op::Write => &[WcOpcode::RdmaWrite],
+            Op::Read { .. } | Op::ReadOnce { .. } => &[WcOpcode::RdmaRead],
+            Op::Atomic { what, .. } => match what {
+                Atomic::Add { .. } => &[WcOpcode::FetchAdd],
+                Atomic::Swap { .. } => &[WcOpcode::CompareSwap],
+            },
+            Op::Lend { .. } => &[WcOpcode::BindWindow, WcOpcode::Register],
+            Op::TakeBack { .. } => &[WcOpcode::BindWindow, WcOpcode::LocalInvalidate],
+            Op::Wrong => &[WcOpcode::Send, WcOpcode::RdmaWrite],
+            Op::WrongAsk => &[],
         }
+    }
+
+    /// Whether it is done only when the peer has answered.
+    fn is_answered(&self) -> bool {
+        matches!(
+            self,
+            Op::Read { .. } | Op::ReadOnce { .. } | Op::Atomic { .. } | Op::WrongAsk
+        )
     }
 }
 
@@ -84,11 +131,49 @@ pub(crate) struct Message {
     pub(crate) immediate: Option<[u8; 8]>,
     pub(crate) solicited: bool,
     pub(crate) invalidates: Option<(u32, usize)>,
+    /// It has to be refused.
+    pub(crate) refused: bool,
+    /// What the peer has used and this side is to take back.
+    pub(crate) returns: Option<usize>,
     /// How many Writes of the sender were posted before it: they are placed when it is delivered.
     pub(crate) writes: usize,
 }
 
 impl Message {
+    /// A Send of this.
+    pub(crate) fn plain(payload: Vec<u8>, writes: usize) -> Self {
+        Message {
+            payload: Some(payload),
+            immediate: None,
+            solicited: false,
+            invalidates: None,
+            refused: false,
+            returns: None,
+            writes,
+        }
+    }
+
+    /// A Send that has to be refused.
+    pub(crate) fn refused(payload: Vec<u8>, writes: usize) -> Self {
+        Message {
+            refused: true,
+            ..Message::plain(payload, writes)
+        }
+    }
+
+    /// Immediate Data.
+    pub(crate) fn immediate(immediate: [u8; 8], solicited: bool, writes: usize) -> Self {
+        Message {
+            payload: None,
+            immediate: Some(immediate),
+            solicited,
+            invalidates: None,
+            refused: false,
+            returns: None,
+            writes,
+        }
+    }
+
     /// Whether this completion is of this message.
     pub(crate) fn is_told_by(&self, wc: &Completion) -> Result<(), String> {
         let payload = self.payload.as_deref().unwrap_or_default();
@@ -99,6 +184,9 @@ impl Message {
         let told = (wc.opcode, wc.byte_len as usize, wc.immediate, wc.solicited);
         let sent = (opcode, payload.len(), self.immediate, self.solicited);
         let invalidated = self.invalidates.map(|(rkey, _)| rkey);
+        if self.refused {
+            return Err(format!("{wc:?}, and it has to be refused"));
+        }
         if told == sent && wc.invalidated == invalidated {
             return Ok(());
         }
@@ -129,10 +217,16 @@ pub(crate) struct End {
     /// How many of them are known to be placed.
     pub(crate) placed: usize,
     pub(crate) operations: u32,
-    /// Additions to the peer's word: posted, and done.
-    pub(crate) adds: [u64; 2],
+    /// What the peer's word holds: at first, and after each atomic of this end.
+    pub(crate) words: Vec<u64>,
+    /// Of those, how many are done.
+    pub(crate) atomics_done: usize,
+    /// Lent memory that the peer has done with.
+    pub(crate) to_take_back: Vec<usize>,
     /// A request of the send queue has failed: none after it that needs an answer succeeds.
     pub(crate) failed: bool,
+    /// It has begun to post.
+    pub(crate) spoken: bool,
     /// How long its program pauses now.
     pub(crate) pause: u64,
     /// It may send: it connected, or the first message has come, or either side may begin.
@@ -159,8 +253,11 @@ impl End {
             writes: Vec::new(),
             placed: 0,
             operations,
-            adds: [0; 2],
+            words: vec![0],
+            atomics_done: 0,
+            to_take_back: Vec::new(),
             failed: false,
+            spoken: false,
             pause: 1000,
             open: false,
         }
@@ -195,14 +292,21 @@ impl End {
             return Ok(effect);
         }
         // What TCP has taken is done, also behind a Read that nobody answers any more.
-        if self.failed && matches!(sent.op, Op::Read { .. } | Op::Add { .. }) {
+        if self.failed && sent.op.is_answered() {
             return Err(format!("{sent:?} succeeds behind one that failed"));
         }
         if !sent.signaled {
             return Err(format!("{sent:?} is unsignaled and completes with success"));
         }
-        if sent.op.opcode().is_some_and(|opcode| opcode != wc.opcode) {
-            return Err(format!("{sent:?} completes as another operation: {wc:?}"));
+        if !sent.op.opcodes().contains(&wc.opcode) {
+            return Err(format!("{sent:?} completes with success as {wc:?}"));
+        }
+        let invalidated = match (&sent.op, &self.memory) {
+            (Op::ReadOnce { lent, .. }, Some(memory)) => Some(memory.lent[*lent].rkey),
+            _ => None,
+        };
+        if wc.invalidated != invalidated {
+            return Err(format!("{sent:?} invalidates {invalidated:x?}: {wc:?}"));
         }
         self.succeeded(&sent, &mut effect)?;
         Ok(effect)
@@ -221,22 +325,46 @@ impl End {
                 // RFC 5040 section 5.5: the peer places Writes before it answers a Read behind them.
                 effect.placed = effect.placed.max(sent.writes);
             }
-            Op::Add { sink } => {
-                let before = memory.sink.read(*sink, 8);
-                let before = u64::from_ne_bytes(before.try_into().unwrap_or_default());
-                if before != self.adds[1] {
-                    return Err(format!(
-                        "an addition found {before}, and {} were done before",
-                        self.adds[1]
-                    ));
+            Op::ReadOnce { lent, content } => {
+                let sink = &mut memory.lent[*lent];
+                sink.memory.has_come(0, content.len());
+                sink.memory.check("a sink")?;
+                sink.ends()?;
+                effect.placed = effect.placed.max(sent.writes);
+            }
+            Op::Atomic { sink, before, .. } => {
+                let found = memory.sink.read(*sink, 8);
+                let found = u64::from_ne_bytes(found.try_into().unwrap_or_default());
+                if found != *before {
+                    return Err(format!("{sent:?} found {found:x}"));
                 }
-                self.adds[1] += 1;
-                memory.sink.may_come(*sink, &before.to_ne_bytes());
+                self.atomics_done += 1;
                 memory.sink.has_come(*sink, 8);
                 effect.placed = effect.placed.max(sent.writes);
             }
-            Op::Send | Op::Write | Op::Immediate | Op::Wrong => {}
+            Op::Lend { lent } => memory.lent[*lent].begins()?,
+            Op::TakeBack { lent } => memory.lent[*lent].ends()?,
+            Op::Send | Op::Write | Op::Immediate | Op::Wrong | Op::WrongAsk => {}
         }
+        Ok(())
+    }
+
+    /// The peer gives back what it was lent, if it does in this message: what it wrote there is there.
+    pub(crate) fn has_back(&mut self, message: &Message) -> Result<(), String> {
+        let ended = message.invalidates.map(|(_, index)| index);
+        let Some(index) = ended.or(message.returns) else {
+            return Ok(());
+        };
+        let Some(memory) = &mut self.memory else {
+            return Ok(());
+        };
+        let lent = &mut memory.lent[index];
+        lent.memory.has_come(lent.at, lent.len);
+        lent.memory.check("what was lent")?;
+        if ended.is_some() {
+            return lent.ends();
+        }
+        self.to_take_back.push(index);
         Ok(())
     }
 
@@ -244,6 +372,7 @@ impl End {
     pub(crate) fn is_done(&self) -> bool {
         self.operations == 0
             && self.expected.is_empty()
+            && self.to_take_back.is_empty()
             && self.sends.iter().all(|sent| !sent.signaled)
     }
 }

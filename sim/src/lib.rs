@@ -5,9 +5,11 @@
 //!
 //! What a run is, what has to hold in it, and what it has found: docs/simulation.md.
 
+mod atomic;
 mod clock;
 mod end;
 mod host;
+mod lent;
 mod log;
 mod memory;
 mod packet;

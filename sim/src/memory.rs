@@ -21,7 +21,7 @@ enum Known {
 /// A region with a model of its content. Each part of it is the target of one operation at most.
 pub(crate) struct Tracked {
     buffer: Arc<Buffer>,
-    /// `None` once it was deregistered.
+    /// `None` once it was deregistered, and where others lend the memory an STag.
     pub(crate) region: Option<MemoryRegion>,
     expected: Vec<u8>,
     known: Vec<Known>,
@@ -37,28 +37,42 @@ impl Tracked {
         access: Access,
         only_for: Option<&Qp>,
     ) -> Result<Self, String> {
-        let expected = content.to_vec();
-        let buffer = Buffer::zeroed(content.len()).map_err(|error| error.to_string())?;
-        buffer
-            .write_at(0, content)
-            .map_err(|error| error.to_string())?;
-        let buffer = Arc::new(buffer);
+        let mut tracked = Self::holding(what, content)?;
         // From TO 0 on, so that runs are alike: addresses of a process never are.
         let mut builder = pd.region().access(access).zero_based();
         if let Some(qp) = only_for {
             builder = builder.for_qp(qp);
         }
         let region = builder
-            .buffer(Arc::clone(&buffer))
+            .buffer(Arc::clone(&tracked.buffer))
+            .map_err(|error| error.to_string())?;
+        tracked.region = Some(region);
+        Ok(tracked)
+    }
+
+    /// Memory that has no region of its own.
+    pub(crate) fn holding(what: &'static str, content: &[u8]) -> Result<Self, String> {
+        let buffer = Buffer::zeroed(content.len()).map_err(|error| error.to_string())?;
+        buffer
+            .write_at(0, content)
             .map_err(|error| error.to_string())?;
         Ok(Tracked {
-            buffer,
-            region: Some(region),
-            known: vec![Known::Untouched; expected.len()],
-            expected,
+            buffer: Arc::new(buffer),
+            region: None,
+            known: vec![Known::Untouched; content.len()],
+            expected: content.to_vec(),
             free_from: 0,
             what,
         })
+    }
+
+    /// The same, in which nothing was placed yet.
+    pub(crate) fn unregistered(what: &'static str, len: usize) -> Result<Self, String> {
+        Self::holding(what, &vec![FILL; len])
+    }
+
+    pub(crate) fn buffer(&self) -> &Arc<Buffer> {
+        &self.buffer
     }
 
     /// Memory in which nothing was placed yet.

@@ -59,7 +59,7 @@ pub(crate) struct ConnectionPlan {
     pub(crate) rounds: u32,
     /// The longest payload.
     pub(crate) longest: usize,
-    /// Something is going to happen after which errors are allowed.
+    /// Something is going to happen after which any error is allowed.
     pub(crate) lethal: bool,
 }
 
@@ -92,12 +92,8 @@ pub(crate) enum Mishap {
 pub(crate) enum Misdeed {
     /// More Sends than the peer has receives for.
     TooManySends,
-    /// A Send that is longer than the receive.
-    TooLong,
-    /// An STag that is none.
-    BadKey,
-    /// Behind the end of a region.
-    OutOfBounds,
+    /// A request that the peer has to refuse.
+    Request(Wrong),
     /// The peer's region goes while it is in use.
     Deregister,
     /// The connection is reset.
@@ -108,11 +104,102 @@ pub(crate) enum Misdeed {
     Drop,
 }
 
-const MISDEEDS: [Misdeed; 8] = [
+/// What is wrong with a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wrong {
+    /// A Send that is longer than the receive.
+    TooLong,
+    /// It writes to an STag that is none.
+    NoStag,
+    /// It writes to one whose key is another.
+    Key,
+    /// It writes to one that was valid, and was given back.
+    Dead,
+    /// It writes to one that is for another connection alone.
+    Foreign,
+    /// It writes behind the end of a region.
+    Bounds,
+    /// It writes where it may only read.
+    WriteRight,
+    /// It reads from an STag that is none.
+    ReadNoStag,
+    /// It reads from one that is dead.
+    ReadDead,
+    /// It reads from one that is for another connection alone.
+    ReadForeign,
+    /// It reads behind the end of a region.
+    ReadBounds,
+    /// It reads where it may do nothing.
+    ReadRight,
+    /// An atomic where it may only read and write.
+    AtomicRight,
+    /// An atomic that is not aligned.
+    AtomicAligned,
+    /// A Send that invalidates what other connections use, too.
+    Invalidate,
+}
+
+impl Wrong {
+    pub(crate) const ALL: [Wrong; 15] = [
+        Wrong::TooLong,
+        Wrong::NoStag,
+        Wrong::Key,
+        Wrong::Dead,
+        Wrong::Foreign,
+        Wrong::Bounds,
+        Wrong::WriteRight,
+        Wrong::ReadNoStag,
+        Wrong::ReadDead,
+        Wrong::ReadForeign,
+        Wrong::ReadBounds,
+        Wrong::ReadRight,
+        Wrong::AtomicRight,
+        Wrong::AtomicAligned,
+        Wrong::Invalidate,
+    ];
+
+    /// Whether it waits for the peer's answer.
+    pub(crate) fn is_answered(self) -> bool {
+        match self {
+            Wrong::TooLong
+            | Wrong::NoStag
+            | Wrong::Key
+            | Wrong::Dead
+            | Wrong::Foreign
+            | Wrong::Bounds
+            | Wrong::WriteRight
+            | Wrong::Invalidate => false,
+            Wrong::ReadNoStag
+            | Wrong::ReadDead
+            | Wrong::ReadForeign
+            | Wrong::ReadBounds
+            | Wrong::ReadRight
+            | Wrong::AtomicRight
+            | Wrong::AtomicAligned => true,
+        }
+    }
+
+    /// What the peer's Terminate Message has to say: layer, Error Type and Error Code of RFC 5040 section 4.8, RFC 5041
+    /// section 7.2 and RFC 7306 section 8.2.
+    pub(crate) fn code(self) -> [u8; 3] {
+        match self {
+            Wrong::TooLong => [1, 2, 5],
+            // DDP has no code for rights: such an STag has no buffer for a Write.
+            Wrong::NoStag | Wrong::Key | Wrong::Dead | Wrong::WriteRight => [1, 1, 0],
+            Wrong::Foreign => [1, 1, 2],
+            Wrong::Bounds => [1, 1, 1],
+            Wrong::ReadNoStag | Wrong::ReadDead => [0, 1, 0],
+            Wrong::ReadForeign => [0, 1, 3],
+            Wrong::ReadBounds => [0, 1, 1],
+            Wrong::ReadRight | Wrong::AtomicRight => [0, 1, 2],
+            Wrong::AtomicAligned => [0, 2, 7],
+            Wrong::Invalidate => [0, 1, 9],
+        }
+    }
+}
+
+const MISDEEDS: [Misdeed; 5] = [
     Misdeed::TooManySends,
-    Misdeed::TooLong,
-    Misdeed::BadKey,
-    Misdeed::OutOfBounds,
     Misdeed::Deregister,
     Misdeed::Abort,
     Misdeed::Disconnect,
@@ -166,21 +253,25 @@ impl Scenario {
         if random.u8(0..2) == 0 {
             for _ in 0..random.u8(1..4) {
                 let connection = random.usize(0..self.connections.len());
-                let (end, what) = (random.usize(0..2), *pick(random, &MISDEEDS));
+                let what = if random.bool() {
+                    Misdeed::Request(*pick(random, &Wrong::ALL))
+                } else {
+                    *pick(random, &MISDEEDS)
+                };
+                let end = random.usize(0..2);
                 let misdeed = Mishap::Misdeed {
                     connection,
                     end,
                     what,
                 };
                 let victim = self.connections[connection].hosts[1 - end];
-                if matches!(what, Misdeed::TooManySends | Misdeed::TooLong)
-                    && self.hosts[victim].srq
-                {
+                let takes = [Misdeed::TooManySends, Misdeed::Request(Wrong::TooLong)];
+                if takes.contains(&what) && self.hosts[victim].srq {
                     // It takes receives that others count on.
                     self.is_lethal_to(victim);
                 }
                 self.mishaps.push((at(random), misdeed));
-                self.connections[connection].lethal = true;
+                self.connections[connection].lethal |= !matches!(what, Misdeed::Request(_));
             }
         }
         for host in 0..self.hosts.len() {

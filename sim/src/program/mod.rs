@@ -1,11 +1,13 @@
 //! What programs do: they keep receives posted, choose what to do next, and post it.
 
+mod lend;
 mod misdeeds;
 mod post;
+mod wrong;
 
 use std::time::Duration;
 
-use uwarp_verbs::{QpState, RecvWr, SendWr};
+use uwarp_verbs::{PostError, QpState, RecvWr, SendWr};
 
 use crate::end::{Message, Op, Posted, Sent, both};
 use crate::world::{Event, RECEIVE, Stage, World};
@@ -39,6 +41,7 @@ impl World {
             busy |= self.poll(host, batch)? > 0;
         }
         self.refill(number, end)?;
+        self.take_back(number, end)?;
         let me = &self.connections[number].ends[end];
         if me.open && self.connections[number].stage == Stage::Open && me.operations > 0 {
             for _ in 0..self.random.u8(1..6) {
@@ -170,16 +173,24 @@ impl World {
         if me.sends.len() >= QUEUE || me.qp.is_none() || peer.memory.is_none() {
             return Ok(false);
         }
-        let kind = self.random.u8(0..14);
+        let first = end == 0 && !std::mem::replace(&mut me.spoken, true);
+        let kind = self.random.u8(0..22);
         let len = self.some_len(longest);
         match kind {
+            // In the client-server model the peer waits for the first octets of the initiator.
+            _ if first => self.post_write(connection, end, len, false),
+
             0..=2 if credit => self.post_send(connection, end, len.min(receive), None),
             3 if credit => self.post_immediate(connection, end),
             4 if credit => self.post_write(connection, end, len, true),
-            5 if credit => self.post_with_invalidate(connection, end, len.max(1), receive),
-            6 | 7 => self.post_read(connection, end, len),
-            8 => self.post_read_back(connection, end),
-            9 => self.post_add(connection, end),
+            5 | 6 if credit => self.post_into_lent(connection, end, receive),
+            7 => self.post_lend(connection, end, len),
+            8 | 9 => self.post_read(connection, end, len),
+            10 => self.post_read_back(connection, end),
+            11 | 12 => self.post_atomic(connection, end),
+            13 if credit => self.post_fenced(connection, end, len.min(receive), true),
+            14 => self.post_fenced(connection, end, len, false),
+            15 => self.post_once(connection, end, len, credit.then_some(receive)),
             _ => self.post_write(connection, end, len, false),
         }
     }
@@ -219,43 +230,63 @@ impl World {
         } else {
             wr
         };
-        let (now, log) = (self.clock.elapsed(), self.log);
-        let lethal = self.connections[connection].plan.lethal;
-        let (me, peer) = both(&mut self.connections[connection].ends, end);
-        let Some(qp) = &me.qp else {
-            return Ok(false);
+        let (wr_id, is_message) = (wr.wr_id(), message.is_some());
+        self.note(connection, end, (wr_id, signaled), op, message);
+        let result = match &self.connections[connection].ends[end].qp {
+            Some(qp) => qp.post_send(&wr),
+            None => return Ok(false),
         };
-        let wr_id = wr.wr_id();
-        let sent = Sent {
+        self.accepted(connection, end, wr_id, result, is_message)
+    }
+
+    /// Notes a request that is about to be posted.
+    fn note(
+        &mut self,
+        connection: usize,
+        end: usize,
+        (wr_id, signaled): (u64, bool),
+        op: Op,
+        message: Option<Message>,
+    ) {
+        let (me, peer) = both(&mut self.connections[connection].ends, end);
+        self.log.event(self.clock.elapsed(), || {
+            let signaled = if signaled { "" } else { ", unsignaled" };
+            format!("connection {connection} end {end}: {wr_id} {op:?}{signaled}")
+        });
+        me.sends.push_back(Sent {
             wr_id,
             signaled,
             op,
             writes: me.writes.len(),
-        };
-        log.event(now, || {
-            let signaled = if signaled { "" } else { ", unsignaled" };
-            format!(
-                "connection {connection} end {end}: {wr_id} {:?}{signaled}",
-                sent.op
-            )
         });
-        me.sends.push_back(sent);
-        let is_message = message.is_some();
         peer.expected.extend(message);
-        if let Err(error) = qp.post_send(&wr) {
-            log.event(now, || {
-                format!("connection {connection} end {end}: {wr_id} refused: {error}")
-            });
-            me.sends.pop_back();
-            if is_message {
-                peer.expected.pop_back();
-            }
-            // What it may have brought stays possible in the model, which says less than it could.
-            if !lethal {
-                return Err(format!("request {wr_id} is refused: {error}"));
-            }
+    }
+
+    /// What came of posting what was noted last.
+    fn accepted(
+        &mut self,
+        connection: usize,
+        end: usize,
+        wr_id: u64,
+        result: Result<(), PostError>,
+        is_message: bool,
+    ) -> Result<bool, String> {
+        let Err(error) = result else {
+            return Ok(true);
+        };
+        self.log.event(self.clock.elapsed(), || {
+            format!("connection {connection} end {end}: {wr_id} refused: {error}")
+        });
+        let lethal = self.connections[connection].may_fail();
+        let (me, peer) = both(&mut self.connections[connection].ends, end);
+        me.sends.pop_back();
+        if is_message {
+            peer.expected.pop_back();
+        }
+        // What it may have brought stays possible in the model, which says less than it could.
+        if lethal {
             return Ok(false);
         }
-        Ok(true)
+        Err(format!("request {wr_id} is refused: {error}"))
     }
 }

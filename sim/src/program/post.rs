@@ -1,19 +1,29 @@
 //! Good requests: what they bring, as the model has it.
 
-use uwarp_verbs::{Access, SendWr};
+use uwarp_verbs::SendWr;
 
 use super::INLINE;
+use crate::atomic::Atomic;
 use crate::end::{Message, Op, both};
-use crate::memory::Tracked;
 use crate::world::World;
 
+/// How a Send gives lent memory back.
+#[derive(Clone, Copy)]
+pub(crate) enum Back {
+    /// It invalidates the STag.
+    Invalidated { rkey: u32, lent: usize },
+    /// It says so, and the receiver does it.
+    Told { lent: usize },
+}
+
 impl World {
+    /// A Send; perhaps one that gives something back, and that with a fence or without.
     pub(crate) fn post_send(
         &mut self,
         connection: usize,
         end: usize,
         len: usize,
-        invalidates: Option<(u32, usize)>,
+        back: Option<(Back, bool)>,
     ) -> Result<bool, String> {
         let wr_id = self.next_wr_id();
         let (solicited, inline) = (self.random.bool(), self.random.bool());
@@ -37,30 +47,32 @@ impl World {
         if solicited {
             wr = wr.solicited();
         }
-        if let Some((rkey, _)) = invalidates {
-            wr = wr.invalidate(rkey);
+        let mut message = Message::plain(payload.clone(), me.writes.len());
+        message.solicited = solicited;
+        match back {
+            None => {}
+            Some((Back::Invalidated { rkey, lent }, _)) => {
+                wr = wr.invalidate(rkey);
+                message.invalidates = Some((rkey, lent));
+            }
+            Some((Back::Told { lent }, _)) => message.returns = Some(lent),
         }
-        let message = Message {
-            payload: Some(payload.clone()),
-            immediate: None,
-            solicited,
-            invalidates,
-            writes: me.writes.len(),
-        };
+        if back.is_some_and(|(_, fenced)| fenced) {
+            wr = wr.fence();
+        }
         self.posted(connection, end, wr, Op::Send, Some(message))
     }
 
     pub(crate) fn post_immediate(&mut self, connection: usize, end: usize) -> Result<bool, String> {
         let wr_id = self.next_wr_id();
         let immediate = self.random.u64(..).to_be_bytes();
-        let message = Message {
-            payload: None,
-            immediate: Some(immediate),
-            solicited: false,
-            invalidates: None,
-            writes: self.connections[connection].ends[end].writes.len(),
-        };
-        let wr = SendWr::immediate(wr_id, immediate);
+        let solicited = self.random.bool();
+        let writes = self.connections[connection].ends[end].writes.len();
+        let message = Message::immediate(immediate, solicited, writes);
+        let mut wr = SendWr::immediate(wr_id, immediate);
+        if solicited {
+            wr = wr.solicited();
+        }
         self.posted(connection, end, wr, Op::Immediate, Some(message))
     }
 
@@ -74,6 +86,7 @@ impl World {
         let wr_id = self.next_wr_id();
         let immediate = self.random.u64(..).to_be_bytes();
         let (start, inline) = (self.random.usize(0..1024), self.random.bool());
+        let solicited = self.random.bool();
         let (me, peer) = both(&mut self.connections[connection].ends, end);
         let (Some(memory), Some(theirs)) = (&me.memory, &mut peer.memory) else {
             return Ok(false);
@@ -92,52 +105,12 @@ impl World {
         let mut message = None;
         if with_imm {
             wr = wr.with_imm(immediate);
-            message = Some(Message {
-                payload: None,
-                immediate: Some(immediate),
-                solicited: false,
-                invalidates: None,
-                writes: me.writes.len(),
-            });
+            if solicited {
+                wr = wr.solicited();
+            }
+            message = Some(Message::immediate(immediate, solicited, me.writes.len()));
         }
         self.posted(connection, end, wr, Op::Write, message)
-    }
-
-    /// A Write into memory that is lent for it, and a Send that gives it back.
-    pub(crate) fn post_with_invalidate(
-        &mut self,
-        connection: usize,
-        end: usize,
-        len: usize,
-        receive: usize,
-    ) -> Result<bool, String> {
-        let wr_id = self.next_wr_id();
-        let peer_host = self.connections[connection].ends[1 - end].host;
-        let Some(things) = self.hosts[peer_host]
-            .as_ref()
-            .and_then(|host| host.things.as_ref())
-        else {
-            return Ok(false);
-        };
-        let (me, peer) = both(&mut self.connections[connection].ends, end);
-        let (Some(memory), Some(theirs), Some(qp)) = (&me.memory, &mut peer.memory, &peer.qp)
-        else {
-            return Ok(false);
-        };
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let mut lent = Tracked::blank(&things.pd, "lent memory", len, access, Some(qp))?;
-        let payload = memory.source.expected(0, len).to_vec();
-        lent.may_come(0, &payload);
-        let rkey = lent.rkey();
-        theirs.lent.push(lent);
-        let index = theirs.lent.len() - 1;
-        let sges = [memory.source.sge(0, len)];
-        let wr = SendWr::write(wr_id, &sges, 0, rkey);
-        if !self.posted(connection, end, wr, Op::Write, None)? {
-            return Ok(false);
-        }
-        let short = self.random.usize(0..=receive);
-        self.post_send(connection, end, short, Some((rkey, index)))
     }
 
     pub(crate) fn post_read(
@@ -195,20 +168,64 @@ impl World {
         self.posted(connection, end, wr, Op::Read { sink: at, content }, None)
     }
 
-    pub(crate) fn post_add(&mut self, connection: usize, end: usize) -> Result<bool, String> {
+    pub(crate) fn post_atomic(&mut self, connection: usize, end: usize) -> Result<bool, String> {
         let wr_id = self.next_wr_id();
         let (me, peer) = both(&mut self.connections[connection].ends, end);
         let (Some(memory), Some(theirs)) = (&mut me.memory, &mut peer.memory) else {
             return Ok(false);
         };
-        let skip = memory.sink.free() % 8;
-        let Some(at) = memory.sink.take(skip).and_then(|_| memory.sink.take(8)) else {
+        let Some(sink) = memory.take_word() else {
             return Ok(false);
         };
-        memory.sink.may_come(at, &me.adds[0].to_ne_bytes());
-        me.adds[0] += 1;
-        let (sges, rkey) = ([memory.sink.sge(at, 8)], theirs.word.rkey());
-        let wr = SendWr::fetch_add(wr_id, &sges, 0, rkey, 1);
-        self.posted(connection, end, wr, Op::Add { sink: at }, None)
+        let before = me.words.last().copied().unwrap_or_default();
+        let what = Atomic::draw(&mut self.random, before);
+        memory.sink.may_come(sink, &before.to_ne_bytes());
+        me.words.push(what.on(before));
+        let (sges, rkey) = ([memory.sink.sge(sink, 8)], theirs.word.rkey());
+        let wr = what.request(wr_id, &sges, rkey);
+        self.posted(connection, end, wr, Op::Atomic { sink, what, before }, None)
+    }
+
+    /// A Read, and a fenced Send or Write of what it brings.
+    pub(crate) fn post_fenced(
+        &mut self,
+        connection: usize,
+        end: usize,
+        len: usize,
+        send: bool,
+    ) -> Result<bool, String> {
+        let start = self.random.usize(0..1024);
+        let (me, peer) = both(&mut self.connections[connection].ends, end);
+        let (Some(memory), Some(theirs)) = (&me.memory, &mut peer.memory) else {
+            return Ok(false);
+        };
+        let len = if send {
+            len
+        } else {
+            len.min(theirs.target.free())
+        };
+        // Where `read_into_sink` is going to bring it.
+        let sink = memory.sink.len() - memory.sink.free();
+        let content = theirs.source.expected(start, len).to_vec();
+        let from = (start, theirs.source.rkey());
+        if !self.read_into_sink(connection, end, from, content.clone())? {
+            return Ok(false);
+        }
+        let wr_id = self.next_wr_id();
+        let (me, peer) = both(&mut self.connections[connection].ends, end);
+        let (Some(memory), Some(theirs)) = (&me.memory, &mut peer.memory) else {
+            return Ok(false);
+        };
+        let sges = [memory.sink.sge(sink, len)];
+        if send {
+            let message = Message::plain(content, me.writes.len());
+            let wr = SendWr::send(wr_id, &sges).fence();
+            return self.posted(connection, end, wr, Op::Send, Some(message));
+        }
+        let at = theirs.target.take(len).unwrap_or(0);
+        theirs.target.may_come(at, &content);
+        let wr = SendWr::write(wr_id, &sges, at as u64, theirs.target.rkey()).fence();
+        me.writes.push((at, len));
+        self.posted(connection, end, wr, Op::Write, None)
     }
 }

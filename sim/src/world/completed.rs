@@ -52,7 +52,7 @@ impl World {
         if receive {
             return self.received(number, end, wc).map_err(whose);
         }
-        let lethal = self.connections[number].plan.lethal;
+        let lethal = self.connections[number].may_fail();
         let (me, peer) = both(&mut self.connections[number].ends, end);
         let effect = me.sent(wc, lethal).map_err(whose)?;
         placed(me, peer, effect.placed).map_err(whose)
@@ -62,7 +62,7 @@ impl World {
     fn received(&mut self, number: usize, end: usize, wc: &Completion) -> Result<(), String> {
         let connection = &mut self.connections[number];
         // What is left over when a connection is closed is flushed.
-        let lethal = connection.plan.lethal
+        let lethal = connection.may_fail()
             || (connection.stage == Stage::Closing && wc.status == Status::WrFlush);
         let (me, peer) = both(&mut connection.ends, end);
         let shared = (self.hosts[me.host].as_mut())
@@ -97,13 +97,7 @@ impl World {
         }
         memory.may_come(posted.at, payload);
         memory.has_come(posted.at, payload.len());
-        if let (Some((_, index)), Some(memory)) = (message.invalidates, &mut me.memory)
-            && let Some(lent) = memory.lent.get_mut(index)
-        {
-            let len = lent.len();
-            lent.has_come(0, len);
-            lent.check("what was lent")?;
-        }
+        me.has_back(&message)?;
         // RFC 5040 section 5.5: what was written before is placed.
         placed(peer, me, message.writes)
     }

@@ -61,7 +61,7 @@ impl World {
                 let len = receives.max(1);
                 Some(Tracked::blank(pd, "the receives", len, local, None)?)
             },
-            word: Tracked::new(pd, "the word", &[0; 8], atomic, None)?,
+            word: Tracked::new(pd, "the word", &[0; 16], atomic, None)?,
             lent: Vec::new(),
         };
         Ok(End::new(number, qp, memory, plan.operations[end]))

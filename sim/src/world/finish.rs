@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use uwarp_verbs::{EndReason, QpModify, QpState};
+use uwarp_verbs::{QpModify, QpState};
 
 use super::completed::placed;
 use super::{Event, PATIENCE, Stage, World};
@@ -17,6 +17,10 @@ impl World {
         }
         let state = |end: &End| end.qp.as_ref().map(uwarp_verbs::Qp::state);
         let states = connection.ends.each_ref().map(state);
+        let ended = |end: &End| end.qp.as_ref().is_some_and(|qp| qp.end_reason().is_some());
+        if connection.ending.is_none() && connection.ends.iter().any(ended) {
+            connection.ending = Some(self.clock.elapsed());
+        }
         let over = |state: &Option<QpState>| matches!(state, None | Some(QpState::Error));
         let [first, second] = &states;
         // A QP that nobody asked for waits for ever; all others hear of the end.
@@ -28,7 +32,7 @@ impl World {
             return self.finish(number).map(|()| true);
         }
         let done = connection.ends.iter().all(|end| end.is_done() && end.open);
-        if connection.stage == Stage::Open && done {
+        if connection.stage == Stage::Open && done && connection.refusals.is_empty() {
             connection.stage = Stage::Closing;
             let end = usize::from(self.random.bool());
             self.log.event(self.clock.elapsed(), || {
@@ -59,7 +63,8 @@ impl World {
             )
         });
         let stage = connection.stage;
-        if !connection.plan.lethal || again {
+        // One that has begun to end has limits of its own.
+        if !connection.plan.lethal || connection.ending.is_some() || again {
             return Err(format!(
                 "connection {number} does not end ({stage:?}; state, requests, messages to come, operations: {states:?})"
             ));
@@ -102,17 +107,11 @@ impl World {
             .map(|end| end.qp.as_ref().and_then(uwarp_verbs::Qp::end_reason));
         self.log
             .event(now, || format!("connection {number}: over: {reasons:?}"));
-        let graceful = reasons.iter().all(|reason| {
-            matches!(
-                reason,
-                Some(EndReason::LocalDisconnect | EndReason::PeerDisconnect)
-            )
-        });
-        if !graceful && !connection.plan.lethal {
-            return Err(format!(
-                "connection {number} ends, and nothing is wrong: {reasons:?}"
-            ));
-        }
+        let may_fail = connection.may_fail();
+        let lasted = now - connection.ending.unwrap_or(now);
+        self.judge(number, &reasons)?;
+        self.ends_in_time(number, lasted)?;
+        let connection = &mut self.connections[number];
         for end in 0..2 {
             let (me, peer) = both(&mut connection.ends, end);
             let whose = |error: String| format!("connection {number} end {end}: {error}");
@@ -126,7 +125,7 @@ impl World {
             if !lost && !me.receives.is_empty() {
                 return Err(whose(format!("{:?} never completes", me.receives.front())));
             }
-            if graceful && !connection.plan.lethal {
+            if !may_fail {
                 let all = me.writes.len();
                 placed(me, peer, all).map_err(whose)?;
             }
@@ -146,7 +145,7 @@ impl World {
                 memory.source.check(&whose)?;
                 memory.target.check(&whose)?;
                 for lent in &memory.lent {
-                    lent.check(&whose)?;
+                    lent.memory.check(&whose)?;
                 }
                 memory.sink.check(&whose)?;
                 // What came without a completion is not known.
@@ -172,6 +171,8 @@ impl World {
         connection.round += 1;
         connection.id = None;
         connection.accepted = false;
+        connection.ending = None;
+        connection.refusals.clear();
         let plan = connection.plan;
         let dead = plan.hosts.iter().any(|host| {
             let host = self.hosts[*host].as_ref();
@@ -198,6 +199,11 @@ impl World {
                 return Err(format!(
                     "connection {number} end {end}: a QP that is over is not reset"
                 ));
+            }
+            if let Some(memory) = &self.connections[number].ends[end].memory {
+                for lent in memory.lent.iter().filter(|lent| lent.is_of_qp()) {
+                    lent.is_dead()?;
+                }
             }
             self.connections[number].ends[end] = self.end(plan, end, used)?;
         }
@@ -239,18 +245,20 @@ impl World {
     }
 }
 
-/// The counter of `to` is what `from` has added to it.
+/// The word of `to` is what `from` has made of it.
 fn check_word(from: &End, to: &End) -> Result<(), String> {
     let Some(memory) = &to.memory else {
         return Ok(());
     };
     let word = memory.word.read(0, 8);
     let word = u64::from_ne_bytes(word.try_into().unwrap_or_default());
-    let [posted, done] = from.adds;
-    if (done..=posted).contains(&word) {
+    let may = &from.words[from.atomics_done..];
+    if may.contains(&word) {
         return Ok(());
     }
     Err(format!(
-        "{posted} additions were posted and {done} done, and the word is {word}"
+        "{} atomics were posted and {} done, and the word is {word:x}, none of {may:x?}",
+        from.words.len() - 1,
+        from.atomics_done
     ))
 }

@@ -3,6 +3,7 @@
 mod completed;
 mod connect;
 mod finish;
+mod verdict;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -16,7 +17,7 @@ use crate::clock::VirtualClock;
 use crate::end::End;
 use crate::host::Host;
 use crate::log::Log;
-use crate::scenario::{ConnectionPlan, Mishap, Scenario};
+use crate::scenario::{ConnectionPlan, HostPlan, Mishap, Scenario, Wrong};
 use crate::switch::Switch;
 
 /// The bit that tells the numbers of receives from those of other requests.
@@ -24,6 +25,8 @@ pub(crate) const RECEIVE: u64 = 1 << 63;
 
 /// After so long a connection is ended; where nothing is wrong, all is done by then.
 const PATIENCE: Duration = Duration::from_secs(7200);
+/// How often a misdeed waits for its connection, each time longer.
+const MISDEED_TRIES: u32 = 12;
 /// Rounds of progress at one time, at most: more of them are a device that spins.
 const SPIN: usize = 200_000;
 
@@ -59,6 +62,11 @@ pub(crate) enum Event {
         round: u32,
     },
     Mishap(usize),
+    /// A misdeed whose connection was not open yet, so often.
+    Again {
+        mishap: usize,
+        tries: u32,
+    },
     /// Patience with a connection is over, for the first or for the second time.
     Over {
         connection: usize,
@@ -80,9 +88,20 @@ pub(crate) struct Connection {
     pub(crate) plan: ConnectionPlan,
     pub(crate) ends: [End; 2],
     pub(crate) round: u32,
+    /// Requests that the peer has to refuse, by the end that posted them.
+    pub(crate) refusals: Vec<(usize, Wrong)>,
+    /// Since when it is ending.
+    ending: Option<Duration>,
     pub(crate) stage: Stage,
     accepted: bool,
     id: Option<CmId>,
+}
+
+impl Connection {
+    /// Whether something has happened, or may, after which requests fail.
+    pub(crate) fn may_fail(&self) -> bool {
+        self.plan.lethal || !self.refusals.is_empty()
+    }
 }
 
 /// The whole of a run.
@@ -101,6 +120,11 @@ pub(crate) struct World {
     qps: BTreeMap<(usize, u32), (usize, usize)>,
     completions: [u64; 2],
     mtu: usize,
+    /// How the hosts were set up, also those that are gone.
+    plans: Vec<HostPlan>,
+    crc: bool,
+    /// Octets are changed on the way so that TCP does not see it.
+    changes_octets: bool,
 }
 
 /// Plays the run of a seed.
@@ -150,6 +174,9 @@ impl World {
             qps: BTreeMap::new(),
             completions: [0; 2],
             mtu,
+            plans: hosts.clone(),
+            crc: options.crc,
+            changes_octets: faults.corrupt_unseen > 0.0,
             clock,
         };
         for (number, plan) in hosts.iter().enumerate() {
@@ -171,6 +198,8 @@ impl World {
                 plan,
                 ends,
                 round: 0,
+                refusals: Vec::new(),
+                ending: None,
                 stage: Stage::Opening,
                 accepted: false,
                 id: None,
@@ -278,20 +307,44 @@ impl World {
                         self.switch.set_mtu(self.mtu);
                     }
                     Mishap::Death { host } => self.death(host),
-                    Mishap::Misdeed {
-                        connection,
-                        end,
-                        what,
-                    } => self.misdeed(connection, end, what)?,
+                    Mishap::Misdeed { .. } => self.misdeed_or_later(index, 0)?,
                 }
                 Ok(())
             }
+            Event::Again { mishap, tries } => self.misdeed_or_later(mishap, tries),
             Event::Over {
                 connection,
                 round,
                 again,
             } => self.over(connection, round, again),
         }
+    }
+
+    /// A misdeed waits until its connection is open.
+    fn misdeed_or_later(&mut self, mishap: usize, tries: u32) -> Result<(), String> {
+        let (
+            _,
+            Mishap::Misdeed {
+                connection,
+                end,
+                what,
+            },
+        ) = self.mishaps[mishap]
+        else {
+            return Ok(());
+        };
+        if self.connections[connection].stage != Stage::Opening {
+            return self.misdeed(connection, end, what);
+        }
+        if tries < MISDEED_TRIES {
+            let pause = Duration::from_micros(self.random.u64(1..1 << (10 + tries)));
+            let again = Event::Again {
+                mishap,
+                tries: tries + 1,
+            };
+            self.at(self.clock.elapsed() + pause, again);
+        }
+        Ok(())
     }
 
     pub(crate) fn death(&mut self, host: usize) {

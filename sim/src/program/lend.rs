@@ -1,0 +1,191 @@
+//! Requests about STags: memory that is lent to the peer and comes back, memory that is registered for one request.
+
+use uwarp_verbs::{BindWr, SendWr, WindowBind};
+
+use super::post::Back;
+use crate::end::{Message, Op, both};
+use crate::lent::{Ask, Kind, Lent, Stage};
+use crate::world::World;
+
+/// The longest part that is lent.
+const LONGEST: usize = 20_000;
+
+impl World {
+    /// Lends memory to the peer.
+    pub(crate) fn post_lend(
+        &mut self,
+        connection: usize,
+        end: usize,
+        len: usize,
+    ) -> Result<bool, String> {
+        let kinds = [Kind::Region, Kind::Window1, Kind::Window2, Kind::Fast];
+        let kind = kinds[self.random.usize(0..kinds.len())];
+        let (at, wr_id) = (self.random.usize(0..40), self.next_wr_id());
+        let me = &mut self.connections[connection].ends[end];
+        let things = (self.hosts[me.host].as_ref()).and_then(|host| host.things.as_ref());
+        let (Some(things), Some(memory), Some(qp)) = (things, &mut me.memory, &me.qp) else {
+            return Ok(false);
+        };
+        let lent = Lent::new(&things.pd, qp, kind, at, len.clamp(1, LONGEST))?;
+        let (ask, op) = (
+            lent.ask(wr_id),
+            Op::Lend {
+                lent: memory.lent.len(),
+            },
+        );
+        memory.lent.push(lent);
+        match ask {
+            Ask::Nothing => Ok(true),
+            Ask::Request(wr) => self.posted(connection, end, wr, op, None),
+            Ask::Bind(bind) => self.bound(connection, end, (wr_id, &bind), op),
+        }
+    }
+
+    /// Posts a request to bind a window of type 1.
+    fn bound(
+        &mut self,
+        connection: usize,
+        end: usize,
+        (wr_id, bind): (u64, &WindowBind),
+        op: Op,
+    ) -> Result<bool, String> {
+        let (Op::Lend { lent } | Op::TakeBack { lent }) = op else {
+            return Ok(false);
+        };
+        self.note(connection, end, (wr_id, true), op, None);
+        let me = &mut self.connections[connection].ends[end];
+        let (Some(memory), Some(qp)) = (&mut me.memory, &me.qp) else {
+            return Ok(false);
+        };
+        let Some(window) = memory.lent[lent].window_mut() else {
+            return Ok(false);
+        };
+        let result = qp.post_bind(window, &BindWr::new(wr_id, bind)).map(|_| ());
+        self.accepted(connection, end, wr_id, result, false)
+    }
+
+    /// A Write into memory that the peer has lent, perhaps a Read of it, and a Send that gives it back.
+    pub(crate) fn post_into_lent(
+        &mut self,
+        connection: usize,
+        end: usize,
+        receive: usize,
+    ) -> Result<bool, String> {
+        let (me, peer) = both(&mut self.connections[connection].ends, end);
+        let (Some(memory), Some(theirs)) = (&me.memory, &mut peer.memory) else {
+            return Ok(false);
+        };
+        let ready = |lent: &Lent| lent.stage == Stage::Ready;
+        let Some(index) = theirs.lent.iter().position(ready) else {
+            return self.post_write(connection, end, receive, false);
+        };
+        let lent = &mut theirs.lent[index];
+        lent.stage = Stage::Used;
+        let (kind, rkey) = (lent.kind, lent.rkey);
+        let payload = memory.source.expected(0, lent.len).to_vec();
+        lent.memory.may_come(lent.at, &payload);
+        let sges = [memory.source.sge(0, payload.len())];
+        let wr_id = self.next_wr_id();
+        let wr = SendWr::write(wr_id, &sges, 0, rkey);
+        if !self.posted(connection, end, wr, Op::Write, None)? {
+            return Ok(false);
+        }
+        // The Send may overtake the answer: to invalidate what is being read is an error, so a fence is needed.
+        let reads = self.random.bool();
+        if reads && !self.read_into_sink(connection, end, (0, rkey), payload)? {
+            return Ok(false);
+        }
+        let back = if kind == Kind::Window1 || self.random.bool() {
+            Back::Told { lent: index }
+        } else {
+            Back::Invalidated { rkey, lent: index }
+        };
+        let short = self.random.usize(0..=receive);
+        self.post_send(connection, end, short, Some((back, reads)))
+    }
+
+    /// Ends the STags of what the peer has given back.
+    pub(crate) fn take_back(&mut self, connection: usize, end: usize) -> Result<(), String> {
+        while let Some(index) = self.connections[connection].ends[end].to_take_back.pop() {
+            let wr_id = self.next_wr_id();
+            let me = &mut self.connections[connection].ends[end];
+            let Some(memory) = &me.memory else {
+                return Ok(());
+            };
+            let (lent, op) = (&memory.lent[index], Op::TakeBack { lent: index });
+            if lent.kind == Kind::Window1 {
+                let nothing = lent.window(0);
+                self.bound(connection, end, (wr_id, &nothing), op)?;
+            } else {
+                let wr = SendWr::local_invalidate(wr_id, lent.rkey);
+                self.posted(connection, end, wr, op, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Memory of this side, registered for this alone, and in one go: a source of a Send or Write, which is invalidated
+    /// behind it, or a sink of a Read that does so itself.
+    pub(crate) fn post_once(
+        &mut self,
+        connection: usize,
+        end: usize,
+        len: usize,
+        receive: Option<usize>,
+    ) -> Result<bool, String> {
+        let (len, reads) = (len.max(1), self.random.bool());
+        let me = &mut self.connections[connection].ends[end];
+        let things = (self.hosts[me.host].as_ref()).and_then(|host| host.things.as_ref());
+        let (Some(things), Some(memory)) = (things, &mut me.memory) else {
+            return Ok(false);
+        };
+        let content = memory.source.expected(7, len).to_vec();
+        let own = if reads {
+            Lent::own(&things.pd, &vec![0xA5; len])?
+        } else {
+            Lent::own(&things.pd, &content)?
+        };
+        let (part, lent) = (own.part(), memory.lent.len());
+        memory.lent.push(own);
+        let wr_id = self.next_wr_id();
+        let wr = SendWr::register(wr_id, &part);
+        if !self.posted(connection, end, wr, Op::Lend { lent }, None)? {
+            return Ok(false);
+        }
+        let sge = part.sge(0, u32::try_from(len).unwrap_or(u32::MAX));
+        let wr_id = self.next_wr_id();
+        let (me, peer) = both(&mut self.connections[connection].ends, end);
+        let (Some(memory), Some(theirs)) = (&mut me.memory, &mut peer.memory) else {
+            return Ok(false);
+        };
+        if reads {
+            let content = theirs.source.expected(7, len).to_vec();
+            memory.lent[lent].memory.may_come(0, &content);
+            let sges = [sge];
+            let wr = SendWr::read(wr_id, &sges, 7, theirs.source.rkey()).invalidate_sink();
+            return self.posted(connection, end, wr, Op::ReadOnce { lent, content }, None);
+        }
+        let sges = [sge];
+        let posted = match receive {
+            Some(receive) if len <= receive => {
+                let message = Message::plain(content, me.writes.len());
+                let wr = SendWr::send(wr_id, &sges);
+                self.posted(connection, end, wr, Op::Send, Some(message))?
+            }
+            _ => {
+                let Some(at) = theirs.target.take(len) else {
+                    return Ok(false);
+                };
+                theirs.target.may_come(at, &content);
+                me.writes.push((at, len));
+                let wr = SendWr::write(wr_id, &sges, at as u64, theirs.target.rkey());
+                self.posted(connection, end, wr, Op::Write, None)?
+            }
+        };
+        if !posted {
+            return Ok(false);
+        }
+        let wr = SendWr::local_invalidate(self.next_wr_id(), part.stag);
+        self.posted(connection, end, wr, Op::TakeBack { lent }, None)
+    }
+}

@@ -1,0 +1,117 @@
+//! Why connections have ended, held against what was done to them.
+
+use std::time::Duration;
+
+use uwarp_verbs::{EndReason, Terminate, TerminateCode};
+
+use super::{Connection, World};
+use crate::scenario::{Misdeed, Mishap};
+
+/// What a side that cannot go on says of itself (RFC 5040 section 7.1).
+const LOCAL: [u8; 3] = [0, 0, 0];
+/// No receive was there for a message (RFC 5041 section 7.2).
+const NO_BUFFER: [u8; 3] = [1, 2, 2];
+
+impl World {
+    /// Whether the two reasons go with each other, and with what was done.
+    pub(crate) fn judge(
+        &self,
+        number: usize,
+        reasons: &[Option<EndReason>; 2],
+    ) -> Result<(), String> {
+        let connection = &self.connections[number];
+        let wrong = |error: String| Err(format!("connection {number}: {error}: {reasons:?}"));
+        let orderly =
+            |reason: &Option<EndReason>| reason.as_ref().is_some_and(EndReason::is_orderly);
+        if !connection.may_fail() && !reasons.iter().all(orderly) {
+            return wrong("it ends, and nothing is wrong".to_owned());
+        }
+        for end in 0..2 {
+            let Some(EndReason::TerminateReceived { terminate, .. }) = &reasons[end] else {
+                continue;
+            };
+            if let Some(error) = disagree(terminate.reason(), &reasons[1 - end]) {
+                return wrong(error);
+            }
+        }
+        // Where octets change on the way and nobody can tell, anything may be said.
+        if !self.crc || self.changes_octets {
+            return Ok(());
+        }
+        let may = self.codes(connection);
+        for reason in reasons {
+            if let Some(code) = said(reason).filter(|code| !may.contains(code)) {
+                return wrong(format!("{code:x?} is told, and what was done is {may:x?}"));
+            }
+        }
+        match &connection.refusals[..] {
+            [(end, what)] if !connection.plan.lethal => {
+                let refused = matches!(&reasons[*end], Some(EndReason::TerminateReceived { .. }));
+                let refuses = said(&reasons[1 - end]) == Some(what.code());
+                if refused && refuses {
+                    return Ok(());
+                }
+                wrong(format!("end {end} did {what:?}, and is not told so"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// All that Terminate Messages of a connection may say.
+    fn codes(&self, connection: &Connection) -> Vec<[u8; 3]> {
+        let mut codes: Vec<_> = (connection.refusals.iter())
+            .map(|(_, what)| what.code())
+            .collect();
+        let hosts = connection.plan.hosts;
+        if hosts.iter().any(|host| self.plans[*host].overflow) {
+            codes.push(LOCAL);
+        }
+        for (_, mishap) in &self.mishaps {
+            let Mishap::Misdeed { what, .. } = mishap else {
+                continue;
+            };
+            match what {
+                // It takes receives of others, too.
+                Misdeed::TooManySends => codes.push(NO_BUFFER),
+                // Writes, and Reads of what was written, find nothing.
+                Misdeed::Deregister => codes.extend([[1, 1, 0], [0, 1, 0]]),
+                Misdeed::Request(_) | Misdeed::Abort | Misdeed::Disconnect | Misdeed::Drop => {}
+            }
+        }
+        codes
+    }
+
+    /// Whether a connection takes no longer to end than the way needs.
+    pub(crate) fn ends_in_time(&self, number: usize, lasted: Duration) -> Result<(), String> {
+        self.log.event(self.clock.elapsed(), || {
+            format!("connection {number}: took {lasted:?} to end")
+        });
+        Ok(())
+    }
+}
+
+/// What a Terminate Message of a side says, that it sent or received.
+fn said(reason: &Option<EndReason>) -> Option<[u8; 3]> {
+    match reason {
+        Some(EndReason::TerminateSent { terminate, .. }) => {
+            terminate.as_ref().map(Terminate::reason).map(octets)
+        }
+        Some(EndReason::TerminateReceived { terminate, .. }) => Some(octets(terminate.reason())),
+        Some(EndReason::LocalError { .. } | EndReason::CqOverflow { .. }) => Some(LOCAL),
+        _ => None,
+    }
+}
+
+fn octets(code: TerminateCode) -> [u8; 3] {
+    [code.layer, code.etype, code.code]
+}
+
+/// One side was told this: whether the other side says that it told it. (One that is gone says nothing.)
+fn disagree(code: TerminateCode, other: &Option<EndReason>) -> Option<String> {
+    let told = match other {
+        None | Some(EndReason::LocalDisconnect | EndReason::Aborted) => return None,
+        Some(_) => said(other),
+    };
+    (told != Some(octets(code)))
+        .then(|| format!("one side was told {code}, and the other says {told:x?}"))
+}
