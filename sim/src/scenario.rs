@@ -181,19 +181,20 @@ impl Wrong {
 
     /// What the peer's Terminate Message has to say: layer, Error Type and Error Code of RFC 5040 section 4.8, RFC 5041
     /// section 7.2 and RFC 7306 section 8.2.
-    pub(crate) fn code(self) -> [u8; 3] {
+    pub(crate) fn codes(self) -> &'static [[u8; 3]] {
         match self {
-            Wrong::TooLong => [1, 2, 5],
+            Wrong::TooLong => &[[1, 2, 5]],
             // DDP has no code for rights: such an STag has no buffer for a Write.
-            Wrong::NoStag | Wrong::Key | Wrong::Dead | Wrong::WriteRight => [1, 1, 0],
-            Wrong::Foreign => [1, 1, 2],
-            Wrong::Bounds => [1, 1, 1],
-            Wrong::ReadNoStag | Wrong::ReadDead => [0, 1, 0],
-            Wrong::ReadForeign => [0, 1, 3],
-            Wrong::ReadBounds => [0, 1, 1],
-            Wrong::ReadRight | Wrong::AtomicRight => [0, 1, 2],
-            Wrong::AtomicAligned => [0, 2, 7],
-            Wrong::Invalidate => [0, 1, 9],
+            Wrong::NoStag | Wrong::Key | Wrong::Dead | Wrong::WriteRight => &[[1, 1, 0]],
+            // The other connection may be over when the request arrives, and its STag with it.
+            Wrong::Foreign => &[[1, 1, 2], [1, 1, 0]],
+            Wrong::ReadForeign => &[[0, 1, 3], [0, 1, 0]],
+            Wrong::Bounds => &[[1, 1, 1]],
+            Wrong::ReadNoStag | Wrong::ReadDead => &[[0, 1, 0]],
+            Wrong::ReadBounds => &[[0, 1, 1]],
+            Wrong::ReadRight | Wrong::AtomicRight => &[[0, 1, 2]],
+            Wrong::AtomicAligned => &[[0, 2, 7]],
+            Wrong::Invalidate => &[[0, 1, 9]],
         }
     }
 }

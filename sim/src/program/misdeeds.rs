@@ -32,7 +32,9 @@ impl World {
                     memory.target.region = Some(region);
                 }
             }
-            Misdeed::Request(wrong) => self.refused(connection, end, wrong)?,
+            Misdeed::Request(wrong) => {
+                self.refused(connection, end, wrong)?;
+            }
             Misdeed::TooManySends => {
                 for _ in 0..2 * RECEIVES + 2 {
                     self.post_send(connection, end, 0, None)?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use uwarp_verbs::{PostError, QpState, RecvWr, SendWr};
 
 use crate::end::{Message, Op, Posted, Sent, both};
+use crate::scenario::Wrong;
 use crate::world::{Event, RECEIVE, Stage, World};
 
 /// Requests of one send queue that are under way at most.
@@ -173,6 +174,13 @@ impl World {
         if me.sends.len() >= QUEUE || me.qp.is_none() || peer.memory.is_none() {
             return Ok(false);
         }
+        if me.operations == 1 && self.random.u8(0..6) == 0 {
+            let wrong = Wrong::ALL[self.random.usize(0..Wrong::ALL.len())];
+            if self.refused(connection, end, wrong)? {
+                return Ok(true);
+            }
+        }
+        let (me, _) = both(&mut self.connections[connection].ends, end);
         let first = end == 0 && !std::mem::replace(&mut me.spoken, true);
         let kind = self.random.u8(0..22);
         let len = self.some_len(longest);

@@ -41,7 +41,8 @@ impl Names {
             Wrong::Key => write(key, 0),
             Wrong::Dead => write(self.dead?, 0),
             Wrong::Foreign => write(self.foreign?, 0),
-            Wrong::Bounds => write(self.target, self.end - 1),
+            // One octet too many, and no more.
+            Wrong::Bounds => SendWr::write_inline(wr_id, b"ab", self.end - 1, self.target),
             Wrong::WriteRight => write(self.source, 0),
             Wrong::ReadNoStag => read(none, 0),
             Wrong::ReadDead => read(self.dead?, 0),
@@ -56,26 +57,26 @@ impl Names {
 }
 
 impl World {
-    /// Posts one, if both ends are at work.
+    /// Posts one, if both ends are at work; gives whether it did.
     pub(crate) fn refused(
         &mut self,
         connection: usize,
         end: usize,
         wrong: Wrong,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let works = |end: &End| (end.qp.as_ref()).is_some_and(|qp| qp.state() == QpState::Rts);
         let Connection { stage, ends, .. } = &self.connections[connection];
         let open = *stage == Stage::Open && ends.iter().all(works) && ends[end].open;
         let is_send = matches!(wrong, Wrong::TooLong | Wrong::Invalidate);
         if !open || is_send && !self.has_receive(connection, 1 - end) {
-            return Ok(());
+            return Ok(false);
         }
         let receive = self.receive_len(connection, 1 - end);
         let foreign = self.foreign(connection, 1 - end);
         let wr_id = self.next_wr_id();
         let (me, peer) = both(&mut self.connections[connection].ends, end);
         let (Some(memory), Some(theirs)) = (&mut me.memory, &mut peer.memory) else {
-            return Ok(());
+            return Ok(false);
         };
         let dead = |lent: &&lent::Lent| lent.stage == lent::Stage::Dead;
         let names = Names {
@@ -88,7 +89,7 @@ impl World {
             foreign,
         };
         let Some(sink) = memory.take_word() else {
-            return Ok(());
+            return Ok(false);
         };
         let sink = [memory.sink.sge(sink, 8)];
         let payload = match wrong {
@@ -98,7 +99,7 @@ impl World {
         let too_long = [memory.source.sge(0, payload.len())];
         let message = is_send.then(|| Message::refused(payload.to_vec(), me.writes.len()));
         let Some(wr) = names.request(wrong, wr_id, &sink, &too_long) else {
-            return Ok(());
+            return Ok(false);
         };
         let op = if wrong.is_answered() {
             Op::WrongAsk
@@ -106,7 +107,7 @@ impl World {
             Op::Wrong
         };
         self.connections[connection].refusals.push((end, wrong));
-        self.posted(connection, end, wr, op, message).map(|_| ())
+        self.posted(connection, end, wr, op, message)
     }
 
     /// The STag of memory of this end's host that is for another connection alone.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use uwarp_verbs::{QpModify, QpState};
 
 use super::completed::placed;
+use super::verdict::words;
 use super::{Event, PATIENCE, Stage, World};
 use crate::end::{End, both};
 
@@ -64,7 +65,10 @@ impl World {
         });
         let stage = connection.stage;
         // One that has begun to end has limits of its own.
-        if !connection.plan.lethal || connection.ending.is_some() || again {
+        let polled =
+            |end: &End| (self.hosts[end.host].as_ref()).is_some_and(|host| !host.plan.overflow);
+        let polled = connection.ends.iter().all(polled);
+        if polled || connection.ending.is_some() || again {
             return Err(format!(
                 "connection {number} does not end ({stage:?}; state, requests, messages to come, operations: {states:?})"
             ));
@@ -105,8 +109,13 @@ impl World {
         let connection = &mut self.connections[number];
         let reasons = (connection.ends.each_ref())
             .map(|end| end.qp.as_ref().and_then(uwarp_verbs::Qp::end_reason));
-        self.log
-            .event(now, || format!("connection {number}: over: {reasons:?}"));
+        self.log.event(now, || {
+            let [first, second] = words(&reasons);
+            format!(
+                "connection {number} is over\n{:21}end 0: {first}\n{:21}end 1: {second}",
+                "", ""
+            )
+        });
         let may_fail = connection.may_fail();
         let lasted = now - connection.ending.unwrap_or(now);
         self.judge(number, &reasons)?;

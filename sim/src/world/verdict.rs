@@ -20,7 +20,12 @@ impl World {
         reasons: &[Option<EndReason>; 2],
     ) -> Result<(), String> {
         let connection = &self.connections[number];
-        let wrong = |error: String| Err(format!("connection {number}: {error}: {reasons:?}"));
+        let wrong = |error: String| {
+            let [first, second] = words(reasons);
+            Err(format!(
+                "connection {number}: {error}; end 0: {first}; end 1: {second}"
+            ))
+        };
         let orderly =
             |reason: &Option<EndReason>| reason.as_ref().is_some_and(EndReason::is_orderly);
         if !connection.may_fail() && !reasons.iter().all(orderly) {
@@ -40,15 +45,29 @@ impl World {
         }
         let may = self.codes(connection);
         for reason in reasons {
+            if let Some(EndReason::TerminateSent {
+                terminate: None, ..
+            }) = reason
+            {
+                return wrong("nobody is told why".to_owned());
+            }
             if let Some(code) = said(reason).filter(|code| !may.contains(code)) {
-                return wrong(format!("{code:x?} is told, and what was done is {may:x?}"));
+                return wrong(format!(
+                    "a Terminate says {}, and what was done calls for {}",
+                    number_of(code),
+                    may.iter()
+                        .copied()
+                        .map(number_of)
+                        .collect::<Vec<_>>()
+                        .join(" or ")
+                ));
             }
         }
         match &connection.refusals[..] {
             [(end, what)] if !connection.plan.lethal => {
                 let refused = matches!(&reasons[*end], Some(EndReason::TerminateReceived { .. }));
-                let refuses = said(&reasons[1 - end]) == Some(what.code());
-                if refused && refuses {
+                let code = said(&reasons[1 - end]);
+                if refused && code.is_some_and(|code| what.codes().contains(&code)) {
                     return Ok(());
                 }
                 wrong(format!("end {end} did {what:?}, and is not told so"))
@@ -60,7 +79,7 @@ impl World {
     /// All that Terminate Messages of a connection may say.
     fn codes(&self, connection: &Connection) -> Vec<[u8; 3]> {
         let mut codes: Vec<_> = (connection.refusals.iter())
-            .map(|(_, what)| what.code())
+            .flat_map(|(_, what)| what.codes().iter().copied())
             .collect();
         let hosts = connection.plan.hosts;
         if hosts.iter().any(|host| self.plans[*host].overflow) {
@@ -90,6 +109,14 @@ impl World {
     }
 }
 
+/// Why the two ends are over.
+pub(crate) fn words(reasons: &[Option<EndReason>; 2]) -> [String; 2] {
+    reasons.each_ref().map(|reason| match reason {
+        Some(reason) => reason.to_string(),
+        None => "it never began, or nobody has it any more".to_owned(),
+    })
+}
+
 /// What a Terminate Message of a side says, that it sent or received.
 fn said(reason: &Option<EndReason>) -> Option<[u8; 3]> {
     match reason {
@@ -102,6 +129,11 @@ fn said(reason: &Option<EndReason>) -> Option<[u8; 3]> {
     }
 }
 
+/// As Terminate codes are written.
+fn number_of([layer, etype, code]: [u8; 3]) -> String {
+    format!("{layer}/{etype}/{code:02x}")
+}
+
 fn octets(code: TerminateCode) -> [u8; 3] {
     [code.layer, code.etype, code.code]
 }
@@ -112,6 +144,10 @@ fn disagree(code: TerminateCode, other: &Option<EndReason>) -> Option<String> {
         None | Some(EndReason::LocalDisconnect | EndReason::Aborted) => return None,
         Some(_) => said(other),
     };
-    (told != Some(octets(code)))
-        .then(|| format!("one side was told {code}, and the other says {told:x?}"))
+    (told != Some(octets(code))).then(|| {
+        format!(
+            "one side was told {code}, and the other told {}",
+            told.map_or("nothing".to_owned(), number_of)
+        )
+    })
 }
