@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Display;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,9 +47,14 @@ pub(crate) struct Shared {
 }
 
 /// The address of a host.
-pub(crate) fn address(host: usize) -> SocketAddr {
+pub(crate) fn address(host: usize, ipv6: bool) -> SocketAddr {
     let number = u8::try_from(host + 1).unwrap_or(u8::MAX);
-    SocketAddr::from((Ipv4Addr::new(10, 0, 0, number), PORT))
+    let ip = if ipv6 {
+        IpAddr::from(Ipv6Addr::new(0xFD00, 0, 0, 0, 0, 0, 0, number.into()))
+    } else {
+        IpAddr::from(Ipv4Addr::new(10, 0, 0, number))
+    };
+    SocketAddr::new(ip, PORT)
 }
 
 fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
@@ -95,6 +100,7 @@ impl Host {
     pub(crate) fn new(
         number: usize,
         plan: HostPlan,
+        address: SocketAddr,
         (clock, switch, mtu, seed): (&Arc<VirtualClock>, &Switch, usize, u64),
         (receives, depth): (usize, u32),
     ) -> Result<Self, String> {
@@ -112,7 +118,7 @@ impl Host {
             checksums: true,
             ack_delay: plan.ack_delay,
             connect_timeout: Duration::from_secs(60),
-            addresses: [vec![address(number).ip()], Vec::<IpAddr>::new()],
+            addresses: [vec![address.ip()], Vec::<IpAddr>::new()],
             clock: Arc::clone(&given),
             seed: Some(seed),
             ..MemorySettings::default()
@@ -122,7 +128,7 @@ impl Host {
         let device = Device::open(Arc::new(network.clone()), settings(plan, given, seed))
             .map_err(|e| said(&e))?;
         let depth = if plan.overflow { 4 } else { depth };
-        let things = Things::new(&device, plan, address(number), receives, depth);
+        let things = Things::new(&device, plan, address, receives, depth);
         Ok(Host {
             plan,
             network,

@@ -1,28 +1,73 @@
-//! IPv4 packets with a TCP segment, as a middlebox sees them.
+//! IPv4 and IPv6 packets with a TCP segment, as a middlebox sees them.
 
-/// Octets of an IPv4 header without options, which is all that the stacks send.
-const IP: usize = 20;
 /// FIN and PSH, which belong to the end of a segment.
 const AT_END: u8 = 0x09;
+/// SYN, RST and URG: no segment with one of them is changed.
+const NOT_DATA: u8 = 0x26;
+
+/// Octets of the IP header: the stacks send no options, and no extension headers.
+pub(crate) fn ip_len(packet: &[u8]) -> Option<usize> {
+    match packet.first()? >> 4 {
+        4 if packet.len() >= 20 => Some(20),
+        6 if packet.len() >= 40 => Some(40),
+        _ => None,
+    }
+}
+
+/// Both addresses, which end the header.
+fn addresses(packet: &[u8]) -> Option<&[u8]> {
+    let end = ip_len(packet)?;
+    let long = if end == 20 { 8 } else { 32 };
+    packet.get(end - long..end)
+}
 
 /// Where the payload of the segment begins; `None` for what is no TCP segment.
 pub(crate) fn payload_at(packet: &[u8]) -> Option<usize> {
-    let is_tcp = packet.len() >= IP + 20 && packet[0] == 0x45 && packet[9] == 6;
-    let at = IP + usize::from(*packet.get(IP + 12)? >> 4) * 4;
-    (is_tcp && at <= packet.len()).then_some(at)
+    let ip = ip_len(packet)?;
+    let protocol = packet[if ip == 20 { 9 } else { 6 }];
+    let at = ip + usize::from(*packet.get(ip + 12)? >> 4) * 4;
+    (protocol == 6 && at >= ip + 20 && at <= packet.len()).then_some(at)
 }
 
 /// The last octet of the destination address, which is the number of the host.
 pub(crate) fn destination(packet: &[u8]) -> Option<u8> {
-    packet.get(19).copied()
+    addresses(packet)?.last().copied()
+}
+
+/// The last octet of the source address.
+fn source(packet: &[u8]) -> Option<u8> {
+    let both = addresses(packet)?;
+    both.get(both.len() / 2 - 1).copied()
+}
+
+/// Which connection it is of, and in which direction.
+pub(crate) fn flow(packet: &[u8]) -> Option<[u8; 6]> {
+    let ip = ip_len(packet)?;
+    payload_at(packet)?;
+    let ports = packet.get(ip..ip + 4)?;
+    let mut flow = [source(packet)?, destination(packet)?, 0, 0, 0, 0];
+    flow[2..].copy_from_slice(ports);
+    Some(flow)
+}
+
+/// The sequence number, of a segment that [`payload_at`] knows.
+pub(crate) fn sequence(packet: &[u8]) -> Option<u32> {
+    let ip = ip_len(packet)?;
+    let octets = packet.get(ip + 4..ip + 8)?;
+    Some(u32::from_be_bytes(octets.try_into().ok()?))
+}
+
+/// The flags, of a segment that [`payload_at`] knows.
+pub(crate) fn flags(packet: &[u8]) -> Option<u8> {
+    packet.get(ip_len(packet)? + 13).copied()
 }
 
 /// What it is, in short.
 pub(crate) fn describe(packet: &[u8]) -> String {
-    let Some(at) = payload_at(packet) else {
+    let (Some(at), Some(ip)) = (payload_at(packet), ip_len(packet)) else {
         return format!("{} octets", packet.len());
     };
-    let tcp = &packet[IP..];
+    let tcp = &packet[ip..];
     let word = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
     let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
     let names = [(2, 'S'), (1, 'F'), (4, 'R'), (8, 'P'), (16, 'A')];
@@ -32,9 +77,9 @@ pub(crate) fn describe(packet: &[u8]) -> String {
         .collect();
     format!(
         "{}:{} > {}:{} {flags} seq {:08x} ack {:08x} win {} len {}",
-        packet[15],
+        source(packet).unwrap_or_default(),
         port(0),
-        packet[19],
+        destination(packet).unwrap_or_default(),
         port(2),
         word(4),
         word(8),
@@ -45,38 +90,71 @@ pub(crate) fn describe(packet: &[u8]) -> String {
 
 /// Cuts a segment in two, the first one with `first` octets of payload, as a middlebox may that knows TCP.
 pub(crate) fn split(packet: &[u8], first: usize) -> Option<[Vec<u8>; 2]> {
-    let at = payload_at(packet)?;
+    let (at, ip) = (payload_at(packet)?, ip_len(packet)?);
     if first == 0 || at + first >= packet.len() {
         return None;
     }
     let mut head = packet[..at + first].to_vec();
     let mut tail = packet[..at].to_vec();
     tail.extend_from_slice(&packet[at + first..]);
-    head[IP + 13] &= !AT_END;
-    let seq = u32::from_be_bytes(packet[IP + 4..IP + 8].try_into().ok()?);
-    let seq = seq.wrapping_add(u32::try_from(first).ok()?);
-    tail[IP + 4..IP + 8].copy_from_slice(&seq.to_be_bytes());
+    head[ip + 13] &= !AT_END;
+    let seq = sequence(packet)?.wrapping_add(u32::try_from(first).ok()?);
+    tail[ip + 4..ip + 8].copy_from_slice(&seq.to_be_bytes());
     for part in [&mut head, &mut tail] {
-        let len = u16::try_from(part.len()).ok()?;
-        part[2..4].copy_from_slice(&len.to_be_bytes());
+        fix_length(part)?;
         fix_checksums(part);
     }
     Some([head, tail])
 }
 
+/// One segment of two that follow each other, as a middlebox may make that knows TCP: with the acknowledgement and the
+/// window of the second. `None` where they do not, or where the packet would be longer than `mtu`.
+pub(crate) fn join(first: &[u8], second: &[u8], mtu: usize) -> Option<Vec<u8>> {
+    let (at, then) = (payload_at(first)?, payload_at(second)?);
+    let (long, more) = (first.len() - at, second.len() - then);
+    let follows = sequence(first)?.wrapping_add(u32::try_from(long).ok()?) == sequence(second)?;
+    let data = flags(first)? & (NOT_DATA | 1) == 0 && flags(second)? & NOT_DATA == 0;
+    let alike = at == then && flow(first)? == flow(second)?;
+    if !(follows && data && alike) || long == 0 || more == 0 || first.len() + more > mtu {
+        return None;
+    }
+    let mut whole = second[..then].to_vec();
+    let ip = ip_len(first)?;
+    whole[ip + 4..ip + 8].copy_from_slice(&first[ip + 4..ip + 8]);
+    whole.extend_from_slice(&first[at..]);
+    whole.extend_from_slice(&second[then..]);
+    fix_length(&mut whole)?;
+    fix_checksums(&mut whole);
+    Some(whole)
+}
+
+fn fix_length(packet: &mut [u8]) -> Option<()> {
+    let (at, len) = match ip_len(packet)? {
+        20 => (2, packet.len()),
+        ip => (4, packet.len() - ip),
+    };
+    packet[at..at + 2].copy_from_slice(&u16::try_from(len).ok()?.to_be_bytes());
+    Some(())
+}
+
 /// Makes the checksums of IP and TCP right for what the packet holds.
 pub(crate) fn fix_checksums(packet: &mut [u8]) {
-    packet[10..12].fill(0);
-    let sum = checksum(0, &packet[..IP]);
-    packet[10..12].copy_from_slice(&sum.to_be_bytes());
-    packet[IP + 16..IP + 18].fill(0);
-    let len = u32::try_from(packet.len() - IP).unwrap_or_default();
+    let Some(ip) = ip_len(packet) else {
+        return;
+    };
+    if ip == 20 {
+        packet[10..12].fill(0);
+        let sum = checksum(0, &packet[..ip]);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+    packet[ip + 16..ip + 18].fill(0);
+    let len = u32::try_from(packet.len() - ip).unwrap_or_default();
     // The pseudo-header: both addresses, the protocol, the length.
-    let mut pseudo = packet[12..20].to_vec();
+    let mut pseudo = addresses(packet).unwrap_or_default().to_vec();
     pseudo.extend_from_slice(&[0, 6]);
     pseudo.extend_from_slice(&u16::try_from(len).unwrap_or_default().to_be_bytes());
-    let sum = checksum(sum_of(0, &pseudo), &packet[IP..]);
-    packet[IP + 16..IP + 18].copy_from_slice(&sum.to_be_bytes());
+    let sum = checksum(sum_of(0, &pseudo), &packet[ip..]);
+    packet[ip + 16..ip + 18].copy_from_slice(&sum.to_be_bytes());
 }
 
 fn sum_of(sum: u32, octets: &[u8]) -> u32 {
@@ -123,6 +201,15 @@ mod tests {
         assert_eq!((head[33], tail[33]), (0x10, 0x19));
         assert_eq!(tail[24..28], 2u32.to_be_bytes());
         assert!(split(&whole, 0).is_none() && split(&whole, 7).is_none());
+    }
+
+    #[test]
+    fn the_parts_of_a_segment_joined_are_the_segment() {
+        let whole = segment(b"abcdefg");
+        let [head, tail] = split(&whole, 3).unwrap();
+        assert_eq!(join(&head, &tail, 1500).unwrap(), whole);
+        assert!(join(&head, &tail, whole.len() - 1).is_none());
+        assert!(join(&tail, &head, 1500).is_none());
     }
 
     #[test]

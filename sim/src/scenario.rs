@@ -9,6 +9,7 @@ use crate::switch::Faults;
 /// All that a seed decides beforehand; the rest is drawn while the run goes on.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
+    pub(crate) ipv6: bool,
     pub(crate) mtu: usize,
     pub(crate) faults: Faults,
     pub(crate) hosts: Vec<HostPlan>,
@@ -211,7 +212,9 @@ impl Scenario {
     /// The scenario of a seed. `crc` can be switched off for all, to see what is lost then.
     pub(crate) fn new(random: &mut Rng, crc: bool) -> Self {
         let count = random.usize(2..=4);
+        let ipv6 = random.u8(0..3) == 0;
         let mtu = *pick(random, &[576, 1280, 1500, 1500, 4000, 9000]);
+        let mtu = least_mtu(ipv6).max(mtu);
         let faults = faults(random);
         let hosts: Vec<_> = (0..count)
             .map(|_| host(random, crc, faults.is_lossy()))
@@ -220,6 +223,7 @@ impl Scenario {
             .map(|_| connection(random, count, faults.corrupt_unseen > 0.0))
             .collect();
         let mut scenario = Scenario {
+            ipv6,
             mtu,
             faults,
             hosts,
@@ -244,6 +248,7 @@ impl Scenario {
         }
         if random.u8(0..4) == 0 {
             let mtu = *pick(random, &[576, 1000, 1400]);
+            let mtu = least_mtu(self.ipv6).max(mtu);
             self.mishaps.push((at(random), Mishap::Mtu(mtu)));
         }
         if random.u8(0..12) == 0 {
@@ -294,6 +299,11 @@ fn pick<'a, T>(random: &mut Rng, from: &'a [T]) -> &'a T {
     &from[random.usize(0..from.len())]
 }
 
+/// What every way has to carry (RFC 791, RFC 8200 section 5).
+fn least_mtu(ipv6: bool) -> usize {
+    if ipv6 { 1280 } else { 576 }
+}
+
 fn faults(random: &mut Rng) -> Faults {
     let mut sometimes = |one_in: u8, most: f64| {
         if random.u8(0..one_in) == 0 {
@@ -309,6 +319,7 @@ fn faults(random: &mut Rng) -> Faults {
         corrupt: sometimes(3, 0.05),
         corrupt_unseen: sometimes(4, 0.05),
         split: sometimes(2, 1.0),
+        join: sometimes(3, 1.0),
         ..Faults::default()
     };
     faults.delay = Duration::from_micros(*pick(random, &[1, 10, 100, 1000, 20_000]));

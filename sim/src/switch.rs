@@ -26,6 +26,8 @@ pub(crate) struct Faults {
     pub(crate) corrupt_unseen: f64,
     /// A middlebox cuts it in two, at any octet.
     pub(crate) split: f64,
+    /// A middlebox holds it for a moment, and joins it with the next one.
+    pub(crate) join: f64,
     /// The time on the way, and what may come on top of it.
     pub(crate) delay: Duration,
     pub(crate) jitter: Duration,
@@ -52,6 +54,7 @@ pub(crate) struct Counts {
     pub(crate) corrupted: u64,
     pub(crate) corrupted_unseen: u64,
     pub(crate) split: u64,
+    pub(crate) joined: u64,
     pub(crate) overflowed: u64,
     pub(crate) too_large: u64,
 }
@@ -63,6 +66,8 @@ struct State {
     faults: Faults,
     random: Rng,
     due: BinaryHeap<Due>,
+    /// What a middlebox holds: until when, for whom.
+    held: Vec<(Duration, usize, Vec<u8>)>,
     number: u64,
     cables: Vec<Cable>,
     counts: Counts,
@@ -111,6 +116,7 @@ impl Switch {
                 faults,
                 random,
                 due: BinaryHeap::new(),
+                held: Vec::new(),
                 number: 0,
                 cables: vec![Cable::default(); hosts],
                 counts: Counts::default(),
@@ -135,13 +141,17 @@ impl Switch {
 
     /// When the next packet arrives.
     pub(crate) fn next(&self) -> Option<Duration> {
-        self.state().due.peek().map(|Reverse((at, ..))| *at)
+        let state = self.state();
+        let due = state.due.peek().map(|Reverse((at, ..))| *at);
+        let held = state.held.iter().map(|(until, ..)| *until);
+        held.chain(due).min()
     }
 
     /// The next packet that is due: for whom, and its octets.
     pub(crate) fn arrival(&self) -> Option<(usize, Vec<u8>)> {
         let now = self.clock.elapsed();
         let mut state = self.state();
+        state.let_go(now);
         loop {
             if state.due.peek().is_none_or(|Reverse((at, ..))| *at > now) {
                 return None;
@@ -201,7 +211,11 @@ impl Carrier for Port {
 
     fn reaches(&self, to: IpAddr) -> bool {
         let hosts = self.switch.state().cables.len();
-        matches!(to, IpAddr::V4(to) if (1..=hosts).contains(&usize::from(to.octets()[3])))
+        let number = match to {
+            IpAddr::V4(to) => to.octets()[3],
+            IpAddr::V6(to) => to.octets()[15],
+        };
+        (1..=hosts).contains(&usize::from(number))
     }
 }
 
@@ -237,7 +251,8 @@ impl State {
         if self.chance(self.faults.corrupt) {
             self.counts.corrupted += 1;
             // Not in the addresses and not before: a real switch would not have brought it here.
-            let bit = self.random.usize(20 * 8..octets.len() * 8);
+            let header = packet::ip_len(&octets).unwrap_or_default();
+            let bit = self.random.usize(header * 8..octets.len() * 8);
             octets[bit / 8] ^= 1 << (bit % 8);
             self.log.packet(now, "is damaged", &octets);
             // A middlebox drops it, or passes it on as it is: to cut it would make its checksum right.
@@ -265,7 +280,39 @@ impl State {
                 return;
             }
         }
-        self.one(now, to, octets);
+        self.hold(now, to, octets);
+    }
+
+    /// A middlebox that joins segments: one on its way, behind those of its connection.
+    fn hold(&mut self, now: Duration, to: usize, octets: Vec<u8>) {
+        let flow = packet::flow(&octets);
+        let held = (self.held.iter()).position(|(.., held)| packet::flow(held) == flow);
+        let mut octets = octets;
+        if let Some(index) = held {
+            let (_, _, first) = self.held.remove(index);
+            match packet::join(&first, &octets, self.mtu) {
+                Some(whole) => {
+                    self.counts.joined += 1;
+                    self.log.packet(now, "is joined", &whole);
+                    octets = whole;
+                }
+                None => self.one(now, to, first),
+            }
+        }
+        if flow.is_some() && self.chance(self.faults.join) {
+            let until = now + Duration::from_micros(self.random.u64(1..200));
+            self.held.push((until, to, octets));
+        } else {
+            self.one(now, to, octets);
+        }
+    }
+
+    /// What was held long enough goes on its way.
+    fn let_go(&mut self, now: Duration) {
+        while let Some(index) = self.held.iter().position(|(until, ..)| *until <= now) {
+            let (_, to, octets) = self.held.remove(index);
+            self.one(now, to, octets);
+        }
     }
 
     fn corrupt_unseen(&mut self, now: Duration, octets: &mut [u8]) {

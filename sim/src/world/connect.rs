@@ -100,7 +100,7 @@ impl World {
             return Ok(());
         };
         let id = things.channel.create_id(&host.device, context);
-        let resolved = id.resolve_addr(None, address(hosts[1]));
+        let resolved = id.resolve_addr(None, address(hosts[1], self.ipv6));
         self.connections[connection].id = Some(id);
         resolved.map_err(|error| format!("connection {connection}: {error}"))
     }

@@ -15,7 +15,7 @@ use uwarp_verbs::CmId;
 
 use crate::clock::VirtualClock;
 use crate::end::End;
-use crate::host::Host;
+use crate::host::{Host, address};
 use crate::log::Log;
 use crate::scenario::{ConnectionPlan, HostPlan, Mishap, Scenario, Wrong};
 use crate::switch::Switch;
@@ -119,6 +119,7 @@ pub(crate) struct World {
     /// Whose a QP of a host is.
     qps: BTreeMap<(usize, u32), (usize, usize)>,
     completions: [u64; 2],
+    ipv6: bool,
     mtu: usize,
     /// How the hosts were set up, also those that are gone.
     plans: Vec<HostPlan>,
@@ -154,6 +155,7 @@ impl World {
         let log = options.log;
         log.event(Duration::ZERO, || format!("seed {seed}: {scenario:#?}"));
         let Scenario {
+            ipv6,
             mtu,
             faults,
             hosts,
@@ -173,6 +175,7 @@ impl World {
             wr_ids: 0,
             qps: BTreeMap::new(),
             completions: [0; 2],
+            ipv6,
             mtu,
             plans: hosts.clone(),
             crc: options.crc,
@@ -189,7 +192,8 @@ impl World {
             });
             let seed = world.random.u64(..);
             let within = (&world.clock, &world.switch, mtu, seed);
-            let host = Host::new(number, *plan, within, (receives.sum(), 4096))?;
+            let address = address(number, ipv6);
+            let host = Host::new(number, *plan, address, within, (receives.sum(), 4096))?;
             world.hosts.push(Some(host));
         }
         for plan in connections {
