@@ -238,6 +238,13 @@ impl Stream {
         self.outstanding.len()
     }
 
+    /// How many Reads and Atomic Operations of the peer wait for their answer, or have a part of it: each takes a place
+    /// of IRD.
+    #[must_use]
+    pub fn requests_unanswered(&self) -> usize {
+        self.unanswered.len() + self.answering
+    }
+
     /// How many outstanding requests are older than the one with this MSN on queue 1; `None` if it is
     /// not outstanding. The DDP header in a Terminate Message has such an MSN.
     #[must_use]

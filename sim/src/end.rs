@@ -342,7 +342,11 @@ impl End {
                 memory.sink.has_come(*sink, 8);
                 effect.placed = effect.placed.max(sent.writes);
             }
-            Op::Lend { lent } => memory.lent[*lent].begins()?,
+            Op::Lend { lent } => {
+                // The STag may have ended with the connection before anybody looked.
+                let lives = self.qp.as_ref().is_some_and(|qp| qp.end_reason().is_none());
+                memory.lent[*lent].begins(lives)?;
+            }
             Op::TakeBack { lent } => memory.lent[*lent].ends()?,
             Op::Send | Op::Write | Op::Immediate | Op::Wrong | Op::WrongAsk => {}
         }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use uwarp_verbs::llp::Keepalive;
 use uwarp_verbs::llp::smol::{Clock, Congestion as Tcp, MemoryNetwork, MemorySettings};
 use uwarp_verbs::{
-    Access, Cq, Device, EventChannel, Limits, Listener, OnNoReceive, Pd, Progress, Settings, Srq,
-    SrqAttr, TimeSource, Timeouts,
+    Access, Cq, Device, EventChannel, Limits, Listener, OnNoReceive, Pd, Progress, Revision,
+    Settings, Srq, SrqAttr, TimeSource, Timeouts,
 };
 
 use crate::clock::VirtualClock;
@@ -60,8 +60,15 @@ pub(crate) fn address(host: usize, ipv6: bool) -> SocketAddr {
 fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
     // TCP waits up to a minute before it sends again, and a bad link can need that several times for one FIN.
     let long = Duration::from_secs(900);
+    let revision = if plan.revision_1 {
+        Revision::One
+    } else {
+        Revision::Two
+    };
     Settings {
         crc: plan.crc,
+        revision,
+        accept_revision: revision,
         markers: plan.markers,
         on_no_receive: if plan.hold {
             OnNoReceive::Hold(2 * long)

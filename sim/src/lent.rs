@@ -187,11 +187,11 @@ impl Lent {
     }
 
     /// The STag has become valid.
-    pub(crate) fn begins(&mut self) -> Result<(), String> {
+    pub(crate) fn begins(&mut self, lives: bool) -> Result<(), String> {
         if self.stage == Stage::Asked {
             self.stage = Stage::Ready;
             // The peer may have invalidated it since, but for this it has to be told first.
-            if self.is_valid() == Some(false) {
+            if lives && self.is_valid() == Some(false) {
                 return Err(format!("{:08x} is not valid, and it should be", self.rkey));
             }
         }

@@ -21,6 +21,8 @@ pub(crate) struct Scenario {
 /// How a host is set up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostPlan {
+    /// MPA of RFC 5044 alone, without that of RFC 6581.
+    pub(crate) revision_1: bool,
     pub(crate) crc: bool,
     pub(crate) markers: bool,
     pub(crate) receive_buffer: usize,
@@ -52,8 +54,10 @@ pub(crate) enum Congestion {
 pub(crate) struct ConnectionPlan {
     pub(crate) hosts: [usize; 2],
     pub(crate) peer_to_peer: bool,
-    /// IRD and ORD of both.
-    pub(crate) depth: u16,
+    /// IRD and ORD that each end wants.
+    pub(crate) depths: [[u16; 2]; 2],
+    /// An end has more Reads under way than its peer can take: in revision 1 nobody tells it.
+    pub(crate) greedy: bool,
     /// Operations of each end, in each round.
     pub(crate) operations: [u32; 2],
     /// How often it is connected.
@@ -213,14 +217,21 @@ impl Scenario {
     pub(crate) fn new(random: &mut Rng, crc: bool) -> Self {
         let count = random.usize(2..=4);
         let ipv6 = random.u8(0..3) == 0;
+        let revision_1 = random.u8(0..6) == 0;
         let mtu = *pick(random, &[576, 1280, 1500, 1500, 4000, 9000]);
         let mtu = least_mtu(ipv6).max(mtu);
         let faults = faults(random);
-        let hosts: Vec<_> = (0..count)
+        let mut hosts: Vec<_> = (0..count)
             .map(|_| host(random, crc, faults.is_lossy()))
+            .map(|plan| HostPlan { revision_1, ..plan })
             .collect();
+        // It is in use where one side wants it: so one of all hosts may not.
+        let without = random.usize(0..2 * count);
+        if let Some(host) = hosts.get_mut(without) {
+            host.crc = false;
+        }
         let connections = (0..random.usize(1..=4))
-            .map(|_| connection(random, count, faults.corrupt_unseen > 0.0))
+            .map(|_| connection(random, count, revision_1, faults.corrupt_unseen > 0.0))
             .collect();
         let mut scenario = Scenario {
             ipv6,
@@ -337,6 +348,7 @@ fn host(random: &mut Rng, crc: bool, lossy: bool) -> HostPlan {
     let tcp = [Congestion::Reno, Congestion::Cubic, Congestion::Off];
     let tcp = if lossy { &tcp[..2] } else { &tcp[..] };
     HostPlan {
+        revision_1: false,
         crc,
         markers: random.u8(0..3) == 0,
         receive_buffer: *pick(random, &[4096, 16_384, 65_535, 262_144]),
@@ -351,16 +363,35 @@ fn host(random: &mut Rng, crc: bool, lossy: bool) -> HostPlan {
     }
 }
 
-fn connection(random: &mut Rng, hosts: usize, lethal: bool) -> ConnectionPlan {
+fn connection(
+    random: &mut Rng,
+    hosts: usize,
+    revision_1: bool,
+    mut lethal: bool,
+) -> ConnectionPlan {
     let first = random.usize(0..hosts);
     let second = (first + random.usize(1..hosts)) % hosts;
-    let peer_to_peer = random.bool();
+    // Revision 1 has no such model.
+    let peer_to_peer = random.bool() && !revision_1;
+    let mut depth = || *pick(random, &[1, 2, 16]);
+    let mut depths = [[depth(), depth()], [depth(), depth()]];
+    let greedy = revision_1 && random.u8(0..3) == 0;
+    if greedy {
+        depths = [[1, 16]; 2];
+        lethal = true;
+    } else if revision_1 {
+        // Both programs know what the other one takes.
+        for end in 0..2 {
+            depths[end][1] = depths[end][1].min(depths[1 - end][0]);
+        }
+    }
     // In the client-server model nobody may send before the initiator has.
     let least = u32::from(!peer_to_peer);
     ConnectionPlan {
         hosts: [first, second],
         peer_to_peer,
-        depth: *pick(random, &[1, 2, 16]),
+        depths,
+        greedy,
         operations: [random.u32(least..24), random.u32(0..24)],
         rounds: random.u32(1..=3),
         longest: *pick(random, &[16, 1500, 10_000, 60_000]),

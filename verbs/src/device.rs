@@ -183,6 +183,11 @@ impl DeviceInner {
         self.qps.take(self.settings.limits.max_qp)
     }
 
+    /// How many QPs, CQs, SRQs and protection domains there are.
+    pub(crate) fn objects(&self) -> [u32; 4] {
+        [&self.qps, &self.cqs, &self.srqs, &self.pds].map(Objects::live)
+    }
+
     /// Counts one more SRQ and gives it its number.
     pub(crate) fn take_srq(&self) -> Result<(Place, Number), DeviceError> {
         self.srqs.take(self.settings.limits.max_srq)

@@ -105,6 +105,7 @@ mod remote;
 mod settings;
 mod srq;
 mod trace;
+mod usage;
 mod wait;
 
 pub use cause::{Cause, CauseCode, Layer, Who};
@@ -144,6 +145,7 @@ pub use qp::wr::{BindWr, RecvWr, SendWr};
 pub use qp::{ConnectionInfo, PostError, Qp, QpCaps};
 pub use settings::{Limits, OnNoReceive, PdLimits, PeerLimits, Progress, Settings, Timeouts};
 pub use srq::{DestroySrqError, ModifySrqError, Srq, SrqAttr, SrqModify};
+pub use usage::DeviceUsage;
 
 pub use uwarp_llp::Keepalive;
 

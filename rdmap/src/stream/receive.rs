@@ -217,7 +217,7 @@ impl Stream {
         header_len: usize,
     ) -> Result<(), StreamError> {
         // 5040-5.2.2-02, 7306-5.2.2-01: queue 1 has as many buffers, of the size of a header, as IRD says.
-        let free = self.unanswered.len() + self.answering < usize::from(self.config.ird);
+        let free = self.requests_unanswered() < usize::from(self.config.ird);
         let free = mutate!(free, IrdNotEnforced => true);
         let buffer = free.then_some(header_len as u32);
         self.requests

@@ -33,10 +33,11 @@ impl World {
             return Ok(());
         }
         let host = connection.ends[end].host;
+        let mut busy = false;
+        self.check_depths(number)?;
         let Some(alive) = &self.hosts[host] else {
             return Ok(());
         };
-        let mut busy = false;
         if !alive.plan.overflow {
             let batch = self.random.usize(1..16);
             busy |= self.poll(host, batch)? > 0;

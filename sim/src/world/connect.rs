@@ -148,8 +148,8 @@ impl World {
             return Ok(());
         };
         let options = AcceptOptions {
-            ird: connection.plan.depth,
-            ord: connection.plan.depth,
+            ird: connection.plan.depths[1][0],
+            ord: connection.plan.depths[1][1],
             ..AcceptOptions::default()
         };
         self.log
@@ -208,8 +208,8 @@ impl World {
                         u8::try_from(number).unwrap_or(u8::MAX),
                         u8::try_from(connection.round).unwrap_or(u8::MAX),
                     ],
-                    ird: plan.depth,
-                    ord: plan.depth,
+                    ird: plan.depths[0][0],
+                    ord: plan.depths[0][1],
                     peer_to_peer: plan.peer_to_peer,
                     ..ConnectOptions::default()
                 };

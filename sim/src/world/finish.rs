@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use uwarp_verbs::{QpModify, QpState};
+use uwarp_verbs::{DeviceUsage, Qp, QpModify, QpState};
 
 use super::completed::placed;
 use super::verdict::words;
@@ -139,6 +139,10 @@ impl World {
                 placed(me, peer, all).map_err(whose)?;
             }
             check_word(me, peer).map_err(whose)?;
+            let attr = me.qp.as_ref().map(Qp::query);
+            if let Some(attr) = attr.filter(|attr| attr.ird_used + attr.ord_used > 0) {
+                return Err(whose(format!("places for Reads are left over: {attr:?}")));
+            }
         }
         self.check_memory(number)?;
         self.next_round(number)
@@ -226,18 +230,23 @@ impl World {
             host.things = None;
         }
         self.switch.calm();
-        let end = self.clock.elapsed() + PATIENCE;
+        let (end, nothing) = (self.clock.elapsed() + PATIENCE, DeviceUsage::default());
         loop {
             let next = self.settle()?;
-            let left: usize = (self.hosts.iter().flatten())
-                .map(|host| host.network.connections())
-                .sum();
-            if left == 0 {
+            let hosts = || self.hosts.iter().flatten();
+            let left: usize = hosts().map(|host| host.network.connections()).sum();
+            let kept = hosts().map(|host| host.device.usage());
+            let kept: Vec<_> = kept.filter(|usage| *usage != nothing).collect();
+            if left == 0 && kept.is_empty() {
                 break;
             }
             match next {
                 Some(next) if next < end => self.clock.set(next),
-                _ => return Err(format!("{left} connections of TCP never end")),
+                _ => {
+                    return Err(format!(
+                        "{left} connections of TCP never end; {kept:?} is kept"
+                    ));
+                }
             }
         }
         for (number, host) in self.hosts.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use uwarp_verbs::{EndReason, Terminate, TerminateCode};
+use uwarp_verbs::{EndReason, Qp, QpAttr, QpState, Terminate, TerminateCode};
 
 use super::{Connection, World};
 use crate::scenario::{Misdeed, Mishap};
@@ -76,6 +76,40 @@ impl World {
         }
     }
 
+    /// Whether both ends agree about IRD and ORD, and keep to them.
+    pub(crate) fn check_depths(&self, number: usize) -> Result<(), String> {
+        let connection = &self.connections[number];
+        let attr = (connection.ends.each_ref()).map(|end| end.qp.as_ref().map(Qp::query));
+        for end in 0..2 {
+            let (Some(mine), theirs) = (&attr[end], &attr[1 - end]) else {
+                continue;
+            };
+            let is_greedy = connection.plan.greedy;
+            if mine.ird_used > mine.ird || mine.ord_used > mine.ord {
+                return Err(format!(
+                    "connection {number} end {end}: more Reads than IRD and ORD say: {mine:?}"
+                ));
+            }
+            let Some(theirs) = theirs
+                .as_ref()
+                .filter(|_| !is_greedy && !self.changes_octets)
+            else {
+                continue;
+            };
+            let open = |attr: &QpAttr| attr.state == QpState::Rts;
+            // A responder raises its IRD for the initiator; in revision 1 both know beforehand.
+            let [first, second] = connection.plan.depths;
+            let wanted = [first[1], second[1].min(first[0])][end];
+            if open(mine) && open(theirs) && (mine.ord != wanted || mine.ord > theirs.ird) {
+                return Err(format!(
+                    "connection {number} end {end}: ORD is {}, IRD of the peer {}, and {wanted} was asked for",
+                    mine.ord, theirs.ird
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// All that Terminate Messages of a connection may say.
     fn codes(&self, connection: &Connection) -> Vec<[u8; 3]> {
         let mut codes: Vec<_> = (connection.refusals.iter())
@@ -84,6 +118,9 @@ impl World {
         let hosts = connection.plan.hosts;
         if hosts.iter().any(|host| self.plans[*host].overflow) {
             codes.push(LOCAL);
+        }
+        if connection.plan.greedy {
+            codes.push(NO_BUFFER);
         }
         for (_, mishap) in &self.mishaps {
             let Mishap::Misdeed { what, .. } = mishap else {

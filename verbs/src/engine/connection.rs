@@ -259,6 +259,19 @@ impl Connection {
         }
     }
 
+    /// Places of IRD and of ORD that are taken.
+    pub(crate) fn places_used(&self) -> (u16, u16) {
+        let Stage::Open(stream) = &self.stage else {
+            return (0, 0);
+        };
+        // No more than IRD and ORD, which have 16 bits.
+        let places = |used: usize| u16::try_from(used).unwrap_or(u16::MAX);
+        (
+            places(stream.rdmap.requests_unanswered()),
+            places(stream.rdmap.requests_outstanding()),
+        )
+    }
+
     /// Makes an ended connection ready for another one. False while it is in use.
     pub(crate) fn reset(&mut self) -> bool {
         if !matches!(self.stage, Stage::Detached) || !self.event(QpEvent::Reset) {

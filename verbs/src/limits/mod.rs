@@ -231,6 +231,11 @@ impl Accounts {
         })
     }
 
+    /// What all peers together have of a kind.
+    pub(crate) fn used(&self, what: What) -> u64 {
+        self.device.used(what)
+    }
+
     /// The account of the peer at this address.
     pub(crate) fn peer(self: &Arc<Self>, addr: SocketAddr) -> Arc<PeerAccount> {
         let key = peer_key(addr.ip());

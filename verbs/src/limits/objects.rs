@@ -23,6 +23,11 @@ impl Objects {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn live(&self) -> u32 {
+        self.live.load(Ordering::Acquire)
+    }
+
     /// Counts one more, and gives it its number.
     pub(crate) fn take(&self, limit: u32) -> Result<(Place, Number), DeviceError> {
         let reached = || DeviceError::Limit {

@@ -222,6 +222,11 @@ impl RegionTable {
         u32::try_from(self.limit).unwrap_or(u32::MAX)
     }
 
+    /// STags now, valid or not.
+    pub(crate) fn len(&self) -> usize {
+        self.source.lock().live
+    }
+
     /// False in the child of a fork, where all of this is dead.
     pub(super) fn is_here(&self) -> bool {
         self.home.is_here()
@@ -391,14 +396,6 @@ impl RegionTable {
     fn shard(&self, index: u32) -> &RwLock<Map> {
         // The low bits are as evenly spread as the high ones; the mask keeps the array's bound.
         &self.shards[index as usize & (SHARDS - 1)].0
-    }
-}
-
-#[cfg(test)]
-impl RegionTable {
-    /// Regions registered now.
-    pub(super) fn len(&self) -> usize {
-        self.source.lock().live
     }
 }
 

@@ -32,6 +32,11 @@ pub struct QpAttr {
     /// Reads and atomic operations that this side may have outstanding (`max_rd_atomic`): as negotiated, 0
     /// before MPA startup is done.
     pub ord: u16,
+    /// Of [`ird`](Self::ird), places that are taken now: requests that are not answered in whole (no such number in
+    /// the verbs). 0 when there is no connection.
+    pub ird_used: u16,
+    /// The same of [`ord`](Self::ord): requests of this side that wait for their answer.
+    pub ord_used: u16,
     /// Our end of the connection that there is or was last.
     pub local: Option<SocketAddr>,
     /// The peer's end of it.
@@ -80,6 +85,8 @@ impl Qp {
             caps: self.made.init().caps,
             ird: 0,
             ord: 0,
+            ird_used: 0,
+            ord_used: 0,
             local: None,
             peer: None,
             timeouts: self.inner().ctx.settings.timeouts,
@@ -97,6 +104,7 @@ impl Qp {
         if let Some(negotiated) = &conn.negotiated {
             (attr.ird, attr.ord) = (negotiated.ird, negotiated.ord);
         }
+        (attr.ird_used, attr.ord_used) = conn.places_used();
         if let Some(addrs) = locked.addrs() {
             (attr.local, attr.peer) = (Some(addrs.local), Some(addrs.peer));
         }

@@ -6,6 +6,7 @@ mod common;
 mod event_loop;
 mod refusals;
 mod repeats;
+mod usage;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

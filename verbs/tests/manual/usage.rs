@@ -1,0 +1,67 @@
+//! What a device and a QP hold is told in numbers, and comes back to nothing.
+
+use uwarp_verbs::llp::smol::{Clock, MemorySettings};
+use uwarp_verbs::{DeviceUsage, SendWr, Settings};
+
+use crate::{World, region};
+
+const LONG: usize = 1 << 20;
+
+/// More than TCP takes at once, so that the answer to a Read is under way for a while.
+fn small() -> World {
+    let link = MemorySettings {
+        receive_buffer: 8192,
+        send_buffer: 8192,
+        ..MemorySettings::default()
+    };
+    World::with(3, &Settings::default(), link)
+}
+
+#[test]
+fn a_read_takes_a_place_of_ord_here_and_of_ird_there_until_it_is_answered() {
+    let world = small();
+    let _ids = world.connect();
+    let [a, b] = &world.sides;
+    let (sink, source) = (region(a, vec![0; LONG]), region(b, vec![7; LONG]));
+    let used = || [a, b].map(|side| (side.qp.query().ord_used, side.qp.query().ird_used));
+    assert_eq!(used(), [(0, 0); 2]);
+    let (from, sges) = (source.remote(), [sink.sge(0, LONG as u32)]);
+    a.qp.post_send(&SendWr::read(1, &sges, from.addr, from.rkey))
+        .unwrap();
+    assert_eq!(used(), [(1, 0), (0, 0)]);
+    // From here on nobody takes what the peer answers.
+    let drive = || {
+        b.device
+            .progress()
+            .is_some_and(|due| due <= world.clock.now())
+    };
+    while drive() {}
+    assert_eq!(used(), [(1, 0), (0, 1)]);
+    world.run_until(|| a.send_cq.poll_one().is_some());
+    assert_eq!(used(), [(0, 0); 2]);
+}
+
+#[test]
+fn what_a_device_holds_is_counted_and_comes_back() {
+    let world = small();
+    let used = |side: usize| world.sides[side].device.usage();
+    let empty = used(1);
+    assert_eq!((empty.qps, empty.cqs, empty.pds, empty.srqs), (1, 2, 1, 0));
+    let ids = world.connect();
+    let more = region(&world.sides[1], vec![0; 8]);
+    let DeviceUsage {
+        stags,
+        half_open,
+        connections,
+        ird,
+        ..
+    } = used(1);
+    assert_eq!((stags, half_open, connections), (empty.stags + 1, 0, 1));
+    assert_eq!(ird, world.sides[1].qp.query().ird.into());
+    // The initiator has chosen its peer: that counts for nobody.
+    assert_eq!(used(0).connections, 0);
+    world.sides[0].qp.disconnect();
+    world.run_until(|| used(1).connections == 0);
+    drop((ids, more));
+    assert_eq!(used(1), empty);
+}
