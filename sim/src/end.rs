@@ -225,6 +225,8 @@ pub(crate) struct End {
     pub(crate) to_take_back: Vec<usize>,
     /// A request of the send queue has failed: none after it that needs an answer succeeds.
     pub(crate) failed: bool,
+    /// How often an event has told that its connection ends.
+    pub(crate) told_end: u32,
     /// It has begun to post.
     pub(crate) spoken: bool,
     /// How long its program pauses now.
@@ -257,6 +259,7 @@ impl End {
             atomics_done: 0,
             to_take_back: Vec::new(),
             failed: false,
+            told_end: 0,
             spoken: false,
             pause: 1000,
             open: false,

@@ -6,11 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fastrand::Rng;
 use uwarp_verbs::llp::Keepalive;
 use uwarp_verbs::llp::smol::{Clock, Congestion as Tcp, MemoryNetwork, MemorySettings};
 use uwarp_verbs::{
-    Access, Cq, Device, EventChannel, Limits, Listener, OnNoReceive, Pd, Progress, Revision,
-    Settings, Srq, SrqAttr, TimeSource, Timeouts,
+    Access, Completion, CompletionChannel, Cq, Device, EventChannel, Limits, Listener, Notify,
+    OnNoReceive, Pd, Progress, Revision, Settings, Srq, SrqAttr, Status, TimeSource, Timeouts,
 };
 
 use crate::clock::VirtualClock;
@@ -33,10 +34,65 @@ pub(crate) struct Host {
 /// What its programs share; gone before the device, to see whether the device lets go of all of it.
 pub(crate) struct Things {
     pub(crate) pd: Pd,
-    pub(crate) cq: Cq,
+    cq: Cq,
+    /// Where the CQ tells of completions.
+    told: CompletionChannel,
+    /// What it was asked to tell of, and whether that has come.
+    armed: Option<(Notify, bool)>,
     pub(crate) channel: EventChannel,
     pub(crate) listener: Listener,
     pub(crate) shared: Option<Shared>,
+}
+
+impl Things {
+    pub(crate) fn cq(&self) -> &Cq {
+        &self.cq
+    }
+
+    /// Takes completions into `batch`. When all were taken, an event has come if one was to, and otherwise none.
+    pub(crate) fn take(
+        &mut self,
+        batch: &mut [Completion],
+        random: &mut Rng,
+    ) -> Result<usize, String> {
+        let count = self.cq.poll(batch);
+        for wc in &batch[..count] {
+            if let Some((notify, due)) = &mut self.armed {
+                *due |= match notify {
+                    Notify::Any => true,
+                    Notify::Solicited => wc.solicited || wc.status != Status::Success,
+                };
+            }
+        }
+        // One that has overflowed tells of completions that are lost, too.
+        if count == batch.len() || self.cq.has_overflowed() {
+            return Ok(count);
+        }
+        if let Some((notify, due)) = self.armed {
+            let events = self.told.waiting();
+            if events != usize::from(due) {
+                return Err(format!(
+                    "{events} events of a CQ armed for {notify:?}, and what it waits for {}",
+                    if due { "has come" } else { "has not come" }
+                ));
+            }
+            if due {
+                drop(self.told.try_get_event());
+                self.armed = None;
+            }
+        } else if random.bool() {
+            let notify = if random.bool() {
+                Notify::Any
+            } else {
+                Notify::Solicited
+            };
+            // Arming drives nothing, so nothing is in between.
+            if !self.cq.req_notify(notify) {
+                self.armed = Some((notify, false));
+            }
+        }
+        Ok(count)
+    }
 }
 
 /// Receives that all connections of the host take.
@@ -153,7 +209,7 @@ impl Things {
         receives: usize,
         depth: u32,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let pd = device.alloc_pd()?;
+        let (pd, told) = (device.alloc_pd()?, CompletionChannel::new()?);
         let shared = if plan.srq {
             let attr = SrqAttr {
                 max_wr: 4096,
@@ -171,7 +227,9 @@ impl Things {
         };
         Ok(Things {
             pd,
-            cq: device.create_cq(depth)?,
+            cq: device.create_cq_on(depth, &told, 0)?,
+            told,
+            armed: None,
             channel: EventChannel::new()?,
             listener: device.listen(listen)?,
             shared,

@@ -23,10 +23,21 @@ impl TimeSource {
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         match self {
-            TimeSource::System => Instant::now(),
+            TimeSource::System => machine_now(),
             TimeSource::Given(clock) => clock.now(),
         }
     }
+}
+
+/// The time of the machine: for calls that sleep, because nobody can sleep by another clock (and none does where one was
+/// given: `DeviceInner::patience`). Everything else asks the device.
+#[inline]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that asks the machine"
+)]
+pub(crate) fn machine_now() -> Instant {
+    Instant::now()
 }
 
 impl fmt::Debug for TimeSource {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use rustix::event::PollFd;
 
+use crate::clock::machine_now;
 use crate::completion::{Completion, CqInner, Notify, ResizeCqError};
 use crate::device::DeviceInner;
 use crate::event_queue::EventObject;
@@ -252,13 +253,13 @@ impl Cq {
             return Err((self, DestroyCqError::InUse { qps }));
         }
         let timeout = self.shared.device.patience(timeout);
-        let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
+        let deadline = timeout.map(|timeout| after(machine_now(), timeout));
         if !self.shared.inner.end_events(timeout) {
             let events = self.shared.inner.unacked();
             return Err((self, DestroyCqError::Unacknowledged { events }));
         }
         let object = EventObject::Cq(self.cq_num());
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(machine_now()));
         match self.shared.device.events.retire(object, left) {
             Ok(()) => Ok(()),
             Err(events) => Err((self, DestroyCqError::UnacknowledgedAsync { events })),
@@ -270,12 +271,12 @@ impl Cq {
     #[must_use]
     pub fn wait(&self, timeout: Option<Duration>) -> Option<Completion> {
         let timeout = self.shared.device.patience(timeout);
-        let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
+        let deadline = timeout.map(|timeout| after(machine_now(), timeout));
         loop {
             if let Some(completion) = self.poll_one() {
                 return Some(completion);
             }
-            if self.is_inherited() || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            if self.is_inherited() || deadline.is_some_and(|deadline| deadline <= machine_now()) {
                 return None;
             }
             if let Some(completion) = self.sleep(deadline) {

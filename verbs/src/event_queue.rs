@@ -5,10 +5,11 @@ use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::clock::machine_now;
 use crate::completion::EventFd;
 use crate::event::AsyncEvent;
 use crate::home::Home;
@@ -108,7 +109,7 @@ impl EventQueue {
         timeout: Option<Duration>,
         mut get: impl FnMut() -> Option<T>,
     ) -> Option<T> {
-        let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
+        let deadline = timeout.map(|timeout| after(machine_now(), timeout));
         loop {
             if let Some(got) = get() {
                 return Some(got);
@@ -142,7 +143,7 @@ impl EventQueue {
     /// # Errors
     /// When `timeout` passed first: how many are not acknowledged. Nothing was taken back then.
     pub(crate) fn retire(&self, object: EventObject, timeout: Option<Duration>) -> Result<(), u64> {
-        let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
+        let deadline = timeout.map(|timeout| after(machine_now(), timeout));
         let mut state = self.state.lock();
         while let Some(unacked) = state.unacked.get(&object).copied() {
             match deadline {
@@ -254,7 +255,7 @@ mod tests {
     }
 
     fn readable(queue: &EventQueue) -> bool {
-        wait_readable(queue.fd(), Some(Instant::now()))
+        wait_readable(queue.fd(), Some(machine_now()))
     }
 
     #[test]

@@ -80,6 +80,14 @@
 //! * **Errors** end the connection, as in every RDMA transport: what was outstanding completes as
 //!   flushed, an [`AsyncEvent`] and [`Qp::end_reason`] say why in words. Other connections do not notice.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "tests wait by the clock of the machine"
+    )
+)]
+
 pub mod aio;
 mod cause;
 mod clock;

@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::clock::machine_now;
+
 /// Waits until `fd` is readable or `deadline` has passed; false on the latter.
 pub(crate) fn wait_readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> bool {
     loop {
-        let timeout = match deadline.map(|deadline| deadline.checked_duration_since(Instant::now()))
+        let timeout = match deadline.map(|deadline| deadline.checked_duration_since(machine_now()))
         {
             None => None,
             Some(None) => return false,
@@ -37,7 +39,7 @@ pub(crate) unsafe fn sleep_on(
     deadline: Option<Instant>,
 ) {
     let timeout =
-        deadline.map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
+        deadline.map(|deadline| timespec(deadline.saturating_duration_since(machine_now())));
     set.extend(fds.iter().map(|fd| {
         // SAFETY: the caller keeps them open until this returns, and then they are not in the set any more.
         let fd = unsafe { BorrowedFd::borrow_raw(*fd) };

@@ -1,5 +1,9 @@
 //! FPDUs and TCP segments in the whole stack over smoltcp: every data segment that a capture shows
 //! begins with an FPDU and holds whole ones (RFC 5044 section 3 and appendix A.1).
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait by the clock of the machine"
+)]
 
 mod common;
 

@@ -1,5 +1,9 @@
 //! How connections end, and begin, when the two sides do not move in step: a FIN behind data, a
 //! Terminate before a reset, a peer that half closes, stays open, or speaks too early.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait by the clock of the machine"
+)]
 
 mod common;
 

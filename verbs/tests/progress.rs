@@ -1,4 +1,8 @@
 //! Progress: who drives a connection, and that nobody has to.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait by the clock of the machine"
+)]
 
 mod common;
 

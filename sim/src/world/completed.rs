@@ -12,13 +12,13 @@ impl World {
     /// Takes completions of a host.
     pub(crate) fn poll(&mut self, host: usize, most: usize) -> Result<usize, String> {
         let mut batch = [Completion::default(); 16];
-        let Some(things) = self.hosts[host]
-            .as_ref()
-            .and_then(|host| host.things.as_ref())
-        else {
+        let things = (self.hosts[host].as_mut()).and_then(|host| host.things.as_mut());
+        let Some(things) = things else {
             return Ok(0);
         };
-        let count = things.cq.poll(&mut batch[..most]);
+        let count = things
+            .take(&mut batch[..most], &mut self.random)
+            .map_err(|error| format!("host {host}: {error}"))?;
         for wc in &batch[..count] {
             self.completed(host, wc)?;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use uwarp_verbs::{
-    AcceptOptions, Access, CmEvent, CmEventKind, ConnectOptions, ConnectRequest, QpCaps,
+    AcceptOptions, Access, AsyncEvent, CmEvent, CmEventKind, ConnectOptions, ConnectRequest, QpCaps,
 };
 
 use super::{Connection, Event, PATIENCE, Stage, World};
@@ -37,7 +37,7 @@ impl World {
                     builder = builder.srq(&shared.srq);
                 }
                 builder
-                    .build(&things.cq, &things.cq)
+                    .build(things.cq(), things.cq())
                     .map_err(|error| format!("host {number}: {error}"))?
             }
         };
@@ -115,7 +115,11 @@ impl World {
             else {
                 return Ok(busy);
             };
-            if let Some(request) = things.listener.poll_request() {
+            if let Some(event) =
+                (self.hosts[host].as_ref()).and_then(|host| host.device.poll_event())
+            {
+                self.warned(host, &event)?;
+            } else if let Some(request) = things.listener.poll_request() {
                 self.asked(host, request)?;
             } else if let Some(event) = things.channel.try_get_event() {
                 self.told(&event)?;
@@ -124,6 +128,30 @@ impl World {
             }
             busy = true;
         }
+    }
+
+    /// An asynchronous event of a device.
+    fn warned(&mut self, host: usize, event: &AsyncEvent) -> Result<(), String> {
+        let overflow = self.plans[host].overflow;
+        let (fits, qp_num) = match event {
+            AsyncEvent::Ended { qp_num, .. } => (true, Some(qp_num)),
+            AsyncEvent::Established { .. } => (true, None),
+            AsyncEvent::LastWqeReached { .. } => (self.plans[host].srq, None),
+            AsyncEvent::CqOverflow { .. } => (overflow, None),
+            _ => (false, None),
+        };
+        if !fits {
+            return Err(format!("host {host}: nothing calls for {event:?}"));
+        }
+        let whose = qp_num.and_then(|qp_num| self.qps.get(&(host, *qp_num)));
+        if let Some((number, end)) = whose.copied() {
+            let end = &mut self.connections[number].ends[end];
+            end.told_end += 1;
+            if end.told_end > 1 {
+                return Err(format!("host {host}: an end is told twice: {event:?}"));
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn asked(&mut self, host: usize, request: ConnectRequest) -> Result<(), String> {

@@ -105,6 +105,9 @@ impl World {
         for host in hosts {
             while self.poll(host, 16)? > 0 {}
         }
+        for host in hosts {
+            self.hear(host)?;
+        }
         let now = self.clock.elapsed();
         let connection = &mut self.connections[number];
         let reasons = (connection.ends.each_ref())
@@ -139,6 +142,10 @@ impl World {
                 placed(me, peer, all).map_err(whose)?;
             }
             check_word(me, peer).map_err(whose)?;
+            let has_reason = |qp: &Qp| qp.end_reason().is_some();
+            if me.qp.as_ref().is_some_and(has_reason) && me.told_end == 0 {
+                return Err(whose("no event tells of its end".to_owned()));
+            }
             let attr = me.qp.as_ref().map(Qp::query);
             if let Some(attr) = attr.filter(|attr| attr.ird_used + attr.ord_used > 0) {
                 return Err(whose(format!("places for Reads are left over: {attr:?}")));

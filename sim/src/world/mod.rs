@@ -124,6 +124,8 @@ pub(crate) struct World {
     /// How the hosts were set up, also those that are gone.
     plans: Vec<HostPlan>,
     crc: bool,
+    /// Nothing is lost or late, and no host waits for receives.
+    quiet: bool,
     /// Octets are changed on the way so that TCP does not see it.
     changes_octets: bool,
 }
@@ -162,6 +164,9 @@ impl World {
             connections,
             mishaps,
         } = scenario;
+        let misdeeds = (mishaps.iter()).all(|(_, what)| matches!(what, Mishap::Misdeed { .. }));
+        let holds = hosts.iter().any(|plan| plan.hold || plan.overflow);
+        let quiet = misdeeds && !holds && !faults.is_lossy() && faults.corrupt_unseen == 0.0;
         let switch = Switch::new(&clock, faults, hosts.len(), mtu, random.fork(), log);
         let mut world = World {
             random,
@@ -179,6 +184,7 @@ impl World {
             mtu,
             plans: hosts.clone(),
             crc: options.crc,
+            quiet,
             changes_octets: faults.corrupt_unseen > 0.0,
             clock,
         };

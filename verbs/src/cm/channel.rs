@@ -5,13 +5,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::event::{CmEvent, CmEventData};
 use super::id::CmId;
 use super::inner::IdInner;
+use crate::clock::machine_now;
 use crate::completion::EventFd;
 use crate::device::{Device, DeviceInner};
 use crate::home::{Home, Inherited};
@@ -98,7 +99,7 @@ impl EventChannel {
         } else {
             timeout
         };
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = timeout.and_then(|timeout| machine_now().checked_add(timeout));
         loop {
             self.inner.home.check()?;
             if let Some(event) = self.try_get_event() {
@@ -107,7 +108,7 @@ impl EventChannel {
             if self.inner.fd.is_nonblocking() {
                 return Err(CmWaitError::WouldBlock);
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(machine_now()));
             if !self.inner.fd.wait(left).map_err(CmWaitError::Io)? {
                 return Err(CmWaitError::TimedOut(timeout.unwrap_or_default()));
             }

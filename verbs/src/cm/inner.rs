@@ -22,6 +22,7 @@ use super::observer::Observer;
 use super::request::{AcceptError, ConnectRequest};
 use super::state::{CmInput, CmState, WrongState};
 use super::status;
+use crate::clock::machine_now;
 use crate::device::DeviceInner;
 use crate::event::EndReason;
 use crate::progress::background::{Source, Token, Verdict};
@@ -214,8 +215,7 @@ impl IdInner {
 
     /// Waits until all events are acknowledged; gives the number of those that are not.
     pub(super) fn wait_acknowledged(&self, timeout: Option<Duration>) -> u64 {
-        let deadline =
-            (self.device.patience(timeout)).map(|timeout| after(Instant::now(), timeout));
+        let deadline = (self.device.patience(timeout)).map(|timeout| after(machine_now(), timeout));
         let mut unacked = self.unacked.lock();
         while *unacked > 0 {
             match deadline {

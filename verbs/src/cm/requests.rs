@@ -16,6 +16,7 @@ use super::incoming::RequestSink;
 use super::listener::Listening;
 use super::request::ConnectRequest;
 use crate::aio::Wakers;
+use crate::clock::machine_now;
 use crate::completion::EventFd;
 use crate::device::{DeviceError, DeviceInner};
 use crate::home::{Home, Inherited};
@@ -239,7 +240,7 @@ impl Requests {
         next: impl Fn(&Self, &mut State) -> Option<T>,
     ) -> Result<T, ListenError> {
         self.home.check()?;
-        let deadline = timeout.map(|timeout| after(Instant::now(), timeout));
+        let deadline = timeout.map(|timeout| after(machine_now(), timeout));
         let mut state = self.state.lock();
         loop {
             if let Some(value) = next(self, &mut state) {

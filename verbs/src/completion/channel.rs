@@ -5,12 +5,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::cq::CqInner;
 use super::eventfd::EventFd;
+use crate::clock::machine_now;
 use crate::home::{Home, Inherited};
 
 /// Why a channel gave no event (of `ibv_get_cq_event`).
@@ -97,7 +98,7 @@ impl CompletionChannel {
         } else {
             timeout
         };
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = timeout.and_then(|timeout| machine_now().checked_add(timeout));
         loop {
             self.inner.home.check()?;
             if let Some(event) = self.try_get_event() {
@@ -106,7 +107,7 @@ impl CompletionChannel {
             if self.inner.fd.is_nonblocking() {
                 return Err(ChannelError::WouldBlock);
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(machine_now()));
             let ready = self.inner.fd.wait(left).map_err(ChannelError::Io)?;
             if !ready {
                 return Err(ChannelError::TimedOut(timeout.unwrap_or_default()));

@@ -5,13 +5,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::channel::CompletionChannel;
 use super::eventfd::EventFd;
 use super::wc::Completion;
+use crate::clock::machine_now;
 use crate::event::AsyncEvent;
 use crate::home::Inherited;
 
@@ -376,7 +377,7 @@ impl CqInner {
         if let Some(channel) = &self.channel {
             channel.take_back(self);
         }
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = timeout.and_then(|timeout| machine_now().checked_add(timeout));
         let mut events = self.events.lock();
         while events.acked < events.delivered {
             match deadline {

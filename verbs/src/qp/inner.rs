@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use uwarp_llp::{Llp, LlpError};
 
+use crate::clock::machine_now;
 use crate::cm::{Observed, Observer};
 use crate::cq::CqShared;
 use crate::device::DeviceInner;
@@ -422,8 +423,7 @@ impl QpInner {
         mut done: impl FnMut(&mut Locked) -> Option<T>,
     ) -> Option<T> {
         // Of the machine's clock, by which threads sleep.
-        let deadline =
-            (self.device.patience(timeout)).map(|timeout| after(Instant::now(), timeout));
+        let deadline = (self.device.patience(timeout)).map(|timeout| after(machine_now(), timeout));
         let mut locked = self.lock();
         loop {
             if let Some(value) = done(&mut locked) {

@@ -1,4 +1,8 @@
 //! Two runtimes of a few lines: one future on a thread that parks, and many futures on one thread.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait by the clock of the machine"
+)]
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -1,4 +1,8 @@
 //! Peers that are slow or silent. No test measures time: each asks what comes of it.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait by the clock of the machine"
+)]
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};

@@ -2,6 +2,10 @@
 //! interface or over the in-memory link of smoltcp.
 //!
 //! No test measures time. Everything that has to come is waited for, up to [`LIMIT`].
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait by the clock of the machine"
+)]
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::net::SocketAddr;

@@ -1,4 +1,8 @@
 //! A program that drives its devices: what it does, and what wakes it.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait by the clock of the machine"
+)]
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

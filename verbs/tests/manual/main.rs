@@ -1,4 +1,8 @@
 //! Manual progress: the program drives the device, and may make the time too.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait by the clock of the machine"
+)]
 
 mod by_time;
 #[path = "../common/mod.rs"]

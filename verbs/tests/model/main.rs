@@ -7,6 +7,10 @@
 //!
 //! A failure names the seed; `UWARP_SEED=<seed> cargo test -p uwarp-verbs --test model` plays it
 //! again. `UWARP_CASES=<n>` plays more. A seed that has found something is kept in [`KEPT`].
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait by the clock of the machine"
+)]
 
 mod between;
 mod case;

@@ -1,4 +1,8 @@
 //! Posts the requests of a phase, and takes their completions.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait by the clock of the machine"
+)]
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

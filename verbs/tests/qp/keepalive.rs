@@ -1,4 +1,8 @@
 //! A peer that vanishes without a word. No test waits: the clock of the in-memory link is moved.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait by the clock of the machine"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
