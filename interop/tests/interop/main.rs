@@ -167,8 +167,8 @@ fn main() -> ExitCode {
     } else {
         Ok(())
     };
-    // One guest, one test at a time.
-    arguments.test_threads = Some(1);
+    // Each wire has a guest, which takes one test at a time, and leaves a core idle for much of it.
+    arguments.test_threads = Some(2);
     // Several filters, with commas between: a test runs when one of them is a part of its name.
     let filters: Option<Vec<String>> = arguments
         .filter
@@ -191,7 +191,7 @@ fn main() -> ExitCode {
 
     let report = Arc::new(Mutex::new(Report::default()));
     let mut shared = Vec::new();
-    let mut trials = Vec::new();
+    let mut by_wire = Vec::new();
     for make in WIRES {
         let wire = make();
         let missing = (prepared.as_ref().ok()).and_then(|_| missing(&*wire, &namespace));
@@ -208,6 +208,7 @@ fn main() -> ExitCode {
             }))
         });
         shared.extend(guest.clone());
+        let mut trials = Vec::new();
         for case in cases(wire.name()) {
             let number = lock(&report).add(wire.title(), case.suite, &case.title);
             let name = format!("{}::{}::{}", wire.name(), case.suite, case.name);
@@ -219,7 +220,9 @@ fn main() -> ExitCode {
                 number,
             ));
         }
+        by_wire.push(trials);
     }
+    let mut trials = in_turns(by_wire);
     if let Some(filters) = filters {
         trials.retain(|trial| filters.iter().any(|filter| trial.name().contains(filter)));
     }
@@ -229,6 +232,19 @@ fn main() -> ExitCode {
         lock(&shared).rig = None;
     }
     finish(&conclusion, &prepared, &lock(&report))
+}
+
+/// The tests of the wires by turns, so that those which run at the same time have guests of their own.
+fn in_turns<T>(lists: Vec<Vec<T>>) -> Vec<T> {
+    let mut lists: Vec<_> = lists.into_iter().map(Vec::into_iter).collect();
+    let mut all = Vec::new();
+    loop {
+        let before = all.len();
+        all.extend(lists.iter_mut().filter_map(Iterator::next));
+        if all.len() == before {
+            return all;
+        }
+    }
 }
 
 fn trial(
