@@ -56,6 +56,7 @@ pub(crate) struct Hub {
     boxes: Mutex<Boxes>,
     stopping: AtomicBool,
     fault: Mutex<Option<LlpError>>,
+    short: Mutex<Option<LlpError>>,
     /// Wakes the thread that takes new controllers.
     pub(crate) wake: Wake,
 }
@@ -66,6 +67,7 @@ impl Hub {
             boxes: Mutex::default(),
             stopping: AtomicBool::new(false),
             fault: Mutex::new(None),
+            short: Mutex::new(None),
             wake: Wake::new()?,
         })
     }
@@ -93,13 +95,20 @@ impl Hub {
 
     /// Hands an event to every controller.
     pub(crate) fn tell(&self, event: &AsyncEvent) {
-        if let AsyncEvent::DeviceFatal { error } = event {
-            *self.fault.lock() = Some(*error);
+        match event {
+            AsyncEvent::DeviceFatal { error } => *self.fault.lock() = Some(*error),
+            AsyncEvent::ListenerShort { error, .. } => *self.short.lock() = Some(*error),
+            _ => {}
         }
         for mailbox in self.boxes.lock().open.values() {
             mailbox.events.lock().push(event.clone());
             mailbox.wake.wake();
         }
+    }
+
+    /// What a listener was short of, since the last call.
+    pub(crate) fn take_short(&self) -> Option<LlpError> {
+        self.short.lock().take()
     }
 
     pub(crate) fn fault(&self) -> Option<LlpError> {

@@ -141,6 +141,13 @@ impl Agent {
         self.hub.0.fault()
     }
 
+    /// What a listener was short of when it could not take connections, descriptors as a rule. Told once; it is said again
+    /// if it is still so a minute later.
+    #[must_use]
+    pub fn take_short(&self) -> Option<LlpError> {
+        self.hub.0.take_short()
+    }
+
     /// Ends everything, and waits until it has ended: at most a few seconds. A drop does the same.
     pub fn stop(self) {
         drop(self);

@@ -12,6 +12,7 @@ use crate::common::{self, Common};
 use crate::device::DeviceOption;
 use crate::explain;
 use crate::failure::{Failure, Report};
+use crate::output::notice;
 use crate::signals::asked_to_end;
 
 /// How often it looks whether the network has failed.
@@ -62,6 +63,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         match end.recv_timeout(LOOK) {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break Ok(()),
             Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Some(short) = agent.take_short() {
+            notice(format_args!("uwarp agent: {short}"));
         }
         if let Some(fault) = agent.fault() {
             break Err(Failure::because(fault.to_string()));

@@ -136,7 +136,9 @@ pub(crate) fn look_at_network(device: &Device) -> Result<(), Failure> {
     while let Some(event) = device.poll_event() {
         match event {
             AsyncEvent::DeviceFatal { error } => return Err(Failure::because(error.to_string())),
-            AsyncEvent::AddressConflict { error } => notice(format_args!("uwarp: {error}")),
+            AsyncEvent::AddressConflict { error } | AsyncEvent::ListenerShort { error, .. } => {
+                notice(format_args!("uwarp: {error}"));
+            }
             _ => {}
         }
     }

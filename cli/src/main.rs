@@ -16,6 +16,7 @@ mod agent;
 mod common;
 mod conformance;
 mod demo;
+mod descriptors;
 mod device;
 mod explain;
 mod failure;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
             };
         }
     };
+    descriptors::raise_the_limit();
     let (name, result) = match &cli.command {
         Command::Demo(options) => ("demo", logging::start().and_then(|()| demo::run(options))),
         Command::Agent(options) => ("agent", logging::start().and_then(|()| agent::run(options))),

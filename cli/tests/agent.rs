@@ -4,7 +4,7 @@ mod common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use common::{PATIENCE, TempFile, Uwarp, client, uwarp};
 
@@ -54,6 +54,28 @@ fn it_serves_both_ports_until_a_signal_ends_it_with_0() {
         let ended = agent.end().expect(0);
         assert_eq!(ended.stderr, "");
     }
+}
+
+#[test]
+fn it_takes_all_the_descriptors_that_it_may_have() {
+    let bin = env!("CARGO_BIN_EXE_uwarp");
+    let limits = "ulimit -Sn 64 && ulimit -Hn 256 && exec \"$0\" agent -a 127.0.0.1 -p 0";
+    let mut agent = Command::new("sh")
+        .args(["-c", limits, bin])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut stdout = BufReader::new(agent.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", agent.id())).unwrap();
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    let files = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let numbers: Vec<&str> = files.unwrap().split_whitespace().skip(3).take(2).collect();
+    assert_eq!(numbers, ["256", "256"]);
 }
 
 #[test]

@@ -205,7 +205,7 @@ impl LlpError {
             Errno::ACCESS | Errno::PERM => Self::PermissionDenied { op },
             Errno::MFILE => Self::Exhausted {
                 op,
-                what: "file descriptors in this process",
+                what: "file descriptors in this process (`ulimit -n`)",
             },
             Errno::NFILE => Self::Exhausted {
                 op,

@@ -1,6 +1,7 @@
 //! What happens to a connection outside of any work request, and why it ended.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use uwarp_llp::LlpError;
 use uwarp_mpa::StartupError;
@@ -63,6 +64,15 @@ pub enum AsyncEvent {
         /// Who it is, and what to do about it.
         error: LlpError,
     },
+    /// A listener cannot take connections that have come, because this process or machine is short of
+    /// something, of descriptors as a rule. It tries again until it can; those that it could not
+    /// take were closed, or wait in TCP. Told at most once a minute for each listener.
+    ListenerShort {
+        /// Where it listens.
+        local: SocketAddr,
+        /// What there is no more of, and what to do about it.
+        error: LlpError,
+    },
 }
 
 impl AsyncEvent {
@@ -81,9 +91,9 @@ impl AsyncEvent {
             | AsyncEvent::LastWqeReached { qp_num } => EventObject::Qp(*qp_num),
             AsyncEvent::CqOverflow { cq_num, .. } => EventObject::Cq(*cq_num),
             AsyncEvent::SrqLimitReached { srq_num } => EventObject::Srq(*srq_num),
-            AsyncEvent::DeviceFatal { .. } | AsyncEvent::AddressConflict { .. } => {
-                EventObject::Device
-            }
+            AsyncEvent::DeviceFatal { .. }
+            | AsyncEvent::AddressConflict { .. }
+            | AsyncEvent::ListenerShort { .. } => EventObject::Device,
         }
     }
 }

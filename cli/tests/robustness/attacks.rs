@@ -17,6 +17,8 @@ pub(crate) struct Attack {
     /// At most so often a second. An attacker who takes all he can get of two processors would show how three processes share
     /// them, and not what the victim does.
     pub(crate) rate: usize,
+    /// How many descriptors the victim may have, if not as many as it can get.
+    pub(crate) descriptors: Option<u32>,
     /// Says what came of it, as long as nothing is wrong.
     pub(crate) run: fn(&mut Scene, &mut Pace) -> Result<Told>,
 }
@@ -45,20 +47,31 @@ pub(crate) const ATTACKS: &[Attack] = &[
         title: "connections that never say anything",
         load: [10_000, 200],
         rate: 5_000,
+        descriptors: None,
         run: startup::half_open,
     },
     Attack {
         name: "half_open_from_many_addresses",
-        title: "the same from eight addresses",
+        title: "connections that never say anything, from eight addresses",
         load: [10_000, 200],
         rate: 5_000,
+        descriptors: None,
         run: startup::half_open_from_many_addresses,
+    },
+    Attack {
+        name: "out_of_descriptors",
+        title: "connections that never say anything, until the victim has no more descriptors (128)",
+        load: [1_000, 300],
+        rate: 1_000,
+        descriptors: Some(128),
+        run: startup::out_of_descriptors,
     },
     Attack {
         name: "slow_startup",
         title: "an MPA Request at one octet a second",
         load: [1_000, 20],
         rate: 1_000,
+        descriptors: None,
         run: startup::slow_startup,
     },
     Attack {
@@ -66,6 +79,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         title: "Private Data of 513 to 65,535 octets",
         load: [10_000, 100],
         rate: 2_000,
+        descriptors: None,
         run: startup::oversized_private_data,
     },
     Attack {
@@ -73,6 +87,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         title: "connects and resets at once",
         load: [100_000, 500],
         rate: 10_000,
+        descriptors: None,
         run: startup::connect_and_reset,
     },
     Attack {
@@ -80,6 +95,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         title: "Terminate Messages, a hundred in a row on each connection",
         load: [5_000, 20],
         rate: 500,
+        descriptors: None,
         run: messages::terminate_storm,
     },
     Attack {
@@ -87,6 +103,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         title: "Reads of 4 GiB from a region of 16 MiB",
         load: [5_000, 20],
         rate: 500,
+        descriptors: None,
         run: messages::reads_of_4_gib,
     },
     Attack {
@@ -94,6 +111,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         title: "sixteen Reads of a region of 16 MiB each, by peers that take none of the answers",
         load: [64, 8],
         rate: 64,
+        descriptors: None,
         run: messages::reads_without_reading,
     },
     Attack {
@@ -101,6 +119,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         title: "Writes to guessed STags",
         load: [1_000_000, 1_000],
         rate: 50_000,
+        descriptors: None,
         run: messages::stag_guessing,
     },
     Attack {
@@ -108,6 +127,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         title: "RDMA Writes of no octets",
         load: [10_000_000, 10_000],
         rate: 1_000_000,
+        descriptors: None,
         run: messages::zero_length_flood,
     },
     Attack {
@@ -115,6 +135,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         title: "a peer killed (SIGKILL) in the middle of a Write",
         load: [1024, 16],
         rate: usize::MAX,
+        descriptors: None,
         run: deaths::peer_killed,
     },
     Attack {
@@ -122,6 +143,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         title: "our own process killed (SIGKILL) and started again",
         load: [10, 1],
         rate: 1,
+        descriptors: None,
         run: deaths::victim_killed,
     },
 ];

@@ -102,7 +102,7 @@ fn half_way(controller: &mut Controller, region: Region) -> Result<()> {
 pub(crate) fn victim_killed(_: &mut Scene, pace: &mut Pace) -> Result<Told> {
     let mut ports = [0, 0];
     for _ in &mut *pace {
-        let mut victim = Victim::start(ports[0], ports[1])?;
+        let mut victim = Victim::start(ports, None)?;
         ports = [victim.rdma.port(), victim.control.port()];
         let mut controller = Controller::connect(victim.control)?;
         let region = controller.register(ROOM, "lw,rw,rr")?;

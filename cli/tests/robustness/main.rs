@@ -81,7 +81,7 @@ fn enough_descriptors() {
 /// One attack, on a victim of its own.
 fn attacked(attack: &Attack, full: bool) -> Result<Row> {
     let pause = Duration::from_millis(if full { 3_000 } else { 100 });
-    let mut scene = Scene::new(full)?;
+    let mut scene = Scene::new(full, attack.descriptors)?;
     let before = scene.victim.usage()?;
     let quiet = scene.honest.rate_for(pause);
     let memory = scene.canary()?;

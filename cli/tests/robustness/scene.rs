@@ -27,8 +27,8 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// For a whole run, which measures; or for one where nobody is to need all of the machine.
-    pub(crate) fn new(whole: bool) -> Result<Scene> {
-        let victim = Victim::start(0, 0)?;
+    pub(crate) fn new(whole: bool, descriptors: Option<u32>) -> Result<Scene> {
+        let victim = Victim::start([0, 0], descriptors)?;
         let mut controller = Controller::connect(victim.control)?;
         let (listener, elsewhere) = (controller.listen()?, controller.listen()?);
         let len = if whole { 16 } else { 1 } << 20;

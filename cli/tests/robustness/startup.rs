@@ -91,6 +91,35 @@ pub(crate) fn half_open_from_many_addresses(scene: &mut Scene, pace: &mut Pace) 
     ))
 }
 
+pub(crate) fn out_of_descriptors(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
+    let mut streams = Vec::new();
+    for _ in &mut *pace {
+        streams.extend(open(ATTACKER, scene.listener)?);
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while scene.victim.said().is_empty() {
+        if Instant::now() > deadline {
+            return Err("the victim does not say that it has no more descriptors".into());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    let load = pace.told();
+    // It tries twenty times a second, and says so once.
+    scene.honest.goes_on()?;
+    thread::sleep(Duration::from_millis(200));
+    let said = scene.victim.said();
+    if said.lines().count() != 1 || !said.contains("descriptors") {
+        return Err(format!("the victim says more or other than that once:\n{said}").into());
+    }
+    drop(streams);
+    scene.newcomer()?;
+    Ok(Told::new(
+        load,
+        "told once; one is closed every 50 ms, the others wait in TCP. Connections that stand go on, and new ones are served when \
+         there are descriptors again",
+    ))
+}
+
 pub(crate) fn slow_startup(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
     let load = pace.load();
     let mut streams = Vec::new();

@@ -4,12 +4,15 @@ use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::{PATIENCE, Result};
+
+/// The command.
+const UWARP: &str = env!("CARGO_BIN_EXE_uwarp");
 
 /// How often the process is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -19,6 +22,8 @@ pub(crate) struct Victim {
     child: Child,
     /// Held, so that what it prints has a reader.
     _stdout: BufReader<ChildStdout>,
+    /// What it has written to its stderr.
+    said: Arc<Mutex<String>>,
     /// The port of `rping -s`.
     pub(crate) rdma: SocketAddr,
     pub(crate) control: SocketAddr,
@@ -36,16 +41,37 @@ pub(crate) struct Usage {
 const TICK: f64 = 0.01;
 
 impl Victim {
-    /// Starts one on these ports of 127.0.0.1; 0 takes a free one.
-    pub(crate) fn start(rdma: u16, control: u16) -> Result<Victim> {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_uwarp"))
+    /// Starts one on these ports of 127.0.0.1, for RDMA and for controllers; 0 takes a free one. It may have so many descriptors.
+    pub(crate) fn start(ports: [u16; 2], descriptors: Option<u32>) -> Result<Victim> {
+        let mut command = match descriptors {
+            None => Command::new(UWARP),
+            Some(descriptors) => {
+                let mut shell = Command::new("sh");
+                let limited = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+                shell.args(["-c", &limited, UWARP]);
+                shell
+            }
+        };
+        let mut child = command
             .args(["agent", "-a", "127.0.0.1", "-p"])
-            .arg(rdma.to_string())
+            .arg(ports[0].to_string())
             .arg("--control")
-            .arg(control.to_string())
+            .arg(ports[1].to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()?;
+        let said = Arc::new(Mutex::new(String::new()));
+        if let Some(stderr) = child.stderr.take() {
+            let said = Arc::clone(&said);
+            thread::spawn(move || {
+                for line in BufReader::new(stderr).lines().map_while(io::Result::ok) {
+                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                    said.push_str(&line);
+                    said.push('\n');
+                }
+            });
+        }
         let Some(stdout) = child.stdout.take() else {
             return Err("the agent has no output".into());
         };
@@ -64,9 +90,16 @@ impl Victim {
         Ok(Victim {
             child,
             _stdout: stdout,
+            said,
             rdma,
             control,
         })
+    }
+
+    /// What it has complained of.
+    pub(crate) fn said(&self) -> String {
+        let said = self.said.lock();
+        said.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether the process still runs.

@@ -94,9 +94,9 @@ impl From<&AsyncEvent> for Cause {
             AsyncEvent::LastWqeReached { qp_num } => {
                 Cause::event(Happening::LastWqe { qp_num: *qp_num })
             }
-            AsyncEvent::DeviceFatal { error } | AsyncEvent::AddressConflict { error } => {
-                Cause::from(*error)
-            }
+            AsyncEvent::DeviceFatal { error }
+            | AsyncEvent::AddressConflict { error }
+            | AsyncEvent::ListenerShort { error, .. } => Cause::from(*error),
         }
     }
 }

@@ -5,16 +5,19 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use uwarp_llp::{BoundPort, LlpListener};
+use uwarp_llp::{BoundPort, LlpError, LlpListener};
 use uwarp_mpa::StartupError;
 
 use super::incoming::{Incoming, RequestError, RequestSink, responder};
 use super::request::ConnectRequest;
 use crate::device::{DeviceError, DeviceInner};
+use crate::event::AsyncEvent;
 use crate::progress::background::{Interest, Source, Token, Verdict};
 
 /// How long a listener that ran into a limit of the system waits before it tries again.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long it says nothing more of that.
+const SILENCE: Duration = Duration::from_secs(60);
 /// Connections taken in one go, so that other sources get their turn.
 const ACCEPTS: u32 = 64;
 
@@ -38,6 +41,8 @@ struct State {
     llp: Option<Box<dyn LlpListener>>,
     /// Connections in startup or undecided.
     open: u32,
+    /// When it said last that it ran into a limit of the system.
+    told: Option<Instant>,
 }
 
 /// A place among the connections of a listener that are in startup or undecided; given back by its drop.
@@ -79,6 +84,7 @@ impl Listening {
             state: Mutex::new(State {
                 llp: Some(llp),
                 open: 0,
+                told: None,
             }),
         });
         let weak: Weak<ListenerInner> = Arc::downgrade(&inner);
@@ -194,10 +200,7 @@ impl ListenerInner {
                         break error;
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "accept failed");
-                        self.device
-                            .background
-                            .at(self.token, self.device.now() + PAUSE);
+                        self.short(&mut state, error);
                         return;
                     }
                 }
@@ -218,6 +221,22 @@ impl ListenerInner {
         if let Some(sink) = self.sink.upgrade() {
             sink.down(down);
         }
+    }
+
+    /// The system is short of something: says so, once in a while, and tries again later. The descriptor is not
+    /// armed until all that waits was taken, so nothing spins.
+    fn short(&self, state: &mut State, error: LlpError) {
+        let now = self.device.now();
+        tracing::debug!(%error, "accept failed");
+        if state.told.is_none_or(|told| now >= told + SILENCE) {
+            state.told = Some(now);
+            tracing::warn!(%error, local = %self.local, "a listener cannot take connections");
+            let local = self.local;
+            self.device
+                .events
+                .push(AsyncEvent::ListenerShort { local, error });
+        }
+        self.device.background.at(self.token, now + PAUSE);
     }
 }
 

@@ -125,6 +125,12 @@ fn events_of_the_device_in_words() {
                 error: LlpError::KernelHasAddress { addr: addr().ip() }
             }
         ],
+        AsyncEvent::ListenerShort { .. } => [
+            AsyncEvent::ListenerShort {
+                local: addr(),
+                error: LlpError::Exhausted { op: "accept a connection", what: "file descriptors" }
+            }
+        ],
     });
     let causes = events.iter().map(AsyncEvent::cause);
     insta::assert_snapshot!(table("events of the device", causes, NOTHING_WRONG));
