@@ -17,6 +17,7 @@ mod program;
 mod scenario;
 mod switch;
 mod world;
+mod wrong;
 
 pub use log::Log;
 pub use world::{Options, Outcome, run};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::switch::Faults;
+use crate::wrong::Wrong;
 
 /// All that a seed decides beforehand; the rest is drawn while the run goes on.
 #[derive(Clone, Debug)]
@@ -109,101 +110,6 @@ pub(crate) enum Misdeed {
     Drop,
 }
 
-/// What is wrong with a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wrong {
-    /// A Send that is longer than the receive.
-    TooLong,
-    /// It writes to an STag that is none.
-    NoStag,
-    /// It writes to one whose key is another.
-    Key,
-    /// It writes to one that was valid, and was given back.
-    Dead,
-    /// It writes to one that is for another connection alone.
-    Foreign,
-    /// It writes behind the end of a region.
-    Bounds,
-    /// It writes where it may only read.
-    WriteRight,
-    /// It reads from an STag that is none.
-    ReadNoStag,
-    /// It reads from one that is dead.
-    ReadDead,
-    /// It reads from one that is for another connection alone.
-    ReadForeign,
-    /// It reads behind the end of a region.
-    ReadBounds,
-    /// It reads where it may do nothing.
-    ReadRight,
-    /// An atomic where it may only read and write.
-    AtomicRight,
-    /// An atomic that is not aligned.
-    AtomicAligned,
-    /// A Send that invalidates what other connections use, too.
-    Invalidate,
-}
-
-impl Wrong {
-    pub(crate) const ALL: [Wrong; 15] = [
-        Wrong::TooLong,
-        Wrong::NoStag,
-        Wrong::Key,
-        Wrong::Dead,
-        Wrong::Foreign,
-        Wrong::Bounds,
-        Wrong::WriteRight,
-        Wrong::ReadNoStag,
-        Wrong::ReadDead,
-        Wrong::ReadForeign,
-        Wrong::ReadBounds,
-        Wrong::ReadRight,
-        Wrong::AtomicRight,
-        Wrong::AtomicAligned,
-        Wrong::Invalidate,
-    ];
-
-    /// Whether it waits for the peer's answer.
-    pub(crate) fn is_answered(self) -> bool {
-        match self {
-            Wrong::TooLong
-            | Wrong::NoStag
-            | Wrong::Key
-            | Wrong::Dead
-            | Wrong::Foreign
-            | Wrong::Bounds
-            | Wrong::WriteRight
-            | Wrong::Invalidate => false,
-            Wrong::ReadNoStag
-            | Wrong::ReadDead
-            | Wrong::ReadForeign
-            | Wrong::ReadBounds
-            | Wrong::ReadRight
-            | Wrong::AtomicRight
-            | Wrong::AtomicAligned => true,
-        }
-    }
-
-    /// What the peer's Terminate Message has to say: layer, Error Type and Error Code of RFC 5040 section 4.8, RFC 5041
-    /// section 7.2 and RFC 7306 section 8.2.
-    pub(crate) fn codes(self) -> &'static [[u8; 3]] {
-        match self {
-            Wrong::TooLong => &[[1, 2, 5]],
-            // DDP has no code for rights: such an STag has no buffer for a Write.
-            Wrong::NoStag | Wrong::Key | Wrong::Dead | Wrong::WriteRight => &[[1, 1, 0]],
-            // The other connection may be over when the request arrives, and its STag with it.
-            Wrong::Foreign => &[[1, 1, 2], [1, 1, 0]],
-            Wrong::ReadForeign => &[[0, 1, 3], [0, 1, 0]],
-            Wrong::Bounds => &[[1, 1, 1]],
-            Wrong::ReadNoStag | Wrong::ReadDead => &[[0, 1, 0]],
-            Wrong::ReadBounds => &[[0, 1, 1]],
-            Wrong::ReadRight | Wrong::AtomicRight => &[[0, 1, 2]],
-            Wrong::AtomicAligned => &[[0, 2, 7]],
-            Wrong::Invalidate => &[[0, 1, 9]],
-        }
-    }
-}
-
 const MISDEEDS: [Misdeed; 5] = [
     Misdeed::TooManySends,
     Misdeed::Deregister,
@@ -243,6 +149,37 @@ impl Scenario {
         };
         scenario.add_mishaps(random);
         scenario
+    }
+
+    /// Whether nothing is lost or late, and no host lets another one wait.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let misdeed = |(_, what): &(_, Mishap)| matches!(what, Mishap::Misdeed { .. });
+        let holds = |plan: &HostPlan| plan.hold || plan.overflow;
+        !self.faults.is_lossy()
+            && self.faults.corrupt_unseen == 0.0
+            && self.mishaps.iter().all(misdeed)
+            && !self.hosts.iter().any(holds)
+    }
+
+    /// What is special about it, one line for each part.
+    pub(crate) fn describe(&self) -> String {
+        let Scenario {
+            ipv6,
+            mtu,
+            faults,
+            hosts,
+            connections,
+            mishaps,
+        } = self;
+        let ip = if *ipv6 { "IPv6" } else { "IPv4" };
+        let mut lines = vec![format!("{ip}, MTU {mtu}, {faults:?}")];
+        let number = |(index, text): (usize, String)| format!("{index}: {text}");
+        let hosts = hosts.iter().map(|plan| format!("{plan:?}"));
+        lines.extend(hosts.enumerate().map(number));
+        let connections = connections.iter().map(|plan| format!("{plan:?}"));
+        lines.extend(connections.enumerate().map(number));
+        lines.extend((mishaps.iter()).map(|(at, what)| format!("at {at:?}: {what:?}")));
+        lines.join("\n    ")
     }
 
     fn add_mishaps(&mut self, random: &mut Rng) {

@@ -5,26 +5,47 @@ use std::panic::catch_unwind;
 use uwarp_mutant::Mutant;
 use uwarp_sim::{Log, Options, run};
 
-/// In each of them both sides are wrong in the same way, so that only what programs see can tell.
-const FOUND: [Mutant; 14] = [
+/// In each of them both sides are wrong in the same way, so that only what programs see, or ask the device for, can tell.
+const FOUND: [Mutant; 35] = [
     Mutant::CrcNotChecked,
     Mutant::MarkerPointerOff,
+    Mutant::DepthsSwapped,
+    Mutant::OrdAboveIrd,
     Mutant::LastTooEarly,
     Mutant::LastMissing,
     Mutant::DeliveredWithoutLast,
+    Mutant::TooLongTruncated,
     Mutant::ToStuck,
     Mutant::MoStuck,
     Mutant::RequestMsnStuck,
+    Mutant::StagKeyIgnored,
+    Mutant::BoundsOffByOne,
     Mutant::SolicitedLost,
     Mutant::InvalidateStagLost,
+    Mutant::InvalidateNotDone,
+    Mutant::InvalidateForeign,
+    Mutant::ReadRightIgnored,
     Mutant::ReadResponseNextOctet,
+    Mutant::ReadsAnsweredBackwards,
+    Mutant::ZeroLengthReadChecked,
+    Mutant::IrdNotEnforced,
+    Mutant::OrdExceeded,
+    Mutant::TerminateCodeOff,
+    Mutant::NoTerminate,
+    Mutant::NoCloseAfterTerminate,
+    Mutant::NoFin,
+    Mutant::AddMaskIgnored,
     Mutant::AtomicReturnsNewValue,
     Mutant::AtomicByteOrder,
+    Mutant::SwapWithoutCompare,
+    Mutant::SwapMaskIgnored,
+    Mutant::CompareMaskIgnored,
+    Mutant::MisalignedAtomicDone,
     Mutant::ImmediateNotCounted,
 ];
 
 /// Runs that may pass before a fault is found.
-const RUNS: u64 = 40;
+const RUNS: u64 = 100;
 
 /// The switch is one for the whole process, so this is one test.
 #[test]

@@ -1,6 +1,6 @@
 //! Requests about STags: memory that is lent to the peer and comes back, memory that is registered for one request.
 
-use uwarp_verbs::{BindWr, SendWr, WindowBind};
+use uwarp_verbs::{BindWr, SendWr, Sge, WindowBind};
 
 use super::post::Back;
 use crate::end::{Message, Op, both};
@@ -19,7 +19,9 @@ impl World {
         len: usize,
     ) -> Result<bool, String> {
         let kinds = [Kind::Region, Kind::Window1, Kind::Window2, Kind::Fast];
-        let kind = kinds[self.random.usize(0..kinds.len())];
+        // The last operation is a request, because it tells when all are done.
+        let last = self.connections[connection].ends[end].operations <= 1;
+        let kind = kinds[self.random.usize(usize::from(last)..kinds.len())];
         let (at, wr_id) = (self.random.usize(0..40), self.next_wr_id());
         let me = &mut self.connections[connection].ends[end];
         let things = (self.hosts[me.host].as_ref()).and_then(|host| host.things.as_ref());
@@ -158,34 +160,47 @@ impl World {
         let (Some(memory), Some(theirs)) = (&mut me.memory, &mut peer.memory) else {
             return Ok(false);
         };
+        let sges = [sge];
         if reads {
             let content = theirs.source.expected(7, len).to_vec();
             memory.lent[lent].memory.may_come(0, &content);
-            let sges = [sge];
             let wr = SendWr::read(wr_id, &sges, 7, theirs.source.rkey()).invalidate_sink();
             return self.posted(connection, end, wr, Op::ReadOnce { lent, content }, None);
         }
-        let sges = [sge];
         let posted = match receive {
             Some(receive) if len <= receive => {
                 let message = Message::plain(content, me.writes.len());
                 let wr = SendWr::send(wr_id, &sges);
                 self.posted(connection, end, wr, Op::Send, Some(message))?
             }
-            _ => {
-                let Some(at) = theirs.target.take(len) else {
-                    return Ok(false);
-                };
-                theirs.target.may_come(at, &content);
-                me.writes.push((at, len));
-                let wr = SendWr::write(wr_id, &sges, at as u64, theirs.target.rkey());
-                self.posted(connection, end, wr, Op::Write, None)?
-            }
+            _ => self.write_to_target(connection, end, wr_id, &sges, &content)?,
         };
         if !posted {
             return Ok(false);
         }
         let wr = SendWr::local_invalidate(self.next_wr_id(), part.stag);
         self.posted(connection, end, wr, Op::TakeBack { lent }, None)
+    }
+
+    /// A Write of this content from anywhere.
+    fn write_to_target(
+        &mut self,
+        connection: usize,
+        end: usize,
+        wr_id: u64,
+        sges: &[Sge],
+        content: &[u8],
+    ) -> Result<bool, String> {
+        let (me, peer) = both(&mut self.connections[connection].ends, end);
+        let Some(target) = peer.memory.as_mut().map(|theirs| &mut theirs.target) else {
+            return Ok(false);
+        };
+        let Some(at) = target.take(content.len()) else {
+            return Ok(false);
+        };
+        target.may_come(at, content);
+        me.writes.push((at, content.len()));
+        let wr = SendWr::write(wr_id, sges, at as u64, target.rkey());
+        self.posted(connection, end, wr, Op::Write, None)
     }
 }

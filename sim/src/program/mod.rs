@@ -10,8 +10,8 @@ use std::time::Duration;
 use uwarp_verbs::{PostError, QpState, RecvWr, SendWr};
 
 use crate::end::{Message, Op, Posted, Sent, both};
-use crate::scenario::Wrong;
 use crate::world::{Event, RECEIVE, Stage, World};
+use crate::wrong::Wrong;
 
 /// Requests of one send queue that are under way at most.
 const QUEUE: usize = 32;

@@ -4,8 +4,8 @@ use uwarp_verbs::{QpState, SendWr, Sge};
 
 use crate::end::{End, Message, Op, both};
 use crate::lent::{self, Kind};
-use crate::scenario::Wrong;
 use crate::world::{Connection, Stage, World};
+use crate::wrong::Wrong;
 
 /// What of the peer's memory a request may name, though it should not.
 struct Names {

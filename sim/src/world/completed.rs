@@ -32,19 +32,20 @@ impl World {
                 "host {host}: a completion of a QP that nobody has: {wc:?}"
             ));
         };
-        let receive = wc.wr_id & RECEIVE != 0;
+        let (receive, connection) = (wc.wr_id & RECEIVE != 0, number);
         self.log.event(now, || {
             let kind = if receive { "received" } else { "done" };
-            let why = wc
-                .cause
-                .map(|cause| format!(" ({cause})"))
-                .unwrap_or_default();
+            let number = wc.wr_id & !RECEIVE;
+            let came = match (wc.status, wc.cause) {
+                (Status::Success, _) => format!("{} octets", wc.byte_len),
+                // Why is told once, when the connection is over.
+                (Status::WrFlush, _) => "flushed".to_owned(),
+                (_, Some(cause)) => cause.sentence(),
+                (status, None) => status.to_string(),
+            };
             format!(
-                "connection {number} end {end}: {kind} {} {:?} {} octets: {}{why}",
-                wc.wr_id & !RECEIVE,
-                wc.opcode,
-                wc.byte_len,
-                wc.status
+                "connection {connection} end {end}: {kind} {number} {:?}: {came}",
+                wc.opcode
             )
         });
         self.completions[usize::from(wc.status != Status::Success)] += 1;

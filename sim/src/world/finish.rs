@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use uwarp_verbs::{DeviceUsage, Qp, QpModify, QpState};
+use uwarp_verbs::{DeviceUsage, QpModify, QpState};
 
 use super::completed::placed;
 use super::verdict::words;
@@ -126,30 +126,9 @@ impl World {
         let connection = &mut self.connections[number];
         for end in 0..2 {
             let (me, peer) = both(&mut connection.ends, end);
-            let whose = |error: String| format!("connection {number} end {end}: {error}");
-            let lost = self.hosts[me.host]
-                .as_ref()
-                .is_none_or(|host| host.plan.overflow);
-            let left = me.sends.iter().find(|sent| sent.signaled);
-            if let Some(left) = left.filter(|_| !lost) {
-                return Err(whose(format!("{left:?} never completes")));
-            }
-            if !lost && !me.receives.is_empty() {
-                return Err(whose(format!("{:?} never completes", me.receives.front())));
-            }
-            if !may_fail {
-                let all = me.writes.len();
-                placed(me, peer, all).map_err(whose)?;
-            }
-            check_word(me, peer).map_err(whose)?;
-            let has_reason = |qp: &Qp| qp.end_reason().is_some();
-            if me.qp.as_ref().is_some_and(has_reason) && me.told_end == 0 {
-                return Err(whose("no event tells of its end".to_owned()));
-            }
-            let attr = me.qp.as_ref().map(Qp::query);
-            if let Some(attr) = attr.filter(|attr| attr.ird_used + attr.ord_used > 0) {
-                return Err(whose(format!("places for Reads are left over: {attr:?}")));
-            }
+            let polled = (self.hosts[me.host].as_ref()).is_some_and(|host| !host.plan.overflow);
+            settled(me, peer, polled, may_fail)
+                .map_err(|error| format!("connection {number} end {end}: {error}"))?;
         }
         self.check_memory(number)?;
         self.next_round(number)
@@ -268,6 +247,33 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// Everything that an end has posted has come to something, and the peer's memory shows it.
+fn settled(me: &mut End, peer: &mut End, polled: bool, may_fail: bool) -> Result<(), String> {
+    let left = me.sends.iter().find(|sent| sent.signaled);
+    if let Some(left) = left.filter(|_| polled) {
+        return Err(format!("{left:?} never completes"));
+    }
+    if polled && !me.receives.is_empty() {
+        return Err(format!("{:?} never completes", me.receives.front()));
+    }
+    if !may_fail {
+        let all = me.writes.len();
+        placed(me, peer, all)?;
+    }
+    check_word(me, peer)?;
+    let Some(qp) = &me.qp else {
+        return Ok(());
+    };
+    if qp.end_reason().is_some() && me.told_end == 0 {
+        return Err("no event tells of its end".to_owned());
+    }
+    let attr = qp.query();
+    if attr.ird_used + attr.ord_used > 0 {
+        return Err(format!("places for Reads are left over: {attr:?}"));
+    }
+    Ok(())
 }
 
 /// The word of `to` is what `from` has made of it.

@@ -17,8 +17,9 @@ use crate::clock::VirtualClock;
 use crate::end::End;
 use crate::host::{Host, address};
 use crate::log::Log;
-use crate::scenario::{ConnectionPlan, HostPlan, Mishap, Scenario, Wrong};
+use crate::scenario::{ConnectionPlan, HostPlan, Mishap, Scenario};
 use crate::switch::Switch;
+use crate::wrong::Wrong;
 
 /// The bit that tells the numbers of receives from those of other requests.
 pub(crate) const RECEIVE: u64 = 1 << 63;
@@ -155,7 +156,10 @@ impl World {
         let scenario = Scenario::new(&mut random, options.crc);
         let clock = VirtualClock::new();
         let log = options.log;
-        log.event(Duration::ZERO, || format!("seed {seed}: {scenario:#?}"));
+        log.event(Duration::ZERO, || {
+            format!("seed {seed}: {}", scenario.describe())
+        });
+        let quiet = scenario.is_quiet();
         let Scenario {
             ipv6,
             mtu,
@@ -164,9 +168,6 @@ impl World {
             connections,
             mishaps,
         } = scenario;
-        let misdeeds = (mishaps.iter()).all(|(_, what)| matches!(what, Mishap::Misdeed { .. }));
-        let holds = hosts.iter().any(|plan| plan.hold || plan.overflow);
-        let quiet = misdeeds && !holds && !faults.is_lossy() && faults.corrupt_unseen == 0.0;
         let switch = Switch::new(&clock, faults, hosts.len(), mtu, random.fork(), log);
         let mut world = World {
             random,
@@ -182,13 +183,23 @@ impl World {
             completions: [0; 2],
             ipv6,
             mtu,
-            plans: hosts.clone(),
+            plans: hosts,
             crc: options.crc,
             quiet,
             changes_octets: faults.corrupt_unseen > 0.0,
             clock,
         };
-        for (number, plan) in hosts.iter().enumerate() {
+        world.populate(&connections)?;
+        for index in 0..world.mishaps.len() {
+            world.at(world.mishaps[index].0, Event::Mishap(index));
+        }
+        Ok(world)
+    }
+
+    /// Hosts and connections.
+    fn populate(&mut self, connections: &[ConnectionPlan]) -> Result<(), String> {
+        for number in 0..self.plans.len() {
+            let plan = self.plans[number];
             let ends = connections
                 .iter()
                 .filter(|plan| plan.hosts.contains(&number));
@@ -196,15 +207,16 @@ impl World {
                 let operations = plan.operations[0].max(plan.operations[1]) + 40;
                 (operations * plan.rounds) as usize
             });
-            let seed = world.random.u64(..);
-            let within = (&world.clock, &world.switch, mtu, seed);
-            let address = address(number, ipv6);
-            let host = Host::new(number, *plan, address, within, (receives.sum(), 4096))?;
-            world.hosts.push(Some(host));
+            let seed = self.random.u64(..);
+            let within = (&self.clock, &self.switch, self.mtu, seed);
+            let address = address(number, self.ipv6);
+            let host = Host::new(number, plan, address, within, (receives.sum(), 4096))?;
+            self.hosts.push(Some(host));
         }
         for plan in connections {
-            let ends = [world.end(plan, 0, None)?, world.end(plan, 1, None)?];
-            world.connections.push(Connection {
+            let plan = *plan;
+            let ends = [self.end(plan, 0, None)?, self.end(plan, 1, None)?];
+            self.connections.push(Connection {
                 plan,
                 ends,
                 round: 0,
@@ -214,12 +226,9 @@ impl World {
                 accepted: false,
                 id: None,
             });
-            world.begin(world.connections.len() - 1)?;
+            self.begin(self.connections.len() - 1)?;
         }
-        for index in 0..world.mishaps.len() {
-            world.at(world.mishaps[index].0, Event::Mishap(index));
-        }
-        Ok(world)
+        Ok(())
     }
 
     pub(crate) fn at(&mut self, at: Duration, event: Event) {

@@ -6,6 +6,7 @@ use uwarp_verbs::{EndReason, Qp, QpAttr, QpState, Terminate, TerminateCode};
 
 use super::{Connection, World};
 use crate::scenario::{Misdeed, Mishap};
+use crate::wrong::Wrong;
 
 /// What a side that cannot go on says of itself (RFC 5040 section 7.1).
 const LOCAL: [u8; 3] = [0, 0, 0];
@@ -54,24 +55,15 @@ impl World {
                 return wrong("nobody is told why".to_owned());
             }
             if let Some(code) = said(reason).filter(|code| !may.contains(code)) {
+                let may: Vec<_> = may.iter().copied().map(number_of).collect();
+                let (code, may) = (number_of(code), may.join(" or "));
                 return wrong(format!(
-                    "a Terminate says {}, and what was done calls for {}",
-                    number_of(code),
-                    may.iter()
-                        .copied()
-                        .map(number_of)
-                        .collect::<Vec<_>>()
-                        .join(" or ")
+                    "a Terminate says {code}, and what was done calls for {may}"
                 ));
             }
         }
         match &connection.refusals[..] {
-            [(end, what)] if !connection.plan.lethal => {
-                let refused = matches!(&reasons[*end], Some(EndReason::TerminateReceived { .. }));
-                let code = said(&reasons[1 - end]);
-                if refused && code.is_some_and(|code| what.codes().contains(&code)) {
-                    return Ok(());
-                }
+            [(end, what)] if !connection.plan.lethal && !is_told(*end, *what, reasons) => {
                 wrong(format!("end {end} did {what:?}, and is not told so"))
             }
             _ => Ok(()),
@@ -148,6 +140,13 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// Whether the end that posted a wrong request has heard so, and what is wrong with it.
+fn is_told(end: usize, what: Wrong, reasons: &[Option<EndReason>; 2]) -> bool {
+    let code = said(&reasons[1 - end]);
+    matches!(&reasons[end], Some(EndReason::TerminateReceived { .. }))
+        && code.is_some_and(|code| what.codes().contains(&code))
 }
 
 /// Why the two ends are over.
