@@ -1,6 +1,6 @@
 //! A deframer of `uwarp-mpa` at work: what the targets about FPDUs have in common.
 
-use uwarp_mpa::{DeframeError, Deframer, Step};
+use uwarp_mpa::{DeframeError, Deframer, MpaErrorCode, Step};
 
 use crate::input::Cuts;
 use crate::model::fpdu::{End, Opened};
@@ -59,7 +59,11 @@ pub(crate) fn deframe(
                     // RFC 5044 section 8.
                     let crc = matches!(error, DeframeError::BadCrc { .. });
                     assert_eq!(error.code().code(), if crc { 2 } else { 3 });
-                    assert!(!error.to_string().is_empty());
+                    assert!(!error.to_string().is_empty() && !error.code().to_string().is_empty());
+                    assert_eq!(
+                        MpaErrorCode::from_code(error.code().code()),
+                        Some(error.code())
+                    );
                     return (opened, end(error));
                 }
             }

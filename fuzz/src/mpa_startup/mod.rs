@@ -155,6 +155,7 @@ fn as_initiator(mut initiator: Initiator, peer: &[u8], cuts: Cuts<'_>) -> (usize
         }
     }
     let error = initiator.clone().closed(false);
+    assert!(!error.to_string().is_empty());
     assert!(matches!(error, StartupError::Closed { received, .. } if received == taken));
     assert!(
         matches!(initiator.timed_out(), StartupError::TimedOut { received, .. } if received == taken)
@@ -196,6 +197,7 @@ fn as_responder(responder: &Responder, peer: &[u8], cuts: Cuts<'_>) -> (usize, S
         }
     }
     let error = responder.clone().closed(false);
+    assert!(!error.to_string().is_empty());
     assert!(matches!(error, StartupError::Closed { received, .. } if received == taken));
     assert!(
         matches!(responder.timed_out(), StartupError::TimedOut { received, .. } if received == taken)

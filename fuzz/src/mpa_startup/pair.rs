@@ -2,7 +2,7 @@
 
 use uwarp_mpa::{
     Accept, Initiator, InitiatorConfig, Model, Negotiated, Outcome, Responder, ResponderConfig,
-    Revision, StartupError,
+    Revision, RtrKinds, StartupError,
 };
 
 use crate::model::startup::NO_AUTO;
@@ -134,5 +134,9 @@ fn agree(
             ours.rtr.is_some()
         );
         assert!(ours.rtr.is_none_or(|kind| limits.rtr.contains(kind)));
+        assert!(
+            ours.rtr
+                .is_none_or(|kind| RtrKinds::from(kind).contains(kind))
+        );
     }
 }

@@ -6,7 +6,7 @@ mod wire;
 
 use std::collections::VecDeque;
 
-use uwarp_rdmap::{HEAD_LEN, Inbound, Job, Memory, Stream, StreamConfig, StreamError};
+use uwarp_rdmap::{Blame, HEAD_LEN, Inbound, Job, Memory, Stream, StreamConfig, StreamError};
 
 use crate::model::memory::regions;
 use crate::model::stream::{Asked, Code, Event, Judge};
@@ -153,7 +153,14 @@ impl Play {
             self.error = Some(error);
             self.sends = false;
         }
-        let _ = error.requirement();
+        if let Some(requirement) = error.requirement() {
+            assert!(requirement.to_string().contains(requirement.section()));
+            assert!(
+                !requirement.text().is_empty() && requirement.id().starts_with(requirement.rfc())
+            );
+        }
+        let ours = error == StreamError::Ended;
+        assert_eq!(error.blame(), if ours { Blame::Local } else { Blame::Peer });
         terminate(&error, ulpdu, code);
     }
 
