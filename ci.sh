@@ -132,7 +132,7 @@ part_conformance-full() {
 
 part_mutants-smoke() {
     cargo test --locked -p uwarp-conformance --features mutants --test mutants
-    cargo test --locked -p uwarp-sim --features mutants --test mutants
+    cargo test --profile sim --locked -p uwarp-sim --features mutants --test mutants
 }
 
 part_sim() { # OPTION...

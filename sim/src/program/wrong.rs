@@ -106,6 +106,9 @@ impl World {
         } else {
             Op::Wrong
         };
+        self.log.event(self.clock.elapsed(), || {
+            format!("connection {connection} end {end}: {wr_id} has to be refused: {wrong:?}")
+        });
         self.connections[connection].refusals.push((end, wrong));
         self.posted(connection, end, wr, op, message)
     }

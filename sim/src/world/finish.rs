@@ -70,7 +70,8 @@ impl World {
         let polled = connection.ends.iter().all(polled);
         if polled || connection.ending.is_some() || again {
             return Err(format!(
-                "connection {number} does not end ({stage:?}; state, requests, messages to come, operations: {states:?})"
+                "connection {number} does not end; {stage:?}; to be refused: {:?}; state, requests, messages to come, operations: {states:?}",
+                connection.refusals
             ));
         }
         connection.stage = Stage::Closing;
