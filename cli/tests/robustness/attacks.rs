@@ -86,7 +86,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         name: "connect_and_reset",
         title: "connects and resets at once",
         load: [100_000, 500],
-        rate: 10_000,
+        rate: 5_000,
         descriptors: None,
         run: startup::connect_and_reset,
     },

@@ -105,6 +105,10 @@ fn attacked(attack: &Attack, full: bool) -> Result<Row> {
     if scene.canary()? != memory {
         return Err("memory of the application has changed".into());
     }
+    let said = scene.victim.said();
+    if attack.descriptors.is_none() && !said.is_empty() {
+        return Err(format!("the process complains:\n{said}").into());
+    }
     let added = most.memory.saturating_sub(before.memory);
     if added > told.own_memory + MOST {
         return Err(format!("it took {added} octets of memory").into());

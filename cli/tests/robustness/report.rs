@@ -22,7 +22,8 @@ pub(crate) struct Row {
 
 /// Writes the table.
 pub(crate) fn write(path: &Path, rows: &[Row]) -> Result<()> {
-    let mut text = String::from(HEAD);
+    let cores = std::thread::available_parallelism()?;
+    let mut text = HEAD.replace("CORES", &cores.to_string());
     for row in rows {
         let (before, most, [ratio, worst]) = (row.before, row.most, row.ratios);
         writeln!(
@@ -51,7 +52,7 @@ with small loads and asserts all but the throughput.
 `uwarp agent` runs as a process of its own, with its default limits, and is attacked over loopback from other addresses. Beside each
 attack an honest peer Writes 1 MiB in pieces of 64 KiB, reads it back and compares, again and again, as fast as it can; and while the attack is on, another
 honest peer connects to the port that is attacked and does the same once. After each attack the process must run, have closed all
-that the attack opened, and serve both; the memory that the attack was about must be as it was.
+that the attack opened, have said nothing on stderr (but that it is out of descriptors, where it is), and serve both; the memory that the attack was about must be as it was.
 
 * *Most memory*: resident memory of the process, looked at every 20 ms. An attack may add 128 MiB to what the application registers, or it has failed.
 * *Most descriptors*: the same for open descriptors. They must all be closed in the end.
@@ -59,8 +60,8 @@ that the attack opened, and serve both; the memory that the attack was about mus
 * *Ratio*: the honest peer's throughput during the attack, divided by its throughput without one (the better of just before and
   just after). Below 0.50 the run fails. *Worst second*: the same, of the one second of the attack in which it was lowest.
 
-Attacker, victim and honest peer share the machine, and the honest peer alone keeps two cores busy. So attackers keep to a rate, which the
-table has: the ratio is to tell what the process does about an attack, and not how an operating system shares two cores among three programs.
+Attacker, victim and honest peer share the machine, and the honest peer and its server alone keep two cores busy. So attackers keep to a rate, which the
+table has: the ratio is to tell what the process does about an attack, and not how an operating system shares cores among three programs. This run had CORES cores.
 
 | attack | load | outcome | most memory | most descriptors | processor | ratio | worst second |
 |---|---|---|---|---|---|---|---|
