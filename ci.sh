@@ -89,10 +89,14 @@ part_test() {
     cargo test --workspace --locked
 }
 
-# A nightly toolchain with these components. Says so when it cannot.
+# A nightly toolchain with these components. Says what to install when it cannot be had.
 need_nightly() { # COMPONENT...
-    if ! rustup component add --toolchain nightly "$@" >/dev/null 2>&1; then
-        echo "SKIPPED: a nightly toolchain with $* is not installed and cannot be had here"
+    if ! rustc +nightly --version >/dev/null 2>&1; then
+        echo "SKIPPED: there is no nightly toolchain; install it with: rustup toolchain install nightly"
+        return 1
+    fi
+    if [ $# -gt 0 ] && ! rustup component add --toolchain nightly "$@" >/dev/null 2>&1; then
+        echo "SKIPPED: the nightly toolchain lacks $*; add it with: rustup component add --toolchain nightly $*"
         return 1
     fi
     rustc +nightly --version

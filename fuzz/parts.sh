@@ -1,5 +1,5 @@
 # The parts of ci.sh about fuzzing; sourced by it. libFuzzer is driven by plain cargo: what cargo-fuzz would pass to rustc
-# stands here, and nothing has to be installed but a nightly toolchain and a C++ compiler. `cargo fuzz` works as well.
+# stands here, and nothing has to be installed but a nightly toolchain and a C++ compiler.
 
 FUZZ_CORES="mpa_startup mpa_deframe mpa_sealed ddp_segment rdmap_message rdmap_terminate ddp_placement capture_file"
 FUZZ_LIVE="connection_pair hostile_peer verbs_ops smoltcp_link"
@@ -21,14 +21,16 @@ need_fuzzing() {
 
 fuzz_target_dir() { realpath -m "${CARGO_TARGET_DIR:-target}/fuzz-$1"; }
 
-# Builds all targets with libFuzzer's instrumentation, and says where they are. Comparisons are traced in the crates of the
-# stack alone: in the models and in the loops over octets that come with them it takes most of the time.
+# Builds all targets with libFuzzer's instrumentation, and sets `binaries` to where they are. Fails when the build does; in
+# `$(fuzz_build ...)` bash would forget `set -e`, and what an earlier build has left would be run. Comparisons are traced in
+# the crates of the stack alone: in the models and in the loops over octets that come with them it takes most of the time.
 fuzz_build() { # SANITIZER (address, or none: the protocol cores have no unsafe code)
     local directory flags crate traced=()
     directory=$(fuzz_target_dir "$1")
     flags="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
     flags+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"
     flags+=" --cfg fuzzing -Cdebug-assertions -Coverflow-checks"
+    binaries=$directory/$FUZZ_TRIPLE/release
     if [ "$1" != none ]; then
         flags+=" -Zsanitizer=$1"
     fi
@@ -37,8 +39,7 @@ fuzz_build() { # SANITIZER (address, or none: the protocol cores have no unsafe 
     done
     RUSTFLAGS=$flags CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
         cargo +nightly build -Zprofile-rustflags "${traced[@]}" --release --locked --target $FUZZ_TRIPLE \
-        --target-dir "$directory" -p uwarp-fuzz --features libfuzzer --bins >&2
-    printf '%s/%s/release' "$directory" "$FUZZ_TRIPLE"
+        --target-dir "$directory" -p uwarp-fuzz --features libfuzzer --bins
 }
 
 # Runs one target. What it finds goes to fuzz/crashers/TARGET, for the test to replay.
@@ -68,9 +69,9 @@ fuzz_run() { # BINARIES TARGET CORPUS OPTION...
 # Every target a fixed number of executions, and whether the targets find faults on purpose.
 part_fuzz-smoke() {
     cargo test --locked -p uwarp-fuzz --features mutants --test oracles
-    need_fuzzing rust-src || return 0
+    need_fuzzing || return 0
     local binaries corpora status=0
-    binaries=$(fuzz_build none)
+    fuzz_build none || return 1
     corpora=$(mktemp -d)
     fuzz_smoke_runs "$binaries" "$corpora" 0 &
     local other=$!
@@ -109,19 +110,19 @@ part_fuzz() { # TARGET [SECONDS]
         echo "usage: ./ci.sh fuzz TARGET [SECONDS], with one of: $FUZZ_CORES $FUZZ_LIVE"
         return 2
     fi
-    need_fuzzing rust-src || return 0
+    need_fuzzing || return 0
     local sanitizer binaries
     sanitizer=$(fuzz_sanitizer "$1")
-    binaries=$(fuzz_build "$sanitizer")
+    fuzz_build "$sanitizer" || return 1
     fuzz_run "$binaries" "$1" "$(fuzz_target_dir "$sanitizer")/corpus/$1" "-max_total_time=${2:-600}"
 }
 
 # Every target as often as docs/fuzzing.md asks for, two at a time. Hours.
 part_fuzz-long() {
-    need_fuzzing rust-src || return 0
-    local target sanitizer runs
+    need_fuzzing || return 0
+    local target sanitizer binaries
     for sanitizer in none address; do
-        fuzz_build $sanitizer >/dev/null
+        fuzz_build $sanitizer || return 1
     done
     for target in $FUZZ_CORES; do
         echo "$target none 10000000"
