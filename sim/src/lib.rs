@@ -7,6 +7,7 @@
 
 mod atomic;
 mod clock;
+mod damage;
 mod end;
 mod host;
 mod lent;

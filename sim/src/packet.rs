@@ -2,6 +2,8 @@
 
 /// FIN and PSH, which belong to the end of a segment.
 const AT_END: u8 = 0x09;
+pub(crate) const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
 /// SYN, RST and URG: no segment with one of them is changed.
 const NOT_DATA: u8 = 0x26;
 
@@ -57,9 +59,22 @@ pub(crate) fn sequence(packet: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(octets.try_into().ok()?))
 }
 
+/// The number that a segment acknowledges, if it does.
+pub(crate) fn acknowledges(packet: &[u8]) -> Option<u32> {
+    payload_at(packet)?;
+    let ip = ip_len(packet).filter(|_| flags(packet).is_some_and(|flags| flags & ACK != 0))?;
+    let octets = packet.get(ip + 8..ip + 12)?;
+    Some(u32::from_be_bytes(octets.try_into().ok()?))
+}
+
 /// The flags, of a segment that [`payload_at`] knows.
 pub(crate) fn flags(packet: &[u8]) -> Option<u8> {
     packet.get(ip_len(packet)? + 13).copied()
+}
+
+/// The flow in the other direction.
+pub(crate) fn reverse([from, to, a, b, c, d]: [u8; 6]) -> [u8; 6] {
+    [to, from, c, d, a, b]
 }
 
 /// What it is, in short.
@@ -128,6 +143,45 @@ pub(crate) fn join(first: &[u8], second: &[u8], mtu: usize) -> Option<Vec<u8>> {
     Some(whole)
 }
 
+/// Makes lengths and checksums right, and the number of the first octet, or the one that is acknowledged, another one.
+pub(crate) fn renumber(packet: &mut [u8], sequence: Option<u32>, acknowledged: Option<u32>) {
+    let Some(ip) = ip_len(packet) else {
+        return;
+    };
+    for (at, number) in [(4, sequence), (8, acknowledged)] {
+        if let Some(number) = number {
+            packet[ip + at..ip + at + 4].copy_from_slice(&number.to_be_bytes());
+        }
+    }
+    let _ = fix_length(packet);
+    fix_checksums(packet);
+}
+
+/// Says that the packet is so long. Only the checksum of the header of IPv4 is right then.
+pub(crate) fn say_length(packet: &mut [u8], len: usize) {
+    let Some(ip) = ip_len(packet) else {
+        return;
+    };
+    let (at, len) = if ip == 20 { (2, len) } else { (4, len - ip) };
+    let len = u16::try_from(len).unwrap_or(u16::MAX);
+    packet[at..at + 2].copy_from_slice(&len.to_be_bytes());
+    fix_header(packet);
+}
+
+/// Whether lengths and checksums are right, so that TCP takes it.
+pub(crate) fn is_right(packet: &[u8]) -> bool {
+    let Some(ip) = ip_len(packet).filter(|ip| packet.len() >= ip + 20) else {
+        return false;
+    };
+    let word = |at| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
+    let len = if ip == 20 { word(2) } else { ip + word(4) };
+    let Some(packet) = packet.get(..len).filter(|_| len >= ip + 20) else {
+        return false;
+    };
+    let header = ip != 20 || checksum(0, &packet[..ip]) == 0;
+    header && checksum(pseudo_header(packet, ip), &packet[ip..]) == 0
+}
+
 fn fix_length(packet: &mut [u8]) -> Option<()> {
     let (at, len) = match ip_len(packet)? {
         20 => (2, packet.len()),
@@ -142,19 +196,25 @@ pub(crate) fn fix_checksums(packet: &mut [u8]) {
     let Some(ip) = ip_len(packet) else {
         return;
     };
-    if ip == 20 {
+    fix_header(packet);
+    packet[ip + 16..ip + 18].fill(0);
+    let sum = checksum(pseudo_header(packet, ip), &packet[ip..]);
+    packet[ip + 16..ip + 18].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// The checksum of the header of IPv4; IPv6 has none.
+fn fix_header(packet: &mut [u8]) {
+    if ip_len(packet) == Some(20) {
         packet[10..12].fill(0);
-        let sum = checksum(0, &packet[..ip]);
+        let sum = checksum(0, &packet[..20]);
         packet[10..12].copy_from_slice(&sum.to_be_bytes());
     }
-    packet[ip + 16..ip + 18].fill(0);
-    let len = u32::try_from(packet.len() - ip).unwrap_or_default();
-    // The pseudo-header: both addresses, the protocol, the length.
-    let mut pseudo = addresses(packet).unwrap_or_default().to_vec();
-    pseudo.extend_from_slice(&[0, 6]);
-    pseudo.extend_from_slice(&u16::try_from(len).unwrap_or_default().to_be_bytes());
-    let sum = checksum(sum_of(0, &pseudo), &packet[ip..]);
-    packet[ip + 16..ip + 18].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Both addresses, the protocol, the length.
+fn pseudo_header(packet: &[u8], ip: usize) -> u32 {
+    let len = u16::try_from(packet.len() - ip).unwrap_or_default();
+    sum_of(6 + u32::from(len), addresses(packet).unwrap_or_default())
 }
 
 fn sum_of(sum: u32, octets: &[u8]) -> u32 {
@@ -175,10 +235,10 @@ fn checksum(sum: u32, octets: &[u8]) -> u16 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn segment(payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn segment(payload: &[u8]) -> Vec<u8> {
         let mut packet = vec![0; 40];
         packet[0] = 0x45;
         packet[9] = 6;
@@ -219,5 +279,6 @@ mod tests {
         let mut pseudo = packet[12..20].to_vec();
         pseudo.extend_from_slice(&[0, 6, 0, 23]);
         assert_eq!(checksum(sum_of(0, &pseudo), &packet[20..]), 0);
+        assert!(is_right(&packet) && !is_right(&packet[..42]));
     }
 }

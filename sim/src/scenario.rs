@@ -137,7 +137,7 @@ impl Scenario {
             host.crc = false;
         }
         let connections = (0..random.usize(1..=4))
-            .map(|_| connection(random, count, revision_1, faults.corrupt_unseen > 0.0))
+            .map(|_| connection(random, count, revision_1, faults.changes_octets()))
             .collect();
         let mut scenario = Scenario {
             ipv6,
@@ -156,7 +156,7 @@ impl Scenario {
         let misdeed = |(_, what): &(_, Mishap)| matches!(what, Mishap::Misdeed { .. });
         let holds = |plan: &HostPlan| plan.hold || plan.overflow;
         !self.faults.is_lossy()
-            && self.faults.corrupt_unseen == 0.0
+            && !self.faults.changes_octets()
             && self.mishaps.iter().all(misdeed)
             && !self.hosts.iter().any(holds)
     }
@@ -266,6 +266,8 @@ fn faults(random: &mut Rng) -> Faults {
         reorder: sometimes(3, 0.2),
         corrupt: sometimes(3, 0.05),
         corrupt_unseen: sometimes(4, 0.05),
+        rewrite: sometimes(12, 0.1),
+        replay: sometimes(4, 0.03),
         split: sometimes(2, 1.0),
         join: sometimes(3, 1.0),
         ..Faults::default()

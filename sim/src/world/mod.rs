@@ -142,7 +142,7 @@ pub fn run(seed: u64, options: Options) -> Result<Outcome, String> {
     let outcome = Outcome {
         digest: world.switch.digest(),
         lasted: world.clock.elapsed(),
-        packets: [counts.sent, counts.corrupted_unseen],
+        packets: [counts.sent, counts.corrupted_unseen + counts.rewritten],
         completions: world.completions,
     };
     world.log.event(outcome.lasted, || format!("{counts:?}"));
@@ -186,7 +186,7 @@ impl World {
             plans: hosts,
             crc: options.crc,
             quiet,
-            changes_octets: faults.corrupt_unseen > 0.0,
+            changes_octets: faults.changes_octets(),
             clock,
         };
         world.populate(&connections)?;

@@ -1,7 +1,9 @@
 //! What lies between the hosts: a switch with a cable to each, and all that may befall a packet.
 
+mod befall;
+
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,8 +12,8 @@ use fastrand::Rng;
 use uwarp_verbs::llp::smol::Carrier;
 
 use crate::clock::VirtualClock;
+use crate::damage::Rewrite;
 use crate::log::Log;
-use crate::packet;
 
 /// What may befall a packet, with probabilities from 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,10 +22,14 @@ pub(crate) struct Faults {
     pub(crate) duplicate: f64,
     /// It is held up while others pass.
     pub(crate) reorder: f64,
-    /// A bit is flipped, and TCP's checksum tells.
+    /// It is damaged, and TCP's checksum or a length tells.
     pub(crate) corrupt: f64,
-    /// A bit of the payload is flipped and the checksum made right: only the CRC of MPA tells.
+    /// The payload is damaged and the checksum made right: only the CRC of MPA tells.
     pub(crate) corrupt_unseen: f64,
+    /// A middlebox puts octets into the stream, or takes some out, from this segment on.
+    pub(crate) rewrite: f64,
+    /// It comes once more, when its connection may be over.
+    pub(crate) replay: f64,
     /// A middlebox cuts it in two, at any octet.
     pub(crate) split: f64,
     /// A middlebox holds it for a moment, and joins it with the next one.
@@ -38,6 +44,11 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
+    /// Whether octets are changed so that TCP does not see it.
+    pub(crate) fn changes_octets(&self) -> bool {
+        self.corrupt_unseen + self.rewrite > 0.0
+    }
+
     /// Whether packets do not arrive in time.
     pub(crate) fn is_lossy(&self) -> bool {
         self.loss + self.corrupt + self.reorder > 0.0 || self.bandwidth > 0
@@ -53,6 +64,8 @@ pub(crate) struct Counts {
     pub(crate) reordered: u64,
     pub(crate) corrupted: u64,
     pub(crate) corrupted_unseen: u64,
+    pub(crate) rewritten: u64,
+    pub(crate) replayed: u64,
     pub(crate) split: u64,
     pub(crate) joined: u64,
     pub(crate) overflowed: u64,
@@ -68,6 +81,10 @@ struct State {
     due: BinaryHeap<Due>,
     /// What a middlebox holds: until when, for whom.
     held: Vec<(Duration, usize, Vec<u8>)>,
+    /// What a middlebox does to streams, by direction.
+    rewrites: BTreeMap<[u8; 6], Rewrite>,
+    /// The number behind the last octet that each direction has sent.
+    newest: BTreeMap<[u8; 6], u32>,
     number: u64,
     cables: Vec<Cable>,
     counts: Counts,
@@ -117,6 +134,8 @@ impl Switch {
                 random,
                 due: BinaryHeap::new(),
                 held: Vec::new(),
+                rewrites: BTreeMap::new(),
+                newest: BTreeMap::new(),
                 number: 0,
                 cables: vec![Cable::default(); hosts],
                 counts: Counts::default(),
@@ -229,141 +248,5 @@ impl State {
 
     fn chance(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.random.f64() < probability
-    }
-
-    fn send(&mut self, now: Duration, from: usize, octets: &[u8]) {
-        self.counts.sent += 1;
-        let to = packet::destination(octets).map(|number| usize::from(number).wrapping_sub(1));
-        let Some(to) = to.filter(|to| *to < self.cables.len()) else {
-            return;
-        };
-        if octets.len() > self.mtu {
-            self.counts.too_large += 1;
-            self.too_large.push(from);
-            return;
-        }
-        if self.cables[from].down || self.chance(self.faults.loss) {
-            self.counts.lost += 1;
-            self.log.packet(now, "is lost", octets);
-            return;
-        }
-        let mut octets = octets.to_vec();
-        if self.chance(self.faults.corrupt) {
-            self.counts.corrupted += 1;
-            // Not in the addresses and not before: a real switch would not have brought it here.
-            let header = packet::ip_len(&octets).unwrap_or_default();
-            let bit = self.random.usize(header * 8..octets.len() * 8);
-            octets[bit / 8] ^= 1 << (bit % 8);
-            self.log.packet(now, "is damaged", &octets);
-            // A middlebox drops it, or passes it on as it is: to cut it would make its checksum right.
-            self.one(now, to, octets);
-            return;
-        }
-        if self.chance(self.faults.corrupt_unseen) {
-            self.corrupt_unseen(now, &mut octets);
-        }
-        if self.chance(self.faults.split)
-            && let Some(at) = packet::payload_at(&octets)
-            && octets.len() > at + 1
-        {
-            let payload = octets.len() - at;
-            // The first and the last octets are where it hurts.
-            let first = match self.random.u8(0..4) {
-                0 => 1,
-                1 => payload - 1,
-                _ => self.random.usize(1..payload),
-            };
-            if let Some([head, tail]) = packet::split(&octets, first) {
-                self.counts.split += 1;
-                self.one(now, to, head);
-                self.one(now, to, tail);
-                return;
-            }
-        }
-        self.hold(now, to, octets);
-    }
-
-    /// A middlebox that joins segments: one on its way, behind those of its connection.
-    fn hold(&mut self, now: Duration, to: usize, octets: Vec<u8>) {
-        let flow = packet::flow(&octets);
-        let held = (self.held.iter()).position(|(.., held)| packet::flow(held) == flow);
-        let mut octets = octets;
-        if let Some(index) = held {
-            let (_, _, first) = self.held.remove(index);
-            match packet::join(&first, &octets, self.mtu) {
-                Some(whole) => {
-                    self.counts.joined += 1;
-                    self.log.packet(now, "is joined", &whole);
-                    octets = whole;
-                }
-                None => self.one(now, to, first),
-            }
-        }
-        if flow.is_some() && self.chance(self.faults.join) {
-            let until = now + Duration::from_micros(self.random.u64(1..200));
-            self.held.push((until, to, octets));
-        } else {
-            self.one(now, to, octets);
-        }
-    }
-
-    /// What was held long enough goes on its way.
-    fn let_go(&mut self, now: Duration) {
-        while let Some(index) = self.held.iter().position(|(until, ..)| *until <= now) {
-            let (_, to, octets) = self.held.remove(index);
-            self.one(now, to, octets);
-        }
-    }
-
-    fn corrupt_unseen(&mut self, now: Duration, octets: &mut [u8]) {
-        let Some(at) = packet::payload_at(octets).filter(|at| *at < octets.len()) else {
-            return;
-        };
-        self.counts.corrupted_unseen += 1;
-        let bit = self.random.usize(at * 8..octets.len() * 8);
-        octets[bit / 8] ^= 1 << (bit % 8);
-        packet::fix_checksums(octets);
-        self.log.packet(now, "is damaged unseen", octets);
-    }
-
-    /// One packet on its way, perhaps twice.
-    fn one(&mut self, now: Duration, to: usize, octets: Vec<u8>) {
-        let twice = self.chance(self.faults.duplicate);
-        if twice {
-            self.counts.duplicated += 1;
-            self.enqueue(now, to, octets.clone());
-        }
-        self.enqueue(now, to, octets);
-    }
-
-    fn enqueue(&mut self, now: Duration, to: usize, octets: Vec<u8>) {
-        let faults = self.faults;
-        let cable = &mut self.cables[to];
-        let mut at = now;
-        if let Some(limit) = Some(faults.bandwidth).filter(|limit| *limit > 0) {
-            let begin = cable.busy_until.max(now);
-            let waiting = (begin - now).as_nanos() as u64 * limit / 1_000_000_000;
-            if waiting > faults.queue {
-                self.counts.overflowed += 1;
-                return;
-            }
-            cable.busy_until =
-                begin + Duration::from_nanos(octets.len() as u64 * 1_000_000_000 / limit);
-            at = cable.busy_until;
-        }
-        at += faults.delay;
-        if !faults.jitter.is_zero() {
-            at += Duration::from_nanos(self.random.u64(0..faults.jitter.as_nanos() as u64));
-        }
-        if self.chance(faults.reorder) {
-            self.counts.reordered += 1;
-            at += faults.delay + Duration::from_micros(self.random.u64(1..2000));
-        } else {
-            let cable = &mut self.cables[to];
-            at = at.max(cable.last);
-            cable.last = at;
-        }
-        self.number += 1;
-        self.due.push(Reverse((at, self.number, to, octets)));
     }
 }
