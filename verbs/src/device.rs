@@ -12,7 +12,7 @@ use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkInfo, NetworkWatche
 use uwarp_mpa::ConfigError;
 
 use crate::clock::TimeSource;
-use crate::cm::{ConnectRequest, Ids, Listener, RequestError};
+use crate::cm::{ConnectRequest, Ids, Listener, RequestError, Startups};
 use crate::completion::{CompletionChannel, CqInner};
 use crate::cq::{Cq, CqShared};
 use crate::engine::BufferPool;
@@ -145,6 +145,8 @@ pub(crate) struct DeviceInner {
     pub(crate) table: Arc<RegionTable>,
     pub(crate) pool: BufferPool,
     pub(crate) accounts: Arc<Accounts>,
+    /// All that listeners and programs wait for.
+    pub(crate) startups: Startups,
     pub(crate) events: Arc<EventQueue>,
     pub(crate) background: Arc<Background>,
     pub(crate) ids: Arc<Ids>,
@@ -275,6 +277,7 @@ impl Device {
             table: Arc::new(table),
             pool: BufferPool::default(),
             accounts: Accounts::new(&settings.limits),
+            startups: Startups::default(),
             events: Arc::new(events),
             ids: Ids::new(&background),
             background: Arc::new(background),

@@ -139,11 +139,12 @@ pub struct Limits {
     pub max_ird: u16,
     /// RDMA Reads and atomic operations we may have outstanding on one connection. Default: 128.
     pub max_ord: u16,
-    /// Connections of one listener that are in startup or wait for a decision; more wait in TCP's own
-    /// queue. Default: 4,096.
+    /// Connections of one listener that are in startup or wait for a decision. When one more comes, the oldest whose Request
+    /// is not whole after 100 ms is reset ([`StartupError::Displaced`](crate::StartupError::Displaced)); where there is
+    /// none, it waits in TCP's own queue. Default: 4,096.
     pub max_startup: u32,
     /// Connections of the device that peers have opened and that are in startup, wait for a decision, or
-    /// are being closed after it was no. One more is closed at once. Default: 16,384.
+    /// are being closed after it was no. One more displaces another as with `max_startup`, or is reset. Default: 16,384.
     pub max_half_open: u32,
     /// RDMA Reads and atomic operations that all peers together may have outstanding towards us: the sum of the IRDs of all
     /// connections. When little is left, a new connection is granted a smaller IRD. Default: 4,194,304.
@@ -185,7 +186,7 @@ pub struct PdLimits {
 pub struct PeerLimits {
     /// Connections that it opened and the program accepted. One more is rejected. Default: 32,768.
     pub max_qp: u32,
-    /// As [`Limits::max_half_open`], of this peer. Default: 2,048.
+    /// As [`Limits::max_half_open`], of this peer; one more is reset. Default: 2,048.
     pub max_half_open: u32,
     /// As [`Limits::max_ird_total`], of this peer. Default: 2,097,152.
     pub max_ird_total: u32,

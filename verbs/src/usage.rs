@@ -29,6 +29,13 @@ pub struct DeviceUsage {
 }
 
 impl Device {
+    /// How many connections in startup were reset because all places were taken and a newer one came
+    /// ([`StartupError::Displaced`](crate::StartupError::Displaced)), since the device was opened.
+    #[must_use]
+    pub fn displaced_startups(&self) -> u64 {
+        self.inner().startups.displaced()
+    }
+
     /// What the device holds now. In the child of a fork it holds nothing.
     #[must_use]
     pub fn usage(&self) -> DeviceUsage {

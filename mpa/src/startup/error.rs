@@ -227,6 +227,18 @@ pub enum StartupError {
         /// Whether the limit is that of one peer.
         of_peer: bool,
     },
+    /// A newer connection has its place: all were taken, and of those in startup this was the oldest. For the owner of
+    /// the listener to raise.
+    #[error(
+        "reset before the peer's MPA Request was whole: a newer connection needed its place, one of {limit} {}",
+        if *.of_listener { "of the listener" } else { "for all peers together" }
+    )]
+    Displaced {
+        /// How many there may be.
+        limit: u32,
+        /// Whether the limit is that of one listener, and not of all peers together.
+        of_listener: bool,
+    },
     /// The peer has its connections, and gets no more of them: its Request was answered with a reject. For the owner
     /// of the listener to raise.
     #[error("rejected: {} already {} {limit} connections, the limit",
@@ -281,7 +293,7 @@ impl StartupError {
             Self::Closed { .. } | Self::TimedOut { .. } | Self::RtrMissing => {
                 MpaErrorCode::ConnectionLost
             }
-            Self::NoPlace { .. } | Self::TooManyConnections { .. } => {
+            Self::NoPlace { .. } | Self::Displaced { .. } | Self::TooManyConnections { .. } => {
                 MpaErrorCode::LocalCatastrophic
             }
             Self::NotMpa { .. }

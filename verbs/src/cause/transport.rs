@@ -110,6 +110,20 @@ fn startup_row(error: &StartupError) -> (Who, Requirement, &'static str) {
             IN_TIME,
             "answer connection requests sooner, or raise the limit in the settings (limits.max_half_open)",
         ),
+        StartupError::Displaced {
+            of_listener: true, ..
+        } => (
+            Who::PeerProgram,
+            IN_TIME,
+            "look for peers that connect and say nothing, or raise the limit in the settings (limits.max_startup)",
+        ),
+        StartupError::Displaced {
+            of_listener: false, ..
+        } => (
+            Who::PeerProgram,
+            IN_TIME,
+            "look for peers that connect and say nothing, or raise the limit in the settings (limits.max_half_open)",
+        ),
         StartupError::TooManyConnections { of_peer: true, .. } => (
             Who::PeerProgram,
             UNWANTED,

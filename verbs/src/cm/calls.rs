@@ -19,10 +19,10 @@ impl CmId {
     /// Listens for connections at the address of [`bind_addr`](Self::bind_addr), or at any with a port that is
     /// chosen (`rdma_listen`). Each request comes as `ConnectRequest`, with a new id on the same channel.
     ///
-    /// At most `backlog` connections are in startup or wait for a decision (0: as many as
+    /// At most `backlog` requests wait for a decision of the program (0: as many as
     /// [`Limits::max_startup`](crate::Limits::max_startup) allows, which bounds it in any case). More of them
-    /// wait in the backlog of TCP, and are neither refused nor rejected. Who does not decide within
-    /// [`Timeouts::decision`](crate::Timeouts::decision) rejects.
+    /// come when it has decided, and are neither refused nor rejected. Who does not decide within
+    /// [`Timeouts::decision`](crate::Timeouts::decision) rejects, also what waits behind.
     ///
     /// # Errors
     /// [`CmError::WrongState`], or what the network or the settings have against it.

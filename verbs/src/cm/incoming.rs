@@ -10,6 +10,7 @@ use uwarp_mpa::{ConfigError, Request, Responder, ResponderConfig, StartupError};
 
 use super::listener::Slot;
 use super::request::ConnectRequest;
+use super::startups::Startups;
 use crate::device::DeviceInner;
 use crate::home::Inherited;
 use crate::limits::{Charge, LimitReached, What};
@@ -41,6 +42,8 @@ pub(super) struct Incoming {
     sink: Weak<dyn RequestSink>,
     device: Arc<DeviceInner>,
     token: Token,
+    /// Those of the same listener.
+    neighbours: Option<Arc<Startups>>,
     state: Mutex<Option<Awaiting>>,
 }
 
@@ -70,7 +73,14 @@ impl Incoming {
         slot: Option<Slot>,
     ) -> Result<(), RequestError> {
         let account = device.accounts.peer(llp.peer_addr());
-        let place = match account.take(What::HalfOpen, 1) {
+        let mut place = account.take(What::HalfOpen, 1);
+        if let Err(limit) = &place
+            && limit.peer().is_none()
+            && device.startups.displace(device.now(), limit.displaced())
+        {
+            place = account.take(What::HalfOpen, 1);
+        }
+        let place = match place {
             Ok(place) => place,
             Err(limit) => {
                 refuse(llp);
@@ -94,6 +104,7 @@ impl Incoming {
             sink,
             device: Arc::clone(device),
             token,
+            neighbours: awaiting.slot.as_ref().and_then(Slot::startups),
             state: Mutex::new(None),
         });
         match step {
@@ -117,9 +128,57 @@ impl Incoming {
         let mut state = self.state.lock();
         let kept: Arc<Incoming> = Arc::clone(&self);
         background.keep(token, kept);
+        let now = background.now();
+        for startups in self.lists() {
+            startups.insert(token, now, Arc::downgrade(&self));
+        }
         background.at(token, awaiting.deadline);
         self.arm(state.insert(awaiting));
         Ok(())
+    }
+
+    /// The lists that it is in while it is watched.
+    fn lists(&self) -> impl Iterator<Item = &Startups> {
+        let device = std::iter::once(&self.device.startups);
+        device.chain(self.neighbours.as_deref())
+    }
+
+    /// Nobody watches it any more.
+    fn unwatch(&self, awaiting: &Awaiting) {
+        self.device.background.forget_fd(awaiting.llp.fd());
+        self.device.background.forget(self.token);
+        for startups in self.lists() {
+            startups.remove(self.token);
+        }
+    }
+
+    /// Gives its place to a newer connection, and tells `error`; at once, so by a reset. False when it has come out
+    /// meanwhile: a Request that is here is never given up.
+    pub(super) fn give_way(&self, now: Instant, error: StartupError) -> bool {
+        let Some(mut awaiting) = self.state.lock().take() else {
+            return false;
+        };
+        self.unwatch(&awaiting);
+        let error = match awaiting.turn(now) {
+            Step::Whole(request) => {
+                self.end(awaiting, Ok(request));
+                return false;
+            }
+            Step::Failed(error) => error,
+            Step::More => {
+                self.device.startups.count();
+                error
+            }
+        };
+        let peer = awaiting.llp.peer_addr();
+        tracing::info!(%peer, %error, "MPA startup gave its place away");
+        refuse(awaiting.llp);
+        // The places are free before anybody is told.
+        drop((awaiting.slot, awaiting.place));
+        if let Some(sink) = self.sink.upgrade() {
+            sink.failed(peer, error);
+        }
+        true
     }
 
     /// Asks for its next turn.
@@ -230,8 +289,7 @@ impl Source for Incoming {
         let ended = state.take();
         drop(state);
         if let Some(awaiting) = ended {
-            self.device.background.forget_fd(awaiting.llp.fd());
-            self.device.background.forget(self.token);
+            self.unwatch(&awaiting);
             self.end(awaiting, result);
         }
         Verdict::Settled

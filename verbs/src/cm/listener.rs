@@ -1,5 +1,6 @@
 //! Listening for connections: takes them from TCP, lets them bring their MPA Request, and hands those on.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use uwarp_mpa::StartupError;
 
 use super::incoming::{Incoming, RequestError, RequestSink, responder};
 use super::request::ConnectRequest;
+use super::startups::Startups;
 use crate::device::{DeviceError, DeviceInner};
 use crate::event::AsyncEvent;
 use crate::progress::background::{Interest, Source, Token, Verdict};
@@ -31,16 +33,24 @@ pub(super) struct ListenerInner {
     device: Arc<DeviceInner>,
     token: Token,
     local: SocketAddr,
-    /// Connections in startup or undecided that there may be at once.
+    /// Requests that the program may have before it decides.
     backlog: u32,
+    /// Connections that there may be at once, from TCP's accept to the decision.
+    places: u32,
+    /// Those of them whose Requests have not come whole.
+    startups: Arc<Startups>,
     sink: Weak<dyn RequestSink>,
     state: Mutex<State>,
 }
 
 struct State {
     llp: Option<Box<dyn LlpListener>>,
-    /// Connections in startup or undecided.
+    /// Connections from TCP's accept to the decision.
     open: u32,
+    /// Those of them that the program has.
+    undecided: u32,
+    /// Requests beyond the backlog, until the program has decided on others.
+    waiting: VecDeque<ConnectRequest>,
     /// When it said last that it ran into a limit of the system.
     told: Option<Instant>,
 }
@@ -48,6 +58,16 @@ struct State {
 /// A place among the connections of a listener that are in startup or undecided; given back by its drop.
 pub(super) struct Slot {
     listener: Weak<ListenerInner>,
+    /// The program has its Request.
+    pub(super) given: bool,
+}
+
+impl Slot {
+    /// The connections in startup that it is one of.
+    pub(super) fn startups(&self) -> Option<Arc<Startups>> {
+        let listener = self.listener.upgrade()?;
+        Some(Arc::clone(&listener.startups))
+    }
 }
 
 impl Drop for Slot {
@@ -55,14 +75,15 @@ impl Drop for Slot {
         if let Some(listener) = self.listener.upgrade()
             && listener.device.home.is_here()
         {
-            listener.decided();
+            listener.decided(self.given);
         }
     }
 }
 
 impl Listening {
-    /// Begins to listen. At most `backlog` connections, and as many as the device's limit allows, are
-    /// in startup or undecided at once; TCP's own backlog holds the rest, so that they wait.
+    /// Begins to listen. At most `backlog` Requests are undecided at once, and as many connections as the device's
+    /// limit allows in startup or undecided: so who says nothing takes no place of a small backlog. What is more waits,
+    /// at last in TCP.
     pub(super) fn open(
         device: &Arc<DeviceInner>,
         port: Box<dyn BoundPort>,
@@ -71,19 +92,23 @@ impl Listening {
     ) -> Result<Listening, DeviceError> {
         // Settings that no connection could be answered with are refused now, not at each of them.
         responder(&device.settings)?;
-        let backlog = backlog.clamp(1, device.settings.limits.max_startup.max(1));
-        let llp = port.listen(backlog)?;
+        let places = device.settings.limits.max_startup.max(1);
+        let llp = port.listen(places)?;
         let token = device.background.token();
         let inner = Arc::new_cyclic(|this| ListenerInner {
             this: Weak::clone(this),
             device: Arc::clone(device),
             token,
             local: llp.local_addr(),
-            backlog,
+            backlog: backlog.clamp(1, places),
+            places,
+            startups: Arc::default(),
             sink,
             state: Mutex::new(State {
                 llp: Some(llp),
                 open: 0,
+                undecided: 0,
+                waiting: VecDeque::new(),
                 told: None,
             }),
         });
@@ -121,10 +146,15 @@ impl Drop for Listening {
             std::mem::forget(Arc::clone(&self.inner));
             return;
         }
-        let llp = self.inner.state.lock().llp.take();
+        let (llp, waiting) = {
+            let mut state = self.inner.state.lock();
+            (state.llp.take(), std::mem::take(&mut state.waiting))
+        };
         if let Some(llp) = llp {
             self.inner.device.background.forget_fd(llp.fd());
         }
+        // Rejects them, which takes other locks.
+        drop(waiting);
         self.inner.device.background.forget(self.inner.token);
     }
 }
@@ -132,13 +162,20 @@ impl Drop for Listening {
 impl RequestSink for ListenerInner {
     fn request(&self, request: ConnectRequest) {
         let deadline = request.deadline;
-        // A listener that is gone rejects: the request is dropped.
-        if self.state.lock().llp.is_some()
-            && let Some(sink) = self.sink.upgrade()
-        {
-            sink.request(request);
-            self.device.background.at(self.token, deadline);
+        let mut state = self.state.lock();
+        if state.llp.is_none() {
+            drop(state);
+            // A listener that is gone rejects: the request is dropped.
+            return;
         }
+        if state.undecided >= self.backlog || !state.waiting.is_empty() {
+            state.waiting.push_back(request);
+        } else {
+            state.undecided += 1;
+            drop(state);
+            self.give(request);
+        }
+        self.device.background.at(self.token, deadline);
     }
 
     fn failed(&self, peer: SocketAddr, error: StartupError) {
@@ -149,14 +186,65 @@ impl RequestSink for ListenerInner {
 }
 
 impl ListenerInner {
-    /// One connection less in startup.
-    fn decided(&self) {
+    /// One connection less; the program has decided on it, if it was given to it.
+    fn decided(&self, given: bool) {
         let mut state = self.state.lock();
-        let was_full = state.open >= self.backlog;
+        let was_full = state.open >= self.places;
         state.open = state.open.saturating_sub(1);
+        if given {
+            state.undecided = state.undecided.saturating_sub(1);
+        }
+        let next = was_full || given && !state.waiting.is_empty();
         drop(state);
-        if was_full {
+        if next {
             self.device.background.at(self.token, self.device.now());
+        }
+    }
+
+    /// The program gets a Request, which is counted as undecided. Without a lock.
+    fn give(&self, mut request: ConnectRequest) {
+        request.given();
+        // Who has dropped the listener rejects.
+        if let Some(sink) = self.sink.upgrade() {
+            sink.request(request);
+        }
+    }
+
+    /// Requests beyond the backlog: those that are too late are rejected, and the program gets as many of the
+    /// others as there is room for.
+    fn give_waiting(&self, now: Instant) {
+        loop {
+            let mut state = self.state.lock();
+            let Some(first) = state.waiting.front() else {
+                return;
+            };
+            let late = first.deadline <= now;
+            if !late && state.undecided >= self.backlog {
+                return;
+            }
+            let request = state.waiting.pop_front();
+            if !late {
+                state.undecided += 1;
+            }
+            drop(state);
+            // One that is late goes by its drop.
+            if let Some(request) = request.filter(|_| !late) {
+                self.give(request);
+            }
+        }
+    }
+
+    /// Whether one more may be taken from TCP, given that all places are taken: if one of those in startup can give
+    /// way. Otherwise it is asked again when that may be so.
+    fn can_displace(&self) -> bool {
+        match self.startups.next() {
+            Some(when) if when <= self.device.now() => true,
+            Some(when) => {
+                self.device.background.at(self.token, when);
+                false
+            }
+            // The end of any of them asks again.
+            None => false,
         }
     }
 
@@ -164,14 +252,14 @@ impl ListenerInner {
     fn accept_all(&self) {
         let mut turn = 0;
         let down = loop {
-            let llp = {
+            let (llp, full) = {
                 let mut state = self.state.lock();
-                let full = state.open >= self.backlog;
+                let full = state.open >= self.places;
                 let Some(listener) = &mut state.llp else {
                     return;
                 };
-                if full {
-                    // Not armed again until a place is free: TCP's own backlog holds the rest.
+                if full && !self.can_displace() {
+                    // Not armed again until there may be a place: TCP's own backlog holds the rest.
                     return;
                 }
                 if turn == ACCEPTS {
@@ -183,7 +271,7 @@ impl ListenerInner {
                 match listener.try_accept() {
                     Ok(Some(llp)) => {
                         state.open += 1;
-                        llp
+                        (llp, full)
                     }
                     Ok(None) => {
                         let due = listener.deadline();
@@ -208,7 +296,15 @@ impl ListenerInner {
             // Given back when the connection has failed or is decided.
             let slot = Slot {
                 listener: Weak::clone(&self.this),
+                given: false,
             };
+            if full {
+                let error = StartupError::Displaced {
+                    limit: self.places,
+                    of_listener: true,
+                };
+                self.startups.displace(self.device.now(), error);
+            }
             let sink = Weak::clone(&self.this);
             let peer = llp.peer_addr();
             if let Err(error) = Incoming::start(sink, &self.device, llp, &[], Some(slot)) {
@@ -245,6 +341,7 @@ impl Source for ListenerInner {
         if let Some(sink) = self.sink.upgrade() {
             sink.expire(now);
         }
+        self.give_waiting(now);
         self.accept_all();
         Verdict::Settled
     }

@@ -24,6 +24,7 @@ mod registry;
 mod request;
 mod requests;
 mod resolve;
+mod startups;
 mod state;
 mod status;
 
@@ -39,6 +40,7 @@ pub(crate) use observer::{Observed, Observer};
 pub(crate) use registry::Ids;
 pub use request::{AcceptError, AcceptOptions, ConnectRequest, RejectOptions};
 pub use requests::{Arrival, ListenError, Listener};
+pub(crate) use startups::Startups;
 pub use state::{CmState, WrongState};
 #[cfg(test)]
 pub(crate) use status::of_failure;

@@ -98,7 +98,7 @@ pub struct ConnectRequest {
     pub(super) deadline: Instant,
     device: Arc<DeviceInner>,
     /// Its place among the undecided connections of a listener, until it goes.
-    _slot: Option<Slot>,
+    slot: Option<Slot>,
     /// Its place among the half-open connections of its peer, until TCP is gone or a QP has it.
     place: Option<Charge>,
 }
@@ -118,8 +118,15 @@ impl ConnectRequest {
             pending: Some((llp, responder)),
             request,
             device: Arc::clone(device),
-            _slot: slot,
+            slot,
             place: Some(place),
+        }
+    }
+
+    /// The program gets it, so that it counts as one that waits for a decision.
+    pub(super) fn given(&mut self) {
+        if let Some(slot) = &mut self.slot {
+            slot.given = true;
         }
     }
 

@@ -179,7 +179,8 @@ impl Listener {
 
     /// The oldest startup that failed and was not looked at (RFC 5044 section 7.1.2): who it was, and what was wrong.
     /// What was refused or rejected because of a limit is among them ([`StartupError::NoPlace`],
-    /// [`StartupError::TooManyConnections`]). The last 64 are kept.
+    /// [`StartupError::TooManyConnections`]), and what gave its place to a newer connection
+    /// ([`StartupError::Displaced`]). The last 64 are kept.
     #[must_use]
     pub fn poll_failure(&self) -> Option<(SocketAddr, StartupError)> {
         self.requests.home.check().ok()?;

@@ -68,6 +68,7 @@ pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
             | StartupError::TrailingOctets { .. }
             | StartupError::RtrMissing
             | StartupError::NoPlace { .. }
+            | StartupError::Displaced { .. }
             | StartupError::TooManyConnections { .. } => {
                 known(CmEventKind::ConnectError, Errno::PROTO)
             }

@@ -112,6 +112,14 @@ impl LimitReached {
         self.limit
     }
 
+    /// As it is told of a connection whose place another one needed.
+    pub(crate) fn displaced(&self) -> StartupError {
+        StartupError::Displaced {
+            limit: u32::try_from(self.limit).unwrap_or(u32::MAX),
+            of_listener: false,
+        }
+    }
+
     /// What is so, without what to try.
     pub(crate) fn fact(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LimitReached { what, limit, peer } = *self;
@@ -270,7 +278,7 @@ impl PeerAccount {
     pub(crate) fn look(&self, what: What) -> Result<(), LimitReached> {
         let limits = what.limits(&self.accounts.limits);
         let shares = [(&self.accounts.device, None), (&self.share, Some(self.key))];
-        for ((share, peer), limit) in shares.into_iter().zip(limits) {
+        for ((share, peer), limit) in shares.into_iter().zip(limits).rev() {
             if share.used(what) >= limit {
                 return Err(LimitReached { what, limit, peer });
             }
@@ -303,15 +311,16 @@ impl PeerAccount {
     fn charge(self: &Arc<Self>, what: What, least: u64, most: u64) -> Result<Charge, LimitReached> {
         let [of_device, of_peer] = what.limits(&self.accounts.limits);
         let reached = |limit, peer| LimitReached { what, limit, peer };
-        let device = &self.accounts.device;
-        let granted = device
-            .take(what, least, most, of_device)
-            .ok_or(reached(of_device, None))?;
-        let Some(amount) = self.share.take(what, least, granted, of_peer) else {
-            device.give(what, granted);
-            return Err(reached(of_peer, Some(self.key)));
+        // The peer's own limit first: who has reached that one takes nothing from others, not even for a moment.
+        let granted = self
+            .share
+            .take(what, least, most, of_peer)
+            .ok_or(reached(of_peer, Some(self.key)))?;
+        let Some(amount) = self.accounts.device.take(what, least, granted, of_device) else {
+            self.share.give(what, granted);
+            return Err(reached(of_device, None));
         };
-        device.give(what, granted - amount);
+        self.share.give(what, granted - amount);
         Ok(Charge {
             peer: Arc::clone(self),
             what,

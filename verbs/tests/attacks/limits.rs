@@ -13,10 +13,10 @@ use crate::victim::PATIENT;
 use crate::wire::{CRC, Code, ENHANCED, REJECT, REPLY, REQUEST, Untagged, startup, words};
 
 /// The honest connection is one of 127.0.0.1.
-const ATTACKER: [u8; 4] = [127, 0, 0, 2];
-const OTHER: [u8; 4] = [127, 0, 0, 3];
+pub(crate) const ATTACKER: [u8; 4] = [127, 0, 0, 2];
+pub(crate) const OTHER: [u8; 4] = [127, 0, 0, 3];
 
-fn with(change: impl FnOnce(&mut Limits)) -> Settings {
+pub(crate) fn with(change: impl FnOnce(&mut Limits)) -> Settings {
     let mut settings = settings();
     settings.limits.max_startup = 64;
     change(&mut settings.limits);
@@ -24,7 +24,7 @@ fn with(change: impl FnOnce(&mut Limits)) -> Settings {
 }
 
 /// A peer of this address connects; `words` are IRD and ORD of an enhanced Request.
-fn opens(victim: &Victim, from: [u8; 4], ird_ord: Option<[u8; 4]>) -> Peer {
+pub(crate) fn opens(victim: &Victim, from: [u8; 4], ird_ord: Option<[u8; 4]>) -> Peer {
     let mut peer = Peer::connect_from(from, victim.listener.local_addr());
     match ird_ord {
         None => peer.send_startup(REQUEST, CRC, 1, b""),
@@ -42,7 +42,7 @@ fn accepts(victim: &Victim) -> Result<Qp, AcceptError> {
 }
 
 /// With everything of the attacker gone, all is as before.
-fn goes_on(mut victim: Victim) {
+pub(crate) fn goes_on(mut victim: Victim) {
     victim.healthy.works();
     victim.is_unharmed();
     victim.leaves_nothing();
@@ -136,94 +136,6 @@ fn s6_4_1_requests_at_once_beyond_the_connections_of_one_address() {
     second.expect_fin();
     drop((first, second, ours, refused));
     victim.reasons();
-    goes_on(victim);
-}
-
-/// Connections without a word: the first ones wait for their time limit, one too many is reset at once.
-#[test]
-fn s6_4_1_more_half_open_connections_than_one_address_may_have() {
-    let mut victim = Victim::new(with(|limits| limits.per_peer.max_half_open = 3));
-    let to = victim.listener.local_addr();
-    let silent = [(); 3].map(|()| Peer::connect_from(ATTACKER, to));
-    for _ in 0..5 {
-        let mut refused = Peer::connect_from(ATTACKER, to);
-        let who = refused.addr();
-        let told = eventually("the listener tells", || victim.listener.poll_failure());
-        assert_eq!(told.0, who);
-        let words = told.1.to_string();
-        assert!(
-            words.contains("too many connections in startup (3 of this peer)"),
-            "{words}"
-        );
-        refused.expect_reset();
-    }
-    // Others are heard.
-    let mut honest = opens(&victim, OTHER, None);
-    let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
-    assert_eq!(request.peer_addr(), honest.addr());
-    drop(request);
-    assert_eq!(
-        honest.receive_startup(),
-        startup(REPLY, CRC | REJECT, 1, b"")
-    );
-    honest.expect_fin();
-    victim.healthy.works();
-    // When they have gone there is place again.
-    drop(silent);
-    eventually("a place for another one", || {
-        let mut next = Peer::connect_from(ATTACKER, to);
-        if !next.offers(&startup(REQUEST, CRC, 1, b"")) {
-            return None;
-        }
-        eventually("a request, or a failure", || {
-            let request = victim.listener.poll_request().map(Some);
-            request.or_else(|| victim.listener.poll_failure().map(|_| None))
-        })
-    });
-    while victim.listener.poll_failure().is_some() {}
-    goes_on(victim);
-}
-
-/// An attacker with many addresses: the limit of the device holds.
-#[test]
-fn s6_4_1_more_half_open_connections_than_the_device_may_have() {
-    let victim = Victim::new(with(|limits| limits.max_half_open = 4));
-    let to = victim.listener.local_addr();
-    let silent: Vec<Peer> = (2..6)
-        .map(|host| Peer::connect_from([127, 0, 0, host], to))
-        .collect();
-    let mut refused = Peer::connect_from([127, 0, 0, 9], to);
-    let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());
-    let said = error.to_string();
-    assert!(
-        said.contains("too many connections in startup (4 of all peers)"),
-        "{said}"
-    );
-    refused.expect_reset();
-    drop(silent);
-    for _ in 0..4 {
-        eventually("the listener tells", || victim.listener.poll_failure());
-    }
-    goes_on(victim);
-}
-
-/// Startups that failed, whose TCP the attacker does not close: they keep their places until they are gone.
-#[test]
-fn s6_4_1_failed_startups_that_the_peer_does_not_close() {
-    let victim = Victim::new(with(|limits| limits.per_peer.max_half_open = 3));
-    let to = victim.listener.local_addr();
-    let mut failed = [(); 3].map(|()| Peer::connect_from(ATTACKER, to));
-    for peer in &mut failed {
-        peer.send(b"GET / HTTP/1.1\r\nHost: uwarp\r\n\r\n");
-        peer.expect_fin();
-        let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());
-        assert!(error.to_string().contains("GET / HTTP/1.1"), "{error}");
-    }
-    let mut refused = Peer::connect_from(ATTACKER, to);
-    let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());
-    assert!(error.to_string().contains("3 of this peer"), "{error}");
-    refused.expect_reset();
-    drop(failed);
     goes_on(victim);
 }
 

@@ -8,6 +8,7 @@
 
 mod denial;
 mod disclosure;
+mod half_open;
 mod limits;
 mod local;
 mod slow;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     include_str!("denial.rs"),
     include_str!("disclosure.rs"),
+    include_str!("half_open.rs"),
     include_str!("limits.rs"),
     include_str!("local.rs"),
     include_str!("slow.rs"),

@@ -35,13 +35,15 @@ fn gives_up(victim: Victim, words: &str) {
     victim.leaves_nothing();
 }
 
-/// 5044-7.1.2-18: two responders that face each other. Two silent ones fill the listener.
+/// 5044-7.1.2-18: two responders that face each other. The listener has room for all, so that none displaces another.
 #[test]
 pub(crate) fn initiator_that_sends_nothing() {
-    let victim = Victim::new(with(Timeouts {
+    let mut settings = with(Timeouts {
         request: SOON,
         ..PATIENT
-    }));
+    });
+    settings.limits.max_startup = 8;
+    let victim = Victim::new(settings);
     let mut peers = [(); 5].map(|()| Peer::connect(victim.listener.local_addr()));
     for peer in &mut peers {
         peer.expect_fin();
@@ -308,7 +310,8 @@ fn host_that_does_not_answer() {
 #[test]
 fn initiator_that_never_sends_its_first_message() {
     let mut victim = Victim::new(with(Timeouts {
-        first_fpdu: Some(SOON),
+        // The healthy connection has to be faster.
+        first_fpdu: Some(Duration::from_secs(1)),
         ..PATIENT
     }));
     victim.post_receives();

@@ -49,6 +49,14 @@ fn all() -> Vec<StartupError> {
             limit: 1024,
             of_peer: false,
         },
+        StartupError::Displaced {
+            limit: 4096,
+            of_listener: true,
+        },
+        StartupError::Displaced {
+            limit: 16384,
+            of_listener: false,
+        },
         StartupError::TooManyConnections {
             limit: 8,
             of_peer: true,

@@ -59,6 +59,10 @@ pub(super) fn startup() -> Vec<StartupError> {
             StartupError::NoPlace { limit: 8, of_peer: true },
             StartupError::NoPlace { limit: 64, of_peer: false },
         ],
+        StartupError::Displaced { .. } => [
+            StartupError::Displaced { limit: 64, of_listener: true },
+            StartupError::Displaced { limit: 64, of_listener: false },
+        ],
         StartupError::TooManyConnections { .. } => [
             StartupError::TooManyConnections { limit: 8, of_peer: true },
             StartupError::TooManyConnections { limit: 64, of_peer: false },
