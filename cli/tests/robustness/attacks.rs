@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::scene::Scene;
+use crate::victim::Usage;
 use crate::{Result, deaths, messages, startup};
 
 /// One attack.
@@ -19,6 +20,10 @@ pub(crate) struct Attack {
     pub(crate) rate: usize,
     /// How many descriptors the victim may have, if not as many as it can get.
     pub(crate) descriptors: Option<u32>,
+    /// The most MiB of memory that it may add to what the application takes: near what is seen, so that a leak shows.
+    pub(crate) memory: u64,
+    /// Whether honest peers come to the same listener all the time. They cannot where there are no descriptors or no process.
+    pub(crate) visited: bool,
     /// Says what came of it, as long as nothing is wrong.
     pub(crate) run: fn(&mut Scene, &mut Pace) -> Result<Told>,
 }
@@ -29,6 +34,8 @@ pub(crate) struct Told {
     pub(crate) outcome: String,
     /// Octets that the application of the victim took for it.
     pub(crate) own_memory: u64,
+    /// What the process held that was attacked, before and at most, when it is another one than that of the scene.
+    pub(crate) itself: Option<(Usage, Usage)>,
 }
 
 impl Told {
@@ -37,9 +44,14 @@ impl Told {
             load,
             outcome: outcome.to_owned(),
             own_memory: 0,
+            itself: None,
         }
     }
 }
+
+/// MiB for what the allocator keeps after a few connections at a time, however many there were in all: 1 to 2 are seen, and a leak
+/// of 1 KiB for each of 10,000 connections is more.
+const SOME: u64 = 6;
 
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
@@ -48,6 +60,9 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [10_000, 200],
         rate: 5_000,
         descriptors: None,
+        // 2,048 connections in startup, of 1 to 2 KiB.
+        memory: 8,
+        visited: true,
         run: startup::half_open,
     },
     Attack {
@@ -56,6 +71,9 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [10_000, 200],
         rate: 5_000,
         descriptors: None,
+        // 4,096 connections in startup, and the timers of those that were reset, until they would have been due.
+        memory: 16,
+        visited: true,
         run: startup::half_open_from_many_addresses,
     },
     Attack {
@@ -64,6 +82,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [1_000, 300],
         rate: 1_000,
         descriptors: Some(128),
+        memory: SOME,
+        visited: false,
         run: startup::out_of_descriptors,
     },
     Attack {
@@ -72,6 +92,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [1_000, 20],
         rate: 1_000,
         descriptors: None,
+        memory: SOME,
+        visited: true,
         run: startup::slow_startup,
     },
     Attack {
@@ -80,6 +102,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [10_000, 100],
         rate: 2_000,
         descriptors: None,
+        memory: SOME,
+        visited: true,
         run: startup::oversized_private_data,
     },
     Attack {
@@ -88,6 +112,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [100_000, 500],
         rate: 5_000,
         descriptors: None,
+        memory: SOME,
+        visited: true,
         run: startup::connect_and_reset,
     },
     Attack {
@@ -96,6 +122,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [5_000, 20],
         rate: 500,
         descriptors: None,
+        memory: SOME,
+        visited: true,
         run: messages::terminate_storm,
     },
     Attack {
@@ -104,6 +132,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [5_000, 20],
         rate: 500,
         descriptors: None,
+        memory: SOME,
+        visited: true,
         run: messages::reads_of_4_gib,
     },
     Attack {
@@ -112,14 +142,19 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [64, 8],
         rate: 64,
         descriptors: None,
+        // A batch of answers for each connection: up to 330 KiB.
+        memory: 40,
+        visited: true,
         run: messages::reads_without_reading,
     },
     Attack {
         name: "stag_guessing",
         title: "Writes to guessed STags",
         load: [1_000_000, 1_000],
-        rate: 50_000,
+        rate: 10_000,
         descriptors: None,
+        memory: SOME,
+        visited: true,
         run: messages::stag_guessing,
     },
     Attack {
@@ -128,6 +163,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [10_000_000, 10_000],
         rate: 1_000_000,
         descriptors: None,
+        memory: SOME,
+        visited: true,
         run: messages::zero_length_flood,
     },
     Attack {
@@ -136,14 +173,18 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [1024, 16],
         rate: usize::MAX,
         descriptors: None,
+        memory: SOME,
+        visited: true,
         run: deaths::peer_killed,
     },
     Attack {
         name: "victim_killed",
         title: "our own process killed (SIGKILL) and started again",
-        load: [10, 1],
+        load: [10, 2],
         rate: 1,
         descriptors: None,
+        memory: SOME,
+        visited: false,
         run: deaths::victim_killed,
     },
 ];

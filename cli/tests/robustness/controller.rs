@@ -15,9 +15,20 @@ use crate::{PATIENCE, Result};
 pub(crate) struct Controller {
     lines: Arc<Lines>,
     answers: Receiver<Value>,
-    ended: Arc<AtomicU64>,
+    seen: Arc<Seen>,
     /// Who answers the events.
     caretaker: Option<JoinHandle<()>>,
+}
+
+/// What happened to its connections.
+#[derive(Default)]
+struct Seen {
+    /// Ends so far.
+    ended: AtomicU64,
+    /// Completions without an error.
+    completions: AtomicU64,
+    /// Why those ended.
+    causes: Mutex<Vec<String>>,
 }
 
 /// Where commands go, each in one piece.
@@ -45,14 +56,14 @@ impl Controller {
         let reader = TcpStream::connect(to)?;
         reader.set_nodelay(true)?;
         let lines = Arc::new(Lines(Mutex::new(reader.try_clone()?)));
-        let ended = Arc::new(AtomicU64::new(0));
+        let seen = Arc::new(Seen::default());
         let (send, answers) = channel();
-        let (writer, seen) = (Arc::clone(&lines), Arc::clone(&ended));
-        let caretaker = thread::spawn(move || take_care(reader, &writer, &send, &seen));
+        let (writer, sees) = (Arc::clone(&lines), Arc::clone(&seen));
+        let caretaker = thread::spawn(move || take_care(reader, &writer, &send, &sees));
         Ok(Controller {
             lines,
             answers,
-            ended,
+            seen,
             caretaker: Some(caretaker),
         })
     }
@@ -81,16 +92,52 @@ impl Controller {
 
     /// Accepts everybody on a free port, with room for a few Sends of 64 octets each.
     pub(crate) fn listen(&mut self) -> Result<SocketAddr> {
+        self.listen_with("none")
+    }
+
+    /// The same, told of these completions.
+    pub(crate) fn listen_with(&mut self, notify: &str) -> Result<SocketAddr> {
         let command = json!({"cmd": "listen", "addr": "127.0.0.1", "auto": true, "backlog": 4096,
-            "send_wr": 1, "recv_wr": 1, "send_sge": 1, "recv_sge": 1, "notify": "none"});
+            "send_wr": 1, "recv_wr": 1, "send_sge": 1, "recv_sge": 1, "notify": notify});
         let answer = self.command(command)?;
         let port = answer["port"].as_u64().ok_or("no port")?;
         Ok(SocketAddr::from(([127, 0, 0, 1], u16::try_from(port)?)))
     }
 
+    /// These octets of a region, in hexadecimal digits.
+    pub(crate) fn peek(&mut self, region: Region, off: u64, len: u64) -> Result<String> {
+        let peek = json!({"cmd": "peek", "mr": region.number, "off": off, "len": len});
+        let answer = self.command(peek)?;
+        Ok(answer["data"].as_str().ok_or("no octets")?.to_owned())
+    }
+
     /// Connections that have ended so far.
     pub(crate) fn ended(&self) -> u64 {
-        self.ended.load(Ordering::Relaxed)
+        self.seen.ended.load(Ordering::Relaxed)
+    }
+
+    /// Completions without an error.
+    pub(crate) fn completions(&self) -> u64 {
+        self.seen.completions.load(Ordering::Relaxed)
+    }
+
+    /// Why connections ended, in words.
+    pub(crate) fn causes(&self) -> Vec<String> {
+        let causes = self.seen.causes.lock();
+        causes.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Seen {
+    fn note(&self, said: &Value) {
+        if !said["wc"].is_null() && said["status"] == json!("success") {
+            self.completions.fetch_add(1, Ordering::Relaxed);
+        }
+        if said["ev"] == json!("disconnected") {
+            let cause = said["cause"].as_str().unwrap_or_default().to_owned();
+            let causes = self.causes.lock();
+            causes.unwrap_or_else(PoisonError::into_inner).push(cause);
+        }
     }
 }
 
@@ -106,7 +153,7 @@ impl Drop for Controller {
 }
 
 /// Passes answers on, and frees the number of each connection that has ended.
-fn take_care(reader: TcpStream, writer: &Lines, answers: &Sender<Value>, ended: &AtomicU64) {
+fn take_care(reader: TcpStream, writer: &Lines, answers: &Sender<Value>, seen: &Seen) {
     for line in BufReader::new(reader)
         .lines()
         .map_while(std::result::Result::ok)
@@ -114,9 +161,10 @@ fn take_care(reader: TcpStream, writer: &Lines, answers: &Sender<Value>, ended: 
         let Ok(said) = serde_json::from_str::<Value>(&line) else {
             return;
         };
+        seen.note(&said);
         let event = said["ev"].as_str();
         if let Some("disconnected" | "connect_error" | "unreachable" | "rejected") = event {
-            ended.fetch_add(1, Ordering::Relaxed);
+            seen.ended.fetch_add(1, Ordering::Relaxed);
             let destroy = json!({"id": 0, "cmd": "destroy", "conn": said["conn"]});
             if writer.write(&destroy).is_err() {
                 return;

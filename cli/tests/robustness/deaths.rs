@@ -5,14 +5,12 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
-
 use crate::attacks::{Pace, Told};
 use crate::controller::{Controller, Region};
 use crate::honest::{Client, ROOM};
 use crate::raw::Peer;
 use crate::scene::Scene;
-use crate::victim::Victim;
+use crate::victim::{Usage, Victim};
 use crate::{PATIENCE, Result};
 
 /// In the environment of this program when it is to be the writer that gets killed: address, STag, TO, length.
@@ -53,7 +51,7 @@ pub(crate) fn peer_killed(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
     let len = (load as u64) << 20;
     let mut controller = Controller::connect(scene.victim.control)?;
     let region = controller.register(len, "lw,rw")?;
-    let listener = controller.listen()?;
+    let listener = controller.listen_with("all")?;
     let told = format!("{listener} {} {} {len}", region.rkey, region.addr);
     let mut writer = Command::new(std::env::current_exe()?)
         .env(WRITER, told)
@@ -70,13 +68,16 @@ pub(crate) fn peer_killed(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
         }
         thread::sleep(Duration::from_millis(5));
     }
-    scene.newcomer()?;
+    let cause = no_more_than_came(&mut controller, region)?;
     let told = Told::new(
         format!(
             "a Write of {load} MiB at {} MiB a second",
             (PIECE * PIECES as u64) >> 20
         ),
-        "the connection ends with an error that the application is told; what had come stays, and no completion says that it is whole",
+        &format!(
+            "the connection ends, which the application is told with the cause (\"{cause}\"); what had come stays, the rest is as it was, \
+             and no completion says that it is whole"
+        ),
     );
     Ok(Told {
         own_memory: len,
@@ -84,12 +85,38 @@ pub(crate) fn peer_killed(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
     })
 }
 
+/// The application knows that the connection ended, and why, and of nothing that is whole; the first half of the region is
+/// written, and its end is not.
+fn no_more_than_came(controller: &mut Controller, region: Region) -> Result<String> {
+    const LEN: u64 = 64;
+    let causes = controller.causes();
+    let [cause] = &causes[..] else {
+        return Err(format!("the application is told {causes:?}").into());
+    };
+    if cause.is_empty() {
+        return Err("the application is not told why its connection ended".into());
+    }
+    if controller.completions() > 0 {
+        return Err("a completion says that a Write is whole which is not".into());
+    }
+    for part in 0..16 {
+        let found = controller.peek(region, region.len / 32 * part, LEN)?;
+        if found != "ab".repeat(LEN as usize) {
+            return Err(format!("what had come did not stay: {found} at part {part} of 32").into());
+        }
+    }
+    let end = controller.peek(region, region.len - LEN, LEN)?;
+    if end != "00".repeat(LEN as usize) {
+        return Err(format!("the end of the region was not written, and is {end}").into());
+    }
+    Ok(cause.clone())
+}
+
 /// Waits until the middle of the region has been written.
 fn half_way(controller: &mut Controller, region: Region) -> Result<()> {
     let (middle, deadline) = (region.len / 2, Instant::now() + PATIENCE);
     loop {
-        let peek = json!({"cmd": "peek", "mr": region.number, "off": middle, "len": 1});
-        if controller.command(peek)?["data"] == json!("ab") {
+        if controller.peek(region, middle, 1)? == "ab" {
             return Ok(());
         }
         if Instant::now() > deadline {
@@ -103,13 +130,20 @@ fn half_way(controller: &mut Controller, region: Region) -> Result<()> {
 /// The victim itself is killed, and started again on the same ports.
 pub(crate) fn victim_killed(_: &mut Scene, pace: &mut Pace) -> Result<Told> {
     let mut ports = [0, 0];
+    let (mut before, mut most) = (None, Usage::default());
+    let (mut killed, mut slowest) = (None::<Instant>, Duration::ZERO);
     for _ in &mut *pace {
         let mut victim = Victim::start(ports, None)?;
+        let watch = victim.watch();
         ports = [victim.rdma.port(), victim.control.port()];
         let mut controller = Controller::connect(victim.control)?;
         let region = controller.register(ROOM, "lw,rw,rr")?;
         let mut client = Client::connect(controller.listen()?, region)?;
         client.round()?;
+        if let Some(killed) = killed {
+            slowest = slowest.max(killed.elapsed());
+        }
+        before.get_or_insert(victim.usage()?);
         let peer = thread::spawn(move || {
             loop {
                 if let Err(error) = client.round() {
@@ -117,15 +151,27 @@ pub(crate) fn victim_killed(_: &mut Scene, pace: &mut Pace) -> Result<Told> {
                 }
             }
         });
-        thread::sleep(Duration::from_millis(100));
+        thread::sleep(Duration::from_millis(500));
+        let seen = watch.most();
+        drop(watch);
+        most.memory = most.memory.max(seen.memory);
+        most.descriptors = most.descriptors.max(seen.descriptors);
         victim.kill()?;
+        killed = Some(Instant::now());
         let error = peer.join().map_err(|_| "the peer has panicked")?;
         if error.contains("in vain") {
             return Err(format!("its peer noticed nothing: {error}").into());
         }
     }
-    Ok(Told::new(
+    let told = Told::new(
         format!("{} times", pace.load()),
-        "its peer gets errors for all its work at once; the next process takes the same ports and serves",
-    ))
+        &format!(
+            "its peer gets errors for all its work at once; the next process takes the same ports, and has served {:.1} s after the kill",
+            slowest.as_secs_f64()
+        ),
+    );
+    Ok(Told {
+        itself: before.map(|before| (before, most)),
+        ..told
+    })
 }

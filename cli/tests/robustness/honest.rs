@@ -178,6 +178,52 @@ impl Drop for Honest {
     }
 }
 
+/// Honest peers that come while an attack is on, one after the other.
+pub(crate) struct Visitors {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<std::result::Result<Visits, String>>,
+}
+
+/// How they fared.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Visits {
+    pub(crate) many: usize,
+    /// The longest time from TCP's connect until everything was written, read back and compared.
+    pub(crate) slowest: Duration,
+}
+
+impl Visitors {
+    pub(crate) fn start(listener: SocketAddr, to: Region) -> Visitors {
+        /// Between two of them.
+        const PAUSE: Duration = Duration::from_millis(250);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut visits = Visits::default();
+            loop {
+                let start = Instant::now();
+                Client::connect(listener, to)
+                    .and_then(|mut client| client.round())
+                    .map_err(|error| format!("an honest peer that came meanwhile: {error}"))?;
+                visits.many += 1;
+                visits.slowest = visits.slowest.max(start.elapsed());
+                if stopped.load(Ordering::Relaxed) {
+                    return Ok(visits);
+                }
+                thread::sleep(PAUSE);
+            }
+        });
+        Visitors { stop, thread }
+    }
+
+    /// Nobody comes any more; what went wrong, if something did.
+    pub(crate) fn end(self) -> Result<Visits> {
+        self.stop.store(true, Ordering::Relaxed);
+        let visits = self.thread.join().map_err(|_| "a visitor has panicked")?;
+        Ok(visits?)
+    }
+}
+
 fn lock(rounds: &Mutex<Vec<Instant>>) -> MutexGuard<'_, Vec<Instant>> {
     rounds.lock().unwrap_or_else(PoisonError::into_inner)
 }

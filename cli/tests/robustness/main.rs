@@ -23,8 +23,10 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use attacks::{ATTACKS, Attack, Pace};
+use honest::Visitors;
 use report::Row;
 use scene::Scene;
+use victim::Usage;
 
 /// What goes wrong is told in words.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -32,11 +34,11 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// Nothing here takes this long, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The most memory that an attack may add to what the application takes.
-const MOST: u64 = 128 << 20;
-
 /// The part of its throughput that the honest peer must keep, in whole runs.
 const LEAST: f64 = 0.5;
+
+/// The longest that an honest peer which comes meanwhile may take, in whole runs.
+const LATE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     if let Some(written) = deaths::writer() {
@@ -80,17 +82,25 @@ fn enough_descriptors() {
 
 /// One attack, on a victim of its own.
 fn attacked(attack: &Attack, full: bool) -> Result<Row> {
-    let pause = Duration::from_millis(if full { 3_000 } else { 100 });
+    let pause = Duration::from_millis(if full { 1_000 } else { 30 });
     let mut scene = Scene::new(full, attack.descriptors)?;
-    let before = scene.victim.usage()?;
-    let quiet = scene.honest.rate_for(pause);
-    let memory = scene.canary()?;
+    let descriptors = scene.victim.usage()?.descriptors;
+    let quiet = [(); 3].map(|()| scene.honest.rate_for(pause));
+    scene.newcomer()?;
+    let before = Usage {
+        descriptors,
+        ..scene.victim.usage()?
+    };
+    let canary = scene.canary()?;
 
     let watch = scene.victim.watch();
+    let visitors = attack.visited.then(|| scene.visitors());
     let (from, processor) = (Instant::now(), scene.victim.processor()?);
     let mut pace = Pace::new(attack.load[usize::from(!full)], attack.rate);
-    let told = (attack.run)(&mut scene, &mut pace)?;
+    let told = (attack.run)(&mut scene, &mut pace);
     let rates = scene.honest.rates(from, Instant::now());
+    let visits = visitors.map(Visitors::end).transpose()?;
+    let told = told?;
     let processor = scene.victim.processor()? - processor;
     let most = watch.most();
     drop(watch);
@@ -99,46 +109,26 @@ fn attacked(attack: &Attack, full: bool) -> Result<Row> {
         return Err("the process is dead".into());
     }
     scene.honest.goes_on()?;
+    scene.newcomer()?;
     scene.victim.recovers(before)?;
-    // The better of the two: what lasts is an effect, too.
-    let quiet = quiet.max(scene.honest.rate_for(pause));
-    if scene.canary()? != memory {
+    let afterwards = [(); 3].map(|()| scene.honest.rate_for(pause));
+    if scene.canary()? != canary {
         return Err("memory of the application has changed".into());
     }
     let said = scene.victim.said();
     if attack.descriptors.is_none() && !said.is_empty() {
         return Err(format!("the process complains:\n{said}").into());
     }
-    let added = most.memory.saturating_sub(before.memory);
-    if added > told.own_memory + MOST {
-        return Err(format!("it took {added} octets of memory").into());
-    }
     let Scene { honest, .. } = scene;
     honest.end()?;
-    let ratios = rates.map(|rate| rate / quiet);
+    let row = Row::new(attack, told, [before, most], processor);
+    let row = row.measured(rates, [quiet, afterwards], visits);
     if full {
-        eprintln!(
-            "{}: {}; {} MiB; {} descriptors; {processor} s; {:.0} MB/s before; ratios {ratios:.2?}",
-            attack.name,
-            told.load,
-            most.memory >> 20,
-            most.descriptors,
-            quiet / 1e6
-        );
+        eprintln!("{}: {}", attack.name, row.line());
     }
-    if full && ratios[0] < LEAST {
-        return Err(format!(
-            "the honest peer had {:.2} of its throughput during {}; at least {LEAST} is asked for",
-            ratios[0], told.load
-        )
-        .into());
+    row.is_bounded(attack.memory << 20)?;
+    if full {
+        row.is_fair()?;
     }
-    Ok(Row {
-        title: attack.title,
-        told,
-        before,
-        most,
-        processor,
-        ratios,
-    })
+    Ok(row)
 }

@@ -1,6 +1,5 @@
 //! Attacks of peers that have a connection: messages that are wrong, too many, or answered in vain.
 
-use std::io::Read;
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +9,11 @@ use crate::Result;
 use crate::attacks::{Pace, Told, many};
 use crate::raw::{Peer, reset};
 use crate::scene::Scene;
+
+/// DDP, tagged buffer error.
+const INVALID_STAG: [u8; 3] = [1, 1, 0x00];
+/// RDMAP, remote protection error.
+const BASE_OR_BOUNDS: [u8; 3] = [0, 1, 0x01];
 
 pub(crate) fn terminate_storm(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
     for _ in &mut *pace {
@@ -24,10 +28,8 @@ pub(crate) fn terminate_storm(scene: &mut Scene, pace: &mut Pace) -> Result<Told
             return Err(format!("a Terminate was answered with {came} octets").into());
         }
     }
-    let load = pace.told();
-    scene.newcomer()?;
     Ok(Told::new(
-        load,
+        pace.told(),
         "the first one ends the connection, without an answer; the others are not looked at",
     ))
 }
@@ -37,16 +39,10 @@ pub(crate) fn reads_of_4_gib(scene: &mut Scene, pace: &mut Pace) -> Result<Told>
         let mut peer = Peer::connect(scene.listener)?;
         peer.read(u32::MAX, scene.region.rkey, scene.region.addr)?;
         peer.flush()?;
-        let came = peer.drain()?;
-        // A Terminate, and nothing of the region.
-        if !(1..200).contains(&came) {
-            return Err(format!("a Read of 4 GiB was answered with {came} octets").into());
-        }
+        peer.is_terminated(BASE_OR_BOUNDS)?;
     }
-    let load = pace.told();
-    scene.newcomer()?;
     Ok(Told::new(
-        load,
+        pace.told(),
         "a Terminate each (base or bounds), no octet is read",
     ))
 }
@@ -84,7 +80,7 @@ pub(crate) fn reads_without_reading(scene: &mut Scene, pace: &mut Pace) -> Resul
 
 pub(crate) fn stag_guessing(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
     /// On each connection; the first one ends it.
-    const EACH: usize = 50;
+    const EACH: usize = 10;
     let before = scene.canary()?;
     let mut peer = None;
     for number in &mut *pace {
@@ -98,23 +94,39 @@ pub(crate) fn stag_guessing(scene: &mut Scene, pace: &mut Pace) -> Result<Told> 
         if number % EACH < EACH - 1 {
             peer = Some(guessing);
         } else {
-            let _ = guessing.flush();
-            guessing.drain()?;
+            guessing.flush()?;
+            guessing.is_terminated(INVALID_STAG)?;
         }
     }
     if scene.canary()? != before {
         return Err("a guess has changed memory of the application".into());
     }
     let load = pace.told();
-    scene.newcomer()?;
+    right_guess(scene, before)?;
+    let connections = many(pace.load() / EACH);
     Ok(Told::new(
-        format!("{load}; {EACH} on each connection"),
-        "the first one ends its connection; no octet changed",
+        format!("{load}; {EACH} on each of {connections} connections"),
+        &format!(
+            "the first on each connection is looked at ({connections} in all) and ends it with a Terminate (invalid STag); the others are not \
+             looked at; no octet changed. (With the right STag the same Write changes them.)"
+        ),
     ))
 }
 
+/// What a right guess would do, so that it would have been noticed.
+fn right_guess(scene: &mut Scene, before: u64) -> Result<()> {
+    let mut peer = Peer::connect(scene.listener)?;
+    peer.write(true, scene.region.rkey, scene.region.addr, &[0xEE; 8])?;
+    peer.is_taken()?;
+    if scene.canary()? == before {
+        return Err("not even the right STag changes memory".into());
+    }
+    scene.fill()?;
+    reset(peer.stream)?;
+    Ok(())
+}
+
 pub(crate) fn zero_length_flood(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
-    let half = pace.load() / 2;
     let mut peer = Peer::connect(scene.listener)?;
     for number in &mut *pace {
         // Nobody looks at STag and TO of no octets (RFC 5041 section 5.2).
@@ -122,14 +134,8 @@ pub(crate) fn zero_length_flood(scene: &mut Scene, pace: &mut Pace) -> Result<To
         if peer.staged() > 65_000 {
             peer.flush()?;
         }
-        if number == half {
-            scene.newcomer()?;
-        }
     }
-    // The answer to a Read of no octets says that all of it was taken in.
-    peer.read(0, 0, 0)?;
-    peer.flush()?;
-    peer.stream.read_exact(&mut [0; 20])?;
+    peer.is_taken()?;
     let load = pace.told();
     reset(peer.stream)?;
     Ok(Told::new(load, "legal; all of them are taken"))

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use uwarp_ddp::{Header, MAX_HEADER, Msn, STag, TaggedHeader, TaggedOffset, UntaggedHeader};
-use uwarp_mpa::{Framer, Initiator, InitiatorConfig, Model, Outcome, Revision};
-use uwarp_rdmap::{Opcode, QN_READ_REQUEST, QN_TERMINATE, ReadRequestHeader, control};
+use uwarp_mpa::{Deframer, Framer, Initiator, InitiatorConfig, Model, Outcome, Revision, Step};
+use uwarp_rdmap::{Opcode, QN_READ_REQUEST, QN_TERMINATE, ReadRequestHeader, Terminate, control};
 
 use crate::{PATIENCE, Result};
 
@@ -53,10 +53,24 @@ pub(crate) fn initiator() -> Result<Initiator> {
     })?)
 }
 
+/// What the victim has to say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    /// A Terminate Message: its layer, Error Type and Error Code.
+    Terminate([u8; 3]),
+    /// A segment of a Read Response, with so many octets.
+    ReadResponse(usize),
+    /// It has closed or reset the connection.
+    Closed,
+}
+
 /// A connection in Full Operation.
 pub(crate) struct Peer {
     pub(crate) stream: TcpStream,
     framer: Framer,
+    deframer: Deframer,
+    /// What came and was not looked at.
+    input: Vec<u8>,
     batch: Vec<u8>,
     reads: u32,
 }
@@ -76,6 +90,8 @@ impl Peer {
             (_, Some(Outcome::Accepted(agreed))) => Ok(Peer {
                 stream,
                 framer: Framer::new(agreed.crc, agreed.tx_markers),
+                deframer: Deframer::new(agreed.crc, agreed.rx_markers),
+                input: Vec::new(),
                 batch: Vec::new(),
                 reads: 0,
             }),
@@ -148,9 +164,71 @@ impl Peer {
         self.stage(&header, &[0x00, 0x00, 0x00, 0x00])
     }
 
+    /// The next thing that the victim says.
+    pub(crate) fn answer(&mut self) -> Result<Answer> {
+        loop {
+            if let Step::Fpdu(ulpdu) = self.deframer.next(&self.input)? {
+                let mut scratch = [0; 128];
+                let head = ulpdu.head(&mut scratch);
+                let answer = read_answer(head, ulpdu.len())?;
+                let used = ulpdu.wire_len();
+                self.input.drain(..used);
+                return Ok(answer);
+            }
+            let mut octets = [0; 4096];
+            match self.stream.read(&mut octets) {
+                Ok(0) if self.input.is_empty() => return Ok(Answer::Closed),
+                Ok(0) => return Err("it closes in the middle of an FPDU".into()),
+                Ok(count) => self.input.extend_from_slice(&octets[..count]),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Ok(Answer::Closed);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The victim ends it with this Terminate Message, and says nothing else.
+    pub(crate) fn is_terminated(&mut self, code: [u8; 3]) -> Result<()> {
+        for due in [Answer::Terminate(code), Answer::Closed] {
+            let came = self.answer()?;
+            if came != due {
+                return Err(format!("the answer is {came:?}, and should be {due:?}").into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The victim has taken all that was sent: it answers a Read of no octets.
+    pub(crate) fn is_taken(&mut self) -> Result<()> {
+        self.read(0, 0, 0)?;
+        self.flush()?;
+        match self.answer()? {
+            Answer::ReadResponse(0) => Ok(()),
+            other => Err(format!("a Read of no octets is answered with {other:?}").into()),
+        }
+    }
+
     /// Reads until the victim closes or resets; how many octets came.
     pub(crate) fn drain(&mut self) -> io::Result<usize> {
         drain(&mut self.stream)
+    }
+}
+
+/// What these first octets of a segment of so many are.
+fn read_answer(head: &[u8], len: usize) -> Result<Answer> {
+    let (header, at) = Header::parse(head)?;
+    match header {
+        Header::Untagged(header)
+            if header.ulp == control(Opcode::Terminate) && header.qn == QN_TERMINATE =>
+        {
+            let said = Terminate::parse(&head[at..]).ok_or("a Terminate that is too short")?;
+            Ok(Answer::Terminate([said.layer(), said.etype(), said.code()]))
+        }
+        Header::Tagged(header) if header.ulp == control(Opcode::ReadResponse) => {
+            Ok(Answer::ReadResponse(len - at))
+        }
+        other => Err(format!("nobody asked for {other:?}").into()),
     }
 }
 

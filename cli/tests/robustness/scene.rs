@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::Result;
 use crate::controller::{Controller, Region};
-use crate::honest::{Client, Honest, ROOM};
+use crate::honest::{Client, Honest, ROOM, Visitors};
 use crate::victim::Victim;
 
 /// What an attack finds.
@@ -18,10 +18,11 @@ pub(crate) struct Scene {
     pub(crate) listener: SocketAddr,
     /// Another place where it does.
     pub(crate) elsewhere: SocketAddr,
-    /// What the application lets everybody read.
+    /// What the application lets everybody read and write; nobody who is honest does.
     pub(crate) region: Region,
-    /// For peers that come while the attack is on.
+    /// For peers that come while the attack is on: one that an attack asks for, and visitors.
     spare: Region,
+    visited: Region,
     pub(crate) honest: Honest,
 }
 
@@ -32,13 +33,12 @@ impl Scene {
         let mut controller = Controller::connect(victim.control)?;
         let (listener, elsewhere) = (controller.listen()?, controller.listen()?);
         let len = if whole { 16 } else { 1 } << 20;
-        let region = controller.register(len, "lw,rr")?;
-        let filled = json!({"cmd": "fill", "mr": region.number, "seed": 7});
-        controller.command(filled)?;
+        // With all rights, so that what gets through is seen.
+        let region = controller.register(len, "lw,rw,rr")?;
         let mut room = || controller.register(ROOM, "lw,rw,rr");
-        let (target, spare) = (room()?, room()?);
+        let (target, spare, visited) = (room()?, room()?, room()?);
         let rest = Duration::from_millis(if whole { 0 } else { 5 });
-        Ok(Scene {
+        let mut scene = Scene {
             honest: Honest::start(listener, target, rest)?,
             victim,
             controller,
@@ -46,7 +46,21 @@ impl Scene {
             elsewhere,
             region,
             spare,
-        })
+            visited,
+        };
+        scene.fill()?;
+        Ok(scene)
+    }
+
+    /// The region has the octets that nobody is to change.
+    pub(crate) fn fill(&mut self) -> Result<()> {
+        let fill = json!({"cmd": "fill", "mr": self.region.number, "seed": 7});
+        self.controller.command(fill).map(drop)
+    }
+
+    /// Honest peers come and go from now on.
+    pub(crate) fn visitors(&self) -> Visitors {
+        Visitors::start(self.listener, self.visited)
     }
 
     /// An honest peer that comes now is served.

@@ -32,7 +32,7 @@ pub(crate) struct Victim {
 /// What a process holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Resident memory in octets.
+    /// Resident memory in octets, but for what is of files.
     pub(crate) memory: u64,
     pub(crate) descriptors: u64,
 }
@@ -157,10 +157,14 @@ impl Drop for Victim {
 
 fn usage(id: u32) -> io::Result<Usage> {
     let status = fs::read_to_string(format!("/proc/{id}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let kib = |what: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(what));
+        line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+    };
+    // The pages of the program's file, of which a path that is new takes some, are not counted.
+    let kinds = ["RssAnon:", "RssShmem:"].map(kib);
     Ok(Usage {
-        memory: kib.unwrap_or(0) << 10,
+        memory: kinds.into_iter().flatten().sum::<u64>() << 10,
         descriptors: fs::read_dir(format!("/proc/{id}/fd"))?.count() as u64,
     })
 }
