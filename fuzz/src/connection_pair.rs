@@ -1,95 +1,208 @@
-//! Two live connections that keep to the rules, with operations of both sides, over a line that the input carries: octets
-//! in pieces, late, and with a CRC perhaps damaged. Without damage all completes with the octets of the model. With it, what
-//! was reported as a success is right all the same, no octet of memory has a value that nobody wrote there, and everything
-//! that was posted completes once.
+//! Two live connections that keep to the rules, with operations of both sides, and a relay between them that the input
+//! plays: octets in pieces, late, one direction held, with a CRC perhaps damaged; it breaks off in the middle, closes, resets.
+//! Both ends may close or give up at any time.
+//!
+//! Undamaged, all completes with the octets of the model. Else what was reported as a success is right all the same, no octet
+//! of memory has a value that nobody wrote there, and in bounded time either all has completed and memory is the model's, or
+//! both ends are in Error and say why. Everything that was posted completes once.
 
-use uwarp_verbs::{QpState, StreamOptions};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use uwarp_verbs::llp::smol::Clock;
+use uwarp_verbs::{QpModify, QpState, StreamOptions};
 
 use crate::input::Input;
 use crate::live::{self, End, HandClock, Line, Side};
 
 /// At most so many steps in one input.
 const MAX_STEPS: usize = 120;
+/// A connection whose octets are late for as long as this may be given up (`Timeouts::stalled` is 120 s).
+const PATIENCE: Duration = Duration::from_secs(100);
+/// Everything has to come to an end in this time: twice until a peer is found to have stalled, and some closing.
+const BOUND: Duration = Duration::from_secs(300);
+
+/// What may become of the connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fate {
+    /// Everything completes.
+    Stands,
+    /// It may end, and need not.
+    Doubtful,
+    /// Both ends find that it has ended.
+    Ends,
+}
+
+struct Pair {
+    line: Line,
+    ends: [End; 2],
+    clock: Arc<HandClock>,
+    begun: Instant,
+    fate: Fate,
+}
 
 /// Flags (bit 0: CRC, bit 1: Markers of the first side, bit 2: of the second), then steps.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.flags();
-    let (line, ends) = Line::new();
-    let mut number = 0;
-    let [first, second] = ends.map(|stream| {
-        let options = StreamOptions {
-            initiator: number == 0,
-            crc: flags(0),
-            tx_markers: flags(1 + number),
-            rx_markers: flags(2 - number),
-            ..StreamOptions::default()
-        };
-        number += 1;
-        let clock = HandClock::new();
-        let seed = u64::from(number);
-        let end = End::new(live::device(&clock, seed), clock, seed);
-        end.qp
-            .attach_stream(stream, &[], &options)
-            .expect("the stream stands");
-        end
-    });
-    let mut ends = [first, second];
+    let mut pair = Pair::new(flags(0), [flags(1), flags(2)]);
     // The second side may not send before an FPDU of the first has come.
-    let [first, second] = &mut ends;
-    first.post(second, 5, &mut Input::new(&[]));
-    let mut damaged = false;
+    pair.post(0, 5, &mut Input::new(&[]));
     for _ in 0..MAX_STEPS {
         if input.is_empty() {
             break;
         }
         let step = input.u8();
-        let (from, side) = if step & 1 == 0 {
-            (0, Side::First)
-        } else {
-            (1, Side::Second)
-        };
-        match step >> 1 & 7 {
-            0 | 1 => {
-                line.carry(side, input.u16().into());
+        let from = usize::from(step & 1);
+        match (step >> 4, step >> 1 & 7) {
+            (15, fault) => pair.fault(from, fault, &mut input),
+            (_, 0 | 1) => {
+                pair.line.carry(side(from), input.u16().into());
             }
-            2 if flags(0) => damaged |= line.damage(side, input.u16().into(), input.u8()),
-            2 | 3 => ends[from].receive(),
-            kind => {
-                let [first, second] = &mut ends;
-                let (ours, theirs) = if from == 0 {
-                    (first, second)
-                } else {
-                    (second, first)
-                };
-                ours.post(theirs, kind, &mut input);
+            (_, 2) if flags(0) => {
+                if pair.line.damage(side(from), input.u16().into(), input.u8()) {
+                    pair.at_least(Fate::Doubtful);
+                }
             }
+            (_, 2 | 3) => pair.ends[from].receive(),
+            (_, kind) => pair.post(from, kind, &mut input),
         }
-        ends.iter_mut().for_each(|end| end.look(damaged));
+        pair.look();
     }
-    rest(&line, &mut ends, damaged);
+    pair.rest();
 }
 
-/// All that is under way arrives; then all has to be there.
-fn rest(line: &Line, ends: &mut [End; 2], damaged: bool) {
-    loop {
-        let moved = line.carry(Side::First, usize::MAX) | line.carry(Side::Second, usize::MAX);
-        ends.iter_mut().for_each(|end| end.look(damaged));
-        if !moved && !line.is_loaded() {
-            break;
+const fn side(number: usize) -> Side {
+    if number == 0 {
+        Side::First
+    } else {
+        Side::Second
+    }
+}
+
+impl Pair {
+    fn new(crc: bool, markers: [bool; 2]) -> Self {
+        let clock = HandClock::new();
+        let (line, streams) = Line::new();
+        let mut number = 0;
+        let ends = streams.map(|stream| {
+            let options = StreamOptions {
+                initiator: number == 0,
+                crc,
+                tx_markers: markers[number],
+                rx_markers: markers[1 - number],
+                ..StreamOptions::default()
+            };
+            number += 1;
+            let seed = number as u64;
+            let end = End::new(live::device(&clock, seed), Arc::clone(&clock), seed);
+            end.qp
+                .attach_stream(stream, &[], &options)
+                .expect("the stream stands");
+            end
+        });
+        Self {
+            line,
+            ends,
+            begun: clock.now(),
+            clock,
+            fate: Fate::Stands,
         }
     }
-    for end in ends.iter() {
-        if !damaged {
-            assert_eq!(end.qp.state(), QpState::Rts, "{:?}", end.qp.end_reason());
-            assert!(end.is_done(), "not completed");
-        }
-        end.memory(damaged);
+
+    fn at_least(&mut self, fate: Fate) {
+        self.fate = self.fate.max(fate);
     }
-    line.cut();
-    for end in ends.iter_mut() {
-        end.look(true);
-        assert_eq!(end.qp.state(), QpState::Error);
-        end.completed_all();
+
+    fn post(&mut self, from: usize, kind: u8, input: &mut Input<'_>) {
+        let [first, second] = &mut self.ends;
+        let (ours, theirs) = if from == 0 {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        ours.post(theirs, kind, input);
+    }
+
+    /// What the relay does but carry and damage, and how an end may go.
+    fn fault(&mut self, from: usize, fault: u8, input: &mut Input<'_>) {
+        let qp = &self.ends[from].qp;
+        match fault {
+            // Broken off: the rest of what is under way never arrives.
+            0 => self.line.end(side(from), input.u16().into()),
+            1 => self.line.end(side(from), usize::MAX),
+            2 => self.line.cut(),
+            3 => qp.disconnect(),
+            4 => qp.abort(),
+            5 => {
+                let over = QpModify::new().state(QpState::Terminate);
+                // Refused unless it is in RTS.
+                let _ = qp.modify(&over);
+            }
+            6 => return self.line.hold(side(from), input.u8() & 1 == 1),
+            _ => {
+                self.clock
+                    .advance(Duration::from_millis(u64::from(input.u8()) * 250));
+                if self.clock.now() - self.begun >= PATIENCE {
+                    self.at_least(Fate::Doubtful);
+                }
+                return;
+            }
+        }
+        self.at_least(Fate::Ends);
+    }
+
+    /// What happens now; says when something will be due.
+    fn look(&mut self) -> Option<Instant> {
+        let failing = self.fate > Fate::Stands;
+        let due = self.ends.each_mut().map(|end| end.look(failing));
+        due.into_iter().flatten().min()
+    }
+
+    /// All that is under way arrives, and time goes on until nothing more happens; then all has to be there, or over.
+    fn rest(mut self) {
+        self.line.hold(Side::First, false);
+        self.line.hold(Side::Second, false);
+        let until = self.clock.now() + BOUND;
+        loop {
+            let moved = [Side::First, Side::Second].map(|side| self.line.carry(side, usize::MAX));
+            // Twice, for a reset by one end is there for the other at once.
+            self.look();
+            let due = self.look();
+            if moved.contains(&true) || self.line.is_loaded() {
+                continue;
+            }
+            match due.filter(|due| *due <= until) {
+                Some(due) if self.fate > Fate::Stands => self.clock.set(due),
+                _ => break,
+            }
+        }
+        let ended = self.ends.each_ref().map(End::has_ended);
+        match (self.fate, ended) {
+            (Fate::Doubtful | Fate::Ends, [true, true]) => {
+                self.ends.iter().for_each(|end| end.memory(true));
+            }
+            (Fate::Stands | Fate::Doubtful, [false, false]) => {
+                for end in &self.ends {
+                    assert_eq!(end.qp.state(), QpState::Rts);
+                    assert!(end.is_done(), "not completed");
+                    end.memory(false);
+                }
+            }
+            _ => {
+                let states = self
+                    .ends
+                    .each_ref()
+                    .map(|end| (end.qp.state(), end.qp.end_reason()));
+                panic!("neither done nor over: {states:?}");
+            }
+        }
+        self.line.cut();
+        self.at_least(Fate::Ends);
+        self.look();
+        for end in &self.ends {
+            assert!(end.has_ended());
+            end.completed_all();
+        }
     }
 }

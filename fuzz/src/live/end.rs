@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use uwarp_verbs::{Access, Cq, Device, MemoryRegion, Qp, QpCaps, QpState, RecvWr, SendWr, Status};
 
@@ -188,14 +189,24 @@ impl End {
         self.sends_due.is_empty() && self.receives_due.is_empty()
     }
 
+    /// The connection has ended, and says why.
+    pub(crate) fn has_ended(&self) -> bool {
+        let ended = self.qp.state() == QpState::Error;
+        if ended {
+            let reason = self.qp.end_reason().expect("it says why");
+            assert!(!reason.cause().to_string().is_empty());
+        }
+        ended
+    }
+
     /// The connection is gone: everything has completed, and once.
     pub(crate) fn completed_all(&self) {
         assert_eq!(self.completed, self.posted, "everything completes once");
     }
 
-    /// Drives the device and looks at what completed.
-    pub(crate) fn look(&mut self, damaged: bool) {
-        settle(&self.device, &self.clock);
+    /// Drives the device and looks at what completed; says when something will be due.
+    pub(crate) fn look(&mut self, damaged: bool) -> Option<Instant> {
+        let next = settle(&self.device, &self.clock);
         for (cq, due) in [
             (&self.send_cq, &mut self.sends_due),
             (&self.recv_cq, &mut self.receives_due),
@@ -226,6 +237,7 @@ impl End {
                 }
             }
         }
+        next
     }
 
     /// Whether an octet that the peer writes may have this value after some of the Writes.

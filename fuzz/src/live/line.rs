@@ -41,6 +41,10 @@ struct Direction {
     arrived: VecDeque<u8>,
     fin: bool,
     fin_arrived: bool,
+    /// Nothing arrives for now.
+    held: bool,
+    /// Who carries has ended this direction: a FIN behind what is under way, and nothing that comes later.
+    ended: bool,
 }
 
 #[derive(Debug, Default)]
@@ -98,10 +102,13 @@ impl Line {
     pub(crate) fn carry(&self, from: Side, len: usize) -> bool {
         let mut state = self.shared.state();
         let direction = &mut state.directions[from as usize];
+        if direction.held {
+            return false;
+        }
         let len = len.min(direction.under_way.len());
-        let octets: Vec<u8> = direction.under_way.drain(..len).collect();
-        direction.arrived.extend(octets);
-        let fin = direction.fin && direction.under_way.is_empty() && !direction.fin_arrived;
+        direction.arrived.extend(direction.under_way.drain(..len));
+        let closes = direction.fin || direction.ended;
+        let fin = closes && direction.under_way.is_empty() && !direction.fin_arrived;
         direction.fin_arrived |= fin;
         drop(state);
         if len > 0 || fin {
@@ -118,6 +125,20 @@ impl Line {
             .directions
             .iter()
             .any(|direction| !direction.under_way.is_empty())
+    }
+
+    /// Nothing of `from` arrives until it is let go.
+    pub(crate) fn hold(&self, from: Side, held: bool) {
+        self.shared.state().directions[from as usize].held = held;
+    }
+
+    /// A middlebox ends the direction of `from`: of what is under way, the first `len` octets arrive and a FIN behind
+    /// them; what `from` sends later goes nowhere.
+    pub(crate) fn end(&self, from: Side, len: usize) {
+        let mut state = self.shared.state();
+        let direction = &mut state.directions[from as usize];
+        direction.under_way.truncate(len);
+        direction.ended = true;
     }
 
     /// Damages an octet of `from` that is under way. Whether there was one.
@@ -213,6 +234,9 @@ impl Llp for End {
             let addr = self.side.other().address();
             return Err(LlpError::Broken { addr });
         }
+        if direction.ended {
+            return Ok(pieces.iter().map(Piece::len).sum());
+        }
         let mut taken = 0;
         for piece in pieces {
             let room = ROOM.saturating_sub(direction.under_way.len());
@@ -246,7 +270,8 @@ impl Llp for End {
     fn flushed(&mut self) -> bool {
         let state = self.shared.state();
         let direction = &state.directions[self.side as usize];
-        !state.reset && direction.under_way.is_empty() && direction.fin == direction.fin_arrived
+        let fin_arrived = direction.fin_arrived || !direction.fin;
+        !state.reset && direction.under_way.is_empty() && fin_arrived
     }
 
     fn lost(&mut self) -> Option<LlpError> {

@@ -34,6 +34,11 @@ impl HandClock {
         })
     }
 
+    /// Time goes on by this much.
+    pub(crate) fn advance(&self, by: Duration) {
+        self.set(self.now() + by);
+    }
+
     /// It is `at` now. Time never goes back.
     pub(crate) fn set(&self, at: Instant) {
         let nanos = at.saturating_duration_since(self.start).as_nanos();

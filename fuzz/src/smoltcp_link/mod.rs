@@ -41,12 +41,18 @@ pub fn run(data: &[u8]) {
         }
         hurt |= step(&link, &mut ends, &mut input) || link.elapsed() > PATIENCE;
         link.progress();
-        ends.iter_mut().for_each(|end| end.look(hurt));
+        look(&mut ends, hurt);
     }
     rest(&link, &mut ends, hurt);
     drop(ends);
     afterwards(&link);
     link.end();
+}
+
+fn look(ends: &mut [End; 2], hurt: bool) {
+    for end in ends {
+        end.look(hurt);
+    }
 }
 
 /// One step of the input. Whether the connection may not survive it.
@@ -116,7 +122,7 @@ fn damage(link: &Link, from: usize, input: &mut Input<'_>) -> bool {
 fn rest(link: &Link, ends: &mut [End; 2], hurt: bool) {
     let over = |end: &End| end.qp.state() == QpState::Error;
     let came_to_rest = link.until(ROUNDS, || {
-        ends.iter_mut().for_each(|end| end.look(hurt));
+        look(ends, hurt);
         ends.iter().all(End::is_done) || ends.iter().all(over)
     });
     let states = ends
@@ -132,7 +138,7 @@ fn rest(link: &Link, ends: &mut [End; 2], hurt: bool) {
     }
     ends.iter().for_each(|end| end.qp.disconnect());
     let closed = link.until(ROUNDS, || {
-        ends.iter_mut().for_each(|end| end.look(true));
+        look(ends, true);
         ends.iter().all(over)
     });
     let states = ends

@@ -3,8 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use uwarp_mpa::ConfigError;
 use uwarp_verbs::{
-    AcceptOptions, CmError, CmEvent, CmEventKind, CmId, CmState, ConnectOptions, Qp, RejectOptions,
+    AcceptError, AcceptOptions, CmError, CmEvent, CmEventKind, CmId, CmState, ConnectError,
+    ConnectOptions, Qp, QpState, RejectOptions,
 };
 
 use super::world::{HOST, World};
@@ -44,29 +46,83 @@ impl Ids {
         self.ids.get(choice).map(|id| id.id.clone())
     }
 
+    /// Whether the program has events of ids that it did not acknowledge.
+    pub(super) fn holds_events(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// Drops an id or an event. Whether there was one.
     pub(super) fn drop_one(&mut self) -> bool {
         self.ids.pop().is_some() || self.held.pop().is_some()
     }
 }
 
-/// A call that is refused changes nothing, and says why.
-fn judge(id: &CmId, before: CmState, result: Result<(), CmError>) {
-    let Err(error) = result else {
-        return;
+/// What a call was given, as far as it may be refused for that.
+struct Given {
+    call: u8,
+    before: CmState,
+    /// The state of the QP, if it needs one.
+    qp: Option<QpState>,
+    private_data: usize,
+    depth: u16,
+}
+
+/// A call that is refused changes nothing, and is refused for what was given or is so.
+fn judge(id: &CmId, given: &Given, result: Result<(), CmError>) {
+    let error = match result {
+        Ok(()) => {
+            let wants_idle = matches!(given.call, 5..=8);
+            assert!(!wants_idle || given.qp.is_none_or(|state| state == QpState::Idle));
+            return;
+        }
+        Err(error) => error,
     };
+    let so = match &error {
+        CmError::WrongState(wrong) => (wrong.state, id.state()) == (given.before, given.before),
+        CmError::Unacknowledged { events } => given.call == 11 && *events > 0,
+        CmError::Network(_) => matches!(given.call, 1..=3),
+        CmError::Connect(error) => {
+            matches!(given.call, 5 | 6)
+                && match error {
+                    ConnectError::QpInUse { state } => given.in_use(*state),
+                    ConnectError::Options(error) => given.unfit(error),
+                    // No port is left, or the one that it is bound to has such a connection.
+                    ConnectError::Llp { .. } => true,
+                    _ => false,
+                }
+        }
+        CmError::Accept(error) => {
+            matches!(given.call, 7..=9)
+                && match error {
+                    AcceptError::QpInUse { state } => given.in_use(*state),
+                    AcceptError::Options(error) => given.unfit(error),
+                    AcceptError::TooLate { .. } | AcceptError::Llp(_) | AcceptError::Limit(_) => {
+                        true
+                    }
+                    _ => false,
+                }
+        }
+        CmError::Options(error) => given.unfit(error),
+        _ => false,
+    };
+    assert!(so, "call {} in {}: {error:?}", given.call, given.before);
     assert!(!error.to_string().is_empty());
-    match error {
-        CmError::WrongState(wrong) => assert_eq!((wrong.state, id.state()), (before, before)),
-        CmError::Unacknowledged { events } => assert!(events > 0),
-        CmError::OtherDevice | CmError::Inherited(_) => panic!("there is one device: {error}"),
-        CmError::Network(_)
-        | CmError::Device(_)
-        | CmError::Connect(_)
-        | CmError::Accept(_)
-        | CmError::Request(_)
-        | CmError::Options(_) => assert_ne!(id.state(), CmState::Destroyed),
-        other => panic!("not documented: {other}"),
+}
+
+impl Given {
+    fn in_use(&self, state: QpState) -> bool {
+        self.qp == Some(state) && state != QpState::Idle
+    }
+
+    /// Whether an option is rightly said not to fit into a frame.
+    fn unfit(&self, error: &ConfigError) -> bool {
+        match *error {
+            ConfigError::PrivateDataTooLong { len, max } => {
+                len == self.private_data && len > max && matches!(max, 508 | 512)
+            }
+            ConfigError::DepthTooLarge { value, max } => value == self.depth && value > max,
+            _ => false,
+        }
     }
 }
 
@@ -101,33 +157,28 @@ impl World {
         );
         let queue = input.choice(self.queues.len());
         let qp = self.queues.get(queue).map(|queue| &queue.qp);
-        let private_data = vec![
-            7;
-            if flags(3) {
-                usize::from(input.u16() % 600)
-            } else {
-                3
-            }
-        ];
+        let len = if flags(3) {
+            usize::from(input.u16() % 600)
+        } else {
+            3
+        };
         let depth = if flags(4) { input.u16() } else { 4 };
+        let given = Given {
+            call,
+            before,
+            qp: qp.map(Qp::state),
+            private_data: len,
+            depth,
+        };
         let result = match (call, qp) {
             (1, _) => id.bind_addr(to),
             (2, _) => id.listen(input.u8().into()),
             (3, _) => id.resolve_addr(None, to),
             (4, _) => id.resolve_route(),
-            (5 | 6, Some(qp)) => {
-                let options = ConnectOptions {
-                    private_data,
-                    ird: depth,
-                    ord: depth,
-                    peer_to_peer: flags(5),
-                    ..ConnectOptions::default()
-                };
-                id.connect(qp, &options)
-            }
-            (7 | 8, Some(qp)) => accept(&id, qp, private_data, depth),
+            (5 | 6, Some(qp)) => connect(&id, qp, &given, flags(5)),
+            (7 | 8, Some(qp)) => accept(&id, qp, &given),
             (9, _) => id.reject(&RejectOptions {
-                private_data,
+                private_data: vec![7; len],
                 ord_needed: flags(5).then_some(depth),
             }),
             (10, _) => id.disconnect(),
@@ -135,7 +186,7 @@ impl World {
             _ => Ok(()),
         };
         let gone = call == 11 && result.is_ok();
-        judge(&id, before, result);
+        judge(&id, &given, result);
         if gone {
             assert_eq!(id.state(), CmState::Destroyed);
             self.ids.ids.retain(|own| !own.id.is(&id));
@@ -218,11 +269,22 @@ impl World {
     }
 }
 
-fn accept(id: &CmId, qp: &Qp, private_data: Vec<u8>, depth: u16) -> Result<(), CmError> {
+fn connect(id: &CmId, qp: &Qp, given: &Given, peer_to_peer: bool) -> Result<(), CmError> {
+    let options = ConnectOptions {
+        private_data: vec![7; given.private_data],
+        ird: given.depth,
+        ord: given.depth,
+        peer_to_peer,
+        ..ConnectOptions::default()
+    };
+    id.connect(qp, &options)
+}
+
+fn accept(id: &CmId, qp: &Qp, given: &Given) -> Result<(), CmError> {
     let options = AcceptOptions {
-        private_data,
-        ird: depth,
-        ord: depth,
+        private_data: vec![7; given.private_data],
+        ird: given.depth,
+        ord: given.depth,
     };
     id.accept(qp, &options)
 }

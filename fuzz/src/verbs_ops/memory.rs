@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use uwarp_verbs::{
     Access, Buffer, DeregisterError, LocalFault, LocalFaultKind, MemoryRegion, MemoryWindow, Pd,
-    Sge, WindowKind, inc_rkey,
+    Qp, RegisterError, Sge, WindowKind, inc_rkey,
 };
 
+use super::world::MAX_MR;
 use crate::input::Input;
 
 /// Octets around a region that belong to nobody.
@@ -86,50 +87,72 @@ impl Region {
 }
 
 impl Memory {
-    /// Registers a region. Whether it could be.
+    /// STags that there certainly are: what somebody was asked to invalidate may be gone.
+    pub(super) fn stags(&self) -> usize {
+        let certain = |region: &&Region| !region.doubtful;
+        self.regions.iter().filter(certain).count() + self.windows.len()
+    }
+
+    /// Registers a region for a domain, perhaps for a QP (of which domain) alone. Whether it was refused because there
+    /// are as many as there may be.
     pub(super) fn register(
         &mut self,
         input: &mut Input<'_>,
         (pd, number): (&Pd, u32),
-        qp: Option<&uwarp_verbs::Qp>,
+        qp: Option<(&Qp, u32)>,
     ) -> bool {
         let len = usize::from(input.u16()) % (LONGEST + 1);
         let (access, _) = Access::from_bits(u32::from(input.u8()) & 31);
+        let iova = (input.u8() & 1 == 1).then(|| input.u64());
         self.made = self.made.wrapping_add(1);
         let filled = self.made;
         let buffer = Arc::new(Buffer::from(fresh(filled, len)));
         let mut builder = pd.region().access(access);
-        if let Some(qp) = qp {
+        if let Some((qp, _)) = qp {
             builder = builder.for_qp(qp);
         }
-        if input.u8() & 1 == 1 {
-            builder = builder.iova(input.u64());
+        if let Some(iova) = iova {
+            builder = builder.iova(iova);
         }
         let remote_write =
             access.contains(Access::REMOTE_WRITE) || access.contains(Access::REMOTE_ATOMIC);
-        let impossible = len == 0 || remote_write && !access.contains(Access::LOCAL_WRITE);
-        match builder.part(Arc::clone(&buffer), GUARD..GUARD + len) {
+        let lacks_local = remote_write && !access.contains(Access::LOCAL_WRITE);
+        let wraps = iova.is_some_and(|iova| iova.checked_add(len as u64).is_none());
+        let elsewhere = qp.filter(|(_, pd)| *pd != number);
+        let refused = match builder.part(Arc::clone(&buffer), GUARD..GUARD + len) {
             Ok(region) => {
-                assert!(!impossible, "{access} of {len} octets");
+                assert!(
+                    len > 0 && !lacks_local && !wraps && elsewhere.is_none(),
+                    "{access} of {len} octets at {iova:?} for {qp:?}"
+                );
                 self.regions.push(Region {
                     region,
                     buffer,
                     filled,
                     pd: number,
-                    qp: qp.map(uwarp_verbs::Qp::qp_num),
+                    qp: qp.map(|(qp, _)| qp.qp_num()),
                     access,
                     doubtful: false,
                     shown: false,
                     reached: false,
                 });
-                true
+                return false;
             }
-            Err(error) => {
-                assert!(!error.to_string().is_empty());
-                assert_eq!(octets(&buffer), fresh(filled, len));
-                false
+            Err(refused) => refused,
+        };
+        assert_eq!(octets(&buffer), fresh(filled, len));
+        let so = match refused {
+            RegisterError::TooMany { limit } => return limit == MAX_MR,
+            RegisterError::Empty => len == 0,
+            RegisterError::NeedsLocalWrite { access: said } => lacks_local && said == access,
+            RegisterError::Wraps { base, len: said } => wraps && (Some(base), said) == (iova, len),
+            RegisterError::QpOfOtherPd { qp } => {
+                elsewhere.is_some_and(|(other, _)| other.qp_num() == qp)
             }
-        }
+            _ => false,
+        };
+        assert!(so, "{access} of {len} octets at {iova:?}: {refused}");
+        false
     }
 
     /// An element that is right more often than not.

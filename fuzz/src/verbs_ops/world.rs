@@ -74,7 +74,9 @@ pub(super) struct World {
     /// Asynchronous events that are not acknowledged.
     pub(super) held: Vec<UnackedEvent>,
     pub(super) work: Work,
-    pd_numbers: u32,
+    pub(super) pd_numbers: u32,
+    /// Something was dropped or destroyed: it may not be gone yet.
+    pub(super) dropped: bool,
 }
 
 impl World {
@@ -120,18 +122,7 @@ impl World {
             held: Vec::new(),
             work: Work::default(),
             pd_numbers: 0,
-        }
-    }
-
-    /// A new protection domain; refused only at the limit, which domains reach that something is still in.
-    pub(super) fn alloc_pd(&mut self) {
-        match self.device.alloc_pd() {
-            Ok(pd) => {
-                assert!(self.pds.len() < MAX_PD);
-                self.pd_numbers += 1;
-                self.pds.push((self.pd_numbers, pd));
-            }
-            Err(error) => assert!(self.pd_numbers as usize >= MAX_PD, "{error}"),
+            dropped: false,
         }
     }
 
@@ -143,6 +134,11 @@ impl World {
             settle(&self.device, &self.clock);
         }
         due.is_some()
+    }
+
+    /// Whether the program has events that it did not acknowledge.
+    pub(super) fn holds_events(&self) -> bool {
+        !self.held.is_empty() || self.ids.holds_events()
     }
 
     /// A CQ has lost completions, or is lost: what was to complete there may not.

@@ -130,5 +130,30 @@ pub(crate) fn pair() -> Vec<Vec<u8>> {
             .u8(1);
         seeds.push(seed.u8(side).u16(9000).u8(6).u8(7).done());
     }
+    seeds.extend(broken());
+    seeds
+}
+
+/// A Read and a Write of both sides under way, and then what the relay or an end does: broken off, closed, reset, ends that
+/// disconnect, abort or terminate, a direction that is held, time that goes on.
+fn broken() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for fault in 0..8 {
+        for side in [0, 1] {
+            let mut seed = Seed::new().u8(1);
+            seed = seed.u8(0).u16(4000);
+            for kind in [12, 10, 13, 11] {
+                seed = seed.u8(kind).u16(900).u16(300);
+            }
+            seed = seed.u8(side).u16(500).u8(0xF0 | fault << 1 | side);
+            seed = match fault {
+                0 => seed.u16(700),
+                6 => seed.u8(1),
+                7 => seed.u8(200),
+                _ => seed,
+            };
+            seeds.push(seed.u8(side ^ 1).u16(300).u8(10).u16(9).u16(8).done());
+        }
+    }
     seeds
 }
