@@ -187,6 +187,30 @@ fn settings_reach_the_sockets_and_an_unknown_algorithm_is_an_error() {
     assert!(error.to_string().contains("congestion control"), "{error}");
 }
 
+/// A listener asks the kernel for neither: each system call counts under a flood of connections.
+#[test]
+fn what_is_accepted_has_the_listeners_options_and_its_own_address() {
+    for at in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
+        let at: SocketAddr = at.parse().unwrap();
+        let Ok(mut listener) = network().listen(at, 4) else {
+            continue; // this machine has no IPv6
+        };
+        let mut to = listener.local_addr();
+        if to.ip().is_unspecified() {
+            to.set_ip(loopback().ip());
+        }
+        let mut client = network().connect(None, to).unwrap();
+        let server = accept_and_connect(&mut *listener, &mut *client);
+        assert_eq!(
+            (server.local_addr(), server.peer_addr()),
+            (to, client.local_addr())
+        );
+        let socket = socket2::Socket::from(server.fd().try_clone_to_owned().unwrap());
+        assert!(socket.tcp_nodelay().unwrap());
+        assert!(socket.nonblocking().unwrap());
+    }
+}
+
 /// SO_KEEPALIVE and the three options of `tcp(7)`, and the user timeout, without which octets under way would be
 /// repeated for a quarter of an hour.
 #[test]

@@ -126,15 +126,14 @@ impl KernelConnection {
         })
     }
 
-    /// A connection that was accepted.
-    pub(crate) fn accepted(socket: Socket, peer: SocketAddr) -> Result<Self, LlpError> {
-        let local = local_addr(&socket, peer)?;
-        Ok(Self {
+    /// A connection that stands, between these addresses.
+    pub(crate) fn standing(socket: Socket, local: SocketAddr, peer: SocketAddr) -> Self {
+        Self {
             socket,
             state: State::Connected,
             local,
             peer: plain(peer),
-        })
+        }
     }
 
     /// Takes in that the kernel failed to `op`: `event` makes the event of the error.

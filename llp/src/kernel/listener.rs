@@ -50,12 +50,15 @@ impl KernelListener {
     }
 
     fn wrap(&self, socket: OwnedFd, peer: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
+        // Linux inherits all options from the listener, and its address, where that is a certain one. Under a flood
+        // of connections each system call counts.
         let socket = Socket::from(socket);
-        // Linux inherits this from the listener; that is no promise of any standard.
-        if let Err(error) = socket.set_tcp_nodelay(true) {
-            tracing::debug!(%error, %peer, "TCP_NODELAY not set");
-        }
-        let connection = KernelConnection::accepted(socket, peer)?;
+        let local = if self.local.ip().is_unspecified() {
+            local_addr(&socket, peer)?
+        } else {
+            self.local
+        };
+        let connection = KernelConnection::standing(socket, local, peer);
         Ok(match &self.interface {
             None => Box::new(connection),
             Some(interface) => Box::new(Captured::accepted(connection, interface.clone())),

@@ -109,7 +109,8 @@ impl KernelNetwork {
             .set_nonblocking(true)
             .map_err(option_error("make a socket non-blocking"))?;
         self.settings.apply(&socket)?;
-        let connection = KernelConnection::accepted(socket, peer)?;
+        let local = connection::local_addr(&socket, peer)?;
+        let connection = KernelConnection::standing(socket, local, peer);
         Ok(match &self.interface {
             None => Box::new(connection),
             Some(interface) => Box::new(Captured::accepted(connection, interface.clone())),
