@@ -13,12 +13,15 @@ mod host;
 mod lent;
 mod log;
 mod memory;
+mod monitor;
 mod packet;
 mod program;
 mod scenario;
 mod switch;
+mod tally;
 mod world;
 mod wrong;
 
 pub use log::Log;
+pub use tally::Tally;
 pub use world::{Options, Outcome, run};

@@ -1,11 +1,13 @@
 //! Plays runs of the simulator: one with its log, or many.
 
+use std::io::{BufRead, BufReader};
 use std::panic::catch_unwind;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
-use uwarp_sim::{Log, Options, run};
+use uwarp_sim::{Log, Options, Tally, run};
 
 /// Plays runs of the simulator; see docs/simulation.md.
 #[derive(Parser, Clone, Debug)]
@@ -55,7 +57,8 @@ fn main() -> ExitCode {
     };
     if let Some(seed) = args.seed {
         return match play(seed, options) {
-            Ok(()) => {
+            Ok(tally) => {
+                print!("{tally}");
                 println!("seed {seed}: all holds");
                 ExitCode::SUCCESS
             }
@@ -66,11 +69,12 @@ fn main() -> ExitCode {
         };
     }
     let begin = Instant::now();
-    let failed = if args.jobs > 1 {
+    let (failed, tally) = if args.jobs > 1 {
         by_processes(&args)
     } else {
         play_many(&args, options)
     };
+    print!("{tally}");
     println!(
         "{} runs from seed {} in {:.1?}: {failed} failed",
         args.seeds,
@@ -81,17 +85,16 @@ fn main() -> ExitCode {
     ExitCode::from(u8::try_from(failed).unwrap_or(u8::MAX))
 }
 
-fn play(seed: u64, options: Options) -> Result<(), String> {
+fn play(seed: u64, options: Options) -> Result<Tally, String> {
     let before = descriptors();
-    match catch_unwind(|| run(seed, options)) {
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) => return Err(error),
+    let outcome = match catch_unwind(|| run(seed, options)) {
+        Ok(outcome) => outcome?,
         Err(_) => return Err("a panic; see above".to_owned()),
-    }
+    };
     // Each run is alone in its process.
     let after = descriptors();
     if after == before {
-        Ok(())
+        Ok(outcome.tally)
     } else {
         Err(format!("{before} descriptors before, {after} after"))
     }
@@ -101,24 +104,28 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Plays one after the other; gives how many failed.
-fn play_many(args: &Args, options: Options) -> u64 {
-    let mut failed = 0;
+/// Plays one after the other; gives how many failed, and what the others were.
+fn play_many(args: &Args, options: Options) -> (u64, Tally) {
+    let (mut failed, mut all) = (0, Tally::default());
     for seed in args.from..args.from + args.seeds {
-        if let Err(error) = play(seed, options) {
-            failed += 1;
-            println!("seed {seed}: {error}");
-            let crc = if args.no_crc { " --no-crc" } else { "" };
-            println!("  again, step by step: ./ci.sh sim --seed {seed} --log{crc}");
+        match play(seed, options) {
+            Ok(tally) => all.merge(&tally),
+            Err(error) => {
+                failed += 1;
+                println!("seed {seed}: {error}");
+                let crc = if args.no_crc { " --no-crc" } else { "" };
+                println!("  again, step by step: ./ci.sh sim --seed {seed} --log{crc}");
+            }
         }
     }
-    failed
+    (failed, all)
 }
 
-/// Plays in several processes, so that each can count its descriptors; gives how many failed.
-fn by_processes(args: &Args) -> u64 {
+/// Plays in several processes, so that each can count its descriptors; gives how many failed, and what the
+/// others were.
+fn by_processes(args: &Args) -> (u64, Tally) {
     let Ok(this) = std::env::current_exe() else {
-        return 1;
+        return (1, Tally::default());
     };
     let share = args.seeds.div_ceil(args.jobs);
     let mut children = Vec::new();
@@ -130,13 +137,32 @@ fn by_processes(args: &Args) -> u64 {
         if args.no_crc {
             command.arg("--no-crc");
         }
-        children.push(command.spawn());
+        // Each tells what its runs were when it ends, and what has failed at once.
+        let listen = move || listen(&mut command).unwrap_or((1, Tally::default()));
+        children.push(thread::spawn(listen));
     }
-    let failed = children.into_iter().map(|child| {
-        let status = child.and_then(|mut child| child.wait());
-        // One that was killed has failed as well.
-        let code = status.ok().and_then(|status| status.code()).unwrap_or(1);
-        u64::from(code.unsigned_abs())
-    });
-    failed.sum()
+    let (mut failed, mut all) = (0, Tally::default());
+    for child in children {
+        let (more, tally) = child.join().unwrap_or((1, Tally::default()));
+        failed += more;
+        all.merge(&tally);
+    }
+    (failed, all)
+}
+
+/// Runs a command and passes on what it prints, but for its tally.
+fn listen(command: &mut Command) -> std::io::Result<(u64, Tally)> {
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let mut tally = Tally::default();
+    if let Some(lines) = child.stdout.take() {
+        for line in BufReader::new(lines).lines() {
+            let line = line?;
+            if !tally.take_line(&line) {
+                println!("{line}");
+            }
+        }
+    }
+    // One that was killed has failed as well.
+    let failed = child.wait()?.code().unwrap_or(1);
+    Ok((u64::from(failed.unsigned_abs()), tally))
 }

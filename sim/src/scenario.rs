@@ -10,6 +10,8 @@ use crate::wrong::Wrong;
 /// All that a seed decides beforehand; the rest is drawn while the run goes on.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
+    /// Nothing happens that may end a connection.
+    pub(crate) harmless: bool,
     pub(crate) ipv6: bool,
     pub(crate) mtu: usize,
     pub(crate) faults: Faults,
@@ -65,8 +67,6 @@ pub(crate) struct ConnectionPlan {
     pub(crate) rounds: u32,
     /// The longest payload.
     pub(crate) longest: usize,
-    /// Something is going to happen after which any error is allowed.
-    pub(crate) lethal: bool,
 }
 
 /// What befalls a host or a connection at some time.
@@ -121,12 +121,16 @@ const MISDEEDS: [Misdeed; 5] = [
 impl Scenario {
     /// The scenario of a seed. `crc` can be switched off for all, to see what is lost then.
     pub(crate) fn new(random: &mut Rng, crc: bool) -> Self {
+        let harmless = random.u8(0..3) == 0;
         let count = random.usize(2..=4);
         let ipv6 = random.u8(0..3) == 0;
         let revision_1 = random.u8(0..6) == 0;
         let mtu = *pick(random, &[576, 1280, 1500, 1500, 4000, 9000]);
         let mtu = least_mtu(ipv6).max(mtu);
-        let faults = faults(random);
+        let mut faults = faults(random);
+        if harmless {
+            (faults.corrupt_unseen, faults.rewrite) = (0.0, 0.0);
+        }
         let mut hosts: Vec<_> = (0..count)
             .map(|_| host(random, crc, faults.is_lossy()))
             .map(|plan| HostPlan { revision_1, ..plan })
@@ -137,9 +141,10 @@ impl Scenario {
             host.crc = false;
         }
         let connections = (0..random.usize(1..=4))
-            .map(|_| connection(random, count, revision_1, faults.changes_octets()))
+            .map(|_| connection(random, count, revision_1, harmless))
             .collect();
         let mut scenario = Scenario {
+            harmless,
             ipv6,
             mtu,
             faults,
@@ -148,6 +153,15 @@ impl Scenario {
             mishaps: Vec::new(),
         };
         scenario.add_mishaps(random);
+        if harmless {
+            let lives =
+                |mishap: &Mishap| !matches!(mishap, Mishap::Death { .. } | Mishap::Misdeed { .. });
+            scenario.mishaps.retain(|(_, mishap)| lives(mishap));
+            scenario
+                .hosts
+                .iter_mut()
+                .for_each(|host| host.overflow = false);
+        }
         scenario
     }
 
@@ -164,6 +178,7 @@ impl Scenario {
     /// What is special about it, one line for each part.
     pub(crate) fn describe(&self) -> String {
         let Scenario {
+            harmless,
             ipv6,
             mtu,
             faults,
@@ -172,7 +187,8 @@ impl Scenario {
             mishaps,
         } = self;
         let ip = if *ipv6 { "IPv6" } else { "IPv4" };
-        let mut lines = vec![format!("{ip}, MTU {mtu}, {faults:?}")];
+        let harmless = if *harmless { ", harmless" } else { "" };
+        let mut lines = vec![format!("{ip}, MTU {mtu}{harmless}, {faults:?}")];
         let number = |(index, text): (usize, String)| format!("{index}: {text}");
         let hosts = hosts.iter().map(|plan| format!("{plan:?}"));
         lines.extend(hosts.enumerate().map(number));
@@ -202,7 +218,6 @@ impl Scenario {
         if random.u8(0..12) == 0 {
             let host = random.usize(0..self.hosts.len());
             self.mishaps.push((at(random), Mishap::Death { host }));
-            self.is_lethal_to(host);
         }
         if random.u8(0..2) == 0 {
             for _ in 0..random.u8(1..4) {
@@ -218,28 +233,10 @@ impl Scenario {
                     end,
                     what,
                 };
-                let victim = self.connections[connection].hosts[1 - end];
-                let takes = [Misdeed::TooManySends, Misdeed::Request(Wrong::TooLong)];
-                if takes.contains(&what) && self.hosts[victim].srq {
-                    // It takes receives that others count on.
-                    self.is_lethal_to(victim);
-                }
                 self.mishaps.push((at(random), misdeed));
-                self.connections[connection].lethal |= !matches!(what, Misdeed::Request(_));
-            }
-        }
-        for host in 0..self.hosts.len() {
-            if self.hosts[host].overflow {
-                self.is_lethal_to(host);
             }
         }
         self.mishaps.sort_by_key(|(at, _)| *at);
-    }
-
-    fn is_lethal_to(&mut self, host: usize) {
-        for connection in &mut self.connections {
-            connection.lethal |= connection.hosts.contains(&host);
-        }
     }
 }
 
@@ -302,22 +299,16 @@ fn host(random: &mut Rng, crc: bool, lossy: bool) -> HostPlan {
     }
 }
 
-fn connection(
-    random: &mut Rng,
-    hosts: usize,
-    revision_1: bool,
-    mut lethal: bool,
-) -> ConnectionPlan {
+fn connection(random: &mut Rng, hosts: usize, revision_1: bool, harmless: bool) -> ConnectionPlan {
     let first = random.usize(0..hosts);
     let second = (first + random.usize(1..hosts)) % hosts;
     // Revision 1 has no such model.
     let peer_to_peer = random.bool() && !revision_1;
     let mut depth = || *pick(random, &[1, 2, 16]);
     let mut depths = [[depth(), depth()], [depth(), depth()]];
-    let greedy = revision_1 && random.u8(0..3) == 0;
+    let greedy = revision_1 && random.u8(0..3) == 0 && !harmless;
     if greedy {
         depths = [[1, 16]; 2];
-        lethal = true;
     } else if revision_1 {
         // Both programs know what the other one takes.
         for end in 0..2 {
@@ -334,6 +325,5 @@ fn connection(
         operations: [random.u32(least..24), random.u32(0..24)],
         rounds: random.u32(1..=3),
         longest: *pick(random, &[16, 1500, 10_000, 60_000]),
-        lethal,
     }
 }

@@ -45,7 +45,7 @@ const FOUND: [Mutant; 35] = [
 ];
 
 /// Runs that may pass before a fault is found.
-const RUNS: u64 = 100;
+const RUNS: u64 = 400;
 
 /// The switch is one for the whole process, so this is one test.
 #[test]

@@ -3,7 +3,7 @@
 use super::RECEIVES;
 use crate::end::both;
 use crate::scenario::Misdeed;
-use crate::world::World;
+use crate::world::{Fate, World};
 
 impl World {
     /// What a program should not do.
@@ -17,6 +17,20 @@ impl World {
         self.log.event(now, || {
             format!("connection {connection} end {end}: misdeed {what:?}")
         });
+        let (me, _) = both(&mut self.connections[connection].ends, end);
+        if me.qp.is_none() {
+            return Ok(());
+        }
+        let fate = match what {
+            Misdeed::Abort | Misdeed::Drop => Some(Fate::Aborted),
+            Misdeed::Disconnect => Some(Fate::Disconnected),
+            Misdeed::Deregister => Some(Fate::Deregistered),
+            // Noted when they are posted.
+            Misdeed::Request(_) | Misdeed::TooManySends => None,
+        };
+        if let Some(fate) = fate {
+            self.befalls(connection, fate);
+        }
         let (me, _) = both(&mut self.connections[connection].ends, end);
         let (Some(qp), Some(memory)) = (&me.qp, &mut me.memory) else {
             return Ok(());
@@ -36,6 +50,8 @@ impl World {
                 self.refused(connection, end, wrong)?;
             }
             Misdeed::TooManySends => {
+                self.befalls(connection, Fate::Robbed);
+                self.robs(connection, 1 - end);
                 for _ in 0..2 * RECEIVES + 2 {
                     self.post_send(connection, end, 0, None)?;
                 }

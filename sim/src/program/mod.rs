@@ -175,7 +175,7 @@ impl World {
         if me.sends.len() >= QUEUE || me.qp.is_none() || peer.memory.is_none() {
             return Ok(false);
         }
-        if me.operations == 1 && self.random.u8(0..6) == 0 {
+        if me.operations == 1 && !self.harmless && self.random.u8(0..6) == 0 {
             let wrong = Wrong::ALL[self.random.usize(0..Wrong::ALL.len())];
             if self.refused(connection, end, wrong)? {
                 return Ok(true);

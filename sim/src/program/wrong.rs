@@ -4,7 +4,7 @@ use uwarp_verbs::{QpState, SendWr, Sge};
 
 use crate::end::{End, Message, Op, both};
 use crate::lent::{self, Kind};
-use crate::world::{Connection, Stage, World};
+use crate::world::{Connection, Fate, Stage, World};
 use crate::wrong::Wrong;
 
 /// What of the peer's memory a request may name, though it should not.
@@ -110,6 +110,10 @@ impl World {
             format!("connection {connection} end {end}: {wr_id} has to be refused: {wrong:?}")
         });
         self.connections[connection].refusals.push((end, wrong));
+        self.befalls(connection, Fate::Refusal);
+        if wrong == Wrong::TooLong {
+            self.robs(connection, 1 - end);
+        }
         self.posted(connection, end, wr, op, message)
     }
 

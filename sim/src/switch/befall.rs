@@ -10,6 +10,7 @@ use crate::packet;
 impl State {
     pub(super) fn send(&mut self, now: Duration, from: usize, octets: &[u8]) {
         self.counts.sent += 1;
+        self.monitor.observe(octets);
         let to = packet::destination(octets).map(|number| usize::from(number).wrapping_sub(1));
         let Some(to) = to.filter(|to| *to < self.cables.len()) else {
             return;
@@ -100,6 +101,9 @@ impl State {
             return;
         };
         self.counts.corrupted_unseen += 1;
+        if let (Some(flow), Some(first)) = (packet::flow(octets), packet::sequence(octets)) {
+            self.damaged.extend(self.monitor.damages(flow, first));
+        }
         let damage = Damage::any(&mut self.random, &mut octets[at..]);
         packet::fix_checksums(octets);
         self.log.packet(now, "is damaged unseen", octets);
@@ -134,6 +138,7 @@ impl State {
                 self.log.packet(now, "is rewritten", octets);
                 self.log.event(now, || format!("    {rewrite:?}"));
                 self.counts.rewritten += 1;
+                self.damaged.extend(self.monitor.damages(flow, sequence));
                 self.rewrites.insert(flow, rewrite);
             }
         }

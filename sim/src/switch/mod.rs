@@ -14,6 +14,7 @@ use uwarp_verbs::llp::smol::Carrier;
 use crate::clock::VirtualClock;
 use crate::damage::Rewrite;
 use crate::log::Log;
+use crate::monitor::{Damaged, Monitor};
 
 /// What may befall a packet, with probabilities from 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,6 +86,9 @@ struct State {
     rewrites: BTreeMap<[u8; 6], Rewrite>,
     /// The number behind the last octet that each direction has sent.
     newest: BTreeMap<[u8; 6], u32>,
+    monitor: Monitor,
+    /// Connections of which octets were changed since somebody asked.
+    damaged: Vec<Damaged>,
     number: u64,
     cables: Vec<Cable>,
     counts: Counts,
@@ -136,6 +140,8 @@ impl Switch {
                 held: Vec::new(),
                 rewrites: BTreeMap::new(),
                 newest: BTreeMap::new(),
+                monitor: Monitor::default(),
+                damaged: Vec::new(),
                 number: 0,
                 cables: vec![Cable::default(); hosts],
                 counts: Counts::default(),
@@ -189,6 +195,16 @@ impl Switch {
     /// A sender whose packet was too large for the way.
     pub(crate) fn too_large(&self) -> Option<usize> {
         self.state().too_large.pop()
+    }
+
+    /// What a host has sent that no RFC allows.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        self.state().monitor.found()
+    }
+
+    /// Connections of which octets were changed so that TCP does not see it, since this was asked last.
+    pub(crate) fn damaged(&self) -> Vec<Damaged> {
+        std::mem::take(&mut self.state().damaged)
     }
 
     pub(crate) fn set_down(&self, host: usize, down: bool) {

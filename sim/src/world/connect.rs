@@ -6,6 +6,7 @@ use uwarp_verbs::{
     AcceptOptions, Access, AsyncEvent, CmEvent, CmEventKind, ConnectOptions, ConnectRequest, QpCaps,
 };
 
+use super::fate::{name, who};
 use super::{Connection, Event, PATIENCE, Stage, World};
 use crate::end::{End, Memory};
 use crate::host::address;
@@ -72,6 +73,7 @@ impl World {
         let now = self.clock.elapsed();
         let Connection { ends, round, .. } = &self.connections[connection];
         let (round, hosts) = (*round, [ends[0].host, ends[1].host]);
+        self.connections[connection].fates = self.fates_at_birth(connection);
         for end in 0..2 {
             let End { host, qp_num, .. } = self.connections[connection].ends[end];
             self.qps.insert((host, qp_num), (connection, end));
@@ -156,10 +158,11 @@ impl World {
 
     pub(crate) fn asked(&mut self, host: usize, request: ConnectRequest) -> Result<(), String> {
         let now = self.clock.elapsed();
-        let said = request.private_data();
-        let number = said
-            .first()
-            .map_or(usize::MAX, |number| usize::from(*number));
+        let Some((number, round)) = who(request.private_data()) else {
+            self.log
+                .event(now, || "a request of nobody: rejected".to_owned());
+            return Ok(());
+        };
         let Some(connection) = self.connections.get_mut(number) else {
             return Ok(());
         };
@@ -167,9 +170,7 @@ impl World {
         let wanted = end.host == host
             && connection.stage != Stage::Over
             && !connection.accepted
-            && said
-                .get(1)
-                .is_some_and(|round| u32::from(*round) == connection.round);
+            && connection.round == round;
         let Some(qp) = end.qp.as_ref().filter(|_| wanted) else {
             self.log
                 .event(now, || format!("connection {number}: rejected"));
@@ -184,7 +185,7 @@ impl World {
             .event(now, || format!("connection {number}: accepted"));
         connection.accepted = true;
         if let Err(error) = request.accept(qp, &options)
-            && !connection.plan.lethal
+            && !connection.may_fail()
         {
             return Err(format!("connection {number} cannot be accepted: {error}"));
         }
@@ -220,9 +221,9 @@ impl World {
         let Some(connection) = self.connections.get(number) else {
             return Ok(());
         };
-        let plan = connection.plan;
+        let (plan, may_fail) = (connection.plan, connection.may_fail());
         let failed = |error: &dyn std::fmt::Display| {
-            if plan.lethal {
+            if may_fail {
                 Ok(())
             } else {
                 Err(format!("connection {number} does not come about: {error}"))
@@ -232,10 +233,7 @@ impl World {
             CmEventKind::AddrResolved => event.id().resolve_route().or_else(|error| failed(&error)),
             CmEventKind::RouteResolved => {
                 let options = ConnectOptions {
-                    private_data: vec![
-                        u8::try_from(number).unwrap_or(u8::MAX),
-                        u8::try_from(connection.round).unwrap_or(u8::MAX),
-                    ],
+                    private_data: name(number, connection.round),
                     ird: plan.depths[0][0],
                     ord: plan.depths[0][1],
                     peer_to_peer: plan.peer_to_peer,

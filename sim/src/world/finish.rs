@@ -27,7 +27,7 @@ impl World {
         // A QP that nobody asked for waits for ever; all others hear of the end.
         let nobody = !connection.accepted && *second == Some(QpState::Idle);
         let never = *first == Some(QpState::Idle)
-            && connection.plan.lethal
+            && connection.may_fail()
             && (connection.stage == Stage::Closing || over(second) || connection.id.is_none());
         if (over(first) || never) && (over(second) || nobody) {
             return self.finish(number).map(|()| true);
@@ -123,6 +123,7 @@ impl World {
         let may_fail = connection.may_fail();
         let lasted = now - connection.ending.unwrap_or(now);
         self.judge(number, &reasons)?;
+        self.count(number, &reasons);
         self.ends_in_time(number, lasted)?;
         let connection = &mut self.connections[number];
         for end in 0..2 {
@@ -173,6 +174,7 @@ impl World {
         connection.accepted = false;
         connection.ending = None;
         connection.refusals.clear();
+        connection.fates.clear();
         let plan = connection.plan;
         let dead = plan.hosts.iter().any(|host| {
             let host = self.hosts[*host].as_ref();

@@ -2,23 +2,26 @@
 
 mod completed;
 mod connect;
+mod fate;
 mod finish;
 mod verdict;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use uwarp_verbs::CmId;
 
+pub(crate) use self::fate::Fate;
 use crate::clock::VirtualClock;
 use crate::end::End;
 use crate::host::{Host, address};
 use crate::log::Log;
 use crate::scenario::{ConnectionPlan, HostPlan, Mishap, Scenario};
 use crate::switch::Switch;
+use crate::tally::Tally;
 use crate::wrong::Wrong;
 
 /// The bit that tells the numbers of receives from those of other requests.
@@ -41,7 +44,7 @@ pub struct Options {
 }
 
 /// What came of a run without a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// All packets that were delivered, in one number: two runs with one seed have the same.
     pub digest: u64,
@@ -51,6 +54,8 @@ pub struct Outcome {
     pub packets: [u64; 2],
     /// Completions with success, and in error.
     pub completions: [u64; 2],
+    /// What was done to connections, and how they ended.
+    pub tally: Tally,
 }
 
 /// Something that is to happen.
@@ -91,6 +96,8 @@ pub(crate) struct Connection {
     pub(crate) round: u32,
     /// Requests that the peer has to refuse, by the end that posted them.
     pub(crate) refusals: Vec<(usize, Wrong)>,
+    /// What was done to it in this round, so that it may end.
+    pub(crate) fates: Vec<Fate>,
     /// Since when it is ending.
     ending: Option<Duration>,
     pub(crate) stage: Stage,
@@ -101,7 +108,7 @@ pub(crate) struct Connection {
 impl Connection {
     /// Whether something has happened, or may, after which requests fail.
     pub(crate) fn may_fail(&self) -> bool {
-        self.plan.lethal || !self.refusals.is_empty()
+        !self.fates.is_empty()
     }
 }
 
@@ -125,10 +132,13 @@ pub(crate) struct World {
     /// How the hosts were set up, also those that are gone.
     plans: Vec<HostPlan>,
     crc: bool,
+    /// Nothing happens that may end a connection.
+    pub(crate) harmless: bool,
+    /// Hosts of which receives were taken that others count on.
+    robbed: BTreeSet<usize>,
+    tally: Tally,
     /// Nothing is lost or late, and no host waits for receives.
     quiet: bool,
-    /// Octets are changed on the way so that TCP does not see it.
-    changes_octets: bool,
 }
 
 /// Plays the run of a seed.
@@ -144,6 +154,7 @@ pub fn run(seed: u64, options: Options) -> Result<Outcome, String> {
         lasted: world.clock.elapsed(),
         packets: [counts.sent, counts.corrupted_unseen + counts.rewritten],
         completions: world.completions,
+        tally: world.tally(),
     };
     world.log.event(outcome.lasted, || format!("{counts:?}"));
     world.tear_down()?;
@@ -161,6 +172,7 @@ impl World {
         });
         let quiet = scenario.is_quiet();
         let Scenario {
+            harmless,
             ipv6,
             mtu,
             faults,
@@ -185,8 +197,10 @@ impl World {
             mtu,
             plans: hosts,
             crc: options.crc,
+            harmless,
+            robbed: BTreeSet::new(),
+            tally: Tally::default(),
             quiet,
-            changes_octets: faults.changes_octets(),
             clock,
         };
         world.populate(&connections)?;
@@ -221,6 +235,7 @@ impl World {
                 ends,
                 round: 0,
                 refusals: Vec::new(),
+                fates: Vec::new(),
                 ending: None,
                 stage: Stage::Opening,
                 accepted: false,
@@ -272,6 +287,7 @@ impl World {
     pub(crate) fn settle(&mut self) -> Result<Option<Duration>, String> {
         for _ in 0..SPIN {
             let mut busy = false;
+            self.note_damage();
             while let Some((to, octets)) = self.switch.arrival() {
                 busy = true;
                 if let Some(host) = &self.hosts[to] {
@@ -282,6 +298,9 @@ impl World {
                 if let Some(host) = &self.hosts[sender] {
                     host.network.limit_mtu(self.switch.mtu());
                 }
+            }
+            if let Some(error) = self.switch.complaint() {
+                return Err(error);
             }
             let now = self.clock.elapsed();
             let mut due = self.switch.next();
@@ -368,6 +387,7 @@ impl World {
 
     pub(crate) fn death(&mut self, host: usize) {
         self.switch.set_down(host, true);
+        self.befalls_host(host, Fate::Death);
         for connection in &mut self.connections {
             if connection.plan.hosts[0] == host {
                 connection.id = None;

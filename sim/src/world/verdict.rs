@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use uwarp_verbs::{EndReason, Qp, QpAttr, QpState, Terminate, TerminateCode};
 
-use super::{Connection, World};
-use crate::scenario::{Misdeed, Mishap};
+use super::fate::is_explained;
+use super::{Connection, Fate, World};
+use crate::tally::Tally;
 use crate::wrong::Wrong;
 
 /// What a side that cannot go on says of itself (RFC 5040 section 7.1).
 const LOCAL: [u8; 3] = [0, 0, 0];
 /// An end takes no longer where nothing is lost: a program looks every two seconds at least.
 const PROMPT: Duration = Duration::from_secs(30);
-/// No receive was there for a message (RFC 5041 section 7.2).
-const NO_BUFFER: [u8; 3] = [1, 2, 2];
 
 impl World {
     /// Whether the two reasons go with each other, and with what was done.
@@ -43,14 +42,22 @@ impl World {
             }
         }
         // Where octets change on the way and nobody can tell, anything may be said.
-        if !self.crc || self.changes_octets {
+        let unseen = [Fate::Damaged, Fate::StartupDamaged];
+        let [damaged, startup] = unseen.map(|fate| connection.fates.contains(&fate));
+        if startup || damaged && !self.crc {
             return Ok(());
         }
-        let may = self.codes(connection);
+        for reason in reasons.iter().flatten() {
+            if !is_explained(&connection.fates, reason) && !orderly(&Some(reason.clone())) {
+                return wrong(format!("{:?} do not explain it", connection.fates));
+            }
+        }
+        let may = Self::codes(connection);
         for reason in reasons {
             if let Some(EndReason::TerminateSent {
                 terminate: None, ..
             }) = reason
+                && !damaged
             {
                 return wrong("nobody is told why".to_owned());
             }
@@ -63,7 +70,9 @@ impl World {
             }
         }
         match &connection.refusals[..] {
-            [(end, what)] if !connection.plan.lethal && !is_told(*end, *what, reasons) => {
+            [(end, what)]
+                if connection.fates == [Fate::Refusal] && !is_told(*end, *what, reasons) =>
+            {
                 wrong(format!("end {end} did {what:?}, and is not told so"))
             }
             _ => Ok(()),
@@ -86,7 +95,7 @@ impl World {
             }
             let Some(theirs) = theirs
                 .as_ref()
-                .filter(|_| !is_greedy && !self.changes_octets)
+                .filter(|_| !is_greedy && !connection.fates.contains(&Fate::StartupDamaged))
             else {
                 continue;
             };
@@ -105,30 +114,42 @@ impl World {
     }
 
     /// All that Terminate Messages of a connection may say.
-    fn codes(&self, connection: &Connection) -> Vec<[u8; 3]> {
+    fn codes(connection: &Connection) -> Vec<[u8; 3]> {
         let mut codes: Vec<_> = (connection.refusals.iter())
             .flat_map(|(_, what)| what.codes().iter().copied())
             .collect();
-        let hosts = connection.plan.hosts;
-        if hosts.iter().any(|host| self.plans[*host].overflow) {
-            codes.push(LOCAL);
-        }
-        if connection.plan.greedy {
-            codes.push(NO_BUFFER);
-        }
-        for (_, mishap) in &self.mishaps {
-            let Mishap::Misdeed { what, .. } = mishap else {
-                continue;
-            };
-            match what {
-                // It takes receives of others, too.
-                Misdeed::TooManySends => codes.push(NO_BUFFER),
-                // Writes, and Reads of what was written, find nothing.
-                Misdeed::Deregister => codes.extend([[1, 1, 0], [0, 1, 0]]),
-                Misdeed::Request(_) | Misdeed::Abort | Misdeed::Disconnect | Misdeed::Drop => {}
-            }
-        }
+        codes.extend(connection.fates.iter().flat_map(|fate| fate.codes()));
         codes
+    }
+
+    /// Counts what was done to a connection, and how it has ended.
+    pub(crate) fn count(&mut self, number: usize, reasons: &[Option<EndReason>; 2]) {
+        let Connection { fates, .. } = &self.connections[number];
+        let orderly = (reasons.iter().flatten()).all(EndReason::is_orderly);
+        self.tally.add(match (fates.is_empty(), orderly) {
+            (true, _) => CLEAN,
+            (false, true) => SPARED,
+            (false, false) => ENDED,
+        });
+        for fate in fates {
+            self.tally.add(&format!("connections with {fate:?}"));
+        }
+        for reason in reasons.iter().flatten() {
+            self.tally.add(&format!("ends by {}", kind(reason)));
+        }
+    }
+
+    /// All that was counted, and what the whole run was.
+    pub(crate) fn tally(&self) -> Tally {
+        let mut tally = self.tally.clone();
+        tally.add("runs");
+        if tally.of(SPARED) + tally.of(ENDED) == 0 {
+            tally.add("runs with nothing that may end a connection");
+        }
+        if tally.of(ENDED) == 0 {
+            tally.add("runs in which all connections end in order");
+        }
+        tally
     }
 
     /// Whether a connection takes no longer to end than the way needs.
@@ -139,6 +160,23 @@ impl World {
             ));
         }
         Ok(())
+    }
+}
+
+/// What a tally calls connections.
+const CLEAN: &str = "connections to which nothing was done";
+const SPARED: &str = "connections to which something was done, and that end in order";
+const ENDED: &str = "connections that end by what was done";
+
+/// In one word.
+fn kind(reason: &EndReason) -> String {
+    match said(&Some(reason.clone())) {
+        Some(code) => format!("Terminate {}", number_of(code)),
+        None => {
+            let words = format!("{reason:?}");
+            let end = words.find([' ', '(']).unwrap_or(words.len());
+            words[..end].to_owned()
+        }
     }
 }
 

@@ -201,8 +201,13 @@ impl Connection {
         match &self.stage {
             Stage::Detached => return,
             Stage::TcpConnect(_) => self.end(EndReason::ConnectFailed { error }),
-            Stage::AwaitReply(_) => return self.startup_closed(true),
-            Stage::Open(_) => self.end(EndReason::LlpLost { error }),
+            // 6581-10-05: a peer that does this may not know our Request. One that is silent has said nothing about it.
+            Stage::AwaitReply(_)
+                if matches!(error, LlpError::Reset { .. } | LlpError::Broken { .. }) =>
+            {
+                return self.startup_closed(true);
+            }
+            Stage::AwaitReply(_) | Stage::Open(_) => self.end(EndReason::LlpLost { error }),
         }
         self.detach(QpEvent::LlpLost);
     }

@@ -465,6 +465,24 @@ fn stage_table() {
     insta::assert_snapshot!(table);
 }
 
+/// Found by the simulator: a host that is dead has not reset the connection, and revision 1 does not make it live.
+#[test]
+fn a_peer_that_vanishes_before_its_reply_has_not_refused_our_request() {
+    let settings = Settings {
+        retry_with_revision_1: true,
+        ..Settings::default()
+    };
+    let addr = "192.0.2.2:7174".parse().unwrap();
+    let mut end = End::new(&Memory::new(), &settings);
+    let config = initiator_config(&settings);
+    assert!(end.conn.start_initiator(config, true).unwrap());
+    end.conn.tcp_connected();
+    let error = uwarp_llp::LlpError::TimedOut { addr };
+    end.conn.lost(error);
+    assert!(matches!(end.conn.end, Some(EndReason::LlpLost { error: told }) if told == error));
+    assert!(!end.conn.reconnect && end.conn.state == QpState::Error);
+}
+
 #[test]
 fn a_responder_sends_nothing_before_the_first_fpdu() {
     // 5044-7.1.2-15

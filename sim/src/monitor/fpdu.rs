@@ -1,0 +1,159 @@
+//! FPDUs of MPA in a stream (RFC 5044 section 4).
+
+/// Octets from the start of one Marker to the start of the next.
+const INTERVAL: u64 = 512;
+
+/// How one direction is framed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Framing {
+    pub(super) markers: bool,
+    pub(super) crc: bool,
+}
+
+impl Framing {
+    /// The ULPDU of the FPDU that `octets` begin with, at this place of the stream, when it is whole, and its length on the
+    /// wire.
+    pub(super) fn next(
+        self,
+        octets: &[u8],
+        position: u64,
+    ) -> Result<Option<(Vec<u8>, usize)>, String> {
+        let (mut content, mut at, mut length_at) = (Vec::new(), 0, None);
+        loop {
+            // The field is never cut by a Marker.
+            let need = content.first_chunk().map_or(2, |len| {
+                let ulpdu = usize::from(u16::from_be_bytes(*len));
+                2 + ulpdu + (2 + ulpdu).wrapping_neg() % 4 + 4
+            });
+            if content.len() == need && need > 2 {
+                return self.ends(&octets[..at], content).map(Some);
+            }
+            let into = ((position + at as u64) % INTERVAL) as usize;
+            if self.markers && into == 0 {
+                let Some(marker) = octets.get(at..at + 4) else {
+                    return Ok(None);
+                };
+                let back = length_at.map_or(0, |length_at: usize| at - length_at);
+                let says = u32::from_be_bytes([marker[0], marker[1], marker[2], marker[3]]);
+                if says as usize != back {
+                    return Err(format!("a Marker says {says:x}, and it is {back:x}"));
+                }
+                at += 4;
+                continue;
+            }
+            length_at.get_or_insert(at);
+            let run = if self.markers {
+                INTERVAL as usize - into
+            } else {
+                usize::MAX
+            };
+            let run = run.min(need - content.len());
+            let Some(part) = octets.get(at..at + run) else {
+                return Ok(None);
+            };
+            content.extend_from_slice(part);
+            at += run;
+        }
+    }
+
+    /// The end of one: PAD and CRC.
+    fn ends(self, wire: &[u8], mut content: Vec<u8>) -> Result<(Vec<u8>, usize), String> {
+        let len = usize::from(u16::from_be_bytes([content[0], content[1]]));
+        let crc = content.split_off(content.len() - 4);
+        if content[2 + len..].iter().any(|octet| *octet != 0) {
+            return Err("a PAD is not zero".to_owned());
+        }
+        let right = crc32c(&wire[..wire.len() - 4]).to_le_bytes();
+        if self.crc && crc != right {
+            return Err(format!(
+                "a CRC is {crc:02x?}, and it should be {right:02x?}"
+            ));
+        }
+        content.truncate(2 + len);
+        content.drain(..2);
+        Ok((content, wire.len()))
+    }
+}
+
+const TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let (mut rest, mut bit) = (octet as u32, 0);
+        while bit < 8 {
+            rest = rest >> 1 ^ (rest & 1).wrapping_neg() & 0x82F6_3B78;
+            bit += 1;
+        }
+        table[octet] = rest;
+        octet += 1;
+    }
+    table
+};
+
+/// The CRC of iSCSI and MPA.
+fn crc32c(octets: &[u8]) -> u32 {
+    !octets.iter().fold(!0, |crc, octet| {
+        crc >> 8 ^ TABLE[((crc ^ u32::from(*octet)) & 0xFF) as usize]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 5044 Figure 5: an FPDU with a Marker in front.
+    fn figure_5() -> Vec<u8> {
+        let mut octets = vec![0, 0, 0, 0, 0, 0x2A, 0x41, 0x43];
+        octets.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+        octets.extend([0; 24]);
+        octets.extend([0x52, 0x23, 0x99, 0x83]);
+        octets
+    }
+
+    const BOTH: Framing = Framing {
+        markers: true,
+        crc: true,
+    };
+
+    #[test]
+    fn the_fpdu_of_rfc_5044_is_read_when_it_is_whole() {
+        let octets = figure_5();
+        for len in 0..octets.len() {
+            assert_eq!(BOTH.next(&octets[..len], 512), Ok(None));
+        }
+        let (ulpdu, len) = BOTH.next(&octets, 512).unwrap().unwrap();
+        assert_eq!((&ulpdu[..], len), (&octets[6..48], 52));
+    }
+
+    #[test]
+    fn a_wrong_crc_marker_or_pad_is_found() {
+        for (at, what) in [(20, "CRC"), (3, "Marker"), (51, "CRC")] {
+            let mut octets = figure_5();
+            octets[at] ^= 1;
+            assert!(BOTH.next(&octets, 0).unwrap_err().contains(what));
+        }
+        let without = Framing {
+            markers: false,
+            crc: false,
+        };
+        let fpdu = |pad| [0, 1, 7, pad, 0, 0, 0, 0];
+        assert_eq!(without.next(&fpdu(0), 0), Ok(Some((vec![7], 8))));
+        assert!(without.next(&fpdu(1), 0).unwrap_err().contains("PAD"));
+    }
+
+    #[test]
+    fn a_marker_inside_points_back_to_the_length_field() {
+        let mut octets = vec![0, 4, 1, 2, 0, 0, 0, 4, 3, 4, 0, 0, 0, 0, 0, 0];
+        let framing = Framing {
+            markers: true,
+            crc: false,
+        };
+        let (ulpdu, len) = framing.next(&octets, 508).unwrap().unwrap();
+        assert_eq!((ulpdu, len), (vec![1, 2, 3, 4], 16));
+        // A Marker behind it is of the next one.
+        let before = [0, 6, 1, 2, 3, 4, 5, 6, 0, 0, 0, 0];
+        assert_eq!(framing.next(&before, 500).unwrap().unwrap().1, 12);
+        octets[7] = 8;
+        assert!(framing.next(&octets, 508).is_err());
+    }
+}

@@ -1,0 +1,152 @@
+//! Messages of one direction: segments of DDP (RFC 5041 section 4), operations of RDMAP (RFC 5040 section 4, RFC 7306
+//! section 4).
+
+/// Octets of the headers of a tagged and of an untagged segment.
+const TAGGED: usize = 14;
+const UNTAGGED: usize = 18;
+const TERMINATE: u8 = 7;
+
+/// What was sent so far.
+#[derive(Default)]
+pub(super) struct Messages {
+    pub(super) fpdus: u64,
+    /// Read and Atomic Requests.
+    pub(super) asked: u64,
+    /// Answers to such.
+    pub(super) answered: u64,
+    /// Messages of each queue, and the octets of the one that has begun.
+    queues: [(u32, usize); 4],
+    terminated: bool,
+}
+
+/// The queue of each opcode; `None` for tagged ones.
+const QUEUES: [Option<usize>; 12] = [
+    None,
+    Some(1),
+    None,
+    Some(0),
+    Some(0),
+    Some(0),
+    Some(0),
+    Some(2),
+    Some(0),
+    Some(0),
+    Some(1),
+    Some(3),
+];
+
+impl Messages {
+    /// The next ULPDU.
+    pub(super) fn next(&mut self, ulpdu: &[u8]) -> Result<(), String> {
+        if self.terminated {
+            return Err(format!("{} octets behind a Terminate Message", ulpdu.len()));
+        }
+        self.fpdus += 1;
+        let &[ddp, rdmap, ..] = ulpdu else {
+            return Err(format!("a ULPDU of {} octets", ulpdu.len()));
+        };
+        let (tagged, last, opcode) = (ddp & 0x80 != 0, ddp & 0x40 != 0, rdmap & 0xF);
+        if ddp & 0x3F != 1 || rdmap & 0xF0 != 0x40 {
+            return Err(format!("control octets {ddp:02x} {rdmap:02x}"));
+        }
+        let queue = *QUEUES
+            .get(usize::from(opcode))
+            .ok_or_else(|| format!("opcode {opcode:x}"))?;
+        let header = if tagged { TAGGED } else { UNTAGGED };
+        if queue.is_none() != tagged || ulpdu.len() < header {
+            return Err(format!(
+                "opcode {opcode:x}, {ddp:02x}, {} octets",
+                ulpdu.len()
+            ));
+        }
+        if let Some(queue) = queue {
+            self.untagged(queue, ulpdu, last)?;
+            // RFC 5040 section 4.3: only a Send with Invalidate says an STag.
+            if !matches!(opcode, 4 | 6) && ulpdu[2..6] != [0; 4] {
+                return Err(format!("opcode {opcode:x} says an STag"));
+            }
+        }
+        self.terminated = opcode == TERMINATE;
+        self.asked += u64::from(matches!(opcode, 1 | 10));
+        self.answered += u64::from(last && matches!(opcode, 2 | 11));
+        Ok(())
+    }
+
+    /// Messages of a queue have numbers from 1 on, and their segments follow each other.
+    fn untagged(&mut self, queue: usize, ulpdu: &[u8], last: bool) -> Result<(), String> {
+        let word = |at: usize| {
+            let word = ulpdu[at..at + 4].first_chunk().copied();
+            u32::from_be_bytes(word.unwrap_or_default())
+        };
+        let (messages, octets) = &mut self.queues[queue];
+        let should = (queue as u32, messages.wrapping_add(1), *octets);
+        let is = (word(6), word(10), word(14) as usize);
+        if is != should {
+            return Err(format!(
+                "QN, MSN, MO are {is:?}, and they should be {should:?}"
+            ));
+        }
+        *octets += ulpdu.len() - UNTAGGED;
+        if last {
+            (*messages, *octets) = (should.1, 0);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn untagged(ddp: u8, rdmap: u8, [qn, msn, mo]: [u32; 3], payload: &[u8]) -> Vec<u8> {
+        let mut ulpdu = vec![ddp, rdmap, 0, 0, 0, 0];
+        for word in [qn, msn, mo] {
+            ulpdu.extend(word.to_be_bytes());
+        }
+        ulpdu.extend(payload);
+        ulpdu
+    }
+
+    #[test]
+    fn messages_have_numbers_and_their_segments_offsets() {
+        let mut messages = Messages::default();
+        messages.next(&untagged(1, 0x43, [0, 1, 0], b"ab")).unwrap();
+        messages
+            .next(&untagged(0x41, 0x43, [0, 1, 2], b"c"))
+            .unwrap();
+        messages
+            .next(&untagged(0x41, 0x43, [0, 2, 0], b""))
+            .unwrap();
+        messages
+            .next(&untagged(0x41, 0x41, [1, 1, 0], &[0; 28]))
+            .unwrap();
+        assert_eq!((messages.asked, messages.fpdus), (1, 4));
+        for wrong in [[0, 2, 0], [0, 3, 1], [1, 3, 0]] {
+            assert!(messages.next(&untagged(0x41, 0x43, wrong, b"")).is_err());
+        }
+    }
+
+    #[test]
+    fn nothing_comes_behind_a_terminate() {
+        let mut messages = Messages::default();
+        messages
+            .next(&untagged(0x41, 0x47, [2, 1, 0], &[0; 4]))
+            .unwrap();
+        let send = untagged(0x41, 0x43, [0, 1, 0], b"");
+        assert!(messages.next(&send).unwrap_err().contains("behind"));
+    }
+
+    #[test]
+    fn reserved_bits_and_versions_are_looked_at() {
+        for (ddp, rdmap) in [
+            (0x45, 0x43),
+            (0x42, 0x43),
+            (0x41, 0x83),
+            (0x41, 0x53),
+            (0x41, 0x4C),
+        ] {
+            let send = untagged(ddp, rdmap, [0, 1, 0], b"");
+            assert!(Messages::default().next(&send).is_err());
+        }
+    }
+}

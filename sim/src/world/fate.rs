@@ -1,0 +1,177 @@
+//! What was done to a connection, after which it may end; and the ends that this explains.
+
+use uwarp_verbs::llp::LlpError;
+use uwarp_verbs::{EndReason, StartupError};
+
+use super::World;
+use crate::monitor::Damaged;
+
+/// Something after which a connection may end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Fate {
+    /// One of its hosts is dead.
+    Death,
+    /// Nobody polls the CQ at one of its ends.
+    Overflow,
+    /// Others take receives that it counts on.
+    Robbed,
+    /// One end has more Reads under way than the other one takes.
+    Greedy,
+    /// A region went while it was in use.
+    Deregistered,
+    /// One end has reset it, or dropped its QP.
+    Aborted,
+    /// One end has closed it in the middle of everything.
+    Disconnected,
+    /// A request was posted that has to be refused.
+    Refusal,
+    /// Octets of an MPA Request or Reply were changed, which no CRC covers.
+    StartupDamaged,
+    /// Octets of FPDUs were changed.
+    Damaged,
+}
+
+/// No receive was there for a message (RFC 5041 section 7.2).
+const NO_BUFFER: [u8; 3] = [1, 2, 2];
+/// What a side that cannot go on says of itself (RFC 5040 section 7.1).
+const LOCAL: [u8; 3] = [0, 0, 0];
+
+impl Fate {
+    /// What a Terminate Message may say then; for a refusal see `Wrong`.
+    pub(crate) fn codes(self) -> &'static [[u8; 3]] {
+        match self {
+            Fate::Overflow => &[LOCAL],
+            Fate::Robbed | Fate::Greedy => &[NO_BUFFER],
+            // Writes, and Reads of what was written, find nothing.
+            Fate::Deregistered => &[[1, 1, 0], [0, 1, 0]],
+            // RFC 5044 section 8: the CRC is wrong, or a Marker points elsewhere. Nothing else may be seen behind that.
+            Fate::Damaged => &[[2, 0, 2], [2, 0, 3]],
+            Fate::Death
+            | Fate::Aborted
+            | Fate::Disconnected
+            | Fate::Refusal
+            | Fate::StartupDamaged => &[],
+        }
+    }
+
+    /// Whether a connection may end in this way then, where its end is not orderly. What Terminate Messages say is another
+    /// matter.
+    fn explains(self, reason: &EndReason) -> bool {
+        match reason {
+            EndReason::LocalDisconnect | EndReason::PeerDisconnect => true,
+            EndReason::Aborted => matches!(self, Fate::Aborted | Fate::Overflow),
+            EndReason::TerminateSent { .. } | EndReason::TerminateReceived { .. } => {
+                self == Fate::Refusal || !self.codes().is_empty()
+            }
+            EndReason::CqOverflow { .. } | EndReason::LocalError { .. } => self == Fate::Overflow,
+            // Who is dead says nothing more, and so has reset nothing.
+            EndReason::LlpLost {
+                error: LlpError::TimedOut { .. },
+            } => self == Fate::Death,
+            EndReason::ConnectTimedOut | EndReason::ConnectFailed { .. } => self == Fate::Death,
+            // A reset may overtake a Terminate Message, or the last octets.
+            EndReason::LlpLost { .. } => self != Fate::Death,
+            EndReason::ClosedMidway => matches!(self, Fate::Aborted | Fate::Damaged),
+            // The length of an FPDU was damaged, and it never comes to its end.
+            EndReason::Stalled { sending: false } => self == Fate::Damaged,
+            // The first FPDU of the initiator was damaged, likewise.
+            EndReason::StartupFailed {
+                error: StartupError::RtrMissing,
+            } => self == Fate::Damaged,
+            EndReason::StartupFailed { .. } => matches!(self, Fate::Aborted | Fate::Disconnected),
+            _ => false,
+        }
+    }
+}
+
+/// Whether what was done explains this end.
+pub(crate) fn is_explained(fates: &[Fate], reason: &EndReason) -> bool {
+    // Anything may come of a Request or Reply that is another one.
+    fates.contains(&Fate::StartupDamaged) || fates.iter().any(|fate| fate.explains(reason))
+}
+
+impl World {
+    /// This was done to a connection.
+    pub(crate) fn befalls(&mut self, connection: usize, fate: Fate) {
+        let fates = &mut self.connections[connection].fates;
+        if !fates.contains(&fate) {
+            fates.push(fate);
+        }
+    }
+
+    /// This was done to all connections of a host.
+    pub(crate) fn befalls_host(&mut self, host: usize, fate: Fate) {
+        for connection in 0..self.connections.len() {
+            if self.connections[connection].plan.hosts.contains(&host) {
+                self.befalls(connection, fate);
+            }
+        }
+    }
+
+    /// Receives of this end are taken: if they are shared, others count on them, too, and from now on.
+    pub(crate) fn robs(&mut self, connection: usize, end: usize) {
+        let host = self.connections[connection].plan.hosts[end];
+        if self.plans[host].srq {
+            self.robbed.insert(host);
+            self.befalls_host(host, Fate::Robbed);
+        }
+    }
+
+    /// What a connection has to live with from its beginning.
+    pub(crate) fn fates_at_birth(&self, connection: usize) -> Vec<Fate> {
+        let plan = &self.connections[connection].plan;
+        let hosts = || plan.hosts.iter().copied();
+        let fates = [
+            (plan.greedy, Fate::Greedy),
+            (
+                hosts().any(|host| self.plans[host].overflow),
+                Fate::Overflow,
+            ),
+            (
+                hosts().any(|host| self.robbed.contains(&host)),
+                Fate::Robbed,
+            ),
+            (hosts().any(|host| self.hosts[host].is_none()), Fate::Death),
+        ];
+        let born = fates.into_iter().filter(|(is, _)| *is);
+        born.map(|(_, fate)| fate).collect()
+    }
+
+    /// Octets on their way were changed.
+    pub(crate) fn note_damage(&mut self) {
+        for Damaged { said, in_startup } in self.switch.damaged() {
+            let Some((number, round)) = who(&said) else {
+                continue;
+            };
+            let fate = if in_startup {
+                Fate::StartupDamaged
+            } else {
+                Fate::Damaged
+            };
+            if (self.connections.get(number)).is_some_and(|connection| connection.round == round) {
+                self.befalls(number, fate);
+            }
+        }
+    }
+}
+
+/// What a program says when it connects: which connection it is, and which round, and something that tells whether these
+/// octets were damaged, since no CRC covers them.
+pub(crate) fn name(number: usize, round: u32) -> Vec<u8> {
+    let mut said = vec![
+        u8::try_from(number).unwrap_or(u8::MAX),
+        u8::try_from(round).unwrap_or(u8::MAX),
+    ];
+    let check = u64::from(said[0]) << 8 | u64::from(said[1]);
+    said.extend(fastrand::Rng::with_seed(check).u64(..).to_be_bytes());
+    said
+}
+
+/// Which connection this is about, and which round; `None` where these octets were damaged.
+pub(crate) fn who(said: &[u8]) -> Option<(usize, u32)> {
+    let &[number, round, ..] = said else {
+        return None;
+    };
+    let who = (usize::from(number), u32::from(round));
+    (name(who.0, who.1) == said).then_some(who)
+}
