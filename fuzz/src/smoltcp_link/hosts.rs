@@ -1,19 +1,24 @@
-//! Two hosts with TCP in user space, and the packets between them.
+//! Two hosts with TCP in user space, and the packets or frames between them.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use uwarp_verbs::llp::Keepalive;
+use uwarp_verbs::llp::ethernet::{EthernetNetwork, FrameCarrier, LinkSettings};
 use uwarp_verbs::llp::smol::{Carrier, Clock, Congestion, MemoryNetwork, MemorySettings};
+use uwarp_verbs::llp::{Keepalive, Network};
 use uwarp_verbs::{Device, Listener, Progress, Settings, TimeSource, Timeouts};
 
+use super::ethernet;
 use crate::live::{HandClock, settle};
 
 /// Packets under way in one direction; more are lost.
 const ROOM: usize = 512;
 pub(super) const PORT: u16 = 7174;
+/// Octets that a connection holds in each direction, and packets that wait for it.
+const BUFFER: usize = 16 << 10;
+const INBOX: usize = 64;
 
 /// The packets of one host.
 #[derive(Default)]
@@ -23,13 +28,32 @@ struct Kept {
     seen: Mutex<Vec<u8>>,
 }
 
-impl Carrier for Kept {
-    fn carry(&self, packet: &[u8]) {
+impl Kept {
+    fn keep(&self, octets: &[u8]) {
         let mut under_way = self.under_way.lock().expect("no call panics under it");
         if under_way.len() < ROOM {
-            under_way.push_back(packet.to_vec());
+            under_way.push_back(octets.to_vec());
         }
+    }
+
+    fn see(&self, packet: &[u8]) {
         *self.seen.lock().expect("no call panics under it") = packet.to_vec();
+    }
+}
+
+impl FrameCarrier for Kept {
+    fn carry(&self, frame: &[u8]) {
+        self.keep(frame);
+        if let Some(packet) = ethernet::ipv4(frame) {
+            self.see(packet);
+        }
+    }
+}
+
+impl Carrier for Kept {
+    fn carry(&self, packet: &[u8]) {
+        self.keep(packet);
+        self.see(packet);
     }
 
     fn reaches(&self, to: IpAddr) -> bool {
@@ -42,32 +66,72 @@ pub(super) fn address(host: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(192, 0, 2, last), PORT))
 }
 
+/// What a host is attached to.
+enum Attached {
+    /// IP packets are carried.
+    Ip(MemoryNetwork),
+    /// Frames are.
+    Ethernet(EthernetNetwork),
+}
+
 /// A host, its device, and who listens there.
 pub(super) struct Host {
-    network: MemoryNetwork,
+    attached: Attached,
     kept: Arc<Kept>,
     pub(super) device: Device,
     pub(super) listener: Listener,
 }
 
-impl Host {
-    fn new(number: usize, clock: &Arc<HandClock>) -> Self {
-        let given: Arc<dyn Clock> = Arc::<HandClock>::clone(clock);
-        let kept = Arc::new(Kept::default());
+impl Attached {
+    fn by_ip(number: usize, clock: &Arc<dyn Clock>, kept: &Arc<Kept>) -> Self {
         let link = MemorySettings {
-            receive_buffer: 16 << 10,
-            send_buffer: 16 << 10,
-            inbox: 64,
+            receive_buffer: BUFFER,
+            send_buffer: BUFFER,
+            inbox: INBOX,
             congestion: Congestion::Reno,
             addresses: [vec![address(number).ip()], Vec::new()],
             // Checksums are off, so that the same happens here as under a fuzzer, for which smoltcp does not verify them.
             checksums: false,
-            clock: Arc::clone(&given),
+            clock: Arc::clone(clock),
             seed: Some(number as u64),
             ..MemorySettings::default()
         };
-        let carrier: Arc<Kept> = Arc::clone(&kept);
-        let network = MemoryNetwork::host(&link, carrier).expect("the settings are right");
+        let carrier: Arc<Kept> = Arc::clone(kept);
+        Self::Ip(MemoryNetwork::host(&link, carrier).expect("the settings are right"))
+    }
+
+    fn on_ethernet(number: usize, clock: &Arc<dyn Clock>, kept: &Arc<Kept>) -> Self {
+        let link = LinkSettings {
+            addresses: vec![
+                (address(number).ip(), 24),
+                (ethernet::ipv6(number).into(), 64),
+            ],
+            receive_buffer: BUFFER,
+            send_buffer: BUFFER,
+            inbox: INBOX,
+            clock: Arc::clone(clock),
+            seed: Some(number as u64),
+            ..LinkSettings::default()
+        };
+        let carrier: Arc<Kept> = Arc::clone(kept);
+        let network = EthernetNetwork::carried(&link, ethernet::mac(number), carrier);
+        Self::Ethernet(network.expect("the settings are right"))
+    }
+}
+
+impl Host {
+    fn new(number: usize, clock: &Arc<HandClock>, on_ethernet: bool) -> Self {
+        let given: Arc<dyn Clock> = Arc::<HandClock>::clone(clock);
+        let kept = Arc::new(Kept::default());
+        let attached = if on_ethernet {
+            Attached::on_ethernet(number, &given, &kept)
+        } else {
+            Attached::by_ip(number, &given, &kept)
+        };
+        let network: Arc<dyn Network> = match &attached {
+            Attached::Ip(network) => Arc::new(network.clone()),
+            Attached::Ethernet(network) => Arc::new(network.clone()),
+        };
         let short = Duration::from_secs(60);
         let settings = Settings {
             crc: true,
@@ -86,10 +150,10 @@ impl Host {
             seed: Some(number as u64 + 2),
             ..Settings::default()
         };
-        let device = Device::open(Arc::new(network.clone()), settings).expect("it can be opened");
+        let device = Device::open(network, settings).expect("it can be opened");
         let listener = device.listen(address(number)).expect("nobody else listens");
         Self {
-            network,
+            attached,
             kept,
             device,
             listener,
@@ -102,16 +166,18 @@ pub(super) struct Link {
     pub(super) clock: Arc<HandClock>,
     start: Instant,
     pub(super) hosts: [Host; 2],
+    pub(super) on_ethernet: bool,
 }
 
 impl Link {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(on_ethernet: bool) -> Self {
         let clock = HandClock::new();
-        let hosts = [Host::new(0, &clock), Host::new(1, &clock)];
+        let hosts = [0, 1].map(|number| Host::new(number, &clock, on_ethernet));
         Self {
             start: clock.now(),
             clock,
             hosts,
+            on_ethernet,
         }
     }
 
@@ -131,9 +197,23 @@ impl Link {
         seen.expect("no call panics under it").clone()
     }
 
-    /// A packet arrives at a host.
-    pub(super) fn deliver(&self, to: usize, packet: &[u8]) {
-        self.hosts[to].network.deliver(packet);
+    /// A packet arrives at a host, or a frame.
+    pub(super) fn deliver(&self, to: usize, octets: &[u8]) {
+        match &self.hosts[to].attached {
+            Attached::Ip(network) => network.deliver(octets),
+            Attached::Ethernet(network) => network.deliver(octets),
+        }
+    }
+
+    /// An IP packet arrives at a host, by whatever it is attached to.
+    pub(super) fn deliver_ip(&self, to: usize, packet: &[u8]) {
+        if self.on_ethernet {
+            let mut frame = ethernet::frame(to, 1 - to, 0x0800, packet);
+            ethernet::seal(&mut frame);
+            self.deliver(to, &frame);
+        } else {
+            self.deliver(to, packet);
+        }
     }
 
     /// The next packets of a host arrive. Whether there were any.
@@ -150,10 +230,14 @@ impl Link {
 
     /// What happens at this time; says when something is due.
     pub(super) fn progress(&self) -> Option<Instant> {
-        let due = self
-            .hosts
-            .each_ref()
-            .map(|host| settle(&host.device, &self.clock));
+        let due = self.hosts.each_ref().map(|host| {
+            let of_device = settle(&host.device, &self.clock);
+            let of_link = match &host.attached {
+                Attached::Ip(_) => None,
+                Attached::Ethernet(network) => network.turn(),
+            };
+            of_device.into_iter().chain(of_link).min()
+        });
         due.into_iter().flatten().min()
     }
 

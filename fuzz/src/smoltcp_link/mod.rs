@@ -1,4 +1,4 @@
-//! Two devices with TCP in user space, and between them what the input makes of a link: packets are lost, doubled, late and
+//! Two devices with TCP in user space, over IP or over an Ethernet with ARP, NDP and ICMP, and between them what the input makes of a link: packets are lost, doubled, late and
 //! in another order; some are damaged; and a stranger sends what he likes, also into the connection that stands. As long as
 //! nothing was damaged and nobody interfered, everything completes with the octets of the model. Else what completes with
 //! success is right all the same, no octet of memory has a value that nobody wrote there, and either everything completes or
@@ -7,6 +7,7 @@
 //! Nothing is said of the checksums of TCP, which smoltcp does not look at under a fuzzer: the CRC of MPA has to find what is
 //! damaged.
 
+mod ethernet;
 mod hosts;
 mod stranger;
 
@@ -26,20 +27,20 @@ const ROUNDS: usize = 20_000;
 /// A connection that stands as long as this without its packets may be given up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Steps.
+/// Steps. Bit 7 of the first one: the hosts are on an Ethernet.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
-    let link = Link::new();
+    let link = Link::new(data.first().is_some_and(|first| first & 0x80 != 0));
     let mut ends = connect(&link, 0, 1).expect("nobody is in the way");
     // The responder may not send before an FPDU of the initiator has come.
     let [first, second] = &mut ends;
     first.post(second, 5, &mut Input::new(&[]));
-    let mut hurt = false;
+    let (mut hurt, mut echoes) = (false, [0; 2]);
     for _ in 0..MAX_STEPS {
         if input.is_empty() {
             break;
         }
-        hurt |= step(&link, &mut ends, &mut input) || link.elapsed() > PATIENCE;
+        hurt |= step(&link, &mut ends, &mut echoes, &mut input) || link.elapsed() > PATIENCE;
         link.progress();
         look(&mut ends, hurt);
     }
@@ -56,7 +57,7 @@ fn look(ends: &mut [End; 2], hurt: bool) {
 }
 
 /// One step of the input. Whether the connection may not survive it.
-fn step(link: &Link, ends: &mut [End; 2], input: &mut Input<'_>) -> bool {
+fn step(link: &Link, ends: &mut [End; 2], echoes: &mut [usize; 2], input: &mut Input<'_>) -> bool {
     let step = input.u8();
     let from = usize::from(step & 1);
     match step >> 1 & 15 {
@@ -79,6 +80,11 @@ fn step(link: &Link, ends: &mut [End; 2], input: &mut Input<'_>) -> bool {
             }
         }
         7 => return damage(link, from, input),
+        8 if link.on_ethernet => ethernet::honest(link, from, &mut echoes[from], input),
+        10 if link.on_ethernet => {
+            ethernet::false_witness(link, from, input);
+            return true;
+        }
         8 => {
             let packet = input.slice(1600);
             link.deliver(from, packet);
@@ -87,7 +93,7 @@ fn step(link: &Link, ends: &mut [End; 2], input: &mut Input<'_>) -> bool {
         }
         9 | 10 => {
             let packet = stranger::segment(&link.seen(from), input);
-            link.deliver(1 - from, &packet);
+            link.deliver_ip(1 - from, &packet);
             return true;
         }
         11 => ends[from].receive(),
@@ -114,6 +120,9 @@ fn damage(link: &Link, from: usize, input: &mut Input<'_>) -> bool {
         };
         let at = usize::from(at) % packet.len();
         packet[at] ^= by;
+        if link.on_ethernet {
+            ethernet::seal(packet);
+        }
         by != 0
     })
 }

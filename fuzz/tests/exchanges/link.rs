@@ -71,5 +71,53 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     // No packet of any connection.
     let seed = step(carry(Seed::new()), 0, 8).slice(&[0x45; 60]);
     seeds.push(step(seed, 1, 8).slice(&[0x60; 50]).done());
+    // The same over an Ethernet.
+    let framed = |mut seed: Vec<u8>| {
+        seed[0] |= 0x80;
+        seed
+    };
+    seeds.extend(seeds.clone().into_iter().step_by(3).map(framed));
+    seeds.extend(frames().into_iter().map(framed));
+    seeds
+}
+
+/// Questions and echoes of a stranger, with his answers; then claims and reports that are false.
+fn frames() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for from in [0, 1] {
+        for kind in 0..8 {
+            let seed = step(post(carry(Seed::new()), from, 5), from, 8);
+            let seed = seed.u8(kind);
+            let seed = if kind & 2 == 0 {
+                seed
+            } else {
+                seed.slice(b"echo")
+            };
+            seeds.push(carry(post(carry(seed), from ^ 1, 6)).done());
+        }
+        let seed = |what: u8| step(post(carry(Seed::new()), from, 5), from, 10).u8(what);
+        // ARP: the other host is at the stranger's; at everybody's; has our address.
+        for claim in [
+            [0, 2, 1, 1, 2],
+            [0, 2, 1, 1, 1],
+            [3, 2, 1, 1, 2],
+            [0, 1, 1, 1, 2],
+        ] {
+            let said = claim.into_iter().fold(seed(4), Seed::u8);
+            seeds.push(carry(post(carry(said), from, 4)).done());
+        }
+        // ICMP: no way, not wanted, too long.
+        for code in [0, 3, 4] {
+            let said = seed(1).u16(600).u8(0).u8(code).u8(0);
+            seeds.push(carry(post(carry(said), from, 4)).done());
+        }
+        // NDP: solicited, advertised.
+        for kind in [2, 3] {
+            let option = [2, 1, 2, 0, 0, 0, 0, 77];
+            let said = seed(2).u8(1).slice(&option).u8(kind).u8(0).u8(0x60).u8(1);
+            seeds.push(carry(post(carry(said), from, 4)).done());
+        }
+        seeds.push(carry(seed(7).u8(0).slice(&[0x45; 60])).done());
+    }
     seeds
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use uwarp_capture::{Direction, Interface};
@@ -19,7 +19,9 @@ use super::neighbours::{Ask, Claim, Due, Neighbours, Released, Way};
 use super::outqueue::{OutQueue, Sent};
 use super::receive::Receiver;
 use super::thread;
-use crate::smol::{FaultInjector, Link, Mailbox, Notice, Packet, Pool, Route, Signal, Stack};
+use crate::smol::{
+    Clock, FaultInjector, Link, Mailbox, Notice, Packet, Pool, Route, Signal, Stack,
+};
 use crate::wire::{HEADER, Wire};
 use crate::{LlpError, NetworkEvent};
 
@@ -51,8 +53,15 @@ pub(super) struct Shared {
     /// When the owner of a connection last took in what had arrived, in nanoseconds since `origin`.
     pub(super) polled_at: AtomicU64,
     pub(super) origin: Instant,
+    /// What its timers run by: the clock of the machine where it has a thread.
+    pub(super) clock: Arc<dyn Clock>,
+    /// When our addresses are announced, until they were.
+    announce_at: Mutex<Option<Instant>>,
     stack: OnceLock<Weak<Stack>>,
 }
+
+/// Our addresses are announced so long after it was asked whether anybody has them.
+const ANNOUNCE_AFTER: Duration = Duration::from_millis(100);
 
 /// What a [`Shared`] is made of.
 pub(super) struct Parts {
@@ -64,6 +73,7 @@ pub(super) struct Parts {
     pub(super) faults: Option<Arc<FaultInjector>>,
     pub(super) neighbours: Neighbours,
     pub(super) out: OutQueue,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl Shared {
@@ -77,7 +87,9 @@ impl Shared {
             faults,
             neighbours,
             out,
+            clock,
         } = parts;
+        let origin = clock.now();
         Ok(Arc::new(Self {
             wire,
             addresses,
@@ -85,7 +97,7 @@ impl Shared {
             tap,
             mtu,
             faults,
-            receiver: Mutex::new(Receiver::new(Instant::now())),
+            receiver: Mutex::new(Receiver::new(origin)),
             neighbours: Mutex::new(neighbours),
             incomplete: AtomicUsize::new(0),
             out,
@@ -95,7 +107,9 @@ impl Shared {
             stop: AtomicBool::new(false),
             down: AtomicBool::new(false),
             polled_at: AtomicU64::new(0),
-            origin: Instant::now(),
+            origin,
+            clock,
+            announce_at: Mutex::new(Some(origin + ANNOUNCE_AFTER)),
             stack: OnceLock::new(),
         }))
     }
@@ -147,7 +161,7 @@ impl Shared {
     pub(super) fn send_to(&self, hop: IpAddr, packet: Packet) {
         let (way, ask) = {
             let mut neighbours = self.neighbours.lock();
-            let found = neighbours.way(hop, packet, Instant::now());
+            let found = neighbours.way(hop, packet, self.clock.now());
             self.count_incomplete(&neighbours);
             found
         };
@@ -203,8 +217,23 @@ impl Shared {
         }
     }
 
+    /// Announces our addresses when it is time; says when it will be.
+    pub(super) fn announce_at(&self, now: Instant) -> Option<Instant> {
+        let due = {
+            let mut at = self.announce_at.lock();
+            match *at {
+                Some(due) if due <= now => at.take(),
+                later => return later,
+            }
+        };
+        if due.is_some() {
+            self.announce();
+        }
+        None
+    }
+
     /// Tells all hosts our addresses, but for those that somebody else has.
-    pub(super) fn announce(&self) {
+    fn announce(&self) {
         for own in self.addresses.all() {
             if !self.events.is_in_conflict(own) {
                 self.answer(own, None);
@@ -252,7 +281,7 @@ impl Shared {
         let header = frame::header(mac, self.mac(), EtherType::of(addr));
         let held_back = {
             let mut neighbours = self.neighbours.lock();
-            let Some(released) = neighbours.hear(addr, mac, claim, Instant::now()) else {
+            let Some(released) = neighbours.hear(addr, mac, claim, self.clock.now()) else {
                 return;
             };
             self.count_incomplete(&neighbours);
@@ -332,7 +361,7 @@ fn destination(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The link of one stack, with its thread.
+/// The link of one stack, with its thread if it has one.
 pub(super) struct EthernetLink {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -349,6 +378,15 @@ impl EthernetLink {
             thread: Mutex::new(Some(thread)),
             process: std::process::id(),
         })
+    }
+
+    /// Without a thread: somebody delivers frames, and looks after its timers.
+    pub(super) fn carried(shared: &Arc<Shared>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            thread: Mutex::new(None),
+            process: std::process::id(),
+        }
     }
 }
 
@@ -395,7 +433,7 @@ impl Link for EthernetLink {
     }
 
     fn poll(&self, stack: &Stack) {
-        let now = self.shared.nanos(Instant::now());
+        let now = self.shared.nanos(self.shared.clock.now());
         self.shared.polled_at.store(now, Ordering::Relaxed);
         self.shared.drain(stack);
         self.shared.flush();

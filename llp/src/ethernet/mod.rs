@@ -48,6 +48,7 @@
 
 mod addresses;
 mod arp;
+mod carried;
 mod counters;
 mod events;
 mod frame;
@@ -63,6 +64,7 @@ mod tests;
 mod thread;
 mod trouble;
 
+pub use carried::FrameCarrier;
 pub use counters::LinkCounters;
 pub use network::{Cable, EthernetNetwork};
 pub use settings::LinkSettings;

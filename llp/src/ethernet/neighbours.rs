@@ -375,6 +375,9 @@ impl Neighbours {
             *next = now + retry;
             due.asks.push(Ask { addr: *addr, to });
         }
+        // The same order in every run.
+        due.asks.sort_unstable_by_key(|ask| ask.addr);
+        silent.sort_unstable();
         for (addr, nobody_has_it) in silent {
             let released = self.remove(addr);
             if nobody_has_it {

@@ -12,8 +12,8 @@ use super::neighbours::{MAX_NEIGHBOURS, Neighbours, Timing};
 use super::outqueue::OutQueue;
 use super::settings::LinkSettings;
 use crate::smol::{
-    FaultCounts, FaultInjector, FaultyLink, Link, Pool, SmolConnection, SmolPort, Stack, User,
-    local_for,
+    FaultCounts, FaultInjector, FaultyLink, Link, Pool, SmolConnection, SmolPort, Stack,
+    SystemClock, User, local_for,
 };
 use crate::wire::{MemoryWire, Wire};
 use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkInfo, NetworkWatcher};
@@ -28,6 +28,15 @@ const CABLE_MTU: usize = 65535;
 /// The directions of a link, each with faults of its own.
 const OUTBOUND: u64 = 0;
 const INBOUND: u64 = 1;
+
+/// Who looks after a link.
+#[derive(Clone, Copy)]
+pub(super) enum Runs {
+    /// A thread of its own, by the clock of the machine.
+    Thread,
+    /// Whoever carries its frames, by the clock of the settings.
+    Carried,
+}
 
 /// A host with TCP in user space on an Ethernet. Clones are the same host.
 ///
@@ -55,6 +64,15 @@ impl EthernetNetwork {
         settings: &LinkSettings,
         timing: Timing,
     ) -> Result<Self, LlpError> {
+        Self::make(wire, settings, timing, Runs::Thread)
+    }
+
+    pub(super) fn make(
+        wire: Box<dyn Wire>,
+        settings: &LinkSettings,
+        timing: Timing,
+        runs: Runs,
+    ) -> Result<Self, LlpError> {
         let stack_settings = settings.stack(wire.mtu())?;
         let mtu = stack_settings.mtu;
         let addresses = Addresses::new(settings, wire.mac(), mtu)?;
@@ -75,8 +93,15 @@ impl EthernetNetwork {
             faults: faults(INBOUND),
             neighbours: Neighbours::new(timing, MAX_NEIGHBOURS),
             out: OutQueue::new(OUT_QUEUE),
+            clock: match runs {
+                Runs::Thread => Arc::new(SystemClock),
+                Runs::Carried => Arc::clone(&settings.clock),
+            },
         })?;
-        let link = EthernetLink::start(&shared)?;
+        let link = match runs {
+            Runs::Thread => EthernetLink::start(&shared)?,
+            Runs::Carried => EthernetLink::carried(&shared),
+        };
         let outbound = faults(OUTBOUND);
         let link: Box<dyn Link> = match outbound.clone() {
             None => Box::new(link),

@@ -115,6 +115,17 @@ impl Shared {
         Some(TURN)
     }
 
+    /// Takes in one frame that somebody has carried here; none while another one is taken in.
+    pub(super) fn deliver(&self, stack: &Stack, header: &[u8; HEADER], octets: &[u8]) {
+        let Some(mut receiver) = self.receiver.try_lock() else {
+            return;
+        };
+        let next = receiver.next.take();
+        let mut packet = next.unwrap_or_else(|| receiver.spares.take(&self.pool));
+        packet.resize(octets.len()).copy_from_slice(octets);
+        self.frame(&mut receiver, stack, header, packet);
+    }
+
     /// Handles one frame that came over the wire.
     fn frame(
         &self,
@@ -281,7 +292,7 @@ impl Shared {
         if octets.len() > self.mtu || !answer(octets) {
             return Err(Drop::NotForUs);
         }
-        if !receiver.echoes.take(Instant::now()) {
+        if !receiver.echoes.take(self.clock.now()) {
             return Ok(Verdict::Seen);
         }
         self.counters.add(|counters| &counters.echoes);

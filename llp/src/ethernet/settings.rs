@@ -47,8 +47,11 @@ pub struct LinkSettings {
     /// Faults to put into the TCP packets of both directions; none by default. ARP, NDP and ICMP are
     /// spared. The capture has what is on the wire: before the faults inbound, after them outbound.
     pub faults: Option<FaultSettings>,
-    /// The clock that the timers of TCP run by. Those of the link always run by the machine's.
+    /// The clock that the timers of TCP run by. Those of the link run by the machine's, but for a host
+    /// [`carried`](super::EthernetNetwork::carried) by somebody.
     pub clock: Arc<dyn Clock>,
+    /// Where ports and sequence numbers come from, so that two runs send the same; `None`, the default: from chance.
+    pub seed: Option<u64>,
 }
 
 impl Default for LinkSettings {
@@ -67,6 +70,7 @@ impl Default for LinkSettings {
             capture: None,
             faults: None,
             clock: Arc::new(SystemClock),
+            seed: None,
         }
     }
 }
@@ -99,7 +103,7 @@ impl LinkSettings {
             ack_delay: self.ack_delay,
             connect_timeout: self.connect_timeout,
             keepalive: self.keepalive,
-            seed: None,
+            seed: self.seed,
         };
         settings.check(OPEN)?;
         if self.keepalive.is_some_and(|every| every.is_zero()) {

@@ -20,8 +20,6 @@ const RETRY: Duration = Duration::from_micros(100);
 const MAX_RETRY: Duration = Duration::from_millis(2);
 /// Between two looks at an interface that is down.
 const LOOK: Duration = Duration::from_millis(500);
-/// Our addresses are announced so long after it was asked whether anybody has them.
-const ANNOUNCE_AFTER: Duration = Duration::from_millis(100);
 
 /// Starts it; it ends when [`Shared::stop`] is set, or the link is down.
 pub(super) fn start(shared: Arc<Shared>) -> Result<JoinHandle<()>, LlpError> {
@@ -41,7 +39,6 @@ struct Ready {
 }
 
 fn run(shared: &Shared) {
-    let mut announce = Some(Instant::now() + ANNOUNCE_AFTER);
     let mut retry = RETRY;
     let mut pause = STAND_BACK;
     while !shared.stop.load(Ordering::Acquire) && !shared.is_down() {
@@ -51,14 +48,11 @@ fn run(shared: &Shared) {
         }
         let look = shared.look_at_wire().then_some(LOOK);
         let now = Instant::now();
+        let announce = shared.announce_at(now);
         let timers = [busy.then_some(retry), look];
         let ready = wait(shared, true, timeout(shared, announce, &timers, now));
         let now = Instant::now();
         shared.tick(now);
-        if announce.is_some_and(|at| at <= now) {
-            announce = None;
-            shared.announce();
-        }
         if busy {
             shared.flush();
             retry = (retry * 2).min(MAX_RETRY);
