@@ -52,6 +52,8 @@ struct State {
     directions: [Direction; 2],
     /// Cut by a reset, or by an end that was dropped.
     reset: bool,
+    /// Which signals are raised: a system call only where something changes.
+    raised: [bool; 2],
 }
 
 #[derive(Debug)]
@@ -67,6 +69,9 @@ impl Shared {
     }
 
     fn signal(&self, side: Side) {
+        if std::mem::replace(&mut self.state().raised[side as usize], true) {
+            return;
+        }
         let _ = rustix::io::write(&self.signals[side as usize], &1_u64.to_ne_bytes());
     }
 }
@@ -295,6 +300,9 @@ impl Llp for End {
     }
 
     fn clear_readiness(&mut self) {
+        if !std::mem::take(&mut self.shared.state().raised[self.side as usize]) {
+            return;
+        }
         let _ = rustix::io::read(&self.shared.signals[self.side as usize], &mut [0; 8]);
     }
 

@@ -2,7 +2,7 @@
 //! in another order; some are damaged; and a stranger sends what he likes, also into the connection that stands. As long as
 //! nothing was damaged and nobody interfered, everything completes with the octets of the model. Else what completes with
 //! success is right all the same, no octet of memory has a value that nobody wrote there, and either everything completes or
-//! both ends find an error. Afterwards both hosts take part in a new connection as if nothing had been.
+//! both ends find an error. Afterwards the hosts make a new connection, in one direction or the other, as if nothing had been.
 //!
 //! Nothing is said of the checksums of TCP, which smoltcp does not look at under a fuzzer: the CRC of MPA has to find what is
 //! damaged.
@@ -46,7 +46,7 @@ pub fn run(data: &[u8]) {
     }
     rest(&link, &mut ends, hurt);
     drop(ends);
-    afterwards(&link);
+    afterwards(&link, data.len() & 1);
     link.end();
 }
 
@@ -195,17 +195,15 @@ fn connect(link: &Link, from: usize, to: usize) -> Option<[End; 2]> {
     (stand == [true; 2]).then_some([ours, theirs])
 }
 
-/// Both hosts still work: a connection in each direction, and a message.
-fn afterwards(link: &Link) {
-    for from in [0, 1] {
-        // What a stranger has begun goes away in time.
-        let ends = (0..5).find_map(|_| connect(link, from, 1 - from));
-        let mut ends = ends.expect("the hosts do not connect any more");
-        let [first, second] = &mut ends;
-        second.receive();
-        // A Send and a Write of some octets.
-        first.post(second, 4, &mut Input::new(&[3, 0]));
-        first.post(second, 5, &mut Input::new(&[2, 0, 1, 0]));
-        rest(link, &mut ends, false);
-    }
+/// Both hosts still work: a connection from one to the other, and messages.
+fn afterwards(link: &Link, from: usize) {
+    // What a stranger has begun goes away in time.
+    let ends = (0..5).find_map(|_| connect(link, from, 1 - from));
+    let mut ends = ends.expect("the hosts do not connect any more");
+    let [first, second] = &mut ends;
+    second.receive();
+    // A Send and a Write of some octets.
+    first.post(second, 4, &mut Input::new(&[3, 0]));
+    first.post(second, 5, &mut Input::new(&[2, 0, 1, 0]));
+    rest(link, &mut ends, false);
 }
