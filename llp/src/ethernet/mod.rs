@@ -14,6 +14,9 @@
 //! The thread of the link does it while nobody does. When somebody did within the last 50 us, it
 //! stands back, looks again 50 us later, and so takes no processor from a thread that spins.
 //!
+//! A host that is [`carried`](EthernetNetwork::carried) has no thread: whoever carries its frames hands them in, and gives it
+//! turns.
+//!
 //! # Addresses
 //! Everything is configured by [`LinkSettings`]: Router Advertisements are ignored, and there is no
 //! DHCP. With an IPv6 address comes the link-local one of the MAC address; it is unique on its
