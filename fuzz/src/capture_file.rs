@@ -160,17 +160,7 @@ fn connection(input: &mut Input<'_>) {
     } else {
         LinkType::RawIp
     };
-    let addresses: [SocketAddr; 2] = if flags(1) {
-        [
-            ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 40_000).into(),
-            ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 2], 7174).into(),
-        ]
-    } else {
-        [
-            ([192, 0, 2, 1], 40_000).into(),
-            ([192, 0, 2, 2], 7174).into(),
-        ]
-    };
+    let addresses = addresses(flags(1));
     let file = Shared::default();
     let capture = Capture::to_writer(Box::new(file.clone())).expect("memory takes all");
     let mut flow = Flow::new(
@@ -190,6 +180,37 @@ fn connection(input: &mut Input<'_>) {
         flow.sent(&streams[0]);
         flow.received(&streams[1]);
     }
+    talk(&mut flow, &mut streams, input);
+    if flags(5) {
+        flow.local_fin();
+    }
+    if flags(6) {
+        flow.peer_reset();
+    }
+    // What waits is recorded.
+    drop(flow);
+    assert_eq!(capture.error(), None);
+
+    let octets = file.0.lock().expect("nobody panics").clone();
+    assert_recorded(octets, &streams, addresses[0]);
+}
+
+fn addresses(v6: bool) -> [SocketAddr; 2] {
+    if v6 {
+        [
+            ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 40_000).into(),
+            ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 2], 7174).into(),
+        ]
+    } else {
+        [
+            ([192, 0, 2, 1], 40_000).into(),
+            ([192, 0, 2, 2], 7174).into(),
+        ]
+    }
+}
+
+/// What both sides say, in pieces, by turns.
+fn talk(flow: &mut Flow, streams: &mut [Vec<u8>; 2], input: &mut Input<'_>) {
     let lengths = input.slice(32);
     let mut cuts = Cuts::new(lengths);
     let mut rest = input.take_rest();
@@ -205,17 +226,10 @@ fn connection(input: &mut Input<'_>) {
         side ^= usize::from(piece.len().is_multiple_of(3));
         rest = after;
     }
-    if flags(5) {
-        flow.local_fin();
-    }
-    if flags(6) {
-        flow.peer_reset();
-    }
-    // What waits is recorded.
-    drop(flow);
-    assert_eq!(capture.error(), None);
+}
 
-    let octets = file.0.lock().expect("nobody panics").clone();
+/// The file has both streams whole, in segments without gaps; the first is that of `ours`.
+fn assert_recorded(octets: Vec<u8>, streams: &[Vec<u8>; 2], ours: SocketAddr) {
     let (packets, end) = read(Cursor::new(octets));
     assert_eq!(end, "end");
     let mut found = [Vec::new(), Vec::new()];
@@ -223,7 +237,7 @@ fn connection(input: &mut Input<'_>) {
     for packet in &packets {
         let segment = packet.tcp().expect("nothing else is recorded");
         assert!(segment.checksum_is_right());
-        let side = usize::from(segment.source != addresses[0]);
+        let side = usize::from(segment.source != ours);
         assert_eq!(
             packet.direction,
             [Direction::Outbound, Direction::Inbound][side]
@@ -237,7 +251,7 @@ fn connection(input: &mut Input<'_>) {
         found[side].extend_from_slice(segment.payload);
     }
     assert!(
-        found == streams,
+        found == *streams,
         "the octets of the connection and those of the capture differ"
     );
 }

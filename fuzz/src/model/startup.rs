@@ -128,21 +128,12 @@ pub fn judge(side: &Side, octets: &[u8]) -> Verdict {
             }
             ird = their_ord;
         }
-        match (side.rtr, their_rtr) {
-            (None, None) => {}
-            (Some(ours), Some(theirs)) => {
-                // A Write costs least, and a Read needs a place.
-                let usable =
-                    |kind: usize| ours[kind] && theirs[kind] && (kind != 2 || their_ird > 0);
-                rtr = [1, 2, 0].into_iter().find(|kind| usable(*kind));
-                if rtr.is_none() {
-                    return Verdict::Impossible(7);
-                }
-                if rtr == Some(2) && ord == 0 {
-                    ord = 1;
-                }
-            }
-            _ => return Verdict::Impossible(7),
+        match agreed_rtr(side, their_rtr, their_ird) {
+            Ok(kind) => rtr = kind,
+            Err(code) => return Verdict::Impossible(code),
+        }
+        if rtr == Some(2) && ord == 0 {
+            ord = 1;
         }
     }
     Verdict::Accepted {
@@ -153,6 +144,24 @@ pub fn judge(side: &Side, octets: &[u8]) -> Verdict {
         ord,
         rtr,
         private_data: frame.private_data,
+    }
+}
+
+/// The kind of the RTR indication, if there is one; else the error code.
+fn agreed_rtr(
+    side: &Side,
+    their_rtr: Option<[bool; 3]>,
+    their_ird: u16,
+) -> Result<Option<usize>, u8> {
+    match (side.rtr, their_rtr) {
+        (None, None) => Ok(None),
+        (Some(ours), Some(theirs)) => {
+            // A Write costs least, and a Read needs a place.
+            let usable = |kind: usize| ours[kind] && theirs[kind] && (kind != 2 || their_ird > 0);
+            let kind = [1, 2, 0].into_iter().find(|kind| usable(*kind));
+            kind.map(Some).ok_or(7)
+        }
+        _ => Err(7),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use uwarp_ddp::{STag, TaggedOffset};
 use uwarp_rdmap::{
-    AtomicFault, AtomicOp, Job, ReadRequestHeader, SendKind, StreamError, Terminate,
+    AtomicFault, AtomicJob, AtomicOp, Job, ReadRequestHeader, SendKind, StreamError, Terminate,
 };
 
 use super::wire::{headed, nothing, tagged, untagged};
@@ -169,40 +169,16 @@ impl Play {
                 }
             }
             Job::Atomic(job) => {
-                // What the operation does to a word is compared; its mask of a FetchAdd is not sent twice.
-                let Some(Asked::Atomic {
-                    id,
-                    data: [data, mask, compare, compare_mask],
-                    swap,
-                    ..
-                }) = asked
-                else {
+                let Some(Asked::Atomic { id, data, swap, .. }) = asked else {
                     panic!("the model has {asked:?}");
                 };
-                for word in [
-                    0,
-                    1,
-                    u64::MAX,
-                    data,
-                    compare,
-                    !compare,
-                    compare ^ compare_mask,
-                    compare ^ !compare_mask,
-                    0x8000_0000_8000_0000,
-                ] {
-                    let wanted = if swap {
-                        swapped(word, [data, mask, compare, compare_mask])
-                    } else {
-                        added(word, data, mask)
-                    };
-                    assert_eq!(job.op().apply(word), wanted, "{:?}", job.op());
-                }
+                same_effect(job, data, swap);
                 let (stag, to) = (job.stag().0, job.to().0);
                 Asked::Atomic {
                     id,
                     stag,
                     to,
-                    data: [data, mask, compare, compare_mask],
+                    data,
                     swap,
                 }
             }
@@ -271,5 +247,28 @@ impl Play {
             self.stream.peer_closed();
             self.judge.ended.get_or_insert(None);
         }
+    }
+}
+
+/// What the operation does to a word is compared; its mask of a FetchAdd is not sent twice.
+fn same_effect(job: &AtomicJob, data: [u64; 4], swap: bool) {
+    let [add, mask, compare, compare_mask] = data;
+    for word in [
+        0,
+        1,
+        u64::MAX,
+        add,
+        compare,
+        !compare,
+        compare ^ compare_mask,
+        compare ^ !compare_mask,
+        0x8000_0000_8000_0000,
+    ] {
+        let wanted = if swap {
+            swapped(word, data)
+        } else {
+            added(word, add, mask)
+        };
+        assert_eq!(job.op().apply(word), wanted, "{:?}", job.op());
     }
 }

@@ -120,6 +120,12 @@ fn packet_v4(from: [u8; 4], to: [u8; 4], protocol: u8, payload: &[u8]) -> Vec<u8
     [&head[..], &from, &to, payload].concat()
 }
 
+/// An IPv6 packet with a message of ICMPv6 from this link.
+fn packet_v6(from: [u8; 16], to: [u8; 16], message: &[u8]) -> Vec<u8> {
+    let head = [0x60, 0, 0, 0, 0, message.len() as u8, 58, 255];
+    [&head[..], &from, &to, message].concat()
+}
+
 fn arp(operation: u8, sender: ([u8; 6], [u8; 4]), target: ([u8; 6], [u8; 4])) -> Vec<u8> {
     let head = [0, 1, 8, 0, 6, 4, 0, operation];
     [&head[..], &sender.0, &sender.1, &target.0, &target.1].concat()
@@ -158,8 +164,7 @@ pub(super) fn honest(link: &Link, to: usize, echoes: &mut usize, input: &mut Inp
                 &STRANGER_MAC,
             ];
             let message = message.concat();
-            let head = [0x60, 0, 0, 0, 0, message.len() as u8, 58, 255];
-            let packet = [&head[..], &from, &target, &message].concat();
+            let packet = packet_v6(from, target, &message);
             let mut frame = framed(mac(to), STRANGER_MAC, 0x86DD, &packet);
             seal(&mut frame);
             link.deliver(to, &frame);
@@ -239,8 +244,7 @@ pub(super) fn false_witness(link: &Link, to: usize, input: &mut Input<'_>) {
             let head = [133 + input.u8() % 5, input.u8(), 0, 0, input.u8(), 0, 0, 0];
             let message = [&head[..], &target, options].concat();
             let source = ipv6(input.choice(3)).octets();
-            let head = [0x60, 0, 0, 0, 0, message.len() as u8, 58, 255];
-            let packet = [&head[..], &source, &ipv6(to).octets(), &message].concat();
+            let packet = packet_v6(source, ipv6(to).octets(), &message);
             framed(mac(to), STRANGER_MAC, 0x86DD, &packet)
         }
         _ => {

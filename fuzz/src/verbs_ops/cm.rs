@@ -142,19 +142,7 @@ impl World {
         };
         let before = id.state();
         let flags = input.flags();
-        let port = if flags(0) {
-            PORT
-        } else {
-            7170 + u16::from(input.u8())
-        };
-        let to = SocketAddr::new(
-            if flags(1) && flags(2) {
-                IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9))
-            } else {
-                HOST
-            },
-            port,
-        );
+        let to = address(&flags, input);
         let queue = input.choice(self.queues.len());
         let qp = self.queues.get(queue).map(|queue| &queue.qp);
         let len = if flags(3) {
@@ -267,6 +255,21 @@ impl World {
             }
         }
     }
+}
+
+/// The port that everybody finds or another one, of the host or of nobody.
+fn address(flags: &impl Fn(u8) -> bool, input: &mut Input<'_>) -> SocketAddr {
+    let port = if flags(0) {
+        PORT
+    } else {
+        7170 + u16::from(input.u8())
+    };
+    let host = if flags(1) && flags(2) {
+        IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9))
+    } else {
+        HOST
+    };
+    SocketAddr::new(host, port)
 }
 
 fn connect(id: &CmId, qp: &Qp, given: &Given, peer_to_peer: bool) -> Result<(), CmError> {

@@ -60,6 +60,27 @@ impl Form {
     }
 }
 
+/// A request of a kind, without flags.
+fn request<'a>(
+    kind: u8,
+    id: u64,
+    (sges, data): (&'a [Sge], &'a [u8]),
+    (addr, rkey): (u64, u32),
+) -> SendWr<'a> {
+    match kind {
+        0 | 1 => SendWr::send(id, sges),
+        2 => SendWr::send_inline(id, data),
+        3 => SendWr::write(id, sges, addr, rkey),
+        4 => SendWr::write_inline(id, data, addr, rkey),
+        5 | 8 => SendWr::read(id, sges, addr, rkey),
+        6 => SendWr::fetch_add(id, sges, addr, rkey, 3).mask(1 << 31),
+        7 => SendWr::compare_swap(id, sges, addr, rkey, 3, 4).swap_mask(0xFF),
+        9 => SendWr::write_with_imm(id, sges, addr, rkey, [5; 8]),
+        10 => SendWr::immediate(id, [6; 8]),
+        _ => SendWr::local_invalidate(id, rkey),
+    }
+}
+
 impl World {
     fn sges(&self, input: &mut Input<'_>) -> Vec<Sge> {
         // Three are more than any QP takes.
@@ -76,8 +97,7 @@ impl World {
         let (kind, flags) = (input.u8() % 12, input.flags());
         let mut sges = self.sges(input);
         let (addr, rkey) = self.memory.remote(input);
-        let data = [0xEE; 64];
-        let data = &data[..usize::from(input.u8() % 40)];
+        let data = &[0xEE; 64][..usize::from(input.u8() % 40)];
         let id = self.work.number();
         if matches!(kind, 6 | 7)
             && !flags(6)
@@ -85,18 +105,7 @@ impl World {
         {
             sge.len = sge.len.min(8);
         }
-        let mut wr = match kind {
-            0 | 1 => SendWr::send(id, &sges),
-            2 => SendWr::send_inline(id, data),
-            3 => SendWr::write(id, &sges, addr, rkey),
-            4 => SendWr::write_inline(id, data, addr, rkey),
-            5 | 8 => SendWr::read(id, &sges, addr, rkey),
-            6 => SendWr::fetch_add(id, &sges, addr, rkey, 3).mask(1 << 31),
-            7 => SendWr::compare_swap(id, &sges, addr, rkey, 3, 4).swap_mask(0xFF),
-            9 => SendWr::write_with_imm(id, &sges, addr, rkey, [5; 8]),
-            10 => SendWr::immediate(id, [6; 8]),
-            _ => SendWr::local_invalidate(id, rkey),
-        };
+        let mut wr = request(kind, id, (&sges, data), (addr, rkey));
         let (signaled, immediate) = (!flags(0), flags(4) && flags(5));
         let takes_sges = matches!(kind, 0 | 1 | 3 | 5..=9);
         let form = Form {

@@ -67,6 +67,13 @@ pub(crate) fn hostile() -> Vec<Vec<u8>> {
             seeds.push(seed.done());
         }
     }
+    seeds.extend(ended());
+    seeds
+}
+
+/// How a conversation ends.
+fn ended() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
     // The peer closes at once, and behind a receive that waits.
     seeds.push(Seed::new().u8(1).done());
     seeds.push(Seed::new().u8(3).u8(0).u16(64).done());

@@ -78,7 +78,23 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         seed = seed.u8(SETTLE | call).u8(0).u8(how);
         seeds.push(poll(send(seed, 0, 3, 0)).u8(25).u8(0).done());
     }
-    // Regions of another domain, for another QP, and with each right alone: for every kind of request, from both sides.
+    seeds.extend(regions());
+    seeds.push(windows());
+    seeds.push(shared());
+    seeds.push(by_hand());
+    // A CQ that is too small.
+    let mut seed = Seed::new().u8(0).u8(1).u8(2);
+    seed = connected(seed);
+    for _ in 0..6 {
+        seed = send(seed, 0, 4, 0);
+    }
+    seeds.push(poll(seed).u8(29).u8(1).done());
+    seeds
+}
+
+/// Regions of another domain, for another QP, and with each right alone: for every kind of request, from both sides.
+fn regions() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
     for access in [1, 3, 5, 9] {
         for kind in [0, 3, 5, 6] {
             let mut seed = connected(Seed::new()).u8(0);
@@ -99,16 +115,6 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         let seed = with(seed, 0, 3, (0, 0));
         seeds.push(poll(with(seed, at, 3, (0, their))).u8(25).u8(0).done());
     }
-    seeds.push(windows());
-    seeds.push(shared());
-    seeds.push(by_hand());
-    // A CQ that is too small.
-    let mut seed = Seed::new().u8(0).u8(1).u8(2);
-    seed = connected(seed);
-    for _ in 0..6 {
-        seed = send(seed, 0, 4, 0);
-    }
-    seeds.push(poll(seed).u8(29).u8(1).done());
     seeds
 }
 
