@@ -4,8 +4,8 @@
 //! made-up segments, not to validate.
 
 /// A Marker stands at every multiple of this, counted from the first octet of Full Operation.
-const MARKER_INTERVAL: u64 = 512;
-const MARKER_LEN: usize = 4;
+pub(crate) const MARKER_INTERVAL: u64 = 512;
+pub(crate) const MARKER_LEN: usize = 4;
 /// Octets of FPDU between two Markers.
 const BETWEEN_MARKERS: usize = MARKER_INTERVAL as usize - MARKER_LEN;
 /// The longest ULPDU (RFC 5044 section 4).
@@ -88,7 +88,7 @@ impl Chain {
 
 /// Markers that an FPDU of `octets` (without Markers) takes when the first would stand before its
 /// octet number `first`. A Marker due right after the last octet belongs to the next FPDU.
-fn markers_within(first: usize, octets: usize) -> usize {
+pub(crate) fn markers_within(first: usize, octets: usize) -> usize {
     if octets > first {
         (octets - first).div_ceil(BETWEEN_MARKERS)
     } else {

@@ -8,6 +8,8 @@
 //!   receives.
 //! * [`Reader`] iterates over the packets of pcapng and pcap files; [`Packet::tcp`] finds the TCP
 //!   segment in a packet.
+//! * [`decode`] (feature `decode`, on by default) turns packets into MPA frames and RDMA Messages, and tells what breaks the
+//!   RFCs.
 //!
 //! ```
 //! use uwarp_capture::{Capture, Flow, LinkType, Reader};
@@ -53,6 +55,8 @@
 
 mod block;
 mod capture;
+#[cfg(feature = "decode")]
+pub mod decode;
 mod flow;
 mod fpdu;
 mod headers;

@@ -8,6 +8,9 @@ use etherparse::{
 
 use crate::reader::Packet;
 
+/// The loopback of BSD and macOS: the address family in 4 octets, in the order of the host or the network.
+const NULL: u16 = 0;
+const LOOP: u16 = 108;
 const ETHERNET: u16 = 1;
 /// BSD's number for raw IP, which some tools write into files.
 const RAW_BSD: u16 = 12;
@@ -50,7 +53,8 @@ pub struct TcpSegment<'a> {
 
 impl Packet {
     /// The TCP segment in this packet. `None` when it holds something else, is a fragment, is cut
-    /// within the headers, or has a link type other than Ethernet, raw IP and Linux cooked.
+    /// within the headers, or has a link type other than Ethernet, raw IP, Linux cooked and
+    /// BSD's loopback.
     pub fn tcp(&self) -> Option<TcpSegment<'_>> {
         let sliced = slice(self.link, &self.data)?;
         let (source, destination) = match sliced.net.as_ref()? {
@@ -111,6 +115,7 @@ impl TcpSegment<'_> {
 fn slice(link: u16, data: &[u8]) -> Option<LaxSlicedPacket<'_>> {
     match link {
         ETHERNET => LaxSlicedPacket::from_ethernet(data).ok(),
+        NULL | LOOP => LaxSlicedPacket::from_ip(data.get(4..)?).ok(),
         RAW_BSD | RAW | IPV4 | IPV6 => LaxSlicedPacket::from_ip(data).ok(),
         // Ethernet protocol number in octets 14 and 15 of a 16-octet header.
         LINUX_SLL => {

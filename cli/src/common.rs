@@ -46,11 +46,20 @@ enum Mpa {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum PeerName {
+pub(crate) enum PeerName {
     /// Any peer that keeps to the RFCs
     Rfc,
     /// Linux siw (Soft-iWARP)
     Siw,
+}
+
+impl PeerName {
+    pub(crate) fn profile(self) -> Peer {
+        match self {
+            PeerName::Rfc => Peer::Rfc,
+            PeerName::Siw => Peer::Siw,
+        }
+    }
 }
 
 impl Common {
@@ -65,10 +74,7 @@ impl Common {
             markers: self.markers == Switch::On,
             revision,
             accept_revision: revision,
-            peer: match self.peer {
-                PeerName::Rfc => Peer::Rfc,
-                PeerName::Siw => Peer::Siw,
-            },
+            peer: self.peer.profile(),
             ..Settings::default()
         }
     }

@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     Operation(Report),
     /// Nobody reads the output any more: no reason for words.
     OutputClosed,
+    /// The operation failed, and its output has said all.
+    Told,
 }
 
 /// What happened, what was expected, whose doing it is, what to try.
@@ -96,14 +98,14 @@ impl Failure {
             Failure::Usage(report) | Failure::Operation(report) => {
                 output::notice(format_args!("uwarp {command}: {report}"));
             }
-            Failure::OutputClosed => {}
+            Failure::OutputClosed | Failure::Told => {}
         }
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Usage(_) => ExitCode::from(2),
-            Failure::Operation(_) | Failure::OutputClosed => ExitCode::from(1),
+            Failure::Operation(_) | Failure::OutputClosed | Failure::Told => ExitCode::from(1),
         }
     }
 }

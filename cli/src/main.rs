@@ -5,6 +5,7 @@
 //! | `uwarp demo` | two endpoints in one process over TCP/IP in user space: moves data by every operation, verifies it, shows one error in words |
 //! | `uwarp agent` | the application under test: does RDMA as controllers tell it, by lines of JSON |
 //! | `uwarp conformance` | what an endpoint gets wrong, requirement by requirement of the RFCs |
+//! | `uwarp dump` | decodes a capture, and tells what in it breaks the RFCs |
 //! | `uwarp rping` | the ping-pong of rdmacm-utils' rping, both roles, speaking to the real one |
 //!
 //! Exit codes: 0 done, 1 the operation failed, 2 wrong usage. Errors go to stderr and say what
@@ -18,6 +19,7 @@ mod conformance;
 mod demo;
 mod descriptors;
 mod device;
+mod dump;
 mod explain;
 mod failure;
 mod logging;
@@ -51,6 +53,8 @@ enum Command {
     Rping(rping::Options),
     /// Tell what an endpoint gets wrong, requirement by requirement
     Conformance(Box<conformance::Options>),
+    /// Decode a capture, and tell what in it breaks the RFCs
+    Dump(dump::Options),
 }
 
 fn main() -> ExitCode {
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
             let result = logging::start().and_then(|()| conformance::run_command(options));
             ("conformance", result)
         }
+        Command::Dump(options) => ("dump", logging::start().and_then(|()| dump::run(options))),
     };
     // A thread of a device that is being closed may still have one.
     uwarp_verbs::llp::remove_socket_files();

@@ -1,11 +1,13 @@
 //! Captures. Any octets as a file, read in pieces of any size: the same packets and the same end, every packet stands in the
 //! file, and what is found in it is where TCP/IP puts it. A file that is written by the model: all of it comes back. Octets
-//! of a connection, recorded with made-up headers: both streams come back whole, with right checksums.
+//! of a connection, recorded with made-up headers: both streams come back whole, with right checksums. All of them are decoded
+//! as `uwarp dump` does it: lines in proportion to the octets, every octet of a frame in one of its fields.
 
 use std::io::{self, Cursor, Read, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use uwarp_capture::decode::Decoder;
 use uwarp_capture::{Capture, Direction, Flow, LinkType, Packet, ReadError, Reader, TcpSegment};
 
 use crate::input::{Cuts, Input};
@@ -20,12 +22,14 @@ pub fn run(data: &[u8]) {
         assert_eq!(read(Pieces { octets, step }), whole, "in pieces of {step}");
     }
     in_the_file(&whole.0, data);
+    decoded(&whole.0);
 
     let mut input = Input::new(data);
     let (file, wanted) = capture::file(&mut input);
     let (found, end) = read(Cursor::new(file));
     assert_eq!(end, "end");
     assert_eq!(found.iter().map(plain).collect::<Vec<_>>(), wanted);
+    decoded(&found);
     connection(&mut Input::new(data));
 }
 
@@ -71,6 +75,30 @@ fn read(source: impl Read + Send + 'static) -> (Vec<Packet>, String) {
             }
         }
     }
+}
+
+/// Any packets are decoded, and what is said of them is bounded.
+fn decoded(packets: &[Packet]) {
+    let mut decoder = Decoder::default();
+    let (mut octets, mut said, mut frames) = (0, 0, 0);
+    let mut look = |found: Vec<uwarp_capture::decode::Frame>| {
+        for frame in found {
+            let fields = frame.fields();
+            let covered: usize = fields.iter().map(|field| field.octets.len()).sum();
+            assert_eq!(covered, frame.octets.len(), "{frame}");
+            said += frame.to_string().len();
+            frames += 1;
+        }
+    };
+    for packet in packets {
+        octets += packet.data.len();
+        look(decoder.packet(packet));
+    }
+    look(decoder.finish());
+    // An FPDU has 8 octets or more; and each packet can show a gap, and an end of each direction.
+    let most = octets / 8 + 4 * packets.len() + 8;
+    assert!(frames <= most, "{frames} lines of {octets} octets");
+    assert!(said <= 4096 * most, "{said} octets said of {octets}");
 }
 
 /// The packets stand in the file one after the other; and what is found in them stands there.
@@ -232,6 +260,7 @@ fn talk(flow: &mut Flow, streams: &mut [Vec<u8>; 2], input: &mut Input<'_>) {
 fn assert_recorded(octets: Vec<u8>, streams: &[Vec<u8>; 2], ours: SocketAddr) {
     let (packets, end) = read(Cursor::new(octets));
     assert_eq!(end, "end");
+    decoded(&packets);
     let mut found = [Vec::new(), Vec::new()];
     let mut next = [None, None];
     for packet in &packets {

@@ -25,7 +25,8 @@ impl TerminateCode {
     }
 
     /// Whether an RFC defines it.
-    pub(crate) const fn is_defined(&self) -> bool {
+    #[must_use]
+    pub const fn is_defined(&self) -> bool {
         match (self.layer, self.etype, self.code) {
             (0, 0, _) => true, // "any value in this field is acceptable"
             (0, 1, 0x00..=0x04 | 0x09 | 0xFF) => true,

@@ -1,0 +1,256 @@
+//! The octets of one direction of a TCP connection, in order: what came again is dropped, what came
+//! too early waits, and what the capture does not have is said to be a gap.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// Octets and segments that may wait for what belongs before them. With more, that is taken for lost.
+const MAX_AHEAD: usize = 1024 * 1024;
+const MAX_AHEAD_SEGMENTS: usize = 2048;
+/// No window of TCP is larger (RFC 7323 section 2.3): what lies further off belongs to something else.
+const WINDOW: i32 = 1 << 30;
+/// What a waiting segment costs besides its octets.
+const OVERHEAD: usize = 64;
+
+/// A part of a direction, in order.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    /// The next octets: what is new in one segment.
+    Octets(Cow<'a, [u8]>),
+    /// So many octets are not in the capture.
+    Gap(u64),
+}
+
+/// What happened to the segments of a direction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SegmentCounts {
+    /// Segments with octets.
+    pub segments: u64,
+    /// Of these, those with nothing new.
+    pub repeated: u64,
+    /// Of these, those that came before others that belong in front of them.
+    pub early: u64,
+    /// Of these, those whose sequence number lies outside of every window; they were left out.
+    pub stray: u64,
+    /// Octets that are not in the capture.
+    pub missing: u64,
+}
+
+/// Puts one direction together.
+#[derive(Debug, Default)]
+pub(super) struct Assembly {
+    /// The sequence number of the first octet.
+    first: Option<u32>,
+    /// The sequence number due next, once one is known.
+    next: Option<u32>,
+    /// Its offset in the stream.
+    position: u64,
+    /// By offset in the stream: what waits.
+    ahead: BTreeMap<u64, Vec<u8>>,
+    ahead_octets: usize,
+    /// How far the peer has acknowledged, as an offset in the stream.
+    acknowledged: u64,
+    pub(super) counts: SegmentCounts,
+}
+
+impl Assembly {
+    /// The first octet has this number, unless that is known already.
+    pub(super) fn starts_at(&mut self, seq: u32) {
+        self.first.get_or_insert(seq);
+        self.next.get_or_insert(seq);
+    }
+
+    /// Whether this is the number of the first octet.
+    pub(super) fn began_at(&self, seq: u32) -> bool {
+        self.first == Some(seq)
+    }
+
+    pub(super) fn is_started(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// Octets of the stream are not in the capture: some were passed over, or the peer has acknowledged more than was
+    /// seen.
+    pub(super) fn is_behind(&self) -> bool {
+        self.counts.missing > 0 || self.acknowledged > self.position
+    }
+
+    /// What the octets that wait take of memory.
+    pub(super) fn held(&self) -> usize {
+        self.ahead_octets + self.ahead.len() * OVERHEAD
+    }
+
+    /// The peer has acknowledged everything before `seq`: what is missing there will not come any more
+    /// once something behind it was seen.
+    pub(super) fn acknowledge(&mut self, seq: u32) -> Vec<Piece<'static>> {
+        let mut pieces = Vec::new();
+        let Some(next) = self.next else {
+            return pieces;
+        };
+        let ahead = seq.wrapping_sub(next) as i32;
+        if (0..WINDOW).contains(&ahead) {
+            let offset = self.position + u64::from(ahead.unsigned_abs());
+            self.acknowledged = self.acknowledged.max(offset);
+        }
+        self.give_up_acknowledged(&mut pieces);
+        pieces
+    }
+
+    /// The octets of a segment; what they make known, in order.
+    pub(super) fn push<'a>(&mut self, seq: u32, octets: &'a [u8]) -> Vec<Piece<'a>> {
+        let mut pieces = Vec::new();
+        if octets.is_empty() {
+            return pieces;
+        }
+        self.counts.segments += 1;
+        self.starts_at(seq);
+        let next = self.next.unwrap_or(seq);
+        let ahead = seq.wrapping_sub(next) as i32;
+        if !(-WINDOW..WINDOW).contains(&ahead) {
+            self.counts.stray += 1;
+        } else if ahead > 0 {
+            self.counts.early += 1;
+            self.keep(self.position + u64::from(ahead.unsigned_abs()), octets);
+            self.give_up_acknowledged(&mut pieces);
+            while self.ahead_octets > MAX_AHEAD || self.ahead.len() > MAX_AHEAD_SEGMENTS {
+                self.skip(&mut pieces);
+            }
+        } else {
+            match octets.get(ahead.unsigned_abs() as usize..) {
+                Some(new) if !new.is_empty() => {
+                    self.step(new.len() as u64);
+                    pieces.push(Piece::Octets(Cow::Borrowed(new)));
+                    self.join(&mut pieces);
+                    self.give_up_acknowledged(&mut pieces);
+                }
+                _ => self.counts.repeated += 1,
+            }
+        }
+        pieces
+    }
+
+    /// Nothing more will come: what waits is given out with the gaps in it.
+    pub(super) fn finish(&mut self) -> Vec<Piece<'static>> {
+        let mut pieces = Vec::new();
+        while !self.ahead.is_empty() {
+            self.skip(&mut pieces);
+        }
+        pieces
+    }
+
+    fn keep(&mut self, offset: u64, octets: &[u8]) {
+        let there = self.ahead.entry(offset).or_default();
+        if there.len() < octets.len() {
+            self.ahead_octets += octets.len() - there.len();
+            *there = octets.to_vec();
+        }
+    }
+
+    fn give_up_acknowledged(&mut self, pieces: &mut Vec<Piece<'_>>) {
+        while let Some((first, _)) = self.ahead.first_key_value()
+            && *first <= self.acknowledged
+        {
+            self.skip(pieces);
+        }
+    }
+
+    /// Gives up what is missing before the first segment that waits.
+    fn skip(&mut self, pieces: &mut Vec<Piece<'_>>) {
+        if let Some((first, _)) = self.ahead.first_key_value() {
+            let missing = first.saturating_sub(self.position);
+            if missing > 0 {
+                self.counts.missing += missing;
+                self.step(missing);
+                pieces.push(Piece::Gap(missing));
+            }
+        }
+        self.join(pieces);
+    }
+
+    /// Gives out what waits and is due now.
+    fn join(&mut self, pieces: &mut Vec<Piece<'_>>) {
+        while let Some(entry) = self.ahead.first_entry()
+            && *entry.key() <= self.position
+        {
+            let (offset, mut octets) = entry.remove_entry();
+            self.ahead_octets -= octets.len();
+            let old = usize::try_from(self.position - offset).unwrap_or(usize::MAX);
+            if old < octets.len() {
+                octets.drain(..old);
+                self.step(octets.len() as u64);
+                pieces.push(Piece::Octets(Cow::Owned(octets)));
+            }
+        }
+    }
+
+    fn step(&mut self, octets: u64) {
+        self.position += octets;
+        self.next = self.next.map(|next| next.wrapping_add(octets as u32));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(pieces: Vec<Piece<'_>>) -> String {
+        let piece = |piece: Piece<'_>| match piece {
+            Piece::Octets(octets) => String::from_utf8(octets.into_owned()).unwrap(),
+            Piece::Gap(len) => format!("<{len}>"),
+        };
+        pieces.into_iter().map(piece).collect()
+    }
+
+    #[test]
+    fn what_comes_again_in_part_or_whole_is_given_out_once() {
+        let mut assembly = Assembly::default();
+        assembly.starts_at(u32::MAX - 1);
+        assert_eq!(text(assembly.push(u32::MAX - 1, b"abcd")), "abcd");
+        assert_eq!(text(assembly.push(u32::MAX - 1, b"abcd")), "");
+        assert_eq!(text(assembly.push(0, b"cdef")), "ef");
+        assert_eq!(assembly.counts.repeated, 1);
+    }
+
+    #[test]
+    fn what_comes_early_waits_for_what_belongs_before_it() {
+        let mut assembly = Assembly::default();
+        assembly.starts_at(10);
+        assert_eq!(text(assembly.push(16, b"gh")), "");
+        assert_eq!(text(assembly.push(12, b"cdef")), "");
+        assert_eq!(text(assembly.push(10, b"abc")), "abcdefgh");
+        assert_eq!((assembly.held(), assembly.counts.early), (0, 2));
+    }
+
+    #[test]
+    fn what_was_acknowledged_and_never_seen_is_a_gap() {
+        let mut assembly = Assembly::default();
+        assembly.starts_at(0);
+        assert_eq!(text(assembly.acknowledge(4)), "");
+        assert_eq!(text(assembly.push(4, b"ef")), "<4>ef");
+        assert_eq!(text(assembly.push(8, b"ij")), "");
+        assert_eq!(text(assembly.acknowledge(10)), "<2>ij");
+        assert_eq!(assembly.counts.missing, 6);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_end_gives_out_what_waits() {
+        let mut assembly = Assembly::default();
+        assembly.starts_at(0);
+        let mut seen = 0;
+        for segment in 1..10_000_u32 {
+            seen += assembly.push(segment * 1000, &[0; 999]).len();
+            assert!(assembly.held() <= MAX_AHEAD + MAX_AHEAD_SEGMENTS * OVERHEAD);
+        }
+        assert!(seen > 0);
+        assert!(!assembly.finish().is_empty());
+        assert_eq!(assembly.held(), 0);
+    }
+
+    #[test]
+    fn a_number_outside_of_every_window_is_left_out() {
+        let mut assembly = Assembly::default();
+        assembly.starts_at(0);
+        assert_eq!(text(assembly.push(1 << 31, b"x")), "");
+        assert_eq!(assembly.counts.stray, 1);
+    }
+}

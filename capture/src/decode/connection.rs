@@ -1,0 +1,305 @@
+//! One TCP connection: both directions, what startup agreed on, and what has to be kept between them.
+
+mod fpdus;
+mod startup;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use uwarp_rdmap::Peer;
+
+use super::assembly::Piece;
+use super::finding::Findings;
+use super::frame::{Content, Event, Frame};
+use super::side::{Next, Phase, Side};
+use super::startup::{Opening, Startup};
+use crate::TcpSegment;
+
+/// Octets behind a startup frame that wait for the other one. A connection with more is not followed.
+const MAX_EARLY: usize = 128 * 1024;
+
+/// The packet that is looked at.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Now {
+    pub(super) packet: u64,
+    pub(super) time: Duration,
+}
+
+/// What is known of a connection's protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// Nothing yet.
+    Unknown,
+    /// MPA, and which number the connection has.
+    Mpa(u64),
+    /// Something else.
+    Other,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) protocol: Protocol,
+    pub(super) ends: [SocketAddr; 2],
+    pub(super) sides: [Side; 2],
+    /// The Request, and whose it is.
+    pub(super) request: Option<(usize, Startup)>,
+    pub(super) reply: Option<Startup>,
+    pub(super) findings: u64,
+    /// The last packet of it.
+    pub(super) last: Now,
+    peer: Peer,
+}
+
+impl Connection {
+    pub(super) fn new(first: SocketAddr, second: SocketAddr, peer: Peer) -> Self {
+        Self {
+            protocol: Protocol::Unknown,
+            ends: [first, second],
+            sides: Default::default(),
+            request: None,
+            reply: None,
+            findings: 0,
+            last: Now::default(),
+            peer,
+        }
+    }
+
+    /// What it takes of memory besides itself.
+    pub(super) fn held(&self) -> usize {
+        self.sides.iter().map(Side::held).sum()
+    }
+
+    /// A segment of this connection. `numbers` counts the connections with MPA.
+    pub(super) fn segment(
+        &mut self,
+        now: Now,
+        segment: &TcpSegment<'_>,
+        numbers: &mut u64,
+        out: &mut Vec<Frame>,
+    ) {
+        self.last = now;
+        let from = usize::from(segment.source != self.ends[0]);
+        let mut seq = segment.seq;
+        if segment.syn {
+            seq = seq.wrapping_add(1);
+            self.open(from, seq, segment);
+        }
+        if self.protocol == Protocol::Other {
+            return;
+        }
+        if segment.ack {
+            for piece in self.sides[1 - from]
+                .assembly
+                .acknowledge(segment.ack_number)
+            {
+                self.feed(1 - from, piece, numbers, out);
+            }
+            if self.sides[1 - from].is_behind() {
+                self.go_blind();
+            }
+        }
+        for piece in self.sides[from].assembly.push(seq, segment.payload) {
+            self.feed(from, piece, numbers, out);
+        }
+        let is_mpa = matches!(self.protocol, Protocol::Mpa(_));
+        if is_mpa && (segment.fin || segment.rst) && !self.sides[from].ended {
+            self.sides[from].ended = true;
+            let event = match segment.rst {
+                true => Event::Reset,
+                false => Event::Fin(self.sides[from].buffer.len()),
+            };
+            self.event(from, event, out);
+        }
+    }
+
+    fn open(&mut self, from: usize, first: u32, segment: &TcpSegment<'_>) {
+        let side = &mut self.sides[from];
+        side.from_start |= !side.assembly.is_started();
+        side.assembly.starts_at(first);
+        if segment.ack {
+            let side = &mut self.sides[1 - from];
+            side.from_start |= !side.assembly.is_started();
+            side.assembly.starts_at(segment.ack_number);
+        }
+    }
+
+    /// Nothing more will come.
+    pub(super) fn finish(&mut self, numbers: &mut u64, out: &mut Vec<Frame>) {
+        for from in [0, 1] {
+            for piece in self.sides[from].assembly.finish() {
+                self.feed(from, piece, numbers, out);
+            }
+        }
+        if !matches!(self.protocol, Protocol::Mpa(_)) {
+            return;
+        }
+        for from in [0, 1] {
+            let side = &self.sides[from];
+            let left = side.buffer.len();
+            let said = side.ended && side.phase == Phase::Fpdus;
+            if left == 0 || said || side.phase == Phase::Plain {
+                continue;
+            }
+            let mut findings = Findings::default();
+            let waits = side.early && self.initiator() == Some(from);
+            findings.demand(
+                !waits,
+                "5044-7.1.2-11",
+                || "octets behind the Request, and no Reply",
+            );
+            self.push(
+                from,
+                Content::Event(Event::Unfinished(left)),
+                &[],
+                findings,
+                out,
+            );
+        }
+    }
+
+    fn initiator(&self) -> Option<usize> {
+        self.request.map(|(from, _)| from)
+    }
+
+    /// The next piece of a direction.
+    fn feed(&mut self, from: usize, piece: Piece<'_>, numbers: &mut u64, out: &mut Vec<Frame>) {
+        match piece {
+            Piece::Gap(len) => self.gap(from, len, numbers, out),
+            Piece::Octets(octets) => {
+                let side = &mut self.sides[from];
+                match side.phase {
+                    Phase::Plain => return side.drop_all(octets.len() as u64),
+                    Phase::Lost => {
+                        if !side.resume(&octets, self.peer) {
+                            return side.drop_all(octets.len() as u64);
+                        }
+                        side.buffer.extend_from_slice(&octets);
+                        self.is_mpa(numbers);
+                        self.stop_waiting(1 - from);
+                    }
+                    Phase::AwaitPeer => {
+                        side.buffer.extend_from_slice(&octets);
+                        self.is_early(from);
+                    }
+                    Phase::Opening | Phase::Fpdus => {
+                        side.buffer.extend_from_slice(&octets);
+                    }
+                }
+            }
+        }
+        self.advance(from, numbers, out);
+    }
+
+    /// Takes what is whole.
+    fn advance(&mut self, from: usize, numbers: &mut u64, out: &mut Vec<Frame>) {
+        loop {
+            match self.sides[from].phase {
+                Phase::Opening => match Startup::read(&self.sides[from].buffer) {
+                    Opening::More => return,
+                    Opening::Other => return self.no_startup(from, numbers, out),
+                    Opening::Frame(frame, len) => self.startup(from, frame, len, numbers, out),
+                },
+                Phase::AwaitPeer => {
+                    if self.sides[from].buffer.len() > MAX_EARLY {
+                        self.lose(from, 0);
+                    }
+                    return;
+                }
+                Phase::Fpdus => match self.sides[from].next() {
+                    Next::More => return,
+                    Next::Fpdu { ulpdu, len } => self.fpdu(from, ulpdu, len, out),
+                    Next::Impossible(ulpdu) => return self.impossible(from, ulpdu, out),
+                },
+                Phase::Lost | Phase::Plain => return,
+            }
+        }
+    }
+
+    /// This connection speaks MPA: it has a number from now on.
+    fn is_mpa(&mut self, numbers: &mut u64) {
+        if self.protocol == Protocol::Unknown {
+            *numbers += 1;
+            self.protocol = Protocol::Mpa(*numbers);
+        }
+    }
+
+    fn go_blind(&mut self) {
+        for side in &mut self.sides {
+            side.sent.go_blind();
+        }
+    }
+
+    /// Where the next FPDU begins is not known any more, `more` octets behind those in the buffer.
+    fn lose(&mut self, from: usize, more: u64) {
+        self.go_blind();
+        let side = &mut self.sides[from];
+        side.sent.lose_track();
+        side.phase = Phase::Lost;
+        side.was_lost = true;
+        side.drop_all(more);
+    }
+
+    /// The startup frame of the other side is not in the capture.
+    fn stop_waiting(&mut self, from: usize) {
+        if self.sides[from].phase == Phase::AwaitPeer {
+            self.lose(from, 0);
+        }
+    }
+
+    fn gap(&mut self, from: usize, len: u64, numbers: &mut u64, out: &mut Vec<Frame>) {
+        let is_mpa = matches!(self.protocol, Protocol::Mpa(_));
+        if is_mpa && self.sides[from].phase != Phase::Plain {
+            self.event(from, Event::Gap(len), out);
+        }
+        match self.sides[from].phase {
+            Phase::Plain => self.sides[from].drop_all(len),
+            Phase::AwaitPeer | Phase::Lost => self.lose(from, len),
+            Phase::Opening => {
+                self.lose(from, len);
+                self.stop_waiting(1 - from);
+            }
+            Phase::Fpdus => {
+                let bridged = self.sides[from].bridge(len);
+                self.advance(from, numbers, out);
+                if bridged < len {
+                    self.lose(from, len - bridged);
+                }
+            }
+        }
+    }
+
+    fn event(&mut self, from: usize, event: Event, out: &mut Vec<Frame>) {
+        self.push(from, Content::Event(event), &[], Findings::default(), out);
+    }
+
+    fn push(
+        &mut self,
+        from: usize,
+        content: Content,
+        octets: &[u8],
+        findings: Findings,
+        out: &mut Vec<Frame>,
+    ) {
+        let Protocol::Mpa(connection) = self.protocol else {
+            return;
+        };
+        self.findings += findings.0.len() as u64;
+        let behind = match content {
+            Content::Startup(_) | Content::Fpdu { .. } => octets.len() as u64,
+            Content::Octets | Content::Event(_) => 0,
+        };
+        out.push(Frame {
+            packet: self.last.packet,
+            time: self.last.time,
+            connection,
+            from: self.ends[from],
+            to: self.ends[1 - from],
+            offset: self.sides[from].offset.saturating_sub(behind),
+            content,
+            octets: octets.to_vec(),
+            whole: true,
+            findings: findings.0,
+            framing: None,
+        });
+    }
+}

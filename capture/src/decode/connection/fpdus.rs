@@ -1,0 +1,133 @@
+//! FPDUs of a connection: held against what startup agreed on, and against those of the other direction.
+
+use uwarp_ddp::Header;
+use uwarp_mpa::NO_AUTO;
+use uwarp_rdmap::Opcode;
+
+use super::Connection;
+use super::startup::SHOWN;
+use crate::decode::Body;
+use crate::decode::finding::Findings;
+use crate::decode::frame::{Content, Frame};
+use crate::decode::segment::Segment;
+
+impl Connection {
+    pub(super) fn impossible(&mut self, from: usize, ulpdu: u16, out: &mut Vec<Frame>) {
+        let mut findings = Findings::default();
+        let side = &self.sides[from];
+        if let Some(framing) = side.framing {
+            framing.judge(side.position(), &[], ulpdu, false, &mut findings);
+        }
+        let octets = side.buffer.get(..SHOWN).unwrap_or(&side.buffer).to_vec();
+        let content = Content::Fpdu {
+            ulpdu,
+            segment: None,
+        };
+        self.push(from, content, &octets, findings, out);
+        self.lose(from, 0);
+    }
+
+    pub(super) fn fpdu(&mut self, from: usize, ulpdu: u16, len: usize, out: &mut Vec<Frame>) {
+        let side = &mut self.sides[from];
+        let Some(framing) = side.framing else {
+            return;
+        };
+        let whole = side.hole.is_none();
+        let position = side.position();
+        let octets = side.take(len);
+        let content = framing.content(position, &octets);
+        let octets_of_ulpdu = content.get(2..2 + usize::from(ulpdu)).unwrap_or_default();
+        let segment = Segment::read(octets_of_ulpdu, self.peer);
+        if !self.sides[from].believes(&octets, segment.as_ref()) {
+            return self.lose(from, 0);
+        }
+        let mut findings = Findings::default();
+        framing.judge(position, &octets, ulpdu, whole, &mut findings);
+        self.judge_turn(from, segment.as_ref(), &mut findings);
+        match &segment {
+            None => findings.demand(false, "5041-4.4-01", || {
+                format!("a ULPDU of {ulpdu} octets: it ends within the DDP header")
+            }),
+            Some(segment) => {
+                let at = octets_of_ulpdu.len() - segment.len as usize;
+                let rest = octets_of_ulpdu.get(at..).unwrap_or_default();
+                segment.judge(rest, whole, &mut findings);
+                let ird = self.ird_of(1 - from);
+                let [first, second] = &mut self.sides;
+                let (side, peer) = match from {
+                    0 => (first, second),
+                    _ => (second, first),
+                };
+                side.sent.judge(segment, &mut peer.sent, ird, &mut findings);
+            }
+        }
+        let side = &mut self.sides[from];
+        side.fpdus += 1;
+        side.octets += u64::from(ulpdu);
+        let content = Content::Fpdu { ulpdu, segment };
+        self.push(from, content, &octets, findings, out);
+        if let Some(frame) = out.last_mut() {
+            frame.whole = whole;
+            frame.framing = Some((framing, position));
+        }
+    }
+
+    /// Whose turn it is at the start of Full Operation.
+    fn judge_turn(&mut self, from: usize, segment: Option<&Segment>, findings: &mut Findings) {
+        let initiator = self.initiator();
+        let is_first = self.sides[from].fpdus == 0;
+        let early = std::mem::take(&mut self.sides[from].early);
+        findings.demand(
+            !early,
+            "5044-7.1.2-11",
+            || "sent before the Reply was there",
+        );
+        let (mine, theirs) = (&self.sides[from], &self.sides[1 - from]);
+        let may_answer = initiator == Some(from) || initiator.is_none();
+        findings.demand(
+            !is_first || may_answer || theirs.fpdus > 0 || theirs.is_behind() || mine.guessed,
+            "5044-7.1.2-15",
+            || "the responder sends before the first FPDU of the initiator",
+        );
+        let rtr = self.reply.and_then(|reply| reply.enhanced);
+        if let Some(data) = rtr
+            && is_first
+            && initiator == Some(from)
+            && data.peer_to_peer()
+            && !mine.is_behind()
+        {
+            findings.demand(
+                segment.is_some_and(|segment| is_rtr(segment, data.rtr())),
+                "6581-9.2-09",
+                || "the first FPDU is none of the RTR indications of the Reply",
+            );
+        }
+    }
+
+    /// What a side has said it takes of Reads at once; `None` where it has not.
+    fn ird_of(&self, side: usize) -> Option<u16> {
+        let (initiator, request) = self.request?;
+        let frame = match initiator == side {
+            true => request,
+            false => self.reply?,
+        };
+        // Agreed on only when both frames have it.
+        request.enhanced.and(self.reply?.enhanced)?;
+        let ird = frame.enhanced?.ird();
+        (ird != NO_AUTO).then_some(ird)
+    }
+}
+
+/// Whether it is an RTR indication of these kinds (Send, Write, Read): a message of length zero.
+fn is_rtr(segment: &Segment, [send, write, read]: [bool; 3]) -> bool {
+    let is_empty = segment.len == 0 && segment.header.last();
+    match segment.opcode() {
+        Some(Opcode::Send) => send && is_empty,
+        Some(Opcode::Write) => write && is_empty,
+        Some(Opcode::ReadRequest) => match (&segment.body, &segment.header) {
+            (Body::ReadRequest(request), Header::Untagged(_)) => read && request.len == 0,
+            _ => false,
+        },
+        _ => false,
+    }
+}

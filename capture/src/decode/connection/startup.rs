@@ -1,0 +1,135 @@
+//! Startup frames of a connection: in which order they may come, and what both agree on.
+
+use super::{Connection, Protocol};
+use crate::decode::assembly::Piece;
+use crate::decode::finding::Findings;
+use crate::decode::fpdu::Framing;
+use crate::decode::frame::{Content, Frame};
+use crate::decode::side::Phase;
+use crate::decode::startup::Startup;
+
+/// Octets that are shown of what is no frame.
+pub(super) const SHOWN: usize = 64;
+
+impl Connection {
+    pub(super) fn startup(
+        &mut self,
+        from: usize,
+        frame: Startup,
+        len: usize,
+        numbers: &mut u64,
+        out: &mut Vec<Frame>,
+    ) {
+        self.is_mpa(numbers);
+        let mut findings = Findings::default();
+        frame.judge(&mut findings);
+        let other = &self.sides[1 - from];
+        // The Request may have been sent before the capture began, or be missing in it.
+        let unknown = other.is_behind();
+        match (frame.reply, self.request) {
+            (true, Some((_, request))) => frame.judge_reply(&request, &mut findings),
+            (true, None) => {
+                findings.demand(unknown, "5044-7.1.2-03", || "a Reply before the Request");
+            }
+            (false, Some(_)) => findings.demand(
+                false,
+                "5044-7.1.1-03",
+                || "a Request where the Reply is due",
+            ),
+            (false, None) => {}
+        }
+        let both_ask = !frame.reply && self.request.is_some();
+        let both_answer = frame.reply && self.reply.is_some();
+        match frame.reply {
+            true => self.reply = Some(frame),
+            false if both_ask => {}
+            false => self.request = Some((from, frame)),
+        }
+        let octets = self.sides[from].take(len);
+        self.push(from, Content::Startup(frame), &octets, findings, out);
+        let side = &mut self.sides[from];
+        side.base = side.offset;
+        side.phase = Phase::AwaitPeer;
+        if frame.reply && self.request.is_none() && unknown {
+            // What was agreed on is not known.
+            self.lose(from, 0);
+        }
+        if !self.sides[from].buffer.is_empty() && self.reply.is_none() {
+            self.is_early(from);
+        }
+        if both_ask || both_answer {
+            self.leave_mpa();
+        } else if let (Some((initiator, request)), Some(reply)) = (self.request, self.reply) {
+            self.agree(initiator, &request, &reply);
+            self.advance(1 - from, numbers, out);
+        }
+    }
+
+    /// Octets of a side came behind its startup frame, and the other one is not there yet.
+    pub(super) fn is_early(&mut self, from: usize) {
+        // Who acknowledges more than the capture has may have the Reply.
+        let early = self.initiator() == Some(from) && !self.sides[1 - from].is_behind();
+        self.sides[from].early |= early;
+    }
+
+    /// Both startup frames are there.
+    fn agree(&mut self, initiator: usize, request: &Startup, reply: &Startup) {
+        if reply.rejected() {
+            return self.leave_mpa();
+        }
+        let crc = request.crc() || reply.crc();
+        // M asks the receiver of the frame for Markers.
+        for (from, markers) in [
+            (initiator, reply.markers()),
+            (1 - initiator, request.markers()),
+        ] {
+            let side = &mut self.sides[from];
+            side.framing = Some(Framing { crc, markers });
+            if side.phase == Phase::AwaitPeer {
+                side.phase = Phase::Fpdus;
+            }
+        }
+    }
+
+    fn leave_mpa(&mut self) {
+        for side in &mut self.sides {
+            side.phase = Phase::Plain;
+            side.drop_all(0);
+        }
+    }
+
+    /// The first octets are those of no startup frame.
+    pub(super) fn no_startup(&mut self, from: usize, numbers: &mut u64, out: &mut Vec<Frame>) {
+        let from_start = self.sides[from].from_start;
+        if let Protocol::Mpa(_) = self.protocol
+            && from_start
+        {
+            let mut findings = Findings::default();
+            let (id, what) = match self.initiator() {
+                Some(_) => (
+                    "5044-7.1.1-03",
+                    "the Reply begins with \"MPA ID Rep Frame\"",
+                ),
+                None => (
+                    "5044-7.1.1-01",
+                    "the Request begins with \"MPA ID Req Frame\"",
+                ),
+            };
+            findings.demand(false, id, || what);
+            let octets = self.sides[from].buffer.clone();
+            let shown = octets.get(..SHOWN).unwrap_or(&octets);
+            self.push(from, Content::Octets, shown, findings, out);
+            self.leave_mpa();
+        } else if from_start {
+            self.protocol = Protocol::Other;
+            self.sides = Default::default();
+        } else {
+            // The capture begins in the middle of this connection.
+            let octets = std::mem::take(&mut self.sides[from].buffer);
+            self.go_blind();
+            self.sides[from].phase = Phase::Lost;
+            self.sides[from].sent.lose_track();
+            self.feed(from, Piece::Octets(octets.into()), numbers, out);
+        }
+    }
+}

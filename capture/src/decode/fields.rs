@@ -1,0 +1,272 @@
+//! The fields of a frame: where each stands, what it is called, and what it says.
+
+use uwarp_ddp::Header;
+use uwarp_rdmap::READ_REQUEST_HEADER;
+
+use super::frame::{Content, Frame};
+use super::segment::Segment;
+use super::startup::{ENHANCED, Startup};
+use crate::fpdu::{MARKER_INTERVAL, MARKER_LEN};
+
+/// A field of a [`Frame`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// Its name in the RFC.
+    pub name: &'static str,
+    /// Where it begins in [`Frame::octets`].
+    pub at: usize,
+    /// Its octets, without the Markers within it.
+    pub octets: Vec<u8>,
+    /// What they say.
+    pub value: Value,
+}
+
+/// What a field says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// A number that is counted with.
+    Number(u64),
+    /// A number that names something.
+    Name(u64),
+    /// Flags, or a code in words.
+    Words(String),
+    /// Octets without a meaning here: payload, padding, a checksum.
+    Octets,
+}
+
+impl Frame {
+    /// Its fields, in the order in which they stand. Of octets that are no whole frame there is one field.
+    pub fn fields(&self) -> Vec<Field> {
+        let (framing, position) = match self.framing {
+            Some((framing, position)) => (framing.markers, position),
+            None => (false, 0),
+        };
+        let mut cursor = Cursor {
+            octets: &self.octets,
+            at: 0,
+            markers: framing.then_some(position),
+            fields: Vec::new(),
+        };
+        match &self.content {
+            Content::Startup(startup) => cursor.startup(startup),
+            Content::Fpdu { ulpdu, segment } => cursor.fpdu(*ulpdu, segment.as_ref()),
+            Content::Octets | Content::Event(_) => None,
+        };
+        cursor.markers = None;
+        let rest = self.octets.len().saturating_sub(cursor.at);
+        if rest > 0 {
+            cursor.take(rest, "octets");
+        }
+        cursor.fields
+    }
+}
+
+struct Cursor<'a> {
+    octets: &'a [u8],
+    at: usize,
+    /// Where the frame begins in the stream, where Markers stand in it.
+    markers: Option<u64>,
+    fields: Vec<Field>,
+}
+
+impl Cursor<'_> {
+    /// The next octets as a field, with the Markers before and in it taken out. `None`: there are not so many.
+    fn take(&mut self, len: usize, name: &'static str) -> Option<Vec<u8>> {
+        self.marker();
+        let at = self.at;
+        let mut taken = Vec::with_capacity(len);
+        while taken.len() < len {
+            self.marker();
+            let count = (len - taken.len()).min(self.to_marker());
+            taken.extend_from_slice(self.octets.get(self.at..self.at + count)?);
+            self.at += count;
+        }
+        self.fields.push(Field {
+            name,
+            at,
+            octets: taken.clone(),
+            value: Value::Octets,
+        });
+        Some(taken)
+    }
+
+    /// Octets up to the next Marker.
+    fn to_marker(&self) -> usize {
+        self.markers.map_or(usize::MAX, |base| {
+            (MARKER_INTERVAL - (base + self.at as u64) % MARKER_INTERVAL) as usize
+        })
+    }
+
+    fn marker(&mut self) {
+        let is_due = self.to_marker() == MARKER_INTERVAL as usize;
+        if is_due
+            && let Some(octets) = self.octets.get(self.at..self.at + MARKER_LEN)
+            && let [_, _, high, low] = octets
+        {
+            self.fields.push(Field {
+                name: "Marker",
+                at: self.at,
+                octets: octets.to_vec(),
+                value: Value::Words(format!("FPDUPTR {}", u16::from_be_bytes([*high, *low]))),
+            });
+            self.at += MARKER_LEN;
+        }
+    }
+
+    fn says(&mut self, words: impl Into<String>) -> Option<()> {
+        self.fields.last_mut()?.value = Value::Words(words.into());
+        Some(())
+    }
+
+    /// A number of up to 8 octets.
+    fn number(&mut self, len: usize, name: &'static str) -> Option<()> {
+        let octets = self.take(len, name)?;
+        let number = octets
+            .iter()
+            .fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+        self.fields.last_mut()?.value = match name {
+            "ULPDU_Length" | "PD_Length" | "Rev" | "QN" | "MSN" | "MO" | "RDMARDSZ"
+            | "DDP Segment Length" => Value::Number(number),
+            _ => Value::Name(number),
+        };
+        Some(())
+    }
+
+    fn octets(&mut self, len: usize, name: &'static str) -> Option<()> {
+        if len > 0 {
+            self.take(len, name)?;
+        }
+        Some(())
+    }
+
+    fn startup(&mut self, startup: &Startup) -> Option<()> {
+        let key = self.take(16, "Key")?;
+        self.says(String::from_utf8_lossy(&key))?;
+        self.take(1, "M C R S Res")?;
+        let flags = [
+            (startup.markers(), "M"),
+            (startup.crc(), "C"),
+            (startup.rejected(), "R"),
+            (startup.is_enhanced(), "S"),
+        ];
+        self.says(set(&flags))?;
+        self.number(1, "Rev")?;
+        self.number(2, "PD_Length")?;
+        if let Some(enhanced) = startup.enhanced {
+            self.take(ENHANCED, "IRD and ORD")?;
+            self.says(enhanced.to_string())?;
+        }
+        self.octets(self.octets.len() - self.at, "Private Data")
+    }
+
+    fn fpdu(&mut self, ulpdu: u16, segment: Option<&Segment>) -> Option<()> {
+        self.number(2, "ULPDU_Length")?;
+        match segment {
+            None => self.octets(usize::from(ulpdu), "ULPDU")?,
+            Some(segment) => self.segment(segment)?,
+        }
+        let pad = (2 + usize::from(ulpdu)).next_multiple_of(4) - 2 - usize::from(ulpdu);
+        self.octets(pad, "PAD")?;
+        self.octets(4, "CRC")
+    }
+
+    fn segment(&mut self, segment: &Segment) -> Option<()> {
+        self.take(1, "DDP Control")?;
+        let (ddp, rdmap) = (segment.ddp_control, segment.rdmap_control);
+        let flags = [(ddp & 0x80 != 0, "T"), (ddp & 0x40 != 0, "L")];
+        let flags = set(&flags);
+        self.says(format!("{flags} DV {}", ddp & 3).trim_start())?;
+        self.take(1, "RDMAP Control")?;
+        match segment.opcode() {
+            Some(opcode) => self.says(format!("RV {} {opcode}", rdmap >> 6))?,
+            None => self.says(format!("RV {} opcode {:#x}", rdmap >> 6, rdmap & 15))?,
+        }
+        if let Header::Tagged(_) = segment.header {
+            self.number(4, "STag")?;
+            self.number(8, "TO")?;
+            return self.octets(segment.len as usize, "payload");
+        }
+        self.number(4, "Invalidate STag")?;
+        for name in ["QN", "MSN", "MO"] {
+            self.number(4, name)?;
+        }
+        let begin = self.fields.len();
+        self.body(segment);
+        let taken: usize = self.fields[begin..]
+            .iter()
+            .filter(|field| field.name != "Marker")
+            .map(|field| field.octets.len())
+            .sum();
+        self.octets((segment.len as usize).saturating_sub(taken), "payload")
+    }
+
+    /// What RDMAP put behind an untagged header.
+    fn body(&mut self, segment: &Segment) -> Option<()> {
+        use super::Body;
+        let numbers: &[(usize, &'static str)] = match &segment.body {
+            Body::Payload => &[],
+            Body::Immediate(_) => &[(8, "Immediate Data")],
+            Body::ReadRequest(_) => &[
+                (4, "SinkSTag"),
+                (8, "SinkTO"),
+                (4, "RDMARDSZ"),
+                (4, "SrcSTag"),
+                (8, "SrcTO"),
+            ],
+            Body::AtomicRequest(_) => &[
+                (4, "AOpCode"),
+                (4, "Request Identifier"),
+                (4, "Remote STag"),
+                (8, "Remote TO"),
+                (8, "Add or Swap Data"),
+                (8, "Add or Swap Mask"),
+                (8, "Compare Data"),
+                (8, "Compare Mask"),
+            ],
+            Body::AtomicResponse(_) => &[
+                (4, "Original Request Identifier"),
+                (8, "Original Remote Data Value"),
+            ],
+            Body::Terminate(terminate) => {
+                self.take(4, "Terminate Control")?;
+                let code = terminate.reason();
+                self.says(format!("{code} {}: {}", code.kind(), code.name()))?;
+                return self.terminated(segment);
+            }
+        };
+        for (len, name) in numbers {
+            self.number(*len, name)?;
+        }
+        Some(())
+    }
+
+    /// The headers that a Terminate Message repeats.
+    fn terminated(&mut self, segment: &Segment) -> Option<()> {
+        let super::Body::Terminate(terminate) = &segment.body else {
+            return None;
+        };
+        let ddp = terminate.ddp_octets().map_or(0, <[u8]>::len);
+        if ddp > 0 || terminate.segment_len().is_some() {
+            self.number(2, "DDP Segment Length")?;
+        }
+        self.octets(ddp, "Terminated DDP Header")?;
+        match terminate.rdma_header() {
+            Some(_) => self.octets(READ_REQUEST_HEADER, "Terminated RDMA Header"),
+            None => Some(()),
+        }
+    }
+}
+
+/// The names of the flags that are set.
+fn set(flags: &[(bool, &str)]) -> String {
+    let names: Vec<&str> = flags
+        .iter()
+        .filter(|(set, _)| *set)
+        .map(|(_, name)| *name)
+        .collect();
+    names.join(" ")
+}
+
+#[cfg(test)]
+#[path = "fields/tests.rs"]
+mod tests;

@@ -1,0 +1,214 @@
+//! From the packets of a capture to MPA, DDP and RDMAP, and to what breaks their RFCs (`uwarp dump`).
+//!
+//! ```text
+//! Packet ─► TcpSegment ─► Assembly ─► Side ─────────────► Segment ─► Frame
+//!                         (in order,  (startup frames,    (headers)  (with findings)
+//!                          gaps)       FPDUs)
+//!                                        └─ Connection: what startup agreed on, Sent: MSN, MO, TO, Reads
+//! ```
+//!
+//! A [`Decoder`] is fed packets and gives out [`Frame`]s. It judges what was *sent*: every MUST of RFC 5040, 5041, 5044, 6581
+//! and 7306 that shows on the wire without knowing what the applications want. It does not judge what a receiver
+//! makes of it.
+//!
+//! It takes any file: memory is bounded ([`Decoder`] says how), nothing panics, and where the capture has gaps or
+//! begins in the middle of a connection, only what is known is judged.
+//!
+//! ```
+//! use uwarp_capture::{Reader, decode::Decoder};
+//!
+//! let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/siw-fpdu-errors.pcap");
+//! let mut decoder = Decoder::default();
+//! let mut frames = Vec::new();
+//! for packet in Reader::open(file)? {
+//!     frames.extend(decoder.packet(&packet?));
+//! }
+//! frames.extend(decoder.finish());
+//! assert!(frames[0].to_string().contains("MPA Request rev 1 C pd 0"));
+//! assert!(decoder.totals().findings > 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod assembly;
+mod connection;
+mod fields;
+mod finding;
+mod fpdu;
+mod frame;
+mod order;
+mod segment;
+mod side;
+mod startup;
+mod totals;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use uwarp_rdmap::Peer;
+
+use crate::{Packet, TcpSegment};
+use connection::{Connection, Now, Protocol};
+
+pub use assembly::SegmentCounts;
+pub use fields::{Field, Value};
+pub use finding::Finding;
+pub use frame::{Content, Event, Frame};
+pub use segment::{Body, Segment};
+pub use startup::{Enhanced, Startup};
+pub use totals::{ConnectionSummary, Direction, Totals};
+
+/// Connections that are followed at once. With more, the half that was silent for longest is let go.
+const MAX_CONNECTIONS: usize = 4096;
+/// Octets that may wait in all connections together; then the same happens.
+const MAX_HELD: usize = if cfg!(fuzzing) { 1 << 20 } else { 64 << 20 };
+/// Connections of which there is a summary.
+const MAX_SUMMARIES: usize = 4096;
+
+/// Two addresses, the smaller one first.
+type Pair = (SocketAddr, SocketAddr);
+
+/// Decodes the packets of one capture.
+///
+/// It follows at most 4096 connections and holds at most 64 MiB of octets that wait (for earlier ones, or for the rest of a
+/// frame) in all of them together, 1 MiB and an FPDU in each direction. Connections that are let go for that are
+/// counted ([`Totals::let_go`]).
+#[derive(Debug)]
+pub struct Decoder {
+    connections: HashMap<Pair, Connection>,
+    held: usize,
+    peer: Peer,
+    totals: Totals,
+    summaries: Vec<ConnectionSummary>,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new(Peer::Rfc)
+    }
+}
+
+impl Decoder {
+    /// `peer`: by whose layout to read Terminate Messages that can be read both ways.
+    pub fn new(peer: Peer) -> Self {
+        Self {
+            connections: HashMap::new(),
+            held: 0,
+            peer,
+            totals: Totals::default(),
+            summaries: Vec::new(),
+        }
+    }
+
+    /// The next packet; what became whole with it.
+    pub fn packet(&mut self, packet: &Packet) -> Vec<Frame> {
+        let mut out = Vec::new();
+        self.totals.packets += 1;
+        let Some(segment) = packet.tcp() else {
+            return out;
+        };
+        self.totals.tcp_packets += 1;
+        let now = Now {
+            packet: self.totals.packets,
+            time: packet.timestamp,
+        };
+        let pair = pair(&segment);
+        if segment.syn && !segment.ack && self.is_another(pair, &segment) {
+            self.end(pair, &mut out);
+        }
+        let peer = self.peer;
+        let (source, destination) = (segment.source, segment.destination);
+        let connection = self
+            .connections
+            .entry(pair)
+            .or_insert_with(|| Connection::new(source, destination, peer));
+        let before = connection.held();
+        connection.segment(now, &segment, &mut self.totals.connections, &mut out);
+        self.held = (self.held + connection.held()).saturating_sub(before);
+        if self.connections.len() > MAX_CONNECTIONS || self.held > MAX_HELD {
+            self.let_go(&mut out);
+        }
+        self.totals.count(&out);
+        out
+    }
+
+    /// The end of the capture: what is left.
+    pub fn finish(&mut self) -> Vec<Frame> {
+        let mut out = Vec::new();
+        let mut pairs: Vec<(u64, Pair)> = self
+            .connections
+            .iter()
+            .map(|(pair, connection)| (connection.last.packet, *pair))
+            .collect();
+        pairs.sort_unstable();
+        for (_, pair) in pairs {
+            self.end(pair, &mut out);
+        }
+        self.summaries.sort_by_key(|summary| summary.number);
+        self.totals.count(&out);
+        out
+    }
+
+    /// What was seen so far.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// The connections with MPA that have ended, at most 4096 of them; all of the capture after
+    /// [`finish`](Self::finish), in the order in which they began.
+    pub fn connections(&self) -> &[ConnectionSummary] {
+        &self.summaries
+    }
+
+    /// Whether a SYN begins another connection between the same addresses.
+    fn is_another(&self, pair: Pair, segment: &TcpSegment<'_>) -> bool {
+        self.connections.get(&pair).is_some_and(|connection| {
+            let from = usize::from(segment.source != connection.ends[0]);
+            !connection.sides[from]
+                .assembly
+                .began_at(segment.seq.wrapping_add(1))
+        })
+    }
+
+    /// Takes a connection out of those that are followed.
+    fn end(&mut self, pair: Pair, out: &mut Vec<Frame>) {
+        let Some(mut connection) = self.connections.remove(&pair) else {
+            return;
+        };
+        self.held = self.held.saturating_sub(connection.held());
+        connection.finish(&mut self.totals.connections, out);
+        match connection.protocol {
+            Protocol::Mpa(number) if self.summaries.len() < MAX_SUMMARIES => {
+                let summary = ConnectionSummary::of(number, &connection);
+                self.summaries.push(summary);
+            }
+            Protocol::Mpa(_) => {}
+            Protocol::Unknown | Protocol::Other => self.totals.others += 1,
+        }
+    }
+
+    /// Lets go of the connections that were silent for longest, at least half of all.
+    fn let_go(&mut self, out: &mut Vec<Frame>) {
+        let mut pairs: Vec<(u64, Pair)> = self
+            .connections
+            .iter()
+            .map(|(pair, connection)| (connection.last.packet, *pair))
+            .collect();
+        pairs.sort_unstable();
+        let half = pairs.len().div_ceil(2);
+        for (at, (_, pair)) in pairs.into_iter().enumerate() {
+            if at >= half && self.held <= MAX_HELD / 2 {
+                break;
+            }
+            self.totals.let_go += 1;
+            self.end(pair, out);
+        }
+    }
+}
+
+fn pair(segment: &TcpSegment<'_>) -> Pair {
+    let (source, destination) = (segment.source, segment.destination);
+    match source <= destination {
+        true => (source, destination),
+        false => (destination, source),
+    }
+}

@@ -1,0 +1,314 @@
+//! What the frames of one connection have to keep towards each other: MSN, MO and TO, Requests and
+//! their Responses, IRD, and what ends a direction.
+
+use std::collections::VecDeque;
+
+use uwarp_ddp::{Header, Msn, STag, TaggedHeader, UntaggedHeader};
+use uwarp_rdmap::{AtomicRequestHeader, Opcode, ReadRequestHeader};
+
+use super::finding::Findings;
+use super::segment::{Body, Segment};
+
+/// Requests that are remembered until they are answered; with more, Responses are not judged.
+const MAX_REQUESTS: usize = 20_000;
+/// Queues whose numbers are followed.
+const QUEUES: usize = 4;
+
+/// What one direction has sent.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    queues: [Queue; QUEUES],
+    /// The Write under way.
+    write: Option<Under>,
+    /// The Read Response under way.
+    response: Option<Under>,
+    reads: VecDeque<ReadRequestHeader>,
+    atomics: VecDeque<u32>,
+    /// Octets of this connection are missing in the capture: what was asked and answered is not known.
+    blind: bool,
+    terminated: bool,
+}
+
+/// One untagged queue.
+#[derive(Debug)]
+struct Queue {
+    /// The MSN due next; `None` after a gap.
+    due: Option<Msn>,
+    open: Option<Message>,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            due: Some(Msn::FIRST),
+            open: None,
+        }
+    }
+}
+
+/// An untagged message under way.
+#[derive(Debug, Clone, Copy)]
+struct Message {
+    msn: Msn,
+    ulp: u8,
+    word: u32,
+    /// The MO due next.
+    mo: u32,
+}
+
+/// A tagged message under way.
+#[derive(Debug, Clone, Copy)]
+struct Under {
+    stag: STag,
+    /// The TO due next.
+    to: u64,
+    /// Octets so far.
+    octets: u64,
+}
+
+impl Sent {
+    /// Octets of the direction are not in the capture.
+    pub(super) fn lose_track(&mut self) {
+        self.queues = Default::default();
+        for queue in &mut self.queues {
+            queue.due = None;
+        }
+        self.write = None;
+        self.response = None;
+    }
+
+    /// Octets of one of the two directions are not in the capture.
+    pub(super) fn go_blind(&mut self) {
+        self.blind = true;
+        self.reads = VecDeque::new();
+        self.atomics = VecDeque::new();
+    }
+
+    /// What the Requests that wait take of memory.
+    pub(super) fn held(&self) -> usize {
+        self.reads.len() * size_of::<ReadRequestHeader>() + self.atomics.len() * size_of::<u32>()
+    }
+
+    /// The next segment of this direction. `ird`: the other side's, if it was agreed on.
+    pub(super) fn judge(
+        &mut self,
+        segment: &Segment,
+        peer: &mut Sent,
+        ird: Option<u16>,
+        findings: &mut Findings,
+    ) {
+        findings.demand(
+            !self.terminated,
+            "5040-5.4-07",
+            || "behind the Terminate Message, which is the last of its direction",
+        );
+        match &segment.header {
+            Header::Untagged(header) => self.untagged(segment, header, findings),
+            Header::Tagged(header) => match segment.opcode() {
+                Some(Opcode::ReadResponse) => self.read_response(segment, header, peer, findings),
+                Some(Opcode::Write) => {
+                    let under = self.write.take();
+                    self.write = tagged(segment, header, under, findings);
+                }
+                _ => {}
+            },
+        }
+        match &segment.body {
+            Body::ReadRequest(request) => self.read(*request, ird, findings),
+            Body::AtomicRequest(request) => self.atomic(request),
+            Body::AtomicResponse(response) => {
+                if !peer.blind {
+                    atomic_response(response.id, &mut peer.atomics, findings);
+                }
+            }
+            Body::Terminate(_) => self.terminated = true,
+            Body::Payload | Body::Immediate(_) => {}
+        }
+    }
+
+    fn untagged(&mut self, segment: &Segment, header: &UntaggedHeader, findings: &mut Findings) {
+        // Another queue than the four is a finding by itself.
+        let Some(queue) = self.queues.get_mut(header.qn.0 as usize) else {
+            return;
+        };
+        let message = match queue.open.take() {
+            Some(message) if message.msn == header.msn => {
+                continues(&message, header, findings);
+                message
+            }
+            open => {
+                if let Some(message) = open {
+                    findings.demand(false, "5041-4.3-10", || {
+                        format!(
+                            "MSN {}: message {} has no last segment yet",
+                            header.msn, message.msn
+                        )
+                    });
+                } else if let Some(due) = queue.due {
+                    let id = match due {
+                        Msn::FIRST => "5041-4.3-08",
+                        _ => "5041-4.3-07",
+                    };
+                    findings.demand(header.msn == due, id, || {
+                        format!("MSN {} on QN {}: {due} is due", header.msn, header.qn)
+                    });
+                    findings.demand(header.mo == 0, "5041-4.3-11", || {
+                        format!(
+                            "MO {} in the first segment of a message: it is 0",
+                            header.mo
+                        )
+                    });
+                }
+                Message {
+                    msn: header.msn,
+                    ulp: header.ulp,
+                    word: header.ulp_word,
+                    mo: 0,
+                }
+            }
+        };
+        queue.due = Some(header.msn.next());
+        queue.open = (!header.last).then_some(Message {
+            mo: header.mo.wrapping_add(segment.len),
+            ..message
+        });
+    }
+
+    fn read(&mut self, request: ReadRequestHeader, ird: Option<u16>, findings: &mut Findings) {
+        if self.blind {
+            return;
+        }
+        if self.reads.len() >= MAX_REQUESTS {
+            self.go_blind();
+            return;
+        }
+        self.reads.push_back(request);
+        let outstanding = self.reads.len();
+        findings.demand(
+            ird.is_none_or(|ird| outstanding <= usize::from(ird)),
+            "5040-6.1-04",
+            || {
+                format!(
+                    "{outstanding} Reads outstanding: the other side's IRD is {}",
+                    ird.unwrap_or(0)
+                )
+            },
+        );
+    }
+
+    fn atomic(&mut self, request: &AtomicRequestHeader) {
+        if self.atomics.len() >= MAX_REQUESTS {
+            self.go_blind();
+        }
+        if !self.blind {
+            self.atomics.push_back(request.id);
+        }
+    }
+
+    /// `peer` has asked for it.
+    fn read_response(
+        &mut self,
+        segment: &Segment,
+        header: &TaggedHeader,
+        peer: &mut Sent,
+        findings: &mut Findings,
+    ) {
+        let begins = self.response.is_none();
+        let under = self.response.take();
+        self.response = tagged(segment, header, under, findings);
+        if peer.blind {
+            return;
+        }
+        let Some(request) = peer.reads.front().copied() else {
+            findings.demand(
+                false,
+                "5040-5.2-01",
+                || "no Read Request waits for this Response",
+            );
+            return;
+        };
+        // 5041-5.2-10: without octets STag and TO need not be valid.
+        if begins && segment.len > 0 {
+            findings.demand(header.stag == request.sink_stag, "5040-4.4-02", || {
+                format!(
+                    "STag {}: the Read Request has SinkSTag {}",
+                    header.stag, request.sink_stag
+                )
+            });
+            findings.demand(header.to == request.sink_to, "5041-5.2-08", || {
+                format!(
+                    "TO {}: the Read Request has SinkTO {}",
+                    header.to, request.sink_to
+                )
+            });
+        }
+        let before = under.map_or(0, |under| under.octets);
+        let octets = before + u64::from(segment.len);
+        let asked = u64::from(request.len);
+        let right = if header.last {
+            octets == asked
+        } else {
+            // Said once: with the segment that goes beyond.
+            octets <= asked || before > asked
+        };
+        findings.demand(right, "5040-5.2.1-10", || {
+            format!("{octets} octets in answer to a Read of {asked}")
+        });
+        if header.last {
+            peer.reads.pop_front();
+        }
+    }
+}
+
+/// The next segment of the untagged message under way.
+fn continues(message: &Message, header: &UntaggedHeader, findings: &mut Findings) {
+    findings.demand(header.mo == message.mo, "5041-5.2-06", || {
+        format!("MO {}: {} is due", header.mo, message.mo)
+    });
+    findings.demand(
+        (header.ulp, header.ulp_word) == (message.ulp, message.word),
+        "5041-4.3-04",
+        || "RsvdULP (opcode, Invalidate STag) differs from that of the message's first segment",
+    );
+}
+
+/// The next segment of a tagged message, and what is under way then.
+fn tagged(
+    segment: &Segment,
+    header: &TaggedHeader,
+    under: Option<Under>,
+    findings: &mut Findings,
+) -> Option<Under> {
+    if let Some(under) = under
+        && segment.len > 0
+    {
+        findings.demand(header.stag == under.stag, "5041-4.2-08", || {
+            format!("STag {}: this message has {}", header.stag, under.stag)
+        });
+        findings.demand(header.to.0 == under.to, "5041-5.2-08", || {
+            format!("TO {}: {:#x} is due", header.to, under.to)
+        });
+    }
+    (!header.last).then(|| Under {
+        stag: header.stag,
+        to: header.to.advance(segment.len).0,
+        octets: under.map_or(0, |under| under.octets) + u64::from(segment.len),
+    })
+}
+
+fn atomic_response(id: u32, waiting: &mut VecDeque<u32>, findings: &mut Findings) {
+    match waiting.pop_front() {
+        None => findings.demand(
+            false,
+            "7306-5.2.1-09",
+            || "no Atomic Request waits for this Response",
+        ),
+        Some(due) => findings.demand(id == due, "7306-5.2.1-i03", || {
+            format!("Original Request Identifier {id:#x}: that of the Request is {due:#x}")
+        }),
+    }
+}
+
+#[cfg(test)]
+#[path = "order/tests.rs"]
+mod tests;

@@ -1,0 +1,328 @@
+//! What a ULPDU holds: the DDP Segment and the RDMA Message in it, read leniently, and what is wrong with
+//! it by itself (RFC 5041 section 4, RFC 5040 section 4, RFC 7306 section 4).
+
+use std::fmt;
+
+use uwarp_ddp::{DDP_VERSION, Header, MAX_HEADER, TAGGED_HEADER, UNTAGGED_HEADER};
+use uwarp_rdmap::{
+    AtomicRequestHeader, AtomicResponseHeader, Opcode, Peer, RDMAP_VERSION, ReadRequestHeader,
+    Terminate,
+};
+
+use super::finding::Findings;
+
+/// A DDP Segment with what RDMAP put into it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// The DDP control octet.
+    pub ddp_control: u8,
+    /// The RDMAP control octet.
+    pub rdmap_control: u8,
+    /// The DDP header, whatever version it says it has.
+    pub header: Header,
+    /// Octets of the ULPDU behind the DDP header.
+    pub len: u32,
+    /// What RDMAP put there.
+    pub body: Body,
+}
+
+/// What follows the DDP header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// The ULP's octets, or what is no header of RDMAP's.
+    Payload,
+    /// A Read Request.
+    ReadRequest(ReadRequestHeader),
+    /// A Terminate Message.
+    Terminate(Terminate),
+    /// Immediate Data.
+    Immediate([u8; 8]),
+    /// An Atomic Request.
+    AtomicRequest(AtomicRequestHeader),
+    /// An Atomic Response.
+    AtomicResponse(AtomicResponseHeader),
+}
+
+impl Segment {
+    /// Reads a ULPDU, Terminate Messages by the layout of `peer`. `None`: it ends within the DDP header.
+    pub(super) fn read(ulpdu: &[u8], peer: Peer) -> Option<Self> {
+        let &[ddp_control, rdmap_control] = ulpdu.first_chunk()?;
+        let mut head = [0; MAX_HEADER];
+        let head = head.get_mut(..ulpdu.len().min(MAX_HEADER))?;
+        head.copy_from_slice(ulpdu.get(..head.len())?);
+        // The one version whose layout is known.
+        if let Some(control) = head.first_mut() {
+            *control = *control & !3 | DDP_VERSION;
+        }
+        let (header, len) = Header::parse(head).ok()?;
+        let rest = ulpdu.get(len..)?;
+        let untagged = matches!(header, Header::Untagged(_));
+        let body = match Opcode::from_raw(rdmap_control & 0x0F) {
+            Some(Opcode::ReadRequest) if untagged => {
+                ReadRequestHeader::parse(rest).map(Body::ReadRequest)
+            }
+            Some(Opcode::Terminate) if untagged => {
+                Terminate::parse_from(peer, rest).map(Body::Terminate)
+            }
+            Some(Opcode::Immediate | Opcode::ImmediateSolicited) if untagged => {
+                rest.first_chunk().copied().map(Body::Immediate)
+            }
+            Some(Opcode::AtomicRequest) if untagged => {
+                AtomicRequestHeader::parse(rest).map(Body::AtomicRequest)
+            }
+            Some(Opcode::AtomicResponse) if untagged => {
+                AtomicResponseHeader::parse(rest).map(Body::AtomicResponse)
+            }
+            _ => None,
+        };
+        Some(Self {
+            ddp_control,
+            rdmap_control,
+            header,
+            len: u32::try_from(rest.len()).ok()?,
+            body: body.unwrap_or(Body::Payload),
+        })
+    }
+
+    /// The message, if an RFC defines its opcode.
+    pub fn opcode(&self) -> Option<Opcode> {
+        Opcode::from_raw(self.rdmap_control & 0x0F)
+    }
+
+    /// Whether the two control octets, T and QN are such as a right sender sends.
+    pub(super) fn is_plausible(&self) -> bool {
+        let mut findings = Findings::default();
+        self.judge_control(&mut findings);
+        findings.0.is_empty()
+    }
+
+    /// What every segment has to keep by itself. `rest`: what follows the DDP header; `whole`: all of it is in the
+    /// capture.
+    pub(super) fn judge(&self, rest: &[u8], whole: bool, findings: &mut Findings) {
+        self.judge_control(findings);
+        findings.demand(
+            self.len > 0 || self.header.last(),
+            "5041-5.2-09",
+            || "empty and not the last of its message: a message without octets is one segment",
+        );
+        match &self.header {
+            Header::Tagged(header) => {
+                let end = header.to.0.checked_add(u64::from(self.len));
+                findings.demand(self.len == 0 || end.is_some(), "5041-7.1-14", || {
+                    format!("TO {} and {} octets: the sum wraps", header.to, self.len)
+                });
+            }
+            Header::Untagged(header) => {
+                let (word, opcode) = (header.ulp_word, self.opcode());
+                let id = match opcode {
+                    Some(opcode) if opcode.is_extension() => "7306-4.1-02",
+                    _ => "5040-4.1-10",
+                };
+                let may = opcode.is_none_or(Opcode::invalidates);
+                findings.demand(may || word == 0, id, || {
+                    format!("Invalidate STag {word:#010x}: this message has none, it is zero")
+                });
+            }
+        }
+        if whole {
+            self.judge_body(rest, findings);
+        }
+    }
+
+    fn judge_control(&self, findings: &mut Findings) {
+        let (ddp, rdmap) = (self.ddp_control, self.rdmap_control);
+        findings.demand(ddp & 0x3C == 0, "5041-4.1-08", || {
+            format!("DDP control {ddp:#04x}: its reserved bits are zero")
+        });
+        findings.demand(ddp & 3 == DDP_VERSION, "5041-4.1-10", || {
+            format!("DV {}: it is {DDP_VERSION}", ddp & 3)
+        });
+        findings.demand(rdmap >> 6 == RDMAP_VERSION, "5040-4.1-07", || {
+            format!("RV {}: it is {RDMAP_VERSION}", rdmap >> 6)
+        });
+        findings.demand(rdmap & 0x30 == 0, "5040-4.1-08", || {
+            format!("RDMAP control {rdmap:#04x}: its reserved bits are zero")
+        });
+        let Some(opcode) = self.opcode() else {
+            findings.demand(false, "5040-4.1-05", || {
+                format!("opcode {:#x}: no RFC defines it", rdmap & 15)
+            });
+            return;
+        };
+        match (opcode.queue(), &self.header) {
+            (None, Header::Tagged(_)) => {}
+            (Some(due), Header::Untagged(header)) => {
+                let id = match opcode {
+                    Opcode::AtomicRequest => "7306-5.2-01",
+                    Opcode::AtomicResponse => "7306-5-04",
+                    Opcode::Immediate | Opcode::ImmediateSolicited => "7306-6.3-04",
+                    _ => "5040-4.1-06",
+                };
+                findings.demand(header.qn == due, id, || {
+                    format!("QN {}: it is {due} for this message", header.qn)
+                });
+            }
+            (None, Header::Untagged(_)) => {
+                findings.demand(false, "5040-4.1-04", || "untagged: this message is tagged");
+            }
+            (Some(_), Header::Tagged(_)) => {
+                let id = match opcode {
+                    Opcode::AtomicRequest => "7306-5.2.1-02",
+                    Opcode::Immediate | Opcode::ImmediateSolicited => "7306-6.3-01",
+                    Opcode::AtomicResponse => "7306-5-04",
+                    _ => "5040-4.1-04",
+                };
+                findings.demand(false, id, || "tagged: this message is untagged");
+            }
+        }
+    }
+
+    fn judge_body(&self, rest: &[u8], findings: &mut Findings) {
+        let Header::Untagged(_) = self.header else {
+            return;
+        };
+        let len = self.len;
+        let fixed = match self.opcode() {
+            Some(Opcode::ReadRequest) => Some((28, "5040-4.4-01")),
+            Some(Opcode::Immediate | Opcode::ImmediateSolicited) => Some((8, "7306-6.3-05")),
+            Some(Opcode::AtomicRequest) => Some((52, "7306-5.2.1-09")),
+            Some(Opcode::AtomicResponse) => Some((12, "7306-5.2.1-09")),
+            _ => None,
+        };
+        if let Some((due, id)) = fixed {
+            findings.demand(len == due, id, || {
+                format!("{len} octets behind the DDP header: they are {due}")
+            });
+        }
+        match &self.body {
+            Body::ReadRequest(request) => {
+                let end = request.source_to.0.checked_add(u64::from(request.len));
+                findings.demand(end.is_some(), "5040-7.2-10", || {
+                    format!(
+                        "SrcTO {} and {} octets: the sum wraps",
+                        request.source_to, request.len
+                    )
+                });
+            }
+            Body::Terminate(terminate) => judge_terminate(terminate, rest, findings),
+            Body::AtomicRequest(request) => {
+                let reserved = rest.first_chunk().copied().map_or(0, u32::from_be_bytes) & !0x0F;
+                findings.demand(
+                    reserved == 0,
+                    "7306-5.2.1-i01",
+                    || "the 28 bits before AOpCode are zero",
+                );
+                findings.demand(request.op().is_some(), "7306-5.2.1-06", || {
+                    format!("AOpCode {}: 0 is FetchAdd, 2 is CmpSwap", request.code)
+                });
+            }
+            Body::Payload if self.opcode() == Some(Opcode::Terminate) => {
+                let id = if len < 4 {
+                    "5040-4.8-01"
+                } else {
+                    "5040-4.8-11"
+                };
+                findings.demand(false, id, || {
+                    format!("{len} octets: too few for the Terminate Header and what M, D and R announce")
+                });
+            }
+            Body::Payload | Body::Immediate(_) | Body::AtomicResponse(_) => {}
+        }
+    }
+}
+
+fn judge_terminate(terminate: &Terminate, rest: &[u8], findings: &mut Findings) {
+    if terminate.read_as() == Peer::Siw {
+        findings.demand(false, "5040-4.8-02", || {
+            "the layout of Linux siw: Layer is the high half of the first octet, M, D and R the high bits of the third"
+        });
+        return;
+    }
+    let Some([_, _, present, reserved]) = rest.first_chunk() else {
+        return;
+    };
+    findings.demand(
+        (present & 0x1F, *reserved) == (0, 0),
+        "5040-4.8-07",
+        || "the 13 bits behind M, D and R are zero",
+    );
+    let code = terminate.reason();
+    findings.demand(code.is_defined(), "5040-4.8-03", || {
+        format!("{code}: no RFC defines it")
+    });
+}
+
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.opcode() {
+            Some(opcode) => write!(f, "{opcode}")?,
+            None => write!(f, "opcode {:#x}", self.rdmap_control & 15)?,
+        }
+        match &self.header {
+            Header::Tagged(header) => {
+                write!(f, " STag {} TO {}", header.stag, header.to)?;
+            }
+            Header::Untagged(header) => {
+                let regular = self.opcode().and_then(Opcode::queue) == Some(header.qn);
+                if !regular || self.opcode().is_none() {
+                    write!(f, " QN {}", header.qn)?;
+                }
+                write!(f, " MSN {}", header.msn)?;
+                if header.mo != 0 || !header.last {
+                    write!(f, " MO {}", header.mo)?;
+                }
+                if header.ulp_word != 0 {
+                    write!(f, " Invalidate STag {:#010x}", header.ulp_word)?;
+                }
+            }
+        }
+        match &self.body {
+            Body::Payload if self.len == 1 => f.write_str(" 1 octet")?,
+            Body::Payload => write!(f, " {} octets", self.len)?,
+            Body::ReadRequest(request) => write!(
+                f,
+                " {} octets from STag {} TO {} to STag {} TO {}",
+                request.len,
+                request.source_stag,
+                request.source_to,
+                request.sink_stag,
+                request.sink_to
+            )?,
+            Body::Terminate(terminate) => write!(f, ": {terminate}")?,
+            Body::Immediate(octets) => {
+                write!(f, " {:#018x}", u64::from_be_bytes(*octets))?;
+            }
+            Body::AtomicRequest(request) => write_atomic(request, f)?,
+            Body::AtomicResponse(response) => {
+                write!(f, " id {:#x} was {:#x}", response.id, response.original)?;
+            }
+        }
+        f.write_str(if self.header.last() { " L" } else { "" })
+    }
+}
+
+fn write_atomic(request: &AtomicRequestHeader, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match request.op() {
+        Some(op) => write!(f, " {op}")?,
+        None => write!(f, " AOpCode {}", request.code)?,
+    }
+    write!(
+        f,
+        " id {:#x} STag {} TO {} data {:#x}/{:#x} compare {:#x}/{:#x}",
+        request.id,
+        request.stag,
+        request.to,
+        request.data,
+        request.mask,
+        request.compare,
+        request.compare_mask
+    )
+}
+
+/// Octets of a ULPDU that tell what it is: a DDP header and the longest fixed header behind it.
+pub(super) const HEAD: usize = UNTAGGED_HEADER + 52;
+const _: () = assert!(TAGGED_HEADER < UNTAGGED_HEADER);
+
+#[cfg(test)]
+#[path = "segment/tests.rs"]
+mod tests;

@@ -1,0 +1,311 @@
+//! MPA Request and Reply Frames as they were sent, and what is wrong with them (RFC 5044 section 7.1,
+//! RFC 6581).
+//!
+//! Read here and not by `uwarp-mpa`, which refuses what this module has to show.
+
+use std::fmt;
+
+use uwarp_mpa::{MAX_PRIVATE_DATA, NO_AUTO};
+
+use super::finding::Findings;
+
+const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
+const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
+/// Octets in front of the Private Data.
+const FIXED: usize = 20;
+/// Octets of the enhanced connection data.
+pub(super) const ENHANCED: usize = 4;
+
+/// A startup frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Startup {
+    /// The Key is that of a Reply.
+    pub reply: bool,
+    /// M, C, R, S and the reserved bits.
+    pub flags: u8,
+    /// Rev.
+    pub revision: u8,
+    /// PD_Length.
+    pub pd_length: u16,
+    /// The enhanced connection data, where S has a meaning and the Private Data has room for it.
+    pub enhanced: Option<Enhanced>,
+}
+
+/// Enhanced connection data (RFC 6581 section 9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enhanced {
+    /// A and B above IRD.
+    first: u16,
+    /// C and D above ORD.
+    second: u16,
+}
+
+/// What the first octets of a direction are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// The beginning of a startup frame, as far as it is there.
+    More,
+    /// A frame of so many octets.
+    Frame(Startup, usize),
+    /// Something else.
+    Other,
+}
+
+impl Enhanced {
+    /// A: the peer-to-peer model.
+    pub fn peer_to_peer(&self) -> bool {
+        self.first & 0x8000 != 0
+    }
+
+    /// B, C, D: an RTR indication by Send, Write, Read.
+    pub fn rtr(&self) -> [bool; 3] {
+        [
+            self.first & 0x4000 != 0,
+            self.second & 0x8000 != 0,
+            self.second & 0x4000 != 0,
+        ]
+    }
+
+    /// IRD; 0x3FFF means that it is not negotiated.
+    pub fn ird(&self) -> u16 {
+        self.first & NO_AUTO
+    }
+
+    /// ORD; 0x3FFF means that it is not negotiated.
+    pub fn ord(&self) -> u16 {
+        self.second & NO_AUTO
+    }
+}
+
+impl Startup {
+    pub(super) fn read(octets: &[u8]) -> Opening {
+        let key = octets.get(..REQUEST_KEY.len()).unwrap_or(octets);
+        let reply = REPLY_KEY.starts_with(key);
+        if !reply && !REQUEST_KEY.starts_with(key) {
+            return Opening::Other;
+        }
+        let Some((fixed, rest)) = octets.split_first_chunk::<FIXED>() else {
+            return Opening::More;
+        };
+        let [.., flags, revision, high, low] = *fixed;
+        let pd_length = u16::from_be_bytes([high, low]);
+        let len = FIXED + usize::from(pd_length);
+        if octets.len() < len {
+            return Opening::More;
+        }
+        let mut frame = Self {
+            reply,
+            flags,
+            revision,
+            pd_length,
+            enhanced: None,
+        };
+        if frame.is_enhanced()
+            && usize::from(pd_length) >= ENHANCED
+            && let Some([a, b, c, d]) = rest.first_chunk()
+        {
+            frame.enhanced = Some(Enhanced {
+                first: u16::from_be_bytes([*a, *b]),
+                second: u16::from_be_bytes([*c, *d]),
+            });
+        }
+        Opening::Frame(frame, len)
+    }
+
+    /// M: the sender wants Markers in what it receives.
+    pub fn markers(&self) -> bool {
+        self.flags & 0x80 != 0
+    }
+
+    /// C: the sender wants CRCs.
+    pub fn crc(&self) -> bool {
+        self.flags & 0x40 != 0
+    }
+
+    /// R: the connection is rejected.
+    pub fn rejected(&self) -> bool {
+        self.flags & 0x20 != 0
+    }
+
+    /// S, which is a reserved bit below revision 2.
+    pub fn is_enhanced(&self) -> bool {
+        self.revision >= 2 && self.flags & 0x10 != 0
+    }
+
+    fn reserved(&self) -> u8 {
+        self.flags & if self.revision >= 2 { 0x0F } else { 0x1F }
+    }
+
+    /// What each frame has to keep by itself.
+    pub(super) fn judge(&self, findings: &mut Findings) {
+        let (reserved, revision, pd_length) = (self.reserved(), self.revision, self.pd_length);
+        findings.demand(reserved == 0, "5044-7.1.1-10", || {
+            format!("reserved flags {reserved:#04x}: they are zero in revision {revision}")
+        });
+        findings.demand(
+            revision != 0,
+            "5044-7.1.1-12",
+            || "Rev 0: 1, or 2 for an enhanced frame",
+        );
+        findings.demand(
+            usize::from(pd_length) <= MAX_PRIVATE_DATA,
+            "5044-7.1.1-17",
+            || format!("PD_Length {pd_length}: {MAX_PRIVATE_DATA} is the most"),
+        );
+        if !self.is_enhanced() {
+            return;
+        }
+        match self.enhanced {
+            None => findings.demand(false, "6581-6-04", || {
+                format!("S, and {pd_length} octets of Private Data: 4 begin it with IRD and ORD")
+            }),
+            Some(data) => findings.demand(
+                data.peer_to_peer() || data.rtr() == [false; 3],
+                "6581-9.2-13",
+                || "B, C or D without A: they are zero then",
+            ),
+        }
+    }
+
+    /// What a Reply has to keep towards its Request.
+    pub(super) fn judge_reply(&self, request: &Startup, findings: &mut Findings) {
+        let (asked, answered) = (request.is_enhanced(), self.is_enhanced());
+        findings.demand(
+            answered || !asked,
+            "6581-10-01",
+            || "not enhanced, in answer to an enhanced Request",
+        );
+        findings.demand(
+            asked || !answered,
+            "6581-10-02",
+            || "enhanced, in answer to a Request that is not",
+        );
+        let (Some(request), Some(reply)) = (request.enhanced, self.enhanced) else {
+            return;
+        };
+        if self.rejected() {
+            return;
+        }
+        match (request.peer_to_peer(), reply.peer_to_peer()) {
+            (true, false) => findings.demand(false, "6581-9.2-04", || "A is 0: the Request has 1"),
+            (false, true) => findings.demand(false, "6581-9.2-12", || "A is 1: the Request has 0"),
+            (true, true) => findings.demand(reply.rtr() != [false; 3], "6581-9.2-08", || {
+                "neither B nor C nor D: the initiator has to know which RTR indication it may send"
+            }),
+            (false, false) => {}
+        }
+        let (ird, ord) = (reply.ird(), reply.ord());
+        match request.ird() {
+            NO_AUTO => findings.demand(ord == NO_AUTO, "6581-9.1-12", || {
+                format!("ORD {ord}: 0x3FFF answers an IRD of 0x3FFF")
+            }),
+            most => findings.demand(ord <= most, "6581-9.1-04", || {
+                format!("ORD {ord}: the initiator's IRD is {most}")
+            }),
+        }
+        if request.ord() == NO_AUTO {
+            findings.demand(ird == NO_AUTO, "6581-9.1-10", || {
+                format!("IRD {ird}: 0x3FFF answers an ORD of 0x3FFF")
+            });
+        }
+    }
+}
+
+impl fmt::Display for Startup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.reply { "Reply" } else { "Request" };
+        write!(f, "MPA {what} rev {}", self.revision)?;
+        for (set, name) in [
+            (self.markers(), " M"),
+            (self.crc(), " C"),
+            (self.rejected(), " R"),
+            (self.is_enhanced(), " S"),
+        ] {
+            f.write_str(if set { name } else { "" })?;
+        }
+        if let Some(data) = self.enhanced {
+            write!(f, " {data}")?;
+        }
+        write!(f, " pd {}", self.pd_length)
+    }
+}
+
+impl fmt::Display for Enhanced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [b, c, d] = self.rtr();
+        for (set, name) in [(self.peer_to_peer(), "A "), (b, "B "), (c, "C "), (d, "D ")] {
+            f.write_str(if set { name } else { "" })?;
+        }
+        write!(f, "IRD {} ORD {}", self.ird(), self.ord())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::Finding;
+    use crate::wire::{reply, request};
+
+    fn frame(octets: &[u8]) -> Startup {
+        match Startup::read(octets) {
+            Opening::Frame(frame, len) if len == octets.len() => frame,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn ids(reply: Option<&[u8]>, request: &[u8]) -> Vec<&'static str> {
+        let mut findings = Findings::default();
+        let request = frame(request);
+        match reply {
+            Some(reply) => frame(reply).judge_reply(&request, &mut findings),
+            None => request.judge(&mut findings),
+        }
+        findings.0.iter().map(Finding::id).collect()
+    }
+
+    #[test]
+    fn a_frame_is_told_from_other_octets_with_the_first_one_that_differs() {
+        let whole = request(0x50, 2, &[0x80, 4, 0x80, 8, b'x']);
+        for len in 0..whole.len() {
+            assert_eq!(Startup::read(&whole[..len]), Opening::More, "{len}");
+        }
+        assert_eq!(
+            frame(&whole).to_string(),
+            "MPA Request rev 2 C S A C IRD 4 ORD 8 pd 5"
+        );
+        assert_eq!(Startup::read(b"MPB"), Opening::Other);
+    }
+
+    #[test]
+    fn each_fault_of_a_frame_has_its_rule() {
+        assert_eq!(ids(None, &request(0x50, 2, &[0, 4, 0, 4])), [""; 0]);
+        assert_eq!(ids(None, &request(0x50, 1, &[])), ["5044-7.1.1-10"]);
+        assert_eq!(ids(None, &request(0x40, 0, &[])), ["5044-7.1.1-12"]);
+        assert_eq!(ids(None, &request(0x40, 1, &[0; 513])), ["5044-7.1.1-17"]);
+        assert_eq!(ids(None, &request(0x50, 2, &[0; 3])), ["6581-6-04"]);
+        let without_a = request(0x50, 2, &[0x40, 0, 0, 0]);
+        assert_eq!(ids(None, &without_a), ["6581-9.2-13"]);
+    }
+
+    #[test]
+    fn each_fault_of_a_reply_has_its_rule() {
+        let client = request(0x50, 2, &[0, 4, 0, 8]);
+        let peer = request(0x50, 2, &[0x80, 4, 0x80, 8]);
+        let own_way = request(0x50, 2, &[0x3F, 0xFF, 0x3F, 0xFF]);
+        let plain = request(0x40, 2, &[]);
+        for (request, octets, id) in [
+            (&client, &[0, 8, 0, 4][..], ""),
+            (&client, &[0, 8, 0, 5], "6581-9.1-04"),
+            (&client, &[0x80, 8, 0x80, 4], "6581-9.2-12"),
+            (&peer, &[0, 8, 0, 4], "6581-9.2-04"),
+            (&peer, &[0x80, 8, 0, 4], "6581-9.2-08"),
+            (&own_way, &[0, 8, 0x3F, 0xFF], "6581-9.1-10"),
+            (&own_way, &[0x3F, 0xFF, 0, 1], "6581-9.1-12"),
+            (&plain, &[0, 8, 0, 4], "6581-10-02"),
+        ] {
+            let found = ids(Some(&reply(0x50, 2, octets)), request);
+            assert_eq!(found.first().copied().unwrap_or(""), id, "{octets:02x?}");
+        }
+        assert_eq!(ids(Some(&reply(0x40, 1, &[])), &client), ["6581-10-01"]);
+    }
+}

@@ -1,0 +1,97 @@
+//! What a capture holds, in numbers.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use super::assembly::SegmentCounts;
+use super::connection::Connection;
+use super::frame::{Content, Frame};
+use super::startup::Startup;
+
+/// What was seen in a whole capture.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Packets of the file.
+    pub packets: u64,
+    /// Of these, those with a TCP segment.
+    pub tcp_packets: u64,
+    /// TCP connections with MPA.
+    pub connections: u64,
+    /// TCP connections without.
+    pub others: u64,
+    /// Connections that were let go before their end, because there were too many or too much waited.
+    pub let_go: u64,
+    /// FPDUs.
+    pub fpdus: u64,
+    /// Octets of ULPDUs.
+    pub octets: u64,
+    /// Findings, all of them.
+    pub findings: u64,
+    /// Findings by the id of the requirement.
+    pub by_id: BTreeMap<&'static str, u64>,
+}
+
+/// What was seen of a connection with MPA.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionSummary {
+    /// Its number, as in [`Frame::connection`].
+    pub number: u64,
+    /// Its Request, if the capture has it.
+    pub request: Option<Startup>,
+    /// Its Reply, if the capture has it.
+    pub reply: Option<Startup>,
+    /// The initiator's direction, then the other; in a capture without the Request in the order in which they were seen.
+    pub directions: [Direction; 2],
+    /// How many findings there are.
+    pub findings: u64,
+}
+
+/// What was seen of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Direction {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// FPDUs.
+    pub fpdus: u64,
+    /// Octets of their ULPDUs.
+    pub octets: u64,
+    /// TCP's view.
+    pub segments: SegmentCounts,
+}
+
+impl Totals {
+    pub(super) fn count(&mut self, frames: &[Frame]) {
+        for frame in frames {
+            if let Content::Fpdu { ulpdu, .. } = frame.content {
+                self.fpdus += 1;
+                self.octets += u64::from(ulpdu);
+            }
+            for finding in &frame.findings {
+                self.findings += 1;
+                *self.by_id.entry(finding.id()).or_default() += 1;
+            }
+        }
+    }
+}
+
+impl ConnectionSummary {
+    pub(super) fn of(number: u64, connection: &Connection) -> Self {
+        let first = connection.request.map_or(0, |(from, _)| from);
+        let direction = |from: usize| {
+            let side = &connection.sides[from];
+            Direction {
+                from: connection.ends[from],
+                fpdus: side.fpdus,
+                octets: side.octets,
+                segments: side.assembly.counts,
+            }
+        };
+        Self {
+            number,
+            request: connection.request.map(|(_, request)| request),
+            reply: connection.reply,
+            directions: [direction(first), direction(1 - first)],
+            findings: connection.findings,
+        }
+    }
+}

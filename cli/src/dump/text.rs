@@ -1,0 +1,185 @@
+//! What `uwarp dump` says to a person.
+
+use std::time::Duration;
+
+use uwarp_capture::decode::{ConnectionSummary, Direction, Field, Frame, Totals, Value};
+
+/// Octets a line of a hexdump.
+const WIDTH: usize = 16;
+
+/// The line of a frame; `since`: time since the first packet.
+pub(super) fn frame(frame: &Frame, since: Duration) -> String {
+    format!("{:>11.6} {frame}", since.as_secs_f64())
+}
+
+/// The octets of a frame by fields, a line for each 16 octets.
+pub(super) fn fields(frame: &Frame) -> Vec<String> {
+    frame.fields().iter().flat_map(field).collect()
+}
+
+fn field(field: &Field) -> Vec<String> {
+    let is_plain = field.value == Value::Octets;
+    let mut lines = Vec::new();
+    for (index, chunk) in field.octets.chunks(WIDTH).enumerate() {
+        let hex: Vec<String> = chunk.iter().map(|octet| format!("{octet:02x}")).collect();
+        let says = match (index, is_plain) {
+            (0, false) => format!("{}: {}", field.name, value(&field.value)),
+            (0, true) => format!("{}  {}", field.name, characters(chunk)),
+            (_, true) => format!("{:len$}  {}", "", characters(chunk), len = field.name.len()),
+            (_, false) => String::new(),
+        };
+        let at = field.at + index * WIDTH;
+        let line = format!("    {at:04x}  {:<47}  {says}", hex.join(" "));
+        lines.push(line.trim_end().to_owned());
+    }
+    lines
+}
+
+fn value(value: &Value) -> String {
+    match value {
+        Value::Number(number) => number.to_string(),
+        Value::Name(number) => format!("{number:#x}"),
+        Value::Words(words) => words.clone(),
+        Value::Octets => String::new(),
+    }
+}
+
+fn characters(octets: &[u8]) -> String {
+    let shown = octets.iter().map(|octet| match octet {
+        0x20..=0x7E => char::from(*octet),
+        _ => '.',
+    });
+    shown.collect()
+}
+
+/// What there was: connections, and the whole file.
+pub(super) fn summary<'a>(
+    totals: Option<&Totals>,
+    connections: impl Iterator<Item = &'a ConnectionSummary>,
+) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for connection in connections {
+        lines.push(self::connection(connection));
+        lines.extend(connection.directions.iter().filter_map(direction));
+    }
+    lines.extend(totals.map_or_else(Vec::new, whole));
+    lines
+}
+
+/// The last lines: all connections together.
+fn whole(totals: &Totals) -> Vec<String> {
+    let mut lines = Vec::new();
+    let (with, others) = (totals.connections, totals.others);
+    lines.push(format!(
+        "{} ({} without TCP), {} with MPA, {others} without: {} with {} of ULPDU",
+        many(totals.packets, "packet"),
+        totals.packets - totals.tcp_packets,
+        many(with, "connection"),
+        many(totals.fpdus, "FPDU"),
+        many(totals.octets, "octet"),
+    ));
+    if totals.let_go > 0 {
+        lines.push(format!(
+            "{} let go before the end: there were too many at once, and what came later counts as new",
+            many(totals.let_go, "connection")
+        ));
+    }
+    for (id, count) in &totals.by_id {
+        lines.push(format!("  {count:>6} x {id}"));
+    }
+    lines.push(match totals.findings {
+        0 => "nothing breaks the RFCs".to_owned(),
+        count => format!("{} that break the RFCs", many(count, "finding")),
+    });
+    lines
+}
+
+fn connection(connection: &ConnectionSummary) -> String {
+    let [first, second] = &connection.directions;
+    let mut line = format!("#{} {} > {}", connection.number, first.from, second.from);
+    match (&connection.request, &connection.reply) {
+        (Some(request), Some(reply)) if reply.rejected() => {
+            line.push_str(&format!(": revision {}, rejected", request.revision));
+        }
+        (Some(request), Some(reply)) => {
+            let crc = request.crc() || reply.crc();
+            line.push_str(&format!(
+                ": revision {}, {}, Markers {}",
+                reply.revision,
+                if crc { "CRC" } else { "no CRC" },
+                match (reply.markers(), request.markers()) {
+                    (false, false) => "none",
+                    (true, false) => "to the responder",
+                    (false, true) => "to the initiator",
+                    (true, true) => "both ways",
+                }
+            ));
+        }
+        (Some(_), None) => line.push_str(": no Reply in the capture"),
+        (None, _) => line.push_str(": no Request in the capture"),
+    }
+    line.push_str(&format!("; {}", many(connection.findings, "finding")));
+    line
+}
+
+/// Nothing, where there is nothing to say.
+fn direction(direction: &Direction) -> Option<String> {
+    let segments = &direction.segments;
+    let odd = segments.repeated + segments.early + segments.stray + segments.missing;
+    if direction.fpdus + odd == 0 {
+        return None;
+    }
+    let mut line = format!(
+        "   {}: {} with {} in {}",
+        direction.from,
+        many(direction.fpdus, "FPDU"),
+        many(direction.octets, "octet"),
+        many(segments.segments, "segment"),
+    );
+    for (count, what) in [
+        (segments.repeated, "sent again"),
+        (segments.early, "out of order"),
+        (segments.stray, "outside of the window"),
+    ] {
+        if count > 0 {
+            line.push_str(&format!(", {count} {what}"));
+        }
+    }
+    if segments.missing > 0 {
+        let missing = many(segments.missing, "octet");
+        line.push_str(&format!("; {missing} not in the capture"));
+    }
+    Some(line)
+}
+
+fn many(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{} {what}s", crate::output::grouped(count)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_of_octets_shows_them_as_characters_and_a_number_says_it() {
+        let mut payload = Field {
+            name: "payload",
+            at: 16,
+            octets: b"0123456789abcdefgh\0".to_vec(),
+            value: Value::Octets,
+        };
+        assert_eq!(
+            field(&payload),
+            [
+                "    0010  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66  payload  0123456789abcdef",
+                "    0020  67 68 00                                                  gh."
+            ]
+        );
+        payload.octets.truncate(4);
+        payload.value = Value::Name(0x3031_3233);
+        assert!(field(&payload)[0].ends_with("  payload: 0x30313233"));
+    }
+}

@@ -1,0 +1,187 @@
+//! `uwarp dump`: what our own connections record has no finding, siw's departures have, and every kind of file ends with
+//! the exit code that its documentation says.
+
+mod common;
+
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+
+use common::{Ended, TempFile, Uwarp, client, uwarp};
+
+/// Captures of siw, which have findings.
+const ERRORS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../capture/tests/data/siw-fpdu-errors.pcap"
+);
+const STARTUP: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../capture/tests/data/siw-mpa-startup.pcap"
+);
+
+fn dump(args: &[&str]) -> Ended {
+    uwarp(&[&["dump"], args].concat())
+}
+
+/// The findings of a capture with a Read Request and a Terminate Message: the last connection of the file.
+fn one_connection() -> Ended {
+    dump(&[ERRORS, "--conn", "6", "-x"]).expect(1)
+}
+
+#[test]
+fn a_connection_is_shown_frame_by_frame_and_field_by_field() {
+    insta::assert_snapshot!(one_connection().stdout);
+}
+
+#[test]
+fn the_summary_has_every_connection_and_what_breaks_the_rfcs() {
+    let ended = dump(&[ERRORS]).expect(1);
+    assert_eq!(ended.stderr, "");
+    let at = ended.stdout.find("\n\n").unwrap();
+    insta::assert_snapshot!(&ended.stdout[at..]);
+}
+
+#[test]
+fn json_has_a_line_for_each_frame_and_one_for_all() {
+    let ended = dump(&[ERRORS, "--json"]).expect(1);
+    let lines: Vec<serde_json::Value> = ended
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let (last, frames) = lines.split_last().unwrap();
+    assert_eq!(last["summary"]["findings"], 8);
+    assert_eq!(last["summary"]["by_requirement"]["5044-4.4-11"], 2);
+    let send = &frames[8];
+    assert_eq!(send["what"], "Send");
+    assert_eq!(send["findings"][0]["requirement"], "5040-4.1-06");
+    assert_eq!(send["findings"][0]["section"], "4.1");
+    let fields = send["fields"].as_array().unwrap();
+    let queue = fields.iter().find(|field| field["name"] == "QN").unwrap();
+    assert_eq!((&queue["value"], &queue["at"]), (&1.into(), &8.into()));
+    assert!(send.get("octets").is_none());
+    let with = dump(&[ERRORS, "--json", "-x", "-c", "1"]).expect(0).stdout;
+    assert!(with.contains("\"octets\":\"4d504120"), "{with}");
+}
+
+#[test]
+fn frames_can_be_chosen_by_count_by_connection_and_by_findings() {
+    let frames = |args: &[&str]| -> Vec<String> {
+        let ended = dump(&[&[STARTUP], args].concat());
+        let frames = ended.stdout.lines().take_while(|line| !line.is_empty());
+        frames.map(str::to_owned).collect()
+    };
+    assert_eq!(frames(&["-c", "3"]).len(), 3);
+    let third = frames(&["--conn", "3"]);
+    assert!(third.len() == 4 && third.iter().all(|line| line.contains(" #3 ")));
+    let found = frames(&["--findings"]);
+    assert!(found.len() == 13 && found.iter().all(|line| line.contains(" ** ")));
+    dump(&[STARTUP, "--conn", "3"]).expect(0);
+}
+
+#[test]
+fn a_terminate_of_siw_that_can_be_read_both_ways_is_read_as_told() {
+    let line = |peer: &str| {
+        let ended = dump(&[ERRORS, "--peer", peer, "--conn", "1", "-c", "4"]);
+        ended.stdout.lines().nth(3).unwrap().to_owned()
+    };
+    assert!(line("rfc").contains("2/0/06") && !line("rfc").contains("**"));
+    assert!(line("siw").contains("0/2/06") && line("siw").contains("5040-4.8-02"));
+}
+
+#[test]
+fn stdin_is_a_file_too() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+    command.args(["dump", "-"]);
+    // What is not said otherwise has no stdin in these tests.
+    let output = command.stdin(File::open(ERRORS).unwrap()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let from_file = dump(&[ERRORS]);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), from_file.stdout);
+}
+
+#[test]
+fn a_file_that_is_no_capture_or_not_there_exits_with_2() {
+    dump(&["/nonexistent/x.pcapng"])
+        .expect(2)
+        .says("the capture cannot be read");
+    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    dump(&[own])
+        .expect(2)
+        .says("expected: a pcapng or pcap file");
+    dump(&[]).expect(2);
+}
+
+#[test]
+fn a_file_that_was_cut_is_shown_to_its_last_whole_packet() {
+    let file = TempFile::new("cut.pcap");
+    let octets = fs::read(ERRORS).unwrap();
+    fs::write(file.path(), &octets[..octets.len() - 5]).unwrap();
+    let ended = dump(&[file.name()]).expect(1);
+    ended.says("the file ends in the middle of a packet");
+    assert!(ended.stdout.contains("77 packets"), "{}", ended.stdout);
+}
+
+/// A pcapng file of an rping of these settings.
+fn rping(file: &TempFile, settings: &[&str]) {
+    let (server, addr) = Uwarp::server(&[&["-C", "4"], settings].concat());
+    let own = ["-C", "4", "-S", "3000", "--pcap", file.name()];
+    client(addr, &[&own, settings].concat()).expect(0);
+    server.end().expect(0);
+}
+
+#[test]
+fn a_file_that_is_damaged_is_shown_to_there_and_exits_with_2() {
+    let file = TempFile::new("damaged.pcapng");
+    rping(&file, &[]);
+    let whole = dump(&[file.name()]).expect(0).stdout;
+    let mut octets = fs::read(file.path()).unwrap();
+    // The length at the end of the last block.
+    *octets.last_mut().unwrap() ^= 0xFF;
+    fs::write(file.path(), octets).unwrap();
+    let ended = dump(&[file.name()]).expect(2);
+    ended.says("the capture is damaged");
+    assert!(ended.stdout.lines().count() + 1 >= whole.lines().count());
+}
+
+#[test]
+fn what_our_own_connections_record_has_no_finding() {
+    let file = TempFile::new("own.pcapng");
+    for settings in [
+        &["--mpa", "2"][..],
+        &["--mpa", "1"],
+        &["--markers", "on"],
+        &["--crc", "off"],
+        &["--crc", "off", "--markers", "on", "--mpa", "1"],
+    ] {
+        rping(&file, settings);
+        let ended = dump(&[file.name()]).expect(0);
+        for text in [
+            "RDMA Read Response",
+            "RDMA Write",
+            "nothing breaks the RFCs",
+        ] {
+            assert!(
+                ended.stdout.contains(text),
+                "{settings:?}: {}",
+                ended.stdout
+            );
+        }
+    }
+    uwarp(&["demo", "--pcap", file.name()]).expect(0);
+    let ended = dump(&[file.name(), "--findings"]).expect(0);
+    assert!(ended.stdout.contains("nothing breaks the RFCs"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_reason_for_words() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_uwarp"))
+        .args(["dump", STARTUP])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stderr, b"");
+    assert_eq!(output.status.code(), Some(1));
+}
