@@ -5,8 +5,9 @@ use std::panic::catch_unwind;
 use uwarp_mutant::Mutant;
 use uwarp_sim::{Log, Options, run};
 
-/// In each of them both sides are wrong in the same way, so that only what programs see, or ask the device for, can tell.
-const FOUND: [Mutant; 35] = [
+/// In each of them both sides are wrong in the same way, so that only what programs see or ask the device for, or who looks at
+/// the wire, can tell.
+const FOUND: [Mutant; 54] = [
     Mutant::CrcNotChecked,
     Mutant::MarkerPointerOff,
     Mutant::DepthsSwapped,
@@ -42,6 +43,25 @@ const FOUND: [Mutant; 35] = [
     Mutant::CompareMaskIgnored,
     Mutant::MisalignedAtomicDone,
     Mutant::ImmediateNotCounted,
+    Mutant::ResponderSendsFirst,
+    Mutant::MsnFromZero,
+    Mutant::TerminateTwice,
+    Mutant::PadNotZero,
+    Mutant::PadTooLong,
+    Mutant::DdpReservedSet,
+    Mutant::RdmapReservedSet,
+    Mutant::MarkerReservedSet,
+    Mutant::InvalidateStagNotZero,
+    Mutant::CrcWithoutPad,
+    Mutant::CrcWithoutMarker,
+    Mutant::MarkersNotSent,
+    Mutant::MarkersLate,
+    Mutant::ReadRequestOnQueue0,
+    Mutant::AtomicResponseOnQueue1,
+    Mutant::RsvdUlpChanges,
+    Mutant::AtomicRightIgnored,
+    Mutant::NoReceiveNeeded,
+    Mutant::CrcMostSignificantFirst,
 ];
 
 /// Runs that may pass before a fault is found.

@@ -168,9 +168,12 @@ impl Monitor {
     pub(crate) fn damages(&mut self, flow: [u8; 6], number: u32) -> Option<Damaged> {
         let (pair, side) = self.pair(flow)?;
         let begin = pair.sides[side].begin;
+        let in_startup = begin.is_none_or(|begin| number.wrapping_sub(begin).cast_signed() < 0);
+        // Nobody knows what the two have agreed on then.
+        pair.over |= in_startup;
         Some(Damaged {
             said: pair.sides[0].startup.as_ref()?.said().to_vec(),
-            in_startup: begin.is_none_or(|begin| number.wrapping_sub(begin).cast_signed() < 0),
+            in_startup,
         })
     }
 }
