@@ -155,7 +155,7 @@ killed). After each attack the process must run, have closed all
 that the attack opened, have said nothing on stderr (but that it is out of descriptors, where it is), and serve both; the memory that the attack was about must be as it was.
 
 * *Most memory*: resident memory of the process, but for pages of its file, looked at every 20 ms; before, there had been one other connection. Each attack has a
-  bound of its own for what it may add to what the application registers, or it has failed: 6 MiB, and where connections are held, 8 to 40 MiB.
+  bound of its own for what it may add to what the application registers, or it has failed: 8 MiB, 16 MiB for 100,000 connections that get as far as a guess, and where connections are held, 12 to 40 MiB.
 * *Most descriptors*: the same for open descriptors. They must all be closed in the end.
 * *Newcomers*: how many honest peers came during the attack, and the longest time one of them took, from TCP's connect until its megabyte was written, read back and
   compared. More than 1 s and the run fails.
