@@ -76,7 +76,7 @@ pub(crate) fn peer_killed(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
             "a Write of {load} MiB at {} MiB a second",
             (PIECE * PIECES as u64) >> 20
         ),
-        "the connection ends with an error that the application is told; what had come stays, and no completion says that it is whole",
+        "the connection ends, and the application is told so once",
     );
     Ok(Told {
         own_memory: len,

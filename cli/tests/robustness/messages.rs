@@ -109,7 +109,7 @@ pub(crate) fn stag_guessing(scene: &mut Scene, pace: &mut Pace) -> Result<Told> 
     scene.newcomer()?;
     Ok(Told::new(
         format!("{load}; {EACH} on each connection"),
-        "the first one ends its connection; no octet changed",
+        "the first one ends its connection, and the others behind it are not looked at; no octet changed",
     ))
 }
 
@@ -129,7 +129,12 @@ pub(crate) fn zero_length_flood(scene: &mut Scene, pace: &mut Pace) -> Result<To
     // The answer to a Read of no octets says that all of it was taken in.
     peer.read(0, 0, 0)?;
     peer.flush()?;
-    peer.stream.read_exact(&mut [0; 20])?;
+    let mut answer = [0; 20];
+    peer.stream.read_exact(&mut answer)?;
+    // Tagged and last, RDMA Read Response (RFC 5041 section 4.1, RFC 5040 section 4.1).
+    if answer[2..4] != [0xC1, 0x42] {
+        return Err(format!("not a Read Response: {answer:02x?}").into());
+    }
     let load = pace.told();
     reset(peer.stream)?;
     Ok(Told::new(load, "legal; all of them are taken"))

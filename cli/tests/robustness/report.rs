@@ -50,7 +50,7 @@ Written by `./ci.sh robustness`, which takes a few minutes and needs about 20,00
 with small loads and asserts all but the throughput.
 
 `uwarp agent` runs as a process of its own, with its default limits, and is attacked over loopback from other addresses. Beside each
-attack an honest peer Writes 1 MiB in pieces of 64 KiB, reads it back and compares, again and again, as fast as it can; and while the attack is on, another
+attack an honest peer Writes 1 MiB in pieces of 64 KiB, reads it back and compares, again and again, as fast as it can; and around each attack, in the middle of some, another
 honest peer connects to the port that is attacked and does the same once. After each attack the process must run, have closed all
 that the attack opened, have said nothing on stderr (but that it is out of descriptors, where it is), and serve both; the memory that the attack was about must be as it was.
 

@@ -32,7 +32,8 @@ impl Scene {
         let mut controller = Controller::connect(victim.control)?;
         let (listener, elsewhere) = (controller.listen()?, controller.listen()?);
         let len = if whole { 16 } else { 1 } << 20;
-        let region = controller.register(len, "lw,rr")?;
+        // Also to write: a right guess of its STag would show.
+        let region = controller.register(len, "lw,rw,rr")?;
         let filled = json!({"cmd": "fill", "mr": region.number, "seed": 7});
         controller.command(filled)?;
         let mut room = || controller.register(ROOM, "lw,rw,rr");
