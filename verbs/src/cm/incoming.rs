@@ -261,7 +261,14 @@ impl Awaiting {
                 }
                 Ok(Recv::WouldBlock) => break,
                 Ok(Recv::Closed) => return Step::Failed(self.responder.closed(false)),
-                Err(_) => return Step::Failed(self.responder.closed(true)),
+                Err(LlpError::Reset { .. } | LlpError::Broken { .. }) => {
+                    return Step::Failed(self.responder.closed(true));
+                }
+                // The peer was silent for as long as TCP waits: it has reset nothing.
+                Err(error) => {
+                    tracing::debug!(peer = %self.llp.peer_addr(), %error, "lost before the MPA Request");
+                    return Step::Failed(self.responder.timed_out());
+                }
             }
         }
         if self.deadline <= now {

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use uwarp_verbs::llp::smol::{Clock, MemorySettings};
-use uwarp_verbs::llp::{Llp, Network};
-use uwarp_verbs::{EndReason, QpState, SendWr, Settings, StartupError, Timeouts};
+use uwarp_verbs::llp::{FpduEnds, Llp, Network, Piece};
+use uwarp_verbs::{
+    CmEventKind, CmState, EndReason, Keepalive, QpState, SendWr, Settings, StartupError, Timeouts,
+};
 
 use crate::common::pattern;
 use crate::{SERVER, World, region};
@@ -36,6 +38,49 @@ fn a_peer_without_a_request_is_given_up_when_the_clock_says_so() {
     drive(&mut stream);
     let (_, error) = listener.poll_failure().unwrap();
     assert!(matches!(error, StartupError::TimedOut { .. }), "{error:?}");
+}
+
+/// Who vanishes has reset nothing. (Of a device's own listener the time for a Request is over before TCP gives up; a
+/// stream of a program may have a keep-alive of its own.)
+#[test]
+fn a_peer_that_vanishes_before_its_request_is_whole_has_not_reset_the_connection() {
+    let keepalive = Keepalive {
+        idle: Duration::from_millis(600),
+        interval: Duration::from_millis(200),
+        probes: 3,
+    };
+    let world = World::new();
+    let addr = SERVER.parse().unwrap();
+    let mut listener = world.networks[1].listen(addr, 1).unwrap();
+    let mut theirs = world.networks[0].connect(None, addr).unwrap();
+    let part = &b"MPA ID Req"[..];
+    let (mut sent, mut ours) = (0, None);
+    while sent < part.len() || ours.is_none() {
+        theirs.drive();
+        let pieces = [Piece::from(&part[sent..])];
+        sent += theirs.try_send(&pieces, FpduEnds::NONE).unwrap_or(0);
+        ours = ours.or_else(|| listener.try_accept().unwrap());
+    }
+    theirs.drive();
+    let mut ours = ours.unwrap();
+    ours.set_keepalive(keepalive).unwrap();
+    let id = world.channel.create_id(&world.sides[1].device, 1);
+    id.request_over(ours, &[]).unwrap();
+    // From here on nobody drives the peer.
+    let begin = world.clock.now();
+    world.run_until(|| id.state() == CmState::Idle);
+    let lasted = world.clock.now() - begin;
+    assert!(
+        lasted < Settings::default().timeouts.request,
+        "{lasted:?}: it was TCP that gave up"
+    );
+    let event = world.next();
+    assert_eq!(event.kind(), CmEventKind::Unreachable, "{event:?}");
+    let reason = event.reason().unwrap().to_string();
+    assert!(
+        reason.ends_with("sent nothing more for too long, after 10 octets of its MPA Request"),
+        "{reason}"
+    );
 }
 
 #[test]
