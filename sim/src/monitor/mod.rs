@@ -68,7 +68,9 @@ impl Startup {
 /// One direction of a connection.
 #[derive(Default)]
 struct Side {
-    /// The number of the next octet; `None` as long as nobody knows.
+    /// The number of the first octet; `None` as long as nobody knows.
+    first: Option<u32>,
+    /// The number of the next octet.
     next: Option<u32>,
     /// Octets that are not read yet.
     octets: Vec<u8>,
@@ -152,21 +154,26 @@ impl Monitor {
     fn begins(&mut self, flow: [u8; 6], next: u32) {
         match self.pair(flow) {
             Some((pair, 1)) => {
-                pair.sides[1].next.get_or_insert(next);
+                pair.sides[1].begins(next);
             }
             Some((pair, _))
                 if pair.sides[0].octets.is_empty() && pair.sides[0].next == Some(next) => {}
             _ => {
                 let mut pair = Pair::default();
-                pair.sides[0].next = Some(next);
+                pair.sides[0].begins(next);
                 self.pairs.insert(flow, pair);
             }
         }
     }
 
-    /// Octets up to this number are about to be changed; gives whose they are.
-    pub(crate) fn damages(&mut self, flow: [u8; 6], number: u32) -> Option<Damaged> {
+    /// Some of these octets are about to be changed; gives whose they are.
+    pub(crate) fn damages(&mut self, flow: [u8; 6], number: u32, len: usize) -> Option<Damaged> {
         let (pair, side) = self.pair(flow)?;
+        // The octet of a keep-alive has the number of the SYN, as long as nothing was sent: nobody takes it.
+        let end = number.wrapping_add(u32::try_from(len).ok()?);
+        if end.wrapping_sub(pair.sides[side].first?).cast_signed() <= 0 {
+            return None;
+        }
         let begin = pair.sides[side].begin;
         let in_startup = begin.is_none_or(|begin| number.wrapping_sub(begin).cast_signed() < 0);
         // Nobody knows what the two have agreed on then.
@@ -179,6 +186,12 @@ impl Monitor {
 }
 
 impl Side {
+    /// A SYN says so; the first of them.
+    fn begins(&mut self, first: u32) {
+        self.first.get_or_insert(first);
+        self.next.get_or_insert(first);
+    }
+
     /// Takes what is new of a segment; gives whether anything was.
     fn takes(&mut self, number: u32, payload: &[u8]) -> bool {
         let Some(next) = &mut self.next else {
@@ -254,5 +267,43 @@ impl Pair {
         me.begin = me.next.map(|next| next.wrapping_sub(behind));
         me.startup = Some(startup);
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::tests::segment;
+
+    /// With the key of a Request that says `hi`.
+    fn request() -> Vec<u8> {
+        let mut octets = b"MPA ID Req Frame\x40\x01\x00\x02".to_vec();
+        octets.extend_from_slice(b"hi");
+        octets
+    }
+
+    /// A packet of the initiator with this number and these flags.
+    fn packet(number: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let mut packet = segment(payload);
+        packet[33] = flags;
+        packet::renumber(&mut packet, Some(number), None);
+        packet
+    }
+
+    #[test]
+    fn a_keep_alive_before_the_request_has_no_octet_that_can_be_damaged() {
+        let mut monitor = Monitor::default();
+        monitor.observe(&packet(99, packet::SYN, b""));
+        let flow = packet::flow(&segment(b"")).unwrap();
+        monitor.observe(&packet(99, 0x10, &[0]));
+        assert_eq!(monitor.damages(flow, 99, 1), None);
+        monitor.observe(&packet(100, 0x10, &request()));
+        let damaged = |in_startup| Damaged {
+            said: b"hi".to_vec(),
+            in_startup,
+        };
+        // What is sent again may begin in front of what nobody has.
+        assert_eq!(monitor.damages(flow, 122, 8), Some(damaged(false)));
+        assert_eq!(monitor.damages(flow, 121, 8), Some(damaged(true)));
     }
 }

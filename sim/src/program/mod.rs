@@ -7,7 +7,7 @@ mod wrong;
 
 use std::time::Duration;
 
-use uwarp_verbs::{PostError, QpState, RecvWr, SendWr};
+use uwarp_verbs::{EndReason, PostError, QpState, RecvWr, SendWr};
 
 use crate::end::{Message, Op, Posted, Sent, both};
 use crate::world::{Event, RECEIVE, Stage, World};
@@ -122,7 +122,10 @@ impl World {
             let Some(receives) = &mut memory.receives else {
                 return Ok(());
             };
-            if me.receives.len() >= RECEIVES || qp.state() == QpState::Error {
+            // Where nothing can come any more each would be flushed at once, and that again and again.
+            let over = matches!(qp.state(), QpState::Terminate | QpState::Error)
+                || matches!(qp.end_reason(), Some(EndReason::PeerDisconnect));
+            if me.receives.len() >= RECEIVES || over {
                 return Ok(());
             }
             let Some(at) = receives.take(len) else {

@@ -102,7 +102,8 @@ impl State {
         };
         self.counts.corrupted_unseen += 1;
         if let (Some(flow), Some(first)) = (packet::flow(octets), packet::sequence(octets)) {
-            self.damaged.extend(self.monitor.damages(flow, first));
+            let damaged = self.monitor.damages(flow, first, octets.len() - at);
+            self.damaged.extend(damaged);
         }
         let damage = Damage::any(&mut self.random, &mut octets[at..]);
         packet::fix_checksums(octets);
@@ -124,23 +125,19 @@ impl State {
         if flags & packet::SYN != 0 {
             self.rewrites.remove(&flow);
             self.newest.insert(flow, sequence.wrapping_add(1));
-        }
-        // What was sent once cannot become another thing.
-        let is_new = self.newest.get(&flow) == Some(&sequence);
-        if is_new && flags & packet::SYN == 0 {
-            let next = sequence.wrapping_add(u32::try_from(payload).unwrap_or_default());
-            self.newest.insert(flow, next);
-            if !self.rewrites.contains_key(&flow)
-                && octets.len() + 8 < self.mtu
-                && self.chance(self.faults.rewrite)
-                && let Some(rewrite) = Rewrite::draw(&mut self.random, sequence, payload)
-            {
-                self.log.packet(now, "is rewritten", octets);
-                self.log.event(now, || format!("    {rewrite:?}"));
-                self.counts.rewritten += 1;
-                self.damaged.extend(self.monitor.damages(flow, sequence));
-                self.rewrites.insert(flow, rewrite);
-            }
+        } else if let Some(newest) = self.newest.get_mut(&flow)
+            && is_new(newest, sequence, payload)
+            && !self.rewrites.contains_key(&flow)
+            && octets.len() + 8 < self.mtu
+            && self.chance(self.faults.rewrite)
+            && let Some(rewrite) = Rewrite::draw(&mut self.random, sequence, payload)
+        {
+            self.log.packet(now, "is rewritten", octets);
+            self.log.event(now, || format!("    {rewrite:?}"));
+            self.counts.rewritten += 1;
+            let damaged = self.monitor.damages(flow, sequence, payload);
+            self.damaged.extend(damaged);
+            self.rewrites.insert(flow, rewrite);
         }
         if let Some(rewrite) = self.rewrites.get(&flow) {
             rewrite.segment(octets);
@@ -198,5 +195,36 @@ impl State {
         }
         self.number += 1;
         self.due.push(Reverse((at, self.number, to, octets)));
+    }
+}
+
+/// Whether all octets of a segment come for the first time, since what has passed once cannot become another thing. `newest` is
+/// the number behind the last octet that has come; those in front of it that were lost have not passed.
+fn is_new(newest: &mut u32, sequence: u32, payload: usize) -> bool {
+    let is_behind = |number: u32, newest: u32| number.wrapping_sub(newest).cast_signed() >= 0;
+    let next = sequence.wrapping_add(u32::try_from(payload).unwrap_or_default());
+    let is_new = is_behind(sequence, *newest);
+    if is_behind(next, *newest) {
+        *newest = next;
+    }
+    is_new
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An older middlebox of this simulator took the second one of these for new when the first had been lost before it: it
+    /// changed octets, and others behind them that the receiver had got were not moved.
+    #[test]
+    fn what_is_sent_again_after_a_loss_is_not_new() {
+        let mut newest = u32::MAX;
+        assert!(is_new(&mut newest, u32::MAX, 10));
+        // 9 to 19 was lost.
+        assert!(is_new(&mut newest, 19, 10));
+        assert!(!is_new(&mut newest, 9, 20));
+        assert!(!is_new(&mut newest, 28, 1));
+        assert!(is_new(&mut newest, 29, 1));
+        assert_eq!(newest, 30);
     }
 }

@@ -84,7 +84,7 @@ struct State {
     held: Vec<(Duration, usize, Vec<u8>)>,
     /// What a middlebox does to streams, by direction.
     rewrites: BTreeMap<[u8; 6], Rewrite>,
-    /// The number behind the last octet that each direction has sent.
+    /// The number behind the last octet of each direction that has come as far as the middlebox.
     newest: BTreeMap<[u8; 6], u32>,
     monitor: Monitor,
     /// Connections of which octets were changed since somebody asked.

@@ -64,11 +64,10 @@ impl Fate {
                 self == Fate::Refusal || !self.codes().is_empty()
             }
             EndReason::CqOverflow { .. } | EndReason::LocalError { .. } => self == Fate::Overflow,
-            // Who is dead says nothing more, and so has reset nothing. In rare runs (5 of 10,000) a side that ended a damaged stream
-            // is not heard of any more either; why is not known yet.
+            // Who is dead says nothing more, and so has reset nothing.
             EndReason::LlpLost {
                 error: LlpError::TimedOut { .. },
-            } => matches!(self, Fate::Death | Fate::Damaged),
+            } => self == Fate::Death,
             EndReason::ConnectTimedOut | EndReason::ConnectFailed { .. } => self == Fate::Death,
             // A reset may overtake a Terminate Message, or the last octets.
             EndReason::LlpLost { .. } => self != Fate::Death,
