@@ -303,3 +303,6 @@ impl Connection {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! What only two directions together can break, and FPDUs that are none.
+
+use std::io::{Cursor, Write};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use crate::decode::{Content, Decoder, Event, Finding, Frame};
+use crate::wire::{Encoder, filler, reply, request, tagged, untagged};
+use crate::{Capture, Flow, LinkType, Reader};
+
+/// Enhanced startup with a CRC.
+const FLAGS: u8 = 0x50;
+/// IRD and ORD of 4; nothing is asked for or offered as RTR.
+const DEPTHS: [u8; 4] = [0, 4, 0, 4];
+
+/// Who sends what; the initiator is the first of the two.
+enum Said {
+    Initiator(Vec<u8>),
+    Responder(Vec<u8>),
+}
+use Said::{Initiator, Responder};
+
+/// A file in memory.
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Memory {
+    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The frames of a connection in which this is said.
+fn frames(all: &[Said]) -> Vec<Frame> {
+    let file = Memory::default();
+    let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
+    let (local, peer): (SocketAddr, SocketAddr) = (
+        ([192, 0, 2, 1], 40_000).into(),
+        ([192, 0, 2, 2], 7174).into(),
+    );
+    let mut flow = Flow::new(
+        capture.interface("test", LinkType::RawIp),
+        local,
+        peer,
+        1460,
+    );
+    flow.opened(true);
+    for said in all {
+        match said {
+            Initiator(octets) => flow.sent(octets),
+            Responder(octets) => flow.received(octets),
+        }
+    }
+    drop(flow);
+    let octets = file.0.lock().unwrap().clone();
+    let mut decoder = Decoder::default();
+    let mut frames = Vec::new();
+    for packet in Reader::new(Cursor::new(octets)).unwrap() {
+        frames.extend(decoder.packet(&packet.unwrap()));
+    }
+    frames.extend(decoder.finish());
+    frames
+}
+
+/// What is wrong, and at which of the frames.
+fn ids(frames: &[Frame]) -> Vec<(usize, &'static str)> {
+    let of = |(at, frame): (usize, &Frame)| -> Vec<(usize, &'static str)> {
+        let ids = frame.findings.iter().map(Finding::id);
+        ids.map(|id| (at, id)).collect()
+    };
+    frames.iter().enumerate().flat_map(of).collect()
+}
+
+/// Request and Reply with these words of RFC 6581, and what comes behind them.
+fn after(asked: [u8; 4], answered: [u8; 4], behind: Vec<Said>) -> Vec<Frame> {
+    let mut all = vec![
+        Initiator(request(FLAGS, 2, &asked)),
+        Responder(reply(FLAGS, 2, &answered)),
+    ];
+    all.extend(behind);
+    frames(&all)
+}
+
+fn first_fpdu(ulpdu: &[u8]) -> Vec<u8> {
+    Encoder::new(true, false).fpdu(ulpdu)
+}
+
+fn send() -> Vec<u8> {
+    first_fpdu(&untagged(3, 0, 1, &[7; 5]))
+}
+
+#[test]
+fn an_initiator_that_sends_before_the_reply_breaks_5044_7_1_2_11() {
+    let (asks, answers) = (request(FLAGS, 2, &DEPTHS), reply(FLAGS, 2, &DEPTHS));
+    let early = [
+        Initiator(asks.clone()),
+        Initiator(send()),
+        Responder(answers.clone()),
+    ];
+    assert_eq!(ids(&frames(&early)), [(2, "5044-7.1.2-11")]);
+    let in_one = [
+        Initiator([asks.clone(), send()].concat()),
+        Responder(answers.clone()),
+    ];
+    assert_eq!(ids(&frames(&in_one)), [(2, "5044-7.1.2-11")]);
+    // Half of it was there before the Reply.
+    let fpdu = send();
+    let in_two = [
+        Initiator([&asks, &fpdu[..7]].concat()),
+        Responder(answers.clone()),
+        Initiator(fpdu[7..].to_vec()),
+    ];
+    assert_eq!(ids(&frames(&in_two)), [(2, "5044-7.1.2-11")]);
+    let right = [Initiator(asks), Responder(answers), Initiator(fpdu)];
+    assert_eq!(ids(&frames(&right)), []);
+}
+
+#[test]
+fn octets_behind_a_request_that_gets_no_reply_break_5044_7_1_2_11() {
+    let early = [Initiator([request(FLAGS, 2, &DEPTHS), send()].concat())];
+    let found = frames(&early);
+    assert_eq!(ids(&found), [(1, "5044-7.1.2-11")]);
+    assert!(matches!(
+        found[1].content,
+        Content::Event(Event::Unfinished(_))
+    ));
+    assert_eq!(ids(&frames(&[Initiator(request(FLAGS, 2, &DEPTHS))])), []);
+}
+
+#[test]
+fn a_responder_that_sends_first_breaks_5044_7_1_2_15() {
+    let wrong = after(DEPTHS, DEPTHS, vec![Responder(send()), Initiator(send())]);
+    assert_eq!(ids(&wrong), [(2, "5044-7.1.2-15")]);
+    // In the segment of the Reply.
+    let all = [
+        Initiator(request(FLAGS, 2, &DEPTHS)),
+        Responder([reply(FLAGS, 2, &DEPTHS), send()].concat()),
+    ];
+    assert_eq!(ids(&frames(&all)), [(2, "5044-7.1.2-15")]);
+    let right = after(DEPTHS, DEPTHS, vec![Initiator(send()), Responder(send())]);
+    assert_eq!(ids(&right), []);
+}
+
+/// The Reply of a peer-to-peer connection with these kinds of RTR: A and B stand before IRD, C and D before ORD.
+fn rtr(send: bool, write: bool, read: bool) -> [u8; 4] {
+    let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+    [
+        0x80 | bit(send, 0x40),
+        4,
+        bit(write, 0x80) | bit(read, 0x40),
+        4,
+    ]
+}
+
+#[test]
+fn a_first_fpdu_that_is_no_rtr_breaks_6581_9_2_09() {
+    let empty = [
+        untagged(3, 0, 1, &[]),
+        tagged(0, &[]),
+        untagged(1, 1, 1, &[0; 28]),
+    ];
+    let others = [
+        untagged(3, 0, 1, &[7; 5]),
+        tagged(0, &[7; 5]),
+        // A Read of 9 octets; a Send with Solicited Event; an Atomic Request.
+        {
+            let mut read = untagged(1, 1, 1, &[0; 28]);
+            read[33] = 9;
+            read
+        },
+        untagged(5, 0, 1, &[]),
+        untagged(10, 1, 1, &[0; 52]),
+    ];
+    for agreed in 0..3 {
+        let words = rtr(agreed == 0, agreed == 1, agreed == 2);
+        let first = |ulpdu| after(words, words, vec![Initiator(first_fpdu(ulpdu))]);
+        for (kind, ulpdu) in empty.iter().enumerate() {
+            let due: &[_] = match kind == agreed {
+                true => &[],
+                false => &[(2, "6581-9.2-09")],
+            };
+            assert_eq!(ids(&first(ulpdu)), due, "{kind} for {agreed}");
+        }
+        for ulpdu in &others {
+            assert_eq!(ids(&first(ulpdu)), [(2, "6581-9.2-09")], "{ulpdu:02x?}");
+        }
+    }
+    // No RTR was asked for; the second FPDU is any.
+    assert_eq!(ids(&after(DEPTHS, DEPTHS, vec![Initiator(send())])), []);
+    let mut encoder = Encoder::new(true, false);
+    let both = [
+        encoder.fpdu(&tagged(0, &[])),
+        encoder.fpdu(&untagged(3, 0, 1, &[7; 5])),
+    ];
+    let words = rtr(false, true, false);
+    assert_eq!(
+        ids(&after(words, words, vec![Initiator(both.concat())])),
+        []
+    );
+}
+
+#[test]
+fn a_ulpdu_that_ends_within_the_ddp_header_breaks_5041_4_4_01() {
+    let (write, send) = (tagged(0, &[]), untagged(3, 0, 1, &[]));
+    for (ulpdu, lens) in [(&write, 0..14), (&send, 1..18)] {
+        for len in lens {
+            let mut encoder = Encoder::new(true, false);
+            let short = encoder.fpdu(&ulpdu[..len]);
+            // The next one is found behind it.
+            let next = encoder.fpdu(&untagged(3, 0, 1, &[7; 5]));
+            let found = after(DEPTHS, DEPTHS, vec![Initiator([short, next].concat())]);
+            assert_eq!(ids(&found), [(2, "5041-4.4-01")], "{len} octets");
+            assert_eq!(found.len(), 4);
+            assert!(found[3].to_string().contains("Send MSN 1 5 octets L"));
+        }
+    }
+}
+
+#[test]
+fn a_ulpdu_length_above_64768_breaks_5044_3_05() {
+    for (markers, len) in [(false, 64_768), (true, 64_768)] {
+        let mut encoder = Encoder::new(true, markers);
+        let flags = FLAGS | if markers { 0x80 } else { 0 };
+        let longest = encoder.fpdu(&tagged(0, &filler(len - 14)));
+        let all = [
+            Initiator(request(FLAGS, 2, &DEPTHS)),
+            Responder(reply(flags, 2, &DEPTHS)),
+            Initiator(longest),
+        ];
+        assert_eq!(ids(&frames(&all)), []);
+    }
+    for len in [64_769, 0xFFFF_u16] {
+        let mut octets = len.to_be_bytes().to_vec();
+        octets.extend(tagged(0, &filler(600)));
+        let found = after(DEPTHS, DEPTHS, vec![Initiator(octets), Responder(send())]);
+        // Where the next one begins is not known, and whose turn it is not either.
+        assert_eq!(ids(&found), [(2, "5044-3-05")], "{len} octets");
+        assert!(
+            found[2]
+                .to_string()
+                .contains(&format!("ULPDU_Length {len}"))
+        );
+        assert_eq!(found.len(), 4);
+    }
+}
