@@ -23,7 +23,7 @@ use crate::output::{Output, notice};
     uwarp dump demo.pcapng\n\n\
     A line has the seconds since the first packet, the number of the connection, from > to, what it is, and behind ** what \
     breaks the RFCs and the requirement that it breaks.\n\
-    Exit codes: 0 nothing breaks the RFCs, 1 something does, 2 the file cannot be read, or not to its end.")]
+    Exit codes: 0 nothing breaks the RFCs, 1 something does, 2 the file was not read, or not to its end.")]
 pub(crate) struct Options {
     /// A pcapng or pcap file, of uwarp, tcpdump or Wireshark; `-` is stdin
     #[arg(value_name = "FILE")]
@@ -61,8 +61,16 @@ struct Printer<'a> {
 /// Decodes the file.
 ///
 /// # Errors
-/// Something in it breaks the RFCs, or it cannot be read.
+/// Something in it breaks the RFCs, or it cannot be read, or what it holds cannot be written. Exit code 1 is kept for the
+/// first of them.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    decode(options).map_err(|failure| match failure {
+        Failure::OutputClosed => Failure::CutShort,
+        other => other.before_the_run(),
+    })
+}
+
+fn decode(options: &Options) -> Result<(), Failure> {
     let mut reader = open(&options.file)?;
     let mut decoder = Decoder::new(options.peer.profile());
     let mut printer = Printer {
@@ -90,11 +98,22 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if reader.cut_off() {
         notice("the file ends in the middle of a packet: what comes before it was read");
     }
-    match (damage, printer.findings) {
-        (Some(error), _) => Err(unreadable(&options.file, &error)),
-        (None, 0) => Ok(()),
+    if let Some(error) = damage {
+        return Err(unreadable(&options.file, &error));
+    }
+    printer.was_there(decoder.totals().connections)?;
+    match printer.findings {
+        0 => Ok(()),
         // The last line has said how many.
-        (None, _) => Err(Failure::Told),
+        _ => Err(Failure::Told),
+    }
+}
+
+/// What a person calls the file.
+fn name(file: &Path) -> String {
+    match file == Path::new("-") {
+        true => "stdin".to_owned(),
+        false => file.display().to_string(),
     }
 }
 
@@ -108,11 +127,18 @@ fn open(file: &Path) -> Result<Reader, Failure> {
 
 /// The file is not what it should be: exit code 2.
 fn unreadable(file: &Path, error: &ReadError) -> Failure {
-    let report = Report::new(format!("{}: {error}", file.display()));
+    let name = name(file);
+    let report = Report::new(format!("{name}: {error}"));
     Failure::Usage(match error {
-        ReadError::NotACapture => report
-            .expected("a pcapng or pcap file")
-            .advice("--pcap FILE of the other commands, tcpdump -w FILE, or dumpcap -w FILE"),
+        ReadError::NotACapture => {
+            let report = report.expected("a pcapng or pcap file");
+            match file.extension().is_some_and(|ending| ending == "gz") {
+                true => report.advice(format!("zcat {name} | uwarp dump -")),
+                false => report.advice(
+                    "--pcap FILE of the other commands, tcpdump -w FILE, or dumpcap -w FILE",
+                ),
+            }
+        }
         ReadError::Damaged { .. } => report.fault("the file: what comes before is shown"),
         ReadError::Io(_) => report,
     })
@@ -123,6 +149,22 @@ impl Printer<'_> {
         self.options
             .count
             .is_some_and(|most| self.frames >= most.get())
+    }
+
+    /// The connection that was asked for is one of so many.
+    fn was_there(&self, connections: u64) -> Result<(), Failure> {
+        match self.options.conn {
+            // What is behind the last frame was not looked at.
+            Some(wanted) if wanted.get() > connections && !self.is_full() => {
+                let file = name(&self.options.file);
+                let report = Report::new(format!("{file}: no connection has the number {wanted}"));
+                Err(Failure::Usage(match connections {
+                    0 => report.expected("a capture of connections with MPA: it has none"),
+                    last => report.expected(format!("1 to {last}: so many have MPA")),
+                }))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn print(&mut self, frames: &[Frame]) -> Result<(), Failure> {

@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     Operation(Report),
     /// Nobody reads the output any more: no reason for words.
     OutputClosed,
+    /// The same of a command whose exit code 1 would say something else.
+    CutShort,
     /// The operation failed, and its output has said all.
     Told,
 }
@@ -98,13 +100,13 @@ impl Failure {
             Failure::Usage(report) | Failure::Operation(report) => {
                 output::notice(format_args!("uwarp {command}: {report}"));
             }
-            Failure::OutputClosed | Failure::Told => {}
+            Failure::OutputClosed | Failure::CutShort | Failure::Told => {}
         }
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Failure::Usage(_) => ExitCode::from(2),
+            Failure::Usage(_) | Failure::CutShort => ExitCode::from(2),
             Failure::Operation(_) | Failure::OutputClosed | Failure::Told => ExitCode::from(1),
         }
     }

@@ -109,6 +109,39 @@ fn a_file_that_is_no_capture_or_not_there_exits_with_2() {
         .expect(2)
         .says("expected: a pcapng or pcap file");
     dump(&[]).expect(2);
+    // No stdin, in these tests.
+    dump(&["-"]).expect(2).says("uwarp dump: stdin: ");
+}
+
+#[test]
+fn a_file_that_is_compressed_is_no_capture_and_the_way_to_read_it_is_said() {
+    let file = TempFile::new("small.pcapng.gz");
+    fs::write(file.path(), [0x1F, 0x8B, 8, 0]).unwrap();
+    dump(&[file.name()])
+        .expect(2)
+        .says(&format!("try: zcat {} | uwarp dump -", file.name()));
+}
+
+#[test]
+fn a_capture_without_mpa_is_not_said_to_be_right() {
+    let file = TempFile::new("empty.pcap");
+    // Its file header alone: version 2.4, Ethernet.
+    let words = [0xA1B2_C3D4, 0x0004_0002, 0, 0, 65_535, 1_u32];
+    let octets: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    fs::write(file.path(), octets).unwrap();
+    let said = dump(&[file.name()]).expect(0).stdout;
+    assert!(said.contains("no connection with MPA was found: nothing was judged"));
+    assert!(!said.contains("nothing breaks the RFCs"));
+    dump(&[file.name(), "--conn", "1"])
+        .expect(2)
+        .says("it has none");
+}
+
+#[test]
+fn a_connection_that_is_not_there_exits_with_2() {
+    dump(&[ERRORS, "--conn", "99"])
+        .expect(2)
+        .says("no connection has the number 99\n  expected: 1 to 6: so many have MPA");
 }
 
 #[test]
@@ -173,6 +206,21 @@ fn what_our_own_connections_record_has_no_finding() {
 }
 
 #[test]
+fn output_that_cannot_be_written_exits_with_2() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+    command.args(["dump", STARTUP]);
+    let full = File::create("/dev/full").unwrap();
+    let output = command
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("the output cannot be written"), "{said}");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_reason_for_words() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_uwarp"))
         .args(["dump", STARTUP])
@@ -183,5 +231,6 @@ fn a_reader_that_goes_away_is_no_reason_for_words() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.stderr, b"");
-    assert_eq!(output.status.code(), Some(1));
+    // 1 would say that something breaks the RFCs.
+    assert_eq!(output.status.code(), Some(2));
 }

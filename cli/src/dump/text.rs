@@ -88,6 +88,7 @@ fn whole(totals: &Totals) -> Vec<String> {
         lines.push(format!("  {count:>6} x {id}"));
     }
     lines.push(match totals.findings {
+        0 if with == 0 => "no connection with MPA was found: nothing was judged".to_owned(),
         0 => "nothing breaks the RFCs".to_owned(),
         count => format!("{} that break the RFCs", many(count, "finding")),
     });
