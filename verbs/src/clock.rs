@@ -48,3 +48,25 @@ impl fmt::Debug for TimeSource {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::SystemTime;
+
+    /// `verbs/clippy.toml` bans each of these. Where it did not, an expectation would not be met, which `./ci.sh clippy`
+    /// takes for an error.
+    #[test]
+    fn clippy_bans_every_clock_of_the_machine() {
+        #[expect(clippy::disallowed_methods, reason = "banned")]
+        let now = Instant::now();
+        #[expect(clippy::disallowed_methods, reason = "banned")]
+        let elapsed = now.elapsed();
+        #[expect(clippy::disallowed_methods, reason = "banned")]
+        let date = SystemTime::now();
+        #[expect(clippy::disallowed_methods, reason = "banned")]
+        let since = date.elapsed();
+        // The date may be set back meanwhile.
+        drop((elapsed, since));
+    }
+}
