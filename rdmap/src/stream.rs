@@ -120,6 +120,10 @@ pub struct Stream {
     atomic_responses: UntaggedReceiver,
     /// The opcode of the Send that is under way.
     send_opcode: Option<Opcode>,
+    /// A Write is under way.
+    write_begun: bool,
+    /// The oldest Read of ours has a part of its Response, which may be of no octets.
+    response_begun: bool,
     /// Requests that nobody has taken yet, oldest first.
     unanswered: VecDeque<Request>,
     /// Requests that were taken and whose Response is not sent whole. Together with
@@ -146,6 +150,8 @@ impl Stream {
             terminates: UntaggedReceiver::new(QN_TERMINATE),
             atomic_responses: UntaggedReceiver::new(QN_ATOMIC_RESPONSE),
             send_opcode: None,
+            write_begun: false,
+            response_begun: false,
             // 5040-6.1-02; 5040-8.1.2-07: the places of a stream are its own.
             unanswered: VecDeque::with_capacity(usize::from(config.ird)),
             answering: 0,
@@ -261,6 +267,18 @@ impl Stream {
     pub fn ord_available(&self) -> bool {
         let available = self.outstanding.len() < usize::from(self.config.ord);
         mutate!(available, OrdExceeded => true)
+    }
+
+    /// The message of the peer that was begun and whose last segment has not come. An LLP stream that ends then was not
+    /// torn down gracefully, whatever the LLP says (5041-6.2.1-01). Of several, as only a peer in disorder has them, one.
+    #[must_use]
+    pub fn message_under_way(&self) -> Option<Opcode> {
+        let tagged = [
+            (self.write_begun, Opcode::Write),
+            (self.response_begun, Opcode::ReadResponse),
+        ];
+        let tagged = tagged.into_iter().find(|(begun, _)| *begun);
+        self.send_opcode.or(tagged.map(|(_, opcode)| opcode))
     }
 
     /// Takes the oldest Read or Atomic Request that nobody has taken yet. They are carried out and

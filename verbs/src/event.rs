@@ -104,7 +104,7 @@ impl AsyncEvent {
 pub enum EndReason {
     /// The consumer on this side closed it.
     LocalDisconnect,
-    /// The peer closed it, at an FPDU boundary.
+    /// The peer closed it, behind the last segment of a message. Reads and atomics that it has not begun to answer are flushed.
     PeerDisconnect,
     /// The consumer on this side gave it up: [`Qp::abort`](crate::Qp::abort), a QP moved to Error, or dropped
     /// with work under way.
@@ -153,8 +153,12 @@ pub enum EndReason {
         /// What TCP said.
         error: LlpError,
     },
-    /// TCP ended in the middle of an FPDU: the peer died, or broke the framing.
-    ClosedMidway,
+    /// The peer closed TCP in the middle of a message or of an FPDU: it died, or broke the framing.
+    ClosedMidway {
+        /// The message that was begun and lacks its last segment (RFC 5041 section 4.1); `None` if all that was known
+        /// is the beginning of an FPDU.
+        message: Option<Opcode>,
+    },
     /// TCP did not connect in time.
     ConnectTimedOut,
     /// The peer did not close its side in time.
@@ -209,7 +213,7 @@ impl EndReason {
             | EndReason::TerminateReceived { .. }
             | EndReason::PeerLacksRfc7306 { .. }
             | EndReason::LlpLost { .. }
-            | EndReason::ClosedMidway
+            | EndReason::ClosedMidway { .. }
             | EndReason::ConnectTimedOut
             | EndReason::CloseTimedOut
             | EndReason::Stalled { .. }
@@ -256,7 +260,7 @@ impl fmt::Display for EndReason {
             | EndReason::LocalError { .. }
             | EndReason::CqOverflow { .. }
             | EndReason::LlpLost { .. }
-            | EndReason::ClosedMidway
+            | EndReason::ClosedMidway { .. }
             | EndReason::ConnectTimedOut
             | EndReason::CloseTimedOut
             | EndReason::Stalled { .. }

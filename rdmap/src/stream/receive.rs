@@ -102,16 +102,37 @@ impl Stream {
         // 5040-7.2-02
         let opcode = Opcode::from_raw(raw).ok_or(StreamError::UnexpectedOpcode(raw))?;
         match (&header, opcode) {
-            (Header::Tagged(header), Opcode::Write) => write(memory, header, &body),
+            (Header::Tagged(header), Opcode::Write) => self.write(memory, header, &body),
             (Header::Tagged(header), Opcode::ReadResponse) => self.read_response(header, &body),
             (Header::Untagged(header), _) if opcode.queue().is_some() => {
                 self.untagged(memory, opcode, header, &body)
             }
             (Header::Tagged(header), _) if mutate!(false, TaggedSendIsWrite => true) => {
-                write(memory, header, &body)
+                self.write(memory, header, &body)
             }
             _ => Err(StreamError::WrongBufferModel { opcode }),
         }
+    }
+
+    fn write<M: Memory>(
+        &mut self,
+        memory: &M,
+        header: &TaggedHeader,
+        body: &Body<'_>,
+    ) -> Result<Inbound<M::Target>, StreamError> {
+        let target = if mutate!(body.len == 0, ZeroLengthWriteChecked => false) {
+            None // 5041-5.2-11
+        } else {
+            let target = memory.check_write(header.stag, header.to.0, body.len);
+            Some(target.map_err(|fault| StreamError::Ddp(DdpError::Tagged(fault)))?)
+        };
+        self.write_begun = !header.last;
+        Ok(Inbound::Write {
+            target,
+            payload_at: body.at,
+            len: body.len,
+            last: header.last,
+        })
     }
 
     fn untagged<M: Memory>(
@@ -293,6 +314,7 @@ impl Stream {
             });
         }
         *so_far = received;
+        self.response_begun = !header.last;
         if header.last {
             self.outstanding.pop_front();
         }
@@ -312,25 +334,6 @@ pub(super) fn is_whole(opcode: Opcode, header: &UntaggedHeader) -> Result<(), St
     } else {
         Err(StreamError::NotLast { opcode })
     }
-}
-
-fn write<M: Memory>(
-    memory: &M,
-    header: &TaggedHeader,
-    body: &Body<'_>,
-) -> Result<Inbound<M::Target>, StreamError> {
-    let target = if mutate!(body.len == 0, ZeroLengthWriteChecked => false) {
-        None // 5041-5.2-11
-    } else {
-        let target = memory.check_write(header.stag, header.to.0, body.len);
-        Some(target.map_err(|fault| StreamError::Ddp(DdpError::Tagged(fault)))?)
-    };
-    Ok(Inbound::Write {
-        target,
-        payload_at: body.at,
-        len: body.len,
-        last: header.last,
-    })
 }
 
 impl Body<'_> {

@@ -293,6 +293,38 @@ fn a_write_of_no_octets_is_taken_whatever_it_names() {
     );
 }
 
+/// 5041-6.2.1-01: a FIN between two segments of one message is no graceful end.
+#[test]
+fn a_message_is_under_way_from_its_first_segment_to_its_last() {
+    let (mut ours, mut theirs, memory) = (stream(), stream(), memory());
+    let request = single(ours.begin_read(read_request(250)).unwrap());
+    receive(&mut theirs, &memory, &request).unwrap();
+    assert_eq!(theirs.message_under_way(), None, "one segment is a whole");
+    assert_eq!(ours.message_under_way(), None, "asked is not begun");
+    let job = read_job(&mut theirs);
+    let solicited = SendKind {
+        solicited: true,
+        ..SendKind::default()
+    };
+    let messages = [
+        (Opcode::ReadResponse, theirs.begin_read_response(job)),
+        (
+            Opcode::Write,
+            theirs.begin_write(WRITABLE, TaggedOffset(5000), 250),
+        ),
+        (Opcode::SendSolicited, theirs.begin_send(solicited, 250)),
+    ];
+    for (opcode, message) in messages {
+        let segments = ulpdus(message, &[3; 250], 128);
+        for ulpdu in &segments {
+            receive(&mut ours, &memory, ulpdu).unwrap();
+            let under_way = (Some(ulpdu) != segments.last()).then_some(opcode);
+            assert_eq!(ours.message_under_way(), under_way);
+        }
+        assert_eq!(segments.len(), 3, "{opcode}");
+    }
+}
+
 #[test]
 fn a_read_is_answered_in_segments_and_complete_with_the_last() {
     let (mut ours, mut theirs, memory) = (stream(), stream(), memory());

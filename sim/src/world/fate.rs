@@ -71,7 +71,7 @@ impl Fate {
             EndReason::ConnectTimedOut | EndReason::ConnectFailed { .. } => self == Fate::Death,
             // A reset may overtake a Terminate Message, or the last octets.
             EndReason::LlpLost { .. } => self != Fate::Death,
-            EndReason::ClosedMidway => matches!(self, Fate::Aborted | Fate::Damaged),
+            EndReason::ClosedMidway { .. } => matches!(self, Fate::Aborted | Fate::Damaged),
             // The length of an FPDU was damaged, and it never comes to its end.
             EndReason::Stalled { sending: false } => self == Fate::Damaged,
             // The first FPDU of the initiator was damaged, likewise.

@@ -21,7 +21,8 @@ pub(crate) enum EndKind {
     LocalDisconnect,
     PeerDisconnect,
     Aborted,
-    ClosedMidway,
+    /// In the middle of this message, or of an FPDU of which no more is known.
+    ClosedMidway(Option<Opcode>),
     ConnectTimedOut,
     CloseTimedOut,
     /// TCP makes no progress; `sending`: in our direction, otherwise within an FPDU of the peer.
@@ -66,10 +67,13 @@ impl EndKind {
             Self::Aborted => Account::new("", Who::Program, Layer::Verbs).hint(
                 "disconnect, and wait for the completions and the end, before dropping the queue pair",
             ),
-            Self::ClosedMidway => Account::new("connection lost", Who::PeerProgram, Layer::Mpa)
-                .terminate(Some(lost))
-                .against(lost.requirement())
-                .hint("look at the peer's program: it ended in the middle of sending"),
+            Self::ClosedMidway(message) => {
+                let layer = message.map_or(Layer::Mpa, |_| Layer::Ddp);
+                Account::new("connection lost", Who::PeerProgram, layer)
+                    .terminate(Some(lost))
+                    .against(lost.requirement())
+                    .hint("look at the peer's program: it ended in the middle of sending")
+            }
             Self::ConnectTimedOut => Account::new("cannot connect", Who::Network, Layer::Tcp)
                 .hint("check the address; the host is down, or a firewall drops the packets; the limit is a setting (timeouts.connect)"),
             Self::CloseTimedOut => Account::new("", Who::PeerProgram, Layer::Tcp)
@@ -145,7 +149,14 @@ impl fmt::Display for EndKind {
             Self::LocalDisconnect => "the connection was closed by this side",
             Self::PeerDisconnect => "the connection was closed by the peer",
             Self::Aborted => "this side aborted the connection, or dropped the queue pair with work under way",
-            Self::ClosedMidway => {
+            Self::ClosedMidway(Some(message)) => {
+                return write!(
+                    f,
+                    "the peer closed the TCP connection in the middle of a message ({message}), of which the rest never came: it died, or \
+                     gave up sending"
+                );
+            }
+            Self::ClosedMidway(None) => {
                 "the peer closed the TCP connection in the middle of an FPDU: it died, or lost its framing"
             }
             Self::ConnectTimedOut => "TCP did not connect in time",
@@ -263,7 +274,7 @@ impl From<&EndReason> for Cause {
             EndReason::LlpLost { error } | EndReason::ConnectFailed { error } => {
                 Cause::from(*error)
             }
-            EndReason::ClosedMidway => Cause::end(EndKind::ClosedMidway),
+            EndReason::ClosedMidway { message } => Cause::end(EndKind::ClosedMidway(*message)),
             EndReason::ConnectTimedOut => Cause::end(EndKind::ConnectTimedOut),
             EndReason::CloseTimedOut => Cause::end(EndKind::CloseTimedOut),
             EndReason::Stalled { sending } => Cause::end(EndKind::Stalled { sending: *sending }),

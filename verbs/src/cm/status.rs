@@ -82,7 +82,7 @@ pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
         | EndReason::CqOverflow { .. }
         | EndReason::TerminateReceived { .. }
         | EndReason::PeerLacksRfc7306 { .. }
-        | EndReason::ClosedMidway
+        | EndReason::ClosedMidway { .. }
         | EndReason::CloseTimedOut
         | EndReason::Stalled { .. } => known(CmEventKind::ConnectError, Errno::PROTO),
     }

@@ -156,25 +156,29 @@ impl Connection {
     /// The peer's FIN. `midway`: octets of an incomplete FPDU or startup frame are left.
     ///
     /// Stream and connection are one, and this is how their graceful end is told (5044-3-11, 5044-7.2-01, 5041-3-07,
-    /// 5041-3-08).
+    /// 5041-3-08). It is none while a message is under way, also between two FPDUs: who closes gracefully has sent what
+    /// was begun (5041-6.2.1-01), so the stream was lost (5041-6.2.2-01).
     pub(crate) fn peer_fin(&mut self, midway: bool) {
         if self.fin.received {
             return;
         }
         self.fin.received = true;
         tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, midway, "FIN came");
-        match &self.stage {
-            Stage::Detached => {}
-            Stage::TcpConnect(_) | Stage::AwaitReply(_) => self.startup_closed(false),
-            Stage::Open(_) if midway && self.state != QpState::Terminate => {
-                self.end(EndReason::ClosedMidway);
-                self.detach(QpEvent::LlpLost);
-            }
-            Stage::Open(_) => self.half_closed(),
+        let message = match &self.stage {
+            Stage::Detached => return,
+            Stage::TcpConnect(_) | Stage::AwaitReply(_) => return self.startup_closed(false),
+            Stage::Open(stream) => stream.rdmap.message_under_way(),
+        };
+        let midway = midway || message.is_some();
+        if midway && self.state != QpState::Terminate {
+            self.end(EndReason::ClosedMidway { message });
+            self.detach(QpEvent::LlpLost);
+        } else {
+            self.half_closed();
         }
     }
 
-    /// The peer has closed its half at an FPDU boundary. What was posted before is still sent
+    /// The peer has closed its half between two messages. What was posted before is still sent
     /// (5041-6.2.1-04), unless it waits for an answer that cannot come any more.
     fn half_closed(&mut self) {
         self.event(QpEvent::PeerFin);

@@ -95,36 +95,91 @@ fn fin_before_the_first_fpdu() {
     }
 }
 
-/// The messages never came whole, for want of a last segment: neither the Read nor the receive is complete
-/// (5041-4.1-07, 5041-5.4-01, 5040-5.5-08).
+/// A message that was begun and has no last segment, at an FPDU boundary: such an end is none that the peer wanted
+/// (5041-6.2.1-01, 5041-6.2.2-01), whichever message it is. Neither the Read nor the receive is complete (5041-4.1-07,
+/// 5041-5.4-01, 5040-5.5-08).
 #[test]
-fn fin_between_the_segments_of_messages() {
+fn fin_between_the_segments_of_a_message() {
+    type Begin = fn(&mut Scene) -> Vec<u8>;
+    let messages: [(&str, Begin); 5] = [
+        ("(RDMA Write)", |s| {
+            s.memory.expect(Place::Writable, 64, b"the first segment");
+            not_last(s.write(64, b"the first segment"))
+        }),
+        // Nothing is placed, and the message has begun all the same.
+        ("(RDMA Write)", |s| not_last(s.write(64, b""))),
+        ("(RDMA Read Response)", |s| {
+            s.memory.expect(Place::Local, SINK_AT, b"the first segment");
+            not_last(response(s, b"the first segment"))
+        }),
+        ("(RDMA Read Response)", |s| not_last(response(s, b""))),
+        ("(Send)", |s| {
+            let at = RECV_AT + RECV_LEN;
+            s.memory.expect(Place::Local, at, b"the first segment");
+            let send = s.next_send(b"the first segment");
+            Untagged {
+                last: false,
+                ..send
+            }
+            .octets()
+        }),
+    ];
+    for role in ROLES {
+        for (message, begin) in messages {
+            let mut s = Scene::new(role);
+            let segment = begin(&mut s);
+            s.peer.send_ulpdus(&[segment]);
+            s.peer.fin();
+            s.ends(Sees::Fin, message);
+        }
+    }
+}
+
+/// Within an FPDU of a message that was begun before, the message is what the program is told of.
+#[test]
+fn fin_within_a_later_fpdu_of_a_message() {
     for role in ROLES {
         let mut s = Scene::new(role);
-        let header = s.read_header();
-        let response = Tagged::new(
-            READ_RESPONSE,
-            header.sink_stag,
-            header.sink_to,
-            b"the first segment",
-        );
-        let send = Untagged {
-            last: false,
-            ..s.next_send(b"the first segment, too")
-        };
-        s.peer.send_ulpdus(&[
-            Tagged {
-                last: false,
-                ..response
-            }
-            .octets(),
-            send.octets(),
-        ]);
-        s.memory.expect(Place::Local, SINK_AT, b"the first segment");
-        s.memory
-            .expect(Place::Local, RECV_AT + RECV_LEN, b"the first segment, too");
+        let first = not_last(s.write(64, b"the first segment"));
+        s.peer.send_ulpdus(&[first]);
+        s.memory.expect(Place::Writable, 64, b"the first segment");
+        let second = s.peer.tx.seal(&s.write(81, b"the second").octets());
+        s.peer.send(&second[..20]);
+        s.peer.fin();
+        s.ends(Sees::Fin, "(RDMA Write)");
+    }
+}
+
+/// Every message that was begun has come to its end, and the Read that nobody has begun to answer is flushed: that is how a
+/// peer leaves.
+#[test]
+fn fin_behind_the_last_segment_of_messages() {
+    for role in ROLES {
+        let mut s = Scene::new(role);
+        let write = [
+            not_last(s.write(64, b"the first segment")),
+            s.write(81, b", the last").octets(),
+        ];
+        s.peer.send_ulpdus(&write);
+        let whole = b"the first segment, the last";
+        s.memory.expect(Place::Writable, 64, whole);
+        s.delivers(b"and a Send");
         s.closes();
     }
+}
+
+fn not_last(segment: Tagged) -> Vec<u8> {
+    Tagged {
+        last: false,
+        ..segment
+    }
+    .octets()
+}
+
+/// A segment of the Response to the Read that was posted.
+fn response(s: &Scene, payload: &[u8]) -> Tagged {
+    let header = s.read_header();
+    Tagged::new(READ_RESPONSE, header.sink_stag, header.sink_to, payload)
 }
 
 /// After a Terminate of ours, the way in which the peer leaves changes nothing.

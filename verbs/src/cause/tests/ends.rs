@@ -15,7 +15,10 @@ fn kinds() -> Vec<EndKind> {
         EndKind::LocalDisconnect => [EndKind::LocalDisconnect],
         EndKind::PeerDisconnect => [EndKind::PeerDisconnect],
         EndKind::Aborted => [EndKind::Aborted],
-        EndKind::ClosedMidway => [EndKind::ClosedMidway],
+        EndKind::ClosedMidway(_) => [
+            EndKind::ClosedMidway(None),
+            EndKind::ClosedMidway(Some(Opcode::Write)),
+        ],
         EndKind::ConnectTimedOut => [EndKind::ConnectTimedOut],
         EndKind::CloseTimedOut => [EndKind::CloseTimedOut],
         EndKind::Stalled { .. } => [
@@ -71,7 +74,10 @@ fn reasons() -> Vec<EndReason> {
             EndReason::PeerLacksRfc7306 { message: Opcode::AtomicRequest, terminate }
         ],
         EndReason::LlpLost { .. } => [EndReason::LlpLost { error: LlpError::Reset { addr: addr() } }],
-        EndReason::ClosedMidway => [EndReason::ClosedMidway],
+        EndReason::ClosedMidway { .. } => [
+            EndReason::ClosedMidway { message: None },
+            EndReason::ClosedMidway { message: Some(Opcode::ReadResponse) },
+        ],
         EndReason::ConnectTimedOut => [EndReason::ConnectTimedOut],
         EndReason::CloseTimedOut => [EndReason::CloseTimedOut],
         EndReason::Stalled { .. } => [
