@@ -279,3 +279,56 @@ fn two_ends_whose_timers_have_fired_hear_each_other() {
     play.prelude = 1;
     play.run();
 }
+
+/// A transfer through windows and inboxes that are hardly larger than a segment, over a link that
+/// loses, doubles and reorders.
+fn tight(seed: u64, small_inbox: bool) -> Play {
+    let mut random = Random((seed << 1) | 1);
+    for _ in 0..8 {
+        random.next();
+    }
+    let faults = FaultSettings {
+        loss: random.below(30) as f64 / 1000.0,
+        duplicate: random.below(100) as f64 / 1000.0,
+        reorder: random.below(150) as f64 / 1000.0,
+        seed,
+        ..FaultSettings::default()
+    };
+    let congestion = BOTH[random.below(2)];
+    let mut play = Play::new(congestion, 1 + random.below(60_000)).with_faults(faults);
+    play.settings.mtu = [576, 1500, 9000][random.below(3)];
+    play.settings.receive_buffer = [2048, 4096, 16_384][random.below(3)];
+    play.settings.send_buffer = [4096, 16_384, 65_536][random.below(3)];
+    play.settings.ack_delay = None;
+    if small_inbox {
+        play.settings.inbox = [1, 2, 4, 8, 16][random.below(5)];
+    }
+    (play.fpdu, play.random_sizes) = (1 + random.below(1500), true);
+    play.back = random.below(50_000);
+    play
+}
+
+/// Each of them stood still or ended early at a point where smoltcp 0.14 does: see `smol/connection/standstill.rs`,
+/// `smol/promises.rs` and `smol/bare.rs`. `run` checks the octets, and fails when neither end has
+/// anything to wait for.
+#[test]
+#[expect(clippy::print_stdout, reason = "the seed of a run that fails")]
+fn a_stream_through_tight_windows_and_inboxes_goes_on_to_its_end() {
+    let closed_by_an_overtaken_segment = [(65, true), (800, false), (1326, false)];
+    let full_inbox_at_a_fast_retransmission = [(3958, true), (11_558, false), (11_570, true)];
+    let counted_beyond_the_third_repetition = [(10_191, true), (31_131, true), (32_958, true)];
+    let fin_behind_octets_beyond_the_window = [(8159, true), (32_519, false), (37_445, true)];
+    let only_a_fin_is_lost = [(46_441, true)];
+    let fresh = (0..100).map(|seed| (seed, seed % 2 == 0));
+    for (seed, small_inbox) in closed_by_an_overtaken_segment
+        .into_iter()
+        .chain(full_inbox_at_a_fast_retransmission)
+        .chain(counted_beyond_the_third_repetition)
+        .chain(fin_behind_octets_beyond_the_window)
+        .chain(only_a_fin_is_lost)
+        .chain(fresh)
+    {
+        println!("seed {seed}, small inbox: {small_inbox}");
+        tight(seed, small_inbox).run();
+    }
+}

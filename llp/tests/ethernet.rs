@@ -359,7 +359,12 @@ fn a_keep_alive_tells_a_peer_that_is_silent_from_one_that_is_gone() {
             clock: Arc::<Stepped>::clone(&clock),
             ..host(1)
         };
-        let (a, b, _) = EthernetNetwork::cable(&asking, &host(2)).unwrap();
+        // The same clock: a peer answers one question in a second.
+        let answering = LinkSettings {
+            clock: Arc::<Stepped>::clone(&clock),
+            ..host(2)
+        };
+        let (a, b, _) = EthernetNetwork::cable(&asking, &answering).unwrap();
         let (mut client, mut server) = connected(&a, &b, at(to));
         // Whether an answer is waited for: once the peer is heard, the next question is next.
         let waits = |client: &dyn Llp| {

@@ -1,8 +1,10 @@
 //! One connection: smoltcp with one interface and one socket.
 
+mod keepalive;
 mod nagle;
 mod sending;
 mod stage;
+mod standstill;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,8 +26,10 @@ use super::signal::Signal;
 use super::stack::{Route, Stack};
 use super::user::User;
 use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
+use keepalive::Questions;
 use nagle::Nagle;
 use stage::{Cause, Event, Stage};
+use standstill::FinAgain;
 
 /// A TCP connection of a stack in user space.
 pub(crate) struct SmolConnection {
@@ -51,12 +55,8 @@ pub(crate) struct SmolConnection {
     /// With a congestion window only.
     nagle: Option<Box<Nagle>>,
     keepalive: Option<Keepalive>,
-}
-
-/// Has smoltcp ask the peer of a connection that stands, and give it up when it stays silent.
-fn watch_over(socket: &mut tcp::Socket<'_>, keepalive: Option<Keepalive>) {
-    socket.set_timeout(keepalive.map(|keepalive| keepalive.patience().into()));
-    socket.set_keep_alive(keepalive.map(|keepalive| keepalive.idle.min(keepalive.interval).into()));
+    questions: Questions,
+    fin_again: Option<FinAgain>,
 }
 
 impl SmolConnection {
@@ -158,6 +158,8 @@ impl SmolConnection {
                 interval: every,
                 probes: KEEPALIVE_PROBES,
             }),
+            questions: Questions::none(),
+            fin_again: None,
         }
     }
 
@@ -225,6 +227,11 @@ impl SmolConnection {
         }
         self.heed();
         self.mailbox.take(&mut self.device.inbox);
+        self.show(now);
+    }
+
+    /// Shows smoltcp what is in the inbox.
+    fn show(&mut self, now: smoltcp::time::Instant) {
         loop {
             let socket = self.socket();
             let (before, queued) = (socket.state(), socket.send_queue());
@@ -240,7 +247,7 @@ impl SmolConnection {
                     self.device
                         .arrived(states, self.handed, socket.send_queue());
                     self.heard(queued);
-                    self.observe(before, Cause::Arrival);
+                    self.observe(before, Cause::Arrival, now);
                 }
             }
         }
@@ -269,17 +276,24 @@ impl SmolConnection {
             while self.may_transmit(now) {
                 let before = self.socket().state();
                 let sent = self.egress(now);
-                self.observe(before, Cause::Timer);
+                self.observe(before, Cause::Timer, now);
                 if sent == PollResult::None {
                     break;
                 }
+                self.questions.asked(now);
             }
-            if !self.push(now) {
+            if !self.push(now) && !self.restart(now) {
                 break;
             }
         }
+        self.ask_if_due(now);
         self.device.recycle();
-        self.poll_at = self.interface.poll_at(now, &self.sockets);
+        let timer = self.interface.poll_at(now, &self.sockets);
+        let fin_again = self.fin_again.map(|again| again.at);
+        self.poll_at = [timer, self.asks_at(), fin_again]
+            .into_iter()
+            .flatten()
+            .min();
         // No timer helps when packets are held back (a signal comes), or TIME-WAIT has to wait.
         if self.device.held_back || !self.may_transmit(now) {
             self.poll_at = None;
@@ -322,19 +336,20 @@ impl SmolConnection {
     }
 
     /// Draws the conclusions from a change of smoltcp's state.
-    fn observe(&mut self, before: State, cause: Cause) {
+    fn observe(&mut self, before: State, cause: Cause, now: smoltcp::time::Instant) {
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.handle);
         let (change, all_sent) = ((before, socket.state()), socket.send_queue() == 0);
         let Some(event) = Event::of(change, cause, all_sent, self.key.remote) else {
             return;
         };
         let next = self.stage.next(event);
-        if (self.stage, next) == (Stage::Handshake, Stage::Open) {
-            watch_over(socket, self.keepalive);
-        }
         if socket.state() == State::TimeWait {
             // The peer has said its last word.
             socket.set_timeout(None);
+        }
+        if (self.stage, next) == (Stage::Handshake, Stage::Open) {
+            socket.set_timeout(None);
+            self.watch_over(now);
         }
         self.stage = next;
     }
@@ -527,7 +542,7 @@ impl Llp for SmolConnection {
         keepalive.check()?;
         self.keepalive = Some(keepalive);
         if self.stage == Stage::Open {
-            watch_over(self.socket_mut(), Some(keepalive));
+            self.watch_over(self.now());
             // smoltcp computes its timers when it is polled.
             self.pump();
         }

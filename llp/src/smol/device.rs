@@ -9,10 +9,12 @@ use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
 use smoltcp::wire::Ipv4Packet;
 
+use super::bare::{Bare, part_fin};
 use super::join::Joiner;
 use super::mailbox::Mailbox;
 use super::packet::{Packet, Spares};
 use super::promises::Promises;
+use super::segment::FlowKey;
 use super::stack::{Route, Stack};
 use super::window::{Peer, after};
 
@@ -48,6 +50,12 @@ struct Transmitter {
     path_mtu: usize,
     /// What tells the packets apart that may be fragmented.
     ident: u16,
+}
+
+impl Transmitter {
+    fn take_packet(&mut self) -> Packet {
+        self.spares.take(&self.stack.pool)
+    }
 }
 
 impl Device {
@@ -155,6 +163,62 @@ impl Device {
         self.transmitter.path_mtu = path_mtu;
     }
 
+    /// Asks the peer to acknowledge again what it has acknowledged (RFC 9293 section 3.8.4), or says
+    /// the FIN again that was the last to leave.
+    pub(crate) fn ask(&mut self, key: &FlowKey, fin: bool) {
+        if let Some((before, ack, window)) = self.transmitter.promises.question() {
+            let segment = Bare {
+                from: key.local,
+                to: key.remote,
+                seq: before,
+                ack,
+                window,
+                fin,
+            };
+            let mut packet = self.transmitter.take_packet();
+            segment.write(&mut packet, &self.checksums);
+            let Transmitter { stack, route, .. } = &mut self.transmitter;
+            stack.transmit(packet, route);
+        }
+    }
+
+    /// What smoltcp sends from now on by itself, when `queued` of the `handed` octets are not
+    /// acknowledged: whether a probe of the peer's window would have nothing to carry.
+    pub(crate) fn before_egress(&mut self, handed: u64, queued: usize) {
+        let probes = self.peer.window == 0 && queued > 0 && self.all_left(handed);
+        let promises = &mut self.transmitter.promises;
+        let start = promises
+            .syn
+            .map(|syn| after(syn, handed.wrapping_sub(queued as u64)));
+        promises.empty_probe = start.filter(|_| probes).map(|start| start - 1);
+    }
+
+    /// The rest is in answer to what arrives.
+    pub(crate) fn after_egress(&mut self) {
+        self.transmitter.promises.empty_probe = None;
+    }
+
+    /// What the peer has told us last of what it has and of its window, when `queued` of the `handed`
+    /// octets are not acknowledged. We have acknowledged all that arrived.
+    pub(crate) fn said_last(&self, key: &FlowKey, handed: u64, queued: usize) -> Option<Bare> {
+        let Promises { syn, .. } = self.transmitter.promises;
+        Some(Bare {
+            from: key.remote,
+            to: key.local,
+            seq: self.transmitter.promises.acknowledged()?,
+            ack: after(syn?, handed.wrapping_sub(queued as u64)),
+            window: self.peer.window_field(),
+            fin: false,
+        })
+    }
+
+    /// Puts a segment of the peer's into the inbox.
+    pub(crate) fn hear_again(&mut self, said: Bare) {
+        let mut packet = self.transmitter.take_packet();
+        said.write(&mut packet, &self.checksums);
+        self.inbox.push_back(packet);
+    }
+
     /// Whether what arrives says nothing but that these octets arrived.
     fn only_repeats(&self, octets: u64) -> bool {
         let syn = self.transmitter.promises.syn;
@@ -174,7 +238,12 @@ impl phy::Device for Device {
 
     fn receive(&mut self, _now: Instant) -> Option<(RxToken<'_>, TxToken<'_>)> {
         let packet = loop {
-            let packet = self.inbox.pop_front()?;
+            let mut packet = self.inbox.pop_front()?;
+            if let Some(fin) = part_fin(packet.octets_mut(), &self.checksums) {
+                let mut second = self.transmitter.take_packet();
+                fin.write(&mut second, &self.checksums);
+                self.inbox.push_front(second);
+            }
             let acknowledged = self.transmitter.promises.acknowledged();
             self.peer.arrives(packet.octets(), acknowledged);
             match self.skip_repeats {

@@ -65,6 +65,7 @@
 
 mod align;
 mod backlog;
+mod bare;
 mod carried;
 mod clock;
 mod connection;

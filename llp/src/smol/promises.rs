@@ -14,14 +14,20 @@
 //! them the one from which it sends again. A peer that has more than that discards them (RFC 9293
 //! section 3.10.7.4), and if its timer has fired too, both ends repeat themselves for ever. So they
 //! name the end of what ever left, a FIN included: SND.NXT.
+//!
+//! One kind of them is a question: the probe of a closed window when all octets have left, so that
+//! smoltcp has none to probe with. It names an octet that the peer has acknowledged, because it is
+//! answered only where it is not acceptable.
 
-use smoltcp::wire::{IpAddress, Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
+use smoltcp::wire::{IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
 
 /// What the two ends last told each other about their windows.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     /// Acknowledgement number and window field of the last segment that was no probe.
     last: Option<(TcpSeqNumber, u16)>,
+    /// What our SYN acknowledged, if it was the answer to one.
+    answered: Option<TcpSeqNumber>,
     /// Whether the peer's last segment closed its window.
     peer_closed_window: bool,
     /// The sequence number of our SYN.
@@ -30,28 +36,42 @@ pub(crate) struct Promises {
     pub(crate) sent_to: Option<TcpSeqNumber>,
     /// The sequence number after all that ever left, a FIN too.
     next: Option<TcpSeqNumber>,
+    /// While a probe has nothing to carry: the sequence number before what is not acknowledged.
+    pub(crate) empty_probe: Option<TcpSeqNumber>,
     /// Octets of the stream left that had left before.
     pub(crate) resent: bool,
 }
 
-/// Source, destination and where TCP begins in an IP packet without options or extensions, which is
-/// what smoltcp sends.
-fn split(packet: &mut [u8]) -> Option<(IpAddress, IpAddress, TcpPacket<&mut [u8]>)> {
-    let (source, destination, at): (IpAddress, IpAddress, usize) = match packet.first()? >> 4 {
-        4 => {
-            let ip = Ipv4Packet::new_checked(&*packet).ok()?;
-            (
-                ip.src_addr().into(),
-                ip.dst_addr().into(),
-                usize::from(ip.header_len()),
-            )
-        }
-        _ => {
-            let ip = Ipv6Packet::new_checked(&*packet).ok()?;
-            (ip.src_addr().into(), ip.dst_addr().into(), ip.header_len())
-        }
-    };
-    let tcp = TcpPacket::new_checked(packet.get_mut(at..)?).ok()?;
+/// Source, destination and TCP's segment in an IP packet without extensions, which is what smoltcp
+/// sends.
+pub(crate) fn split(packet: &mut [u8]) -> Option<(IpAddress, IpAddress, TcpPacket<&mut [u8]>)> {
+    let (source, destination, protocol, range): (IpAddress, IpAddress, _, _) =
+        match packet.first()? >> 4 {
+            4 => {
+                let ip = Ipv4Packet::new_checked(&*packet).ok()?;
+                let range = usize::from(ip.header_len())..usize::from(ip.total_len());
+                (
+                    ip.src_addr().into(),
+                    ip.dst_addr().into(),
+                    ip.next_header(),
+                    range,
+                )
+            }
+            _ => {
+                let ip = Ipv6Packet::new_checked(&*packet).ok()?;
+                let range = ip.header_len()..ip.total_len();
+                (
+                    ip.src_addr().into(),
+                    ip.dst_addr().into(),
+                    ip.next_header(),
+                    range,
+                )
+            }
+        };
+    if protocol != IpProtocol::Tcp {
+        return None;
+    }
+    let tcp = TcpPacket::new_checked(packet.get_mut(range)?).ok()?;
     Some((source, destination, tcp))
 }
 
@@ -59,6 +79,14 @@ impl Promises {
     /// What we last acknowledged.
     pub(crate) fn acknowledged(&self) -> Option<TcpSeqNumber> {
         self.last.map(|(ack, _)| ack)
+    }
+
+    /// What a question whether the peer is there says: the sequence number before the next, which
+    /// the peer has, and acknowledgement number and window field as the last segment had them.
+    pub(crate) fn question(&self) -> Option<(TcpSeqNumber, TcpSeqNumber, u16)> {
+        // Room for one unit of the scale there is: nothing has come since.
+        let (ack, window) = self.last.or(self.answered.map(|ack| (ack, 1)))?;
+        Some((self.next.or(self.syn.map(|syn| syn + 1))? - 1, ack, window))
     }
 
     /// Notes the window of a segment that arrived.
@@ -70,6 +98,18 @@ impl Promises {
         if let Some(&[high, low]) = packet.get(header + 14..header + 16) {
             self.peer_closed_window = high == 0 && low == 0;
         }
+    }
+
+    /// Which other sequence number a segment without data is to have.
+    fn seq_of_bare(&self, tcp: &TcpPacket<&mut [u8]>) -> Option<TcpSeqNumber> {
+        if tcp.rst() {
+            return None;
+        }
+        let says = (tcp.ack_number(), tcp.window_len().saturating_sub(1));
+        if self.last == Some(says) && self.empty_probe.is_some() {
+            return self.empty_probe;
+        }
+        self.next.filter(|next| tcp.seq_number() < *next)
     }
 
     /// Corrects a segment that is about to leave.
@@ -93,11 +133,8 @@ impl Promises {
             self.next = None;
         } else if payload > 0 || tcp.fin() {
             self.next = Some(self.next.map_or(end, |next| next.max(end)));
-        } else if let Some(next) = self.next
-            && end < next
-            && !tcp.rst()
-        {
-            tcp.set_seq_number(next);
+        } else if let Some(seq) = self.seq_of_bare(&tcp) {
+            tcp.set_seq_number(seq);
             if checksums {
                 tcp.fill_checksum(&source, &destination);
             }
@@ -113,6 +150,7 @@ impl Promises {
             // The window of a SYN is not scaled, and it is the smaller for that.
             _ if tcp.syn() => {
                 self.last = None;
+                self.answered = tcp.ack().then(|| tcp.ack_number());
                 self.syn = Some(tcp.seq_number());
             }
             _ => {
@@ -140,7 +178,7 @@ fn adjusted(checksum: u16, old: u16, new: u16) -> u16 {
 mod tests {
     use super::*;
     use smoltcp::phy::ChecksumCapabilities;
-    use smoltcp::wire::{IpProtocol, IpRepr, TcpControl, TcpRepr};
+    use smoltcp::wire::{IpRepr, TcpControl, TcpRepr};
 
     fn segment(payload: &[u8], ack: i32, window: u16, v6: bool) -> Vec<u8> {
         let tcp = TcpRepr {
@@ -206,9 +244,34 @@ mod tests {
             let mut ack = segment(b"", 110, 50, v6);
             promises.leaving(&mut ack, true);
             assert_eq!(promised(&ack), (110, 49));
-            let (_, _, tcp) = split_copy(&ack);
-            let tcp = TcpPacket::new_checked(&tcp[..]).unwrap();
-            assert_eq!(tcp.seq_number(), TcpSeqNumber(17));
+            assert_eq!(sequence(&ack), TcpSeqNumber(17));
+        }
+    }
+
+    fn sequence(packet: &[u8]) -> TcpSeqNumber {
+        let (_, _, tcp) = split_copy(packet);
+        TcpPacket::new_checked(&tcp[..]).unwrap().seq_number()
+    }
+
+    #[test]
+    fn a_probe_that_has_nothing_to_carry_names_what_the_peer_has() {
+        for v6 in [false, true] {
+            let mut promises = Promises::default();
+            promises.leaving(&mut segment(b"0123456789", 100, 50, v6), true);
+            promises.arrived(&segment(b"", 1, 0, v6));
+            promises.empty_probe = Some(TcpSeqNumber(11));
+            // Something new is an acknowledgement, which has to be acceptable.
+            let mut news = segment(b"", 110, 50, v6);
+            promises.leaving(&mut news, true);
+            assert_eq!(sequence(&news), TcpSeqNumber(17));
+            let mut probe = segment(b"", 110, 50, v6);
+            promises.leaving(&mut probe, true);
+            assert_eq!(sequence(&probe), TcpSeqNumber(11));
+            assert_eq!(promised(&probe), (110, 49));
+            promises.empty_probe = None;
+            let mut again = segment(b"", 110, 50, v6);
+            promises.leaving(&mut again, true);
+            assert_eq!(sequence(&again), TcpSeqNumber(17));
         }
     }
 

@@ -117,6 +117,11 @@ impl Peer {
         }
     }
 
+    /// The window as the field of a segment that is no SYN has it.
+    pub(crate) fn window_field(&self) -> u16 {
+        u16::try_from(self.window >> self.shift).unwrap_or(u16::MAX)
+    }
+
     fn offered(&mut self, window: usize) {
         self.window = window;
         self.largest_window = self.largest_window.max(window);

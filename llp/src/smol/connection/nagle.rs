@@ -136,14 +136,17 @@ impl SmolConnection {
         if let Some(octets) = full {
             self.make_exact(octets, now);
         }
+        let queued = self.socket().send_queue();
+        self.device.before_egress(self.handed, queued);
         let (device, sockets) = (&mut self.device, &mut self.sockets);
         let interface = match &mut self.nagle {
             Some(nagle) if full.is_some() => nagle.exact.as_mut().map(|(_, interface)| interface),
             _ => None,
         };
-        interface
-            .unwrap_or(&mut self.interface)
-            .poll_egress(now, device, sockets)
+        let interface = interface.unwrap_or(&mut self.interface);
+        let sent = interface.poll_egress(now, device, sockets);
+        self.device.after_egress();
+        sent
     }
 
     /// Provides the interface whose full segments have so many octets. It has no state that matters

@@ -151,7 +151,8 @@ impl SmolConnection {
         let before = self.socket().state();
         self.hands_segments(true);
         self.push_new(octets, now);
-        self.observe(before, Cause::Timer);
+        self.questions.asked(now);
+        self.observe(before, Cause::Timer, now);
     }
 
     /// Copies as much of the pieces as there is room for, at most `limit` octets; `position` is how

@@ -100,7 +100,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    fn new(v6: bool) -> Self {
+    pub(crate) fn new(v6: bool) -> Self {
         Self::with(v6, Congestion::None)
     }
 
@@ -205,9 +205,14 @@ impl Scene {
         sum
     }
 
-    /// The lengths of the data packets that the client sent since the last call.
+    /// The packets that the client sent since the last call.
+    pub(crate) fn packets(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut *self.sent.lock())
+    }
+
+    /// Those with data.
     fn data_packets(&self) -> Vec<Vec<u8>> {
-        let mut sent = std::mem::take(&mut *self.sent.lock());
+        let mut sent = self.packets();
         sent.retain(|packet| Segment::parse(packet).unwrap().payload > 0);
         sent
     }

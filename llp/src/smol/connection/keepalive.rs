@@ -1,0 +1,72 @@
+//! Asks a quiet peer whether it is there.
+//!
+//! smoltcp's own question carries an octet 00 in the place of the last one that it sent. If that one
+//! is not acknowledged, the peer takes the 00 for data. Ours carries none (RFC 9293 section 3.8.4,
+//! SHLD-12), and is only asked when all is acknowledged; before that, TCP sends again anyway. How
+//! long a peer may be silent is smoltcp's timeout. A question of the peer's does not count for it, so
+//! both ends ask.
+
+use smoltcp::socket::tcp::State;
+use smoltcp::time::{Duration, Instant};
+
+use super::SmolConnection;
+
+/// When a connection is asked about.
+#[derive(Debug)]
+pub(super) struct Questions {
+    every: Option<Duration>,
+    /// When something last left.
+    last: Instant,
+}
+
+impl Questions {
+    /// None, until [`SmolConnection::watch_over`].
+    pub(super) fn none() -> Self {
+        Self {
+            every: None,
+            last: Instant::ZERO,
+        }
+    }
+
+    /// Something left.
+    pub(super) fn asked(&mut self, now: Instant) {
+        self.last = now;
+    }
+}
+
+impl SmolConnection {
+    /// Asks from now on, and gives the peer up when it stays silent, if a keep-alive is set.
+    pub(super) fn watch_over(&mut self, now: Instant) {
+        let Some(keepalive) = self.keepalive else {
+            return;
+        };
+        self.questions = Questions {
+            every: Some(keepalive.idle.min(keepalive.interval).into()),
+            last: now,
+        };
+        self.socket_mut()
+            .set_timeout(Some(keepalive.patience().into()));
+    }
+
+    /// When the next question is due.
+    pub(super) fn asks_at(&self) -> Option<Instant> {
+        let every = self.questions.every?;
+        let socket = self.socket();
+        let quiet = matches!(
+            socket.state(),
+            State::Established | State::CloseWait | State::FinWait2
+        ) && socket.send_queue() == 0;
+        quiet.then_some(self.questions.last + every)
+    }
+
+    /// Asks, if it is time.
+    pub(super) fn ask_if_due(&mut self, now: Instant) {
+        if self.asks_at().is_some_and(|at| at <= now) && !self.device.holds_back() {
+            self.device.ask(&self.key, false);
+            self.questions.asked(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

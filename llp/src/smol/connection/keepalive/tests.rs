@@ -1,0 +1,104 @@
+//! A connection on which nothing is said.
+
+use std::time::Duration;
+
+use super::super::sending::tests::Scene;
+use crate::smol::segment::Segment;
+use crate::{FpduEnds, Keepalive, Llp, Piece, Recv};
+
+const EVERY: Duration = Duration::from_secs(15);
+
+fn watched(v6: bool) -> Scene {
+    let mut scene = Scene::new(v6);
+    let keepalive = Keepalive {
+        idle: EVERY,
+        interval: EVERY,
+        probes: 4,
+    };
+    scene.client.set_keepalive(keepalive).unwrap();
+    scene.server.set_keepalive(keepalive).unwrap();
+    scene.drive();
+    scene.packets();
+    scene
+}
+
+impl Scene {
+    fn drive(&mut self) {
+        for _ in 0..4 {
+            self.client.drive();
+            self.server.drive();
+        }
+    }
+
+    fn wait(&mut self, time: Duration) {
+        *self.clock.1.lock() += time;
+        self.drive();
+    }
+}
+
+#[test]
+fn a_question_carries_no_octet_and_is_answered() {
+    for v6 in [false, true] {
+        let mut scene = watched(v6);
+        for octets in [0, 5] {
+            let sent = vec![7; octets];
+            let taken = scene.client.try_send(&[Piece::from(&sent)], FpduEnds::NONE);
+            assert_eq!(taken, Ok(octets));
+            scene.drive();
+            assert_eq!(scene.received(), octets);
+            scene.drive();
+            scene.packets();
+            for _ in 0..20 {
+                scene.wait(EVERY - Duration::from_millis(1));
+                assert!(scene.packets().is_empty());
+                scene.wait(Duration::from_millis(1));
+                // The question, and the answer to the one of the server.
+                let packets = scene.packets();
+                assert_eq!(packets.len(), 2);
+                for packet in packets {
+                    assert_eq!(Segment::parse(&packet).unwrap().payload, 0);
+                }
+                assert_eq!(scene.server.try_recv(&mut [0; 9]), Ok(Recv::WouldBlock));
+                assert_eq!(scene.client.try_recv(&mut [0; 9]), Ok(Recv::WouldBlock));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_never_sent_anything_is_asked_too() {
+    let mut scene = watched(false);
+    *scene.clock.1.lock() += EVERY;
+    // The server has only answered a SYN.
+    scene.server.drive();
+    let before = scene.packets();
+    scene.client.drive();
+    let answers = scene.packets();
+    // An answer, and a question of its own.
+    assert_eq!((before.len(), answers.len()), (0, 2));
+}
+
+#[test]
+fn while_octets_are_not_acknowledged_nothing_is_asked() {
+    let mut scene = watched(false);
+    scene.limit.store(0, std::sync::atomic::Ordering::Relaxed);
+    let taken = scene
+        .client
+        .try_send(&[Piece::from(&[7; 100][..])], FpduEnds::NONE);
+    assert_eq!(taken, Ok(100));
+    for _ in 0..2 {
+        *scene.clock.1.lock() += EVERY - Duration::from_secs(1);
+        scene.client.drive();
+        for packet in scene.packets() {
+            assert_eq!(Segment::parse(&packet).unwrap().payload, 100);
+        }
+    }
+    scene
+        .limit
+        .store(usize::MAX, std::sync::atomic::Ordering::Relaxed);
+    let arrived = (0..30).any(|_| {
+        scene.wait(Duration::from_secs(1));
+        scene.received() == 100
+    });
+    assert!(arrived);
+}
