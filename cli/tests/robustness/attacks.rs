@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::report::MIB;
 use crate::scene::Scene;
 use crate::victim::Usage;
 use crate::{Result, deaths, messages, startup};
@@ -75,6 +76,17 @@ pub(crate) const ATTACKS: &[Attack] = &[
         memory: 16,
         visited: true,
         run: startup::half_open_from_many_addresses,
+    },
+    Attack {
+        name: "accepted_and_silent",
+        title: "connections that are accepted and then never say anything",
+        load: [1_000, 200],
+        rate: 500,
+        descriptors: None,
+        // 1,000 of the application's connections, of 12 KiB.
+        memory: 20,
+        visited: true,
+        run: startup::accepted_and_silent,
     },
     Attack {
         name: "out_of_descriptors",
@@ -150,17 +162,17 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         name: "stag_guessing",
         title: "Writes to guessed STags",
-        load: [1_000_000, 1_000],
-        rate: 10_000,
+        load: [1_000_000, 500],
+        rate: 1_000,
         descriptors: None,
-        // A leak of 200 octets for each of its 100,000 connections is more.
+        // A leak of 17 octets for each of its connections is more.
         memory: 16,
         visited: true,
         run: messages::stag_guessing,
     },
     Attack {
         name: "zero_length_flood",
-        title: "RDMA Writes of no octets",
+        title: "RDMA Writes of no octets, and segments of no octets of a Send that never ends",
         load: [10_000_000, 10_000],
         rate: 1_000_000,
         descriptors: None,
@@ -188,7 +200,53 @@ pub(crate) const ATTACKS: &[Attack] = &[
         visited: false,
         run: deaths::victim_killed,
     },
+    Attack {
+        name: ROUNDS,
+        title: "all of the above at one process, one after the other (but out of descriptors, and it is not killed)",
+        load: [6, 2],
+        rate: usize::MAX,
+        descriptors: None,
+        // A few stalled Reads besides, and what the allocator keeps of all attacks together.
+        memory: 16,
+        visited: true,
+        run: rounds,
+    },
 ];
+
+const ROUNDS: &str = "rounds";
+
+/// All attacks with small loads, again and again: what one leaves behind adds up.
+fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
+    /// The most memory that the second half may add. What the allocator keeps grows less with every round.
+    const ONCE_MORE: u64 = 2 << 20;
+    let before = scene.victim.usage()?;
+    let (mut left, mut own_memory) = (Vec::new(), 0);
+    for _ in &mut *pace {
+        // Those that nobody can visit end the process, or take a process of its own.
+        let attacks = ATTACKS.iter().filter(|attack| attack.visited);
+        for attack in attacks.filter(|attack| attack.name != ROUNDS) {
+            let told = (attack.run)(scene, &mut Pace::new(attack.load[1], attack.rate));
+            let told = told.map_err(|error| format!("{}: {error}", attack.name))?;
+            scene.victim.recovers(before)?;
+            own_memory = told.own_memory.max(own_memory);
+        }
+        left.push(scene.victim.usage()?.memory);
+    }
+    let [Some(middle), Some(last)] = [left.get(left.len() / 2), left.last()] else {
+        return Err("there was no round".into());
+    };
+    if last.saturating_sub(*middle) > ONCE_MORE {
+        return Err(format!("the memory grows, round by round: {left:?} octets").into());
+    }
+    let load = format!("{} rounds with small loads", left.len());
+    let mib = left.iter().map(|octets| *octets as f64 / MIB);
+    let left: Vec<_> = mib.map(|mib| format!("{mib:.1}")).collect();
+    let outcome = format!("memory after each round: {} MiB", left.join(", "));
+    Ok(Told {
+        own_memory,
+        ..Told::new(load, &outcome)
+    })
+}
 
 /// Gives the numbers of a load, no faster than they may come.
 pub(crate) struct Pace {

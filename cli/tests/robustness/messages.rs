@@ -79,37 +79,30 @@ pub(crate) fn reads_without_reading(scene: &mut Scene, pace: &mut Pace) -> Resul
 }
 
 pub(crate) fn stag_guessing(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
-    /// On each connection; the first one ends it.
-    const EACH: usize = 10;
     let before = scene.canary()?;
-    let mut peer = None;
     for number in &mut *pace {
-        let mut guessing = match peer.take() {
-            Some(peer) => peer,
-            None => Peer::connect(scene.listener)?,
-        };
         // No two are alike, and none is near another.
-        let stag = crc32c(&(number as u64).to_be_bytes());
-        guessing.write(true, stag, scene.region.addr, &[0xEE; 8])?;
-        if number % EACH < EACH - 1 {
-            peer = Some(guessing);
-        } else {
-            guessing.flush()?;
-            guessing.is_terminated(INVALID_STAG)?;
+        let guess = crc32c(&(number as u64).to_be_bytes());
+        if scene.stags().contains(&guess) {
+            continue;
         }
+        // It ends the connection, so each has one of its own; what comes behind it may be as right as it likes.
+        let mut guessing = Peer::connect(scene.listener)?;
+        for stag in [guess, scene.region.rkey] {
+            guessing.write(true, stag, scene.region.addr, &[0xEE; 8])?;
+        }
+        guessing.flush()?;
+        guessing.is_terminated(INVALID_STAG)?;
     }
     if scene.canary()? != before {
         return Err("a guess has changed memory of the application".into());
     }
     let load = pace.told();
     right_guess(scene, before)?;
-    let connections = many(pace.load() / EACH);
     Ok(Told::new(
-        format!("{load}; {EACH} on each of {connections} connections"),
-        &format!(
-            "the first on each connection is looked at ({connections} in all) and ends it with a Terminate (invalid STag); the others are not \
-             looked at; no octet changed. (With the right STag the same Write changes them.)"
-        ),
+        format!("{load}, each on a connection of its own"),
+        "each ends its connection with a Terminate (invalid STag); a Write with the right STag right behind it is not looked at; no octet \
+         changed. (On a new connection that Write changes them.)",
     ))
 }
 
@@ -127,16 +120,28 @@ fn right_guess(scene: &mut Scene, before: u64) -> Result<()> {
 }
 
 pub(crate) fn zero_length_flood(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
-    let mut peer = Peer::connect(scene.listener)?;
+    // A Send takes a receive, and `rping -s` has posted some.
+    let mut writer = Peer::connect(scene.listener)?;
+    let mut sender = Peer::connect(scene.victim.rdma)?;
     for number in &mut *pace {
-        // Nobody looks at STag and TO of no octets (RFC 5041 section 5.2).
-        peer.write(true, number as u32, number as u64, &[])?;
+        let peer = if number % 2 == 0 {
+            // Nobody looks at STag and TO of no octets (RFC 5041 section 5.2).
+            writer.write(true, number as u32, number as u64, &[])?;
+            &mut writer
+        } else {
+            sender.nothing_of_a_send()?;
+            &mut sender
+        };
         if peer.staged() > 65_000 {
             peer.flush()?;
         }
     }
-    peer.is_taken()?;
+    for peer in [&mut writer, &mut sender] {
+        peer.is_taken()?;
+    }
     let load = pace.told();
-    reset(peer.stream)?;
+    for peer in [writer, sender] {
+        reset(peer.stream)?;
+    }
     Ok(Told::new(load, "legal; all of them are taken"))
 }

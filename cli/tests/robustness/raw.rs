@@ -7,7 +7,9 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 use uwarp_ddp::{Header, MAX_HEADER, Msn, STag, TaggedHeader, TaggedOffset, UntaggedHeader};
 use uwarp_mpa::{Deframer, Framer, Initiator, InitiatorConfig, Model, Outcome, Revision, Step};
-use uwarp_rdmap::{Opcode, QN_READ_REQUEST, QN_TERMINATE, ReadRequestHeader, Terminate, control};
+use uwarp_rdmap::{
+    Opcode, QN_READ_REQUEST, QN_SEND, QN_TERMINATE, ReadRequestHeader, Terminate, control,
+};
 
 use crate::{PATIENCE, Result};
 
@@ -128,6 +130,19 @@ impl Peer {
             to: TaggedOffset(to),
         });
         self.stage(&header, octets)
+    }
+
+    /// A segment of no octets of the first Send, which has no last one.
+    pub(crate) fn nothing_of_a_send(&mut self) -> Result<()> {
+        let header = Header::Untagged(UntaggedHeader {
+            last: false,
+            ulp: control(Opcode::Send),
+            ulp_word: 0,
+            qn: QN_SEND,
+            msn: Msn(1),
+            mo: 0,
+        });
+        self.stage(&header, &[])
     }
 
     /// A Read Request for so much from there, into a sink that only the peer's answer will name.

@@ -128,7 +128,7 @@ impl Row {
     }
 }
 
-const MIB: f64 = (1 << 20) as f64;
+pub(crate) const MIB: f64 = (1 << 20) as f64;
 
 /// Writes the table.
 pub(crate) fn write(path: &Path, rows: &[Row]) -> Result<()> {
@@ -145,7 +145,7 @@ pub(crate) fn write(path: &Path, rows: &[Row]) -> Result<()> {
 const HEAD: &str = "\
 # Hostile and broken peers against a real process
 
-Written by `./ci.sh robustness`, which takes a few minutes and needs about 20,000 descriptors (`ulimit -Hn`). `cargo test` plays the same attacks
+Written by `./ci.sh robustness`, which takes about 25 minutes, most of them for a million guesses, and needs about 20,000 descriptors (`ulimit -Hn`). `cargo test` plays the same attacks
 with small loads and asserts all but the throughput.
 
 `uwarp agent` runs as a process of its own, with its default limits, and is attacked over loopback from other addresses. Beside each
@@ -154,8 +154,8 @@ times a second another honest peer connects to the listener that is attacked and
 killed). After each attack the process must run, have closed all
 that the attack opened, have said nothing on stderr (but that it is out of descriptors, where it is), and serve both; the memory that the attack was about must be as it was.
 
-* *Most memory*: resident memory of the process, but for pages of its file, looked at every 20 ms; before, there had been one other connection. Each attack has a
-  bound of its own for what it may add to what the application registers, or it has failed: 8 MiB, 16 MiB for 100,000 connections that get as far as a guess, and where connections are held, 12 to 40 MiB.
+* *Most memory*: resident memory of the process, but for pages of its file, looked at every 20 ms, or the most that the kernel has counted if that is more; before, there had been one other connection. Each attack has a
+  bound of its own for what it may add to what the application registers, or it has failed: 8 MiB, 16 MiB for a million connections that get as far as a guess, and where connections are held, or all attacks follow each other, 12 to 40 MiB.
 * *Most descriptors*: the same for open descriptors. They must all be closed in the end.
 * *Newcomers*: how many honest peers came during the attack, and the longest time one of them took, from TCP's connect until its megabyte was written, read back and
   compared. More than 1 s and the run fails.
@@ -164,7 +164,7 @@ that the attack opened, have said nothing on stderr (but that it is out of descr
   just after, 3 s each). Below 0.50 the run fails. *Worst second*: the same, of the one second of the attack in which it was lowest.
 * *Without*: the lowest and the highest of the six seconds without an attack, so how much a ratio can be off.
 
-A process that is killed (the last row) is another one in each of its lives; its memory is that of the first after one round, and the most of all.
+A process that is killed is another one in each of its lives; its memory is that of the first after one round, and the most of all.
 
 Attacker, victim and honest peer share the machine, and the honest peer and its server alone keep two cores busy. So attackers keep to a rate, which the
 table has: the ratio is to tell what the process does about an attack, and not how an operating system shares cores among three programs. This run had CORES cores.

@@ -23,6 +23,8 @@ pub(crate) struct Scene {
     /// For peers that come while the attack is on: one that an attack asks for, and visitors.
     spare: Region,
     visited: Region,
+    /// That of the honest peer.
+    target: Region,
     pub(crate) honest: Honest,
 }
 
@@ -47,6 +49,7 @@ impl Scene {
             region,
             spare,
             visited,
+            target,
         };
         scene.fill()?;
         Ok(scene)
@@ -56,6 +59,11 @@ impl Scene {
     pub(crate) fn fill(&mut self) -> Result<()> {
         let fill = json!({"cmd": "fill", "mr": self.region.number, "seed": 7});
         self.controller.command(fill).map(drop)
+    }
+
+    /// What a guess would be right with.
+    pub(crate) fn stags(&self) -> [u32; 4] {
+        [self.region, self.spare, self.visited, self.target].map(|region| region.rkey)
     }
 
     /// Honest peers come and go from now on.

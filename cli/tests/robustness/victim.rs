@@ -155,22 +155,34 @@ impl Drop for Victim {
     }
 }
 
-fn usage(id: u32) -> io::Result<Usage> {
+/// What the kernel knows of the memory of a process, in octets.
+fn memory<const N: usize>(id: u32, kinds: [&str; N]) -> io::Result<[u64; N]> {
     let status = fs::read_to_string(format!("/proc/{id}/status"))?;
-    let kib = |what: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(what));
-        line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok())
-    };
+    Ok(kinds.map(|kind| {
+        let line = status.lines().find_map(|line| line.strip_prefix(kind));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kib.unwrap_or(0) << 10
+    }))
+}
+
+/// The most memory that the kernel has counted, which is sure to be no less than what nobody saw between two looks.
+fn peak(id: u32) -> io::Result<u64> {
+    let [most, file] = memory(id, ["VmHWM:", "RssFile:"])?;
+    Ok(most.saturating_sub(file))
+}
+
+fn usage(id: u32) -> io::Result<Usage> {
     // The pages of the program's file, of which a path that is new takes some, are not counted.
-    let kinds = ["RssAnon:", "RssShmem:"].map(kib);
+    let kinds = memory(id, ["RssAnon:", "RssShmem:"])?;
     Ok(Usage {
-        memory: kinds.into_iter().flatten().sum::<u64>() << 10,
+        memory: kinds.into_iter().sum(),
         descriptors: fs::read_dir(format!("/proc/{id}/fd"))?.count() as u64,
     })
 }
 
 /// The most that a process held while it was watched.
 pub(crate) struct Watch {
+    id: u32,
     stop: Arc<AtomicBool>,
     most: Arc<[AtomicU64; 2]>,
     thread: Option<JoinHandle<()>>,
@@ -178,6 +190,8 @@ pub(crate) struct Watch {
 
 impl Watch {
     fn start(id: u32) -> Watch {
+        // The most that the kernel has counted is counted anew from here.
+        let _ = fs::write(format!("/proc/{id}/clear_refs"), "5");
         let stop = Arc::new(AtomicBool::new(false));
         let most = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
         let (stopped, seen) = (Arc::clone(&stop), Arc::clone(&most));
@@ -191,6 +205,7 @@ impl Watch {
             }
         });
         Watch {
+            id,
             stop,
             most,
             thread: Some(thread),
@@ -198,8 +213,9 @@ impl Watch {
     }
 
     pub(crate) fn most(&self) -> Usage {
+        let seen = self.most[0].load(Ordering::Relaxed);
         Usage {
-            memory: self.most[0].load(Ordering::Relaxed),
+            memory: seen.max(peak(self.id).unwrap_or(0)),
             descriptors: self.most[1].load(Ordering::Relaxed),
         }
     }
