@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smoltcp::phy::{self, ChecksumCapabilities, DeviceCapabilities, Medium};
 use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
-use smoltcp::wire::Ipv4Packet;
+use smoltcp::wire::{Ipv4Packet, TcpSeqNumber};
 
 use super::bare::{Bare, part_fin};
 use super::join::Joiner;
@@ -163,23 +163,36 @@ impl Device {
         self.transmitter.path_mtu = path_mtu;
     }
 
-    /// Asks the peer to acknowledge again what it has acknowledged (RFC 9293 section 3.8.4), or says
-    /// the FIN again that was the last to leave.
-    pub(crate) fn ask(&mut self, key: &FlowKey, fin: bool) {
-        if let Some((before, ack, window)) = self.transmitter.promises.question() {
-            let segment = Bare {
-                from: key.local,
-                to: key.remote,
-                seq: before,
-                ack,
-                window,
-                fin,
-            };
-            let mut packet = self.transmitter.take_packet();
-            segment.write(&mut packet, &self.checksums);
-            let Transmitter { stack, route, .. } = &mut self.transmitter;
-            stack.transmit(packet, route);
-        }
+    /// Asks the peer to acknowledge again what it has acknowledged (RFC 9293 section 3.8.4), when
+    /// `queued` of the `handed` octets are not.
+    pub(crate) fn ask(&mut self, key: &FlowKey, handed: u64, queued: usize) {
+        let Promises { syn, .. } = self.transmitter.promises;
+        let start = syn.map(|syn| after(syn, handed.wrapping_sub(queued as u64)));
+        self.say_nothing_new(key, start.map(|start| start - 1), false);
+    }
+
+    /// Sends the FIN again, which was the last to leave.
+    pub(crate) fn repeat_fin(&mut self, key: &FlowKey) {
+        self.say_nothing_new(key, self.transmitter.promises.last_left(), true);
+    }
+
+    fn say_nothing_new(&mut self, key: &FlowKey, seq: Option<TcpSeqNumber>, fin: bool) {
+        let Transmitter { promises, .. } = &self.transmitter;
+        let (Some(seq), Some((ack, window))) = (seq, promises.no_news()) else {
+            return;
+        };
+        let segment = Bare {
+            from: key.local,
+            to: key.remote,
+            seq,
+            ack,
+            window,
+            fin,
+        };
+        let mut packet = self.transmitter.take_packet();
+        segment.write(&mut packet, &self.checksums);
+        let Transmitter { stack, route, .. } = &mut self.transmitter;
+        stack.transmit(packet, route);
     }
 
     /// What smoltcp sends from now on by itself, when `queued` of the `handed` octets are not

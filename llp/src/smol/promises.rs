@@ -81,12 +81,15 @@ impl Promises {
         self.last.map(|(ack, _)| ack)
     }
 
-    /// What a question whether the peer is there says: the sequence number before the next, which
-    /// the peer has, and acknowledgement number and window field as the last segment had them.
-    pub(crate) fn question(&self) -> Option<(TcpSeqNumber, TcpSeqNumber, u16)> {
+    /// Acknowledgement number and window field for a segment that has no news, as the last had them.
+    pub(crate) fn no_news(&self) -> Option<(TcpSeqNumber, u16)> {
         // Room for one unit of the scale there is: nothing has come since.
-        let (ack, window) = self.last.or(self.answered.map(|ack| (ack, 1)))?;
-        Some((self.next.or(self.syn.map(|syn| syn + 1))? - 1, ack, window))
+        self.last.or(self.answered.map(|ack| (ack, 1)))
+    }
+
+    /// The sequence number of the last octet or FIN that left.
+    pub(crate) fn last_left(&self) -> Option<TcpSeqNumber> {
+        self.next.map(|next| next - 1)
     }
 
     /// Notes the window of a segment that arrived.

@@ -1,10 +1,11 @@
 //! Asks a quiet peer whether it is there.
 //!
 //! smoltcp's own question carries an octet 00 in the place of the last one that it sent. If that one
-//! is not acknowledged, the peer takes the 00 for data. Ours carries none (RFC 9293 section 3.8.4,
-//! SHLD-12), and is only asked when all is acknowledged; before that, TCP sends again anyway. How
-//! long a peer may be silent is smoltcp's timeout. A question of the peer's does not count for it, so
-//! both ends ask.
+//! is not acknowledged, the peer takes the 00 for data. Ours carries none and names an octet that is
+//! acknowledged (RFC 9293 section 3.8.4, SHLD-12). So it may be asked while others are not: TCP
+//! waits up to a minute before it sends them again, and an answer tells a path that loses much from a
+//! peer that is gone. How long a peer may be silent is smoltcp's timeout. A question of the peer's
+//! does not count for it, so both ends ask.
 
 use smoltcp::socket::tcp::State;
 use smoltcp::time::{Duration, Instant};
@@ -52,17 +53,19 @@ impl SmolConnection {
     pub(super) fn asks_at(&self) -> Option<Instant> {
         let every = self.questions.every?;
         let socket = self.socket();
-        let quiet = matches!(
-            socket.state(),
-            State::Established | State::CloseWait | State::FinWait2
-        ) && socket.send_queue() == 0;
-        quiet.then_some(self.questions.last + every)
+        let answered = match socket.state() {
+            State::Established | State::CloseWait | State::FinWait2 => true,
+            State::FinWait1 | State::Closing => socket.send_queue() > 0,
+            _ => false,
+        };
+        answered.then_some(self.questions.last + every)
     }
 
     /// Asks, if it is time.
     pub(super) fn ask_if_due(&mut self, now: Instant) {
         if self.asks_at().is_some_and(|at| at <= now) && !self.device.holds_back() {
-            self.device.ask(&self.key, false);
+            let queued = self.socket().send_queue();
+            self.device.ask(&self.key, self.handed, queued);
             self.questions.asked(now);
         }
     }

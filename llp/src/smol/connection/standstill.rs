@@ -72,7 +72,7 @@ impl SmolConnection {
             None => FIRST_PAUSE,
             Some(again) if again.at > now => return,
             Some(again) => {
-                self.device.ask(&self.key, true);
+                self.device.repeat_fin(&self.key);
                 (again.pause * 2).min(LONGEST_PAUSE)
             }
         };

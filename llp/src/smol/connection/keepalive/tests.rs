@@ -79,24 +79,38 @@ fn a_peer_that_never_sent_anything_is_asked_too() {
 }
 
 #[test]
-fn while_octets_are_not_acknowledged_nothing_is_asked() {
+fn a_question_while_octets_are_not_acknowledged_is_no_data_and_its_answer_a_sign_of_life() {
     let mut scene = watched(false);
-    scene.limit.store(0, std::sync::atomic::Ordering::Relaxed);
+    // Data is lost, and what has none arrives.
+    scene.limit.store(40, std::sync::atomic::Ordering::Relaxed);
     let taken = scene
         .client
         .try_send(&[Piece::from(&[7; 100][..])], FpduEnds::NONE);
     assert_eq!(taken, Ok(100));
-    for _ in 0..2 {
-        *scene.clock.1.lock() += EVERY - Duration::from_secs(1);
-        scene.client.drive();
+    let (mut questions, mut repetitions) = (0, 0);
+    for _ in 0..300 {
+        scene.wait(Duration::from_secs(1));
         for packet in scene.packets() {
-            assert_eq!(Segment::parse(&packet).unwrap().payload, 100);
+            match Segment::parse(&packet).unwrap().payload {
+                0 => questions += 1,
+                octets => {
+                    assert_eq!(octets, 100);
+                    repetitions += 1;
+                }
+            }
         }
+        // Longer than anybody waits for a silent peer.
+        assert_eq!(scene.client.try_recv(&mut [0; 9]), Ok(Recv::WouldBlock));
+        assert_eq!(scene.received(), 0);
     }
+    assert!(
+        questions >= 10 && repetitions >= 5,
+        "{questions} {repetitions}"
+    );
     scene
         .limit
         .store(usize::MAX, std::sync::atomic::Ordering::Relaxed);
-    let arrived = (0..30).any(|_| {
+    let arrived = (0..70).any(|_| {
         scene.wait(Duration::from_secs(1));
         scene.received() == 100
     });
