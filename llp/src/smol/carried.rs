@@ -175,6 +175,27 @@ mod tests {
         assert_eq!((a.connections(), b.connections()), (0, 0));
     }
 
+    /// Found by the simulator: a damaged SYN to a port where somebody listens, that had lost its flag, was answered by a
+    /// reset, and the peer was told that nobody listens.
+    #[test]
+    fn a_damaged_segment_is_neither_answered_nor_a_connection() {
+        let ((a, from_a), (b, from_b)) = (host(0), host(1));
+        let mut listener = b.listen("192.0.2.2:7174".parse().unwrap(), 4).unwrap();
+        let _client = a.connect(None, listener.local_addr()).unwrap();
+        let syn = from_a.0.lock().remove(0);
+        // The flags, the sequence number, the port.
+        for (at, bits) in [(33, 3), (24, 1), (22, 1)] {
+            let mut packet = syn.clone();
+            packet[at] ^= bits;
+            b.deliver(&packet);
+            assert!(listener.try_accept().unwrap().is_none());
+            assert_eq!((from_b.0.lock().len(), b.connections()), (0, 0));
+        }
+        b.deliver(&syn);
+        assert!(listener.try_accept().unwrap().is_none());
+        assert_eq!(from_b.0.lock().len(), 1);
+    }
+
     #[test]
     fn faults_are_for_who_carries() {
         let settings = MemorySettings {

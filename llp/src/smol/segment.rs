@@ -65,6 +65,19 @@ fn tcp_of(packet: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
     }
 }
 
+/// Whether the checksums of a TCP segment and of its IP header are right.
+pub(crate) fn is_intact(packet: &[u8]) -> bool {
+    let header = match Ipv4Packet::new_checked(packet) {
+        Ok(ip) if ip.version() == 4 => ip.verify_checksum(),
+        _ => true,
+    };
+    let tcp = tcp_of(packet).and_then(|(source, destination, octets)| {
+        let tcp = TcpPacket::new_checked(octets).ok()?;
+        Some(tcp.verify_checksum(&source.into(), &destination.into()))
+    });
+    header && tcp == Some(true)
+}
+
 impl Segment {
     /// Reads an IP packet; `None` when it is no whole TCP segment.
     pub(crate) fn parse(packet: &[u8]) -> Option<Self> {
@@ -262,6 +275,27 @@ mod tests {
             .reset()
             .is_none()
         );
+    }
+
+    #[test]
+    fn a_segment_with_any_bit_flipped_is_not_intact() {
+        let answer = Answer {
+            control: TcpControl::Rst,
+            seq: TcpSeqNumber(5),
+            ack: Some(TcpSeqNumber(6)),
+        };
+        for v6 in [false, true] {
+            let packet = written(answer, &key(v6));
+            let mut octets = packet.octets().to_vec();
+            assert!(is_intact(&octets));
+            // The header of IPv6 has no checksum: only its addresses count for that of TCP.
+            let first = if v6 { 8 } else { 0 };
+            for bit in first * 8..octets.len() * 8 {
+                octets[bit / 8] ^= 1 << (bit % 8);
+                assert!(!is_intact(&octets), "{v6} {bit}");
+                octets[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
     }
 
     #[test]

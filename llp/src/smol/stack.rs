@@ -15,7 +15,7 @@ use super::clock::{Clock, Epoch};
 pub(crate) use super::link::{Link, Route};
 use super::mailbox::{Mailbox, Notice};
 use super::packet::{Packet, Pool};
-use super::segment::{Answer, FlowKey, Segment};
+use super::segment::{self, Answer, FlowKey, Segment};
 use super::settings::StackSettings;
 use super::table::{Flow, Listening, MAX_LINGERING, Table};
 use super::user::Users;
@@ -376,6 +376,12 @@ impl Stack {
                 // It closed in this moment; the sender will try again or be told then.
                 Err(packet) => self.pool.give_one(packet),
             },
+            // smoltcp looks at the checksums of what is for a connection; nobody else does of the rest.
+            Destination::Listener(_) | Destination::Answer(_)
+                if self.settings.checksums && !segment::is_intact(packet.octets()) =>
+            {
+                self.pool.give_one(packet);
+            }
             Destination::Listener(backlog) => {
                 if let Err(packet) = backlog.deliver(packet) {
                     self.pool.give_one(packet);
