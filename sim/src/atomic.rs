@@ -35,14 +35,14 @@ impl Atomic {
         }
     }
 
-    /// The request for it, on the first word of a region.
-    pub(crate) fn request(self, wr_id: u64, sink: &[Sge], rkey: u32) -> SendWr<'_> {
+    /// The request for it, on this word.
+    pub(crate) fn request(self, wr_id: u64, sink: &[Sge], to: u64, rkey: u32) -> SendWr<'_> {
         match self {
-            Atomic::Add { add, mask } => SendWr::fetch_add(wr_id, sink, 0, rkey, add).mask(mask),
+            Atomic::Add { add, mask } => SendWr::fetch_add(wr_id, sink, to, rkey, add).mask(mask),
             Atomic::Swap {
                 compare: [compare, counts],
                 swap: [swap, stored],
-            } => SendWr::compare_swap(wr_id, sink, 0, rkey, compare, swap)
+            } => SendWr::compare_swap(wr_id, sink, to, rkey, compare, swap)
                 .compare_mask(counts)
                 .swap_mask(stored),
         }

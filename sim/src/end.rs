@@ -205,6 +205,8 @@ pub(crate) struct Posted {
 /// One end.
 pub(crate) struct End {
     pub(crate) host: usize,
+    /// The protection domain that it is of, as [`Things::domain`](crate::host::Things::domain) counts them.
+    pub(crate) domain: usize,
     pub(crate) qp: Option<Qp>,
     pub(crate) qp_num: u32,
     pub(crate) memory: Option<Memory>,
@@ -243,9 +245,15 @@ pub(crate) struct Effect {
 }
 
 impl End {
-    pub(crate) fn new(host: usize, qp: Qp, memory: Memory, operations: u32) -> Self {
+    pub(crate) fn new(
+        (host, domain): (usize, usize),
+        qp: Qp,
+        memory: Memory,
+        operations: u32,
+    ) -> Self {
         End {
             host,
+            domain,
             qp_num: qp.qp_num(),
             qp: Some(qp),
             memory: Some(memory),

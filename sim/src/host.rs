@@ -33,7 +33,8 @@ pub(crate) struct Host {
 
 /// What its programs share; gone before the device, to see whether the device lets go of all of it.
 pub(crate) struct Things {
-    pub(crate) pd: Pd,
+    /// Protection domains: each end of a connection has one of them.
+    domains: Vec<Pd>,
     cq: Cq,
     /// Where the CQ tells of completions.
     told: CompletionChannel,
@@ -45,6 +46,11 @@ pub(crate) struct Things {
 }
 
 impl Things {
+    /// The domain that has this number, of as many as there are.
+    pub(crate) fn domain(&self, number: usize) -> &Pd {
+        &self.domains[number % self.domains.len()]
+    }
+
     pub(crate) fn cq(&self) -> &Cq {
         &self.cq
     }
@@ -131,9 +137,9 @@ fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
         } else {
             OnNoReceive::Terminate
         },
-        // One protection domain, which exists as long as anything is in it: so what is left over shows.
+        // No protection domain more than it has, each of which exists as long as anything is in it: so what is left over shows.
         limits: Limits {
-            max_pd: 1,
+            max_pd: u32::try_from(plan.domains).unwrap_or(u32::MAX),
             max_cq: 1,
             ..Limits::default()
         },
@@ -209,7 +215,8 @@ impl Things {
         receives: usize,
         depth: u32,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let (pd, told) = (device.alloc_pd()?, CompletionChannel::new()?);
+        let domains: Result<Vec<_>, _> = (0..plan.domains).map(|_| device.alloc_pd()).collect();
+        let (domains, told) = (domains?, CompletionChannel::new()?);
         let shared = if plan.srq {
             let attr = SrqAttr {
                 max_wr: 4096,
@@ -218,15 +225,15 @@ impl Things {
             let len = (plan.receive * receives).max(1);
             let what = "the shared receives";
             Some(Shared {
-                srq: pd.create_srq(attr)?,
-                memory: Tracked::blank(&pd, what, len, Access::LOCAL_WRITE, None)?,
+                srq: domains[0].create_srq(attr)?,
+                memory: Tracked::blank(&domains[0], what, len, Access::LOCAL_WRITE, 0, None)?,
                 posted: VecDeque::new(),
             })
         } else {
             None
         };
         Ok(Things {
-            pd,
+            domains,
             cq: device.create_cq_on(depth, &told, 0)?,
             told,
             armed: None,

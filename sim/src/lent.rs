@@ -53,6 +53,8 @@ pub(crate) struct Lent {
     pub(crate) at: usize,
     pub(crate) len: usize,
     pub(crate) rkey: u32,
+    /// The TO of the first octet of the part.
+    pub(crate) to: u64,
     pub(crate) stage: Stage,
 }
 
@@ -70,18 +72,26 @@ fn rights() -> Access {
 }
 
 impl Lent {
-    /// Memory around a part of `len` octets that is to be lent to the peer of `qp`.
-    pub(crate) fn new(pd: &Pd, qp: &Qp, kind: Kind, at: usize, len: usize) -> Result<Self, String> {
+    /// Memory around a part of `len` octets that is to be lent to the peer of `qp`, and that begins at `base`: the memory, or
+    /// the part. A window may count from 0 all the same.
+    pub(crate) fn new(
+        pd: &Pd,
+        qp: &Qp,
+        kind: Kind,
+        (at, len): (usize, usize),
+        (base, zero_based): (u64, bool),
+    ) -> Result<Self, String> {
         let what = "lent memory";
         let (local, whole) = (Access::LOCAL_WRITE, at + len + 3);
         let said = |error: uwarp_verbs::RegisterError| error.to_string();
         let (by, memory, at) = match kind {
             Kind::Region => {
-                let memory = Tracked::blank(pd, what, len, local | rights(), Some(qp))?;
+                let memory = Tracked::blank(pd, what, len, local | rights(), base, Some(qp))?;
                 (By::Region, memory, 0)
             }
             Kind::Window1 | Kind::Window2 => {
-                let memory = Tracked::blank(pd, what, whole, local | Access::WINDOW_BIND, None)?;
+                let access = local | Access::WINDOW_BIND;
+                let memory = Tracked::blank(pd, what, whole, access, base, None)?;
                 let kind = match kind {
                     Kind::Window1 => WindowKind::Type1,
                     _ => WindowKind::Type2B,
@@ -100,8 +110,14 @@ impl Lent {
             By::Fast(fast) => inc_rkey(fast.stag()),
         };
         let ready = matches!(by, By::Region);
+        let to = match &by {
+            By::Window(_) if zero_based => 0,
+            By::Region | By::Window(_) => memory.to(at),
+            By::Fast(_) => base,
+        };
         Ok(Lent {
             by,
+            to,
             memory,
             kind,
             at,
@@ -112,7 +128,7 @@ impl Lent {
     }
 
     /// Memory that requests of this side register, use, and invalidate; with this content.
-    pub(crate) fn own(pd: &Pd, content: &[u8]) -> Result<Self, String> {
+    pub(crate) fn own(pd: &Pd, content: &[u8], base: u64) -> Result<Self, String> {
         let memory = Tracked::holding("memory of one request", content)?;
         let fast = pd
             .alloc_fast_region(Arc::clone(memory.buffer()))
@@ -123,6 +139,7 @@ impl Lent {
             memory,
             kind: Kind::Fast,
             at: 0,
+            to: base,
             len: content.len(),
             stage: Stage::Own,
         })
@@ -147,10 +164,10 @@ impl Lent {
     pub(crate) fn window(&self, len: usize) -> WindowBind {
         WindowBind {
             lkey: self.memory.sge(0, 0).lkey,
-            addr: self.at as u64,
+            addr: self.memory.to(self.at),
             len: len as u64,
             access: rights(),
-            zero_based: true,
+            zero_based: self.to == 0,
         }
     }
 
@@ -164,7 +181,7 @@ impl Lent {
             stag: self.rkey,
             offset: self.at as u64,
             len: self.len as u64,
-            iova: 0,
+            iova: self.to,
             access,
             for_pd: false,
         }

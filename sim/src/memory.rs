@@ -23,6 +23,8 @@ pub(crate) struct Tracked {
     buffer: Arc<Buffer>,
     /// `None` once it was deregistered, and where others lend the memory an STag.
     pub(crate) region: Option<MemoryRegion>,
+    /// The TO of the first octet, and its address in SGEs.
+    base: u64,
     expected: Vec<u8>,
     known: Vec<Known>,
     free_from: usize,
@@ -35,11 +37,18 @@ impl Tracked {
         what: &'static str,
         content: &[u8],
         access: Access,
+        base: u64,
         only_for: Option<&Qp>,
     ) -> Result<Self, String> {
         let mut tracked = Self::holding(what, content)?;
-        // From TO 0 on, so that runs are alike: addresses of a process never are.
-        let mut builder = pd.region().access(access).zero_based();
+        tracked.base = base;
+        // Never where it lies in memory, so that runs are alike: addresses of a process are not.
+        let mut builder = pd.region().access(access);
+        builder = if base == 0 {
+            builder.zero_based()
+        } else {
+            builder.iova(base)
+        };
         if let Some(qp) = only_for {
             builder = builder.for_qp(qp);
         }
@@ -59,6 +68,7 @@ impl Tracked {
         Ok(Tracked {
             buffer: Arc::new(buffer),
             region: None,
+            base: 0,
             known: vec![Known::Untouched; content.len()],
             expected: content.to_vec(),
             free_from: 0,
@@ -81,9 +91,10 @@ impl Tracked {
         what: &'static str,
         len: usize,
         access: Access,
+        base: u64,
         only_for: Option<&Qp>,
     ) -> Result<Self, String> {
-        Self::new(pd, what, &vec![FILL; len], access, only_for)
+        Self::new(pd, what, &vec![FILL; len], access, base, only_for)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -107,10 +118,15 @@ impl Tracked {
         self.region.as_ref().map_or(0, MemoryRegion::rkey)
     }
 
+    /// The TO of an octet.
+    pub(crate) fn to(&self, at: usize) -> u64 {
+        self.base + at as u64
+    }
+
     pub(crate) fn sge(&self, at: usize, len: usize) -> Sge {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         Sge {
-            addr: at as u64,
+            addr: self.to(at),
             len,
             lkey: self.region.as_ref().map_or(0, MemoryRegion::lkey),
         }
@@ -175,6 +191,18 @@ impl Tracked {
             }
         }
         Ok(())
+    }
+}
+
+/// Where memory of so many octets may begin for peers and in SGEs: some octets more have room behind it, so that no sum wraps by
+/// being one too far.
+pub(crate) fn base(random: &mut fastrand::Rng, len: usize) -> u64 {
+    let most = u64::MAX - len as u64 - 64;
+    match random.u8(0..4) {
+        0 => 0,
+        1 => random.u64(1..=4096),
+        2 => random.u64(1..=most),
+        _ => most - random.u64(0..64),
     }
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct HostPlan {
     pub(crate) ack_delay: Option<Duration>,
     /// Receives are shared.
     pub(crate) srq: bool,
+    /// How many protection domains it has; one with shared receives, since both have to be of the same.
+    pub(crate) domains: usize,
     /// A message without a receive waits for one, so nobody counts receives before it sends.
     pub(crate) hold: bool,
     /// Octets of a receive, and so of a Send.
@@ -56,6 +58,8 @@ pub(crate) enum Congestion {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionPlan {
     pub(crate) hosts: [usize; 2],
+    /// Of which protection domain each end is, of those that its host has.
+    pub(crate) domains: [usize; 2],
     pub(crate) peer_to_peer: bool,
     /// IRD and ORD that each end wants.
     pub(crate) depths: [[u16; 2]; 2],
@@ -283,6 +287,7 @@ fn host(random: &mut Rng, crc: bool, lossy: bool) -> HostPlan {
     // hours over a bad link.
     let tcp = [Congestion::Reno, Congestion::Cubic, Congestion::Off];
     let tcp = if lossy { &tcp[..2] } else { &tcp[..] };
+    let srq = random.u8(0..3) == 0;
     HostPlan {
         revision_1: false,
         crc,
@@ -292,7 +297,8 @@ fn host(random: &mut Rng, crc: bool, lossy: bool) -> HostPlan {
         inbox: *pick(random, &[8, 64, 256]),
         congestion: *pick(random, tcp),
         ack_delay: (random.u8(0..4) == 0).then_some(Duration::from_millis(10)),
-        srq: random.u8(0..3) == 0,
+        srq,
+        domains: if srq { 1 } else { random.usize(1..=3) },
         hold: random.u8(0..4) == 0,
         receive: *pick(random, &[0, 8, 100, 2000, 8192]),
         overflow: random.u8(0..16) == 0,
@@ -319,6 +325,7 @@ fn connection(random: &mut Rng, hosts: usize, revision_1: bool, harmless: bool) 
     let least = u32::from(!peer_to_peer);
     ConnectionPlan {
         hosts: [first, second],
+        domains: [random.usize(0..3), random.usize(0..3)],
         peer_to_peer,
         depths,
         greedy,

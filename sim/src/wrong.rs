@@ -13,8 +13,14 @@ pub(crate) enum Wrong {
     Dead,
     /// It writes to one that is for another connection alone.
     Foreign,
+    /// It writes to one of another protection domain.
+    Domain,
     /// It writes behind the end of a region.
     Bounds,
+    /// It begins to write in front of a region.
+    Below,
+    /// It writes beyond the last TO that there is.
+    Wrap,
     /// It writes where it may only read.
     WriteRight,
     /// It reads from an STag that is none.
@@ -23,8 +29,14 @@ pub(crate) enum Wrong {
     ReadDead,
     /// It reads from one that is for another connection alone.
     ReadForeign,
+    /// It reads from one of another protection domain.
+    ReadDomain,
     /// It reads behind the end of a region.
     ReadBounds,
+    /// It begins to read in front of a region.
+    ReadBelow,
+    /// It reads beyond the last TO that there is.
+    ReadWrap,
     /// It reads where it may do nothing.
     ReadRight,
     /// An atomic where it may only read and write.
@@ -36,18 +48,24 @@ pub(crate) enum Wrong {
 }
 
 impl Wrong {
-    pub(crate) const ALL: [Wrong; 15] = [
+    pub(crate) const ALL: [Wrong; 21] = [
         Wrong::TooLong,
         Wrong::NoStag,
         Wrong::Key,
         Wrong::Dead,
         Wrong::Foreign,
+        Wrong::Domain,
         Wrong::Bounds,
+        Wrong::Below,
+        Wrong::Wrap,
         Wrong::WriteRight,
         Wrong::ReadNoStag,
         Wrong::ReadDead,
         Wrong::ReadForeign,
+        Wrong::ReadDomain,
         Wrong::ReadBounds,
+        Wrong::ReadBelow,
+        Wrong::ReadWrap,
         Wrong::ReadRight,
         Wrong::AtomicRight,
         Wrong::AtomicAligned,
@@ -62,13 +80,19 @@ impl Wrong {
             | Wrong::Key
             | Wrong::Dead
             | Wrong::Foreign
+            | Wrong::Domain
             | Wrong::Bounds
+            | Wrong::Below
+            | Wrong::Wrap
             | Wrong::WriteRight
             | Wrong::Invalidate => false,
             Wrong::ReadNoStag
             | Wrong::ReadDead
             | Wrong::ReadForeign
+            | Wrong::ReadDomain
             | Wrong::ReadBounds
+            | Wrong::ReadBelow
+            | Wrong::ReadWrap
             | Wrong::ReadRight
             | Wrong::AtomicRight
             | Wrong::AtomicAligned => true,
@@ -83,11 +107,13 @@ impl Wrong {
             // DDP has no code for rights: such an STag has no buffer for a Write.
             Wrong::NoStag | Wrong::Key | Wrong::Dead | Wrong::WriteRight => &[[1, 1, 0]],
             // The other connection may be over when the request arrives, and its STag with it.
-            Wrong::Foreign => &[[1, 1, 2], [1, 1, 0]],
-            Wrong::ReadForeign => &[[0, 1, 3], [0, 1, 0]],
-            Wrong::Bounds => &[[1, 1, 1]],
+            Wrong::Foreign | Wrong::Domain => &[[1, 1, 2], [1, 1, 0]],
+            Wrong::ReadForeign | Wrong::ReadDomain => &[[0, 1, 3], [0, 1, 0]],
+            Wrong::Bounds | Wrong::Below => &[[1, 1, 1]],
+            Wrong::Wrap => &[[1, 1, 3]],
             Wrong::ReadNoStag | Wrong::ReadDead => &[[0, 1, 0]],
-            Wrong::ReadBounds => &[[0, 1, 1]],
+            Wrong::ReadBounds | Wrong::ReadBelow => &[[0, 1, 1]],
+            Wrong::ReadWrap => &[[0, 1, 4]],
             Wrong::ReadRight | Wrong::AtomicRight => &[[0, 1, 2]],
             Wrong::AtomicAligned => &[[0, 2, 7]],
             Wrong::Invalidate => &[[0, 1, 9]],

@@ -5,6 +5,7 @@ use uwarp_verbs::{BindWr, SendWr, Sge, WindowBind};
 use super::post::Back;
 use crate::end::{Message, Op, both};
 use crate::lent::{Ask, Kind, Lent, Stage};
+use crate::memory;
 use crate::world::World;
 
 /// The longest part that is lent.
@@ -23,12 +24,17 @@ impl World {
         let last = self.connections[connection].ends[end].operations <= 1;
         let kind = kinds[self.random.usize(usize::from(last)..kinds.len())];
         let (at, wr_id) = (self.random.usize(0..40), self.next_wr_id());
+        let part = (at, len.clamp(1, LONGEST));
+        let begin = (
+            memory::base(&mut self.random, at + LONGEST),
+            self.random.bool(),
+        );
         let me = &mut self.connections[connection].ends[end];
         let things = (self.hosts[me.host].as_ref()).and_then(|host| host.things.as_ref());
         let (Some(things), Some(memory), Some(qp)) = (things, &mut me.memory, &me.qp) else {
             return Ok(false);
         };
-        let lent = Lent::new(&things.pd, qp, kind, at, len.clamp(1, LONGEST))?;
+        let lent = Lent::new(things.domain(me.domain), qp, kind, part, begin)?;
         let (ask, op) = (
             lent.ask(wr_id),
             Op::Lend {
@@ -83,18 +89,18 @@ impl World {
         };
         let lent = &mut theirs.lent[index];
         lent.stage = Stage::Used;
-        let (kind, rkey) = (lent.kind, lent.rkey);
+        let (kind, to, rkey) = (lent.kind, lent.to, lent.rkey);
         let payload = memory.source.expected(0, lent.len).to_vec();
         lent.memory.may_come(lent.at, &payload);
         let sges = [memory.source.sge(0, payload.len())];
         let wr_id = self.next_wr_id();
-        let wr = SendWr::write(wr_id, &sges, 0, rkey);
+        let wr = SendWr::write(wr_id, &sges, to, rkey);
         if !self.posted(connection, end, wr, Op::Write, None)? {
             return Ok(false);
         }
         // The Send may overtake the answer: to invalidate what is being read is an error, so a fence is needed.
         let reads = self.random.bool();
-        if reads && !self.read_into_sink(connection, end, (0, rkey), payload)? {
+        if reads && !self.read_into_sink(connection, end, (to, rkey), payload)? {
             return Ok(false);
         }
         let back = if kind == Kind::Window1 || self.random.bool() {
@@ -136,16 +142,18 @@ impl World {
         receive: Option<usize>,
     ) -> Result<bool, String> {
         let (len, reads) = (len.max(1), self.random.bool());
+        let base = memory::base(&mut self.random, len);
         let me = &mut self.connections[connection].ends[end];
         let things = (self.hosts[me.host].as_ref()).and_then(|host| host.things.as_ref());
         let (Some(things), Some(memory)) = (things, &mut me.memory) else {
             return Ok(false);
         };
         let content = memory.source.expected(7, len).to_vec();
+        let pd = things.domain(me.domain);
         let own = if reads {
-            Lent::own(&things.pd, &vec![0xA5; len])?
+            Lent::own(pd, &vec![0xA5; len], base)?
         } else {
-            Lent::own(&things.pd, &content)?
+            Lent::own(pd, &content, base)?
         };
         let (part, lent) = (own.part(), memory.lent.len());
         memory.lent.push(own);
@@ -164,7 +172,8 @@ impl World {
         if reads {
             let content = theirs.source.expected(7, len).to_vec();
             memory.lent[lent].memory.may_come(0, &content);
-            let wr = SendWr::read(wr_id, &sges, 7, theirs.source.rkey()).invalidate_sink();
+            let (from, rkey) = (theirs.source.to(7), theirs.source.rkey());
+            let wr = SendWr::read(wr_id, &sges, from, rkey).invalidate_sink();
             return self.posted(connection, end, wr, Op::ReadOnce { lent, content }, None);
         }
         let posted = match receive {
@@ -200,7 +209,7 @@ impl World {
         };
         target.may_come(at, content);
         me.writes.push((at, content.len()));
-        let wr = SendWr::write(wr_id, sges, at as u64, target.rkey());
+        let wr = SendWr::write(wr_id, sges, target.to(at), target.rkey());
         self.posted(connection, end, wr, Op::Write, None)
     }
 }

@@ -96,10 +96,11 @@ impl World {
         let payload = memory.source.expected(start, len).to_vec();
         theirs.target.may_come(at, &payload);
         let (sges, rkey) = ([memory.source.sge(start, len)], theirs.target.rkey());
+        let to = theirs.target.to(at);
         let mut wr = if inline && len <= INLINE {
-            SendWr::write_inline(wr_id, &payload, at as u64, rkey)
+            SendWr::write_inline(wr_id, &payload, to, rkey)
         } else {
-            SendWr::write(wr_id, &sges, at as u64, rkey)
+            SendWr::write(wr_id, &sges, to, rkey)
         };
         me.writes.push((at, len));
         let mut message = None;
@@ -124,11 +125,9 @@ impl World {
         let Some(theirs) = &peer.memory else {
             return Ok(false);
         };
-        let (content, rkey) = (
-            theirs.source.expected(start, len).to_vec(),
-            theirs.source.rkey(),
-        );
-        self.read_into_sink(connection, end, (start, rkey), content)
+        let content = theirs.source.expected(start, len).to_vec();
+        let from = (theirs.source.to(start), theirs.source.rkey());
+        self.read_into_sink(connection, end, from, content)
     }
 
     /// Reads what an earlier Write has brought: it has to be there (RFC 5040 section 5.5).
@@ -141,18 +140,16 @@ impl World {
         let Some(theirs) = &self.connections[connection].ends[1 - end].memory else {
             return Ok(false);
         };
-        let (content, rkey) = (
-            theirs.target.expected(at, len).to_vec(),
-            theirs.target.rkey(),
-        );
-        self.read_into_sink(connection, end, (at, rkey), content)
+        let content = theirs.target.expected(at, len).to_vec();
+        let from = (theirs.target.to(at), theirs.target.rkey());
+        self.read_into_sink(connection, end, from, content)
     }
 
     pub(crate) fn read_into_sink(
         &mut self,
         connection: usize,
         end: usize,
-        (from, rkey): (usize, u32),
+        (from, rkey): (u64, u32),
         content: Vec<u8>,
     ) -> Result<bool, String> {
         let wr_id = self.next_wr_id();
@@ -166,7 +163,7 @@ impl World {
         let sges = [memory.sink.sge(at, content.len())];
         // Nobody looks at the STag of a Read of nothing (RFC 5040 section 5.2.1).
         let rkey = if content.is_empty() { !rkey } else { rkey };
-        let wr = SendWr::read(wr_id, &sges, from as u64, rkey);
+        let wr = SendWr::read(wr_id, &sges, from, rkey);
         self.posted(connection, end, wr, Op::Read { sink: at, content }, None)
     }
 
@@ -183,8 +180,8 @@ impl World {
         let what = Atomic::draw(&mut self.random, before);
         memory.sink.may_come(sink, &before.to_ne_bytes());
         me.words.push(what.on(before));
-        let (sges, rkey) = ([memory.sink.sge(sink, 8)], theirs.word.rkey());
-        let wr = what.request(wr_id, &sges, rkey);
+        let sges = [memory.sink.sge(sink, 8)];
+        let wr = what.request(wr_id, &sges, theirs.word.to(0), theirs.word.rkey());
         self.posted(connection, end, wr, Op::Atomic { sink, what, before }, None)
     }
 
@@ -209,7 +206,7 @@ impl World {
         // Where `read_into_sink` is going to bring it.
         let sink = memory.sink.len() - memory.sink.free();
         let content = theirs.source.expected(start, len).to_vec();
-        let from = (start, theirs.source.rkey());
+        let from = (theirs.source.to(start), theirs.source.rkey());
         if !self.read_into_sink(connection, end, from, content.clone())? {
             return Ok(false);
         }
@@ -226,7 +223,8 @@ impl World {
         }
         let at = theirs.target.take(len).unwrap_or(0);
         theirs.target.may_come(at, &content);
-        let wr = SendWr::write(wr_id, &sges, at as u64, theirs.target.rkey()).fence();
+        let (to, rkey) = (theirs.target.to(at), theirs.target.rkey());
+        let wr = SendWr::write(wr_id, &sges, to, rkey).fence();
         me.writes.push((at, len));
         self.posted(connection, end, wr, Op::Write, None)
     }

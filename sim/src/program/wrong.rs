@@ -4,21 +4,26 @@ use uwarp_verbs::{QpState, SendWr, Sge};
 
 use crate::end::{End, Message, Op, both};
 use crate::lent::{self, Kind};
+use crate::memory::Tracked;
 use crate::world::{Connection, Fate, Stage, World};
 use crate::wrong::Wrong;
 
 /// What of the peer's memory a request may name, though it should not.
+///
+/// Each by its TO and its STag.
 struct Names {
-    target: u32,
+    target: (u64, u32),
     /// Behind the last octet of the target.
     end: u64,
-    source: u32,
-    sink: u32,
-    word: u32,
+    source: (u64, u32),
+    sink: (u64, u32),
+    word: (u64, u32),
     /// An STag that was given back.
-    dead: Option<u32>,
+    dead: Option<(u64, u32)>,
     /// An STag for another connection alone.
-    foreign: Option<u32>,
+    foreign: Option<(u64, u32)>,
+    /// The target of another connection, in another protection domain.
+    other: Option<(u64, u32)>,
 }
 
 impl Names {
@@ -30,28 +35,37 @@ impl Names {
         sink: &'a [Sge],
         too_long: &'a [Sge],
     ) -> Option<SendWr<'a>> {
-        let write = |rkey, at| SendWr::write_inline(wr_id, b"nowhere", at, rkey);
-        let read = |rkey, at| SendWr::read(wr_id, sink, at, rkey);
-        let atomic = |rkey, at| SendWr::fetch_add(wr_id, sink, at, rkey, 1);
+        let write = |(to, rkey)| SendWr::write_inline(wr_id, b"nowhere", to, rkey);
+        let read = |(to, rkey)| SendWr::read(wr_id, sink, to, rkey);
+        let atomic = |(to, rkey)| SendWr::fetch_add(wr_id, sink, to, rkey, 1);
+        let (begin, target) = self.target;
         // Another index, and another key.
-        let (none, key) = (self.target ^ 0x0050_0A00, self.target ^ 5);
+        let (none, key) = ((begin, target ^ 0x0050_0A00), (begin, target ^ 5));
+        // One octet too many, and no more.
+        let edge = |to| SendWr::write_inline(wr_id, b"ab", to, target);
+        let below = begin.checked_sub(1);
         Some(match wrong {
             Wrong::TooLong => SendWr::send(wr_id, too_long),
-            Wrong::NoStag => write(none, 0),
-            Wrong::Key => write(key, 0),
-            Wrong::Dead => write(self.dead?, 0),
-            Wrong::Foreign => write(self.foreign?, 0),
-            // One octet too many, and no more.
-            Wrong::Bounds => SendWr::write_inline(wr_id, b"ab", self.end - 1, self.target),
-            Wrong::WriteRight => write(self.source, 0),
-            Wrong::ReadNoStag => read(none, 0),
-            Wrong::ReadDead => read(self.dead?, 0),
-            Wrong::ReadForeign => read(self.foreign?, 0),
-            Wrong::ReadBounds => read(self.target, self.end - 1),
-            Wrong::ReadRight => read(self.sink, 0),
-            Wrong::AtomicRight => atomic(self.target, 0),
-            Wrong::AtomicAligned => atomic(self.word, 4),
-            Wrong::Invalidate => SendWr::send(wr_id, &[]).invalidate(self.target),
+            Wrong::NoStag => write(none),
+            Wrong::Key => write(key),
+            Wrong::Dead => write(self.dead?),
+            Wrong::Foreign => write(self.foreign?),
+            Wrong::Domain => write(self.other?),
+            Wrong::Bounds => edge(self.end - 1),
+            Wrong::Below => edge(below?),
+            Wrong::Wrap => edge(u64::MAX),
+            Wrong::WriteRight => write(self.source),
+            Wrong::ReadNoStag => read(none),
+            Wrong::ReadDead => read(self.dead?),
+            Wrong::ReadForeign => read(self.foreign?),
+            Wrong::ReadDomain => read(self.other?),
+            Wrong::ReadBounds => read((self.end - 1, target)),
+            Wrong::ReadBelow => read((below?, target)),
+            Wrong::ReadWrap => read((u64::MAX, target)),
+            Wrong::ReadRight => read(self.sink),
+            Wrong::AtomicRight => atomic(self.target),
+            Wrong::AtomicAligned => atomic((self.word.0 + 4, self.word.1)),
+            Wrong::Invalidate => SendWr::send(wr_id, &[]).invalidate(target),
         })
     }
 }
@@ -73,20 +87,24 @@ impl World {
         }
         let receive = self.receive_len(connection, 1 - end);
         let foreign = self.foreign(connection, 1 - end);
+        let other = self.other(connection, 1 - end);
         let wr_id = self.next_wr_id();
         let (me, peer) = both(&mut self.connections[connection].ends, end);
         let (Some(memory), Some(theirs)) = (&mut me.memory, &mut peer.memory) else {
             return Ok(false);
         };
         let dead = |lent: &&lent::Lent| lent.stage == lent::Stage::Dead;
+        let of = |memory: &Tracked| (memory.to(0), memory.rkey());
+        let dead = theirs.lent.iter().find(dead);
         let names = Names {
-            target: theirs.target.rkey(),
-            end: theirs.target.len() as u64,
-            source: theirs.source.rkey(),
-            sink: theirs.sink.rkey(),
-            word: theirs.word.rkey(),
-            dead: theirs.lent.iter().find(dead).map(|lent| lent.rkey),
+            target: of(&theirs.target),
+            end: theirs.target.to(theirs.target.len()),
+            source: of(&theirs.source),
+            sink: of(&theirs.sink),
+            word: of(&theirs.word),
+            dead: dead.map(|lent| (lent.to, lent.rkey)),
             foreign,
+            other,
         };
         let Some(sink) = memory.take_word() else {
             return Ok(false);
@@ -118,18 +136,31 @@ impl World {
     }
 
     /// The STag of memory of this end's host that is for another connection alone.
-    fn foreign(&self, connection: usize, end: usize) -> Option<u32> {
-        let host = self.connections[connection].ends[end].host;
-        let others = self.connections.iter().enumerate();
-        let ends = others
-            .filter(|(number, _)| *number != connection)
-            .flat_map(|(_, other)| &other.ends);
-        let memories = ends.filter(|end| end.host == host && end.qp.is_some());
-        let mut lent = memories
+    fn foreign(&self, connection: usize, end: usize) -> Option<(u64, u32)> {
+        let mut lent = (self.neighbours(connection, end))
             .filter_map(|end| end.memory.as_ref())
             .flat_map(|memory| &memory.lent);
         let found =
             lent.find(|lent| lent.kind != Kind::Window1 && lent.stage == lent::Stage::Ready);
-        found.map(|lent| lent.rkey)
+        found.map(|lent| (lent.to, lent.rkey))
+    }
+
+    /// The target of another connection of this end's host that is in another protection domain.
+    fn other(&self, connection: usize, end: usize) -> Option<(u64, u32)> {
+        let domain = self.connections[connection].ends[end].domain;
+        let mut others = (self.neighbours(connection, end)).filter(|end| end.domain != domain);
+        let target = &others.find_map(|end| end.memory.as_ref())?.target;
+        target.region.as_ref()?;
+        Some((target.to(0), target.rkey()))
+    }
+
+    /// Ends of other connections at the host of this one.
+    fn neighbours(&self, connection: usize, end: usize) -> impl Iterator<Item = &End> {
+        let host = self.connections[connection].ends[end].host;
+        let others = self.connections.iter().enumerate();
+        let ends = others
+            .filter(move |(number, _)| *number != connection)
+            .flat_map(|(_, other)| &other.ends);
+        ends.filter(move |end| end.host == host && end.qp.is_some())
     }
 }

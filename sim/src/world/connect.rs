@@ -6,12 +6,15 @@ use uwarp_verbs::{
     AcceptOptions, Access, AsyncEvent, CmEvent, CmEventKind, ConnectOptions, ConnectRequest, QpCaps,
 };
 
-use super::fate::{name, who};
+use super::fate::{name, refusal, who};
 use super::{Connection, Event, PATIENCE, Stage, World};
 use crate::end::{End, Memory};
 use crate::host::address;
-use crate::memory::{Tracked, pattern};
+use crate::memory::{Tracked, base, pattern};
 use crate::scenario::ConnectionPlan;
+
+/// Of so many rounds of connections one is rejected.
+const REJECTED: u8 = 24;
 
 impl World {
     /// An end with memory of its own; with a QP that was used before, or a new one.
@@ -23,13 +26,17 @@ impl World {
     ) -> Result<End, String> {
         let number = plan.hosts[end];
         let seed = self.random.u64(..);
+        let (source, target, sink) = (64 << 10, 96 << 10, 96 << 10);
+        let [at_source, at_target, at_sink, at_word] =
+            [source, target, sink, 16].map(|len| base(&mut self.random, len));
         let Some(host) = &self.hosts[number] else {
             return Err(format!("host {number} is dead"));
         };
         let Some(things) = &host.things else {
             return Err(format!("host {number} is gone"));
         };
-        let pd = &things.pd;
+        let domain = plan.domains[end] % host.plan.domains;
+        let pd = things.domain(domain);
         let qp = match used {
             Some(qp) => qp,
             None => {
@@ -50,22 +57,23 @@ impl World {
             source: Tracked::new(
                 pd,
                 "the source",
-                &pattern(seed, 64 << 10),
+                &pattern(seed, source),
                 Access::REMOTE_READ,
+                at_source,
                 None,
             )?,
-            target: Tracked::blank(pd, "the target", 96 << 10, write, None)?,
-            sink: Tracked::blank(pd, "the sink", 96 << 10, local, None)?,
+            target: Tracked::blank(pd, "the target", target, write, at_target, None)?,
+            sink: Tracked::blank(pd, "the sink", sink, local, at_sink, None)?,
             receives: if things.shared.is_some() {
                 None
             } else {
                 let len = receives.max(1);
-                Some(Tracked::blank(pd, "the receives", len, local, None)?)
+                Some(Tracked::blank(pd, "the receives", len, local, 0, None)?)
             },
-            word: Tracked::new(pd, "the word", &[0; 16], atomic, None)?,
+            word: Tracked::new(pd, "the word", &[0; 16], atomic, at_word, None)?,
             lent: Vec::new(),
         };
-        Ok(End::new(number, qp, memory, plan.operations[end]))
+        Ok(End::new((number, domain), qp, memory, plan.operations[end]))
     }
 
     /// A round of a connection begins.
@@ -73,6 +81,8 @@ impl World {
         let now = self.clock.elapsed();
         let Connection { ends, round, .. } = &self.connections[connection];
         let (round, hosts) = (*round, [ends[0].host, ends[1].host]);
+        let rejects = !self.harmless && self.random.u8(0..REJECTED) == 0;
+        self.connections[connection].rejects = rejects;
         self.connections[connection].fates = self.fates_at_birth(connection);
         for end in 0..2 {
             let End { host, qp_num, .. } = self.connections[connection].ends[end];
@@ -176,6 +186,12 @@ impl World {
                 .event(now, || format!("connection {number}: rejected"));
             return Ok(());
         };
+        if connection.rejects {
+            self.log
+                .event(now, || format!("connection {number}: not wanted"));
+            let result = request.reject_with(&refusal(number, round));
+            return result.map_err(|error| format!("connection {number}: {error}"));
+        }
         let options = AcceptOptions {
             ird: connection.plan.depths[1][0],
             ord: connection.plan.depths[1][1],

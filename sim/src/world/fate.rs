@@ -1,7 +1,7 @@
 //! What was done to a connection, after which it may end; and the ends that this explains.
 
 use uwarp_verbs::llp::LlpError;
-use uwarp_verbs::{EndReason, StartupError};
+use uwarp_verbs::{EndReason, RejectOptions, StartupError};
 
 use super::World;
 use crate::monitor::Damaged;
@@ -25,6 +25,8 @@ pub(crate) enum Fate {
     Disconnected,
     /// A request was posted that has to be refused.
     Refusal,
+    /// The program that is asked for the connection does not want it.
+    Rejected,
     /// Octets of an MPA Request or Reply were changed, which no CRC covers.
     StartupDamaged,
     /// Octets of FPDUs were changed.
@@ -50,6 +52,7 @@ impl Fate {
             | Fate::Aborted
             | Fate::Disconnected
             | Fate::Refusal
+            | Fate::Rejected
             | Fate::StartupDamaged => &[],
         }
     }
@@ -78,6 +81,7 @@ impl Fate {
             EndReason::StartupFailed {
                 error: StartupError::RtrMissing,
             } => self == Fate::Damaged,
+            EndReason::Rejected { .. } => self == Fate::Rejected,
             EndReason::StartupFailed { .. } => matches!(self, Fate::Aborted | Fate::Disconnected),
             _ => false,
         }
@@ -123,6 +127,7 @@ impl World {
         let hosts = || plan.hosts.iter().copied();
         let fates = [
             (plan.greedy, Fate::Greedy),
+            (self.connections[connection].rejects, Fate::Rejected),
             (
                 hosts().any(|host| self.plans[host].overflow),
                 Fate::Overflow,
@@ -165,6 +170,18 @@ pub(crate) fn name(number: usize, round: u32) -> Vec<u8> {
     let check = u64::from(said[0]) << 8 | u64::from(said[1]);
     said.extend(fastrand::Rng::with_seed(check).u64(..).to_be_bytes());
     said
+}
+
+/// What a program says when it does not want a connection: octets, and perhaps how many Reads it would need to have under way.
+pub(crate) fn refusal(number: usize, round: u32) -> RejectOptions {
+    let draw = &mut fastrand::Rng::with_seed(number as u64 * 64 + u64::from(round));
+    let mut private_data = vec![0; draw.usize(0..=508)];
+    draw.fill(&mut private_data);
+    RejectOptions {
+        private_data,
+        // More than anybody takes here.
+        ord_needed: draw.bool().then_some(20),
+    }
 }
 
 /// Which connection this is about, and which round; `None` where these octets were damaged.

@@ -242,10 +242,11 @@ impl World {
             let Some(host) = host else {
                 continue;
             };
-            // There may be one of each: so nothing is left of the old ones.
-            let pd = host.device.alloc_pd();
+            // There may be as many as there were: so nothing is left of the old ones.
+            let domains = (0..host.plan.domains).map(|_| host.device.alloc_pd());
+            let domains: Result<Vec<_>, _> = domains.collect();
             let cq = host.device.create_cq(1);
-            pd.map_err(|error| format!("host {number} keeps something: {error}"))?;
+            domains.map_err(|error| format!("host {number} keeps something: {error}"))?;
             cq.map_err(|error| format!("host {number} keeps a CQ: {error}"))?;
         }
         Ok(())

@@ -102,6 +102,8 @@ pub(crate) struct Connection {
     ending: Option<Duration>,
     pub(crate) stage: Stage,
     accepted: bool,
+    /// The program that is asked does not want it in this round.
+    rejects: bool,
     id: Option<CmId>,
 }
 
@@ -239,6 +241,7 @@ impl World {
                 ending: None,
                 stage: Stage::Opening,
                 accepted: false,
+                rejects: false,
                 id: None,
             });
             self.begin(self.connections.len() - 1)?;

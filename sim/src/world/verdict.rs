@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uwarp_verbs::{EndReason, Qp, QpAttr, QpState, Terminate, TerminateCode};
 
-use super::fate::is_explained;
+use super::fate::{is_explained, refusal};
 use super::{Connection, Fate, World};
 use crate::tally::Tally;
 use crate::wrong::Wrong;
@@ -69,6 +69,9 @@ impl World {
                 ));
             }
         }
+        if connection.fates == [Fate::Rejected] && !self.is_rejected(number, reasons) {
+            return wrong("it was rejected, and it is not told so, or other octets".to_owned());
+        }
         match &connection.refusals[..] {
             [(end, what)]
                 if connection.fates == [Fate::Refusal] && !is_told(*end, *what, reasons) =>
@@ -77,6 +80,17 @@ impl World {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether the side that asked is told what the other one has said, which has had no connection.
+    fn is_rejected(&self, number: usize, reasons: &[Option<EndReason>; 2]) -> bool {
+        let connection = &self.connections[number];
+        let mut said = refusal(number, connection.round);
+        // Revision 1 has no place for it.
+        let enhanced = !self.plans[connection.plan.hosts[0]].revision_1;
+        said.ord_needed = said.ord_needed.filter(|_| enhanced);
+        matches!(reasons, [Some(EndReason::Rejected { private_data, ord_needed, .. }), None]
+            if *private_data == said.private_data && *ord_needed == said.ord_needed)
     }
 
     /// Whether both ends agree about IRD and ORD, and keep to them.
