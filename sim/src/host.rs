@@ -155,7 +155,9 @@ fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
         keepalive: Some(Keepalive {
             idle: Duration::from_secs(60),
             interval: Duration::from_secs(20),
-            probes: 6,
+            // TCP waits a minute before it sends again for the seventh time, and gives up after all of these. A link that loses
+            // a tenth of all packets can lose three of such answers, but not ten.
+            probes: 30,
         }),
         progress: Progress::Manual,
         clock: TimeSource::Given(clock),
