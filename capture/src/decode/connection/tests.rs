@@ -95,6 +95,31 @@ fn send() -> Vec<u8> {
 }
 
 #[test]
+fn what_comes_in_place_of_the_request_or_the_reply_has_its_rule() {
+    let (asks, answers) = (request(FLAGS, 2, &DEPTHS), reply(FLAGS, 2, &DEPTHS));
+    let other = b"SSH-2.0-none, and so on\r\n".to_vec();
+    for (all, found) in [
+        (
+            [Initiator(asks.clone()), Responder(asks)],
+            &[(1, "5044-7.1.1-03")][..],
+        ),
+        (
+            [
+                Initiator(request(FLAGS, 2, &DEPTHS)),
+                Responder(other.clone()),
+            ],
+            &[(1, "5044-7.1.1-03")],
+        ),
+        (
+            [Responder(answers), Initiator(other)],
+            &[(0, "5044-7.1.2-03"), (1, "5044-7.1.1-01")],
+        ),
+    ] {
+        assert_eq!(ids(&frames(&all)), found);
+    }
+}
+
+#[test]
 fn an_initiator_that_sends_before_the_reply_breaks_5044_7_1_2_11() {
     let (asks, answers) = (request(FLAGS, 2, &DEPTHS), reply(FLAGS, 2, &DEPTHS));
     let early = [
