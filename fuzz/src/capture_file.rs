@@ -13,6 +13,9 @@ use uwarp_capture::{Capture, Direction, Flow, LinkType, Packet, ReadError, Reade
 use crate::input::{Cuts, Input};
 use crate::model::capture::{self, Written};
 
+/// Pieces of a connection at most: else a packet for every octet takes most of the time.
+const MAX_PIECES: usize = 64;
+
 /// The input as a file; and as the choices for a file of the model and for a connection.
 pub fn run(data: &[u8]) {
     let whole = read(Cursor::new(data.to_vec()));
@@ -243,8 +246,15 @@ fn talk(flow: &mut Flow, streams: &mut [Vec<u8>; 2], input: &mut Input<'_>) {
     let mut cuts = Cuts::new(lengths);
     let mut rest = input.take_rest();
     let mut side = 0;
-    while !rest.is_empty() {
-        let (piece, after) = rest.split_at(cuts.piece(rest.len()));
+    for number in 1.. {
+        if rest.is_empty() {
+            break;
+        }
+        let len = match number {
+            MAX_PIECES => rest.len(),
+            _ => cuts.piece(rest.len()),
+        };
+        let (piece, after) = rest.split_at(len);
         streams[side].extend_from_slice(piece);
         if side == 0 {
             flow.sent(piece);
