@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::LlpError;
 
 /// When a silent peer is taken for dead: after [`patience`](Self::patience), whether octets are under way or
-/// not. The connection is then [`LlpError::TimedOut`].
+/// not. The connection is then [`LlpError::TimedOut`]. So it is when the peer answers and acknowledges no octet: on the
+/// kernel's TCP after the same time, on a stack in user space after twice as long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
     /// After so long without a word of the peer it is asked whether it is still there. The kernel counts in

@@ -203,7 +203,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         name: ROUNDS,
         title: "all of the above at one process, one after the other (but out of descriptors, and it is not killed)",
-        load: [6, 2],
+        load: [6, 3],
         rate: usize::MAX,
         descriptors: None,
         // A few stalled Reads besides, and what the allocator keeps of all attacks together.
@@ -217,7 +217,8 @@ const ROUNDS: &str = "rounds";
 
 /// All attacks with small loads, again and again: what one leaves behind adds up.
 fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
-    /// The most memory that the second half may add. What the allocator keeps grows less with every round.
+    /// The most memory that the later half may add: of six rounds the last three, of three the last one. What the allocator
+    /// keeps grows less with every round.
     const ONCE_MORE: u64 = 2 << 20;
     let before = scene.victim.usage()?;
     let (mut left, mut own_memory) = (Vec::new(), 0);
@@ -232,7 +233,8 @@ fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
         }
         left.push(scene.victim.usage()?.memory);
     }
-    let [Some(middle), Some(last)] = [left.get(left.len() / 2), left.last()] else {
+    let middle = left.len().saturating_sub(1) / 2;
+    let [Some(middle), Some(last)] = [left.get(middle), left.last()] else {
         return Err("there was no round".into());
     };
     if last.saturating_sub(*middle) > ONCE_MORE {

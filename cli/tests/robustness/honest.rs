@@ -69,12 +69,16 @@ impl Client {
             self.qp
                 .post_send(&SendWr::read(1, &sge, addr, self.to.rkey))?;
         }
+        let mut failed = None;
         for _ in 0..2 * PIECES {
             let done = self.cq.wait(Some(PATIENCE));
             let done = done.ok_or("the honest peer waits in vain for a completion")?;
             if done.status != Status::Success {
-                return Err(format!("the honest peer got {done:?}").into());
+                failed.get_or_insert(done);
             }
+        }
+        if let Some(failed) = failed {
+            return Err(format!("the honest peer got {failed:?}").into());
         }
         let mut found = vec![0; len];
         self.back.read_at(0, &mut found)?;

@@ -260,6 +260,11 @@ impl SmolConnection {
             Some(Notice::EndHandshake(error)) if self.stage == Stage::Handshake => error,
             _ => return,
         };
+        self.lose(error);
+    }
+
+    /// Resets the connection for this reason.
+    fn lose(&mut self, error: LlpError) {
         let next = self.stage.next(Event::Lost(error));
         if self.stage != next {
             self.stage = next;
@@ -271,6 +276,7 @@ impl SmolConnection {
     /// Lets smoltcp send and run its timers, and draws up what is to be known after that.
     fn send_out(&mut self, now: smoltcp::time::Instant) {
         self.device.held_back = false;
+        self.give_up_if_stuck(now);
         loop {
             self.close_when_ready();
             while self.may_transmit(now) {
@@ -290,7 +296,7 @@ impl SmolConnection {
         self.device.recycle();
         let timer = self.interface.poll_at(now, &self.sockets);
         let fin_again = self.fin_again.map(|again| again.at);
-        self.poll_at = [timer, self.asks_at(), fin_again]
+        self.poll_at = [timer, self.asks_at(), self.gives_up_at(), fin_again]
             .into_iter()
             .flatten()
             .min();

@@ -333,7 +333,7 @@ pub enum RequestError {
 }
 
 /// One connection too many is reset: to close it gracefully would be to keep it for as long as the peer likes.
-fn refuse(mut llp: Box<dyn Llp>) {
+pub(super) fn refuse(mut llp: Box<dyn Llp>) {
     llp.abort();
 }
 

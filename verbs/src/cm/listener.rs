@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use uwarp_llp::{BoundPort, LlpError, LlpListener};
+use uwarp_llp::{BoundPort, Llp, LlpError, LlpListener};
 use uwarp_mpa::StartupError;
 
-use super::incoming::{Incoming, RequestError, RequestSink, responder};
+use super::incoming::{Incoming, RequestError, RequestSink, refuse, responder};
 use super::request::ConnectRequest;
 use super::startups::Startups;
 use crate::device::{DeviceError, DeviceInner};
@@ -293,29 +293,42 @@ impl ListenerInner {
                     }
                 }
             };
-            // Given back when the connection has failed or is decided.
-            let slot = Slot {
-                listener: Weak::clone(&self.this),
-                given: false,
-            };
-            if full {
-                let error = StartupError::Displaced {
-                    limit: self.places,
-                    of_listener: true,
-                };
-                self.startups.displace(self.device.now(), error);
-            }
-            let sink = Weak::clone(&self.this);
-            let peer = llp.peer_addr();
-            if let Err(error) = Incoming::start(sink, &self.device, llp, &[], Some(slot)) {
-                tracing::warn!(%error, "a new connection could not be taken");
-                if let (RequestError::Limit(limit), Some(sink)) = (error, self.sink.upgrade()) {
-                    sink.failed(peer, limit.into());
-                }
-            }
+            self.admit(llp, full);
         };
         if let Some(sink) = self.sink.upgrade() {
             sink.down(down);
+        }
+    }
+
+    /// Begins the startup of a connection that was just accepted, where need be in the place of another.
+    fn admit(&self, llp: Box<dyn Llp>, full: bool) {
+        // Given back when the connection has failed or is decided.
+        let slot = Slot {
+            listener: Weak::clone(&self.this),
+            given: false,
+        };
+        let peer = llp.peer_addr();
+        if full {
+            let error = StartupError::Displaced {
+                limit: self.places,
+                of_listener: true,
+            };
+            // The one that could have given way may just have become a request, which keeps its place.
+            if !self.startups.displace(self.device.now(), error) {
+                refuse(llp);
+                drop(slot);
+                if let Some(sink) = self.sink.upgrade() {
+                    sink.failed(peer, error);
+                }
+                return;
+            }
+        }
+        let sink = Weak::clone(&self.this);
+        if let Err(error) = Incoming::start(sink, &self.device, llp, &[], Some(slot)) {
+            tracing::warn!(%error, "a new connection could not be taken");
+            if let (RequestError::Limit(limit), Some(sink)) = (error, self.sink.upgrade()) {
+                sink.failed(peer, limit.into());
+            }
         }
     }
 

@@ -5,19 +5,30 @@
 //! acknowledged (RFC 9293 section 3.8.4, SHLD-12). So it may be asked while others are not: TCP
 //! waits up to a minute before it sends them again, and an answer tells a path that loses much from a
 //! peer that is gone. How long a peer may be silent is smoltcp's timeout. A question of the peer's
-//! does not count for it, so both ends ask.
+//! does not count for it, so both ends ask. The answers are duplicate acknowledgements, and the third has
+//! smoltcp send again.
+//!
+//! A peer that answers and never acknowledges, or a path that drops whatever is long, is given up
+//! when no octet was acknowledged for twice as long: R2 of RFC 9293 section 3.8.3, which a path that
+//! loses much needs for several tries.
 
 use smoltcp::socket::tcp::State;
 use smoltcp::time::{Duration, Instant};
 
 use super::SmolConnection;
+use crate::LlpError;
 
 /// When a connection is asked about.
 #[derive(Debug)]
 pub(super) struct Questions {
     every: Option<Duration>,
-    /// When something last left.
+    /// When smoltcp last sent something that has no segment to answer, or this asked.
     last: Instant,
+    /// How long the same octets may wait for their acknowledgement.
+    longest: Duration,
+    /// How many octets were acknowledged, and since when no more, while others wait.
+    acknowledged: u64,
+    since: Instant,
 }
 
 impl Questions {
@@ -26,6 +37,9 @@ impl Questions {
         Self {
             every: None,
             last: Instant::ZERO,
+            longest: Duration::ZERO,
+            acknowledged: 0,
+            since: Instant::ZERO,
         }
     }
 
@@ -44,9 +58,32 @@ impl SmolConnection {
         self.questions = Questions {
             every: Some(keepalive.idle.min(keepalive.interval).into()),
             last: now,
+            longest: (keepalive.patience() * 2).into(),
+            acknowledged: self.handed - self.socket().send_queue() as u64,
+            since: now,
         };
         self.socket_mut()
             .set_timeout(Some(keepalive.patience().into()));
+    }
+
+    /// When octets have waited too long for their acknowledgement.
+    pub(super) fn gives_up_at(&self) -> Option<Instant> {
+        self.questions.every?;
+        let waits = self.socket().send_queue() > 0;
+        waits.then_some(self.questions.since + self.questions.longest)
+    }
+
+    /// Ends the connection if octets have waited too long.
+    pub(super) fn give_up_if_stuck(&mut self, now: Instant) {
+        let queued = self.socket().send_queue();
+        let acknowledged = self.handed - queued as u64;
+        if queued == 0 || acknowledged != self.questions.acknowledged {
+            self.questions.acknowledged = acknowledged;
+            self.questions.since = now;
+        } else if self.gives_up_at().is_some_and(|at| at <= now) {
+            let addr = self.key.remote;
+            self.lose(LlpError::TimedOut { addr });
+        }
     }
 
     /// When the next question is due.

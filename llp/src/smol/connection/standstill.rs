@@ -58,7 +58,7 @@ impl SmolConnection {
         // smoltcp counts repetitions, and may have counted beyond the third. Another window begins
         // a new count.
         let mut other = said;
-        other.window = said.window.checked_add(1).unwrap_or(said.window - 1);
+        other.window = if said.window == 1 { 2 } else { said.window - 1 };
         self.device.hear_again(other);
         for _ in 0..REPEATS {
             self.device.hear_again(said);
