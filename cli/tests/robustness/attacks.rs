@@ -163,7 +163,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         name: "stag_guessing",
         title: "Writes to guessed STags",
         load: [1_000_000, 500],
-        rate: 1_000,
+        rate: 2_000,
         descriptors: None,
         // A leak of 17 octets for each of its connections is more.
         memory: 16,
