@@ -137,6 +137,10 @@ fn by_processes(args: &Args) -> (u64, Tally) {
         if args.no_crc {
             command.arg("--no-crc");
         }
+        #[cfg(feature = "mutants")]
+        if let Some(name) = &args.mutant {
+            command.args(["--mutant", name]);
+        }
         // Each tells what its runs were when it ends, and what has failed at once.
         let listen = move || listen(&mut command).unwrap_or((1, Tally::default()));
         children.push(thread::spawn(listen));

@@ -7,7 +7,7 @@ use uwarp_sim::{Log, Options, run};
 
 /// In each of them both sides are wrong in the same way, so that only what programs see or ask the device for, or who looks at
 /// the wire, can tell.
-const FOUND: [Mutant; 54] = [
+const FOUND: [Mutant; 75] = [
     Mutant::CrcNotChecked,
     Mutant::MarkerPointerOff,
     Mutant::DepthsSwapped,
@@ -62,6 +62,27 @@ const FOUND: [Mutant; 54] = [
     Mutant::AtomicRightIgnored,
     Mutant::NoReceiveNeeded,
     Mutant::CrcMostSignificantFirst,
+    Mutant::CrcOnlyIfBothAsk,
+    Mutant::RequestKeyWrong,
+    Mutant::ReplyKeyWrong,
+    Mutant::PrivateDataCut,
+    Mutant::PdLengthShort,
+    Mutant::RejectWithoutR,
+    Mutant::RejectNotHeeded,
+    Mutant::ModelNotEchoed,
+    Mutant::RtrNotSent,
+    Mutant::RtrNotTaken,
+    Mutant::DvWrong,
+    Mutant::ToWrapTaken,
+    Mutant::BaseNotChecked,
+    Mutant::ZeroLengthWriteChecked,
+    Mutant::RvWrong,
+    Mutant::ReadResponseWrongStag,
+    Mutant::ReadResponseWrongTo,
+    Mutant::TerminateNeedsBuffer,
+    Mutant::TerminateNibblesSwapped,
+    Mutant::AtomicIdNotEchoed,
+    Mutant::CompareMaskZero,
 ];
 
 /// Runs that may pass before a fault is found.

@@ -169,7 +169,7 @@ impl Monitor {
     /// Some of these octets are about to be changed; gives whose they are.
     pub(crate) fn damages(&mut self, flow: [u8; 6], number: u32, len: usize) -> Option<Damaged> {
         let (pair, side) = self.pair(flow)?;
-        // The octet of a keep-alive has the number of the SYN, as long as nothing was sent: nobody takes it.
+        // An octet before the first of the stream, as the keep-alive of many a TCP has: nobody takes it.
         let end = number.wrapping_add(u32::try_from(len).ok()?);
         if end.wrapping_sub(pair.sides[side].first?).cast_signed() <= 0 {
             return None;

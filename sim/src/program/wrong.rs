@@ -54,7 +54,8 @@ impl Names {
             Wrong::Bounds => edge(self.end - 1),
             Wrong::Below => edge(below?),
             Wrong::Wrap => edge(u64::MAX),
-            Wrong::WriteRight => write(self.source),
+            // Of the second its own side may change octets, but no peer.
+            Wrong::WriteRight => write([self.source, self.word][usize::from(wr_id % 2 == 0)]),
             Wrong::ReadNoStag => read(none),
             Wrong::ReadDead => read(self.dead?),
             Wrong::ReadForeign => read(self.foreign?),
