@@ -185,24 +185,23 @@ impl Reader {
         Ok(())
     }
 
-    /// A block that does not fit the largest buffer is cut off if the source ends first, and else damaged: however
-    /// many octets a read gives.
+    /// Makes the buffer larger once it is full: a block that claims much gets no memory for octets that do not come. One
+    /// that does not fit the largest buffer is cut off if the source ends first, and else damaged: however many octets a
+    /// read gives.
     fn grow(&mut self) -> Result<(), ReadError> {
-        if self.room < MAX_BUFFER {
-            self.room *= 2;
-            if !self.blocks.grow(self.room) {
-                return Err(self.damaged());
-            }
-            return self.blocks.refill().map_err(|_| read_failed());
-        }
-        while !self.blocks.reader_exhausted() {
-            let before = self.blocks.data().len();
+        let mut before = None;
+        while before != Some(self.blocks.data().len()) {
+            before = Some(self.blocks.data().len());
             if self.blocks.refill().is_err() {
                 return Err(self.read_failed());
             }
-            if self.blocks.data().len() == before && !self.blocks.reader_exhausted() {
-                return Err(self.damaged());
-            }
+        }
+        if self.blocks.reader_exhausted() {
+            return Ok(());
+        }
+        self.room *= 2;
+        if self.room > MAX_BUFFER || !self.blocks.grow(self.room) {
+            return Err(self.damaged());
         }
         Ok(())
     }

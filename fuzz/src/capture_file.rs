@@ -1,17 +1,23 @@
 //! Captures. Any octets as a file, read in pieces of any size: the same packets and the same end, every packet stands in the
 //! file, and what is found in it is where TCP/IP puts it. A file that is written by the model: all of it comes back. Octets
 //! of a connection, recorded with made-up headers: both streams come back whole, with right checksums. All of them are decoded
-//! as `uwarp dump` does it: lines in proportion to the octets, every octet of a frame in one of its fields.
+//! as `uwarp dump` does it: lines in proportion to the octets, every octet of a frame in one of its fields; of a connection the
+//! same in whatever packets it comes.
 
 use std::io::{self, Cursor, Read, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use uwarp_capture::decode::Decoder;
+use uwarp_capture::decode::{Content, Decoder, Field, Finding, Frame};
 use uwarp_capture::{Capture, Direction, Flow, LinkType, Packet, ReadError, Reader, TcpSegment};
+
+use uwarp_mpa::MAX_ULPDU;
 
 use crate::input::{Cuts, Input};
 use crate::model::capture::{self, Written};
+
+/// What a frame is and where it stands: its connection, its sender, its offset in the stream, what is wrong with it.
+type Found = (u64, SocketAddr, u64, Content, Vec<Finding>);
 
 /// Pieces of a connection at most: else a packet for every octet takes most of the time.
 const MAX_PIECES: usize = 64;
@@ -84,11 +90,9 @@ fn read(source: impl Read + Send + 'static) -> (Vec<Packet>, String) {
 fn decoded(packets: &[Packet]) {
     let mut decoder = Decoder::default();
     let (mut octets, mut said, mut frames) = (0, 0, 0);
-    let mut look = |found: Vec<uwarp_capture::decode::Frame>| {
+    let mut look = |found: Vec<Frame>| {
         for frame in found {
-            let fields = frame.fields();
-            let covered: usize = fields.iter().map(|field| field.octets.len()).sum();
-            assert_eq!(covered, frame.octets.len(), "{frame}");
+            in_fields(&frame);
             said += frame.to_string().len();
             frames += 1;
         }
@@ -102,6 +106,105 @@ fn decoded(packets: &[Packet]) {
     let most = octets / 8 + 4 * packets.len() + 8;
     assert!(frames <= most, "{frames} lines of {octets} octets");
     assert!(said <= 4096 * most, "{said} octets said of {octets}");
+}
+
+/// Every octet of a frame is in one of its fields, and they stand one after the other; a Marker may stand within another.
+fn in_fields(frame: &Frame) {
+    let fields = frame.fields();
+    assert!(fields.is_sorted_by(|a, b| a.at < b.at), "{frame}");
+    let is_marker = |field: &&Field| field.name == "Marker";
+    let mut markers = fields.iter().filter(is_marker).peekable();
+    let mut at = 0;
+    for field in fields.iter().filter(|field| !is_marker(field)) {
+        let mut octets = &*field.octets;
+        loop {
+            while let Some(marker) = markers.next_if(|marker| marker.at == at) {
+                assert_eq!(frame.octets[at..at + 4], marker.octets, "{frame}");
+                at += 4;
+            }
+            if octets.len() == field.octets.len() {
+                assert_eq!(field.at, at, "{} of {frame}", field.name);
+            }
+            if octets.is_empty() {
+                break;
+            }
+            let to_marker = markers.peek().map_or(octets.len(), |next| next.at - at);
+            let (these, rest) = octets.split_at(to_marker.min(octets.len()));
+            assert_eq!(frame.octets[at..at + these.len()], *these, "{frame}");
+            (at, octets) = (at + these.len(), rest);
+        }
+    }
+    assert_eq!(at, frame.octets.len(), "{frame}");
+    assert!(markers.next().is_none(), "{frame}");
+}
+
+/// The same packets, those with payload in two: the same is found, by the same octets.
+fn in_other_pieces(packets: &[Packet], cut: usize) {
+    let halves: Vec<Packet> = packets
+        .iter()
+        .flat_map(|packet| split(packet, cut))
+        .collect();
+    assert_eq!(found(&halves), found(packets), "cut at {cut}");
+}
+
+/// What does not depend on the packets. Where the length of
+/// an FPDU is impossible the next one is looked for at the beginnings of packets: that is the end of this.
+fn found(packets: &[Packet]) -> Vec<Found> {
+    let mut decoder = Decoder::default();
+    let mut frames: Vec<Frame> = packets
+        .iter()
+        .flat_map(|packet| decoder.packet(packet))
+        .collect();
+    frames.extend(decoder.finish());
+    let lost = |frame: &Frame| matches!(frame.content, Content::Fpdu { ulpdu, .. } if usize::from(ulpdu) > MAX_ULPDU);
+    let end = frames
+        .iter()
+        .position(lost)
+        .map_or(frames.len(), |at| at + 1);
+    frames.truncate(end);
+    let of = |frame: Frame| {
+        (
+            frame.connection,
+            frame.from,
+            frame.offset,
+            frame.content,
+            frame.findings,
+        )
+    };
+    frames.into_iter().map(of).collect()
+}
+
+/// A packet as two, if it has two octets of payload. What is recorded has no padding behind it.
+fn split(packet: &Packet, cut: usize) -> Vec<Packet> {
+    let payload = packet.tcp().map_or(0, |segment| segment.payload.len());
+    if payload < 2 {
+        return vec![packet.clone()];
+    }
+    let ip = if packet.link == LinkType::Ethernet.code() {
+        14
+    } else {
+        0
+    };
+    let (length, tcp) = match packet.data[ip] >> 4 {
+        4 => (ip + 2, ip + 20),
+        _ => (ip + 4, ip + 40),
+    };
+    let begin = packet.data.len() - payload;
+    let cut = 1 + cut % (payload - 1);
+    let piece = |from: usize, to: usize| {
+        let mut piece = packet.clone();
+        piece.data.drain(begin + to..);
+        piece.data.drain(begin..begin + from);
+        let less = (payload - (to - from)) as u16;
+        let number = |data: &[u8]| u16::from_be_bytes([data[length], data[length + 1]]);
+        let len = number(&piece.data) - less;
+        piece.data[length..length + 2].copy_from_slice(&len.to_be_bytes());
+        let seq: [u8; 4] = piece.data[tcp + 4..tcp + 8].try_into().expect("4 octets");
+        let seq = u32::from_be_bytes(seq).wrapping_add(from as u32);
+        piece.data[tcp + 4..tcp + 8].copy_from_slice(&seq.to_be_bytes());
+        piece
+    };
+    vec![piece(0, cut), piece(cut, payload)]
 }
 
 /// The packets stand in the file one after the other; and what is found in them stands there.
@@ -271,6 +374,7 @@ fn assert_recorded(octets: Vec<u8>, streams: &[Vec<u8>; 2], ours: SocketAddr) {
     let (packets, end) = read(Cursor::new(octets));
     assert_eq!(end, "end");
     decoded(&packets);
+    in_other_pieces(&packets, streams[0].len());
     let mut found = [Vec::new(), Vec::new()];
     let mut next = [None, None];
     for packet in &packets {

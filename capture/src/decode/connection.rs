@@ -173,16 +173,16 @@ impl Connection {
                         if !side.resume(&octets, self.peer) {
                             return side.drop_all(octets.len() as u64);
                         }
-                        side.buffer.extend_from_slice(&octets);
+                        side.buffer.extend(&octets);
                         self.is_mpa(numbers);
                         self.stop_waiting(1 - from);
                     }
                     Phase::AwaitPeer => {
-                        side.buffer.extend_from_slice(&octets);
+                        side.buffer.extend(&octets);
                         self.is_early(from);
                     }
                     Phase::Opening | Phase::Fpdus => {
-                        side.buffer.extend_from_slice(&octets);
+                        side.buffer.extend(&octets);
                     }
                 }
             }

@@ -35,7 +35,8 @@ pub enum Value {
 }
 
 impl Frame {
-    /// Its fields, in the order in which they stand. Of octets that are no whole frame there is one field.
+    /// Its fields, in the order in which they begin: a Marker within a field comes behind that. Of octets that are no whole
+    /// frame there is one field.
     pub fn fields(&self) -> Vec<Field> {
         let (framing, position) = match self.framing {
             Some((framing, position)) => (framing.markers, position),
@@ -57,6 +58,7 @@ impl Frame {
         if rest > 0 {
             cursor.take(rest, "octets");
         }
+        cursor.fields.sort_by_key(|field| field.at);
         cursor.fields
     }
 }

@@ -24,12 +24,13 @@
 //!     frames.extend(decoder.packet(&packet?));
 //! }
 //! frames.extend(decoder.finish());
-//! assert!(frames[0].to_string().contains("MPA Request rev 1 C pd 0"));
+//! assert!(frames[0].to_string().contains("MPA Request rev 2 S IRD 4 ORD 4 pd 4"));
 //! assert!(decoder.totals().findings > 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod assembly;
+mod buffer;
 mod connection;
 mod fields;
 mod finding;

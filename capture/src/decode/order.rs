@@ -115,7 +115,7 @@ impl Sent {
         }
         match &segment.body {
             Body::ReadRequest(request) => self.read(*request, ird, findings),
-            Body::AtomicRequest(request) => self.atomic(request),
+            Body::AtomicRequest(request) => self.atomic(request, ird, findings),
             Body::AtomicResponse(response) => {
                 if !peer.blind {
                     atomic_response(response.id, &mut peer.atomics, findings);
@@ -175,33 +175,43 @@ impl Sent {
     }
 
     fn read(&mut self, request: ReadRequestHeader, ird: Option<u16>, findings: &mut Findings) {
-        if self.blind {
-            return;
+        if self.has_place() {
+            self.reads.push_back(request);
+            self.judge_outstanding(ird, findings);
         }
-        if self.reads.len() >= MAX_REQUESTS {
-            self.go_blind();
-            return;
-        }
-        self.reads.push_back(request);
-        let outstanding = self.reads.len();
-        findings.demand(
-            ird.is_none_or(|ird| outstanding <= usize::from(ird)),
-            "5040-6.1-04",
-            || {
-                format!(
-                    "{outstanding} Reads outstanding: the other side's IRD is {}",
-                    ird.unwrap_or(0)
-                )
-            },
-        );
     }
 
-    fn atomic(&mut self, request: &AtomicRequestHeader) {
-        if self.atomics.len() >= MAX_REQUESTS {
+    fn atomic(&mut self, request: &AtomicRequestHeader, ird: Option<u16>, findings: &mut Findings) {
+        if self.has_place() {
+            self.atomics.push_back(request.id);
+            self.judge_outstanding(ird, findings);
+        }
+    }
+
+    /// Whether a Request can be remembered; if there are too many, none of them is.
+    fn has_place(&mut self) -> bool {
+        if self.reads.len() + self.atomics.len() >= MAX_REQUESTS {
             self.go_blind();
         }
-        if !self.blind {
-            self.atomics.push_back(request.id);
+        !self.blind
+    }
+
+    /// Reads and atomics share queue 1, and the buffers that the IRD counts (RFC 7306 section 5.2).
+    fn judge_outstanding(&self, ird: Option<u16>, findings: &mut Findings) {
+        let (reads, atomics) = (self.reads.len(), self.atomics.len());
+        let Some(ird) = ird.filter(|ird| reads + atomics > usize::from(*ird)) else {
+            return;
+        };
+        if atomics == 0 {
+            findings.demand(false, "5040-6.1-04", || {
+                format!("{reads} Reads outstanding: the other side's IRD is {ird}")
+            });
+        } else {
+            findings.demand(false, "7306-5.2.2-01", || {
+                format!(
+                    "{reads} Reads and {atomics} atomics outstanding: the other side's IRD is {ird}"
+                )
+            });
         }
     }
 

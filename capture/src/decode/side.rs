@@ -1,6 +1,7 @@
 //! One direction of a connection: from pieces of its stream to startup frame and FPDUs.
 
 use super::assembly::Assembly;
+use super::buffer::Buffer;
 use super::fpdu::Framing;
 use super::order::Sent;
 use super::segment::{HEAD, Segment};
@@ -38,7 +39,7 @@ pub(super) struct Side {
     /// The first octet of the stream is known by a SYN.
     pub(super) from_start: bool,
     /// What is not consumed yet.
-    pub(super) buffer: Vec<u8>,
+    pub(super) buffer: Buffer,
     /// Offset of `buffer` in the stream.
     pub(super) offset: u64,
     /// From here in `buffer` on, octets of the FPDU are missing; they stand there as zeros.
@@ -75,7 +76,7 @@ pub(super) enum Next {
 impl Side {
     /// What this side takes of memory.
     pub(super) fn held(&self) -> usize {
-        self.assembly.held() + self.buffer.len() + self.sent.held()
+        self.assembly.held() + self.buffer.held() + self.sent.held()
     }
 
     /// Not all that was sent so far was seen.
@@ -85,16 +86,16 @@ impl Side {
 
     /// Takes `len` octets from the front of the buffer.
     pub(super) fn take(&mut self, len: usize) -> Vec<u8> {
-        let rest = self.buffer.split_off(len.min(self.buffer.len()));
-        self.offset += self.buffer.len() as u64;
+        let octets = self.buffer.take(len);
+        self.offset += octets.len() as u64;
         self.hole = None;
-        std::mem::replace(&mut self.buffer, rest)
+        octets
     }
 
     /// Passes over everything in the buffer and `more` octets behind it.
     pub(super) fn drop_all(&mut self, more: u64) {
         self.offset += self.buffer.len() as u64 + more;
-        self.buffer = Vec::new();
+        self.buffer = Buffer::default();
         self.hole = None;
     }
 
@@ -153,7 +154,7 @@ impl Side {
         let taken = missing.min(gap);
         self.hole.get_or_insert(self.buffer.len());
         // At most the length of an FPDU.
-        self.buffer.resize(self.buffer.len() + taken as usize, 0);
+        self.buffer.extend_zeros(taken as usize);
         taken
     }
 

@@ -1,12 +1,14 @@
 //! Ids of the connection manager, and what may be told of them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uwarp_mpa::ConfigError;
+use uwarp_verbs::llp::LlpError;
+use uwarp_verbs::llp::smol::Clock;
 use uwarp_verbs::{
     AcceptError, AcceptOptions, CmError, CmEvent, CmEventKind, CmId, CmState, ConnectError,
-    ConnectOptions, Qp, QpState, RejectOptions,
+    ConnectOptions, Qp, QpState, RejectOptions, Timeouts,
 };
 
 use super::world::{HOST, World};
@@ -22,6 +24,8 @@ struct Id {
     /// Events of each kind that came.
     established: usize,
     disconnected: usize,
+    /// When its connection request was told of, which was there before.
+    told: Option<Instant>,
 }
 
 /// The ids of the program, and events that it has not acknowledged.
@@ -37,6 +41,7 @@ impl Ids {
             id,
             established: 0,
             disconnected: 0,
+            told: None,
         });
     }
 
@@ -44,6 +49,12 @@ impl Ids {
     fn choose(&self, input: &mut Input<'_>) -> Option<CmId> {
         let choice = input.choice(self.ids.len());
         self.ids.get(choice).map(|id| id.id.clone())
+    }
+
+    /// Which ids have this address: those that connected from it have it still, and do not keep it from others.
+    fn at(&self, addr: SocketAddr) -> impl Iterator<Item = CmState> {
+        let has = move |own: &&Id| own.id.local_addr() == Some(addr);
+        self.ids.iter().filter(has).map(|own| own.id.state())
     }
 
     /// Whether the program has events of ids that it did not acknowledge.
@@ -61,6 +72,12 @@ impl Ids {
 struct Given {
     call: u8,
     before: CmState,
+    /// The address that it names.
+    to: SocketAddr,
+    /// The states of the ids that have this address.
+    at: Vec<CmState>,
+    /// How long it is since the id's request was told of at least, and at most.
+    waited: Option<[Duration; 2]>,
     /// The state of the QP, if it needs one.
     qp: Option<QpState>,
     private_data: usize,
@@ -70,34 +87,31 @@ struct Given {
 /// A call that is refused changes nothing, and is refused for what was given or is so.
 fn judge(id: &CmId, given: &Given, result: Result<(), CmError>) {
     let error = match result {
-        Ok(()) => {
-            let wants_idle = matches!(given.call, 5..=8);
-            assert!(!wants_idle || given.qp.is_none_or(|state| state == QpState::Idle));
-            return;
-        }
+        Ok(()) => return given.permitted(),
         Err(error) => error,
     };
     let so = match &error {
         CmError::WrongState(wrong) => (wrong.state, id.state()) == (given.before, given.before),
         CmError::Unacknowledged { events } => given.call == 11 && *events > 0,
-        CmError::Network(_) => matches!(given.call, 1..=3),
+        // To resolve an address asks nobody, and who listens at an address has it, or takes a free one.
+        CmError::Network(error) => given.call == 1 && given.unavailable(*error),
+        // What TCP says comes by an event.
         CmError::Connect(error) => {
             matches!(given.call, 5 | 6)
                 && match error {
                     ConnectError::QpInUse { state } => given.in_use(*state),
                     ConnectError::Options(error) => given.unfit(error),
-                    // No port is left, or the one that it is bound to has such a connection.
-                    ConnectError::Llp { .. } => true,
                     _ => false,
                 }
         }
+        // The limits are not reached with so few connections.
         CmError::Accept(error) => {
             matches!(given.call, 7..=9)
                 && match error {
                     AcceptError::QpInUse { state } => given.in_use(*state),
                     AcceptError::Options(error) => given.unfit(error),
-                    AcceptError::TooLate { .. } | AcceptError::Llp(_) | AcceptError::Limit(_) => {
-                        true
+                    AcceptError::TooLate { peer } => {
+                        id.peer_addr() == Some(*peer) && given.may_be_late()
                     }
                     _ => false,
                 }
@@ -110,6 +124,33 @@ fn judge(id: &CmId, given: &Given, result: Result<(), CmError>) {
 }
 
 impl Given {
+    /// Nothing was in the way of a call that was not refused.
+    fn permitted(&self) {
+        let wants_idle = matches!(self.call, 5..=8);
+        assert!(!wants_idle || self.qp.is_none_or(|state| state == QpState::Idle));
+        if self.call == 1 {
+            assert_eq!(self.to.ip(), HOST);
+            assert!(!self.at.iter().any(keeps), "two ids have {}", self.to);
+        }
+        let [least, _] = self.waited.unwrap_or_default();
+        assert!(!matches!(self.call, 7 | 8) || least < Timeouts::default().decision);
+    }
+
+    /// Whether an address is rightly said not to be there, or to be taken.
+    fn unavailable(&self, error: LlpError) -> bool {
+        match error {
+            LlpError::AddressUnavailable { addr } => addr == self.to && addr.ip() != HOST,
+            LlpError::AddressInUse { addr } => addr == self.to && self.at.iter().any(may_keep),
+            _ => false,
+        }
+    }
+
+    /// When a request came is not known: only when it was told of, and when time began.
+    fn may_be_late(&self) -> bool {
+        let limit = Timeouts::default().decision;
+        self.waited.is_some_and(|[_, most]| most >= limit)
+    }
+
     fn in_use(&self, state: QpState) -> bool {
         self.qp == Some(state) && state != QpState::Idle
     }
@@ -124,6 +165,16 @@ impl Given {
             _ => false,
         }
     }
+}
+
+/// Whether an id in this state, with a local address, keeps it from others for certain.
+fn keeps(state: &CmState) -> bool {
+    matches!(state, CmState::Bound | CmState::Listening)
+}
+
+/// Whether it may: before it connects, or when connecting was not begun.
+fn may_keep(state: &CmState) -> bool {
+    keeps(state) || matches!(state, CmState::AddrResolved | CmState::RouteResolved)
 }
 
 impl World {
@@ -157,6 +208,9 @@ impl World {
             qp: qp.map(Qp::state),
             private_data: len,
             depth,
+            to,
+            at: self.ids.at(to).collect(),
+            waited: self.waited(&id),
         };
         let result = match (call, qp) {
             (1, _) => id.bind_addr(to),
@@ -181,6 +235,13 @@ impl World {
         }
     }
 
+    /// How long the request of an id has waited, at least and at most.
+    fn waited(&self, id: &CmId) -> Option<[Duration; 2]> {
+        let own = self.ids.ids.iter().find(|own| own.id.is(id))?;
+        let now = self.clock.now();
+        Some([now - own.told?, now - self.began])
+    }
+
     /// The next event of the connection manager: its kind and its id.
     pub(super) fn told(&mut self, hold: bool) -> Option<(CmEventKind, CmId)> {
         let event = self.channel.try_get_event()?;
@@ -190,6 +251,9 @@ impl World {
             // One too many is rejected, by dropping its id.
             if self.ids.ids.len() < MAX_IDS {
                 self.ids.add(id.clone());
+                if let Some(own) = self.ids.ids.last_mut() {
+                    own.told = Some(self.clock.now());
+                }
             }
         }
         if let Some(own) = self.ids.ids.iter_mut().find(|own| own.id.is(&id)) {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use uwarp_verbs::llp::smol::{Carrier, MemoryNetwork, MemorySettings};
+use uwarp_verbs::llp::smol::{Carrier, Clock, MemoryNetwork, MemorySettings};
 use uwarp_verbs::{
     Access, AsyncEvent, Cq, Device, EventChannel, Limits, Pd, Progress, Qp, QpCaps, QpModify,
     QpState, Settings, Srq, SrqAttr, TimeSource, UnackedEvent,
@@ -60,6 +60,8 @@ pub(super) struct Queue {
 /// A device, and all handles of its program.
 pub(super) struct World {
     pub(super) clock: Arc<HandClock>,
+    /// When it was opened.
+    pub(super) began: Instant,
     network: MemoryNetwork,
     pub(super) device: Device,
     pub(super) pds: Vec<(u32, Pd)>,
@@ -108,6 +110,7 @@ impl World {
         };
         let device = Device::open(Arc::new(network.clone()), settings).expect("it can be opened");
         Self {
+            began: clock.now(),
             clock,
             network,
             device,

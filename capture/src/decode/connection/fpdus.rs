@@ -24,6 +24,10 @@ impl Connection {
             segment: None,
         };
         self.push(from, content, &octets, findings, out);
+        // What is shown was not taken.
+        if let Some(frame) = out.last_mut() {
+            frame.offset = self.sides[from].offset;
+        }
         self.lose(from, 0);
     }
 

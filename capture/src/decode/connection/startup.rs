@@ -116,7 +116,7 @@ impl Connection {
                 ),
             };
             findings.demand(false, id, || what);
-            let octets = self.sides[from].buffer.clone();
+            let octets = self.sides[from].buffer.to_vec();
             let shown = octets.get(..SHOWN).unwrap_or(&octets);
             self.push(from, Content::Octets, shown, findings, out);
             self.leave_mpa();
@@ -125,7 +125,7 @@ impl Connection {
             self.sides = Default::default();
         } else {
             // The capture begins in the middle of this connection.
-            let octets = std::mem::take(&mut self.sides[from].buffer);
+            let octets = self.sides[from].buffer.take_all();
             self.go_blind();
             self.sides[from].phase = Phase::Lost;
             self.sides[from].sent.lose_track();

@@ -265,6 +265,8 @@ fn a_ulpdu_length_above_64768_breaks_5044_3_05() {
         let found = after(DEPTHS, DEPTHS, vec![Initiator(octets), Responder(send())]);
         // Where the next one begins is not known, and whose turn it is not either.
         assert_eq!(ids(&found), [(2, "5044-3-05")], "{len} octets");
+        let begins = request(FLAGS, 2, &DEPTHS).len() as u64;
+        assert_eq!(found[2].offset, begins, "what is shown was not taken");
         assert!(
             found[2]
                 .to_string()

@@ -57,12 +57,22 @@ fn every_octet_of_a_frame_is_in_one_field() {
         );
         assert_eq!(frames.len(), 9);
         for frame in frames {
-            let mut covered = 0;
-            for field in frame.fields() {
-                assert_ne!(field.name, "octets", "{frame}");
-                covered += field.octets.len();
+            let fields = frame.fields();
+            assert!(fields.iter().all(|field| field.name != "octets"), "{frame}");
+            assert!(fields.is_sorted_by(|a, b| a.at < b.at), "{frame}");
+            let places = fields.iter().filter(|field| field.name == "Marker");
+            let markers: Vec<usize> = places.flat_map(|field| field.at..field.at + 4).collect();
+            let mut next = 0;
+            for field in fields.iter().filter(|field| field.name != "Marker") {
+                let mut free = (next..).filter(|at| !markers.contains(at));
+                assert_eq!(free.next(), Some(field.at), "{frame}");
+                for octet in &field.octets {
+                    next = (next..).find(|at| !markers.contains(at)).unwrap();
+                    assert_eq!(frame.octets[next], *octet, "{frame}");
+                    next += 1;
+                }
             }
-            assert_eq!(covered, frame.octets.len(), "{frame}");
+            assert_eq!(next, frame.octets.len(), "{frame}");
         }
     }
 }

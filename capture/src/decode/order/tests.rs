@@ -136,20 +136,61 @@ fn no_more_reads_than_the_ird_are_outstanding() {
     assert_eq!(stream.ids(0, &read(4, 10)), [""; 0]);
 }
 
+/// An Atomic Request, and the Response to it.
+fn atomic(msn: u32, id: u8) -> Vec<u8> {
+    let mut request = untagged(10, 1, msn, &[0; 52]);
+    request[25] = id;
+    request
+}
+
+fn atomic_answer(msn: u32, id: u8) -> Vec<u8> {
+    let mut answer = untagged(11, 3, msn, &[0; 12]);
+    answer[21] = id;
+    answer
+}
+
+#[test]
+fn atomics_take_places_of_the_ird_as_well() {
+    let mut stream = Stream::default();
+    assert_eq!(stream.all(0, &[atomic(1, 1), atomic(2, 2)]), [""; 0]);
+    assert_eq!(stream.ids(0, &atomic(3, 3)), ["7306-5.2.2-01"]);
+    let answers = [atomic_answer(1, 1), atomic_answer(2, 2)];
+    assert_eq!(stream.all(1, &answers), [""; 0]);
+    assert_eq!(stream.ids(0, &read(4, 10)), [""; 0]);
+    assert_eq!(stream.ids(0, &read(5, 10)), ["7306-5.2.2-01"]);
+    // The last atomic is answered: two Reads are left.
+    assert_eq!(stream.ids(1, &atomic_answer(3, 3)), [""; 0]);
+    assert_eq!(stream.ids(0, &read(6, 10)), ["5040-6.1-04"]);
+    assert_eq!(stream.all(1, &[at(2, 0), at(2, 0)]), [""; 0]);
+    assert_eq!(stream.ids(0, &atomic(7, 7)), [""; 0]);
+    assert_eq!(stream.ids(0, &atomic(8, 8)), ["7306-5.2.2-01"]);
+}
+
+#[test]
+fn where_octets_are_missing_or_no_ird_was_agreed_on_atomics_are_not_counted() {
+    let mut stream = Stream::default();
+    stream.0.iter_mut().for_each(Sent::go_blind);
+    let many: Vec<Vec<u8>> = (1..9).map(|msn| atomic(msn, 0)).collect();
+    assert_eq!(stream.all(0, &many), [""; 0]);
+    let (mut sent, mut peer) = (Sent::default(), Sent::default());
+    for ulpdu in &many {
+        let segment = Segment::read(ulpdu, Peer::Rfc).unwrap();
+        let mut findings = Findings::default();
+        sent.judge(&segment, &mut peer, None, &mut findings);
+        assert!(findings.0.is_empty());
+    }
+}
+
 #[test]
 fn an_atomic_response_is_held_against_its_request() {
-    let mut request = untagged(10, 1, 1, &[0; 52]);
-    request[25] = 5;
-    let mut answer = untagged(11, 3, 1, &[0; 12]);
+    let answer = atomic_answer(1, 0);
+    assert_eq!(Stream::default().ids(1, &answer), ["7306-5.2.1-09"]);
     let mut stream = Stream::default();
-    assert_eq!(stream.ids(1, &answer), ["7306-5.2.1-09"]);
-    let mut stream = Stream::default();
-    stream.ids(0, &request);
+    stream.ids(0, &atomic(1, 5));
     assert_eq!(stream.ids(1, &answer), ["7306-5.2.1-i03"]);
     let mut stream = Stream::default();
-    stream.ids(0, &request);
-    answer[21] = 5;
-    assert_eq!(stream.ids(1, &answer), [""; 0]);
+    stream.ids(0, &atomic(1, 5));
+    assert_eq!(stream.ids(1, &atomic_answer(1, 5)), [""; 0]);
 }
 
 #[test]
