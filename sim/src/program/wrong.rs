@@ -55,7 +55,9 @@ impl Names {
             Wrong::Below => edge(below?),
             Wrong::Wrap => edge(u64::MAX),
             // Of the second its own side may change octets, but no peer.
-            Wrong::WriteRight => write([self.source, self.word][usize::from(wr_id.is_multiple_of(2))]),
+            Wrong::WriteRight => {
+                write([self.source, self.word][usize::from(wr_id.is_multiple_of(2))])
+            }
             Wrong::ReadNoStag => read(none),
             Wrong::ReadDead => read(self.dead?),
             Wrong::ReadForeign => read(self.foreign?),
