@@ -8,7 +8,7 @@ const QUIET: Options = Options {
 };
 
 /// As many as are quick in a debug build.
-const RUNS: std::ops::Range<u64> = 1..17;
+const RUNS: std::ops::Range<u64> = 33..49;
 
 #[test]
 fn whatever_befalls_the_network_and_the_programs_what_has_to_hold_holds() {
@@ -63,7 +63,7 @@ fn many_runs_and_half_of_the_connections_have_nothing_that_may_end_them() {
 
 /// Seeds with damage of which the checksum of TCP sees nothing. Others, when runs are not what they were any more:
 /// `./ci.sh sim --no-crc --seeds 100`.
-const DAMAGED: [u64; 8] = [16, 40, 42, 44, 57, 73, 88, 95];
+const DAMAGED: [u64; 8] = [16, 40, 42, 44, 57, 81, 88, 95];
 
 #[test]
 fn without_the_crc_wrong_octets_are_told_as_a_success_and_with_it_never() {
