@@ -145,7 +145,7 @@ pub(crate) fn write(path: &Path, rows: &[Row]) -> Result<()> {
 const HEAD: &str = "\
 # Hostile and broken peers against a real process
 
-Written by `./ci.sh robustness`, which takes about 17 minutes, half of them for a million guesses, and needs about 20,000 descriptors (`ulimit -Hn`). `cargo test` plays the same attacks
+Written by `./ci.sh robustness`, which takes about 17 minutes, most of them for a million guesses, and needs about 20,000 descriptors (`ulimit -Hn`). `cargo test` plays the same attacks
 with small loads and asserts all but the throughput.
 
 `uwarp agent` runs as a process of its own, with its default limits, and is attacked over loopback from other addresses. Beside each
