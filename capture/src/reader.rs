@@ -19,6 +19,9 @@ use crate::Direction;
 const BUFFER: usize = if cfg!(fuzzing) { 16 * 1024 } else { 512 * 1024 };
 const MAX_BUFFER: usize = BUFFER << if cfg!(fuzzing) { 3 } else { 7 };
 
+/// Octets of a block without content: its type, and its length twice.
+const MIN_BLOCK: u32 = 12;
+
 const SECTION_HEADER_MAGIC: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
 const EPB_FLAGS: OptionCode = OptionCode(2);
 
@@ -78,6 +81,8 @@ pub struct InterfaceInfo {
 pub struct Reader {
     blocks: Box<dyn PcapReaderIterator + Send>,
     interfaces: Vec<InterfaceInfo>,
+    /// How the current section writes the length of a block; `None` in a file without sections.
+    order: Option<fn([u8; 4]) -> u32>,
     /// Size of the parser's buffer.
     room: usize,
     cut_off: bool,
@@ -118,6 +123,7 @@ impl Reader {
         Ok(Self {
             blocks,
             interfaces: Vec::new(),
+            order: None,
             room: BUFFER,
             cut_off: false,
             ended: false,
@@ -157,9 +163,27 @@ impl Reader {
         &self.interfaces
     }
 
+    /// Whether the next block claims to be shorter than its own type and lengths. The parser subtracts them unseen from
+    /// the length of some kinds of blocks.
+    fn is_too_short(&self) -> bool {
+        let length = self.blocks.data().get(4..8).and_then(<[u8]>::first_chunk);
+        matches!((self.order, length), (Some(order), Some(length)) if order(*length) < MIN_BLOCK)
+    }
+
     fn step(&mut self) -> Step {
+        if self.is_too_short() {
+            return Step::Damaged;
+        }
         let (len, step) = match self.blocks.next() {
-            Ok((len, block)) => (len, interpret(&block, &mut self.interfaces)),
+            Ok((len, block)) => {
+                if let PcapBlockOwned::NG(Block::SectionHeader(header)) = &block {
+                    self.order = Some(match header.big_endian() {
+                        true => u32::from_be_bytes,
+                        false => u32::from_le_bytes,
+                    });
+                }
+                (len, interpret(&block, &mut self.interfaces))
+            }
             Err(PcapError::Eof) => return Step::End,
             Err(PcapError::UnexpectedEof) => return Step::CutOff,
             Err(PcapError::Incomplete(_)) => return Step::NeedsMore,

@@ -145,6 +145,29 @@ fn what_is_no_capture_and_what_is_damaged_are_told_apart() {
     assert!(error.to_string().contains("octet 48"));
 }
 
+/// Found by a fuzzer, with a Process Information Block.
+#[test]
+fn a_block_that_is_shorter_than_its_own_lengths_is_damage() {
+    for order in [u32::to_le_bytes, u32::to_be_bytes] {
+        let whole = pcapng(order, &[], 0, &[]);
+        for kind in [1, 2, 3, 4, 5, 6, 9, 10, 0xBAD, 0x8000_0001, 0x4000_0BAD, 77] {
+            for length in (0..64).chain([u32::MAX]) {
+                let mut octets = whole.clone();
+                octets.extend(order(kind));
+                octets.extend(order(length));
+                octets.extend([0; 64]);
+                let result = read(&octets);
+                if length < 12 {
+                    let offset = whole.len() as u64;
+                    let damaged =
+                        matches!(result, Err(ReadError::Damaged { offset: at }) if at == offset);
+                    assert!(damaged, "{kind:#x} of {length}: {result:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn iteration_ends_after_an_error() {
     let mut file = pcapng(u32::to_le_bytes, &[], 0, &[]);
