@@ -22,7 +22,7 @@ use crate::LlpError;
 #[derive(Debug)]
 pub(super) struct Questions {
     every: Option<Duration>,
-    /// When smoltcp last sent something that has no segment to answer, or this asked.
+    /// When something last left by smoltcp's own motion, or a question. What answers a segment does not count.
     last: Instant,
     /// How long the same octets may wait for their acknowledgement.
     longest: Duration,
