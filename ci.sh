@@ -5,6 +5,10 @@ cd "$(dirname "$0")"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-always}"
 # Backtraces keep their lines; the rest of the debug information would take minutes to build and gigabytes to keep.
 export CARGO_PROFILE_DEV_DEBUG="${CARGO_PROFILE_DEV_DEBUG:-line-tables-only}"
+# What CI builds is built once: what incremental compilation would keep for the next time is 6 GB.
+if [ "${CI-}" = true ]; then
+    export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
+fi
 
 say() { printf '\n== %s\n' "$*"; }
 
