@@ -7,11 +7,11 @@ use uwarp_verbs::{Cause, ConnectError, DeviceError, EndReason, StartupError};
 
 use crate::failure::Report;
 
-/// Why there is no connection to `to`.
-pub(crate) fn connect(error: &ConnectError, to: SocketAddr) -> Report {
+/// Why there is no connection to `to`, where this command is to run: `server`.
+pub(crate) fn connect(error: &ConnectError, to: SocketAddr, server: &str) -> Report {
     let cause = Cause::from(error);
     match error {
-        ConnectError::Llp { error } => tcp(error, to),
+        ConnectError::Llp { error } => tcp(error, to, server),
         ConnectError::Startup { error, .. } => startup(error, to),
         ConnectError::Rejected { .. } => with_hint(
             Report::new(error.to_string())
@@ -42,18 +42,14 @@ fn without_hint(reason: &EndReason) -> String {
     text.strip_suffix(&hint).unwrap_or(&text).to_owned()
 }
 
-fn tcp(error: &LlpError, to: SocketAddr) -> Report {
+fn tcp(error: &LlpError, to: SocketAddr, server: &str) -> Report {
     let cause = Cause::from(*error);
     let report = Report::new(cause.sentence());
     match error {
         LlpError::Refused { .. } => report
             .expected(format!("an iWARP server at {to}"))
             .fault("the server, which does not run there, or the address given here")
-            .advice(format!(
-                "there: uwarp rping -s -a {} -p {}",
-                to.ip(),
-                to.port()
-            )),
+            .advice(format!("there: {server}")),
         _ => with_hint(report.fault(cause.who().to_string()), &cause),
     }
 }
@@ -207,7 +203,8 @@ mod tests {
   try: check the address; the host is down, or a firewall drops the packets; the limit is a setting (timeouts.connect)",
             ),
         ] {
-            assert_eq!(connect(&error, to).to_string(), words);
+            let server = "uwarp rping -s -a 192.0.2.2 -p 7174";
+            assert_eq!(connect(&error, to, server).to_string(), words);
         }
     }
 

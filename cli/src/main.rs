@@ -6,12 +6,14 @@
 //! | `uwarp agent` | the application under test: does RDMA as controllers tell it, by lines of JSON |
 //! | `uwarp conformance` | what an endpoint gets wrong, requirement by requirement of the RFCs |
 //! | `uwarp dump` | decodes a capture, and tells what in it breaks the RFCs |
+//! | `uwarp perf` | bandwidth, message rate and latency between two processes, as perftest |
 //! | `uwarp rping` | the ping-pong of rdmacm-utils' rping, both roles, speaking to the real one |
 //!
 //! Exit codes: 0 done, 1 the operation failed, 2 wrong usage. Errors go to stderr and say what
 //! happened, what was expected, whose doing it is and what to try. `UWARP_LOG` (as `RUST_LOG`
 //! elsewhere, for example `UWARP_LOG=debug`) turns on a log on stderr.
 
+mod address;
 mod advert;
 mod agent;
 mod common;
@@ -24,6 +26,7 @@ mod explain;
 mod failure;
 mod logging;
 mod output;
+mod perf;
 mod rping;
 mod signals;
 
@@ -51,6 +54,8 @@ enum Command {
     Agent(agent::Options),
     /// RDMA ping-pong between two processes, as rdmacm-utils' rping
     Rping(rping::Options),
+    /// Measure bandwidth, message rate and latency between two processes, as perftest
+    Perf(Box<perf::Options>),
     /// Tell what an endpoint gets wrong, requirement by requirement
     Conformance(Box<conformance::Options>),
     /// Decode a capture, and tell what in it breaks the RFCs
@@ -75,6 +80,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => ("demo", logging::start().and_then(|()| demo::run(options))),
         Command::Agent(options) => ("agent", logging::start().and_then(|()| agent::run(options))),
         Command::Rping(options) => ("rping", logging::start().and_then(|()| rping::run(options))),
+        Command::Perf(options) => ("perf", logging::start().and_then(|()| perf::run(options))),
         Command::Conformance(options) => {
             let result = logging::start().and_then(|()| conformance::run_command(options));
             ("conformance", result)

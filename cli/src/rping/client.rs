@@ -28,10 +28,10 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
         local: options.source_addr(),
         ..ConnectOptions::default()
     };
-    session
-        .qp
-        .connect(to, &connect)
-        .map_err(|error| explain::connect(&error, to))?;
+    session.qp.connect(to, &connect).map_err(|error| {
+        let server = format!("uwarp rping -s -a {} -p {}", to.ip(), to.port());
+        explain::connect(&error, to, &server)
+    })?;
     printer.debug("rdma_connect successful")?;
     session.debug_agreed()?;
 

@@ -16,10 +16,11 @@ mod data;
 mod server;
 mod session;
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 
 use clap::{ArgGroup, Args};
 
+use crate::address::resolve;
 use crate::common::{self, Common};
 use crate::device::{DeviceOption, look_at_network};
 use crate::failure::{Failure, Report};
@@ -147,41 +148,5 @@ impl Options {
     fn source_addr(&self) -> Option<SocketAddr> {
         let asked = self.source.map(|addr| SocketAddr::new(addr, 0));
         asked.or_else(|| self.device.source())
-    }
-}
-
-/// The first address of a name.
-fn resolve(name: &str, port: u16) -> Result<SocketAddr, Failure> {
-    let bare = name
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-        .unwrap_or(name);
-    let unknown = |why: &dyn std::fmt::Display| {
-        Failure::from(
-            Report::new(format!("no address is known for the host '{name}': {why}"))
-                .fault("the name given here, or the name service")
-                .advice("an IP address"),
-        )
-    };
-    let mut found = (bare, port)
-        .to_socket_addrs()
-        .map_err(|error| unknown(&error))?;
-    found
-        .next()
-        .ok_or_else(|| unknown(&"the name service knows the name, but no address for it"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_taken_with_and_without_brackets() {
-        let addrs = ["127.0.0.1", "::1", "[::1]", "::0"].map(|name| resolve(name, 7).unwrap());
-        assert_eq!(
-            addrs.map(|addr| addr.to_string()),
-            ["127.0.0.1:7", "[::1]:7", "[::1]:7", "[::]:7"]
-        );
-        assert!(resolve("", 7).is_err());
     }
 }

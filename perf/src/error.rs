@@ -1,0 +1,84 @@
+//! Why a measurement could not be made.
+
+use std::net::SocketAddr;
+
+use uwarp_verbs::{
+    AcceptError, ConnectError, DeviceError, EndReason, ListenError, PostError, RegisterError,
+    WorkError,
+};
+
+use crate::plan::PlanError;
+
+/// Why a measurement could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PerfError {
+    /// The plan makes no sense.
+    #[error("{0}")]
+    Plan(#[from] PlanError),
+    /// The server does not take the plan: what it said.
+    #[error("{peer} does not want this test: {reason}")]
+    Declined {
+        /// The server.
+        peer: SocketAddr,
+        /// What it said.
+        reason: String,
+    },
+    /// There is no connection to the server.
+    #[error("{error}")]
+    Connect {
+        /// The server.
+        addr: SocketAddr,
+        /// Why.
+        error: Box<ConnectError>,
+    },
+    /// A connection of the client could not be accepted.
+    #[error("{0}")]
+    Accept(#[from] AcceptError),
+    /// Nobody can be waited for.
+    #[error("{0}")]
+    Listen(#[from] ListenError),
+    /// The device, or one of its limits.
+    #[error("{0}")]
+    Device(#[from] DeviceError),
+    /// Memory that cannot be registered.
+    #[error("{0}")]
+    Register(#[from] RegisterError),
+    /// A work request that was refused.
+    #[error("{0}")]
+    Post(#[from] PostError),
+    /// Work that failed.
+    #[error("{0}")]
+    Work(#[from] Box<WorkError>),
+    /// The connection has ended.
+    #[error("{during}: {reason}")]
+    Ended {
+        /// The peer.
+        peer: SocketAddr,
+        /// Meanwhile.
+        during: &'static str,
+        /// Why.
+        reason: Box<EndReason>,
+    },
+    /// The peer said what no peer of this protocol says.
+    #[error("{peer}: {what}")]
+    Protocol {
+        /// The peer.
+        peer: SocketAddr,
+        /// What.
+        what: String,
+    },
+    /// The peer says nothing any more.
+    #[error("{peer} has said nothing for {seconds} s while {during}")]
+    Silent {
+        /// The peer.
+        peer: SocketAddr,
+        /// For how long.
+        seconds: u64,
+        /// Meanwhile.
+        during: &'static str,
+    },
+    /// The completion queue had no room for a completion.
+    #[error("the completion queue has overflowed; this is a bug of uwarp-perf")]
+    Overflow,
+}

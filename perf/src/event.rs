@@ -1,0 +1,21 @@
+//! What is told meanwhile.
+
+use std::net::SocketAddr;
+
+use crate::plan::Plan;
+use crate::results::Row;
+
+/// What a side tells while a plan is played.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// The two are connected.
+    Begins {
+        /// The other side.
+        peer: SocketAddr,
+        /// The client's plan.
+        plan: &'a Plan,
+    },
+    /// What this side has measured for a size: the client always, the server where it sends too.
+    Row(&'a Row),
+}

@@ -1,0 +1,251 @@
+//! One message at a time.
+
+use std::time::{Duration, Instant};
+
+use uwarp_verbs::{Completion, SendWr, WcOpcode};
+
+use crate::control::ended;
+use crate::error::PerfError;
+use crate::plan::{Plan, Test, Until, Waiting};
+use crate::results::Times;
+use crate::traffic::{Traffic, wr_id};
+
+/// How long a side waits for the other one's message.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a look may sleep: then it sees whether the other side has ended.
+const TURN: Duration = Duration::from_millis(5);
+
+/// Looks at the clock, and for the end of the connection, once in so many turns without a result.
+const TURNS: u32 = 1 << 16;
+
+/// One side of a ping-pong, or a reader.
+pub(crate) struct PingPong<'a> {
+    traffic: &'a Traffic,
+    plan: &'a Plan,
+    size: u32,
+    posted: u64,
+    /// It answers: the other side's messages come first.
+    answers: bool,
+    /// What goes inline, if it does.
+    inline: Vec<u8>,
+}
+
+/// What a side waits for.
+#[derive(Clone, Copy)]
+enum Awaited {
+    /// The other side's message.
+    Message,
+    /// The completion of a Read.
+    Read,
+}
+
+impl<'a> PingPong<'a> {
+    /// `answers`: the other side begins.
+    pub(crate) fn new(traffic: &'a Traffic, plan: &'a Plan, size: u32, answers: bool) -> Self {
+        // What an earlier size has left must not look like the first message.
+        if plan.test == Test::WriteLatency {
+            traffic.clear_last_octet(size, 0);
+        }
+        PingPong {
+            traffic,
+            plan,
+            size,
+            posted: 0,
+            answers,
+            inline: vec![
+                0x5a;
+                if size <= plan.inline {
+                    size as usize
+                } else {
+                    0
+                }
+            ],
+        }
+    }
+
+    /// The client's side: how many messages went, and how long each took.
+    pub(crate) fn measure(&mut self) -> Result<(u64, Duration, Times), PerfError> {
+        let mut times = Times::new(self.plan.test != Test::ReadLatency);
+        for _ in 0..self.plan.warm_up {
+            self.ping()?;
+        }
+        let began = Instant::now();
+        let mut before = began;
+        let mut count = 0;
+        loop {
+            self.ping()?;
+            let now = Instant::now();
+            let took = now.duration_since(before).as_nanos();
+            times.record(u64::try_from(took).unwrap_or(u64::MAX));
+            before = now;
+            count += 1;
+            let over = match self.plan.until {
+                Until::Iterations => count == self.plan.iterations,
+                Until::Seconds(seconds) => now.duration_since(began).as_secs() >= seconds.into(),
+            };
+            if over {
+                return Ok((count, now.duration_since(began), times));
+            }
+        }
+    }
+
+    /// How many messages this side has sent.
+    pub(crate) fn sent(&self) -> u64 {
+        self.posted
+    }
+
+    /// A message, and the answer.
+    fn ping(&mut self) -> Result<(), PerfError> {
+        self.post()?;
+        match self.plan.test {
+            Test::ReadLatency => self.wait(Awaited::Read),
+            _ => self.wait(Awaited::Message),
+        }
+    }
+
+    /// The server's side: answers messages until `over` says that there are no more.
+    pub(crate) fn answer(
+        &mut self,
+        over: &mut dyn FnMut(u64) -> Result<bool, PerfError>,
+    ) -> Result<(), PerfError> {
+        loop {
+            let mut turns = 0_u32;
+            while !self.came(Awaited::Message)? {
+                turns += 1;
+                let asleep = matches!(self.plan.waiting, Waiting::Block | Waiting::Channel);
+                if (asleep || turns.is_multiple_of(1 << 10)) && over(self.posted)? {
+                    return Ok(());
+                }
+            }
+            self.post()?;
+        }
+    }
+
+    fn post(&mut self) -> Result<(), PerfError> {
+        self.posted += 1;
+        let id = wr_id(0, self.posted);
+        let source = self.traffic.source(0, self.size);
+        let (addr, rkey) = self.traffic.target(0);
+        let is_inline = !self.inline.is_empty();
+        let wr = match self.plan.test {
+            Test::ReadLatency => SendWr::read(id, &source, addr, rkey),
+            Test::SendLatency if is_inline => SendWr::send_inline(id, &self.inline),
+            Test::SendLatency => SendWr::send(id, &source),
+            _ => {
+                let number = number(self.posted);
+                if let Some(last) = self.inline.last_mut() {
+                    *last = number;
+                    SendWr::write_inline(id, &self.inline, addr, rkey)
+                } else {
+                    self.traffic.set_last_octet(self.size, number);
+                    SendWr::write(id, &source, addr, rkey)
+                }
+            }
+        };
+        let signaled = self.plan.test == Test::ReadLatency
+            || self.posted.is_multiple_of(self.plan.signal_every());
+        let wr = if signaled { wr } else { wr.unsignaled() };
+        Ok(self.traffic.qps[0].post_send(&wr)?)
+    }
+
+    fn wait(&mut self, what: Awaited) -> Result<(), PerfError> {
+        let mut turns = 0_u32;
+        let mut since = None;
+        while !self.came(what)? {
+            turns += 1;
+            let asleep = matches!(self.plan.waiting, Waiting::Block | Waiting::Channel);
+            if !asleep && !turns.is_multiple_of(TURNS) {
+                continue;
+            }
+            let since = *since.get_or_insert_with(Instant::now);
+            if since.elapsed() > PATIENCE {
+                return Err(PerfError::Silent {
+                    peer: self.traffic.peer,
+                    seconds: PATIENCE.as_secs(),
+                    during: "a message was to come back",
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it has come. One look, or one wait.
+    fn came(&mut self, what: Awaited) -> Result<bool, PerfError> {
+        if self.plan.test == Test::WriteLatency {
+            return self.memory_came();
+        }
+        let mut came = false;
+        let mut completions = [Completion::default(); 4];
+        let taken = self.traffic.next(&mut completions, TURN)?;
+        for completion in &completions[..taken] {
+            self.check(completion)?;
+            came |= match what {
+                Awaited::Read => completion.opcode == WcOpcode::RdmaRead,
+                Awaited::Message => completion.opcode == WcOpcode::Recv,
+            };
+            if completion.opcode == WcOpcode::Recv {
+                self.traffic.post_receives(0, 1)?;
+            }
+        }
+        Ok(came)
+    }
+
+    /// Whether the Write that is due has arrived: its last octet is the last to be placed.
+    fn memory_came(&mut self) -> Result<bool, PerfError> {
+        let due = number(self.posted + u64::from(self.answers));
+        let is_here = || self.traffic.last_octet(self.size) == due;
+        if self.plan.waiting == Waiting::Memory {
+            // Without a call, but for the end of a connection that nobody would notice otherwise.
+            self.drive()?;
+            for _ in 0..TURNS {
+                if is_here() {
+                    return Ok(true);
+                }
+                std::hint::spin_loop();
+            }
+            return Ok(false);
+        }
+        if is_here() {
+            return Ok(true);
+        }
+        self.drive()?;
+        Ok(is_here())
+    }
+
+    /// Polls once.
+    fn drive(&self) -> Result<(), PerfError> {
+        let mut completions = [Completion::default(); 4];
+        let taken = self.traffic.poll(&mut completions)?;
+        completions[..taken]
+            .iter()
+            .try_for_each(|completion| self.check(completion))
+    }
+
+    fn check(&self, completion: &Completion) -> Result<(), PerfError> {
+        match completion.ok() {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let (qp, peer) = (&self.traffic.qps[0], self.traffic.peer);
+                Err(ended(qp, peer, "in the middle of a ping-pong", error))
+            }
+        }
+    }
+}
+
+/// The octet that stands for a message: not that of the one before it, and not that of an empty buffer.
+#[expect(clippy::cast_possible_truncation, reason = "1 to 255")]
+fn number(message: u64) -> u8 {
+    (message % 255 + 1) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_never_taken_for_the_one_before_it() {
+        assert!((0..1_000).all(|message| number(message) != 0));
+        assert!((0..1_000).all(|message| number(message) != number(message + 1)));
+    }
+}

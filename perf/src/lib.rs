@@ -1,0 +1,42 @@
+//! uwarp, performance tests: bandwidth, message rate and latency of RDMA Writes, Reads and Sends between two processes,
+//! as rdma-core's users know them from perftest. The command `uwarp perf` runs them; a program may, too.
+//!
+//! The client has the [`Plan`]; the server does what a client's plan asks of it. They talk over a connection of their
+//! own, by Sends of JSON (`control`), and move data over as many others as the plan has QPs.
+//!
+//! ```
+//! use uwarp_perf::{Plan, Server, Test, run};
+//! use uwarp_verbs::Device;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::tcp()?;
+//! let server = Server::listen(&device, "127.0.0.1:0".parse()?)?;
+//! let addr = server.local_addr();
+//! let serving = std::thread::spawn(move || server.serve_one(|_| {}));
+//!
+//! let plan = Plan { iterations: 100, ..Plan::new(Test::WriteLatency, &[64]) };
+//! let results = run(&device, addr, &plan, |_| {})?;
+//! assert_eq!(results.rows[0].size, 64);
+//! serving.join().unwrap()?;
+//! # Ok(()) }
+//! ```
+
+mod bandwidth;
+mod client;
+mod clock;
+mod control;
+mod error;
+mod event;
+mod latency;
+mod message;
+mod plan;
+mod results;
+mod server;
+mod traffic;
+
+pub use client::run;
+pub use error::PerfError;
+pub use event::Event;
+pub use plan::{Plan, PlanError, Test, Until, Waiting};
+pub use results::{Bandwidth, Figures, Latency, Results, Row};
+pub use server::Server;

@@ -1,0 +1,325 @@
+//! What is measured, and how.
+
+use serde::{Deserialize, Serialize};
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Test {
+    /// RDMA Writes to the server, as many as go (`ib_write_bw`).
+    #[serde(rename = "write_bw")]
+    WriteBandwidth,
+    /// RDMA Reads from the server (`ib_read_bw`).
+    #[serde(rename = "read_bw")]
+    ReadBandwidth,
+    /// Sends to the server (`ib_send_bw`).
+    #[serde(rename = "send_bw")]
+    SendBandwidth,
+    /// A Write there and one back, seen in memory (`ib_write_lat`): half of the round trip.
+    #[serde(rename = "write_lat")]
+    WriteLatency,
+    /// A Read from post to completion (`ib_read_lat`): all of it.
+    #[serde(rename = "read_lat")]
+    ReadLatency,
+    /// A Send there and one back (`ib_send_lat`): half of the round trip.
+    #[serde(rename = "send_lat")]
+    SendLatency,
+}
+
+impl Test {
+    /// Whether it measures latency.
+    #[must_use]
+    pub fn is_latency(self) -> bool {
+        matches!(
+            self,
+            Test::WriteLatency | Test::ReadLatency | Test::SendLatency
+        )
+    }
+
+    /// Its name on the command line: `write_bw`, `read_lat` ...
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Test::WriteBandwidth => "write_bw",
+            Test::ReadBandwidth => "read_bw",
+            Test::SendBandwidth => "send_bw",
+            Test::WriteLatency => "write_lat",
+            Test::ReadLatency => "read_lat",
+            Test::SendLatency => "send_lat",
+        }
+    }
+
+    /// Whether the application at the server has nothing to do.
+    #[must_use]
+    pub fn is_one_sided(self) -> bool {
+        matches!(
+            self,
+            Test::WriteBandwidth | Test::ReadBandwidth | Test::ReadLatency
+        )
+    }
+
+    pub(crate) fn takes_receives(self) -> bool {
+        matches!(self, Test::SendBandwidth | Test::SendLatency)
+    }
+}
+
+/// What a side does while it has nothing to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Waiting {
+    /// Polls the completion queue, again and again.
+    #[default]
+    Poll,
+    /// Blocks in our own wait call, `Cq::wait`.
+    Block,
+    /// Blocks in `poll(2)` on the descriptor of a completion channel.
+    Channel,
+    /// Polls once after a post, then looks at the buffer alone, without a call (`ib_write_lat`); write latency only.
+    Memory,
+}
+
+/// When a size has been measured for long enough.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Until {
+    /// After so many messages on each QP ([`Plan::iterations`]).
+    Iterations,
+    /// After so many seconds.
+    Seconds(u32),
+}
+
+/// What is measured, and how. The client has it, and tells the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What is measured.
+    pub test: Test,
+    /// The sizes of messages in octets, one measurement each.
+    pub sizes: Vec<u32>,
+    /// Messages measured on each QP.
+    pub iterations: u64,
+    /// Messages before them on each QP, which are not.
+    pub warm_up: u64,
+    /// When a measurement ends.
+    pub until: Until,
+    /// Connections.
+    pub qps: u32,
+    /// Messages outstanding on each QP.
+    pub tx_depth: u32,
+    /// Receives posted on each QP.
+    pub rx_depth: u32,
+    /// Work requests for one post.
+    pub post_list: u32,
+    /// Every so many messages one asks for a completion.
+    pub cq_moderation: u32,
+    /// Messages of at most so many octets are posted inline.
+    pub inline: u32,
+    /// Both sides send at once (bandwidth only).
+    pub bidirectional: bool,
+    /// What the client does while it waits, and the server where it takes part.
+    pub waiting: Waiting,
+    /// The application at the server of a one-sided test sleeps; otherwise it polls.
+    pub target_sleeps: bool,
+    /// Reads outstanding on each QP (IRD and ORD).
+    pub reads: u16,
+}
+
+/// Why a plan makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// A number is out of its range.
+    #[error("{what} is {value}, and has to be {range}")]
+    Range {
+        /// Of what.
+        what: &'static str,
+        /// What it is.
+        value: u64,
+        /// What it may be.
+        range: &'static str,
+    },
+    /// A choice that the test does not have.
+    #[error("{test} cannot {what}")]
+    NotForTest {
+        /// The test.
+        test: &'static str,
+        /// What it cannot do.
+        what: &'static str,
+    },
+}
+
+impl Plan {
+    /// The most octets of a message.
+    pub const MAX_SIZE: u32 = 1 << 30;
+    /// The most octets that the server registers for one client.
+    pub(crate) const MAX_MEMORY: u64 = 8 << 30;
+
+    /// perftest's numbers: 5,000 messages for bandwidth and 1,000 for latency, 128 outstanding, a completion for
+    /// every hundredth, receives of 512.
+    #[must_use]
+    pub fn new(test: Test, sizes: &[u32]) -> Self {
+        let iterations = if test.is_latency() { 1_000 } else { 5_000 };
+        Plan {
+            test,
+            sizes: sizes.to_vec(),
+            iterations,
+            warm_up: iterations / 10,
+            until: Until::Iterations,
+            qps: 1,
+            tx_depth: 128,
+            rx_depth: 512,
+            post_list: 1,
+            cq_moderation: 100,
+            inline: 0,
+            bidirectional: false,
+            waiting: Waiting::Poll,
+            target_sleeps: false,
+            reads: 16,
+        }
+    }
+
+    /// The size of the buffer that each QP has at each side.
+    pub(crate) fn largest(&self) -> u32 {
+        self.sizes.iter().copied().max().unwrap_or(1).max(1)
+    }
+
+    /// Whether it makes sense.
+    ///
+    /// # Errors
+    /// [`PlanError`] for the first thing that does not.
+    pub fn check(&self) -> Result<(), PlanError> {
+        let within = |what, value: u64, from: u64, to: u64, range| {
+            if (from..=to).contains(&value) {
+                Ok(())
+            } else {
+                Err(PlanError::Range { what, value, range })
+            }
+        };
+        for size in &self.sizes {
+            let least = u32::from(self.test == Test::WriteLatency);
+            let range = "1 (0 but for write_lat) to 1073741824 octets";
+            within(
+                "a size",
+                u64::from(*size),
+                u64::from(least),
+                u64::from(Self::MAX_SIZE),
+                range,
+            )?;
+        }
+        within(
+            "the number of sizes",
+            self.sizes.len() as u64,
+            1,
+            1_000,
+            "1 to 1000",
+        )?;
+        within(
+            "the number of iterations",
+            self.iterations,
+            1,
+            1 << 40,
+            "1 to 2^40",
+        )?;
+        within(
+            "the number of QPs",
+            self.qps.into(),
+            1,
+            65_536,
+            "1 to 65536",
+        )?;
+        let depth = "1 to 32768";
+        within("tx-depth", self.tx_depth.into(), 1, 32_768, depth)?;
+        within("rx-depth", self.rx_depth.into(), 1, 32_768, depth)?;
+        let list = "1 to tx-depth";
+        within(
+            "the post list",
+            self.post_list.into(),
+            1,
+            self.tx_depth.into(),
+            list,
+        )?;
+        within(
+            "the CQ moderation",
+            self.cq_moderation.into(),
+            1,
+            u64::MAX,
+            "1 or more",
+        )?;
+        let memory = u64::from(self.qps) * u64::from(self.largest());
+        within(
+            "the memory of all QPs",
+            memory,
+            0,
+            Self::MAX_MEMORY,
+            "at most 8 GiB",
+        )?;
+        self.check_test()
+    }
+
+    fn check_test(&self) -> Result<(), PlanError> {
+        let refused = |what| {
+            let test = self.test.name();
+            Err(PlanError::NotForTest { test, what })
+        };
+        if self.test.is_latency() && self.bidirectional {
+            return refused("be bidirectional");
+        }
+        if self.test.is_latency() && self.qps > 1 {
+            return refused("use more than one QP");
+        }
+        if self.waiting == Waiting::Memory && self.test != Test::WriteLatency {
+            return refused("wait by looking at the buffer");
+        }
+        if self.test == Test::WriteLatency
+            && matches!(self.waiting, Waiting::Block | Waiting::Channel)
+        {
+            return refused("wait for an event: a Write raises none at its target");
+        }
+        if self.target_sleeps && (!self.test.is_one_sided() || self.bidirectional) {
+            return refused("have a target that sleeps: it takes part");
+        }
+        Ok(())
+    }
+
+    /// Every so many messages one is signaled: enough for the send queue to move on.
+    pub(crate) fn signal_every(&self) -> u64 {
+        u64::from(self.cq_moderation.min(self.tx_depth.div_ceil(2)).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_name() {
+        let plan = |change: fn(&mut Plan)| {
+            let mut plan = Plan::new(Test::WriteBandwidth, &[64]);
+            change(&mut plan);
+            plan.check().map_err(|error| error.to_string())
+        };
+        assert_eq!(plan(|_| {}), Ok(()));
+        let said = |change| plan(change).unwrap_err();
+        assert!(said(|plan| plan.qps = 0).starts_with("the number of QPs is 0"));
+        assert!(said(|plan| plan.sizes.clear()).starts_with("the number of sizes"));
+        assert!(said(|plan| plan.sizes = vec![u32::MAX]).starts_with("a size is"));
+        assert!(said(|plan| plan.post_list = 129).contains("1 to tx-depth"));
+        assert!(said(|plan| plan.waiting = Waiting::Memory).contains("write_bw cannot"));
+        assert!(
+            said(|plan| {
+                plan.test = Test::SendBandwidth;
+                plan.target_sleeps = true;
+            })
+            .contains("it takes part")
+        );
+    }
+
+    #[test]
+    fn a_send_queue_never_waits_for_a_completion_that_nobody_asked_for() {
+        for (depth, moderation, every) in [(128, 100, 64), (1, 100, 1), (16, 1, 1), (300, 100, 100)]
+        {
+            let mut plan = Plan::new(Test::WriteBandwidth, &[1]);
+            (plan.tx_depth, plan.cq_moderation) = (depth, moderation);
+            assert_eq!(plan.signal_every(), every);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What came out.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Plan;
+
+/// What came out of a plan.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    /// The plan.
+    pub plan: Plan,
+    /// A row for each size.
+    pub rows: Vec<Row>,
+}
+
+/// What came out for one size.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// Octets of a message.
+    pub size: u32,
+    /// Messages measured, of all QPs.
+    pub messages: u64,
+    /// How long they took, in seconds.
+    pub seconds: f64,
+    /// What was measured.
+    pub figures: Figures,
+    /// Processor time of this side, in seconds, user and system, of all threads.
+    pub cpu: f64,
+    /// The same of the other side. The client knows it; a server's own rows have 0 here.
+    pub peer_cpu: f64,
+    /// What the server sent meanwhile, where both send.
+    pub opposite: Option<Box<Row>>,
+}
+
+/// Bandwidth or latency.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figures {
+    /// Of a bandwidth test.
+    Bandwidth(Bandwidth),
+    /// Of a latency test.
+    Latency(Latency),
+}
+
+/// How much went.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Bandwidth {
+    /// Octets of payload a second, in all.
+    pub average: f64,
+    /// The same in the best of up to 32 parts of the time.
+    pub peak: f64,
+    /// Messages a second.
+    pub rate: f64,
+}
+
+/// How long it took, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Latency {
+    /// The shortest.
+    pub min: f64,
+    /// The longest.
+    pub max: f64,
+    /// The median: as many took longer as shorter.
+    pub p50: f64,
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation.
+    pub deviation: f64,
+    /// 99 of 100 took no longer.
+    pub p99: f64,
+    /// 999 of 1,000 took no longer.
+    pub p999: f64,
+}
+
+impl Row {
+    /// Octets of payload that were measured.
+    #[must_use]
+    pub fn octets(&self) -> f64 {
+        self.messages as f64 * f64::from(self.size)
+    }
+
+    /// Seconds of processor time for 10^9 octets: of this side, and of the other one. `None` without octets.
+    #[must_use]
+    pub fn cpu_per_gb(&self) -> Option<(f64, f64)> {
+        let gigabytes = self.octets() / 1e9;
+        (gigabytes > 0.0).then(|| (self.cpu / gigabytes, self.peer_cpu / gigabytes))
+    }
+}
+
+impl Bandwidth {
+    /// `octets` in `took`, with the best of the parts.
+    pub(crate) fn new(messages: u64, size: u32, took: Duration, peak: f64) -> Self {
+        let seconds = took.as_secs_f64().max(1e-9);
+        let rate = messages as f64 / seconds;
+        let average = rate * f64::from(size);
+        Bandwidth {
+            average,
+            peak: (peak * f64::from(size)).max(average),
+            rate,
+        }
+    }
+}
+
+/// Times of single messages. Three digits of each are kept.
+pub(crate) struct Times {
+    histogram: Histogram<u64>,
+    /// The unit of what is recorded, in nanoseconds: a round trip counts half.
+    unit: f64,
+}
+
+impl Times {
+    /// For times of up to a minute. `halved`: what is recorded is a round trip, and what is told is one way.
+    pub(crate) fn new(halved: bool) -> Self {
+        let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);
+        Times {
+            // The bounds and the digits are in range.
+            histogram: histogram.unwrap_or_else(|_| unreachable!("bounds of a histogram")),
+            unit: if halved { 0.5 } else { 1.0 },
+        }
+    }
+
+    pub(crate) fn record(&mut self, nanos: u64) {
+        self.histogram.saturating_record(nanos.max(1));
+    }
+
+    pub(crate) fn latency(&self) -> Latency {
+        let micros = |nanos: f64| nanos * self.unit / 1_000.0;
+        let quantile = |part: f64| micros(self.histogram.value_at_quantile(part) as f64);
+        Latency {
+            min: micros(self.histogram.min() as f64),
+            max: micros(self.histogram.max() as f64),
+            p50: quantile(0.5),
+            mean: micros(self.histogram.mean()),
+            deviation: micros(self.histogram.stdev()),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_trip_counts_half_and_percentiles_are_of_all() {
+        let mut times = Times::new(true);
+        for micros in 1..=1_000 {
+            times.record(micros * 2_000);
+        }
+        let latency = times.latency();
+        let near = |is: f64, due: f64| assert!((is - due).abs() <= due / 500.0, "{is} {due}");
+        near(latency.min, 1.0);
+        near(latency.p50, 500.0);
+        near(latency.p99, 990.0);
+        near(latency.p999, 999.0);
+        near(latency.max, 1000.0);
+        near(latency.mean, 500.5);
+    }
+
+    #[test]
+    fn the_average_is_of_all_and_the_peak_never_below() {
+        let bandwidth = Bandwidth::new(1_000, 1_000_000, Duration::from_secs(1), 1.0);
+        assert!((bandwidth.average - 1e9).abs() < 1.0);
+        assert!((bandwidth.rate - 1e3).abs() < 1e-6);
+        assert!(bandwidth.peak >= bandwidth.average);
+    }
+}

@@ -1,0 +1,225 @@
+//! The connections that move data, with their memory and their completion queue.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use uwarp_verbs::{
+    Access, Completion, CompletionChannel, Cq, Device, MemoryRegion, Notify, OnNoReceive, Pd, Qp,
+    QpCaps, RecvWr, Sge,
+};
+
+use crate::error::PerfError;
+use crate::message::Memory;
+use crate::plan::{Plan, Waiting};
+
+/// How long a Send waits at its target for a receive.
+const HOLD: Duration = Duration::from_secs(20);
+
+/// The data connections of one side.
+pub(crate) struct Traffic {
+    pub(crate) qps: Vec<Qp>,
+    pub(crate) peer: SocketAddr,
+    cq: Cq,
+    channel: Option<CompletionChannel>,
+    region: MemoryRegion,
+    /// Octets between the buffers of two QPs; each has two of this size.
+    stride: u64,
+    remote: Option<Memory>,
+    waiting: Waiting,
+}
+
+impl Traffic {
+    /// QPs without connections, and their memory.
+    pub(crate) fn new(
+        device: &Device,
+        pd: &Pd,
+        plan: &Plan,
+        peer: SocketAddr,
+    ) -> Result<Self, PerfError> {
+        let receives = if plan.test.takes_receives() {
+            plan.rx_depth
+        } else {
+            0
+        };
+        let depth = plan.qps.saturating_mul(plan.tx_depth + receives + 2);
+        let channel = match plan.waiting {
+            Waiting::Channel => Some(device.create_channel()?),
+            _ => None,
+        };
+        let cq = match &channel {
+            Some(channel) => device.create_cq_on(depth, channel, 0)?,
+            None => device.create_cq(depth)?,
+        };
+        let caps = QpCaps {
+            // Two more: what ends a measurement is no part of it.
+            max_send_wr: plan.tx_depth + 2,
+            max_recv_wr: receives.max(1),
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline: plan.inline,
+        };
+        let build = |_| {
+            let hold = OnNoReceive::Hold(HOLD);
+            pd.qp().caps(caps).on_no_receive(hold).build(&cq, &cq)
+        };
+        let qps = (0..plan.qps).map(build).collect::<Result<Vec<_>, _>>()?;
+        let stride = u64::from(plan.largest()).next_multiple_of(64);
+        let len = usize::try_from(2 * stride * u64::from(plan.qps)).unwrap_or(usize::MAX);
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let region = pd.register(vec![0; len], access)?;
+        let traffic = Traffic {
+            qps,
+            peer,
+            cq,
+            channel,
+            region,
+            stride,
+            remote: None,
+            waiting: plan.waiting,
+        };
+        for lane in 0..traffic.qps.len() {
+            traffic.post_receives(lane, receives)?;
+        }
+        Ok(traffic)
+    }
+
+    /// What the peer may Write to and Read from.
+    pub(crate) fn memory(&self) -> Memory {
+        let remote = self.region.remote();
+        Memory {
+            addr: remote.addr,
+            rkey: remote.rkey,
+            len: remote.len,
+        }
+    }
+
+    /// What the peer has lent. It has to be as large as ours.
+    pub(crate) fn set_remote(&mut self, memory: Memory) -> Result<(), PerfError> {
+        if memory.len < self.region.len() as u64 {
+            return Err(PerfError::Protocol {
+                peer: self.peer,
+                what: format!(
+                    "it lends {} octets, and the plan needs {}",
+                    memory.len,
+                    self.region.len()
+                ),
+            });
+        }
+        self.remote = Some(memory);
+        Ok(())
+    }
+
+    /// Where what this QP sends comes from, and what it Reads goes.
+    pub(crate) fn source(&self, lane: usize, size: u32) -> [Sge; 1] {
+        [self.region.sge(2 * self.stride * lane as u64, size)]
+    }
+
+    /// Where the peer's buffer of this QP is: address and key.
+    pub(crate) fn target(&self, lane: usize) -> (u64, u32) {
+        let memory = self.remote.unwrap_or_else(|| self.memory());
+        let offset = 2 * self.stride * lane as u64 + self.stride;
+        (memory.addr.wrapping_add(offset), memory.rkey)
+    }
+
+    /// Posts so many receives, all for the same buffer.
+    pub(crate) fn post_receives(&self, lane: usize, count: u32) -> Result<(), PerfError> {
+        let offset = 2 * self.stride * lane as u64 + self.stride;
+        // The stride was made of a `u32`.
+        let len = u32::try_from(self.stride).unwrap_or(u32::MAX);
+        let sges = [self.region.sge(offset, len)];
+        let receives = [RecvWr::new(wr_id(lane, 0), &sges); 64];
+        let mut left = count as usize;
+        while left > 0 {
+            let now = left.min(receives.len());
+            self.qps[lane].post_recv_list(&receives[..now])?;
+            left -= now;
+        }
+        Ok(())
+    }
+
+    /// The octet of the first QP's target that the peer Writes last.
+    pub(crate) fn last_octet(&self, size: u32) -> u8 {
+        let mut octet = [0];
+        let at = self.stride as usize + size as usize - 1;
+        // In range: a size is no larger than the stride.
+        let _ = self.region.read_at(at, &mut octet);
+        octet[0]
+    }
+
+    /// Sets the last octet of what the first QP sends.
+    pub(crate) fn set_last_octet(&self, size: u32, octet: u8) {
+        let _ = self.region.write_at(size as usize - 1, &[octet]);
+    }
+
+    /// Sets the octet that [`Traffic::last_octet`] reads.
+    pub(crate) fn clear_last_octet(&self, size: u32, octet: u8) {
+        let at = self.stride as usize + size as usize - 1;
+        let _ = self.region.write_at(at, &[octet]);
+    }
+
+    /// Completions, without waiting.
+    pub(crate) fn poll(&self, out: &mut [Completion]) -> Result<usize, PerfError> {
+        let taken = self.cq.poll(out);
+        if taken == 0 && self.cq.has_overflowed() {
+            return Err(PerfError::Overflow);
+        }
+        Ok(taken)
+    }
+
+    /// Completions. Where the plan is to wait, it waits for the first one, no longer than `most`.
+    pub(crate) fn next(&self, out: &mut [Completion], most: Duration) -> Result<usize, PerfError> {
+        let taken = self.poll(out)?;
+        if taken > 0 {
+            return Ok(taken);
+        }
+        match (self.waiting, &self.channel) {
+            (Waiting::Poll | Waiting::Memory, _) | (Waiting::Channel, None) => Ok(0),
+            (Waiting::Block, _) => {
+                let Some(first) = self.cq.wait(Some(most)) else {
+                    return Ok(0);
+                };
+                out[0] = first;
+                Ok(1 + self.poll(&mut out[1..])?)
+            }
+            (Waiting::Channel, Some(channel)) => {
+                if !self.cq.req_notify(Notify::Any) {
+                    let mut fds = [PollFd::new(channel, PollFlags::IN)];
+                    let timeout = Timespec::try_from(most).ok();
+                    // What interrupts it is nothing to it.
+                    let _ = poll(&mut fds, timeout.as_ref());
+                    drop(channel.try_get_event());
+                }
+                self.poll(out)
+            }
+        }
+    }
+}
+
+const COUNT_BITS: u32 = 40;
+
+/// The number of a work request: of which QP, and how many it ends.
+pub(crate) fn wr_id(lane: usize, count: u64) -> u64 {
+    (lane as u64) << COUNT_BITS | count & ((1 << COUNT_BITS) - 1)
+}
+
+/// The QP and the count of a number.
+pub(crate) fn of_wr_id(wr_id: u64) -> (usize, u64) {
+    // A QP's index is far below 2^24.
+    (
+        (wr_id >> COUNT_BITS) as usize,
+        wr_id & ((1 << COUNT_BITS) - 1),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_holds_the_qp_and_the_count() {
+        for (lane, count) in [(0, 0), (65_535, (1 << 40) - 1), (7, 1 << 39)] {
+            assert_eq!(of_wr_id(wr_id(lane, count)), (lane, count));
+        }
+    }
+}
