@@ -113,8 +113,8 @@ impl<'a> PingPong<'a> {
             let mut turns = 0_u32;
             while !self.came(Awaited::Message)? {
                 turns += 1;
-                let asleep = matches!(self.plan.waiting, Waiting::Block | Waiting::Channel);
-                if (asleep || turns.is_multiple_of(1 << 10)) && over(self.posted)? {
+                let looks = self.looks_are_long() || turns.is_multiple_of(1 << 10);
+                if looks && over(self.posted)? {
                     return Ok(());
                 }
             }
@@ -154,8 +154,7 @@ impl<'a> PingPong<'a> {
         let mut since = None;
         while !self.came(what)? {
             turns += 1;
-            let asleep = matches!(self.plan.waiting, Waiting::Block | Waiting::Channel);
-            if !asleep && !turns.is_multiple_of(TURNS) {
+            if !self.looks_are_long() && !turns.is_multiple_of(TURNS) {
                 continue;
             }
             let since = *since.get_or_insert_with(Instant::now);
@@ -168,6 +167,11 @@ impl<'a> PingPong<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a look that finds nothing has slept, or looked at memory many times.
+    fn looks_are_long(&self) -> bool {
+        self.plan.waiting != Waiting::Poll
     }
 
     /// Whether it has come. One look, or one wait.

@@ -1,0 +1,225 @@
+//! `uwarp perf` as two processes: what is printed, and every way in which a side can be used wrongly, named.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+
+use common::{Ended, Uwarp, uwarp};
+use serde_json::Value;
+
+const TESTS: [&str; 6] = [
+    "write_bw",
+    "read_bw",
+    "send_bw",
+    "write_lat",
+    "read_lat",
+    "send_lat",
+];
+
+/// A server on a free port, and the port.
+fn server(args: &[&str]) -> (Uwarp, String) {
+    let base = ["perf", "-p", "0", "--device", "tcp:127.0.0.1"];
+    let mut server = Uwarp::start(&[&base, args].concat());
+    let line = server.stdout_until("Waiting for client");
+    let port = line.rsplit(':').next().unwrap().to_owned();
+    (server, port)
+}
+
+/// A client that sends few messages.
+fn client(port: &str, test: &str, args: &[&str]) -> Ended {
+    let count = if test.ends_with("_lat") { "10" } else { "100" };
+    uwarp(&[&["perf", test, "127.0.0.1", "-p", port, "-n", count], args].concat())
+}
+
+fn parsed(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}:\n{}", ended.stdout))
+}
+
+/// The numbers of the rows in a table: lines behind the heads of the columns.
+fn rows(stdout: &str) -> Vec<Vec<f64>> {
+    let behind = stdout
+        .lines()
+        .skip_while(|line| !line.starts_with(" #bytes"));
+    behind
+        .skip(1)
+        .take_while(|line| line.starts_with(' '))
+        .map(|line| {
+            let words = line.split_whitespace().filter(|word| *word != "+");
+            words.map(|word| word.parse().unwrap()).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn each_test_prints_a_row_of_perftest() {
+    let (_server, port) = server(&["-P"]);
+    for test in TESTS {
+        let ended = client(&port, test, &["-s", "4K"]).expect(0);
+        assert_eq!(ended.stderr, "", "{test}");
+        let rows = rows(&ended.stdout);
+        assert_eq!(rows.len(), 1, "{test}:\n{}", ended.stdout);
+        let (count, columns) = if test.ends_with("_lat") {
+            (10.0, 9)
+        } else {
+            (100.0, 7)
+        };
+        assert_eq!(rows[0].len(), columns, "{test}:\n{}", ended.stdout);
+        assert_eq!(rows[0][..2], [4096.0, count], "{test}");
+    }
+}
+
+#[test]
+fn all_sizes_are_those_of_perftest() {
+    let (server, port) = server(&[]);
+    let ended = client(&port, "write_bw", &["-a"]).expect(0);
+    let sizes: Vec<_> = rows(&ended.stdout).iter().map(|row| row[0]).collect();
+    let due: Vec<f64> = (1..=23).map(|bit| f64::from(1 << bit)).collect();
+    assert_eq!(due, sizes);
+    // One client, and then its end.
+    server.end().expect(0);
+}
+
+#[test]
+fn json_is_all_that_is_printed_and_has_the_documented_fields() {
+    let (_server, port) = server(&["-P"]);
+    let bandwidth = parsed(&client(&port, "send_bw", &["-s", "64", "--json"]).expect(0));
+    assert_eq!(bandwidth["plan"]["test"], "send_bw");
+    let row = &bandwidth["rows"][0];
+    assert_eq!((&row["size"], &row["messages"]), (&64.into(), &100.into()));
+    for field in ["average", "peak", "rate"] {
+        assert!(row["figures"]["bandwidth"][field].as_f64().unwrap() > 0.0);
+    }
+    assert!(row["cpu"].is_f64() && row["peer_cpu"].is_f64() && row["seconds"].is_f64());
+
+    let latency = parsed(&client(&port, "read_lat", &["--json"]).expect(0));
+    let figures = &latency["rows"][0]["figures"]["latency"];
+    for field in ["min", "max", "p50", "mean", "deviation", "p99", "p999"] {
+        assert!(figures[field].is_f64(), "{field} in {figures}");
+    }
+
+    let both = parsed(&client(&port, "write_bw", &["-b", "--json", "-q", "2"]).expect(0));
+    let row = &both["rows"][0];
+    assert_eq!(row["messages"], 200);
+    assert_eq!(row["opposite"]["messages"], 200);
+}
+
+/// The documentation has every field of the JSON by its name.
+#[test]
+fn the_documentation_names_every_field_and_option() {
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/perf.md");
+    let text = std::fs::read_to_string(text).unwrap();
+    let (_server, port) = server(&["-P"]);
+    let mut fields = Vec::new();
+    for test in ["write_bw", "write_lat"] {
+        collect(
+            &parsed(&client(&port, test, &["--json"]).expect(0)),
+            &mut fields,
+        );
+    }
+    let help = uwarp(&["perf", "--help"]).expect(0).stdout;
+    let words = help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'));
+    let shared = [
+        "--help",
+        "--device",
+        "--pcap",
+        "--crc",
+        "--markers",
+        "--mpa",
+        "--peer",
+    ];
+    let options = words
+        .filter(|word| word.len() > 3 && word.starts_with("--") && !shared.contains(word))
+        .map(str::to_owned);
+    for name in options.chain(fields) {
+        let found = text
+            .split(['`', ' ', '\n', ',', '|'])
+            .any(|word| word == name);
+        assert!(found, "docs/perf.md has no {name}");
+    }
+}
+
+/// The names of all fields.
+fn collect(value: &Value, into: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                into.push(name.clone());
+                collect(value, into);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| collect(value, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_client_without_a_server_is_told_what_to_start() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    drop(taken);
+    client(&port, "write_bw", &[])
+        .expect(1)
+        .says(&format!("nothing listens at 127.0.0.1:{port}"))
+        .says(&format!("uwarp perf -p {port}"));
+}
+
+#[test]
+fn wrong_usage_is_told_what_is_right() {
+    let wrong = |args: &[&str]| uwarp(&[&["perf"], args].concat()).expect(2);
+    let at = "127.0.0.1";
+    wrong(&["bandwidth"]).says("write_bw");
+    wrong(&["write_bw", at, "-s", "2G"]).says("at most 1G");
+    wrong(&["write_bw", at, "-q", "0"]).says("the number of QPs is 0, and has to be 1 to 65536");
+    wrong(&["write_bw", at, "-t", "8", "-l", "9"]).says("the post list is 9");
+    wrong(&["write_lat", at, "-b"]).says("write_lat cannot be bidirectional");
+    wrong(&["write_lat", at, "-e"]).says("a Write raises none at its target");
+    wrong(&["send_bw", at, "--target-sleeps"]).says("it takes part");
+    wrong(&["write_bw", at, "-n", "5", "-D", "1"]).says("--duration");
+    wrong(&["write_bw", at, "-a", "-s", "4K"]).says("--size");
+    wrong(&["write_bw", at, "-P"]).says("--persistent");
+    wrong(&["write_bw", "--json"]).says("<ADDRESS>");
+}
+
+#[test]
+fn the_help_says_how_to_begin() {
+    let help = uwarp(&["perf", "--help"]).expect(0).stdout;
+    assert!(help.contains("uwarp perf write_bw 127.0.0.1 -a"), "{help}");
+    for test in TESTS {
+        assert!(help.contains(test), "no {test}:\n{help}");
+    }
+}
+
+#[test]
+fn a_server_that_is_something_else_is_named() {
+    let fake = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = fake.local_addr().unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = fake.accept().unwrap();
+        let _ = stream.read(&mut [0; 20]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+    });
+    client(&addr.port().to_string(), "write_bw", &[])
+        .expect(1)
+        .says("not an MPA Reply");
+}
+
+#[test]
+fn a_peer_that_is_iwarp_and_nothing_more_is_told_apart() {
+    let (server, port) = server(&[]);
+    let addr = format!("127.0.0.1:{port}").parse().unwrap();
+    common::client(addr, &["-C", "1"]).expect(1);
+    server.end().expect(1).says("not uwarp perf");
+}
+
+#[test]
+fn a_server_goes_on_after_a_client_that_dies_when_it_is_persistent() {
+    let (mut server, port) = server(&["-P"]);
+    let mut dying = Uwarp::start(&["perf", "send_bw", "127.0.0.1", "-p", &port, "-D", "60"]);
+    dying.stdout_until(" #bytes");
+    server.stdout_until(" #bytes");
+    dying.kill();
+    server.stderr_until("the server goes on");
+    client(&port, "send_bw", &[]).expect(0);
+}
