@@ -26,11 +26,12 @@ use keys::{Keys, LinkKeys};
 /// |---|---|
 /// | `tcp` | the kernel's TCP |
 /// | `tcp:ADDR` | the same, from and at that address of this machine |
+/// | `tcp:ADDR,congestion=NAME` | the same, with a congestion control by the kernel's name (`reno`, `bbr` ...) |
 /// | `tap:NAME,ip=ADDR[/PREFIX]...` | smoltcp on a TAP device that exists or is created |
 /// | `raw:INTERFACE,ip=ADDR[/PREFIX]...` | smoltcp on a raw socket on an interface |
 /// | `unix:LOCAL,REMOTE,ip=ADDR[/PREFIX]...` | smoltcp on Ethernet frames in Unix datagrams, received at the path LOCAL and sent to REMOTE |
 ///
-/// What may follow, in any order:
+/// What may follow on the others, in any order:
 ///
 /// | key | meaning |
 /// |---|---|
@@ -50,6 +51,7 @@ pub struct DeviceSpec(Kind);
 enum Kind {
     Tcp {
         addr: Option<IpAddr>,
+        congestion: Option<String>,
     },
     Tap {
         name: InterfaceName,
@@ -90,7 +92,10 @@ const FORMS: &str = "`tcp`, `tcp:ADDR`, `tap:NAME,ip=ADDR/PREFIX`, `raw:INTERFAC
 impl Default for DeviceSpec {
     /// The kernel's TCP.
     fn default() -> Self {
-        Self(Kind::Tcp { addr: None })
+        Self(Kind::Tcp {
+            addr: None,
+            congestion: None,
+        })
     }
 }
 
@@ -99,7 +104,7 @@ impl DeviceSpec {
     /// those of the machine.
     pub fn addresses(&self) -> Vec<IpAddr> {
         match &self.0 {
-            Kind::Tcp { addr } => addr.iter().copied().collect(),
+            Kind::Tcp { addr, .. } => addr.iter().copied().collect(),
             Kind::Tap { link, .. } | Kind::Raw { link, .. } | Kind::Unix { link, .. } => {
                 link.addresses.iter().map(|(addr, _)| *addr).collect()
             }
@@ -127,7 +132,13 @@ impl DeviceSpec {
         kernel: KernelSettings,
     ) -> Result<Arc<dyn Network>, LlpError> {
         Ok(match &self.0 {
-            Kind::Tcp { .. } => Arc::new(KernelNetwork::new(kernel, capture)),
+            Kind::Tcp { congestion, .. } => {
+                let mut settings = kernel;
+                if congestion.is_some() {
+                    settings.congestion.clone_from(congestion);
+                }
+                Arc::new(KernelNetwork::new(settings, capture))
+            }
             Kind::Tap { name, link } => Arc::new(EthernetNetwork::tap(
                 *name,
                 link.mac,
@@ -232,18 +243,42 @@ impl FromStr for DeviceSpec {
     }
 }
 
-fn tcp(addr: &str) -> Result<DeviceSpec, SpecError> {
+fn tcp(rest: &str) -> Result<DeviceSpec, SpecError> {
+    let (addr, congestion) = match rest.split_once(',') {
+        Some((addr, key)) => (addr, Some(kernel_congestion(key)?)),
+        None => (rest, None),
+    };
     let bare = addr
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))
         .unwrap_or(addr);
-    match bare.parse() {
-        Ok(addr) => Ok(DeviceSpec(Kind::Tcp { addr: Some(addr) })),
-        Err(_) => Err(SpecError::new(
+    let Ok(parsed) = bare.parse() else {
+        return Err(SpecError::new(
             format!("`{addr}` is not an IP address"),
             "an address of this machine, such as `tcp:127.0.0.1` or `tcp:::1`",
-        )),
-    }
+        ));
+    };
+    Ok(DeviceSpec(Kind::Tcp {
+        addr: Some(parsed),
+        congestion,
+    }))
+}
+
+/// `congestion=NAME`, the only key of the kernel's TCP. Which names there are, the kernel knows.
+fn kernel_congestion(key: &str) -> Result<String, SpecError> {
+    /// TCP_CA_NAME_MAX of Linux, with the NUL.
+    const NAME: usize = 16;
+    let plain = |name: &&str| {
+        let letters = |c: u8| c.is_ascii_alphanumeric() || c == b'_' || c == b'-';
+        (1..NAME).contains(&name.len()) && name.bytes().all(letters)
+    };
+    let name = key.strip_prefix("congestion=").filter(plain);
+    name.map(str::to_owned).ok_or_else(|| {
+        SpecError::new(
+            format!("`{key}` is no key of the kernel's TCP"),
+            "`congestion=NAME`, with a name of net.ipv4.tcp_available_congestion_control",
+        )
+    })
 }
 
 fn interface(field: Option<&str>) -> Result<InterfaceName, SpecError> {
@@ -286,8 +321,16 @@ fn path(which: &str, field: Option<&str>) -> Result<String, SpecError> {
 impl fmt::Display for DeviceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Tcp { addr: None } => f.write_str("tcp"),
-            Kind::Tcp { addr: Some(addr) } => write!(f, "tcp:{addr}"),
+            Kind::Tcp { addr, congestion } => {
+                f.write_str("tcp")?;
+                if let Some(addr) = addr {
+                    write!(f, ":{addr}")?;
+                }
+                match congestion {
+                    Some(name) => write!(f, ",congestion={name}"),
+                    None => Ok(()),
+                }
+            }
             Kind::Tap { name, link } => write!(f, "tap:{name}{link}"),
             Kind::Raw { name, link } => write!(f, "raw:{name}{link}"),
             Kind::Unix {

@@ -35,6 +35,15 @@ fn the_kernels_tcp_may_name_an_address() {
 }
 
 #[test]
+fn the_kernels_tcp_may_name_a_congestion_control() {
+    let spec = parse("tcp:127.0.0.1,congestion=reno");
+    assert_eq!(spec.addresses(), [ip("127.0.0.1")]);
+    assert_eq!(spec.to_string(), "tcp:127.0.0.1,congestion=reno");
+    let network = spec.open(None, KernelSettings::default()).unwrap();
+    assert_eq!(network.describe(), "kernel TCP, reno");
+}
+
+#[test]
 fn every_key_is_understood() {
     let spec = parse(
         "tap:uw0,ip=192.0.2.1/25,ip=2001:db8::1/48,gw=192.0.2.126,gw=2001:db8::ff,mtu=9000,\
@@ -108,7 +117,16 @@ const WRONG: &[(&str, &[&str])] = &[
         &["`localhost` is not an IP address", "127.0.0.1"],
     ),
     ("tcp:[::1", &["not an IP address"]),
-    ("tcp:127.0.0.1,mtu=1500", &["not an IP address"]),
+    (
+        "tcp:127.0.0.1,mtu=1500",
+        &[
+            "`mtu=1500` is no key of the kernel's TCP",
+            "congestion=NAME",
+        ],
+    ),
+    ("tcp:127.0.0.1,congestion=", &["is no key"]),
+    ("tcp:127.0.0.1,congestion=a,b", &["is no key"]),
+    ("tcp:,congestion=reno", &["`` is not an IP address"]),
     ("tap", &["`tap` says neither where nor with which address"]),
     ("unix", &["`unix` says neither"]),
     ("tap:", &["empty", "`uw0`"]),
