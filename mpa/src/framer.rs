@@ -127,7 +127,7 @@ impl Framer {
         out: &mut [u8],
     ) -> Result<usize, FrameError> {
         let ulpdu = ulpdu_len(header, len)?;
-        let needed = self.fpdu_len(usize::from(ulpdu));
+        let needed = self.fpdu_len(usize::from(ulpdu)) + mutate!(0, PadTooLong => 1);
         let room = out.len();
         let Some(fpdu) = out.get_mut(..needed) else {
             return Err(FrameError::NoRoom { needed, room });

@@ -400,8 +400,11 @@ impl Frame<'_> {
     fn stage<P: Payload + ?Sized>(&mut self, payload: &P) -> bool {
         let (offset, len) = (self.segment.offset as usize, self.segment.len as usize);
         let (framer, head) = (&mut *self.framer, self.head);
+        let room = framer.fpdu_len(head.len() + len) + mutate!(0, PadTooLong => 1);
         self.tx
-            .stage(|staged| framer.frame(head, payload, offset, len, staged))
+            .stage_over(room, |out| {
+                framer.frame_into(head, payload, offset, len, out)
+            })
             .is_ok()
     }
 

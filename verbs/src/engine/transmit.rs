@@ -42,7 +42,9 @@ impl Part {
 /// number of [`TxBatch::taken`] calls. Offsets are counted from the first octet of the connection.
 #[derive(Default)]
 pub(crate) struct TxBatch {
+    /// Staging. Behind `filled` are octets of earlier batches, so that nothing has to be cleared again.
     staged: Vec<u8>,
+    filled: usize,
     parts: Vec<Part>,
     /// The part that the LLP takes next, and how much of it was taken.
     part: usize,
@@ -77,7 +79,7 @@ impl TxBatch {
 
     /// Whether more should be framed before the LLP is called.
     pub(crate) fn has_room(&self) -> bool {
-        self.staged.len() < STAGED_LIMIT
+        self.filled < STAGED_LIMIT
             && self.framed - self.taken < BATCH_LIMIT as u64
             && self.parts.len() < PARTS_LIMIT
     }
@@ -86,7 +88,7 @@ impl TxBatch {
     pub(crate) fn reset(&mut self) {
         debug_assert!(self.is_empty());
         self.parts.clear();
-        self.staged.clear();
+        self.filled = 0;
         self.ends.clear();
         self.part = 0;
         self.within = 0;
@@ -98,6 +100,7 @@ impl TxBatch {
     pub(crate) fn release(&mut self) {
         if self.is_empty() {
             self.reset();
+            self.staged.truncate(KEEP);
             self.staged.shrink_to(KEEP);
         }
     }
@@ -120,16 +123,37 @@ impl TxBatch {
 
     /// Appends octets by letting `fill` append to the staging buffer.
     pub(crate) fn stage<T>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        let start = self.staged.len();
+        self.staged.truncate(self.filled);
         let value = fill(&mut self.staged);
-        let end = self.staged.len();
+        self.staged_to(self.staged.len());
+        value
+    }
+
+    /// Appends octets by letting `fill` write over so many, and tell how many of them it wrote; none after an error.
+    pub(crate) fn stage_over<E>(
+        &mut self,
+        most: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        let start = self.filled;
+        if self.staged.len() < start + most {
+            self.staged.resize(start + most, 0);
+        }
+        let written = fill(&mut self.staged[start..start + most])?;
+        self.staged_to(start + written.min(most));
+        Ok(())
+    }
+
+    /// Staging is filled up to here now.
+    fn staged_to(&mut self, end: usize) {
+        let start = self.filled;
+        self.filled = end;
         self.framed += (end - start) as u64;
         match self.parts.last_mut() {
             Some(Part::Staged(range)) if range.end == start => range.end = end,
             _ if start == end => {}
             _ => self.parts.push(Part::Staged(start..end)),
         }
-        value
     }
 
     /// Appends registered memory, to be gathered from where it lies.
