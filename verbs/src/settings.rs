@@ -56,7 +56,7 @@ pub struct Settings {
     /// does for all devices. Default: off.
     pub trace_errors: bool,
     /// How long after the last poll of a CQ the background thread takes its connections over
-    /// again. Default: 50 us.
+    /// again, and sends what posts have left to a poll. Default: 50 us.
     pub takeover: Duration,
     /// Who looks after connections that no call of the program is looking after. Default: a thread of the device.
     pub progress: Progress,

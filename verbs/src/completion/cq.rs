@@ -3,7 +3,7 @@
 use std::collections::{TryReserveError, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -118,6 +118,8 @@ pub(crate) struct CqInner {
     state: Mutex<State>,
     /// Entries, so that polling an empty CQ takes no lock.
     len: AtomicUsize,
+    /// How often completions were taken, modulo 2^32.
+    polls: AtomicU32,
     /// Whether `armed` of the state is set, for those who look without the lock.
     is_armed: AtomicBool,
     /// Threads between [`CqInner::wait_guard`] and the drop of what it gave.
@@ -192,6 +194,7 @@ impl CqInner {
                 overflowed: false,
             }),
             len: AtomicUsize::new(0),
+            polls: AtomicU32::new(0),
             is_armed: AtomicBool::new(false),
             waiters: AtomicUsize::new(0),
             woken: AtomicBool::new(false),
@@ -266,6 +269,12 @@ impl CqInner {
         self.len.load(Ordering::SeqCst)
     }
 
+    /// A number that is another one after completions were taken.
+    #[inline]
+    pub(crate) fn polls(&self) -> u32 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
     /// True when there is no completion.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -326,7 +335,7 @@ impl CqInner {
         for (slot, completion) in out.iter_mut().zip(state.ring.drain(..count)) {
             *slot = completion;
         }
-        self.len.store(state.ring.len(), Ordering::Release);
+        self.taken(&state);
         count
     }
 
@@ -337,8 +346,16 @@ impl CqInner {
         }
         let mut state = self.state.lock();
         let completion = state.ring.pop_front();
-        self.len.store(state.ring.len(), Ordering::Release);
+        self.taken(&state);
         completion
+    }
+
+    /// The program has taken completions.
+    fn taken(&self, state: &State) {
+        self.len.store(state.ring.len(), Ordering::Release);
+        // Under the lock, so no count is lost.
+        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.polls.store(polls, Ordering::Relaxed);
     }
 
     /// Asks for one event, for the next completion of this kind that comes after this call. Arming for any is not

@@ -42,3 +42,4 @@ pub(crate) use receive_buffer::{BufferPool, ReceiveBuffer};
 pub(crate) use receive_queue::{NO_QP, PostRules, ReceiveWaiter, RecvStore, RecvWqe};
 pub use recorder::{Direction, FlightRecord, RecordedFrame};
 pub(crate) use transmit::PARTS_PER_CALL;
+pub(crate) use work::SendQueue;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use uwarp_llp::{Llp, LlpError, Piece, Recv};
 
 use super::background::Interest;
+use super::doorbell::Doorbell;
 use crate::engine::{BufferPool, Connection, LlpOrder, PARTS_PER_CALL, ReceiveBuffer};
 use crate::limits::PeerAccount;
 
@@ -24,6 +25,7 @@ pub(crate) struct Driven {
     pub(crate) peer: Option<Arc<PeerAccount>>,
     pub(crate) rx: ReceiveBuffer,
     pub(crate) waits: Waits,
+    pub(crate) doorbell: Doorbell,
 }
 
 /// What the connection waits for that may never come.
@@ -73,6 +75,7 @@ impl Driven {
     /// Receives what has arrived, handles it, and sends what is due.
     pub(crate) fn turn(&mut self, pool: &BufferPool, now: Instant) -> Outcome {
         self.conn.set_now(now);
+        self.doorbell.turn();
         if self.llp.is_none() {
             return Outcome::default();
         }
@@ -113,6 +116,7 @@ impl Driven {
     }
 
     fn push_entered(&mut self, pool: &BufferPool) -> Outcome {
+        self.doorbell.sent();
         let sent = self.send(pool);
         self.expect_progress();
         let mut outcome = self.obey();

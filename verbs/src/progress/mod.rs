@@ -1,7 +1,7 @@
 //! Progress: work that any thread can do under a connection's lock, and a parked thread for
 //! connections that nobody polls.
 //!
-//! * **Posting** sends at once when the LLP takes it.
+//! * **Posting** sends at once when the LLP takes it, or leaves it to the next turn ([`doorbell::Doorbell`]).
 //! * **Polling an empty CQ** gives each connection of that CQ a turn ([`drive::Driven::turn`]).
 //! * **Waiting** ([`crate::Cq::wait`]) waits on the sockets of the CQ's connections itself: one wake-up,
 //!   not two.
@@ -27,6 +27,7 @@
 
 pub(crate) mod background;
 pub(crate) mod cover;
+pub(crate) mod doorbell;
 pub(crate) mod drive;
 pub(crate) mod linger;
 

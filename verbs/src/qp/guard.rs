@@ -34,6 +34,11 @@ impl Watched {
         let _ = self.watcher.set(watcher);
     }
 
+    /// Whether there is somebody to tell.
+    pub(super) fn is_set(&self) -> bool {
+        self.watcher.get().is_some()
+    }
+
     /// The state of the connection may have changed. Called under the lock.
     pub(super) fn changed(&self) {
         self.changed.store(true, Ordering::Release);

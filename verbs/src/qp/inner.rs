@@ -19,9 +19,11 @@ use crate::limits::{Charge, Number, PdAccount, PdCharge, PeerAccount, Place, Rea
 use crate::mem::PinnedRun;
 use crate::progress::background::{Interest, Source, Verdict};
 use crate::progress::cover::{Cover, Registration};
+use crate::progress::doorbell::Doorbell;
 use crate::progress::drive::{Driven, Outcome, Waits};
 use crate::progress::linger::linger;
 use crate::qp::guard::{QpGuard, Watched, Watcher};
+use crate::qp::state::QpState;
 use crate::trace;
 use crate::wait::after;
 
@@ -109,6 +111,7 @@ impl QpInner {
                     peer: None,
                     rx: ReceiveBuffer::default(),
                     waits: Waits::default(),
+                    doorbell: Doorbell::default(),
                 },
                 registration: Registration::new(token),
                 addrs: None,
@@ -178,10 +181,62 @@ impl QpInner {
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> T {
         let mut locked = self.lock();
         locked.driven.conn.set_now(self.device.now());
+        self.flush_staged(&mut locked);
         let value = act(&mut locked.driven.conn);
         let outcome = locked.driven.push(&self.device.pool);
         self.settle(&mut locked, outcome, Driver::Consumer);
         value
+    }
+
+    /// Posts to the send queue, and rings the doorbell: what was posted goes out at once when nothing before it waits
+    /// and the program does not post one request after the other. Otherwise it is staged, and leaves with the next
+    /// turn (of a poll, say), with a full batch, or by the background when nobody has polled for
+    /// [`Settings::takeover`](crate::Settings::takeover).
+    pub(crate) fn post<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> T {
+        let mut locked = self.lock();
+        let now = self.device.now();
+        locked.driven.conn.set_now(now);
+        let before = locked.driven.conn.sq.posted_to();
+        let alone = locked.driven.conn.sq.is_empty();
+        let value = act(&mut locked.driven.conn);
+        let QpContext {
+            send_cq, recv_cq, ..
+        } = &*self.ctx;
+        let Driven { conn, doorbell, .. } = &mut locked.driven;
+        let polled = doorbell.was_polled(send_cq.polls().wrapping_add(recv_cq.polls()));
+        let armed = send_cq.is_armed() || recv_cq.is_armed();
+        if polled && !armed {
+            self.polled_at
+                .store(self.device.clock(now), Ordering::Relaxed);
+        }
+        let full = doorbell.posted(&conn.sq, before, now, self.ctx.settings.takeover);
+        if (doorbell.is_first() && alone) || full || armed || !self.may_stage(&locked, now) {
+            let outcome = locked.driven.push(&self.device.pool);
+            self.settle(&mut locked, outcome, Driver::Consumer);
+        } else if locked.registration.cover != Cover::Watched {
+            let due = after(now, self.ctx.settings.takeover);
+            locked
+                .registration
+                .set_timer(&self.device.background, Some(due));
+        }
+        value
+    }
+
+    /// Whether a turn is likely to come soon: a thread polls, and nobody sleeps on the connection.
+    fn may_stage(&self, locked: &Locked, now: Instant) -> bool {
+        locked.driven.conn.state == QpState::Rts
+            && locked.driven.llp.is_some()
+            && self.polled_recently(now)
+            && !locked.registration.cover.is_waited()
+            && !self.watched.is_set()
+    }
+
+    /// Sends what posts have staged, if anything: what comes next must find it sent.
+    fn flush_staged(&self, locked: &mut Locked) {
+        if locked.driven.doorbell.is_staged() {
+            let outcome = locked.driven.push(&self.device.pool);
+            self.settle(locked, outcome, Driver::Consumer);
+        }
     }
 
     /// Attaches a connected or connecting LLP. The caller has put the connection object into the
@@ -449,7 +504,7 @@ impl QpInner {
     pub(crate) fn hand_over(&self) {
         self.polled_at.store(0, Ordering::Relaxed);
         let mut locked = self.lock();
-        if locked.registration.cover == Cover::Watched {
+        if locked.registration.cover == Cover::Watched || locked.driven.doorbell.is_staged() {
             let outcome = locked.driven.turn(&self.device.pool, self.device.now());
             self.settle(&mut locked, outcome, Driver::Background);
         }
@@ -475,8 +530,9 @@ impl QpInner {
     /// in the background.
     pub(crate) fn orphan(self: &Arc<Self>) {
         let mut locked = self.lock();
+        locked.driven.conn.set_now(self.device.now());
+        self.flush_staged(&mut locked);
         let conn = &mut locked.driven.conn;
-        conn.set_now(self.device.now());
         if conn.is_idle() {
             conn.disconnect();
         } else {

@@ -198,7 +198,10 @@ impl Qp {
         self.inner.lock().driven.conn.state
     }
 
-    /// Posts one request to the send queue (`ibv_post_send`; RFC 5040 section 5); it is sent at once when TCP takes it.
+    /// Posts one request to the send queue (`ibv_post_send`; RFC 5040 section 5). It is sent at once when TCP takes it
+    /// and nothing posted before it waits. A program that polls and posts one request after the other has them
+    /// sent together: with the next poll that finds no completion, when there are enough of them, or when it has not polled
+    /// for [`Settings::takeover`](crate::Settings::takeover).
     ///
     /// # Errors
     /// See [`PostErrorKind`]. A request posted to a connection that has ended is taken and completes
@@ -213,7 +216,7 @@ impl Qp {
     /// The first request that was not taken; none after it was.
     pub fn post_send_list(&self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         self.check()?;
-        self.inner.with(|conn| {
+        self.inner.post(|conn| {
             for (index, wr) in wrs.iter().enumerate() {
                 conn.post_send(wr)
                     .map_err(|kind| PostError { index, kind })?;

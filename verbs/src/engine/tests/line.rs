@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use uwarp_llp::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
 
 use super::*;
+use crate::progress::doorbell::Doorbell;
 use crate::progress::drive::{Driven, Waits};
 
 /// The other side of an LLP.
@@ -47,6 +48,7 @@ pub(super) fn over_line(end: End, room: usize) -> (Driven, Arc<Mutex<Line>>) {
         rx: end.rx,
         peer: None,
         waits: Waits::default(),
+        doorbell: Doorbell::default(),
     };
     (driven, line)
 }

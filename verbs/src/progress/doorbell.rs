@@ -1,0 +1,90 @@
+//! When a post goes out: at once, or together with those that follow it.
+//!
+//! One system call for each small message is what they cost most. A program that posts one request after the other
+//! before it polls again is not waiting for the first of them, so all but the first may wait for
+//! the poll. What was posted alone never waits.
+
+use std::time::{Duration, Instant};
+
+use crate::engine::SendQueue;
+
+/// So many requests are a batch: it is not worth waiting for more.
+const REQUESTS: usize = 64;
+/// So many octets are a batch.
+const OCTETS: u64 = 256 * 1024;
+/// Octets that a request asks the peer for cost this many here.
+const REQUEST: u64 = 64;
+
+/// What was posted and not given to the LLP yet, on purpose.
+#[derive(Default, Debug)]
+pub(crate) struct Doorbell {
+    /// Posts since the last turn, and since completions were last taken.
+    posts: u32,
+    /// What the CQs counted when that was looked at.
+    polls: u32,
+    /// Requests and octets that wait.
+    requests: usize,
+    octets: u64,
+    /// Since when.
+    since: Option<Instant>,
+}
+
+impl Doorbell {
+    /// A post: all requests of the queue from this sequence number on were just posted. True when they are enough to go,
+    /// or the first of them has waited for longer than `most`, because the polls find other things.
+    pub(crate) fn posted(
+        &mut self,
+        sq: &SendQueue,
+        from: u64,
+        now: Instant,
+        most: Duration,
+    ) -> bool {
+        self.posts = self.posts.saturating_add(1);
+        let since = *self.since.get_or_insert(now);
+        for sequence in from..sq.posted_to() {
+            let Some(wqe) = sq.get(sequence) else {
+                continue;
+            };
+            self.requests += 1;
+            self.octets += match wqe.op.awaits_response() {
+                true => REQUEST,
+                false => u64::from(wqe.len),
+            };
+        }
+        self.requests >= REQUESTS
+            || self.octets >= OCTETS
+            || now.saturating_duration_since(since) > most
+    }
+
+    /// Whether completions were taken since this was last asked; `polls` is what the CQs count.
+    pub(crate) fn was_polled(&mut self, polls: u32) -> bool {
+        let polled = self.polls != polls;
+        self.polls = polls;
+        if polled {
+            self.posts = 0;
+        }
+        polled
+    }
+
+    /// Whether there was one post since then.
+    pub(crate) fn is_first(&self) -> bool {
+        self.posts == 1
+    }
+
+    /// Whether something waits.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.requests > 0
+    }
+
+    /// Everything that was posted goes to the LLP now.
+    pub(crate) fn sent(&mut self) {
+        self.requests = 0;
+        self.octets = 0;
+        self.since = None;
+    }
+
+    /// A turn begins.
+    pub(crate) fn turn(&mut self) {
+        self.posts = 0;
+    }
+}
