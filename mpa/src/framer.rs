@@ -229,7 +229,7 @@ fn write_plain<P: Payload + ?Sized>(
     let (head, rest) = body.split_at_mut(LENGTH_FIELD + header.len());
     let (length_field, header_place) = head.split_at_mut(LENGTH_FIELD);
     length_field.copy_from_slice(&ulpdu.to_be_bytes());
-    header_place.copy_from_slice(header);
+    copy_header(header_place, header);
     let (data, pad) = rest.split_at_mut(len);
     pad.fill(mutate!(0, PadNotZero => 0xEE)); // 5044-4.1-02
     if !crc || len <= FUSED_ABOVE {
@@ -244,6 +244,24 @@ fn write_plain<P: Payload + ?Sized>(
     payload.copy(offset, data, Some(&mut crc));
     crc.update(pad);
     Some(crc.finish())
+}
+
+/// Copies a header. Those of DDP have 14 or 18 octets, and a copy of a length that the compiler knows is a few
+/// instructions, where any other is a call.
+#[inline]
+fn copy_header(to: &mut [u8], header: &[u8]) {
+    fn exactly<const N: usize>(to: &mut [u8], header: &[u8]) -> Option<()> {
+        *to.first_chunk_mut::<N>()? = *header.first_chunk::<N>()?;
+        Some(())
+    }
+    let copied = match header.len() {
+        14 => exactly::<14>(to, header),
+        18 => exactly::<18>(to, header),
+        _ => None,
+    };
+    if copied.is_none() {
+        to.copy_from_slice(header);
+    }
 }
 
 /// Length field, ULPDU and PAD in runs between the Markers.

@@ -23,6 +23,13 @@ pub struct OutMessage {
     last_offset: u32,
 }
 
+/// A message without segments.
+impl Default for OutMessage {
+    fn default() -> Self {
+        Self::nothing()
+    }
+}
+
 /// What the headers are made of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Kind {
@@ -139,6 +146,7 @@ impl OutMessage {
     /// (RFC 5044 section 4.5). `None` after the last segment.
     ///
     /// A message that was begun after its stream had ended has no segment.
+    #[inline]
     pub fn next_segment(
         &mut self,
         mulpdu: usize,

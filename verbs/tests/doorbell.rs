@@ -11,8 +11,10 @@ use uwarp_verbs::{Notify, SendWr};
 fn polled() -> (Side, Side) {
     let mut setup = Setup::new(Wire::Kernel);
     setup.settings[0].takeover = Duration::from_secs(3600);
+    (setup.caps.max_send_wr, setup.caps.max_recv_wr) = (300, 300);
+    setup.cq_depth = 600;
     let (a, b) = setup.connected();
-    for wr_id in 0..100 {
+    for wr_id in 0..300 {
         b.post_empty(wr_id);
     }
     a.send_cq.is_empty();
@@ -57,16 +59,33 @@ fn a_post_after_completions_were_taken_leaves_at_once() {
 }
 
 #[test]
+fn where_several_were_posted_the_last_time_the_first_one_waits_too() {
+    let (a, b) = polled();
+    (0..3).for_each(|wr_id| send(&a, wr_id));
+    a.send_cq.successes(0..3);
+    let before = framed(&a);
+    send(&a, 3);
+    assert_eq!(framed(&a), before);
+    a.send_cq.success(3);
+    // It was alone, and so is the next one.
+    send(&a, 4);
+    assert_eq!(framed(&a), before + 2);
+    b.recv_cq.successes(0..5);
+}
+
+#[test]
 fn enough_requests_or_octets_leave_without_a_poll() {
     let (a, b) = polled();
     let before = framed(&a);
-    (0..65).for_each(|wr_id| send(&a, wr_id));
-    assert_eq!(framed(&a), before + 65, "64 behind the first");
-    b.recv_cq.successes(0..65);
+    (0..256).for_each(|wr_id| send(&a, wr_id));
+    assert_eq!(framed(&a), before + 1);
+    send(&a, 256);
+    assert_eq!(framed(&a), before + 257, "256 behind the first");
+    b.recv_cq.successes(0..257);
 
     let (a, b) = polled();
-    let (octets, target) = (a.filled(1, 128 << 10), b.blank(128 << 10));
-    let (sges, to) = ([octets.sge(0, 128 << 10)], target.remote());
+    let (octets, target) = (a.filled(1, 512 << 10), b.blank(512 << 10));
+    let (sges, to) = ([octets.sge(0, 512 << 10)], target.remote());
     let write = |wr_id| {
         let wr = SendWr::write(wr_id, &sges, to.addr, to.rkey);
         a.qp.post_send(&wr).unwrap();
@@ -76,7 +95,7 @@ fn enough_requests_or_octets_leave_without_a_poll() {
     write(1);
     assert_eq!(framed(&a), one);
     write(2);
-    assert!(framed(&a) > one, "256 KiB behind the first");
+    assert!(framed(&a) > one, "1 MiB behind the first");
     a.send_cq.successes(0..3);
 }
 

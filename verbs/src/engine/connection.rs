@@ -91,8 +91,10 @@ pub(crate) struct OpenStream {
     pub(crate) mulpdu: usize,
     /// FPDUs may be gathered in place only where no Markers are sent.
     pub(crate) markers: bool,
-    /// The message that is being framed.
+    /// What is being framed.
     pub(crate) current: Option<Current>,
+    /// Its message. It stays where it is: to move one costs as much as to frame a small one.
+    pub(crate) message: OutMessage,
     /// Whether the last message was a Read or Atomic Response: the send queue has the next turn.
     pub(crate) answered_last: bool,
     /// Responder: the first FPDU has not come yet.
@@ -103,20 +105,14 @@ pub(crate) struct OpenStream {
     pub(crate) rtr_read: bool,
 }
 
-/// A message of which segments remain to be framed.
+/// What the message belongs to of which segments remain to be framed.
 pub(crate) enum Current {
     /// A work request of the send queue. `then` is the Immediate Data that follows its Write.
-    Work {
-        message: OutMessage,
-        then: Option<ImmediateData>,
-    },
+    Work { then: Option<ImmediateData> },
     /// The RTR indication of RFC 6581: no work request, no payload.
-    Rtr { message: OutMessage },
+    Rtr,
     /// A Read Response; `source` is `None` for a zero-length one, and for an Atomic Response.
-    Response {
-        message: OutMessage,
-        source: Option<Target>,
-    },
+    Response { source: Option<Target> },
 }
 
 /// What the driver must do with the LLP.

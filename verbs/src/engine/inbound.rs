@@ -92,10 +92,11 @@ impl Connection {
             let Stage::Open(stream) = &mut self.stage else {
                 break;
             };
-            match stream.deframer.next(&rx.filled()[at..]) {
+            // By reference, here and below: to move what was found costs as much as to look for it.
+            match &stream.deframer.next(&rx.filled()[at..]) {
                 Ok(Step::Need(_)) => break,
                 Ok(Step::Fpdu(ulpdu)) => {
-                    if !self.ulpdu(&ulpdu) {
+                    if !self.ulpdu(ulpdu) {
                         break;
                     }
                     at += ulpdu.wire_len();
@@ -104,7 +105,7 @@ impl Connection {
                     self.recorder.damaged(self.now, &rx.filled()[at..]);
                     self.offended(
                         StreamError::Mpa(error.code().code()),
-                        Cause::framing(error),
+                        Cause::framing(*error),
                         None,
                     );
                 }
@@ -146,9 +147,9 @@ impl Connection {
             rq: &self.rq,
             rtr_send,
         };
-        match stream.rdmap.receive(&view, head, ulpdu.len()) {
+        match &stream.rdmap.receive(&view, head, ulpdu.len()) {
             Ok(inbound) => self.inbound(inbound, ulpdu, rtr_send),
-            Err(error) => {
+            &Err(error) => {
                 let cause = self.cause_of(error, head, ulpdu.len());
                 self.offended(error, cause, Some((head, ulpdu.len())));
             }
@@ -185,19 +186,19 @@ impl Connection {
         taken || !waits
     }
 
-    fn inbound(&mut self, inbound: Inbound<Target>, ulpdu: &Ulpdu<'_>, rtr_send: bool) {
+    fn inbound(&mut self, inbound: &Inbound<Target>, ulpdu: &Ulpdu<'_>, rtr_send: bool) {
         match inbound {
-            Inbound::Write {
-                target,
+            &Inbound::Write {
+                ref target,
                 payload_at,
                 len,
                 ..
             } => {
                 if let Some(target) = target {
-                    self.place_write(&target, ulpdu, payload_at, len);
+                    self.place_write(target, ulpdu, payload_at, len);
                 }
             }
-            Inbound::Send {
+            &Inbound::Send {
                 payload_at,
                 offset,
                 len,
@@ -219,9 +220,9 @@ impl Connection {
                 }
             }
             Inbound::ReadRequest | Inbound::AtomicRequest => {}
-            Inbound::Immediate { data, solicited } => self.complete_immediate(data, solicited),
-            Inbound::AtomicResponse { original } => self.place_original(original),
-            Inbound::ReadResponse {
+            &Inbound::Immediate { data, solicited } => self.complete_immediate(data, solicited),
+            &Inbound::AtomicResponse { original } => self.place_original(original),
+            &Inbound::ReadResponse {
                 payload_at,
                 offset,
                 len,
@@ -229,7 +230,7 @@ impl Connection {
             } => {
                 self.place_response(ulpdu, payload_at, offset, len, complete);
             }
-            Inbound::Terminate(terminate) => self.terminated_by_peer(terminate),
+            Inbound::Terminate(terminate) => self.terminated_by_peer(*terminate),
         }
     }
 

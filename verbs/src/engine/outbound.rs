@@ -127,8 +127,8 @@ impl Connection {
             }
         };
         stream.answered_last = true;
-        let message = stream.rdmap.begin_read_response(job);
-        stream.current = Some(Current::Response { message, source });
+        stream.message = stream.rdmap.begin_read_response(job);
+        stream.current = Some(Current::Response { source });
         true
     }
 
@@ -145,11 +145,8 @@ impl Connection {
                 stream.answered_last = true;
                 let original = mutate!(original, AtomicReturnsNewValue => job.op().apply(original));
                 let original = mutate!(original, AtomicByteOrder => original.swap_bytes());
-                let message = stream.rdmap.begin_atomic_response(job, original);
-                stream.current = Some(Current::Response {
-                    message,
-                    source: None,
-                });
+                stream.message = stream.rdmap.begin_atomic_response(job, original);
+                stream.current = Some(Current::Response { source: None });
                 true
             }
             Err(fault) => {
@@ -171,7 +168,7 @@ impl Connection {
         };
         let immediate = wqe.imm;
         let (mut then, mut extension) = (None, None);
-        let message = match wqe.op {
+        match wqe.op {
             // Carried out before a message is chosen.
             SendOp::Local(_) => return false,
             SendOp::Send {
@@ -182,13 +179,12 @@ impl Connection {
                     solicited,
                     invalidate: invalidate.map(STag),
                 };
-                stream.rdmap.begin_send(kind, wqe.len)
+                stream.message = stream.rdmap.begin_send(kind, wqe.len);
             }
             SendOp::Write { rkey, remote_addr } => {
                 then = immediate;
-                stream
-                    .rdmap
-                    .begin_write(STag(rkey), TaggedOffset(remote_addr), wqe.len)
+                let (stag, to) = (STag(rkey), TaggedOffset(remote_addr));
+                stream.message = stream.rdmap.begin_write(stag, to, wqe.len);
             }
             SendOp::Read { rkey, remote_addr } => {
                 let (sink_stag, sink_to) = wqe.sink;
@@ -200,7 +196,7 @@ impl Connection {
                     source_to: TaggedOffset(remote_addr),
                 };
                 match stream.rdmap.begin_read(header) {
-                    Ok(message) => message,
+                    Ok(message) => stream.message = message,
                     Err(_exhausted) => {
                         // Only with ORD 0, and only for a Read that was posted before that was known.
                         self.fail_locally(
@@ -220,7 +216,7 @@ impl Connection {
                 extension = Some(Opcode::AtomicRequest);
                 let (stag, to) = (STag(rkey), TaggedOffset(remote_addr));
                 match stream.rdmap.begin_atomic(stag, to, op) {
-                    Ok(message) => message,
+                    Ok(message) => stream.message = message,
                     Err(_exhausted) => {
                         self.fail_locally(
                             Some((sequence, Status::LocalQpOperation)),
@@ -231,12 +227,12 @@ impl Connection {
                     }
                 }
             }
-            SendOp::Immediate => stream.begin_immediate(immediate),
-        };
+            SendOp::Immediate => stream.message = stream.begin_immediate(immediate),
+        }
         wqe.progress = Progress::Sending;
         stream.answered_last = false;
         stream.extension = stream.extension.or(extension);
-        stream.current = Some(Current::Work { message, then });
+        stream.current = Some(Current::Work { then });
         true
     }
 
@@ -248,38 +244,39 @@ impl Connection {
         let OpenStream {
             framer,
             current,
+            message,
             mulpdu,
             markers,
             ..
         } = &mut **stream;
-        let message = match current {
-            None => return false,
-            Some(
-                Current::Rtr { message }
-                | Current::Work { message, .. }
-                | Current::Response { message, .. },
-            ) => message,
-        };
+        if current.is_none() {
+            return false;
+        }
         let mut header = [0; MAX_HEADER];
         let Some(segment) = message.next_segment(*mulpdu, &mut header) else {
             *current = None;
             return false;
         };
-        let (head_len, segment_len, last) =
-            (segment.header_len, segment.len as usize, segment.last);
+        let OutSegment {
+            header_len: head_len,
+            offset,
+            len,
+            last,
+        } = segment;
+        let (offset, len) = (offset as usize, len as usize);
         let mut frame = Frame {
             framer,
             tx: &mut self.tx,
-            head: &header[..segment.header_len],
-            segment,
+            head: &header[..head_len],
+            offset,
+            len,
         };
         let framed = match current {
             Some(Current::Response {
                 source: Some(source),
-                ..
             }) => source.source().is_ok_and(|payload| frame.stage(&payload)),
             Some(Current::Work { .. }) => match self.sq.next_to_send() {
-                Some((_, wqe)) if segment.len > 0 => frame.work(&wqe.data, *markers),
+                Some((_, wqe)) if len > 0 => frame.work(&wqe.data, *markers),
                 _ => frame.stage(&[][..]),
             },
             _ => frame.stage(&[][..]),
@@ -290,7 +287,7 @@ impl Connection {
         }
         self.tx.end_of_fpdu();
         let end = self.tx.framed_to();
-        let len = head_len + segment_len;
+        let len = head_len + len;
         self.recorder.sent(self.now, &header[..head_len], len, end);
         if last {
             self.message_framed();
@@ -307,15 +304,11 @@ impl Connection {
             // The Immediate Data goes right behind its Write.
             Some(Current::Work {
                 then: Some(immediate),
-                ..
             }) => {
-                let message = stream.begin_immediate(Some(immediate));
-                stream.current = Some(Current::Work {
-                    message,
-                    then: None,
-                });
+                stream.message = stream.begin_immediate(Some(immediate));
+                stream.current = Some(Current::Work { then: None });
             }
-            Some(Current::Work { then: None, .. }) => {
+            Some(Current::Work { then: None }) => {
                 let is_request = self
                     .sq
                     .next_to_send()
@@ -329,7 +322,7 @@ impl Connection {
                 });
             }
             Some(Current::Response { .. }) => stream.rdmap.response_sent(),
-            Some(Current::Rtr { .. }) | None => {}
+            Some(Current::Rtr) | None => {}
         }
     }
 
@@ -339,9 +332,9 @@ impl Connection {
             return;
         };
         match stream.current.take() {
-            Some(Current::Response { message, .. }) => {
+            Some(Current::Response { .. }) => {
                 // 5040-4.8-i03: the header tells how far the Read had come.
-                if let Some((header, sent)) = message.read_response_progress() {
+                if let Some((header, sent)) = stream.message.read_response_progress() {
                     self.source_gone(&header, sent, TaggedFault::InvalidSTag);
                 }
             }
@@ -375,13 +368,15 @@ struct Frame<'a> {
     framer: &'a mut Framer,
     tx: &'a mut TxBatch,
     head: &'a [u8],
-    segment: OutSegment,
+    /// Where in the message its octets are, and how many.
+    offset: usize,
+    len: usize,
 }
 
 impl Frame<'_> {
     /// The payload of a work request: staged when it is small or inline, else left where it lies.
     fn work(&mut self, data: &SendData, markers: bool) -> bool {
-        let (offset, len) = (self.segment.offset as usize, self.segment.len as usize);
+        let (offset, len) = (self.offset, self.len);
         if !data.inline.is_empty() {
             return self.stage(data.inline.as_slice());
         }
@@ -398,7 +393,7 @@ impl Frame<'_> {
 
     /// Copies payload into staging, with the CRC over the copy.
     fn stage<P: Payload + ?Sized>(&mut self, payload: &P) -> bool {
-        let (offset, len) = (self.segment.offset as usize, self.segment.len as usize);
+        let (offset, len) = (self.offset, self.len);
         let (framer, head) = (&mut *self.framer, self.head);
         let room = framer.fpdu_len(head.len() + len) + mutate!(0, PadTooLong => 1);
         self.tx
@@ -410,7 +405,7 @@ impl Frame<'_> {
 
     /// Leaves payload where it lies: the verbs contract freezes it until the completion.
     fn gather(&mut self, list: &SgList, source: &SgSource<'_>) -> bool {
-        let (offset, len) = (self.segment.offset as usize, self.segment.len as usize);
+        let (offset, len) = (self.offset, self.len);
         let (framer, head) = (&mut *self.framer, self.head);
         let framed = self
             .tx

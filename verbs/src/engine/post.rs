@@ -7,7 +7,7 @@ pub use error::PostErrorKind;
 
 use super::connection::{Connection, QpContext};
 use super::receive_queue::PostRules;
-use super::work::{Blamed, ImmediateData, Progress, SendData, SendWqe};
+use super::work::{Blamed, ImmediateData, Progress};
 use crate::cause::Cause;
 use crate::completion::{Completion, Status, WcOpcode};
 use crate::mem::ATOMIC_LEN;
@@ -36,44 +36,36 @@ impl Connection {
             });
         }
         check_form(wr)?;
-        let mut data = self.sq.take_data();
-        let len = match self.resolve_send(wr, &mut data) {
-            Ok(len) => len,
-            Err(error) => {
-                self.sq.give_data(data);
-                return Err(error);
-            }
-        };
+        let len = self.resolve_send(wr).inspect_err(|_| self.sq.drop_data())?;
         let sink = match wr.source {
             Source::Sges([sge, ..]) => (sge.lkey, sge.addr),
             _ => (0, 0),
         };
-        self.sq.push(SendWqe {
-            wr_id: wr.wr_id,
-            op: wr.op,
+        let wqe = self.sq.append(&wr.op);
+        wqe.wr_id = wr.wr_id;
+        wqe.op = wr.op;
+        wqe.sink = sink;
+        wqe.len = len;
+        wqe.imm = wr.imm.map(|data| ImmediateData {
             data,
-            sink,
-            len,
-            imm: wr.imm.map(|data| ImmediateData {
-                data,
-                solicited: wr.solicited,
-            }),
-            signaled: wr.signaled || self.ctx.signal_all,
-            fence: wr.fence,
-            invalidate_sink: wr.invalidate_sink,
-            progress: if self.state.flushes() {
-                Progress::Refused
-            } else {
-                Progress::Queued
-            },
+            solicited: wr.solicited,
         });
+        wqe.signaled = wr.signaled || self.ctx.signal_all;
+        wqe.fence = wr.fence;
+        wqe.invalidate_sink = wr.invalidate_sink;
+        wqe.progress = if self.state.flushes() {
+            Progress::Refused
+        } else {
+            Progress::Queued
+        };
         if self.state.flushes() {
             self.retire();
         }
         Ok(())
     }
 
-    fn resolve_send(&self, wr: &SendWr<'_>, data: &mut SendData) -> Result<u32, PostErrorKind> {
+    /// Puts the payload of a request into the next place of the queue, and gives its octets.
+    fn resolve_send(&mut self, wr: &SendWr<'_>) -> Result<u32, PostErrorKind> {
         let caps = &self.ctx.caps;
         let is_request = wr.op.awaits_response();
         match wr.source {
@@ -85,9 +77,10 @@ impl Connection {
                         max,
                     });
                 }
-                data.inline.push(octets);
                 // At most `max_inline`, which is a `u32`.
-                Ok(u32::try_from(octets.len()).unwrap_or(caps.max_inline))
+                let len = u32::try_from(octets.len()).unwrap_or(caps.max_inline);
+                self.sq.next_data().inline.push(octets);
+                Ok(len)
             }
             Source::Sges(sges) => {
                 let max = caps.max_send_sge as usize;
@@ -113,7 +106,7 @@ impl Connection {
                     return Err(PostErrorKind::ReadSges { got: sges.len() });
                 }
                 check_length(sges)?;
-                Ok(self.resolve_sges(sges, is_request, data)?)
+                Ok(self.resolve_sges(sges, is_request)?)
             }
         }
     }

@@ -159,6 +159,8 @@ impl fmt::Display for FlightRecord {
 /// The ring of one connection.
 pub(crate) struct Recorder {
     began: Instant,
+    /// The time of the last frame, twice: many frames have the same.
+    last: (Instant, Duration),
     ring: Option<Box<[RecordedFrame; FRAMES]>>,
     /// Frames so far; the next one goes to the place of this number modulo the size.
     seen: u64,
@@ -169,6 +171,7 @@ impl Recorder {
     pub(crate) const fn new(now: Instant) -> Self {
         Recorder {
             began: now,
+            last: (now, Duration::ZERO),
             ring: None,
             seen: 0,
         }
@@ -177,6 +180,7 @@ impl Recorder {
     /// A connection begins.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.began = now;
+        self.last = (now, Duration::ZERO);
         self.seen = 0;
         self.ring
             .get_or_insert_with(|| Box::new([RecordedFrame::NONE; FRAMES]));
@@ -284,7 +288,10 @@ impl Recorder {
             return;
         };
         self.seen += 1;
-        frame.at = now.saturating_duration_since(self.began);
+        if self.last.0 != now {
+            self.last = (now, now.saturating_duration_since(self.began));
+        }
+        frame.at = self.last.1;
         (frame.direction, frame.kind) = (direction, kind);
         frame.len = u32::try_from(len).unwrap_or(u32::MAX);
         let head_len = head.len().min(MAX_HEADER);

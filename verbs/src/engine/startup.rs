@@ -7,7 +7,7 @@ use uwarp_mpa::{
     ConfigError, Deframer, Framer, Initiator, InitiatorConfig, MpaErrorCode, Negotiated, Outcome,
     Revision, Role, Rtr, StartupError, mulpdu,
 };
-use uwarp_rdmap::{ReadRequestHeader, SendKind, Stream, StreamConfig, StreamError};
+use uwarp_rdmap::{OutMessage, ReadRequestHeader, SendKind, Stream, StreamConfig, StreamError};
 
 use super::connection::{Connection, Current, OpenStream, Stage};
 use super::receive_buffer::ReceiveBuffer;
@@ -206,6 +206,7 @@ impl Connection {
             mulpdu: mulpdu(emss, tx_markers),
             markers: tx_markers,
             current: None,
+            message: OutMessage::default(),
             answered_last: false,
             first_awaited: role == Role::Responder,
             extension: None,
@@ -246,7 +247,8 @@ impl Connection {
                 }
             }
         };
-        stream.current = Some(Current::Rtr { message });
+        stream.message = message;
+        stream.current = Some(Current::Rtr);
     }
 
     /// The stream ended during startup.

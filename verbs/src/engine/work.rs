@@ -35,6 +35,7 @@ pub(crate) struct SendData {
 }
 
 impl SendData {
+    #[inline]
     fn clear(&mut self) {
         self.list.clear();
         self.inline.clear();
@@ -67,6 +68,22 @@ pub(crate) struct SendWqe {
 }
 
 impl SendWqe {
+    /// A place in which no request was yet.
+    fn blank() -> Self {
+        SendWqe {
+            wr_id: 0,
+            op: SendOp::Immediate,
+            data: SendData::default(),
+            sink: (0, 0),
+            len: 0,
+            imm: None,
+            signaled: false,
+            fence: false,
+            invalidate_sink: false,
+            progress: Progress::Queued,
+        }
+    }
+
     /// Whether a message of RFC 7306 goes out for it, which not every peer knows.
     pub(crate) fn is_extension(&self) -> bool {
         self.imm.is_some() || matches!(self.op, SendOp::Atomic { .. })
@@ -141,9 +158,14 @@ pub(crate) struct Blamed {
 /// ```
 ///
 /// Requests are numbered by `sequence`, so that a reference survives the completion of older ones.
+/// They stay in their places, and leave their allocations there for those that come after them.
 pub(crate) struct SendQueue {
     depth: usize,
-    wqes: VecDeque<SendWqe>,
+    /// A ring of places. They become more, up to `depth`, when all are taken.
+    places: Vec<SendWqe>,
+    /// The place of the front, and how many are taken from there on.
+    head: usize,
+    len: usize,
     /// Sequence number of the front.
     front: u64,
     /// Sequence number of the first request that was not framed whole.
@@ -152,9 +174,10 @@ pub(crate) struct SendQueue {
     requests: VecDeque<u64>,
     /// The newest fast registration that was posted.
     registered: Option<u64>,
-    /// Lists given back by completed requests: their memory is used again.
-    spare: Vec<SendData>,
 }
+
+/// Places that a queue gets for its first request.
+const FIRST_PLACES: usize = 4;
 
 impl SendQueue {
     pub(crate) fn new(depth: usize) -> Self {
@@ -165,18 +188,19 @@ impl SendQueue {
     pub(crate) fn beginning_at(depth: usize, sequence: u64) -> Self {
         SendQueue {
             depth,
-            wqes: VecDeque::new(),
+            places: Vec::new(),
+            head: 0,
+            len: 0,
             front: sequence,
             next: sequence,
             requests: VecDeque::new(),
             registered: None,
-            spare: Vec::new(),
         }
     }
 
     /// Places left before the queue is full.
     pub(crate) fn room(&self) -> usize {
-        self.depth - self.wqes.len()
+        self.depth - self.len
     }
 
     /// Capacity of the queue in work requests.
@@ -185,7 +209,40 @@ impl SendQueue {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.wqes.is_empty()
+        self.len == 0
+    }
+
+    /// The place of the request with so many before it, in the queue or (the next one) not yet.
+    #[inline]
+    fn place(&self, index: usize) -> usize {
+        let place = self.head + index;
+        if place < self.places.len() {
+            place
+        } else {
+            place - self.places.len()
+        }
+    }
+
+    #[inline]
+    fn nth(&self, index: usize) -> Option<&SendWqe> {
+        if index >= self.len {
+            return None;
+        }
+        self.places.get(self.place(index))
+    }
+
+    #[inline]
+    fn nth_mut(&mut self, index: usize) -> Option<&mut SendWqe> {
+        if index >= self.len {
+            return None;
+        }
+        let place = self.place(index);
+        self.places.get_mut(place)
+    }
+
+    /// The requests, oldest first.
+    fn iter(&self) -> impl DoubleEndedIterator<Item = &SendWqe> {
+        (0..self.len).filter_map(|index| self.nth(index))
     }
 
     /// Sequence number of the oldest request that has not completed: all before it have.
@@ -195,32 +252,43 @@ impl SendQueue {
 
     /// Sequence number of the next request to be posted.
     pub(crate) fn posted_to(&self) -> u64 {
-        self.front + self.wqes.len() as u64
+        self.front + self.len as u64
     }
 
-    /// An empty payload to fill for the next request.
-    pub(crate) fn take_data(&mut self) -> SendData {
-        self.spare.pop().unwrap_or_default()
+    /// The payload of the request that is posted next: empty, to be filled. What is left in it and not
+    /// [appended](Self::append) has to be [dropped](Self::drop_data).
+    pub(crate) fn next_data(&mut self) -> &mut SendData {
+        if self.len == self.places.len() {
+            // The caller has checked `room`, so that this is more.
+            let more = (2 * self.len).clamp(FIRST_PLACES, self.depth.max(FIRST_PLACES));
+            self.places.rotate_left(self.head);
+            self.head = 0;
+            self.places.resize_with(more, SendWqe::blank);
+        }
+        let place = self.place(self.len);
+        &mut self.places[place].data
     }
 
-    /// Gives back a payload that is not used any more.
-    pub(crate) fn give_data(&mut self, mut data: SendData) {
-        data.clear();
-        self.spare.push(data);
+    /// The request of [`Self::next_data`] is not posted after all.
+    pub(crate) fn drop_data(&mut self) {
+        self.next_data().clear();
     }
 
-    /// Appends a request; the caller has checked `room`.
-    pub(crate) fn push(&mut self, wqe: SendWqe) {
-        if matches!(wqe.op, SendOp::Local(LocalOp::Register(_))) {
+    /// Appends the request that has [`Self::next_data`]; the caller has checked `room`, and sets all but the payload.
+    pub(crate) fn append(&mut self, op: &SendOp) -> &mut SendWqe {
+        if matches!(op, SendOp::Local(LocalOp::Register(_))) {
             self.registered = Some(self.posted_to());
         }
-        self.wqes.push_back(wqe);
+        self.next_data();
+        let place = self.place(self.len);
+        self.len += 1;
+        &mut self.places[place]
     }
 
     /// The first request that is not framed whole, with its sequence number.
     pub(crate) fn next_to_send(&self) -> Option<(u64, &SendWqe)> {
         let index = usize::try_from(self.next - self.front).ok()?;
-        let wqe = self.wqes.get(index)?;
+        let wqe = self.nth(index)?;
         (wqe.progress != Progress::Refused).then_some((self.next, wqe))
     }
 
@@ -228,30 +296,33 @@ impl SendQueue {
     pub(crate) fn registration(&self, stag: u32) -> Option<&FastRegister> {
         let newest = self.registered.filter(|newest| *newest >= self.next)?;
         let index = |sequence: u64| usize::try_from(sequence - self.front).ok();
-        let waiting = self.wqes.range(index(self.next)?..=index(newest)?);
-        waiting.rev().find_map(|wqe| match &wqe.op {
-            SendOp::Local(LocalOp::Register(register)) => {
-                (register.stag == stag && wqe.progress == Progress::Queued).then_some(register)
-            }
-            _ => None,
-        })
+        let waiting = index(self.next)?..=index(newest)?;
+        waiting
+            .rev()
+            .filter_map(|index| self.nth(index))
+            .find_map(|wqe| match &wqe.op {
+                SendOp::Local(LocalOp::Register(register)) => {
+                    (register.stag == stag && wqe.progress == Progress::Queued).then_some(register)
+                }
+                _ => None,
+            })
     }
 
     /// The oldest request, with its sequence number.
     pub(crate) fn front(&self) -> Option<(u64, &SendWqe)> {
-        self.wqes.front().map(|wqe| (self.front, wqe))
+        self.nth(0).map(|wqe| (self.front, wqe))
     }
 
     /// The request with this sequence number, while it is in the queue.
     pub(crate) fn get_mut(&mut self, sequence: u64) -> Option<&mut SendWqe> {
         let index = usize::try_from(sequence.checked_sub(self.front)?).ok()?;
-        self.wqes.get_mut(index)
+        self.nth_mut(index)
     }
 
     /// The request with this sequence number, while it is in the queue.
     pub(crate) fn get(&self, sequence: u64) -> Option<&SendWqe> {
         let index = usize::try_from(sequence.checked_sub(self.front)?).ok()?;
-        self.wqes.get(index)
+        self.nth(index)
     }
 
     /// The request at `next` was framed whole.
@@ -270,7 +341,10 @@ impl SendQueue {
     /// them, are refused. What was posted before the first of them is still sent.
     pub(crate) fn refuse_requests(&mut self) {
         let mut behind_a_request = false;
-        for wqe in &mut self.wqes {
+        for index in 0..self.len {
+            let Some(wqe) = self.nth_mut(index) else {
+                break;
+            };
             let is_request = wqe.op.awaits_response();
             behind_a_request |= is_request && wqe.progress != Progress::Answered;
             if behind_a_request
@@ -300,7 +374,7 @@ impl SendQueue {
     /// The oldest request that was begun and has a message of RFC 7306.
     pub(crate) fn oldest_extension(&self) -> Option<u64> {
         let found = (self.front..)
-            .zip(&self.wqes)
+            .zip(self.iter())
             .find(|(_, wqe)| wqe.was_begun() && wqe.is_extension());
         found.map(|(sequence, _)| sequence)
     }
@@ -324,7 +398,7 @@ impl SendQueue {
         flushed: impl Fn() -> Cause,
         mut complete: impl FnMut(Completion),
     ) {
-        while let Some(wqe) = self.wqes.front() {
+        while let Some(wqe) = self.nth(0) {
             let (status, cause) = match wqe.progress {
                 Progress::Sent { ends_at } if ends_at <= taken => (Status::Success, None),
                 Progress::Answered => (Status::Success, None),
@@ -344,7 +418,7 @@ impl SendQueue {
         qp_num: u32,
         mut complete: impl FnMut(Completion),
     ) {
-        while !self.wqes.is_empty() {
+        while !self.is_empty() {
             let (status, cause) = match blamed {
                 Some(blamed) if blamed.sequence == self.front => (blamed.status, blamed.cause),
                 _ => (Status::WrFlush, flushed),
@@ -362,14 +436,16 @@ impl SendQueue {
         cause: Option<Cause>,
         complete: &mut impl FnMut(Completion),
     ) {
-        let Some(wqe) = self.wqes.pop_front() else {
+        let Some(wqe) = self.nth_mut(0) else {
             return;
         };
-        self.front += 1;
-        self.next = self.next.max(self.front);
         if wqe.signaled || status != Status::Success {
             complete(wqe.completion(qp_num, status, cause));
         }
-        self.give_data(wqe.data);
+        wqe.data.clear();
+        self.head = self.place(1);
+        self.len -= 1;
+        self.front += 1;
+        self.next = self.next.max(self.front);
     }
 }

@@ -94,6 +94,11 @@ impl Driven {
         outcome
     }
 
+    /// Octets that went out, and that came in: another value after a turn that did something.
+    pub(crate) fn moved(&self) -> (u64, u64) {
+        (self.conn.tx.taken_to(), self.rx.consumed())
+    }
+
     /// Takes octets that somebody else has read from the stream.
     pub(crate) fn feed(&mut self, pool: &BufferPool, mut octets: &[u8]) {
         while !octets.is_empty() && self.conn.wants_octets() {

@@ -172,9 +172,19 @@ impl QpInner {
         if let Some(mut locked) = self.try_lock()
             && locked.driven.llp.is_some()
         {
+            let moved = locked.driven.moved();
             let outcome = locked.driven.turn(&self.device.pool, now);
             self.settle(&mut locked, outcome, Driver::Consumer);
+            if stays && moved != locked.driven.moved() {
+                self.still_polls();
+            }
         }
+    }
+
+    /// A turn took its time: the program was here until now, and could not have polled meanwhile.
+    fn still_polls(&self) {
+        self.polled_at
+            .store(self.device.clock(self.device.now()), Ordering::Relaxed);
     }
 
     /// Does something with the connection, then sends what came of it.
@@ -210,9 +220,14 @@ impl QpInner {
                 .store(self.device.clock(now), Ordering::Relaxed);
         }
         let full = doorbell.posted(&conn.sq, before, now, self.ctx.settings.takeover);
-        if (doorbell.is_first() && alone) || full || armed || !self.may_stage(&locked, now) {
+        let single = doorbell.is_single() && alone;
+        let may_stage = self.may_stage(&locked, now);
+        if single || full || armed || !may_stage {
             let outcome = locked.driven.push(&self.device.pool);
             self.settle(&mut locked, outcome, Driver::Consumer);
+            if may_stage && !armed {
+                self.still_polls();
+            }
         } else if locked.registration.cover != Cover::Watched {
             let due = after(now, self.ctx.settings.takeover);
             locked

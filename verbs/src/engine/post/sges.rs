@@ -13,17 +13,13 @@ use crate::mem::{LocalFault, LocalFaultKind, Sge};
 impl Connection {
     /// Resolves the elements of a request (not more octets than a message has), now or later. Gives their octets. The
     /// sink of a Read or atomic needs local write and nothing else (`write`); sources need no right at all.
-    pub(super) fn resolve_sges(
-        &self,
-        sges: &[Sge],
-        write: bool,
-        data: &mut SendData,
-    ) -> Result<u32, LocalFault> {
+    pub(super) fn resolve_sges(&mut self, sges: &[Sge], write: bool) -> Result<u32, LocalFault> {
         if !sges.iter().any(|sge| self.is_for_later(sge)) {
             let QpContext {
                 table, pd, qp_num, ..
             } = &*self.ctx;
-            return data.list.resolve(table, *pd, *qp_num, sges, write);
+            let list = &mut self.sq.next_data().list;
+            return list.resolve(table, *pd, *qp_num, sges, write);
         }
         let mut total = 0_u32;
         for (index, sge) in sges.iter().enumerate() {
@@ -33,7 +29,7 @@ impl Connection {
                 .checked_add(sge.len)
                 .ok_or(fault(LocalFaultKind::TooLong))?;
         }
-        data.later.extend_from_slice(sges);
+        self.sq.next_data().later.extend_from_slice(sges);
         Ok(total)
     }
 
