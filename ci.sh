@@ -18,6 +18,7 @@ usage: ./ci.sh PART...
        ./ci.sh interop [--dangerous] [FILTER...]
        ./ci.sh fuzz TARGET [SECONDS]
        ./ci.sh sim [OPTION...]
+       ./ci.sh bench [OPTION...]
   fmt      formatting
   clippy   lints, all targets, warnings are errors
   doc      documentation, warnings are errors
@@ -38,6 +39,8 @@ usage: ./ci.sh PART...
   sim      10,000 runs of the simulator (docs/simulation.md); --seeds N for more, --seed S --log for one, step by step
   robustness  the real process under attack by hostile peers, with whole loads; writes docs/robustness.md; not in
            `all`, whose `test` has small loads
+  bench    uwarp beside raw TCP and other programs, about 5 minutes; writes into docs/performance.md; not in `all`.
+           --install-peers installs the other programs when root
   interop  against Linux siw in a virtual machine (installs what it needs when root), by tests and by the
            conformance suite; a FILTER is a part of a test's name. --dangerous also plays the cases that crash or
            wedge the guest, each in a guest of its own, and writes docs/conformance-siw.md and .html
@@ -147,6 +150,12 @@ part_sim() { # OPTION...
     cargo run --profile sim --locked -q -p uwarp-sim -- --jobs "$(nproc)" "$@"
 }
 
+part_bench() { # OPTION...
+    cargo build --release --locked -p uwarp -p uwarp-bench
+    local built=${CARGO_TARGET_DIR:-target}/release
+    "$built/uwarp-bench" --uwarp "$built/uwarp" --write docs/performance.md "$@"
+}
+
 part_mutants() {
     UWARP_MUTANTS_REPORT=$PWD/docs/mutants.md part_mutants-smoke
 }
@@ -254,7 +263,7 @@ part_all() {
 }
 
 [ $# -gt 0 ] || { usage; exit 2; }
-if [ "$1" = interop ] || [ "$1" = sim ]; then
+if [ "$1" = interop ] || [ "$1" = sim ] || [ "$1" = bench ]; then
     part=$1
     shift
     say "$part"

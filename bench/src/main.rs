@@ -1,22 +1,38 @@
-//! uwarp beside raw TCP of the same machine, in the same minutes: rounds alternate, and what is told are medians and the
-//! ratios of neighbours.
+//! uwarp beside raw TCP and beside its peers, on the same machine in the same minutes: rounds alternate, and what is told are
+//! medians and the ratios of neighbours.
 //!
 //! ```sh
 //! cargo build --release -p uwarp -p uwarp-bench
 //! target/release/uwarp-bench --uwarp target/release/uwarp
 //! ```
 
-mod compare;
+mod document;
+mod figures;
+mod machine;
+mod namespace;
+mod ours;
+mod peers;
+mod process;
 mod raw;
+mod report;
+mod rounds;
+mod sample;
+mod stats;
+mod sweep;
+mod targets;
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
+use crate::process::Pinning;
+
 /// Options.
 #[derive(Parser, Debug)]
-#[command(about = "uwarp beside raw TCP, in alternation")]
+#[command(about = "uwarp beside raw TCP and beside its peers, in alternation")]
 struct Options {
     /// The command to measure
     #[arg(long, default_value = "target/release/uwarp")]
@@ -24,30 +40,62 @@ struct Options {
     /// Rounds: each measures everything once, raw and ours by turns
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Rounds beside the peers; 0: none
+    #[arg(long, default_value_t = 3)]
+    peer_rounds: usize,
     /// Seconds for each figure of a round
-    #[arg(long, default_value_t = 1)]
-    seconds: u32,
-    /// Congestion control of all connections, where the machine allows it: the default may pace
-    #[arg(long, value_name = "NAME")]
-    congestion: Option<String>,
+    #[arg(long, default_value_t = 0.4)]
+    seconds: f64,
+    /// Congestion control of all connections: the machine's default may pace
+    #[arg(long, value_name = "NAME", default_value = "reno")]
+    congestion: String,
+    /// Measure in the network of the machine, and not in a network namespace of its own, where the peers have the same congestion control
+    #[arg(long)]
+    here: bool,
+    /// Leave the processes to the scheduler, and do not keep clients and servers on a processor each
+    #[arg(long)]
+    no_pinning: bool,
+    /// Install the peers that are missing (Debian, as root)
+    #[arg(long)]
+    install_peers: bool,
+    /// Write the tables into this document, between its markers
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
     /// More options for every `uwarp perf`, at both sides
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     with: Vec<String>,
-    /// Only measurements with this in their names
-    #[arg(value_name = "FILTER")]
+    /// Only measurements with this in their names, and no peers
+    #[arg(value_name = "FILTER", conflicts_with = "write")]
     only: Vec<String>,
-    /// The other side of raw TCP (what the bench itself starts)
-    #[arg(long, hide = true)]
-    raw_server: bool,
+}
+
+impl Options {
+    fn time(&self) -> io::Result<Duration> {
+        Duration::try_from_secs_f64(self.seconds)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+    }
+
+    fn pinning(&self) -> Pinning {
+        if self.no_pinning {
+            Pinning { processors: None }
+        } else {
+            Pinning::usual()
+        }
+    }
+
+    fn ours(&self) -> ours::Uwarp {
+        ours::Uwarp {
+            path: self.uwarp.clone(),
+            congestion: Some(self.congestion.clone()),
+            pinning: self.pinning(),
+            with: self.with.clone(),
+        }
+    }
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    let done = if options.raw_server {
-        raw::serve(options.congestion.as_deref())
-    } else {
-        compare::run(&options)
-    };
+    let args: Vec<String> = std::env::args().collect();
+    let done = raw::is_child(&args).unwrap_or_else(|| run(&Options::parse()));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -55,4 +103,34 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(options: &Options) -> io::Result<()> {
+    if options.install_peers && !namespace::is_own() {
+        peers::install()?;
+    }
+    if !options.here {
+        namespace::enter(&options.congestion)?;
+    }
+    let measured = rounds::run(options)?;
+    let swept = if options.only.is_empty() && options.peer_rounds > 0 {
+        Some(sweep::run(options)?)
+    } else {
+        None
+    };
+    let mut parts = vec![
+        ("machine", machine::describe(options)),
+        ("targets", report::targets(&measured, swept.as_ref())),
+        ("tables", report::tables(&measured)),
+    ];
+    if let Some(swept) = &swept {
+        parts.push(("peers", report::peers(swept)));
+    }
+    for (_, text) in &parts {
+        println!("\n{text}");
+    }
+    if let Some(path) = &options.write {
+        document::write(path, &parts)?;
+    }
+    Ok(())
 }

@@ -1,49 +1,76 @@
 //! Raw TCP, written well: what an application could reach without RDMA.
+//!
+//! Client and server are processes of their own, as those of `uwarp perf` are, with the same processors and the same congestion
+//! control.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
 use socket2::SockRef;
+
+use crate::process::{self, Pinning, Running, Side};
+use crate::sample::Sample;
+use crate::stats::median;
 
 /// Octets of one read.
 const READ: usize = 256 * 1024;
 /// Looks at the clock once in so many round trips.
 const BATCH: usize = 64;
+/// The first arguments of the processes.
+const SERVER: &str = "raw-server";
+const CLIENT: &str = "raw-client";
 
 /// What a connection is for; its first octet says so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// The client writes, the server reads, and answers with the count at the end.
+    /// The client writes, the server reads, and answers at the end. Both block.
     Stream,
     /// Messages there and back; both sides spin on a socket that does not block.
     Spin,
     /// The same, and both sides block in the read.
     Block,
+    /// The client spins, and the server blocks: its application sleeps until there is a message.
+    SleepingServer,
 }
 
 impl Kind {
-    const ALL: [Kind; 3] = [Kind::Stream, Kind::Spin, Kind::Block];
+    const ALL: [Kind; 4] = [Kind::Stream, Kind::Spin, Kind::Block, Kind::SleepingServer];
+
+    fn spins(self, side: Side) -> bool {
+        match self {
+            Kind::Stream | Kind::Block => false,
+            Kind::Spin => true,
+            Kind::SleepingServer => side == Side::Client,
+        }
+    }
+
+    fn of(octet: u8) -> Option<Kind> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == octet)
+    }
 }
 
 /// The other side, in a process of its own; it ends with this.
 pub(crate) struct Server {
-    child: Child,
+    _running: Running,
     addr: SocketAddr,
     congestion: Option<String>,
+    pinning: Pinning,
 }
 
 impl Server {
-    pub(crate) fn start(congestion: Option<&str>) -> io::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("--raw-server").stdout(Stdio::piped());
-        if let Some(name) = congestion {
-            command.args(["--congestion", name]);
-        }
-        let mut child = command.spawn()?;
+    pub(crate) fn start(congestion: Option<&str>, pinning: &Pinning) -> io::Result<Self> {
+        let mut command = pinning.command(Side::Server, std::env::current_exe()?);
+        let child = command
+            .args([SERVER, congestion.unwrap_or_default()])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut running = Running(child);
         let mut line = String::new();
-        if let Some(stdout) = child.stdout.take() {
+        if let Some(stdout) = running.0.stdout.take() {
             BufReader::new(stdout).read_line(&mut line)?;
         }
         let addr = line
@@ -51,69 +78,133 @@ impl Server {
             .parse()
             .map_err(|_| io::Error::other("the raw server did not start"))?;
         Ok(Server {
-            child,
+            _running: running,
             addr,
             congestion: congestion.map(str::to_owned),
+            pinning: pinning.clone(),
         })
     }
 
-    fn connect(&self, kind: Kind, size: usize) -> io::Result<TcpStream> {
-        let mut stream = TcpStream::connect(self.addr)?;
-        prepare(&stream, self.congestion.as_deref())?;
-        stream.write_all(&[kind as u8])?;
-        stream.write_all(&(size as u64).to_le_bytes())?;
-        Ok(stream)
-    }
-
-    /// Octets a second, by writes of this size.
-    pub(crate) fn stream(&self, size: usize, time: Duration) -> io::Result<f64> {
-        let mut stream = self.connect(Kind::Stream, size)?;
-        let octets = vec![0x5a; size];
-        // Not measured: windows and buffers grow.
-        let warm = Instant::now() + time / 10;
-        while Instant::now() < warm {
-            stream.write_all(&octets)?;
-        }
-        let began = Instant::now();
-        let mut sent = 0_u64;
-        while began.elapsed() < time {
-            for _ in 0..(1 << 20) / size.min(1 << 20) {
-                stream.write_all(&octets)?;
-                sent += size as u64;
-            }
-        }
-        stream.shutdown(std::net::Shutdown::Write)?;
-        stream.read_exact(&mut [0; 8])?;
-        Ok(sent as f64 / began.elapsed().as_secs_f64())
-    }
-
-    /// Half of a round trip, in seconds: the median of batches.
-    pub(crate) fn ping_pong(&self, kind: Kind, size: usize, time: Duration) -> io::Result<f64> {
-        let mut stream = self.connect(kind, size)?;
-        stream.set_nonblocking(kind == Kind::Spin)?;
-        let mut octets = vec![0; size];
-        let mut times = Vec::new();
-        let until = Instant::now() + time;
-        loop {
-            let began = Instant::now();
-            if began >= until {
-                break;
-            }
-            for _ in 0..BATCH {
-                stream.write_all(&octets)?;
-                read(&mut stream, &mut octets)?;
-            }
-            times.push(began.elapsed().as_secs_f64() / (2 * BATCH) as f64);
-        }
-        Ok(crate::compare::median(&mut times))
+    /// Octets a second by writes of this size, or seconds one way of messages of this size.
+    pub(crate) fn measure(&self, kind: Kind, size: usize, time: Duration) -> io::Result<Sample> {
+        let mut command = self.pinning.command(Side::Client, std::env::current_exe()?);
+        command
+            .args([CLIENT, self.congestion.as_deref().unwrap_or_default()])
+            .arg(self.addr.to_string())
+            .arg((kind as u8).to_string())
+            .arg(size.to_string())
+            .arg(time.as_secs_f64().to_string());
+        let said = process::output(&mut command, time + Duration::from_secs(20))?;
+        let said: Value = serde_json::from_str(&said)?;
+        Ok(Sample {
+            value: said["value"].as_f64().unwrap_or(f64::NAN),
+            cpu: said["cpu"].as_f64(),
+        })
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+/// One of this program's own processes, if its arguments say so.
+pub(crate) fn is_child(args: &[String]) -> Option<io::Result<()>> {
+    let congestion = |text: &String| (!text.is_empty()).then(|| text.clone());
+    match args {
+        [_, what, name] if what == SERVER => Some(serve(congestion(name).as_deref())),
+        [_, what, name, addr, kind, size, time] if what == CLIENT => {
+            let invalid = || io::Error::new(ErrorKind::InvalidInput, "arguments of a raw client");
+            let parsed = || {
+                Some(Client {
+                    congestion: congestion(name),
+                    addr: addr.parse().ok()?,
+                    kind: Kind::of(kind.parse().ok()?)?,
+                    size: size.parse().ok()?,
+                    time: Duration::try_from_secs_f64(time.parse().ok()?).ok()?,
+                })
+            };
+            Some(parsed().ok_or_else(invalid).and_then(|client| client.run()))
+        }
+        _ => None,
     }
+}
+
+struct Client {
+    congestion: Option<String>,
+    addr: SocketAddr,
+    kind: Kind,
+    size: usize,
+    time: Duration,
+}
+
+impl Client {
+    fn run(&self) -> io::Result<()> {
+        let mut stream = TcpStream::connect(self.addr)?;
+        prepare(&stream, self.congestion.as_deref())?;
+        stream.write_all(&[self.kind as u8])?;
+        stream.write_all(&(self.size as u64).to_le_bytes())?;
+        let (value, cpu) = match self.kind {
+            Kind::Stream => self.stream(&mut stream)?,
+            _ => (self.ping_pong(&mut stream)?, None),
+        };
+        println!("{}", json!({ "value": value, "cpu": cpu }));
+        Ok(())
+    }
+
+    /// Octets a second, and seconds of processor time of both sides for 10^9 octets.
+    fn stream(&self, stream: &mut TcpStream) -> io::Result<(f64, Option<f64>)> {
+        let octets = vec![0x5a; self.size];
+        let mut all = 0_u64;
+        // Looks at the clock once in a MiB, or once in 64 writes.
+        let batch = ((1 << 20) / self.size.max(1)).clamp(1, 64);
+        let mut write = |stream: &mut TcpStream, time| {
+            let began = Instant::now();
+            let mut sent = 0_u64;
+            while began.elapsed() < time {
+                for _ in 0..batch {
+                    stream.write_all(&octets)?;
+                }
+                sent += (batch * octets.len()) as u64;
+            }
+            all += sent;
+            io::Result::Ok((sent, began))
+        };
+        // Not measured: windows and buffers grow.
+        write(stream, self.time / 10)?;
+        let before = processor_time();
+        let (sent, began) = write(stream, self.time)?;
+        stream.shutdown(std::net::Shutdown::Write)?;
+        let mut answer = [0; 8];
+        stream.read_exact(&mut answer)?;
+        let took = began.elapsed().as_secs_f64();
+        let gigabytes = |octets: u64| octets as f64 / 1e9;
+        let ours = (processor_time() - before) / gigabytes(sent);
+        // The server's is of the warm-up, too.
+        let theirs = u64::from_le_bytes(answer) as f64 / 1e9 / gigabytes(all);
+        Ok((sent as f64 / took, Some(ours + theirs)))
+    }
+
+    /// Half of a round trip, in seconds: the median of batches.
+    fn ping_pong(&self, stream: &mut TcpStream) -> io::Result<f64> {
+        stream.set_nonblocking(self.kind.spins(Side::Client))?;
+        let mut octets = vec![0; self.size];
+        let mut times = Vec::new();
+        let began = Instant::now();
+        while began.elapsed() < self.time + self.time / 10 {
+            let before = Instant::now();
+            for _ in 0..BATCH {
+                stream.write_all(&octets)?;
+                read(stream, &mut octets)?;
+            }
+            let took = before.elapsed().as_secs_f64() / (2 * BATCH) as f64;
+            if before.duration_since(began) >= self.time / 10 {
+                times.push(took);
+            }
+        }
+        Ok(median(&mut times))
+    }
+}
+
+/// Seconds of processor time of this process.
+fn processor_time() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn prepare(stream: &TcpStream, congestion: Option<&str>) -> io::Result<()> {
@@ -139,14 +230,16 @@ fn read(stream: &mut TcpStream, octets: &mut [u8]) -> io::Result<()> {
 }
 
 /// The other side: prints where it listens, and serves one connection after the other.
-pub(crate) fn serve(congestion: Option<&str>) -> io::Result<()> {
+fn serve(congestion: Option<&str>) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
     loop {
         let (mut stream, _) = listener.accept()?;
         prepare(&stream, congestion)?;
         match serve_one(&mut stream) {
-            Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(error),
+            Err(error) if error.kind() != ErrorKind::UnexpectedEof => {
+                eprintln!("raw server: {error}");
+            }
             _ => {}
         }
     }
@@ -156,22 +249,52 @@ fn serve_one(stream: &mut TcpStream) -> io::Result<()> {
     let mut head = [0; 9];
     stream.read_exact(&mut head)?;
     let [kind, size @ ..] = head;
-    let kind = Kind::ALL.get(usize::from(kind));
-    let size = usize::try_from(u64::from_le_bytes(size)).unwrap_or(0);
-    if matches!(kind, None | Some(Kind::Stream)) {
+    let kind = Kind::of(kind).unwrap_or(Kind::Stream);
+    if kind == Kind::Stream {
         let mut octets = vec![0; READ];
-        let mut count = 0_u64;
-        loop {
-            match stream.read(&mut octets)? {
-                0 => return stream.write_all(&count.to_le_bytes()),
-                read => count += read as u64,
-            }
-        }
+        let before = processor_time();
+        while stream.read(&mut octets)? > 0 {}
+        let nanos = (processor_time() - before) * 1e9;
+        return stream.write_all(&(nanos as u64).to_le_bytes());
     }
-    stream.set_nonblocking(kind == Some(&Kind::Spin))?;
+    let size = usize::try_from(u64::from_le_bytes(size)).unwrap_or(0);
+    stream.set_nonblocking(kind.spins(Side::Server))?;
     let mut octets = vec![0; size];
     loop {
         read(stream, &mut octets)?;
         stream.write_all(&octets)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_known_by_its_octet() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::of(kind as u8), Some(kind));
+        }
+        assert_eq!(Kind::of(200), None);
+    }
+
+    #[test]
+    fn client_and_server_agree_on_every_kind() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        for kind in Kind::ALL {
+            let client = Client {
+                congestion: None,
+                addr,
+                kind,
+                size: 8,
+                time: Duration::from_millis(2),
+            };
+            let client = std::thread::spawn(move || client.run());
+            let (mut stream, _) = listener.accept().unwrap();
+            let served = serve_one(&mut stream);
+            assert_eq!(served.is_ok(), kind == Kind::Stream);
+            client.join().unwrap().unwrap();
+        }
     }
 }

@@ -77,7 +77,7 @@ impl<'a> Load<'a> {
         let (goal, deadline) = match self.plan.until {
             Until::Iterations => (self.plan.warm_up + self.plan.iterations, None),
             Until::Seconds(seconds) => {
-                let took = Duration::from_secs(seconds.into());
+                let took = Duration::from_secs_f64(seconds);
                 (CLOSING - 1, Some(Instant::now() + took))
             }
         };

@@ -66,7 +66,7 @@ impl<'a> PingPong<'a> {
 
     /// The client's side: how many messages went, and how long each took.
     pub(crate) fn measure(&mut self) -> Result<(u64, Duration, Times), PerfError> {
-        let mut times = Times::new(self.plan.test != Test::ReadLatency);
+        let mut times = Times::new(!self.is_read());
         for _ in 0..self.plan.warm_up {
             self.ping()?;
         }
@@ -82,7 +82,7 @@ impl<'a> PingPong<'a> {
             count += 1;
             let over = match self.plan.until {
                 Until::Iterations => count == self.plan.iterations,
-                Until::Seconds(seconds) => now.duration_since(began).as_secs() >= seconds.into(),
+                Until::Seconds(seconds) => now.duration_since(began).as_secs_f64() >= seconds,
             };
             if over {
                 return Ok((count, now.duration_since(began), times));
@@ -97,11 +97,36 @@ impl<'a> PingPong<'a> {
 
     /// A message, and the answer.
     fn ping(&mut self) -> Result<(), PerfError> {
-        self.post()?;
-        match self.plan.test {
-            Test::ReadLatency => self.wait(Awaited::Read),
-            _ => self.wait(Awaited::Message),
+        if self.plan.is_confirmed_write() {
+            self.post_confirmed()?;
+        } else {
+            self.post()?;
         }
+        self.wait(if self.is_read() {
+            Awaited::Read
+        } else {
+            Awaited::Message
+        })
+    }
+
+    /// Whether the completion of a Read ends a turn, and no message of the other side.
+    fn is_read(&self) -> bool {
+        self.plan.test == Test::ReadLatency || self.plan.is_confirmed_write()
+    }
+
+    /// A Write, and a Read of no octets behind it, whose answer says that the Write is placed (5040-5.5).
+    fn post_confirmed(&mut self) -> Result<(), PerfError> {
+        self.posted += 1;
+        let id = wr_id(0, self.posted);
+        let source = self.traffic.source(0, self.size);
+        let (addr, rkey) = self.traffic.target(0);
+        let write = if self.inline.is_empty() {
+            SendWr::write(id, &source, addr, rkey)
+        } else {
+            SendWr::write_inline(id, &self.inline, addr, rkey)
+        };
+        let both = [write.unsignaled(), SendWr::read(id, &[], addr, rkey)];
+        Ok(self.traffic.qps[0].post_send_list(&both)?)
     }
 
     /// The server's side: answers messages until `over` says that there are no more.
@@ -176,7 +201,7 @@ impl<'a> PingPong<'a> {
 
     /// Whether it has come. One look, or one wait.
     fn came(&mut self, what: Awaited) -> Result<bool, PerfError> {
-        if self.plan.test == Test::WriteLatency {
+        if self.plan.test == Test::WriteLatency && !self.is_read() {
             return self.memory_came();
         }
         let mut came = false;

@@ -21,7 +21,7 @@ use crate::plan::Plan;
 use crate::results::Row;
 
 /// The version of this protocol.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]

@@ -79,17 +79,17 @@ pub enum Waiting {
 }
 
 /// When a size has been measured for long enough.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Until {
     /// After so many messages on each QP ([`Plan::iterations`]).
     Iterations,
-    /// After so many seconds.
-    Seconds(u32),
+    /// After so many seconds; at least a millisecond, at most a day.
+    Seconds(f64),
 }
 
 /// What is measured, and how. The client has it, and tells the server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// What is measured.
     pub test: Test,
@@ -117,7 +117,8 @@ pub struct Plan {
     pub bidirectional: bool,
     /// What the client does while it waits, and the server where it takes part.
     pub waiting: Waiting,
-    /// The application at the server of a one-sided test sleeps; otherwise it polls.
+    /// The application at the server of a one-sided test sleeps; otherwise it polls. A write latency is then that of a Write
+    /// and of a Read of no octets behind it, from post to completion, which says that the Write is placed.
     pub target_sleeps: bool,
     /// Reads outstanding on each QP (IRD and ORD).
     pub reads: u16,
@@ -219,6 +220,16 @@ impl Plan {
             1 << 40,
             "1 to 2^40",
         )?;
+        if let Until::Seconds(seconds) = self.until {
+            within(
+                "the time in milliseconds",
+                // What is no number is 0, and what is too large the largest.
+                (seconds * 1e3) as u64,
+                1,
+                86_400_000,
+                "1 ms to a day",
+            )?;
+        }
         within(
             "the number of QPs",
             self.qps.into(),
@@ -270,14 +281,25 @@ impl Plan {
             return refused("wait by looking at the buffer");
         }
         if self.test == Test::WriteLatency
+            && !self.is_confirmed_write()
             && matches!(self.waiting, Waiting::Block | Waiting::Channel)
         {
             return refused("wait for an event: a Write raises none at its target");
         }
-        if self.target_sleeps && (!self.test.is_one_sided() || self.bidirectional) {
+        if self.is_confirmed_write() && self.waiting == Waiting::Memory {
+            return refused("wait by looking at the buffer: nothing is written back");
+        }
+        let has_a_part = !self.test.is_one_sided() && !self.is_confirmed_write();
+        if self.target_sleeps && (has_a_part || self.bidirectional) {
             return refused("have a target that sleeps: it takes part");
         }
         Ok(())
+    }
+
+    /// Whether a Write's latency is that until a Read behind it says that it is placed: the target's application sleeps, and
+    /// writes nothing back.
+    pub(crate) fn is_confirmed_write(&self) -> bool {
+        self.test == Test::WriteLatency && self.target_sleeps
     }
 
     /// Every so many messages one is signaled: enough for the send queue to move on.
@@ -302,6 +324,8 @@ mod tests {
         assert!(said(|plan| plan.qps = 0).starts_with("the number of QPs is 0"));
         assert!(said(|plan| plan.sizes.clear()).starts_with("the number of sizes"));
         assert!(said(|plan| plan.sizes = vec![u32::MAX]).starts_with("a size is"));
+        assert!(said(|plan| plan.until = Until::Seconds(f64::NAN)).starts_with("the time"));
+        assert!(said(|plan| plan.until = Until::Seconds(1e9)).starts_with("the time"));
         assert!(said(|plan| plan.post_list = 129).contains("1 to tx-depth"));
         assert!(said(|plan| plan.waiting = Waiting::Memory).contains("write_bw cannot"));
         assert!(
@@ -310,6 +334,14 @@ mod tests {
                 plan.target_sleeps = true;
             })
             .contains("it takes part")
+        );
+        assert!(
+            said(|plan| {
+                plan.test = Test::WriteLatency;
+                plan.target_sleeps = true;
+                plan.waiting = Waiting::Memory;
+            })
+            .contains("nothing is written back")
         );
     }
 

@@ -198,7 +198,7 @@ impl Session<'_> {
     fn answer(&self, size: u32) -> Result<(), PerfError> {
         let mut pings = PingPong::new(self.traffic, self.plan, size, true);
         self.control.say(&ToClient::Ready)?;
-        if self.plan.test == Test::ReadLatency {
+        if self.plan.test == Test::ReadLatency || self.plan.is_confirmed_write() {
             return self.stand_by();
         }
         pings.answer(&mut |_| Ok(self.done()?.is_some()))

@@ -68,7 +68,7 @@ struct Load {
         value_name = "SECONDS",
         conflicts_with = "iterations"
     )]
-    duration: Option<u32>,
+    duration: Option<f64>,
     /// Messages on each QP before those that are measured [default: a tenth of them]
     #[arg(long = "warm-up", value_name = "COUNT")]
     warm_up: Option<u64>,

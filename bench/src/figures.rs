@@ -1,0 +1,398 @@
+//! What is measured.
+
+use std::time::Duration;
+
+use crate::ours::Told;
+use crate::raw::Kind;
+
+/// One thing to measure.
+#[derive(Clone, Debug)]
+pub(crate) struct Figure {
+    /// Of its table.
+    pub(crate) section: Section,
+    pub(crate) name: &'static str,
+    /// The raw figure that it is divided by.
+    pub(crate) base: Option<Base>,
+    pub(crate) of: Of,
+}
+
+/// The tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Section {
+    Bandwidth,
+    CrcOff,
+    Sleeping,
+    Latency,
+    Rate,
+}
+
+impl Section {
+    pub(crate) const ALL: [(Section, &'static str); 5] = [
+        (Section::Bandwidth, "Bandwidth, CRC on, both sides poll"),
+        (Section::CrcOff, "Bandwidth, CRC off, both sides poll"),
+        (
+            Section::Sleeping,
+            "Bandwidth, CRC on, both sides sleep while there is nothing to do (the target of a Write or a Read is not in a call of ours)",
+        ),
+        (Section::Latency, "Latency, CRC on"),
+        (Section::Rate, "Message rate, CRC on"),
+    ];
+}
+
+/// A raw figure.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Base {
+    /// This one.
+    Of(&'static str),
+    /// The best of all writes, in each round.
+    BestWrites,
+}
+
+/// What it is measured by.
+#[derive(Clone, Debug)]
+pub(crate) enum Of {
+    /// Raw writes of this size: octets a second.
+    Writes(usize),
+    /// Raw writes of this size: how many a second.
+    WriteRate(usize),
+    /// A raw ping-pong of so many octets: seconds one way.
+    PingPong(Kind, usize),
+    /// The same: seconds there and back.
+    RoundTrip(Kind, usize),
+    /// `uwarp perf` with these arguments.
+    Ours {
+        args: &'static [&'static str],
+        told: Told,
+        crc: bool,
+    },
+}
+
+impl Figure {
+    pub(crate) fn is_raw(&self) -> bool {
+        !matches!(self.of, Of::Ours { .. })
+    }
+
+    /// The unit of tables, and how many of what was measured it is.
+    pub(crate) fn unit(&self) -> (&'static str, f64) {
+        match self.of {
+            Of::Writes(_) => ("GB/s", 1e9),
+            Of::WriteRate(_) => ("M/s", 1e6),
+            Of::PingPong(..) | Of::RoundTrip(..) => ("us", 1e-6),
+            Of::Ours { told, .. } => match told {
+                Told::Bandwidth => ("GB/s", 1e9),
+                Told::Rate => ("M/s", 1e6),
+                Told::Latency => ("us", 1e-6),
+            },
+        }
+    }
+
+    /// How somebody measures it again.
+    pub(crate) fn command(&self) -> String {
+        match &self.of {
+            Of::Writes(size) | Of::WriteRate(size) => format!("blocking writes of {size} B"),
+            Of::PingPong(kind, size) | Of::RoundTrip(kind, size) => {
+                let how = match kind {
+                    Kind::Spin => "both spin",
+                    Kind::SleepingServer => "the client spins, the server blocks",
+                    _ => "both block",
+                };
+                format!("{size} B there and back, {how}")
+            }
+            Of::Ours { args, crc, .. } => {
+                let crc = if *crc { "" } else { " --crc off" };
+                format!("`{}{crc}`", args.join(" "))
+            }
+        }
+    }
+
+    /// How long it is to take: latencies need fewer messages than a bandwidth needs time to grow its windows.
+    pub(crate) fn time(&self, usual: Duration) -> Duration {
+        match self.of {
+            Of::PingPong(..) | Of::RoundTrip(..) => usual / 2,
+            Of::Ours {
+                told: Told::Latency,
+                ..
+            } => usual / 2,
+            _ => usual,
+        }
+    }
+}
+
+pub(crate) const RAW_64K: &str = "raw writes of 64 KiB";
+pub(crate) const RAW_256K: &str = "raw writes of 256 KiB";
+pub(crate) const RAW_1M: &str = "raw writes of 1 MiB";
+pub(crate) const RAW_SPIN: &str = "raw ping-pong, both spin";
+pub(crate) const RAW_SPIN_BOTH_WAYS: &str = "raw request and response, both spin";
+pub(crate) const RAW_BLOCK: &str = "raw ping-pong, both block";
+pub(crate) const RAW_SLEEPING: &str = "raw request and response, the server blocks";
+pub(crate) const RAW_RATE_8: &str = "raw writes of 8 B";
+pub(crate) const RAW_RATE_64: &str = "raw writes of 64 B";
+
+const BEST: Option<Base> = Some(Base::BestWrites);
+const WRITES: Option<Base> = Some(Base::Of(RAW_64K));
+const SPIN: Option<Base> = Some(Base::Of(RAW_SPIN));
+const BLOCK: Option<Base> = Some(Base::Of(RAW_BLOCK));
+const ROUND: Option<Base> = Some(Base::Of(RAW_SPIN_BOTH_WAYS));
+const SLEEPING: Option<Base> = Some(Base::Of(RAW_SLEEPING));
+const RATE_8: Option<Base> = Some(Base::Of(RAW_RATE_8));
+const RATE_64: Option<Base> = Some(Base::Of(RAW_RATE_64));
+
+type Args = &'static [&'static str];
+
+/// All of it, in the order of a round: raw figures and what is divided by them are neighbours.
+pub(crate) fn all() -> Vec<Figure> {
+    let mut all = Vec::new();
+    bandwidth(&mut all);
+    latency(&mut all);
+    rate(&mut all);
+    all
+}
+
+fn bandwidth(all: &mut Vec<Figure>) {
+    let mut raw = |name, size| all.push(figure(Section::Bandwidth, name, None, Of::Writes(size)));
+    raw(RAW_64K, 64 << 10);
+    raw(RAW_256K, 256 << 10);
+    raw(RAW_1M, 1 << 20);
+    let tests: [(&'static str, Option<Base>, Args); 9] = [
+        ("64 KiB Write", WRITES, &["write_bw", "-s64K", "-t16"]),
+        ("64 KiB Read", WRITES, &["read_bw", "-s64K", "-t16"]),
+        ("64 KiB Send", WRITES, &["send_bw", "-s64K", "-t16"]),
+        (
+            "1 MiB Write",
+            BEST,
+            &["write_bw", "-s1M", "-t16", "--warm-up=50"],
+        ),
+        (
+            "1 MiB Read",
+            BEST,
+            &["read_bw", "-s1M", "-t16", "--warm-up=50"],
+        ),
+        (
+            "1 MiB Send",
+            BEST,
+            &["send_bw", "-s1M", "-t16", "-r64", "--warm-up=50"],
+        ),
+        ("4 KiB Write", WRITES, &["write_bw", "-s4K", "-t64"]),
+        ("4 KiB Read", WRITES, &["read_bw", "-s4K", "-t64", "-o64"]),
+        ("4 KiB Send", WRITES, &["send_bw", "-s4K", "-t64"]),
+    ];
+    for (crc, section) in [(true, Section::Bandwidth), (false, Section::CrcOff)] {
+        for (name, base, args) in tests {
+            let told = Told::Bandwidth;
+            all.push(figure(section, name, base, Of::Ours { args, told, crc }));
+        }
+    }
+    let sleeping: [(&'static str, Option<Base>, Args); 6] = [
+        (
+            "64 KiB Write",
+            WRITES,
+            &["write_bw", "-s64K", "-t16", "-e", "--target-sleeps"],
+        ),
+        (
+            "64 KiB Read",
+            WRITES,
+            &["read_bw", "-s64K", "-t16", "-e", "--target-sleeps"],
+        ),
+        ("64 KiB Send", WRITES, &["send_bw", "-s64K", "-t16", "-e"]),
+        (
+            "1 MiB Write",
+            BEST,
+            &[
+                "write_bw",
+                "-s1M",
+                "-t16",
+                "-e",
+                "--target-sleeps",
+                "--warm-up=50",
+            ],
+        ),
+        (
+            "1 MiB Read",
+            BEST,
+            &[
+                "read_bw",
+                "-s1M",
+                "-t16",
+                "-e",
+                "--target-sleeps",
+                "--warm-up=50",
+            ],
+        ),
+        (
+            "1 MiB Send",
+            BEST,
+            &["send_bw", "-s1M", "-t16", "-r64", "-e", "--warm-up=50"],
+        ),
+    ];
+    for (name, base, args) in sleeping {
+        all.push(ours(Section::Sleeping, name, base, args, Told::Bandwidth));
+    }
+    // The other half of "while the target application sleeps": the client polls.
+    let target: [(&'static str, Args); 4] = [
+        (
+            "64 KiB Write, the target alone sleeps",
+            &["write_bw", "-s64K", "-t16", "--target-sleeps"],
+        ),
+        (
+            "64 KiB Read, the target alone sleeps",
+            &["read_bw", "-s64K", "-t16", "--target-sleeps"],
+        ),
+        (
+            "1 MiB Write, the target alone sleeps",
+            &[
+                "write_bw",
+                "-s1M",
+                "-t16",
+                "--target-sleeps",
+                "--warm-up=50",
+            ],
+        ),
+        (
+            "1 MiB Read, the target alone sleeps",
+            &["read_bw", "-s1M", "-t16", "--target-sleeps", "--warm-up=50"],
+        ),
+    ];
+    for (name, args) in target {
+        let base = if name.starts_with("64") { WRITES } else { BEST };
+        all.push(ours(Section::Sleeping, name, base, args, Told::Bandwidth));
+    }
+}
+
+fn latency(all: &mut Vec<Figure>) {
+    let mut raw = |name, of| all.push(figure(Section::Latency, name, None, of));
+    raw(RAW_SPIN, Of::PingPong(Kind::Spin, 8));
+    raw(RAW_SPIN_BOTH_WAYS, Of::RoundTrip(Kind::Spin, 8));
+    raw(RAW_BLOCK, Of::PingPong(Kind::Block, 8));
+    raw(RAW_SLEEPING, Of::RoundTrip(Kind::SleepingServer, 8));
+    let tests: [(&'static str, Option<Base>, Args); 10] = [
+        ("8 B Write, both poll", SPIN, &["write_lat", "-s8"]),
+        ("8 B Send, both poll", SPIN, &["send_lat", "-s8"]),
+        (
+            "8 B Read, both poll (both ways)",
+            ROUND,
+            &["read_lat", "-s8"],
+        ),
+        (
+            "8 B Write, one poll, then memory alone",
+            SPIN,
+            &["write_lat", "-s8", "--wait", "memory"],
+        ),
+        (
+            "8 B Send, both in the wait call",
+            BLOCK,
+            &["send_lat", "-s8", "-e"],
+        ),
+        (
+            "8 B Send, both in poll(2) on the channel",
+            BLOCK,
+            &["send_lat", "-s8", "--wait", "channel"],
+        ),
+        (
+            "8 B Read, both sleep (both ways)",
+            SLEEPING,
+            &["read_lat", "-s8", "-e", "--target-sleeps"],
+        ),
+        (
+            "8 B Read, the target sleeps (both ways)",
+            SLEEPING,
+            &["read_lat", "-s8", "--target-sleeps"],
+        ),
+        (
+            "8 B Write until placed, the target sleeps (both ways)",
+            SLEEPING,
+            &["write_lat", "-s8", "--target-sleeps"],
+        ),
+        (
+            "8 B Write until placed, both sleep (both ways)",
+            SLEEPING,
+            &["write_lat", "-s8", "-e", "--target-sleeps"],
+        ),
+    ];
+    for (name, base, args) in tests {
+        all.push(ours(Section::Latency, name, base, args, Told::Latency));
+    }
+}
+
+fn rate(all: &mut Vec<Figure>) {
+    all.push(figure(Section::Rate, RAW_RATE_8, None, Of::WriteRate(8)));
+    all.push(figure(Section::Rate, RAW_RATE_64, None, Of::WriteRate(64)));
+    let tests: [(&'static str, Option<Base>, Args); 6] = [
+        (
+            "8 B Write, lists of 64",
+            RATE_8,
+            &["write_bw", "-s8", "-l64"],
+        ),
+        (
+            "64 B Write, lists of 64",
+            RATE_64,
+            &["write_bw", "-s64", "-l64"],
+        ),
+        (
+            "8 B Write, one a post, 64 outstanding",
+            RATE_8,
+            &["write_bw", "-s8", "-t64"],
+        ),
+        (
+            "64 B Write, one a post, 64 outstanding",
+            RATE_64,
+            &["write_bw", "-s64", "-t64"],
+        ),
+        ("8 B Send, lists of 64", RATE_8, &["send_bw", "-s8", "-l64"]),
+        (
+            "8 B Send, one a post, 64 outstanding",
+            RATE_8,
+            &["send_bw", "-s8", "-t64"],
+        ),
+    ];
+    for (name, base, args) in tests {
+        all.push(ours(Section::Rate, name, base, args, Told::Rate));
+    }
+}
+
+fn figure(section: Section, name: &'static str, base: Option<Base>, of: Of) -> Figure {
+    Figure {
+        section,
+        name,
+        base,
+        of,
+    }
+}
+
+fn ours(
+    section: Section,
+    name: &'static str,
+    base: Option<Base>,
+    args: Args,
+    told: Told,
+) -> Figure {
+    let crc = true;
+    figure(section, name, base, Of::Ours { args, told, crc })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_divided_by_is_measured_in_the_same_unit() {
+        let all = all();
+        for figure in &all {
+            let Some(Base::Of(base)) = figure.base else {
+                continue;
+            };
+            let base = all.iter().find(|other| other.name == base).unwrap();
+            assert!(base.is_raw());
+            assert_eq!(base.unit().0, figure.unit().0, "{}", figure.name);
+        }
+    }
+
+    #[test]
+    fn no_table_has_two_rows_of_one_name() {
+        let all = all();
+        for (at, figure) in all.iter().enumerate() {
+            let same =
+                |other: &Figure| other.name == figure.name && other.section == figure.section;
+            assert!(!all[..at].iter().any(same), "{}", figure.name);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A network namespace of the bench's own: its loopback device has no other traffic, and all programs in it have the same congestion
+//! control, also those that cannot be told.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process;
+
+/// Set in the program that runs in the namespace.
+const INSIDE: &str = "UWARP_BENCH_NAMESPACE";
+
+/// Brings the loopback device up, sets the congestion control, and goes on as the program that `$@` says.
+const PREPARE: &str = "ip link set lo up || exit 1; \
+    echo \"$0\" > /proc/sys/net/ipv4/tcp_congestion_control; exec \"$@\"";
+
+/// Whether this runs in a namespace of its own.
+pub(crate) fn is_own() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// Runs this program again in a namespace of its own, with the same arguments, and does not return; unless it is in one, or none can
+/// be had.
+pub(crate) fn enter(congestion: &str) -> io::Result<()> {
+    if is_own() {
+        return Ok(());
+    }
+    // As root, or as the root of a user namespace.
+    for options in [&["-n"][..], &["-U", "-r", "-n"]] {
+        let command = |program: &[String]| {
+            let mut command = Command::new("unshare");
+            command
+                .args(options)
+                .args(["sh", "-c", PREPARE, congestion])
+                .args(program);
+            command
+        };
+        let within = Duration::from_secs(10);
+        if process::output(&mut command(&["true".to_owned()]), within).is_ok() {
+            let mut program = vec![std::env::current_exe()?.to_string_lossy().into_owned()];
+            program.extend(std::env::args().skip(1));
+            return Err(command(&program).env(INSIDE, "1").exec());
+        }
+    }
+    eprintln!(
+        "uwarp-bench: no network namespace can be had (unshare, ip); it measures in that of the machine"
+    );
+    Ok(())
+}

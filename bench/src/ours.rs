@@ -1,0 +1,169 @@
+//! `uwarp perf` as it is installed: two processes of the command.
+
+use std::io::{self, BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::process::{self, Pinning, Running, Side};
+use crate::sample::Sample;
+
+/// The command, and what all its calls have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Uwarp {
+    pub(crate) path: PathBuf,
+    pub(crate) congestion: Option<String>,
+    pub(crate) pinning: Pinning,
+    pub(crate) with: Vec<String>,
+}
+
+impl Uwarp {
+    fn device(&self) -> String {
+        match &self.congestion {
+            None => "tcp:127.0.0.1".to_owned(),
+            Some(name) => format!("tcp:127.0.0.1,congestion={name}"),
+        }
+    }
+
+    fn command(&self, side: Side, crc: bool) -> Command {
+        let mut command = self.pinning.command(side, &self.path);
+        command.args(["perf", "--device", &self.device()]);
+        if !crc {
+            command.args(["--crc", "off"]);
+        }
+        command.args(&self.with);
+        command
+    }
+
+    /// `uwarp --version`.
+    pub(crate) fn version(&self) -> String {
+        let said = process::output(
+            Command::new(&self.path).arg("--version"),
+            Duration::from_secs(10),
+        );
+        said.map_or_else(|error| error.to_string(), |said| said.trim().to_owned())
+    }
+}
+
+/// What `uwarp perf` tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Told {
+    /// Octets of payload a second.
+    Bandwidth,
+    /// Messages a second.
+    Rate,
+    /// Seconds: the median.
+    Latency,
+}
+
+/// `uwarp perf` as a server, which ends with this.
+pub(crate) struct Server {
+    uwarp: Uwarp,
+    crc: bool,
+    addr: SocketAddr,
+    _running: Running,
+}
+
+impl Server {
+    pub(crate) fn start(uwarp: &Uwarp, crc: bool) -> io::Result<Self> {
+        let child = uwarp
+            .command(Side::Server, crc)
+            .args(["-P", "-p0"])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut running = Running(child);
+        let stdout = running.0.stdout.take().map(BufReader::new);
+        let mut lines = stdout.into_iter().flat_map(BufRead::lines);
+        let addr = lines.find_map(|line| {
+            let line = line.ok()?;
+            line.contains("Waiting for client")
+                .then(|| line.split_whitespace().last()?.parse().ok())?
+        });
+        // The rest of what it says is of no interest, but has to go somewhere.
+        std::thread::spawn(move || lines.for_each(drop));
+        Ok(Server {
+            uwarp: uwarp.clone(),
+            crc,
+            addr: addr.ok_or_else(|| io::Error::other("uwarp perf did not start"))?,
+            _running: running,
+        })
+    }
+
+    /// One test: its name and its options.
+    pub(crate) fn measure(&self, test: &[&str], told: Told, time: Duration) -> io::Result<Sample> {
+        let [name, options @ ..] = test else {
+            return Err(io::Error::other("a test without a name"));
+        };
+        let mut command = self.uwarp.command(Side::Client, self.crc);
+        command
+            .args([*name, "127.0.0.1", "--json"])
+            .args(["-p", &self.addr.port().to_string()])
+            .args(["-D", &time.as_secs_f64().to_string()])
+            .args(options);
+        let said = process::output(&mut command, time + Duration::from_secs(60))?;
+        sample(&serde_json::from_str(&said)?, told)
+            .ok_or_else(|| io::Error::other(format!("uwarp perf says {said}")))
+    }
+}
+
+/// What the JSON of a run says.
+fn sample(results: &Value, told: Told) -> Option<Sample> {
+    let row = &results["rows"][0];
+    let figures = &row["figures"];
+    let value = match told {
+        Told::Bandwidth => figures["bandwidth"]["average"].as_f64()?,
+        Told::Rate => figures["bandwidth"]["rate"].as_f64()?,
+        Told::Latency => figures["latency"]["p50"].as_f64()? / 1e6,
+    };
+    let plan = &results["plan"];
+    let gigabytes =
+        |messages: f64| Some(messages * row["size"].as_f64()? / 1e9).filter(|count| *count > 0.0);
+    let messages = row["messages"].as_f64()?;
+    // The server's processor time has the warm-up in it.
+    let warm_up = plan["warm_up"].as_f64()? * plan["qps"].as_f64()?;
+    let cpu = || {
+        let client = row["cpu"].as_f64()? / gigabytes(messages)?;
+        Some(client + row["peer_cpu"].as_f64()? / gigabytes(messages + warm_up)?)
+    };
+    Some(Sample { value, cpu: cpu() })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_json_of_a_run_gives_a_value_and_processor_time() {
+        let results = json!({
+            "plan": { "warm_up": 1000, "qps": 1 },
+            "rows": [{
+                "size": 1_000_000, "messages": 1000, "cpu": 0.5, "peer_cpu": 0.4,
+                "figures": { "bandwidth": { "average": 4e9, "peak": 5e9, "rate": 4000.0 } },
+            }],
+        });
+        let bandwidth = sample(&results, Told::Bandwidth).unwrap();
+        assert!((bandwidth.value - 4e9).abs() < 1.0);
+        // 0.5 s for 1 GB, and 0.4 s for the 2 GB that the server had.
+        assert!((bandwidth.cpu.unwrap() - 0.7).abs() < 1e-9);
+        assert!((sample(&results, Told::Rate).unwrap().value - 4e3).abs() < 1e-9);
+        assert!(sample(&results, Told::Latency).is_none());
+    }
+
+    #[test]
+    fn a_latency_is_in_seconds() {
+        let results = json!({
+            "plan": { "warm_up": 100, "qps": 1 },
+            "rows": [{
+                "size": 8, "messages": 1000, "cpu": 0.5, "peer_cpu": 0.4,
+                "figures": { "latency": { "p50": 3.5 } },
+            }],
+        });
+        let latency = sample(&results, Told::Latency).unwrap();
+        assert!((latency.value - 3.5e-6).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,251 @@
+//! Other programs that move data over TCP, where they are installed.
+
+mod iperf;
+mod libfabric;
+mod qperf;
+mod ucx;
+
+use std::collections::HashMap;
+use std::io;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::process::{self, Pinning, Running, Side};
+
+/// A program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Program {
+    Ucx,
+    Libfabric,
+    Qperf,
+    Iperf,
+}
+
+impl Program {
+    pub(crate) const ALL: [Program; 4] = [
+        Program::Ucx,
+        Program::Libfabric,
+        Program::Qperf,
+        Program::Iperf,
+    ];
+
+    /// The command, and the Debian package that has it.
+    pub(crate) fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Program::Ucx => ("ucx_perftest", "ucx-utils"),
+            Program::Libfabric => ("fi_pingpong", "libfabric-bin"),
+            Program::Qperf => ("qperf", "qperf"),
+            Program::Iperf => ("iperf3", "iperf3"),
+        }
+    }
+
+    pub(crate) fn is_installed(self) -> bool {
+        process::installed(self.names().0)
+    }
+
+    /// The version of its package; `None` where it is not Debian's.
+    pub(crate) fn version(self) -> Option<String> {
+        let mut query = Command::new("dpkg-query");
+        query.args(["-W", "-f", "${Version}", self.names().1]);
+        process::output(&mut query, Duration::from_secs(10))
+            .ok()
+            .filter(|version| !version.is_empty())
+    }
+}
+
+/// Installs the programs that are missing, from Debian; as root.
+pub(crate) fn install() -> io::Result<()> {
+    let missing: Vec<&str> = Program::ALL
+        .into_iter()
+        .filter(|program| !program.is_installed())
+        .map(|program| program.names().1)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    eprintln!("installing {}", missing.join(" "));
+    let within = Duration::from_secs(600);
+    let mut update = Command::new("apt-get");
+    // Old lists will do, where there are some.
+    let _ = process::output(update.args(["update", "-qq"]), within);
+    let mut install = Command::new("apt-get");
+    install
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .args(["install", "-y", "-qq", "--no-install-recommends"])
+        .args(missing);
+    process::output(&mut install, within).map(drop)
+}
+
+/// What a peer is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Test {
+    /// `ucp_put_bw`: octets a second.
+    UcxPut,
+    /// `ucp_get`: octets a second.
+    UcxGet,
+    /// `tag_bw`: octets a second.
+    UcxTag,
+    /// `tag_lat`: seconds one way.
+    UcxTagLatency,
+    /// `fi_pingpong -p tcp`: seconds one way.
+    Pingpong,
+    /// `tcp_bw`: octets a second.
+    QperfBandwidth,
+    /// `tcp_lat`: seconds one way.
+    QperfLatency,
+    /// `iperf3`: octets a second.
+    Iperf,
+}
+
+impl Test {
+    pub(crate) fn program(self) -> Program {
+        match self {
+            Test::UcxPut | Test::UcxGet | Test::UcxTag | Test::UcxTagLatency => Program::Ucx,
+            Test::Pingpong => Program::Libfabric,
+            Test::QperfBandwidth | Test::QperfLatency => Program::Qperf,
+            Test::Iperf => Program::Iperf,
+        }
+    }
+
+    /// What a table calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Test::UcxPut => "UCX `ucp_put_bw`",
+            Test::UcxGet => "UCX `ucp_get`",
+            Test::UcxTag => "UCX `tag_bw`",
+            Test::UcxTagLatency => "UCX `tag_lat`",
+            Test::Pingpong => "libfabric `fi_pingpong`",
+            Test::QperfBandwidth => "qperf `tcp_bw`",
+            Test::QperfLatency => "qperf `tcp_lat`",
+            Test::Iperf => "iperf3",
+        }
+    }
+}
+
+/// The programs, and how many messages each is to be asked for.
+pub(crate) struct Peers {
+    pinning: Pinning,
+    /// Messages a second of each test and size: most of the programs want a count.
+    rates: HashMap<(Test, usize), f64>,
+}
+
+impl Peers {
+    pub(crate) fn new(pinning: &Pinning) -> Self {
+        Peers {
+            pinning: pinning.clone(),
+            rates: HashMap::new(),
+        }
+    }
+
+    /// One measurement of about this time. The first of its kind finds out how many messages that is.
+    pub(crate) fn measure(&mut self, test: Test, size: usize, time: Duration) -> io::Result<f64> {
+        if !test.program().is_installed() {
+            let (command, package) = test.program().names();
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("{command} is not installed (Debian: {package}; --install-peers)"),
+            ));
+        }
+        match test {
+            Test::QperfBandwidth | Test::QperfLatency => {
+                return qperf::measure(self, test, size);
+            }
+            Test::Iperf => return iperf::measure(self, size),
+            _ => {}
+        }
+        let rate = match self.rates.get(&(test, size)) {
+            Some(rate) => *rate,
+            None => {
+                let count = 500.0;
+                let value = self.count(test, size, 500)?;
+                let rate = rate(test, size, value);
+                // Once more: the first few hundred messages are slow.
+                let count = (rate * 0.05).clamp(count, 1e6);
+                let value = self.count(test, size, count as u64)?;
+                let rate = self::rate(test, size, value);
+                self.rates.insert((test, size), rate);
+                rate
+            }
+        };
+        let count = (rate * time.as_secs_f64()).clamp(100.0, 1e8);
+        self.count(test, size, count as u64)
+    }
+
+    fn count(&self, test: Test, size: usize, count: u64) -> io::Result<f64> {
+        match test {
+            Test::Pingpong => libfabric::measure(self, size, count),
+            _ => ucx::measure(self, test, size, count),
+        }
+    }
+
+    /// Starts a server, and waits until it listens.
+    fn serve(&self, port: u16, program: &str, args: &[String]) -> io::Result<Running> {
+        let running = self
+            .pinning
+            .command(Side::Server, program)
+            .args(args)
+            .envs(ucx::ENVIRONMENT)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map(Running)?;
+        process::wait_for_listener(port)?;
+        Ok(running)
+    }
+
+    /// What a client prints.
+    fn client(&self, program: &str, args: &[String]) -> io::Result<String> {
+        let mut command = self.pinning.command(Side::Client, program);
+        process::output(
+            command.args(args).envs(ucx::ENVIRONMENT),
+            Duration::from_secs(20),
+        )
+    }
+}
+
+/// Messages a second, of what a test tells.
+fn rate(test: Test, size: usize, value: f64) -> f64 {
+    match test {
+        // Both ways.
+        Test::UcxTagLatency | Test::Pingpong | Test::QperfLatency => 0.5 / value.max(1e-9),
+        _ => value / size.max(1) as f64,
+    }
+}
+
+fn strings(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// A program said something else than what is expected.
+fn strange(program: &str, said: &str) -> io::Error {
+    let last = said
+        .lines()
+        .rfind(|line| !line.trim().is_empty())
+        .unwrap_or("nothing");
+    io::Error::other(format!("{program} said: {last}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_of_messages_and_of_round_trips() {
+        assert!((rate(Test::UcxPut, 8, 8e6) - 1e6).abs() < 1e-3);
+        assert!((rate(Test::Pingpong, 8, 5e-6) - 1e5).abs() < 1e-3);
+    }
+
+    #[test]
+    fn every_test_has_a_program_that_a_package_has() {
+        for test in [
+            Test::UcxPut,
+            Test::Pingpong,
+            Test::QperfLatency,
+            Test::Iperf,
+        ] {
+            assert!(Program::ALL.contains(&test.program()));
+            assert!(!test.program().names().1.is_empty());
+        }
+    }
+}

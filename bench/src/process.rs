@@ -1,0 +1,231 @@
+//! Other processes: each on its processor, and none left behind.
+
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The processors of the two sides, where there are two.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pinning {
+    /// Of clients, and of servers.
+    pub(crate) processors: Option<(usize, usize)>,
+}
+
+/// One of the two sides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Client,
+    Server,
+}
+
+impl Pinning {
+    /// The first two processors that this process may use.
+    pub(crate) fn usual() -> Self {
+        let allowed = std::fs::read_to_string("/proc/self/status")
+            .ok()
+            .and_then(|status| {
+                let line = status
+                    .lines()
+                    .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+                Some(processors(line.trim()))
+            })
+            .unwrap_or_default();
+        let can = installed("setpriv") && installed("taskset");
+        Pinning {
+            processors: match allowed[..] {
+                [first, second, ..] if can => Some((first, second)),
+                _ => None,
+            },
+        }
+    }
+
+    /// A command that runs on its side's processor and does not outlive this process.
+    pub(crate) fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
+        let Some((client, server)) = self.processors else {
+            return Command::new(program);
+        };
+        let processor = match side {
+            Side::Client => client,
+            Side::Server => server,
+        };
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "taskset", "-c"])
+            .arg(processor.to_string())
+            .arg(program);
+        command
+    }
+}
+
+/// `0-2,5`.
+fn processors(list: &str) -> Vec<usize> {
+    let mut all = Vec::new();
+    for part in list.split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(from), Ok(to)) = (from.parse(), to.parse()) {
+            all.extend::<std::ops::RangeInclusive<usize>>(from..=to);
+        }
+    }
+    all
+}
+
+/// A process that ends with this.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a command prints, if it is successful within this time.
+pub(crate) fn output(command: &mut Command, within: Duration) -> io::Result<String> {
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| {
+            let program = command.get_program().to_string_lossy();
+            io::Error::new(error.kind(), format!("{program}: {error}"))
+        })?;
+    let mut child = Running(child);
+    let stdout = collect(child.0.stdout.take());
+    let stderr = collect(child.0.stderr.take());
+    let deadline = Instant::now() + within;
+    let status = loop {
+        if let Some(status) = child.0.try_wait()? {
+            break status;
+        }
+        if Instant::now() >= deadline {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("no end after {} s", within.as_secs()),
+            ));
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    let said = |thread: thread::JoinHandle<String>| thread.join().unwrap_or_default();
+    let (stdout, stderr) = (said(stdout), said(stderr));
+    if status.success() {
+        return Ok(stdout);
+    }
+    let last = stdout
+        .lines()
+        .chain(stderr.lines())
+        .rfind(|line| !line.trim().is_empty())
+        .unwrap_or("it says nothing");
+    Err(io::Error::other(format!("{status}: {last}")))
+}
+
+fn collect(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut octets = Vec::new();
+        if let Some(mut from) = from {
+            let _ = from.read_to_end(&mut octets);
+        }
+        String::from_utf8_lossy(&octets).into_owned()
+    })
+}
+
+/// Where a program is, by `PATH`.
+pub(crate) fn installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// A port that nobody listens at.
+pub(crate) fn free_port() -> io::Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?
+        .local_addr()?
+        .port())
+}
+
+/// Waits until somebody listens at a port, without a connection that a server would take for its client's.
+pub(crate) fn wait_for_listener(port: u16) -> io::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < deadline {
+        for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+            let table = std::fs::read_to_string(table).unwrap_or_default();
+            if listens(&table, port) {
+                return Ok(());
+            }
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Err(io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("nothing listens at port {port}"),
+    ))
+}
+
+/// Whether `/proc/net/tcp` has a listener at a port: state 0A, the port in hexadecimal.
+fn listens(table: &str, port: u16) -> bool {
+    table.lines().any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let local = words.next().unwrap_or_default();
+        let state = words.nth(1).unwrap_or_default();
+        state == "0A" && local.ends_with(&format!(":{port:04X}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_counted_by_ranges() {
+        assert_eq!(processors("0-2,5"), [0, 1, 2, 5]);
+        assert_eq!(processors("7"), [7]);
+        assert!(processors("").is_empty());
+    }
+
+    #[test]
+    fn a_command_is_pinned_to_its_side() {
+        let pinning = Pinning {
+            processors: Some((2, 5)),
+        };
+        let command = pinning.command(Side::Server, "qperf");
+        let args: Vec<_> = command.get_args().collect();
+        assert_eq!(args, ["--pdeathsig", "KILL", "taskset", "-c", "5", "qperf"]);
+        let free = Pinning { processors: None };
+        assert_eq!(free.command(Side::Client, "qperf").get_program(), "qperf");
+    }
+
+    #[test]
+    fn a_listener_is_seen_by_its_state_and_its_port() {
+        let table = "  sl  local_address rem_address   st\n\
+             0: 0100007F:4855 00000000:0000 0A 00000000:00000000\n\
+             1: 0100007F:1F90 0100007F:4855 01 00000000:00000000\n";
+        assert!(listens(table, 0x4855));
+        assert!(!listens(table, 0x1f90));
+        assert!(!listens(table, 0x0855));
+    }
+
+    #[test]
+    fn what_fails_says_its_last_words() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo out; echo because >&2; exit 3"]);
+        let error = output(&mut command, Duration::from_secs(60)).unwrap_err();
+        assert!(error.to_string().ends_with(": because"), "{error}");
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo out"]);
+        assert_eq!(
+            output(&mut command, Duration::from_secs(60)).unwrap(),
+            "out\n"
+        );
+    }
+
+    #[test]
+    fn a_process_ends_with_what_holds_it() {
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        let id = child.id();
+        drop(Running(child));
+        // It was waited for, so that not even its entry is left.
+        let comm = std::fs::read_to_string(format!("/proc/{id}/comm"));
+        assert!(comm.map_or(true, |comm| comm.trim() != "sleep"));
+    }
+}

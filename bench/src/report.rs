@@ -1,0 +1,400 @@
+//! Tables in Markdown.
+
+use std::fmt::Write as _;
+
+use crate::figures::{Base, Figure, RAW_64K, Section};
+use crate::ours::Told;
+use crate::peers::Test;
+use crate::rounds::{Measured, cpu, values};
+use crate::sample::Sample;
+use crate::stats::{Spread, digits};
+use crate::sweep::{PAIRS, Pair, SIZES, Swept};
+use crate::targets::{self, Measure, Target};
+
+/// Each target beside what was reached.
+pub(crate) fn targets(measured: &Measured, swept: Option<&Swept>) -> String {
+    let mut rows = Vec::new();
+    for target in targets::all() {
+        rows.extend(row(&target, measured));
+    }
+    if let Some(swept) = swept {
+        rows.extend(peer_rows(swept));
+    }
+    let count = |verdict: &str| rows.iter().filter(|row| row.verdict == verdict).count();
+    let (met, missed) = (count(MET), count(NOT_MET));
+    let mut text = format!("{met} met, {missed} not met.\n\n");
+    text.push_str("| measure | compared with | target | reached: median (least to most) | |\n|---|---|---|---|---|\n");
+    for row in &rows {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} |",
+            row.name, row.with, row.bound, row.reached, row.verdict
+        );
+    }
+    text
+}
+
+const MET: &str = "met";
+const NOT_MET: &str = "**not met**";
+
+struct Row {
+    name: String,
+    with: String,
+    bound: String,
+    reached: String,
+    verdict: &'static str,
+}
+
+fn row(target: &Target, measured: &Measured) -> Option<Row> {
+    let (figure, samples) = measured.find(target.section, target.name)?;
+    let (unit, scale) = figure.unit();
+    let (spread, with) = match target.measure {
+        Measure::Raw(base) => {
+            let base_values = measured.base(base)?;
+            (
+                Spread::of_ratios(&values(samples), &base_values),
+                base_name(base).to_owned(),
+            )
+        }
+        Measure::Ours(section, name) => {
+            let (_, others) = measured.find(section, name)?;
+            let ratio = Spread::of_ratios(&values(samples), &values(others));
+            (ratio, format!("{name}, both poll"))
+        }
+        Measure::Cpu(raw) => (
+            measured.cpu_ratio(samples, raw),
+            format!("processor time per GB of {raw}"),
+        ),
+        Measure::Value => {
+            let scaled = values(samples).into_iter().map(|value| value / scale);
+            (Spread::of(scaled), unit.to_owned())
+        }
+    };
+    let section = match target.section {
+        Section::CrcOff => ", CRC off",
+        Section::Sleeping if matches!(target.measure, Measure::Cpu(_)) => ", both sleep",
+        _ => "",
+    };
+    Some(Row {
+        name: format!("{}{section}", target.name),
+        with,
+        bound: target.bound.told(),
+        reached: spread.map_or_else(|| "not measured".to_owned(), |spread| spread.to_string()),
+        verdict: match spread {
+            Some(_) if target.bound == targets::Bound::Reported => "",
+            Some(spread) if target.bound.is_met(&spread) => MET,
+            _ => NOT_MET,
+        },
+    })
+}
+
+fn base_name(base: Base) -> &'static str {
+    match base {
+        Base::Of(name) => name,
+        Base::BestWrites => "the best raw writes of any size",
+    }
+}
+
+/// Ahead of every peer at every size, and far ahead of two at 64 KiB.
+fn peer_rows(swept: &Swept) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for pair in PAIRS {
+        for test in pair.peers {
+            rows.push(peer_row(swept, pair, *test));
+        }
+    }
+    for (test, bound) in [(Test::UcxTag, 3.0), (Test::UcxPut, 6.0)] {
+        let cell = swept
+            .cells
+            .iter()
+            .find(|cell| cell.size == 64 << 10 && cell.pair.peers.contains(&test));
+        let ahead = cell.and_then(|cell| cell.ahead(test));
+        rows.push(Row {
+            name: "64 KiB, bandwidth".to_owned(),
+            with: test.name().to_owned(),
+            bound: format!("at least {bound}"),
+            reached: ahead.map_or_else(|| "not measured".to_owned(), |ahead| ahead.to_string()),
+            verdict: match ahead {
+                Some(ahead) if ahead.median >= bound => MET,
+                _ => NOT_MET,
+            },
+        });
+    }
+    rows
+}
+
+fn peer_row(swept: &Swept, pair: Pair, test: Test) -> Row {
+    let of = |cell: &&crate::sweep::Cell| cell.pair.name == pair.name;
+    let all: Vec<(usize, Spread)> = swept
+        .cells
+        .iter()
+        .filter(of)
+        .filter_map(|cell| Some((cell.size, cell.ahead(test)?)))
+        .collect();
+    let behind: Vec<String> = all
+        .iter()
+        .filter(|(_, ahead)| ahead.median <= 1.0)
+        .map(|(size, ahead)| format!("{} at {}", digits(ahead.median), told_size(*size)))
+        .collect();
+    let missing = swept.failures.iter().find(|(failed, _)| *failed == test);
+    let (reached, verdict) = match (&all[..], missing) {
+        ([], Some((_, why))) => (why.clone(), "not measured"),
+        ([], None) => ("no values".to_owned(), "not measured"),
+        (all, _) if behind.is_empty() && all.len() == SIZES.len() => {
+            let medians = Spread::of(all.iter().map(|(_, ahead)| ahead.median));
+            let told = medians
+                .map(|spread| format!("{} to {} times", digits(spread.least), digits(spread.most)));
+            (told.unwrap_or_default(), MET)
+        }
+        (all, _) if behind.is_empty() => (
+            format!("ahead at {} sizes, the others failed", all.len()),
+            NOT_MET,
+        ),
+        _ => (behind.join(", "), NOT_MET),
+    };
+    Row {
+        name: format!("{}, 8 B to 1 MiB", pair.name),
+        with: test.name().to_owned(),
+        bound: "ahead at every size".to_owned(),
+        reached,
+        verdict,
+    }
+}
+
+/// All figures.
+pub(crate) fn tables(measured: &Measured) -> String {
+    let mut text = String::new();
+    for (section, title) in Section::ALL {
+        let of: Vec<_> = measured
+            .figures
+            .iter()
+            .filter(|(figure, _)| figure.section == section)
+            .collect();
+        if of.is_empty() {
+            continue;
+        }
+        let has_cpu = of
+            .iter()
+            .any(|(_, samples)| Spread::of(cpu(samples)).is_some())
+            && !matches!(section, Section::Latency | Section::Rate);
+        let _ = writeln!(text, "### {title}\n");
+        text.push_str("| | median (least to most) | unit | ratio to raw | to |");
+        text.push_str(if has_cpu {
+            " CPU s/GB, both sides | ratio to raw writes of 64 KiB |"
+        } else {
+            ""
+        });
+        text.push_str(" how |\n|---|---|---|---|---|");
+        text.push_str(if has_cpu { "---|---|---|\n" } else { "---|\n" });
+        for (figure, samples) in of {
+            line(&mut text, figure, samples, measured, has_cpu);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn line(
+    text: &mut String,
+    figure: &Figure,
+    samples: &[Sample],
+    measured: &Measured,
+    has_cpu: bool,
+) {
+    let (unit, scale) = figure.unit();
+    let told =
+        |spread: Option<Spread>| spread.map_or_else(String::new, |spread| spread.to_string());
+    let value = Spread::of(values(samples).into_iter().map(|value| value / scale));
+    let ratio = figure.base.and_then(|base| {
+        let ratio = Spread::of_ratios(&values(samples), &measured.base(base)?);
+        ratio.map(|ratio| (ratio.to_string(), base_name(base)))
+    });
+    let (ratio, to) = ratio.unwrap_or_default();
+    let _ = write!(
+        text,
+        "| {} | {} | {unit} | {ratio} | {to} |",
+        figure.name,
+        value.map_or_else(|| "failed".to_owned(), |value| value.to_string()),
+    );
+    if has_cpu {
+        let cpu_ratio = if figure.is_raw() {
+            None
+        } else {
+            measured.cpu_ratio(samples, RAW_64K)
+        };
+        let _ = write!(
+            text,
+            " {} | {} |",
+            told(Spread::of(cpu(samples))),
+            told(cpu_ratio)
+        );
+    }
+    let _ = writeln!(text, " {} |", figure.command());
+}
+
+/// The sweep.
+pub(crate) fn peers(swept: &Swept) -> String {
+    let mut text = String::new();
+    for pair in PAIRS {
+        let unit = match pair.told {
+            Told::Latency => "us, one way, the median of a run",
+            _ => "GB/s",
+        };
+        let _ = writeln!(text, "### {} ({unit})\n", pair.name);
+        text.push_str("| size | uwarp |");
+        for test in pair.peers {
+            let _ = write!(text, " {} | ahead |", test.name());
+        }
+        text.push_str("\n|---|---|");
+        text.push_str(&"---|---|".repeat(pair.peers.len()));
+        text.push('\n');
+        for cell in swept
+            .cells
+            .iter()
+            .filter(|cell| cell.pair.name == pair.name)
+        {
+            let scale = match pair.told {
+                Told::Latency => 1e-6,
+                _ => 1e9,
+            };
+            let median = |values: &[f64]| {
+                let scaled = values.iter().map(|value| value / scale);
+                Spread::of(scaled).map_or_else(|| "-".to_owned(), |spread| digits(spread.median))
+            };
+            let _ = write!(
+                text,
+                "| {} | {} |",
+                told_size(cell.size),
+                median(&cell.ours)
+            );
+            for (test, values) in &cell.theirs {
+                let ahead = cell.ahead(*test);
+                let ahead = ahead.map_or_else(|| "-".to_owned(), |ahead| ahead.to_string());
+                let _ = write!(text, " {} | {ahead} |", median(values));
+            }
+            text.push('\n');
+        }
+        text.push('\n');
+    }
+    for (size, values) in &swept.iperf {
+        if let Some(spread) = Spread::of(values.iter().map(|value| value / 1e9)) {
+            let size = told_size(*size);
+            let _ = writeln!(text, "iperf3 `-l {size}`: {spread} GB/s.");
+        }
+    }
+    for (test, why) in &swept.failures {
+        let _ = writeln!(text, "{}: {why}.", test.name());
+    }
+    text
+}
+
+fn told_size(size: usize) -> String {
+    match size {
+        size if size >= 1 << 20 => format!("{} MiB", size >> 20),
+        size if size >= 1 << 10 => format!("{} KiB", size >> 10),
+        size => format!("{size} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures;
+    use crate::sweep::Cell;
+
+    /// Raw figures of 1, and twice as much of ours, in two rounds.
+    fn measured() -> Measured {
+        let samples = |figure: &Figure| {
+            let (_, scale) = figure.unit();
+            let value = if figure.is_raw() { scale } else { 2.0 * scale };
+            let cpu = Some(value);
+            vec![Sample { value, cpu }; 2]
+        };
+        let all = figures::all().into_iter();
+        Measured {
+            figures: all
+                .map(|figure| (figure.clone(), samples(&figure)))
+                .collect(),
+        }
+    }
+
+    fn swept(ours: f64) -> Swept {
+        let mut cells = Vec::new();
+        for pair in PAIRS {
+            cells.extend(SIZES.map(|size| Cell {
+                pair,
+                size,
+                ours: vec![if pair.told == Told::Latency {
+                    1.0 / ours
+                } else {
+                    ours
+                }],
+                theirs: pair.peers.iter().map(|test| (*test, vec![1.0])).collect(),
+            }));
+        }
+        Swept {
+            cells,
+            iperf: vec![(64 << 10, vec![1e9])],
+            failures: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_target_has_its_number_and_its_verdict() {
+        let text = targets(&measured(), Some(&swept(4.0)));
+        let row = |begins: &str| text.lines().find(|line| line.starts_with(begins)).unwrap();
+        assert_eq!(
+            row("| 64 KiB Write |"),
+            "| 64 KiB Write | raw writes of 64 KiB | at least 1.2 | 2.00 (2.00 to 2.00) | met |"
+        );
+        assert!(row("| 8 B Write, both poll |").ends_with("| **not met** |"));
+        assert!(row("| 8 B Send, both in poll(2) on the channel |").ends_with("|  |"));
+        assert!(
+            row("| 8 B Write, lists of 64 |")
+                .contains("| M/s | at least 10 | 2.00 (2.00 to 2.00) | **not met**")
+        );
+        assert!(row("| 64 KiB Write, both sleep |").contains("at most 1.3"));
+        assert!(row("| Write, 8 B to 1 MiB |").contains("4.00 to 4.00 times | met"));
+        assert!(row("| 64 KiB, bandwidth | UCX `ucp_put_bw`").ends_with("| **not met** |"));
+    }
+
+    #[test]
+    fn sizes_at_which_a_peer_is_ahead_are_named() {
+        let text = targets(&measured(), Some(&swept(0.5)));
+        assert!(text.contains("0.50 at 8 B, 0.50 at 64 B"));
+    }
+
+    #[test]
+    fn a_peer_that_is_missing_is_named_as_such() {
+        let mut swept = swept(4.0);
+        for cell in &mut swept.cells {
+            cell.theirs.retain(|(test, _)| *test != Test::Pingpong);
+        }
+        let why = "fi_pingpong is not installed".to_owned();
+        swept.failures.push((Test::Pingpong, why));
+        let text = targets(&measured(), Some(&swept));
+        assert!(text.contains("fi_pingpong is not installed | not measured |"));
+        assert!(peers(&swept).contains("fi_pingpong is not installed."));
+    }
+
+    #[test]
+    fn every_row_of_a_table_has_as_many_columns_as_its_head() {
+        let columns = |line: &str| line.matches('|').count();
+        for text in [
+            tables(&measured()),
+            peers(&swept(4.0)),
+            targets(&measured(), None),
+        ] {
+            let mut head = 0;
+            for line in text.lines() {
+                if !line.starts_with('|') {
+                    head = 0;
+                } else if head == 0 {
+                    head = columns(line);
+                } else {
+                    assert_eq!(columns(line), head, "{line}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Everything by turns, and again.
+
+use std::io;
+
+use crate::Options;
+use crate::figures::{self, Base, Figure, Of, Section};
+use crate::ours;
+use crate::raw;
+use crate::sample::Sample;
+use crate::stats::Spread;
+
+/// What came out of all rounds.
+pub(crate) struct Measured {
+    /// Each figure, with a sample for each round.
+    pub(crate) figures: Vec<(Figure, Vec<Sample>)>,
+}
+
+impl Measured {
+    pub(crate) fn find(&self, section: Section, name: &str) -> Option<&(Figure, Vec<Sample>)> {
+        self.figures
+            .iter()
+            .find(|(figure, _)| figure.section == section && figure.name == name)
+    }
+
+    fn raw(&self, name: &str) -> Option<&[Sample]> {
+        let is = |(figure, _): &&(Figure, Vec<Sample>)| figure.is_raw() && figure.name == name;
+        self.figures
+            .iter()
+            .find(is)
+            .map(|(_, samples)| samples.as_slice())
+    }
+
+    /// What others are divided by: a value for each round.
+    pub(crate) fn base(&self, base: Base) -> Option<Vec<f64>> {
+        match base {
+            Base::Of(name) => Some(values(self.raw(name)?)),
+            Base::BestWrites => {
+                let all = [figures::RAW_64K, figures::RAW_256K, figures::RAW_1M];
+                let all: Option<Vec<_>> = all.into_iter().map(|name| self.raw(name)).collect();
+                let all = all?;
+                let best = |round: usize| {
+                    let of = all.iter().filter_map(|samples| samples.get(round));
+                    of.map(|sample| sample.value).fold(f64::NAN, f64::max)
+                };
+                Some((0..all.first()?.len()).map(best).collect())
+            }
+        }
+    }
+
+    /// The ratio of processor time to that of a raw figure.
+    pub(crate) fn cpu_ratio(&self, samples: &[Sample], raw: &str) -> Option<Spread> {
+        Spread::of_ratios(&cpu(samples), &cpu(self.raw(raw)?))
+    }
+}
+
+pub(crate) fn values(samples: &[Sample]) -> Vec<f64> {
+    samples.iter().map(|sample| sample.value).collect()
+}
+
+pub(crate) fn cpu(samples: &[Sample]) -> Vec<f64> {
+    let of = |sample: &Sample| sample.cpu.unwrap_or(f64::NAN);
+    samples.iter().map(of).collect()
+}
+
+/// The servers that all rounds use.
+struct Servers {
+    raw: raw::Server,
+    crc: ours::Server,
+    no_crc: ours::Server,
+}
+
+impl Servers {
+    fn measure(&self, figure: &Figure, options: &Options) -> io::Result<Sample> {
+        let time = figure.time(options.time()?);
+        match &figure.of {
+            Of::Writes(size) => self.raw.measure(raw::Kind::Stream, *size, time),
+            Of::WriteRate(size) => {
+                let sample = self.raw.measure(raw::Kind::Stream, *size, time)?;
+                let value = sample.value / *size as f64;
+                Ok(Sample { value, cpu: None })
+            }
+            Of::PingPong(kind, size) => self.raw.measure(*kind, *size, time),
+            Of::RoundTrip(kind, size) => {
+                let sample = self.raw.measure(*kind, *size, time)?;
+                let value = 2.0 * sample.value;
+                Ok(Sample { value, ..sample })
+            }
+            Of::Ours { args, told, crc } => {
+                let server = if *crc { &self.crc } else { &self.no_crc };
+                server.measure(args, *told, time)
+            }
+        }
+    }
+}
+
+/// Measures everything that is wanted.
+pub(crate) fn run(options: &Options) -> io::Result<Measured> {
+    let (uwarp, pinning) = (options.ours(), options.pinning());
+    let servers = Servers {
+        raw: raw::Server::start(Some(&options.congestion), &pinning)?,
+        crc: ours::Server::start(&uwarp, true)?,
+        no_crc: ours::Server::start(&uwarp, false)?,
+    };
+    let wanted = |figure: &Figure| {
+        let named = |part: &String| figure.name.contains(part.as_str());
+        options.only.is_empty() || figure.is_raw() || options.only.iter().any(named)
+    };
+    let mut figures: Vec<(Figure, Vec<Sample>)> = figures::all()
+        .into_iter()
+        .filter(wanted)
+        .map(|figure| (figure, Vec::new()))
+        .collect();
+    for round in 1..=options.rounds {
+        let count = figures.len();
+        for (at, (figure, samples)) in figures.iter_mut().enumerate() {
+            eprint!(
+                "\r\x1b[Kround {round} of {}: {} of {count}, {}",
+                options.rounds,
+                at + 1,
+                figure.name
+            );
+            samples.push(servers.measure(figure, options).unwrap_or_else(|error| {
+                eprintln!("\r\x1b[K{}: {error}", figure.name);
+                Sample::NONE
+            }));
+        }
+    }
+    eprint!("\r\x1b[K");
+    Ok(Measured { figures })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(values: &[f64]) -> Vec<Sample> {
+        let of = |&value| Sample {
+            value,
+            cpu: Some(value / 10.0),
+        };
+        values.iter().map(of).collect()
+    }
+
+    /// Two rounds of raw writes, and as many of the first of ours.
+    fn measured() -> Measured {
+        let values = [[6.0, 3.0], [9.0, 4.0], [8.0, 5.0], [12.0, 6.0]];
+        let figures = figures::all().into_iter().zip(values);
+        Measured {
+            figures: figures
+                .map(|(figure, values)| (figure, samples(&values)))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn the_best_writes_are_chosen_in_each_round() {
+        let best = measured().base(Base::BestWrites);
+        assert_eq!(best, Some(vec![9.0, 5.0]));
+    }
+
+    #[test]
+    fn ratios_are_of_values_and_of_processor_time() {
+        let measured = measured();
+        let (_, ours) = measured.find(Section::Bandwidth, "64 KiB Write").unwrap();
+        let raw = measured.base(Base::Of(figures::RAW_64K)).unwrap();
+        let ratio = Spread::of_ratios(&values(ours), &raw).unwrap();
+        assert!((ratio.median - 2.0).abs() < 1e-9);
+        let ratio = measured.cpu_ratio(ours, figures::RAW_64K).unwrap();
+        assert!((ratio.median - 2.0).abs() < 1e-9);
+        assert!(measured.cpu_ratio(ours, figures::RAW_SPIN).is_none());
+    }
+}

@@ -1,0 +1,226 @@
+//! The peers and uwarp by turns, from 8 B to 1 MiB.
+
+use std::io;
+
+use crate::Options;
+use crate::ours::{self, Told};
+use crate::peers::{Peers, Test};
+use crate::stats::Spread;
+
+/// Octets of a message.
+pub(crate) const SIZES: [usize; 6] = [8, 64, 512, 4 << 10, 64 << 10, 1 << 20];
+
+/// One test of ours, and the peers' that it is compared with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair {
+    pub(crate) name: &'static str,
+    pub(crate) test: &'static [&'static str],
+    pub(crate) told: Told,
+    pub(crate) peers: &'static [Test],
+}
+
+/// What is compared.
+pub(crate) const PAIRS: [Pair; 5] = [
+    pair("Write", &["write_bw"], Told::Bandwidth, &[Test::UcxPut]),
+    pair("Read", &["read_bw"], Told::Bandwidth, &[Test::UcxGet]),
+    pair(
+        "Send",
+        &["send_bw"],
+        Told::Bandwidth,
+        &[Test::UcxTag, Test::QperfBandwidth],
+    ),
+    pair(
+        "Send latency, polling",
+        &["send_lat"],
+        Told::Latency,
+        &[Test::UcxTagLatency, Test::Pingpong],
+    ),
+    pair(
+        "Send latency, waiting",
+        &["send_lat", "-e"],
+        Told::Latency,
+        &[Test::QperfLatency],
+    ),
+];
+
+const fn pair(
+    name: &'static str,
+    test: &'static [&'static str],
+    told: Told,
+    peers: &'static [Test],
+) -> Pair {
+    Pair {
+        name,
+        test,
+        told,
+        peers,
+    }
+}
+
+/// The values of all rounds.
+pub(crate) struct Cell {
+    pub(crate) pair: Pair,
+    pub(crate) size: usize,
+    pub(crate) ours: Vec<f64>,
+    pub(crate) theirs: Vec<(Test, Vec<f64>)>,
+}
+
+impl Cell {
+    /// How far ahead ours is: above 1 it is, for bandwidths and for latencies.
+    pub(crate) fn ahead(&self, test: Test) -> Option<Spread> {
+        let (_, theirs) = self.theirs.iter().find(|(of, _)| *of == test)?;
+        match self.pair.told {
+            Told::Latency => Spread::of_ratios(theirs, &self.ours),
+            _ => Spread::of_ratios(&self.ours, theirs),
+        }
+    }
+}
+
+/// What came out.
+pub(crate) struct Swept {
+    pub(crate) cells: Vec<Cell>,
+    /// iperf3 by writes of 64 KiB and of 1 MiB.
+    pub(crate) iperf: Vec<(usize, Vec<f64>)>,
+    /// Why a test has no values, once for each.
+    pub(crate) failures: Vec<(Test, String)>,
+}
+
+impl Swept {
+    fn note(&mut self, test: Test, size: usize, error: &io::Error) {
+        if !self.failures.iter().any(|(failed, _)| *failed == test) {
+            let why = match error.kind() {
+                io::ErrorKind::NotFound => error.to_string(),
+                _ => format!("at {size} B: {error}"),
+            };
+            eprintln!("\r\x1b[K{}: {why}", test.name());
+            self.failures.push((test, why));
+        }
+    }
+
+    fn has_failed(&self, test: Test) -> bool {
+        self.failures
+            .iter()
+            .any(|(failed, why)| *failed == test && why.contains("not installed"))
+    }
+}
+
+/// The options of ours for a size: as many outstanding as the other tables have.
+pub(crate) fn options_of(size: usize) -> [&'static str; 3] {
+    match size {
+        0..=65_535 => ["-t64", "-o64", "-r256"],
+        65_536..=1_048_575 => ["-t16", "-o16", "-r64"],
+        _ => ["-t16", "-o16", "--warm-up=50"],
+    }
+}
+
+/// Measures all rounds.
+pub(crate) fn run(options: &Options) -> io::Result<Swept> {
+    let server = ours::Server::start(&options.ours(), true)?;
+    let mut peers = Peers::new(&options.pinning());
+    let time = options.time()?;
+    let cell = |pair: Pair, size| Cell {
+        pair,
+        size,
+        ours: Vec::new(),
+        theirs: pair.peers.iter().map(|test| (*test, Vec::new())).collect(),
+    };
+    let mut cells: Vec<Cell> = Vec::new();
+    for pair in PAIRS {
+        cells.extend(SIZES.map(|size| cell(pair, size)));
+    }
+    let mut swept = Swept {
+        cells: Vec::new(),
+        iperf: vec![(64 << 10, Vec::new()), (1 << 20, Vec::new())],
+        failures: Vec::new(),
+    };
+    for round in 1..=options.peer_rounds {
+        for cell in &mut cells {
+            eprint!(
+                "\r\x1b[Kpeers, round {round} of {}: {}, {} B",
+                options.peer_rounds, cell.pair.name, cell.size
+            );
+            let size = format!("-s{}", cell.size);
+            let mut test = cell.pair.test.to_vec();
+            test.push(&size);
+            if cell.pair.told != Told::Latency {
+                test.extend(options_of(cell.size));
+            }
+            let ours = server.measure(&test, cell.pair.told, time / 2);
+            cell.ours.push(ours.map_or_else(
+                |error| {
+                    eprintln!("\r\x1b[K{} of {} B: {error}", cell.pair.name, cell.size);
+                    f64::NAN
+                },
+                |sample| sample.value,
+            ));
+            for (test, values) in &mut cell.theirs {
+                if !swept.has_failed(*test) {
+                    values.push(swept.peer(&mut peers, *test, cell.size, time));
+                }
+            }
+        }
+        for at in 0..swept.iperf.len() {
+            if !swept.has_failed(Test::Iperf) {
+                let size = swept.iperf[at].0;
+                let value = swept.peer(&mut peers, Test::Iperf, size, time);
+                swept.iperf[at].1.push(value);
+            }
+        }
+    }
+    eprint!("\r\x1b[K");
+    swept.cells = cells;
+    Ok(swept)
+}
+
+impl Swept {
+    fn peer(
+        &mut self,
+        peers: &mut Peers,
+        test: Test,
+        size: usize,
+        time: std::time::Duration,
+    ) -> f64 {
+        peers.measure(test, size, time / 2).unwrap_or_else(|error| {
+            self.note(test, size, &error);
+            f64::NAN
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ahead_is_more_of_a_bandwidth_and_less_of_a_latency() {
+        let cell = |pair, ours, theirs| Cell {
+            pair,
+            size: 8,
+            ours: vec![ours],
+            theirs: vec![(pair.peers[0], vec![theirs])],
+        };
+        let write = cell(PAIRS[0], 6e9, 2e9);
+        assert_eq!(
+            write.ahead(Test::UcxPut).map(|ahead| ahead.median),
+            Some(3.0)
+        );
+        let latency = cell(PAIRS[3], 2e-6, 4e-6);
+        let ahead = latency.ahead(Test::UcxTagLatency).unwrap();
+        assert!((ahead.median - 2.0).abs() < 1e-9);
+        assert_eq!(latency.ahead(Test::UcxPut), None);
+    }
+
+    #[test]
+    fn a_peer_that_fails_is_named_once() {
+        let mut swept = Swept {
+            cells: Vec::new(),
+            iperf: Vec::new(),
+            failures: Vec::new(),
+        };
+        let missing = io::Error::new(io::ErrorKind::NotFound, "qperf is not installed");
+        swept.note(Test::QperfBandwidth, 8, &missing);
+        swept.note(Test::QperfBandwidth, 64, &missing);
+        assert_eq!(swept.failures.len(), 1);
+        assert!(swept.has_failed(Test::QperfBandwidth) && !swept.has_failed(Test::UcxPut));
+    }
+}

@@ -1,0 +1,245 @@
+//! What is to be reached, and whether it is.
+
+use crate::figures::{
+    Base, RAW_64K, RAW_BLOCK, RAW_RATE_8, RAW_RATE_64, RAW_SLEEPING, RAW_SPIN, RAW_SPIN_BOTH_WAYS,
+    Section,
+};
+use crate::stats::Spread;
+
+/// One number that is to be reached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    /// Of which figure: its table and its name.
+    pub(crate) section: Section,
+    pub(crate) name: &'static str,
+    pub(crate) measure: Measure,
+    pub(crate) bound: Bound,
+}
+
+/// What is compared with the bound.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Measure {
+    /// The ratio to a raw figure of the same round.
+    Raw(Base),
+    /// The ratio to another figure of ours.
+    Ours(Section, &'static str),
+    /// The ratio of processor time for 10^9 octets to that of a raw figure.
+    Cpu(&'static str),
+    /// The value itself, in the unit of its table.
+    Value,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+    /// No bound: it is to be told.
+    Reported,
+}
+
+impl Bound {
+    /// Whether the median keeps it.
+    pub(crate) fn is_met(self, spread: &Spread) -> bool {
+        match self {
+            Bound::AtLeast(bound) => spread.median >= bound,
+            Bound::AtMost(bound) => spread.median <= bound,
+            Bound::Reported => true,
+        }
+    }
+
+    pub(crate) fn told(self) -> String {
+        match self {
+            Bound::AtLeast(bound) => format!("at least {bound}"),
+            Bound::AtMost(bound) => format!("at most {bound}"),
+            Bound::Reported => "reported".to_owned(),
+        }
+    }
+}
+
+/// All of them, in the order in which they are told.
+pub(crate) fn all() -> Vec<Target> {
+    let mut all = Vec::new();
+    bandwidth(&mut all);
+    latency(&mut all);
+    rate(&mut all);
+    sleeping(&mut all);
+    cpu(&mut all);
+    all
+}
+
+fn target(section: Section, name: &'static str, measure: Measure, bound: Bound) -> Target {
+    Target {
+        section,
+        name,
+        measure,
+        bound,
+    }
+}
+
+fn bandwidth(all: &mut Vec<Target>) {
+    let writes = Measure::Raw(Base::Of(RAW_64K));
+    let best = Measure::Raw(Base::BestWrites);
+    let sizes: [([&'static str; 3], Measure, f64, Option<f64>); 3] = [
+        (
+            ["64 KiB Write", "64 KiB Read", "64 KiB Send"],
+            writes,
+            1.2,
+            Some(1.4),
+        ),
+        (
+            ["1 MiB Write", "1 MiB Read", "1 MiB Send"],
+            best,
+            0.9,
+            Some(0.97),
+        ),
+        (
+            ["4 KiB Write", "4 KiB Read", "4 KiB Send"],
+            writes,
+            0.8,
+            None,
+        ),
+    ];
+    for (names, measure, on, off) in sizes {
+        for name in names {
+            all.push(target(
+                Section::Bandwidth,
+                name,
+                measure,
+                Bound::AtLeast(on),
+            ));
+        }
+        for name in names {
+            if let Some(off) = off {
+                all.push(target(Section::CrcOff, name, measure, Bound::AtLeast(off)));
+            }
+        }
+    }
+}
+
+fn latency(all: &mut Vec<Target>) {
+    let mut most = |name, base, bound| {
+        let measure = Measure::Raw(Base::Of(base));
+        all.push(target(Section::Latency, name, measure, bound));
+    };
+    most("8 B Write, both poll", RAW_SPIN, Bound::AtMost(1.1));
+    most("8 B Send, both poll", RAW_SPIN, Bound::AtMost(1.1));
+    most(
+        "8 B Read, both poll (both ways)",
+        RAW_SPIN_BOTH_WAYS,
+        Bound::AtMost(1.1),
+    );
+    most(
+        "8 B Send, both in the wait call",
+        RAW_BLOCK,
+        Bound::AtMost(1.15),
+    );
+    most(
+        "8 B Send, both in poll(2) on the channel",
+        RAW_BLOCK,
+        Bound::Reported,
+    );
+    most(
+        "8 B Write, one poll, then memory alone",
+        RAW_SPIN,
+        Bound::AtMost(2.3),
+    );
+}
+
+fn rate(all: &mut Vec<Target>) {
+    for name in ["8 B Write, lists of 64", "64 B Write, lists of 64"] {
+        all.push(target(
+            Section::Rate,
+            name,
+            Measure::Value,
+            Bound::AtLeast(10.0),
+        ));
+    }
+    for (name, base) in [
+        ("8 B Write, one a post, 64 outstanding", RAW_RATE_8),
+        ("64 B Write, one a post, 64 outstanding", RAW_RATE_64),
+    ] {
+        let measure = Measure::Raw(Base::Of(base));
+        all.push(target(Section::Rate, name, measure, Bound::AtLeast(10.0)));
+    }
+}
+
+fn sleeping(all: &mut Vec<Target>) {
+    for (name, polling) in [
+        ("64 KiB Write, the target alone sleeps", "64 KiB Write"),
+        ("64 KiB Read, the target alone sleeps", "64 KiB Read"),
+        ("1 MiB Write, the target alone sleeps", "1 MiB Write"),
+        ("1 MiB Read, the target alone sleeps", "1 MiB Read"),
+    ] {
+        let measure = Measure::Ours(Section::Bandwidth, polling);
+        all.push(target(
+            Section::Sleeping,
+            name,
+            measure,
+            Bound::AtLeast(0.9),
+        ));
+    }
+    for name in [
+        "8 B Read, the target sleeps (both ways)",
+        "8 B Write until placed, the target sleeps (both ways)",
+    ] {
+        let measure = Measure::Raw(Base::Of(RAW_SLEEPING));
+        all.push(target(Section::Latency, name, measure, Bound::AtMost(1.2)));
+    }
+}
+
+/// Raw TCP blocks, so what is compared with it does, too.
+fn cpu(all: &mut Vec<Target>) {
+    for (name, raw) in [
+        ("64 KiB Write", RAW_64K),
+        ("64 KiB Read", RAW_64K),
+        ("64 KiB Send", RAW_64K),
+        ("1 MiB Write", crate::figures::RAW_1M),
+        ("1 MiB Read", crate::figures::RAW_1M),
+        ("1 MiB Send", crate::figures::RAW_1M),
+    ] {
+        all.push(target(
+            Section::Sleeping,
+            name,
+            Measure::Cpu(raw),
+            Bound::AtMost(1.3),
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_is_of_something_that_is_measured() {
+        let figures = crate::figures::all();
+        let known = |section, name| {
+            figures
+                .iter()
+                .any(|figure| figure.section == section && figure.name == name)
+        };
+        for target in all() {
+            assert!(known(target.section, target.name), "{target:?}");
+            match target.measure {
+                Measure::Raw(Base::Of(raw)) | Measure::Cpu(raw) => {
+                    assert!(figures.iter().any(|figure| figure.name == raw));
+                }
+                Measure::Ours(section, name) => assert!(known(section, name), "{target:?}"),
+                Measure::Raw(Base::BestWrites) | Measure::Value => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_bound_is_kept_by_the_median() {
+        let spread = Spread {
+            least: 0.8,
+            median: 1.2,
+            most: 1.3,
+        };
+        assert!(Bound::AtLeast(1.2).is_met(&spread));
+        assert!(!Bound::AtLeast(1.25).is_met(&spread));
+        assert!(Bound::AtMost(1.25).is_met(&spread));
+        assert!(!Bound::AtMost(1.1).is_met(&spread));
+    }
+}
