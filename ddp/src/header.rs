@@ -64,6 +64,7 @@ impl Header {
     ///
     /// # Errors
     /// [`DdpError::Version`] if DV is not 1, [`DdpError::TooShort`] if `ulpdu` ends in the header.
+    #[inline]
     pub fn parse(ulpdu: &[u8]) -> Result<(Header, usize), DdpError> {
         let Some(&control) = ulpdu.first() else {
             return Err(DdpError::TooShort { len: 0, needed: 1 });
@@ -128,6 +129,7 @@ impl Header {
     }
 
     /// Writes the header to the start of `out`. Returns how many octets it takes, 14 or 18.
+    #[inline]
     pub fn emit(&self, out: &mut [u8; MAX_HEADER]) -> usize {
         match self {
             Header::Tagged(header) => {

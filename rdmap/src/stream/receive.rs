@@ -82,13 +82,18 @@ impl Stream {
         let head = head
             .get(..len.min(HEAD_LEN))
             .ok_or(StreamError::LocalCatastrophic)?;
-        let (header, at) = Header::parse(head)?;
+        // By reference: to move a header costs more than to read one.
+        let parsed = &Header::parse(head);
+        let (header, at) = match parsed {
+            Ok((header, at)) => (header, *at),
+            Err(error) => return Err((*error).into()),
+        };
         let body = Body {
             head: head.get(at..).unwrap_or(&[]),
             at,
             len: u32::try_from(len - at).map_err(|_| StreamError::LocalCatastrophic)?,
         };
-        if let Header::Untagged(header) = &header
+        if let Header::Untagged(header) = header
             && mutate!(header.qn > QN_ATOMIC_RESPONSE, QnNotChecked => false)
         {
             return Err(ddp(UntaggedFault::InvalidQn(header.qn))); // 5041-7.1-01
@@ -101,7 +106,7 @@ impl Stream {
         let raw = mutate!(raw, UnknownOpcodeIsSend => if raw > 11 { 3 } else { raw });
         // 5040-7.2-02
         let opcode = Opcode::from_raw(raw).ok_or(StreamError::UnexpectedOpcode(raw))?;
-        match (&header, opcode) {
+        match (header, opcode) {
             (Header::Tagged(header), Opcode::Write) => self.write(memory, header, &body),
             (Header::Tagged(header), Opcode::ReadResponse) => self.read_response(header, &body),
             (Header::Untagged(header), _) if opcode.queue().is_some() => {
@@ -114,6 +119,7 @@ impl Stream {
         }
     }
 
+    #[inline]
     fn write<M: Memory>(
         &mut self,
         memory: &M,
@@ -123,8 +129,10 @@ impl Stream {
         let target = if mutate!(body.len == 0, ZeroLengthWriteChecked => false) {
             None // 5041-5.2-11
         } else {
-            let target = memory.check_write(header.stag, header.to.0, body.len);
-            Some(target.map_err(|fault| StreamError::Ddp(DdpError::Tagged(fault)))?)
+            match memory.check_write(header.stag, header.to.0, body.len) {
+                Ok(target) => Some(target),
+                Err(fault) => return Err(StreamError::Ddp(DdpError::Tagged(fault))),
+            }
         };
         self.write_begun = !header.last;
         Ok(Inbound::Write {

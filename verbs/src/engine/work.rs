@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::local::LocalOp;
 use crate::cause::{Act, Asked, Cause};
 use crate::completion::{Completion, Status};
-use crate::mem::{FastRegister, InlineData, SgList, Sge};
+use crate::mem::{FastRegister, InlineData, RecentRegion, SgList, Sge};
 use crate::qp::wr::SendOp;
 
 /// How far a work request of the send queue has come.
@@ -174,6 +174,8 @@ pub(crate) struct SendQueue {
     requests: VecDeque<u64>,
     /// The newest fast registration that was posted.
     registered: Option<u64>,
+    /// What the last request named; nothing while the queue is empty.
+    recent: RecentRegion,
 }
 
 /// Places that a queue gets for its first request.
@@ -195,6 +197,7 @@ impl SendQueue {
             next: sequence,
             requests: VecDeque::new(),
             registered: None,
+            recent: RecentRegion::default(),
         }
     }
 
@@ -258,6 +261,11 @@ impl SendQueue {
     /// The payload of the request that is posted next: empty, to be filled. What is left in it and not
     /// [appended](Self::append) has to be [dropped](Self::drop_data).
     pub(crate) fn next_data(&mut self) -> &mut SendData {
+        self.next_data_and_recent().0
+    }
+
+    /// The same, and the region that the request before it named.
+    pub(crate) fn next_data_and_recent(&mut self) -> (&mut SendData, &mut RecentRegion) {
         if self.len == self.places.len() {
             // The caller has checked `room`, so that this is more.
             let more = (2 * self.len).clamp(FIRST_PLACES, self.depth.max(FIRST_PLACES));
@@ -266,12 +274,15 @@ impl SendQueue {
             self.places.resize_with(more, SendWqe::blank);
         }
         let place = self.place(self.len);
-        &mut self.places[place].data
+        (&mut self.places[place].data, &mut self.recent)
     }
 
     /// The request of [`Self::next_data`] is not posted after all.
     pub(crate) fn drop_data(&mut self) {
         self.next_data().clear();
+        if self.len == 0 {
+            self.recent.forget();
+        }
     }
 
     /// Appends the request that has [`Self::next_data`]; the caller has checked `room`, and sets all but the payload.
@@ -447,5 +458,112 @@ impl SendQueue {
         self.len -= 1;
         self.front += 1;
         self.next = self.next.max(self.front);
+        if self.len == 0 {
+            self.recent.forget();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::mem::{Access, Backing, Buffer, RegionSpec, RegionTable};
+
+    const WRITE: SendOp = SendOp::Write {
+        rkey: 0,
+        remote_addr: 0,
+    };
+
+    fn table() -> RegionTable {
+        RegionTable::new(8, 8, None).unwrap()
+    }
+
+    fn spec() -> RegionSpec {
+        let buffer = Arc::new(Buffer::zeroed(8).unwrap());
+        RegionSpec {
+            memory: Backing::buffer(buffer),
+            to_base: Some(0),
+            pd: 1,
+            qp: None,
+            access: Access::LOCAL_WRITE,
+        }
+    }
+
+    fn post(queue: &mut SendQueue, wr_id: u64, table: &RegionTable, lkey: u32) {
+        let sge = Sge {
+            addr: 0,
+            len: 8,
+            lkey,
+        };
+        let (data, recent) = queue.next_data_and_recent();
+        data.list
+            .resolve_with(recent, table, (1, 7), &[sge], false)
+            .unwrap();
+        let wqe = queue.append(&WRITE);
+        (wqe.wr_id, wqe.op, wqe.signaled) = (wr_id, WRITE, true);
+        wqe.progress = Progress::Queued;
+    }
+
+    fn send_one(queue: &mut SendQueue, completed: &mut Vec<u64>) {
+        queue.framed(Progress::Sent { ends_at: 0 });
+        let flushed = || unreachable!("nothing is refused");
+        queue.retire(0, 7, flushed, |completion| completed.push(completion.wr_id));
+    }
+
+    #[test]
+    fn requests_complete_in_order_while_the_ring_grows_and_wraps() {
+        let table = table();
+        let lkey = table.insert(spec()).unwrap().stag().0;
+        let mut queue = SendQueue::new(21);
+        let (mut posted, mut completed) = (0, Vec::new());
+        // By two forward, by one back: it wraps in every size before it grows.
+        while queue.room() > 1 {
+            for _ in 0..2 {
+                post(&mut queue, posted, &table, lkey);
+                posted += 1;
+            }
+            send_one(&mut queue, &mut completed);
+            let oldest = completed.len() as u64;
+            let waiting: Vec<u64> = queue.iter().map(|wqe| wqe.wr_id).collect();
+            assert_eq!(waiting, Vec::from_iter(oldest..posted));
+            assert_eq!(queue.get(posted - 1).unwrap().wr_id, posted - 1);
+            assert!(queue.get(posted).is_none());
+        }
+        assert_eq!(queue.places.len(), 21, "it has no more places than it may");
+        while !queue.is_empty() {
+            send_one(&mut queue, &mut completed);
+        }
+        assert_eq!(completed, Vec::from_iter(0..posted));
+    }
+
+    #[test]
+    fn an_empty_queue_keeps_no_memory() {
+        let table = table();
+        let region = table.insert(spec()).unwrap();
+        let before = Arc::strong_count(&region);
+        let mut queue = SendQueue::new(4);
+        for wr_id in 0..2 {
+            post(&mut queue, wr_id, &table, region.stag().0);
+        }
+        assert_eq!(Arc::strong_count(&region), before + 3);
+        for _ in 0..2 {
+            send_one(&mut queue, &mut Vec::new());
+        }
+        assert_eq!(Arc::strong_count(&region), before);
+        // Nor one whose only request was refused when it was posted.
+        let (data, recent) = queue.next_data_and_recent();
+        let sge = |lkey| Sge {
+            addr: 0,
+            len: 8,
+            lkey,
+        };
+        let sges = [sge(region.stag().0), sge(0)];
+        data.list
+            .resolve_with(recent, &table, (1, 7), &sges, false)
+            .unwrap_err();
+        queue.drop_data();
+        assert_eq!(Arc::strong_count(&region), before);
     }
 }

@@ -7,7 +7,7 @@ use uwarp_mpa::{Crc32c, Payload};
 use super::error::{LocalFault, LocalFaultKind};
 use super::region::Region;
 use super::run::PinnedRun;
-use super::table::RegionTable;
+use super::table::{RegionTable, check_sge};
 use super::target::{checksum_by_copy, copy_with_crc};
 
 /// A scatter/gather element (`ibv_sge`): a run of registered memory.
@@ -31,6 +31,41 @@ struct Entry {
     len: usize,
     /// Index in the list as posted.
     index: u32,
+}
+
+/// The region that a work request of a queue has named last. The next one mostly names it too, and need not look it up.
+///
+/// It keeps the memory of the region: to be [forgotten](Self::forget) when no request of the queue is left that does.
+#[derive(Default)]
+pub(crate) struct RecentRegion(Option<Arc<Region>>);
+
+impl RecentRegion {
+    /// Keeps nothing any more.
+    #[inline]
+    pub(crate) fn forget(&mut self) {
+        self.0 = None;
+    }
+
+    /// The region of an SGE and the offset of its first octet.
+    #[inline]
+    fn check(
+        &mut self,
+        table: &RegionTable,
+        pd: u32,
+        qp: u32,
+        sge: &Sge,
+        write: bool,
+    ) -> Result<(Arc<Region>, usize), LocalFaultKind> {
+        // An STag that was invalidated may stand for another region by now.
+        let named = |region: &&Arc<Region>| region.stag().0 == sge.lkey && region.is_valid();
+        if let Some(region) = self.0.as_ref().filter(named) {
+            let offset = check_sge(region, sge, write, pd, qp)?;
+            return Ok((Arc::clone(region), offset));
+        }
+        let found = table.check_local(sge, write, pd, qp)?;
+        self.0 = Some(Arc::clone(&found.0));
+        Ok(found)
+    }
 }
 
 /// The registered memory of one work request. Made to be used again: clearing keeps its allocation.
@@ -59,10 +94,35 @@ impl SgList {
         sges: &[Sge],
         need_local_write: bool,
     ) -> Result<u32, LocalFault> {
+        let check = |sge: &Sge| table.check_local(sge, need_local_write, pd, qp);
+        self.resolve_by(sges, need_local_write, check)
+    }
+
+    /// As [`Self::resolve`], beginning with a look at `recent`, which then has the last region of the list.
+    #[inline]
+    pub(crate) fn resolve_with(
+        &mut self,
+        recent: &mut RecentRegion,
+        table: &RegionTable,
+        (pd, qp): (u32, u32),
+        sges: &[Sge],
+        need_local_write: bool,
+    ) -> Result<u32, LocalFault> {
+        let check = |sge: &Sge| recent.check(table, pd, qp, sge, need_local_write);
+        self.resolve_by(sges, need_local_write, check)
+    }
+
+    #[inline]
+    fn resolve_by(
+        &mut self,
+        sges: &[Sge],
+        need_local_write: bool,
+        mut check: impl FnMut(&Sge) -> Result<(Arc<Region>, usize), LocalFaultKind>,
+    ) -> Result<u32, LocalFault> {
         self.clear();
         self.writable = need_local_write;
         for (index, sge) in sges.iter().enumerate() {
-            if let Err(kind) = self.push(table, pd, qp, index, sge) {
+            if let Err(kind) = self.push(index, sge, &mut check) {
                 self.clear();
                 return Err(LocalFault { index, kind });
             }
@@ -70,18 +130,17 @@ impl SgList {
         Ok(self.total)
     }
 
+    #[inline]
     fn push(
         &mut self,
-        table: &RegionTable,
-        pd: u32,
-        qp: u32,
         index: usize,
         sge: &Sge,
+        check: &mut impl FnMut(&Sge) -> Result<(Arc<Region>, usize), LocalFaultKind>,
     ) -> Result<(), LocalFaultKind> {
         if sge.len == 0 {
             return Ok(());
         }
-        let (region, offset) = table.check_local(sge, self.writable, pd, qp)?;
+        let (region, offset) = check(sge)?;
         let total = self
             .total
             .checked_add(sge.len)

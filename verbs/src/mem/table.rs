@@ -20,6 +20,7 @@ use crate::mutants::mutate;
 
 /// What a peer wants to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)] // So that a `Target` has no padding: see there.
 #[expect(
     clippy::enum_variant_names,
     reason = "they are the names of the rights"
@@ -345,7 +346,7 @@ impl RegionTable {
         let region = map.get(&index).and_then(|entry| entry.region.as_ref());
         let region = region.ok_or(TaggedFault::InvalidSTag)?; // 5041-7.1-10
         let offset = check_region(region, stag, to, len, need, asker)?;
-        Ok(Target::new(Arc::clone(region), offset, len as usize, need))
+        Ok(Target::new(Arc::clone(region), offset, len, need))
     }
 
     /// May the peer of `qp` invalidate this STag? Not when other QPs may use it too (5040-8.1.1-04): that would let
@@ -454,7 +455,7 @@ fn check_region(
 
 /// The checks of a local access.
 #[inline]
-fn check_sge(
+pub(super) fn check_sge(
     region: &Region,
     sge: &Sge,
     write: bool,

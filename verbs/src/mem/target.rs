@@ -10,16 +10,19 @@ use super::table::Need;
 
 /// Memory that a peer may access: made only by the checks of a [`RegionTable`](super::RegionTable). It may be kept
 /// (a Read Request waits for its turn); whether the region is still valid is looked at again at each use.
+///
+/// It goes through several hands for each segment. Its fields fill whole words: padding would make the copies
+/// overlap, and each wait for the one before it.
 #[derive(Clone)]
 pub(crate) struct Target {
     region: Arc<Region>,
     offset: usize,
-    len: usize,
+    len: u32,
     need: Need,
 }
 
 impl Target {
-    pub(super) fn new(region: Arc<Region>, offset: usize, len: usize, need: Need) -> Self {
+    pub(super) fn new(region: Arc<Region>, offset: usize, len: u32, need: Need) -> Self {
         Self {
             region,
             offset,
@@ -54,7 +57,7 @@ impl Target {
         }
         if at
             .checked_add(octets.len())
-            .is_none_or(|end| end > self.len)
+            .is_none_or(|end| end > self.len as usize)
         {
             return Err(TaggedFault::BaseOrBounds);
         }
@@ -79,7 +82,7 @@ impl Target {
         Ok(TargetSource {
             region,
             offset: self.offset,
-            len: self.len,
+            len: self.len as usize,
         })
     }
 }

@@ -18,8 +18,9 @@ impl Connection {
             let QpContext {
                 table, pd, qp_num, ..
             } = &*self.ctx;
-            let list = &mut self.sq.next_data().list;
-            return list.resolve(table, *pd, *qp_num, sges, write);
+            let (data, recent) = self.sq.next_data_and_recent();
+            let list = &mut data.list;
+            return list.resolve_with(recent, table, (*pd, *qp_num), sges, write);
         }
         let mut total = 0_u32;
         for (index, sge) in sges.iter().enumerate() {

@@ -287,3 +287,74 @@ fn a_list_is_used_again_without_allocating() {
     }
     assert_eq!(list.capacity(), before);
 }
+
+#[test]
+fn a_region_that_was_named_before_is_checked_as_if_it_was_looked_up() {
+    let table = table();
+    let (memory, other_memory) = (buffer(64), buffer(64));
+    let named = table.insert(spec(&memory)).unwrap();
+    let other = table.insert(spec(&other_memory)).unwrap().stag().0;
+    let lkey = named.stag().0;
+    let read_only = Access::REMOTE_READ;
+    let access = |memory| RegionSpec {
+        access: read_only,
+        ..spec(memory)
+    };
+    let unwritable = table.insert(access(&memory)).unwrap().stag().0;
+    let sge = |addr, len, lkey| Sge { addr, len, lkey };
+    let cases = [
+        sge(0, 64, lkey),
+        sge(60, 4, lkey),
+        sge(60, 5, lkey),
+        sge(u64::MAX, 1, lkey),
+        sge(0, 0, lkey),
+        sge(0, 8, lkey ^ 1),
+        sge(0, 8, other),
+        sge(0, 8, unwritable),
+    ];
+    for (before, pd, write) in in_every_way(&cases) {
+        for sge in cases {
+            let (mut list, mut recent) = (SgList::default(), RecentRegion::default());
+            let _ = list.resolve_with(&mut recent, &table, (1, 7), &[before], false);
+            let found = list.resolve_with(&mut recent, &table, (pd, 7), &[sge], write);
+            let expected = SgList::default().resolve(&table, pd, 7, &[sge], write);
+            assert_eq!(found, expected, "{before:?}, then {sge:?}");
+        }
+    }
+    // It ends as for everybody.
+    let (mut list, mut recent) = (SgList::default(), RecentRegion::default());
+    let mut again = || {
+        list.resolve_with(&mut recent, &table, (1, 7), &[cases[0]], false)
+            .map_err(|fault| fault.kind)
+    };
+    assert_eq!(again(), Ok(64));
+    table.remove(named.stag()).unwrap();
+    assert_eq!(again(), Err(LocalFaultKind::InvalidKey { lkey }));
+}
+
+/// Every case with every domain and right.
+fn in_every_way(cases: &[Sge]) -> impl Iterator<Item = (Sge, u32, bool)> {
+    let with = |sge: &Sge| [(*sge, 1, true), (*sge, 1, false), (*sge, 2, true)];
+    cases.iter().flat_map(with)
+}
+
+#[test]
+fn a_region_is_kept_until_it_is_forgotten() {
+    let table = table();
+    let memory = buffer(8);
+    let region = table.insert(spec(&memory)).unwrap();
+    let lkey = region.stag().0;
+    let before = Arc::strong_count(&region);
+    let (mut list, mut recent) = (SgList::default(), RecentRegion::default());
+    let sge = Sge {
+        addr: 0,
+        len: 8,
+        lkey,
+    };
+    list.resolve_with(&mut recent, &table, (1, 7), &[sge], false)
+        .unwrap();
+    list.clear();
+    assert_eq!(Arc::strong_count(&region), before + 1);
+    recent.forget();
+    assert_eq!(Arc::strong_count(&region), before);
+}

@@ -468,6 +468,37 @@ fn fast_registration_makes_a_part_valid_until_it_is_invalidated() {
     assert_eq!(table.len(), 0);
 }
 
+/// The queue's memory of the region that a request named last must not outlive its registration.
+#[test]
+fn an_stag_that_was_registered_again_reaches_the_new_registration_alone() {
+    let table = table();
+    let memory = buffer(32);
+    let me = asker(PD, QP);
+    let first = table
+        .reserve(PD, Purpose::Fast(Arc::clone(&memory)))
+        .unwrap()
+        .0;
+    let (mut list, mut recent) = (SgList::default(), RecentRegion::default());
+    let mut resolve = |lkey, len| {
+        let sge = Sge { addr: 0, len, lkey };
+        list.resolve_with(&mut recent, &table, (PD, QP), &[sge], true)
+            .map_err(|fault| fault.kind)
+    };
+    table.register_fast(&part_of(first), &me).unwrap();
+    assert_eq!(resolve(first, 16), Ok(16));
+    table.invalidate_locally(first, &me).unwrap();
+    table.register_fast(&part_of(next(first)), &me).unwrap();
+    let gone = LocalFaultKind::InvalidKey { lkey: first };
+    assert_eq!(resolve(first, 16), Err(gone));
+    table.invalidate_locally(next(first), &me).unwrap();
+    let longer = FastRegister {
+        len: 24,
+        ..part_of(first)
+    };
+    table.register_fast(&longer, &me).unwrap();
+    assert_eq!(resolve(first, 24), Ok(24));
+}
+
 #[test]
 fn fast_registrations_that_are_not_allowed_are_refused() {
     let table = table();
