@@ -87,15 +87,31 @@ impl RecvStore {
             });
         }
         check_length(wr.sges)?;
-        let mut data = self.spare.pop().unwrap_or_default();
-        match data.resolve(rules.table, rules.pd, rules.qp_num, wr.sges, true) {
+        // The list is filled where it stays: to move it then would cost as much as to fill it.
+        self.wqes.push_back(RecvWqe {
+            wr_id: wr.wr_id,
+            data: self.spare.pop().unwrap_or_default(),
+            len: 0,
+        });
+        let mut last_two = self.wqes.range_mut(self.wqes.len().saturating_sub(2)..);
+        let Some(wqe) = last_two.next_back() else {
+            return Ok(());
+        };
+        let before = last_two.next_back().map(|before| &before.data);
+        let PostRules {
+            table, pd, qp_num, ..
+        } = rules;
+        let resolved = wqe
+            .data
+            .resolve_behind(before, table, (pd, qp_num), wr.sges, true);
+        match resolved {
             Ok(len) => {
-                let wr_id = wr.wr_id;
-                self.wqes.push_back(RecvWqe { wr_id, data, len });
+                wqe.len = len;
                 Ok(())
             }
             Err(fault) => {
-                self.spare.push(data);
+                let refused = self.wqes.pop_back();
+                self.spare.extend(refused.map(|wqe| wqe.data));
                 Err(fault.into())
             }
         }
@@ -111,9 +127,13 @@ impl RecvStore {
         self.wqes.pop_front()
     }
 
-    /// Gives back the list of a receive that has completed. It is clear.
+    /// Gives back the list of a receive that has completed.
     pub(crate) fn give(&mut self, list: SgList) {
         self.spare.push(list);
+        // Where it lies now: to clear it and move it then would cost more.
+        if let Some(list) = self.spare.last_mut() {
+            list.clear();
+        }
     }
 }
 
@@ -303,11 +323,9 @@ impl ReceiveQueue {
 
     fn retire(&mut self, wqe: RecvWqe) {
         self.completed += 1;
-        let mut list = wqe.data;
-        list.clear();
         match &mut self.source {
-            Source::Own(store) => store.give(list),
-            Source::Shared(shared) => shared.spent = Some(list),
+            Source::Own(store) => store.give(wqe.data),
+            Source::Shared(shared) => shared.spent.insert(wqe.data).clear(),
             Source::Left => {}
         }
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::local::LocalOp;
 use crate::cause::{Act, Asked, Cause};
 use crate::completion::{Completion, Status};
-use crate::mem::{FastRegister, InlineData, RecentRegion, SgList, Sge};
+use crate::mem::{FastRegister, InlineData, SgList, Sge};
 use crate::qp::wr::SendOp;
 
 /// How far a work request of the send queue has come.
@@ -174,8 +174,6 @@ pub(crate) struct SendQueue {
     requests: VecDeque<u64>,
     /// The newest fast registration that was posted.
     registered: Option<u64>,
-    /// What the last request named; nothing while the queue is empty.
-    recent: RecentRegion,
 }
 
 /// Places that a queue gets for its first request.
@@ -197,7 +195,6 @@ impl SendQueue {
             next: sequence,
             requests: VecDeque::new(),
             registered: None,
-            recent: RecentRegion::default(),
         }
     }
 
@@ -261,11 +258,11 @@ impl SendQueue {
     /// The payload of the request that is posted next: empty, to be filled. What is left in it and not
     /// [appended](Self::append) has to be [dropped](Self::drop_data).
     pub(crate) fn next_data(&mut self) -> &mut SendData {
-        self.next_data_and_recent().0
+        self.next_data_and_before().0
     }
 
-    /// The same, and the region that the request before it named.
-    pub(crate) fn next_data_and_recent(&mut self) -> (&mut SendData, &mut RecentRegion) {
+    /// The same, and the list of the request before it, if that is still in the queue.
+    pub(crate) fn next_data_and_before(&mut self) -> (&mut SendData, Option<&SgList>) {
         if self.len == self.places.len() {
             // The caller has checked `room`, so that this is more.
             let more = (2 * self.len).clamp(FIRST_PLACES, self.depth.max(FIRST_PLACES));
@@ -273,16 +270,24 @@ impl SendQueue {
             self.head = 0;
             self.places.resize_with(more, SendWqe::blank);
         }
-        let place = self.place(self.len);
-        (&mut self.places[place].data, &mut self.recent)
+        let next = self.place(self.len);
+        if self.len == 0 {
+            return (&mut self.places[next].data, None);
+        }
+        let before = self.place(self.len - 1);
+        let (next, before) = if before < next {
+            let (front, back) = self.places.split_at_mut(next);
+            (&mut back[0], &front[before])
+        } else {
+            let (front, back) = self.places.split_at_mut(before);
+            (&mut front[next], &back[0])
+        };
+        (&mut next.data, Some(&before.data.list))
     }
 
     /// The request of [`Self::next_data`] is not posted after all.
     pub(crate) fn drop_data(&mut self) {
         self.next_data().clear();
-        if self.len == 0 {
-            self.recent.forget();
-        }
     }
 
     /// Appends the request that has [`Self::next_data`]; the caller has checked `room`, and sets all but the payload.
@@ -458,9 +463,6 @@ impl SendQueue {
         self.len -= 1;
         self.front += 1;
         self.next = self.next.max(self.front);
-        if self.len == 0 {
-            self.recent.forget();
-        }
     }
 }
 
@@ -497,9 +499,9 @@ mod tests {
             len: 8,
             lkey,
         };
-        let (data, recent) = queue.next_data_and_recent();
+        let (data, before) = queue.next_data_and_before();
         data.list
-            .resolve_with(recent, table, (1, 7), &[sge], false)
+            .resolve_behind(before, table, (1, 7), &[sge], false)
             .unwrap();
         let wqe = queue.append(&WRITE);
         (wqe.wr_id, wqe.op, wqe.signaled) = (wr_id, WRITE, true);
@@ -547,22 +549,20 @@ mod tests {
         for wr_id in 0..2 {
             post(&mut queue, wr_id, &table, region.stag().0);
         }
-        assert_eq!(Arc::strong_count(&region), before + 3);
+        assert_eq!(Arc::strong_count(&region), before + 2);
         for _ in 0..2 {
             send_one(&mut queue, &mut Vec::new());
         }
         assert_eq!(Arc::strong_count(&region), before);
         // Nor one whose only request was refused when it was posted.
-        let (data, recent) = queue.next_data_and_recent();
         let sge = |lkey| Sge {
             addr: 0,
             len: 8,
             lkey,
         };
         let sges = [sge(region.stag().0), sge(0)];
-        data.list
-            .resolve_with(recent, &table, (1, 7), &sges, false)
-            .unwrap_err();
+        let list = &mut queue.next_data().list;
+        list.resolve(&table, 1, 7, &sges, false).unwrap_err();
         queue.drop_data();
         assert_eq!(Arc::strong_count(&region), before);
     }

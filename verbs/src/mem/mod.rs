@@ -54,7 +54,7 @@ pub(crate) use inline::InlineData;
 pub(crate) use loan::{InFlight, Piece, Pieces};
 pub(crate) use region::Region;
 pub(crate) use run::PinnedRun;
-pub(crate) use sge::{RecentRegion, SgList, SgSource};
+pub(crate) use sge::{SgList, SgSource};
 pub(crate) use slot::{Purpose, SlotFault};
 pub(crate) use table::{Asker, Need, RegionTable};
 pub(crate) use target::Target;

@@ -33,41 +33,6 @@ struct Entry {
     index: u32,
 }
 
-/// The region that a work request of a queue has named last. The next one mostly names it too, and need not look it up.
-///
-/// It keeps the memory of the region: to be [forgotten](Self::forget) when no request of the queue is left that does.
-#[derive(Default)]
-pub(crate) struct RecentRegion(Option<Arc<Region>>);
-
-impl RecentRegion {
-    /// Keeps nothing any more.
-    #[inline]
-    pub(crate) fn forget(&mut self) {
-        self.0 = None;
-    }
-
-    /// The region of an SGE and the offset of its first octet.
-    #[inline]
-    fn check(
-        &mut self,
-        table: &RegionTable,
-        pd: u32,
-        qp: u32,
-        sge: &Sge,
-        write: bool,
-    ) -> Result<(Arc<Region>, usize), LocalFaultKind> {
-        // An STag that was invalidated may stand for another region by now.
-        let named = |region: &&Arc<Region>| region.stag().0 == sge.lkey && region.is_valid();
-        if let Some(region) = self.0.as_ref().filter(named) {
-            let offset = check_sge(region, sge, write, pd, qp)?;
-            return Ok((Arc::clone(region), offset));
-        }
-        let found = table.check_local(sge, write, pd, qp)?;
-        self.0 = Some(Arc::clone(&found.0));
-        Ok(found)
-    }
-}
-
 /// The registered memory of one work request. Made to be used again: clearing keeps its allocation.
 #[derive(Default)]
 pub(crate) struct SgList {
@@ -98,17 +63,28 @@ impl SgList {
         self.resolve_by(sges, need_local_write, check)
     }
 
-    /// As [`Self::resolve`], beginning with a look at `recent`, which then has the last region of the list.
+    /// As [`Self::resolve`], in a queue behind a request with this list: the region that its last element names is mostly
+    /// named again, and is not looked up then.
     #[inline]
-    pub(crate) fn resolve_with(
+    pub(crate) fn resolve_behind(
         &mut self,
-        recent: &mut RecentRegion,
+        before: Option<&SgList>,
         table: &RegionTable,
         (pd, qp): (u32, u32),
         sges: &[Sge],
         need_local_write: bool,
     ) -> Result<u32, LocalFault> {
-        let check = |sge: &Sge| recent.check(table, pd, qp, sge, need_local_write);
+        let recent = before.and_then(|list| list.entries.last());
+        let check = |sge: &Sge| {
+            // An STag that was invalidated may stand for another region by now.
+            let named =
+                |entry: &&Entry| entry.region.stag().0 == sge.lkey && entry.region.is_valid();
+            let Some(Entry { region, .. }) = recent.filter(named) else {
+                return table.check_local(sge, need_local_write, pd, qp);
+            };
+            let offset = check_sge(region, sge, need_local_write, pd, qp)?;
+            Ok((Arc::clone(region), offset))
+        };
         self.resolve_by(sges, need_local_write, check)
     }
 

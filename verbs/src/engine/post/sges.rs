@@ -18,9 +18,9 @@ impl Connection {
             let QpContext {
                 table, pd, qp_num, ..
             } = &*self.ctx;
-            let (data, recent) = self.sq.next_data_and_recent();
+            let (data, before) = self.sq.next_data_and_before();
             let list = &mut data.list;
-            return list.resolve_with(recent, table, (*pd, *qp_num), sges, write);
+            return list.resolve_behind(before, table, (*pd, *qp_num), sges, write);
         }
         let mut total = 0_u32;
         for (index, sge) in sges.iter().enumerate() {
