@@ -56,7 +56,8 @@ pub struct Settings {
     /// does for all devices. Default: off.
     pub trace_errors: bool,
     /// How long after the last poll of a CQ the background thread takes its connections over
-    /// again, and sends what posts have left to a poll. Default: 50 us.
+    /// again, and sends what posts have left to a poll. Where the last octets were not received by a poll, it
+    /// receives at once. Default: 50 us.
     pub takeover: Duration,
     /// Who looks after connections that no call of the program is looking after. Default: a thread of the device.
     pub progress: Progress,

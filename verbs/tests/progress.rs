@@ -28,6 +28,28 @@ fn busy() -> RwLockReadGuard<'static, ()> {
     QUIET.read().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The pattern of ib_write_lat: one poll for each message, and no call while the answer is awaited in memory.
+#[test]
+fn what_comes_to_a_program_that_polls_now_and_then_does_not_wait_for_the_takeover() {
+    let _busy = busy();
+    let mut setup = Setup::new(Wire::Kernel);
+    for settings in &mut setup.settings {
+        settings.takeover = Duration::from_secs(3600);
+    }
+    let (a, b) = setup.connected();
+    let (target, source) = (b.blank(8), a.filled(1, 8));
+    let to = target.remote();
+    for round in 1..=10 {
+        source.write_at(0, &[round; 8]).unwrap();
+        let sges = [source.sge(0, 8)];
+        b.recv_cq.is_empty();
+        a.qp.post_send(&SendWr::write(round.into(), &sges, to.addr, to.rkey))
+            .unwrap();
+        a.send_cq.success(round.into());
+        until("it is there", || content(&target) == [round; 8]);
+    }
+}
+
 #[test]
 fn one_sided_operations_complete_while_the_target_calls_nothing() {
     let _busy = busy();

@@ -67,6 +67,9 @@ pub(crate) struct Held {
 pub(crate) struct Locked {
     pub(crate) driven: Driven,
     registration: Registration,
+    /// Whether a poll received what came last. Then it will receive what comes next; otherwise the program does not
+    /// poll all the time, although it may have polled just now.
+    polls_receive: bool,
     addrs: Option<Addrs>,
     /// Where to connect anew for a retry with MPA revision 1.
     target: Option<(Option<SocketAddr>, SocketAddr)>,
@@ -114,6 +117,7 @@ impl QpInner {
                     doorbell: Doorbell::default(),
                 },
                 registration: Registration::new(token),
+                polls_receive: false,
                 addrs: None,
                 target: None,
                 drainers: 0,
@@ -172,10 +176,12 @@ impl QpInner {
         if let Some(mut locked) = self.try_lock()
             && locked.driven.llp.is_some()
         {
-            let moved = locked.driven.moved();
+            let (sent, received) = locked.driven.moved();
             let outcome = locked.driven.turn(&self.device.pool, now);
             self.settle(&mut locked, outcome, Driver::Consumer);
-            if stays && moved != locked.driven.moved() {
+            let (sent_now, received_now) = locked.driven.moved();
+            locked.polls_receive |= received != received_now;
+            if stays && (sent, received) != (sent_now, received_now) {
                 self.still_polls();
             }
         }
@@ -658,7 +664,8 @@ impl Source for QpInner {
         if locked.registration.timer.is_some_and(|timer| timer <= now) {
             locked.registration.timer = None;
         }
-        if self.polled_recently(now) {
+        let polls_drive = locked.polls_receive || !locked.driven.conn.tx.is_empty();
+        if polls_drive && self.polled_recently(now) {
             // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
             locked.registration.fired_while_polled();
             return Verdict::Watch;
@@ -666,8 +673,11 @@ impl Source for QpInner {
         if locked.driven.llp.is_none() {
             return Verdict::Settled;
         }
+        let (_, received) = locked.driven.moved();
         let outcome = locked.driven.turn(&self.device.pool, now);
         self.settle(&mut locked, outcome, Driver::Background);
+        let (_, received_now) = locked.driven.moved();
+        locked.polls_receive &= received == received_now;
         Verdict::Settled
     }
 }
