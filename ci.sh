@@ -19,6 +19,7 @@ usage: ./ci.sh PART...
        ./ci.sh fuzz TARGET [SECONDS]
        ./ci.sh sim [OPTION...]
        ./ci.sh bench [OPTION...]
+       ./ci.sh instructions [--record]
   fmt      formatting
   clippy   lints, all targets, warnings are errors
   doc      documentation, warnings are errors
@@ -41,6 +42,10 @@ usage: ./ci.sh PART...
            `all`, whose `test` has small loads
   bench    uwarp beside raw TCP and other programs, about 5 minutes; writes into docs/performance.md; not in `all`.
            --install-peers installs the other programs when root
+  bench-siw  uwarp beside Linux siw in a virtual machine; writes into docs/performance.md; not in `all`
+  bench-micro  single steps of the data path, by criterion; not in `all`
+  instructions  instructions of the data path by callgrind, against bench/instructions.txt (installs valgrind when root);
+           --record writes that file; not in `all`
   interop  against Linux siw in a virtual machine (installs what it needs when root), by tests and by the
            conformance suite; a FILTER is a part of a test's name. --dangerous also plays the cases that crash or
            wedge the guest, each in a guest of its own, and writes docs/conformance-siw.md and .html
@@ -156,6 +161,33 @@ part_bench() { # OPTION...
     "$built/uwarp-bench" --uwarp "$built/uwarp" --write docs/performance.md "$@"
 }
 
+# Counts do not depend on load: this fails when a message takes more instructions than before.
+part_instructions() { # [--record]
+    if ! need_package valgrind valgrind; then
+        echo "SKIPPED: valgrind is not installed and cannot be installed here (needs root and apt)"
+        return 0
+    fi
+    cargo build --release --locked -p uwarp-bench --bin uwarp-bench --example traffic
+    local built=${CARGO_TARGET_DIR:-target}/release
+    "$built/uwarp-bench" instructions --traffic "$built/examples/traffic" "$@"
+}
+
+part_bench-siw() {
+    local missing
+    . interop/guest/packages.sh
+    install_guest_packages "$(missing_packages) perftest"
+    missing=$(missing_packages | tr '\n' ' ')
+    if [ -n "$missing" ] || ! command -v ib_write_bw >/dev/null 2>&1; then
+        echo "SKIPPED: these Debian packages are missing and cannot be installed here (needs root and apt): $missing perftest"
+        return 0
+    fi
+    cargo build --release --locked -p uwarp -p uwarp-bench
+    local built=${CARGO_TARGET_DIR:-target}/release
+    "$built/uwarp-bench" siw --uwarp "$built/uwarp" --write docs/performance.md
+}
+
+part_bench-micro() { cargo bench --locked -p uwarp-bench; }
+
 part_mutants() {
     UWARP_MUTANTS_REPORT=$PWD/docs/mutants.md part_mutants-smoke
 }
@@ -263,7 +295,7 @@ part_all() {
 }
 
 [ $# -gt 0 ] || { usage; exit 2; }
-if [ "$1" = interop ] || [ "$1" = sim ] || [ "$1" = bench ]; then
+if [ "$1" = interop ] || [ "$1" = sim ] || [ "$1" = bench ] || [ "$1" = instructions ]; then
     part=$1
     shift
     say "$part"
@@ -278,7 +310,7 @@ if [ "$1" = fuzz ]; then
 fi
 for part in "$@"; do
     case "$part" in
-        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-long | fuzz-coverage | sim | robustness) say "$part"; "part_$part" ;;
+        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-long | fuzz-coverage | sim | robustness | bench-siw | bench-micro) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac

@@ -8,6 +8,7 @@
 
 mod document;
 mod figures;
+mod instructions;
 mod machine;
 mod namespace;
 mod ours;
@@ -17,6 +18,7 @@ mod raw;
 mod report;
 mod rounds;
 mod sample;
+mod siw;
 mod stats;
 mod sweep;
 mod targets;
@@ -32,7 +34,11 @@ use crate::process::Pinning;
 
 /// Options.
 #[derive(Parser, Debug)]
-#[command(about = "uwarp beside raw TCP and beside its peers, in alternation")]
+#[command(
+    about = "uwarp beside raw TCP and beside its peers, in alternation",
+    after_help = "uwarp-bench instructions --help: instructions a message, by callgrind\n\
+        uwarp-bench siw --help: beside Linux siw in a virtual machine"
+)]
 struct Options {
     /// The command to measure
     #[arg(long, default_value = "target/release/uwarp")]
@@ -95,7 +101,10 @@ impl Options {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
-    let done = raw::is_child(&args).unwrap_or_else(|| run(&Options::parse()));
+    let done = raw::is_child(&args)
+        .or_else(|| instructions::is_wanted(&args))
+        .or_else(|| siw::is_wanted(&args))
+        .unwrap_or_else(|| run(&Options::parse()));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

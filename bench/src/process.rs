@@ -83,6 +83,15 @@ impl Drop for Running {
 
 /// What a command prints, if it is successful within this time.
 pub(crate) fn output(command: &mut Command, within: Duration) -> io::Result<String> {
+    run(command, within).map(|(stdout, _)| stdout)
+}
+
+/// The same, with what it prints as errors behind it.
+pub(crate) fn both_outputs(command: &mut Command, within: Duration) -> io::Result<String> {
+    run(command, within).map(|(stdout, stderr)| stdout + &stderr)
+}
+
+fn run(command: &mut Command, within: Duration) -> io::Result<(String, String)> {
     let child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -111,7 +120,7 @@ pub(crate) fn output(command: &mut Command, within: Duration) -> io::Result<Stri
     let said = |thread: thread::JoinHandle<String>| thread.join().unwrap_or_default();
     let (stdout, stderr) = (said(stdout), said(stderr));
     if status.success() {
-        return Ok(stdout);
+        return Ok((stdout, stderr));
     }
     let last = stdout
         .lines()

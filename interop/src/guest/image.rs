@@ -57,4 +57,49 @@ impl Image {
             versions: versions.lines().map(str::to_owned).collect(),
         })
     }
+
+    /// The same guest with more programs of this machine in its `/bin`, and the libraries that they are linked with. `dir` is
+    /// where it is made: an empty directory, which has to last as long as the image.
+    ///
+    /// # Errors
+    /// [`Unready::Failed`]: what a shell command said.
+    pub fn with_programs(&self, programs: &[PathBuf], dir: &Path) -> Result<Image, Unready> {
+        let made = Command::new("bash")
+            .args(["-c", ADD_PROGRAMS, "bash"])
+            .args([&self.dir, dir])
+            .args(programs)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| Unready::Missing(format!("bash cannot be run: {error}")))?;
+        if !made.status.success() {
+            let said = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+            return Err(Unready::Failed(format!(
+                "no programs for the guest: {said}"
+            )));
+        }
+        Ok(Image {
+            dir: dir.to_owned(),
+            versions: self.versions.clone(),
+        })
+    }
 }
+
+/// The kernel unpacks one archive after the other, so that a second one adds to the first. Arguments: the image, the
+/// directory for the new one, programs.
+const ADD_PROGRAMS: &str = r#"
+set -euo pipefail
+from=$1 to=$2
+shift 2
+mkdir -p "$to/root/bin"
+for program in "$@"; do
+    cp -L "$program" "$to/root/bin/"
+    strip --strip-debug "$to/root/bin/$(basename "$program")"
+    for library in $(ldd "$program" | grep -o '/[^ ]*'); do
+        mkdir -p "$to/root$(dirname "$library")"
+        cp -L "$library" "$to/root$library"
+    done
+done
+cp "$from/vmlinuz" "$to/vmlinuz"
+(cat "$from/initrd"; cd "$to/root" && find . | cpio --quiet -o -H newc | gzip -1) >"$to/initrd"
+rm -rf "$to/root"
+"#;

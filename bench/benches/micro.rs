@@ -1,0 +1,172 @@
+//! Single steps of the data path, by criterion: `cargo bench -p uwarp-bench`.
+//!
+//! The verbs are measured on two devices in one thread, over kernel TCP on 127.0.0.1: lists of 64 Writes are posted, sent,
+//! received, looked up, placed and completed. The system calls, a few for each list, are in it.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "criterion's functions; a bench that fails has to stop"
+)]
+
+#[path = "../examples/traffic/pair.rs"]
+mod pair;
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use pair::{Pair, What};
+use uwarp_ddp::{Header, MAX_HEADER, STag, TaggedHeader, TaggedOffset};
+use uwarp_mpa::{Deframer, Framer, Step, crc32c};
+
+/// A frame with one small message, a segment of Ethernet, a page, and the longest that is sent over loopback.
+const SIZES: [usize; 5] = [8, 64, 1440, 4096, 64_000];
+/// Of a Write.
+const HEADER: [u8; 14] = [0x5a; 14];
+
+fn crc(c: &mut Criterion) {
+    let mut group = c.benchmark_group("crc32c");
+    for size in SIZES {
+        let octets = vec![0x5a_u8; size];
+        group.throughput(Throughput::Bytes(size as u64));
+        group.bench_with_input(BenchmarkId::from_parameter(size), &octets, |b, octets| {
+            b.iter(|| crc32c(black_box(octets)));
+        });
+    }
+    group.finish();
+}
+
+/// What the machine can do at best: a copy of the payload.
+fn copy(c: &mut Criterion) {
+    let mut group = c.benchmark_group("memcpy");
+    for size in SIZES {
+        let octets = vec![0x5a_u8; size];
+        let mut to = vec![0; size];
+        group.throughput(Throughput::Bytes(size as u64));
+        group.bench_with_input(BenchmarkId::from_parameter(size), &octets, |b, octets| {
+            b.iter(|| black_box(&mut to[..]).copy_from_slice(black_box(octets)));
+        });
+    }
+    group.finish();
+}
+
+fn framing(c: &mut Criterion) {
+    for (name, crc) in [("frame_into/crc", true), ("frame_into/no_crc", false)] {
+        let mut group = c.benchmark_group(name);
+        for size in SIZES {
+            let payload = vec![0x5a_u8; size];
+            let mut framer = Framer::new(crc, false);
+            let mut out = vec![0; size + 64];
+            group.throughput(Throughput::Bytes(size as u64));
+            group.bench_with_input(BenchmarkId::from_parameter(size), &payload, |b, payload| {
+                b.iter(|| {
+                    let payload = black_box(payload.as_slice());
+                    framer.frame_into(&HEADER, payload, 0, payload.len(), &mut out)
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
+fn deframing(c: &mut Criterion) {
+    let mut group = c.benchmark_group("deframe");
+    for size in SIZES {
+        let mut fpdu = Vec::new();
+        let payload = vec![0x5a_u8; size];
+        let mut framer = Framer::new(true, false);
+        framer
+            .frame(&HEADER, payload.as_slice(), 0, size, &mut fpdu)
+            .unwrap();
+        let mut deframer = Deframer::new(true, false);
+        group.throughput(Throughput::Bytes(size as u64));
+        group.bench_with_input(BenchmarkId::from_parameter(size), &fpdu, |b, fpdu| {
+            b.iter(|| match deframer.next(black_box(fpdu)) {
+                Ok(Step::Fpdu(ulpdu)) => ulpdu.wire_len(),
+                other => panic!("{other:?}"),
+            });
+        });
+    }
+    group.finish();
+}
+
+fn headers(c: &mut Criterion) {
+    let header = Header::Tagged(TaggedHeader {
+        last: true,
+        ulp: 0x40,
+        stag: STag(0x1234_5678),
+        to: TaggedOffset(0x1000),
+    });
+    let mut octets = [0; MAX_HEADER];
+    let len = header.emit(&mut octets);
+    c.bench_function("ddp_header/emit", |b| {
+        b.iter(|| black_box(&header).emit(&mut octets));
+    });
+    c.bench_function("ddp_header/parse", |b| {
+        b.iter(|| Header::parse(black_box(&octets[..len])));
+    });
+}
+
+/// From the post to the completion and the placement at the other side; per message.
+fn messages(c: &mut Criterion) {
+    for (name, what) in [
+        ("write", What::Write),
+        ("send", What::Send),
+        ("read", What::Read),
+    ] {
+        let mut group = c.benchmark_group(format!("post_to_place/{name}"));
+        for size in [8, 64, 4096, 65_536] {
+            let mut pair = Pair::new(what, size, 16).unwrap();
+            pair.warm(1024).unwrap();
+            group.throughput(Throughput::Elements(1));
+            group.bench_function(BenchmarkId::from_parameter(size), |b| {
+                b.iter_custom(|count| timed(&mut pair, count));
+            });
+        }
+        group.finish();
+    }
+}
+
+/// The same for Writes to many regions, one after the other: what the look-up of the STag costs when there are many.
+fn stags(c: &mut Criterion) {
+    let mut group = c.benchmark_group("post_to_place/write_8_to_regions");
+    for regions in [1, 1_000, 100_000] {
+        let mut pair = Pair::new(What::Write, 8, 16).unwrap();
+        pair.spread(regions).unwrap();
+        pair.warm(1024).unwrap();
+        group.throughput(Throughput::Elements(1));
+        group.bench_function(BenchmarkId::from_parameter(regions), |b| {
+            b.iter_custom(|count| timed(&mut pair, count));
+        });
+    }
+    group.finish();
+}
+
+/// So many messages, rounded up to whole lists: their part of the time.
+fn timed(pair: &mut Pair, count: u64) -> Duration {
+    let rounded = count.next_multiple_of(16);
+    let began = std::time::Instant::now();
+    pair.warm(rounded).unwrap();
+    began.elapsed().mul_f64(count as f64 / rounded as f64)
+}
+
+/// A poll that finds nothing, of a CQ with a connection that has nothing to do.
+fn empty_poll(c: &mut Criterion) {
+    let mut pair = Pair::new(What::Write, 8, 16).unwrap();
+    pair.warm(1024).unwrap();
+    c.bench_function("poll/empty", |b| b.iter(|| pair.poll().unwrap()));
+}
+
+fn short() -> Criterion {
+    Criterion::default()
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_secs(1))
+        .sample_size(20)
+}
+
+criterion_group! {
+    name = benches;
+    config = short();
+    targets = crc, copy, framing, deframing, headers, messages, stags, empty_poll
+}
+criterion_main!(benches);

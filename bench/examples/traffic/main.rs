@@ -1,0 +1,33 @@
+//! Traffic between two devices in one thread, for `uwarp-bench instructions`: kernel TCP over 127.0.0.1, no thread of the library, and a
+//! clock that stands still, so that a run executes the same instructions as the one before it.
+//!
+//! ```sh
+//! valgrind --tool=callgrind --toggle-collect='*sender_turn_counted*' traffic write 64 1 1000
+//! ```
+//!
+//! The arguments: what, octets of a message, messages of a post, messages. As many go before, in functions that are not
+//! counted.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
+
+mod pair;
+
+use pair::{Pair, Result, What};
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [what, size, list, count] = &args[..] else {
+        return Err("arguments: write|read|send SIZE LIST COUNT".into());
+    };
+    let what = match what.as_str() {
+        "write" => What::Write,
+        "read" => What::Read,
+        "send" => What::Send,
+        _ => return Err("write, read or send".into()),
+    };
+    let mut pair = Pair::new(what, size.parse()?, list.parse()?)?;
+    let count: u64 = count.parse()?;
+    pair.warm(count)?;
+    pair.counted(count)?;
+    println!("{} messages", pair.done);
+    Ok(())
+}

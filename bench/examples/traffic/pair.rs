@@ -1,0 +1,258 @@
+//! Two devices in one thread, connected over kernel TCP, with no thread of the library and a clock that stands still.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Instant;
+
+use uwarp_verbs::llp::kernel::KernelNetwork;
+use uwarp_verbs::llp::smol::Clock;
+use uwarp_verbs::{
+    AcceptOptions, Access, CmEvent, CmId, Completion, ConnectOptions, Cq, Device, EventChannel,
+    MemoryRegion, Pd, Progress, Qp, QpCaps, RecvWr, RemoteBuffer, SendWr, Settings, TimeSource,
+    WcOpcode,
+};
+
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Work requests outstanding.
+const DEPTH: u64 = 64;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    Write,
+    Read,
+    Send,
+}
+
+/// Time that stands still.
+struct Still(Instant);
+
+impl Clock for Still {
+    fn now(&self) -> Instant {
+        self.0
+    }
+}
+
+struct Side {
+    device: Device,
+    cq: Cq,
+    qp: Qp,
+    region: MemoryRegion,
+    pd: Pd,
+}
+
+impl Side {
+    fn new(size: u32) -> Result<Side> {
+        let settings = Settings {
+            progress: Progress::Manual,
+            clock: TimeSource::Given(Arc::new(Still(Instant::now()))),
+            seed: Some(1),
+            ..Settings::default()
+        };
+        let device = Device::open(Arc::new(KernelNetwork::default()), settings)?;
+        let pd = device.alloc_pd()?;
+        // Room for what both queues may have.
+        let cq = device.create_cq(4 * DEPTH as u32)?;
+        let caps = QpCaps {
+            max_send_wr: DEPTH as u32 + 2,
+            max_recv_wr: DEPTH as u32 + 2,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline: 0,
+        };
+        let qp = pd.create_qp(&cq, &cq, caps)?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let region = pd.register(vec![0x5a; size as usize], access)?;
+        Ok(Side {
+            device,
+            cq,
+            qp,
+            region,
+            pd,
+        })
+    }
+
+    fn post_receives(&self, count: u64) -> Result<()> {
+        let sges = [self.region.sge(0, self.region.len() as u32)];
+        let receives = [RecvWr::new(0, &sges); DEPTH as usize];
+        Ok(self.qp.post_recv_list(&receives[..count as usize])?)
+    }
+}
+
+pub(crate) struct Pair {
+    what: What,
+    list: u64,
+    client: Side,
+    server: Side,
+    posted: u64,
+    pub(crate) done: u64,
+    /// Of the server: Writes and Reads name one after the other.
+    targets: Vec<MemoryRegion>,
+    remotes: Vec<RemoteBuffer>,
+    _ids: (CmId, CmId, EventChannel),
+}
+
+impl Pair {
+    pub(crate) fn new(what: What, size: u32, list: u64) -> Result<Pair> {
+        let (client, server) = (Side::new(size)?, Side::new(size)?);
+        server.post_receives(DEPTH)?;
+        let ids = connect(&client, &server)?;
+        let server_region = server.region.remote();
+        Ok(Pair {
+            what,
+            list,
+            client,
+            server,
+            posted: 0,
+            done: 0,
+            remotes: vec![server_region],
+            targets: Vec::new(),
+            _ids: ids,
+        })
+    }
+
+    /// Writes and Reads go to so many regions of the server, one after the other.
+    #[allow(dead_code, reason = "a bench wants it")]
+    pub(crate) fn spread(&mut self, count: usize) -> Result<()> {
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let len = self.server.region.len();
+        for _ in self.targets.len()..count {
+            let region = self.server.pd.register(vec![0; len], access)?;
+            self.targets.push(region);
+        }
+        self.remotes = self.targets.iter().map(MemoryRegion::remote).collect();
+        Ok(())
+    }
+
+    pub(crate) fn warm(&mut self, count: u64) -> Result<()> {
+        let goal = self.done + count;
+        while self.done < goal {
+            self.post(goal)?;
+            self.poll()?;
+            self.serve()?;
+        }
+        Ok(())
+    }
+
+    #[allow(dead_code, reason = "the program counts")]
+    pub(crate) fn counted(&mut self, count: u64) -> Result<()> {
+        let goal = self.done + count;
+        while self.done < goal {
+            self.sender_turn_counted(goal)?;
+            self.receiver_turn_counted()?;
+        }
+        Ok(())
+    }
+
+    /// The side that posts: messages up to the depth, and what is complete.
+    #[inline(never)]
+    fn sender_turn_counted(&mut self, goal: u64) -> Result<()> {
+        self.post(goal)?;
+        self.poll()
+    }
+
+    /// The other side.
+    #[inline(never)]
+    fn receiver_turn_counted(&mut self) -> Result<()> {
+        self.serve()
+    }
+
+    #[inline(always)]
+    fn post(&mut self, goal: u64) -> Result<()> {
+        while self.posted < goal && self.posted - self.done + self.list <= DEPTH {
+            let remote = self.remotes[self.posted as usize % self.remotes.len()];
+            let sges = [self.client.region.sge(0, self.client.region.len() as u32)];
+            let id = self.posted;
+            let wr = match self.what {
+                What::Write => SendWr::write(id, &sges, remote.addr, remote.rkey),
+                What::Read => SendWr::read(id, &sges, remote.addr, remote.rkey),
+                What::Send => SendWr::send(id, &sges),
+            };
+            if self.list == 1 {
+                self.client.qp.post_send(&wr)?;
+            } else {
+                let list = [wr; DEPTH as usize];
+                self.client.qp.post_send_list(&list[..self.list as usize])?;
+            }
+            self.posted += self.list;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(crate) fn poll(&mut self) -> Result<()> {
+        let mut completions = [Completion::default(); DEPTH as usize];
+        loop {
+            let taken = self.client.cq.poll(&mut completions);
+            for completion in &completions[..taken] {
+                completion.ok()?;
+            }
+            self.done += taken as u64;
+            if taken == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn serve(&mut self) -> Result<()> {
+        let mut completions = [Completion::default(); DEPTH as usize];
+        loop {
+            let taken = self.server.cq.poll(&mut completions);
+            for completion in &completions[..taken] {
+                completion.ok()?;
+                if completion.opcode != WcOpcode::Recv {
+                    return Err("a completion that nobody asked for".into());
+                }
+            }
+            if taken == 0 {
+                return Ok(());
+            }
+            self.server.post_receives(taken as u64)?;
+        }
+    }
+}
+
+/// The next event of connection management.
+fn next(channel: &EventChannel, sides: [&Side; 2]) -> Result<CmEvent> {
+    for _ in 0..1_000_000 {
+        if let Some(event) = channel.try_get_event() {
+            return Ok(event);
+        }
+        for side in sides {
+            side.device.progress();
+        }
+    }
+    Err("no event came".into())
+}
+
+fn connect(client: &Side, server: &Side) -> Result<(CmId, CmId, EventChannel)> {
+    let both = [client, server];
+    let channel = EventChannel::new()?;
+    let listener = channel.create_id(&server.device, 1);
+    listener.bind_addr("127.0.0.1:0".parse()?)?;
+    listener.listen(1)?;
+    let addr = listener.local_addr().ok_or("it listens nowhere")?;
+    let id = channel.create_id(&client.device, 2);
+    id.resolve_addr(None, addr)?;
+    drop(next(&channel, both)?);
+    id.resolve_route()?;
+    drop(next(&channel, both)?);
+    let options = ConnectOptions {
+        ird: DEPTH as u16,
+        ord: DEPTH as u16,
+        ..ConnectOptions::default()
+    };
+    id.connect(&client.qp, &options)?;
+    let responder = next(&channel, both)?.id().clone();
+    let options = AcceptOptions {
+        ird: DEPTH as u16,
+        ord: DEPTH as u16,
+        ..AcceptOptions::default()
+    };
+    responder.accept(&server.qp, &options)?;
+    // Both are established.
+    drop(next(&channel, both)?);
+    drop(next(&channel, both)?);
+    Ok((id, responder, channel))
+}

@@ -1,0 +1,314 @@
+//! Instructions of the data path, counted by callgrind: a figure that does not depend on load, so that a regression shows
+//! without noise.
+//!
+//! Two devices in one thread exchange messages over kernel TCP (`examples/traffic.rs`). Counted is what each side executes
+//! in user space, between the call of the verbs and the system call. Valgrind has no AVX-512, so the CRC is that of a processor with AVX2 and
+//! PCLMULQDQ, whatever the machine has.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::process;
+
+/// The first argument.
+const NAME: &str = "instructions";
+
+/// Options of `uwarp-bench instructions`.
+#[derive(Parser, Debug)]
+#[command(
+    name = "uwarp-bench instructions",
+    about = "instructions a message, by callgrind"
+)]
+struct Options {
+    /// The program that makes traffic: the example `traffic`
+    #[arg(long)]
+    traffic: PathBuf,
+    /// What was counted before: compared with, and written with --record
+    #[arg(long, default_value = "bench/instructions.txt")]
+    file: PathBuf,
+    /// Write what was counted into the file, and compare nothing
+    #[arg(long)]
+    record: bool,
+}
+
+/// Counts, if the arguments of this program say so.
+pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
+    let (program, rest) = args.split_first()?;
+    let (name, rest) = rest.split_first()?;
+    (name == NAME).then(|| run(&Options::parse_from([program].into_iter().chain(rest))))
+}
+
+/// What is counted: name, octets of a message, messages of a post, messages.
+type Case = (&'static str, u32, u32, u32);
+
+const CASES: [Case; 16] = [
+    ("write", 8, 1, 2560),
+    ("write", 8, 64, 2560),
+    ("write", 64, 1, 2560),
+    ("write", 64, 64, 2560),
+    ("write", 4 << 10, 64, 1280),
+    ("write", 64 << 10, 16, 320),
+    ("write", 1 << 20, 16, 48),
+    ("send", 8, 64, 2560),
+    ("send", 64, 64, 2560),
+    ("send", 4 << 10, 64, 1280),
+    ("send", 64 << 10, 16, 320),
+    ("send", 1 << 20, 16, 48),
+    ("read", 8, 64, 2560),
+    ("read", 4 << 10, 64, 1280),
+    ("read", 64 << 10, 16, 320),
+    ("read", 1 << 20, 16, 48),
+];
+
+/// The two sides: a column, and the function of `traffic` that is all of it.
+const SIDES: [(&str, &str); 2] = [
+    ("requester", "*sender_turn_counted*"),
+    ("target", "*receiver_turn_counted*"),
+];
+
+/// What one case came to.
+#[derive(Clone, PartialEq, Debug)]
+struct Row {
+    what: String,
+    size: u32,
+    list: u32,
+    /// Instructions a message, of the requester and of the target.
+    counts: [f64; 2],
+}
+
+impl Row {
+    fn is_of(&self, other: &Row) -> bool {
+        (&self.what, self.size, self.list) == (&other.what, other.size, other.list)
+    }
+}
+
+/// More than this part above what was recorded is a regression; so is less an improvement, which is to be recorded.
+const TOLERANCE: f64 = 0.05;
+/// And more than so many instructions.
+const SLACK: f64 = 12.0;
+
+fn run(options: &Options) -> io::Result<()> {
+    if let Some(why) = cannot() {
+        println!("SKIPPED: {why}");
+        return Ok(());
+    }
+    let compiler = compiler();
+    let mut rows = Vec::new();
+    for (what, size, list, count) in CASES {
+        let mut counts = [0.0; 2];
+        for (at, (_, function)) in SIDES.into_iter().enumerate() {
+            counts[at] = count_one(&options.traffic, function, (what, size, list, count))?;
+        }
+        let what = what.to_owned();
+        let row = Row {
+            what,
+            size,
+            list,
+            counts,
+        };
+        println!("{}", told(&row));
+        rows.push(row);
+    }
+    if options.record {
+        return std::fs::write(&options.file, record(&compiler, &rows));
+    }
+    let before = std::fs::read_to_string(&options.file)?;
+    judge(&before, &compiler, &rows)
+}
+
+/// Why it cannot be counted here, or would be with another CRC.
+fn cannot() -> Option<String> {
+    if !process::installed("valgrind") {
+        return Some("valgrind is not installed".to_owned());
+    }
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let missing = ["avx2", "pclmulqdq"]
+        .into_iter()
+        .find(|flag| !info.split_whitespace().any(|word| word == *flag));
+    missing.map(|flag| format!("the processor lacks {flag}, so that another CRC would be counted"))
+}
+
+/// The compiler that counts depend on.
+fn compiler() -> String {
+    let said = process::output(
+        Command::new("rustc").arg("--version"),
+        Duration::from_secs(10),
+    );
+    said.map_or_else(|_| "unknown".to_owned(), |said| said.trim().to_owned())
+}
+
+fn count_one(traffic: &Path, function: &str, case: Case) -> io::Result<f64> {
+    let (what, size, list, count) = case;
+    let mut command = Command::new("valgrind");
+    command
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(format!("--toggle-collect={function}"))
+        .arg(traffic)
+        .args([
+            what,
+            &size.to_string(),
+            &list.to_string(),
+            &count.to_string(),
+        ])
+        // The way in which the C library copies depends on the size of caches, and on what it takes to be fast.
+        .env(
+            "GLIBC_TUNABLES",
+            "glibc.cpu.hwcaps=-ERMS,-FSRM:glibc.cpu.x86_non_temporal_threshold=0x40000000",
+        );
+    let said = process::both_outputs(&mut command, Duration::from_secs(120))?;
+    let collected = collected(&said)
+        .ok_or_else(|| io::Error::other(format!("callgrind counted nothing: {said}")))?;
+    Ok(collected / f64::from(count))
+}
+
+/// What callgrind says at its end: `==123== Collected : 45678`.
+fn collected(said: &str) -> Option<f64> {
+    said.lines().find_map(|line| {
+        let (name, value) = line.split_once(" : ")?;
+        let counts = name.trim_end().ends_with("Collected");
+        counts.then(|| value.trim().parse().ok())?
+    })
+}
+
+fn told(row: &Row) -> String {
+    let [requester, target] = row.counts;
+    format!(
+        "{:8} {:>8} {:>5} {requester:>12.1} {target:>12.1}",
+        row.what, row.size, row.list
+    )
+}
+
+const HEAD: &str = "# Instructions in user space for one message, by callgrind: ./ci.sh instructions compares, and with --record writes this file.\n\
+    # CRC on; kernel TCP; valgrind has no AVX-512, so the CRC is that of AVX2 and PCLMULQDQ.\n";
+
+fn record(compiler: &str, rows: &[Row]) -> String {
+    let mut text = format!("{HEAD}# compiler: {compiler}\n");
+    let _ = writeln!(text, "# what     octets  list    requester       target");
+    for row in rows {
+        let _ = writeln!(text, "{}", told(row));
+    }
+    text
+}
+
+/// The compiler, and the rows of a file.
+fn recorded(text: &str) -> (Option<&str>, Vec<Row>) {
+    let compiler = text
+        .lines()
+        .find_map(|line| line.strip_prefix("# compiler: "));
+    let row = |line: &str| {
+        let mut words = line.split_whitespace();
+        Some(Row {
+            what: words.next().filter(|word| *word != "#")?.to_owned(),
+            size: words.next()?.parse().ok()?,
+            list: words.next()?.parse().ok()?,
+            counts: [words.next()?.parse().ok()?, words.next()?.parse().ok()?],
+        })
+    };
+    (compiler, text.lines().filter_map(row).collect())
+}
+
+/// Tells what has changed. An error when something takes more instructions than before, by the same compiler.
+fn judge(before: &str, compiler: &str, rows: &[Row]) -> io::Result<()> {
+    let (by, before) = recorded(before);
+    let mut worse = 0;
+    for row in rows {
+        let Some(old) = before.iter().find(|old| old.is_of(row)) else {
+            println!("{} {} is not recorded yet", row.what, row.size);
+            worse += 1;
+            continue;
+        };
+        for (at, (side, _)) in SIDES.into_iter().enumerate() {
+            let (was, is) = (old.counts[at], row.counts[at]);
+            let by = is - was;
+            if by.abs() <= SLACK || by.abs() <= was * TOLERANCE {
+                continue;
+            }
+            let verdict = if by > 0.0 { "MORE" } else { "less" };
+            println!(
+                "{verdict}: {} {} in lists of {}, {side}: {is:.0} instructions, {was:.0} recorded ({:+.1} %)",
+                row.what,
+                row.size,
+                row.list,
+                100.0 * by / was
+            );
+            worse += usize::from(by > 0.0);
+        }
+    }
+    if worse == 0 {
+        println!("nothing takes more instructions than recorded");
+        return Ok(());
+    }
+    if by != Some(compiler) {
+        println!(
+            "recorded by {}, and counted by {compiler}: told, and not held against anybody",
+            by.unwrap_or("nobody")
+        );
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "{worse} counts are higher than recorded; if that is meant: ./ci.sh instructions --record"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(size: u32, requester: f64) -> Row {
+        Row {
+            what: "write".to_owned(),
+            size,
+            list: 1,
+            counts: [requester, 500.0],
+        }
+    }
+
+    #[test]
+    fn what_callgrind_collected_is_read() {
+        let said = "1280 messages\n==7== Events    : Ir\n==7== Collected : 123456\n";
+        assert_eq!(collected(said), Some(123_456.0));
+        assert_eq!(collected("==7== Events    : Ir\n"), None);
+    }
+
+    #[test]
+    fn what_is_recorded_is_read_again() {
+        let rows = [row(8, 1000.0), row(64, 1100.5)];
+        let text = record("rustc 1.0", &rows);
+        let (compiler, read) = recorded(&text);
+        assert_eq!(compiler, Some("rustc 1.0"));
+        assert_eq!(read, rows);
+    }
+
+    #[test]
+    fn more_instructions_fail_and_fewer_do_not() {
+        let before = record("rustc 1.0", &[row(8, 1000.0)]);
+        let judge = |count, compiler| judge(&before, compiler, &[row(8, count)]).is_ok();
+        assert!(judge(1040.0, "rustc 1.0"));
+        assert!(judge(500.0, "rustc 1.0"));
+        assert!(!judge(1060.0, "rustc 1.0"));
+        // Of another compiler nobody knows.
+        assert!(judge(1060.0, "rustc 2.0"));
+    }
+
+    #[test]
+    fn a_case_that_is_not_recorded_fails() {
+        let before = record("rustc 1.0", &[row(8, 1000.0)]);
+        assert!(judge(&before, "rustc 1.0", &[row(64, 1000.0)]).is_err());
+    }
+
+    #[test]
+    fn the_file_of_the_repository_has_all_cases() {
+        let (compiler, rows) = recorded(include_str!("../instructions.txt"));
+        assert!(compiler.is_some());
+        for (what, size, list, _) in CASES {
+            let case = (what, size, list);
+            let is = |row: &Row| (row.what.as_str(), row.size, row.list) == case;
+            assert!(rows.iter().any(is), "{case:?}");
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! uwarp and Linux siw, both in one virtual machine and in one boot.
+//!
+//! The machine is interop's guest: QEMU without KVM, an emulated processor. Its figures are to be compared with each other alone.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use uwarp_interop::{Guest, Image, NetDevice, Unready};
+
+use crate::document;
+use crate::stats::{Spread, digits};
+
+/// The first argument.
+const NAME: &str = "siw";
+
+/// Options of `uwarp-bench siw`.
+#[derive(Parser, Debug)]
+#[command(
+    name = "uwarp-bench siw",
+    about = "uwarp beside Linux siw, in a virtual machine"
+)]
+struct Options {
+    /// The command to measure
+    #[arg(long, default_value = "target/release/uwarp")]
+    uwarp: PathBuf,
+    /// Rounds: each measures everything once, siw and ours by turns
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Write the table into this document, between its markers
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+}
+
+/// Measures, if the arguments of this program say so.
+pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
+    let (program, rest) = args.split_first()?;
+    let (name, rest) = rest.split_first()?;
+    (name == NAME).then(|| run(&Options::parse_from([program].into_iter().chain(rest))))
+}
+
+/// A test that perftest and `uwarp perf` both have, by the same name and with the same options.
+#[derive(Clone, Copy, Debug)]
+struct Test {
+    name: &'static str,
+    size: u32,
+    options: &'static str,
+}
+
+const TESTS: [Test; 13] = [
+    test("write_bw", 64 << 10, "-n 1000 -t 16"),
+    test("read_bw", 64 << 10, "-n 1000 -t 16 -o 16"),
+    test("send_bw", 64 << 10, "-n 1000 -t 16 -r 64"),
+    test("write_bw", 1 << 20, "-n 100 -t 16"),
+    test("read_bw", 1 << 20, "-n 100 -t 16 -o 16"),
+    test("send_bw", 1 << 20, "-n 100 -t 16 -r 64"),
+    test("write_bw", 4 << 10, "-n 5000 -t 64"),
+    test("read_bw", 4 << 10, "-n 5000 -t 64 -o 64"),
+    test("send_bw", 4 << 10, "-n 5000 -t 64 -r 256"),
+    test("write_bw", 8, "-n 20000 -t 64"),
+    test("write_lat", 8, "-n 5000"),
+    test("send_lat", 8, "-n 5000"),
+    test("read_lat", 8, "-n 5000"),
+];
+
+const fn test(name: &'static str, size: u32, options: &'static str) -> Test {
+    Test {
+        name,
+        size,
+        options,
+    }
+}
+
+impl Test {
+    fn is_latency(self) -> bool {
+        self.name.ends_with("lat")
+    }
+
+    /// How far ahead: above 1 it is.
+    fn ahead(self, ours: &[f64], theirs: &[f64]) -> Option<Spread> {
+        if self.is_latency() {
+            Spread::of_ratios(theirs, ours)
+        } else {
+            Spread::of_ratios(ours, theirs)
+        }
+    }
+}
+
+/// Who is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Who {
+    Siw,
+    OursWithout,
+    OursWith,
+}
+
+impl Who {
+    const ALL: [Who; 3] = [Who::Siw, Who::OursWithout, Who::OursWith];
+
+    /// The command of both sides, without the address.
+    fn command(self, test: Test, port: u16) -> String {
+        let Test {
+            name,
+            size,
+            options,
+        } = test;
+        match self {
+            Who::Siw => format!("ib_{name} -R -p {port} -s {size} {options} -F"),
+            Who::OursWithout => format!(
+                "uwarp perf {name} -p {port} -s {size} {options} --device tcp:192.0.2.2 --crc off"
+            ),
+            Who::OursWith => {
+                format!("uwarp perf {name} -p {port} -s {size} {options} --device tcp:192.0.2.2")
+            }
+        }
+    }
+}
+
+/// In the guest: a server, and when it listens a client, whose words are told. Nobody finds out by connecting: siw does not
+/// survive that.
+fn script(command: &str, address: &str, port: u16) -> String {
+    // perftest takes the address first or last, and `uwarp perf` behind the name of the test.
+    let (program, rest) = match command.split_once("uwarp perf ") {
+        Some((_, rest)) => {
+            let (test, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+            (format!("uwarp perf {test} {address}"), rest.to_owned())
+        }
+        None => (command.to_owned(), address.to_owned()),
+    };
+    format!(
+        "{command} >/tmp/server.log 2>&1 &\n\
+         server=$!\n\
+         tries=0\n\
+         until grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp; do\n\
+         \ttries=$((tries + 1))\n\
+         \t[ $tries -lt 500 ] && kill -0 $server 2>/dev/null || {{ kill -9 $server 2>/dev/null; cat /tmp/server.log; exit 9; }}\n\
+         \tusleep 20000\n\
+         done\n\
+         timeout 40 {program} {rest} 2>&1\n\
+         code=$?\n\
+         [ $code = 0 ] || cat /tmp/server.log\n\
+         kill -9 $server 2>/dev/null\n\
+         exit $code\n"
+    )
+}
+
+/// A number of the table that both print: MB/s (2^20) as octets a second, or microseconds as seconds.
+fn parse(said: &str, test: Test) -> Option<f64> {
+    let mut lines = said
+        .lines()
+        .skip_while(|line| !line.trim_start().starts_with("#bytes"));
+    lines.next()?;
+    let row: Vec<f64> = lines
+        .next()?
+        .split_whitespace()
+        .map_while(|word| word.parse().ok())
+        .collect();
+    // Octets, iterations, and then: peak, average, rate; or the shortest, the longest, the typical.
+    if test.is_latency() {
+        row.get(4).map(|micros| micros / 1e6)
+    } else {
+        row.get(3).map(|average| average * f64::from(1 << 20))
+    }
+}
+
+/// What came out: for each test, of each one measured, a value for each round.
+struct Measured {
+    values: Vec<[Vec<f64>; 3]>,
+    versions: Vec<String>,
+    failures: Vec<String>,
+}
+
+fn run(options: &Options) -> io::Result<()> {
+    let measured = match measure(options) {
+        Ok(measured) => measured,
+        Err(Unready::Missing(why)) => {
+            println!("SKIPPED: {why}");
+            return Ok(());
+        }
+        Err(Unready::Failed(why)) => return Err(io::Error::other(why)),
+    };
+    let text = report(&measured, options.rounds);
+    println!("{text}");
+    match &options.write {
+        Some(path) => document::write(path, &[("siw", text)]),
+        None => Ok(()),
+    }
+}
+
+fn measure(options: &Options) -> Result<Measured, Unready> {
+    let failed = |error: &dyn std::fmt::Display| Unready::Failed(error.to_string());
+    let mut programs = vec![options.uwarp.clone()];
+    for name in [
+        "write_bw",
+        "read_bw",
+        "send_bw",
+        "write_lat",
+        "send_lat",
+        "read_lat",
+    ] {
+        let path = PathBuf::from(format!("/usr/bin/ib_{name}"));
+        if !path.exists() {
+            return Err(Unready::Missing(format!(
+                "{} is not installed (Debian: perftest)",
+                path.display()
+            )));
+        }
+        programs.push(path);
+    }
+    let dir = std::env::temp_dir().join(format!("uwarp-bench-siw-{}", std::process::id()));
+    std::fs::create_dir(&dir).map_err(|error| failed(&error))?;
+    let _dir = Removed(dir.clone());
+    let image = Image::find()?.with_programs(&programs, &dir)?;
+    let wire = NetDevice::User {
+        forward: Vec::new(),
+    };
+    let addresses = ["192.0.2.2/24".to_owned()];
+    let (mut guest, _agent) =
+        Guest::boot(&image, &wire, &addresses, None).map_err(|failure| failed(&failure))?;
+    let mut measured = Measured {
+        values: vec![Default::default(); TESTS.len()],
+        versions: image.versions.clone(),
+        failures: Vec::new(),
+    };
+    let mut port = 20_000;
+    for round in 1..=options.rounds {
+        for (test, values) in TESTS.iter().zip(&mut measured.values) {
+            for (who, values) in Who::ALL.into_iter().zip(values) {
+                eprint!(
+                    "\r\x1b[Ksiw, round {round} of {}: {} of {} B, {who:?}",
+                    options.rounds, test.name, test.size
+                );
+                // siw loses the first message of a connection now and then (a wake-up that comes too early), and its
+                // client waits for ever.
+                let mut value = Err(String::new());
+                for _ in 0..3 {
+                    port += 1;
+                    value = once(&mut guest, *test, who, port);
+                    if value.is_ok() {
+                        break;
+                    }
+                }
+                values.push(value.unwrap_or_else(|why| {
+                    let line = format!("{who:?}, {} of {} B: {why}", test.name, test.size);
+                    eprintln!("\r\x1b[K{line}");
+                    measured.failures.push(line);
+                    f64::NAN
+                }));
+                if let Some(trouble) = guest.trouble() {
+                    return Err(Unready::Failed(format!(
+                        "the guest is in trouble: {trouble}"
+                    )));
+                }
+            }
+        }
+    }
+    eprint!("\r\x1b[K");
+    Ok(measured)
+}
+
+fn once(guest: &mut Guest, test: Test, who: Who, port: u16) -> Result<f64, String> {
+    let script = script(&who.command(test, port), "192.0.2.2", port);
+    let output = guest
+        .run(&script, Duration::from_secs(90))
+        .map_err(|failure| failure.to_string())?;
+    let last = || {
+        let mut lines = output.text.lines();
+        let line = lines.rfind(|line| !line.trim().is_empty());
+        line.unwrap_or("nothing was said").trim().to_owned()
+    };
+    if output.code != 0 {
+        return Err(format!("exit code {}: {}", output.code, last()));
+    }
+    parse(&output.text, test).ok_or_else(last)
+}
+
+fn report(measured: &Measured, rounds: usize) -> String {
+    let mut text = format!(
+        "Guest: {}. {rounds} rounds.\n\n",
+        measured.versions.join(", ")
+    );
+    text.push_str(
+        "| test | unit | siw, no CRC | uwarp, no CRC | ahead | uwarp, CRC | ahead |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    let mut behind = 0;
+    for (test, [siw, without, with]) in TESTS.iter().zip(&measured.values) {
+        let (unit, scale) = match test.is_latency() {
+            true => ("us", 1e-6),
+            false => ("MB/s", 1e6),
+        };
+        let median = |values: &[f64]| {
+            let spread = Spread::of(values.iter().map(|value| value / scale));
+            spread.map_or_else(|| "failed".to_owned(), |spread| digits(spread.median))
+        };
+        let ahead = test.ahead(without, siw);
+        behind += usize::from(ahead.is_none_or(|ahead| ahead.median <= 1.0));
+        let told =
+            |ahead: Option<Spread>| ahead.map_or_else(|| "-".to_owned(), |ahead| ahead.to_string());
+        let _ = writeln!(
+            text,
+            "| `{} -s {} {}` | {unit} | {} | {} | {} | {} | {} |",
+            test.name,
+            test.size,
+            test.options,
+            median(siw),
+            median(without),
+            told(ahead),
+            median(with),
+            told(test.ahead(with, siw)),
+        );
+    }
+    let verdict = match behind {
+        0 => {
+            "Target (ahead of siw with its defaults, CRC off on both): met in every row.".to_owned()
+        }
+        behind => format!(
+            "Target (ahead of siw with its defaults, CRC off on both): **not met** in {behind} of {} rows.",
+            TESTS.len()
+        ),
+    };
+    let _ = writeln!(text, "\n{verdict}");
+    for failure in &measured.failures {
+        let _ = writeln!(text, "\nFailed: {failure}.");
+    }
+    text
+}
+
+/// A directory that goes with this.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_of_perftest_are_read() {
+        let said = "---\n #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n \
+                    65536      1000             208.10             153.00               0.002448\n---\n";
+        let value = parse(said, TESTS[0]).unwrap();
+        assert!((value - 153.0 * 1_048_576.0).abs() < 1.0);
+        let said = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n \
+                    8       5000          13.10          900.00       15.80            16.20\n";
+        let value = parse(said, TESTS[10]).unwrap();
+        assert!((value - 15.8e-6).abs() < 1e-12);
+        assert_eq!(parse("Couldn't connect to 192.0.2.2\n", TESTS[0]), None);
+    }
+
+    #[test]
+    fn the_client_of_each_has_the_address_where_it_takes_it() {
+        let siw = script(&Who::Siw.command(TESTS[0], 20_001), "192.0.2.2", 20_001);
+        assert!(
+            siw.contains("timeout 40 ib_write_bw -R -p 20001 -s 65536 -n 1000 -t 16 -F 192.0.2.2")
+        );
+        assert!(siw.contains(":4E21 00000000:0000 0A"));
+        let ours = script(
+            &Who::OursWithout.command(TESTS[10], 20_001),
+            "192.0.2.2",
+            20_001,
+        );
+        assert!(ours.contains("timeout 40 uwarp perf write_lat 192.0.2.2 -p 20001 -s 8 -n 5000"));
+        assert!(ours.contains("--crc off"));
+    }
+
+    #[test]
+    fn behind_in_one_row_is_not_met() {
+        let mut measured = Measured {
+            values: vec![[vec![1.0], vec![2.0], vec![1.5]]; TESTS.len()],
+            versions: vec!["Linux 6.1".to_owned()],
+            failures: Vec::new(),
+        };
+        for at in 10..13 {
+            measured.values[at] = [vec![2.0], vec![1.0], vec![1.5]];
+        }
+        assert!(report(&measured, 3).contains("met in every row"));
+        measured.values[0][1] = vec![0.5];
+        assert!(report(&measured, 3).contains("**not met** in 1 of 13 rows"));
+    }
+}
