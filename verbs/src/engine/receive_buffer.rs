@@ -95,7 +95,8 @@ impl ReceiveBuffer {
             .map_or(&[], |buffer| &buffer[self.start..self.end])
     }
 
-    /// Room for the next read. Never empty: what is left over is moved to the front.
+    /// Room for the next read, half of the buffer at least: what is left over is moved to the front when there is less
+    /// behind it.
     pub(crate) fn space(&mut self, pool: &BufferPool) -> &mut [u8] {
         if self
             .buffer
@@ -110,7 +111,7 @@ impl ReceiveBuffer {
             self.buffer = Some(whole);
         }
         let buffer = self.buffer.get_or_insert_with(|| pool.take());
-        if self.start > 0 {
+        if self.start > 0 && buffer.len() - self.end < BUFFER / 2 {
             buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
@@ -207,6 +208,31 @@ mod tests {
         rx.received(2);
         assert_eq!(rx.filled(), b"efgh");
         assert_eq!(rx.consumed(), 4);
+    }
+
+    #[test]
+    fn there_is_room_for_half_a_buffer_whatever_is_left_over() {
+        let pool = BufferPool::default();
+        let mut rx = ReceiveBuffer::default();
+        let mut sent = (0_u32..).map(|word| word.to_le_bytes()).flatten();
+        let mut expected = (0_u32..).map(|word| word.to_le_bytes()).flatten();
+        // What stays is less than the longest FPDU.
+        for (read, used) in [
+            (200_000, 150_000),
+            (100_000, 90_000),
+            (90_000, 149_999),
+            (131_072, 131_073),
+        ] {
+            let space = rx.space(&pool);
+            assert!(space.len() >= BUFFER / 2);
+            space[..read]
+                .iter_mut()
+                .for_each(|octet| *octet = sent.next().unwrap());
+            rx.received(read);
+            let filled = rx.filled()[..used].iter().copied();
+            assert!(filled.eq(expected.by_ref().take(used)));
+            rx.discard(used);
+        }
     }
 
     #[test]
