@@ -56,7 +56,7 @@ pub struct Settings {
     /// does for all devices. Default: off.
     pub trace_errors: bool,
     /// How long after the last poll of a CQ the background thread takes its connections over
-    /// again, and sends what posts have left to a poll. Where the last octets were not received by a poll, it
+    /// again, and sends what posts have left to a poll (it looks every so often, so that may take twice as long). Where the last octets were not received by a poll, it
     /// receives at once. Default: 50 us.
     pub takeover: Duration,
     /// Who looks after connections that no call of the program is looking after. Default: a thread of the device.
@@ -85,7 +85,7 @@ pub enum Progress {
     /// calls that can only wait ([`Qp::connect`](crate::Qp::connect), [`Qp::connect_over`](crate::Qp::connect_over),
     /// [`Device::request_over`](crate::Device::request_over)) refuse; a [`CmId`](crate::CmId) and the
     /// [async API](crate::aio) connect without waiting. Posting and polling still drive the connections that they are
-    /// about, and [`Settings::takeover`] means nothing.
+    /// about, posts go out at once, and [`Settings::takeover`] means nothing.
     Manual,
 }
 

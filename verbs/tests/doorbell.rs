@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Setup, Side, Wire};
+use common::{Setup, Side, Wire, until};
 use uwarp_verbs::{Notify, SendWr};
 
 /// Two endpoints. The first one has just polled, and the background leaves it to its polls from then on.
@@ -137,4 +137,77 @@ fn what_waits_leaves_by_the_background_when_nobody_polls_any_more() {
         (3 * round..3 * round + 3).for_each(|wr_id| send(&a, wr_id));
         b.recv_cq.successes(3 * round..3 * round + 3);
     }
+}
+
+/// A poll that finds a completion receives nothing.
+#[test]
+fn who_posts_and_polls_and_always_finds_a_completion_receives_all_the_same() {
+    let mut setup = Setup::new(Wire::Kernel);
+    setup.settings[0].takeover = Duration::from_millis(50);
+    let (a, b) = setup.connected();
+    let (lent, sink) = (a.filled(3, 8), b.blank(8));
+    let (source, target) = (a.filled(1, 8), b.blank(8));
+    // From here on the background leaves what comes to the polls.
+    b.post_empty(1000);
+    send(&a, 1000);
+    a.send_cq.success(1000);
+    for wr_id in 0..20 {
+        a.post_empty(wr_id);
+        b.qp.post_send(&SendWr::send(wr_id, &[])).unwrap();
+        until("a poll has received", || a.recv_cq.poll_one().is_some());
+        b.send_cq.success(wr_id);
+    }
+    let (from, to) = (lent.remote(), target.remote());
+    let (into, sges) = ([sink.sge(0, 8)], [source.sge(0, 8)]);
+    b.qp.post_send(&SendWr::read(1, &into, from.addr, from.rkey))
+        .unwrap();
+    let mut wr_id = 0;
+    until("the Read is answered", || {
+        let wr = SendWr::write(wr_id, &sges, to.addr, to.rkey);
+        a.qp.post_send(&wr).unwrap();
+        a.send_cq.success(wr_id);
+        wr_id += 1;
+        b.send_cq.poll_one().is_some()
+    });
+}
+
+/// Without a poll nothing is staged, however fast the posts follow each other.
+#[test]
+fn who_has_polled_long_ago_has_all_sent_at_once() {
+    let mut setup = Setup::new(Wire::Kernel);
+    setup.settings[0].takeover = Duration::from_millis(1);
+    let (a, b) = setup.connected();
+    (0..5).for_each(|wr_id| b.post_empty(wr_id));
+    send(&a, 0);
+    a.send_cq.success(0);
+    std::thread::sleep(Duration::from_millis(2));
+    let before = framed(&a);
+    for sent in 1..5 {
+        send(&a, sent);
+        assert_eq!(framed(&a), before + sent);
+    }
+    b.recv_cq.successes(0..5);
+}
+
+#[test]
+fn a_drain_sends_what_waits() {
+    let (a, b) = polled();
+    (0..3).for_each(|wr_id| send(&a, wr_id));
+    assert!(a.qp.drain_sends(Duration::from_secs(10)));
+    b.recv_cq.successes(0..3);
+}
+
+#[test]
+fn a_post_that_is_refused_counts_for_nothing() {
+    let (a, b) = polled();
+    let before = framed(&a);
+    let stranger = uwarp_verbs::Sge {
+        addr: 0,
+        len: 8,
+        lkey: 0,
+    };
+    a.qp.post_send(&SendWr::send(0, &[stranger])).unwrap_err();
+    send(&a, 0);
+    assert_eq!(framed(&a), before + 1);
+    b.recv_cq.success(0);
 }

@@ -214,8 +214,8 @@ mod tests {
     fn there_is_room_for_half_a_buffer_whatever_is_left_over() {
         let pool = BufferPool::default();
         let mut rx = ReceiveBuffer::default();
-        let mut sent = (0_u32..).map(|word| word.to_le_bytes()).flatten();
-        let mut expected = (0_u32..).map(|word| word.to_le_bytes()).flatten();
+        let mut sent = (0_u32..).flat_map(u32::to_le_bytes);
+        let mut expected = (0_u32..).flat_map(u32::to_le_bytes);
         // What stays is less than the longest FPDU.
         for (read, used) in [
             (200_000, 150_000),

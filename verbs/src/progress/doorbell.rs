@@ -2,11 +2,13 @@
 //!
 //! One system call for each small message is what they cost most. A program that posts one request after the other
 //! before it polls again is not waiting for the first of them, so all but the first may wait for
-//! the poll; and the first one, too, when it posted several the last time. What was posted alone never waits.
+//! the poll; and the first one, too, when it posted several the last time. A program that posts one request, polls, and
+//! posts the next when that is complete, has each sent at once.
 
 use std::time::{Duration, Instant};
 
 use crate::engine::SendQueue;
+use crate::wait::after;
 
 /// So many requests are a batch: with more, the system call costs each of them next to nothing less.
 const REQUESTS: usize = 256;
@@ -24,6 +26,10 @@ pub(crate) struct Doorbell {
     burst: u32,
     /// What the CQs counted when that was looked at.
     polls: u32,
+    /// When the program was last seen to poll. Time in our own calls counts for nothing.
+    polled_at: Option<Instant>,
+    /// When its last post or its last poll without completions ended.
+    seen_at: Option<Instant>,
     /// Requests and octets that wait.
     requests: usize,
     octets: u64,
@@ -41,6 +47,10 @@ impl Doorbell {
         now: Instant,
         most: Duration,
     ) -> bool {
+        if from == sq.posted_to() {
+            // Refused.
+            return false;
+        }
         self.posts = self.posts.saturating_add(1);
         let since = *self.since.get_or_insert(now);
         for sequence in from..sq.posted_to() {
@@ -58,14 +68,39 @@ impl Doorbell {
             || now.saturating_duration_since(since) > most
     }
 
-    /// Whether completions were taken since this was last asked; `polls` is what the CQs count.
-    pub(crate) fn was_polled(&mut self, polls: u32) -> bool {
-        let polled = self.polls != polls;
-        self.polls = polls;
-        if polled {
+    /// A post: looks whether completions were taken since the last one; `polls` is what the CQs count. When they were taken
+    /// nobody has noted. So that counts as a poll of now only when the program was here less than `most` ago.
+    pub(crate) fn look(&mut self, polls: u32, now: Instant, most: Duration) {
+        if self.polls != polls {
+            self.polls = polls;
             self.burst_ends();
+            if is_within(self.seen_at, now, most) {
+                self.polled_at = Some(now);
+            }
         }
-        polled
+        self.seen_at = Some(now);
+    }
+
+    /// A poll has given the connection a turn, which ended now.
+    pub(crate) fn polled(&mut self, now: Instant) {
+        (self.polled_at, self.seen_at) = (Some(now), Some(now));
+    }
+
+    /// The program is about to sleep.
+    pub(crate) fn sleeps(&mut self) {
+        (self.polled_at, self.seen_at) = (None, None);
+    }
+
+    /// A post has given octets to the LLP, and could not poll meanwhile.
+    pub(crate) fn pushed(&mut self, began: Instant, ended: Instant) {
+        let took = ended.saturating_duration_since(began);
+        self.polled_at = self.polled_at.map(|at| after(at, took));
+        self.seen_at = Some(ended);
+    }
+
+    /// Whether the program has polled less than `most` ago.
+    pub(crate) fn is_polling(&self, now: Instant, most: Duration) -> bool {
+        is_within(self.polled_at, now, most)
     }
 
     /// Whether there was one post since then, and more are not to be expected: there was one the last time, too.
@@ -95,4 +130,8 @@ impl Doorbell {
             self.burst = std::mem::take(&mut self.posts);
         }
     }
+}
+
+fn is_within(at: Option<Instant>, now: Instant, most: Duration) -> bool {
+    at.is_some_and(|at| now.saturating_duration_since(at) < most)
 }

@@ -23,7 +23,6 @@ use crate::progress::doorbell::Doorbell;
 use crate::progress::drive::{Driven, Outcome, Waits};
 use crate::progress::linger::linger;
 use crate::qp::guard::{QpGuard, Watched, Watcher};
-use crate::qp::state::QpState;
 use crate::trace;
 use crate::wait::after;
 
@@ -33,13 +32,13 @@ pub(crate) struct QpInner {
     pub(crate) device: Arc<DeviceInner>,
     /// Where sends and receives complete; these poll it.
     cqs: [Arc<CqShared>; 2],
-    /// When a thread of the consumer last polled a CQ of this QP, in nanoseconds of the device's clock.
+    /// When a thread of the consumer that polls last gave this connection a turn, in nanoseconds of the device's clock.
     polled_at: AtomicU64,
     state: Mutex<Locked>,
     /// Notified whenever the state of the connection may have changed.
     changed: Condvar,
     /// The same for tasks.
-    watched: Watched,
+    pub(super) watched: Watched,
     /// It was destroyed: nobody is told of it any more.
     muted: AtomicBool,
     place: QpPlace,
@@ -66,7 +65,7 @@ pub(crate) struct Held {
 /// What the lock protects.
 pub(crate) struct Locked {
     pub(crate) driven: Driven,
-    registration: Registration,
+    pub(super) registration: Registration,
     /// Whether a poll received what came last. Then it will receive what comes next; otherwise the program does not
     /// poll all the time, although it may have polled just now.
     polls_receive: bool,
@@ -92,7 +91,7 @@ pub(crate) struct Addrs {
 
 /// Who gave the connection its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Driver {
+pub(super) enum Driver {
     Consumer,
     Background,
 }
@@ -176,21 +175,27 @@ impl QpInner {
         if let Some(mut locked) = self.try_lock()
             && locked.driven.llp.is_some()
         {
-            let (sent, received) = locked.driven.moved();
-            let outcome = locked.driven.turn(&self.device.pool, now);
-            self.settle(&mut locked, outcome, Driver::Consumer);
-            let (sent_now, received_now) = locked.driven.moved();
-            locked.polls_receive |= received != received_now;
-            if stays && (sent, received) != (sent_now, received_now) {
-                self.still_polls();
-            }
+            self.turn_by_poll(&mut locked, now, stays);
         }
     }
 
-    /// A turn took its time: the program was here until now, and could not have polled meanwhile.
-    fn still_polls(&self) {
-        self.polled_at
-            .store(self.device.clock(self.device.now()), Ordering::Relaxed);
+    /// A turn that a thread gives which polls.
+    pub(super) fn turn_by_poll(&self, locked: &mut Locked, now: Instant, stays: bool) {
+        let (sent, received) = locked.driven.moved();
+        let outcome = locked.driven.turn(&self.device.pool, now);
+        self.settle(locked, outcome, Driver::Consumer);
+        let (sent_now, received_now) = locked.driven.moved();
+        locked.polls_receive |= received != received_now;
+        let mut end = now;
+        if (sent, received) != (sent_now, received_now) {
+            // It took its time, in which the program could not have polled.
+            end = self.device.now();
+        }
+        if stays {
+            self.polled_at
+                .store(self.device.clock(end), Ordering::Relaxed);
+            locked.driven.doorbell.polled(end);
+        }
     }
 
     /// Does something with the connection, then sends what came of it.
@@ -202,62 +207,6 @@ impl QpInner {
         let outcome = locked.driven.push(&self.device.pool);
         self.settle(&mut locked, outcome, Driver::Consumer);
         value
-    }
-
-    /// Posts to the send queue, and rings the doorbell: what was posted goes out at once when nothing before it waits
-    /// and the program does not post one request after the other. Otherwise it is staged, and leaves with the next
-    /// turn (of a poll, say), with a full batch, or by the background when nobody has polled for
-    /// [`Settings::takeover`](crate::Settings::takeover).
-    pub(crate) fn post<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> T {
-        let mut locked = self.lock();
-        let now = self.device.now();
-        locked.driven.conn.set_now(now);
-        let before = locked.driven.conn.sq.posted_to();
-        let alone = locked.driven.conn.sq.is_empty();
-        let value = act(&mut locked.driven.conn);
-        let QpContext {
-            send_cq, recv_cq, ..
-        } = &*self.ctx;
-        let Driven { conn, doorbell, .. } = &mut locked.driven;
-        let polled = doorbell.was_polled(send_cq.polls().wrapping_add(recv_cq.polls()));
-        let armed = send_cq.is_armed() || recv_cq.is_armed();
-        if polled && !armed {
-            self.polled_at
-                .store(self.device.clock(now), Ordering::Relaxed);
-        }
-        let full = doorbell.posted(&conn.sq, before, now, self.ctx.settings.takeover);
-        let single = doorbell.is_single() && alone;
-        let may_stage = self.may_stage(&locked, now);
-        if single || full || armed || !may_stage {
-            let outcome = locked.driven.push(&self.device.pool);
-            self.settle(&mut locked, outcome, Driver::Consumer);
-            if may_stage && !armed {
-                self.still_polls();
-            }
-        } else if locked.registration.cover != Cover::Watched {
-            let due = after(now, self.ctx.settings.takeover);
-            locked
-                .registration
-                .set_timer(&self.device.background, Some(due));
-        }
-        value
-    }
-
-    /// Whether a turn is likely to come soon: a thread polls, and nobody sleeps on the connection.
-    fn may_stage(&self, locked: &Locked, now: Instant) -> bool {
-        locked.driven.conn.state == QpState::Rts
-            && locked.driven.llp.is_some()
-            && self.polled_recently(now)
-            && !locked.registration.cover.is_waited()
-            && !self.watched.is_set()
-    }
-
-    /// Sends what posts have staged, if anything: what comes next must find it sent.
-    fn flush_staged(&self, locked: &mut Locked) {
-        if locked.driven.doorbell.is_staged() {
-            let outcome = locked.driven.push(&self.device.pool);
-            self.settle(locked, outcome, Driver::Consumer);
-        }
     }
 
     /// Attaches a connected or connecting LLP. The caller has put the connection object into the
@@ -362,7 +311,10 @@ impl QpInner {
         timeout: Option<Duration>,
         done: impl Fn(&Connection) -> bool,
     ) -> bool {
-        self.state.lock().drainers += 1;
+        let mut locked = self.lock();
+        self.flush_staged(&mut locked);
+        locked.drainers += 1;
+        drop(locked);
         let drained = self.wait_until(timeout, |locked| done(&locked.driven.conn).then_some(()));
         self.state.lock().drainers -= 1;
         drained.is_some()
@@ -370,7 +322,7 @@ impl QpInner {
 
     /// What follows every turn: events go out, the LLP ends or is connected anew, the descriptor and
     /// the timer are armed.
-    fn settle(&self, locked: &mut Locked, outcome: Outcome, driver: Driver) {
+    pub(super) fn settle(&self, locked: &mut Locked, outcome: Outcome, driver: Driver) {
         self.publish(locked);
         if outcome.reconnect {
             self.reconnect(locked);
@@ -525,6 +477,7 @@ impl QpInner {
     pub(crate) fn hand_over(&self) {
         self.polled_at.store(0, Ordering::Relaxed);
         let mut locked = self.lock();
+        locked.driven.doorbell.sleeps();
         if locked.registration.cover == Cover::Watched || locked.driven.doorbell.is_staged() {
             let outcome = locked.driven.turn(&self.device.pool, self.device.now());
             self.settle(&mut locked, outcome, Driver::Background);
@@ -541,7 +494,7 @@ impl QpInner {
         }
     }
 
-    fn polled_recently(&self, now: Instant) -> bool {
+    pub(super) fn polled_recently(&self, now: Instant) -> bool {
         let polled_at = self.polled_at.load(Ordering::Relaxed);
         let takeover = u64::try_from(self.ctx.settings.takeover.as_nanos()).unwrap_or(u64::MAX);
         polled_at != 0 && self.device.clock(now).saturating_sub(polled_at) < takeover

@@ -1,0 +1,83 @@
+//! Posting to the send queue, and when what was posted goes out: the doorbell, as a QP rings it.
+
+use std::time::Instant;
+
+use super::inner::{Driver, Locked, QpInner};
+use super::state::QpState;
+use crate::engine::{Connection, QpContext};
+use crate::progress::cover::Cover;
+use crate::wait::after;
+
+impl QpInner {
+    /// Posts to the send queue, and rings the doorbell: what was posted goes out at once when nothing before it waits
+    /// and the program does not post one request after the other. Otherwise it is staged, and leaves with the next
+    /// turn (of a poll, say), with a full batch, or by the background when nobody has polled for
+    /// [`Settings::takeover`](crate::Settings::takeover).
+    pub(crate) fn post<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> T {
+        let mut locked = self.lock();
+        let now = self.device.now();
+        locked.driven.conn.set_now(now);
+        let before = locked.driven.conn.sq.posted_to();
+        let alone = locked.driven.conn.sq.is_empty();
+        let value = act(&mut locked.driven.conn);
+        if self.leaves_now(&mut locked, before, alone, now) {
+            let outcome = locked.driven.push(&self.device.pool);
+            self.settle(&mut locked, outcome, Driver::Consumer);
+            locked.driven.doorbell.pushed(now, self.device.now());
+        } else if locked.registration.cover != Cover::Watched {
+            // A connection that is watched is looked at every so often anyway.
+            let due = after(now, self.ctx.settings.takeover);
+            locked
+                .registration
+                .set_timer(&self.device.background, Some(due));
+        }
+        // A poll that finds completions gives no turn: a program that posts and always finds some would never receive.
+        if locked
+            .driven
+            .doorbell
+            .is_polling(now, self.ctx.settings.takeover)
+            && locked.driven.llp.is_some()
+            && !self.polled_recently(now)
+        {
+            self.turn_by_poll(&mut locked, now, true);
+        }
+        value
+    }
+
+    /// Whether what was posted from this sequence number on goes out at once; `alone`: the queue was empty before.
+    fn leaves_now(&self, locked: &mut Locked, from: u64, alone: bool, now: Instant) -> bool {
+        let QpContext {
+            send_cq, recv_cq, ..
+        } = &*self.ctx;
+        let takeover = self.ctx.settings.takeover;
+        let (armed, polls) = (
+            send_cq.is_armed() || recv_cq.is_armed(),
+            send_cq.polls().wrapping_add(recv_cq.polls()),
+        );
+        let doorbell = &mut locked.driven.doorbell;
+        doorbell.look(polls, now, takeover);
+        let full = doorbell.posted(&locked.driven.conn.sq, from, now, takeover);
+        let single = locked.driven.doorbell.is_single() && alone;
+        single || full || armed || !self.may_stage(locked, now)
+    }
+
+    /// Whether a turn is likely to come soon: a thread polls, and nobody sleeps on the connection. Never where the program
+    /// drives the device itself: it may not come back before something happens.
+    fn may_stage(&self, locked: &Locked, now: Instant) -> bool {
+        let polls = &locked.driven.doorbell;
+        locked.driven.conn.state == QpState::Rts
+            && locked.driven.llp.is_some()
+            && polls.is_polling(now, self.ctx.settings.takeover)
+            && !locked.registration.cover.is_waited()
+            && !self.watched.is_set()
+            && !self.device.background.is_manual()
+    }
+
+    /// Sends what posts have staged, if anything: what comes next must find it sent.
+    pub(super) fn flush_staged(&self, locked: &mut Locked) {
+        if locked.driven.doorbell.is_staged() {
+            let outcome = locked.driven.push(&self.device.pool);
+            self.settle(locked, outcome, Driver::Consumer);
+        }
+    }
+}
