@@ -4,6 +4,7 @@
 //! ```sh
 //! cargo build --release -p uwarp -p uwarp-bench
 //! target/release/uwarp-bench --uwarp target/release/uwarp
+//! target/release/uwarp-bench scale
 //! ```
 
 mod document;
@@ -18,6 +19,7 @@ mod raw;
 mod report;
 mod rounds;
 mod sample;
+mod scale;
 mod siw;
 mod stats;
 mod sweep;
@@ -37,7 +39,8 @@ use crate::process::Pinning;
 #[command(
     about = "uwarp beside raw TCP and beside its peers, in alternation",
     after_help = "uwarp-bench instructions --help: instructions a message, by callgrind\n\
-        uwarp-bench siw --help: beside Linux siw in a virtual machine"
+        uwarp-bench siw --help: beside Linux siw in a virtual machine\n\
+        uwarp-bench scale --help: many connections, many active ones, many regions"
 )]
 struct Options {
     /// The command to measure
@@ -104,6 +107,7 @@ fn main() -> ExitCode {
     let done = raw::is_child(&args)
         .or_else(|| instructions::is_wanted(&args))
         .or_else(|| siw::is_wanted(&args))
+        .or_else(|| scale::is_wanted(&args))
         .unwrap_or_else(|| run(&Options::parse()));
     match done {
         Ok(()) => ExitCode::SUCCESS,
