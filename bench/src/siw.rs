@@ -158,11 +158,13 @@ fn parse(said: &str, test: Test) -> Option<f64> {
         .map_while(|word| word.parse().ok())
         .collect();
     // Octets, iterations, and then: peak, average, rate; or the shortest, the longest, the typical.
-    if test.is_latency() {
-        row.get(4).map(|micros| micros / 1e6)
+    let value = if test.is_latency() {
+        row.get(4)? / 1e6
     } else {
-        row.get(3).map(|average| average * f64::from(1 << 20))
-    }
+        row.get(3)? * f64::from(1 << 20)
+    };
+    // perftest tells of nothing a second where a message was lost.
+    (value.is_finite() && value > 0.0).then_some(value)
 }
 
 /// What came out: for each test, of each one measured, a value for each round.
@@ -351,6 +353,7 @@ mod tests {
                     8       5000          13.10          900.00       15.80            16.20\n";
         let value = parse(said, TESTS[10]).unwrap();
         assert!((value - 15.8e-6).abs() < 1e-12);
+        assert_eq!(parse(&said.replace("15.80", "0.00"), TESTS[10]), None);
         assert_eq!(parse("Couldn't connect to 192.0.2.2\n", TESTS[0]), None);
     }
 
