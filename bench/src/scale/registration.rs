@@ -48,11 +48,11 @@ pub(super) fn measure(counts: &[usize]) -> io::Result<Rates> {
     Ok(rates)
 }
 
-/// What was measured, by what was done and by number: millions a second in each round.
-pub(super) fn by_count(
-    counts: &[usize],
-    rounds: &[Rates],
-) -> Vec<(&'static str, Vec<(usize, Vec<f64>)>)> {
+/// What was done, and millions a second of it in each round, by number.
+type Series = (&'static str, Vec<(usize, Vec<f64>)>);
+
+/// What was measured, by what was done and by number.
+pub(super) fn by_count(counts: &[usize], rounds: &[Rates]) -> Vec<Series> {
     if rounds.is_empty() {
         return Vec::new();
     }
