@@ -59,8 +59,7 @@ impl SgList {
         sges: &[Sge],
         need_local_write: bool,
     ) -> Result<u32, LocalFault> {
-        let check = |sge: &Sge| table.check_local(sge, need_local_write, pd, qp);
-        self.resolve_by(sges, need_local_write, check)
+        self.resolve_behind(None, table, (pd, qp), sges, need_local_write)
     }
 
     /// As [`Self::resolve`], in a queue behind a request with this list: the region that its last element names is mostly
@@ -85,20 +84,10 @@ impl SgList {
             let offset = check_sge(region, sge, need_local_write, pd, qp)?;
             Ok((Arc::clone(region), offset))
         };
-        self.resolve_by(sges, need_local_write, check)
-    }
-
-    #[inline]
-    fn resolve_by(
-        &mut self,
-        sges: &[Sge],
-        need_local_write: bool,
-        mut check: impl FnMut(&Sge) -> Result<(Arc<Region>, usize), LocalFaultKind>,
-    ) -> Result<u32, LocalFault> {
         self.clear();
         self.writable = need_local_write;
         for (index, sge) in sges.iter().enumerate() {
-            if let Err(kind) = self.push(index, sge, &mut check) {
+            if let Err(kind) = self.push(index, sge, &check) {
                 self.clear();
                 return Err(LocalFault { index, kind });
             }
@@ -111,7 +100,7 @@ impl SgList {
         &mut self,
         index: usize,
         sge: &Sge,
-        check: &mut impl FnMut(&Sge) -> Result<(Arc<Region>, usize), LocalFaultKind>,
+        check: &impl Fn(&Sge) -> Result<(Arc<Region>, usize), LocalFaultKind>,
     ) -> Result<(), LocalFaultKind> {
         if sge.len == 0 {
             return Ok(());
