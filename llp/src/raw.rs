@@ -1,4 +1,4 @@
-//! The house of `unsafe` in this crate: octets known by address only, and the two system calls
+//! The house of `unsafe` in this crate: octets known by address only, and the system calls
 //! that take them or have no safe wrapper.
 //!
 //! Registered memory may be written by the application, or by a peer, at any time. A Rust slice
@@ -128,16 +128,26 @@ impl fmt::Debug for Piece<'_> {
     }
 }
 
-/// Sends the pieces (at most [`MAX_GATHER`] of them) by one `sendmsg`, without SIGPIPE, not
+/// Sends the pieces (at most [`MAX_GATHER`] of them) by one system call, without SIGPIPE, not
 /// blocking. Returns the octets the kernel took.
 pub(crate) fn send_gather(socket: impl AsFd, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    if let [piece] = pieces {
+        // Without the headers that `sendmsg` copies into the kernel: 0.15 us of a small message.
+        // SAFETY: the descriptor is open for the time of the borrow, and `Piece` promises that its
+        // octets are valid for reads.
+        let sent = unsafe {
+            let fd = socket.as_fd().as_raw_fd();
+            libc::send(fd, piece.as_ptr().cast(), piece.len(), flags)
+        };
+        return usize::try_from(sent).map_err(|_| last_errno());
+    }
     let count = pieces.len().min(MAX_GATHER);
     // SAFETY: all fields of `msghdr` are integers or pointers, for which zero is a value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     // A `Piece` is a transparent `iovec`. `sendmsg` does not write through `msg_iov`.
     message.msg_iov = pieces.as_ptr().cast_mut().cast();
     message.msg_iovlen = count;
-    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: the descriptor is open for the time of the borrow; `message` names no address and no
     // control data, and `count` iovecs that are valid for reads by what `Piece` promises.
     let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, flags) };

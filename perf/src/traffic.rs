@@ -160,7 +160,11 @@ impl Traffic {
 
     /// Completions, without waiting.
     pub(crate) fn poll(&self, out: &mut [Completion]) -> Result<usize, PerfError> {
-        let taken = self.cq.poll(out);
+        self.checked(self.cq.poll(out))
+    }
+
+    /// What was taken, if no completion was lost.
+    fn checked(&self, taken: usize) -> Result<usize, PerfError> {
         if taken == 0 && self.cq.has_overflowed() {
             return Err(PerfError::Overflow);
         }
@@ -169,20 +173,14 @@ impl Traffic {
 
     /// Completions. Where the plan is to wait, it waits for the first one, no longer than `most`.
     pub(crate) fn next(&self, out: &mut [Completion], most: Duration) -> Result<usize, PerfError> {
-        let taken = self.poll(out)?;
-        if taken > 0 {
-            return Ok(taken);
-        }
         match (self.waiting, &self.channel) {
-            (Waiting::Poll | Waiting::Memory, _) | (Waiting::Channel, None) => Ok(0),
-            (Waiting::Block, _) => {
-                let Some(first) = self.cq.wait(Some(most)) else {
-                    return Ok(0);
-                };
-                out[0] = first;
-                Ok(1 + self.poll(&mut out[1..])?)
-            }
+            (Waiting::Poll | Waiting::Memory, _) | (Waiting::Channel, None) => self.poll(out),
+            (Waiting::Block, _) => self.checked(self.cq.wait_into(out, Some(most))),
             (Waiting::Channel, Some(channel)) => {
+                let taken = self.poll(out)?;
+                if taken > 0 {
+                    return Ok(taken);
+                }
                 if !self.cq.req_notify(Notify::Any) {
                     let mut fds = [PollFd::new(channel, PollFlags::IN)];
                     let timeout = Timespec::try_from(most).ok();

@@ -270,27 +270,34 @@ impl Cq {
     /// polls once, `None` waits for ever). The calling thread drives the connections of this CQ itself while it waits.
     #[must_use]
     pub fn wait(&self, timeout: Option<Duration>) -> Option<Completion> {
+        let mut one = [Completion::default()];
+        (self.wait_into(&mut one, timeout) == 1).then(|| one[0])
+    }
+
+    /// Waits for completions and takes up to `out.len()` of those that are there then, oldest first: how many. 0 when
+    /// `timeout` passed first, or `out` has no room; see [`Cq::wait`].
+    pub fn wait_into(&self, out: &mut [Completion], timeout: Option<Duration>) -> usize {
         let timeout = self.shared.device.patience(timeout);
         let deadline = timeout.map(|timeout| after(machine_now(), timeout));
         loop {
-            if let Some(completion) = self.poll_one() {
-                return Some(completion);
+            let taken = self.poll(out);
+            let over = || deadline.is_some_and(|deadline| deadline <= machine_now());
+            if taken > 0 || out.is_empty() || self.is_inherited() || over() {
+                return taken;
             }
-            if self.is_inherited() || deadline.is_some_and(|deadline| deadline <= machine_now()) {
-                return None;
-            }
-            if let Some(completion) = self.sleep(deadline) {
-                return Some(completion);
+            let taken = self.sleep(out, deadline);
+            if taken > 0 {
+                return taken;
             }
         }
     }
 
     /// One sleep on the descriptors of this CQ and of its connections.
-    fn sleep(&self, deadline: Option<Instant>) -> Option<Completion> {
+    fn sleep(&self, out: &mut [Completion], deadline: Option<Instant>) -> usize {
         let Ok(guard) = self.shared.inner.wait_guard() else {
             // No descriptor left: the background drives, and we look again soon.
             std::thread::sleep(Duration::from_millis(1));
-            return None;
+            return 0;
         };
         let mut sleeper = self.shared.sleepers.lock().pop().unwrap_or_default();
         let Sleeper { waiting, fds, set } = &mut sleeper;
@@ -309,25 +316,30 @@ impl Cq {
             }
         }
         // The turns of `wait_begins`, or another thread, may have completed something.
-        let mut completion = self.shared.inner.poll_one();
-        if completion.is_none() {
+        let mut taken = self.shared.inner.poll(out);
+        let woken = taken > 0 || {
             // SAFETY: the first belongs to `guard`; the others stay open from `wait_begins` to
             // `wait_ends`, whatever becomes of their connections.
             #[expect(unsafe_code, reason = "see the safety comment")]
             unsafe {
-                sleep_on(fds, set, until);
+                sleep_on(fds, set, until)
             }
+        };
+        if woken {
             guard.clear();
+            taken += self.shared.inner.poll(&mut out[taken..]);
         }
         fds.clear();
+        // It sleeps no more: what its own turns complete need not wake it, the next time it sleeps.
+        drop(guard);
         for qp in waiting.drain(..) {
             qp.wait_ends();
         }
         self.shared.sleepers.lock().push(sleeper);
-        if completion.is_none() {
-            completion = self.shared.inner.poll_one();
+        if taken == 0 {
+            taken = self.shared.inner.poll(out);
         }
-        completion
+        taken
     }
 
     /// Whether it was made before a fork, so that nothing ever comes here.
@@ -354,7 +366,8 @@ impl std::fmt::Debug for Cq {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AsyncEvent, Device, QpCaps};
+    use crate::wait::wait_readable;
+    use crate::{AcceptOptions, AsyncEvent, ConnectOptions, Device, QpCaps, RecvWr, SendWr};
 
     #[test]
     fn a_cq_is_destroyed_only_when_no_qp_uses_it_and_its_events_are_acknowledged() {
@@ -401,5 +414,56 @@ mod tests {
         taken.destroy(None).unwrap();
         waiting.destroy(Some(Duration::ZERO)).unwrap();
         assert!(device.poll_event().is_none());
+    }
+
+    #[test]
+    fn a_thread_that_waits_takes_all_that_is_there_and_leaves_no_wake_up_behind() {
+        let limit = Some(Duration::from_secs(20));
+        let (here, there) = (Device::tcp().unwrap(), Device::tcp().unwrap());
+        let qp = |device: &Device| {
+            let cq = device.create_cq(64).unwrap();
+            let pd = device.alloc_pd().unwrap();
+            let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
+            for wr_id in 0..8 {
+                qp.post_recv(&RecvWr::new(wr_id, &[])).unwrap();
+            }
+            (cq, qp)
+        };
+        let (cq, server) = qp(&here);
+        let (_, client) = qp(&there);
+        let listener = here.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let addr = listener.local_addr();
+        std::thread::scope(|scope| {
+            scope.spawn(|| client.connect(addr, &ConnectOptions::default()).unwrap());
+            let request = listener.wait_request(limit).unwrap();
+            request.accept(&server, &AcceptOptions::default()).unwrap();
+        });
+        let inner = &cq.shared.inner;
+        for round in 0..20 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while inner.waiters() == 0 {
+                        std::thread::yield_now();
+                    }
+                    let sends = [(); 2].map(|()| SendWr::send(0, &[]).unsignaled());
+                    client.post_send_list(&sends).unwrap();
+                });
+                let mut out = [Completion::default(); 4];
+                let mut taken = cq.wait_into(&mut out, limit);
+                if taken == 1 {
+                    taken += cq.wait_into(&mut out[1..2], limit);
+                }
+                assert_eq!(taken, 2, "round {round}");
+            });
+            let guard = inner.wait_guard().unwrap();
+            // Were it readable, it would be at once.
+            let soon = Some(after(machine_now(), Duration::from_millis(1)));
+            assert!(!wait_readable(guard.fd(), soon), "round {round}");
+            drop(guard);
+            for wr_id in 0..2 {
+                server.post_recv(&RecvWr::new(wr_id, &[])).unwrap();
+            }
+        }
+        assert_eq!(cq.wait_into(&mut [], None), 0);
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn wait_readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> bo
 }
 
 /// Waits until one of the descriptors is readable or `deadline` has passed. `set` is room for them, for use again:
-/// it is empty before and after.
+/// it is empty before and after. Gives whether the first one is readable.
 ///
 /// # Safety
 /// The descriptors stay open until this returns.
@@ -37,7 +37,7 @@ pub(crate) unsafe fn sleep_on(
     fds: &[RawFd],
     set: &mut Vec<PollFd<'static>>,
     deadline: Option<Instant>,
-) {
+) -> bool {
     let timeout =
         deadline.map(|deadline| timespec(deadline.saturating_duration_since(machine_now())));
     set.extend(fds.iter().map(|fd| {
@@ -46,8 +46,10 @@ pub(crate) unsafe fn sleep_on(
         PollFd::from_borrowed_fd(fd, PollFlags::IN)
     }));
     // A signal or an error is as good as a wake-up: the caller looks and sleeps again.
-    let _ = poll(set, timeout.as_ref());
+    let ready = poll(set, timeout.as_ref());
+    let first = set.first().is_some_and(|first| !first.revents().is_empty());
     set.clear();
+    ready.is_ok() && first
 }
 
 /// The time `limit` after `from`. A limit beyond all bounds means a time that nobody will see.

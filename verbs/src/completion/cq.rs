@@ -340,6 +340,7 @@ impl CqInner {
     }
 
     /// The oldest completion.
+    #[cfg(test)]
     pub(crate) fn poll_one(&self) -> Option<Completion> {
         if self.is_empty() {
             return None;
@@ -426,6 +427,12 @@ impl CqInner {
         // With the order of `SeqCst`: either the poll after this sees a completion, or its push sees the waiter.
         self.waiters.fetch_add(1, Ordering::SeqCst);
         Ok(WaitGuard { cq: self, wake })
+    }
+
+    /// Threads that are about to sleep, or do.
+    #[cfg(test)]
+    pub(crate) fn waiters(&self) -> usize {
+        self.waiters.load(Ordering::SeqCst)
     }
 
     /// Wakes a thread that waits, also without a completion (something else it waits for has happened). Of several
