@@ -190,7 +190,11 @@ impl QpInner {
         let (sent_now, received_now) = locked.driven.moved();
         locked.polls_receive |= received != received_now;
         let mut end = now;
-        if sent_now.wrapping_sub(sent) + received_now.wrapping_sub(received) > QUICK {
+        // A connection that ended counts from 0 again.
+        let moved = sent_now
+            .abs_diff(sent)
+            .saturating_add(received_now.abs_diff(received));
+        if moved > QUICK {
             // It took its time, in which the program could not have polled.
             end = self.device.now();
         }
