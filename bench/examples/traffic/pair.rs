@@ -1,9 +1,11 @@
-//! Two devices in one thread, connected over kernel TCP, with no thread of the library and a clock that stands still.
+//! Two devices in one thread, with no thread of the library: over kernel TCP with a clock that stands still, or over what the caller gives.
 
 use std::error::Error;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::llp::smol::Clock;
 use uwarp_verbs::{
@@ -42,14 +44,14 @@ struct Side {
 }
 
 impl Side {
-    fn new(size: u32) -> Result<Side> {
+    fn new(network: Arc<dyn Network>, clock: TimeSource, size: u32) -> Result<Side> {
         let settings = Settings {
             progress: Progress::Manual,
-            clock: TimeSource::Given(Arc::new(Still(Instant::now()))),
+            clock,
             seed: Some(1),
             ..Settings::default()
         };
-        let device = Device::open(Arc::new(KernelNetwork::default()), settings)?;
+        let device = Device::open(network, settings)?;
         let pd = device.alloc_pd()?;
         // Room for what both queues may have.
         let cq = device.create_cq(4 * DEPTH as u32)?;
@@ -93,10 +95,26 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
+    #[allow(dead_code, reason = "for who measures kernel TCP")]
     pub(crate) fn new(what: What, size: u32, list: u64) -> Result<Pair> {
-        let (client, server) = (Side::new(size)?, Side::new(size)?);
+        let clock = TimeSource::Given(Arc::new(Still(Instant::now())));
+        let kernel = || Arc::new(KernelNetwork::default());
+        let at = "127.0.0.1:0".parse()?;
+        Pair::over([kernel(), kernel()], &clock, at, (what, size, list))
+    }
+
+    /// The client on the first of the networks, the server on the second at this address: what, octets of a message,
+    /// messages of a post.
+    pub(crate) fn over(
+        [first, second]: [Arc<dyn Network>; 2],
+        clock: &TimeSource,
+        at: SocketAddr,
+        (what, size, list): (What, u32, u64),
+    ) -> Result<Pair> {
+        let client = Side::new(first, clock.clone(), size)?;
+        let server = Side::new(second, clock.clone(), size)?;
         server.post_receives(DEPTH)?;
-        let ids = connect(&client, &server)?;
+        let ids = connect(&client, &server, at)?;
         let server_region = server.region.remote();
         Ok(Pair {
             what,
@@ -226,11 +244,11 @@ fn next(channel: &EventChannel, sides: [&Side; 2]) -> Result<CmEvent> {
     Err("no event came".into())
 }
 
-fn connect(client: &Side, server: &Side) -> Result<(CmId, CmId, EventChannel)> {
+fn connect(client: &Side, server: &Side, at: SocketAddr) -> Result<(CmId, CmId, EventChannel)> {
     let both = [client, server];
     let channel = EventChannel::new()?;
     let listener = channel.create_id(&server.device, 1);
-    listener.bind_addr("127.0.0.1:0".parse()?)?;
+    listener.bind_addr(at)?;
     listener.listen(1)?;
     let addr = listener.local_addr().ok_or("it listens nowhere")?;
     let id = channel.create_id(&client.device, 2);

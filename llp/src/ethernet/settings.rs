@@ -8,7 +8,7 @@ use std::time::Duration;
 use uwarp_capture::Capture;
 
 use crate::LlpError;
-use crate::smol::{Clock, Congestion, FaultSettings, StackSettings, SystemClock};
+use crate::smol::{Clock, Congestion, FaultSettings, LATEST_ACK, StackSettings, SystemClock};
 
 /// What may be set for a host on an Ethernet.
 #[derive(Clone)]
@@ -101,6 +101,7 @@ impl LinkSettings {
             congestion: self.congestion,
             checksums: true,
             ack_delay: self.ack_delay,
+            peer_ack_delay: LATEST_ACK,
             connect_timeout: self.connect_timeout,
             keepalive: self.keepalive,
             seed: self.seed,

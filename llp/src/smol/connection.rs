@@ -2,6 +2,7 @@
 
 mod keepalive;
 mod nagle;
+mod recovery;
 mod sending;
 mod stage;
 mod standstill;
@@ -28,6 +29,7 @@ use super::user::User;
 use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv};
 use keepalive::Questions;
 use nagle::Nagle;
+use recovery::Recovery;
 use stage::{Cause, Event, Stage};
 use standstill::FinAgain;
 
@@ -57,6 +59,9 @@ pub(crate) struct SmolConnection {
     keepalive: Option<Keepalive>,
     questions: Questions,
     fin_again: Option<FinAgain>,
+    recovery: Recovery,
+    /// Octets that the owner has read.
+    read: u64,
 }
 
 impl SmolConnection {
@@ -158,8 +163,10 @@ impl SmolConnection {
                 interval: every,
                 probes: KEEPALIVE_PROBES,
             }),
-            questions: Questions::none(),
+            questions: Questions::none(now),
             fin_again: None,
+            recovery: Recovery::new(now),
+            read: 0,
         }
     }
 
@@ -169,6 +176,17 @@ impl SmolConnection {
 
     fn socket_mut(&mut self) -> &mut tcp::Socket<'static> {
         self.sockets.get_mut(self.handle)
+    }
+
+    /// How many octets have arrived in order, with the FIN as one more.
+    fn received(&self) -> u64 {
+        let socket = self.socket();
+        let state = socket.state();
+        let fin = matches!(
+            state,
+            State::CloseWait | State::LastAck | State::Closing | State::TimeWait
+        );
+        self.read + socket.recv_queue() as u64 + u64::from(fin)
     }
 
     /// The inbox, for the listener.
@@ -227,7 +245,17 @@ impl SmolConnection {
         }
         self.heed();
         self.mailbox.take(&mut self.device.inbox);
+        if !self.device.inbox.is_empty() {
+            self.heard_something(now);
+            self.show(now);
+            self.recover(now);
+        }
+    }
+
+    /// Shows smoltcp what is in the inbox, which the peer has not sent in this moment.
+    fn show_what_is_ours(&mut self, now: smoltcp::time::Instant) {
         self.show(now);
+        self.forgive_nothing(now);
     }
 
     /// Shows smoltcp what is in the inbox.
@@ -246,6 +274,9 @@ impl SmolConnection {
                     let states = (before, socket.state());
                     self.device
                         .arrived(states, self.handed, socket.send_queue());
+                    if self.device.peer.repeated && queued > 0 {
+                        self.recovery.repeated();
+                    }
                     self.heard(queued);
                     self.observe(before, Cause::Arrival, now);
                 }
@@ -277,6 +308,7 @@ impl SmolConnection {
     fn send_out(&mut self, now: smoltcp::time::Instant) {
         self.device.held_back = false;
         self.give_up_if_stuck(now);
+        self.probe_if_due(now);
         loop {
             self.close_when_ready();
             while self.may_transmit(now) {
@@ -296,7 +328,8 @@ impl SmolConnection {
         self.device.recycle();
         let timer = self.interface.poll_at(now, &self.sockets);
         let fin_again = self.fin_again.map(|again| again.at);
-        self.poll_at = [timer, self.asks_at(), self.gives_up_at(), fin_again]
+        let (asks, gives_up) = (self.asks_at(), self.gives_up_at());
+        self.poll_at = [timer, asks, gives_up, fin_again, self.probes_at(now)]
             .into_iter()
             .flatten()
             .min();
@@ -355,6 +388,7 @@ impl SmolConnection {
         }
         if (self.stage, next) == (Stage::Handshake, Stage::Open) {
             socket.set_timeout(None);
+            self.recovery.stands(now);
             self.watch_over(now);
         }
         self.stage = next;
@@ -421,6 +455,7 @@ impl Llp for SmolConnection {
             self.take_in(now);
         }
         let result = self.socket_mut().recv_slice(buf);
+        self.read += result.map_or(0, |count| count as u64);
         let due = self.device.held_back || self.poll_at.is_some_and(|at| at <= now);
         if arrived || due {
             self.send_out(now);

@@ -212,13 +212,18 @@ impl Device {
     }
 
     /// What the peer has told us last of what it has and of its window, when `queued` of the `handed`
-    /// octets are not acknowledged. We have acknowledged all that arrived.
-    pub(crate) fn said_last(&self, key: &FlowKey, handed: u64, queued: usize) -> Option<Bare> {
+    /// octets are not acknowledged, and `received` octets arrived, a FIN counted as one.
+    pub(crate) fn said_last(
+        &self,
+        key: &FlowKey,
+        (handed, queued): (u64, usize),
+        received: u64,
+    ) -> Option<Bare> {
         let Promises { syn, .. } = self.transmitter.promises;
         Some(Bare {
             from: key.remote,
             to: key.local,
-            seq: self.transmitter.promises.acknowledged()?,
+            seq: after(self.peer.syn?, received),
             ack: after(syn?, handed.wrapping_sub(queued as u64)),
             window: self.peer.window_field(),
             fin: false,

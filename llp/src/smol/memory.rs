@@ -37,7 +37,8 @@ pub struct MemorySettings {
     /// capture they are on, so that what reads it sees valid packets, and on a link that corrupts.
     pub checksums: bool,
     /// How long an acknowledgement waits for data to travel with. `None`, the default: it does not
-    /// wait. With congestion control, waiting makes the start of a transfer slow.
+    /// wait. With congestion control, waiting makes the start of a transfer slow. The peer is taken to wait as long:
+    /// where it waits longer, a last segment is sent twice.
     pub ack_delay: Option<Duration>,
     /// How long a handshake may take before it is [`LlpError::TimedOut`]; 60 s by default.
     pub connect_timeout: Duration,
@@ -117,6 +118,8 @@ impl MemorySettings {
             congestion: self.congestion,
             checksums: self.checksums || self.capture.is_some() || corrupts,
             ack_delay: self.ack_delay,
+            // The peer has the same settings.
+            peer_ack_delay: self.ack_delay.unwrap_or_default(),
             connect_timeout: self.connect_timeout,
             // Both ends are in this process.
             keepalive: None,

@@ -93,7 +93,7 @@ pub(crate) use mailbox::{Mailbox, Notice};
 pub(crate) use packet::{Packet, Pool, Spares};
 pub(crate) use reserved::SmolPort;
 pub(crate) use segment::{FlowKey, Segment};
-pub(crate) use settings::{MIN_IPV6_MTU, StackSettings};
+pub(crate) use settings::{LATEST_ACK, MIN_IPV6_MTU, StackSettings};
 pub(crate) use signal::Signal;
 pub(crate) use stack::{Link, Route, Stack};
 pub(crate) use user::User;

@@ -15,7 +15,12 @@ const MIN_BUFFER: usize = 2048;
 /// smoltcp takes no larger receive buffer.
 const MAX_BUFFER: usize = 1 << 30;
 
-/// How a sender reacts to loss. A link in memory loses nothing, so that the default is none.
+/// How late a peer of which nothing is known acknowledges a single segment. RFC 9293 section 3.8.6.3 allows half a
+/// second; Linux waits for 40 ms, and for 200 ms at most.
+pub(crate) const LATEST_ACK: Duration = Duration::from_millis(200);
+
+/// How a sender reacts to loss: how much it sends then. What is lost is sent again in the same way with each of them. A link in
+/// memory loses nothing, so that the default is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Congestion {
@@ -39,6 +44,8 @@ pub(crate) struct StackSettings {
     pub(crate) congestion: Congestion,
     pub(crate) checksums: bool,
     pub(crate) ack_delay: Option<Duration>,
+    /// How late the peer may acknowledge a single segment.
+    pub(crate) peer_ack_delay: Duration,
     pub(crate) connect_timeout: Duration,
     /// After so long without traffic the peer is asked whether it is still there.
     pub(crate) keepalive: Option<Duration>,

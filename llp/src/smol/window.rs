@@ -26,6 +26,11 @@ pub(crate) struct Peer {
     pub(crate) window: usize,
     /// The largest it ever offered.
     pub(crate) largest_window: usize,
+    /// The sequence number of its SYN.
+    pub(crate) syn: Option<TcpSeqNumber>,
+    /// Whether the last segment said only again how much it has, as where something before it is
+    /// missing: a duplicate acknowledgement of RFC 5681 section 2, if anything is under way.
+    pub(crate) repeated: bool,
     heard: Option<Heard>,
 }
 
@@ -40,6 +45,8 @@ struct Heard {
     syn: Option<(Option<u16>, Option<u8>)>,
     /// It has no data, and no flag but ACK.
     bare: bool,
+    /// It has options: with SACK it tells of octets beyond a gap.
+    options: bool,
 }
 
 impl Heard {
@@ -64,6 +71,7 @@ impl Heard {
             window: u16::from_be_bytes([high, low]),
             syn,
             bare: flags & 0x3f == ACK && header == packet.len(),
+            options: offset >> 4 > 5,
         })
     }
 
@@ -97,6 +105,7 @@ impl Peer {
         handed: u64,
         queued: usize,
     ) {
+        self.repeated = false;
         let Some(heard) = self.heard.take() else {
             return;
         };
@@ -104,6 +113,7 @@ impl Peer {
             let opening = matches!(states.0, State::Listen | State::SynSent);
             if opening && matches!(states.1, State::SynReceived | State::Established) {
                 self.mss = Some(mss);
+                self.syn = Some(heard.seq);
                 self.shift = shift.unwrap_or(0).min(MAX_SHIFT);
                 // That of a SYN is not scaled.
                 self.offered(usize::from(heard.window));
@@ -113,7 +123,9 @@ impl Peer {
         let acknowledged = handed.wrapping_sub(queued as u64);
         let start = our_syn.map(|syn| after(syn, acknowledged));
         if start == Some(heard.ack) {
-            self.offered(usize::from(heard.window) << self.shift);
+            let window = usize::from(heard.window) << self.shift;
+            self.repeated = heard.bare && (heard.options || window == self.window);
+            self.offered(window);
         }
     }
 

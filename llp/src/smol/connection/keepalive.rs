@@ -29,17 +29,25 @@ pub(super) struct Questions {
     /// How many octets were acknowledged, and since when no more, while others wait.
     acknowledged: u64,
     since: Instant,
+    /// How long the peer may be silent, and when something last arrived.
+    patience: Option<Duration>,
+    heard: Instant,
+    /// smoltcp was shown something since then that did not arrive, and takes its silence for shorter.
+    shortened: bool,
 }
 
 impl Questions {
     /// None, until [`SmolConnection::watch_over`].
-    pub(super) fn none() -> Self {
+    pub(super) fn none(now: Instant) -> Self {
         Self {
             every: None,
             last: Instant::ZERO,
             longest: Duration::ZERO,
             acknowledged: 0,
             since: Instant::ZERO,
+            patience: None,
+            heard: now,
+            shortened: false,
         }
     }
 
@@ -61,9 +69,39 @@ impl SmolConnection {
             longest: (keepalive.patience() * 2).into(),
             acknowledged: self.handed - self.socket().send_queue() as u64,
             since: now,
+            patience: Some(keepalive.patience().into()),
+            heard: self.questions.heard,
+            shortened: false,
         };
         self.socket_mut()
             .set_timeout(Some(keepalive.patience().into()));
+    }
+
+    /// Something has arrived.
+    pub(super) fn heard_something(&mut self, now: Instant) {
+        self.questions.heard = now;
+        if self.questions.shortened {
+            self.questions.shortened = false;
+            let patience = self.questions.patience;
+            self.limit_silence(patience);
+        }
+    }
+
+    /// smoltcp was shown what did not arrive: the peer's silence is no shorter for that.
+    pub(super) fn forgive_nothing(&mut self, now: Instant) {
+        if let Some(patience) = self.questions.patience {
+            self.questions.shortened = true;
+            let end = self.questions.heard + patience;
+            let left = if end > now { end - now } else { Duration::ZERO };
+            self.limit_silence(Some(left));
+        }
+    }
+
+    fn limit_silence(&mut self, patience: Option<Duration>) {
+        // It has none where none counts, as in TIME-WAIT.
+        if self.socket().timeout().is_some() {
+            self.socket_mut().set_timeout(patience);
+        }
     }
 
     /// When octets have waited too long for their acknowledgement.

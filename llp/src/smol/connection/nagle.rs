@@ -37,12 +37,12 @@ pub(super) struct Nagle {
 
 impl SmolConnection {
     /// How many of the octets handed over have never left.
-    fn unsent(&self) -> usize {
+    pub(super) fn unsent(&self) -> usize {
         self.device.unsent(self.handed)
     }
 
     /// Stream offset to which the peer has acknowledged.
-    fn acknowledged(&self) -> u64 {
+    pub(super) fn acknowledged(&self) -> u64 {
         self.handed - self.socket().send_queue() as u64
     }
 

@@ -47,24 +47,37 @@ impl SmolConnection {
             self.repeat_fin(now);
             return false;
         }
-        let Some(said) = self.device.said_last(&self.key, self.handed, queued) else {
-            return false;
+        self.say_again(now);
+        self.has_timer(now)
+    }
+
+    /// Shows smoltcp once more what the peer has said last, so often that it sends again what the peer
+    /// has to have next. It does so when it is polled.
+    pub(super) fn say_again(&mut self, now: Instant) {
+        let queued = self.socket().send_queue();
+        let received = self.received();
+        let said = self
+            .device
+            .said_last(&self.key, (self.handed, queued), received);
+        let Some(said) = said else {
+            return;
         };
-        if said.window == 0 {
-            self.device.hear_again(said);
-            self.show(now);
-            return self.has_timer(now);
-        }
         // smoltcp counts repetitions, and may have counted beyond the third. Another window begins
         // a new count.
         let mut other = said;
-        other.window = if said.window == 1 { 2 } else { said.window - 1 };
-        self.device.hear_again(other);
-        for _ in 0..REPEATS {
+        other.window = if said.window == 1 {
+            2
+        } else {
+            said.window.wrapping_sub(1)
+        };
+        let times = if said.window == 0 { 1 } else { REPEATS };
+        if said.window != 0 {
+            self.device.hear_again(other);
+        }
+        for _ in 0..times {
             self.device.hear_again(said);
         }
-        self.show(now);
-        self.has_timer(now)
+        self.show_what_is_ours(now);
     }
 
     fn repeat_fin(&mut self, now: Instant) {

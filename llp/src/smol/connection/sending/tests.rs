@@ -142,6 +142,7 @@ impl Scene {
                 congestion,
                 checksums: true,
                 ack_delay: None,
+                peer_ack_delay: Duration::ZERO,
                 connect_timeout: Duration::from_secs(60),
                 keepalive: None,
                 seed: None,

@@ -1,0 +1,401 @@
+//! What is lost is sent again within some round trips, and not only when the timer of a second fires. On a cable with a
+//! delay, in time that the test makes.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use uwarp_llp::smol::{Carrier, Clock, Congestion, MemoryNetwork, MemorySettings};
+use uwarp_llp::{FpduEnds, Llp, Network, Piece, Recv};
+
+/// The way of a packet.
+const DELAY: Duration = Duration::from_millis(5);
+const KINDS: [Congestion; 3] = [Congestion::None, Congestion::Reno, Congestion::Cubic];
+/// Octets of a segment.
+const SEGMENT: usize = 1460;
+
+/// Time that goes on when the test says so.
+struct Made {
+    start: Instant,
+    since: Mutex<Duration>,
+}
+
+impl Clock for Made {
+    fn now(&self) -> Instant {
+        self.start + *self.since.lock()
+    }
+}
+
+/// What becomes of a packet: when it arrives, for each time that it does.
+type Fate = Box<dyn FnMut(&Seen) -> Vec<Duration> + Send>;
+
+/// What a fate is decided by.
+struct Seen {
+    /// From the host that sends the stream.
+    from_sender: bool,
+    /// Octets of the stream in it, and their place.
+    octets: usize,
+    offset: u32,
+    /// How many packets with octets of the sender came before.
+    number: usize,
+    /// Whether the sender has sent the first of its octets before.
+    again: bool,
+}
+
+struct Cable {
+    clock: Arc<Made>,
+    fate: Mutex<Fate>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// When, in what order, to the second host or not, and what.
+    under_way: BinaryHeap<Reverse<(Duration, u64, bool, Vec<u8>)>>,
+    order: u64,
+    first: Option<u32>,
+    number: usize,
+    sent_to: u32,
+}
+
+struct Plug {
+    cable: Arc<Cable>,
+    sender: bool,
+}
+
+impl Carrier for Plug {
+    fn carry(&self, packet: &[u8]) {
+        let now = *self.cable.clock.since.lock();
+        let mut state = self.cable.state.lock();
+        let seq = u32::from_be_bytes([24, 25, 26, 27].map(|at| packet[at]));
+        let header = 20 + usize::from(packet[32] >> 4) * 4;
+        let octets = packet.len() - header;
+        if self.sender && packet[33] & 2 != 0 {
+            state.first = Some(seq.wrapping_add(1));
+        }
+        let offset = seq.wrapping_sub(state.first.unwrap_or(seq));
+        let seen = Seen {
+            from_sender: self.sender,
+            octets,
+            offset,
+            number: state.number,
+            again: offset < state.sent_to,
+        };
+        if self.sender && octets > 0 {
+            state.number += 1;
+            state.sent_to = state.sent_to.max(offset + octets as u32);
+        }
+        for delay in (self.cable.fate.lock())(&seen) {
+            state.order += 1;
+            let order = state.order;
+            let arrival = (now + delay, order, self.sender, packet.to_vec());
+            state.under_way.push(Reverse(arrival));
+        }
+    }
+
+    fn reaches(&self, _: IpAddr) -> bool {
+        true
+    }
+}
+
+struct World {
+    cable: Arc<Cable>,
+    hosts: [MemoryNetwork; 2],
+}
+
+impl World {
+    fn new(settings: &MemorySettings) -> Self {
+        let clock = Arc::new(Made {
+            start: Instant::now(),
+            since: Mutex::default(),
+        });
+        let cable = Arc::new(Cable {
+            clock: Arc::clone(&clock),
+            fate: Mutex::new(Box::new(|_| vec![DELAY])),
+            state: Mutex::default(),
+        });
+        let hosts = [0, 1].map(|number| {
+            let mut settings = MemorySettings {
+                clock: Arc::<Made>::clone(&clock),
+                connect_timeout: Duration::from_secs(6_000),
+                checksums: true,
+                seed: Some(7),
+                ..settings.clone()
+            };
+            settings.addresses.swap(0, number);
+            let plug = Plug {
+                cable: Arc::clone(&cable),
+                sender: number == 0,
+            };
+            MemoryNetwork::host(&settings, Arc::new(plug)).unwrap()
+        });
+        Self { cable, hosts }
+    }
+
+    /// Delivers what arrives now, and else goes on to when something does or is due. False where nothing ever will.
+    fn go_on(&self, deadlines: [Option<Instant>; 2]) -> bool {
+        let now = *self.cable.clock.since.lock();
+        let arrived = {
+            let mut state = self.cable.state.lock();
+            let due = (state.under_way.peek()).is_some_and(|Reverse((at, ..))| *at <= now);
+            due.then(|| state.under_way.pop()).flatten()
+        };
+        if let Some(Reverse((_, _, to_second, packet))) = arrived {
+            self.hosts[usize::from(to_second)].deliver(&packet);
+            return true;
+        }
+        let next = (self.cable.state.lock().under_way.peek()).map(|Reverse((at, ..))| *at);
+        let start = self.cable.clock.start;
+        let timers = deadlines.map(|at| at.map(|at| at.saturating_duration_since(start)));
+        let Some(next) = timers.into_iter().chain([next]).flatten().min() else {
+            return false;
+        };
+        let mut since = self.cable.clock.since.lock();
+        *since = (*since).max(next);
+        assert!(*since < Duration::from_secs(100_000), "it goes on for ever");
+        true
+    }
+
+    fn connected(&self) -> [Box<dyn Llp>; 2] {
+        let at: SocketAddr = "192.0.2.2:7174".parse().unwrap();
+        let mut listener = self.hosts[1].listen(at, 1).unwrap();
+        let mut client = self.hosts[0].connect(None, at).unwrap();
+        let mut server = None;
+        loop {
+            client.drive();
+            if server.is_none() {
+                server = listener.try_accept().unwrap();
+            }
+            match server {
+                Some(server) if client.connect_progress().unwrap() => return [client, server],
+                _ => assert!(self.go_on([client.deadline(), listener.deadline()])),
+            }
+        }
+    }
+}
+
+/// How a stream is sent.
+#[derive(Clone)]
+struct Stream {
+    settings: MemorySettings,
+    octets: usize,
+    fpdus: bool,
+}
+
+impl Stream {
+    fn new(congestion: Congestion, segments: usize) -> Self {
+        let settings = MemorySettings {
+            congestion,
+            ..MemorySettings::default()
+        };
+        Self {
+            settings,
+            octets: segments * SEGMENT,
+            fpdus: true,
+        }
+    }
+
+    /// The time until everything is acknowledged, and how many segments were sent again.
+    fn time(
+        &self,
+        mut fate: impl FnMut(&Seen) -> Vec<Duration> + Send + 'static,
+    ) -> (Duration, usize) {
+        let world = World::new(&self.settings);
+        let [mut client, mut server] = world.connected();
+        let again = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&again);
+        *world.cable.fate.lock() = Box::new(move |seen| {
+            *count.lock() += usize::from(seen.from_sender && seen.octets > 0 && seen.again);
+            fate(seen)
+        });
+        let begin = *world.cable.clock.since.lock();
+        let data: Vec<u8> = (0..self.octets)
+            .map(|at| (at * 7 + at / 251) as u8)
+            .collect();
+        let ends: Vec<u64> = (1..=self.octets.div_ceil(SEGMENT))
+            .map(|count| (count * SEGMENT).min(self.octets) as u64)
+            .collect();
+        let (mut sent, mut got) = (0, Vec::new());
+        let mut buffer = vec![0; 100_000];
+        loop {
+            client.drive();
+            if sent < data.len() {
+                let ends = if self.fpdus {
+                    FpduEnds::new(
+                        sent as u64,
+                        &ends[ends.partition_point(|end| *end <= sent as u64)..],
+                    )
+                } else {
+                    FpduEnds::NONE
+                };
+                sent += client
+                    .try_send(&[Piece::from(&data[sent..])], ends)
+                    .unwrap();
+            }
+            server.drive();
+            while let Recv::Data(count) = server.try_recv(&mut buffer).unwrap() {
+                got.extend_from_slice(&buffer[..count]);
+            }
+            if sent == data.len() && client.flushed() {
+                break;
+            }
+            let deadlines = [client.deadline(), server.deadline()];
+            assert!(world.go_on(deadlines), "nobody has anything to do");
+        }
+        assert!(got == data, "other octets");
+        let again = *again.lock();
+        (*world.cable.clock.since.lock() - begin, again)
+    }
+
+    /// As [`Self::time`], when `lost` decides about each packet with octets of the sender.
+    fn with_loss(&self, mut lost: impl FnMut(&Seen) -> bool + Send + 'static) -> (Duration, usize) {
+        self.time(move |seen| {
+            let lost = seen.from_sender && seen.octets > 0 && lost(seen);
+            if lost { vec![] } else { vec![DELAY] }
+        })
+    }
+}
+
+/// So many round trips.
+fn trips(count: u32) -> Duration {
+    DELAY * 2 * count
+}
+
+#[test]
+fn one_lost_segment_costs_a_few_round_trips_wherever_it_is() {
+    for congestion in KINDS {
+        for fpdus in [false, true] {
+            let mut stream = Stream::new(congestion, 400);
+            stream.fpdus = fpdus;
+            let (without, again) = stream.with_loss(|_| false);
+            assert_eq!(again, 0);
+            for lost in [0, 1, 2, 100, 250, 396, 397, 398, 399] {
+                let (time, again) = stream.with_loss(move |seen| seen.number == lost);
+                let what = format!("{congestion:?}, segment {lost}: {time:?}, not {without:?}");
+                // A congestion window is small after a loss at its beginning.
+                let bound = if congestion == Congestion::None {
+                    8
+                } else {
+                    40
+                };
+                assert!(time <= without + trips(bound), "{what}");
+                assert!(again <= 3, "{what}: {again} were sent again");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_is_lost_twice_more_does_not_wait_for_the_timer() {
+    for congestion in KINDS {
+        let stream = Stream::new(congestion, 400);
+        let (without, _) = stream.with_loss(|_| false);
+        for lost in [1, 100, 399] {
+            let place = (lost * SEGMENT) as u32;
+            let mut times = 0;
+            let (time, _) = stream.with_loss(move |seen| {
+                let hit = seen.offset <= place && place < seen.offset + seen.octets as u32;
+                times += u32::from(hit);
+                hit && times <= 3
+            });
+            let what = format!("{congestion:?}, segment {lost}: {time:?}, not {without:?}");
+            assert!(time < without + Duration::from_millis(600), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_burst_costs_about_a_round_trip_for_each_of_its_segments() {
+    for congestion in KINDS {
+        let stream = Stream::new(congestion, 400);
+        let (without, _) = stream.with_loss(|_| false);
+        for first in [60, 200, 394] {
+            let lost = first..first + 6;
+            let (time, again) = stream.with_loss(move |seen| lost.contains(&seen.number));
+            let what = format!("{congestion:?}, from {first}: {time:?}, not {without:?}");
+            assert!(time <= without + trips(60), "{what}");
+            assert!(again <= 40, "{what}: {again} were sent again");
+        }
+    }
+}
+
+#[test]
+fn each_twentieth_segment_may_be_lost() {
+    for congestion in KINDS {
+        let stream = Stream::new(congestion, 400);
+        let (time, _) = stream.with_loss(|seen| seen.number % 20 == 13);
+        assert!(time < Duration::from_secs(2), "{congestion:?}: {time:?}");
+    }
+}
+
+#[test]
+fn a_single_message_that_is_lost_waits_for_a_late_acknowledgement_and_no_longer() {
+    let mut stream = Stream::new(Congestion::Reno, 1);
+    let late = Duration::from_millis(100);
+    for delay in [None, Some(late)] {
+        for octets in [8, SEGMENT] {
+            stream.octets = octets;
+            stream.settings.ack_delay = delay;
+            let (time, again) = stream.with_loss(|seen| seen.number == 0);
+            assert_eq!(again, 1);
+            // The delay before it is sent again, and that of its acknowledgement.
+            let bound = trips(5) + delay.unwrap_or_default() * 2;
+            assert!(time < bound, "{time:?}, {delay:?}");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_acknowledges_late_is_sent_nothing_twice() {
+    for congestion in KINDS {
+        let mut stream = Stream::new(congestion, 1);
+        stream.settings.ack_delay = Some(Duration::from_millis(150));
+        for segments in [1, 2, 40] {
+            stream.octets = segments * SEGMENT;
+            let (_, again) = stream.with_loss(|_| false);
+            assert_eq!(again, 0, "{congestion:?}, {segments} segments");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// Packets both ways are lost, doubled and overtaken, and the stream is what was sent.
+    #[test]
+    fn the_stream_is_right_whatever_befalls_its_packets(
+        kind in 0_usize..3,
+        segments in 1_usize..150,
+        fpdus: bool,
+        buffer in 4_usize..200,
+        seed in 1_u64..,
+        (loss, double, late) in (0_u64..12, 0_u64..12, 0_u64..30),
+    ) {
+        let mut stream = Stream::new(KINDS[kind], segments);
+        stream.fpdus = fpdus;
+        stream.settings.receive_buffer = buffer * 1024;
+        stream.settings.send_buffer = buffer * 1024;
+        let mut random = seed;
+        let mut percent = move || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % 100
+        };
+        stream.time(move |_| {
+            let mut arrivals = Vec::new();
+            let copies = 1 + u32::from(percent() < double);
+            for _ in 0..copies {
+                let delay = if percent() < late { DELAY * 3 } else { DELAY };
+                if percent() >= loss {
+                    arrivals.push(delay);
+                }
+            }
+            arrivals
+        });
+    }
+}
