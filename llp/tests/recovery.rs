@@ -349,6 +349,63 @@ fn a_single_message_that_is_lost_waits_for_a_late_acknowledgement_and_no_longer(
     }
 }
 
+/// The receiver reads when its window is shut, and what would tell the sender is lost.
+#[test]
+fn a_window_update_that_is_lost_is_asked_for() {
+    for congestion in KINDS {
+        for fpdus in [false, true] {
+            let mut stream = Stream::new(congestion, 40);
+            stream.fpdus = fpdus;
+            stream.settings.receive_buffer = 20_000;
+            let world = World::new(&stream.settings);
+            let [mut client, mut server] = world.connected();
+            let data = vec![7; stream.octets];
+            let ends: Vec<u64> = (1..=40).map(|count| (count * SEGMENT) as u64).collect();
+            let mut send = |client: &mut dyn Llp, sent: usize| {
+                client.drive();
+                let ends = FpduEnds::new(sent as u64, &ends[sent / SEGMENT..]);
+                let ends = if fpdus { ends } else { FpduEnds::NONE };
+                client
+                    .try_send(&[Piece::from(&data[sent..])], ends)
+                    .unwrap()
+            };
+            let mut sent = send(&mut *client, 0);
+            // Until the window is shut, and before anybody wonders.
+            let end = *world.cable.clock.since.lock() + trips(2);
+            while *world.cable.clock.since.lock() < end {
+                sent += send(&mut *client, sent);
+                server.drive();
+                let end = world.cable.clock.start + end;
+                assert!(world.go_on([client.deadline(), Some(end)]));
+            }
+            let before = *world.cable.clock.since.lock();
+            let mut lost = 0;
+            *world.cable.fate.lock() = Box::new(move |seen| {
+                let lose = !seen.from_sender && lost < 1;
+                lost += usize::from(lose);
+                if lose { vec![] } else { vec![DELAY] }
+            });
+            let (mut got, mut buffer) = (0, vec![0; 100_000]);
+            while got < stream.octets {
+                server.drive();
+                while let Recv::Data(count) = server.try_recv(&mut buffer).unwrap() {
+                    got += count;
+                }
+                if sent < stream.octets {
+                    sent += send(&mut *client, sent);
+                }
+                client.drive();
+                assert!(world.go_on([client.deadline(), server.deadline()]));
+            }
+            let time = *world.cable.clock.since.lock() - before;
+            assert!(
+                time < Duration::from_millis(190),
+                "{congestion:?}, {fpdus}: {time:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_peer_that_acknowledges_late_is_sent_nothing_twice() {
     for congestion in KINDS {

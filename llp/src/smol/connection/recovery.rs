@@ -31,10 +31,10 @@ use smoltcp::time::Instant;
 use super::SmolConnection;
 
 /// So many repetitions of an acknowledgement show a loss: RFC 5681 section 3.2.
-const REPETITIONS: u32 = 3;
+const REPETITIONS: u64 = 3;
 
 /// The shortest pause before a probe: a peer that is busy for a moment has lost nothing.
-const SHORTEST: Duration = Duration::from_millis(5);
+const SHORTEST: Duration = Duration::from_millis(2);
 
 /// No probe comes after a longer pause. smoltcp's timer has a second from what was sent last.
 const LONGEST: Duration = Duration::from_millis(500);
@@ -60,11 +60,13 @@ pub(super) struct Recovery {
     phase: Phase,
     /// Offset of the stream to which the peer has acknowledged, when that was last looked at.
     acknowledged: u64,
-    repetitions: u32,
+    repetitions: u64,
     /// Since when an answer is due: the last one with news, or what was sent again.
     since: Option<Instant>,
     /// Probes since the last answer with news.
     probes: u32,
+    /// Since when nothing is under way and the peer's window takes nothing, and whether it was asked about it.
+    shut: Option<(Instant, bool)>,
     trip: Trip,
 }
 
@@ -85,6 +87,7 @@ impl Recovery {
             repetitions: 0,
             since: None,
             probes: 0,
+            shut: None,
             trip: Trip::begun(now),
         }
     }
@@ -110,7 +113,9 @@ impl Recovery {
             self.since = Some(now);
         }
         if stream.acknowledged >= stream.left {
-            self.since = None;
+            (self.since, self.repetitions) = (None, 0);
+            self.phase = Phase::Steady;
+            return false;
         }
         match self.phase {
             Phase::Probing(to) | Phase::Recovering(to) | Phase::Resending(to)
@@ -126,7 +131,10 @@ impl Recovery {
             _ => {}
         }
         let may_find = matches!(self.phase, Phase::Steady | Phase::Probing(_));
-        if may_find && self.repetitions >= REPETITIONS {
+        // Where little is under way, fewer can come: RFC 5827 section 3.1.
+        let others = (stream.left - stream.acknowledged).div_ceil(segment as u64) - 1;
+        let enough = others.clamp(1, REPETITIONS);
+        if may_find && self.repetitions >= enough {
             self.phase = Phase::Recovering(stream.left);
             return self.again(now);
         }
@@ -174,6 +182,23 @@ impl Recovery {
             self.phase = Phase::Probing(stream.left);
         }
         self.again(now)
+    }
+
+    /// Whether the peer's window takes nothing although nothing is under way. What opened it may be lost.
+    fn is_shut(&mut self, shut: bool, now: Instant) {
+        match (shut, self.shut) {
+            (true, None) => self.shut = Some((now, false)),
+            (false, Some(_)) => self.shut = None,
+            _ => {}
+        }
+    }
+
+    /// When the peer is to be asked about its window: once, for many a peer answers such a question once in a second.
+    /// smoltcp's own probe comes after a second.
+    fn asks_at(&self) -> Option<Instant> {
+        let (since, asked) = self.shut?;
+        let patience = self.trip.patience().filter(|_| !asked)?;
+        Some(since + patience.into())
     }
 
     fn is_resending(&self) -> bool {
@@ -273,31 +298,55 @@ impl SmolConnection {
         }
     }
 
-    /// Has smoltcp send again what nobody has answered for too long.
+    /// Has smoltcp send again what nobody has answered for too long, and asks about a window that does not open.
     pub(super) fn probe_if_due(&mut self, now: Instant) {
-        if self.recovery.since.is_none() || !self.may_recover() {
+        let due = |this: &Self| this.recovers_at().is_some_and(|at| at <= now);
+        if !due(self) {
+            return;
+        }
+        // It may be we who were away.
+        self.stack.poll();
+        self.take_in(now);
+        // While the link takes nothing, the peer has had nothing to answer.
+        if !due(self) || self.device.holds_back() {
+            return;
+        }
+        if self.recovery.asks_at().is_some_and(|at| at <= now) {
+            self.recovery.shut = Some((now, true));
+            let queued = self.socket().send_queue();
+            self.device.ask(&self.key, self.handed, queued);
             return;
         }
         let (stream, segment) = (self.stream(), self.segment_octets());
         let delay = self.stack.settings.peer_ack_delay;
-        if !self.recovery.probes(stream, segment, delay, now) {
-            return;
-        }
-        // While the link takes nothing, the peer has had nothing to answer.
-        if !self.device.holds_back() {
+        if self.recovery.probes(stream, segment, delay, now) {
             self.say_again(now);
         }
     }
 
-    /// After smoltcp has sent what it may: when a probe is due.
+    /// After smoltcp has sent what it may: when it is time for [`Self::probe_if_due`].
     pub(super) fn probes_at(&mut self, now: Instant) -> Option<Instant> {
         let stream = self.stream();
         self.recovery.sent(stream, now);
-        if self.recovery.is_resending() || !self.may_recover() {
+        let idle = stream.acknowledged == stream.left;
+        let closed = self.device.peer.window == 0 && self.socket().send_queue() > 0;
+        let waits = self.aligner.deadline().is_some() || closed;
+        self.recovery.is_shut(idle && waits, now);
+        self.recovers_at()
+    }
+
+    fn recovers_at(&self) -> Option<Instant> {
+        if self.recovery.shut.is_some() {
+            return self.recovery.asks_at();
+        }
+        if self.recovery.since.is_none() || self.recovery.is_resending() || !self.may_recover() {
             return None;
         }
         let delay = self.stack.settings.peer_ack_delay;
-        self.recovery.probe_at(stream, self.segment_octets(), delay)
+        let probe = (self.recovery).probe_at(self.stream(), self.segment_octets(), delay);
+        // Then smoltcp's timer, which is to be known here as well.
+        let timer = self.recovery.since.map(|since| since + TIMER.into());
+        probe.into_iter().chain(timer).min()
     }
 }
 

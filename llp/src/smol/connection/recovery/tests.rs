@@ -40,6 +40,34 @@ fn the_third_repetition_finds_a_loss_and_only_the_third() {
 }
 
 #[test]
+fn fewer_repetitions_are_enough_where_fewer_segments_are_under_way() {
+    for (segments, enough) in [(1, 1), (2, 1), (3, 2), (4, 3), (5, 3)] {
+        let mut recovery = Recovery::new(at(0));
+        let left = segments * SEGMENT as u64;
+        recovery.sent(stream(0, left), at(0));
+        for _ in 1..enough {
+            assert!(!recovery.hears(0, left, 1, 10));
+        }
+        assert!(recovery.hears(0, left, 1, 10), "{segments}");
+    }
+}
+
+#[test]
+fn a_window_that_stays_shut_is_asked_about_once() {
+    let mut recovery = with_ten();
+    assert_eq!(recovery.asks_at(), None);
+    recovery.is_shut(true, at(10));
+    recovery.is_shut(true, at(20));
+    assert_eq!(recovery.asks_at(), Some(at(40)));
+    recovery.shut = Some((at(40), true));
+    recovery.is_shut(true, at(50));
+    assert_eq!(recovery.asks_at(), None);
+    recovery.is_shut(false, at(60));
+    recovery.is_shut(true, at(70));
+    assert_eq!(recovery.asks_at(), Some(at(100)));
+}
+
+#[test]
 fn each_gap_of_one_recovery_is_filled_once() {
     let mut recovery = with_ten();
     assert!(recovery.hears(0, 10_000, 3, 10));
