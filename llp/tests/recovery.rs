@@ -361,7 +361,7 @@ fn a_window_update_that_is_lost_is_asked_for() {
             let [mut client, mut server] = world.connected();
             let data = vec![7; stream.octets];
             let ends: Vec<u64> = (1..=40).map(|count| (count * SEGMENT) as u64).collect();
-            let mut send = |client: &mut dyn Llp, sent: usize| {
+            let send = |client: &mut dyn Llp, sent: usize| {
                 client.drive();
                 let ends = FpduEnds::new(sent as u64, &ends[sent / SEGMENT..]);
                 let ends = if fpdus { ends } else { FpduEnds::NONE };

@@ -19,6 +19,7 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// Work requests outstanding.
 const DEPTH: u64 = 64;
 
+#[allow(dead_code, reason = "not all who use this do all")]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Write,
