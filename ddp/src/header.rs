@@ -100,6 +100,7 @@ impl Header {
         }
     }
 
+    #[inline]
     fn parse_tagged(last: bool, ulpdu: &[u8]) -> Option<TaggedHeader> {
         let (&[_, ulp], rest) = ulpdu.split_first_chunk()?;
         let (stag, rest) = rest.split_first_chunk()?;
@@ -112,6 +113,7 @@ impl Header {
         })
     }
 
+    #[inline]
     fn parse_untagged(last: bool, ulpdu: &[u8]) -> Option<UntaggedHeader> {
         let (&[_, ulp], rest) = ulpdu.split_first_chunk()?;
         let (ulp_word, rest) = rest.split_first_chunk()?;
@@ -133,19 +135,11 @@ impl Header {
     pub fn emit(&self, out: &mut [u8; MAX_HEADER]) -> usize {
         match self {
             Header::Tagged(header) => {
-                out[0] = TAGGED | control(header.last);
-                out[1] = header.ulp;
-                out[2..6].copy_from_slice(&header.stag.0.to_be_bytes());
-                out[6..14].copy_from_slice(&header.to.0.to_be_bytes());
+                out[..TAGGED_HEADER].copy_from_slice(&header.octets());
                 TAGGED_HEADER
             }
             Header::Untagged(header) => {
-                out[0] = control(header.last);
-                out[1] = header.ulp;
-                out[2..6].copy_from_slice(&header.ulp_word.to_be_bytes());
-                out[6..10].copy_from_slice(&header.qn.0.to_be_bytes());
-                out[10..14].copy_from_slice(&header.msn.0.to_be_bytes());
-                out[14..18].copy_from_slice(&header.mo.to_be_bytes());
+                *out = header.octets();
                 UNTAGGED_HEADER
             }
         }
@@ -170,7 +164,38 @@ impl Header {
     }
 }
 
+impl TaggedHeader {
+    /// The header as it is on the wire.
+    #[inline]
+    #[must_use]
+    pub fn octets(&self) -> [u8; TAGGED_HEADER] {
+        let mut out = [0; TAGGED_HEADER];
+        out[0] = TAGGED | control(self.last);
+        out[1] = self.ulp;
+        out[2..6].copy_from_slice(&self.stag.0.to_be_bytes());
+        out[6..14].copy_from_slice(&self.to.0.to_be_bytes());
+        out
+    }
+}
+
+impl UntaggedHeader {
+    /// The header as it is on the wire.
+    #[inline]
+    #[must_use]
+    pub fn octets(&self) -> [u8; UNTAGGED_HEADER] {
+        let mut out = [0; UNTAGGED_HEADER];
+        out[0] = control(self.last);
+        out[1] = self.ulp;
+        out[2..6].copy_from_slice(&self.ulp_word.to_be_bytes());
+        out[6..10].copy_from_slice(&self.qn.0.to_be_bytes());
+        out[10..14].copy_from_slice(&self.msn.0.to_be_bytes());
+        out[14..18].copy_from_slice(&self.mo.to_be_bytes());
+        out
+    }
+}
+
 /// The DDP Control octet without T: reserved bits zero (5041-4.1-08), DV 1 (5041-4.1-10).
+#[inline]
 fn control(last: bool) -> u8 {
     let last = mutate!(last, LastTooEarly => true);
     let version = mutate!(DDP_VERSION, DvWrong => 0) | mutate!(0, DdpReservedSet => 0x04);

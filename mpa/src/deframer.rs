@@ -271,6 +271,9 @@ impl<'a> Ulpdu<'a> {
         'a: 's,
     {
         let wanted = scratch.len().min(self.len());
+        if let Some(head) = self.run(0, wanted) {
+            return head;
+        }
         let mut pieces = self.pieces(0, wanted);
         let first = pieces.next().unwrap_or_default();
         if first.len() == wanted {
@@ -284,6 +287,18 @@ impl<'a> Ulpdu<'a> {
             filled += piece.len();
         }
         scratch.get(..filled).unwrap_or_default()
+    }
+
+    /// The `len` octets of the ULPDU from `offset` on as one slice, on a stream without Markers. `None` on one with
+    /// Markers, and when they are not all in the ULPDU: [`pieces`](Self::pieces) gives them, or what there is of them.
+    #[inline]
+    #[must_use]
+    pub fn run(&self, offset: usize, len: usize) -> Option<&'a [u8]> {
+        let end = offset.checked_add(len)?;
+        if !self.markers.are_none() || end > self.len() {
+            return None;
+        }
+        self.fpdu.get(LENGTH_FIELD + offset..LENGTH_FIELD + end)
     }
 
     /// The `len` octets of the ULPDU from `offset` on, without the Markers: one slice where there

@@ -80,6 +80,7 @@ impl Framer {
     }
 
     /// Octets that the next FPDU takes on the wire, with Markers, if its ULPDU has `ulpdu_len`.
+    #[inline]
     #[must_use]
     pub const fn fpdu_len(&self, ulpdu_len: usize) -> usize {
         Markers::of(self.markers, self.position).wire_len(ulpdu_len)
@@ -118,6 +119,7 @@ impl Framer {
     /// # Errors
     /// [`FrameError::TooLong`], [`FrameError::Empty`] or [`FrameError::NoRoom`]; nothing was
     /// written then.
+    #[inline]
     pub fn frame_into<P: Payload + ?Sized>(
         &mut self,
         header: &[u8],
@@ -176,6 +178,7 @@ impl Framer {
     }
 
     /// Writes the FPDU over all of `fpdu`, which has exactly its length.
+    #[inline]
     fn write<P: Payload + ?Sized>(
         &mut self,
         ulpdu: u16,
@@ -207,6 +210,7 @@ impl Framer {
 }
 
 /// The length of a ULPDU as its length field has it.
+#[inline]
 fn ulpdu_len(header: &[u8], payload: usize) -> Result<u16, FrameError> {
     let len = header.len().saturating_add(payload);
     match u16::try_from(len) {
@@ -217,6 +221,7 @@ fn ulpdu_len(header: &[u8], payload: usize) -> Result<u16, FrameError> {
 }
 
 /// Length field, ULPDU and PAD without Markers; returns the CRC if asked for.
+#[inline]
 fn write_plain<P: Payload + ?Sized>(
     crc: bool,
     ulpdu: u16,

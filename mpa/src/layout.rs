@@ -41,6 +41,11 @@ impl Markers {
         Self { first }
     }
 
+    /// Whether the stream has no Markers.
+    pub(crate) const fn are_none(self) -> bool {
+        self.first == usize::MAX
+    }
+
     /// Octets of Marker directly in front of the length field: 0 or 4.
     pub(crate) const fn leading(self) -> usize {
         if self.first == 0 { MARKER } else { 0 }

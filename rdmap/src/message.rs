@@ -79,10 +79,7 @@ impl OutSegment {
 
 impl OutMessage {
     pub(crate) const fn send(opcode: Opcode, invalidate: Option<STag>, msn: Msn, len: u32) -> Self {
-        let ulp_word = match invalidate {
-            Some(stag) => stag.0, // 5040-4.1-03
-            None => 0,            // 5040-4.1-10
-        };
+        let ulp_word = ulp_word(invalidate);
         let qn = crate::opcode::QN_SEND;
         Self::new(opcode, Kind::Untagged { qn, msn, ulp_word }, len)
     }
@@ -182,25 +179,14 @@ impl OutMessage {
     }
 
     fn ddp_header(&self, offset: u32, last: bool) -> Option<Header> {
-        let ulp = mutate!(self.control, RvWrong => self.control & 0x3F)
-            | mutate!(0, RdmapReservedSet => 0x10);
+        let ulp = ulp(self.control);
         Some(match self.kind {
-            // 5041-5.2-08
-            Kind::Tagged { stag, to, .. } => Header::Tagged(TaggedHeader {
-                last,
-                ulp,
-                stag,
-                to: to.advance(mutate!(offset, ToStuck => 0)),
-            }),
-            // 5041-5.2-06
-            Kind::Untagged { qn, msn, ulp_word } => Header::Untagged(UntaggedHeader {
-                last: mutate!(last, LastMissing => false),
-                ulp: mutate!(ulp, RsvdUlpChanges => if offset > 0 { ulp ^ 6 } else { ulp }),
-                ulp_word,
-                qn,
-                msn,
-                mo: mutate!(offset, MoStuck => 0),
-            }),
+            Kind::Tagged { stag, to, .. } => {
+                Header::Tagged(tagged(self.control, stag, to, offset, last))
+            }
+            Kind::Untagged { qn, msn, ulp_word } => {
+                Header::Untagged(untagged(self.control, (qn, msn), ulp_word, offset, last))
+            }
             Kind::Headed { qn, msn, .. } => Header::Untagged(UntaggedHeader {
                 last,
                 ulp,
@@ -237,5 +223,66 @@ impl OutMessage {
             } => Some((request, self.last_offset)),
             _ => None,
         }
+    }
+}
+
+/// The headers of a Write that is one segment: those of its [`OutMessage`].
+#[inline]
+pub(crate) fn whole_write(stag: STag, to: TaggedOffset) -> [u8; TAGGED_HEADER] {
+    tagged(control(Opcode::Write), stag, to, 0, true).octets()
+}
+
+/// The headers of a Send that is one segment: those of its [`OutMessage`].
+#[inline]
+pub(crate) fn whole_send(
+    opcode: Opcode,
+    invalidate: Option<STag>,
+    msn: Msn,
+) -> [u8; UNTAGGED_HEADER] {
+    let place = (crate::opcode::QN_SEND, msn);
+    untagged(control(opcode), place, ulp_word(invalidate), 0, true).octets()
+}
+
+/// What a Send carries in the four octets that DDP reserves for RDMAP.
+const fn ulp_word(invalidate: Option<STag>) -> u32 {
+    match invalidate {
+        Some(stag) => stag.0, // 5040-4.1-03
+        None => 0,            // 5040-4.1-10
+    }
+}
+
+#[inline]
+fn ulp(control: u8) -> u8 {
+    mutate!(control, RvWrong => control & 0x3F) | mutate!(0, RdmapReservedSet => 0x10)
+}
+
+/// 5041-5.2-08
+#[inline]
+fn tagged(control: u8, stag: STag, to: TaggedOffset, offset: u32, last: bool) -> TaggedHeader {
+    TaggedHeader {
+        last,
+        ulp: ulp(control),
+        stag,
+        to: to.advance(mutate!(offset, ToStuck => 0)),
+    }
+}
+
+/// 5041-5.2-06
+#[inline]
+fn untagged(
+    control: u8,
+    (qn, msn): (Qn, Msn),
+    ulp_word: u32,
+    offset: u32,
+    last: bool,
+) -> UntaggedHeader {
+    let ulp = ulp(control);
+    UntaggedHeader {
+        last: mutate!(last, LastMissing => false),
+        ulp: mutate!(ulp, RsvdUlpChanges => if offset > 0 { ulp ^ 6 } else { ulp }),
+        ulp_word,
+        qn,
+        msn,
+        mo: mutate!(offset, MoStuck => 0),
     }
 }

@@ -2,10 +2,10 @@
 
 use alloc::collections::VecDeque;
 
-use uwarp_ddp::{Msn, STag, TaggedOffset, UntaggedReceiver};
+use uwarp_ddp::{Msn, STag, TAGGED_HEADER, TaggedOffset, UNTAGGED_HEADER, UntaggedReceiver};
 
 use crate::error::{OrdExhausted, StreamError};
-use crate::message::OutMessage;
+use crate::message::{self, OutMessage};
 use crate::mutants::mutate;
 use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, QN_READ_REQUEST, QN_SEND, QN_TERMINATE};
 use crate::peer::Peer;
@@ -17,6 +17,7 @@ mod extensions;
 mod receive;
 
 pub use extensions::AtomicJob;
+pub use receive::WriteSegment;
 
 /// What was negotiated for a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +47,15 @@ impl SendKind {
             (true, false) => Opcode::SendSolicited,
             (true, true) => Opcode::SendSolicitedInvalidate,
         }
+    }
+}
+
+impl SendKind {
+    /// What goes on the wire of it.
+    #[inline]
+    fn parts(&self) -> (Opcode, Option<STag>) {
+        let opcode = mutate!(self.opcode(), SolicitedLost => SendKind { solicited: false, ..*self }.opcode());
+        (opcode, mutate!(self.invalidate, InvalidateStagLost => None))
     }
 }
 
@@ -188,9 +198,7 @@ impl Stream {
         }
         let msn = self.send_msn;
         self.send_msn = msn.next();
-        let opcode =
-            mutate!(kind.opcode(), SolicitedLost => SendKind { solicited: false, ..kind }.opcode());
-        let invalidate = mutate!(kind.invalidate, InvalidateStagLost => None);
+        let (opcode, invalidate) = kind.parts();
         OutMessage::send(opcode, invalidate, msn, len)
     }
 
@@ -201,6 +209,33 @@ impl Stream {
             return OutMessage::nothing();
         }
         OutMessage::write(stag, to, len)
+    }
+
+    /// The headers of an RDMA Write that is one segment, which a caller with many small messages frames itself:
+    /// the same octets as [`begin_write`](Self::begin_write) and the only
+    /// [`next_segment`](OutMessage::next_segment) of its message give. `None` if nothing may be sent any more.
+    #[inline]
+    #[must_use]
+    pub fn whole_write(&self, stag: STag, to: TaggedOffset) -> Option<[u8; TAGGED_HEADER]> {
+        // 5040-5.4-07, 5041-6.2.1-02
+        self.state.sends().then(|| message::whole_write(stag, to))
+    }
+
+    /// The headers of a Send that is one segment: the same octets as [`begin_send`](Self::begin_send) and the only
+    /// [`next_segment`](OutMessage::next_segment) of its message give. It has begun when
+    /// [`whole_send_framed`](Self::whole_send_framed) says so. `None` if nothing may be sent any more.
+    #[inline]
+    #[must_use]
+    pub fn whole_send(&self, kind: SendKind) -> Option<[u8; UNTAGGED_HEADER]> {
+        let (opcode, invalidate) = kind.parts();
+        let header = || message::whole_send(opcode, invalidate, self.send_msn);
+        self.state.sends().then(header)
+    }
+
+    /// The Send that has the headers of [`whole_send`](Self::whole_send) was framed.
+    #[inline]
+    pub fn whole_send_framed(&mut self) {
+        self.send_msn = self.send_msn.next();
     }
 
     /// Begins an RDMA Read. It is outstanding from now on until an

@@ -1,7 +1,8 @@
 //! The receiving side of a stream: one segment at a time, checked from the bottom up.
 
 use uwarp_ddp::{
-    DdpError, Header, STag, TaggedHeader, UNTAGGED_HEADER, UntaggedFault, UntaggedHeader,
+    DDP_VERSION, DdpError, Header, STag, TAGGED_HEADER, TaggedHeader, TaggedOffset,
+    UNTAGGED_HEADER, UntaggedFault, UntaggedHeader,
 };
 
 use super::{Outstanding, Request, Stream};
@@ -14,6 +15,19 @@ use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, QN_SEND, RDMAP_VERSION, split};
 use crate::read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
 use crate::state::StreamEvent;
 use crate::terminate::{MAX_TERMINATE_HEADER, Terminate};
+
+/// A segment of a Write, as [`Stream::write_segment`] reads it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WriteSegment {
+    /// The region of this side.
+    pub stag: STag,
+    /// Where its first octet goes.
+    pub to: TaggedOffset,
+    /// Octets of payload: all that follows the header, at least one.
+    pub len: u32,
+    /// It is the last segment of the message.
+    pub last: bool,
+}
 
 /// A segment whose DDP header was read.
 pub(super) struct Body<'a> {
@@ -55,12 +69,41 @@ impl Stream {
         inbound
     }
 
+    /// Reads a ULPDU of `len` octets if it is a segment of a Write with payload and without a reserved bit, and may be
+    /// received now. Nothing changes. A caller that may place it places it, and says so to
+    /// [`write_received`](Self::write_received): that is what [`receive`](Self::receive) does with it, in less time.
+    /// Every other ULPDU (`None`), and a Write that is refused, are for `receive`.
+    #[inline]
+    #[must_use]
+    pub fn write_segment(&self, head: &[u8; TAGGED_HEADER], len: usize) -> Option<WriteSegment> {
+        const LAST: u8 = 0x40;
+        /// T and DV; RV, and the opcode of a Write, which is 0.
+        const WRITE: [u8; 2] = [0x80 | DDP_VERSION, RDMAP_VERSION << 6];
+        let [control, ulp, s0, s1, s2, s3, to @ ..] = *head;
+        let len = u32::try_from(len.checked_sub(TAGGED_HEADER)?).ok()?;
+        let plain = [control & !LAST, ulp] == WRITE && len > 0 && self.state.receives();
+        plain.then_some(WriteSegment {
+            stag: STag(u32::from_be_bytes([s0, s1, s2, s3])),
+            to: TaggedOffset(u64::from_be_bytes(to)),
+            len,
+            last: control & LAST != 0,
+        })
+    }
+
+    /// What [`write_segment`](Self::write_segment) has read was allowed, and is placed.
+    #[inline]
+    pub fn write_received(&mut self, segment: WriteSegment) {
+        self.write_begun = !segment.last;
+    }
+
     /// Whether the ULPDU that begins with `head` is the first one of a message that takes a receive off
     /// the queue. Nothing changes: a caller without a receive may leave the ULPDU where it is until there
     /// is one. A ULPDU that [`receive`](Self::receive) refuses before it looks for a receive takes none.
     #[must_use]
     pub fn takes_receive(&self, head: &[u8]) -> bool {
-        if !self.state.receives() || self.send_opcode.is_some() {
+        // A tagged segment never does; most are.
+        let tagged = head.first().is_some_and(|control| control & 0x80 != 0);
+        if tagged || !self.state.receives() || self.send_opcode.is_some() {
             return false;
         }
         let Ok((Header::Untagged(header), _)) = Header::parse(head) else {

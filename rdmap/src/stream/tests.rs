@@ -7,7 +7,7 @@ use crate::message::OutMessage;
 use crate::{HEAD_LEN, MAX_HEADER};
 use alloc::vec;
 use alloc::vec::Vec;
-use uwarp_ddp::{TaggedFault, TaggedRange};
+use uwarp_ddp::{DdpError, TaggedFault, TaggedRange};
 
 mod errors;
 mod extensions;
@@ -168,7 +168,81 @@ pub(super) fn receive(
     memory: &ModelMemory,
     ulpdu: &[u8],
 ) -> Result<Inbound<Place>, StreamError> {
-    stream.receive(memory, &ulpdu[..ulpdu.len().min(HEAD_LEN)], ulpdu.len())
+    let head = &ulpdu[..ulpdu.len().min(HEAD_LEN)];
+    let segment = head
+        .first_chunk()
+        .and_then(|head| stream.write_segment(head, ulpdu.len()));
+    let inbound = stream.receive(memory, head, ulpdu.len());
+    same_write(stream, memory, ulpdu, segment, &inbound);
+    inbound
+}
+
+/// What the short way reads of a Write is what the long way takes, or refuses because of the memory; and it leaves no
+/// Write with payload out that has no reserved bit.
+fn same_write(
+    stream: &Stream,
+    memory: &ModelMemory,
+    ulpdu: &[u8],
+    segment: Option<WriteSegment>,
+    inbound: &Result<Inbound<Place>, StreamError>,
+) {
+    let Some(segment) = segment else {
+        if let Ok(Inbound::Write { len: 1.., .. }) = inbound {
+            assert_ne!((ulpdu[0] & 0x3C, ulpdu[1] & 0x30), (0, 0));
+        }
+        return;
+    };
+    let WriteSegment {
+        stag,
+        to,
+        len,
+        last,
+    } = segment;
+    let expected = memory
+        .check_write(stag, to.0, len)
+        .map(|place| Inbound::Write {
+            target: Some(place),
+            payload_at: TAGGED_HEADER,
+            len,
+            last,
+        });
+    let expected = expected.map_err(|fault| StreamError::Ddp(DdpError::Tagged(fault)));
+    assert_eq!(*inbound, expected);
+    if inbound.is_ok() {
+        let mut twin = Stream::new(stream.config);
+        twin.write_received(segment);
+        assert_eq!(twin.write_begun, stream.write_begun);
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn the_headers_of_a_whole_message_are_those_of_its_only_segment(
+        write in proptest::prelude::any::<(u32, u64)>(),
+        kinds in proptest::collection::vec(proptest::prelude::any::<(bool, Option<u32>)>(), 1..8),
+        len in 0u32..1000,
+    ) {
+        let (mut long, mut short) = (stream(), stream());
+        let only = |message: OutMessage| {
+            let (mut message, mut header) = (message, [0; MAX_HEADER]);
+            let segment = message.next_segment(1500, &mut header).unwrap();
+            assert!(segment.last && segment.len == len);
+            header[..segment.header_len].to_vec()
+        };
+        let (stag, to) = (STag(write.0), TaggedOffset(write.1));
+        assert_eq!(short.whole_write(stag, to).unwrap(), *only(long.begin_write(stag, to, len)));
+        for (solicited, invalidate) in kinds {
+            let kind = SendKind { solicited, invalidate: invalidate.map(STag) };
+            assert_eq!(short.whole_send(kind).unwrap(), *only(long.begin_send(kind, len)));
+            short.whole_send_framed();
+        }
+        for stream in [&mut long, &mut short] {
+            stream.llp_lost();
+        }
+        assert!(long.begin_send(SendKind::default(), len).is_done());
+        assert!(short.whole_send(SendKind::default()).is_none());
+        assert!(short.whole_write(stag, to).is_none());
+    }
 }
 
 /// The next request of the peer, which is a Read.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::channel::CompletionChannel;
 use super::eventfd::EventFd;
@@ -287,17 +287,31 @@ impl CqInner {
     /// When the queue is full, or was when an earlier completion came: the completion is lost, everything before
     /// stays.
     pub(crate) fn push(&self, completion: Completion) -> Result<(), CqOverflow> {
-        let mut state = self.state.lock();
-        let result = self.append(&mut state, completion);
-        self.notify(&mut state, &completion);
-        drop(state);
-        self.wake_waiters();
+        self.pushing().push(completion)
+    }
+
+    /// Appends completions one after the other: the lock is taken once for all of them, and those who wait are woken
+    /// once, when this is dropped.
+    #[inline]
+    pub(crate) fn pushing(&self) -> Pushing<'_> {
+        Pushing {
+            cq: self,
+            state: None,
+        }
+    }
+
+    /// A completion that somebody has to be told of: it finds no room, or the CQ is armed.
+    #[cold]
+    fn push_noticed(&self, state: &mut State, completion: &Completion) -> Result<(), CqOverflow> {
+        let result = self.append(state, completion);
+        self.notify(state, completion);
         result
     }
 
-    fn append(&self, state: &mut State, completion: Completion) -> Result<(), CqOverflow> {
+    fn append(&self, state: &mut State, completion: &Completion) -> Result<(), CqOverflow> {
         if state.ring.len() < state.capacity && !state.overflowed {
-            state.ring.push_back(completion);
+            state.ring.push_back(*completion);
+            // Who gets the event finds the completion.
             self.len.store(state.ring.len(), Ordering::SeqCst);
             return Ok(());
         }
@@ -462,6 +476,38 @@ impl core::fmt::Debug for CqInner {
             .field("len", &self.len())
             .field("capacity", &self.capacity())
             .finish_non_exhaustive()
+    }
+}
+
+/// Completions on their way into a CQ. Its lock is held from the first one on.
+pub(crate) struct Pushing<'a> {
+    cq: &'a CqInner,
+    state: Option<MutexGuard<'a, State>>,
+}
+
+impl Pushing<'_> {
+    /// As [`CqInner::push`]. Inlined on purpose: a completion is then made where it stays, in the ring, and not copied there.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, completion: Completion) -> Result<(), CqOverflow> {
+        let cq = self.cq;
+        let state = self.state.get_or_insert_with(|| cq.state.lock());
+        if state.ring.len() >= state.capacity || state.overflowed || state.armed.is_some() {
+            return cq.push_noticed(state, &completion);
+        }
+        state.ring.push_back(completion);
+        Ok(())
+    }
+}
+
+impl Drop for Pushing<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let Some(state) = self.state.take() else {
+            return;
+        };
+        self.cq.len.store(state.ring.len(), Ordering::SeqCst);
+        drop(state);
+        self.cq.wake_waiters();
     }
 }
 

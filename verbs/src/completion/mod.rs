@@ -11,7 +11,7 @@ pub use cq::{Notify, ResizeCqError};
 pub use outcome::WorkError;
 pub use wc::{Completion, Status, WcOpcode};
 
-pub(crate) use cq::{CqInner, CqOverflow};
+pub(crate) use cq::{CqInner, CqOverflow, Pushing};
 pub(crate) use eventfd::EventFd;
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::recorder::{FlightRecord, Recorder};
 use super::transmit::TxBatch;
 use super::work::{ImmediateData, SendQueue};
 use crate::cause::{Cause, LocalProblem};
-use crate::completion::{Completion, CqInner, CqOverflow};
+use crate::completion::{Completion, CqInner, CqOverflow, Pushing};
 use crate::event::{AsyncEvent, EndReason};
 use crate::mem::{Access, Asker, RegionTable, Target};
 use crate::mutants::mutate;
@@ -380,13 +380,15 @@ impl Connection {
     }
 
     /// Adds a completion to the send CQ.
+    #[inline]
     pub(crate) fn complete_send(
         ctx: &QpContext,
+        send_cq: &mut Pushing<'_>,
         events: &mut Vec<AsyncEvent>,
         lost: &mut Option<CqOverflow>,
         completion: Completion,
     ) {
-        if let Err(overflow) = ctx.send_cq.push(completion) {
+        if let Err(overflow) = send_cq.push(completion) {
             *lost = Some(overflow.tell(ctx.qp_num, events));
         }
     }
@@ -414,12 +416,14 @@ impl Connection {
             cause,
             ..
         } = self;
+        let mut send_cq = ctx.send_cq.pushing();
         sq.retire(
             tx.taken_to(),
             ctx.qp_num,
             || flush_cause(*cause),
-            |completion| Self::complete_send(ctx, events, lost, completion),
+            |completion| Self::complete_send(ctx, &mut send_cq, events, lost, completion),
         );
+        drop(send_cq);
         self.end_on_lost_completion();
     }
 

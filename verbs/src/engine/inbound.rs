@@ -1,5 +1,6 @@
 //! The receive side: from octets of the LLP to placed data, completions and answers.
 
+use std::cell::RefCell;
 use std::time::Instant;
 
 use uwarp_ddp::{DdpError, Header, STag, TaggedFault, UntaggedFault};
@@ -15,7 +16,7 @@ use super::receive_queue::ReceiveQueue;
 use crate::cause::{Act, Broken, Cause, Receive, Refusal};
 use crate::completion::Status;
 use crate::event::AsyncEvent;
-use crate::mem::{Asker, Need, Target};
+use crate::mem::{Asker, Landing, Need, Recent};
 use crate::mutants::mutate;
 use crate::qp::state::QpState;
 use crate::settings::OnNoReceive;
@@ -26,27 +27,33 @@ struct View<'a> {
     ctx: &'a QpContext,
     asker: Asker,
     rq: &'a ReceiveQueue,
+    recent: RefCell<&'a mut Recent>,
     /// The segment is the RTR indication: a Send of no octets that takes no receive.
     rtr_send: bool,
 }
 
 impl Memory for View<'_> {
-    type Target = Target;
+    /// Only a Write goes somewhere at once.
+    type Target = Option<Landing>;
 
-    fn check_write(&self, stag: STag, to: u64, len: u32) -> Result<Target, TaggedFault> {
-        let asker = &self.asker;
-        self.ctx
-            .table
-            .check(stag, to, len, Need::RemoteWrite, asker)
+    #[inline]
+    fn check_write(&self, stag: STag, to: u64, len: u32) -> Result<Self::Target, TaggedFault> {
+        let table = &self.ctx.table;
+        let mut recent = self.recent.borrow_mut();
+        recent
+            .check_write(table, stag, to, len, &self.asker)
+            .map(Some)
     }
 
-    fn check_read(&self, stag: STag, to: u64, len: u32) -> Result<Target, TaggedFault> {
-        let asker = &self.asker;
-        self.ctx.table.check(stag, to, len, Need::RemoteRead, asker)
+    fn check_read(&self, stag: STag, to: u64, len: u32) -> Result<Self::Target, TaggedFault> {
+        let table = &self.ctx.table;
+        let checked = table.check(stag, to, len, Need::RemoteRead, &self.asker);
+        checked.map(|_| None)
     }
 
-    fn check_atomic(&self, stag: STag, to: u64) -> Result<Target, AtomicFault> {
-        self.ctx.table.check_atomic(stag, to, &self.asker)
+    fn check_atomic(&self, stag: STag, to: u64) -> Result<Self::Target, AtomicFault> {
+        let checked = self.ctx.table.check_atomic(stag, to, &self.asker);
+        checked.map(|_| None)
     }
 
     fn check_invalidate(&self, stag: STag) -> Result<(), TaggedFault> {
@@ -83,6 +90,7 @@ impl Connection {
             return;
         }
         let mut at = 0;
+        let mut recent = Recent::default();
         loop {
             if !matches!(self.state, QpState::Rts | QpState::Closing) {
                 // 5041-7.1-18: after an error whatever still arrives is dropped in silence.
@@ -96,12 +104,13 @@ impl Connection {
             match &stream.deframer.next(&rx.filled()[at..]) {
                 Ok(Step::Need(_)) => break,
                 Ok(Step::Fpdu(ulpdu)) => {
-                    if !self.ulpdu(ulpdu) {
+                    if !self.plain_write(ulpdu, &mut recent) && !self.ulpdu(ulpdu, &mut recent) {
                         break;
                     }
                     at += ulpdu.wire_len();
                 }
                 Err(error) => {
+                    recent.leave();
                     self.recorder.damaged(self.now, &rx.filled()[at..]);
                     self.offended(
                         StreamError::Mpa(error.code().code()),
@@ -115,7 +124,7 @@ impl Connection {
     }
 
     /// One validated ULPDU. False when it has to wait for a receive: then nothing has happened to it.
-    fn ulpdu(&mut self, ulpdu: &Ulpdu<'_>) -> bool {
+    fn ulpdu(&mut self, ulpdu: &Ulpdu<'_>, recent: &mut Recent) -> bool {
         let Stage::Open(stream) = &mut self.stage else {
             return true;
         };
@@ -131,7 +140,11 @@ impl Connection {
             (!self.fin.wanted).then_some(&mut self.deadline),
             self.ctx.qp_num,
         );
-        if !rtr_send && stream.rdmap.takes_receive(head) && !self.take_receive() {
+        let takes = !rtr_send && stream.rdmap.takes_receive(head);
+        if takes {
+            recent.leave();
+        }
+        if takes && !self.take_receive() {
             if let Stage::Open(stream) = &mut self.stage {
                 stream.deframer.put_back(ulpdu);
             }
@@ -145,11 +158,28 @@ impl Connection {
             ctx: &self.ctx,
             asker: self.ctx.asker(self.access),
             rq: &self.rq,
+            recent: RefCell::new(&mut *recent),
             rtr_send,
         };
-        match &stream.rdmap.receive(&view, head, ulpdu.len()) {
-            Ok(inbound) => self.inbound(inbound, ulpdu, rtr_send),
+        let received = &stream.rdmap.receive(&view, head, ulpdu.len());
+        match received {
+            &Ok(Inbound::Write {
+                ref target,
+                payload_at,
+                len,
+                ..
+            }) => {
+                if let Some(Some(landing)) = *target {
+                    self.place_write(landing, recent, ulpdu, payload_at, len);
+                }
+            }
+            Ok(inbound) => {
+                // It may end a region.
+                recent.leave();
+                self.inbound(inbound, ulpdu, rtr_send);
+            }
             &Err(error) => {
+                recent.leave();
                 let cause = self.cause_of(error, head, ulpdu.len());
                 self.offended(error, cause, Some((head, ulpdu.len())));
             }
@@ -186,18 +216,10 @@ impl Connection {
         taken || !waits
     }
 
-    fn inbound(&mut self, inbound: &Inbound<Target>, ulpdu: &Ulpdu<'_>, rtr_send: bool) {
+    /// Everything but a Write.
+    fn inbound<T>(&mut self, inbound: &Inbound<T>, ulpdu: &Ulpdu<'_>, rtr_send: bool) {
         match inbound {
-            &Inbound::Write {
-                ref target,
-                payload_at,
-                len,
-                ..
-            } => {
-                if let Some(target) = target {
-                    self.place_write(target, ulpdu, payload_at, len);
-                }
-            }
+            Inbound::Write { .. } | Inbound::ReadRequest | Inbound::AtomicRequest => {}
             &Inbound::Send {
                 payload_at,
                 offset,
@@ -219,7 +241,6 @@ impl Connection {
                     self.complete_receive(delivered.len, delivered.solicited, invalidated);
                 }
             }
-            Inbound::ReadRequest | Inbound::AtomicRequest => {}
             &Inbound::Immediate { data, solicited } => self.complete_immediate(data, solicited),
             &Inbound::AtomicResponse { original } => self.place_original(original),
             &Inbound::ReadResponse {
@@ -231,22 +252,6 @@ impl Connection {
                 self.place_response(ulpdu, payload_at, offset, len, complete);
             }
             Inbound::Terminate(terminate) => self.terminated_by_peer(*terminate),
-        }
-    }
-
-    fn place_write(&mut self, target: &Target, ulpdu: &Ulpdu<'_>, payload_at: usize, len: u32) {
-        let mut at = 0;
-        for piece in ulpdu.pieces(payload_at, len as usize) {
-            let placed = target.place(at, piece);
-            if let Err(fault) = mutate!(placed, BoundsOffByOne => Ok(())) {
-                // Deregistered between the check and here.
-                let error = StreamError::Ddp(DdpError::Tagged(fault));
-                let mut scratch = [0; HEAD_LEN];
-                let head = ulpdu.head(&mut scratch);
-                let cause = self.cause_of(error, head, ulpdu.len());
-                return self.offended(error, cause, Some((head, ulpdu.len())));
-            }
-            at += piece.len();
         }
     }
 
@@ -324,7 +329,7 @@ impl Connection {
     }
 
     /// What is known here of an error in a segment: which region, which bounds, which receive.
-    fn cause_of(&self, error: StreamError, head: &[u8], len: usize) -> Cause {
+    pub(super) fn cause_of(&self, error: StreamError, head: &[u8], len: usize) -> Cause {
         let header = Header::parse(head).ok();
         let access = match (&error, header) {
             (StreamError::Ddp(DdpError::Tagged(fault)), Some((Header::Tagged(tagged), at))) => {

@@ -23,6 +23,7 @@ mod connection;
 mod inbound;
 mod local;
 mod outbound;
+mod plain;
 mod post;
 mod receive_buffer;
 mod receive_queue;
@@ -33,6 +34,7 @@ mod teardown;
 mod tests;
 mod transmit;
 mod work;
+mod writes;
 
 pub(crate) use connection::{Connection, LlpOrder, QpContext};
 pub(crate) use local::LocalOp;

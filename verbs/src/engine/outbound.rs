@@ -12,14 +12,14 @@ use super::transmit::TxBatch;
 use super::work::{ImmediateData, Progress, SendData};
 use crate::cause::LocalProblem;
 use crate::completion::Status;
-use crate::mem::{Need, SgList, SgSource};
+use crate::mem::{HeldRegions, Need};
 use crate::mutants::mutate;
 use crate::qp::state::QpState;
 use crate::qp::wr::SendOp;
 
 /// FPDUs with at least this much payload are gathered from where it lies; smaller ones are staged
 /// (copied while the CRC is computed), which is faster and needs no pin.
-const IN_PLACE: usize = 8 * 1024;
+pub(super) const IN_PLACE: usize = 8 * 1024;
 
 /// What to frame next.
 enum Choice {
@@ -35,7 +35,7 @@ impl Connection {
             return;
         }
         self.tx.reset();
-        while self.tx.has_room() && self.frame_one() {}
+        while self.tx.has_room() && (self.frame_plain() || self.frame_one()) {}
         if self.tx.is_empty() {
             self.tx.release();
         }
@@ -276,7 +276,7 @@ impl Connection {
                 source: Some(source),
             }) => source.source().is_ok_and(|payload| frame.stage(&payload)),
             Some(Current::Work { .. }) => match self.sq.next_to_send() {
-                Some((_, wqe)) if len > 0 => frame.work(&wqe.data, *markers),
+                Some((_, wqe)) if len > 0 => frame.work(&wqe.data, &self.sq.held, *markers),
                 _ => frame.stage(&[][..]),
             },
             _ => frame.stage(&[][..]),
@@ -375,19 +375,34 @@ struct Frame<'a> {
 
 impl Frame<'_> {
     /// The payload of a work request: staged when it is small or inline, else left where it lies.
-    fn work(&mut self, data: &SendData, markers: bool) -> bool {
+    fn work(&mut self, data: &SendData, held: &HeldRegions, markers: bool) -> bool {
         let (offset, len) = (self.offset, self.len);
         if !data.inline.is_empty() {
             return self.stage(data.inline.as_slice());
         }
         // The guard keeps the memory from being deregistered while it is read.
+        if !data.spot.is_empty() {
+            let Some(source) = held.source(data.spot) else {
+                return false;
+            };
+            return if markers || len < IN_PLACE {
+                self.stage(&source)
+            } else {
+                self.gather(&source, |tx| {
+                    let run = held.pin(data.spot, offset, len);
+                    run.map(|run| tx.in_place(run)).is_some()
+                })
+            };
+        }
         let Ok(source) = data.list.source(offset, len) else {
             return false;
         };
         if markers || len < IN_PLACE {
             self.stage(&source)
         } else {
-            self.gather(&data.list, &source)
+            self.gather(&source, |tx| {
+                data.list.pin(offset, len, |run| tx.in_place(run))
+            })
         }
     }
 
@@ -403,8 +418,9 @@ impl Frame<'_> {
             .is_ok()
     }
 
-    /// Leaves payload where it lies: the verbs contract freezes it until the completion.
-    fn gather(&mut self, list: &SgList, source: &SgSource<'_>) -> bool {
+    /// Leaves payload where it lies: the verbs contract freezes it until the completion. `pin` adds its runs to the batch,
+    /// pinned; false when it could not.
+    fn gather<P: Payload>(&mut self, source: &P, pin: impl FnOnce(&mut TxBatch) -> bool) -> bool {
         let (offset, len) = (self.offset, self.len);
         let (framer, head) = (&mut *self.framer, self.head);
         let framed = self
@@ -414,8 +430,7 @@ impl Frame<'_> {
             return false;
         };
         // The pins take over from the guard of `source`.
-        let tx = &mut *self.tx;
-        let pinned = list.pin(offset, len, |run| tx.in_place(run));
+        let pinned = pin(self.tx);
         self.tx
             .stage(|staged| staged.extend_from_slice(trailer.as_ref()));
         pinned

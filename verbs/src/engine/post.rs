@@ -10,7 +10,8 @@ use super::receive_queue::PostRules;
 use super::work::{Blamed, ImmediateData, Progress};
 use crate::cause::Cause;
 use crate::completion::{Completion, Status, WcOpcode};
-use crate::mem::ATOMIC_LEN;
+use crate::mem::{ATOMIC_LEN, LocalFault};
+use crate::progress::doorbell::REQUEST_OCTETS;
 use crate::qp::state::QpState;
 use crate::qp::wr::{RecvWr, SendOp, SendWr, Source};
 
@@ -37,14 +38,23 @@ impl Connection {
         }
         check_form(wr)?;
         let len = self.resolve_send(wr).inspect_err(|_| self.sq.drop_data())?;
-        let sink = match wr.source {
-            Source::Sges([sge, ..]) => (sge.lkey, sge.addr),
-            _ => (0, 0),
-        };
+        let is_request = wr.op.awaits_response();
+        self.sq.count(match is_request {
+            true => REQUEST_OCTETS,
+            false => u64::from(len),
+        });
         let wqe = self.sq.append(&wr.op);
         wqe.wr_id = wr.wr_id;
         wqe.op = wr.op;
-        wqe.sink = sink;
+        wqe.plain = wr.imm.is_none()
+            && !wr.fence
+            && matches!(wr.op, SendOp::Write { .. } | SendOp::Send { .. })
+            && (!wqe.data.spot.is_empty() || !wqe.data.inline.is_empty());
+        if let (true, Source::Sges([sge, ..])) = (is_request, wr.source) {
+            wqe.sink = (sge.lkey, sge.addr);
+        } else {
+            wqe.sink = (0, 0);
+        }
         wqe.len = len;
         wqe.imm = wr.imm.map(|data| ImmediateData {
             data,
@@ -53,18 +63,16 @@ impl Connection {
         wqe.signaled = wr.signaled || self.ctx.signal_all;
         wqe.fence = wr.fence;
         wqe.invalidate_sink = wr.invalidate_sink;
-        wqe.progress = if self.state.flushes() {
-            Progress::Refused
-        } else {
-            Progress::Queued
-        };
+        wqe.progress = Progress::Queued;
         if self.state.flushes() {
+            wqe.progress = Progress::Refused;
             self.retire();
         }
         Ok(())
     }
 
     /// Puts the payload of a request into the next place of the queue, and gives its octets.
+    #[inline]
     fn resolve_send(&mut self, wr: &SendWr<'_>) -> Result<u32, PostErrorKind> {
         let caps = &self.ctx.caps;
         let is_request = wr.op.awaits_response();
@@ -81,6 +89,21 @@ impl Connection {
                 let len = u32::try_from(octets.len()).unwrap_or(caps.max_inline);
                 self.sq.next_data().inline.push(octets);
                 Ok(len)
+            }
+            // What most requests have: the checks below are for more of them, or for other requests.
+            Source::Sges([sge])
+                if !is_request
+                    && sge.len > 0
+                    && caps.max_send_sge > 0
+                    && !self.is_for_later(sge) =>
+            {
+                let QpContext {
+                    table, pd, qp_num, ..
+                } = &*self.ctx;
+                match self.sq.resolve_spot(table, (*pd, *qp_num), sge) {
+                    Ok(()) => Ok(sge.len),
+                    Err(kind) => Err(LocalFault { index: 0, kind }.into()),
+                }
             }
             Source::Sges(sges) => {
                 let max = caps.max_send_sge as usize;
@@ -146,7 +169,8 @@ impl Connection {
             tx,
             ..
         } = self;
-        let mut complete = |completion| Self::complete_send(ctx, events, lost, completion);
+        let mut cq = ctx.send_cq.pushing();
+        let mut complete = |completion| Self::complete_send(ctx, &mut cq, events, lost, completion);
         sq.retire(tx.taken_to(), ctx.qp_num, || flushed, &mut complete);
         sq.flush(blamed, flushed, ctx.qp_num, complete);
     }
@@ -208,7 +232,16 @@ impl Connection {
 }
 
 /// What a request may carry, and what RFC 7306 asks of it.
+#[inline]
 fn check_form(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
+    if wr.imm.is_none() && !wr.invalidate_sink && !matches!(wr.op, SendOp::Atomic { .. }) {
+        return Ok(());
+    }
+    check_extras(wr)
+}
+
+/// The same, of a request that has something beside its payload.
+fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     let (operation, takes_immediate) = match wr.op {
         SendOp::Write { .. } => ("an RDMA Write", true),
         SendOp::Immediate => ("Immediate Data", true),

@@ -189,13 +189,15 @@ impl Recorder {
     /// A startup frame of ours, which ends at `end` of the stream.
     pub(super) fn startup_sent(&mut self, now: Instant, frame: &[u8], end: u64) {
         let head = frame.get(..STARTUP_HEAD).unwrap_or(frame);
-        self.add(
+        let added = self.add(
             now,
             (Direction::Sent, FrameKind::Startup),
             head,
             frame.len(),
         );
-        self.ends_at(end);
+        if let Some(frame) = added {
+            frame.end = end;
+        }
     }
 
     /// A startup frame of the peer.
@@ -211,18 +213,28 @@ impl Recorder {
 
     /// An FPDU was framed that ends at `end` of the stream; `head` is the beginning of a ULPDU of `len` octets.
     pub(super) fn sent(&mut self, now: Instant, head: &[u8], len: usize, end: u64) {
-        self.add(now, (Direction::Sent, FrameKind::Ulpdu), headers(head), len);
-        self.ends_at(end);
+        self.sent_headers(now, headers(head), len, end);
+    }
+
+    /// The same with no more than the headers, which saves looking for their end.
+    #[inline]
+    pub(super) fn sent_headers(&mut self, now: Instant, head: &[u8], len: usize, end: u64) {
+        if let Some(frame) = self.add(now, (Direction::Sent, FrameKind::Ulpdu), head, len) {
+            frame.end = end;
+        }
     }
 
     /// The ULPDU of an FPDU that was verified.
     pub(super) fn received(&mut self, now: Instant, head: &[u8], len: usize) {
-        self.add(
-            now,
-            (Direction::Received, FrameKind::Ulpdu),
-            headers(head),
-            len,
-        );
+        let what = (Direction::Received, FrameKind::Ulpdu);
+        if let Some(tagged) = head.first_chunk::<TAGGED_HEADER>()
+            && tagged[0] & 0x80 != 0
+        {
+            // A copy of a length that the compiler knows: most frames are of this kind.
+            self.add(now, what, tagged, len);
+            return;
+        }
+        self.add(now, what, headers(head), len);
     }
 
     /// What came is no FPDU.
@@ -274,19 +286,16 @@ impl Recorder {
         self.ring.as_deref_mut().map_or(&mut [], |ring| ring)
     }
 
+    /// Adds a frame, and gives it: where it ends is for the caller to say.
+    #[inline]
     fn add(
         &mut self,
         now: Instant,
         (direction, kind): (Direction, FrameKind),
         head: &[u8],
         len: usize,
-    ) {
-        let Some(ring) = &mut self.ring else {
-            return;
-        };
-        let Some(frame) = ring.get_mut(place(self.seen)) else {
-            return;
-        };
+    ) -> Option<&mut RecordedFrame> {
+        let frame = self.ring.as_mut()?.get_mut(place(self.seen))?;
         self.seen += 1;
         if self.last.0 != now {
             self.last = (now, now.saturating_duration_since(self.began));
@@ -298,14 +307,7 @@ impl Recorder {
         frame.head[..head_len].copy_from_slice(&head[..head_len]);
         frame.head_len = u8::try_from(head_len).unwrap_or(u8::MAX);
         (frame.end, frame.unsent) = (0, false);
-    }
-
-    /// Where in the stream the frame ends that was added last.
-    fn ends_at(&mut self, end: u64) {
-        let last = place(self.seen.wrapping_sub(1));
-        if let Some(frame) = self.frames_mut().get_mut(last) {
-            frame.end = end;
-        }
+        Some(frame)
     }
 }
 
@@ -314,6 +316,7 @@ fn place(number: u64) -> usize {
 }
 
 /// The headers at the beginning of a ULPDU, without what is payload.
+#[inline]
 fn headers(head: &[u8]) -> &[u8] {
     let (Some(&ddp), Some(&rdmap)) = (head.first(), head.get(1)) else {
         return head;

@@ -31,6 +31,7 @@ mod emitted;
 mod extensions;
 mod line;
 mod one_send;
+mod plain;
 mod receives;
 mod siw;
 mod stalled;
@@ -223,8 +224,17 @@ fn initiator_config(settings: &Settings) -> InitiatorConfig {
 
 /// Two ends in RTS, and the pool of both.
 fn connected(settings: &Settings, server: &Arc<Memory>) -> (End, End, BufferPool) {
+    connected_from(&Memory::new(), settings, server)
+}
+
+/// The same, with the client's memory.
+fn connected_from(
+    client: &Arc<Memory>,
+    settings: &Settings,
+    server: &Arc<Memory>,
+) -> (End, End, BufferPool) {
     let pool = BufferPool::default();
-    let mut client = End::new(&Memory::new(), settings);
+    let mut client = End::new(client, settings);
     assert!(
         client
             .conn

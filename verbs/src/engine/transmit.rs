@@ -73,11 +73,13 @@ impl TxBatch {
     }
 
     /// Stream offset up to which octets are framed.
+    #[inline]
     pub(crate) fn framed_to(&self) -> u64 {
         self.framed
     }
 
     /// Whether more should be framed before the LLP is called.
+    #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.filled < STAGED_LIMIT
             && self.framed - self.taken < BATCH_LIMIT as u64
@@ -130,6 +132,7 @@ impl TxBatch {
     }
 
     /// Appends octets by letting `fill` write over so many, and tell how many of them it wrote; none after an error.
+    #[inline]
     pub(crate) fn stage_over<E>(
         &mut self,
         most: usize,
@@ -145,6 +148,7 @@ impl TxBatch {
     }
 
     /// Staging is filled up to here now.
+    #[inline]
     fn staged_to(&mut self, end: usize) {
         let start = self.filled;
         self.filled = end;
@@ -163,6 +167,7 @@ impl TxBatch {
     }
 
     /// An FPDU (or a startup frame) ends here.
+    #[inline]
     pub(crate) fn end_of_fpdu(&mut self) {
         self.ends.push(self.framed);
     }

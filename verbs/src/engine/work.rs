@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use super::local::LocalOp;
 use crate::cause::{Act, Asked, Cause};
 use crate::completion::{Completion, Status};
-use crate::mem::{FastRegister, InlineData, SgList, Sge};
+use crate::mem::{
+    FastRegister, HeldRegions, InlineData, LocalFaultKind, RegionTable, SgList, Sge, Sources, Spot,
+};
 use crate::qp::wr::SendOp;
 
 /// How far a work request of the send queue has come.
@@ -25,9 +27,11 @@ pub(crate) enum Progress {
     Refused,
 }
 
-/// The payload of a request: memory, or octets copied when it was posted.
+/// The payload of a request: memory, or octets copied when it was posted. At most one of them has octets.
 #[derive(Default)]
 pub(crate) struct SendData {
+    /// The only element of a source: what most requests have.
+    pub(crate) spot: Spot,
     pub(crate) list: SgList,
     pub(crate) inline: InlineData,
     /// Elements of the list that are looked at when its turn comes, because requests before it register their memory.
@@ -36,7 +40,12 @@ pub(crate) struct SendData {
 
 impl SendData {
     #[inline]
-    fn clear(&mut self) {
+    fn clear(&mut self, held: &mut HeldRegions) {
+        if !self.spot.is_empty() {
+            // Then there is nothing else.
+            held.release(std::mem::take(&mut self.spot));
+            return;
+        }
         self.list.clear();
         self.inline.clear();
         self.later.clear();
@@ -64,6 +73,8 @@ pub(crate) struct SendWqe {
     pub(crate) fence: bool,
     /// Whether the STag of the sink ends with this Read.
     pub(crate) invalidate_sink: bool,
+    /// A Write or a Send with payload and nothing beside it: see [`SendQueue::frame_plain`].
+    pub(crate) plain: bool,
     pub(crate) progress: Progress,
 }
 
@@ -80,6 +91,7 @@ impl SendWqe {
             signaled: false,
             fence: false,
             invalidate_sink: false,
+            plain: false,
             progress: Progress::Queued,
         }
     }
@@ -122,21 +134,32 @@ impl SendWqe {
         Asked { act, stag, to, len }
     }
 
-    fn completion(&self, qp_num: u32, status: Status, cause: Option<Cause>) -> Completion {
-        let success = status == Status::Success;
-        let byte_len = if success && self.op.awaits_response() {
-            self.len
-        } else {
-            0
-        };
+    /// Its completion when it was done. Apart from the other: what has no cause is written without one.
+    #[inline]
+    fn done(&self, qp_num: u32) -> Completion {
+        Completion {
+            wr_id: self.wr_id,
+            status: Status::Success,
+            opcode: self.op.wc_opcode(),
+            byte_len: if self.op.awaits_response() {
+                self.len
+            } else {
+                0
+            },
+            qp_num,
+            invalidated: self.invalidates(),
+            ..Completion::default()
+        }
+    }
+
+    /// Its completion when it was not.
+    fn failed(&self, qp_num: u32, status: Status, cause: Cause) -> Completion {
         Completion {
             wr_id: self.wr_id,
             status,
             opcode: self.op.wc_opcode(),
-            byte_len,
             qp_num,
-            invalidated: self.invalidates().filter(|_| success),
-            cause,
+            cause: Some(cause),
             ..Completion::default()
         }
     }
@@ -170,6 +193,10 @@ pub(crate) struct SendQueue {
     front: u64,
     /// Sequence number of the first request that was not framed whole.
     next: u64,
+    /// Octets of all requests so far, as the doorbell counts them.
+    octets: u64,
+    /// The regions of [`SendData::spot`].
+    pub(crate) held: HeldRegions,
     /// Reads and atomics whose Response has not been placed whole, oldest first.
     requests: VecDeque<u64>,
     /// The newest fast registration that was posted.
@@ -193,6 +220,8 @@ impl SendQueue {
             len: 0,
             front: sequence,
             next: sequence,
+            octets: 0,
+            held: HeldRegions::default(),
             requests: VecDeque::new(),
             registered: None,
         }
@@ -255,22 +284,44 @@ impl SendQueue {
         self.front + self.len as u64
     }
 
+    /// What a doorbell has to know: the sequence number of the next request to be posted, and octets so far.
+    pub(crate) fn posted(&self) -> (u64, u64) {
+        (self.posted_to(), self.octets)
+    }
+
+    /// A request was posted that counts so many octets.
+    #[inline]
+    pub(crate) fn count(&mut self, octets: u64) {
+        self.octets = self.octets.wrapping_add(octets);
+    }
+
     /// The payload of the request that is posted next: empty, to be filled. What is left in it and not
     /// [appended](Self::append) has to be [dropped](Self::drop_data).
     pub(crate) fn next_data(&mut self) -> &mut SendData {
         self.next_data_and_before().0
     }
 
+    /// The place of the request that is posted next.
+    #[inline]
+    fn next_place(&mut self) -> usize {
+        if self.len == self.places.len() {
+            self.grow();
+        }
+        self.place(self.len)
+    }
+
+    /// More places; the caller has checked `room`, so that there may be more.
+    #[cold]
+    fn grow(&mut self) {
+        let more = (2 * self.len).clamp(FIRST_PLACES, self.depth.max(FIRST_PLACES));
+        self.places.rotate_left(self.head);
+        self.head = 0;
+        self.places.resize_with(more, SendWqe::blank);
+    }
+
     /// The same, and the list of the request before it, if that is still in the queue.
     pub(crate) fn next_data_and_before(&mut self) -> (&mut SendData, Option<&SgList>) {
-        if self.len == self.places.len() {
-            // The caller has checked `room`, so that this is more.
-            let more = (2 * self.len).clamp(FIRST_PLACES, self.depth.max(FIRST_PLACES));
-            self.places.rotate_left(self.head);
-            self.head = 0;
-            self.places.resize_with(more, SendWqe::blank);
-        }
-        let next = self.place(self.len);
+        let next = self.next_place();
         if self.len == 0 {
             return (&mut self.places[next].data, None);
         }
@@ -285,18 +336,36 @@ impl SendQueue {
         (&mut next.data, Some(&before.data.list))
     }
 
+    /// Resolves the only element of the request that is posted next, a source, for `qp` of `pd`.
+    #[inline]
+    pub(crate) fn resolve_spot(
+        &mut self,
+        table: &RegionTable,
+        who: (u32, u32),
+        sge: &Sge,
+    ) -> Result<(), LocalFaultKind> {
+        let before = self.len.checked_sub(1).and_then(|last| self.nth(last));
+        let before = before.map_or(Spot::default(), |wqe| wqe.data.spot);
+        let spot = self.held.resolve(before, table, who, sge)?;
+        let next = self.next_place();
+        self.places[next].data.spot = spot;
+        Ok(())
+    }
+
     /// The request of [`Self::next_data`] is not posted after all.
     pub(crate) fn drop_data(&mut self) {
-        self.next_data().clear();
+        let next = self.next_place();
+        self.places[next].data.clear(&mut self.held);
+        self.held.sweep();
     }
 
     /// Appends the request that has [`Self::next_data`]; the caller has checked `room`, and sets all but the payload.
+    #[inline]
     pub(crate) fn append(&mut self, op: &SendOp) -> &mut SendWqe {
         if matches!(op, SendOp::Local(LocalOp::Register(_))) {
             self.registered = Some(self.posted_to());
         }
-        self.next_data();
-        let place = self.place(self.len);
+        let place = self.next_place();
         self.len += 1;
         &mut self.places[place]
     }
@@ -309,8 +378,13 @@ impl SendQueue {
     }
 
     /// The newest fast registration of this STag that is to be carried out before what is posted now.
+    #[inline]
     pub(crate) fn registration(&self, stag: u32) -> Option<&FastRegister> {
         let newest = self.registered.filter(|newest| *newest >= self.next)?;
+        self.registration_up_to(newest, stag)
+    }
+
+    fn registration_up_to(&self, newest: u64, stag: u32) -> Option<&FastRegister> {
         let index = |sequence: u64| usize::try_from(sequence - self.front).ok();
         let waiting = index(self.next)?..=index(newest)?;
         waiting
@@ -349,6 +423,48 @@ impl SendQueue {
             self.next += 1;
             if progress == Progress::AwaitingResponse {
                 self.requests.push_back(sequence);
+            }
+        }
+    }
+
+    /// Gives the [plain](SendWqe::plain) requests of at most `most` octets at `next` to `frame`, one after the other, until
+    /// there is none or it has not framed one: it gives where in the stream the message ends. True when one was framed.
+    #[inline]
+    pub(crate) fn frame_plain(
+        &mut self,
+        most: u32,
+        mut frame: impl FnMut(&SendWqe, &mut Sources<'_>) -> Option<u64>,
+    ) -> bool {
+        let begun = self.next;
+        let Ok(mut index) = usize::try_from(self.next - self.front) else {
+            return false;
+        };
+        let mut place = self.place(index);
+        let mut sources = self.held.sources();
+        while index < self.len
+            && let Some(wqe) = self.places.get_mut(place)
+            && wqe.plain
+            && wqe.len <= most
+            && wqe.progress == Progress::Queued
+            && let Some(ends_at) = frame(wqe, &mut sources)
+        {
+            wqe.progress = Progress::Sent { ends_at };
+            index += 1;
+            place += 1;
+            if place == self.places.len() {
+                place = 0;
+            }
+            self.next += 1;
+        }
+        self.next != begun
+    }
+
+    /// Leaves all requests to the general path, which frames them too.
+    #[cfg(test)]
+    pub(crate) fn forget_plain(&mut self) {
+        for index in 0..self.len {
+            if let Some(wqe) = self.nth_mut(index) {
+                wqe.plain = false;
             }
         }
     }
@@ -414,15 +530,25 @@ impl SendQueue {
         flushed: impl Fn() -> Cause,
         mut complete: impl FnMut(Completion),
     ) {
-        while let Some(wqe) = self.nth(0) {
-            let (status, cause) = match wqe.progress {
-                Progress::Sent { ends_at } if ends_at <= taken => (Status::Success, None),
-                Progress::Answered => (Status::Success, None),
-                Progress::Refused => (Status::WrFlush, Some(flushed())),
+        while self.len > 0
+            && let Some(wqe) = self.places.get(self.head)
+        {
+            match wqe.progress {
+                Progress::Sent { ends_at } if ends_at <= taken => {}
+                Progress::Answered => {}
+                Progress::Refused => {
+                    complete(wqe.failed(qp_num, Status::WrFlush, flushed()));
+                    self.pop();
+                    continue;
+                }
                 _ => break,
-            };
-            self.pop(qp_num, status, cause, &mut complete);
+            }
+            if wqe.signaled {
+                complete(wqe.done(qp_num));
+            }
+            self.pop();
         }
+        self.held.sweep();
     }
 
     /// Completes everything in the queue with an error, in order. `blamed` is the request that the
@@ -434,31 +560,25 @@ impl SendQueue {
         qp_num: u32,
         mut complete: impl FnMut(Completion),
     ) {
-        while !self.is_empty() {
+        while let Some(wqe) = self.nth(0) {
             let (status, cause) = match blamed {
                 Some(blamed) if blamed.sequence == self.front => (blamed.status, blamed.cause),
                 _ => (Status::WrFlush, flushed),
             };
-            self.pop(qp_num, status, Some(cause), &mut complete);
+            complete(wqe.failed(qp_num, status, cause));
+            self.pop();
         }
+        self.held.sweep();
         self.next = self.front;
         self.requests.clear();
     }
 
-    fn pop(
-        &mut self,
-        qp_num: u32,
-        status: Status,
-        cause: Option<Cause>,
-        complete: &mut impl FnMut(Completion),
-    ) {
-        let Some(wqe) = self.nth_mut(0) else {
-            return;
-        };
-        if wqe.signaled || status != Status::Success {
-            complete(wqe.completion(qp_num, status, cause));
+    /// The oldest request has completed: its place is free.
+    #[inline]
+    fn pop(&mut self) {
+        if let Some(wqe) = self.places.get_mut(self.head) {
+            wqe.data.clear(&mut self.held);
         }
-        wqe.data.clear();
         self.head = self.place(1);
         self.len -= 1;
         self.front += 1;

@@ -3,12 +3,12 @@
 //! The contract of this module, in the order a message meets it:
 //!
 //! 1. `RegionTable` hands out STags and answers checks. Only a successful check makes a `Target` (remote access), and
-//!    only a successful `SgList::resolve` fills an `SgList` (local access).
+//!    only a successful `resolve` fills an `SgList` or makes a `Spot` (local access).
 //! 2. Octets go in through `place`, which can fail when the region was revoked in the meantime. They come out through
 //!    a `TargetSource` or `SgSource`: a short-lived guard, made by `source()`, which *is* the `Payload` that the
 //!    framer reads. While it lives the memory cannot go away, so reading has no error to report: what is framed is
 //!    either the program's octets or nothing.
-//! 3. A large source that is sent from where it lies is pinned (`SgList::pin`) until the LLP has taken its last octet;
+//! 3. A large source that is sent from where it lies is pinned (`pin`) until the LLP has taken its last octet;
 //!    a pinned region cannot be deregistered.
 //!
 //! Registered memory is shared on purpose: the application writes it while we read, peers write it while the
@@ -25,10 +25,12 @@ mod backing;
 mod buffer;
 mod error;
 mod facts;
+mod held;
 mod inline;
 mod loan;
 mod mapped;
 mod raw;
+mod recent;
 mod region;
 mod run;
 mod sge;
@@ -50,11 +52,13 @@ pub use slot::{FastRegister, WindowBind, WindowKind};
 pub(crate) use atomic::ATOMIC_LEN;
 pub(crate) use backing::{Backing, RegionSpec};
 pub(crate) use facts::{Named, StagFacts};
+pub(crate) use held::{HeldRegions, Sources, Spot};
 pub(crate) use inline::InlineData;
 pub(crate) use loan::{InFlight, Piece, Pieces};
+pub(crate) use recent::{Landing, Recent};
 pub(crate) use region::Region;
 pub(crate) use run::PinnedRun;
-pub(crate) use sge::{SgList, SgSource};
+pub(crate) use sge::SgList;
 pub(crate) use slot::{Purpose, SlotFault};
 pub(crate) use table::{Asker, Need, RegionTable};
 pub(crate) use target::Target;

@@ -341,12 +341,26 @@ impl RegionTable {
         need: Need,
         asker: &Asker,
     ) -> Result<Target, TaggedFault> {
+        let (region, offset) = self.check_region(stag, to, len, need, asker)?;
+        Ok(Target::new(region, offset, len, need))
+    }
+
+    /// The same; gives the region, and the offset in it of the first octet.
+    #[inline]
+    pub(super) fn check_region(
+        &self,
+        stag: STag,
+        to: u64,
+        len: u32,
+        need: Need,
+        asker: &Asker,
+    ) -> Result<(Arc<Region>, usize), TaggedFault> {
         let index = stag.0 >> 8;
         let map = self.shard(index).read();
         let region = map.get(&index).and_then(|entry| entry.region.as_ref());
         let region = region.ok_or(TaggedFault::InvalidSTag)?; // 5041-7.1-10
         let offset = check_region(region, stag, to, len, need, asker)?;
-        Ok(Target::new(Arc::clone(region), offset, len, need))
+        Ok((Arc::clone(region), offset))
     }
 
     /// May the peer of `qp` invalidate this STag? Not when other QPs may use it too (5040-8.1.1-04): that would let
@@ -419,7 +433,7 @@ impl Drop for RegionTable {
 
 /// The checks of a remote access once index and region are known; gives the offset of the first octet.
 #[inline]
-fn check_region(
+pub(super) fn check_region(
     region: &Region,
     stag: STag,
     to: u64,

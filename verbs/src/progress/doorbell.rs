@@ -11,11 +11,11 @@ use crate::engine::SendQueue;
 use crate::wait::after;
 
 /// So many requests are a batch: with more, the system call costs each of them next to nothing less.
-const REQUESTS: usize = 256;
+const REQUESTS: u64 = 256;
 /// So many octets are a batch.
 const OCTETS: u64 = 1024 * 1024;
-/// Octets that a request asks the peer for cost this many here.
-const REQUEST: u64 = 64;
+/// What counts for a request whose octets the peer sends.
+pub(crate) const REQUEST_OCTETS: u64 = 64;
 
 /// What was posted and not given to the LLP yet, on purpose.
 #[derive(Default, Debug)]
@@ -31,38 +31,31 @@ pub(crate) struct Doorbell {
     /// When its last post or its last poll without completions ended.
     seen_at: Option<Instant>,
     /// Requests and octets that wait.
-    requests: usize,
+    requests: u64,
     octets: u64,
     /// Since when.
     since: Option<Instant>,
 }
 
 impl Doorbell {
-    /// A post: all requests of the queue from this sequence number on were just posted. True when they are enough to go,
-    /// or the first of them has waited for longer than `most`, because the polls find other things.
+    /// A post, before which `sq` had posted up to `before` (see [`SendQueue::posted`]). True when what waits is enough to go,
+    /// or the first of it has waited for longer than `most`, because the polls find other things.
     pub(crate) fn posted(
         &mut self,
         sq: &SendQueue,
-        from: u64,
+        before: (u64, u64),
         now: Instant,
         most: Duration,
     ) -> bool {
-        if from == sq.posted_to() {
+        let (to, octets) = sq.posted();
+        if before.0 == to {
             // Refused.
             return false;
         }
         self.posts = self.posts.saturating_add(1);
         let since = *self.since.get_or_insert(now);
-        for sequence in from..sq.posted_to() {
-            let Some(wqe) = sq.get(sequence) else {
-                continue;
-            };
-            self.requests += 1;
-            self.octets += match wqe.op.awaits_response() {
-                true => REQUEST,
-                false => u64::from(wqe.len),
-            };
-        }
+        self.requests += to.saturating_sub(before.0);
+        self.octets = self.octets.saturating_add(octets.wrapping_sub(before.1));
         self.requests >= REQUESTS
             || self.octets >= OCTETS
             || now.saturating_duration_since(since) > most

@@ -17,7 +17,7 @@ impl QpInner {
         let mut locked = self.lock();
         let now = self.device.now();
         locked.driven.conn.set_now(now);
-        let before = locked.driven.conn.sq.posted_to();
+        let before = locked.driven.conn.sq.posted();
         let alone = locked.driven.conn.sq.is_empty();
         let value = act(&mut locked.driven.conn);
         if self.leaves_now(&mut locked, before, alone, now) {
@@ -44,8 +44,14 @@ impl QpInner {
         value
     }
 
-    /// Whether what was posted from this sequence number on goes out at once; `alone`: the queue was empty before.
-    fn leaves_now(&self, locked: &mut Locked, from: u64, alone: bool, now: Instant) -> bool {
+    /// Whether what was posted behind `before` goes out at once; `alone`: the queue was empty then.
+    fn leaves_now(
+        &self,
+        locked: &mut Locked,
+        before: (u64, u64),
+        alone: bool,
+        now: Instant,
+    ) -> bool {
         let QpContext {
             send_cq, recv_cq, ..
         } = &*self.ctx;
@@ -56,7 +62,7 @@ impl QpInner {
         );
         let doorbell = &mut locked.driven.doorbell;
         doorbell.look(polls, now, takeover);
-        let full = doorbell.posted(&locked.driven.conn.sq, from, now, takeover);
+        let full = doorbell.posted(&locked.driven.conn.sq, before, now, takeover);
         let single = locked.driven.doorbell.is_single() && alone;
         single || full || armed || !self.may_stage(locked, now)
     }

@@ -36,7 +36,8 @@ impl Connection {
 
     /// Whether a request that is still in the queue registers the memory of an element. Where the queue is flushed, it
     /// may have been flushed with it: what is posted then is taken and flushed too.
-    fn is_for_later(&self, sge: &Sge) -> bool {
+    #[inline]
+    pub(super) fn is_for_later(&self, sge: &Sge) -> bool {
         sge.len > 0
             && (self.sq.registration(sge.lkey).is_some()
                 || (self.state.flushes() && self.ctx.table.is_fast(sge.lkey, self.ctx.pd)))

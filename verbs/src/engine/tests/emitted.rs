@@ -38,7 +38,7 @@ enum Kind {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// `empty`: which of five places in the list get an element of no octets.
+    /// `empty`: which of five places in the list get an element of no octets; bit 5: the list has one element.
     Post {
         kind: Kind,
         size: Size,
@@ -73,7 +73,7 @@ fn steps() -> impl Strategy<Value = Vec<(bool, Step)>> {
         any::<bool>().prop_map(|inline| Kind::WriteWithImmediate { inline }),
     ];
     let post =
-        (kind, size, 0u8..32, any::<bool>()).prop_map(|(kind, size, empty, fence)| Step::Post {
+        (kind, size, 0u8..64, any::<bool>()).prop_map(|(kind, size, empty, fence)| Step::Post {
             kind,
             size,
             empty,
@@ -174,6 +174,9 @@ impl Side {
             if let Some(&[from, to]) = cuts.get(place as usize..place as usize + 2) {
                 sges.push(sge(from, to - from));
             }
+        }
+        if empty & 32 != 0 {
+            sges = vec![sge(0, len)];
         }
         let inline = vec![0x5A; len.min(1024) as usize];
         let (whole, word) = ([sge(0, len)], [sge(0, 8)]);

@@ -1,9 +1,11 @@
 //! Tests of registered memory that need more than one of its files.
 
+mod held;
 mod lists;
 mod lives;
 mod model;
 mod races;
+mod recent;
 mod slot_model;
 mod slots;
 

@@ -144,6 +144,7 @@ proptest! {
                 prop_assert_eq!(table.remove(region.stag()), Ok(()));
             }
         }
+        let mut recent = Recent::default();
         for query in &queries {
             let at = query.region.index(plans.len());
             let (plan, (region, buffer)) = (&plans[at], &regions[at]);
@@ -169,6 +170,23 @@ proptest! {
                     prop_assert_eq!(target.place(0, &out), Err(TaggedFault::AccessRights));
                 }
                 _ => prop_assert!(false, "{:?} but the model says {:?}", target, model),
+            }
+            if !query.write {
+                continue;
+            }
+            // What remembers the region before says the same, and places the same.
+            let landing = recent.check_write(&table, stag, to, query.len, &asker(query.pd, query.qp));
+            match (landing, model) {
+                (Err(fault), Err(model)) => prop_assert_eq!(fault, model),
+                (Ok(landing), Ok(offset)) => {
+                    let mut after = octets(buffer);
+                    let new = vec![at as u8 + 0x81; query.len as usize];
+                    after[offset..offset + new.len()].copy_from_slice(&new);
+                    prop_assert_eq!(recent.place(landing, 0, &new), Ok(()));
+                    prop_assert_eq!(recent.place(landing, 1, &new), Err(TaggedFault::BaseOrBounds));
+                    prop_assert_eq!(octets(buffer), after);
+                }
+                _ => prop_assert!(false, "{:?} but the model says {:?}", landing, model),
             }
         }
     }

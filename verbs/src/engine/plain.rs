@@ -1,0 +1,128 @@
+//! Small Writes and Sends, framed one after the other.
+//!
+//! Most messages fit one segment, and many are posted together. What the general path of `outbound.rs` looks at for each
+//! segment is looked at here once for all of them, and no message is put down between its beginning and its only
+//! segment. The octets on the wire are the same: a test frames the same requests both ways.
+
+use uwarp_ddp::{STag, TAGGED_HEADER, TaggedOffset, UNTAGGED_HEADER};
+use uwarp_mpa::{Framer, MAX_ULPDU, Payload};
+use uwarp_rdmap::SendKind;
+
+use super::connection::{Connection, OpenStream, Stage};
+use super::outbound::IN_PLACE;
+use super::transmit::TxBatch;
+use super::work::SendWqe;
+use crate::mem::Sources;
+use crate::qp::state::QpState;
+use crate::qp::wr::SendOp;
+
+impl Connection {
+    /// Frames the plain requests that are next in the queue, as far as there is room in the batch. False when there is
+    /// none, or nothing may be framed now, or something else has its turn before: the general path finds out what.
+    pub(super) fn frame_plain(&mut self) -> bool {
+        let Connection {
+            state,
+            hold,
+            stage: Stage::Open(stream),
+            sq,
+            tx,
+            recorder,
+            now,
+            ..
+        } = self
+        else {
+            return false;
+        };
+        let OpenStream {
+            framer,
+            rdmap,
+            gate,
+            mulpdu,
+            markers,
+            current,
+            answered_last,
+            ..
+        } = &mut **stream;
+        let may = matches!(state, QpState::Rts | QpState::Closing)
+            && gate.may_send() // 5044-7.1.2-15
+            && hold.is_none()
+            && current.is_none()
+            && !rdmap.requests_pending()
+            && !*markers;
+        if !may {
+            return false;
+        }
+        // One segment each, and small enough to be staged.
+        let most = (*mulpdu).min(MAX_ULPDU).saturating_sub(UNTAGGED_HEADER);
+        let most = u32::try_from(most.min(IN_PLACE - 1)).unwrap_or(0);
+        let framed = sq.frame_plain(most, |wqe, sources| {
+            if !tx.has_room() {
+                return None;
+            }
+            match wqe.op {
+                SendOp::Write { rkey, remote_addr } => {
+                    let head: [u8; TAGGED_HEADER] =
+                        rdmap.whole_write(STag(rkey), TaggedOffset(remote_addr))?;
+                    let end = frame(framer, tx, &head, wqe, sources)?;
+                    recorder.sent_headers(*now, &head, head.len() + wqe.len as usize, end);
+                    Some(end)
+                }
+                SendOp::Send {
+                    solicited,
+                    invalidate,
+                } => {
+                    let invalidate = invalidate.map(STag);
+                    let head: [u8; UNTAGGED_HEADER] = rdmap.whole_send(SendKind {
+                        solicited,
+                        invalidate,
+                    })?;
+                    let end = frame(framer, tx, &head, wqe, sources)?;
+                    rdmap.whole_send_framed();
+                    recorder.sent_headers(*now, &head, head.len() + wqe.len as usize, end);
+                    Some(end)
+                }
+                SendOp::Read { .. }
+                | SendOp::Atomic { .. }
+                | SendOp::Immediate
+                | SendOp::Local(_) => None,
+            }
+        });
+        *answered_last &= !framed;
+        framed
+    }
+}
+
+/// Stages the FPDU of a request, and gives where in the stream it ends. `None` when its memory was revoked: nothing has
+/// happened then.
+#[inline]
+fn frame<const N: usize>(
+    framer: &mut Framer,
+    tx: &mut TxBatch,
+    head: &[u8; N],
+    wqe: &SendWqe,
+    sources: &mut Sources<'_>,
+) -> Option<u64> {
+    let len = wqe.len as usize;
+    if wqe.data.spot.is_empty() {
+        stage(framer, tx, head, wqe.data.inline.as_slice(), len)?;
+    } else {
+        stage(framer, tx, head, sources.source(wqe.data.spot)?, len)?;
+    }
+    tx.end_of_fpdu();
+    Some(tx.framed_to())
+}
+
+/// Copies payload into staging, with the CRC over the copy.
+#[inline]
+fn stage<const N: usize, P: Payload + ?Sized>(
+    framer: &mut Framer,
+    tx: &mut TxBatch,
+    head: &[u8; N],
+    payload: &P,
+    len: usize,
+) -> Option<()> {
+    // Length field, pad and CRC are less.
+    let room = N + len + 16;
+    tx.stage_over(room, |out| framer.frame_into(head, payload, 0, len, out))
+        .ok()
+}

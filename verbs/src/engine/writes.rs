@@ -1,0 +1,81 @@
+//! Writes of the peer: from a verified FPDU to memory.
+
+use uwarp_ddp::{DdpError, TAGGED_HEADER, TaggedFault};
+use uwarp_mpa::Ulpdu;
+use uwarp_rdmap::{HEAD_LEN, StreamError};
+
+use super::connection::{Connection, Stage};
+use crate::mem::{Landing, Recent};
+use crate::mutants::mutate;
+
+impl Connection {
+    /// Takes a segment of a Write about which there is nothing to say: most are. False, and nothing has happened, for
+    /// everything else, also for a Write that is refused: the general path finds out why. (A test has both paths take
+    /// the same segments.)
+    #[inline]
+    pub(super) fn plain_write(&mut self, ulpdu: &Ulpdu<'_>, recent: &mut Recent) -> bool {
+        let Stage::Open(stream) = &mut self.stage else {
+            return false;
+        };
+        if stream.first_awaited {
+            return false;
+        }
+        let Some(head) = ulpdu
+            .run(0, TAGGED_HEADER)
+            .and_then(|run| run.first_chunk())
+        else {
+            return false;
+        };
+        let Some(segment) = stream.rdmap.write_segment(head, ulpdu.len()) else {
+            return false;
+        };
+        let (stag, to, len) = (segment.stag, segment.to.0, segment.len);
+        let asker = self.ctx.asker(self.access);
+        let Ok(landing) = recent.check_write(&self.ctx.table, stag, to, len, &asker) else {
+            return false;
+        };
+        stream.gate.fpdu_validated();
+        stream.rdmap.write_received(segment);
+        self.recorder.received(self.now, head, ulpdu.len());
+        self.place_write(landing, recent, ulpdu, TAGGED_HEADER, len);
+        true
+    }
+
+    #[inline]
+    pub(super) fn place_write(
+        &mut self,
+        landing: Landing,
+        recent: &mut Recent,
+        ulpdu: &Ulpdu<'_>,
+        payload_at: usize,
+        len: u32,
+    ) {
+        let placed = match ulpdu.run(payload_at, len as usize) {
+            Some(run) => recent.place(landing, 0, run),
+            None => {
+                let mut at = 0;
+                ulpdu
+                    .pieces(payload_at, len as usize)
+                    .try_for_each(|piece| {
+                        recent.place(landing, at, piece)?;
+                        at += piece.len();
+                        Ok(())
+                    })
+            }
+        };
+        if let Err(fault) = mutate!(placed, BoundsOffByOne => Ok(())) {
+            recent.leave();
+            self.write_target_gone(fault, ulpdu);
+        }
+    }
+
+    /// Deregistered between the check and the placement.
+    #[cold]
+    fn write_target_gone(&mut self, fault: TaggedFault, ulpdu: &Ulpdu<'_>) {
+        let error = StreamError::Ddp(DdpError::Tagged(fault));
+        let mut scratch = [0; HEAD_LEN];
+        let head = ulpdu.head(&mut scratch);
+        let cause = self.cause_of(error, head, ulpdu.len());
+        self.offended(error, cause, Some((head, ulpdu.len())));
+    }
+}
