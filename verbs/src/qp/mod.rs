@@ -211,7 +211,8 @@ impl Qp {
         self.post_send_list(std::slice::from_ref(wr))
     }
 
-    /// Posts requests to the send queue in order, and sends them together (a list of `ibv_post_send`).
+    /// Posts requests to the send queue in order, and sends them together (a list of `ibv_post_send`), when
+    /// [`Qp::post_send`] would; a list of 16 and more counts as several posts there.
     ///
     /// # Errors
     /// The first request that was not taken; none after it was.
