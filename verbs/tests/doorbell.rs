@@ -74,6 +74,21 @@ fn where_several_were_posted_the_last_time_the_first_one_waits_too() {
 }
 
 #[test]
+fn a_long_list_waits_for_the_poll_and_a_short_one_leaves_at_once() {
+    for (len, waits) in [(2, false), (15, false), (16, true), (64, true)] {
+        let (a, b) = polled();
+        let before = framed(&a);
+        let list: Vec<SendWr<'_>> = (0..len).map(|wr_id| SendWr::send(wr_id, &[])).collect();
+        a.qp.post_send_list(&list).unwrap();
+        let gone = if waits { 0 } else { len };
+        assert_eq!(framed(&a), before + gone, "of a list of {len}");
+        a.send_cq.successes(0..len);
+        assert_eq!(framed(&a), before + len);
+        b.recv_cq.successes(0..len);
+    }
+}
+
+#[test]
 fn enough_requests_or_octets_leave_without_a_poll() {
     let (a, b) = polled();
     let before = framed(&a);

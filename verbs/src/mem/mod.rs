@@ -8,6 +8,9 @@
 //!    a `TargetSource` or `SgSource`: a short-lived guard, made by `source()`, which *is* the `Payload` that the
 //!    framer reads. While it lives the memory cannot go away, so reading has no error to report: what is framed is
 //!    either the program's octets or nothing.
+//!    Messages that follow each other mostly name one region: `Sources` (framing) and `Recent` (placing Writes) are such
+//!    guards for many of them, which look at each message whether the region is still valid. They end with the turn, and
+//!    before anything is done that may wait for the users of a region.
 //! 3. A large source that is sent from where it lies is pinned (`pin`) until the LLP has taken its last octet;
 //!    a pinned region cannot be deregistered.
 //!
