@@ -1,13 +1,16 @@
 //! Completion queues as the consumer sees them: poll, arm, wait.
 
-use std::collections::BTreeMap;
+mod members;
+
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rustix::event::PollFd;
 
+use self::members::{Driven, Members};
 use crate::clock::machine_now;
 use crate::completion::{Completion, CqInner, Notify, ResizeCqError};
 use crate::device::DeviceInner;
@@ -20,7 +23,9 @@ use crate::wait::{after, sleep_on};
 pub(crate) struct CqShared {
     pub(crate) inner: Arc<CqInner>,
     device: Arc<DeviceInner>,
-    attached: RwLock<Attached>,
+    members: Members,
+    /// Polls that found completions, modulo 2^32. Not counted where there is no crowd.
+    hits: AtomicU32,
     /// What threads that slept have left, so that no sleep allocates. As many as ever slept at once; its lock is
     /// held for nothing else.
     sleepers: Mutex<Vec<Sleeper>>,
@@ -39,13 +44,9 @@ struct Sleeper {
     set: Vec<PollFd<'static>>,
 }
 
-/// The QPs of a CQ: a map that changes cheaply, and a list that is read cheaply, made again when somebody reads
-/// after a change.
-#[derive(Default)]
-struct Attached {
-    qps: BTreeMap<u32, Weak<QpInner>>,
-    list: Option<Arc<[Weak<QpInner>]>>,
-}
+/// After so many polls that found completions, another look at the connections is due where there is a crowd: a program that
+/// always finds some would leave the others to the background for ever.
+const HITS: u32 = 8;
 
 impl Drop for CqShared {
     fn drop(&mut self) {
@@ -65,46 +66,46 @@ impl CqShared {
         CqShared {
             inner,
             device,
-            attached: RwLock::default(),
+            members: Members::default(),
+            hits: AtomicU32::new(0),
             sleepers: Mutex::default(),
             _place: place,
         }
     }
 
     pub(crate) fn attach(&self, qp: &Arc<QpInner>) {
-        let mut attached = self.attached.write();
-        attached.qps.insert(qp.ctx.qp_num, Arc::downgrade(qp));
-        attached.list = None;
+        self.members.attach(&self.device, qp);
     }
 
     pub(crate) fn detach(&self, qp: &QpInner) {
-        let mut attached = self.attached.write();
-        attached.qps.remove(&qp.ctx.qp_num);
-        attached.list = None;
+        self.members.detach(qp);
     }
 
-    fn qps(&self) -> Arc<[Weak<QpInner>]> {
-        if let Some(list) = &self.attached.read().list {
-            return Arc::clone(list);
-        }
-        let mut attached = self.attached.write();
-        let Attached { qps, list } = &mut *attached;
-        Arc::clone(list.get_or_insert_with(|| qps.values().cloned().collect()))
-    }
-
-    /// Gives every connection of this CQ a turn.
+    /// Gives every connection of this CQ a turn, or those of its crowds that want one.
     fn drive(&self) {
-        let qps = self.qps();
-        if qps.is_empty() {
+        let driven = self.members.driven();
+        if matches!(&driven, Driven::Each(qps) if qps.is_empty()) {
             return;
         }
         let now = self.device.now();
         // A program that has armed its CQ and polls once more is about to sleep.
         let stays = !self.inner.is_armed();
-        for qp in qps.iter() {
-            if let Some(qp) = qp.upgrade() {
-                qp.poll(now, stays);
+        match driven {
+            Driven::Each(qps) => {
+                for qp in qps.iter().filter_map(Weak::upgrade) {
+                    qp.poll(now, stays);
+                }
             }
+            Driven::Crowds(crowds) => crowds.iter().for_each(|crowd| crowd.poll(now, stays)),
+        }
+    }
+
+    /// A poll has found completions.
+    fn hit(&self) {
+        if self.members.have_crowds()
+            && self.hits.fetch_add(1, Ordering::Relaxed) % HITS == HITS - 1
+        {
+            self.drive();
         }
     }
 }
@@ -174,8 +175,12 @@ impl Cq {
             return 0;
         }
         let taken = self.shared.inner.poll(out);
-        if taken > 0 || out.is_empty() {
+        if taken > 0 {
+            self.shared.hit();
             return taken;
+        }
+        if out.is_empty() {
+            return 0;
         }
         self.shared.drive();
         self.shared.inner.poll(out)
@@ -200,10 +205,13 @@ impl Cq {
         }
         let missed = self.shared.inner.arm(notify);
         // The consumer is about to sleep: its connections go over to the background now.
-        for qp in self.shared.qps().iter() {
-            if let Some(qp) = qp.upgrade() {
-                qp.hand_over();
+        match self.shared.members.driven() {
+            Driven::Each(qps) => {
+                for qp in qps.iter().filter_map(Weak::upgrade) {
+                    qp.hand_over();
+                }
             }
+            Driven::Crowds(crowds) => crowds.iter().for_each(|crowd| crowd.hand_over()),
         }
         missed
     }
@@ -248,7 +256,7 @@ impl Cq {
         if self.is_inherited() {
             return Ok(());
         }
-        let qps = self.shared.attached.read().qps.len();
+        let qps = self.shared.members.len();
         if qps > 0 {
             return Err((self, DestroyCqError::InUse { qps }));
         }
@@ -303,23 +311,29 @@ impl Cq {
         let Sleeper { waiting, fds, set } = &mut sleeper;
         let mut until = deadline;
         fds.push(guard.fd().as_raw_fd());
-        for qp in self.shared.qps().iter().filter_map(Weak::upgrade) {
-            let begun = qp.wait_begins(|fd, due| {
-                fds.push(fd);
-                until = match (until, due) {
-                    (Some(a), Some(b)) => Some(a.min(b)),
-                    (a, b) => a.or(b),
-                };
-            });
-            if begun {
-                waiting.push(qp);
+        let driven = self.shared.members.driven();
+        match &driven {
+            Driven::Each(qps) => {
+                for qp in qps.iter().filter_map(Weak::upgrade) {
+                    let begun = qp.wait_begins(|fd, due| {
+                        fds.push(fd);
+                        until = match (until, due) {
+                            (Some(a), Some(b)) => Some(a.min(b)),
+                            (a, b) => a.or(b),
+                        };
+                    });
+                    if begun {
+                        waiting.push(qp);
+                    }
+                }
             }
+            Driven::Crowds(crowds) => fds.extend(crowds.iter().map(|crowd| crowd.wait_begins())),
         }
         // The turns of `wait_begins`, or another thread, may have completed something.
         let mut taken = self.shared.inner.poll(out);
         let woken = taken > 0 || {
             // SAFETY: the first belongs to `guard`; the others stay open from `wait_begins` to
-            // `wait_ends`, whatever becomes of their connections.
+            // `wait_ends`, whatever becomes of their connections, or belong to the crowds in `driven`.
             #[expect(unsafe_code, reason = "see the safety comment")]
             unsafe {
                 sleep_on(fds, set, until)
@@ -334,6 +348,9 @@ impl Cq {
         drop(guard);
         for qp in waiting.drain(..) {
             qp.wait_ends();
+        }
+        if let Driven::Crowds(crowds) = &driven {
+            crowds.iter().for_each(|crowd| crowd.wait_ends());
         }
         self.shared.sleepers.lock().push(sleeper);
         if taken == 0 {

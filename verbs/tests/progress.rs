@@ -6,6 +6,8 @@
 
 mod common;
 
+use std::io::Write;
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -17,8 +19,8 @@ use common::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_verbs::{
-    Completion, MemoryRegion, Notify, Qp, QpCaps, QpState, RecvWr, RemoteBuffer, Revision, SendWr,
-    Status,
+    Completion, MemoryRegion, Notify, OnNoReceive, Qp, QpCaps, QpState, RecvWr, RemoteBuffer,
+    Revision, SendWr, Settings, Status,
 };
 
 /// The tests that look at CPU time run alone.
@@ -658,6 +660,20 @@ fn idle_connections_cost_no_cpu() {
         a.send_cq.is_empty();
         b.recv_cq.req_notify(Notify::Any);
     }
+    // Many with one CQ.
+    let setup = Setup::new(Wire::Kernel);
+    let ends = setup.unconnected();
+    let many: Vec<(Qp, Qp)> = (0..8)
+        .map(|_| (ends.a.another_qp(), ends.b.another_qp()))
+        .collect();
+    for (mine, theirs) in &many {
+        join(&ends.listener, mine, theirs, &setup.connect, &setup.accept);
+        theirs.post_recv(&RecvWr::new(1, &[])).unwrap();
+        mine.post_send(&SendWr::send(1, &[])).unwrap();
+        ends.a.send_cq.success(1);
+        ends.b.recv_cq.success(1);
+    }
+    costs_nothing(Some(&ends.b.recv_cq));
     // One that has ended.
     pairs[0].0.qp.disconnect();
     pairs[0].1.wait_end();
@@ -666,6 +682,51 @@ fn idle_connections_cost_no_cpu() {
     for (a, _) in &pairs[1..3] {
         costs_nothing(Some(&a.recv_cq));
     }
+}
+
+/// Connections of one CQ in every state in which a socket is ready, or could be, and there is nothing to do.
+#[test]
+fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
+    let _quiet = QUIET.write().unwrap_or_else(PoisonError::into_inner);
+    let mut setup = Setup::new(Wire::Kernel);
+    setup.settings[0] = Settings {
+        on_no_receive: OnNoReceive::Hold(Duration::from_secs(600)),
+        ..raw_settings()
+    };
+    let a = setup.unconnected().a;
+    let source = a.filled(1, 32 << 20);
+    let qps: Vec<Qp> = (0..7).map(|_| a.another_qp()).collect();
+    let mut peers: Vec<_> = qps.iter().map(raw_peer).collect();
+    // The peer takes no octets; and it has closed its half, too.
+    for qp in &qps[..2] {
+        qp.post_send(&SendWr::write(1, &[source.sge(0, 32 << 20)], 1, 1))
+            .unwrap();
+    }
+    peers[1].stream.shutdown(Shutdown::Write).unwrap();
+    until("the peer's FIN", || qps[1].state() == QpState::Closing);
+    // A message waits for a receive, and more octets behind it, and a FIN.
+    let mut send = [0; 24];
+    // ULPDU_Length; an untagged last segment, of a Send; MSN 1.
+    (send[1], send[2], send[3], send[15]) = (18, 0x41, 0x43, 1);
+    for peer in &mut peers[2..4] {
+        for _ in 0..1000 {
+            peer.stream.write_all(&send).unwrap();
+        }
+    }
+    peers[3].stream.shutdown(Shutdown::Write).unwrap();
+    // This side has closed its half, and the peer does not.
+    qps[4].disconnect();
+    // Closed by both.
+    peers.remove(5);
+    assert!(qps[5].wait_closed(LIMIT));
+    costs_nothing(None);
+    for cq in [&a.send_cq, &a.recv_cq] {
+        while cq.poll_one().is_some() {}
+        costs_nothing(Some(cq));
+        costs_nothing(None);
+    }
+    assert_eq!(qps[2].state(), QpState::Rts, "{:?}", qps[2].end_reason());
+    drop(peers);
 }
 
 #[test]

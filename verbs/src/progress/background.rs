@@ -76,16 +76,20 @@ impl Interest {
     }
 
     fn flags(self) -> epoll::EventFlags {
-        let wanted = match self {
+        self.readiness() | epoll::EventFlags::ONESHOT
+    }
+
+    /// What epoll is to look for, again and again.
+    pub(super) fn readiness(self) -> epoll::EventFlags {
+        match self {
             // A loss is told unasked.
-            Interest::None | Interest::Loss => return epoll::EventFlags::ONESHOT,
+            Interest::None | Interest::Loss => epoll::EventFlags::empty(),
             Interest::Read => epoll::EventFlags::IN | epoll::EventFlags::RDHUP,
             Interest::ReadWrite => {
                 epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::OUT
             }
             Interest::Write => epoll::EventFlags::OUT,
-        };
-        wanted | epoll::EventFlags::ONESHOT
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Who looks after a connection while nobody holds its lock.
 
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use super::background::{Background, Interest, Token};
-use uwarp_llp::Llp;
+use super::crowd::Seat;
 
 /// Who looks after a connection; see the diagram in the documentation of [`crate::progress`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +17,8 @@ pub(crate) enum Cover {
     Watched,
     /// So many threads of the consumer wait on the descriptor themselves.
     Waited { threads: u32 },
+    /// In the set of a crowd, which has a cover of its own. So many threads have it in sets of theirs as well.
+    Seated { threads: u32 },
 }
 
 /// What changes the cover.
@@ -29,6 +32,8 @@ pub(crate) enum CoverEvent {
     WaitBegins,
     /// A thread of the consumer has stopped waiting.
     WaitEnds,
+    /// A crowd has taken the descriptor.
+    Sits,
     /// The LLP connection is gone.
     Gone,
 }
@@ -49,6 +54,16 @@ impl Cover {
             (Cover::Waited { .. }, E::WaitEnds) => Cover::Watched,
             // Those who wait keep it, whatever the background wants or the LLP does.
             (Cover::Waited { .. }, _) => self,
+            (Cover::Seated { threads }, E::WaitBegins) => Cover::Seated {
+                threads: threads + 1,
+            },
+            (Cover::Seated { threads }, E::WaitEnds) => Cover::Seated {
+                threads: threads.saturating_sub(1),
+            },
+            (Cover::Seated { threads: 0 }, E::Gone) => Cover::Off,
+            (Cover::Seated { threads }, E::Gone) => Cover::Waited { threads },
+            (Cover::Seated { .. }, _) => self,
+            (_, E::Sits) => Cover::Seated { threads: 0 },
             (Cover::Armed { .. }, E::FiredWhilePolled) => Cover::Watched,
             (_, E::Arm { interest }) => Cover::Armed { interest },
             (_, E::Gone) => Cover::Off,
@@ -60,7 +75,16 @@ impl Cover {
 
     /// Whether threads of the consumer have the descriptor in their own sets.
     pub(crate) fn is_waited(self) -> bool {
-        matches!(self, Cover::Waited { .. })
+        match self {
+            Cover::Waited { .. } => true,
+            Cover::Seated { threads } => threads > 0,
+            Cover::Off | Cover::Armed { .. } | Cover::Watched => false,
+        }
+    }
+
+    /// Whether it is in the set of a crowd.
+    pub(crate) fn is_seated(self) -> bool {
+        matches!(self, Cover::Seated { .. })
     }
 }
 
@@ -71,6 +95,8 @@ pub(crate) struct Registration {
     pub(crate) cover: Cover,
     /// The earliest timer that the background has for it.
     pub(crate) timer: Option<Instant>,
+    /// What the crowd looks for where it is `Seated`; `None`: not in its set now.
+    listed: Interest,
 }
 
 impl Registration {
@@ -79,11 +105,12 @@ impl Registration {
             token,
             cover: Cover::Off,
             timer: None,
+            listed: Interest::None,
         }
     }
 
     /// Arms the descriptor after a turn of the background (or the first turn of all).
-    pub(crate) fn arm(&mut self, background: &Background, llp: &dyn Llp, wanted: Interest) {
+    pub(crate) fn arm(&mut self, background: &Background, fd: BorrowedFd<'_>, wanted: Interest) {
         self.cover = self.cover.next(CoverEvent::Arm { interest: wanted });
         let interest = match (self.cover.is_waited(), wanted.has_write()) {
             // Errors and hang-ups are told whether they were asked for or not, and again at each arming.
@@ -93,11 +120,11 @@ impl Registration {
             (true, true) => Interest::Write,
             (true, false) => return,
         };
-        background.arm(self.token, llp.fd(), interest);
+        background.arm(self.token, fd, interest);
     }
 
     /// After a turn of another thread: makes sure that a full LLP is noticed when it can send again.
-    pub(crate) fn adjust(&mut self, background: &Background, llp: &dyn Llp, wanted: Interest) {
+    pub(crate) fn adjust(&mut self, background: &Background, fd: BorrowedFd<'_>, wanted: Interest) {
         let missing = match self.cover {
             Cover::Armed { interest } => {
                 (wanted.has_write() && !interest.has_write())
@@ -105,10 +132,45 @@ impl Registration {
                     || (wanted.has_read() && interest == Interest::Loss)
             }
             Cover::Waited { .. } => wanted.has_write(),
-            Cover::Off | Cover::Watched => false,
+            Cover::Off | Cover::Watched | Cover::Seated { .. } => false,
         };
         if missing {
-            self.arm(background, llp, wanted);
+            self.arm(background, fd, wanted);
+        }
+    }
+
+    /// After any turn of a connection with a seat: its crowd looks after it. False when it cannot, for now: threads wait on
+    /// the descriptor since before, or the system lacks memory.
+    pub(crate) fn sit(
+        &mut self,
+        background: &Background,
+        seat: &Seat,
+        fd: BorrowedFd<'_>,
+        wanted: Interest,
+    ) -> bool {
+        if matches!(self.cover, Cover::Waited { .. }) {
+            return false;
+        }
+        if let Err(error) = seat.change(fd, self.listed, wanted) {
+            tracing::error!(token = self.token, %error, "epoll_ctl failed");
+            return self.cover.is_seated();
+        }
+        self.listed = wanted;
+        if !self.cover.is_seated() {
+            background.forget_fd(fd);
+            self.cover = self.cover.next(CoverEvent::Sits);
+        }
+        true
+    }
+
+    /// The descriptor is about to be closed: it leaves the crowd.
+    pub(crate) fn stand_up(&mut self, seat: Option<&Seat>, fd: BorrowedFd<'_>) {
+        if let Some(seat) = seat
+            && self.cover.is_seated()
+        {
+            let _ = seat.change(fd, self.listed, Interest::None);
+            self.listed = Interest::None;
+            self.cover = self.cover.next(CoverEvent::Gone);
         }
     }
 
@@ -129,9 +191,9 @@ impl Registration {
 
     /// A consumer's thread begins to wait on the descriptor.
     /// False when there is nothing to wait on.
-    pub(crate) fn wait_begins(&mut self, background: &Background, llp: &dyn Llp) -> bool {
+    pub(crate) fn wait_begins(&mut self, background: &Background, fd: BorrowedFd<'_>) -> bool {
         if matches!(self.cover, Cover::Armed { .. }) {
-            background.arm(self.token, llp.fd(), Interest::None);
+            background.arm(self.token, fd, Interest::None);
         }
         self.cover = self.cover.next(CoverEvent::WaitBegins);
         self.cover.is_waited()
@@ -141,14 +203,16 @@ impl Registration {
     pub(crate) fn wait_ends(
         &mut self,
         background: &Background,
-        llp: Option<&dyn Llp>,
+        fd: Option<BorrowedFd<'_>>,
         wanted: Interest,
     ) {
         let was_waited = self.cover.is_waited();
         self.cover = self.cover.next(CoverEvent::WaitEnds);
         if was_waited && !self.cover.is_waited() {
-            match llp {
-                Some(llp) => self.arm(background, llp, wanted),
+            match fd {
+                // A crowd has it.
+                Some(_) if self.cover.is_seated() => {}
+                Some(fd) => self.arm(background, fd, wanted),
                 None => self.gone(),
             }
         }
@@ -179,6 +243,8 @@ mod tests {
             Cover::Watched,
             Cover::Waited { threads: 1 },
             Cover::Waited { threads: 2 },
+            Cover::Seated { threads: 0 },
+            Cover::Seated { threads: 1 },
         ];
         let events = [
             CoverEvent::Arm {
@@ -190,6 +256,7 @@ mod tests {
             CoverEvent::FiredWhilePolled,
             CoverEvent::WaitBegins,
             CoverEvent::WaitEnds,
+            CoverEvent::Sits,
             CoverEvent::Gone,
         ];
         let mut table = String::new();

@@ -2,7 +2,8 @@
 //! connections that nobody polls.
 //!
 //! * **Posting** sends at once when the LLP takes it, or leaves it to the next turn ([`doorbell::Doorbell`]).
-//! * **Polling an empty CQ** gives each connection of that CQ a turn ([`drive::Driven::turn`]).
+//! * **Polling an empty CQ** gives each connection of that CQ a turn ([`drive::Driven::turn`]), or, where there are many,
+//!   those that are ready or have something staged ([`crowd::Crowd`]).
 //! * **Waiting** ([`crate::Cq::wait`]) waits on the sockets of the CQ's connections itself: one wake-up,
 //!   not two.
 //! * **The background thread** ([`background::Background`]) sleeps in `epoll_wait`, never spins, and
@@ -16,17 +17,23 @@
 //!   Armed ───────────────────────────────────► Watched   Armed ────────────────► Waited
 //!     ▲   no poll for `takeover`, or a             │        ▲   the last one leaves  │
 //!     └── notification is requested ───────────────┘        └───────────────────────┘
+//!
+//!                a turn, and its QP has a seat
+//!   Armed, Watched ───────────────────────────► Seated ───────► Off (Waited, if a thread has it itself)
+//!                                                 the LLP is gone
 //! ```
 //!
 //! `Armed`: its descriptor is in the epoll set with `EPOLLONESHOT`. `Watched`: the one shot was
 //! used up by an event that the polling thread takes care of; the background looks at it again
 //! every `takeover`. `Waited`: a blocked thread of the consumer has the descriptor in its own set.
+//! `Seated`: it is in the set of a crowd, whose own cover is one of the first three.
 //!
 //! Lock order: QP, then SRQ, then CQ; QP, then background. The background never holds its own lock while it
 //! takes another.
 
 pub(crate) mod background;
 pub(crate) mod cover;
+pub(crate) mod crowd;
 pub(crate) mod doorbell;
 pub(crate) mod drive;
 pub(crate) mod linger;

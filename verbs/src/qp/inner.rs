@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -19,6 +19,7 @@ use crate::limits::{Charge, Number, PdAccount, PdCharge, PeerAccount, Place, Rea
 use crate::mem::PinnedRun;
 use crate::progress::background::{Interest, Source, Verdict};
 use crate::progress::cover::{Cover, Registration};
+use crate::progress::crowd::{By, Crowd, Done, Seat};
 use crate::progress::doorbell::Doorbell;
 use crate::progress::drive::{Driven, Outcome, Waits};
 use crate::progress::linger::linger;
@@ -36,7 +37,10 @@ pub(crate) struct QpInner {
     /// Where sends and receives complete; these poll it.
     cqs: [Arc<CqShared>; 2],
     /// When a thread of the consumer that polls last gave this connection a turn, in nanoseconds of the device's clock.
+    /// (Polls of its crowd are the crowd's.)
     polled_at: AtomicU64,
+    /// Its place among many connections of a CQ.
+    seat: OnceLock<Seat>,
     state: Mutex<Locked>,
     /// Notified whenever the state of the connection may have changed.
     changed: Condvar,
@@ -68,7 +72,7 @@ pub(crate) struct Held {
 /// What the lock protects.
 pub(crate) struct Locked {
     pub(crate) driven: Driven,
-    pub(super) registration: Registration,
+    pub(crate) registration: Registration,
     /// Whether a poll received what came last. Then it will receive what comes next; otherwise the program does not
     /// poll all the time, although it may have polled just now.
     polls_receive: bool,
@@ -131,6 +135,7 @@ impl QpInner {
             device,
             cqs,
             polled_at: AtomicU64::new(0),
+            seat: OnceLock::new(),
             changed: Condvar::new(),
             muted: AtomicBool::new(false),
             place,
@@ -202,6 +207,61 @@ impl QpInner {
             self.polled_at
                 .store(self.device.clock(end), Ordering::Relaxed);
             locked.driven.doorbell.polled(end);
+        }
+    }
+
+    /// A turn that comes of a round of its crowd. `None` when a thread that polls finds the lock taken.
+    pub(crate) fn turn_in_crowd(&self, now: Instant, by: By) -> Option<Done> {
+        let mut locked = match by {
+            By::Poll => self.try_lock()?,
+            By::Sleeper | By::Background => self.lock(),
+        };
+        let driver = match by {
+            By::Poll | By::Sleeper => Driver::Consumer,
+            By::Background if locked.polls_receive && self.polled_alone(now) => {
+                let left = true;
+                return Some(Done {
+                    left,
+                    ..Done::default()
+                });
+            }
+            By::Background => Driver::Background,
+        };
+        if locked.driven.llp.is_none() {
+            return Some(Done::default());
+        }
+        let before = locked.driven.moved();
+        let outcome = locked.driven.turn(&self.device.pool, now);
+        self.settle(&mut locked, outcome, driver);
+        let after = locked.driven.moved();
+        let received = before.1 != after.1;
+        if driver == Driver::Background {
+            locked.polls_receive &= !received;
+        }
+        Some(Done {
+            moved: before != after,
+            received,
+            left: false,
+        })
+    }
+
+    /// Takes a seat in this crowd, if it has none.
+    pub(crate) fn sit(self: &Arc<Self>, crowd: &Arc<Crowd>) -> &Seat {
+        self.seat.get_or_init(|| crowd.seat(Arc::downgrade(self)))
+    }
+
+    /// Its seat, once there was one.
+    #[inline]
+    pub(crate) fn seat(&self) -> Option<&Seat> {
+        self.seat.get()
+    }
+
+    /// Its seat, while its crowd looks after it.
+    #[inline]
+    pub(super) fn taken_seat(&self, locked: &Locked) -> Option<&Seat> {
+        match locked.registration.cover {
+            Cover::Seated { .. } => self.seat(),
+            _ => None,
         }
     }
 
@@ -349,12 +409,15 @@ impl QpInner {
         };
         let background = &self.device.background;
         let wanted = driven.interest(outcome);
+        let seat = self.seat();
+        let sits = seat.is_some_and(|seat| registration.sit(background, seat, llp.fd(), wanted));
         match driver {
-            Driver::Background => registration.arm(background, &**llp, wanted),
-            Driver::Consumer => registration.adjust(background, &**llp, wanted),
+            _ if sits => {}
+            Driver::Background => registration.arm(background, llp.fd(), wanted),
+            Driver::Consumer => registration.adjust(background, llp.fd(), wanted),
         }
         registration.set_timer(background, driven.deadline());
-        if outcome.more && !llp.wants_write_event() {
+        if outcome.more && !llp.wants_write_event() && !(sits && seat.is_some_and(Seat::heat)) {
             // Its descriptor tells only what is new.
             registration.set_timer(background, Some(self.device.now()));
         }
@@ -379,6 +442,7 @@ impl QpInner {
             return;
         };
         self.device.background.forget_fd(llp.fd());
+        locked.registration.stand_up(self.seat(), llp.fd());
         if locked.registration.cover.is_waited() {
             locked.retired.push((llp, place));
             self.ctx.send_cq.wake_waiters();
@@ -421,7 +485,7 @@ impl QpInner {
                 let background = &self.device.background;
                 locked
                     .registration
-                    .arm(background, &*llp, Interest::ReadWrite);
+                    .arm(background, llp.fd(), Interest::ReadWrite);
                 locked.driven.llp = Some(llp);
                 locked.registration.timer = None;
                 let deadline = locked.driven.deadline();
@@ -489,6 +553,14 @@ impl QpInner {
             let outcome = locked.driven.turn(&self.device.pool, self.device.now());
             self.settle(&mut locked, outcome, Driver::Background);
         }
+        let seat = self.taken_seat(&locked);
+        drop(locked);
+        // The background has perhaps left the crowd alone because of this QP.
+        if let Some(seat) = seat
+            && !seat.crowd().is_polled(self.device.now())
+        {
+            seat.crowd().hand_over();
+        }
     }
 
     /// Receives were posted: a message of the peer that waits for one goes on.
@@ -501,7 +573,12 @@ impl QpInner {
         }
     }
 
+    /// Whether a thread polls it, by itself or with its crowd.
     pub(super) fn polled_recently(&self, now: Instant) -> bool {
+        self.polled_alone(now) || self.seat().is_some_and(|seat| seat.crowd().is_polled(now))
+    }
+
+    fn polled_alone(&self, now: Instant) -> bool {
         let polled_at = self.polled_at.load(Ordering::Relaxed);
         let takeover = u64::try_from(self.ctx.settings.takeover.as_nanos()).unwrap_or(u64::MAX);
         polled_at != 0 && self.device.clock(now).saturating_sub(polled_at) < takeover
@@ -583,10 +660,10 @@ impl QpInner {
             // Nothing more will arrive: there is nothing to wait for but room, and the background does that.
             return false;
         }
-        if !registration.wait_begins(&self.device.background, &**llp) {
+        if !registration.wait_begins(&self.device.background, llp.fd()) {
             return false;
         }
-        registration.adjust(&self.device.background, &**llp, wanted);
+        registration.adjust(&self.device.background, llp.fd(), wanted);
         add(llp.fd().as_raw_fd(), driven.deadline());
         true
     }
@@ -603,7 +680,8 @@ impl QpInner {
             ..
         } = &mut *locked;
         let wanted = driven.interest(outcome);
-        registration.wait_ends(&self.device.background, driven.llp.as_deref(), wanted);
+        let fd = driven.llp.as_ref().map(|llp| llp.fd());
+        registration.wait_ends(&self.device.background, fd, wanted);
         if !registration.cover.is_waited() {
             for (llp, place) in retired.drain(..) {
                 self.close(llp, place);
@@ -625,7 +703,9 @@ impl Source for QpInner {
             locked.registration.timer = None;
         }
         let polls_drive = locked.polls_receive || !locked.driven.conn.tx.is_empty();
-        if polls_drive && self.polled_recently(now) {
+        // In a crowd it is the crowd that may be polled, and what comes here is a time that has come.
+        let is_seated = locked.registration.cover.is_seated();
+        if polls_drive && !is_seated && self.polled_alone(now) {
             // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
             locked.registration.fired_while_polled();
             return Verdict::Watch;

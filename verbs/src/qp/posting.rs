@@ -20,28 +20,41 @@ impl QpInner {
         let before = locked.driven.conn.sq.posted();
         let alone = locked.driven.conn.sq.is_empty();
         let value = act(&mut locked.driven.conn);
-        if self.leaves_now(&mut locked, before, alone, now) {
+        if self.leaves_now(&mut locked, before, alone, now) || !self.is_staged(&mut locked, now) {
             let outcome = locked.driven.push(&self.device.pool);
             self.settle(&mut locked, outcome, Driver::Consumer);
             locked.driven.doorbell.pushed(now, self.device.now());
-        } else if locked.registration.cover != Cover::Watched {
-            // A connection that is watched is looked at every so often anyway.
-            let due = after(now, self.ctx.settings.takeover);
-            locked
-                .registration
-                .set_timer(&self.device.background, Some(due));
         }
         // A poll that finds completions gives no turn: a program that posts and always finds some would never receive.
-        if locked
-            .driven
-            .doorbell
-            .is_polling(now, self.ctx.settings.takeover)
+        if self.is_polling(&locked, now)
             && locked.driven.llp.is_some()
             && !self.polled_recently(now)
         {
             self.turn_by_poll(&mut locked, now, true);
         }
         value
+    }
+
+    /// Sees to it that what was posted leaves before long. False when it has to leave now.
+    fn is_staged(&self, locked: &mut Locked, now: Instant) -> bool {
+        if let Some(seat) = self.taken_seat(locked) {
+            return seat.heat();
+        }
+        // A connection that is watched is looked at every so often anyway.
+        if locked.registration.cover != Cover::Watched {
+            let due = after(now, self.ctx.settings.takeover);
+            locked
+                .registration
+                .set_timer(&self.device.background, Some(due));
+        }
+        true
+    }
+
+    /// Whether a thread polls that gives turns to the connection, or to its crowd.
+    fn is_polling(&self, locked: &Locked, now: Instant) -> bool {
+        let most = self.ctx.settings.takeover;
+        locked.driven.doorbell.is_polling(now, most)
+            || (self.taken_seat(locked)).is_some_and(|seat| seat.crowd().is_polled(now))
     }
 
     /// Whether what was posted behind `before` goes out at once; `alone`: the queue was empty then.
@@ -70,10 +83,9 @@ impl QpInner {
     /// Whether a turn is likely to come soon: a thread polls, and nobody sleeps on the connection. Never where the program
     /// drives the device itself: it may not come back before something happens.
     fn may_stage(&self, locked: &Locked, now: Instant) -> bool {
-        let polls = &locked.driven.doorbell;
         locked.driven.conn.state == QpState::Rts
             && locked.driven.llp.is_some()
-            && polls.is_polling(now, self.ctx.settings.takeover)
+            && self.is_polling(locked, now)
             && !locked.registration.cover.is_waited()
             && !self.watched.is_set()
             && !self.device.background.is_manual()

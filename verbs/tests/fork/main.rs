@@ -32,6 +32,7 @@ fn main() {
     network::a_link_with_a_thread_of_its_own();
     cm::new_objects_on_channels_of_the_parent();
     a_child_of_a_child_has_a_device_of_its_own();
+    many_connections_of_one_cq();
 }
 
 /// Everything that a program may have open.
@@ -180,6 +181,39 @@ fn a_child_of_a_child_has_a_device_of_its_own() {
         assert!(a.device.create_cq(1).is_err());
     });
     both_ways(&a, &b);
+}
+
+/// The child asks their set for nothing, and takes no descriptor out of it.
+fn many_connections_of_one_cq() {
+    let ends = Setup::new(Wire::Kernel).peer_to_peer().unconnected();
+    let (a, b) = (&ends.a, &ends.b);
+    let pairs: Vec<(Qp, Qp)> = (0..8).map(|_| (a.another_qp(), b.another_qp())).collect();
+    for (mine, theirs) in &pairs {
+        let (connect, accept) = (&ends.setup.connect, &ends.setup.accept);
+        join(&ends.listener, mine, theirs, connect, accept);
+    }
+    let serve = |pairs: &[(Qp, Qp)]| {
+        for (mine, theirs) in pairs {
+            theirs.post_recv(&RecvWr::new(1, &[])).unwrap();
+            mine.post_send(&SendWr::send(1, &[])).unwrap();
+            a.send_cq.success(1);
+            b.recv_cq.success(1);
+        }
+    };
+    serve(&pairs);
+    // A message waits in the socket, for either of the two processes.
+    pairs[3].1.post_recv(&RecvWr::new(2, &[])).unwrap();
+    pairs[3].0.post_send(&SendWr::send(2, &[])).unwrap();
+    a.send_cq.success(2);
+    let pairs = used_and_dropped_in_a_child(pairs, |pairs| {
+        for cq in [&a.send_cq, &b.recv_cq] {
+            assert!(!cq.req_notify(Notify::Any));
+            assert_eq!((cq.poll_one(), cq.wait(None)), (None, None));
+        }
+        assert!(pairs[0].0.post_send(&SendWr::send(1, &[])).is_err());
+    });
+    b.recv_cq.success(2);
+    serve(&pairs);
 }
 
 fn readable(fd: std::os::fd::BorrowedFd<'_>) -> bool {

@@ -8,6 +8,7 @@ mod by_time;
 #[path = "../common/mod.rs"]
 mod common;
 mod event_loop;
+mod many;
 mod refusals;
 mod repeats;
 mod usage;

@@ -1,0 +1,182 @@
+//! The QPs of a CQ, and how they are driven: few of them one by one, many by their crowds.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::RwLock;
+
+use crate::device::DeviceInner;
+use crate::progress::crowd::{Crowd, FEW};
+use crate::qp::inner::QpInner;
+
+/// How the QPs of a CQ are driven.
+#[derive(Clone)]
+pub(super) enum Driven {
+    /// One by one.
+    Each(Arc<[Weak<QpInner>]>),
+    /// By the crowds in which they sit.
+    Crowds(Arc<[Arc<Crowd>]>),
+}
+
+/// The QPs of a CQ.
+///
+/// ```text
+///           more than `FEW` QPs
+///   Each ─────────────────────────► Crowds
+///     ▲                               │
+///     └────────── no QP at all ───────┘
+/// ```
+#[derive(Default)]
+pub(super) struct Members {
+    state: RwLock<State>,
+    /// They are driven as crowds, for those who look without the lock.
+    have_crowds: AtomicBool,
+}
+
+/// A map that changes cheaply, and a list that is read cheaply, made again when somebody reads after a change.
+#[derive(Default)]
+struct State {
+    qps: BTreeMap<u32, Member>,
+    driven: Option<Driven>,
+    /// Where they sit when there are many of them, and how many in each.
+    crowds: Vec<(Arc<Crowd>, usize)>,
+    /// Where those sit that had no seat.
+    own: Option<Arc<Crowd>>,
+}
+
+struct Member {
+    qp: Weak<QpInner>,
+    /// Its seat is counted.
+    sits: bool,
+}
+
+impl Members {
+    pub(super) fn len(&self) -> usize {
+        self.state.read().qps.len()
+    }
+
+    /// Whether they are driven as crowds.
+    #[inline]
+    pub(super) fn have_crowds(&self) -> bool {
+        self.have_crowds.load(Ordering::Relaxed)
+    }
+
+    /// How they are driven now.
+    pub(super) fn driven(&self) -> Driven {
+        if let Some(driven) = &self.state.read().driven {
+            return driven.clone();
+        }
+        let mut state = self.state.write();
+        let State {
+            qps,
+            driven,
+            crowds,
+            ..
+        } = &mut *state;
+        let make = || match crowds.is_empty() {
+            true => Driven::Each(qps.values().map(|member| Weak::clone(&member.qp)).collect()),
+            false => Driven::Crowds(crowds.iter().map(|(crowd, _)| Arc::clone(crowd)).collect()),
+        };
+        driven.get_or_insert_with(make).clone()
+    }
+
+    /// A QP that completes here, by one queue or both.
+    pub(super) fn attach(&self, device: &Arc<DeviceInner>, qp: &Arc<QpInner>) {
+        let mut state = self.state.write();
+        let member = Member {
+            qp: Arc::downgrade(qp),
+            sits: false,
+        };
+        if state.qps.contains_key(&qp.ctx.qp_num) {
+            return;
+        }
+        state.qps.insert(qp.ctx.qp_num, member);
+        state.driven = None;
+        // A program that drives its device itself wants each poll to do all that is due, in an order that repeats.
+        if state.qps.len() > FEW && !device.background.is_manual() {
+            let result = match state.crowds.is_empty() {
+                true => state.seat_all(device),
+                false => state.sit(device, qp),
+            };
+            if let Err(error) = result {
+                tracing::warn!(%error, "no epoll set for the connections of a CQ: each poll asks all of them");
+            }
+        }
+        self.note(&state);
+    }
+
+    /// It does so no more.
+    pub(super) fn detach(&self, qp: &QpInner) {
+        let mut state = self.state.write();
+        state.driven = None;
+        let member = state.qps.remove(&qp.ctx.qp_num);
+        if member.is_some_and(|member| member.sits)
+            && let Some(seat) = qp.seat()
+        {
+            state.leave(seat.crowd());
+        }
+        self.note(&state);
+    }
+
+    fn note(&self, state: &State) {
+        self.have_crowds
+            .store(!state.crowds.is_empty(), Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// There are many now.
+    fn seat_all(&mut self, device: &Arc<DeviceInner>) -> rustix::io::Result<()> {
+        // Before any of them sits: all do, or none.
+        self.own(device)?;
+        let qps = self.qps.values().filter_map(|member| member.qp.upgrade());
+        for qp in qps.collect::<Vec<_>>() {
+            self.sit(device, &qp)?;
+        }
+        Ok(())
+    }
+
+    /// A QP takes a seat, unless it has one: with the crowd of its other CQ.
+    fn sit(&mut self, device: &Arc<DeviceInner>, qp: &Arc<QpInner>) -> rustix::io::Result<()> {
+        let seat = match qp.seat() {
+            Some(seat) => seat,
+            None => qp.sit(self.own(device)?),
+        };
+        let crowd = seat.crowd();
+        match self
+            .crowds
+            .iter_mut()
+            .find(|(known, _)| Arc::ptr_eq(known, crowd))
+        {
+            Some((_, qps)) => *qps += 1,
+            None => self.crowds.push((Arc::clone(crowd), 1)),
+        }
+        if let Some(member) = self.qps.get_mut(&qp.ctx.qp_num) {
+            member.sits = true;
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, crowd: &Arc<Crowd>) {
+        let at = self
+            .crowds
+            .iter()
+            .position(|(known, _)| Arc::ptr_eq(known, crowd));
+        if let Some(at) = at
+            && let Some((_, qps)) = self.crowds.get_mut(at)
+        {
+            *qps -= 1;
+            if *qps == 0 {
+                self.crowds.swap_remove(at);
+            }
+        }
+    }
+
+    fn own(&mut self, device: &Arc<DeviceInner>) -> rustix::io::Result<&Arc<Crowd>> {
+        if self.own.is_none() {
+            self.own = Some(Crowd::new(device)?);
+        }
+        self.own.as_ref().ok_or(rustix::io::Errno::NFILE)
+    }
+}

@@ -1,0 +1,322 @@
+//! Many connections of one CQ: looked after together.
+//!
+//! To give each of many connections a turn whenever their CQ is polled would cost a system call for each. So a CQ with more than
+//! [`FEW`] QPs has a *crowd*: an epoll set of the descriptors of all of them. A poll asks the set once, and gives a turn
+//! to those that are ready, and to those that are *hot*: posts have staged something there. A thread that waits sleeps
+//! on the set. The background has the set in its own one, as one descriptor: it stands back from a crowd that is polled,
+//! and takes it over when nobody polls it any more, as it does with a single connection.
+//!
+//! ```text
+//!            Cq::poll ──┐                      ┌── socket of QP 1
+//!            Cq::wait ──┼──► set of the crowd ─┼── socket of QP 2
+//!   set of background ──┘   (level-triggered)  └── ...
+//! ```
+//!
+//! A QP with a send and a receive CQ that both have many sits in the crowd of one of them, and the other CQ drives that
+//! crowd too. A QP sits where it sat first, as long as it exists; its descriptor is in the set while there is a
+//! connection.
+//!
+//! **Nothing is lost** because readiness is a state here: a descriptor whose turn was refused (another thread has the lock) or
+//! ended early is ready at the next look. So it must not stay in the set while it is ready and not wanted (reading
+//! is paused, both sides have closed): [`Seat::change`] follows each turn. One look takes
+//! [`EVENTS`] at most, and the kernel puts those behind the others.
+//!
+//! Who looks after a crowd while nobody polls it is a [`Cover`](super::cover::Cover), as for a single
+//! connection. Lock order: QP, then any lock of a crowd; those of a crowd are held one at a time, and never while a turn
+//! is given.
+
+mod hot;
+mod seats;
+#[cfg(test)]
+mod tests;
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use parking_lot::{Mutex, RwLock};
+use rustix::event::{Timespec, epoll};
+
+use self::hot::Hot;
+pub(crate) use self::seats::Seat;
+use self::seats::Seats;
+use super::background::{Interest, Source, Verdict};
+use super::cover::{Cover, Registration};
+use crate::device::DeviceInner;
+use crate::qp::inner::QpInner;
+use crate::wait::after;
+
+/// A CQ with more QPs than this has a crowd: a turn for each of so few costs about as much as a look at a set.
+pub(crate) const FEW: usize = 4;
+/// Connections that one look finds at most.
+const EVENTS: usize = 64;
+
+/// Many connections that are looked after together.
+pub(crate) struct Crowd {
+    device: Arc<DeviceInner>,
+    /// The epoll set.
+    set: OwnedFd,
+    seats: RwLock<Seats>,
+    hot: Hot,
+    /// When a thread that polls last asked the set, in nanoseconds of the device's clock.
+    polled_at: AtomicU64,
+    /// Whether a poll received what came last: as for a single connection.
+    polls_receive: AtomicBool,
+    /// The set, as the background has it.
+    registration: Mutex<Registration>,
+}
+
+/// Who gives turns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    /// A thread that polls, and passes over whoever another thread is busy with.
+    Poll,
+    /// A thread that is about to sleep: it leaves nothing behind.
+    Sleeper,
+    /// The background. It leaves those alone that are polled by another CQ.
+    Background,
+}
+
+/// What a turn, or a round of them, did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Done {
+    /// Octets went out or came in.
+    pub(crate) moved: bool,
+    /// Octets came in.
+    pub(crate) received: bool,
+    /// Somebody is polled by another CQ, and was left alone.
+    pub(crate) left: bool,
+}
+
+impl std::ops::BitOrAssign for Done {
+    fn bitor_assign(&mut self, other: Done) {
+        self.moved |= other.moved;
+        self.received |= other.received;
+        self.left |= other.left;
+    }
+}
+
+impl Crowd {
+    /// A crowd of nobody.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub(crate) fn new(device: &Arc<DeviceInner>) -> rustix::io::Result<Arc<Self>> {
+        let background = &device.background;
+        let token = background.token();
+        let crowd = Arc::new(Crowd {
+            device: Arc::clone(device),
+            set: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            seats: RwLock::default(),
+            hot: Hot::default(),
+            polled_at: AtomicU64::new(0),
+            polls_receive: AtomicBool::new(false),
+            registration: Mutex::new(Registration::new(token)),
+        });
+        let weak: Weak<Crowd> = Arc::downgrade(&crowd);
+        background.register(token, weak, crowd.set.as_fd())?;
+        let mut registration = crowd.registration.lock();
+        registration.arm(background, crowd.set.as_fd(), Interest::Read);
+        drop(registration);
+        Ok(crowd)
+    }
+
+    /// A seat for a QP.
+    pub(crate) fn seat(self: &Arc<Self>, qp: Weak<QpInner>) -> Seat {
+        let (index, seats) = self.seats.write().take(qp);
+        self.hot.reserve(seats);
+        Seat::new(Arc::clone(self), index)
+    }
+
+    /// A thread polls. `stays`: it is going to poll again, and not about to sleep.
+    pub(crate) fn poll(&self, now: Instant, stays: bool) {
+        self.note_poll(now, stays);
+        let done = self.round(now, By::Poll);
+        if done.received && !self.polls_receive.load(Ordering::Relaxed) {
+            self.polls_receive.store(true, Ordering::Relaxed);
+        }
+        if done.moved {
+            // It took its time, in which the program could not have polled.
+            self.note_poll(self.device.now(), stays);
+        }
+    }
+
+    fn note_poll(&self, now: Instant, stays: bool) {
+        if stays {
+            let at = self.device.clock(now);
+            self.polled_at.store(at, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a thread has polled less than `Settings::takeover` ago, and is not about to sleep.
+    pub(crate) fn is_polled(&self, now: Instant) -> bool {
+        let polled_at = self.polled_at.load(Ordering::Relaxed);
+        let takeover = self.device.settings.takeover.as_nanos();
+        polled_at != 0 && u128::from(self.device.clock(now).saturating_sub(polled_at)) < takeover
+    }
+
+    /// A notification was requested: the background takes over at once.
+    pub(crate) fn hand_over(&self) {
+        // Before the lock: the background either sees this, or has left the crowd to us.
+        self.polled_at.store(0, Ordering::Relaxed);
+        let was_polled = self.registration.lock().cover == Cover::Watched;
+        let now = self.device.now();
+        if was_polled {
+            self.round(now, By::Sleeper);
+            let mut registration = self.registration.lock();
+            registration.arm(&self.device.background, self.set.as_fd(), Interest::Read);
+        } else {
+            self.serve_hot(now, By::Sleeper);
+        }
+    }
+
+    /// The calling thread will sleep until this descriptor is readable, or until [`Self::wait_ends`]. Nothing is staged
+    /// from now on, and what was is sent.
+    pub(crate) fn wait_begins(&self) -> RawFd {
+        let mut registration = self.registration.lock();
+        registration.wait_begins(&self.device.background, self.set.as_fd());
+        drop(registration);
+        if self.hot.sleep_begins() > 0 {
+            self.serve_hot(self.device.now(), By::Sleeper);
+        }
+        self.set.as_raw_fd()
+    }
+
+    /// The calling thread is awake: a round, and back to the background.
+    pub(crate) fn wait_ends(&self) {
+        self.hot.sleep_ends();
+        self.round(self.device.now(), By::Sleeper);
+        let mut registration = self.registration.lock();
+        let fd = Some(self.set.as_fd());
+        registration.wait_ends(&self.device.background, fd, Interest::Read);
+    }
+
+    /// Sees to it that there is a round soon, whether the program comes back or not.
+    fn see_to_it(&self) {
+        let mut registration = self.registration.lock();
+        // One that is watched is looked at every so often anyway.
+        if registration.cover != Cover::Watched {
+            let due = after(self.device.now(), self.device.settings.takeover);
+            registration.set_timer(&self.device.background, Some(due));
+        }
+    }
+
+    /// Turns for those that are hot, and for those that are ready.
+    fn round(&self, now: Instant, by: By) -> Done {
+        let mut done = self.serve_hot(now, by);
+        done |= self.serve_ready(now, by);
+        done
+    }
+
+    /// Turns for those that were hot when it began.
+    fn serve_hot(&self, now: Instant, by: By) -> Done {
+        let mut done = Done::default();
+        let hot = self.hot.len();
+        if hot == 0 {
+            return done;
+        }
+        // What was staged leaves, whoever else polls.
+        let by = match by {
+            By::Background => By::Sleeper,
+            by => by,
+        };
+        for _ in 0..hot {
+            let Some(index) = self.hot.pop() else {
+                break;
+            };
+            let Some(qp) = self.at(index) else {
+                continue;
+            };
+            let Some(seat) = qp.seat() else {
+                continue;
+            };
+            seat.cool();
+            let given = match qp.turn_in_crowd(now, by) {
+                None if seat.heat() => None,
+                // Another thread has the lock, and a third one is about to sleep.
+                None => qp.turn_in_crowd(now, By::Sleeper),
+                given => given,
+            };
+            done |= given.unwrap_or_default();
+        }
+        if !self.hot.is_empty() {
+            // These came behind one that is served now, and which somebody saw to.
+            self.see_to_it();
+        }
+        done
+    }
+
+    /// Turns for those whose descriptors are ready.
+    fn serve_ready(&self, now: Instant, by: By) -> Done {
+        let mut done = Done::default();
+        let mut turn = |index| {
+            if let Some(qp) = self.at(index) {
+                done |= qp.turn_in_crowd(now, by).unwrap_or_default();
+            }
+        };
+        let mut room = [const { MaybeUninit::uninit() }; EVENTS];
+        match epoll::wait(&self.set, &mut room[..], Some(&Timespec::default())) {
+            Ok((events, _)) => {
+                for event in events {
+                    // What was put in is a number of a seat.
+                    turn(u32::try_from(event.data.u64()).unwrap_or(u32::MAX));
+                }
+            }
+            // No epoll_pwait2 (see the background): slow, and right.
+            Err(_) => {
+                let seats = self.seats.read().len();
+                (0..u32::try_from(seats).unwrap_or(u32::MAX)).for_each(turn);
+            }
+        }
+        done
+    }
+
+    fn at(&self, index: u32) -> Option<Arc<QpInner>> {
+        self.seats.read().get(index)
+    }
+}
+
+impl Source for Crowd {
+    fn attend(&self, now: Instant) -> Verdict {
+        let mut registration = self.registration.lock();
+        if registration.timer.is_some_and(|timer| timer <= now) {
+            registration.timer = None;
+        }
+        if self.polls_receive.load(Ordering::Relaxed) && self.is_polled(now) {
+            // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
+            registration.fired_while_polled();
+            return Verdict::Watch;
+        }
+        let is_waited = registration.cover.is_waited();
+        drop(registration);
+        let mut done = self.serve_hot(now, By::Background);
+        if !is_waited {
+            done |= self.serve_ready(now, By::Background);
+        }
+        if done.received {
+            self.polls_receive.store(false, Ordering::Relaxed);
+        }
+        let mut registration = self.registration.lock();
+        if done.left {
+            // Ready, and another thread's: to arm it now would be to spin.
+            registration.fired_while_polled();
+            return Verdict::Watch;
+        }
+        registration.arm(&self.device.background, self.set.as_fd(), Interest::Read);
+        Verdict::Settled
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        // In the child of a fork the set is the parent's too.
+        if self.device.home.is_here() {
+            self.device.background.forget_fd(self.set.as_fd());
+            self.device
+                .background
+                .forget(self.registration.get_mut().token);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+use std::time::Duration;
+
+use super::*;
+use crate::clock::machine_now;
+use crate::{AcceptOptions, ConnectOptions, Cq, Device, Pd, Qp, QpCaps, RecvWr, SendWr, Settings};
+
+/// A device whose background leaves alone for an hour what is polled.
+fn device() -> Device {
+    let settings = Settings {
+        takeover: Duration::from_secs(3600),
+        ..Settings::default()
+    };
+    let network = uwarp_llp::kernel::KernelNetwork::default();
+    Device::open(Arc::new(network), settings).unwrap()
+}
+
+/// Connections of two devices, all those of one side with one CQ.
+struct World {
+    cqs: [Cq; 2],
+    pairs: Vec<[Qp; 2]>,
+    _pds: [Pd; 2],
+}
+
+impl World {
+    fn new() -> World {
+        let devices = [device(), device()];
+        let cqs = [0, 1].map(|side: usize| devices[side].create_cq(256).unwrap());
+        let pds = [0, 1].map(|side: usize| devices[side].alloc_pd().unwrap());
+        let qp = |side: usize| {
+            pds[side]
+                .create_qp(&cqs[side], &cqs[side], QpCaps::default())
+                .unwrap()
+        };
+        let listener = devices[1].listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let connect = ConnectOptions {
+            peer_to_peer: true,
+            ..ConnectOptions::default()
+        };
+        let pairs = (0..=FEW).map(|_| {
+            let [ours, theirs] = [qp(0), qp(1)];
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let request = listener.wait_request(None).unwrap();
+                    request.accept(&theirs, &AcceptOptions::default()).unwrap();
+                });
+                ours.connect(listener.local_addr(), &connect).unwrap();
+            });
+            [ours, theirs]
+        });
+        let world = World {
+            pairs: pairs.collect(),
+            cqs,
+            _pds: pds,
+        };
+        // From here on polls receive: the background leaves alone for an hour what it finds ready.
+        let polls_receive = |side| world.crowd(side).polls_receive.load(Ordering::Relaxed);
+        while !(polls_receive(0) && polls_receive(1)) {
+            for [ours, theirs] in &world.pairs {
+                world.ping(ours, theirs, 1);
+                world.ping(theirs, ours, 0);
+            }
+        }
+        for [ours, theirs] in &world.pairs {
+            for qp in [ours, theirs] {
+                assert!(qp.inner().lock().registration.cover.is_seated());
+            }
+        }
+        world
+    }
+
+    fn poll(&self, side: usize) -> usize {
+        usize::from(self.cqs[side].poll_one().is_some())
+    }
+
+    fn ping(&self, from: &Qp, to: &Qp, side: usize) {
+        to.post_recv(&RecvWr::new(1, &[])).unwrap();
+        from.post_send(&SendWr::send(1, &[]).unsignaled()).unwrap();
+        while self.poll(side) == 0 {
+            assert_eq!(self.poll(1 - side), 0);
+        }
+    }
+
+    fn crowd(&self, side: usize) -> &Crowd {
+        self.pairs[0][side].inner().seat().unwrap().crowd()
+    }
+
+    /// Waits until the socket of somebody is readable.
+    fn ready(&self, side: usize) {
+        let set = self.crowd(side).set.as_fd();
+        let deadline = after(machine_now(), Duration::from_secs(60));
+        assert!(crate::wait::wait_readable(set, Some(deadline)));
+    }
+}
+
+#[test]
+fn whose_turn_was_refused_has_it_at_the_next_look() {
+    let world = World::new();
+    let [ours, theirs] = &world.pairs[2];
+    theirs.post_recv(&RecvWr::new(1, &[])).unwrap();
+    ours.post_send(&SendWr::send(1, &[])).unwrap();
+    world.poll(0);
+    world.ready(1);
+    let another_thread = theirs.inner().lock();
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(world.poll(1) + world.poll(1), 0));
+    });
+    drop(another_thread);
+    while world.poll(1) == 0 {}
+}
+
+#[test]
+fn what_is_staged_on_a_connection_whose_turn_was_refused_leaves_with_the_next() {
+    let world = World::new();
+    let [ours, theirs] = &world.pairs[3];
+    (0..4).for_each(|_| theirs.post_recv(&RecvWr::new(1, &[])).unwrap());
+    world.poll(0);
+    for _ in 0..4 {
+        ours.post_send(&SendWr::send(1, &[]).unsignaled()).unwrap();
+    }
+    assert!(ours.inner().lock().driven.doorbell.is_staged());
+    let another_thread = ours.inner().lock();
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(world.poll(0), 0));
+    });
+    drop(another_thread);
+    assert_eq!(world.poll(0), 0);
+    assert!(!ours.inner().lock().driven.doorbell.is_staged());
+    let mut received = 0;
+    while received < 4 {
+        received += world.poll(1);
+    }
+}
+
+/// 64 at a time, and a poll that finds none gives only those a turn that are ready.
+#[test]
+fn who_has_nothing_to_do_has_no_turn() {
+    let world = World::new();
+    while world.poll(0) + world.poll(1) > 0 {}
+    let locks: Vec<_> = world
+        .pairs
+        .iter()
+        .map(|[ours, _]| ours.inner().lock())
+        .collect();
+    // A turn by one that is about to sleep would take the locks, and never return.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let done = world
+                .crowd(0)
+                .round(world.crowd(0).device.now(), By::Sleeper);
+            assert_eq!(done, Done::default());
+        });
+    });
+    drop(locks);
+}
+
+#[test]
+fn while_a_thread_sleeps_nobody_becomes_hot_and_the_background_has_not_the_set() {
+    let world = World::new();
+    let crowd = world.crowd(0);
+    world.poll(0);
+    crowd.wait_begins();
+    assert!(crowd.registration.lock().cover.is_waited());
+    let seat = world.pairs[1][0].inner().seat().unwrap();
+    assert!(!seat.heat());
+    assert!(!seat.heat());
+    crowd.wait_ends();
+    assert!(!crowd.registration.lock().cover.is_waited());
+    assert!(seat.heat());
+    assert_eq!(crowd.hot.len(), 1);
+    assert!(seat.heat());
+    assert_eq!(crowd.hot.len(), 1, "each is in it once");
+    world.poll(0);
+    assert_eq!(crowd.hot.len(), 0);
+}
