@@ -19,6 +19,7 @@
 //! `disconnect`, `lost` ...), call [`Connection::fill`] and hand the batch to the LLP, then look at
 //! [`Connection::llp_order`].
 
+mod buffer_pool;
 mod connection;
 mod inbound;
 mod local;
@@ -36,11 +37,12 @@ mod transmit;
 mod work;
 mod writes;
 
+pub(crate) use buffer_pool::BufferPool;
 pub(crate) use connection::{Connection, LlpOrder, QpContext};
 pub(crate) use local::LocalOp;
 pub use post::PostErrorKind;
 pub(crate) use post::QueueCaps;
-pub(crate) use receive_buffer::{BufferPool, ReceiveBuffer};
+pub(crate) use receive_buffer::ReceiveBuffer;
 pub(crate) use receive_queue::{NO_QP, PostRules, ReceiveWaiter, RecvStore, RecvWqe};
 pub use recorder::{Direction, FlightRecord, RecordedFrame};
 pub(crate) use transmit::PARTS_PER_CALL;

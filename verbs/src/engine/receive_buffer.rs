@@ -7,57 +7,14 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
+use super::buffer_pool::{BUFFER, BufferPool};
 use crate::limits::{Charge, PeerAccount, What};
 
-/// Octets of one buffer. One read fills it with many FPDUs; the largest FPDU (64768 octets of ULPDU
-/// with Markers) fits with room to spare.
-const BUFFER: usize = 256 * 1024;
 /// What is charged at least for an FPDU that has begun to come, however little of it: the largest one, so
 /// that it may come whole without another look at the limits.
 const FPDU: u64 = 68 * 1024;
-/// Buffers that the pool keeps for later.
-const KEEP: usize = 16;
 /// Staging with more octets than this is not kept by an idle connection: it goes to the pool.
 pub(super) const SMALL_STAGING: usize = 16 * 1024;
-
-/// Buffers that are not in use, shared by all connections of a device.
-#[derive(Default)]
-pub(crate) struct BufferPool {
-    free: Mutex<Vec<Box<[u8]>>>,
-    staging: Mutex<Vec<Vec<u8>>>,
-}
-
-impl BufferPool {
-    fn take(&self) -> Box<[u8]> {
-        let pooled = self.free.lock().pop();
-        pooled.unwrap_or_else(|| vec![0; BUFFER].into_boxed_slice())
-    }
-
-    fn give(&self, buffer: Box<[u8]>) {
-        if buffer.len() != BUFFER {
-            return;
-        }
-        let mut free = self.free.lock();
-        if free.len() < KEEP {
-            free.push(buffer);
-        }
-    }
-
-    /// A large staging buffer that another connection has done with, or an empty one.
-    pub(super) fn take_staging(&self) -> Vec<u8> {
-        self.staging.lock().pop().unwrap_or_default()
-    }
-
-    /// Takes a staging buffer that a connection does not need now.
-    pub(super) fn give_staging(&self, buffer: Vec<u8>) {
-        let mut staging = self.staging.lock();
-        if staging.len() < KEEP {
-            staging.push(buffer);
-        }
-    }
-}
 
 /// The octets that were received and not yet understood.
 #[derive(Default)]
@@ -243,15 +200,15 @@ mod tests {
         assert!(rx.append(b"abc"));
         rx.release(&pool, None);
         assert_eq!(
-            pool.free.lock().len(),
+            pool.len(),
             0,
             "a buffer with octets in it stays"
         );
         rx.discard(3);
         rx.release(&pool, None);
-        assert_eq!(pool.free.lock().len(), 1);
+        assert_eq!(pool.len(), 1);
         rx.space(&pool);
-        assert_eq!(pool.free.lock().len(), 0);
+        assert_eq!(pool.len(), 0);
     }
 
     /// A peer that begins FPDUs on many connections and finishes none.

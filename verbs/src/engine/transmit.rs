@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use uwarp_llp::{FpduEnds, Piece};
 
-use super::receive_buffer::{BufferPool, SMALL_STAGING};
+use super::buffer_pool::BufferPool;
+use super::receive_buffer::SMALL_STAGING;
 use crate::mem::PinnedRun;
 
 /// Octets of staging after which a batch is handed to the LLP.

@@ -32,7 +32,7 @@ mod tests;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -52,6 +52,9 @@ use crate::wait::after;
 pub(crate) const FEW: usize = 4;
 /// Connections that one look finds at most.
 const EVENTS: usize = 64;
+/// After so many polls since the background received something, a program is one that polls all the time. One that polls
+/// once for each message, and looks at its memory in between, is to be served by the background at once.
+const SPINS: u32 = 8;
 
 /// Many connections that are looked after together.
 pub(crate) struct Crowd {
@@ -62,8 +65,8 @@ pub(crate) struct Crowd {
     hot: Hot,
     /// When a thread that polls last asked the set, in nanoseconds of the device's clock.
     polled_at: AtomicU64,
-    /// Whether a poll received what came last: as for a single connection.
-    polls_receive: AtomicBool,
+    /// Polls since the background received something, up to [`SPINS`]. One that received counts for all of them.
+    spins: AtomicU32,
     /// The set, as the background has it.
     registration: Mutex<Registration>,
 }
@@ -112,7 +115,7 @@ impl Crowd {
             seats: RwLock::default(),
             hot: Hot::default(),
             polled_at: AtomicU64::new(0),
-            polls_receive: AtomicBool::new(false),
+            spins: AtomicU32::new(0),
             registration: Mutex::new(Registration::new(token)),
         });
         let weak: Weak<Crowd> = Arc::downgrade(&crowd);
@@ -134,8 +137,10 @@ impl Crowd {
     pub(crate) fn poll(&self, now: Instant, stays: bool) {
         self.note_poll(now, stays);
         let done = self.round(now, By::Poll);
-        if done.received && !self.polls_receive.load(Ordering::Relaxed) {
-            self.polls_receive.store(true, Ordering::Relaxed);
+        let spins = self.spins.load(Ordering::Relaxed);
+        if spins < SPINS {
+            let counted = if done.received { SPINS } else { spins + 1 };
+            self.spins.store(counted, Ordering::Relaxed);
         }
         if done.moved {
             // It took its time, in which the program could not have polled.
@@ -284,7 +289,7 @@ impl Source for Crowd {
         if registration.timer.is_some_and(|timer| timer <= now) {
             registration.timer = None;
         }
-        if self.polls_receive.load(Ordering::Relaxed) && self.is_polled(now) {
+        if self.spins.load(Ordering::Relaxed) >= SPINS && self.is_polled(now) {
             // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
             registration.fired_while_polled();
             return Verdict::Watch;
@@ -296,7 +301,7 @@ impl Source for Crowd {
             done |= self.serve_ready(now, By::Background);
         }
         if done.received {
-            self.polls_receive.store(false, Ordering::Relaxed);
+            self.spins.store(0, Ordering::Relaxed);
         }
         let mut registration = self.registration.lock();
         if done.left {

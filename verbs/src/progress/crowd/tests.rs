@@ -53,8 +53,8 @@ impl World {
             _pds: pds,
         };
         // From here on polls receive: the background leaves alone for an hour what it finds ready.
-        let polls_receive = |side| world.crowd(side).polls_receive.load(Ordering::Relaxed);
-        while !(polls_receive(0) && polls_receive(1)) {
+        let spins = |side| world.crowd(side).spins.load(Ordering::Relaxed) >= SPINS;
+        while !(spins(0) && spins(1)) {
             for [ours, theirs] in &world.pairs {
                 world.ping(ours, theirs, 1);
                 world.ping(theirs, ours, 0);

@@ -1,0 +1,140 @@
+//! Buffers that are not in use, for all connections of a device.
+//!
+//! They lie on shelves, and a thread has one that few others use: no lock is one of all connections, and a thread that gives its
+//! connections turns one after the other gets the buffer that it has just had in its caches.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+/// Octets of one receive buffer. One read fills it with many FPDUs; the largest FPDU (64768 octets of ULPDU
+/// with Markers) fits with room to spare.
+pub(super) const BUFFER: usize = 256 * 1024;
+/// Shelves of a pool.
+const SHELVES: usize = 8;
+/// Buffers of each kind that are kept for later, on one shelf.
+const KEEP: usize = 4;
+
+/// Buffers that are not in use.
+#[derive(Default)]
+pub(crate) struct BufferPool {
+    shelves: [Shelf; SHELVES],
+}
+
+/// Alone in its cache lines.
+#[derive(Default)]
+#[repr(align(128))]
+struct Shelf {
+    receive: Mutex<Vec<Box<[u8]>>>,
+    staging: Mutex<Vec<Vec<u8>>>,
+}
+
+/// The number of the calling thread: threads are counted as they first ask.
+fn thread_number() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(1);
+    thread_local! {
+        static NUMBER: Cell<usize> = const { Cell::new(0) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(THREADS.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
+impl BufferPool {
+    fn own(&self) -> &Shelf {
+        &self.shelves[thread_number() % SHELVES]
+    }
+
+    /// One from the own shelf, or from another that nobody is busy with.
+    fn pop<T>(&self, kind: impl Fn(&Shelf) -> &Mutex<Vec<T>>) -> Option<T> {
+        let own = kind(self.own()).lock().pop();
+        let others = || {
+            let mut shelves = self.shelves.iter();
+            shelves.find_map(|shelf| kind(shelf).try_lock()?.pop())
+        };
+        own.or_else(others)
+    }
+
+    /// A receive buffer of [`BUFFER`] octets.
+    pub(super) fn take(&self) -> Box<[u8]> {
+        let pooled = self.pop(|shelf| &shelf.receive);
+        pooled.unwrap_or_else(|| vec![0; BUFFER].into_boxed_slice())
+    }
+
+    /// Takes a receive buffer back, if it is whole.
+    pub(super) fn give(&self, buffer: Box<[u8]>) {
+        if buffer.len() == BUFFER {
+            keep(&self.own().receive, buffer);
+        }
+    }
+
+    /// A large staging buffer that another connection has done with, or an empty one.
+    pub(super) fn take_staging(&self) -> Vec<u8> {
+        self.pop(|shelf| &shelf.staging).unwrap_or_default()
+    }
+
+    /// Takes a staging buffer that a connection does not need now.
+    pub(super) fn give_staging(&self, buffer: Vec<u8>) {
+        keep(&self.own().staging, buffer);
+    }
+
+    /// Receive buffers in it.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        let shelves = self.shelves.iter();
+        shelves.map(|shelf| shelf.receive.lock().len()).sum()
+    }
+}
+
+/// Puts it on a shelf that is not full.
+fn keep<T>(shelf: &Mutex<Vec<T>>, buffer: T) {
+    let mut shelf = shelf.lock();
+    if shelf.len() < KEEP {
+        shelf.push(buffer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_gets_the_buffer_that_it_gave_last() {
+        let pool = BufferPool::default();
+        let (one, other) = (pool.take(), pool.take());
+        let last = other.as_ptr();
+        pool.give(one);
+        pool.give(other);
+        assert_eq!(pool.take().as_ptr(), last);
+    }
+
+    #[test]
+    fn what_another_thread_gave_is_used_before_there_is_a_new_one() {
+        let pool = BufferPool::default();
+        let given = std::thread::scope(|scope| {
+            let giving = scope.spawn(|| {
+                let buffer = pool.take();
+                let address = buffer.as_ptr().addr();
+                pool.give(buffer);
+                address
+            });
+            giving.join().unwrap()
+        });
+        assert_eq!(pool.take().as_ptr().addr(), given);
+        assert_eq!(pool.len(), 0);
+    }
+
+    #[test]
+    fn no_more_are_kept_than_a_thread_needs_and_none_that_is_not_whole() {
+        let pool = BufferPool::default();
+        for _ in 0..2 * KEEP {
+            pool.give(vec![0; BUFFER].into_boxed_slice());
+        }
+        pool.give(Box::default());
+        assert_eq!(pool.len(), KEEP);
+    }
+}
