@@ -94,7 +94,8 @@ impl Members {
         state.qps.insert(qp.ctx.qp_num, member);
         state.driven = None;
         // A program that drives its device itself wants each poll to do all that is due, in an order that repeats.
-        if state.qps.len() > FEW && !device.background.is_manual() {
+        let many = state.qps.len() > FEW || !state.crowds.is_empty();
+        if many && !device.background.is_manual() {
             let result = match state.crowds.is_empty() {
                 true => state.seat_all(device),
                 false => state.sit(device, qp),
@@ -137,11 +138,12 @@ impl State {
         Ok(())
     }
 
-    /// A QP takes a seat, unless it has one: with the crowd of its other CQ.
+    /// A QP takes a seat, unless it has one (with the crowd of its other CQ): where others of this CQ sit.
     fn sit(&mut self, device: &Arc<DeviceInner>, qp: &Arc<QpInner>) -> rustix::io::Result<()> {
-        let seat = match qp.seat() {
-            Some(seat) => seat,
-            None => qp.sit(self.own(device)?),
+        let seat = match (qp.seat(), self.crowds.first()) {
+            (Some(seat), _) => seat,
+            (None, Some((crowd, _))) => qp.sit(crowd),
+            (None, None) => qp.sit(self.own(device)?),
         };
         let crowd = seat.crowd();
         match self

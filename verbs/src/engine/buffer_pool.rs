@@ -109,7 +109,8 @@ mod tests {
         let last = other.as_ptr();
         pool.give(one);
         pool.give(other);
-        assert_eq!(pool.take().as_ptr(), last);
+        let again = pool.take();
+        assert_eq!(again.as_ptr(), last);
     }
 
     #[test]
@@ -124,7 +125,8 @@ mod tests {
             });
             giving.join().unwrap()
         });
-        assert_eq!(pool.take().as_ptr().addr(), given);
+        let taken = pool.take();
+        assert_eq!(taken.as_ptr().addr(), given);
         assert_eq!(pool.len(), 0);
     }
 

@@ -199,11 +199,7 @@ mod tests {
         rx.space(&pool);
         assert!(rx.append(b"abc"));
         rx.release(&pool, None);
-        assert_eq!(
-            pool.len(),
-            0,
-            "a buffer with octets in it stays"
-        );
+        assert_eq!(pool.len(), 0, "a buffer with octets in it stays");
         rx.discard(3);
         rx.release(&pool, None);
         assert_eq!(pool.len(), 1);

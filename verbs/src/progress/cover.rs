@@ -1,10 +1,13 @@
 //! Who looks after a connection while nobody holds its lock.
 
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::background::{Background, Interest, Token};
 use super::crowd::Seat;
+
+/// After so long a connection tries again to be in the set of its crowd.
+const SEAT_AGAIN: Duration = Duration::from_millis(10);
 
 /// Who looks after a connection; see the diagram in the documentation of [`crate::progress`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,6 +156,11 @@ impl Registration {
         }
         if let Err(error) = seat.change(fd, self.listed, wanted) {
             tracing::error!(token = self.token, %error, "epoll_ctl failed");
+            if self.cover.is_seated() {
+                // A descriptor that left the set found no place in it again: another turn tries.
+                let again = background.now() + SEAT_AGAIN;
+                self.set_timer(background, Some(again));
+            }
             return self.cover.is_seated();
         }
         self.listed = wanted;

@@ -218,7 +218,9 @@ impl QpInner {
         };
         let driver = match by {
             By::Poll | By::Sleeper => Driver::Consumer,
-            By::Background if locked.polls_receive && self.polled_alone(now) => {
+            By::Background
+                if locked.polls_receive && !self.is_armed() && self.polled_alone(now) =>
+            {
                 let left = true;
                 return Some(Done {
                     left,
@@ -417,7 +419,8 @@ impl QpInner {
             Driver::Consumer => registration.adjust(background, llp.fd(), wanted),
         }
         registration.set_timer(background, driven.deadline());
-        if outcome.more && !llp.wants_write_event() && !(sits && seat.is_some_and(Seat::heat)) {
+        let is_hot = || sits && driver == Driver::Consumer && seat.is_some_and(Seat::heat);
+        if outcome.more && !llp.wants_write_event() && !is_hot() {
             // Its descriptor tells only what is new.
             registration.set_timer(background, Some(self.device.now()));
         }
@@ -555,12 +558,16 @@ impl QpInner {
         }
         let seat = self.taken_seat(&locked);
         drop(locked);
-        // The background has perhaps left the crowd alone because of this QP.
-        if let Some(seat) = seat
-            && !seat.crowd().is_polled(self.device.now())
-        {
+        // The background has perhaps left the crowd alone because of this QP, or because of polls of its other CQ. Who
+        // polls that again is seen again.
+        if let Some(seat) = seat {
             seat.crowd().hand_over();
         }
+    }
+
+    /// Whether the program is about to sleep until something completes here.
+    fn is_armed(&self) -> bool {
+        self.ctx.send_cq.is_armed() || self.ctx.recv_cq.is_armed()
     }
 
     /// Receives were posted: a message of the peer that waits for one goes on.

@@ -304,8 +304,9 @@ impl Source for Crowd {
             self.spins.store(0, Ordering::Relaxed);
         }
         let mut registration = self.registration.lock();
-        if done.left {
-            // Ready, and another thread's: to arm it now would be to spin.
+        if done.left || !self.hot.is_empty() {
+            // Ready, and another thread's: to arm it now would be to spin. Or somebody became hot meanwhile, and saw that the
+            // set is watched (`see_to_it`, under this lock).
             registration.fired_while_polled();
             return Verdict::Watch;
         }

@@ -172,3 +172,57 @@ fn while_a_thread_sleeps_nobody_becomes_hot_and_the_background_has_not_the_set()
     world.poll(0);
     assert_eq!(crowd.hot.len(), 0);
 }
+
+/// The look of the background has passed what is hot, and waits for a connection, when another one becomes hot.
+#[test]
+fn what_becomes_hot_behind_the_look_of_the_background_is_looked_for_again() {
+    let world = World::new();
+    let crowd = world.crowd(0);
+    let [slow, slow_peer] = &world.pairs[0];
+    let [ours, theirs] = &world.pairs[1];
+    (0..4).for_each(|_| theirs.post_recv(&RecvWr::new(1, &[])).unwrap());
+    slow.post_recv(&RecvWr::new(1, &[])).unwrap();
+    world.poll(0);
+    slow_peer.post_send(&SendWr::send(1, &[])).unwrap();
+    // The background finds the crowd polled, and watches it.
+    while crowd.registration.lock().cover != Cover::Watched {
+        std::thread::yield_now();
+    }
+    crowd.polled_at.store(0, Ordering::Relaxed);
+    let another_thread = slow.inner().lock();
+    crowd.registration.lock().timer = Some(crowd.device.now());
+    let verdict = std::thread::scope(|scope| {
+        let look = scope.spawn(|| crowd.attend(crowd.device.now()));
+        while crowd.registration.lock().timer.is_some() {
+            std::thread::yield_now();
+        }
+        world.poll(0);
+        for _ in 0..4 {
+            ours.post_send(&SendWr::send(1, &[]).unsignaled()).unwrap();
+        }
+        let is_hot = crowd.hot.len() > 0;
+        drop(another_thread);
+        (look.join().unwrap(), is_hot)
+    });
+    let registration = crowd.registration.lock();
+    let seen_to = verdict == (Verdict::Watch, true) || registration.timer.is_some();
+    assert!(
+        seen_to || crowd.hot.is_empty(),
+        "{verdict:?} {registration:?}"
+    );
+}
+
+#[test]
+fn who_joins_a_crowd_of_which_few_are_left_sits_in_it_too() {
+    let device = device();
+    let cq = device.create_cq(256).unwrap();
+    let pd = device.alloc_pd().unwrap();
+    let qp = || pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
+    let mut qps: Vec<Qp> = (0..=FEW).map(|_| qp()).collect();
+    qps.truncate(2);
+    qps.extend((0..FEW).map(|_| qp()));
+    let first = qps[0].inner().seat().unwrap().crowd();
+    for qp in &qps {
+        assert!(Arc::ptr_eq(qp.inner().seat().unwrap().crowd(), first));
+    }
+}
