@@ -174,7 +174,7 @@ impl Recovery {
             return false;
         }
         let due = self.probe_at(stream, segment, delay);
-        if self.is_resending() || !due.is_some_and(|at| at <= now) {
+        if self.is_resending() || due.is_none_or(|at| at > now) {
             return false;
         }
         self.probes += 1;
