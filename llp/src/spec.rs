@@ -40,6 +40,7 @@ use keys::{Keys, LinkKeys};
 /// | `mtu=OCTETS` | the largest IP packet, 576 to 65521; that of the interface, or 1500, without it |
 /// | `mac=XX:XX:XX:XX:XX:XX` | our MAC address (not with `raw`); drawn at random without it |
 /// | `congestion=none`, `reno`, `cubic` | what to do about loss; `reno` by default, `none` on `unix` |
+/// | `offload=auto`, `off` | whether the kernel cuts segments and makes checksums, where it can (`tap`, `raw`); `auto` by default (not with `unix`) |
 /// | `loss=`, `duplicate=`, `reorder=`, `corrupt=` | for tests: the probability, 0 to 1, that the link does that to a packet |
 /// | `seed=NUMBER` | where its choices begin |
 ///
@@ -179,6 +180,7 @@ impl LinkKeys {
             capture: capture.cloned(),
             faults: (self.faults.any()).then_some(self.faults),
             congestion: self.congestion.unwrap_or(congestion),
+            offload: self.offload.unwrap_or_default(),
             ..LinkSettings::default()
         }
     }
@@ -225,6 +227,12 @@ impl FromStr for DeviceSpec {
                     ));
                 }
                 let link = Keys::parse(fields)?.finish()?;
+                if link.offload.is_some() {
+                    return Err(SpecError::new(
+                        "Unix datagrams carry plain frames, so that offload= cannot be given",
+                        "no offload=",
+                    ));
+                }
                 Ok(Self(Kind::Unix {
                     local,
                     remote,

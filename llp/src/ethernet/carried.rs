@@ -9,7 +9,7 @@ use super::neighbours::Timing;
 use super::network::{EthernetNetwork, Runs};
 use super::settings::LinkSettings;
 use crate::LlpError;
-use crate::smol::{Packet, Signal};
+use crate::smol::{Left, Packet, Signal};
 use crate::wire::{HEADER, MAX_MTU, Received, Wire};
 
 /// Carries the frames of one host away. What becomes of them is its own affair. Those for a host come to it by
@@ -76,7 +76,7 @@ struct CarriedWire {
 }
 
 impl Wire for CarriedWire {
-    fn send(&self, header: &[u8; HEADER], packet: &[u8]) -> Result<bool, LlpError> {
+    fn send_with(&self, header: &[u8; HEADER], packet: &[u8], _: Left) -> Result<bool, LlpError> {
         self.carrier.carry(&[header, packet].concat());
         Ok(true)
     }

@@ -16,6 +16,7 @@ use super::events::Events;
 use super::frame::{self, EtherType, Mac};
 use super::icmp;
 use super::neighbours::{Ask, Claim, Due, Neighbours, Released, Way};
+use super::offload;
 use super::outqueue::{OutQueue, Sent};
 use super::receive::Receiver;
 use super::thread;
@@ -33,6 +34,8 @@ use crate::{LlpError, NetworkEvent};
 /// No call of the wire is made under either of them.
 pub(super) struct Shared {
     pub(super) wire: Box<dyn Wire>,
+    /// Whether the wire cuts segments and completes checksums.
+    pub(super) offloads: bool,
     pub(super) addresses: Addresses,
     pub(super) pool: Arc<Pool>,
     pub(super) tap: Option<Interface>,
@@ -91,6 +94,7 @@ impl Shared {
         } = parts;
         let origin = clock.now();
         Ok(Arc::new(Self {
+            offloads: wire.offloads(),
             wire,
             addresses,
             pool,
@@ -255,8 +259,10 @@ impl Shared {
         self.mind();
     }
 
-    fn sent(&self, header: &[u8; HEADER], packet: Packet) {
+    fn sent(&self, header: &[u8; HEADER], mut packet: Packet) {
         if let Some(tap) = &self.tap {
+            // As it would be on a cable, but for the cuts.
+            packet.complete();
             tap.packet(Direction::Outbound, &[header, packet.octets()]);
         }
         self.pool.give_one(packet);
@@ -391,7 +397,10 @@ impl EthernetLink {
 }
 
 impl Link for EthernetLink {
-    fn send(&self, packet: Packet, route: &mut Route) {
+    fn send(&self, mut packet: Packet, route: &mut Route) {
+        if self.shared.offloads {
+            offload::begin(&mut packet);
+        }
         if let (Some(own), Some(end)) = (&route.own, icmp::end_of_segment(packet.octets())) {
             own.note_sent(end);
         }

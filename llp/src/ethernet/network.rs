@@ -73,7 +73,7 @@ impl EthernetNetwork {
         timing: Timing,
         runs: Runs,
     ) -> Result<Self, LlpError> {
-        let stack_settings = settings.stack(wire.mtu())?;
+        let stack_settings = settings.stack(wire.mtu(), wire.offloads())?;
         let mtu = stack_settings.mtu;
         let addresses = Addresses::new(settings, wire.mac(), mtu)?;
         let own = addresses.all().collect();

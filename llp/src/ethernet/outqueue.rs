@@ -61,7 +61,7 @@ impl OutQueue {
         header: &[u8; HEADER],
         packet: Packet,
     ) -> Result<Sent, LlpError> {
-        if !self.is_busy() && wire.send(header, packet.octets())? {
+        if !self.is_busy() && wire.send_with(header, packet.octets(), packet.left)? {
             return Ok(Sent::Done(packet));
         }
         Ok(match self.push(*header, packet) {
@@ -119,7 +119,7 @@ impl OutQueue {
         while let Some((header, packet)) = state.frames.pop_front() {
             self.count(&state);
             drop(state);
-            let taken = wire.send(&header, packet.octets());
+            let taken = wire.send_with(&header, packet.octets(), packet.left);
             if taken.is_ok_and(|taken| taken) {
                 sent(&header, packet);
                 state = self.state.lock();

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use smoltcp::wire::{Icmpv6Packet, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
+use smoltcp::wire::{Icmpv6Packet, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
 use uwarp_capture::Direction;
 
 use super::arp::{self, Kind, Message};
@@ -11,8 +11,9 @@ use super::frame::{self, EtherType};
 use super::icmp::{self, Quote, Report};
 use super::link::Shared;
 use super::neighbours::Claim;
+use super::offload;
 use crate::LlpError;
-use crate::smol::{MIN_IPV6_MTU, Notice, Packet, Route, Segment, Spares, Stack};
+use crate::smol::{LARGEST, MIN_IPV6_MTU, Notice, Packet, Route, Segment, Spares, Stack, Sums};
 use crate::wire::{HEADER, Received};
 
 /// Frames taken in by one call, so that no caller works for the others for long.
@@ -43,6 +44,43 @@ impl Receiver {
         }
     }
 }
+
+impl Receiver {
+    /// A buffer for a frame: for the largest there are, where such come all the time.
+    fn take(&mut self, shared: &Shared) -> Packet {
+        let mut packet = self.next.take().unwrap_or_else(|| {
+            let octets = if shared.offloads { LARGEST } else { 0 };
+            self.spares.take_for(octets, &shared.pool)
+        });
+        packet.left.sums = Sums::Whole;
+        packet
+    }
+
+    /// The packet in a buffer of about its size: it may wait for long, and with it what a peer makes us keep.
+    fn fit(&mut self, packet: Packet, shared: &Shared) -> Packet {
+        if !shared.offloads || packet.octets().len() > COPIED {
+            return packet;
+        }
+        let octets = packet.octets();
+        let mut copy = self.spares.take_for(octets.len(), &shared.pool);
+        copy.resize(octets.len()).copy_from_slice(octets);
+        copy.left = packet.left;
+        self.next = Some(packet);
+        copy
+    }
+
+    /// Keeps a buffer for the next frame.
+    fn keep(&mut self, packet: Packet, shared: &Shared) {
+        if self.next.is_none() {
+            self.next = Some(packet);
+        } else {
+            shared.pool.give_one(packet);
+        }
+    }
+}
+
+/// The longest packets that are copied out of the buffer for the largest.
+const COPIED: usize = 16 << 10;
 
 /// How many answers may still be given.
 struct Allowance {
@@ -92,17 +130,19 @@ impl Shared {
         let mut receiver = self.receiver.try_lock()?;
         let mut header = [0; HEADER];
         for count in 0..TURN {
-            let next = receiver.next.take();
-            let mut packet = next.unwrap_or_else(|| receiver.spares.take(&self.pool));
+            let mut packet = receiver.take(self);
             match self.wire.recv(&mut header, &mut packet) {
                 Ok(Received::Nothing) => {
-                    receiver.next = Some(packet);
+                    receiver.keep(packet, self);
                     return Some(count);
                 }
-                Ok(Received::Frame) => self.frame(&mut receiver, stack, &header, packet),
+                Ok(Received::Frame) => {
+                    let packet = receiver.fit(packet, self);
+                    self.frame(&mut receiver, stack, &header, packet);
+                }
                 Ok(Received::FromOwnKernel) => {
                     self.frame_of_kernel(stack, &header, &packet);
-                    receiver.next = Some(packet);
+                    receiver.keep(packet, self);
                 }
                 Err(error) => {
                     // Those who are told may want to look at the link.
@@ -120,8 +160,7 @@ impl Shared {
         let Some(mut receiver) = self.receiver.try_lock() else {
             return;
         };
-        let next = receiver.next.take();
-        let mut packet = next.unwrap_or_else(|| receiver.spares.take(&self.pool));
+        let mut packet = receiver.take(self);
         packet.resize(octets.len()).copy_from_slice(octets);
         self.frame(&mut receiver, stack, header, packet);
     }
@@ -134,6 +173,10 @@ impl Shared {
         header: &[u8; HEADER],
         mut packet: Packet,
     ) {
+        // All but TCP is looked at as if it had crossed a cable.
+        if self.tap.is_some() || !offload::is_of_tcp(packet.left.sums) {
+            packet.complete();
+        }
         if let Some(tap) = &self.tap {
             tap.packet(Direction::Inbound, &[header, packet.octets()]);
         }
@@ -145,9 +188,9 @@ impl Shared {
                 }),
             },
             Ok(Verdict::Answer(hop)) => self.send_to(hop, packet),
-            Ok(Verdict::Seen) => receiver.next = Some(packet),
+            Ok(Verdict::Seen) => receiver.keep(packet, self),
             Err(why) => {
-                receiver.next = Some(packet);
+                receiver.keep(packet, self);
                 self.counters.add(|counters| match why {
                     Drop::NotForUs => &counters.not_for_us,
                     Drop::Malformed => &counters.malformed,
@@ -204,7 +247,7 @@ impl Shared {
         }
         let protocol = ip.next_header();
         match protocol {
-            IpProtocol::Tcp => check_syn(ip.payload(), (from, to))?,
+            IpProtocol::Tcp => self.check_tcp(ip.payload(), (from, to), packet.left.sums)?,
             IpProtocol::Icmp => {
                 if let Some((report, quote)) = icmp::report_v4(ip.payload()) {
                     self.report(stack, report, &quote);
@@ -255,7 +298,7 @@ impl Shared {
         }
         self.check_source(from)?;
         match protocol {
-            IpProtocol::Tcp => check_syn(ip.payload(), (from, to))?,
+            IpProtocol::Tcp => self.check_tcp(ip.payload(), (from, to), packet.left.sums)?,
             IpProtocol::Icmpv6 => {
                 if let Some((report, quote)) = icmp::report_v6(ip.payload(), from_v6, to_v6) {
                     self.report(stack, report, &quote);
@@ -411,14 +454,15 @@ impl Shared {
             |_| Notice::End(error),
         );
     }
-}
 
-/// SYNs make something on this host, so they have to be whole. smoltcp checks all other segments.
-fn check_syn(octets: &[u8], (from, to): (IpAddr, IpAddr)) -> Result<(), Drop> {
-    let tcp = TcpPacket::new_checked(octets).map_err(|_| Drop::Malformed)?;
-    let (from, to): (IpAddress, IpAddress) = (from.into(), to.into());
-    if tcp.syn() && !tcp.verify_checksum(&from, &to) {
-        return Err(Drop::Malformed);
+    /// Looks at the checksum of a TCP segment as far as nobody else does: all of them when TCP leaves that to the link, and
+    /// SYNs, which make something on this host, in any case.
+    fn check_tcp(&self, octets: &[u8], way: (IpAddr, IpAddr), sums: Sums) -> Result<(), Drop> {
+        let tcp = TcpPacket::new_checked(octets).map_err(|_| Drop::Malformed)?;
+        let looks = (self.offloads || tcp.syn()) && !offload::is_vouched(sums);
+        if looks && !offload::is_intact(octets, way) {
+            return Err(Drop::Malformed);
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -32,6 +32,10 @@ pub struct LinkSettings {
     pub inbox: usize,
     /// What to do about loss; [`Congestion::Reno`] by default.
     pub congestion: Congestion,
+    /// Whether the kernel at the other side of the attachment cuts TCP segments and deals with their checksums;
+    /// [`Offload::Auto`] by default. Nobody does when [`faults`](Self::faults) are to corrupt packets, which a
+    /// checksum made later would hide.
+    pub offload: Offload,
     /// How long an acknowledgement waits for data to travel with. `None`, the default: it does not
     /// wait. With congestion control, waiting makes the start of a transfer slow.
     pub ack_delay: Option<Duration>,
@@ -54,6 +58,18 @@ pub struct LinkSettings {
     pub seed: Option<u64>,
 }
 
+/// Who cuts the stream of a connection into segments for the wire, and computes their checksums.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Offload {
+    /// The kernel, or its network card, where the attachment is one of TAP or a raw socket and the kernel can: it takes
+    /// and gives packets of up to 64 KiB. Else this process.
+    #[default]
+    Auto,
+    /// This process. Packets of up to 64 KiB may arrive all the same from a raw socket.
+    Off,
+}
+
 impl Default for LinkSettings {
     fn default() -> Self {
         Self {
@@ -64,6 +80,7 @@ impl Default for LinkSettings {
             send_buffer: 256 << 10,
             inbox: 256,
             congestion: Congestion::Reno,
+            offload: Offload::default(),
             ack_delay: None,
             connect_timeout: Duration::from_secs(60),
             keepalive: None,
@@ -84,14 +101,21 @@ impl fmt::Debug for LinkSettings {
             .field("receive_buffer", &self.receive_buffer)
             .field("send_buffer", &self.send_buffer)
             .field("congestion", &self.congestion)
+            .field("offload", &self.offload)
             .field("faults", &self.faults)
             .finish_non_exhaustive()
     }
 }
 
 impl LinkSettings {
-    /// What its stack needs, on a wire with this MTU.
-    pub(super) fn stack(&self, wire_mtu: usize) -> Result<StackSettings, LlpError> {
+    /// Whether a wire is to offload, if it can.
+    pub(crate) fn offloads(&self) -> bool {
+        let corrupts = self.faults.is_some_and(|faults| faults.corrupt > 0.0);
+        self.offload == Offload::Auto && !corrupts
+    }
+
+    /// What its stack needs, on a wire with this MTU that offloads or does not.
+    pub(super) fn stack(&self, wire_mtu: usize, offloads: bool) -> Result<StackSettings, LlpError> {
         let mtu = self.mtu.unwrap_or(wire_mtu.min(65535));
         let settings = StackSettings {
             mtu,
@@ -99,7 +123,8 @@ impl LinkSettings {
             send_buffer: self.send_buffer,
             inbox: self.inbox,
             congestion: self.congestion,
-            checksums: true,
+            checksums: !offloads,
+            bursts: offloads,
             ack_delay: self.ack_delay,
             peer_ack_delay: LATEST_ACK,
             connect_timeout: self.connect_timeout,

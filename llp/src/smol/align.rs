@@ -46,6 +46,8 @@ pub(crate) struct Room {
     /// The size of the send buffer.
     pub(crate) buffer: usize,
     pub(crate) emss: usize,
+    /// The most octets that leave together, to be cut into segments later; EMSS where nobody does that.
+    pub(crate) burst: usize,
 }
 
 /// Whether the next segment waits for a larger window although nothing is in flight.
@@ -93,6 +95,30 @@ impl<'a> Offer<'a> {
             last = *end;
         }
         len(last - self.at)
+    }
+
+    /// The longest run, within `limit` octets, of segments as they would be by themselves that have, but for the last
+    /// one, exactly `each` octets: what is cut every `each` octets has an FPDU at every cut.
+    fn alike(&self, each: usize, emss: usize, limit: usize) -> usize {
+        let limit = self.at.saturating_add(limit as u64).min(self.to);
+        // Where the run ends, and the segment that is being made up.
+        let (mut run, mut segment) = (self.at, self.at);
+        for end in self.ends {
+            if len(*end - run) > each {
+                // The segment is whole, unless it would have taken this one as well.
+                let longer = len(*end - run) <= emss;
+                let short = len(segment - run) < each;
+                run = if longer { run } else { segment };
+                if longer || short || len(*end - run) > each {
+                    return len(run - self.at);
+                }
+            }
+            if *end > limit {
+                return len(run - self.at);
+            }
+            segment = *end;
+        }
+        len(segment - self.at)
     }
 
     /// The octets of the next segment when only EMSS limits it; 0 when that is for a later call to
@@ -152,6 +178,18 @@ impl Aligner {
             Waiting::Until(_) => {}
         }
         0
+    }
+
+    /// As [`next`](Self::next), but for as many segments as may leave together: their octets, and those of each but
+    /// the last.
+    pub(crate) fn burst(&mut self, offer: &Offer<'_>, room: &Room, now: Instant) -> (usize, usize) {
+        let each = self.next(offer, room, now);
+        let usable = room.window.min(room.buffer).saturating_sub(room.in_flight);
+        let limit = usable.min(room.burst);
+        if each == 0 || limit <= each || self.mid_fpdu {
+            return (each, each);
+        }
+        (offer.alike(each, room.emss, limit).max(each), each)
     }
 
     /// So many octets of the offer were handed over.

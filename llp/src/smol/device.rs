@@ -7,16 +7,20 @@ use std::sync::Arc;
 use smoltcp::phy::{self, ChecksumCapabilities, DeviceCapabilities, Medium};
 use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
-use smoltcp::wire::{Ipv4Packet, TcpSeqNumber};
+use smoltcp::wire::TcpSeqNumber;
 
 use super::bare::{Bare, part_fin};
-use super::join::Joiner;
+use super::burst::{BURST_MTU, allow_fragments, name_own_mss, raise_mss_of_peer, tcp_at};
+use super::join::{Joiner, data_of};
 use super::mailbox::Mailbox;
 use super::packet::{Packet, Spares};
 use super::promises::Promises;
 use super::segment::FlowKey;
 use super::stack::{Route, Stack};
 use super::window::{Peer, after};
+
+/// Octets of TCP's header on a segment with data.
+const TCP_HEADER: usize = 20;
 
 /// The link end of one connection.
 pub(crate) struct Device {
@@ -43,6 +47,7 @@ pub(crate) struct Device {
 
 struct Transmitter {
     stack: Arc<Stack>,
+    cut: Cut,
     spares: Spares,
     route: Route,
     promises: Promises,
@@ -52,7 +57,38 @@ struct Transmitter {
     ident: u16,
 }
 
+/// How long the segments on the wire are to be that a burst is cut into.
+#[derive(Default)]
+struct Cut {
+    /// The most that a segment on the wire may carry; 0 on a link that cuts nothing.
+    emss: usize,
+    /// What those of the segment carry that was handed over last, so that each begins with an FPDU.
+    each: usize,
+}
+
+impl Cut {
+    /// For the next segment, or one that is sent again. Most segments are like those before.
+    fn octets(&self, again: bool) -> usize {
+        let alike = self.each > self.emss / 2;
+        if (again && !alike) || self.each == 0 {
+            self.emss
+        } else {
+            self.each.min(self.emss)
+        }
+    }
+}
+
 impl Transmitter {
+    /// Sends a packet, cut into segments of so many octets where it is longer; 0 for one that must not be cut.
+    fn transmit(&mut self, mut packet: Packet, cut: usize) {
+        if cut > 0 {
+            let data = data_of(&packet);
+            let segment = if data > cut { cut } else { 0 };
+            packet.left.segment = u16::try_from(segment).unwrap_or(u16::MAX);
+        }
+        self.stack.transmit(packet, &mut self.route);
+    }
+
     fn take_packet(&mut self) -> Packet {
         self.spares.take(&self.stack.pool)
     }
@@ -62,10 +98,15 @@ impl Device {
     /// For a connection whose packets leave by `route`.
     pub(crate) fn new(stack: Arc<Stack>, mailbox: Arc<Mailbox>, route: Route) -> Self {
         let checksums = stack.checksums();
-        let mtu = stack.settings.mtu;
+        let mtu = if stack.settings.bursts {
+            BURST_MTU
+        } else {
+            stack.settings.mtu
+        };
         let (spares, promises) = (Spares::default(), Promises::default());
         let transmitter = Transmitter {
             stack,
+            cut: Cut::default(),
             spares,
             route,
             promises,
@@ -127,14 +168,17 @@ impl Device {
 
     /// Sends what there is of the segment that was expected.
     pub(crate) fn segment_is_made(&mut self) {
-        let Transmitter {
-            stack,
-            route,
-            joiner,
-            ..
-        } = &mut self.transmitter;
-        if let Some(part) = joiner.finish() {
-            stack.transmit(part, route);
+        if let Some(part) = self.transmitter.joiner.finish() {
+            let cut = self.transmitter.cut.octets(false);
+            self.transmitter.transmit(part, cut);
+        }
+    }
+
+    /// The segment that is handed over next is to be cut into those of `each` octets, and what is sent of no such
+    /// segment into those of `emss`; on a link that cuts.
+    pub(crate) fn set_cut(&mut self, emss: usize, each: usize) {
+        if self.transmitter.stack.settings.bursts {
+            self.transmitter.cut = Cut { emss, each };
         }
     }
 
@@ -264,6 +308,10 @@ impl phy::Device for Device {
             }
             let acknowledged = self.transmitter.promises.acknowledged();
             self.peer.arrives(packet.octets(), acknowledged);
+            if self.transmitter.stack.settings.bursts {
+                let octets = packet.octets_mut();
+                raise_mss_of_peer(octets, BURST_MTU - tcp_at(octets) - TCP_HEADER);
+            }
             match self.skip_repeats {
                 Some(octets) if self.only_repeats(octets) => self.used.push(packet),
                 _ => break packet,
@@ -314,45 +362,34 @@ pub(crate) struct TxToken<'a>(&'a mut Transmitter);
 
 impl phy::TxToken for TxToken<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let Transmitter {
-            stack,
-            spares,
-            route,
-            promises,
-            joiner,
-            path_mtu,
-            ident,
-        } = self.0;
-        let mut packet = spares.take(&stack.pool);
+        let this = self.0;
+        let settings = &this.stack.settings;
+        let (checksums, bursts) = (settings.checksums, settings.bursts);
+        let mut packet = this.spares.take_for(len, &this.stack.pool);
         let octets = packet.resize(len);
         let result = f(octets);
-        promises.leaving(octets, stack.settings.checksums);
-        if octets.len() > *path_mtu {
-            *ident = ident.wrapping_add(1);
-            allow_fragments(octets, *ident);
+        let sent_to = this.promises.sent_to;
+        this.promises.leaving(octets, checksums);
+        let again = this.promises.sent_to == sent_to;
+        let mut cut = 0;
+        let mut longest = octets.len();
+        if bursts {
+            cut = this.cut.octets(again);
+            let headers = tcp_at(octets) + TCP_HEADER;
+            name_own_mss(octets, settings.mtu.saturating_sub(headers));
+            longest = longest.min(headers + cut);
         }
-        if joiner.expects() {
-            let [first, second] = joiner.pass(packet, stack.settings.checksums);
-            if let Some(first) = first {
-                stack.transmit(first, route);
-            }
-            if let Some(second) = second {
-                stack.transmit(second, route);
+        if longest > this.path_mtu {
+            this.ident = this.ident.wrapping_add(1);
+            allow_fragments(octets, this.ident);
+        }
+        if this.joiner.expects() {
+            for part in this.joiner.pass(packet, checksums).into_iter().flatten() {
+                this.transmit(part, cut);
             }
         } else {
-            stack.transmit(packet, route);
+            this.transmit(packet, cut);
         }
         result
     }
-}
-
-/// Lets routers cut an IPv4 packet. smoltcp forbids it, and all its packets have the same
-/// identification, which must not be when they are cut (RFC 6864 section 4).
-fn allow_fragments(packet: &mut [u8], ident: u16) {
-    let Ok(mut ip) = Ipv4Packet::new_checked(packet) else {
-        return;
-    };
-    ip.set_dont_frag(false);
-    ip.set_ident(ident);
-    ip.fill_checksum();
 }

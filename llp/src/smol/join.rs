@@ -27,7 +27,7 @@ fn layout(packet: &[u8]) -> Option<(usize, usize)> {
 }
 
 /// Octets of data in a packet.
-fn data_of(packet: &Packet) -> usize {
+pub(crate) fn data_of(packet: &Packet) -> usize {
     layout(packet.octets()).map_or(0, |(_, at)| packet.octets().len() - at)
 }
 

@@ -117,6 +117,7 @@ impl MemorySettings {
             inbox: self.inbox,
             congestion: self.congestion,
             checksums: self.checksums || self.capture.is_some() || corrupts,
+            bursts: false,
             ack_delay: self.ack_delay,
             // The peer has the same settings.
             peer_ack_delay: self.ack_delay.unwrap_or_default(),

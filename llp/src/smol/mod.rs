@@ -66,6 +66,7 @@
 mod align;
 mod backlog;
 mod bare;
+mod burst;
 mod carried;
 mod clock;
 mod connection;
@@ -90,7 +91,7 @@ mod window;
 pub(crate) use connection::{SmolConnection, local_for};
 pub(crate) use fault::{FaultInjector, FaultyLink};
 pub(crate) use mailbox::{Mailbox, Notice};
-pub(crate) use packet::{Packet, Pool, Spares};
+pub(crate) use packet::{LARGEST, Left, Packet, Pool, Spares, Sums};
 pub(crate) use reserved::SmolPort;
 pub(crate) use segment::{FlowKey, Segment};
 pub(crate) use settings::{LATEST_ACK, MIN_IPV6_MTU, StackSettings};

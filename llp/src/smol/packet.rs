@@ -2,8 +2,16 @@
 
 use parking_lot::Mutex;
 
-/// The most octets that a pool keeps for reuse; what comes back beyond is freed.
+/// The most octets that a pool keeps of buffers of the usual size for reuse; what comes back beyond
+/// is freed.
 const POOL_OCTETS: usize = 16 << 20;
+
+/// The largest IP packet that anything here makes or takes: GSO makes them of up to 64 KiB.
+pub(crate) const LARGEST: usize = 64 << 10;
+
+/// Buffers for packets that are longer than usual, where segments are cut and put together by the other side of a
+/// wire, and the most octets that a pool keeps of each.
+const LARGER: [(usize, usize); 2] = [(16 << 10, 1 << 20), (LARGEST, 2 << 20)];
 
 /// How many buffers move between a connection and the pool at a time, so that the pool's lock is
 /// not taken for every packet.
@@ -14,6 +22,29 @@ const BATCH: usize = 32;
 pub(crate) struct Packet {
     buffer: Box<[u8]>,
     len: usize,
+    pub(crate) left: Left,
+}
+
+/// What is left to be done about a packet by the other side of a wire, or was left to us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Left {
+    pub(crate) sums: Sums,
+    /// The TCP segment is to be cut into those of so many octets of data; 0: it is to stay whole.
+    pub(crate) segment: u16,
+}
+
+/// How far the checksums of a packet are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Sums {
+    /// They are complete. Whether they are right is another matter.
+    #[default]
+    Whole,
+    /// Who gave us the packet has verified them.
+    Vouched,
+    /// That of the transport is only begun: its field, `offset` octets behind `start` in the packet, holds the sum of the
+    /// pseudo-header, and the octets from `start` to the end are to be added. On a packet that arrived this means
+    /// that it was on no cable yet.
+    Begun { start: u16, offset: u16 },
 }
 
 impl Packet {
@@ -22,6 +53,7 @@ impl Packet {
         Self {
             buffer: vec![0; capacity].into_boxed_slice(),
             len: 0,
+            left: Left::default(),
         }
     }
 
@@ -38,6 +70,14 @@ impl Packet {
     /// The packet, to be changed.
     pub(crate) fn octets_mut(&mut self) -> &mut [u8] {
         self.buffer.get_mut(..self.len).unwrap_or_default()
+    }
+
+    /// Completes its checksums.
+    pub(crate) fn complete(&mut self) {
+        if let Sums::Begun { .. } = self.left.sums {
+            let sums = std::mem::replace(&mut self.left.sums, Sums::Vouched);
+            crate::wire::complete(self.octets_mut(), sums);
+        }
     }
 
     /// Makes it longer by `octets`, keeps what it has, and gives all of it.
@@ -63,9 +103,9 @@ impl Packet {
     }
 }
 
-/// The buffers of one link that are not in use.
+/// The buffers of one link that are not in use, those of the usual size and larger ones.
 pub(crate) struct Pool {
-    free: Mutex<Free>,
+    free: [Mutex<Free>; 1 + LARGER.len()],
     packet_octets: usize,
 }
 
@@ -78,69 +118,131 @@ struct Free {
 }
 
 impl Free {
-    fn push(&mut self, packet: Packet) {
+    fn push(&mut self, packet: Packet, class: usize) {
         let octets = self.octets.saturating_add(packet.buffer.len());
-        if octets <= POOL_OCTETS || self.packets.len() < BATCH {
+        let keeps = match class.checked_sub(1).and_then(|larger| LARGER.get(larger)) {
+            Some((_, bound)) => octets <= *bound,
+            None => octets <= POOL_OCTETS || self.packets.len() < BATCH,
+        };
+        if keeps {
             self.octets = octets;
             self.packets.push(packet);
         }
     }
+
+    fn pop(&mut self) -> Option<Packet> {
+        let packet = self.packets.pop()?;
+        self.octets = self.octets.saturating_sub(packet.buffer.len());
+        Some(packet)
+    }
 }
 
 impl Pool {
-    /// For packets of up to `packet_octets` each.
+    /// For packets of up to `packet_octets` each, as a rule.
     pub(crate) fn new(packet_octets: usize) -> Self {
         Self {
-            free: Mutex::default(),
+            free: Default::default(),
             packet_octets,
         }
     }
 
+    /// The number of the kind of buffers that a packet of so many octets needs, and their octets.
+    fn class_for(&self, len: usize) -> (usize, usize) {
+        if len <= self.packet_octets {
+            return (0, self.packet_octets);
+        }
+        let larger = LARGER.iter().position(|(octets, _)| len <= *octets);
+        let class = larger.unwrap_or(LARGER.len() - 1);
+        (
+            class + 1,
+            LARGER
+                .get(class)
+                .map_or(len, |(octets, _)| (*octets).max(len)),
+        )
+    }
+
+    /// The kind that a buffer is of.
+    fn class_of(&self, packet: &Packet) -> usize {
+        let octets = packet.buffer.len();
+        if octets <= self.packet_octets {
+            return 0;
+        }
+        LARGER.iter().filter(|(least, _)| octets >= *least).count()
+    }
+
     /// The same packet once more.
     pub(crate) fn copy(&self, packet: &Packet) -> Packet {
-        let mut copy = self.take_one();
+        let mut copy = self.take_for(packet.len);
         copy.resize(packet.len).copy_from_slice(packet.octets());
+        copy.left = packet.left;
         copy
     }
 
-    /// One buffer, for those who need no more.
+    /// One buffer of the usual size, for those who need no more.
     pub(crate) fn take_one(&self) -> Packet {
-        let packet = {
-            let mut free = self.free.lock();
-            let packet = free.packets.pop();
-            let octets = packet.as_ref().map_or(0, |packet| packet.buffer.len());
-            free.octets = free.octets.saturating_sub(octets);
-            packet
-        };
-        packet.unwrap_or_else(|| Packet::new(self.packet_octets))
+        self.take_for(0)
+    }
+
+    /// A buffer for a packet of so many octets.
+    pub(crate) fn take_for(&self, octets: usize) -> Packet {
+        let (class, capacity) = self.class_for(octets);
+        let packet = self.free.get(class).and_then(|free| free.lock().pop());
+        let mut packet = packet.unwrap_or_else(|| Packet::new(capacity));
+        packet.left = Left::default();
+        packet
+    }
+
+    /// Whether packets of so many octets have buffers of the usual size.
+    fn is_usual(&self, octets: usize) -> bool {
+        octets <= self.packet_octets
     }
 
     /// Takes one buffer back.
     pub(crate) fn give_one(&self, packet: Packet) {
-        self.free.lock().push(packet);
+        let class = self.class_of(&packet);
+        if let Some(free) = self.free.get(class) {
+            free.lock().push(packet, class);
+        }
     }
 
-    /// Takes back all that `from` has.
-    pub(crate) fn give_all(&self, from: &mut Vec<Packet>) {
-        let mut free = self.free.lock();
+    /// Takes back all that `from` has, which is of the usual size.
+    fn give_all(&self, from: &mut Vec<Packet>) {
+        let [usual, ..] = &self.free;
+        let mut free = usual.lock();
         for packet in from.drain(..) {
-            free.push(packet);
+            free.push(packet, 0);
         }
     }
 }
 
-/// The buffers that one connection has at hand, without a lock.
+/// The buffers of the usual size that one connection has at hand, without a lock.
 #[derive(Default)]
 pub(crate) struct Spares(Vec<Packet>);
 
 impl Spares {
-    /// A buffer: from here, else from the pool, else a new one.
+    /// A buffer of the usual size: from here, else from the pool, else a new one.
     pub(crate) fn take(&mut self, pool: &Pool) -> Packet {
+        let mut packet = self.find(pool);
+        packet.left = Left::default();
+        packet
+    }
+
+    /// A buffer for a packet of so many octets.
+    pub(crate) fn take_for(&mut self, octets: usize, pool: &Pool) -> Packet {
+        if pool.is_usual(octets) {
+            self.take(pool)
+        } else {
+            pool.take_for(octets)
+        }
+    }
+
+    fn find(&mut self, pool: &Pool) -> Packet {
         if let Some(packet) = self.0.pop() {
             return packet;
         }
         {
-            let mut free = pool.free.lock();
+            let [usual, ..] = &pool.free;
+            let mut free = usual.lock();
             let rest = free.packets.len().saturating_sub(BATCH);
             self.0.extend(free.packets.drain(rest..));
             let octets: usize = self.0.iter().map(|packet| packet.buffer.len()).sum();
@@ -151,9 +253,15 @@ impl Spares {
             .unwrap_or_else(|| Packet::new(pool.packet_octets))
     }
 
-    /// Keeps the buffers of packets that were used up; a surplus goes to the pool.
+    /// Keeps the buffers of packets that were used up; a surplus and larger ones go to the pool.
     pub(crate) fn refill(&mut self, used: &mut Vec<Packet>, pool: &Pool) {
-        self.0.append(used);
+        for packet in used.drain(..) {
+            if pool.class_of(&packet) == 0 {
+                self.0.push(packet);
+            } else {
+                pool.give_one(packet);
+            }
+        }
         if self.0.len() > 2 * BATCH {
             let mut surplus = self.0.split_off(BATCH);
             pool.give_all(&mut surplus);
@@ -178,8 +286,8 @@ mod tests {
         pool.give_one(packet);
         let mut spares = Spares::default();
         assert_eq!(spares.take(&pool).octets(), b"abc");
-        assert!(pool.free.lock().packets.is_empty());
-        assert_eq!(pool.free.lock().octets, 0);
+        assert!(pool.free[0].lock().packets.is_empty());
+        assert_eq!(pool.free[0].lock().octets, 0);
     }
 
     #[test]
@@ -189,7 +297,7 @@ mod tests {
         let mut used = (0..2 * BATCH + 1).map(|_| Packet::new(100)).collect();
         spares.refill(&mut used, &pool);
         assert_eq!(spares.0.len(), BATCH);
-        assert_eq!(pool.free.lock().packets.len(), BATCH + 1);
+        assert_eq!(pool.free[0].lock().packets.len(), BATCH + 1);
     }
 
     #[test]
@@ -198,7 +306,39 @@ mod tests {
         let large = || Packet::new(POOL_OCTETS / 2);
         pool.give_all(&mut (0..2 * BATCH).map(|_| large()).collect());
         pool.give_one(large());
-        assert_eq!(pool.free.lock().packets.len(), BATCH);
+        assert_eq!(pool.free[0].lock().packets.len(), BATCH);
+    }
+
+    #[test]
+    fn larger_buffers_are_kept_apart_and_few_of_them() {
+        let pool = Pool::new(1500);
+        let mut spares = Spares::default();
+        let mut used: Vec<Packet> = (0..100).map(|_| spares.take_for(60_000, &pool)).collect();
+        used.extend((0..100).map(|_| spares.take_for(3000, &pool)));
+        used.push(spares.take_for(1500, &pool));
+        let capacities = |at: usize| used[at].capacity();
+        assert_eq!(
+            [capacities(0), capacities(100), capacities(200)],
+            [LARGEST, 16 << 10, 1500]
+        );
+        spares.refill(&mut used, &pool);
+        assert_eq!(spares.0.len(), 1);
+        let kept = |class: usize| pool.free[class].lock().packets.len();
+        assert_eq!([kept(0), kept(1), kept(2)], [0, 64, 32]);
+        assert_eq!(spares.take(&pool).capacity(), 1500);
+        assert_eq!(pool.take_for(20_000).capacity(), LARGEST);
+        assert_eq!(pool.free[2].lock().octets, 31 * LARGEST);
+    }
+
+    #[test]
+    fn what_was_left_to_do_about_a_packet_is_forgotten_with_it() {
+        let pool = Pool::new(1500);
+        let mut packet = pool.take_one();
+        packet.resize(3);
+        packet.left.segment = 7;
+        assert_eq!(pool.copy(&packet).left, packet.left);
+        pool.give_one(packet);
+        assert_eq!(pool.take_one().left, Left::default());
     }
 
     #[test]

@@ -42,7 +42,10 @@ pub(crate) struct StackSettings {
     /// Packets that may wait for one connection before its sender holds back.
     pub(crate) inbox: usize,
     pub(crate) congestion: Congestion,
+    /// Whether TCP makes and verifies checksums; else the link does, or nobody.
     pub(crate) checksums: bool,
+    /// Whether the link takes TCP segments of up to 64 KiB and has them cut.
+    pub(crate) bursts: bool,
     pub(crate) ack_delay: Option<Duration>,
     /// How late the peer may acknowledge a single segment.
     pub(crate) peer_ack_delay: Duration,

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use super::SpecError;
+use crate::ethernet::Offload;
 use crate::smol::{Congestion, FaultSettings};
 use crate::wire::MAX_MTU;
 
@@ -13,12 +14,13 @@ const MIN_MTU: usize = 576;
 /// The smallest MTU of IPv6: RFC 8200 section 5.
 const MIN_IPV6_MTU: usize = 1280;
 
-const KNOWN: [&str; 10] = [
+const KNOWN: [&str; 11] = [
     "ip",
     "gw",
     "mtu",
     "mac",
     "congestion",
+    "offload",
     "loss",
     "duplicate",
     "reorder",
@@ -34,6 +36,7 @@ pub(super) struct LinkKeys {
     pub(super) mtu: Option<usize>,
     pub(super) mac: Option<[u8; 6]>,
     pub(super) congestion: Option<Congestion>,
+    pub(super) offload: Option<Offload>,
     pub(super) faults: FaultSettings,
 }
 
@@ -88,6 +91,7 @@ impl<'a> Keys<'a> {
             mtu: self.one("mtu", mtu)?,
             mac: self.one("mac", mac)?,
             congestion: self.one("congestion", congestion)?,
+            offload: self.one("offload", offload)?,
             faults: FaultSettings {
                 seed: self.one("seed", seed)?.unwrap_or(0),
                 loss: self.probability("loss")?,
@@ -251,6 +255,15 @@ fn congestion(value: &str) -> Result<Congestion, SpecError> {
     })
 }
 
+const OFFLOADS: [(&str, Offload); 2] = [("auto", Offload::Auto), ("off", Offload::Off)];
+
+fn offload(value: &str) -> Result<Offload, SpecError> {
+    let found = OFFLOADS.iter().find(|(name, _)| *name == value);
+    found
+        .map(|(_, offload)| *offload)
+        .ok_or_else(|| wrong("offload", value, "there is no such choice", "auto or off"))
+}
+
 fn seed(value: &str) -> Result<u64, SpecError> {
     let parsed = value.parse();
     parsed.map_err(|_| {
@@ -342,6 +355,10 @@ impl fmt::Display for LinkKeys {
         let named = |(_, value): &&(&str, Congestion)| Some(*value) == self.congestion;
         if let Some((name, _)) = CONGESTIONS.iter().find(named) {
             write!(f, ",congestion={name}")?;
+        }
+        let named = |(_, value): &&(&str, Offload)| Some(*value) == self.offload;
+        if let Some((name, _)) = OFFLOADS.iter().find(named) {
+            write!(f, ",offload={name}")?;
         }
         let FaultSettings {
             seed,

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 
 use super::*;
+use crate::ethernet::Offload;
 use crate::smol::{Congestion, FaultSettings};
 
 fn parse(text: &str) -> DeviceSpec {
@@ -47,7 +48,7 @@ fn the_kernels_tcp_may_name_a_congestion_control() {
 fn every_key_is_understood() {
     let spec = parse(
         "tap:uw0,ip=192.0.2.1/25,ip=2001:db8::1/48,gw=192.0.2.126,gw=2001:db8::ff,mtu=9000,\
-         mac=02:0:aB:00:00:01,congestion=cubic,loss=0.25,duplicate=1,reorder=0,corrupt=1e-3,seed=7",
+         mac=02:0:aB:00:00:01,congestion=cubic,offload=off,loss=0.25,duplicate=1,reorder=0,corrupt=1e-3,seed=7",
     );
     assert!(spec.is_user_space());
     assert_eq!(spec.addresses(), [ip("192.0.2.1"), ip("2001:db8::1")]);
@@ -59,6 +60,7 @@ fn every_key_is_understood() {
             mtu: Some(9000),
             mac: Some([2, 0, 0xab, 0, 0, 1]),
             congestion: Some(Congestion::Cubic),
+            offload: Some(Offload::Off),
             faults: FaultSettings {
                 seed: 7,
                 loss: 0.25,
@@ -240,6 +242,11 @@ const WRONG: &[(&str, &[&str])] = &[
         "tap:uw0,ip=192.0.2.1,congestion=bbr",
         &["none, reno or cubic"],
     ),
+    ("tap:uw0,ip=192.0.2.1,offload=on", &["auto or off"]),
+    (
+        "unix:/a,/b,ip=192.0.2.1,offload=off",
+        &["offload= cannot be given"],
+    ),
     (
         "tap:uw0,ip=192.0.2.1,loss=1.1",
         &["loss=1.1 is not a probability"],
@@ -338,6 +345,7 @@ proptest! {
         mtu in proptest::option::of(1280usize..=65521),
         mac in proptest::option::of(any::<[u8; 5]>()),
         congestion in proptest::option::of("(none|reno|cubic)"),
+        offload in proptest::option::of("(auto|off)"),
         (loss, corrupt) in (0.0f64..=1.0, 0.0f64..=1.0),
         seed in any::<u64>(),
     ) {
@@ -356,6 +364,9 @@ proptest! {
         }
         if let Some(name) = congestion {
             text += &format!(",congestion={name}");
+        }
+        if let (Some(offload), false) = (offload, kind.starts_with("unix")) {
+            text += &format!(",offload={offload}");
         }
         text += &format!(",corrupt={corrupt},seed={seed},loss={loss}");
         let spec: DeviceSpec = text.parse().unwrap();

@@ -9,7 +9,7 @@ use rustix::event::EventfdFlags;
 
 use super::{HEADER, Received, Wire};
 use crate::LlpError;
-use crate::smol::Packet;
+use crate::smol::{Left, Packet};
 
 /// One end of a cable of memory. It loses nothing: when the queue towards the other end is full, the
 /// sender is told so. Frames towards an end that was dropped go nowhere.
@@ -169,7 +169,7 @@ impl MemoryWire {
 }
 
 impl Wire for MemoryWire {
-    fn send(&self, header: &[u8; HEADER], packet: &[u8]) -> Result<bool, LlpError> {
+    fn send_with(&self, header: &[u8; HEADER], packet: &[u8], _: Left) -> Result<bool, LlpError> {
         self.other.push(header, packet, Received::Frame)
     }
 

@@ -2,8 +2,8 @@
 //!
 //! | wire | what it is | frames the other side may give |
 //! |---|---|---|
-//! | [`tap::TapWire`] | a TAP device: the kernel is the other end | up to the MTU |
-//! | [`raw::RawWire`] | an AF_PACKET socket on an interface of its own | up to 64 KiB (GSO), checksums filled in here |
+//! | [`tap::TapWire`] | a TAP device: the kernel is the other end | with offload up to 64 KiB (GSO), else up to the MTU |
+//! | [`raw::RawWire`] | an AF_PACKET socket on an interface of its own | up to 64 KiB (GSO); without offload checksums are filled in here |
 //! | [`unix::UnixWire`] | one frame in one Unix datagram, as QEMU's `-netdev dgram` | up to the MTU |
 //! | [`MemoryWire`] | a cable between two hosts of one process | up to the MTU |
 //!
@@ -32,9 +32,10 @@ pub use error::{AttachError, InterfaceName};
 pub(crate) use memory::MemoryWire;
 pub(crate) use unix::MAX_PATH;
 pub use unix::remove_socket_files;
+pub(crate) use vnet::{complete, ones_complement_sum};
 
 use crate::LlpError;
-use crate::smol::Packet;
+use crate::smol::{Left, Packet};
 
 /// Octets of an Ethernet II header without a VLAN tag: destination, source, type.
 pub(crate) const HEADER: usize = 14;
@@ -48,19 +49,31 @@ const MIN_MTU: usize = 576;
 
 /// One attachment to an Ethernet. Any thread may send; one receives.
 pub(crate) trait Wire: Send + Sync {
-    /// Sends one frame: header, then packet. `false`: the queue of the wire is full, nothing was
-    /// sent, try again soon.
+    /// Sends one frame: header, then packet, which leaves to the wire what `left` says; nothing, unless the wire
+    /// [offloads](Self::offloads). `false`: the queue of the wire is full, nothing was sent, try again soon.
     ///
     /// # Errors
     /// [`LlpError::LinkDown`] and others when the wire is gone for good. A frame lost to a cause
     /// that passes is `Ok(true)`.
-    fn send(&self, header: &[u8; HEADER], packet: &[u8]) -> Result<bool, LlpError>;
+    fn send_with(&self, header: &[u8; HEADER], packet: &[u8], left: Left)
+    -> Result<bool, LlpError>;
+
+    /// Sends a whole frame, as [`send_with`](Self::send_with).
+    #[cfg(test)]
+    fn send(&self, header: &[u8; HEADER], packet: &[u8]) -> Result<bool, LlpError> {
+        self.send_with(header, packet, Left::default())
+    }
+
+    /// Whether the other side cuts TCP segments and completes their checksums, for frames in both directions.
+    fn offloads(&self) -> bool {
+        false
+    }
 
     /// Takes one frame when one is there; never blocks. The packet is resized to what came, which
-    /// may exceed the MTU. Its checksums are complete.
+    /// may exceed the MTU, and says how far its checksums are. Without [offload](Self::offloads) they are complete.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// As [`send_with`](Self::send_with).
     fn recv(&self, header: &mut [u8; HEADER], packet: &mut Packet) -> Result<Received, LlpError>;
 
     /// Readable when a frame is there, or an error that [`recv`](Self::recv) will tell.

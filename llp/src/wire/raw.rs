@@ -18,7 +18,7 @@ use super::vnet::{self, VNET_HEADER};
 use super::{HEADER, Received, Wire, filter, sys};
 use crate::LlpError;
 use crate::ethernet::{EthernetNetwork, LinkSettings};
-use crate::smol::Packet;
+use crate::smol::{Left, Packet};
 
 /// What the kernel may keep for us in octets, its own bookkeeping included: some sixty of the
 /// largest frames, which the default does not hold three of.
@@ -32,7 +32,7 @@ impl EthernetNetwork {
     /// [`LlpError::Attach`] when the right CAP_NET_RAW is missing, when there is no such interface
     /// or it is no Ethernet, or when the kernel has an address of ours.
     pub fn raw(name: InterfaceName, settings: &LinkSettings) -> Result<Self, LlpError> {
-        let wire = RawWire::open(name, settings.mtu, &settings.addresses)?;
+        let wire = RawWire::open(name, settings.mtu, &settings.addresses, settings.offloads())?;
         Self::open(Box::new(wire), settings)
     }
 }
@@ -43,6 +43,7 @@ pub(crate) struct RawWire {
     interface: Interface,
     mac: [u8; 6],
     overflow: Overflow,
+    offload: bool,
 }
 
 impl RawWire {
@@ -50,6 +51,7 @@ impl RawWire {
         name: InterfaceName,
         mtu: Option<usize>,
         addresses: &[(IpAddr, u8)],
+        offload: bool,
     ) -> Result<Self, LlpError> {
         let interface = Interface::find(name)?.ok_or(AttachError::NoInterface { name })?;
         let mac = interface
@@ -92,6 +94,7 @@ impl RawWire {
             interface,
             mac,
             overflow: Overflow::new(),
+            offload,
         })
     }
 
@@ -109,9 +112,15 @@ fn link_local([a, b, c, d, e, f]: [u8; 6]) -> Ipv6Addr {
 }
 
 impl Wire for RawWire {
-    fn send(&self, header: &[u8; HEADER], packet: &[u8]) -> Result<bool, LlpError> {
+    fn send_with(
+        &self,
+        header: &[u8; HEADER],
+        packet: &[u8],
+        left: Left,
+    ) -> Result<bool, LlpError> {
+        let vnet = vnet::outgoing(packet, left);
         let frame = [
-            IoSlice::new(&vnet::PLAIN),
+            IoSlice::new(&vnet),
             IoSlice::new(header),
             IoSlice::new(packet),
         ];
@@ -156,10 +165,14 @@ impl Wire for RawWire {
             .receive(&mut vnet, header, packet, usual, read)
         {
             Ok(true) => {
-                let len = packet.octets().len();
-                if !vnet::complete(&vnet, packet.resize(len)) {
-                    Ok(Received::Nothing)
-                } else if ours {
+                let Some(sums) = vnet::incoming(&vnet, packet.octets()) else {
+                    return Ok(Received::Nothing);
+                };
+                packet.left.sums = sums;
+                if !self.offload {
+                    packet.complete();
+                }
+                if ours {
                     Ok(Received::FromOwnKernel)
                 } else {
                     Ok(Received::Frame)
@@ -171,6 +184,10 @@ impl Wire for RawWire {
                 .judge("receive on the raw socket", errno)
                 .map(|()| Received::Nothing),
         }
+    }
+
+    fn offloads(&self) -> bool {
+        self.offload
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

@@ -6,10 +6,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::HEADER;
-use crate::smol::Packet;
-
-/// The largest IP packet that a wire may give: GSO makes them of up to 64 KiB.
-const LARGEST: usize = 64 << 10;
+use crate::smol::{LARGEST, Packet};
 
 /// Where the end of a frame goes that does not fit the packet it is received into.
 ///

@@ -48,17 +48,58 @@ fn interface_ioctl(fd: impl AsFd, number: c_ulong, request: &mut libc::ifreq) ->
     checked(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), number as _, &raw mut *request) })
 }
 
-/// Attaches an open `/dev/net/tun` to the TAP device of that name, or creates it: whole frames,
-/// nothing in front of them.
-///
-/// Segmentation offload will ask for IFF_VNET_HDR here and for its features below.
-pub(super) fn attach_tap(tun: impl AsFd, name: &InterfaceName) -> Result<(), Errno> {
-    let mut request = request(name);
-    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as c_short;
-    interface_ioctl(&tun, libc::TUNSETIFF as c_ulong, &mut request)?;
-    // A device that outlives its user keeps that user's offloads: without this, frames of 64 KiB
-    // without checksums could come out of it.
-    let features: c_ulong = 0;
+/// What a user of a TAP device can have come out of it (`linux/if_tun.h`): checksums that are only begun, and
+/// segments of TCP over IPv4 and IPv6 that are not cut yet.
+const TUN_F_CSUM: c_ulong = 1;
+const TUN_F_TSO4: c_ulong = 2;
+const TUN_F_TSO6: c_ulong = 4;
+
+/// Attaches an open `/dev/net/tun` to the TAP device of that name, or creates it. Tells whether a virtio-net header
+/// stands in front of every frame, in both directions: never without `offload`, and else if the kernel can do that.
+pub(super) fn attach_tap(
+    tun: impl AsFd,
+    name: &InterfaceName,
+    offload: bool,
+) -> Result<bool, Errno> {
+    let plain = libc::IFF_TAP | libc::IFF_NO_PI;
+    let attach = |flags: c_int| {
+        let mut request = request(name);
+        request.ifr_ifru.ifru_flags = flags as c_short;
+        interface_ioctl(&tun, libc::TUNSETIFF as c_ulong, &mut request)
+    };
+    let offload = match attach(if offload {
+        plain | libc::IFF_VNET_HDR
+    } else {
+        plain
+    }) {
+        // What is no TAP device says the same, and says it again.
+        Err(Errno::INVAL) if offload => attach(plain).map(|()| false)?,
+        other => other.map(|()| offload)?,
+    };
+    if offload {
+        // A device that outlives its user keeps the length that this one had asked for.
+        let mut octets: c_int = VNET_HEADER;
+        // SAFETY: TUNSETVNETHDRSZ takes a pointer to an `int`, which lives for the time of the call. The descriptor
+        // is open.
+        checked(unsafe {
+            libc::ioctl(
+                tun.as_fd().as_raw_fd(),
+                libc::TUNSETVNETHDRSZ as _,
+                &raw mut octets,
+            )
+        })?;
+        if set_features(&tun, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6).is_ok() {
+            return Ok(true);
+        }
+    }
+    // It keeps that user's offloads as well: without this, frames of 64 KiB without checksums could come out of it.
+    set_features(&tun, 0).map(|()| offload)
+}
+
+/// Octets of a virtio-net header, as [`attach_tap`] asks for them.
+const VNET_HEADER: c_int = super::vnet::VNET_HEADER as c_int;
+
+fn set_features(tun: impl AsFd, features: c_ulong) -> Result<(), Errno> {
     // SAFETY: TUNSETOFFLOAD takes its argument by value. The descriptor is open.
     checked(unsafe { libc::ioctl(tun.as_fd().as_raw_fd(), libc::TUNSETOFFLOAD as _, features) })
 }

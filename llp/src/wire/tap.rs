@@ -11,10 +11,11 @@ use super::error::{AttachError, InterfaceName};
 use super::interface::Interface;
 use super::owner::refuse_addresses_of_the_kernel;
 use super::scatter::Overflow;
+use super::vnet;
 use super::{HEADER, Received, Wire, random_mac, sys};
 use crate::LlpError;
 use crate::ethernet::{EthernetNetwork, LinkSettings};
-use crate::smol::Packet;
+use crate::smol::{Left, Packet};
 
 impl EthernetNetwork {
     /// A host on the TAP device of that name, which is created when it does not exist, and goes
@@ -31,7 +32,13 @@ impl EthernetNetwork {
         mac: Option<[u8; 6]>,
         settings: &LinkSettings,
     ) -> Result<Self, LlpError> {
-        let wire = TapWire::open(name, mac, settings.mtu, &settings.addresses)?;
+        let wire = TapWire::open(
+            name,
+            mac,
+            settings.mtu,
+            &settings.addresses,
+            settings.offloads(),
+        )?;
         Self::open(Box::new(wire), settings)
     }
 }
@@ -42,6 +49,8 @@ pub(crate) struct TapWire {
     interface: Interface,
     mac: [u8; 6],
     overflow: Overflow,
+    /// Whether a virtio-net header stands in front of every frame.
+    offload: bool,
 }
 
 impl TapWire {
@@ -50,12 +59,14 @@ impl TapWire {
         mac: Option<[u8; 6]>,
         mtu: Option<usize>,
         addresses: &[(IpAddr, u8)],
+        offload: bool,
     ) -> Result<Self, LlpError> {
         refuse_addresses_of_the_kernel(addresses)?;
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let tun = rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(opening)?;
         let existed = Interface::find(name)?.is_some();
-        sys::attach_tap(&tun, &name).map_err(|errno| attaching(errno, name, existed))?;
+        let offload = sys::attach_tap(&tun, &name, offload)
+            .map_err(|errno| attaching(errno, name, existed))?;
         let interface = Interface::find(name)?.ok_or(AttachError::NoInterface { name })?;
         match mtu {
             Some(mtu) if !existed => interface.set_mtu(mtu)?,
@@ -70,6 +81,7 @@ impl TapWire {
             interface,
             mac: mac.unwrap_or_else(random_mac),
             overflow: Overflow::new(),
+            offload,
         })
     }
 
@@ -100,10 +112,22 @@ fn attaching(errno: Errno, name: InterfaceName, existed: bool) -> LlpError {
 }
 
 impl Wire for TapWire {
-    fn send(&self, header: &[u8; HEADER], packet: &[u8]) -> Result<bool, LlpError> {
-        let frame = [IoSlice::new(header), IoSlice::new(packet)];
+    fn send_with(
+        &self,
+        header: &[u8; HEADER],
+        packet: &[u8],
+        left: Left,
+    ) -> Result<bool, LlpError> {
+        let vnet = vnet::outgoing(packet, left);
+        let frame = [
+            IoSlice::new(&vnet),
+            IoSlice::new(header),
+            IoSlice::new(packet),
+        ];
+        let [_, plain @ ..] = &frame;
+        let frame = if self.offload { &frame[..] } else { plain };
         loop {
-            match rustix::io::writev(&self.tun, &frame) {
+            match rustix::io::writev(&self.tun, frame) {
                 Ok(_) => {
                     self.interface.works();
                     return Ok(true);
@@ -126,14 +150,26 @@ impl Wire for TapWire {
     fn recv(&self, header: &mut [u8; HEADER], packet: &mut Packet) -> Result<Received, LlpError> {
         let read = |into: &mut [IoSliceMut<'_>]| rustix::io::readv(&self.tun, into);
         let usual = packet.capacity();
-        match self.overflow.receive(&mut [], header, packet, usual, read) {
-            Ok(true) => Ok(Received::Frame),
+        let mut vnet = vnet::PLAIN;
+        let prefix: &mut [u8] = if self.offload { &mut vnet } else { &mut [] };
+        match self.overflow.receive(prefix, header, packet, usual, read) {
+            Ok(true) => Ok(match vnet::incoming(&vnet, packet.octets()) {
+                Some(sums) => {
+                    packet.left.sums = sums;
+                    Received::Frame
+                }
+                None => Received::Nothing,
+            }),
             Ok(false) | Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
             Err(errno) => self
                 .interface
                 .judge("read from the TAP device", errno)
                 .map(|()| Received::Nothing),
         }
+    }
+
+    fn offloads(&self) -> bool {
+        self.offload
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

@@ -20,7 +20,7 @@ use super::scatter::Overflow;
 use super::{HEADER, Received, Wire, random_mac};
 use crate::LlpError;
 use crate::ethernet::{EthernetNetwork, LinkSettings};
-use crate::smol::Packet;
+use crate::smol::{Left, Packet};
 
 /// The MTU when none is asked for: that of an Ethernet, and of a guest that was told nothing.
 const DEFAULT_MTU: usize = 1500;
@@ -218,7 +218,7 @@ impl Drop for SocketFile {
 }
 
 impl Wire for UnixWire {
-    fn send(&self, header: &[u8; HEADER], packet: &[u8]) -> Result<bool, LlpError> {
+    fn send_with(&self, header: &[u8; HEADER], packet: &[u8], _: Left) -> Result<bool, LlpError> {
         let frame = [IoSlice::new(header), IoSlice::new(packet)];
         let mut control = SendAncillaryBuffer::default();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

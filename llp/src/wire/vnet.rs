@@ -2,6 +2,7 @@
 //! (Virtual I/O Device version 1.2, section 5.1.6; `packet(7)`: PACKET_VNET_HDR).
 
 use super::HEADER;
+use crate::smol::{Left, Sums};
 
 /// Octets of the header without the field for merged buffers.
 pub(super) const VNET_HEADER: usize = 10;
@@ -12,39 +13,80 @@ pub(super) const PLAIN: [u8; VNET_HEADER] = [0; VNET_HEADER];
 /// VIRTIO_NET_HDR_F_NEEDS_CSUM: the checksum is only begun.
 const NEEDS_CSUM: u8 = 1;
 
-/// Completes the checksum of a packet as the header says. `false`: the header makes no sense for
-/// this packet, which is then damaged.
-pub(super) fn complete(vnet: &[u8; VNET_HEADER], packet: &mut [u8]) -> bool {
+/// VIRTIO_NET_HDR_F_DATA_VALID: somebody has verified the checksum.
+const DATA_VALID: u8 = 2;
+
+/// VIRTIO_NET_HDR_GSO_TCPV4 and VIRTIO_NET_HDR_GSO_TCPV6.
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+
+/// Where TCP has its checksum, and the length of its header.
+const TCP_CHECKSUM: u16 = 16;
+const TCP_OFFSET: usize = 12;
+
+/// The header that leaves to the reader of a packet what `left` says. One that makes no sense for this packet
+/// leaves nothing.
+pub(super) fn outgoing(packet: &[u8], left: Left) -> [u8; VNET_HEADER] {
+    let Sums::Begun { start, offset } = left.sums else {
+        return PLAIN;
+    };
+    let from_frame = |at: usize| u16::try_from(HEADER + at).unwrap_or(0).to_ne_bytes();
+    let [s0, s1] = from_frame(usize::from(start));
+    let [o0, o1] = offset.to_ne_bytes();
+    let length = packet.get(usize::from(start) + TCP_OFFSET);
+    let (gso, headers, segment) = match (left.segment, length) {
+        (1.., Some(length)) if offset == TCP_CHECKSUM => {
+            let gso = match packet.first().map(|octet| octet >> 4) {
+                Some(4) => GSO_TCPV4,
+                _ => GSO_TCPV6,
+            };
+            let headers = usize::from(start) + usize::from(length >> 4) * 4;
+            (gso, from_frame(headers), left.segment)
+        }
+        _ => (0, [0; 2], 0),
+    };
+    let ([h0, h1], [g0, g1]) = (headers, segment.to_ne_bytes());
+    [NEEDS_CSUM, gso, h0, h1, g0, g1, s0, s1, o0, o1]
+}
+
+/// How far the header says that the checksums of a packet are. `None`: it makes no sense for this packet, which is
+/// then damaged.
+pub(super) fn incoming(vnet: &[u8; VNET_HEADER], packet: &[u8]) -> Option<Sums> {
     let [flags, _gso, _, _, _, _, s0, s1, o0, o1] = *vnet;
     if flags & NEEDS_CSUM == 0 {
-        return true;
+        let vouched = flags & DATA_VALID != 0;
+        return Some(if vouched { Sums::Vouched } else { Sums::Whole });
     }
     // In the byte order of the machine; `start` counts from the beginning of the frame.
-    let start = usize::from(u16::from_ne_bytes([s0, s1]));
-    let offset = usize::from(u16::from_ne_bytes([o0, o1]));
-    let Some(covered) = start
-        .checked_sub(HEADER)
-        .and_then(|start| packet.get_mut(start..))
-    else {
-        return false;
+    let start = usize::from(u16::from_ne_bytes([s0, s1])).checked_sub(HEADER)?;
+    let offset = u16::from_ne_bytes([o0, o1]);
+    let inside = start + usize::from(offset) + 2 <= packet.len();
+    let start = u16::try_from(start).ok()?;
+    inside.then_some(Sums::Begun { start, offset })
+}
+
+/// Completes the checksum of a packet.
+pub(crate) fn complete(packet: &mut [u8], sums: Sums) {
+    let Sums::Begun { start, offset } = sums else {
+        return;
     };
-    if offset + 2 > covered.len() {
-        return false;
-    }
+    let Some(covered) = packet.get_mut(usize::from(start)..) else {
+        return;
+    };
     // The field holds the sum of the pseudo-header, which belongs to what is summed up.
     let sum = match !ones_complement_sum(covered) {
         // For UDP, 0 would mean that there is none; for TCP the two are the same number.
         0 => 0xffff,
         sum => sum,
     };
+    let offset = usize::from(offset);
     if let Some(field) = covered.get_mut(offset..offset + 2) {
         field.copy_from_slice(&sum.to_be_bytes());
     }
-    true
 }
 
 /// The sum of RFC 1071 over the octets, not complemented.
-fn ones_complement_sum(octets: &[u8]) -> u16 {
+pub(crate) fn ones_complement_sum(octets: &[u8]) -> u16 {
     let (words, rest) = octets.as_chunks::<4>();
     let mut sum: u64 = words
         .iter()
@@ -88,8 +130,13 @@ mod tests {
     #[test]
     fn a_packet_that_needs_nothing_is_left_alone() {
         let mut packet = [1, 2, 3];
-        assert!(complete(&PLAIN, &mut packet));
-        assert_eq!(packet, [1, 2, 3]);
+        for (flags, sums) in [(0, Sums::Whole), (DATA_VALID, Sums::Vouched)] {
+            let mut vnet = PLAIN;
+            vnet[0] = flags;
+            assert_eq!(incoming(&vnet, &packet), Some(sums));
+            complete(&mut packet, sums);
+            assert_eq!(packet, [1, 2, 3]);
+        }
     }
 
     #[test]
@@ -102,13 +149,49 @@ mod tests {
             (whole, 0),
             (14, 19),
             (14, 65535),
+            (65535, 65535),
         ] {
-            assert!(
-                !complete(&header(start, offset), &mut [0; 20]),
-                "{start} {offset}"
-            );
+            let sums = incoming(&header(start, offset), &[0; 20]);
+            assert_eq!(sums, None, "{start} {offset}");
         }
-        assert!(complete(&header(14, 18), &mut [0; 20]));
+        let last = Sums::Begun {
+            start: 0,
+            offset: 18,
+        };
+        assert_eq!(incoming(&header(14, 18), &[0; 20]), Some(last));
+    }
+
+    #[test]
+    fn what_is_left_to_the_reader_stands_in_the_header_as_virtio_has_it() {
+        // Flags, kind of GSO, length of all headers, octets of a segment, start and offset of the sum.
+        let fields = |vnet: [u8; VNET_HEADER]| {
+            let word = |at: usize| u16::from_ne_bytes([vnet[at], vnet[at + 1]]);
+            (vnet[0], vnet[1], word(2), word(4), word(6), word(8))
+        };
+        for (version, start, gso) in [(4, 20, 1), (6, 40, 4)] {
+            let mut packet = vec![0; 3000];
+            packet[0] = version << 4;
+            packet[start + 12] = 8 << 4;
+            let sums = Sums::Begun {
+                start: start as u16,
+                offset: 16,
+            };
+            let begun = |segment| fields(outgoing(&packet, Left { sums, segment }));
+            let start = 14 + start as u16;
+            assert_eq!(begun(0), (1, 0, 0, 0, start, 16));
+            assert_eq!(begun(1460), (1, gso, start + 32, 1460, start, 16));
+            let whole = Left {
+                sums: Sums::Whole,
+                segment: 1460,
+            };
+            assert_eq!(outgoing(&packet, whole), PLAIN);
+            let cut = Left {
+                sums,
+                segment: 1460,
+            };
+            assert_eq!(fields(outgoing(&packet[..30], cut)).1, 0);
+            assert_eq!(incoming(&outgoing(&packet, cut), &packet), Some(sums));
+        }
     }
 
     proptest! {
@@ -127,7 +210,8 @@ mod tests {
         ) {
             let offset = offset * 2;
             octets[start + offset..start + offset + 2].copy_from_slice(&pseudo.to_be_bytes());
-            prop_assert!(complete(&header(HEADER + start, offset), &mut octets));
+            let sums = incoming(&header(HEADER + start, offset), &octets).unwrap();
+            complete(&mut octets, sums);
             // What a receiver does: the covered octets and the pseudo-header.
             let mut all = octets[start..].to_vec();
             if all.len() % 2 == 1 {

@@ -19,13 +19,14 @@ use super::arp::{self, Kind};
 use super::frame::{self, BROADCAST, EtherType, Mac};
 use super::neighbours::{Ask, Timing};
 use super::*;
-use crate::smol::{Clock, FlowKey, Packet, Segment};
+use crate::smol::{Clock, FlowKey, Left, Packet, Segment, Sums};
 use crate::wire::{HEADER, MemoryWire, Received, Wire};
 use crate::{Llp, LlpError, Network, NetworkEvent, NetworkWatcher, Piece, Recv};
 
 mod frames;
 mod icmp;
 mod neighbours;
+mod offload;
 mod wire;
 
 const OWN: Mac = [2, 0, 0, 0, 0, 1];

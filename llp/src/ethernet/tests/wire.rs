@@ -96,8 +96,13 @@ fn connections_fail_when_their_gateway_is_silent_and_not_those_by_another_way() 
 struct Closing(MemoryWire, mpsc::Sender<()>);
 
 impl Wire for Closing {
-    fn send(&self, header: &[u8; HEADER], packet: &[u8]) -> Result<bool, LlpError> {
-        self.0.send(header, packet)
+    fn send_with(
+        &self,
+        header: &[u8; HEADER],
+        packet: &[u8],
+        left: Left,
+    ) -> Result<bool, LlpError> {
+        self.0.send_with(header, packet, left)
     }
     fn recv(&self, header: &mut [u8; HEADER], packet: &mut Packet) -> Result<Received, LlpError> {
         self.0.recv(header, packet)

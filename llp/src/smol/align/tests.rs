@@ -11,6 +11,7 @@ fn room(in_flight: usize, window: usize) -> Room {
         largest_window: window.max(1000),
         buffer: 4000,
         emss: EMSS,
+        burst: EMSS,
     }
 }
 
@@ -111,5 +112,89 @@ fn half_of_the_largest_window_is_filled_at_once_and_less_after_a_while() {
         aligner.tick(deadline);
         assert_eq!(aligner.next(&offer, &less, deadline), 90);
         assert_eq!(aligner.deadline(), None);
+    }
+}
+
+/// The bursts that one call hands over, of up to 350 octets, and the segments that each is cut into.
+fn bursts(octets: usize, ends: &[u64]) -> Vec<(usize, usize)> {
+    let room = Room {
+        burst: 350,
+        ..open()
+    };
+    let (mut aligner, mut offer) = (
+        Aligner::default(),
+        Offer::new(octets, FpduEnds::new(0, ends)),
+    );
+    let mut bursts = Vec::new();
+    loop {
+        let (octets, each) = aligner.burst(&offer, &room, Instant::ZERO);
+        if octets == 0 {
+            return bursts;
+        }
+        aligner.taken(&mut offer, octets);
+        bursts.push((octets, each));
+    }
+}
+
+#[test]
+fn a_burst_has_an_fpdu_at_every_cut() {
+    let every = |octets: u64, count: u64| (1..=count).map(|n| n * octets).collect::<Vec<_>>();
+    // One to a segment, three to a segment, and a shorter one at the end.
+    assert_eq!(bursts(500, &every(100, 5)), [(300, 100), (200, 100)]);
+    assert_eq!(bursts(480, &every(96, 5)), [(288, 96), (192, 96)]);
+    assert_eq!(bursts(300, &every(30, 10)), [(300, 90)]);
+    assert_eq!(bursts(240, &[100, 200, 240]), [(240, 100)]);
+    // Shorter by itself too, because the next one does not fit beside it.
+    assert_eq!(bursts(340, &[100, 140, 240, 340]), [(140, 100), (200, 100)]);
+    // With the next one beside it, it would be longer than those before.
+    assert_eq!(
+        bursts(260, &[60, 120, 140, 160, 260]),
+        [(60, 60), (100, 100), (100, 100)]
+    );
+}
+
+#[test]
+fn what_is_cut_within_an_fpdu_leaves_alone() {
+    assert_eq!(
+        bursts(350, &[250, 350]),
+        [(100, 100), (100, 100), (50, 50), (100, 100)]
+    );
+}
+
+#[test]
+fn a_burst_is_no_longer_than_the_window() {
+    let offer = Offer::new(300, FpduEnds::new(0, &[100, 200, 300]));
+    for (window, octets) in [(99, 0), (199, 100), (299, 200), (300, 300)] {
+        let room = Room {
+            burst: 350,
+            ..room(1, window + 1)
+        };
+        let next = Aligner::default().burst(&offer, &room, Instant::ZERO);
+        assert_eq!(next.0, octets, "{window}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn cuts_of_bursts_are_those_of_segments(
+        fpdus in proptest::collection::vec(proptest::prelude::prop_oneof![1u64..=100, proptest::prelude::Just(100), proptest::prelude::Just(40)], 1..40),
+    ) {
+        let ends: Vec<u64> = fpdus.iter().scan(0, |at, fpdu| { *at += fpdu; Some(*at) }).collect();
+        let octets = *ends.last().unwrap();
+        let mut cuts = Vec::new();
+        let mut at = 0;
+        for (burst, each) in bursts(octets as usize, &ends) {
+            for part in (0..burst).step_by(each) {
+                cuts.push(at + part as u64);
+            }
+            at += burst as u64;
+        }
+        proptest::prop_assert_eq!(at, octets);
+        for cut in &cuts[1..] {
+            proptest::prop_assert!(ends.contains(cut), "{} is no end of {:?}", cut, ends);
+        }
+        // As few segments on the wire as without bursts.
+        let alone = segments(&mut Aligner::default(), 0, octets as usize, &ends);
+        proptest::prop_assert_eq!(cuts.len(), alone.len());
     }
 }

@@ -83,7 +83,7 @@ impl SmolConnection {
     pub(super) fn egress(&mut self, now: Instant) -> PollResult {
         if self.nagle.as_ref().is_some_and(|nagle| nagle.on) {
             let unsent = self.unsent();
-            if unsent > 0 && unsent <= self.segment_octets() && !self.device.holds_back() {
+            if unsent > 0 && unsent <= self.full_octets() && !self.device.holds_back() {
                 return self.poll_segment(unsent, false, now);
             }
         }
@@ -99,7 +99,7 @@ impl SmolConnection {
             return false;
         }
         let unsent = self.unsent();
-        let shorter = unsent > 0 && unsent < self.segment_octets();
+        let shorter = unsent > 0 && unsent < self.full_octets();
         if !shorter || self.device.holds_back() {
             return false;
         }
@@ -110,7 +110,7 @@ impl SmolConnection {
     /// Has smoltcp send the segment that was just handed to it, behind what is in flight.
     pub(super) fn push_new(&mut self, octets: usize, now: Instant) {
         let in_flight = self.socket().send_queue() > octets;
-        let exact = self.nagle.is_some() && in_flight && octets < self.segment_octets();
+        let exact = self.nagle.is_some() && in_flight && octets < self.full_octets();
         self.poll_segment(octets, exact, now);
     }
 

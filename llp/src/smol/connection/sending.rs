@@ -9,6 +9,7 @@ use smoltcp::time::Instant;
 use super::stage::Cause;
 use super::{SmolConnection, new_interface};
 use crate::smol::align::{Offer, Room};
+use crate::smol::burst::{BURST_MTU, bursts_with};
 use crate::smol::settings::MIN_IPV6_MTU;
 use crate::{FpduEnds, Piece};
 
@@ -41,13 +42,31 @@ impl SmolConnection {
         ours.min(peer)
     }
 
+    /// How many octets the largest segment of smoltcp's has: on a link that has segments cut, more than one on the wire.
+    pub(super) fn full_octets(&self) -> usize {
+        let wire = self.segment_octets();
+        if !self.stack.settings.bursts {
+            return wire;
+        }
+        match self.device.peer.mss {
+            Some(Some(mss)) if bursts_with(mss) => BURST_MTU - headers(self.key.local.ip()),
+            Some(None | Some(0)) => DEFAULT_MSS,
+            Some(Some(mss)) => usize::from(mss).max(MIN_MSS),
+            None => wire,
+        }
+    }
+
     /// smoltcp reads the MTU when an interface is made. Nothing else is in one that has to last, so
     /// that a new one is made when the link learned of another MTU of the path. What was sent in
     /// larger segments and is lost for that goes out again in smaller ones when TCP's timer fires.
     pub(super) fn follow_path_mtu(&mut self, now: Instant) {
         let path = self.mailbox.path_mtu.load(Ordering::Relaxed);
-        let mtu = self.mtu();
         self.device.set_path_mtu(path);
+        if self.stack.settings.bursts {
+            // Those who cut segments learn of it.
+            return;
+        }
+        let mtu = self.mtu();
         if mtu != self.device.mtu {
             self.device.mtu = mtu;
             self.interface = new_interface(
@@ -71,7 +90,7 @@ impl SmolConnection {
     }
 
     /// How much room there is for the next segment; `None` when something before it is unsent.
-    fn room(&mut self, emss: usize) -> Option<Room> {
+    fn room(&mut self, emss: usize, burst: usize) -> Option<Room> {
         if self.device.holds_back() || self.is_at_edge() {
             return None;
         }
@@ -86,6 +105,7 @@ impl SmolConnection {
             largest_window: self.device.peer.largest_window,
             buffer: socket.send_capacity(),
             emss,
+            burst,
         })
     }
 
@@ -93,6 +113,7 @@ impl SmolConnection {
     pub(super) fn send_run(&mut self, pieces: &[Piece<'_>], now: Instant) -> usize {
         let (mut position, mut taken) = ((0, 0), 0);
         self.hands_segments(false);
+        self.device.set_cut(self.segment_octets(), 0);
         loop {
             let count = self.fill(pieces, &mut position, usize::MAX);
             if count == 0 {
@@ -115,11 +136,12 @@ impl SmolConnection {
         let offered = pieces.iter().map(Piece::len).sum();
         let mut offer = Offer::new(offered, ends);
         let emss = self.segment_octets();
+        let burst = self.full_octets().max(emss);
         let (mut position, mut taken) = ((0, 0), 0);
         while taken < offered {
-            let segment = match self.room(emss) {
-                Some(room) => self.aligner.next(&offer, &room, now),
-                None => 0,
+            let (segment, each) = match self.room(emss, burst) {
+                Some(room) => self.aligner.burst(&offer, &room, now),
+                None => (0, 0),
             };
             if segment == 0 {
                 // Meanwhile acknowledgements may have come, and with them room for more.
@@ -130,6 +152,7 @@ impl SmolConnection {
                 self.send_out(now);
                 continue;
             }
+            self.device.set_cut(emss, each);
             let count = self.fill(pieces, &mut position, segment);
             if count == 0 {
                 break;

@@ -39,12 +39,12 @@ fn veth(kernel: bool) {
 }
 
 fn open(interface: &str, addr: Ipv4Addr) -> RawWire {
-    RawWire::open(name(interface), None, &[(addr.into(), 24)]).unwrap()
+    RawWire::open(name(interface), None, &[(addr.into(), 24)], false).unwrap()
 }
 
 #[track_caller]
 fn refused(interface: &str, mtu: Option<usize>) -> AttachError {
-    let result = RawWire::open(name(interface), mtu, &[(US.into(), 24)]);
+    let result = RawWire::open(name(interface), mtu, &[(US.into(), 24)], false);
     match result.map(|wire| wire.describe()) {
         Err(LlpError::Attach(why)) => why,
         other => panic!("{other:?}"),
@@ -165,7 +165,7 @@ in_namespace! {
         veth(false);
         let v6 = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 7, last]);
         let ours = [(US.into(), 24), (Ipv4Addr::new(192, 0, 2, 9).into(), 24), (v6(1), 64), (v6(0x102), 64)];
-        let wire = RawWire::open(name("veth0"), None, &ours).unwrap();
+        let wire = RawWire::open(name("veth0"), None, &ours, false).unwrap();
         let peer = open("veth1", KERNEL);
         for to in [v6(2), v6(1), v6(0x101), v6(0x102)] {
             let IpAddr::V6(to) = to else { unreachable!() };

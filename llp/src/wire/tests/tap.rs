@@ -20,7 +20,7 @@ fn open() -> TapWire {
 }
 
 fn open_with(mac: Option<[u8; 6]>, mtu: Option<usize>) -> Result<TapWire, LlpError> {
-    TapWire::open(uw0(), mac, mtu, &[(IpAddr::V4(US), 24)])
+    TapWire::open(uw0(), mac, mtu, &[(IpAddr::V4(US), 24)], false)
 }
 
 #[track_caller]
@@ -125,7 +125,7 @@ in_namespace! {
         assert_eq!(refused(open_with(None, None)), AttachError::KernelRoutes { addr: US.into() });
         ip("addr add 2001:db8::1/64 dev veth0 nodad");
         let v6 = (IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]), 64);
-        let refused = refused(TapWire::open(uw0(), None, None, &[v6]));
+        let refused = refused(TapWire::open(uw0(), None, None, &[v6], false));
         let name = "veth0".parse().unwrap();
         assert_eq!(refused, AttachError::KernelOwns { addr: v6.0, prefix: 64, name });
         assert!(!ip_succeeds("link show uw0"));

@@ -141,6 +141,7 @@ impl Scene {
                 inbox: 256,
                 congestion,
                 checksums: true,
+                bursts: false,
                 ack_delay: None,
                 peer_ack_delay: Duration::ZERO,
                 connect_timeout: Duration::from_secs(60),
