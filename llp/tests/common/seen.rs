@@ -21,13 +21,19 @@ impl Write for Shared {
     }
 }
 
+impl Shared {
+    /// What was written to it so far.
+    pub(crate) fn octets(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
 /// Stream offsets where the data segments of the sender begin and end, in the order they left.
 pub(crate) type Segments = Vec<(u64, u64)>;
 
 /// What was sent to this address.
 pub(crate) fn segments(file: &Shared, to: SocketAddr) -> Segments {
-    let octets = file.0.lock().unwrap().clone();
-    let mut reader = Reader::new(Cursor::new(octets)).unwrap();
+    let mut reader = Reader::new(Cursor::new(file.octets())).unwrap();
     let (mut first, mut segments) = (None, Vec::new());
     while let Some(packet) = reader.next_packet().unwrap() {
         let segment = packet.tcp().unwrap();

@@ -1,0 +1,197 @@
+//! Segments and checksums left to the kernel: what is on the wire then, and what a capture shows, in network
+//! namespaces of their own.
+
+mod common;
+mod netns;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use common::seen::Shared;
+use common::*;
+use netns::{has_tun, in_namespace, ip};
+use uwarp_capture::{Capture, Direction, Packet, Reader};
+use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
+use uwarp_llp::{DeviceSpec, Network};
+
+const V4: [&str; 2] = ["192.0.2.1:0", "192.0.2.2:0"];
+const V6: [&str; 2] = ["[2001:db8::1]:0", "[2001:db8::2]:0"];
+
+fn at(addr: &str) -> SocketAddr {
+    addr.parse().unwrap()
+}
+
+fn open(spec: &str, capture: Option<&Capture>) -> Arc<dyn Network> {
+    let spec: DeviceSpec = spec.parse().unwrap();
+    spec.open(capture, KernelSettings::default())
+        .unwrap_or_else(|error| panic!("{spec}: {error}"))
+}
+
+fn capture() -> (Shared, Capture) {
+    let file = Shared::default();
+    let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
+    (file, capture)
+}
+
+fn packets(file: &Shared) -> Vec<Packet> {
+    let mut reader = Reader::new(std::io::Cursor::new(file.octets())).unwrap();
+    let mut packets = Vec::new();
+    while let Some(packet) = reader.next_packet().unwrap() {
+        packets.push(packet);
+    }
+    packets
+}
+
+/// A bridge with these interfaces as its ports.
+fn bridge(ports: [&str; 2]) {
+    ip("link add br0 type bridge");
+    ip("link set br0 up");
+    for port in ports {
+        ip(&format!("link set {port} master br0"));
+        ip(&format!("link set {port} up"));
+    }
+}
+
+/// A host on this device at one port of a bridge and one behind plain frames at the other port, which sees every segment as
+/// the kernel of the bridge has cut it: each begins with an FPDU and is within the MTU.
+fn every_segment_begins_with_an_fpdu(device: &str, port: &str) {
+    let ours = open(&format!("{device},ip=192.0.2.1/24,ip=2001:db8::1/64"), None);
+    let (file, capture) = capture();
+    let plain = open(
+        "tap:plain0,ip=192.0.2.2/24,ip=2001:db8::2/64,offload=off",
+        Some(&capture),
+    );
+    bridge([port, "plain0"]);
+    for [_, there] in [V4, V6] {
+        let (client, server) = connected(&*ours, &*plain, at(there));
+        let emss = client.emss();
+        let key = (client.local_addr(), client.peer_addr());
+        let mut random = Random(7);
+        let (first, rest) = (random.octets(100), random.octets(1 << 20));
+        let mut one = End::new(client, [first, rest].concat(), 1).bulk();
+        // The first FPDU alone, as a request of MPA is; then full ones and small ones.
+        let mut ends = vec![100];
+        while let Some(&last) = ends.last()
+            && last < one.to_send.len() as u64
+        {
+            let size = if last < 600_000 {
+                emss & !3
+            } else {
+                4 * (2 + random.below(300))
+            };
+            ends.push((last + size as u64).min(one.to_send.len() as u64));
+        }
+        one.ends = ends.clone();
+        let mut other = End::new(server, Vec::new(), 2).bulk();
+        run_both(&mut one, &mut other);
+        assert!(other.got == one.to_send, "other octets");
+        drop((one, other));
+
+        let packets = packets(&file);
+        let from_us = |packet: &&Packet| {
+            let segment = packet.tcp();
+            segment.is_some_and(|segment| (segment.source, segment.destination) == key)
+        };
+        let mut seen = BTreeMap::new();
+        let mut start = None;
+        for packet in packets.iter().filter(from_us) {
+            let segment = packet.tcp().unwrap();
+            assert!(segment.checksum_is_right());
+            assert!(packet.data.len() <= 1514, "{} octets", packet.data.len());
+            if segment.payload.is_empty() {
+                continue;
+            }
+            let first = *start.get_or_insert(segment.seq);
+            let at = u64::from(segment.seq.wrapping_sub(first));
+            // What was sent again may be cut elsewhere, if it ever is.
+            seen.entry(at).or_insert(segment.payload.len());
+        }
+        let mut expected = 0;
+        for (at, octets) in seen {
+            assert_eq!(at, expected, "the next one is missing");
+            assert!(at == 0 || ends.contains(&at), "{at} is within an FPDU");
+            expected = at + octets as u64;
+        }
+        assert_eq!(Some(&expected), ends.last());
+    }
+}
+
+in_namespace! {
+    fn every_segment_of_a_tap_begins_with_an_fpdu() {
+        if has_tun("every_segment_of_a_tap_begins_with_an_fpdu") {
+            every_segment_begins_with_an_fpdu("tap:uw0", "uw0");
+        }
+    }
+
+    fn every_segment_of_a_raw_socket_begins_with_an_fpdu() {
+        if !has_tun("every_segment_of_a_raw_socket_begins_with_an_fpdu") {
+            return;
+        }
+        ip("link add veth0 type veth peer name veth1");
+        every_segment_begins_with_an_fpdu("raw:veth0", "veth1");
+    }
+
+    fn a_capture_has_whole_bursts_with_checksums_in_both_directions() {
+        if !has_tun("a_capture_has_whole_bursts") {
+            return;
+        }
+        let (file, capture) = capture();
+        let ours = open("tap:uw0,ip=192.0.2.1/24,ip=2001:db8::1/64", Some(&capture));
+        ip("addr add 192.0.2.2/24 dev uw0");
+        ip("addr add 2001:db8::2/64 dev uw0 nodad");
+        let kernel = KernelNetwork::default();
+        for there in [V4[1], V6[1]] {
+            both_directions_at_once_from_two_threads(&*ours, &kernel, at(there), 2 << 20);
+        }
+        let mut longest = BTreeMap::new();
+        for packet in packets(&file) {
+            if let Some(segment) = packet.tcp() {
+                assert!(segment.checksum_is_right());
+                let way = (packet.direction == Direction::Outbound, segment.source.is_ipv4());
+                let longest = longest.entry(way).or_insert(0);
+                *longest = segment.payload.len().max(*longest);
+            }
+        }
+        assert_eq!(longest.len(), 4);
+        assert!(longest.values().all(|octets| *octets > 3000), "{longest:?}");
+    }
+
+    fn loss_and_disorder_of_whole_bursts_lose_no_octet() {
+        if !has_tun("loss_and_disorder_of_whole_bursts") {
+            return;
+        }
+        let ours = open("tap:uw0,ip=192.0.2.1/24,loss=0.01,reorder=0.02,duplicate=0.01,seed=3", None);
+        ip("addr add 192.0.2.2/24 dev uw0");
+        let kernel = KernelNetwork::default();
+        both_directions_at_once_from_two_threads(&*ours, &kernel, at(V4[1]), 4 << 20);
+    }
+
+    fn without_offload_frames_are_plain() {
+        if !has_tun("without_offload_frames_are_plain") {
+            return;
+        }
+        for spec in ["tap:uw0,ip=192.0.2.1/24,offload=off", "tap:uw0,ip=192.0.2.1/24,corrupt=0.001"] {
+            let (file, capture) = capture();
+            let ours = open(spec, Some(&capture));
+            ip("addr add 192.0.2.2/24 dev uw0");
+            let kernel = KernelNetwork::default();
+            both_directions_at_once_from_two_threads(&*ours, &kernel, at(V4[1]), 1 << 20);
+            let longest = packets(&file).iter().map(|packet| packet.data.len()).max();
+            assert_eq!(longest, Some(1514), "{spec}");
+        }
+    }
+
+    fn a_device_that_stays_has_the_offload_of_its_user() {
+        if !has_tun("a_device_that_stays_has_the_offload_of_its_user") {
+            return;
+        }
+        ip("tuntap add uw0 mode tap");
+        ip("addr add 192.0.2.2/24 dev uw0");
+        let kernel = KernelNetwork::default();
+        for offload in ["auto", "off", "auto"] {
+            let ours = open(&format!("tap:uw0,ip=192.0.2.1/24,offload={offload}"), None);
+            both_directions_at_once_from_two_threads(&*ours, &kernel, at(V4[1]), 1 << 20);
+        }
+    }
+}
