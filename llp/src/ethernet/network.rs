@@ -20,6 +20,9 @@ use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkInfo, Network
 
 /// Frames that wait for the wire before connections hold more of them back.
 const OUT_QUEUE: usize = 256;
+/// Octets of the usual packet, whatever the MTU. Those with nothing but an acknowledgement are not to fill buffers for
+/// the longest.
+const USUAL: usize = 2048;
 /// Frames that a cable in memory holds in each direction.
 const CABLE: usize = 256;
 /// The MTU of a cable in memory, unless the settings of its hosts say less.
@@ -79,7 +82,7 @@ impl EthernetNetwork {
         let own = addresses.all().collect();
         let tap = (settings.capture.as_ref())
             .map(|capture| capture.interface(&wire.describe(), LinkType::Ethernet));
-        let pool = Arc::new(Pool::new(mtu));
+        let pool = Arc::new(Pool::new(mtu.min(USUAL)));
         let faults = |direction| {
             let inject = |faults| Arc::new(FaultInjector::new(faults, direction));
             settings.faults.map(inject)

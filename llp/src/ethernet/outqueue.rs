@@ -154,7 +154,6 @@ impl OutQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smol::Pool;
     use crate::wire::{MemoryWire, Received};
 
     fn numbered(number: u8) -> Packet {
@@ -198,7 +197,7 @@ mod tests {
     fn senders_hold_back_at_the_bound_and_are_told_when_half_of_it_is_free() {
         let (wire, far) = wires(1);
         let queue = OutQueue::new(4);
-        let sender = Arc::new(Mailbox::new(1, Arc::new(Pool::new(64)), None).unwrap());
+        let sender = Arc::new(Mailbox::alone().unwrap());
         for number in 0..5 {
             assert!(!queue.is_full(&sender), "{number}");
             let _ = queue.send(&wire, &[0; HEADER], numbered(number)).unwrap();

@@ -13,7 +13,7 @@ use super::link::Shared;
 use super::neighbours::Claim;
 use super::offload;
 use crate::LlpError;
-use crate::smol::{LARGEST, MIN_IPV6_MTU, Notice, Packet, Route, Segment, Spares, Stack, Sums};
+use crate::smol::{MIN_IPV6_MTU, Notice, Packet, Route, Segment, Spares, Stack, Sums};
 use crate::wire::{HEADER, Received};
 
 /// Frames taken in by one call, so that no caller works for the others for long.
@@ -49,7 +49,7 @@ impl Receiver {
     /// A buffer for a frame: for the largest there are, where such come all the time.
     fn take(&mut self, shared: &Shared) -> Packet {
         let mut packet = self.next.take().unwrap_or_else(|| {
-            let octets = if shared.offloads { LARGEST } else { 0 };
+            let octets = shared.wire.longest(shared.mtu);
             self.spares.take_for(octets, &shared.pool)
         });
         packet.left.sums = Sums::Whole;
@@ -58,10 +58,10 @@ impl Receiver {
 
     /// The packet in a buffer of about its size: it may wait for long, and with it what a peer makes us keep.
     fn fit(&mut self, packet: Packet, shared: &Shared) -> Packet {
-        if !shared.offloads || packet.octets().len() > COPIED {
+        let octets = packet.octets();
+        if octets.len() > COPIED || !shared.pool.has_smaller(&packet) {
             return packet;
         }
-        let octets = packet.octets();
         let mut copy = self.spares.take_for(octets.len(), &shared.pool);
         copy.resize(octets.len()).copy_from_slice(octets);
         copy.left = packet.left;

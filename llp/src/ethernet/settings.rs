@@ -27,8 +27,8 @@ pub struct LinkSettings {
     pub receive_buffer: usize,
     /// Octets that each connection holds until the peer has acknowledged them; 256 KiB by default.
     pub send_buffer: usize,
-    /// Packets that may wait for one connection, 256 by default. Somewhat above twice that, what
-    /// still comes is dropped.
+    /// Packets that may wait for one connection, 256 by default. Somewhat above twice that, and when they take eight
+    /// times the memory of [`receive_buffer`](Self::receive_buffer), what still comes is dropped.
     pub inbox: usize,
     /// What to do about loss; [`Congestion::Reno`] by default.
     pub congestion: Congestion,
@@ -122,6 +122,7 @@ impl LinkSettings {
             receive_buffer: self.receive_buffer,
             send_buffer: self.send_buffer,
             inbox: self.inbox,
+            inbox_octets: self.receive_buffer.max(LEAST_INBOX) * INBOX,
             congestion: self.congestion,
             checksums: !offloads,
             bursts: offloads,
@@ -147,6 +148,12 @@ impl LinkSettings {
         Ok(settings)
     }
 }
+
+/// An inbox holds so many times what a connection may receive. A packet fills at least a fifth of its buffer, as a rule:
+/// see how `receive` chooses one.
+const INBOX: usize = 8;
+/// Of so many octets at least: two packets of 64 KiB are to find room.
+const LEAST_INBOX: usize = 32 << 10;
 
 const OPEN: &str = "open the Ethernet link";
 

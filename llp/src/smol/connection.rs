@@ -20,7 +20,7 @@ use smoltcp::wire::{HardwareAddress, IpCidr, IpListenEndpoint};
 
 use super::align::Aligner;
 use super::device::Device;
-use super::mailbox::{Mailbox, Notice};
+use super::mailbox::{Bounds, Mailbox, Notice};
 use super::segment::FlowKey;
 use super::settings::{Congestion, KEEPALIVE_PROBES};
 use super::signal::Signal;
@@ -265,10 +265,11 @@ impl SmolConnection {
             let (before, queued) = (socket.state(), socket.send_queue());
             // Only the FIN is left to be acknowledged.
             let closing = matches!(before, State::FinWait1 | State::Closing | State::LastAck);
+            self.device.stands = self.stage == Stage::Open;
             self.device.skip_repeats = (closing && queued == 0).then_some(self.handed);
             let (device, sockets) = (&mut self.device, &mut self.sockets);
             match self.interface.poll_ingress_single(now, device, sockets) {
-                PollIngressSingleResult::None => break,
+                PollIngressSingleResult::None => break self.device.answer_challenge(&self.key),
                 _ => {
                     let socket = self.sockets.get::<tcp::Socket<'_>>(self.handle);
                     let states = (before, socket.state());
@@ -433,7 +434,11 @@ fn new_interface(
 
 /// An inbox for one connection of the stack.
 fn new_mailbox(stack: &Stack, parent: Option<Arc<Signal>>) -> Result<Arc<Mailbox>, LlpError> {
-    Mailbox::new(stack.settings.inbox, Arc::clone(&stack.pool), parent).map(Arc::new)
+    let bounds = Bounds {
+        packets: stack.settings.inbox,
+        octets: stack.settings.inbox_octets,
+    };
+    Mailbox::new(bounds, Arc::clone(&stack.pool), parent).map(Arc::new)
 }
 
 impl Llp for SmolConnection {

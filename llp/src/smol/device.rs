@@ -40,6 +40,12 @@ pub(crate) struct Device {
     /// it sends nothing then, and stops the timer that would have sent the FIN again: if that was
     /// lost, both ends would wait for ever.
     pub(crate) skip_repeats: Option<u64>,
+    /// The connection stands, so that what acknowledges octets which never left is answered, and dropped (RFC 9293
+    /// section 3.10.7.4). smoltcp 0.14 looks at what is in its send buffer, sent or not: it would take those
+    /// octets for arrived, and never send them.
+    pub(crate) stands: bool,
+    /// Such a segment was dropped and not answered yet.
+    challenged: bool,
     /// Sends even into a full inbox: last words, for which nobody will come back.
     pub(crate) urgent: bool,
     mailbox: Arc<Mailbox>,
@@ -123,6 +129,8 @@ impl Device {
             mtu,
             held_back: false,
             skip_repeats: None,
+            stands: false,
+            challenged: false,
             urgent: false,
             mailbox,
         }
@@ -281,6 +289,19 @@ impl Device {
         self.inbox.push_back(packet);
     }
 
+    /// Whether what arrives acknowledges what never left.
+    fn acknowledges_unsent(&self) -> bool {
+        let next = self.transmitter.promises.send_next();
+        next.is_some_and(|next| self.peer.acknowledges_beyond(next))
+    }
+
+    /// Tells a peer that has acknowledged what never left how far we are; once for all that came together.
+    pub(crate) fn answer_challenge(&mut self, key: &FlowKey) {
+        if mem::take(&mut self.challenged) {
+            self.say_nothing_new(key, self.transmitter.promises.send_next(), false);
+        }
+    }
+
     /// Whether what arrives says nothing but that these octets arrived.
     fn only_repeats(&self, octets: u64) -> bool {
         let syn = self.transmitter.promises.syn;
@@ -311,6 +332,12 @@ impl phy::Device for Device {
             if self.transmitter.stack.settings.bursts {
                 let octets = packet.octets_mut();
                 raise_mss_of_peer(octets, BURST_MTU - tcp_at(octets) - TCP_HEADER);
+            }
+            if self.stands && self.acknowledges_unsent() {
+                self.challenged = true;
+                self.peer.unheard();
+                self.used.push(packet);
+                continue;
             }
             match self.skip_repeats {
                 Some(octets) if self.only_repeats(octets) => self.used.push(packet),

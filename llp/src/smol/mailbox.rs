@@ -22,12 +22,16 @@ const ANSWERS: usize = 64;
 /// long before the window of TCP stops the sender, and each loss costs a second. Only what is sent
 /// without asking (answers to what arrives) gets past it, and is dropped at the second bound, which
 /// is well above the first.
+///
+/// Both count packets, and the octets of the buffers that these are in, whatever of them they fill: a peer on the other
+/// side of a wire chooses how long its packets are.
 pub(crate) struct Mailbox {
     queue: Mutex<Queue>,
     /// How many packets wait; a hint that saves a lock.
     waiting: AtomicUsize,
-    full: usize,
-    limit: usize,
+    /// The octets of their buffers; a hint as well.
+    octets: AtomicUsize,
+    bounds: Bounds,
     pool: Arc<Pool>,
     pub(crate) signal: Signal,
     /// The longest IP packet that passes the whole path, as far as routers have told;
@@ -52,8 +56,30 @@ pub(crate) enum Notice {
     EndHandshake(LlpError),
 }
 
+/// What makes an inbox full.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Packets from which on senders hold back. Somewhat above twice that, what still comes is dropped.
+    pub(crate) packets: usize,
+    /// Octets beyond which what comes is dropped. From half of that on, senders hold back.
+    pub(crate) octets: usize,
+}
+
+impl Bounds {
+    fn are_reached(&self, packets: usize, octets: usize) -> bool {
+        packets >= self.packets || octets >= self.octets / 2
+    }
+
+    fn has_room(&self, packets: usize, octets: usize) -> bool {
+        let most = self.packets.saturating_mul(2).saturating_add(ANSWERS);
+        packets < most && octets <= self.octets
+    }
+}
+
 struct Queue {
     packets: VecDeque<Packet>,
+    /// The octets of their buffers.
+    octets: usize,
     /// Raised as well, while a listener drives the connection through its handshake.
     parent: Option<Arc<Signal>>,
     /// Whom to tell when there is room again.
@@ -62,14 +88,15 @@ struct Queue {
 }
 
 impl Mailbox {
-    /// Full with so many packets; `parent` is the signal of the listener it begins at.
+    /// With these bounds; `parent` is the signal of the listener it begins at.
     pub(crate) fn new(
-        full: usize,
+        bounds: Bounds,
         pool: Arc<Pool>,
         parent: Option<Arc<Signal>>,
     ) -> Result<Self, LlpError> {
         let queue = Queue {
             packets: VecDeque::new(),
+            octets: 0,
             parent,
             held_back: None,
             closed: false,
@@ -77,8 +104,8 @@ impl Mailbox {
         Ok(Self {
             queue: Mutex::new(queue),
             waiting: AtomicUsize::new(0),
-            full,
-            limit: full.saturating_mul(2).saturating_add(ANSWERS),
+            octets: AtomicUsize::new(0),
+            bounds,
             pool,
             signal: Signal::new()?,
             path_mtu: AtomicUsize::new(usize::MAX),
@@ -86,6 +113,16 @@ impl Mailbox {
             notice: Mutex::default(),
             noticed: AtomicBool::new(false),
         })
+    }
+
+    /// One that is nobody's.
+    #[cfg(test)]
+    pub(crate) fn alone() -> Result<Self, LlpError> {
+        let bounds = Bounds {
+            packets: 1,
+            octets: usize::MAX,
+        };
+        Self::new(bounds, Arc::new(Pool::new(64)), None)
     }
 
     /// Leaves word for the connection and raises its signal. What ends it in any stage counts for
@@ -153,13 +190,16 @@ impl Mailbox {
             if queue.closed {
                 return Err(packet);
             }
-            if queue.packets.len() >= self.limit {
+            let octets = queue.octets.saturating_add(packet.capacity());
+            if !self.bounds.has_room(queue.packets.len(), octets) {
                 drop(queue);
-                tracing::debug!(limit = self.limit, "inbox full, packet dropped");
+                tracing::debug!(bounds = ?self.bounds, "inbox full, packet dropped");
                 self.pool.give_one(packet);
                 return Ok(());
             }
             queue.packets.push_back(packet);
+            queue.octets = octets;
+            self.octets.store(octets, Ordering::Relaxed);
             self.waiting.store(queue.packets.len(), Ordering::Release);
             queue.parent.clone()
         };
@@ -173,11 +213,13 @@ impl Mailbox {
     /// Whether a sender has to hold its packets back. If so, the signal of `sender` is raised when
     /// there is room again.
     pub(crate) fn is_full(&self, sender: &Arc<Mailbox>) -> bool {
-        if self.waiting.load(Ordering::Acquire) < self.full {
+        let waiting = self.waiting.load(Ordering::Acquire);
+        let octets = self.octets.load(Ordering::Relaxed);
+        if !self.bounds.are_reached(waiting, octets) {
             return false;
         }
         let mut queue = self.queue.lock();
-        let full = queue.packets.len() >= self.full && !queue.closed;
+        let full = self.bounds.are_reached(queue.packets.len(), queue.octets) && !queue.closed;
         if full {
             queue.held_back = Some(Arc::clone(sender));
         }
@@ -195,6 +237,8 @@ impl Mailbox {
         let held_back = {
             let mut queue = self.queue.lock();
             mem::swap(&mut queue.packets, empty);
+            queue.octets = 0;
+            self.octets.store(0, Ordering::Relaxed);
             self.waiting.store(0, Ordering::Release);
             queue.held_back.take()
         };
@@ -225,6 +269,8 @@ impl Mailbox {
             let mut queue = self.queue.lock();
             queue.closed = true;
             queue.parent = None;
+            queue.octets = 0;
+            self.octets.store(0, Ordering::Relaxed);
             self.waiting.store(0, Ordering::Release);
             (mem::take(&mut queue.packets), queue.held_back.take())
         };
@@ -240,8 +286,13 @@ mod tests {
     use super::*;
     use std::net::{Ipv4Addr, SocketAddr};
 
-    fn mailbox(limit: usize) -> Mailbox {
-        Mailbox::new(limit, Arc::new(Pool::new(64)), None).unwrap()
+    fn mailbox(packets: usize) -> Mailbox {
+        bounded(packets, usize::MAX)
+    }
+
+    fn bounded(packets: usize, octets: usize) -> Mailbox {
+        let bounds = Bounds { packets, octets };
+        Mailbox::new(bounds, Arc::new(Pool::new(64)), None).unwrap()
     }
 
     fn numbered(number: u8) -> Packet {
@@ -274,6 +325,29 @@ mod tests {
         let mut taken = VecDeque::new();
         mailbox.take(&mut taken);
         assert_eq!(taken.len(), 4 + ANSWERS);
+    }
+
+    #[test]
+    fn an_inbox_holds_no_more_octets_of_buffers_than_its_bound() {
+        let (mailbox, sender) = (bounded(1000, 300_000), Arc::new(mailbox(1)));
+        let short = || {
+            // Few octets in a large buffer count as the buffer does.
+            let mut packet = Packet::new(65_536);
+            packet.resize(40);
+            packet
+        };
+        let full: Vec<bool> = (0..100)
+            .map(|_| {
+                assert!(mailbox.deliver(short()).is_ok());
+                mailbox.is_full(&sender)
+            })
+            .collect();
+        assert_eq!(full[..4], [false, false, true, true]);
+        let mut taken = VecDeque::new();
+        mailbox.take(&mut taken);
+        assert_eq!(taken.len(), 4);
+        assert!(sender.signal.is_raised() && !mailbox.is_full(&sender));
+        assert!(mailbox.deliver(short()).is_ok() && mailbox.has_packets());
     }
 
     #[test]

@@ -115,6 +115,8 @@ impl MemorySettings {
             receive_buffer: self.receive_buffer,
             send_buffer: self.send_buffer,
             inbox: self.inbox,
+            // Both ends are in this process, and their buffers are of one size.
+            inbox_octets: usize::MAX,
             congestion: self.congestion,
             checksums: self.checksums || self.capture.is_some() || corrupts,
             bursts: false,

@@ -192,6 +192,11 @@ impl Pool {
         packet
     }
 
+    /// Whether there are smaller buffers that would hold this packet.
+    pub(crate) fn has_smaller(&self, packet: &Packet) -> bool {
+        self.class_for(packet.len).0 < self.class_of(packet)
+    }
+
     /// Whether packets of so many octets have buffers of the usual size.
     fn is_usual(&self, octets: usize) -> bool {
         octets <= self.packet_octets

@@ -87,6 +87,11 @@ impl Promises {
         self.last.or(self.answered.map(|ack| (ack, 1)))
     }
 
+    /// The sequence number behind all that ever left: SND.NXT.
+    pub(crate) fn send_next(&self) -> Option<TcpSeqNumber> {
+        self.next.or(self.syn.map(|syn| syn + 1))
+    }
+
     /// The sequence number of the last octet or FIN that left.
     pub(crate) fn last_left(&self) -> Option<TcpSeqNumber> {
         self.next.map(|next| next - 1)

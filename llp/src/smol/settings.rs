@@ -41,6 +41,8 @@ pub(crate) struct StackSettings {
     pub(crate) send_buffer: usize,
     /// Packets that may wait for one connection before its sender holds back.
     pub(crate) inbox: usize,
+    /// The most octets that the buffers may have which wait for one connection.
+    pub(crate) inbox_octets: usize,
     pub(crate) congestion: Congestion,
     /// Whether TCP makes and verifies checksums; else the link does, or nobody.
     pub(crate) checksums: bool,

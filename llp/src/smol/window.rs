@@ -14,6 +14,7 @@ use super::segment::Segment;
 const MAX_SHIFT: u8 = 14;
 
 const SYN: u8 = 2;
+const RST: u8 = 4;
 const ACK: u8 = 16;
 
 /// The peer, as its headers show it.
@@ -43,6 +44,7 @@ struct Heard {
     window: u16,
     /// The MSS and window scale options of a SYN.
     syn: Option<(Option<u16>, Option<u8>)>,
+    flags: u8,
     /// It has no data, and no flag but ACK.
     bare: bool,
     /// It has options: with SACK it tells of octets beyond a gap.
@@ -70,6 +72,7 @@ impl Heard {
             ack: TcpSeqNumber(i32::from_be_bytes([a, b, c, d])),
             window: u16::from_be_bytes([high, low]),
             syn,
+            flags,
             bare: flags & 0x3f == ACK && header == packet.len(),
             options: offset >> 4 > 5,
         })
@@ -93,6 +96,19 @@ impl Peer {
     pub(crate) fn only_repeats(&self, ack: TcpSeqNumber) -> bool {
         self.heard
             .is_some_and(|heard| heard.bare && heard.ack == ack)
+    }
+
+    /// Whether the segment acknowledges what lies behind `next`, and neither opens nor resets a connection.
+    pub(crate) fn acknowledges_beyond(&self, next: TcpSeqNumber) -> bool {
+        self.heard.is_some_and(|heard| {
+            let plain = heard.flags & (ACK | SYN | RST) == ACK;
+            plain && heard.ack > next
+        })
+    }
+
+    /// Forgets the segment: smoltcp will not see it.
+    pub(crate) fn unheard(&mut self) {
+        self.heard = None;
     }
 
     /// Notes what the segment says if smoltcp took it: its state went from the first to the second

@@ -35,7 +35,7 @@ pub use unix::remove_socket_files;
 pub(crate) use vnet::{complete, ones_complement_sum};
 
 use crate::LlpError;
-use crate::smol::{Left, Packet};
+use crate::smol::{LARGEST, Left, Packet};
 
 /// Octets of an Ethernet II header without a VLAN tag: destination, source, type.
 pub(crate) const HEADER: usize = 14;
@@ -67,6 +67,11 @@ pub(crate) trait Wire: Send + Sync {
     /// Whether the other side cuts TCP segments and completes their checksums, for frames in both directions.
     fn offloads(&self) -> bool {
         false
+    }
+
+    /// The most octets that the packet of a frame has, as a rule, on a wire with this MTU.
+    fn longest(&self, mtu: usize) -> usize {
+        if self.offloads() { LARGEST } else { mtu }
     }
 
     /// Takes one frame when one is there; never blocks. The packet is resized to what came, which

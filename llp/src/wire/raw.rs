@@ -18,7 +18,7 @@ use super::vnet::{self, VNET_HEADER};
 use super::{HEADER, Received, Wire, filter, sys};
 use crate::LlpError;
 use crate::ethernet::{EthernetNetwork, LinkSettings};
-use crate::smol::{Left, Packet};
+use crate::smol::{LARGEST, Left, Packet};
 
 /// What the kernel may keep for us in octets, its own bookkeeping included: some sixty of the
 /// largest frames, which the default does not hold three of.
@@ -188,6 +188,11 @@ impl Wire for RawWire {
 
     fn offloads(&self) -> bool {
         self.offload
+    }
+
+    fn longest(&self, _: usize) -> usize {
+        // The other end of a veth pair asks nobody.
+        LARGEST
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

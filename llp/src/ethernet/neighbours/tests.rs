@@ -1,7 +1,6 @@
 //! The cache of neighbours, with made-up time.
 
 use super::*;
-use crate::smol::Pool;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const MAC: Mac = [2, 0, 0, 0, 0, 9];
@@ -93,7 +92,7 @@ fn a_probe_without_answer_ends_in_asking_everybody_anew() {
 #[test]
 fn connections_hold_back_while_a_neighbour_is_looked_for() {
     let (mut cache, start) = cache(8);
-    let sender = Arc::new(Mailbox::new(1, Arc::new(Pool::new(64)), None).unwrap());
+    let sender = Arc::new(Mailbox::alone().unwrap());
     for _ in 0..WAITING {
         assert!(!cache.is_full(host(1), &sender));
         cache.way(host(1), packet(), start);

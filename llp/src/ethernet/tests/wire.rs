@@ -158,3 +158,71 @@ fn the_last_user_closes_the_link_even_while_its_thread_holds_the_stack() {
     // The thread has ended: only the link of the stack that is held here is left.
     assert_eq!(shared.strong_count(), 1);
 }
+
+/// A bare segment to the client whose SYN this was.
+fn bare_segment(syn: &Segment, control: TcpControl, ack: usize, window: u16) -> Vec<u8> {
+    let tcp = TcpRepr {
+        src_port: syn.key.local.port(),
+        dst_port: syn.key.remote.port(),
+        control,
+        seq_number: TcpSeqNumber(if control == TcpControl::Syn { 99 } else { 100 }),
+        ack_number: Some(syn.seq + ack),
+        window_len: window,
+        window_scale: None,
+        max_seg_size: None,
+        sack_permitted: false,
+        sack_ranges: [None; 3],
+        timestamp: None,
+        payload: &[],
+    };
+    let mut octets = vec![0; tcp.buffer_len()];
+    let (from, to) = (ip("192.0.2.2").into(), ip("192.0.2.1").into());
+    let mut packet = TcpPacket::new_unchecked(&mut octets);
+    tcp.emit(&mut packet, &from, &to, &ChecksumCapabilities::default());
+    packet_with("192.0.2.2", "192.0.2.1", IpProtocol::Tcp, &octets)
+}
+
+/// RFC 9293 section 3.10.7.4: one who acknowledges what was never sent is told so, and nothing else comes of it.
+#[test]
+fn octets_that_never_left_cannot_be_acknowledged() {
+    let (host, far) = host_and_wire();
+    introduce(&far, "192.0.2.2");
+    let (mut client, syn) = syn(&host, &far, "192.0.2.2:7174");
+    let syn = Segment::parse(&syn).unwrap();
+    let drive = |client: &mut dyn Llp| {
+        readable(client.fd());
+        client.clear_readiness();
+        client.drive();
+    };
+    let say = |control, ack, window| {
+        let segment = bare_segment(&syn, control, ack, window);
+        send(&far, EtherType::Ipv4, &segment);
+    };
+    say(TcpControl::Syn, 1, 0);
+    while !client.connect_progress().unwrap() {
+        drive(&mut *client);
+    }
+    let octets = [7; 50];
+    // The window of the peer is closed: they stay here.
+    let sent = client.try_send(&[Piece::from(&octets[..])], FpduEnds::NONE);
+    assert_eq!(sent, Ok(50));
+    say(TcpControl::None, 51, 1000);
+    drive(&mut *client);
+    assert!(!client.flushed());
+    let next_segment = |with_data: bool| {
+        next(&far, |_, octets| {
+            let segment = Segment::parse(octets)?;
+            // A probe of the window has one octet.
+            ((segment.payload > 1) == with_data && !segment.syn).then_some(segment)
+        })
+    };
+    assert!(next_segment(false).ack.is_some());
+    say(TcpControl::None, 1, 1000);
+    drive(&mut *client);
+    let data = next_segment(true);
+    assert_eq!((data.seq, data.payload), (syn.seq + 1, 50));
+    say(TcpControl::None, 51, 1000);
+    while !client.flushed() {
+        drive(&mut *client);
+    }
+}

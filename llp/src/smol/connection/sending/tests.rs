@@ -139,6 +139,7 @@ impl Scene {
                 receive_buffer: 256 << 10,
                 send_buffer: 256 << 10,
                 inbox: 256,
+                inbox_octets: usize::MAX,
                 congestion,
                 checksums: true,
                 bursts: false,
