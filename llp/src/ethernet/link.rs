@@ -449,6 +449,10 @@ impl Link for EthernetLink {
         self.shared.mind();
     }
 
+    fn takes_in(&self) -> bool {
+        true
+    }
+
     fn close(&self) {
         if self.process != std::process::id() {
             // In the child of a fork: its thread is with the parent, as the descriptor that wakes it.

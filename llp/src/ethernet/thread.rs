@@ -13,6 +13,9 @@ use crate::LlpError;
 
 /// While somebody takes frames in, the thread leaves that to it and looks again after so long.
 const STAND_BACK: Duration = Duration::from_micros(50);
+/// After so many looks that found somebody at it, one who does it all the time, it looks again after longer.
+const STEADY: u32 = 20;
+const STAND_BACK_LONGER: Duration = Duration::from_micros(200);
 /// The longest pause when the wire says that there is something and has nothing.
 const MAX_PAUSE: Duration = Duration::from_millis(10);
 /// Between two attempts to send what the wire did not take; the second is the longest.
@@ -41,6 +44,7 @@ struct Ready {
 fn run(shared: &Shared) {
     let mut retry = RETRY;
     let mut pause = STAND_BACK;
+    let mut others = Others::default();
     while !shared.stop.load(Ordering::Acquire) && !shared.is_down() {
         let busy = shared.out.is_busy();
         if !busy {
@@ -49,8 +53,11 @@ fn run(shared: &Shared) {
         let look = shared.look_at_wire().then_some(LOOK);
         let now = Instant::now();
         let announce = shared.announce_at(now);
-        let timers = [busy.then_some(retry), look];
-        let ready = wait(shared, true, timeout(shared, announce, &timers, now));
+        let stand_back = others.stand_back(shared, now);
+        let timers = [busy.then_some(retry), look, stand_back];
+        // Who takes frames in is not to wake us up with each.
+        let wire = stand_back.is_none();
+        let ready = wait(shared, wire, timeout(shared, announce, &timers, now));
         let now = Instant::now();
         shared.tick(now);
         if busy {
@@ -60,7 +67,7 @@ fn run(shared: &Shared) {
         if !ready.wire {
             continue;
         }
-        match take_in(shared, now) {
+        match shared.stack().and_then(|stack| shared.drain(&stack)) {
             Some(count) if count > 0 => pause = STAND_BACK,
             // Another thread is at it, or there was nothing after all.
             _ => {
@@ -71,16 +78,29 @@ fn run(shared: &Shared) {
     }
 }
 
-/// Takes in what is there, unless somebody does it all the time; then only looks whether it does.
-fn take_in(shared: &Shared, now: Instant) -> Option<usize> {
-    let polled_at = shared.polled_at.load(Ordering::Relaxed);
-    let ago = shared.nanos(now).saturating_sub(polled_at);
-    if polled_at > 0 && u128::from(ago) < STAND_BACK.as_nanos() {
-        wait(shared, false, Some(STAND_BACK));
-        return Some(1);
+/// What is known of those who take frames in because they drive a connection.
+#[derive(Default)]
+struct Others {
+    /// So many looks in a row found that somebody did.
+    seen: u32,
+}
+
+impl Others {
+    /// How long to leave it to others, if somebody has taken frames in just now.
+    fn stand_back(&mut self, shared: &Shared, now: Instant) -> Option<Duration> {
+        let polled_at = shared.polled_at.load(Ordering::Relaxed);
+        let ago = u128::from(shared.nanos(now).saturating_sub(polled_at));
+        if polled_at == 0 || ago >= STAND_BACK.as_nanos() {
+            self.seen = 0;
+            return None;
+        }
+        self.seen = self.seen.saturating_add(1);
+        Some(if self.seen > STEADY {
+            STAND_BACK_LONGER
+        } else {
+            STAND_BACK
+        })
     }
-    let stack = shared.stack()?;
-    shared.drain(&stack)
 }
 
 /// How long to wait at most; `None` for ever.

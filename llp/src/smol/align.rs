@@ -186,10 +186,19 @@ impl Aligner {
         let each = self.next(offer, room, now);
         let usable = room.window.min(room.buffer).saturating_sub(room.in_flight);
         let limit = usable.min(room.burst);
-        if each == 0 || limit <= each || self.mid_fpdu {
+        if each == 0 || room.burst <= each || self.mid_fpdu {
             return (each, each);
         }
-        (offer.alike(each, room.emss, limit).max(each), each)
+        let octets = offer.alike(each, room.emss, limit).max(each);
+        if room.in_flight >= room.burst / 2 && octets < room.burst / 2 {
+            // An acknowledgement is to come, of two segments and more, and with it room for a longer burst: each costs a
+            // call of the link, however long it is.
+            let without_limit = offer.alike(each, room.emss, room.burst);
+            if without_limit > octets {
+                return (0, 0);
+            }
+        }
+        (octets, each)
     }
 
     /// So many octets of the offer were handed over.

@@ -451,8 +451,9 @@ impl Llp for SmolConnection {
         }
         // One acknowledgement tells of the octets and of the room that reading them makes.
         let empty = !self.socket().can_recv();
-        if empty {
-            self.stack.poll();
+        if empty && self.stack.link().takes_in() {
+            // Who gets octets from this call need not be told that some have come.
+            self.mailbox.attend(|| self.stack.poll());
         }
         let arrived = empty && self.mailbox.has_news();
         let now = self.now();
@@ -466,6 +467,11 @@ impl Llp for SmolConnection {
             self.send_out(now);
         } else if result.is_ok_and(|count| count > 0) {
             self.update_window(now);
+        }
+        let is_all = result.is_ok_and(|count| count > 0) && !self.socket().can_recv();
+        if arrived && !is_all {
+            // There is more to read, or something else became possible, as to send.
+            self.mailbox.signal.raise();
         }
         match result {
             Ok(0) => Ok(Recv::WouldBlock),

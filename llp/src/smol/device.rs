@@ -22,6 +22,9 @@ use super::window::{Peer, after};
 /// Octets of TCP's header on a segment with data.
 const TCP_HEADER: usize = 20;
 
+/// Octets of the headers of IPv6 and TCP with data.
+const MOST_HEADERS: usize = 60;
+
 /// The link end of one connection.
 pub(crate) struct Device {
     /// Packets taken from the mailbox, not yet seen by smoltcp.
@@ -392,7 +395,10 @@ impl phy::TxToken for TxToken<'_> {
         let this = self.0;
         let settings = &this.stack.settings;
         let (checksums, bursts) = (settings.checksums, settings.bursts);
-        let mut packet = this.spares.take_for(len, &this.stack.pool);
+        // A first part is to have room for the second.
+        let most = if bursts { BURST_MTU } else { settings.mtu };
+        let room = (this.joiner.expected() + MOST_HEADERS).min(most).max(len);
+        let mut packet = this.spares.take_for(room, &this.stack.pool);
         let octets = packet.resize(len);
         let result = f(octets);
         let sent_to = this.promises.sent_to;
@@ -413,6 +419,9 @@ impl phy::TxToken for TxToken<'_> {
         if this.joiner.expects() {
             for part in this.joiner.pass(packet, checksums).into_iter().flatten() {
                 this.transmit(part, cut);
+            }
+            if let Some(used) = this.joiner.take_used() {
+                this.stack.pool.give_one(used);
             }
         } else {
             this.transmit(packet, cut);

@@ -230,6 +230,10 @@ impl<L: Link> Link for FaultyLink<L> {
         self.inner.poll(stack);
     }
 
+    fn takes_in(&self) -> bool {
+        self.inner.takes_in()
+    }
+
     fn close(&self) {
         self.inner.close();
     }

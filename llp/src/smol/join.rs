@@ -14,6 +14,8 @@ pub(crate) struct Joiner {
     /// Octets of data that the segment is to carry; 0 when nothing is expected.
     expected: usize,
     first: Option<Packet>,
+    /// The buffer of a part that went into the other.
+    used: Option<Packet>,
 }
 
 /// Where the TCP header and the data begin in a packet as smoltcp makes it.
@@ -42,6 +44,16 @@ impl Joiner {
         self.expected > 0
     }
 
+    /// Octets of data of the segment that is expected; 0 without one.
+    pub(crate) fn expected(&self) -> usize {
+        self.expected
+    }
+
+    /// The buffer of a part that was joined to the other, if there is one.
+    pub(crate) fn take_used(&mut self) -> Option<Packet> {
+        self.used.take()
+    }
+
     /// Whether the first part waits for the second.
     pub(crate) fn waits(&self) -> bool {
         self.first.is_some()
@@ -54,7 +66,7 @@ impl Joiner {
     }
 
     /// Takes a packet that is about to leave; gives what leaves now, in order.
-    pub(crate) fn pass(&mut self, mut packet: Packet, checksums: bool) -> [Option<Packet>; 2] {
+    pub(crate) fn pass(&mut self, packet: Packet, checksums: bool) -> [Option<Packet>; 2] {
         if self.expected == 0 {
             return [Some(packet), None];
         }
@@ -67,39 +79,41 @@ impl Joiner {
                 self.first = Some(packet);
                 [None, None]
             }
-            Some(first) => {
+            Some(mut first) => {
                 // What was sent again may come between, and fill a segment by itself.
                 let fits = data_of(&first) + data_of(&packet) <= self.expected;
-                match fits.then(|| joined(&first, &mut packet, checksums)) {
-                    Some(Some(())) => [Some(packet), None],
-                    _ => [Some(first), Some(packet)],
+                if fits && join(&mut first, &packet, checksums).is_some() {
+                    self.used = Some(packet);
+                    [Some(first), None]
+                } else {
+                    [Some(first), Some(packet)]
                 }
             }
         }
     }
 }
 
-/// Puts the data of `first` before that of `second`, whose header is the newer one. `None` and
+/// Puts the data of `second` behind that of `first`, with the header of `second`, which is the newer one. `None` and
 /// nothing changed when the one does not follow the other.
-fn joined(first: &Packet, second: &mut Packet, checksums: bool) -> Option<()> {
+fn join(first: &mut Packet, second: &Packet, checksums: bool) -> Option<()> {
     let (tcp_at, data_at) = layout(first.octets())?;
-    let (header, data) = first.octets().split_at(data_at);
-    let seq = TcpPacket::new_checked(header.get(tcp_at..)?)
+    let old = first.octets().len();
+    let seq = TcpPacket::new_checked(first.octets().get(tcp_at..)?)
         .ok()?
         .seq_number();
     let (second_tcp, second_data) = layout(second.octets())?;
     let follows = {
         let tcp = TcpPacket::new_checked(second.octets().get(second_tcp..)?).ok()?;
-        tcp.seq_number() == seq + data.len()
+        tcp.seq_number() == seq + (old - data_at)
     };
     if !follows || (second_tcp, second_data) != (tcp_at, data_at) {
         return None;
     }
-    let old = second.octets().len();
-    let octets = second.extend(data.len());
-    octets.copy_within(data_at..old, data_at + data.len());
-    octets[data_at..data_at + data.len()].copy_from_slice(data);
-    let len = u16::try_from(octets.len()).ok()?;
+    let (header, data) = second.octets().split_at(data_at);
+    let len = u16::try_from(old + data.len()).ok()?;
+    let octets = first.extend(data.len());
+    octets[..data_at].copy_from_slice(header);
+    octets[old..].copy_from_slice(data);
     let (source, destination): (IpAddress, IpAddress) = if octets[0] >> 4 == 4 {
         let mut ip = Ipv4Packet::new_unchecked(&mut *octets);
         ip.set_total_len(len);
@@ -170,6 +184,7 @@ mod tests {
             };
             assert_eq!(whole.octets(), packet(SEQ, b"first parts", v6).octets());
             assert!(joiner.finish().is_none());
+            assert!(joiner.take_used().is_some());
         }
     }
 

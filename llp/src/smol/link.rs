@@ -25,6 +25,10 @@ pub(crate) trait Link: Send + Sync {
     /// Takes in what has arrived and hands it to `stack`; called by whoever drives a connection.
     /// Never waits for another thread that does the same.
     fn poll(&self, stack: &Stack);
+    /// Whether [`poll`](Self::poll) does anything.
+    fn takes_in(&self) -> bool {
+        false
+    }
     /// Nobody uses the stack any more, and nobody can again: ends what runs on its own.
     fn close(&self);
     /// What it is, for a log.

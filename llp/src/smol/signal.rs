@@ -1,24 +1,33 @@
 //! A descriptor that becomes readable when something happened.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::event::EventfdFlags;
 
 use crate::LlpError;
 
-/// An eventfd that costs a system call only when it is not raised yet.
+/// An eventfd that costs a system call only when something changes.
 ///
+/// ```text
+///  Lowered -- raise: the first one --> Raising -- it has written --> Raised
+///     ^                                                                |
+///     +------------------ clear: the descriptor was read --------------+
+/// ```
 /// Nothing is lost as long as [`clear`](Self::clear) comes before looking at what was signalled,
 /// and [`raise`](Self::raise) after putting it there. `clear` drains the descriptor first and
-/// lowers the flag second: a `raise` in between finds the flag up and writes nothing, but what it
+/// lowers the state second: a `raise` in between finds it raised and writes nothing, but what it
 /// tells of is there before `clear` returns. The other order could drain the write of a `raise` and
-/// leave the flag up, after which every later `raise` would stay silent. A `raise` that has set the
-/// flag and not written yet when `clear` runs leaves the descriptor readable for nothing, once.
+/// leave the state raised, after which every later `raise` would stay silent. A `clear` that comes while a `raise`
+/// has not written yet leaves it to that: the descriptor is readable for nothing then, once.
 pub(crate) struct Signal {
     descriptor: OwnedFd,
-    raised: AtomicBool,
+    state: AtomicU8,
 }
+
+const LOWERED: u8 = 0;
+const RAISING: u8 = 1;
+const RAISED: u8 = 2;
 
 impl Signal {
     /// Not raised.
@@ -27,28 +36,32 @@ impl Signal {
             .map_err(|errno| LlpError::from_local_errno("make an eventfd", errno))?;
         Ok(Self {
             descriptor,
-            raised: AtomicBool::new(false),
+            state: AtomicU8::new(LOWERED),
         })
     }
 
     /// Makes the descriptor readable.
     pub(crate) fn raise(&self) {
-        if !self.raised.swap(true, Ordering::AcqRel) {
+        // A write even where nothing changes: what was put there before is seen by a `clear` that comes after.
+        let before = self.state.fetch_max(RAISING, Ordering::AcqRel);
+        if before == LOWERED {
             // An eventfd refuses a write only when its count is at its end: it is readable then.
             let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
+            self.state.store(RAISED, Ordering::Release);
         }
     }
 
     #[cfg(test)]
     pub(crate) fn is_raised(&self) -> bool {
-        self.raised.load(Ordering::Acquire)
+        self.state.load(Ordering::Acquire) != LOWERED
     }
 
     /// Makes the descriptor unreadable.
     pub(crate) fn clear(&self) {
-        // Always read: the write of an earlier `raise` may have come after an earlier `clear`.
-        let _ = rustix::io::read(&self.descriptor, &mut [0; 8]);
-        self.raised.swap(false, Ordering::AcqRel);
+        if self.state.load(Ordering::Acquire) == RAISED {
+            let _ = rustix::io::read(&self.descriptor, &mut [0; 8]);
+            self.state.swap(LOWERED, Ordering::AcqRel);
+        }
     }
 }
 

@@ -109,13 +109,25 @@ impl SmolConnection {
         })
     }
 
+    /// Whether acknowledgements should first make room for half a burst; as with FPDUs.
+    fn waits_for_room(&self) -> bool {
+        let half = self.full_octets() / 2;
+        let socket = self.socket();
+        let queued = socket.send_queue();
+        self.stack.settings.bursts && queued >= half && socket.send_capacity() - queued < half
+    }
+
     /// Hands over octets that may be cut anywhere.
     pub(super) fn send_run(&mut self, pieces: &[Piece<'_>], now: Instant) -> usize {
         let (mut position, mut taken) = ((0, 0), 0);
         self.hands_segments(false);
         self.device.set_cut(self.segment_octets(), 0);
         loop {
-            let count = self.fill(pieces, &mut position, usize::MAX);
+            let count = if self.waits_for_room() {
+                0
+            } else {
+                self.fill(pieces, &mut position, usize::MAX)
+            };
             if count == 0 {
                 return taken;
             }
