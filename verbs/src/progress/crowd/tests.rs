@@ -200,7 +200,7 @@ fn what_becomes_hot_behind_the_look_of_the_background_is_looked_for_again() {
         for _ in 0..4 {
             ours.post_send(&SendWr::send(1, &[]).unsignaled()).unwrap();
         }
-        let is_hot = crowd.hot.len() > 0;
+        let is_hot = !crowd.hot.is_empty();
         drop(another_thread);
         (look.join().unwrap(), is_hot)
     });
