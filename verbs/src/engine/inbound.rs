@@ -188,9 +188,9 @@ impl Connection {
     }
 
     /// Whether octets that arrived may be looked at: not while the message in front of them waits for a receive.
-    fn may_go_on(&self) -> bool {
+    fn may_go_on(&mut self) -> bool {
         self.starving
-            .is_none_or(|until| until <= self.now || self.rq.has_receive() || self.rq.has_left())
+            .is_none_or(|until| until <= self.now || self.rq.has_left() || self.rq.has_receive())
     }
 
     /// Takes a receive for the message that begins. False when there is none and the message waits for one; true

@@ -165,6 +165,8 @@ enum Source {
 struct Shared {
     srq: Arc<SrqInner>,
     waiter: (u32, Option<Weak<dyn ReceiveWaiter>>),
+    /// The SRQ has the waiter among its own, or has just taken it from there to tell it.
+    enlisted: bool,
     /// The list of the last receive; it goes back when the next one is taken: one lock for both.
     spent: Option<SgList>,
 }
@@ -180,6 +182,7 @@ impl ReceiveQueue {
         Self::from(Source::Shared(Shared {
             srq,
             waiter: (qp_num, None),
+            enlisted: false,
             spent: None,
         }))
     }
@@ -269,12 +272,20 @@ impl ReceiveQueue {
         }
     }
 
-    /// Whether a message that begins would find a receive now.
-    pub(crate) fn has_receive(&self) -> bool {
-        match &self.source {
+    /// Whether a message that waits would find a receive now. Where the SRQ has told the waiter, and another connection was
+    /// quicker, it is to be told again.
+    pub(crate) fn has_receive(&mut self) -> bool {
+        match &mut self.source {
             Source::Own(store) => store.len() > 0,
-            Source::Shared(shared) => !shared.srq.is_empty(),
+            Source::Shared(shared) => !shared.srq.is_empty() || shared.enlist(),
             Source::Left => false,
+        }
+    }
+
+    /// The SRQ has told the waiter, and does so no more until it waits again.
+    pub(crate) fn told(&mut self) {
+        if let Source::Shared(shared) = &mut self.source {
+            shared.enlisted = false;
         }
     }
 
@@ -346,12 +357,25 @@ impl ReceiveQueue {
 }
 
 impl Shared {
+    /// Waits in the SRQ, unless it does so already. True when there is a receive after all.
+    fn enlist(&mut self) -> bool {
+        let (qp_num, Some(waiter)) = &self.waiter else {
+            return false;
+        };
+        if !self.enlisted {
+            self.enlisted = self.srq.wait(*qp_num, waiter);
+            return !self.enlisted;
+        }
+        false
+    }
+
     fn take(&mut self, wait: bool, events: &mut Vec<AsyncEvent>) -> Option<RecvWqe> {
         let (qp_num, waiter) = &self.waiter;
         let waiter = waiter.as_ref().filter(|_| wait);
         let taken = self
             .srq
             .take(self.spent.take(), waiter.map(|waiter| (*qp_num, waiter)));
+        self.enlisted |= taken.wqe.is_none() && waiter.is_some();
         if taken.limit_reached {
             let srq_num = self.srq.num();
             events.push(AsyncEvent::SrqLimitReached { srq_num });

@@ -699,7 +699,9 @@ impl QpInner {
 
 impl ReceiveWaiter for QpInner {
     fn receive_posted(&self) {
-        self.go_on(&mut self.lock());
+        let mut locked = self.lock();
+        locked.driven.conn.rq.told();
+        self.go_on(&mut locked);
     }
 }
 

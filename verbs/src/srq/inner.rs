@@ -33,6 +33,14 @@ struct State {
     waiters: VecDeque<(u32, Weak<dyn ReceiveWaiter>)>,
 }
 
+impl State {
+    fn enlist(&mut self, qp_num: u32, waiter: &Weak<dyn ReceiveWaiter>) {
+        if !self.waiters.iter().any(|(waits, _)| *waits == qp_num) {
+            self.waiters.push_back((qp_num, Weak::clone(waiter)));
+        }
+    }
+}
+
 /// The limit of an SRQ: one event for one arming.
 ///
 /// ```text
@@ -189,12 +197,20 @@ impl SrqInner {
         let mut limit_reached = false;
         if wqe.is_some() {
             (state.limit, limit_reached) = state.limit.after(left);
-        } else if let Some((qp_num, waiter)) = waiter
-            && !state.waiters.iter().any(|(waits, _)| *waits == qp_num)
-        {
-            state.waiters.push_back((qp_num, Weak::clone(waiter)));
+        } else if let Some((qp_num, waiter)) = waiter {
+            state.enlist(qp_num, waiter);
         }
         Taken { wqe, limit_reached }
+    }
+
+    /// `waiter` is told of the next receive that is posted. False when there is one now, and it is not.
+    pub(crate) fn wait(&self, qp_num: u32, waiter: &Weak<dyn ReceiveWaiter>) -> bool {
+        let mut state = self.state.lock();
+        let waits = state.store.len() == 0;
+        if waits {
+            state.enlist(qp_num, waiter);
+        }
+        waits
     }
 
     /// Octets of the receive that the next message takes.

@@ -1,6 +1,11 @@
 //! Which receive a message takes, when, and what becomes of it: of the connection's own queue, and of an SRQ.
 
+use std::sync::Weak;
+use std::time::Duration;
+
 use super::*;
+use crate::OnNoReceive;
+use crate::engine::ReceiveWaiter;
 use crate::event::AsyncEvent;
 
 /// A client, and a server that takes its receives from an SRQ.
@@ -115,4 +120,50 @@ fn a_receive_queue_of_its_own_is_as_deep_as_said_also_while_a_message_is_under_w
     server.conn.post_recv(&RecvWr::new(99, &[])).unwrap();
     assert!(full(&mut server));
     assert!(memory.canaries_are_alive());
+}
+
+/// Counts how often it is told.
+#[derive(Default)]
+struct Counter(std::sync::atomic::AtomicU32);
+
+impl ReceiveWaiter for Counter {
+    fn receive_posted(&self) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Two wait for one receive, and the one that is told of it is not the one that gets it.
+#[test]
+fn who_was_told_of_a_receive_and_found_it_gone_is_told_of_the_next() {
+    let memory = Memory::new();
+    let settings = Settings {
+        crc: false,
+        on_no_receive: OnNoReceive::Hold(Duration::from_secs(60)),
+        ..Settings::default()
+    };
+    let (mut client, mut server, pool) = connected(&settings, &memory);
+    let srq = server.share(8);
+    let counter = Arc::new(Counter::default());
+    let waiter: Weak<Counter> = Arc::downgrade(&counter);
+    server.conn.rq.set_waiter(waiter);
+    client.conn.post_send(&SendWr::send(1, &[])).unwrap();
+    let octets = client.octets();
+    server.deliver(&octets, &pool);
+    assert!(server.conn.is_starving());
+    let told = || counter.0.load(std::sync::atomic::Ordering::Relaxed);
+    for round in 1..=3 {
+        srq.post(&[RecvWr::new(round, &[])]).unwrap();
+        assert_eq!(u64::from(told()), round);
+        assert!(srq.take(None, None).wqe.is_some(), "another one is quicker");
+        server.conn.rq.told();
+        server.conn.receive(&mut server.rx);
+        assert!(server.conn.is_starving());
+        // A look in between changes nothing.
+        server.conn.receive(&mut server.rx);
+    }
+    srq.post(&[RecvWr::new(9, &[])]).unwrap();
+    assert_eq!(told(), 4);
+    server.conn.rq.told();
+    server.conn.receive(&mut server.rx);
+    assert_eq!(server.numbers(), [(9, Status::Success)]);
 }
