@@ -70,12 +70,15 @@ impl<'a> Load<'a> {
     /// Warms up and measures. What was sent has arrived when this returns, but for Sends: only their receiver
     /// knows. `begins` is called between the two.
     pub(crate) fn measure(&mut self, begins: &mut dyn FnMut()) -> Result<Measured, PerfError> {
-        self.send(self.plan.warm_up, None, &mut |_| {})?;
+        // To a message that asks for a completion: else all lists that follow have theirs in their middle, and of the
+        // messages that may be outstanding those behind it are always missing.
+        let warm_up = self.rounded_up(self.plan.warm_up);
+        self.send(warm_up, None, &mut |_| {})?;
         self.close()?;
         begins();
         let from = self.done;
         let (goal, deadline) = match self.plan.until {
-            Until::Iterations => (self.plan.warm_up + self.plan.iterations, None),
+            Until::Iterations => (warm_up + self.plan.iterations, None),
             Until::Seconds(seconds) => {
                 let took = Duration::from_secs_f64(seconds);
                 (CLOSING - 1, Some(Instant::now() + took))

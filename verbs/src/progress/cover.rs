@@ -98,6 +98,8 @@ pub(crate) struct Registration {
     pub(crate) cover: Cover,
     /// The earliest timer that the background has for it.
     pub(crate) timer: Option<Instant>,
+    /// The one behind it. Forgotten, it would be set anew whenever an earlier one has passed, and they would pile up.
+    later: Option<Instant>,
     /// What the crowd looks for where it is `Seated`; `None`: not in its set now.
     listed: Interest,
 }
@@ -108,6 +110,7 @@ impl Registration {
             token,
             cover: Cover::Off,
             timer: None,
+            later: None,
             listed: Interest::None,
         }
     }
@@ -192,8 +195,15 @@ impl Registration {
         if let Some(deadline) = deadline
             && self.timer.is_none_or(|timer| deadline < timer)
         {
-            self.timer = Some(deadline);
+            self.later = self.timer.replace(deadline);
             background.at(self.token, deadline);
+        }
+    }
+
+    /// The background attends to it now: what was set for now or before has passed.
+    pub(crate) fn timers_pass(&mut self, now: Instant) {
+        while self.timer.is_some_and(|timer| timer <= now) {
+            self.timer = self.later.take();
         }
     }
 
@@ -229,7 +239,7 @@ impl Registration {
     /// The LLP connection is gone.
     pub(crate) fn gone(&mut self) {
         self.cover = self.cover.next(CoverEvent::Gone);
-        self.timer = None;
+        (self.timer, self.later) = (None, None);
     }
 }
 

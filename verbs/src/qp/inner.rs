@@ -708,9 +708,7 @@ impl ReceiveWaiter for QpInner {
 impl Source for QpInner {
     fn attend(&self, now: Instant) -> Verdict {
         let mut locked = self.lock();
-        if locked.registration.timer.is_some_and(|timer| timer <= now) {
-            locked.registration.timer = None;
-        }
+        locked.registration.timers_pass(now);
         let polls_drive = locked.polls_receive || !locked.driven.conn.tx.is_empty();
         // In a crowd it is the crowd that may be polled, and what comes here is a time that has come.
         let is_seated = locked.registration.cover.is_seated();

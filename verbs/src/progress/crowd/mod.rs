@@ -286,9 +286,7 @@ impl Crowd {
 impl Source for Crowd {
     fn attend(&self, now: Instant) -> Verdict {
         let mut registration = self.registration.lock();
-        if registration.timer.is_some_and(|timer| timer <= now) {
-            registration.timer = None;
-        }
+        registration.timers_pass(now);
         if self.spins.load(Ordering::Relaxed) >= SPINS && self.is_polled(now) {
             // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
             registration.fired_while_polled();
