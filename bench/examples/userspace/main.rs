@@ -131,11 +131,12 @@ fn compare(mtu: usize, loss: f64) -> Result<()> {
         }
     }
     let mut ratios = vec![Vec::new(); 3];
-    for round in 0..ROUNDS as usize {
-        let best = (3..6).map(|bare| rates[bare][round]).fold(0.0, f64::max);
-        for ours in 0..3 {
-            ratios[ours].push(rates[ours][round] / best);
-        }
+    let rounds = |number: usize| rates[number].iter().copied();
+    let best: Vec<f64> = (rounds(3).zip(rounds(4)).zip(rounds(5)))
+        .map(|((none, reno), cubic)| none.max(reno).max(cubic))
+        .collect();
+    for (number, ratios) in ratios.iter_mut().enumerate() {
+        ratios.extend(rounds(number).zip(&best).map(|(ours, best)| ours / best));
     }
     print!("| {mtu} | {} % ", loss * 100.0);
     for rates in &mut rates {
