@@ -12,7 +12,16 @@
 //! ```
 //! Whoever drives a connection first takes in what the wire has, for all connections of the host.
 //! The thread of the link does it while nobody does. When somebody did within the last 50 us, it
-//! stands back, looks again 50 us later, and so takes no processor from a thread that spins.
+//! stands back, without a look at the wire, and asks again 50 us later (200 us after a millisecond of that), and so takes no
+//! processor from a thread that spins.
+//!
+//! # Offload
+//! A wire of TAP or a raw socket has a virtio-net header in front of every frame, unless [`Offload::Off`] is set. Then TCP
+//! makes packets of nearly 64 KiB without checksums, and the kernel cuts them at the MSS of the peer and completes
+//! them; the other way they come as the kernel has them. Of those that arrive, a checksum is verified here only if the
+//! header neither says that somebody has, nor that it was never made. See `smol/burst.rs` for what TCP is told, and
+//! `smol/align.rs` for where the kernel cuts. Packets that are longer than [`LinkSettings::mtu`] are in no
+//! buffer that waits for long unless they fill a part of it, and an inbox is bounded in octets, too.
 //!
 //! A host that is [`carried`](EthernetNetwork::carried) has no thread: whoever carries its frames hands them in, and gives it
 //! turns.

@@ -88,18 +88,19 @@ struct Others {
 impl Others {
     /// How long to leave it to others, if somebody has taken frames in just now.
     fn stand_back(&mut self, shared: &Shared, now: Instant) -> Option<Duration> {
+        let pause = if self.seen > STEADY {
+            STAND_BACK_LONGER
+        } else {
+            STAND_BACK
+        };
         let polled_at = shared.polled_at.load(Ordering::Relaxed);
         let ago = u128::from(shared.nanos(now).saturating_sub(polled_at));
-        if polled_at == 0 || ago >= STAND_BACK.as_nanos() {
+        if polled_at == 0 || ago >= pause.as_nanos() {
             self.seen = 0;
             return None;
         }
         self.seen = self.seen.saturating_add(1);
-        Some(if self.seen > STEADY {
-            STAND_BACK_LONGER
-        } else {
-            STAND_BACK
-        })
+        Some(pause)
     }
 }
 

@@ -53,13 +53,17 @@
 //! * for an FPDU of a batch that was framed before EMSS became smaller;
 //! * within a call whose pieces end in the middle of its first FPDU.
 //!
+//! On a link that cuts segments by itself (offload), one segment of smoltcp's is a burst of nearly 64 KiB: as many segments
+//! of the wire as have whole FPDUs and one length (but for the last), cut at that length. So all of this holds for the segments
+//! on the wire; what is sent again is cut at the length of those before.
+//!
 //! No receiver may rely on it (RFC 5044 section 5). Octets without ends are one run that TCP may cut
 //! anywhere.
 //!
 //! # EMSS
 //! EMSS is computed here: the smaller of what the MTU leaves after the IP and TCP headers and of
 //! the MSS that the peer's SYN named (536 without one). TCP options that would shorten a data
-//! segment are not used. A smaller MTU of the path, when the link learns of one, counts from the
+//! segment are not used. Offload changes nothing of this: EMSS is what one segment on the wire carries. A smaller MTU of the path, when the link learns of one, counts from the
 //! next segment on, also for what is sent again. Below 576 octets (IPv4) the packets stay that
 //! large and routers may fragment them; with IPv6, 1280 octets is what every path takes.
 
