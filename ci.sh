@@ -18,7 +18,7 @@ usage: ./ci.sh PART...
        ./ci.sh interop [--dangerous] [FILTER...]
        ./ci.sh fuzz TARGET [SECONDS]
        ./ci.sh sim [OPTION...]
-       ./ci.sh bench [OPTION...]
+       ./ci.sh bench [scale | smol] [OPTION...]
        ./ci.sh instructions [--record]
   fmt      formatting
   clippy   lints, all targets, warnings are errors
@@ -41,7 +41,8 @@ usage: ./ci.sh PART...
   robustness  the real process under attack by hostile peers, with whole loads; writes docs/robustness.md; not in
            `all`, whose `test` has small loads
   bench    uwarp beside raw TCP and other programs, about 5 minutes; writes into docs/performance.md; not in `all`.
-           --install-peers installs the other programs when root
+           --install-peers installs the other programs when root. Then, each by its name, and each written into the same
+           document: `bench scale`, many connections and regions; `bench smol`, TCP in user space beside a bare smoltcp
   bench-siw  uwarp beside Linux siw in a virtual machine; writes into docs/performance.md; not in `all`
   bench-micro  single steps of the data path, by criterion; not in `all`
   instructions  instructions of the data path by callgrind, against bench/instructions.txt (installs valgrind when root);
@@ -155,10 +156,17 @@ part_sim() { # OPTION...
     cargo run --profile sim --locked -q -p uwarp-sim -- --jobs "$(nproc)" "$@"
 }
 
-part_bench() { # OPTION...
+part_bench() { # [scale | smol] OPTION...
     cargo build --release --locked -p uwarp -p uwarp-bench
-    local built=${CARGO_TARGET_DIR:-target}/release
-    "$built/uwarp-bench" --uwarp "$built/uwarp" --write docs/performance.md "$@"
+    local built=${CARGO_TARGET_DIR:-target}/release which=()
+    case "${1-}" in scale | smol)
+        which=("$1")
+        shift
+        ;;
+    esac
+    # What measures connections and regions by the library needs no command.
+    [ "${which[*]}" = scale ] || which+=(--uwarp "$built/uwarp")
+    "$built/uwarp-bench" "${which[@]}" --write docs/performance.md "$@"
 }
 
 # Counts do not depend on load: this fails when a message takes more instructions than before.

@@ -53,7 +53,9 @@ mod tests {
     #[test]
     fn the_document_of_the_repository_has_all_parts() {
         let text = include_str!("../../docs/performance.md");
-        for name in ["machine", "targets", "tables", "peers", "siw"] {
+        for name in [
+            "machine", "targets", "tables", "peers", "siw", "scale", "smol",
+        ] {
             assert!(put(text, name, "").is_some(), "{name}");
         }
     }

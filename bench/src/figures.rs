@@ -14,6 +14,9 @@ pub(crate) struct Figure {
     /// The raw figure that it is divided by.
     pub(crate) base: Option<Base>,
     pub(crate) of: Of,
+    /// Whether its processes are kept on a processor each, as a rule. What has a thread beside the one that spins would
+    /// have both on one processor then.
+    pub(crate) pinned: bool,
 }
 
 /// The tables.
@@ -51,8 +54,10 @@ pub(crate) enum Base {
 /// What it is measured by.
 #[derive(Clone, Debug)]
 pub(crate) enum Of {
-    /// Raw writes of this size: octets a second.
+    /// Raw writes of this size: octets a second. Both sides block.
     Writes(usize),
+    /// The same, and both sides spin.
+    SpinningWrites(usize),
     /// Raw writes of this size: how many a second.
     WriteRate(usize),
     /// A raw ping-pong of so many octets: seconds one way.
@@ -75,7 +80,7 @@ impl Figure {
     /// The unit of tables, and how many of what was measured it is.
     pub(crate) fn unit(&self) -> (&'static str, f64) {
         match self.of {
-            Of::Writes(_) => ("GB/s", 1e9),
+            Of::Writes(_) | Of::SpinningWrites(_) => ("GB/s", 1e9),
             Of::WriteRate(_) => ("M/s", 1e6),
             Of::PingPong(..) | Of::RoundTrip(..) => ("us", 1e-6),
             Of::Ours { told, .. } => match told {
@@ -90,6 +95,7 @@ impl Figure {
     pub(crate) fn command(&self) -> String {
         match &self.of {
             Of::Writes(size) | Of::WriteRate(size) => format!("blocking writes of {size} B"),
+            Of::SpinningWrites(size) => format!("writes and reads that spin, of {size} B"),
             Of::PingPong(kind, size) | Of::RoundTrip(kind, size) => {
                 let how = match kind {
                     Kind::Spin => "both spin",
@@ -100,8 +106,16 @@ impl Figure {
             }
             Of::Ours { args, crc, .. } => {
                 let crc = if *crc { "" } else { " --crc off" };
-                format!("`{}{crc}`", args.join(" "))
+                let free = if self.pinned { "" } else { ", not pinned" };
+                format!("`{}{crc}`{free}", args.join(" "))
             }
+        }
+    }
+
+    fn free(self) -> Self {
+        Figure {
+            pinned: false,
+            ..self
         }
     }
 
@@ -121,6 +135,15 @@ impl Figure {
 pub(crate) const RAW_64K: &str = "raw writes of 64 KiB";
 pub(crate) const RAW_256K: &str = "raw writes of 256 KiB";
 pub(crate) const RAW_1M: &str = "raw writes of 1 MiB";
+pub(crate) const RAW_SPINNING: [(&str, usize); 3] = [
+    ("raw writes of 64 KiB, both spin", 64 << 10),
+    ("raw writes of 256 KiB, both spin", 256 << 10),
+    ("raw writes of 1 MiB, both spin", 1 << 20),
+];
+pub(crate) const MEMORY_ALONE: &str = "8 B Write, one poll, then memory alone";
+pub(crate) const MEMORY_ALONE_PINNED: &str =
+    "8 B Write, one poll, then memory alone, all threads of a side on one processor";
+pub(crate) const RAW_SPIN_FREE: &str = "raw ping-pong, both spin, not pinned";
 pub(crate) const RAW_SPIN: &str = "raw ping-pong, both spin";
 pub(crate) const RAW_SPIN_BOTH_WAYS: &str = "raw request and response, both spin";
 pub(crate) const RAW_BLOCK: &str = "raw ping-pong, both block";
@@ -153,6 +176,10 @@ fn bandwidth(all: &mut Vec<Figure>) {
     raw(RAW_64K, 64 << 10);
     raw(RAW_256K, 256 << 10);
     raw(RAW_1M, 1 << 20);
+    for (name, size) in RAW_SPINNING {
+        let of = Of::SpinningWrites(size);
+        all.push(figure(Section::Bandwidth, name, None, of));
+    }
     let tests: [(&'static str, Option<Base>, Args); 9] = [
         ("64 KiB Write", WRITES, &["write_bw", "-s64K", "-t16"]),
         ("64 KiB Read", WRITES, &["read_bw", "-s64K", "-t16"]),
@@ -264,6 +291,18 @@ fn latency(all: &mut Vec<Figure>) {
     raw(RAW_SPIN_BOTH_WAYS, Of::RoundTrip(Kind::Spin, 8));
     raw(RAW_BLOCK, Of::PingPong(Kind::Block, 8));
     raw(RAW_SLEEPING, Of::RoundTrip(Kind::SleepingServer, 8));
+    let of = Of::PingPong(Kind::Spin, 8);
+    all.push(figure(Section::Latency, RAW_SPIN_FREE, None, of).free());
+    all.push(
+        ours(
+            Section::Latency,
+            MEMORY_ALONE,
+            Some(Base::Of(RAW_SPIN_FREE)),
+            &["write_lat", "-s8", "--wait", "memory"],
+            Told::Latency,
+        )
+        .free(),
+    );
     let tests: [(&'static str, Option<Base>, Args); 10] = [
         ("8 B Write, both poll", SPIN, &["write_lat", "-s8"]),
         ("8 B Send, both poll", SPIN, &["send_lat", "-s8"]),
@@ -273,7 +312,7 @@ fn latency(all: &mut Vec<Figure>) {
             &["read_lat", "-s8"],
         ),
         (
-            "8 B Write, one poll, then memory alone",
+            MEMORY_ALONE_PINNED,
             SPIN,
             &["write_lat", "-s8", "--wait", "memory"],
         ),
@@ -355,6 +394,7 @@ fn figure(section: Section, name: &'static str, base: Option<Base>, of: Of) -> F
         name,
         base,
         of,
+        pinned: true,
     }
 }
 

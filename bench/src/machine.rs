@@ -14,14 +14,7 @@ pub(crate) fn describe(options: &Options) -> String {
     let mut row = |name: &str, value: &str| {
         let _ = writeln!(table, "| {name} | {value} |");
     };
-    let first = |program: &str, args: &[&str]| {
-        let said = process::output(Command::new(program).args(args), Duration::from_secs(10));
-        said.map_or_else(
-            |_| "unknown".to_owned(),
-            |said| said.lines().next().unwrap_or_default().to_owned(),
-        )
-    };
-    row("date", &first("date", &["-u", "+%F %R UTC"]));
+    row("date", &date());
     let cpu = cpu(&read("/proc/cpuinfo"));
     row("processor", &cpu);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -45,10 +38,7 @@ pub(crate) fn describe(options: &Options) -> String {
     };
     row("pinning", &pinned);
     row("uwarp", &options.ours().version());
-    row(
-        "commit",
-        &first("git", &["rev-parse", "--short=12", "HEAD"]),
-    );
+    row("commit", &commit());
     row("compiler", &first("rustc", &["--version"]));
     for program in Program::ALL {
         let (command, package) = program.names();
@@ -68,6 +58,33 @@ pub(crate) fn describe(options: &Options) -> String {
         ),
     );
     table
+}
+
+/// The first line that a program says.
+fn first(program: &str, args: &[&str]) -> String {
+    let said = process::output(Command::new(program).args(args), Duration::from_secs(10));
+    said.map_or_else(
+        |_| "unknown".to_owned(),
+        |said| said.lines().next().unwrap_or_default().to_owned(),
+    )
+}
+
+fn date() -> String {
+    first("date", &["-u", "+%F %R UTC"])
+}
+
+fn commit() -> String {
+    first("git", &["rev-parse", "--short=12", "HEAD"])
+}
+
+/// When and of what, for a part of the document that is measured by itself.
+pub(crate) fn about(rounds: u64, seconds: f64) -> String {
+    format!(
+        "{}, commit {}: {rounds} rounds of {seconds} s a figure, by `{}`.",
+        date(),
+        commit(),
+        command_line()
+    )
 }
 
 /// Without the folders of this machine.

@@ -5,6 +5,7 @@
 //! cargo build --release -p uwarp -p uwarp-bench
 //! target/release/uwarp-bench --uwarp target/release/uwarp
 //! target/release/uwarp-bench scale
+//! target/release/uwarp-bench smol --uwarp target/release/uwarp
 //! ```
 
 mod document;
@@ -21,9 +22,11 @@ mod rounds;
 mod sample;
 mod scale;
 mod siw;
+mod smol;
 mod stats;
 mod sweep;
 mod targets;
+mod verdicts;
 
 use std::io;
 use std::path::PathBuf;
@@ -40,7 +43,8 @@ use crate::process::Pinning;
     about = "uwarp beside raw TCP and beside its peers, in alternation",
     after_help = "uwarp-bench instructions --help: instructions a message, by callgrind\n\
         uwarp-bench siw --help: beside Linux siw in a virtual machine\n\
-        uwarp-bench scale --help: many connections, many active ones, many regions"
+        uwarp-bench scale --help: many connections, many active ones, many regions\n\
+        uwarp-bench smol --help: over TCP in user space"
 )]
 struct Options {
     /// The command to measure
@@ -108,6 +112,7 @@ fn main() -> ExitCode {
         .or_else(|| instructions::is_wanted(&args))
         .or_else(|| siw::is_wanted(&args))
         .or_else(|| scale::is_wanted(&args))
+        .or_else(|| smol::is_wanted(&args))
         .unwrap_or_else(|| run(&Options::parse()));
     match done {
         Ok(()) => ExitCode::SUCCESS,

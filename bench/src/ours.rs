@@ -21,16 +21,17 @@ pub(crate) struct Uwarp {
 }
 
 impl Uwarp {
-    fn device(&self) -> String {
+    /// The kernel's TCP at an address.
+    pub(crate) fn kernel(&self, host: &str) -> String {
         match &self.congestion {
-            None => "tcp:127.0.0.1".to_owned(),
-            Some(name) => format!("tcp:127.0.0.1,congestion={name}"),
+            None => format!("tcp:{host}"),
+            Some(name) => format!("tcp:{host},congestion={name}"),
         }
     }
 
-    fn command(&self, side: Side, crc: bool) -> Command {
+    fn command(&self, side: Side, device: &str, crc: bool) -> Command {
         let mut command = self.pinning.command(side, &self.path);
-        command.args(["perf", "--device", &self.device()]);
+        command.args(["perf", "--device", device]);
         if !crc {
             command.args(["--crc", "off"]);
         }
@@ -64,13 +65,27 @@ pub(crate) struct Server {
     uwarp: Uwarp,
     crc: bool,
     addr: SocketAddr,
+    /// Of the clients.
+    device: String,
     _running: Running,
 }
 
 impl Server {
+    /// Both sides on the loopback device.
     pub(crate) fn start(uwarp: &Uwarp, crc: bool) -> io::Result<Self> {
+        let device = uwarp.kernel("127.0.0.1");
+        Self::between(uwarp, crc, &device, &device)
+    }
+
+    /// A server on one device, for clients on another one.
+    pub(crate) fn between(
+        uwarp: &Uwarp,
+        crc: bool,
+        device: &str,
+        client: &str,
+    ) -> io::Result<Self> {
         let child = uwarp
-            .command(Side::Server, crc)
+            .command(Side::Server, device, crc)
             .args(["-P", "-p0"])
             .stdout(Stdio::piped())
             .spawn()?;
@@ -87,6 +102,7 @@ impl Server {
         Ok(Server {
             uwarp: uwarp.clone(),
             crc,
+            device: client.to_owned(),
             addr: addr.ok_or_else(|| io::Error::other("uwarp perf did not start"))?,
             _running: running,
         })
@@ -97,9 +113,9 @@ impl Server {
         let [name, options @ ..] = test else {
             return Err(io::Error::other("a test without a name"));
         };
-        let mut command = self.uwarp.command(Side::Client, self.crc);
+        let mut command = self.uwarp.command(Side::Client, &self.device, self.crc);
         command
-            .args([*name, "127.0.0.1", "--json"])
+            .args([*name, &self.addr.ip().to_string(), "--json"])
             .args(["-p", &self.addr.port().to_string()])
             .args(["-D", &time.as_secs_f64().to_string()])
             .args(options);

@@ -1,11 +1,11 @@
 //! Raw TCP, written well: what an application could reach without RDMA.
 //!
 //! Client and server are processes of their own, as those of `uwarp perf` are, with the same processors and the same congestion
-//! control.
+//! control. What they do with a stream of octets is the same for any [`Stream`]: `smol::bare` has another one.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -35,17 +35,30 @@ pub(crate) enum Kind {
     Block,
     /// The client spins, and the server blocks: its application sleeps until there is a message.
     SleepingServer,
+    /// As `Stream`, and both spin on a socket that does not block.
+    SpinningStream,
 }
 
 impl Kind {
-    const ALL: [Kind; 4] = [Kind::Stream, Kind::Spin, Kind::Block, Kind::SleepingServer];
+    const ALL: [Kind; 5] = [
+        Kind::Stream,
+        Kind::Spin,
+        Kind::Block,
+        Kind::SleepingServer,
+        Kind::SpinningStream,
+    ];
 
     fn spins(self, side: Side) -> bool {
         match self {
             Kind::Stream | Kind::Block => false,
-            Kind::Spin => true,
+            Kind::Spin | Kind::SpinningStream => true,
             Kind::SleepingServer => side == Side::Client,
         }
+    }
+
+    /// Whether octets go one way alone.
+    pub(crate) fn is_stream(self) -> bool {
+        matches!(self, Kind::Stream | Kind::SpinningStream)
     }
 
     fn of(octet: u8) -> Option<Kind> {
@@ -56,27 +69,26 @@ impl Kind {
 /// The other side, in a process of its own; it ends with this.
 pub(crate) struct Server {
     _running: Running,
-    addr: SocketAddr,
+    pub(crate) addr: SocketAddr,
     congestion: Option<String>,
     pinning: Pinning,
 }
 
 impl Server {
+    /// On the loopback device.
     pub(crate) fn start(congestion: Option<&str>, pinning: &Pinning) -> io::Result<Self> {
+        Self::start_at("127.0.0.1", congestion, pinning)
+    }
+
+    /// At an address of the kernel's.
+    pub(crate) fn start_at(
+        host: &str,
+        congestion: Option<&str>,
+        pinning: &Pinning,
+    ) -> io::Result<Self> {
         let mut command = pinning.command(Side::Server, std::env::current_exe()?);
-        let child = command
-            .args([SERVER, congestion.unwrap_or_default()])
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut running = Running(child);
-        let mut line = String::new();
-        if let Some(stdout) = running.0.stdout.take() {
-            BufReader::new(stdout).read_line(&mut line)?;
-        }
-        let addr = line
-            .trim()
-            .parse()
-            .map_err(|_| io::Error::other("the raw server did not start"))?;
+        command.args([SERVER, congestion.unwrap_or_default(), host]);
+        let (running, addr) = started(&mut command)?;
         Ok(Server {
             _running: running,
             addr,
@@ -87,78 +99,149 @@ impl Server {
 
     /// Octets a second by writes of this size, or seconds one way of messages of this size.
     pub(crate) fn measure(&self, kind: Kind, size: usize, time: Duration) -> io::Result<Sample> {
-        let mut command = self.pinning.command(Side::Client, std::env::current_exe()?);
-        command
-            .args([CLIENT, self.congestion.as_deref().unwrap_or_default()])
-            .arg(self.addr.to_string())
-            .arg((kind as u8).to_string())
-            .arg(size.to_string())
-            .arg(time.as_secs_f64().to_string());
-        let said = process::output(&mut command, time + Duration::from_secs(20))?;
-        let said: Value = serde_json::from_str(&said)?;
-        Ok(Sample {
-            value: said["value"].as_f64().unwrap_or(f64::NAN),
-            cpu: said["cpu"].as_f64(),
-        })
+        let load = Load { kind, size, time };
+        measure(self.addr, self.congestion.as_deref(), &self.pinning, load)
     }
+}
+
+/// Starts a server, which prints its address first.
+pub(crate) fn started(command: &mut Command) -> io::Result<(Running, SocketAddr)> {
+    let child = command.stdout(Stdio::piped()).spawn()?;
+    let mut running = Running(child);
+    let mut line = String::new();
+    if let Some(stdout) = running.0.stdout.take() {
+        BufReader::new(stdout).read_line(&mut line)?;
+    }
+    let addr = line
+        .trim()
+        .parse()
+        .map_err(|_| io::Error::other("the server did not start"))?;
+    Ok((running, addr))
+}
+
+/// What the kernel's TCP says to a server of any kind.
+pub(crate) fn measure(
+    addr: SocketAddr,
+    congestion: Option<&str>,
+    pinning: &Pinning,
+    load: Load,
+) -> io::Result<Sample> {
+    let mut command = pinning.command(Side::Client, std::env::current_exe()?);
+    command
+        .args([CLIENT, congestion.unwrap_or_default()])
+        .arg(addr.to_string())
+        .args(load.words());
+    sample(&mut command, load.time)
+}
+
+/// What a client prints.
+pub(crate) fn sample(command: &mut Command, time: Duration) -> io::Result<Sample> {
+    let said = process::output(command, time + Duration::from_secs(20))?;
+    let said: Value = serde_json::from_str(&said)?;
+    Ok(Sample {
+        value: said["value"].as_f64().unwrap_or(f64::NAN),
+        cpu: said["cpu"].as_f64(),
+    })
 }
 
 /// One of this program's own processes, if its arguments say so.
 pub(crate) fn is_child(args: &[String]) -> Option<io::Result<()>> {
     let congestion = |text: &String| (!text.is_empty()).then(|| text.clone());
     match args {
-        [_, what, name] if what == SERVER => Some(serve(congestion(name).as_deref())),
-        [_, what, name, addr, kind, size, time] if what == CLIENT => {
-            let invalid = || io::Error::new(ErrorKind::InvalidInput, "arguments of a raw client");
-            let parsed = || {
-                Some(Client {
-                    congestion: congestion(name),
-                    addr: addr.parse().ok()?,
-                    kind: Kind::of(kind.parse().ok()?)?,
-                    size: size.parse().ok()?,
-                    time: Duration::try_from_secs_f64(time.parse().ok()?).ok()?,
-                })
+        [_, what, name, host] if what == SERVER => Some(serve(host, congestion(name).as_deref())),
+        [_, what, name, addr, load @ ..] if what == CLIENT => {
+            let client = || {
+                let invalid = || invalid("arguments of a raw client");
+                let addr: SocketAddr = addr.parse().map_err(|_| invalid())?;
+                let load = Load::parse(load).ok_or_else(invalid)?;
+                let mut stream = TcpStream::connect(addr)?;
+                prepare(&stream, congestion(name).as_deref())?;
+                load.run(&mut stream)
             };
-            Some(parsed().ok_or_else(invalid).and_then(|client| client.run()))
+            Some(client())
         }
         _ => None,
     }
 }
 
-struct Client {
-    congestion: Option<String>,
-    addr: SocketAddr,
-    kind: Kind,
-    size: usize,
-    time: Duration,
+pub(crate) fn invalid(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, what)
 }
 
-impl Client {
-    fn run(&self) -> io::Result<()> {
-        let mut stream = TcpStream::connect(self.addr)?;
-        prepare(&stream, self.congestion.as_deref())?;
-        stream.write_all(&[self.kind as u8])?;
-        stream.write_all(&(self.size as u64).to_le_bytes())?;
-        let (value, cpu) = match self.kind {
-            Kind::Stream => self.stream(&mut stream)?,
-            _ => (self.ping_pong(&mut stream)?, None),
+/// Octets that go to and fro between two processes.
+pub(crate) trait Stream: Read + Write {
+    /// From now on reads spin: they say [`ErrorKind::WouldBlock`] or look themselves.
+    fn spin(&mut self, spins: bool) -> io::Result<()>;
+    /// Nothing more is written.
+    fn finish(&mut self) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn spin(&mut self, spins: bool) -> io::Result<()> {
+        self.set_nonblocking(spins)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.shutdown(std::net::Shutdown::Write)
+    }
+}
+
+/// What a client does with its stream.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Load {
+    pub(crate) kind: Kind,
+    pub(crate) size: usize,
+    pub(crate) time: Duration,
+}
+
+impl Load {
+    /// As arguments of a process.
+    pub(crate) fn words(&self) -> [String; 3] {
+        [
+            (self.kind as u8).to_string(),
+            self.size.to_string(),
+            self.time.as_secs_f64().to_string(),
+        ]
+    }
+
+    pub(crate) fn parse(words: &[String]) -> Option<Self> {
+        let [kind, size, time] = words else {
+            return None;
+        };
+        Some(Load {
+            kind: Kind::of(kind.parse().ok()?)?,
+            size: size.parse().ok()?,
+            time: Duration::try_from_secs_f64(time.parse().ok()?).ok()?,
+        })
+    }
+
+    /// Says what it is going to do, does it, and prints what came out.
+    pub(crate) fn run(&self, stream: &mut impl Stream) -> io::Result<()> {
+        let mut head = [0; 9];
+        head[0] = self.kind as u8;
+        head[1..].copy_from_slice(&(self.size as u64).to_le_bytes());
+        stream.write_all(&head)?;
+        let (value, cpu) = match self.kind.is_stream() {
+            true => self.stream(stream)?,
+            false => (self.ping_pong(stream)?, None),
         };
         println!("{}", json!({ "value": value, "cpu": cpu }));
         Ok(())
     }
 
     /// Octets a second, and seconds of processor time of both sides for 10^9 octets.
-    fn stream(&self, stream: &mut TcpStream) -> io::Result<(f64, Option<f64>)> {
+    fn stream(&self, stream: &mut impl Stream) -> io::Result<(f64, Option<f64>)> {
+        stream.spin(self.kind.spins(Side::Client))?;
         let octets = vec![0x5a; self.size];
         let mut all = 0_u64;
         // Looks at the clock once in a MiB, or once in 64 writes.
         let batch = ((1 << 20) / self.size.max(1)).clamp(1, 64);
-        let mut write = |stream: &mut TcpStream, time| {
+        let mut write = |stream: &mut dyn Stream, time| {
             let began = Instant::now();
             let mut sent = 0_u64;
             while began.elapsed() < time {
                 for _ in 0..batch {
-                    stream.write_all(&octets)?;
+                    write_all(stream, &octets)?;
                 }
                 sent += (batch * octets.len()) as u64;
             }
@@ -169,9 +252,9 @@ impl Client {
         write(stream, self.time / 10)?;
         let before = processor_time();
         let (sent, began) = write(stream, self.time)?;
-        stream.shutdown(std::net::Shutdown::Write)?;
+        stream.finish()?;
         let mut answer = [0; 8];
-        stream.read_exact(&mut answer)?;
+        read(stream, &mut answer)?;
         let took = began.elapsed().as_secs_f64();
         let gigabytes = |octets: u64| octets as f64 / 1e9;
         let ours = (processor_time() - before) / gigabytes(sent);
@@ -181,15 +264,15 @@ impl Client {
     }
 
     /// Half of a round trip, in seconds: the median of batches.
-    fn ping_pong(&self, stream: &mut TcpStream) -> io::Result<f64> {
-        stream.set_nonblocking(self.kind.spins(Side::Client))?;
+    fn ping_pong(&self, stream: &mut impl Stream) -> io::Result<f64> {
+        stream.spin(self.kind.spins(Side::Client))?;
         let mut octets = vec![0; self.size];
         let mut times = Vec::new();
         let began = Instant::now();
         while began.elapsed() < self.time + self.time / 10 {
             let before = Instant::now();
             for _ in 0..BATCH {
-                stream.write_all(&octets)?;
+                write_all(stream, &octets)?;
                 read(stream, &mut octets)?;
             }
             let took = before.elapsed().as_secs_f64() / (2 * BATCH) as f64;
@@ -216,22 +299,43 @@ fn prepare(stream: &TcpStream, congestion: Option<&str>) -> io::Result<()> {
 }
 
 /// Reads all of `octets`; on a socket that does not block, by trying again and again.
-fn read(stream: &mut TcpStream, octets: &mut [u8]) -> io::Result<()> {
+fn read(stream: &mut impl Stream, octets: &mut [u8]) -> io::Result<()> {
     let mut at = 0;
     while at < octets.len() {
-        match stream.read(&mut octets[at..]) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(count) => at += count,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
-            Err(error) => return Err(error),
+        match again(|| stream.read(&mut octets[at..]))? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            count => at += count,
         }
     }
     Ok(())
 }
 
+/// Writes all of `octets` in the same way.
+fn write_all(stream: &mut (impl Stream + ?Sized), octets: &[u8]) -> io::Result<()> {
+    let mut at = 0;
+    while at < octets.len() {
+        match again(|| stream.write(&octets[at..]))? {
+            0 => return Err(ErrorKind::WriteZero.into()),
+            count => at += count,
+        }
+    }
+    Ok(())
+}
+
+/// Does it until it would not block.
+fn again(mut act: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match act() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
 /// The other side: prints where it listens, and serves one connection after the other.
-fn serve(congestion: Option<&str>) -> io::Result<()> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
+fn serve(host: &str, congestion: Option<&str>) -> io::Result<()> {
+    let listener = TcpListener::bind((host, 0))?;
     println!("{}", listener.local_addr()?);
     loop {
         let (mut stream, _) = listener.accept()?;
@@ -245,24 +349,25 @@ fn serve(congestion: Option<&str>) -> io::Result<()> {
     }
 }
 
-fn serve_one(stream: &mut TcpStream) -> io::Result<()> {
+/// Answers one client.
+pub(crate) fn serve_one(stream: &mut impl Stream) -> io::Result<()> {
     let mut head = [0; 9];
     stream.read_exact(&mut head)?;
     let [kind, size @ ..] = head;
     let kind = Kind::of(kind).unwrap_or(Kind::Stream);
-    if kind == Kind::Stream {
+    stream.spin(kind.spins(Side::Server))?;
+    if kind.is_stream() {
         let mut octets = vec![0; READ];
         let before = processor_time();
-        while stream.read(&mut octets)? > 0 {}
+        while again(|| stream.read(&mut octets))? > 0 {}
         let nanos = (processor_time() - before) * 1e9;
-        return stream.write_all(&(nanos as u64).to_le_bytes());
+        return write_all(stream, &(nanos as u64).to_le_bytes());
     }
     let size = usize::try_from(u64::from_le_bytes(size)).unwrap_or(0);
-    stream.set_nonblocking(kind.spins(Side::Server))?;
     let mut octets = vec![0; size];
     loop {
         read(stream, &mut octets)?;
-        stream.write_all(&octets)?;
+        write_all(stream, &octets)?;
     }
 }
 
@@ -283,17 +388,19 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         for kind in Kind::ALL {
-            let client = Client {
-                congestion: None,
-                addr,
+            let load = Load {
                 kind,
                 size: 8,
                 time: Duration::from_millis(2),
             };
-            let client = std::thread::spawn(move || client.run());
+            assert_eq!(Load::parse(&load.words()), Some(load));
+            let client = std::thread::spawn(move || {
+                let mut stream = TcpStream::connect(addr)?;
+                load.run(&mut stream)
+            });
             let (mut stream, _) = listener.accept().unwrap();
             let served = serve_one(&mut stream);
-            assert_eq!(served.is_ok(), kind == Kind::Stream);
+            assert_eq!(served.is_ok(), kind.is_stream());
             client.join().unwrap().unwrap();
         }
     }

@@ -10,6 +10,7 @@ use crate::sample::Sample;
 use crate::stats::{Spread, digits};
 use crate::sweep::{PAIRS, Pair, SIZES, Swept};
 use crate::targets::{self, Measure, Target};
+use crate::verdicts::{self, MET, NOT_MEASURED, NOT_MET, Row};
 
 /// Each target beside what was reached.
 pub(crate) fn targets(measured: &Measured, swept: Option<&Swept>) -> String {
@@ -20,29 +21,7 @@ pub(crate) fn targets(measured: &Measured, swept: Option<&Swept>) -> String {
     if let Some(swept) = swept {
         rows.extend(peer_rows(swept));
     }
-    let count = |verdict: &str| rows.iter().filter(|row| row.verdict == verdict).count();
-    let (met, missed) = (count(MET), count(NOT_MET));
-    let mut text = format!("{met} met, {missed} not met.\n\n");
-    text.push_str("| measure | compared with | target | reached: median (least to most) | |\n|---|---|---|---|---|\n");
-    for row in &rows {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} |",
-            row.name, row.with, row.bound, row.reached, row.verdict
-        );
-    }
-    text
-}
-
-const MET: &str = "met";
-const NOT_MET: &str = "**not met**";
-
-struct Row {
-    name: String,
-    with: String,
-    bound: String,
-    reached: String,
-    verdict: &'static str,
+    verdicts::table(&rows)
 }
 
 fn row(target: &Target, measured: &Measured) -> Option<Row> {
@@ -75,23 +54,18 @@ fn row(target: &Target, measured: &Measured) -> Option<Row> {
         Section::Sleeping if matches!(target.measure, Measure::Cpu(_)) => ", both sleep",
         _ => "",
     };
-    Some(Row {
-        name: format!("{}{section}", target.name),
+    Some(Row::judged(
+        format!("{}{section}", target.name),
         with,
-        bound: target.bound.told(),
-        reached: spread.map_or_else(|| "not measured".to_owned(), |spread| spread.to_string()),
-        verdict: match spread {
-            Some(_) if target.bound == targets::Bound::Reported => "",
-            Some(spread) if target.bound.is_met(&spread) => MET,
-            _ => NOT_MET,
-        },
-    })
+        target.bound,
+        spread.ok_or(""),
+    ))
 }
 
 fn base_name(base: Base) -> &'static str {
     match base {
         Base::Of(name) => name,
-        Base::BestWrites => "the best raw writes of any size",
+        Base::BestWrites => "the best raw writes of any size, blocking or spinning",
     }
 }
 
@@ -138,8 +112,8 @@ fn peer_row(swept: &Swept, pair: Pair, test: Test) -> Row {
         .collect();
     let missing = swept.failures.iter().find(|(failed, _)| *failed == test);
     let (reached, verdict) = match (&all[..], missing) {
-        ([], Some((_, why))) => (why.clone(), "not measured"),
-        ([], None) => ("no values".to_owned(), "not measured"),
+        ([], Some((_, why))) => (why.clone(), NOT_MEASURED),
+        ([], None) => ("no values".to_owned(), NOT_MEASURED),
         (all, _) if behind.is_empty() && all.len() == SIZES.len() => {
             let medians = Spread::of(all.iter().map(|(_, ahead)| ahead.median));
             let told = medians

@@ -5,6 +5,7 @@ use std::io;
 use crate::Options;
 use crate::figures::{self, Base, Figure, Of, Section};
 use crate::ours;
+use crate::process::Pinning;
 use crate::raw;
 use crate::sample::Sample;
 use crate::stats::Spread;
@@ -35,8 +36,10 @@ impl Measured {
         match base {
             Base::Of(name) => Some(values(self.raw(name)?)),
             Base::BestWrites => {
-                let all = [figures::RAW_64K, figures::RAW_256K, figures::RAW_1M];
-                let all: Option<Vec<_>> = all.into_iter().map(|name| self.raw(name)).collect();
+                let blocking = [figures::RAW_64K, figures::RAW_256K, figures::RAW_1M];
+                let spinning = figures::RAW_SPINNING.map(|(name, _)| name);
+                let names = blocking.into_iter().chain(spinning);
+                let all: Option<Vec<_>> = names.map(|name| self.raw(name)).collect();
                 let all = all?;
                 let best = |round: usize| {
                     let of = all.iter().filter_map(|samples| samples.get(round));
@@ -67,26 +70,37 @@ struct Servers {
     raw: raw::Server,
     crc: ours::Server,
     no_crc: ours::Server,
+    /// Those of the first two that any processor may run.
+    free: (raw::Server, ours::Server),
 }
 
 impl Servers {
     fn measure(&self, figure: &Figure, options: &Options) -> io::Result<Sample> {
         let time = figure.time(options.time()?);
+        let (raw, crc) = match figure.pinned {
+            true => (&self.raw, &self.crc),
+            false => (&self.free.0, &self.free.1),
+        };
         match &figure.of {
-            Of::Writes(size) => self.raw.measure(raw::Kind::Stream, *size, time),
+            Of::Writes(size) => raw.measure(raw::Kind::Stream, *size, time),
+            Of::SpinningWrites(size) => raw.measure(raw::Kind::SpinningStream, *size, time),
             Of::WriteRate(size) => {
-                let sample = self.raw.measure(raw::Kind::Stream, *size, time)?;
+                let sample = raw.measure(raw::Kind::Stream, *size, time)?;
                 let value = sample.value / *size as f64;
                 Ok(Sample { value, cpu: None })
             }
-            Of::PingPong(kind, size) => self.raw.measure(*kind, *size, time),
+            Of::PingPong(kind, size) => raw.measure(*kind, *size, time),
             Of::RoundTrip(kind, size) => {
-                let sample = self.raw.measure(*kind, *size, time)?;
+                let sample = raw.measure(*kind, *size, time)?;
                 let value = 2.0 * sample.value;
                 Ok(Sample { value, ..sample })
             }
-            Of::Ours { args, told, crc } => {
-                let server = if *crc { &self.crc } else { &self.no_crc };
+            Of::Ours {
+                args,
+                told,
+                crc: with_crc,
+            } => {
+                let server = if *with_crc { crc } else { &self.no_crc };
                 server.measure(args, *told, time)
             }
         }
@@ -96,7 +110,15 @@ impl Servers {
 /// Measures everything that is wanted.
 pub(crate) fn run(options: &Options) -> io::Result<Measured> {
     let (uwarp, pinning) = (options.ours(), options.pinning());
+    let anywhere = ours::Uwarp {
+        pinning: Pinning { processors: None },
+        ..uwarp.clone()
+    };
     let servers = Servers {
+        free: (
+            raw::Server::start(Some(&options.congestion), &anywhere.pinning)?,
+            ours::Server::start(&anywhere, true)?,
+        ),
         raw: raw::Server::start(Some(&options.congestion), &pinning)?,
         crc: ours::Server::start(&uwarp, true)?,
         no_crc: ours::Server::start(&uwarp, false)?,
@@ -141,9 +163,17 @@ mod tests {
         values.iter().map(of).collect()
     }
 
-    /// Two rounds of raw writes, and as many of the first of ours.
+    /// Two rounds of raw writes, blocking and spinning, and as many of the first of ours.
     fn measured() -> Measured {
-        let values = [[6.0, 3.0], [9.0, 4.0], [8.0, 5.0], [12.0, 6.0]];
+        let values = [
+            [6.0, 3.0],
+            [9.0, 4.0],
+            [8.0, 5.0],
+            [7.0, 2.0],
+            [7.0, 5.5],
+            [7.0, 2.0],
+            [12.0, 6.0],
+        ];
         let figures = figures::all().into_iter().zip(values);
         Measured {
             figures: figures
@@ -155,7 +185,7 @@ mod tests {
     #[test]
     fn the_best_writes_are_chosen_in_each_round() {
         let best = measured().base(Base::BestWrites);
-        assert_eq!(best, Some(vec![9.0, 5.0]));
+        assert_eq!(best, Some(vec![9.0, 5.5]));
     }
 
     #[test]

@@ -4,26 +4,38 @@
 //! while it measures, and one pair after the other has its turn. On one side of a pair all connections
 //! complete to one CQ, which is the hard case.
 
+mod figures;
 mod limit;
 mod memory;
+mod pair;
 mod registration;
+mod report;
 mod server;
+mod validation;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Lines, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use uwarp_verbs::llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_verbs::{Device, Settings};
 
-use crate::document;
-use crate::process::{Pinning, Running, Side};
-use crate::stats::{Spread, digits, median};
+use crate::targets::Bound;
+use crate::{document, machine};
+use figures::{Figure, Numbers};
+use pair::{Carrier, Pair, Role, Shape};
+use report::{Line, Part, Target};
+use validation::{Regions, Which};
+
+/// Octets of each socket buffer where what else a connection in user space holds is of interest.
+const SMALL_BUFFER: usize = 4096;
+/// What a connection may hold, in KiB.
+const MOST_KIB: f64 = 12.0;
 
 /// Options.
 #[derive(Parser, Debug)]
@@ -44,10 +56,10 @@ struct Options {
     /// Seconds for each figure of a round
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Both ends in one process, over TCP in user space and a link in memory
+    /// Over this alone; without it, over one after the other
     #[arg(long)]
-    smol: bool,
-    /// Congestion control of all connections, where the machine allows it: the default may pace
+    over: Option<Carrier>,
+    /// Congestion control of all connections of the kernel's, where the machine allows it: the default may pace
     #[arg(long, value_name = "NAME", default_value = "reno")]
     congestion: String,
     /// Write the table into this document, between its markers
@@ -62,165 +74,9 @@ struct Options {
     /// The server of a client
     #[arg(long, hide = true)]
     addr: Option<SocketAddr>,
-}
-
-/// What a process is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Role {
-    /// One side of a pair.
-    Server,
-    /// The other one, which measures.
-    Client,
-    /// Both, over a link in memory.
-    Both,
-}
-
-/// What a pair is for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Shape {
-    conns: usize,
-    regions: usize,
-}
-
-/// One thing to measure.
-struct Figure {
-    name: String,
-    unit: &'static str,
-    shape: Shape,
-    /// What the client of the pair is asked.
-    ask: String,
-    /// It is compared with the first one of its group, which is named here.
-    base: Option<String>,
-}
-
-/// What processes of a pair know of each other: lines there and back.
-struct Peer {
-    _child: Running,
-    stdin: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Peer {
-    fn start(
-        role: Role,
-        shape: Shape,
-        options: &Options,
-        addr: Option<SocketAddr>,
-    ) -> io::Result<(Self, String)> {
-        let side = match role {
-            Role::Server => Side::Server,
-            Role::Client | Role::Both => Side::Client,
-        };
-        let pinning = match role {
-            // It has the threads of both sides.
-            Role::Both => Pinning { processors: None },
-            Role::Server | Role::Client => Pinning::usual(),
-        };
-        let mut command = pinning.command(side, std::env::current_exe()?);
-        command.args(["scale", "--role", role.name()]);
-        command.args(["--conns", &shape.conns.to_string()]);
-        command.args(["--regions", &shape.regions.to_string()]);
-        if let Some(addr) = addr {
-            command.args(["--addr", &addr.to_string()]);
-        }
-        command.args(["--congestion", &options.congestion]);
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(io::Error::other("a process without pipes"));
-        };
-        let lines = BufReader::new(stdout).lines();
-        let mut peer = Peer {
-            _child: Running(child),
-            stdin,
-            lines,
-        };
-        let said = peer.hear()?;
-        Ok((peer, said))
-    }
-
-    fn say(&mut self, line: &str) -> io::Result<()> {
-        writeln!(self.stdin, "{line}")?;
-        self.stdin.flush()
-    }
-
-    fn hear(&mut self) -> io::Result<String> {
-        let line = self.lines.next().transpose()?;
-        line.ok_or_else(|| io::Error::other("a process of the measurement has ended"))
-    }
-
-    fn ask(&mut self, line: &str) -> io::Result<f64> {
-        self.say(line)?;
-        let answer = self.hear()?;
-        let number = answer.trim().parse();
-        number.map_err(|_| io::Error::other(format!("{line}: {answer}")))
-    }
-}
-
-impl Role {
-    fn name(self) -> &'static str {
-        match self {
-            Role::Server => "server",
-            Role::Client => "client",
-            Role::Both => "both",
-        }
-    }
-}
-
-/// Two sides that are connected.
-struct Pair {
-    /// `None` where one process is both.
-    server: Option<Peer>,
-    client: Peer,
-    kernel: f64,
-}
-
-impl Pair {
-    fn start(shape: Shape, options: &Options) -> io::Result<Self> {
-        let kernel = memory::kernel();
-        let (server, addr) = match options.smol {
-            true => (None, None),
-            false => {
-                let (server, addr) = Peer::start(Role::Server, shape, options, None)?;
-                let addr = addr.parse().map_err(|_| io::Error::other(addr))?;
-                (Some(server), Some(addr))
-            }
-        };
-        let role = if options.smol {
-            Role::Both
-        } else {
-            Role::Client
-        };
-        let (client, said) = Peer::start(role, shape, options, addr)?;
-        if said != "ready" {
-            return Err(io::Error::other(said));
-        }
-        Ok(Pair {
-            server,
-            client,
-            kernel: (memory::kernel() - kernel) / (2 * shape.conns) as f64,
-        })
-    }
-
-    /// The server polls while the client does what it is asked.
-    fn measure(&mut self, ask: &str) -> io::Result<f64> {
-        if let Some(server) = &mut self.server {
-            server.say("spin")?;
-        }
-        self.client.ask(ask)
-    }
-
-    /// Octets of the processes' own for one connection.
-    fn memory(&mut self) -> io::Result<[f64; 2]> {
-        let client = self.client.ask("memory")?;
-        let server = match &mut self.server {
-            Some(server) => server.ask("memory")?,
-            None => client,
-        };
-        Ok([client, server])
-    }
+    /// Octets of socket buffers in user space
+    #[arg(long, hide = true)]
+    buffer: Option<usize>,
 }
 
 /// What to do when the arguments of the program ask for this.
@@ -248,7 +104,8 @@ fn run(options: &Options) -> io::Result<()> {
             worker::both(options.shape())
         }
         None => {
-            limit::raise_to(if options.smol { 2 * needed } else { needed })?;
+            let both = options.over != Some(Carrier::Kernel);
+            limit::raise_to(if both { 2 * needed } else { needed })?;
             compare(options)
         }
     }
@@ -259,6 +116,7 @@ impl Options {
         Shape {
             conns: self.conns.first().copied().unwrap_or(1),
             regions: self.regions.first().copied().unwrap_or(1),
+            buffer: self.buffer,
         }
     }
 
@@ -276,189 +134,219 @@ impl Options {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// All that may be measured.
-    fn figures(&self) -> Vec<Figure> {
-        let mut figures = Vec::new();
-        let seconds = self.seconds;
-        let mut group = |kind: &str, unit, asks: Vec<(String, Shape, String)>| {
-            let mut base = None;
-            for (name, shape, ask) in asks {
-                let name = format!("{kind}, {name}");
-                if self.wants(&name) {
-                    figures.push(Figure {
-                        name: name.clone(),
-                        unit,
-                        shape,
-                        ask,
-                        base: base.clone(),
-                    });
-                    base.get_or_insert(name);
-                }
-            }
-        };
-        for (kind, unit, ask) in [
-            ("8 B Send latency", "us", "latency"),
-            ("8 B Send latency, blocking", "us", "sleepy"),
-            ("64 KiB Write", "GB/s", "bandwidth"),
-        ] {
-            let of = |&conns: &usize| {
-                let shape = Shape { conns, regions: 1 };
-                (
-                    format!("1 of {conns} active"),
-                    shape,
-                    format!("{ask} {seconds}"),
-                )
-            };
-            group(kind, unit, self.conns.iter().map(of).collect());
+    fn numbers(&self) -> Numbers {
+        Numbers {
+            conns: self.conns.clone(),
+            regions: self.regions.clone(),
+            seconds: self.seconds,
         }
-        let most = self
-            .conns
-            .iter()
-            .copied()
-            .filter(|conns| *conns >= 1000)
-            .min();
-        if let Some(conns) = most {
-            let shape = Shape { conns, regions: 1 };
-            for (list, how) in [(16, "lists of 16"), (1, "one a post")] {
-                let of = |active| {
-                    let ask = format!("rate {active} {list} {seconds}");
-                    (format!("{active} of {conns} active"), shape, ask)
-                };
-                let kind = format!("64 B Write rate, {how}");
-                group(&kind, "M/s", [16, conns].map(of).into());
-            }
-        }
-        for (kind, unit, ask) in [
-            ("8 B Read latency (both ways)", "us", "region-latency"),
-            ("64 B Write rate, lists of 64", "M/s", "region-rate"),
-        ] {
-            let of = |&regions: &usize| {
-                let shape = Shape { conns: 1, regions };
-                (
-                    format!("{regions} regions"),
-                    shape,
-                    format!("{ask} {seconds}"),
-                )
-            };
-            group(kind, unit, self.regions.iter().map(of).collect());
-        }
-        let largest = self.regions.iter().copied().max().unwrap_or(1);
-        let shape = Shape {
-            conns: 1,
-            regions: largest,
-        };
-        let of = |(name, ask): (&str, &str)| {
-            (
-                format!("memory of {largest}, {name}"),
-                shape,
-                format!("{ask} {seconds}"),
-            )
-        };
-        let asks = [
-            ("one region", "spread-rate"),
-            ("its own regions", "region-rate"),
-        ];
-        group(
-            "64 B Write rate, same addresses",
-            "M/s",
-            asks.map(of).into(),
-        );
-        figures
     }
 }
 
 fn compare(options: &Options) -> io::Result<()> {
-    let figures = options.figures();
-    let mut pairs = BTreeMap::new();
-    for figure in &figures {
-        let shape = figure.shape;
-        if let std::collections::btree_map::Entry::Vacant(entry) = pairs.entry(shape) {
-            eprint!(
-                "\r{} connections, {} regions   ",
-                shape.conns, shape.regions
-            );
-            entry.insert(Pair::start(shape, options)?);
+    let about = machine::about(options.rounds as u64, options.seconds);
+    let mut parts = Vec::new();
+    for carrier in Carrier::ALL {
+        if options.over.is_none_or(|over| over == carrier) {
+            let (figures, memory) = over(carrier, options)?;
+            parts.push(figures);
+            parts.push(memory);
         }
     }
-    let memory = memories(options, &mut pairs)?;
-    let mut rounds: Vec<Vec<f64>> = vec![Vec::new(); figures.len()];
-    let mut registered = Vec::new();
+    if options.over != Some(Carrier::Smol) {
+        parts.push(of_regions(options)?);
+    }
+    eprint!("\r\x1b[K");
+    let text = format!("{about}\n\n{}", report::report(&parts));
+    println!("{text}");
+    match &options.write {
+        Some(path) => document::write(path, &[("scale", text)]),
+        None => Ok(()),
+    }
+}
+
+/// All figures of one carrier, and what its connections hold. Its processes end with this.
+fn over(carrier: Carrier, options: &Options) -> io::Result<(Part, Part)> {
+    let wanted = |figure: &Figure| options.wants(&figure.name);
+    let figures = figures::all(carrier, &options.numbers())
+        .into_iter()
+        .filter(wanted);
+    let mut figures: Vec<(Figure, Vec<f64>)> = figures.map(|figure| (figure, Vec::new())).collect();
+    let mut shapes: Vec<Shape> = figures.iter().map(|(figure, _)| figure.shape).collect();
+    let small = Shape {
+        buffer: Some(SMALL_BUFFER),
+        ..Shape::of_conns(1_000)
+    };
+    if options.wants("memory") {
+        shapes.extend(options.conns.iter().map(|conns| Shape::of_conns(*conns)));
+        shapes.extend((carrier == Carrier::Smol).then_some(small));
+    }
+    let mut pairs = BTreeMap::new();
+    for shape in shapes {
+        if let std::collections::btree_map::Entry::Vacant(entry) = pairs.entry(shape) {
+            eprint!(
+                "\r\x1b[K{}: {} connections, {} regions",
+                carrier.told(),
+                shape.conns,
+                shape.regions
+            );
+            entry.insert(Pair::start(carrier, shape, &options.congestion)?);
+        }
+    }
+    let memory = match options.wants("memory") {
+        true => memories(carrier, &mut pairs)?,
+        false => Vec::new(),
+    };
+    // Only what carries data is left.
+    pairs.remove(&small);
     for round in 1..=options.rounds {
-        eprint!("\rround {round} of {}                 ", options.rounds);
-        for (figure, values) in figures.iter().zip(&mut rounds) {
+        for (figure, values) in &mut figures {
+            eprint!(
+                "\r\x1b[K{}, round {round} of {}: {}",
+                carrier.told(),
+                options.rounds,
+                figure.name
+            );
             if let Some(pair) = pairs.get_mut(&figure.shape) {
                 values.push(pair.measure(&figure.ask)?);
             }
         }
-        if options.wants("registration") && !options.smol {
-            registered.push(registration::measure(&options.regions)?);
-        }
     }
-    eprint!("\r{:40}\r", "");
-    let mut text =
-        String::from("| | median | | ratio to the first of its kind |\n|---|---|---|---|\n");
-    for (figure, values) in figures.iter().zip(&rounds) {
-        let base = figure.base.as_ref().and_then(|base| {
-            let at = figures.iter().position(|figure| figure.name == *base)?;
-            rounds.get(at)
-        });
-        text += &row(&figure.name, figure.unit, values, base);
-    }
-    for (name, rates) in registration::by_count(&options.regions, &registered) {
-        let first = (rates.len() > 1).then(|| &rates[0].1);
-        for (at, (count, values)) in rates.iter().enumerate() {
-            let name = format!("{name}, up to {count} regions");
-            text += &row(&name, "M/s", values, first.filter(|_| at > 0));
-        }
-    }
-    text += &memory;
-    print!("{text}");
-    if let Some(path) = &options.write {
-        document::write(path, &[("scale", text)])?;
-    }
-    Ok(())
-}
-
-/// A row of the table.
-fn row(name: &str, unit: &str, values: &[f64], base: Option<&Vec<f64>>) -> String {
-    let ratio = base.and_then(|base| Spread::of_ratios(values, base));
-    let ratio = ratio.map_or(String::new(), |ratio| ratio.to_string());
-    let median = digits(median(&mut values.to_vec()));
-    format!("| {name} | {median} | {unit} | {ratio} |\n")
+    let memory = Part {
+        title: format!("Memory of idle connections over {}", carrier.told()),
+        lines: memory,
+    };
+    Ok((report::part(carrier, &figures), memory))
 }
 
 /// What idle connections hold. Each pair is asked before it has done anything, and after each of its connections
 /// has carried data.
-fn memories(options: &Options, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<String> {
-    let mut text = String::new();
-    if !options.wants("memory") {
-        return Ok(text);
-    }
+fn memories(carrier: Carrier, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    let most = pairs.keys().map(|shape| shape.conns).max();
     for (shape, pair) in pairs.iter_mut().filter(|(shape, _)| shape.conns >= 100) {
+        eprint!("\r\x1b[K{}: memory of {}", carrier.told(), shape.conns);
         let fresh = pair.memory()?;
         pair.measure("touch")?;
         let used = pair.memory()?;
-        let whose = if options.smol {
-            ["both sides", ""]
-        } else {
-            ["client", "server"]
+        let buffers = 2.0 * shape.buffer.unwrap_or(0) as f64;
+        // Of connections in user space only those count whose buffers are known.
+        let judged = match carrier {
+            Carrier::Kernel => Some(shape.conns) == most,
+            Carrier::Smol => shape.buffer.is_some(),
         };
-        for (side, name) in whose
-            .into_iter()
-            .enumerate()
-            .filter(|(_, name)| !name.is_empty())
-        {
-            let states = [("", fresh[side]), (", after 64 KiB each way", used[side])];
-            for (state, octets) in states {
-                let name = format!(
-                    "memory of one of {} idle connections, {name}{state}",
-                    shape.conns
-                );
-                text += &row(&name, "KiB", &[octets / 1024.0], None);
+        let target = judged.then_some(Target::Value(Bound::AtMost(MOST_KIB)));
+        let mut line = |what: &str, octets: f64, target| {
+            lines.push(Line {
+                name: format!("one side of one of {}{what}", shape.conns),
+                unit: "KiB",
+                values: vec![octets / 1024.0],
+                base: None,
+                target,
+            });
+        };
+        let apart = match shape.buffer {
+            Some(octets) => format!(", its two buffers of {octets} octets apart"),
+            None => String::new(),
+        };
+        let sides: &[(&str, usize)] = match carrier {
+            Carrier::Kernel => &[(", client", 0), (", server", 1)],
+            Carrier::Smol => &[("", 0)],
+        };
+        for (name, side) in sides {
+            if shape.buffer.is_none() {
+                line(&format!("{name}, never used"), fresh[*side], target);
+            }
+            let octets = used[*side] - buffers;
+            line(
+                &format!("{name}, after 64 KiB each way{apart}"),
+                octets,
+                target,
+            );
+        }
+        if carrier == Carrier::Kernel {
+            line(", the kernel's own", pair.kernel, None);
+        }
+    }
+    Ok(lines)
+}
+
+/// Validation and registration, in this process.
+fn of_regions(options: &Options) -> io::Result<Part> {
+    let mut lines = Vec::new();
+    if options.wants("validation") {
+        lines.extend(validations(options)?);
+    }
+    if options.wants("registration") {
+        let mut rounds = Vec::new();
+        for round in 1..=options.rounds {
+            eprint!("\r\x1b[Kregistration, round {round} of {}", options.rounds);
+            rounds.push(registration::measure(&options.regions)?);
+        }
+        for (what, rates) in registration::by_count(&options.regions, &rounds) {
+            let bound = Bound::AtLeast(1.0);
+            let target = (what == registration::REGISTRATION).then_some(Target::Value(bound));
+            lines.extend(series(what, "M/s", &rates, |_| target));
+        }
+    }
+    Ok(Part {
+        title: "Regions, in one thread".to_owned(),
+        lines,
+    })
+}
+
+fn validations(options: &Options) -> io::Result<Vec<Line>> {
+    let time = Duration::try_from_secs_f64(options.seconds / 4.0)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    let mut regions = Vec::new();
+    for &count in &options.regions {
+        eprint!("\r\x1b[Kvalidation: {count} regions");
+        regions.push(Regions::register(count)?);
+    }
+    let series_of = |which| {
+        let empty = regions.iter().map(|regions| (regions.count, Vec::new()));
+        (which, empty.collect::<Vec<(usize, Vec<f64>)>>())
+    };
+    let mut all = Which::ALL.map(series_of);
+    for _ in 0..options.rounds {
+        for (which, rates) in &mut all {
+            for (regions, (_, values)) in regions.iter().zip(rates) {
+                values.push(regions.measure(*which, time)?);
             }
         }
-        let name = format!("the same, the kernel's own of one side, of {}", shape.conns);
-        text += &row(&name, "KiB", &[pair.kernel / 1024.0], None);
     }
-    Ok(text)
+    let lines = all.iter().flat_map(|(which, rates)| {
+        let what = match which {
+            Which::One => "STag validation, the same again and again",
+            Which::Any => "STag validation, any at random (with what caches miss of the table)",
+        };
+        series(what, "ns", rates, |at| {
+            (at > 0).then_some(Target::Ratio(Bound::AtMost(1.2)))
+        })
+    });
+    Ok(lines.collect())
+}
+
+/// Values by number, compared with those of the first one.
+fn series(
+    what: &str,
+    unit: &'static str,
+    rates: &[(usize, Vec<f64>)],
+    target: impl Fn(usize) -> Option<Target>,
+) -> Vec<Line> {
+    let name = |count: usize| format!("{what}, of {count}");
+    let mut lines: Vec<Line> = Vec::new();
+    for (at, (count, values)) in rates.iter().enumerate() {
+        let base = lines
+            .first()
+            .map(|first| (first.name.clone(), first.values.clone()));
+        lines.push(Line {
+            name: name(*count),
+            unit,
+            values: values.clone(),
+            base,
+            target: target(at),
+        });
+    }
+    lines
 }

@@ -12,6 +12,7 @@ use uwarp_interop::{Guest, Image, NetDevice, Unready};
 
 use crate::document;
 use crate::stats::{Spread, digits};
+use crate::verdicts::{MET, NOT_MEASURED, NOT_MET};
 
 /// The first argument.
 const NAME: &str = "siw";
@@ -284,8 +285,8 @@ fn report(measured: &Measured, rounds: usize) -> String {
         measured.versions.join(", ")
     );
     text.push_str(
-        "| test | unit | siw, no CRC | uwarp, no CRC | ahead | uwarp, CRC | ahead |\n\
-         |---|---|---|---|---|---|---|\n",
+        "| test | unit | siw, no CRC | uwarp, no CRC | ahead | target: ahead | uwarp, CRC | ahead |\n\
+         |---|---|---|---|---|---|---|---|\n",
     );
     let mut behind = 0;
     for (test, [siw, without, with]) in TESTS.iter().zip(&measured.values) {
@@ -298,12 +299,17 @@ fn report(measured: &Measured, rounds: usize) -> String {
             spread.map_or_else(|| "failed".to_owned(), |spread| digits(spread.median))
         };
         let ahead = test.ahead(without, siw);
-        behind += usize::from(ahead.is_none_or(|ahead| ahead.median <= 1.0));
+        let verdict = match ahead {
+            Some(ahead) if ahead.median > 1.0 => MET,
+            Some(_) => NOT_MET,
+            None => NOT_MEASURED,
+        };
+        behind += usize::from(verdict != MET);
         let told =
             |ahead: Option<Spread>| ahead.map_or_else(|| "-".to_owned(), |ahead| ahead.to_string());
         let _ = writeln!(
             text,
-            "| `{} -s {} {}` | {unit} | {} | {} | {} | {} | {} |",
+            "| `{} -s {} {}` | {unit} | {} | {} | {} | {verdict} | {} | {} |",
             test.name,
             test.size,
             test.options,
@@ -385,6 +391,16 @@ mod tests {
         }
         assert!(report(&measured, 3).contains("met in every row"));
         measured.values[0][1] = vec![0.5];
-        assert!(report(&measured, 3).contains("**not met** in 1 of 13 rows"));
+        measured.values[1][1] = vec![f64::NAN];
+        let text = report(&measured, 3);
+        assert!(text.contains("**not met** in 2 of 13 rows"));
+        let verdict = |at: usize| {
+            let line = text.lines().filter(|line| line.starts_with("| `")).nth(at);
+            line.unwrap().split(" | ").nth(5).unwrap()
+        };
+        assert_eq!(
+            [verdict(0), verdict(1), verdict(2)],
+            ["**not met**", "not measured", "met"]
+        );
     }
 }

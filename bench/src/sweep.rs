@@ -21,13 +21,23 @@ pub(crate) struct Pair {
 
 /// What is compared.
 pub(crate) const PAIRS: [Pair; 5] = [
-    pair("Write", &["write_bw"], Told::Bandwidth, &[Test::UcxPut]),
-    pair("Read", &["read_bw"], Told::Bandwidth, &[Test::UcxGet]),
+    pair(
+        "Write",
+        &["write_bw"],
+        Told::Bandwidth,
+        &[Test::UcxPut, Test::UcxPutTuned],
+    ),
+    pair(
+        "Read",
+        &["read_bw"],
+        Told::Bandwidth,
+        &[Test::UcxGet, Test::UcxGetTuned],
+    ),
     pair(
         "Send",
         &["send_bw"],
         Told::Bandwidth,
-        &[Test::UcxTag, Test::QperfBandwidth],
+        &[Test::UcxTag, Test::UcxTagTuned, Test::QperfBandwidth],
     ),
     pair(
         "Send latency, polling",

@@ -3,11 +3,13 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use uwarp_ddp::STag;
+
 use crate::cq::Cq;
 use crate::device::{DeviceError, DeviceInner};
 use crate::limits::{OfPd, PdAccount, PdCharge};
-use crate::mem::{Access, Buffer, RegisterError, WindowKind};
-use crate::mr::{FastRegion, MemoryRegion, RegionBuilder};
+use crate::mem::{Access, Asker, Buffer, Need, RegisterError, WindowKind};
+use crate::mr::{FastRegion, MemoryRegion, RegionBuilder, RemoteBuffer};
 use crate::mw::MemoryWindow;
 use crate::qp::builder::QpBuilder;
 use crate::qp::{Qp, QpCaps};
@@ -131,6 +133,23 @@ impl Pd {
         QpBuilder::new(self)
     }
 
+    /// Whether a Write of a peer to this memory would pass the checks, on a QP of this domain that is open to Writes: for
+    /// `uwarp-bench`, which measures nothing but the checks.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn would_place(&self, memory: &RemoteBuffer) -> bool {
+        let asker = Asker {
+            pd: self.id(),
+            qp: 0,
+            access: Access::REMOTE_WRITE,
+        };
+        let RemoteBuffer { addr, len, rkey } = *memory;
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let table = &self.device.table;
+        let checked = table.check(STag(rkey), addr, len, Need::RemoteWrite, &asker);
+        checked.is_ok()
+    }
+
     pub(crate) fn device(&self) -> &Arc<DeviceInner> {
         &self.device
     }
@@ -171,5 +190,30 @@ impl std::fmt::Debug for Pd {
         f.debug_struct("Pd")
             .field("id", &self.id())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Access, Device, RemoteBuffer};
+
+    #[test]
+    fn what_a_write_may_reach_is_what_the_checks_let_pass() {
+        let device = Device::tcp().unwrap();
+        let (pd, other) = (device.alloc_pd().unwrap(), device.alloc_pd().unwrap());
+        let open = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let region = pd.register(vec![0; 64], open).unwrap();
+        let closed = pd.register(vec![0; 64], Access::LOCAL_WRITE).unwrap();
+        let memory = region.remote();
+        assert!(pd.would_place(&memory));
+        assert!(!other.would_place(&memory));
+        assert!(!pd.would_place(&closed.remote()));
+        let beyond = RemoteBuffer {
+            addr: memory.addr + 1,
+            ..memory
+        };
+        assert!(!pd.would_place(&beyond));
+        region.deregister().unwrap();
+        assert!(!pd.would_place(&memory));
     }
 }

@@ -85,6 +85,10 @@ pub(crate) enum Test {
     UcxGet,
     /// `tag_bw`: octets a second.
     UcxTag,
+    /// The first three with larger segments, and several Gets outstanding: better than what is usual.
+    UcxPutTuned,
+    UcxGetTuned,
+    UcxTagTuned,
     /// `tag_lat`: seconds one way.
     UcxTagLatency,
     /// `fi_pingpong -p tcp`: seconds one way.
@@ -100,7 +104,13 @@ pub(crate) enum Test {
 impl Test {
     pub(crate) fn program(self) -> Program {
         match self {
-            Test::UcxPut | Test::UcxGet | Test::UcxTag | Test::UcxTagLatency => Program::Ucx,
+            Test::UcxPut
+            | Test::UcxGet
+            | Test::UcxTag
+            | Test::UcxPutTuned
+            | Test::UcxGetTuned
+            | Test::UcxTagTuned
+            | Test::UcxTagLatency => Program::Ucx,
             Test::Pingpong => Program::Libfabric,
             Test::QperfBandwidth | Test::QperfLatency => Program::Qperf,
             Test::Iperf => Program::Iperf,
@@ -113,6 +123,9 @@ impl Test {
             Test::UcxPut => "UCX `ucp_put_bw`",
             Test::UcxGet => "UCX `ucp_get`",
             Test::UcxTag => "UCX `tag_bw`",
+            Test::UcxPutTuned => "UCX `ucp_put_bw`, tuned",
+            Test::UcxGetTuned => "UCX `ucp_get`, tuned",
+            Test::UcxTagTuned => "UCX `tag_bw`, tuned",
             Test::UcxTagLatency => "UCX `tag_lat`",
             Test::Pingpong => "libfabric `fi_pingpong`",
             Test::QperfBandwidth => "qperf `tcp_bw`",
@@ -180,11 +193,23 @@ impl Peers {
 
     /// Starts a server, and waits until it listens.
     fn serve(&self, port: u16, program: &str, args: &[String]) -> io::Result<Running> {
+        self.serve_with(port, program, args, &[])
+    }
+
+    /// The same, with more in its environment.
+    fn serve_with(
+        &self,
+        port: u16,
+        program: &str,
+        args: &[String],
+        more: ucx::Environment,
+    ) -> io::Result<Running> {
         let running = self
             .pinning
             .command(Side::Server, program)
             .args(args)
             .envs(ucx::ENVIRONMENT)
+            .envs(more.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -196,11 +221,18 @@ impl Peers {
 
     /// What a client prints.
     fn client(&self, program: &str, args: &[String]) -> io::Result<String> {
+        self.client_with(program, args, &[])
+    }
+
+    fn client_with(
+        &self,
+        program: &str,
+        args: &[String],
+        more: ucx::Environment,
+    ) -> io::Result<String> {
         let mut command = self.pinning.command(Side::Client, program);
-        process::output(
-            command.args(args).envs(ucx::ENVIRONMENT),
-            Duration::from_secs(20),
-        )
+        command.args(args).envs(ucx::ENVIRONMENT);
+        process::output(command.envs(more.iter().copied()), Duration::from_secs(20))
     }
 }
 

@@ -13,6 +13,9 @@ const REGION: usize = 64;
 /// At least so many registrations are timed.
 const LEAST: usize = 100_000;
 
+/// What tables call the first of the two.
+pub(super) const REGISTRATION: &str = "registration";
+
 /// For each number of regions: registrations, and deregistrations, a second.
 pub(super) type Rates = Vec<[f64; 2]>;
 
@@ -63,5 +66,5 @@ pub(super) fn by_count(counts: &[usize], rounds: &[Rates]) -> Vec<Series> {
             .map(|(at, count)| (*count, values(at).collect()))
             .collect()
     };
-    vec![("registration", of(0)), ("deregistration", of(1))]
+    vec![(REGISTRATION, of(0)), ("deregistration", of(1))]
 }

@@ -8,7 +8,8 @@ use uwarp_verbs::{
     RecvWr, SendWr, Sge, WcOpcode,
 };
 
-use super::{Shape, memory};
+use super::memory;
+use super::pair::Shape;
 
 /// Rights of all memory here.
 pub(super) fn access() -> Access {

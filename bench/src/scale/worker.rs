@@ -10,10 +10,11 @@ use uwarp_verbs::{
     Completion, ConnectOptions, Cq, Device, MemoryRegion, Qp, SendWr, Settings, WcOpcode,
 };
 
+use super::memory;
+use super::pair::Shape;
 use super::server::{
     Advert, DEPTH, END, PING, REGION, SLEEP, Server, TARGET, access, caps, cq, receive,
 };
-use super::{Shape, memory};
 use crate::stats::median;
 
 /// Messages of a list that goes to random regions.
@@ -42,7 +43,13 @@ pub(super) fn client(shape: Shape, addr: SocketAddr, device: &Device) -> io::Res
 
 /// A process with both sides.
 pub(super) fn both(shape: Shape) -> io::Result<()> {
-    let (one, other) = MemoryNetwork::pair(&MemorySettings::default()).map_err(io::Error::other)?;
+    let usual = MemorySettings::default();
+    let settings = MemorySettings {
+        receive_buffer: shape.buffer.unwrap_or(usual.receive_buffer),
+        send_buffer: shape.buffer.unwrap_or(usual.send_buffer),
+        ..usual
+    };
+    let (one, other) = MemoryNetwork::pair(&settings).map_err(io::Error::other)?;
     let open = |network| Device::open(network, Settings::default()).map_err(io::Error::other);
     let (ours, theirs) = (
         open(std::sync::Arc::new(one))?,

@@ -1,0 +1,136 @@
+//! uwarp over TCP in user space: beside a bare smoltcp on the same link, in memory, on a TAP device and on a raw socket, and
+//! beside raw TCP of the kernel's.
+//!
+//! Everything is a process of its own that this command starts: of itself, and of `uwarp perf`. The devices are those of a
+//! network namespace that goes away with it.
+
+mod bare;
+mod cable;
+mod card;
+mod child;
+mod figures;
+mod lab;
+mod memory;
+mod report;
+mod sys;
+mod vnet;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::ours::Uwarp;
+use crate::process::Pinning;
+use crate::sample::Sample;
+use crate::{document, machine, namespace};
+use figures::All;
+use lab::Lab;
+use report::Measured;
+
+/// Options.
+#[derive(Parser, Debug)]
+#[command(
+    name = "uwarp-bench smol",
+    about = "uwarp over TCP in user space, beside a bare smoltcp and beside raw TCP"
+)]
+struct Options {
+    /// The command to measure
+    #[arg(long, default_value = "target/release/uwarp")]
+    uwarp: PathBuf,
+    /// Rounds: each measures everything once, bare and ours by turns
+    #[arg(long, default_value_t = 5)]
+    rounds: u64,
+    /// Seconds for each figure of a round
+    #[arg(long, default_value_t = 0.4)]
+    seconds: f64,
+    /// The same where packets are lost: a timer of TCP may be a second
+    #[arg(long, default_value_t = 2.0)]
+    loss_seconds: f64,
+    /// Congestion control of the kernel's connections: the machine's default may pace
+    #[arg(long, value_name = "NAME", default_value = "reno")]
+    congestion: String,
+    /// Write the tables into this document, between its markers
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Only measurements with this in their names, and what they are compared with
+    #[arg(value_name = "FILTER", conflicts_with = "write")]
+    only: Vec<String>,
+}
+
+/// Measures, or is one of the processes that do, if the arguments of the program say so.
+pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
+    if args.get(1)? == "smol" {
+        return Some(run(&Options::parse_from(&args[1..])));
+    }
+    child::is_wanted(args)
+}
+
+fn run(options: &Options) -> io::Result<()> {
+    namespace::enter(&options.congestion)?;
+    if !namespace::is_own() {
+        return Err(io::Error::other(
+            "devices are made in a network namespace alone, and none can be had",
+        ));
+    }
+    let time = |seconds| {
+        Duration::try_from_secs_f64(seconds)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+    };
+    let uwarp = Uwarp {
+        path: options.uwarp.clone(),
+        congestion: Some(options.congestion.clone()),
+        pinning: Pinning::usual(),
+        with: Vec::new(),
+    };
+    let about = machine::about(options.rounds, options.seconds);
+    let lab = Lab::new(uwarp, time(options.seconds)?, time(options.loss_seconds)?)?;
+    let All { figures, goals } = figures::all();
+    let wanted = |name: &str| {
+        options.only.is_empty() || options.only.iter().any(|part| name.contains(part.as_str()))
+    };
+    let mut all: Vec<Measured> = figures
+        .into_iter()
+        .filter(|figure| wanted(&figure.name) || report::is_base(figure, &goals, wanted))
+        .map(|figure| Measured {
+            figure,
+            samples: Vec::new(),
+            failure: None,
+        })
+        .collect();
+    for round in 1..=options.rounds {
+        measure(&lab, round, options.rounds, &mut all);
+    }
+    eprint!("\r\x1b[K");
+    let text = format!("{about}\n\n{}", report::report(&goals, &all));
+    println!("{text}");
+    match &options.write {
+        Some(path) => document::write(path, &[("smol", text)]),
+        None => Ok(()),
+    }
+}
+
+/// Everything once.
+fn measure(lab: &Lab, round: u64, rounds: u64, all: &mut [Measured]) {
+    let count = all.len();
+    for (at, measured) in all.iter_mut().enumerate() {
+        let Measured {
+            figure,
+            samples,
+            failure,
+        } = measured;
+        eprint!(
+            "\r\x1b[Kround {round} of {rounds}: {} of {count}, {}",
+            at + 1,
+            figure.name
+        );
+        samples.push(lab.measure(&figure.of, round).unwrap_or_else(|error| {
+            if failure.is_none() {
+                eprintln!("\r\x1b[K{}: {error}", figure.name);
+            }
+            *failure = Some(error.to_string());
+            Sample::NONE
+        }));
+    }
+}

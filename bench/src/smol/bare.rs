@@ -1,0 +1,205 @@
+//! A byte stream over a bare smoltcp, written well: what an application could reach by it without RDMA.
+//!
+//! It has one socket, it spins, and it does with its stream what [`raw`](crate::raw) does with that of the kernel.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant as Clock};
+
+use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
+use smoltcp::phy::{Device, Medium};
+use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer};
+use smoltcp::time::Instant;
+use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr, IpListenEndpoint};
+
+use crate::raw::{self, Stream};
+
+/// A device of a bare smoltcp.
+pub(super) trait Port: Device {
+    /// A turn is over: what it has sent leaves now.
+    fn flush(&mut self) {}
+}
+
+/// What may be chosen about a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Tuning {
+    /// Octets of each of its two buffers.
+    pub(super) buffer: usize,
+    pub(super) congestion: CongestionControl,
+}
+
+/// One end of a connection, and the device that it has to itself.
+pub(super) struct Bare<D: Port> {
+    device: D,
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    handle: SocketHandle,
+    began: Clock,
+}
+
+fn failed(error: impl std::fmt::Debug) -> io::Error {
+    io::Error::other(format!("smoltcp: {error:?}"))
+}
+
+impl<D: Port> Bare<D> {
+    /// A host with one socket that is not connected. `mac` counts on an Ethernet.
+    pub(super) fn new(mut device: D, addr: Ipv4Addr, mac: EthernetAddress, tuning: Tuning) -> Self {
+        let began = Clock::now();
+        let mut config = Config::new(match device.capabilities().medium {
+            Medium::Ethernet => HardwareAddress::Ethernet(mac),
+            _ => HardwareAddress::Ip,
+        });
+        // Of sequence numbers: a peer that was just left must not know them.
+        config.random_seed = u64::from(std::process::id()) << 32 | u64::from(addr.to_bits());
+        let mut interface = Interface::new(config, &mut device, Instant::from_micros(1_000));
+        interface.update_ip_addrs(|all| {
+            let _ = all.push(IpCidr::new(addr.into(), 24));
+        });
+        let buffer = || SocketBuffer::new(vec![0; tuning.buffer]);
+        let mut socket = Socket::new(buffer(), buffer());
+        socket.set_nagle_enabled(false);
+        socket.set_ack_delay(None);
+        socket.set_congestion_control(tuning.congestion);
+        let mut sockets = SocketSet::new(Vec::new());
+        let handle = sockets.add(socket);
+        Bare {
+            device,
+            interface,
+            sockets,
+            handle,
+            began,
+        }
+    }
+
+    pub(super) fn socket(&mut self) -> &mut Socket<'static> {
+        self.sockets.get_mut(self.handle)
+    }
+
+    /// Takes in what arrived, and sends what may be sent.
+    pub(super) fn turn(&mut self) {
+        // smoltcp takes its time 0 for "at once".
+        let micros = 1_000 + self.began.elapsed().as_micros();
+        let now = Instant::from_micros(i64::try_from(micros).unwrap_or(i64::MAX));
+        self.interface
+            .poll(now, &mut self.device, &mut self.sockets);
+        self.device.flush();
+    }
+
+    /// Begins to connect.
+    pub(super) fn begin(&mut self, to: SocketAddrV4, port: u16) -> io::Result<()> {
+        let socket = self.sockets.get_mut::<Socket<'_>>(self.handle);
+        socket
+            .connect(self.interface.context(), to, port)
+            .map_err(failed)
+    }
+
+    pub(super) fn listen(&mut self, port: u16) -> io::Result<()> {
+        let at = IpListenEndpoint { addr: None, port };
+        self.socket().listen(at).map_err(failed)
+    }
+
+    /// Waits until it is connected.
+    pub(super) fn connected(&mut self) -> io::Result<()> {
+        loop {
+            self.turn();
+            let socket = self.socket();
+            if socket.may_send() {
+                return Ok(());
+            }
+            if !socket.is_open() {
+                return Err(ErrorKind::ConnectionRefused.into());
+            }
+        }
+    }
+
+    /// Stays until the peer knows the end, or a second at most.
+    pub(super) fn end(&mut self) {
+        let until = Clock::now() + Duration::from_secs(1);
+        self.end_while(|| Clock::now() < until);
+    }
+
+    /// Stays until the peer knows the end, as long as this is so.
+    pub(super) fn end_while(&mut self, mut more: impl FnMut() -> bool) {
+        self.socket().close();
+        while self.socket().is_active() && more() {
+            self.turn();
+        }
+    }
+}
+
+impl<D: Port> Read for Bare<D> {
+    fn read(&mut self, octets: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let socket = self.socket();
+            if socket.can_recv() {
+                return socket.recv_slice(octets).map_err(failed);
+            }
+            if !socket.may_recv() {
+                return Ok(0);
+            }
+            self.turn();
+        }
+    }
+}
+
+impl<D: Port> Write for Bare<D> {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        loop {
+            let socket = self.socket();
+            if socket.can_send() {
+                let taken = socket.send_slice(octets).map_err(failed)?;
+                self.turn();
+                return Ok(taken);
+            }
+            if !socket.may_send() {
+                return Err(ErrorKind::BrokenPipe.into());
+            }
+            self.turn();
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<D: Port> Stream for Bare<D> {
+    /// It does nothing else.
+    fn spin(&mut self, _spins: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.socket().close();
+        self.turn();
+        Ok(())
+    }
+}
+
+/// Connects, and does what the load says.
+pub(super) fn client(
+    mut bare: Bare<impl Port>,
+    to: SocketAddrV4,
+    load: raw::Load,
+) -> io::Result<()> {
+    // The kernel remembers the ports of those that came before.
+    let port = 32_768 + (std::process::id() % 28_000) as u16;
+    bare.begin(to, port)?;
+    bare.connected()?;
+    load.run(&mut bare)?;
+    bare.end();
+    Ok(())
+}
+
+/// Serves one client.
+pub(super) fn server(mut bare: Bare<impl Port>, at: SocketAddrV4) -> io::Result<()> {
+    bare.listen(at.port())?;
+    println!("{at}");
+    bare.connected()?;
+    let served = raw::serve_one(&mut bare);
+    bare.end();
+    match served {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
+        served => served,
+    }
+}

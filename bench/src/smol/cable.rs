@@ -1,0 +1,169 @@
+//! A cable of memory between two bare smoltcps: packets go from one queue to the other, and their buffers come back.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium};
+use smoltcp::time::Instant;
+
+use super::bare::Port;
+
+/// What is under way in one direction, and buffers on their way back.
+#[derive(Default)]
+struct Way {
+    packets: VecDeque<Vec<u8>>,
+    used: Vec<Vec<u8>>,
+}
+
+type Shared = Arc<Mutex<Way>>;
+
+/// What is the same at both ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cable {
+    /// Octets of an IP packet.
+    pub(super) mtu: usize,
+    /// How many of the packets are lost, 0 to 1.
+    pub(super) loss: f64,
+    /// Where its choices begin.
+    pub(super) seed: u64,
+}
+
+/// One end.
+pub(super) struct End {
+    cable: Cable,
+    incoming: Shared,
+    /// Taken from there, not yet seen by smoltcp.
+    arrived: VecDeque<Vec<u8>>,
+    used: Vec<Vec<u8>>,
+    sender: Sender,
+}
+
+struct Sender {
+    outgoing: Shared,
+    /// Sent since the last turn.
+    left: VecDeque<Vec<u8>>,
+    free: Vec<Vec<u8>>,
+    loss: f64,
+    random: fastrand::Rng,
+}
+
+impl Cable {
+    /// Both ends.
+    pub(super) fn ends(self) -> [End; 2] {
+        let ways = [Shared::default(), Shared::default()];
+        let end = |from: usize, to: usize| End {
+            cable: self,
+            incoming: Arc::clone(&ways[from]),
+            arrived: VecDeque::new(),
+            used: Vec::new(),
+            sender: Sender {
+                outgoing: Arc::clone(&ways[to]),
+                left: VecDeque::new(),
+                free: Vec::new(),
+                loss: self.loss,
+                random: fastrand::Rng::with_seed(2 * self.seed + from as u64),
+            },
+        };
+        [end(0, 1), end(1, 0)]
+    }
+}
+
+fn locked(way: &Shared) -> std::sync::MutexGuard<'_, Way> {
+    way.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl End {
+    /// Takes all that has come, and gives back what it was in.
+    fn fetch(&mut self) {
+        let mut way = locked(&self.incoming);
+        mem::swap(&mut way.packets, &mut self.arrived);
+        way.used.append(&mut self.used);
+    }
+}
+
+impl Port for End {
+    fn flush(&mut self) {
+        self.sender.flush();
+    }
+}
+
+impl Sender {
+    /// Hands on what was sent, and takes buffers back.
+    fn flush(&mut self) {
+        if !self.left.is_empty() {
+            let mut way = locked(&self.outgoing);
+            way.packets.append(&mut self.left);
+            self.free.append(&mut way.used);
+        }
+    }
+}
+
+impl Device for End {
+    type RxToken<'a> = Arrived<'a>;
+    type TxToken<'a> = Leaving<'a>;
+
+    fn receive(&mut self, _now: Instant) -> Option<(Arrived<'_>, Leaving<'_>)> {
+        if self.arrived.is_empty() {
+            // What was sent in answer to the last of them is enough for the other side to work on.
+            self.sender.flush();
+            self.fetch();
+        }
+        let packet = self.arrived.pop_front()?;
+        let used = &mut self.used;
+        Some((Arrived { packet, used }, Leaving(&mut self.sender)))
+    }
+
+    fn transmit(&mut self, _now: Instant) -> Option<Leaving<'_>> {
+        Some(Leaving(&mut self.sender))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ip;
+        capabilities.max_transmission_unit = self.cable.mtu;
+        capabilities.checksum = ChecksumCapabilities::ignored();
+        capabilities.checksum.ipv4 = Checksum::Both;
+        capabilities.checksum.tcp = Checksum::Both;
+        capabilities
+    }
+}
+
+/// A packet that arrived.
+pub(super) struct Arrived<'a> {
+    packet: Vec<u8>,
+    used: &'a mut Vec<Vec<u8>>,
+}
+
+impl smoltcp::phy::RxToken for Arrived<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
+        let result = f(&self.packet);
+        self.used.push(self.packet);
+        result
+    }
+}
+
+/// The right to send a packet.
+pub(super) struct Leaving<'a>(&'a mut Sender);
+
+impl smoltcp::phy::TxToken for Leaving<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
+        let Sender {
+            left,
+            free,
+            loss,
+            random,
+            ..
+        } = self.0;
+        let mut packet = free.pop().unwrap_or_default();
+        // Only what is longer than before is cleared: smoltcp writes all of it.
+        packet.resize(len, 0);
+        let result = f(&mut packet);
+        if *loss > 0.0 && random.f64() < *loss {
+            free.push(packet);
+        } else {
+            left.push_back(packet);
+        }
+        result
+    }
+}
