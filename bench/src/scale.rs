@@ -34,6 +34,8 @@ use validation::{Regions, Which};
 
 /// Octets of each socket buffer where what else a connection in user space holds is of interest.
 const SMALL_BUFFER: usize = 4096;
+/// Descriptors of a process that are not of connections, and some to spare.
+const BESIDES: usize = 100;
 /// What a connection may hold, in KiB.
 const MOST_KIB: f64 = 12.0;
 
@@ -86,7 +88,8 @@ pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
 
 /// What this process was started as.
 fn run(options: &Options) -> io::Result<()> {
-    let needed = options.conns.iter().max().copied().unwrap_or(1) + 100;
+    let conns = options.conns.iter().max().copied().unwrap_or(1);
+    let needed = conns + BESIDES;
     match options.role {
         Some(Role::Server) => {
             limit::raise_to(needed)?;
@@ -100,12 +103,11 @@ fn run(options: &Options) -> io::Result<()> {
             worker::client(options.shape(), addr, &options.device()?)
         }
         Some(Role::Both) => {
-            limit::raise_to(2 * needed)?;
+            limit::raise_to(2 * conns + BESIDES)?;
             worker::both(options.shape())
         }
         None => {
-            let both = options.over != Some(Carrier::Kernel);
-            limit::raise_to(if both { 2 * needed } else { needed })?;
+            limit::raise_to(needed)?;
             compare(options)
         }
     }
@@ -134,9 +136,14 @@ impl Options {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
-    fn numbers(&self) -> Numbers {
+    /// With a link in memory both ends are in one process, which has room for less of them.
+    fn numbers(&self, carrier: Carrier) -> Numbers {
+        let fit = |&conns: &usize| match carrier {
+            Carrier::Kernel => conns,
+            Carrier::Smol => limit::both_ends(conns, BESIDES),
+        };
         Numbers {
-            conns: self.conns.clone(),
+            conns: self.conns.iter().map(fit).collect(),
             regions: self.regions.clone(),
             seconds: self.seconds,
         }
@@ -168,9 +175,8 @@ fn compare(options: &Options) -> io::Result<()> {
 /// All figures of one carrier, and what its connections hold. Its processes end with this.
 fn over(carrier: Carrier, options: &Options) -> io::Result<(Part, Part)> {
     let wanted = |figure: &Figure| options.wants(&figure.name);
-    let figures = figures::all(carrier, &options.numbers())
-        .into_iter()
-        .filter(wanted);
+    let numbers = options.numbers(carrier);
+    let figures = figures::all(carrier, &numbers).into_iter().filter(wanted);
     let mut figures: Vec<(Figure, Vec<f64>)> = figures.map(|figure| (figure, Vec::new())).collect();
     let mut shapes: Vec<Shape> = figures.iter().map(|(figure, _)| figure.shape).collect();
     let small = Shape {
@@ -178,7 +184,7 @@ fn over(carrier: Carrier, options: &Options) -> io::Result<(Part, Part)> {
         ..Shape::of_conns(1_000)
     };
     if options.wants("memory") {
-        shapes.extend(options.conns.iter().map(|conns| Shape::of_conns(*conns)));
+        shapes.extend(numbers.conns.iter().map(|conns| Shape::of_conns(*conns)));
         shapes.extend((carrier == Carrier::Smol).then_some(small));
     }
     let mut pairs = BTreeMap::new();

@@ -4,6 +4,25 @@ use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+/// How many of these connections one process can have that holds both ends of each, and `besides` descriptors more: all, or
+/// hundreds of them.
+pub(super) fn both_ends(conns: usize, besides: usize) -> usize {
+    if raise_to(2 * conns + besides).is_ok() {
+        return conns;
+    }
+    let maximum = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    fitting(
+        conns,
+        besides,
+        usize::try_from(maximum).unwrap_or(usize::MAX),
+    )
+}
+
+fn fitting(conns: usize, besides: usize, maximum: usize) -> usize {
+    let most = maximum.saturating_sub(besides) / 2;
+    conns.min(if most >= 100 { most - most % 100 } else { most })
+}
+
 /// Makes room for so many descriptors in this process and those that it starts.
 pub(super) fn raise_to(needed: usize) -> io::Result<()> {
     let needed = needed as u64;
@@ -28,4 +47,16 @@ pub(super) fn raise_to(needed: usize) -> io::Result<()> {
              /etc/security/limits.conf for a login), or ask for fewer with --conns"
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_all_do_not_fit_hundreds_do() {
+        assert_eq!(fitting(10_000, 200, 20_000), 9_900);
+        assert_eq!(fitting(1_000, 200, 20_000), 1_000);
+        assert_eq!(fitting(1_000, 200, 320), 60);
+    }
 }
