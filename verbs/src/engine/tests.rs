@@ -33,6 +33,7 @@ mod line;
 mod one_send;
 mod plain;
 mod receives;
+mod requests;
 mod siw;
 mod stalled;
 mod starving;

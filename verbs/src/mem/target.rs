@@ -152,6 +152,9 @@ impl Payload for TargetSource<'_> {
 /// Octets copied before their CRC is computed: they are still in the first-level cache then.
 const STEP: usize = 8192;
 
+/// The same where the copy is not kept: fewer and longer runs of the CRC, and still in the first-level cache.
+const CHECKED: usize = 2 * STEP;
+
 /// Fills `out` by `copy(at, part)`, and computes the CRC over what was copied, never over the memory it came from:
 /// others may write that meanwhile, and the CRC must be that of the octets on the wire. Where `copy` has nothing to
 /// give (a range outside the source, which no caller of this crate asks for) the octets are 0, never old content.
@@ -195,7 +198,7 @@ pub(super) fn checksum_by_copy<P: Payload>(
     len: usize,
     crc: &mut Crc32c,
 ) {
-    let mut buffer = [0; 4096];
+    let mut buffer = [0; CHECKED];
     let mut at = 0;
     while at < len {
         let part = buffer.len().min(len - at);

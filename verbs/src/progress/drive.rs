@@ -87,6 +87,10 @@ impl Driven {
             llp.drive();
         }
         self.finish_connect();
+        if self.doorbell.is_staged() && self.conn.sq.requests_pending() {
+            // Requests that were posted meanwhile: the peer works on them while this side receives what it has answered.
+            self.push_entered(pool);
+        }
         let more = self.receive(pool);
         self.expire(now);
         let mut outcome = self.push_entered(pool);

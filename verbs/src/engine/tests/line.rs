@@ -20,6 +20,8 @@ pub(super) struct Line {
     pub(super) room: usize,
     /// What was taken, call by call: from how many pieces, and the octets.
     pub(super) calls: Vec<(usize, Vec<u8>)>,
+    /// Octets that had arrived and not been read, at each of those calls.
+    pub(super) unread: Vec<usize>,
     /// It was cut.
     pub(super) reset: bool,
 }
@@ -36,6 +38,7 @@ pub(super) fn over_line(end: End, room: usize) -> (Driven, Arc<Mutex<Line>>) {
         arrived: VecDeque::new(),
         room,
         calls: Vec::new(),
+        unread: Vec::new(),
         reset: false,
     }));
     let llp = LineLlp {
@@ -80,6 +83,8 @@ impl Llp for LineLlp {
         line.room -= taken;
         if taken > 0 {
             line.calls.push((count, octets));
+            let unread = line.arrived.len();
+            line.unread.push(unread);
         }
         Ok(taken)
     }

@@ -1,0 +1,38 @@
+//! When Read Requests leave that were posted while Responses come in.
+
+use std::time::Duration;
+
+use super::line::over_line;
+use super::*;
+use crate::progress::drive::Driven;
+
+#[test]
+fn requests_that_were_staged_leave_before_responses_are_received() {
+    let settings = Settings::default();
+    let server = Memory::new();
+    let (client, _server, pool) = connected(&settings, &server);
+    let (memory, now) = (Arc::clone(&client.memory), client.conn.now);
+    let (mut driven, line) = over_line(client, usize::MAX);
+    let (open, rkey) = (server.open.to_base(), server.open.stag().0);
+    let stage = |driven: &mut Driven, wr_id| {
+        let before = driven.conn.sq.posted();
+        let sink = memory.receive(wr_id);
+        let read = SendWr::read(wr_id, &sink, open, rkey);
+        driven.conn.post_send(&read).unwrap();
+        let most = Duration::from_secs(1);
+        driven.doorbell.posted(&driven.conn.sq, before, now, most);
+    };
+    stage(&mut driven, 0);
+    driven.turn(&pool, now);
+    let before = line.lock().calls.len();
+    assert!(before > 0, "the first request has gone");
+
+    // The beginning of its Response is there, and another Read is staged.
+    line.lock().arrived.extend([0, 20, 0xC0]);
+    stage(&mut driven, 1);
+    driven.turn(&pool, now);
+    let line = line.lock();
+    assert_eq!(line.calls.len(), before + 1);
+    assert_eq!(line.unread.last(), Some(&3), "nothing was received before");
+    assert!(line.arrived.is_empty(), "and all of it behind");
+}
