@@ -235,8 +235,7 @@ impl Lab {
 }
 
 /// Why there is no figure of ours with offloads.
-pub(super) const NO_OFFLOAD: &str =
-    "this uwarp has no offloads yet";
+pub(super) const NO_OFFLOAD: &str = "this uwarp has no offloads yet";
 /// The kernel keeps the address that it has learnt: all that are on the device one after the other have the same.
 const MAC: &str = "02:00:00:00:00:02";
 

@@ -279,7 +279,7 @@ impl SmolConnection {
         Stream { acknowledged, left }
     }
 
-    /// Whether smoltcp could send octets again.
+    /// Whether smoltcp could send octets again, and is to.
     fn may_recover(&self) -> bool {
         let socket = self.socket();
         let state = socket.state();
@@ -287,7 +287,10 @@ impl SmolConnection {
             state,
             State::Established | State::CloseWait | State::FinWait1 | State::Closing
         );
-        sends && socket.send_queue() > 0 && self.device.peer.window > 0
+        // What smoltcp is made to send again is a whole burst where the link cuts those, of which the peer may have most, and
+        // which ends within an FPDU. Such a link loses nothing by itself: smoltcp is left alone there.
+        let segments = !self.stack.settings.bursts;
+        segments && sends && socket.send_queue() > 0 && self.device.peer.window > 0
     }
 
     /// After something arrived: has smoltcp send again what shows to be lost.
