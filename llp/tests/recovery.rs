@@ -52,10 +52,12 @@ struct Cable {
     state: Mutex<State>,
 }
 
+/// When, in what order, from the sender or not, and what.
+type Arrival = (Duration, u64, bool, Vec<u8>);
+
 #[derive(Default)]
 struct State {
-    /// When, in what order, to the second host or not, and what.
-    under_way: BinaryHeap<Reverse<(Duration, u64, bool, Vec<u8>)>>,
+    under_way: BinaryHeap<Reverse<Arrival>>,
     order: u64,
     first: Option<u32>,
     number: usize,
