@@ -126,6 +126,7 @@ impl World {
                 connect_timeout: Duration::from_secs(6_000),
                 checksums: true,
                 seed: Some(7),
+                early_recovery: true,
                 ..settings.clone()
             };
             settings.addresses.swap(0, number);

@@ -63,7 +63,7 @@ fn many_runs_and_half_of_the_connections_have_nothing_that_may_end_them() {
 
 /// Seeds with damage of which the checksum of TCP sees nothing. Others, when runs are not what they were any more:
 /// `./ci.sh sim --no-crc --seeds 100`.
-const DAMAGED: [u64; 8] = [16, 40, 42, 57, 81, 88, 95, 103];
+const DAMAGED: [u64; 8] = [16, 40, 42, 44, 57, 81, 88, 95];
 
 #[test]
 fn without_the_crc_wrong_octets_are_told_as_a_success_and_with_it_never() {

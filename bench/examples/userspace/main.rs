@@ -69,6 +69,7 @@ impl Link {
             receive_buffer: self.buffer,
             send_buffer: self.buffer,
             congestion: self.congestion,
+            early_recovery: self.loss > 0.0,
             ack_delay: self.ack_delay,
             checksums: true,
             faults: (self.loss > 0.0).then_some(faults),

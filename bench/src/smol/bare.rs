@@ -1,6 +1,6 @@
 //! A byte stream over a bare smoltcp, written well: what an application could reach by it without RDMA.
 //!
-//! It has one socket, it spins, and it does with its stream what [`raw`](crate::raw) does with that of the kernel.
+//! It has one socket, it spins, and it does with its stream what [`crate::raw`] does with that of the kernel.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -133,6 +133,7 @@ pub(super) fn settings(cable: Cable, tuning: Option<Tuning>) -> MemorySettings {
     MemorySettings {
         mtu: cable.mtu,
         checksums: true,
+        early_recovery: cable.loss > 0.0,
         faults: (cable.loss > 0.0).then_some(faults),
         congestion: match tuning.map(|tuning| tuning.congestion) {
             None => usual.congestion,

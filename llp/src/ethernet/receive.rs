@@ -13,7 +13,7 @@ use super::link::Shared;
 use super::neighbours::Claim;
 use super::offload;
 use crate::LlpError;
-use crate::smol::{MIN_IPV6_MTU, Notice, Packet, Route, Segment, Spares, Stack, Sums};
+use crate::smol::{Left, MIN_IPV6_MTU, Notice, Packet, Route, Segment, Spares, Stack, Sums};
 use crate::wire::{HEADER, Received};
 
 /// Frames taken in by one call, so that no caller works for the others for long.
@@ -193,7 +193,11 @@ impl Shared {
                     stack.receive(packet, &mut Route::default());
                 }),
             },
-            Ok(Verdict::Answer(hop)) => self.send_to(hop, packet),
+            Ok(Verdict::Answer(hop)) => {
+                // What was left to us of the question is not to be done about the answer, which is whole.
+                packet.left = Left::default();
+                self.send_to(hop, packet);
+            }
             Ok(Verdict::Seen) => receiver.keep(packet, self),
             Err(why) => {
                 receiver.keep(packet, self);

@@ -32,6 +32,11 @@ pub struct LinkSettings {
     pub inbox: usize,
     /// What to do about loss; [`Congestion::Reno`] by default.
     pub congestion: Congestion,
+    /// Whether what is lost is sent again as soon as repeated acknowledgements or a late answer show it, and not when smoltcp does, mostly
+    /// by a timer of a second. Off by default: where an end of the connection is late by two milliseconds
+    /// because its processor is busy, segments are sent twice. Never on a link
+    /// that [offloads](Self::offload).
+    pub early_recovery: bool,
     /// Whether the kernel at the other side of the attachment cuts TCP segments and deals with their checksums;
     /// [`Offload::Auto`] by default. Nobody does when [`faults`](Self::faults) are to corrupt packets, which a
     /// checksum made later would hide.
@@ -80,6 +85,7 @@ impl Default for LinkSettings {
             send_buffer: 256 << 10,
             inbox: 256,
             congestion: Congestion::Reno,
+            early_recovery: false,
             offload: Offload::default(),
             ack_delay: None,
             connect_timeout: Duration::from_secs(60),
@@ -122,8 +128,9 @@ impl LinkSettings {
             receive_buffer: self.receive_buffer,
             send_buffer: self.send_buffer,
             inbox: self.inbox,
-            inbox_octets: self.receive_buffer.max(LEAST_INBOX) * INBOX,
+            inbox_octets: self.receive_buffer.max(LEAST_INBOX).saturating_mul(INBOX),
             congestion: self.congestion,
+            early_recovery: self.early_recovery && !offloads,
             checksums: !offloads,
             bursts: offloads,
             ack_delay: self.ack_delay,

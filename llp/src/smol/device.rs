@@ -193,6 +193,12 @@ impl Device {
         }
     }
 
+    /// The path takes no longer segments than of `emss`, also of what is sent again.
+    pub(crate) fn limit_cut(&mut self, emss: usize) {
+        let cut = &mut self.transmitter.cut;
+        cut.emss = cut.emss.min(emss);
+    }
+
     /// Whether the last of the `handed` octets that were put into the send buffer was ever sent.
     pub(crate) fn all_left(&self, handed: u64) -> bool {
         let Promises { syn, sent_to, .. } = &self.transmitter.promises;

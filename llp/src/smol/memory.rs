@@ -33,6 +33,10 @@ pub struct MemorySettings {
     pub inbox: usize,
     /// What to do about loss; nothing, by default.
     pub congestion: Congestion,
+    /// Whether what is lost is sent again as soon as repeated acknowledgements or a late answer show it, and not when smoltcp does, mostly
+    /// by a timer of a second. Off by default: where an end of the connection is late by two milliseconds
+    /// because its processor is busy, segments are sent twice.
+    pub early_recovery: bool,
     /// Whether checksums are computed and verified. Off by default: memory damages nothing. With a
     /// capture they are on, so that what reads it sees valid packets, and on a link that corrupts.
     pub checksums: bool,
@@ -81,6 +85,7 @@ impl Default for MemorySettings {
             send_buffer: 256 << 10,
             inbox: 256,
             congestion: Congestion::default(),
+            early_recovery: false,
             checksums: false,
             ack_delay: None,
             connect_timeout: Duration::from_secs(60),
@@ -118,6 +123,7 @@ impl MemorySettings {
             // Both ends are in this process, and their buffers are of one size.
             inbox_octets: usize::MAX,
             congestion: self.congestion,
+            early_recovery: self.early_recovery,
             checksums: self.checksums || self.capture.is_some() || corrupts,
             bursts: false,
             ack_delay: self.ack_delay,

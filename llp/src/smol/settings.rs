@@ -44,6 +44,8 @@ pub(crate) struct StackSettings {
     /// The most octets that the buffers may have which wait for one connection.
     pub(crate) inbox_octets: usize,
     pub(crate) congestion: Congestion,
+    /// Whether losses are found before smoltcp does.
+    pub(crate) early_recovery: bool,
     /// Whether TCP makes and verifies checksums; else the link does, or nobody.
     pub(crate) checksums: bool,
     /// Whether the link takes TCP segments of up to 64 KiB and has them cut.

@@ -22,6 +22,9 @@
 //! shown the last one that the peer sent as often as that takes. Probes come after ever longer pauses
 //! and end before smoltcp's timer, which then does what it does, and sends everything again. A
 //! congestion window becomes smaller by what it is shown.
+//!
+//! Only where [`early_recovery`](crate::smol::MemorySettings::early_recovery) is set, and never on a link that cuts bursts: what smoltcp
+//! would send again there is a whole burst, of which the peer may have most, and which ends within an FPDU.
 
 use std::time::Duration;
 
@@ -279,7 +282,7 @@ impl SmolConnection {
         Stream { acknowledged, left }
     }
 
-    /// Whether smoltcp could send octets again, and is to.
+    /// Whether smoltcp could send octets again.
     fn may_recover(&self) -> bool {
         let socket = self.socket();
         let state = socket.state();
@@ -287,14 +290,14 @@ impl SmolConnection {
             state,
             State::Established | State::CloseWait | State::FinWait1 | State::Closing
         );
-        // What smoltcp is made to send again is a whole burst where the link cuts those, of which the peer may have most, and
-        // which ends within an FPDU. Such a link loses nothing by itself: smoltcp is left alone there.
-        let segments = !self.stack.settings.bursts;
-        segments && sends && socket.send_queue() > 0 && self.device.peer.window > 0
+        sends && socket.send_queue() > 0 && self.device.peer.window > 0
     }
 
     /// After something arrived: has smoltcp send again what shows to be lost.
     pub(super) fn recover(&mut self, now: Instant) {
+        if !self.stack.settings.early_recovery {
+            return;
+        }
         let (stream, segment) = (self.stream(), self.segment_octets());
         if self.recovery.arrived(stream, segment, now) && self.may_recover() {
             self.say_again(now);
@@ -329,6 +332,9 @@ impl SmolConnection {
 
     /// After smoltcp has sent what it may: when it is time for [`Self::probe_if_due`].
     pub(super) fn probes_at(&mut self, now: Instant) -> Option<Instant> {
+        if !self.stack.settings.early_recovery {
+            return None;
+        }
         let stream = self.stream();
         self.recovery.sent(stream, now);
         let idle = stream.acknowledged == stream.left;

@@ -63,7 +63,8 @@ impl SmolConnection {
         let path = self.mailbox.path_mtu.load(Ordering::Relaxed);
         self.device.set_path_mtu(path);
         if self.stack.settings.bursts {
-            // Those who cut segments learn of it.
+            // Those who cut segments learn of it, also for what smoltcp sends again before anything new.
+            self.device.limit_cut(self.segment_octets());
             return;
         }
         let mtu = self.mtu();

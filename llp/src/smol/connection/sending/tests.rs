@@ -141,6 +141,7 @@ impl Scene {
                 inbox: 256,
                 inbox_octets: usize::MAX,
                 congestion,
+                early_recovery: true,
                 checksums: true,
                 bursts: false,
                 ack_delay: None,
