@@ -13,7 +13,7 @@ use common::*;
 use netns::{has_tun, in_namespace, ip};
 use uwarp_capture::{Capture, Direction, Packet, Reader};
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
-use uwarp_llp::{DeviceSpec, Network};
+use uwarp_llp::{DeviceSpec, FpduEnds, Network, Piece};
 
 const V4: [&str; 2] = ["192.0.2.1:0", "192.0.2.2:0"];
 const V6: [&str; 2] = ["[2001:db8::1]:0", "[2001:db8::2]:0"];
@@ -64,25 +64,38 @@ fn every_segment_begins_with_an_fpdu(device: &str, port: &str) {
     );
     bridge([port, "plain0"]);
     for [_, there] in [V4, V6] {
-        let (client, server) = connected(&*ours, &*plain, at(there));
+        let (mut client, mut server) = connected(&*ours, &*plain, at(there));
         let emss = client.emss();
         let key = (client.local_addr(), client.peer_addr());
         let mut random = Random(7);
         let (first, rest) = (random.octets(100), random.octets(1 << 20));
-        let mut one = End::new(client, [first, rest].concat(), 1).bulk();
-        // The first FPDU alone, as a request of MPA is; then full ones and small ones.
-        let mut ends = vec![100];
-        while let Some(&last) = ends.last()
-            && last < one.to_send.len() as u64
-        {
+        // The first FPDU alone until it is acknowledged, as a request of MPA is: the congestion window begins with 2 KiB, and
+        // smoltcp cuts there. Then full ones and small ones.
+        let sent = client.try_send(&[Piece::from(&first)], FpduEnds::new(0, &[100]));
+        assert_eq!(sent.unwrap(), 100);
+        while !client.flushed() {
+            for end in [&mut client, &mut server] {
+                end.clear_readiness();
+                end.drive();
+            }
+            let _ = server.try_recv(&mut [0; 200]).unwrap();
+            std::thread::yield_now();
+        }
+        let mut one = End::new(client, rest, 1).bulk();
+        let mut ends = vec![];
+        let mut last = 0;
+        while last < one.to_send.len() as u64 {
             let size = if last < 600_000 {
                 emss & !3
             } else {
                 4 * (2 + random.below(300))
             };
-            ends.push((last + size as u64).min(one.to_send.len() as u64));
+            last = (last + size as u64).min(one.to_send.len() as u64);
+            ends.push(last);
         }
         one.ends = ends.clone();
+        ends.iter_mut().for_each(|end| *end += 100);
+        ends.insert(0, 100);
         let mut other = End::new(server, Vec::new(), 2).bulk();
         run_both(&mut one, &mut other);
         assert!(other.got == one.to_send, "other octets");
