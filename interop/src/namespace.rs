@@ -23,7 +23,8 @@ pub fn enter() -> std::result::Result<(), String> {
     if env::var_os(OUTER).is_some_and(|outer| outer != OsStr::new(&current)) {
         // So that segments have a multiple of 4 octets of data (the MTU less 52 or 72 for the headers),
         // as FPDUs have. QEMU's user network cuts the stream anew by what has come: with other lengths it
-        // would now and then cut within a CRC, which siw misreads (Q23).
+        // would now and then cut within a CRC, which siw misreads (Q23). It still cuts between padding and CRC, so
+        // that tests with many FPDUs at once have messages without padding.
         let up = run(&["ip", "link", "set", "lo", "mtu", "65532", "up"]);
         return up.map(drop).map_err(|failure| failure.to_string());
     }
