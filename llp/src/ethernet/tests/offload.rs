@@ -159,14 +159,18 @@ fn transfer(from: &mut dyn Llp, to: &mut dyn Llp, octets: &[u8], ends: &[u64]) {
         from.drive();
         to.clear_readiness();
         to.drive();
-        let rest = &ends[ends.partition_point(|end| *end <= sent as u64)..];
-        let ends = match rest {
-            [] => FpduEnds::NONE,
-            rest => FpduEnds::new(sent as u64, rest),
+        // A call without ends says that whatever is still to leave may be cut anywhere: none where nothing is left to hand over.
+        let more = if sent < octets.len() {
+            let rest = &ends[ends.partition_point(|end| *end <= sent as u64)..];
+            let ends = match rest {
+                [] => FpduEnds::NONE,
+                rest => FpduEnds::new(sent as u64, rest),
+            };
+            from.try_send(&[Piece::from(&octets[sent..])], ends)
+                .unwrap()
+        } else {
+            0
         };
-        let more = from
-            .try_send(&[Piece::from(&octets[sent..])], ends)
-            .unwrap();
         sent += more;
         match to.try_recv(&mut buffer).unwrap() {
             Recv::Data(count) => got.extend_from_slice(&buffer[..count]),
