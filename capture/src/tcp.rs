@@ -108,8 +108,14 @@ impl TcpSegment<'_> {
                 .ok(),
             _ => None,
         };
-        computed == Some(self.tcp.checksum())
+        computed.is_some_and(|computed| same_sum(computed, self.tcp.checksum()))
     }
+}
+
+/// Whether two checksums are the same number: in ones' complement all zeros and all ones are both zero, and the kernel of Linux
+/// writes the latter (RFC 1071).
+fn same_sum(one: u16, other: u16) -> bool {
+    one % 0xffff == other % 0xffff
 }
 
 fn slice(link: u16, data: &[u8]) -> Option<LaxSlicedPacket<'_>> {

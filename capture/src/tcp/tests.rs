@@ -72,6 +72,24 @@ fn a_flipped_octet_makes_the_checksum_wrong() {
 }
 
 #[test]
+fn a_checksum_of_zero_may_be_written_as_all_ones() {
+    let mut data = ipv4();
+    let sum = u16::from_be_bytes([data[36], data[37]]);
+    // Two octets of the payload make up for it, so that the sum is zero.
+    let word = u16::from_be_bytes([data[40], data[41]]);
+    let (word, over) = word.overflowing_add(sum);
+    let word = word + u16::from(over);
+    data[40..42].copy_from_slice(&word.to_be_bytes());
+    for written in [0u16, 0xffff] {
+        data[36..38].copy_from_slice(&written.to_be_bytes());
+        let packet = packet(101, data.clone());
+        assert!(packet.tcp().unwrap().checksum_is_right(), "{written:#x}");
+    }
+    data[36..38].copy_from_slice(&1u16.to_be_bytes());
+    assert!(!packet(101, data).tcp().unwrap().checksum_is_right());
+}
+
+#[test]
 fn other_protocols_other_links_and_stumps_are_no_segment() {
     let ip = ipv4();
     let mut udp = ip.clone();
