@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use uwarp_verbs::llp::smol::{Clock, MemoryNetwork, MemorySettings};
+use uwarp_verbs::llp::smol::{Clock, FaultSettings, MemoryNetwork, MemorySettings};
 use uwarp_verbs::llp::{FpduEnds, Llp, LlpError, Network, Piece, Recv};
 
 use super::*;
@@ -71,6 +71,8 @@ fn over_memory(settings: Settings) -> (Side, MemoryNetwork, Arc<Moved>) {
     });
     let memory = MemorySettings {
         clock: Arc::<Moved>::clone(&clock),
+        // None: its counts are wanted.
+        faults: Some(FaultSettings::default()),
         ..MemorySettings::default()
     };
     let (first, second) = MemoryNetwork::pair(&memory).unwrap();
@@ -135,10 +137,16 @@ fn a_peer_that_is_only_silent_is_not_given_up() {
     };
     let (a, second, clock) = over_memory(settings);
     let mut peer = vanished(&a, &second);
+    let answers = || second.fault_counts().unwrap().packets;
     for _ in 0..30 {
+        let before = answers();
         clock.seconds.fetch_add(100, Ordering::SeqCst);
-        a.recv_cq.is_empty();
-        peer.drive();
+        // The clock of the link does not stand still for a thread that does: the next step comes when this one is done.
+        until("the answer to a question", || {
+            a.recv_cq.is_empty();
+            peer.drive();
+            answers() > before
+        });
         a.recv_cq.is_empty();
     }
     assert_eq!(a.qp.state(), QpState::Rts);
