@@ -1,0 +1,45 @@
+//! The version nodes of the library. The names are versioned where they are defined (`src/exports`); the linker only has to know
+//! the nodes, each behind the one before it.
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+
+/// Of libibverbs, oldest first.
+const VERBS: [&str; 12] = [
+    "IBVERBS_1.0",
+    "IBVERBS_1.1",
+    "IBVERBS_1.5",
+    "IBVERBS_1.6",
+    "IBVERBS_1.7",
+    "IBVERBS_1.8",
+    "IBVERBS_1.9",
+    "IBVERBS_1.10",
+    "IBVERBS_1.11",
+    "IBVERBS_1.12",
+    "IBVERBS_1.13",
+    "IBVERBS_1.14",
+];
+/// Of librdmacm.
+const RDMACM: [&str; 4] = ["RDMACM_1.0", "RDMACM_1.1", "RDMACM_1.2", "RDMACM_1.3"];
+/// For providers, by the distribution's rdma-core.
+const PRIVATE: [&str; 1] = ["IBVERBS_PRIVATE_34"];
+
+fn main() -> std::io::Result<()> {
+    println!("cargo::rerun-if-changed=build.rs");
+    let mut map = String::new();
+    for chain in [&VERBS[..], &RDMACM, &PRIVATE] {
+        let mut before = String::new();
+        for node in chain {
+            map += &format!("{node} {{ }}{before};\n");
+            before = format!(" {node}");
+        }
+    }
+    let out = env::var_os("OUT_DIR").map(PathBuf::from);
+    let file = out.unwrap_or_default().join("versions.map");
+    fs::write(&file, map)?;
+    let file = file.display();
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={file}");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
+    Ok(())
+}

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Writes src/abi/generated.rs from the headers of rdma-core that are installed: by hand, when a newer rdma-core is to be served,
+# never in a build. Needs libibverbs-dev, librdmacm-dev and bindgen. The assertions in the file hold the layout; a C test
+# repeats them with the headers of the machine that runs it.
+set -euo pipefail
+cd "$(dirname "$0")"
+version=$(dpkg-query -W -f '${Version}' libibverbs-dev 2>/dev/null || echo unknown)
+out=../src/abi/generated.rs
+{
+    printf '//! The layouts of libibverbs and librdmacm, made by headers/generate.sh from rdma-core %s (x86-64). Do not edit.\n\n' "$version"
+    bindgen all.h \
+        --use-core --rust-target 1.85 --rust-edition 2024 --disable-header-comment --no-doc-comments \
+        --default-enum-style consts --no-prepend-enum-name --default-non-copy-union-style manually_drop \
+        --allowlist-type '_?ibv_(device|context|context_ops|pd|mr|mw|mw_bind|mw_bind_info|cq|cq_ex|cq_init_attr_ex|comp_channel|qp|qp_ex|qp_cap|qp_attr|qp_init_attr|qp_init_attr_ex|qp_open_attr|srq|srq_attr|srq_init_attr|srq_init_attr_ex|wc|wc_.*|send_wr|recv_wr|sge|data_buf|device_attr|device_attr_ex|query_device_ex_input|port_attr|gid|gid_entry|async_event|values_ex|poll_cq_attr|modify_cq_attr|moderate_cq|ece|ah_attr|ah|global_route|ops_wr|.*_type|.*_flags|.*_state|.*_cap|.*_opcode|.*_status|.*_mask|mtu|fork_status)' \
+        --allowlist-type 'verbs_context' --allowlist-type '_compat_ibv_port_attr' \
+        --allowlist-type 'rdma_.*' \
+        --allowlist-var 'IBV_.*' --allowlist-var 'RDMA_.*' --allowlist-var 'RAI_.*' \
+        --blocklist-type '(__)?pthread_.*|sockaddr|sockaddr_in6?|sockaddr_storage|socklen_t|__socklen_t|timespec|__atomic_wide_counter.*|__(time|syscall_slong)_t|in6?_addr.*|sa_family_t|in_(addr|port)_t|__kernel_.*' \
+        --blocklist-type 'ibv_(flow|wq|rwq|dm|xrcd|td|counter|parent_domain|ah_attr_ex|nic_flow|vf).*' \
+        --opaque-type 'ibv_(flow|wq|counter).*' \
+        --raw-line 'use libc::{pthread_cond_t, pthread_mutex_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t, timespec};' \
+        --raw-line 'macro_rules! opaque { ($($name:ident)*) => { $(#[repr(C)] #[derive(Debug, Copy, Clone)] pub struct $name([u8; 0]);)* } }' \
+        --raw-line 'opaque! { ibv_counter_attach_attr ibv_counters_init_attr ibv_counters ibv_dm ibv_flow_action_esp_attr ibv_flow_action ibv_flow_attr ibv_flow ibv_parent_domain_init_attr ibv_rwq_ind_table_init_attr ibv_rwq_ind_table ibv_td_init_attr ibv_td ibv_wq_attr ibv_wq_init_attr ibv_wq ibv_xrcd_init_attr ibv_xrcd }' |
+        sed 's/extern "C" fn/extern "C-unwind" fn/'
+} >"$out"
+rustfmt --edition 2024 "$out"

@@ -1,0 +1,19 @@
+//! The C interface: layouts of rdma-core, which programs reach by memory and not by names.
+
+#[allow(
+    missing_docs,
+    dead_code,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    unreachable_pub,
+    unsafe_code,
+    clippy::all,
+    clippy::pedantic,
+    clippy::allow_attributes_without_reason,
+    reason = "made from C headers"
+)]
+#[rustfmt::skip]
+mod generated;
+
+pub(crate) use generated::*;

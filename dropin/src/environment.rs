@@ -1,0 +1,127 @@
+//! What the environment says (`UWARP_...`): the settings of a program that has no flags for them. `uwarp run` sets them.
+
+use std::env;
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use uwarp_verbs::llp::DeviceSpec;
+use uwarp_verbs::{OnNoReceive, Peer, Revision, Settings};
+
+/// How long a message of the peer waits for a receive unless the program is strict: InfiniBand's retries for a receiver that is not
+/// ready, seven and without end, have no counterpart, but most programs that rely on them post within milliseconds.
+const HOLD: Duration = Duration::from_secs(10);
+
+/// What was found.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    pub(crate) device: DeviceSpec,
+    pub(crate) pcap: Option<PathBuf>,
+    pub(crate) settings: Settings,
+    /// No words on standard error.
+    pub(crate) quiet: bool,
+}
+
+impl Environment {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Which variable has a value that means nothing, and what it may be.
+    pub(crate) fn read() -> Result<Self, String> {
+        Self::from(|name| env::var(name).ok())
+    }
+
+    fn from(var: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let mut settings = Settings::default();
+        settings.crc = choice(&var, "UWARP_CRC", &[("on", true), ("off", false)])?.unwrap_or(true);
+        settings.markers =
+            choice(&var, "UWARP_MARKERS", &[("on", true), ("off", false)])?.unwrap_or(false);
+        let revisions = [("1", Revision::One), ("2", Revision::Two)];
+        if let Some(revision) = choice(&var, "UWARP_MPA", &revisions)? {
+            (settings.revision, settings.accept_revision) = (revision, revision);
+        }
+        let peers = [("rfc", Peer::Rfc), ("siw", Peer::Siw)];
+        settings.peer = choice(&var, "UWARP_PEER", &peers)?.unwrap_or(Peer::Rfc);
+        let strict = choice(&var, "UWARP_STRICT", &[("1", true), ("0", false)])?.unwrap_or(false);
+        let hold = parse(&var, "UWARP_HOLD", "a number of milliseconds")?;
+        settings.on_no_receive = match (strict, hold) {
+            (true, _) => OnNoReceive::Terminate,
+            (false, hold) => OnNoReceive::Hold(hold.map_or(HOLD, Duration::from_millis)),
+        };
+        let device = match parse::<DeviceSpec>(
+            &var,
+            "UWARP_DEVICE",
+            "a device as 'uwarp run --help' has them",
+        )? {
+            Some(device) => device,
+            None => "tcp".parse().map_err(|error| format!("{error}"))?,
+        };
+        Ok(Environment {
+            device,
+            pcap: var("UWARP_PCAP").map(PathBuf::from),
+            settings,
+            quiet: choice(&var, "UWARP_QUIET", &[("1", true), ("0", false)])?.unwrap_or(false),
+        })
+    }
+}
+
+fn choice<T: Copy>(
+    var: &impl Fn(&str) -> Option<String>,
+    name: &str,
+    choices: &[(&str, T)],
+) -> Result<Option<T>, String> {
+    let Some(value) = var(name) else {
+        return Ok(None);
+    };
+    let found = choices.iter().find(|(word, _)| *word == value);
+    let all: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+    found
+        .map(|(_, choice)| Some(*choice))
+        .ok_or_else(|| format!("{name} is '{value}', and may be {}", all.join(" or ")))
+}
+
+fn parse<T: FromStr<Err: Display>>(
+    var: &impl Fn(&str) -> Option<String>,
+    name: &str,
+    what: &str,
+) -> Result<Option<T>, String> {
+    let value = var(name);
+    let parsed = value.map(|value| {
+        value
+            .parse()
+            .map_err(|error| format!("{name} is '{value}', and should be {what}: {error}"))
+    });
+    parsed.transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &'static str, value: &'static str) -> Result<Environment, String> {
+        Environment::from(move |asked| (asked == name).then(|| value.to_owned()))
+    }
+
+    #[test]
+    fn without_variables_the_defaults_hold_messages_and_use_crc() {
+        let environment = with("", "").unwrap();
+        assert!(environment.settings.crc);
+        assert_eq!(environment.settings.on_no_receive, OnNoReceive::Hold(HOLD));
+        assert_eq!(environment.device.to_string(), "tcp");
+    }
+
+    #[test]
+    fn strict_terminates_where_no_receive_is_posted() {
+        let environment = with("UWARP_STRICT", "1").unwrap();
+        assert_eq!(environment.settings.on_no_receive, OnNoReceive::Terminate);
+    }
+
+    #[test]
+    fn a_value_that_means_nothing_is_named_with_what_it_may_be() {
+        let error = with("UWARP_CRC", "yes").unwrap_err();
+        assert_eq!(error, "UWARP_CRC is 'yes', and may be on or off");
+        let error = with("UWARP_HOLD", "soon").unwrap_err();
+        assert!(error.starts_with("UWARP_HOLD is 'soon', and should be a number of milliseconds"));
+    }
+}

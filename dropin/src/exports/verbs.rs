@@ -1,0 +1,178 @@
+//! libibverbs: every name of rdma-core 44 (IBVERBS_1.0 to 1.14).
+
+use super::{absent_names as absent, exports};
+use crate::{device, query, strings};
+
+exports! {
+    "@@IBVERBS_1.0"
+    ibv_get_sysfs_path => device::get_sysfs_path,
+    ibv_rate_to_mult => strings::rate_to_mult,
+    ibv_read_sysfs_file => device::read_sysfs_file,
+    mult_to_ibv_rate => strings::mult_to_rate,
+}
+
+exports! {
+    "@@IBVERBS_1.1"
+    ibv_close_device => device::close_device,
+    ibv_event_type_str => strings::event_type_str,
+    ibv_free_device_list => device::free_device_list,
+    ibv_get_device_guid => device::get_device_guid,
+    ibv_get_device_list => device::get_device_list,
+    ibv_get_device_name => device::get_device_name,
+    ibv_node_type_str => strings::node_type_str,
+    ibv_open_device => device::open_device,
+    ibv_port_state_str => strings::port_state_str,
+    ibv_query_device => query::query_device,
+    ibv_query_gid => query::query_gid,
+    ibv_query_pkey => query::query_pkey,
+    ibv_query_port => query::query_port,
+    ibv_rate_to_mbps => strings::rate_to_mbps,
+    ibv_wc_status_str => strings::wc_status_str,
+    mbps_to_ibv_rate => strings::mbps_to_rate,
+}
+
+exports! {
+    "@@IBVERBS_1.5"
+    ibv_get_pkey_index => query::get_pkey_index,
+}
+
+exports! {
+    "@@IBVERBS_1.9"
+    ibv_get_device_index => device::get_device_index,
+}
+
+exports! {
+    "@@IBVERBS_1.11"
+    _ibv_query_gid_ex => query::query_gid_ex,
+    _ibv_query_gid_table => query::query_gid_table,
+}
+
+absent! {
+    "@@IBVERBS_1.0"
+    ibv_copy_path_rec_from_kern => nothing,
+    ibv_copy_path_rec_to_kern => nothing,
+    ibv_copy_qp_attr_from_kern => nothing,
+    ibv_create_comp_channel => null,
+    ibv_destroy_comp_channel => errno,
+}
+
+absent! {
+    "@@IBVERBS_1.1"
+    ibv_ack_async_event => nothing,
+    ibv_ack_cq_events => nothing,
+    ibv_alloc_pd => null,
+    ibv_attach_mcast => errno,
+    ibv_copy_ah_attr_from_kern => nothing,
+    ibv_create_ah => null,
+    ibv_create_ah_from_wc => null,
+    ibv_create_cq => null,
+    ibv_create_qp => null,
+    ibv_create_srq => null,
+    ibv_dealloc_pd => errno,
+    ibv_dereg_mr => errno,
+    ibv_destroy_ah => errno,
+    ibv_destroy_cq => errno,
+    ibv_destroy_qp => errno,
+    ibv_destroy_srq => errno,
+    ibv_detach_mcast => errno,
+    ibv_dofork_range => errno,
+    ibv_dontfork_range => errno,
+    ibv_fork_init => errno,
+    ibv_get_async_event => errno,
+    ibv_get_cq_event => errno,
+    ibv_init_ah_from_wc => errno,
+    ibv_modify_qp => errno,
+    ibv_modify_srq => errno,
+    ibv_query_qp => errno,
+    ibv_query_srq => errno,
+    ibv_reg_mr => null,
+    ibv_rereg_mr => errno,
+    ibv_resize_cq => errno,
+    ibv_resolve_eth_l2_from_gid => errno,
+}
+
+absent! {
+    "@@IBVERBS_1.6"
+    ibv_qp_to_qp_ex => null,
+}
+
+absent! {
+    "@@IBVERBS_1.7"
+    ibv_reg_mr_iova => null,
+}
+
+absent! {
+    "@@IBVERBS_1.8"
+    ibv_reg_mr_iova2 => null,
+}
+
+absent! {
+    "@@IBVERBS_1.10"
+    ibv_import_device => null,
+    ibv_import_mr => null,
+    ibv_import_pd => null,
+    ibv_query_ece => errno,
+    ibv_set_ece => errno,
+    ibv_unimport_mr => nothing,
+    ibv_unimport_pd => nothing,
+}
+
+absent! {
+    "@@IBVERBS_1.12"
+    ibv_reg_dmabuf_mr => null,
+}
+
+absent! {
+    "@@IBVERBS_1.13"
+    ibv_import_dm => null,
+    ibv_is_fork_initialized => errno,
+    ibv_unimport_dm => nothing,
+}
+
+absent! {
+    "@@IBVERBS_1.14"
+    ibv_query_qp_data_in_order => errno,
+}
+
+// The ABI of before 2007, with other structures: no program that still runs asks for it, and their names must be there.
+absent! {
+    "@IBVERBS_1.0"
+    ibv_ack_async_event => nothing,
+    ibv_ack_cq_events => nothing,
+    ibv_alloc_pd => null,
+    ibv_attach_mcast => errno,
+    ibv_close_device => errno,
+    ibv_create_ah => null,
+    ibv_create_cq => null,
+    ibv_create_qp => null,
+    ibv_create_srq => null,
+    ibv_dealloc_pd => errno,
+    ibv_dereg_mr => errno,
+    ibv_destroy_ah => errno,
+    ibv_destroy_cq => errno,
+    ibv_destroy_qp => errno,
+    ibv_destroy_srq => errno,
+    ibv_detach_mcast => errno,
+    ibv_free_device_list => nothing,
+    ibv_get_async_event => errno,
+    ibv_get_cq_event => errno,
+    ibv_get_device_guid => errno,
+    ibv_get_device_list => null,
+    ibv_get_device_name => null,
+    ibv_modify_qp => errno,
+    ibv_modify_srq => errno,
+    ibv_open_device => null,
+    ibv_query_device => errno,
+    ibv_query_gid => errno,
+    ibv_query_pkey => errno,
+    ibv_query_port => errno,
+    ibv_query_qp => errno,
+    ibv_query_srq => errno,
+    ibv_reg_mr => null,
+    ibv_resize_cq => errno,
+}
+
+absent! {
+    "@IBVERBS_1.1"
+    ibv_register_driver => nothing,
+}

@@ -1,0 +1,25 @@
+//! libibverbs and librdmacm on uwarp: programs that were linked with rdma-core run on it unmodified. `uwarp run` puts it in their way;
+//! dropin/README.md says how, and dropin/MATRIX.md what is here.
+
+#![cfg(target_os = "linux")]
+#![cfg_attr(
+    test,
+    allow(
+        dead_code,
+        reason = "the names of the library are not made for unit tests"
+    )
+)]
+
+mod abi;
+mod boundary;
+mod context;
+mod device;
+mod environment;
+mod errno;
+#[cfg(not(test))]
+mod exports;
+mod object;
+mod operations;
+mod query;
+mod rnic;
+mod strings;

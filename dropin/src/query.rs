@@ -1,0 +1,305 @@
+//! What a device and its port are.
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::{c_char, c_int};
+use core::{mem, ptr};
+
+use uwarp_verbs::{Device, PortAttr};
+
+use crate::abi::{
+    IBV_GID_TYPE_IB, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry,
+    ibv_gid_type, ibv_port_attr, ibv_query_device_ex_input,
+};
+use crate::boundary::entry;
+use crate::context::Context;
+use crate::errno;
+
+/// `struct ibv_port_attr` as it was when `ibv_query_port` got its version: without `flags` and what follows, and with the padding.
+const OLD_PORT_ATTR: usize = 48;
+
+fn int(value: u32) -> c_int {
+    c_int::try_from(value).unwrap_or(c_int::MAX)
+}
+
+fn attributes(device: &Device) -> ibv_device_attr {
+    let attr = device.query();
+    // SAFETY: numbers and characters, which may all be zero.
+    let mut out: ibv_device_attr = unsafe { mem::zeroed() };
+    for (to, from) in out.fw_ver.iter_mut().zip(attr.fw_ver.bytes().take(63)) {
+        *to = from as c_char;
+    }
+    out.node_guid = u64::from_ne_bytes(attr.node_guid);
+    out.sys_image_guid = u64::from_ne_bytes(attr.sys_image_guid);
+    out.max_mr_size = attr.max_mr_size;
+    out.page_size_cap = attr.page_size_cap;
+    out.vendor_id = attr.vendor_id;
+    out.vendor_part_id = attr.vendor_part_id;
+    out.hw_ver = attr.hw_ver;
+    out.max_qp = int(attr.max_qp);
+    out.max_qp_wr = int(attr.max_qp_wr);
+    out.device_cap_flags = attr.device_cap_flags;
+    out.max_sge = int(attr.max_sge);
+    out.max_sge_rd = int(attr.max_sge_rd);
+    out.max_cq = int(attr.max_cq);
+    out.max_cqe = int(attr.max_cqe);
+    out.max_mr = int(attr.max_mr);
+    out.max_pd = int(attr.max_pd);
+    out.max_qp_rd_atom = int(attr.max_qp_rd_atom);
+    out.max_res_rd_atom = int(attr.max_res_rd_atom);
+    out.max_qp_init_rd_atom = int(attr.max_qp_init_rd_atom);
+    out.atomic_cap = attr.atomic_cap as u32 as _;
+    out.max_mw = int(attr.max_mw);
+    out.max_srq = int(attr.max_srq);
+    out.max_srq_wr = int(attr.max_srq_wr);
+    out.max_srq_sge = int(attr.max_srq_sge);
+    out.phys_port_cnt = attr.phys_port_cnt;
+    out
+}
+
+/// `ibv_query_device`
+pub(crate) unsafe extern "C-unwind" fn query_device(
+    context: *mut ibv_context,
+    out: *mut ibv_device_attr,
+) -> c_int {
+    entry(libc::EIO, || {
+        // SAFETY: an open context, and a place for the attributes.
+        unsafe { out.write(attributes(Context::of(context).device())) };
+        0
+    })
+}
+
+/// `ibv_query_device_ex`, which may be asked by a program that knows a shorter structure, or a longer one.
+pub(crate) unsafe extern "C-unwind" fn query_device_ex(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    out: *mut ibv_device_attr_ex,
+    size: usize,
+) -> c_int {
+    entry(libc::EIO, || {
+        // SAFETY: no input, or one of the program's.
+        if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0)
+            || size < size_of::<ibv_device_attr>()
+        {
+            return libc::EINVAL;
+        }
+        // SAFETY: numbers, which may all be zero.
+        let mut attr: ibv_device_attr_ex = unsafe { mem::zeroed() };
+        // SAFETY: an open context.
+        let device = unsafe { Context::of(context) }.device();
+        attr.orig_attr = attributes(device);
+        attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags.into();
+        attr.phys_port_cnt_ex = 1;
+        // SAFETY: `size` octets at `out` are the program's to give.
+        unsafe { give(&attr, out.cast(), size) };
+        0
+    })
+}
+
+/// Writes as much of `value` as there is room for, and zeros behind it.
+///
+/// # Safety
+/// `size` octets at `out` may be written; `T` has no padding that matters.
+unsafe fn give<T>(value: &T, out: *mut u8, size: usize) {
+    let len = size.min(size_of::<T>());
+    // SAFETY: the promise of the caller.
+    unsafe {
+        ptr::copy_nonoverlapping(ptr::from_ref(value).cast(), out, len);
+        ptr::write_bytes(out.add(len), 0, size - len);
+    }
+}
+
+fn port(attr: &PortAttr) -> ibv_port_attr {
+    // SAFETY: numbers, which may all be zero.
+    let mut out: ibv_port_attr = unsafe { mem::zeroed() };
+    out.state = attr.state as u32 as _;
+    out.max_mtu = attr.max_mtu as _;
+    out.active_mtu = attr.active_mtu as _;
+    out.gid_tbl_len = int(attr.gid_tbl_len);
+    out.max_msg_sz = attr.max_msg_sz;
+    out.pkey_tbl_len = 1;
+    out.max_vl_num = 0;
+    out.active_width = attr.active_width;
+    out.active_speed = attr.active_speed;
+    out.phys_state = attr.phys_state;
+    out.link_layer = attr.link_layer;
+    out
+}
+
+/// `___ibv_query_port`, with the length of the structure that the program knows.
+pub(crate) unsafe extern "C-unwind" fn query_port_of(
+    context: *mut ibv_context,
+    number: u8,
+    out: *mut ibv_port_attr,
+    size: usize,
+) -> c_int {
+    entry(libc::EIO, || {
+        // SAFETY: an open context.
+        let device = unsafe { Context::of(context) }.device();
+        match device.query_port(number) {
+            Ok(attr) => {
+                // SAFETY: `size` octets at `out` are the program's to give.
+                unsafe { give(&port(&attr), out.cast(), size) };
+                0
+            }
+            Err(_) => libc::EINVAL,
+        }
+    })
+}
+
+/// `ibv_query_port` of programs that know the structure as it was first.
+pub(crate) unsafe extern "C-unwind" fn query_port(
+    context: *mut ibv_context,
+    number: u8,
+    out: *mut ibv_port_attr,
+) -> c_int {
+    // SAFETY: the caller's promises, for the length that they are about.
+    unsafe { query_port_of(context, number, out, OLD_PORT_ATTR) }
+}
+
+fn gid(context: &Context, number: u32, index: u32) -> Option<ibv_gid> {
+    let found = (number == 1).then(|| context.device().gid(index).ok())?;
+    found.map(|gid| ibv_gid { raw: gid.0 })
+}
+
+/// `ibv_query_gid`
+pub(crate) unsafe extern "C-unwind" fn query_gid(
+    context: *mut ibv_context,
+    number: u8,
+    index: c_int,
+    out: *mut ibv_gid,
+) -> c_int {
+    entry(-1, || {
+        // SAFETY: an open context.
+        let context = unsafe { Context::of(context) };
+        let found = u32::try_from(index)
+            .ok()
+            .and_then(|index| gid(context, number.into(), index));
+        let Some(found) = found else {
+            errno::set(libc::EINVAL);
+            return -1;
+        };
+        // SAFETY: a place for a GID.
+        unsafe { out.write(found) };
+        0
+    })
+}
+
+/// `_ibv_query_gid_ex`, with the length of an entry that the program knows.
+pub(crate) unsafe extern "C-unwind" fn query_gid_ex(
+    context: *mut ibv_context,
+    number: u32,
+    index: u32,
+    out: *mut ibv_gid_entry,
+    flags: u32,
+    size: usize,
+) -> c_int {
+    entry(libc::EIO, || {
+        if flags != 0 {
+            return libc::EOPNOTSUPP;
+        }
+        // SAFETY: an open context.
+        let Some(found) = gid(unsafe { Context::of(context) }, number, index) else {
+            return libc::ENODATA;
+        };
+        // SAFETY: `size` octets at `out` are the program's to give.
+        unsafe { give(&gid_entry(found, index), out.cast(), size) };
+        0
+    })
+}
+
+fn gid_entry(gid: ibv_gid, index: u32) -> ibv_gid_entry {
+    ibv_gid_entry {
+        gid,
+        gid_index: index,
+        port_num: 1,
+        gid_type: IBV_GID_TYPE_IB as u32,
+        ndev_ifindex: 0,
+    }
+}
+
+/// `_ibv_query_gid_table`: how many entries there are room for and were written, or a negative number of an error.
+pub(crate) unsafe extern "C-unwind" fn query_gid_table(
+    context: *mut ibv_context,
+    out: *mut ibv_gid_entry,
+    room: usize,
+    flags: u32,
+    size: usize,
+) -> isize {
+    entry(-(libc::EIO as isize), || {
+        if flags != 0 {
+            return -(libc::EOPNOTSUPP as isize);
+        }
+        // SAFETY: an open context.
+        let context = unsafe { Context::of(context) };
+        let entries = (0..).map_while(|index| Some((gid(context, 1, index)?, index)));
+        let entries: Vec<_> = entries.collect();
+        if entries.len() > room {
+            return -(libc::EINVAL as isize);
+        }
+        for (at, (gid, index)) in entries.iter().enumerate() {
+            // SAFETY: `room` places of `size` octets are the program's to give.
+            unsafe {
+                give(
+                    &gid_entry(*gid, *index),
+                    out.byte_add(at * size).cast(),
+                    size,
+                )
+            };
+        }
+        entries.len() as isize
+    })
+}
+
+/// `ibv_query_gid_type` of the private names, which `ibv_devinfo` asks: iWARP has no kinds.
+pub(crate) unsafe extern "C-unwind" fn query_gid_type(
+    context: *mut ibv_context,
+    number: u8,
+    index: u32,
+    out: *mut ibv_gid_type,
+) -> c_int {
+    entry(-1, || {
+        // SAFETY: an open context.
+        if gid(unsafe { Context::of(context) }, number.into(), index).is_none() {
+            errno::set(libc::EINVAL);
+            return -1;
+        }
+        // SAFETY: a place for a number.
+        unsafe { out.write(IBV_GID_TYPE_IB) };
+        0
+    })
+}
+
+/// `ibv_query_pkey`: a table of one entry that means nothing on iWARP.
+pub(crate) unsafe extern "C-unwind" fn query_pkey(
+    _context: *mut ibv_context,
+    number: u8,
+    index: c_int,
+    out: *mut u16,
+) -> c_int {
+    entry(-1, || {
+        if number != 1 || index != 0 {
+            errno::set(libc::EINVAL);
+            return -1;
+        }
+        // SAFETY: a place for a number.
+        unsafe { out.write(0xFFFF) };
+        0
+    })
+}
+
+/// `ibv_get_pkey_index`
+pub(crate) unsafe extern "C-unwind" fn get_pkey_index(
+    _context: *mut ibv_context,
+    number: u8,
+    pkey: u16,
+) -> c_int {
+    if number == 1 && pkey == 0xFFFF {
+        0
+    } else {
+        errno::set(libc::EINVAL);
+        -1
+    }
+}

@@ -1,0 +1,72 @@
+//! The software RNIC of the process: one device, which all contexts share, opened when the program first needs it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use uwarp_verbs::Device;
+use uwarp_verbs::capture::Capture;
+use uwarp_verbs::llp::kernel::KernelSettings;
+
+use crate::environment::Environment;
+
+/// The device, and the process that opened it: a fork has none of its own yet.
+static DEVICE: Mutex<Option<(u32, Device)>> = Mutex::new(None);
+/// Set by `UWARP_QUIET`.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// The device of this process. Why there is none was told when it was tried; it is tried again by the next call.
+pub(crate) fn device() -> Option<Device> {
+    let mut held = DEVICE.lock();
+    let here = std::process::id();
+    if let Some((process, device)) = &*held
+        && *process == here
+    {
+        return Some(device.clone());
+    }
+    match open() {
+        Ok(device) => {
+            // What a parent has opened is the parent's; it is not touched here.
+            if let Some((_, inherited)) = held.replace((here, device.clone())) {
+                core::mem::forget(inherited);
+            }
+            Some(device)
+        }
+        Err(error) => {
+            tell(format_args!("{error}"));
+            None
+        }
+    }
+}
+
+fn open() -> Result<Device, String> {
+    let Environment {
+        device,
+        pcap,
+        settings,
+        quiet,
+    } = Environment::read()?;
+    QUIET.store(quiet, Ordering::Relaxed);
+    let capture = pcap.map(|path| {
+        Capture::create(&path).map_err(|error| {
+            format!(
+                "the capture file {} cannot be made: {error}",
+                path.display()
+            )
+        })
+    });
+    let capture = capture.transpose()?;
+    let network = device
+        .open(capture.as_ref(), KernelSettings::default())
+        .map_err(|error| format!("{device} cannot be opened: {error}"))?;
+    Device::open(Arc::clone(&network), settings).map_err(|error| error.to_string())
+}
+
+/// Says something on standard error, unless the program is to be quiet.
+pub(crate) fn tell(words: core::fmt::Arguments<'_>) {
+    if !QUIET.load(Ordering::Relaxed) {
+        use std::io::Write as _;
+        // A program may have closed its standard error.
+        let _ = writeln!(std::io::stderr(), "uwarp: {words}");
+    }
+}
