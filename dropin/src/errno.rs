@@ -1,10 +1,68 @@
 //! The calling thread's `errno`.
 
 use core::ffi::c_int;
+use core::ptr;
+
+use uwarp_verbs::{DeviceError, PostErrorKind, RegisterError};
 
 /// Sets it.
 #[expect(unsafe_code, reason = "errno is a place in memory")]
 pub(crate) fn set(errno: c_int) {
     // SAFETY: the C library gives the calling thread's own `errno`.
     unsafe { *libc::__errno_location() = errno };
+}
+
+/// What a function answers that gives the number of an error, or 0.
+pub(crate) fn status(result: Result<(), c_int>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(errno) => {
+            set(errno);
+            errno
+        }
+    }
+}
+
+/// What a function answers that gives an object, or NULL.
+pub(crate) fn pointer<T>(result: Result<*mut T, c_int>) -> *mut T {
+    result.unwrap_or_else(|errno| {
+        set(errno);
+        ptr::null_mut()
+    })
+}
+
+/// The number for an object that could not be made.
+pub(crate) fn of_device(error: &DeviceError) -> c_int {
+    match error {
+        DeviceError::Limit { .. }
+        | DeviceError::PdLimit { .. }
+        | DeviceError::PdReceives { .. } => libc::ENOMEM,
+        DeviceError::System { error, .. } => error.raw_os_error().unwrap_or(libc::ENOMEM),
+        DeviceError::Memory(error) => of_register(error),
+        DeviceError::Inherited(_) => libc::EIO,
+        _ => libc::EINVAL,
+    }
+}
+
+/// The number for memory that could not be registered.
+pub(crate) fn of_register(error: &RegisterError) -> c_int {
+    match error {
+        RegisterError::TooMany { .. } | RegisterError::TooManyInPd { .. } => libc::ENOMEM,
+        RegisterError::ReadOnly { .. } => libc::EFAULT,
+        RegisterError::NoRandomness { errno } => *errno,
+        RegisterError::Inherited(_) => libc::EIO,
+        _ => libc::EINVAL,
+    }
+}
+
+/// The number for a work request that was not taken.
+pub(crate) fn of_post(error: PostErrorKind) -> c_int {
+    match error {
+        PostErrorKind::SendQueueFull { .. }
+        | PostErrorKind::RecvQueueFull { .. }
+        | PostErrorKind::SrqFull { .. } => libc::ENOMEM,
+        PostErrorKind::ImmediateUnfit { .. } => libc::EOPNOTSUPP,
+        PostErrorKind::Inherited(_) => libc::EIO,
+        _ => libc::EINVAL,
+    }
 }

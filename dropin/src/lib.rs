@@ -12,14 +12,23 @@
 
 mod abi;
 mod boundary;
+mod cancel;
+mod channel;
 mod context;
+mod cq;
 mod device;
 mod environment;
 mod errno;
 #[cfg(not(test))]
 mod exports;
+mod mr;
 mod object;
 mod operations;
+mod pd;
+mod qp;
 mod query;
 mod rnic;
 mod strings;
+mod told;
+mod users;
+mod wc;

@@ -5,6 +5,7 @@
 )]
 
 use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
 
 /// The program sees `shown` and may read and, where the interface says so, write it at any time: no reference to it is ever made.
 #[repr(C)]
@@ -21,6 +22,30 @@ impl<C, T> Object<C, T> {
             kept,
         });
         Box::into_raw(object).cast()
+    }
+
+    /// Makes an object whose parts have to know where it will be. With an error there is none.
+    pub(crate) fn begin_with<E>(
+        make: impl FnOnce(*mut C) -> Result<(C, T), E>,
+    ) -> Result<*mut C, E> {
+        let place: *mut MaybeUninit<Self> = Box::into_raw(Box::new(MaybeUninit::uninit()));
+        let pointer = place.cast::<C>();
+        match make(pointer) {
+            Ok((shown, kept)) => {
+                let object = Object {
+                    shown: UnsafeCell::new(shown),
+                    kept,
+                };
+                // SAFETY: the place is this one's alone: `make` has given nobody anything but its address.
+                unsafe { place.cast::<Self>().write(object) };
+                Ok(pointer)
+            }
+            Err(error) => {
+                // SAFETY: it came from `Box::into_raw`, and there is nothing in it to drop.
+                drop(unsafe { Box::from_raw(place) });
+                Err(error)
+            }
+        }
     }
 
     /// What is kept behind the pointer that the program has.

@@ -1,10 +1,13 @@
 //! libibverbs: every name of rdma-core 44 (IBVERBS_1.0 to 1.14).
 
 use super::{absent_names as absent, exports};
-use crate::{device, query, strings};
+use crate::qp::modify;
+use crate::{channel, cq, device, mr, pd, qp, query, strings};
 
 exports! {
     "@@IBVERBS_1.0"
+    ibv_create_comp_channel => channel::create_comp_channel,
+    ibv_destroy_comp_channel => channel::destroy_comp_channel,
     ibv_get_sysfs_path => device::get_sysfs_path,
     ibv_rate_to_mult => strings::rate_to_mult,
     ibv_read_sysfs_file => device::read_sysfs_file,
@@ -13,12 +16,22 @@ exports! {
 
 exports! {
     "@@IBVERBS_1.1"
+    ibv_ack_cq_events => channel::ack_cq_events,
+    ibv_alloc_pd => pd::alloc_pd,
     ibv_close_device => device::close_device,
+    ibv_create_cq => cq::create_cq,
+    ibv_create_qp => qp::create_qp,
+    ibv_dealloc_pd => pd::dealloc_pd,
+    ibv_dereg_mr => mr::dereg_mr,
+    ibv_destroy_cq => cq::destroy_cq,
+    ibv_destroy_qp => qp::destroy_qp,
     ibv_event_type_str => strings::event_type_str,
     ibv_free_device_list => device::free_device_list,
+    ibv_get_cq_event => channel::get_cq_event,
     ibv_get_device_guid => device::get_device_guid,
     ibv_get_device_list => device::get_device_list,
     ibv_get_device_name => device::get_device_name,
+    ibv_modify_qp => modify::modify_qp,
     ibv_node_type_str => strings::node_type_str,
     ibv_open_device => device::open_device,
     ibv_port_state_str => strings::port_state_str,
@@ -26,7 +39,9 @@ exports! {
     ibv_query_gid => query::query_gid,
     ibv_query_pkey => query::query_pkey,
     ibv_query_port => query::query_port,
+    ibv_query_qp => modify::query_qp,
     ibv_rate_to_mbps => strings::rate_to_mbps,
+    ibv_reg_mr => mr::reg_mr,
     ibv_wc_status_str => strings::wc_status_str,
     mbps_to_ibv_rate => strings::mbps_to_rate,
 }
@@ -34,6 +49,16 @@ exports! {
 exports! {
     "@@IBVERBS_1.5"
     ibv_get_pkey_index => query::get_pkey_index,
+}
+
+exports! {
+    "@@IBVERBS_1.7"
+    ibv_reg_mr_iova => mr::reg_mr_iova,
+}
+
+exports! {
+    "@@IBVERBS_1.8"
+    ibv_reg_mr_iova2 => mr::reg_mr_iova2,
 }
 
 exports! {
@@ -52,40 +77,26 @@ absent! {
     ibv_copy_path_rec_from_kern => nothing,
     ibv_copy_path_rec_to_kern => nothing,
     ibv_copy_qp_attr_from_kern => nothing,
-    ibv_create_comp_channel => null,
-    ibv_destroy_comp_channel => errno,
 }
 
 absent! {
     "@@IBVERBS_1.1"
     ibv_ack_async_event => nothing,
-    ibv_ack_cq_events => nothing,
-    ibv_alloc_pd => null,
     ibv_attach_mcast => errno,
     ibv_copy_ah_attr_from_kern => nothing,
     ibv_create_ah => null,
     ibv_create_ah_from_wc => null,
-    ibv_create_cq => null,
-    ibv_create_qp => null,
     ibv_create_srq => null,
-    ibv_dealloc_pd => errno,
-    ibv_dereg_mr => errno,
     ibv_destroy_ah => errno,
-    ibv_destroy_cq => errno,
-    ibv_destroy_qp => errno,
     ibv_destroy_srq => errno,
     ibv_detach_mcast => errno,
     ibv_dofork_range => errno,
     ibv_dontfork_range => errno,
     ibv_fork_init => errno,
     ibv_get_async_event => errno,
-    ibv_get_cq_event => errno,
     ibv_init_ah_from_wc => errno,
-    ibv_modify_qp => errno,
     ibv_modify_srq => errno,
-    ibv_query_qp => errno,
     ibv_query_srq => errno,
-    ibv_reg_mr => null,
     ibv_rereg_mr => errno,
     ibv_resize_cq => errno,
     ibv_resolve_eth_l2_from_gid => errno,
@@ -94,16 +105,6 @@ absent! {
 absent! {
     "@@IBVERBS_1.6"
     ibv_qp_to_qp_ex => null,
-}
-
-absent! {
-    "@@IBVERBS_1.7"
-    ibv_reg_mr_iova => null,
-}
-
-absent! {
-    "@@IBVERBS_1.8"
-    ibv_reg_mr_iova2 => null,
 }
 
 absent! {

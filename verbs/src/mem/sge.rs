@@ -10,8 +10,10 @@ use super::run::PinnedRun;
 use super::table::{RegionTable, check_sge};
 use super::target::{checksum_by_copy, copy_with_crc};
 
-/// A scatter/gather element (`ibv_sge`): a run of registered memory.
+/// A scatter/gather element (`ibv_sge`): a run of registered memory. It has the layout of `ibv_sge`: a list of the one is a list
+/// of the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
 pub struct Sge {
     /// Address of the first octet, as the region counts them (the memory address, unless registered otherwise).
     pub addr: u64,

@@ -1,0 +1,65 @@
+//! Waiting where the program may cancel the thread (`pthread_cancel`): that unwinds the frames from within the system call, so that
+//! there must be nothing to drop in them, and nothing that catches it (`boundary.rs`).
+#![expect(unsafe_code, reason = "a function of the C library")]
+
+use core::ffi::c_int;
+
+use libc::{nfds_t, pollfd};
+
+use crate::errno;
+
+unsafe extern "C-unwind" {
+    // That of the `libc` crate may not unwind.
+    fn poll(fds: *mut pollfd, number: nfds_t, timeout: c_int) -> c_int;
+}
+
+/// Waits until the descriptor is readable; a point where the thread may be cancelled. False with `errno`: `EINTR` when a signal came,
+/// `EBADF` when there is no such descriptor.
+///
+/// Call it outside of [`entry`](crate::boundary::entry), with nothing in the frame that wants to be dropped.
+pub(crate) fn wait_readable(fd: c_int) -> bool {
+    let mut one = pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one entry, which lives in this frame.
+    if unsafe { poll(&raw mut one, 1, -1) } < 0 {
+        return false;
+    }
+    if one.revents & libc::POLLNVAL != 0 {
+        errno::set(libc::EBADF);
+        return false;
+    }
+    true
+}
+
+/// Whether the program has made a descriptor non-blocking: then calls that would wait answer `EAGAIN`.
+pub(crate) fn is_nonblocking(fd: c_int) -> bool {
+    // SAFETY: it takes numbers only.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Write, pipe};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn it_waits_for_something_to_read() {
+        let (from, mut to) = pipe().unwrap();
+        to.write_all(b"x").unwrap();
+        assert!(wait_readable(from.as_raw_fd()));
+        assert!(!is_nonblocking(from.as_raw_fd()));
+    }
+
+    #[test]
+    fn a_descriptor_that_is_not_there_is_no_endless_wait() {
+        // No process of this test has so many.
+        assert!(!wait_readable(1 << 30));
+        let errno = std::io::Error::last_os_error();
+        assert_eq!(errno.raw_os_error(), Some(libc::EBADF));
+    }
+}

@@ -1,0 +1,193 @@
+//! Completion queues (`ibv_cq`).
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::{c_int, c_void};
+use core::{mem, ptr};
+
+use uwarp_verbs::{Completion, Cq, DestroyCqError, Notify};
+
+use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
+use crate::boundary::entry;
+use crate::context::Context;
+use crate::object::Object;
+use crate::{channel, errno, told, wc};
+
+/// What is behind an `ibv_cq`.
+pub(crate) struct CqKept {
+    pub(crate) cq: Cq,
+}
+
+/// Every queue has the room of an extended one in front, which begins as the plain one does.
+type CqObject = Object<ibv_cq_ex, CqKept>;
+
+/// Completions that one look takes.
+const BATCH: usize = 16;
+
+/// Makes a queue for at least `cqe` completions. As many devices do, it rounds that up to a power of 2.
+///
+/// # Errors
+/// The `errno`.
+///
+/// # Safety
+/// `context` is an open context, `channel` is NULL or a channel.
+pub(crate) unsafe fn create(
+    context: *mut ibv_context,
+    cqe: u32,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: u32,
+) -> Result<*mut ibv_cq, c_int> {
+    // SAFETY: the promise of the caller.
+    let device = unsafe { Context::of(context) }.device();
+    // SAFETY: the promise of the caller; programs do not write it.
+    let vectors = unsafe { (*context).num_comp_vectors };
+    if comp_vector >= vectors.cast_unsigned() {
+        return Err(libc::EINVAL);
+    }
+    let depth = match cqe.checked_next_power_of_two() {
+        Some(depth) if cqe > 0 => depth,
+        _ => return Err(libc::EINVAL),
+    };
+    let made = CqObject::begin_with(|pointer| {
+        let cq = if channel.is_null() {
+            device.create_cq(depth)
+        } else {
+            let number = pointer.expose_provenance() as u64;
+            // SAFETY: the promise of the caller.
+            device.create_cq_on(depth, unsafe { channel::of(channel) }, number)
+        };
+        let cq = cq.map_err(|error| errno::of_device(&error))?;
+        // SAFETY: numbers, pointers, functions that are not there; a mutex and a condition as their initialisers have them.
+        let mut shown: ibv_cq_ex = unsafe { mem::zeroed() };
+        shown.context = context;
+        shown.channel = channel;
+        shown.cq_context = cq_context;
+        shown.handle = cq.cq_num();
+        shown.cqe = c_int::try_from(cq.capacity()).unwrap_or(c_int::MAX);
+        Ok((shown, CqKept { cq }))
+    });
+    made.map(<*mut ibv_cq_ex>::cast)
+}
+
+/// What is behind a pointer of the program's.
+///
+/// # Safety
+/// `cq` is a queue that exists while the reference lives.
+pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> &'a CqKept {
+    // SAFETY: the promise of the caller.
+    unsafe { CqObject::kept(cq.cast()) }
+}
+
+/// The queue whose event has this number.
+pub(crate) fn from_event(number: u64) -> *mut ibv_cq {
+    ptr::with_exposed_provenance_mut(number as usize)
+}
+
+/// Ends a queue, once all its events are acknowledged.
+///
+/// # Errors
+/// `EBUSY` while queue pairs complete to it.
+///
+/// # Safety
+/// As for [`of`], and with `Ok` it is not used any more.
+pub(crate) unsafe fn destroy(cq: *mut ibv_cq) -> Result<(), c_int> {
+    // SAFETY: the promise of the caller.
+    let kept = unsafe { of(cq) };
+    match kept.cq.clone().destroy(None) {
+        Ok(()) => {}
+        Err((_, DestroyCqError::InUse { .. })) => return Err(libc::EBUSY),
+        Err((_, _)) => return Err(libc::EBUSY),
+    }
+    // SAFETY: the promise of the caller.
+    drop(unsafe { CqObject::end(cq.cast()) });
+    Ok(())
+}
+
+/// `ibv_create_cq`
+pub(crate) unsafe extern "C-unwind" fn create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    entry(ptr::null_mut(), || {
+        let (cqe, vector) = (u32::try_from(cqe).unwrap_or(0), comp_vector.cast_unsigned());
+        // SAFETY: an open context, and a channel if any.
+        errno::pointer(unsafe { create(context, cqe, cq_context, channel, vector) })
+    })
+}
+
+/// `ibv_destroy_cq`
+pub(crate) unsafe extern "C-unwind" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
+    entry(libc::EIO, || {
+        // SAFETY: a queue that `ibv_create_cq` gave.
+        errno::status(unsafe { destroy(cq) })
+    })
+}
+
+/// `ibv_poll_cq`
+pub(crate) unsafe extern "C-unwind" fn poll_cq(
+    cq: *mut ibv_cq,
+    room: c_int,
+    out: *mut ibv_wc,
+) -> c_int {
+    entry(-libc::EIO, || {
+        // SAFETY: a queue that exists.
+        let cq = unsafe { &of(cq).cq };
+        let room = usize::try_from(room).unwrap_or(0);
+        let mut got = 0;
+        if room == 1 {
+            // SAFETY: a place for one.
+            got = unsafe { take(cq, &mut [Completion::default()], out) };
+        } else {
+            let mut taken = [Completion::default(); BATCH];
+            while got < room {
+                let most = BATCH.min(room - got);
+                // SAFETY: `got + most` is not above `room`.
+                let more = unsafe { take(cq, &mut taken[..most], out.add(got)) };
+                got += more;
+                if more < most {
+                    break;
+                }
+            }
+        }
+        // Not more than `room`.
+        got as c_int
+    })
+}
+
+/// Takes completions, as many as there are places in `taken`.
+///
+/// # Safety
+/// There are as many at `out`.
+unsafe fn take(cq: &Cq, taken: &mut [Completion], out: *mut ibv_wc) -> usize {
+    let got = cq.poll(taken);
+    for (at, done) in taken.iter().take(got).enumerate() {
+        if !done.status.is_success() {
+            told::completion(done);
+        }
+        // SAFETY: `at` is below the length of `taken`.
+        unsafe { out.add(at).write(wc::shown(done)) };
+    }
+    got
+}
+
+/// `ibv_req_notify_cq`
+pub(crate) unsafe extern "C-unwind" fn req_notify_cq(
+    cq: *mut ibv_cq,
+    solicited_only: c_int,
+) -> c_int {
+    entry(libc::EIO, || {
+        let notify = match solicited_only {
+            0 => Notify::Any,
+            _ => Notify::Solicited,
+        };
+        // SAFETY: a queue that exists.
+        unsafe { of(cq) }.cq.req_notify(notify);
+        0
+    })
+}

@@ -1,0 +1,372 @@
+//! Posting (`ibv_post_send`, `ibv_post_recv`): lists of the program's, without a copy of their elements and without an allocation.
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::{c_int, c_uint};
+use core::mem::{self, MaybeUninit, offset_of};
+use core::{ptr, slice};
+
+use uwarp_verbs::{Access, PostError, Qp, RecvWr, SendWr, Sge, WindowBind};
+
+use super::QpKept;
+use crate::abi::{
+    IBV_ACCESS_ZERO_BASED, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
+    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr,
+    ibv_sge,
+};
+use crate::boundary::entry;
+use crate::rnic::tell;
+use crate::{errno, qp, wc};
+
+// Lists of the program's are those of the verbs.
+const _: () = assert!(
+    size_of::<Sge>() == size_of::<ibv_sge>()
+        && align_of::<Sge>() == align_of::<ibv_sge>()
+        && offset_of!(Sge, addr) == offset_of!(ibv_sge, addr)
+        && offset_of!(Sge, len) == offset_of!(ibv_sge, length)
+        && offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey)
+);
+
+/// Requests that are posted at once.
+const BATCH: usize = 16;
+/// Room for the inline data of those: at least that of one.
+const INLINE_ROOM: usize = 2048;
+
+/// A request that was not taken, and the `errno`.
+pub(crate) struct Refused<W> {
+    pub(crate) at: *mut W,
+    pub(crate) errno: c_int,
+}
+
+/// The elements of a list.
+///
+/// # Safety
+/// There are as many as the program says, and they stay as they are meanwhile.
+pub(crate) unsafe fn elements<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], c_int> {
+    let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if list.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the promise of the caller, for a structure of the same layout (above).
+    Ok(unsafe { slice::from_raw_parts(list.cast(), count) })
+}
+
+/// Copies the octets that elements of an inline request name by their addresses. `None` when there is no room left.
+///
+/// # Safety
+/// They may be read.
+unsafe fn gather<'a>(sges: &[Sge], room: &mut &'a mut [MaybeUninit<u8>]) -> Option<&'a [u8]> {
+    let len = sges
+        .iter()
+        .try_fold(0_usize, |sum, sge| sum.checked_add(sge.len as usize))?;
+    if len > room.len() {
+        return None;
+    }
+    let (mine, rest) = mem::take(room).split_at_mut(len);
+    *room = rest;
+    let mut at = 0;
+    for sge in sges.iter().filter(|sge| sge.len > 0) {
+        let from = ptr::with_exposed_provenance::<MaybeUninit<u8>>(sge.addr as usize);
+        let len = sge.len as usize;
+        // SAFETY: the promise of the caller; together they have as many octets as there are in `mine`.
+        unsafe { ptr::copy_nonoverlapping(from, mine.as_mut_ptr().add(at), len) };
+        at += len;
+    }
+    // SAFETY: all of it was written.
+    Some(unsafe { slice::from_raw_parts(mine.as_ptr().cast(), len) })
+}
+
+/// What a window is to show, as the verbs have it.
+///
+/// # Safety
+/// Its region is one that exists, if any.
+pub(crate) unsafe fn window(info: &ibv_mw_bind_info) -> WindowBind {
+    let (access, rest) = Access::from_bits(info.mw_access_flags);
+    // SAFETY: the promise of the caller.
+    let lkey = unsafe { info.mr.as_ref() }.map_or(0, |mr| mr.lkey);
+    WindowBind {
+        lkey,
+        addr: info.addr,
+        len: info.length,
+        access,
+        zero_based: rest & IBV_ACCESS_ZERO_BASED != 0,
+    }
+}
+
+/// A request as the verbs have it. `Ok(None)`: its inline data finds no room behind others.
+///
+/// # Safety
+/// What it points to is there, and stays as it is meanwhile.
+unsafe fn request<'a>(
+    wr: &ibv_send_wr,
+    room: &mut &'a mut [MaybeUninit<u8>],
+) -> Result<Option<SendWr<'a>>, c_int> {
+    // SAFETY: the promise of the caller.
+    let sges: &'a [Sge] = unsafe { elements(wr.sg_list, wr.num_sge) }?;
+    let id = wr.wr_id;
+    // SAFETY: which field of a union there is, says the opcode; all of them are numbers.
+    let (extra, rdma, atomic) = unsafe { (wr.__bindgen_anon_1.imm_data, wr.wr.rdma, wr.wr.atomic) };
+    let inline = if wr.send_flags & IBV_SEND_INLINE == 0 {
+        None
+    } else {
+        // SAFETY: the promise of the caller.
+        match unsafe { gather(sges, room) } {
+            Some(octets) => Some(octets),
+            None => return Ok(None),
+        }
+    };
+    let (to, key, imm) = (rdma.remote_addr, rdma.rkey, wc::immediate(extra));
+    let request = match (wr.opcode, inline) {
+        (IBV_WR_SEND, None) => SendWr::send(id, sges),
+        (IBV_WR_SEND, Some(octets)) => SendWr::send_inline(id, octets),
+        (IBV_WR_RDMA_WRITE, None) => SendWr::write(id, sges, to, key),
+        (IBV_WR_RDMA_WRITE, Some(octets)) => SendWr::write_inline(id, octets, to, key),
+        (IBV_WR_RDMA_READ, None) => SendWr::read(id, sges, to, key),
+        (IBV_WR_RDMA_WRITE_WITH_IMM, None) => SendWr::write_with_imm(id, sges, to, key, imm),
+        (IBV_WR_RDMA_WRITE_WITH_IMM, Some(octets)) => {
+            SendWr::write_with_imm_inline(id, octets, to, key, imm)
+        }
+        (IBV_WR_SEND_WITH_INV, None) => SendWr::send(id, sges).invalidate(extra),
+        (IBV_WR_SEND_WITH_INV, Some(octets)) => SendWr::send_inline(id, octets).invalidate(extra),
+        (IBV_WR_ATOMIC_CMP_AND_SWP, None) => {
+            let (compare, swap) = (atomic.compare_add, atomic.swap);
+            SendWr::compare_swap(id, sges, atomic.remote_addr, atomic.rkey, compare, swap)
+        }
+        (IBV_WR_ATOMIC_FETCH_AND_ADD, None) => {
+            let add = atomic.compare_add;
+            SendWr::fetch_add(id, sges, atomic.remote_addr, atomic.rkey, add)
+        }
+        (IBV_WR_LOCAL_INV, _) => SendWr::local_invalidate(id, extra),
+        (IBV_WR_BIND_MW, _) => {
+            // SAFETY: the opcode says that it is this field; the promise of the caller.
+            let (rkey, bind) = unsafe {
+                let bind = &wr.__bindgen_anon_2.bind_mw;
+                (bind.rkey, window(&bind.bind_info))
+            };
+            SendWr::bind_window(id, rkey, &bind)
+        }
+        // A message that is a Send and carries Immediate Data does not exist on iWARP (RFC 7306 section 6).
+        (IBV_WR_SEND_WITH_IMM, _) => return Err(libc::EOPNOTSUPP),
+        _ => return Err(libc::EINVAL),
+    };
+    Ok(Some(flagged(request, wr.send_flags)))
+}
+
+/// The request with its flags.
+pub(crate) fn flagged(mut request: SendWr<'_>, flags: c_uint) -> SendWr<'_> {
+    if flags & IBV_SEND_FENCE != 0 {
+        request = request.fence();
+    }
+    if flags & IBV_SEND_SOLICITED != 0 {
+        request = request.solicited();
+    }
+    if flags & IBV_SEND_SIGNALED == 0 {
+        request = request.unsignaled();
+    }
+    request
+}
+
+/// Posts a list.
+///
+/// # Safety
+/// It is one, and what it points to is there.
+unsafe fn send(kept: &QpKept, mut wr: *mut ibv_send_wr) -> Result<(), Refused<ibv_send_wr>> {
+    while !wr.is_null() {
+        // SAFETY: the promise of the caller.
+        wr = unsafe { send_some(kept, wr) }?;
+    }
+    Ok(())
+}
+
+/// Posts the requests of a list as far as they go at once, and gives the next one.
+///
+/// # Safety
+/// As [`send`].
+unsafe fn send_some(
+    kept: &QpKept,
+    first: *mut ibv_send_wr,
+) -> Result<*mut ibv_send_wr, Refused<ibv_send_wr>> {
+    let mut room = [const { MaybeUninit::uninit() }; INLINE_ROOM];
+    let mut room = &mut room[..];
+    // SAFETY: the promise of the caller.
+    let (head, second) = unsafe { (&*first, (*first).next) };
+    // SAFETY: the promise of the caller.
+    let request_of = |wr: &ibv_send_wr, room: &mut _| unsafe { request(wr, room) };
+    // More inline data than there is room for is more than any queue pair takes.
+    let single = request_of(head, &mut room)
+        .and_then(|single| single.ok_or(libc::EINVAL))
+        .map_err(|errno| Refused { at: first, errno })?;
+    if second.is_null() {
+        posted(kept, kept.qp.post_send(&single))
+            .map_err(|(_, errno)| Refused { at: first, errno })?;
+        // SAFETY: the promise of the caller.
+        unsafe { bound(first, 1) };
+        return Ok(second);
+    }
+    let mut batch = [single; BATCH];
+    let (mut count, mut next, mut refused) = (1, second, None);
+    while count < BATCH && !next.is_null() {
+        // SAFETY: the promise of the caller.
+        let wr = unsafe { &*next };
+        match request_of(wr, &mut room) {
+            Ok(Some(request)) => batch[count] = request,
+            Ok(None) => break,
+            Err(errno) => {
+                refused = Some(Refused { at: next, errno });
+                break;
+            }
+        }
+        (count, next) = (count + 1, wr.next);
+    }
+    let result = posted(kept, kept.qp.post_send_list(&batch[..count]));
+    let taken = result.as_ref().map_or_else(|(index, _)| *index, |()| count);
+    // SAFETY: the promise of the caller.
+    unsafe { bound(first, taken) };
+    match (result, refused) {
+        // SAFETY: the promise of the caller; it is one of those in the batch.
+        (Err((index, errno)), _) => Err(Refused {
+            at: unsafe { nth(first, index) },
+            errno,
+        }),
+        (Ok(()), Some(refused)) => Err(refused),
+        (Ok(()), None) => Ok(next),
+    }
+}
+
+unsafe fn nth(mut wr: *mut ibv_send_wr, index: usize) -> *mut ibv_send_wr {
+    for _ in 0..index {
+        // SAFETY: the promise of the caller: there are so many.
+        wr = unsafe { (*wr).next };
+    }
+    wr
+}
+
+/// Windows have the key of the request that binds them from when it is posted.
+///
+/// # Safety
+/// `count` requests of the list were posted.
+unsafe fn bound(mut wr: *mut ibv_send_wr, count: usize) {
+    for _ in 0..count {
+        // SAFETY: the promise of the caller; the opcode says which field it is.
+        unsafe {
+            if (*wr).opcode == IBV_WR_BIND_MW {
+                let bind = &(*wr).__bindgen_anon_2.bind_mw;
+                if let Some(window) = bind.mw.as_mut() {
+                    window.rkey = bind.rkey;
+                }
+            }
+            wr = (*wr).next;
+        }
+    }
+}
+
+/// The result of a post, as the index of the request that was refused and the `errno`. Why it was is told once, unless there was no
+/// room: programs count on being told that by the `errno`.
+pub(crate) fn posted(kept: &QpKept, result: Result<(), PostError>) -> Result<(), (usize, c_int)> {
+    result.map_err(|error| {
+        let errno = errno::of_post(error.kind);
+        if errno != libc::ENOMEM && kept.refused.first() {
+            tell(format_args!(
+                "queue pair {}: a request was not taken: {}",
+                kept.qp.qp_num(),
+                error.kind
+            ));
+        }
+        (error.index, errno)
+    })
+}
+
+/// `ibv_post_send`
+pub(crate) unsafe extern "C-unwind" fn post_send(
+    pointer: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    entry(libc::EIO, || {
+        // SAFETY: a queue pair that exists, and a list of the program's.
+        match unsafe { send(qp::of(pointer), wr) } {
+            Ok(()) => 0,
+            Err(refused) => {
+                // SAFETY: a place for a pointer.
+                unsafe { bad.write(refused.at) };
+                errno::set(refused.errno);
+                refused.errno
+            }
+        }
+    })
+}
+
+/// Posts a list of receives with a function that takes some of them.
+///
+/// # Safety
+/// It is a list, and what it points to is there.
+pub(crate) unsafe fn receive(
+    mut wr: *mut ibv_recv_wr,
+    mut post: impl FnMut(&[RecvWr<'_>]) -> Result<(), (usize, c_int)>,
+) -> Result<(), Refused<ibv_recv_wr>> {
+    while !wr.is_null() {
+        let first = wr;
+        let mut batch = [RecvWr::new(0, &[]); BATCH];
+        let mut count = 0;
+        let mut bad = None;
+        while count < BATCH && !wr.is_null() {
+            // SAFETY: the promise of the caller.
+            let one = unsafe { &*wr };
+            // SAFETY: the promise of the caller.
+            match unsafe { elements(one.sg_list, one.num_sge) } {
+                Ok(sges) => batch[count] = RecvWr::new(one.wr_id, sges),
+                Err(errno) => {
+                    bad = Some(Refused { at: wr, errno });
+                    break;
+                }
+            }
+            (count, wr) = (count + 1, one.next);
+        }
+        if let Err((index, errno)) = post(&batch[..count]) {
+            let mut at = first;
+            for _ in 0..index {
+                // SAFETY: it is one of those in the batch.
+                at = unsafe { (*at).next };
+            }
+            return Err(Refused { at, errno });
+        }
+        if let Some(bad) = bad {
+            return Err(bad);
+        }
+    }
+    Ok(())
+}
+
+fn post_receives(kept: &QpKept, wrs: &[RecvWr<'_>]) -> Result<(), (usize, c_int)> {
+    let qp: &Qp = &kept.qp;
+    posted(kept, qp.post_recv_list(wrs))
+}
+
+/// `ibv_post_recv`
+pub(crate) unsafe extern "C-unwind" fn post_recv(
+    pointer: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    entry(libc::EIO, || {
+        // SAFETY: a queue pair that exists.
+        let kept = unsafe { qp::of(pointer) };
+        // SAFETY: a list of the program's.
+        match unsafe { receive(wr, |wrs| post_receives(kept, wrs)) } {
+            Ok(()) => 0,
+            Err(refused) => {
+                // SAFETY: a place for a pointer.
+                unsafe { bad.write(refused.at) };
+                errno::set(refused.errno);
+                refused.errno
+            }
+        }
+    })
+}

@@ -1,0 +1,46 @@
+//! What uses an object, so that the program is told `EBUSY` when it ends it too early.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The number of users of one object.
+#[derive(Default)]
+pub(crate) struct Users(Arc<AtomicU32>);
+
+/// One user. Its drop ends the use.
+pub(crate) struct User(Arc<AtomicU32>);
+
+impl Users {
+    /// One more.
+    pub(crate) fn add(&self) -> User {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        User(Arc::clone(&self.0))
+    }
+
+    /// Whether there are any.
+    pub(crate) fn any(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 0
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_in_use_until_its_last_user_is_gone() {
+        let users = Users::default();
+        assert!(!users.any());
+        let (one, other) = (users.add(), users.add());
+        drop(one);
+        assert!(users.any());
+        drop(other);
+        assert!(!users.any());
+    }
+}
