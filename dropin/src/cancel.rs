@@ -13,6 +13,33 @@ unsafe extern "C-unwind" {
     fn poll(fds: *mut pollfd, number: nfds_t, timeout: c_int) -> c_int;
 }
 
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// `PTHREAD_CANCEL_DISABLE` of the C libraries of Linux.
+const DISABLE: c_int = 1;
+
+/// The calling thread is not cancelled while this lives: a cancellation waits until it is gone.
+pub(crate) struct Held(c_int);
+
+impl Held {
+    pub(crate) fn new() -> Self {
+        let mut before = 0;
+        // SAFETY: a place for a number.
+        unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+        Held(before)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut before = 0;
+        // SAFETY: a place for a number.
+        unsafe { pthread_setcancelstate(self.0, &raw mut before) };
+    }
+}
+
 /// Waits until the descriptor is readable; a point where the thread may be cancelled. False with `errno`: `EINTR` when a signal came,
 /// `EBADF` when there is no such descriptor.
 ///

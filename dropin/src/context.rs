@@ -8,13 +8,13 @@ use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::mem::{self, offset_of};
 use core::ptr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use uwarp_verbs::Device;
 
 use crate::abi::{ibv_context, verbs_context};
 use crate::device::the_device;
-use crate::{errno, operations};
+use crate::{errno, events, operations};
 
 /// A context. The program's pointer is to the `ibv_context` at the end of `shown`, which is how libibverbs grows.
 #[repr(C)]
@@ -28,6 +28,13 @@ pub(crate) struct Context {
 impl Context {
     /// Opens one; NULL and `errno` where there are no descriptors left.
     pub(crate) fn open(device: &Device) -> *mut ibv_context {
+        let device = match device.with_own_events(events::is_shown) {
+            Ok(device) => device,
+            Err(error) => {
+                errno::set(errno::of_device(&error));
+                return ptr::null_mut();
+            }
+        };
         let events = match device.as_fd().try_clone_to_owned() {
             Ok(events) => events,
             Err(error) => {
@@ -48,7 +55,7 @@ impl Context {
         context.num_comp_vectors = 1;
         let whole = Box::into_raw(Box::new(Context {
             shown: UnsafeCell::new(shown),
-            device: device.clone(),
+            device,
             events,
         }));
         // SAFETY: the field is inside of what was just made.
@@ -78,8 +85,13 @@ impl Context {
         unsafe { context.byte_sub(offset_of!(verbs_context, context)).cast() }
     }
 
-    /// The device behind it.
+    /// The device behind it, with the events of this context.
     pub(crate) fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// The descriptor of its asynchronous events.
+    pub(crate) fn events(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
     }
 }

@@ -7,12 +7,13 @@
 use core::ffi::{c_int, c_void};
 use core::{mem, ptr};
 
-use uwarp_verbs::{Completion, Cq, DestroyCqError, Notify};
+use uwarp_verbs::{Completion, Cq, DestroyCqError, Notify, ResizeCqError};
 
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
-use crate::boundary::entry;
+use crate::boundary::{entry, quick};
 use crate::context::Context;
 use crate::object::Object;
+use crate::registry::CQS;
 use crate::{channel, errno, told, wc};
 
 /// What is behind an `ibv_cq`.
@@ -51,7 +52,7 @@ pub(crate) unsafe fn create(
         Some(depth) if cqe > 0 => depth,
         _ => return Err(libc::EINVAL),
     };
-    let made = CqObject::begin_with(|pointer| {
+    let made: Result<_, c_int> = CqObject::begin_with(|pointer| {
         let cq = if channel.is_null() {
             device.create_cq(depth)
         } else {
@@ -69,7 +70,10 @@ pub(crate) unsafe fn create(
         shown.cqe = c_int::try_from(cq.capacity()).unwrap_or(c_int::MAX);
         Ok((shown, CqKept { cq }))
     });
-    made.map(<*mut ibv_cq_ex>::cast)
+    let made: *mut ibv_cq = made?.cast();
+    // SAFETY: it was just made, and is removed before it ends.
+    unsafe { CQS.add(of(made).cq.cq_num(), made.cast()) };
+    Ok(made)
 }
 
 /// What is behind a pointer of the program's.
@@ -101,6 +105,7 @@ pub(crate) unsafe fn destroy(cq: *mut ibv_cq) -> Result<(), c_int> {
         Err((_, DestroyCqError::InUse { .. })) => return Err(libc::EBUSY),
         Err((_, _)) => return Err(libc::EBUSY),
     }
+    CQS.remove(kept.cq.cq_num());
     // SAFETY: the promise of the caller.
     drop(unsafe { CqObject::end(cq.cast()) });
     Ok(())
@@ -135,7 +140,7 @@ pub(crate) unsafe extern "C-unwind" fn poll_cq(
     room: c_int,
     out: *mut ibv_wc,
 ) -> c_int {
-    entry(-libc::EIO, || {
+    quick(-libc::EIO, || {
         // SAFETY: a queue that exists.
         let cq = unsafe { &of(cq).cq };
         let room = usize::try_from(room).unwrap_or(0);
@@ -176,12 +181,34 @@ unsafe fn take(cq: &Cq, taken: &mut [Completion], out: *mut ibv_wc) -> usize {
     got
 }
 
+/// `ibv_resize_cq`
+pub(crate) unsafe extern "C-unwind" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    entry(libc::EIO, || {
+        // SAFETY: a queue that exists.
+        let kept = unsafe { of(cq) };
+        let depth = u32::try_from(cqe).unwrap_or(0);
+        let result = match depth.checked_next_power_of_two() {
+            Some(depth) if cqe > 0 => kept.cq.resize(depth),
+            _ => return errno::status(Err(libc::EINVAL)),
+        };
+        if result.is_ok() {
+            let capacity = c_int::try_from(kept.cq.capacity()).unwrap_or(c_int::MAX);
+            // SAFETY: the structure of the queue, which changes with its size.
+            unsafe { (*cq).cqe = capacity };
+        }
+        errno::status(result.map_err(|error| match error {
+            ResizeCqError::OutOfMemory { .. } => libc::ENOMEM,
+            _ => libc::EINVAL,
+        }))
+    })
+}
+
 /// `ibv_req_notify_cq`
 pub(crate) unsafe extern "C-unwind" fn req_notify_cq(
     cq: *mut ibv_cq,
     solicited_only: c_int,
 ) -> c_int {
-    entry(libc::EIO, || {
+    quick(libc::EIO, || {
         let notify = match solicited_only {
             0 => Notify::Any,
             _ => Notify::Solicited,

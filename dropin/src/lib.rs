@@ -19,16 +19,23 @@ mod cq;
 mod device;
 mod environment;
 mod errno;
+mod events;
 #[cfg(not(test))]
 mod exports;
+mod fork;
 mod mr;
+mod mw;
 mod object;
 mod operations;
 mod pd;
 mod qp;
 mod query;
+mod registry;
 mod rnic;
+mod srq;
 mod strings;
+#[cfg(test)]
+mod tests;
 mod told;
 mod users;
 mod wc;

@@ -11,11 +11,12 @@ use std::thread;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use uwarp_verbs::{Access, DeregisterError, MemoryRegion};
+use uwarp_verbs::{Access, DeregisterError, MemoryRegion, ReregisterError};
 
 use crate::abi::{
     IBV_ACCESS_HUGETLB, IBV_ACCESS_OPTIONAL_FIRST, IBV_ACCESS_RELAXED_ORDERING,
-    IBV_ACCESS_ZERO_BASED, ibv_mr, ibv_pd,
+    IBV_ACCESS_ZERO_BASED, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
+    IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_FLAGS_SUPPORTED, ibv_mr, ibv_pd,
 };
 use crate::boundary::entry;
 use crate::object::Object;
@@ -24,9 +25,13 @@ use crate::{errno, pd};
 
 /// What is behind an `ibv_mr`.
 pub(crate) struct MrKept {
-    /// `None` only while it is being registered anew or deregistered.
-    region: Mutex<Option<MemoryRegion>>,
-    _in_pd: User,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// `None` only while it is being deregistered.
+    region: Option<MemoryRegion>,
+    in_pd: User,
 }
 
 type MrObject = Object<ibv_mr, MrKept>;
@@ -36,6 +41,11 @@ type MrObject = Object<ibv_mr, MrKept>;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often it looks meanwhile.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// `enum ibv_rereg_mr_err_code`: the arguments are wrong.
+const IBV_REREG_MR_ERR_INPUT: c_int = -1;
+/// The device did not do it.
+const IBV_REREG_MR_ERR_CMD: c_int = -4;
 
 /// Rights as the verbs have them, and whether the region counts from 0.
 ///
@@ -86,8 +96,10 @@ pub(crate) unsafe fn register(
         rkey: region.rkey(),
     };
     let kept = MrKept {
-        region: Mutex::new(Some(region)),
-        _in_pd: domain.users.add(),
+        state: Mutex::new(State {
+            region: Some(region),
+            in_pd: domain.users.add(),
+        }),
     };
     Ok(Object::begin(shown, kept))
 }
@@ -102,15 +114,14 @@ pub(crate) unsafe fn register(
 pub(crate) unsafe fn deregister(mr: *mut ibv_mr) -> Result<(), c_int> {
     // SAFETY: the promise of the caller.
     let kept = unsafe { MrObject::kept(mr) };
-    let mut held = kept.region.lock();
+    let mut held = kept.state.lock();
     let begun = Instant::now();
-    while let Some(region) = held.take() {
+    while let Some(region) = held.region.take() {
         let Err((region, error)) = region.deregister() else {
             break;
         };
-        *held = Some(region);
-        let waits = matches!(error, DeregisterError::Busy { .. }) && begun.elapsed() < PATIENCE;
-        if !waits {
+        held.region = Some(region);
+        if !is_worth_waiting(error, begun) {
             return Err(libc::EBUSY);
         }
         thread::sleep(LOOK);
@@ -119,6 +130,126 @@ pub(crate) unsafe fn deregister(mr: *mut ibv_mr) -> Result<(), c_int> {
     // SAFETY: the promise of the caller.
     drop(unsafe { MrObject::end(mr) });
     Ok(())
+}
+
+/// Whether memory that is in use comes free before long.
+fn is_worth_waiting(error: DeregisterError, begun: Instant) -> bool {
+    matches!(error, DeregisterError::Busy { .. }) && begun.elapsed() < PATIENCE
+}
+
+/// What [`reregister`] changes.
+struct Change {
+    pd: Option<*mut ibv_pd>,
+    memory: Option<(NonNull<u8>, usize)>,
+    access: Option<(Access, bool)>,
+}
+
+/// Registers a region anew: it has a new key then.
+///
+/// # Errors
+/// As [`deregister`] and [`register`]; the region is as it was.
+///
+/// # Safety
+/// As both of them.
+unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
+    // SAFETY: the promise of the caller.
+    let kept = unsafe { MrObject::kept(mr) };
+    let mut held = kept.state.lock();
+    let begun = Instant::now();
+    // SAFETY: the promise of the caller.
+    let domain = change.pd.map(|pd| unsafe { pd::of(pd) });
+    let region = held.region.as_mut().ok_or(libc::EINVAL)?;
+    loop {
+        let mut anew = region.reregister();
+        if let Some((access, zero_based)) = change.access {
+            anew = anew.access(access);
+            if zero_based {
+                anew = anew.zero_based();
+            }
+        }
+        if let Some(domain) = domain {
+            anew = anew.pd(&domain.pd);
+        }
+        let result = match change.memory {
+            // SAFETY: the promise of the caller.
+            Some((base, length)) => unsafe { anew.in_place(base, length) },
+            None => anew.apply(),
+        };
+        match result {
+            Ok(()) => break,
+            Err(ReregisterError::Old(error)) if is_worth_waiting(error, begun) => {
+                thread::sleep(LOOK);
+            }
+            Err(ReregisterError::Old(_)) => return Err(libc::EBUSY),
+            Err(ReregisterError::New(error)) => return Err(errno::of_register(&error)),
+            Err(_) => return Err(libc::EINVAL),
+        }
+    }
+    let key = region.lkey();
+    if let Some(domain) = domain {
+        held.in_pd = domain.users.add();
+    }
+    // SAFETY: the structure of the region, which changes with this call and with no other.
+    unsafe {
+        ((*mr).handle, (*mr).lkey, (*mr).rkey) = (key >> 8, key, key);
+        if let Some(pd) = change.pd {
+            ((*mr).pd, (*mr).context) = (pd, (*pd).context);
+        }
+        if let Some((base, length)) = change.memory {
+            ((*mr).addr, (*mr).length) = (base.as_ptr().cast(), length);
+        }
+    }
+    Ok(())
+}
+
+/// `ibv_rereg_mr`: 0, or a negative number that says how far it came. Here nothing has changed then.
+pub(crate) unsafe extern "C-unwind" fn rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    entry(IBV_REREG_MR_ERR_CMD, || {
+        let flags = flags.cast_unsigned();
+        let bad = |errno| {
+            errno::set(errno);
+            IBV_REREG_MR_ERR_INPUT
+        };
+        if flags == 0 || flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0 {
+            return bad(libc::EINVAL);
+        }
+        let mut change = Change {
+            pd: (flags & IBV_REREG_MR_CHANGE_PD != 0).then_some(pd),
+            memory: None,
+            access: None,
+        };
+        if flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0 {
+            let Some(base) = NonNull::new(addr.cast::<u8>()).filter(|_| length > 0) else {
+                return bad(libc::EINVAL);
+            };
+            base.as_ptr().expose_provenance();
+            change.memory = Some((base, length));
+        }
+        if flags & IBV_REREG_MR_CHANGE_ACCESS != 0 {
+            match rights(access.cast_unsigned()) {
+                Ok(rights) => change.access = Some(rights),
+                Err(errno) => return bad(errno),
+            }
+        }
+        if change.pd.is_some_and(<*mut ibv_pd>::is_null) {
+            return bad(libc::EINVAL);
+        }
+        // SAFETY: objects that exist, and memory that stays until `ibv_dereg_mr`.
+        match unsafe { reregister(mr, &change) } {
+            Ok(()) => 0,
+            Err(errno) => {
+                errno::set(errno);
+                IBV_REREG_MR_ERR_CMD
+            }
+        }
+    })
 }
 
 /// `ibv_reg_mr`

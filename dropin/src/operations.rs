@@ -3,16 +3,22 @@
 
 use crate::abi::verbs_context;
 use crate::qp::post;
-use crate::{cq, qp, query};
+use crate::{cq, mw, qp, query, srq};
 
 /// Fills them in.
 pub(crate) fn fill(context: &mut verbs_context) {
     context.query_port = Some(query::query_port_of);
     context.query_device_ex = Some(query::query_device_ex);
     context.create_qp_ex = Some(qp::create_qp_ex);
+    context.create_srq_ex = Some(srq::create_srq_ex);
+    context.get_srq_num = Some(srq::get_srq_num);
     let ops = &mut context.context.ops;
     ops.poll_cq = Some(cq::poll_cq);
     ops.req_notify_cq = Some(cq::req_notify_cq);
     ops.post_send = Some(post::post_send);
     ops.post_recv = Some(post::post_recv);
+    ops.post_srq_recv = Some(srq::post_srq_recv);
+    ops.alloc_mw = Some(mw::alloc_mw);
+    ops.bind_mw = Some(mw::bind_mw);
+    ops.dealloc_mw = Some(mw::dealloc_mw);
 }

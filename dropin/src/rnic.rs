@@ -66,6 +66,7 @@ fn open() -> Result<Device, String> {
 pub(crate) fn tell(words: core::fmt::Arguments<'_>) {
     if !QUIET.load(Ordering::Relaxed) {
         use std::io::Write as _;
+        let _held = crate::cancel::Held::new();
         // A program may have closed its standard error.
         let _ = writeln!(std::io::stderr(), "uwarp: {words}");
     }

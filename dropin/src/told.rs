@@ -1,26 +1,20 @@
 //! The plain words of what went wrong, on standard error, once for each connection: a program says "status 10" and no more.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use uwarp_verbs::{Completion, EndReason, Status};
 
-use crate::qp::registry;
+use crate::qp::QpKept;
+use crate::registry::QPS;
 use crate::rnic::tell;
 
 /// A completion in error that the program is about to see.
 #[cold]
 pub(crate) fn completion(done: &Completion) {
     let number = done.qp_num;
-    let known = registry::with(number, |kept| {
-        let Some(reason) = kept.qp.end_reason() else {
-            return;
-        };
-        if is_worth_words(&reason) && kept.told.first() {
-            match kept.qp.connection() {
-                Some(connection) => tell(format_args!(
-                    "the connection of queue pair {number} to {} ended: {reason}",
-                    connection.peer
-                )),
-                None => tell(format_args!("queue pair {number}: {reason}")),
-            }
+    let known = QPS.with(number, |_, kept| {
+        if let Some(reason) = kept.qp.end_reason() {
+            end_of(kept, &reason);
         }
     });
     // The queue pair is gone, and nothing more is known than what the completion carries.
@@ -29,6 +23,24 @@ pub(crate) fn completion(done: &Completion) {
         && let Some(cause) = &done.cause
     {
         tell(format_args!("queue pair {number}, which is gone: {cause}"));
+    }
+}
+
+/// The end of a connection that the program is about to hear of.
+pub(crate) fn end(number: u32, reason: &EndReason) {
+    QPS.with(number, |_, kept| end_of(kept, reason));
+}
+
+fn end_of(kept: &QpKept, reason: &EndReason) {
+    if !is_worth_words(reason) || !kept.told.first() {
+        return;
+    }
+    let number = kept.qp.qp_num();
+    match kept.qp.query().peer {
+        Some(peer) => tell(format_args!(
+            "the connection of queue pair {number} to {peer} ended: {reason}"
+        )),
+        None => tell(format_args!("queue pair {number}: {reason}")),
     }
 }
 
@@ -46,18 +58,21 @@ pub(crate) fn is_worth_words(reason: &EndReason) -> bool {
 }
 
 /// Whether something was told of one object.
-#[derive(Default)]
-pub(crate) struct Told(std::sync::atomic::AtomicBool);
+pub(crate) struct Told(AtomicBool);
 
 impl Told {
+    pub(crate) const fn new() -> Self {
+        Told(AtomicBool::new(false))
+    }
+
     /// True the first time.
     pub(crate) fn first(&self) -> bool {
-        !self.0.swap(true, std::sync::atomic::Ordering::Relaxed)
+        !self.0.swap(true, Ordering::Relaxed)
     }
 
     /// A new connection begins.
     pub(crate) fn again(&self) {
-        self.0.store(false, std::sync::atomic::Ordering::Relaxed);
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 
@@ -75,7 +90,7 @@ mod tests {
 
     #[test]
     fn words_come_once_for_each_connection() {
-        let told = Told::default();
+        let told = Told::new();
         assert!(told.first() && !told.first());
         told.again();
         assert!(told.first());

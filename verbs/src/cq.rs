@@ -14,7 +14,7 @@ use self::members::{Driven, Members};
 use crate::clock::machine_now;
 use crate::completion::{Completion, CqInner, Notify, ResizeCqError};
 use crate::device::DeviceInner;
-use crate::event_queue::EventObject;
+use crate::event_queue::{EventObject, EventQueue};
 use crate::limits::{Number, Place};
 use crate::qp::inner::QpInner;
 use crate::wait::{after, sleep_on};
@@ -23,6 +23,8 @@ use crate::wait::{after, sleep_on};
 pub(crate) struct CqShared {
     pub(crate) inner: Arc<CqInner>,
     device: Arc<DeviceInner>,
+    /// Where its asynchronous events go.
+    events: Arc<EventQueue>,
     members: Members,
     /// Polls that found completions, modulo 2^32. Not counted where there is no crowd.
     hits: AtomicU32,
@@ -61,11 +63,13 @@ impl CqShared {
     pub(crate) fn new(
         inner: Arc<CqInner>,
         device: Arc<DeviceInner>,
+        events: Arc<EventQueue>,
         place: (Place, Number),
     ) -> Self {
         CqShared {
             inner,
             device,
+            events,
             members: Members::default(),
             hits: AtomicU32::new(0),
             sleepers: Mutex::default(),
@@ -268,8 +272,11 @@ impl Cq {
         }
         let object = EventObject::Cq(self.cq_num());
         let left = deadline.map(|deadline| deadline.saturating_duration_since(machine_now()));
-        match self.shared.device.events.retire(object, left) {
-            Ok(()) => Ok(()),
+        match self.shared.events.retire(object, left) {
+            Ok(()) => {
+                self.shared.inner.leave_channel();
+                Ok(())
+            }
             Err(events) => Err((self, DestroyCqError::UnacknowledgedAsync { events })),
         }
     }
@@ -406,6 +413,40 @@ mod tests {
         assert_eq!(error, DestroyCqError::Unacknowledged { events: 1 });
         drop(event);
         cq.destroy(None).unwrap();
+    }
+
+    /// A QP that was dropped keeps the memory of its CQs until the peer has closed, too.
+    #[test]
+    fn a_channel_is_free_when_its_cqs_are_destroyed_although_a_connection_is_still_being_closed() {
+        let limit = Some(Duration::from_secs(20));
+        let (here, there) = (Device::tcp().unwrap(), Device::tcp().unwrap());
+        let channel = here.create_channel().unwrap();
+        let (cq, other) = (
+            here.create_cq_on(4, &channel, 0).unwrap(),
+            there.create_cq(4).unwrap(),
+        );
+        let qp = here
+            .alloc_pd()
+            .unwrap()
+            .create_qp(&cq, &cq, QpCaps::default())
+            .unwrap();
+        let peer = there
+            .alloc_pd()
+            .unwrap()
+            .create_qp(&other, &other, QpCaps::default())
+            .unwrap();
+        let listener = there.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let to = listener.local_addr();
+        std::thread::scope(|scope| {
+            let connects = scope.spawn(|| qp.connect(to, &ConnectOptions::default()).unwrap());
+            let request = listener.wait_request(limit).unwrap();
+            request.accept(&peer, &AcceptOptions::default()).unwrap();
+            connects.join().unwrap();
+        });
+        assert_eq!(channel.cq_count(), 1);
+        drop(qp);
+        cq.destroy(None).unwrap();
+        assert_eq!(channel.cq_count(), 0);
     }
 
     #[test]

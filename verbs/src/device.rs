@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use uwarp_capture::Capture;
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_llp::{Llp, LlpError, Network, NetworkEvent, NetworkInfo, NetworkWatcher};
@@ -124,6 +125,8 @@ pub enum DeviceError {
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<DeviceInner>,
+    /// Where the events of what is made by this handle go.
+    events: Arc<EventQueue>,
     /// Where the program drives the device: that it can.
     _driver: Option<Arc<Driver>>,
 }
@@ -147,7 +150,10 @@ pub(crate) struct DeviceInner {
     pub(crate) accounts: Arc<Accounts>,
     /// All that listeners and programs wait for.
     pub(crate) startups: Startups,
+    /// Events of the device itself, and of what was made by the handles that have no events of their own.
     pub(crate) events: Arc<EventQueue>,
+    /// Those of the handles that have some.
+    other_events: Mutex<Vec<Weak<EventQueue>>>,
     pub(crate) background: Arc<Background>,
     pub(crate) ids: Arc<Ids>,
     qps: Objects,
@@ -185,6 +191,17 @@ impl DeviceInner {
         self.qps.take(self.settings.limits.max_qp)
     }
 
+    /// Tells all that have to do with the device.
+    pub(crate) fn tell_all(&self, event: AsyncEvent) {
+        let mut others = self.other_events.lock();
+        others.retain(|queue| queue.strong_count() > 0);
+        for queue in others.iter().filter_map(Weak::upgrade) {
+            queue.push(event.clone());
+        }
+        drop(others);
+        self.events.push(event);
+    }
+
     /// How many QPs, CQs, SRQs and protection domains there are.
     pub(crate) fn objects(&self) -> [u32; 4] {
         [&self.qps, &self.cqs, &self.srqs, &self.pds].map(Objects::live)
@@ -209,11 +226,11 @@ impl NetworkWatcher for DeviceInner {
     fn network_event(&self, event: NetworkEvent) {
         match event {
             NetworkEvent::Down(error) => {
-                self.events.push(AsyncEvent::DeviceFatal { error });
+                self.tell_all(AsyncEvent::DeviceFatal { error });
                 self.ids.network_down(error, &self.background);
             }
             NetworkEvent::AddressConflict(error) => {
-                self.events.push(AsyncEvent::AddressConflict { error });
+                self.tell_all(AsyncEvent::AddressConflict { error });
             }
             other => tracing::warn!(event = ?other, "an event of the network that is not known"),
         }
@@ -262,10 +279,7 @@ impl Device {
             settings.limits.per_pd.max_mr as usize,
             settings.seed,
         )?;
-        let events = EventQueue::new().map_err(|error| DeviceError::System {
-            op: "make an event descriptor",
-            error,
-        })?;
+        let events = Arc::new(event_queue(|_| true)?);
         let background =
             Background::start(settings.takeover, settings.progress, settings.clock.clone());
         let background = background.map_err(|error| DeviceError::System {
@@ -278,7 +292,8 @@ impl Device {
             pool: BufferPool::default(),
             accounts: Accounts::new(&settings.limits),
             startups: Startups::default(),
-            events: Arc::new(events),
+            events: Arc::clone(&events),
+            other_events: Mutex::default(),
             ids: Ids::new(&background),
             background: Arc::new(background),
             origin: settings.clock.now(),
@@ -295,7 +310,26 @@ impl Device {
         let driver = || Arc::new(Driver(Arc::downgrade(&inner)));
         Ok(Device {
             _driver: inner.background.is_manual().then(driver),
+            events,
             inner,
+        })
+    }
+
+    /// Another handle to the same device that has asynchronous events of its own, with a descriptor of their own: those of
+    /// the domains, CQs and QPs that are made by it, and those of the device itself (a second `ibv_open_device` in the same program).
+    /// Events for which `wanted` says no are not told there.
+    ///
+    /// # Errors
+    /// [`DeviceError::System`] when the system has no descriptor left.
+    pub fn with_own_events(&self, wanted: fn(&AsyncEvent) -> bool) -> Result<Device, DeviceError> {
+        self.inner.home.check()?;
+        let events = Arc::new(event_queue(wanted)?);
+        let mut others = self.inner.other_events.lock();
+        others.push(Arc::downgrade(&events));
+        drop(others);
+        Ok(Device {
+            events,
+            ..self.clone()
         })
     }
 
@@ -339,7 +373,12 @@ impl Device {
     pub fn alloc_pd(&self) -> Result<Pd, DeviceError> {
         self.inner.home.check()?;
         let (place, id) = self.inner.pds.take(self.inner.settings.limits.max_pd)?;
-        Ok(Pd::new(Arc::clone(&self.inner), PdAccount::new(id, place)))
+        let events = Arc::clone(&self.events);
+        Ok(Pd::new(
+            Arc::clone(&self.inner),
+            PdAccount::new(id, place),
+            events,
+        ))
     }
 
     /// A completion queue for `depth` completions, without a channel (`ibv_create_cq`).
@@ -387,6 +426,7 @@ impl Device {
         Ok(Cq::new(Arc::new(CqShared::new(
             inner,
             Arc::clone(&self.inner),
+            Arc::clone(&self.events),
             taken,
         ))))
     }
@@ -429,19 +469,19 @@ impl Device {
     /// non-blocking, none at once.
     #[must_use]
     pub fn get_event(&self, timeout: Option<Duration>) -> Option<UnackedEvent> {
-        self.inner.events.get(self.inner.patience(timeout))
+        self.events.get(self.inner.patience(timeout))
     }
 
     /// Acknowledges events that were taken with [`UnackedEvent::ack_later`] (`ibv_ack_async_event`).
     pub fn ack_events(&self, object: EventObject, count: u64) {
-        self.inner.events.ack(object, count);
+        self.events.ack(object, count);
     }
 
     /// How many asynchronous events were dropped, the oldest first, because nobody fetched them (RFC 5042 section
     /// 2.2.7): the device keeps 4,096.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
-        self.inner.events.lost()
+        self.events.lost()
     }
 
     /// One round of progress by hand ([`Progress::Manual`](crate::Progress::Manual)): connections and listeners
@@ -484,21 +524,21 @@ impl Device {
     /// acknowledgement.
     #[must_use]
     pub fn poll_event(&self) -> Option<AsyncEvent> {
-        self.inner.events.pop()
+        self.events.pop()
     }
 
     /// Waits for an asynchronous event, which needs no acknowledgement (`ibv_get_async_event`); `None` when `timeout`
     /// passed first.
     #[must_use]
     pub fn wait_event(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
-        self.inner.events.wait(self.inner.patience(timeout))
+        self.events.wait(self.inner.patience(timeout))
     }
 }
 
 /// Readable while there are asynchronous events.
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.events.fd()
+        self.events.fd()
     }
 }
 
@@ -508,6 +548,13 @@ impl std::fmt::Debug for Device {
             .field("network", &self.describe())
             .finish_non_exhaustive()
     }
+}
+
+fn event_queue(wanted: fn(&AsyncEvent) -> bool) -> Result<EventQueue, DeviceError> {
+    EventQueue::of(wanted).map_err(|error| DeviceError::System {
+        op: "make an event descriptor",
+        error,
+    })
 }
 
 /// Whether a size is one that the device allows.
@@ -611,6 +658,59 @@ mod tests {
         // Its socket is closed, too.
         let mut octets = Vec::new();
         let _ = std::io::Read::read_to_end(&mut stream, &mut octets);
+    }
+
+    #[test]
+    fn a_handle_with_own_events_hears_of_what_was_made_by_it_and_of_nothing_else() {
+        let device = Device::tcp().unwrap();
+        let other = device.with_own_events(|_| true).unwrap();
+        let deaf = device.with_own_events(|_| false).unwrap();
+        let srq_of = |device: &Device| {
+            let pd = device.alloc_pd().unwrap();
+            let srq = pd.create_srq(SrqAttr::default()).unwrap();
+            let limit = Some(4);
+            let change = crate::SrqModify {
+                limit,
+                ..Default::default()
+            };
+            srq.modify(change).unwrap();
+            srq
+        };
+        let srqs = [srq_of(&device), srq_of(&other), srq_of(&deaf)];
+        for (device, srq) in [(&device, &srqs[0]), (&other, &srqs[1])] {
+            let event = device.poll_event().unwrap();
+            assert_eq!(event.object(), EventObject::Srq(srq.srq_num()));
+            assert!(device.poll_event().is_none());
+        }
+        assert!(deaf.poll_event().is_none());
+        // What is wrong with the device all of them hear, but those that do not want to.
+        let error = LlpError::Broken {
+            addr: "127.0.0.1:1".parse().unwrap(),
+        };
+        device.inner().network_event(NetworkEvent::Down(error));
+        for device in [&device, &other] {
+            let event = device.get_event(None).unwrap();
+            assert_eq!(event.object(), EventObject::Device);
+        }
+        assert!(deaf.poll_event().is_none());
+    }
+
+    #[test]
+    fn the_end_of_an_object_waits_for_the_events_of_its_own_handle() {
+        let device = Device::tcp().unwrap();
+        let other = device.with_own_events(|_| true).unwrap();
+        let pd = other.alloc_pd().unwrap();
+        let srq = pd.create_srq(SrqAttr::default()).unwrap();
+        let limit = Some(4);
+        let change = crate::SrqModify {
+            limit,
+            ..Default::default()
+        };
+        srq.modify(change).unwrap();
+        let event = other.get_event(None).unwrap();
+        let (srq, _) = srq.destroy(Some(Duration::ZERO)).unwrap_err();
+        drop(event);
+        srq.destroy(None).unwrap();
     }
 
     /// Else a new domain would have an old region.

@@ -35,6 +35,8 @@ const KEEP: usize = 4096;
 /// Events of a device, in order, with a descriptor that is readable while there are any.
 pub(crate) struct EventQueue {
     home: Home,
+    /// Which events its reader wants to hear of.
+    wanted: fn(&AsyncEvent) -> bool,
     fd: EventFd,
     state: Mutex<State>,
     /// Notified at every acknowledgement.
@@ -51,9 +53,17 @@ struct State {
 }
 
 impl EventQueue {
+    /// A queue of all events.
+    #[cfg(test)]
     pub(crate) fn new() -> std::io::Result<Self> {
+        Self::of(|_| true)
+    }
+
+    /// A queue of those events for which `wanted` says yes.
+    pub(crate) fn of(wanted: fn(&AsyncEvent) -> bool) -> std::io::Result<Self> {
         Ok(EventQueue {
             home: Home::here(),
+            wanted,
             fd: EventFd::semaphore()?,
             state: Mutex::default(),
             acked: Condvar::new(),
@@ -61,6 +71,9 @@ impl EventQueue {
     }
 
     pub(crate) fn push(&self, event: AsyncEvent) {
+        if !(self.wanted)(&event) {
+            return;
+        }
         let mut state = self.state.lock();
         if state.waiting.len() == KEEP {
             // One event out, one in: the descriptor's count stays right.

@@ -7,6 +7,7 @@ use uwarp_ddp::STag;
 
 use crate::cq::Cq;
 use crate::device::{DeviceError, DeviceInner};
+use crate::event_queue::EventQueue;
 use crate::limits::{OfPd, PdAccount, PdCharge};
 use crate::mem::{Access, Asker, Buffer, Need, RegisterError, WindowKind};
 use crate::mr::{FastRegion, MemoryRegion, RegionBuilder, RemoteBuffer};
@@ -20,11 +21,21 @@ use crate::qp::{Qp, QpCaps};
 pub struct Pd {
     device: Arc<DeviceInner>,
     account: Arc<PdAccount>,
+    /// Where the events of what is in it go.
+    events: Arc<EventQueue>,
 }
 
 impl Pd {
-    pub(crate) fn new(device: Arc<DeviceInner>, account: Arc<PdAccount>) -> Self {
-        Pd { device, account }
+    pub(crate) fn new(
+        device: Arc<DeviceInner>,
+        account: Arc<PdAccount>,
+        events: Arc<EventQueue>,
+    ) -> Self {
+        Pd {
+            device,
+            account,
+            events,
+        }
     }
 
     /// Registers memory that the region then owns (`ibv_reg_mr`): `data` is its first content.
@@ -156,6 +167,11 @@ impl Pd {
 
     pub(crate) fn id(&self) -> u32 {
         self.account.id()
+    }
+
+    /// Where the events of what is in the domain go.
+    pub(crate) fn events(&self) -> &Arc<EventQueue> {
+        &self.events
     }
 
     /// What each object in the domain holds.

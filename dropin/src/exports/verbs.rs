@@ -2,7 +2,7 @@
 
 use super::{absent_names as absent, exports};
 use crate::qp::modify;
-use crate::{channel, cq, device, mr, pd, qp, query, strings};
+use crate::{channel, cq, device, events, fork, mr, pd, qp, query, srq, strings};
 
 exports! {
     "@@IBVERBS_1.0"
@@ -16,22 +16,30 @@ exports! {
 
 exports! {
     "@@IBVERBS_1.1"
+    ibv_ack_async_event => events::ack_async_event,
     ibv_ack_cq_events => channel::ack_cq_events,
     ibv_alloc_pd => pd::alloc_pd,
     ibv_close_device => device::close_device,
     ibv_create_cq => cq::create_cq,
     ibv_create_qp => qp::create_qp,
+    ibv_create_srq => srq::create_srq,
     ibv_dealloc_pd => pd::dealloc_pd,
     ibv_dereg_mr => mr::dereg_mr,
     ibv_destroy_cq => cq::destroy_cq,
     ibv_destroy_qp => qp::destroy_qp,
+    ibv_destroy_srq => srq::destroy_srq,
+    ibv_dofork_range => fork::range,
+    ibv_dontfork_range => fork::range,
     ibv_event_type_str => strings::event_type_str,
+    ibv_fork_init => fork::fork_init,
     ibv_free_device_list => device::free_device_list,
+    ibv_get_async_event => events::get_async_event,
     ibv_get_cq_event => channel::get_cq_event,
     ibv_get_device_guid => device::get_device_guid,
     ibv_get_device_list => device::get_device_list,
     ibv_get_device_name => device::get_device_name,
     ibv_modify_qp => modify::modify_qp,
+    ibv_modify_srq => srq::modify_srq,
     ibv_node_type_str => strings::node_type_str,
     ibv_open_device => device::open_device,
     ibv_port_state_str => strings::port_state_str,
@@ -40,8 +48,11 @@ exports! {
     ibv_query_pkey => query::query_pkey,
     ibv_query_port => query::query_port,
     ibv_query_qp => modify::query_qp,
+    ibv_query_srq => srq::query_srq,
     ibv_rate_to_mbps => strings::rate_to_mbps,
     ibv_reg_mr => mr::reg_mr,
+    ibv_rereg_mr => mr::rereg_mr,
+    ibv_resize_cq => cq::resize_cq,
     ibv_wc_status_str => strings::wc_status_str,
     mbps_to_ibv_rate => strings::mbps_to_rate,
 }
@@ -72,6 +83,16 @@ exports! {
     _ibv_query_gid_table => query::query_gid_table,
 }
 
+exports! {
+    "@@IBVERBS_1.13"
+    ibv_is_fork_initialized => fork::is_fork_initialized,
+}
+
+exports! {
+    "@@IBVERBS_1.14"
+    ibv_query_qp_data_in_order => fork::data_in_order,
+}
+
 absent! {
     "@@IBVERBS_1.0"
     ibv_copy_path_rec_from_kern => nothing,
@@ -81,24 +102,13 @@ absent! {
 
 absent! {
     "@@IBVERBS_1.1"
-    ibv_ack_async_event => nothing,
     ibv_attach_mcast => errno,
     ibv_copy_ah_attr_from_kern => nothing,
     ibv_create_ah => null,
     ibv_create_ah_from_wc => null,
-    ibv_create_srq => null,
     ibv_destroy_ah => errno,
-    ibv_destroy_srq => errno,
     ibv_detach_mcast => errno,
-    ibv_dofork_range => errno,
-    ibv_dontfork_range => errno,
-    ibv_fork_init => errno,
-    ibv_get_async_event => errno,
     ibv_init_ah_from_wc => errno,
-    ibv_modify_srq => errno,
-    ibv_query_srq => errno,
-    ibv_rereg_mr => errno,
-    ibv_resize_cq => errno,
     ibv_resolve_eth_l2_from_gid => errno,
 }
 
@@ -126,13 +136,7 @@ absent! {
 absent! {
     "@@IBVERBS_1.13"
     ibv_import_dm => null,
-    ibv_is_fork_initialized => errno,
     ibv_unimport_dm => nothing,
-}
-
-absent! {
-    "@@IBVERBS_1.14"
-    ibv_query_qp_data_in_order => errno,
 }
 
 // The ABI of before 2007, with other structures: no program that still runs asks for it, and their names must be there.

@@ -6,7 +6,6 @@
 
 pub(crate) mod modify;
 pub(crate) mod post;
-pub(crate) mod registry;
 
 use core::ffi::{c_int, c_void};
 use core::mem::{self, ManuallyDrop};
@@ -22,9 +21,10 @@ use crate::abi::{
 };
 use crate::boundary::entry;
 use crate::object::Object;
+use crate::registry::QPS;
 use crate::told::Told;
 use crate::users::User;
-use crate::{cq, errno, pd};
+use crate::{cq, errno, pd, srq};
 
 /// What is behind an `ibv_qp`.
 pub(crate) struct QpKept {
@@ -112,8 +112,14 @@ pub(crate) unsafe fn create(
     // SAFETY: the promise of the caller.
     let (domain, send_cq, recv_cq) =
         unsafe { (pd::of(pd), cq::of(wanted.send_cq), cq::of(wanted.recv_cq)) };
-    let granted = caps(cap);
-    let builder = domain.pd.qp().caps(granted).signal_all(wanted.sq_sig_all);
+    let mut granted = caps(cap);
+    let mut builder = domain.pd.qp().signal_all(wanted.sq_sig_all);
+    if !wanted.srq.is_null() {
+        // SAFETY: the promise of the caller.
+        builder = builder.srq(&unsafe { srq::of(wanted.srq) }.srq);
+        (granted.max_recv_wr, granted.max_recv_sge) = (0, 0);
+    }
+    let builder = builder.caps(granted);
     let qp = builder.build(&send_cq.cq, &recv_cq.cq);
     let qp = qp.map_err(|error| errno::of_device(&error))?;
     *cap = ibv_qp_cap {
@@ -137,17 +143,17 @@ pub(crate) unsafe fn create(
     base.qp_num = qp.qp_num();
     base.state = IBV_QPS_RESET;
     base.qp_type = wanted.qp_type;
+    let number = qp.qp_num();
     let kept = QpKept {
         qp: ManuallyDrop::new(qp),
-        told: Told::default(),
-        refused: Told::default(),
+        told: Told::new(),
+        refused: Told::new(),
         asked: AtomicU32::new(IBV_QPS_RESET),
         _in_pd: domain.users.add(),
     };
     let made: *mut ibv_qp = QpObject::begin(shown, kept).cast();
-    // SAFETY: it was just made.
-    let kept = unsafe { of(made) };
-    registry::add(kept.qp.qp_num(), kept);
+    // SAFETY: it was just made, and is removed before it ends.
+    unsafe { QPS.add(number, made.cast()) };
     Ok(made)
 }
 
@@ -172,13 +178,14 @@ pub(crate) unsafe fn destroy(qp: *mut ibv_qp) -> Result<(), c_int> {
     // SAFETY: the promise of the caller.
     let kept = unsafe { of(qp) };
     let number = kept.qp.qp_num();
-    registry::remove(number);
+    QPS.remove(number);
     // Who acknowledges its events meanwhile looks at the structure, which is still there, and not at what is taken out here.
     // SAFETY: with `Ok` nobody uses the old place again, otherwise the other one is forgotten.
     let taken = unsafe { ptr::read(&*kept.qp) };
     if let Err((same, _)) = taken.destroy(None) {
         mem::forget(same);
-        registry::add(number, kept);
+        // SAFETY: it goes on.
+        unsafe { QPS.add(number, qp.cast()) };
         return Err(libc::EBUSY);
     }
     // SAFETY: the promise of the caller. What was taken out is not dropped again.

@@ -18,7 +18,7 @@ use crate::abi::{
     IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr,
     ibv_sge,
 };
-use crate::boundary::entry;
+use crate::boundary::quick;
 use crate::rnic::tell;
 use crate::{errno, qp, wc};
 
@@ -269,7 +269,7 @@ unsafe fn bound(mut wr: *mut ibv_send_wr, count: usize) {
 
 /// The result of a post, as the index of the request that was refused and the `errno`. Why it was is told once, unless there was no
 /// room: programs count on being told that by the `errno`.
-pub(crate) fn posted(kept: &QpKept, result: Result<(), PostError>) -> Result<(), (usize, c_int)> {
+pub(crate) fn posted<T>(kept: &QpKept, result: Result<T, PostError>) -> Result<T, (usize, c_int)> {
     result.map_err(|error| {
         let errno = errno::of_post(error.kind);
         if errno != libc::ENOMEM && kept.refused.first() {
@@ -289,18 +289,22 @@ pub(crate) unsafe extern "C-unwind" fn post_send(
     wr: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
-    entry(libc::EIO, || {
-        // SAFETY: a queue pair that exists, and a list of the program's.
-        match unsafe { send(qp::of(pointer), wr) } {
-            Ok(()) => 0,
-            Err(refused) => {
-                // SAFETY: a place for a pointer.
-                unsafe { bad.write(refused.at) };
-                errno::set(refused.errno);
-                refused.errno
-            }
-        }
+    quick(libc::EIO, || {
+        // SAFETY: a queue pair that exists, a list of the program's, and a place for a pointer.
+        unsafe { give_bad(send(qp::of(pointer), wr), bad) }
     })
+}
+
+/// The answer to a post.
+///
+/// # Safety
+/// There is a place for a pointer at `bad`.
+pub(crate) unsafe fn give_bad<W>(result: Result<(), Refused<W>>, bad: *mut *mut W) -> c_int {
+    errno::status(result.map_err(|refused| {
+        // SAFETY: the promise of the caller.
+        unsafe { bad.write(refused.at) };
+        refused.errno
+    }))
 }
 
 /// Posts a list of receives with a function that takes some of them.
@@ -355,18 +359,10 @@ pub(crate) unsafe extern "C-unwind" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    entry(libc::EIO, || {
+    quick(libc::EIO, || {
         // SAFETY: a queue pair that exists.
         let kept = unsafe { qp::of(pointer) };
-        // SAFETY: a list of the program's.
-        match unsafe { receive(wr, |wrs| post_receives(kept, wrs)) } {
-            Ok(()) => 0,
-            Err(refused) => {
-                // SAFETY: a place for a pointer.
-                unsafe { bad.write(refused.at) };
-                errno::set(refused.errno);
-                refused.errno
-            }
-        }
+        // SAFETY: a list of the program's, and a place for a pointer.
+        unsafe { give_bad(receive(wr, |wrs| post_receives(kept, wrs)), bad) }
     })
 }

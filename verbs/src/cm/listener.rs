@@ -342,8 +342,7 @@ impl ListenerInner {
             tracing::warn!(%error, local = %self.local, "a listener cannot take connections");
             let local = self.local;
             self.device
-                .events
-                .push(AsyncEvent::ListenerShort { local, error });
+                .tell_all(AsyncEvent::ListenerShort { local, error });
         }
         self.device.background.at(self.token, now + PAUSE);
     }

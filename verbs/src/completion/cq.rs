@@ -130,6 +130,8 @@ pub(crate) struct CqInner {
     wake: OnceLock<EventFd>,
     events: Mutex<Events>,
     acked: Condvar,
+    /// It sends to no channel any more: it was destroyed. (Connections that are being closed keep it in memory.)
+    left: AtomicBool,
 }
 
 struct State {
@@ -201,6 +203,7 @@ impl CqInner {
             wake: OnceLock::new(),
             events: Mutex::default(),
             acked: Condvar::new(),
+            left: AtomicBool::new(false),
         }))
     }
 
@@ -334,7 +337,9 @@ impl CqInner {
         if !fires {
             return;
         }
-        if let Some(channel) = &self.channel {
+        if let Some(channel) = &self.channel
+            && !self.left.load(Ordering::Relaxed)
+        {
             channel.send(Weak::clone(&self.this));
         }
     }
@@ -424,6 +429,19 @@ impl CqInner {
         true
     }
 
+    /// The channel is not used by this CQ any more.
+    pub(crate) fn leave_channel(&self) {
+        // Under the lock that a completion sends its event under: none is sent after this.
+        let state = self.state.lock();
+        let left = self.left.swap(true, Ordering::Relaxed);
+        drop(state);
+        if let Some(channel) = &self.channel
+            && !left
+        {
+            channel.detach(self);
+        }
+    }
+
     /// Counts the calling thread as one that is about to sleep: from now on a push makes the descriptor of the guard
     /// readable. The order is: take the guard, poll the CQ, sleep, [`clear`](WaitGuard::clear), poll the CQ, and so on;
     /// then drop the guard.
@@ -463,9 +481,7 @@ impl CqInner {
 
 impl Drop for CqInner {
     fn drop(&mut self) {
-        if let Some(channel) = &self.channel {
-            channel.detach(self);
-        }
+        self.leave_channel();
     }
 }
 

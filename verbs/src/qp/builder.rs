@@ -167,6 +167,7 @@ impl QpBuilder {
         let inner = QpInner::new(
             Arc::new(context),
             Arc::clone(device),
+            Arc::clone(pd.events()),
             cqs,
             QpPlace {
                 in_pd,

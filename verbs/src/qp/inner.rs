@@ -14,7 +14,7 @@ use crate::cq::CqShared;
 use crate::device::DeviceInner;
 use crate::engine::{Connection, QpContext, ReceiveBuffer, ReceiveWaiter};
 use crate::event::AsyncEvent;
-use crate::event_queue::EventObject;
+use crate::event_queue::{EventObject, EventQueue};
 use crate::limits::{Charge, Number, PdAccount, PdCharge, PeerAccount, Place, ReadPlaces};
 use crate::mem::PinnedRun;
 use crate::progress::background::{Interest, Source, Verdict};
@@ -34,6 +34,8 @@ const QUICK: u64 = 4096;
 pub(crate) struct QpInner {
     pub(crate) ctx: Arc<QpContext>,
     pub(crate) device: Arc<DeviceInner>,
+    /// Where its asynchronous events go.
+    events: Arc<EventQueue>,
     /// Where sends and receives complete; these poll it.
     cqs: [Arc<CqShared>; 2],
     /// When a thread of the consumer that polls last gave this connection a turn, in nanoseconds of the device's clock.
@@ -107,6 +109,7 @@ impl QpInner {
     pub(crate) fn new(
         ctx: Arc<QpContext>,
         device: Arc<DeviceInner>,
+        events: Arc<EventQueue>,
         cqs: [Arc<CqShared>; 2],
         place: QpPlace,
     ) -> Arc<Self> {
@@ -133,6 +136,7 @@ impl QpInner {
             }),
             ctx,
             device,
+            events,
             cqs,
             polled_at: AtomicU64::new(0),
             seat: OnceLock::new(),
@@ -334,7 +338,7 @@ impl QpInner {
             let muted = self.muted.load(Ordering::Relaxed);
             for event in events.drain(..) {
                 if !muted || event.object() != EventObject::Qp(self.ctx.qp_num) {
-                    self.device.events.push(event);
+                    self.events.push(event);
                 }
             }
             // What was reserved and not agreed upon goes back.
@@ -507,13 +511,11 @@ impl QpInner {
     /// When `timeout` passed first: how many events are not acknowledged.
     pub(crate) fn mute(&self, timeout: Option<Duration>) -> Result<(), u64> {
         let object = EventObject::Qp(self.ctx.qp_num);
-        self.device
-            .events
-            .retire(object, self.device.patience(timeout))?;
+        self.events.retire(object, self.device.patience(timeout))?;
         // Under the lock, so that no other thread is just telling something.
         let locked = self.state.lock();
         self.muted.store(true, Ordering::Relaxed);
-        self.device.events.forget(object);
+        self.events.forget(object);
         drop(locked);
         Ok(())
     }

@@ -227,6 +227,15 @@ impl Qp {
         })
     }
 
+    /// How many requests the send queue would take now (the verbs leave the counting to the program); none in the child of a fork.
+    #[must_use]
+    pub fn send_room(&self) -> usize {
+        if self.is_inherited() {
+            return 0;
+        }
+        self.inner.lock().driven.conn.sq.room()
+    }
+
     /// Binds a memory window of type 1 with a request of no flags (`ibv_bind_mw`): [`Qp::post_bind`] of
     /// [`BindWr::new`].
     ///

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::device::{DeviceError, DeviceInner, check_size};
 use crate::event::AsyncEvent;
-use crate::event_queue::EventObject;
+use crate::event_queue::{EventObject, EventQueue};
 use crate::home::Inherited;
 use crate::limits::{Number, OfPd, PdCharge, Place};
 use crate::pd::Pd;
@@ -122,6 +122,8 @@ pub enum DestroySrqError {
 pub(crate) struct SrqShared {
     inner: Arc<SrqInner>,
     device: Arc<DeviceInner>,
+    /// Where its events go.
+    events: Arc<EventQueue>,
     /// The receives that it can hold; its lock comes before that of the SRQ.
     receives: Mutex<PdCharge>,
     _in_pd: PdCharge,
@@ -197,6 +199,7 @@ impl Pd {
                     attr.max_sge,
                 )),
                 device: Arc::clone(device),
+                events: Arc::clone(self.events()),
                 receives,
                 _in_pd: in_pd,
                 _place: (place, num),
@@ -311,7 +314,6 @@ impl Srq {
         if reached {
             let srq_num = self.srq_num();
             self.shared
-                .device
                 .events
                 .push(AsyncEvent::SrqLimitReached { srq_num });
         }
@@ -335,7 +337,6 @@ impl Srq {
         let object = EventObject::Srq(self.srq_num());
         match self
             .shared
-            .device
             .events
             .retire(object, self.shared.device.patience(timeout))
         {

@@ -1,0 +1,198 @@
+//! Asynchronous events (`ibv_get_async_event`): each context has those of what was made in it.
+//!
+//! Which there are is what Linux drivers of iWARP tell: errors of a queue pair, but no opening of a connection, which the connection
+//! manager tells.
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::c_int;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use uwarp_verbs::{AsyncEvent, EndReason, EventObject};
+
+use crate::abi::{
+    self, ibv_async_event, ibv_async_event__bindgen_ty_1, ibv_context, ibv_event_type,
+};
+use crate::boundary::entry;
+use crate::context::Context;
+use crate::rnic::tell;
+use crate::told::{self, Told, is_worth_words};
+use crate::{cancel, errno, registry};
+
+/// The layers and error types of a Terminate that a wrong access is told by (RFC 5040 section 4.8): remote protection errors of RDMAP,
+/// tagged buffer errors of DDP.
+const ACCESS: [(u8, u8); 2] = [(0, 1), (1, 1)];
+
+/// Whether a program is told of an event. Those without a number in libibverbs are told in words, once.
+pub(crate) fn is_shown(event: &AsyncEvent) -> bool {
+    static SHORT: Told = Told::new();
+    static CONFLICT: Told = Told::new();
+    match event {
+        AsyncEvent::ListenerShort { .. } => {
+            if SHORT.first() {
+                tell(format_args!("{}", event.cause()));
+            }
+            false
+        }
+        AsyncEvent::AddressConflict { .. } => {
+            if CONFLICT.first() {
+                tell(format_args!("{}", event.cause()));
+            }
+            false
+        }
+        other => number(other).is_some(),
+    }
+}
+
+/// The number in libibverbs, if there is one.
+fn number(event: &AsyncEvent) -> Option<ibv_event_type> {
+    Some(match event {
+        AsyncEvent::CqOverflow { .. } => abi::IBV_EVENT_CQ_ERR,
+        AsyncEvent::SrqLimitReached { .. } => abi::IBV_EVENT_SRQ_LIMIT_REACHED,
+        AsyncEvent::LastWqeReached { .. } => abi::IBV_EVENT_QP_LAST_WQE_REACHED,
+        AsyncEvent::DeviceFatal { .. } => abi::IBV_EVENT_DEVICE_FATAL,
+        AsyncEvent::Ended { reason, .. } if !is_worth_words(reason) => return None,
+        AsyncEvent::Ended {
+            reason:
+                EndReason::TerminateSent {
+                    terminate: Some(terminate),
+                    ..
+                },
+            ..
+        } if ACCESS.contains(&(terminate.layer(), terminate.etype())) => {
+            abi::IBV_EVENT_QP_ACCESS_ERR
+        }
+        AsyncEvent::Ended { .. } => abi::IBV_EVENT_QP_FATAL,
+        _ => return None,
+    })
+}
+
+/// What a look for an event has found.
+enum Found {
+    Event,
+    Nothing,
+    Error,
+}
+
+/// `ibv_get_async_event`: waits unless the program has made the descriptor non-blocking. A point where a thread may be cancelled.
+pub(crate) unsafe extern "C-unwind" fn get_async_event(
+    context: *mut ibv_context,
+    out: *mut ibv_async_event,
+) -> c_int {
+    loop {
+        // SAFETY: an open context, and a place for an event.
+        match entry(Found::Error, || unsafe { look(context, out) }) {
+            Found::Event => return 0,
+            Found::Error => return -1,
+            Found::Nothing => {}
+        }
+        // SAFETY: an open context; its descriptor is never written.
+        if !cancel::wait_readable(unsafe { (*context).async_fd }) {
+            return -1;
+        }
+    }
+}
+
+unsafe fn look(context: *mut ibv_context, out: *mut ibv_async_event) -> Found {
+    // SAFETY: the promise of the caller.
+    let kept = unsafe { Context::of(context) };
+    while let Some(event) = kept.device().get_event(Some(Duration::ZERO)) {
+        // An event whose object is ending right now is acknowledged by its drop: nobody gets it.
+        let (Some(event_type), Some(element)) = (number(&event), element(event.object())) else {
+            continue;
+        };
+        if let AsyncEvent::Ended { qp_num, reason } = &*event {
+            told::end(*qp_num, reason);
+        }
+        if event.object() != EventObject::Device {
+            event.ack_later();
+        }
+        // SAFETY: a place for an event.
+        unsafe {
+            out.write(ibv_async_event {
+                element,
+                event_type,
+            });
+        }
+        return Found::Event;
+    }
+    if !cancel::is_nonblocking(kept.events().as_raw_fd()) {
+        return Found::Nothing;
+    }
+    errno::set(libc::EAGAIN);
+    Found::Error
+}
+
+/// What an event is about, as the program knows it; `None` when that is ending.
+fn element(object: EventObject) -> Option<ibv_async_event__bindgen_ty_1> {
+    Some(match object {
+        EventObject::Device => ibv_async_event__bindgen_ty_1 { port_num: 1 },
+        EventObject::Qp(number) => ibv_async_event__bindgen_ty_1 {
+            qp: registry::QPS.with(number, |qp, _| qp)?.cast(),
+        },
+        EventObject::Cq(number) => ibv_async_event__bindgen_ty_1 {
+            cq: registry::CQS.with(number, |cq, _| cq)?.cast(),
+        },
+        EventObject::Srq(number) => ibv_async_event__bindgen_ty_1 {
+            srq: registry::SRQS.with(number, |srq, _| srq)?,
+        },
+        _ => return None,
+    })
+}
+
+/// `ibv_ack_async_event`
+pub(crate) unsafe extern "C-unwind" fn ack_async_event(event: *mut ibv_async_event) {
+    entry((), || {
+        // SAFETY: an event that `ibv_get_async_event` gave, of an object that does not end before this.
+        let found = unsafe { object(&*event) };
+        if let Some((context, object)) = found {
+            // SAFETY: the context of that object.
+            let device = unsafe { Context::of(context) }.device();
+            device.ack_events(object, 1);
+        }
+    });
+}
+
+/// The context and the object of an event; those of the device need no acknowledgement.
+unsafe fn object(event: &ibv_async_event) -> Option<(*mut ibv_context, EventObject)> {
+    // SAFETY: which field there is says the type.
+    unsafe {
+        let element = &event.element;
+        Some(match event.event_type {
+            abi::IBV_EVENT_CQ_ERR => {
+                let cq = element.cq;
+                ((*cq).context, EventObject::Cq((*cq).handle))
+            }
+            abi::IBV_EVENT_SRQ_LIMIT_REACHED | abi::IBV_EVENT_SRQ_ERR => {
+                let srq = element.srq;
+                ((*srq).context, EventObject::Srq((*srq).handle))
+            }
+            abi::IBV_EVENT_QP_FATAL
+            | abi::IBV_EVENT_QP_ACCESS_ERR
+            | abi::IBV_EVENT_QP_REQ_ERR
+            | abi::IBV_EVENT_QP_LAST_WQE_REACHED => {
+                let qp = element.qp;
+                ((*qp).context, EventObject::Qp((*qp).qp_num))
+            }
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_queue_pair_is_told_and_an_orderly_end_is_not() {
+        let ended = |reason| number(&AsyncEvent::Ended { qp_num: 2, reason });
+        assert_eq!(ended(EndReason::PeerDisconnect), None);
+        assert_eq!(ended(EndReason::Aborted), None);
+        let stalled = EndReason::Stalled { sending: true };
+        assert_eq!(ended(stalled), Some(abi::IBV_EVENT_QP_FATAL));
+        assert_eq!(number(&AsyncEvent::Established { qp_num: 2 }), None);
+    }
+}

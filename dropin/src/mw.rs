@@ -1,0 +1,101 @@
+//! Memory windows (`ibv_mw`).
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::c_int;
+use core::ptr;
+
+use parking_lot::Mutex;
+use uwarp_verbs::{BindWr, MemoryWindow, WindowKind};
+
+use crate::abi::{
+    IBV_MW_TYPE_1, IBV_MW_TYPE_2, IBV_SEND_FENCE, IBV_SEND_SIGNALED, ibv_mw, ibv_mw_bind,
+    ibv_mw_type, ibv_pd, ibv_qp,
+};
+use crate::boundary::entry;
+use crate::object::Object;
+use crate::qp::post;
+use crate::users::User;
+use crate::{errno, pd, qp};
+
+/// What is behind an `ibv_mw`.
+struct MwKept {
+    window: Mutex<MemoryWindow>,
+    _in_pd: User,
+}
+
+type MwObject = Object<ibv_mw, MwKept>;
+
+unsafe fn create(pd: *mut ibv_pd, kind: ibv_mw_type) -> Result<*mut ibv_mw, c_int> {
+    let wanted = match kind {
+        IBV_MW_TYPE_1 => WindowKind::Type1,
+        // What `ibv_query_device` says.
+        IBV_MW_TYPE_2 => WindowKind::Type2B,
+        _ => return Err(libc::EINVAL),
+    };
+    // SAFETY: the promise of the caller.
+    let domain = unsafe { pd::of(pd) };
+    let window = domain.pd.alloc_window(wanted);
+    let window = window.map_err(|error| errno::of_register(&error))?;
+    let shown = ibv_mw {
+        // SAFETY: the domain's structure, which the program does not write.
+        context: unsafe { (*pd).context },
+        pd,
+        rkey: window.rkey(),
+        handle: window.rkey() >> 8,
+        type_: kind,
+    };
+    let kept = MwKept {
+        window: Mutex::new(window),
+        _in_pd: domain.users.add(),
+    };
+    Ok(Object::begin(shown, kept))
+}
+
+/// `ibv_alloc_mw`
+pub(crate) unsafe extern "C-unwind" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ibv_mw {
+    entry(ptr::null_mut(), || {
+        // SAFETY: a domain that exists.
+        errno::pointer(unsafe { create(pd, kind) })
+    })
+}
+
+/// `ibv_dealloc_mw`: a window that is bound is bound no more.
+pub(crate) unsafe extern "C-unwind" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    entry(libc::EIO, || {
+        // SAFETY: a window that `ibv_alloc_mw` gave, which the program does not use any more.
+        drop(unsafe { MwObject::end(mw) });
+        0
+    })
+}
+
+/// `ibv_bind_mw`, of a window of type 1.
+pub(crate) unsafe extern "C-unwind" fn bind_mw(
+    pointer: *mut ibv_qp,
+    mw: *mut ibv_mw,
+    bind: *mut ibv_mw_bind,
+) -> c_int {
+    entry(libc::EIO, || {
+        // SAFETY: objects that exist, and a structure of the program's.
+        let (kept, window, bind) = unsafe { (qp::of(pointer), MwObject::kept(mw), &*bind) };
+        // SAFETY: a region that exists, if any.
+        let mut request = BindWr::new(bind.wr_id, &unsafe { post::window(&bind.bind_info) });
+        if bind.send_flags & IBV_SEND_FENCE != 0 {
+            request = request.fence();
+        }
+        if bind.send_flags & IBV_SEND_SIGNALED == 0 {
+            request = request.unsignaled();
+        }
+        let result = kept.qp.post_bind(&mut window.window.lock(), &request);
+        errno::status(post::posted(kept, result).map_or_else(
+            |(_, errno)| Err(errno),
+            |rkey| {
+                // SAFETY: the structure of the window, which changes with a bind.
+                unsafe { (*mw).rkey = rkey };
+                Ok(())
+            },
+        ))
+    })
+}

@@ -1,0 +1,242 @@
+//! Shared receive queues (`ibv_srq`).
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::{c_int, c_void};
+use core::{mem, ptr};
+
+use uwarp_verbs::{DestroySrqError, ModifySrqError, RecvWr, Srq, SrqAttr, SrqModify};
+
+use crate::abi::{
+    IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC,
+    ibv_context, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+    ibv_srq_init_attr_ex,
+};
+use crate::boundary::{entry, quick};
+use crate::object::Object;
+use crate::qp::post;
+use crate::registry::SRQS;
+use crate::rnic::tell;
+use crate::told::Told;
+use crate::users::User;
+use crate::{errno, pd};
+
+/// What is behind an `ibv_srq`.
+pub(crate) struct SrqKept {
+    pub(crate) srq: Srq,
+    /// Why a receive was not taken, in words.
+    refused: Told,
+    _in_pd: User,
+}
+
+type SrqObject = Object<ibv_srq, SrqKept>;
+
+/// Makes a queue, and writes what it was given into `attr`.
+///
+/// # Errors
+/// The `errno`.
+///
+/// # Safety
+/// `pd` is a domain.
+pub(crate) unsafe fn create(
+    pd: *mut ibv_pd,
+    srq_context: *mut c_void,
+    attr: &mut ibv_srq_attr,
+) -> Result<*mut ibv_srq, c_int> {
+    // SAFETY: the promise of the caller.
+    let domain = unsafe { pd::of(pd) };
+    let wanted = SrqAttr {
+        max_wr: attr.max_wr,
+        max_sge: attr.max_sge.max(1),
+        limit: 0,
+    };
+    let srq = domain.pd.create_srq(wanted);
+    let srq = srq.map_err(|error| errno::of_device(&error))?;
+    (attr.max_wr, attr.max_sge) = (wanted.max_wr, wanted.max_sge);
+    // SAFETY: numbers and pointers; a mutex and a condition as their initialisers have them.
+    let mut shown: ibv_srq = unsafe { mem::zeroed() };
+    // SAFETY: the domain's structure, which the program does not write.
+    shown.context = unsafe { (*pd).context };
+    shown.srq_context = srq_context;
+    shown.pd = pd;
+    shown.handle = srq.srq_num();
+    let number = srq.srq_num();
+    let kept = SrqKept {
+        srq,
+        refused: Told::new(),
+        _in_pd: domain.users.add(),
+    };
+    let made = SrqObject::begin(shown, kept);
+    // SAFETY: it was just made, and is removed before it ends.
+    unsafe { SRQS.add(number, made) };
+    Ok(made)
+}
+
+/// What is behind a pointer of the program's.
+///
+/// # Safety
+/// `srq` is a queue that exists while the reference lives.
+pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> &'a SrqKept {
+    // SAFETY: the promise of the caller.
+    unsafe { SrqObject::kept(srq) }
+}
+
+/// Ends a queue, once all its events are acknowledged.
+///
+/// # Errors
+/// `EBUSY` while queue pairs take from it.
+///
+/// # Safety
+/// As for [`of`], and with `Ok` it is not used any more.
+pub(crate) unsafe fn destroy(srq: *mut ibv_srq) -> Result<(), c_int> {
+    // SAFETY: the promise of the caller.
+    let kept = unsafe { of(srq) };
+    let number = kept.srq.srq_num();
+    match kept.srq.clone().destroy(None) {
+        Ok(()) => {}
+        Err((_, DestroySrqError::InUse { .. })) => return Err(libc::EBUSY),
+        Err((_, _)) => return Err(libc::EBUSY),
+    }
+    SRQS.remove(number);
+    // SAFETY: the promise of the caller.
+    drop(unsafe { SrqObject::end(srq) });
+    Ok(())
+}
+
+/// `ibv_create_srq`
+pub(crate) unsafe extern "C-unwind" fn create_srq(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
+    entry(ptr::null_mut(), || {
+        // SAFETY: a domain, and a structure of the program's that nobody else uses meanwhile.
+        let made = unsafe {
+            let attr = &mut *attr;
+            create(pd, attr.srq_context, &mut attr.attr)
+        };
+        errno::pointer(made)
+    })
+}
+
+/// Makes a queue with what `comp_mask` says is there.
+///
+/// # Errors
+/// As [`create`]; `EINVAL` without a domain, `EOPNOTSUPP` for other kinds of queues.
+///
+/// # Safety
+/// As [`create`].
+pub(crate) unsafe fn create_extended(
+    attr: &mut ibv_srq_init_attr_ex,
+) -> Result<*mut ibv_srq, c_int> {
+    let mask = attr.comp_mask;
+    let other = mask & IBV_SRQ_INIT_ATTR_TYPE != 0 && attr.srq_type != IBV_SRQT_BASIC;
+    if other || mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD) != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    if mask & IBV_SRQ_INIT_ATTR_PD == 0 || attr.pd.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the promise of the caller.
+    unsafe { create(attr.pd, attr.srq_context, &mut attr.attr) }
+}
+
+/// `ibv_create_srq_ex`
+pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
+    _context: *mut ibv_context,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    entry(ptr::null_mut(), || {
+        // SAFETY: objects that exist, and a structure of the program's that nobody else uses meanwhile.
+        errno::pointer(unsafe { create_extended(&mut *attr) })
+    })
+}
+
+/// `ibv_destroy_srq`
+pub(crate) unsafe extern "C-unwind" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
+    entry(libc::EIO, || {
+        // SAFETY: a queue that `ibv_create_srq` gave.
+        errno::status(unsafe { destroy(srq) })
+    })
+}
+
+/// `ibv_modify_srq`
+pub(crate) unsafe extern "C-unwind" fn modify_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
+    entry(libc::EIO, || {
+        let mask = mask.cast_unsigned();
+        // SAFETY: a queue that exists, and a structure of the program's.
+        let (kept, attr) = unsafe { (of(srq), &*attr) };
+        if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
+            return errno::status(Err(libc::EINVAL));
+        }
+        let result = kept.srq.modify(SrqModify {
+            max_wr: (mask & IBV_SRQ_MAX_WR != 0).then_some(attr.max_wr),
+            limit: (mask & IBV_SRQ_LIMIT != 0).then_some(attr.srq_limit),
+        });
+        errno::status(result.map_err(|error| match error {
+            ModifySrqError::PdReceives { .. } => libc::ENOMEM,
+            _ => libc::EINVAL,
+        }))
+    })
+}
+
+/// `ibv_query_srq`
+pub(crate) unsafe extern "C-unwind" fn query_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+) -> c_int {
+    entry(libc::EIO, || {
+        // SAFETY: a queue that exists.
+        let now = unsafe { of(srq) }.srq.query();
+        // SAFETY: a place for a structure.
+        unsafe {
+            attr.write(ibv_srq_attr {
+                max_wr: now.max_wr,
+                max_sge: now.max_sge,
+                srq_limit: now.limit,
+            });
+        }
+        0
+    })
+}
+
+/// `ibv_get_srq_num`
+pub(crate) unsafe extern "C-unwind" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
+    entry(libc::EIO, || {
+        // SAFETY: a queue that exists, and a place for a number.
+        unsafe { number.write(of(srq).srq.srq_num()) };
+        0
+    })
+}
+
+fn post_receives(kept: &SrqKept, wrs: &[RecvWr<'_>]) -> Result<(), (usize, c_int)> {
+    kept.srq.post_recv_list(wrs).map_err(|error| {
+        let errno = errno::of_post(error.kind);
+        if errno != libc::ENOMEM && kept.refused.first() {
+            let (number, kind) = (kept.srq.srq_num(), error.kind);
+            tell(format_args!(
+                "shared receive queue {number}: a receive was not taken: {kind}"
+            ));
+        }
+        (error.index, errno)
+    })
+}
+
+/// `ibv_post_srq_recv`
+pub(crate) unsafe extern "C-unwind" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    quick(libc::EIO, || {
+        // SAFETY: a queue that exists.
+        let kept = unsafe { of(srq) };
+        // SAFETY: a list of the program's, and a place for a pointer.
+        unsafe { post::give_bad(post::receive(wr, |wrs| post_receives(kept, wrs)), bad) }
+    })
+}

@@ -1,0 +1,119 @@
+//! Completion channels and their events.
+
+use super::*;
+
+fn get(side: &Side) -> (c_int, *mut ibv_cq, *mut c_void) {
+    let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: a channel, and places for two pointers.
+    let result = unsafe { channel::get_cq_event(side.channel, &raw mut cq, &raw mut context) };
+    (result, cq, context)
+}
+
+fn nonblocking(fd: c_int) {
+    // SAFETY: numbers only.
+    assert_eq!(
+        unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) },
+        0
+    );
+}
+
+fn errno() -> Option<i32> {
+    std::io::Error::last_os_error().raw_os_error()
+}
+
+#[test]
+fn an_event_names_the_queue_and_its_context_and_a_queue_ends_when_it_is_acknowledged() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (here.qp(), there.qp());
+    post_recv(peer, 1, &mut []);
+    connect(qp, peer);
+    // SAFETY: a queue that exists.
+    assert_eq!(unsafe { cq::req_notify_cq(there.cq, 0) }, 0);
+    let mut wr = send_wr(1, IBV_WR_SEND, &mut []);
+    assert_eq!(post_send(qp, &mut wr).0, 0);
+    let (result, source, context) = get(&there);
+    assert_eq!((result, source, context.addr()), (0, there.cq, 7));
+    there.poll(1);
+    here.poll(1);
+    end_qp(qp);
+    end_qp(peer);
+    // More than were got, as fio does it.
+    // SAFETY: a queue that exists.
+    unsafe { channel::ack_cq_events(there.cq, 5) };
+    here.end();
+    there.end();
+}
+
+#[test]
+fn a_channel_that_was_made_non_blocking_says_eagain() {
+    let side = Side::new();
+    // SAFETY: a channel.
+    nonblocking(unsafe { (*side.channel).fd });
+    assert_eq!((get(&side).0, errno()), (-1, Some(libc::EAGAIN)));
+    // SAFETY: an open context.
+    nonblocking(unsafe { (*side.context).async_fd });
+    // SAFETY: numbers and pointers, which may all be zero.
+    let mut event = unsafe { mem::zeroed() };
+    // SAFETY: an open context, and a place for an event.
+    let result = unsafe { crate::events::get_async_event(side.context, &raw mut event) };
+    assert_eq!((result, errno()), (-1, Some(libc::EAGAIN)));
+    side.end();
+}
+
+#[test]
+fn a_channel_and_a_domain_are_busy_while_something_uses_them() {
+    let side = Side::new();
+    let qp = side.qp();
+    // SAFETY: objects that exist.
+    unsafe {
+        assert_eq!(channel::destroy_comp_channel(side.channel), libc::EBUSY);
+        assert_eq!(cq::destroy_cq(side.cq), libc::EBUSY);
+        assert_eq!(pd::dealloc_pd(side.pd), libc::EBUSY);
+    }
+    end_qp(qp);
+    let mut memory = [0; 8];
+    let mr = side.mr(&mut memory, 0);
+    // SAFETY: a domain that exists.
+    assert_eq!(unsafe { pd::dealloc_pd(side.pd) }, libc::EBUSY);
+    end_mr(mr);
+    side.end();
+}
+
+unsafe extern "C" {
+    // Those of the `libc` crate take functions that may not unwind, or are not there.
+    fn pthread_create(
+        thread: *mut libc::pthread_t,
+        attr: *const c_void,
+        start: unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void,
+        argument: *mut c_void,
+    ) -> c_int;
+    fn pthread_cancel(thread: libc::pthread_t) -> c_int;
+}
+
+unsafe extern "C-unwind" fn wait_for_ever(channel: *mut c_void) -> *mut c_void {
+    let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: a channel, and places for two pointers.
+    unsafe { channel::get_cq_event(channel.cast(), &raw mut cq, &raw mut context) };
+    ptr::null_mut()
+}
+
+/// rping does so when it ends.
+#[test]
+fn a_thread_that_waits_for_an_event_can_be_cancelled() {
+    let side = Side::new();
+    let mut thread = 0;
+    let mut ended = ptr::null_mut();
+    let channel = side.channel.cast();
+    // SAFETY: the functions of the C library, with a thread that ends before its channel does.
+    unsafe {
+        assert_eq!(
+            pthread_create(&raw mut thread, ptr::null(), wait_for_ever, channel),
+            0
+        );
+        assert_eq!(pthread_cancel(thread), 0);
+        assert_eq!(libc::pthread_join(thread, &raw mut ended), 0);
+    }
+    // PTHREAD_CANCELED
+    assert_eq!(ended.addr(), usize::MAX);
+    side.end();
+}

@@ -1,0 +1,279 @@
+//! The data path.
+
+use super::*;
+
+#[test]
+fn a_list_of_requests_arrives_in_order_with_inline_data_and_octets_of_several_elements() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (here.qp(), there.qp());
+    let mut from = *b"abcdefghijklmnop";
+    let mut to = [0; 32];
+    let (source, sink) = (here.mr(&mut from, 0), there.mr(&mut to, ALL));
+    for wr_id in 0..3 {
+        post_recv(peer, wr_id, &mut [sge(sink, wr_id * 8, 8)]);
+    }
+    connect(qp, peer);
+    let mut scattered = [sge(source, 4, 2), sge(source, 10, 3)];
+    let inline = *b"inl";
+    let mut inline = [ibv_sge {
+        addr: inline.as_ptr().expose_provenance() as u64,
+        length: 3,
+        lkey: 0,
+    }];
+    let mut last = send_wr(3, IBV_WR_SEND, &mut []);
+    let mut middle = send_wr(2, IBV_WR_SEND, &mut inline);
+    middle.send_flags = IBV_SEND_INLINE;
+    middle.next = &raw mut last;
+    let mut first = send_wr(1, IBV_WR_SEND, &mut scattered);
+    first.next = &raw mut middle;
+    assert_eq!(post_send(qp, &mut first), (0, ptr::null_mut()));
+    let got = there.poll(3);
+    let lengths: Vec<_> = got.iter().map(|wc| wc.byte_len).collect();
+    assert_eq!(lengths, [5, 3, 0]);
+    let recv = |wr_id| (IBV_WC_SUCCESS, IBV_WC_RECV, wr_id);
+    let kinds: Vec<_> = got.iter().map(kind).collect();
+    assert_eq!(kinds, [recv(0), recv(1), recv(2)]);
+    // SAFETY: a queue pair that exists.
+    assert!(got.iter().all(|wc| wc.qp_num == unsafe { (*peer).qp_num }));
+    // The one in the middle was not to be told.
+    let sent: Vec<_> = here.poll(2).iter().map(kind).collect();
+    let send = |wr_id| (IBV_WC_SUCCESS, IBV_WC_SEND, wr_id);
+    assert_eq!(sent, [send(1), send(3)]);
+    end_qp(qp);
+    end_qp(peer);
+    end_mr(source);
+    end_mr(sink);
+    assert_eq!(&to[..13], b"efklm\0\0\0inl\0\0");
+    here.end();
+    there.end();
+}
+
+#[test]
+fn a_list_that_is_longer_than_what_is_posted_at_once_arrives_whole() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (here.qp(), there.qp());
+    let mut to = [0; 20];
+    let sink = there.mr(&mut to, ALL);
+    let mut lists: Vec<_> = (0..20).map(|at| [sge(sink, at, 1)]).collect();
+    let mut receives: Vec<_> = (0..)
+        .zip(&mut lists)
+        .map(|(id, list)| recv_wr(id, list))
+        .collect();
+    for at in 0..19 {
+        receives[at].next = &raw mut receives[at + 1];
+    }
+    let mut bad = ptr::null_mut();
+    // SAFETY: a queue pair that exists, and a list.
+    let errno = unsafe { crate::qp::post::post_recv(peer, &raw mut receives[0], &raw mut bad) };
+    assert_eq!(errno, 0);
+    connect(qp, peer);
+    let octets: Vec<u8> = (1..=20).collect();
+    let mut lists: Vec<_> = octets
+        .iter()
+        .map(|octet| {
+            [ibv_sge {
+                addr: ptr::from_ref(octet).expose_provenance() as u64,
+                length: 1,
+                lkey: 0,
+            }]
+        })
+        .collect();
+    let mut sends: Vec<_> = (0..)
+        .zip(&mut lists)
+        .map(|(id, list)| send_wr(id, IBV_WR_SEND, list))
+        .collect();
+    for at in 0..20 {
+        sends[at].send_flags |= IBV_SEND_INLINE;
+        sends[at].next = match at {
+            19 => ptr::null_mut(),
+            at => &raw mut sends[at + 1],
+        };
+    }
+    assert_eq!(post_send(qp, &mut sends[0]), (0, ptr::null_mut()));
+    there.poll(20);
+    here.poll(20);
+    end_qp(qp);
+    end_qp(peer);
+    end_mr(sink);
+    assert_eq!(to.to_vec(), octets);
+    here.end();
+    there.end();
+}
+
+#[test]
+fn one_sided_requests_move_octets_and_immediate_data_is_four_octets_in_network_order() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (here.qp(), there.qp());
+    let (mut own, mut lent) = (*b"01234567abcdefgh", [0_u8; 16]);
+    let (local, remote) = (here.mr(&mut own, ALL), there.mr(&mut lent, ALL));
+    post_recv(peer, 40, &mut []);
+    connect(qp, peer);
+    let mut list = [sge(local, 0, 8)];
+    let mut write = rdma_wr(1, IBV_WR_RDMA_WRITE_WITH_IMM, &mut list, remote);
+    write.__bindgen_anon_1.imm_data = 0x0102_0304_u32.to_be();
+    assert_eq!(post_send(qp, &mut write).0, 0);
+    let got = there.poll(1)[0];
+    assert_eq!(kind(&got), (IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, 40));
+    assert_eq!(got.wc_flags, IBV_WC_WITH_IMM);
+    // SAFETY: the flag says that it is this field.
+    assert_eq!(
+        unsafe { got.__bindgen_anon_1.imm_data },
+        0x0102_0304_u32.to_be()
+    );
+    let mut list = [sge(local, 8, 8)];
+    let mut read = rdma_wr(2, IBV_WR_RDMA_READ, &mut list, remote);
+    assert_eq!(post_send(qp, &mut read).0, 0);
+    let done: Vec<_> = here.poll(2).iter().map(kind).collect();
+    let ok = |opcode, wr_id| (IBV_WC_SUCCESS, opcode, wr_id);
+    assert_eq!(done, [ok(IBV_WC_RDMA_WRITE, 1), ok(IBV_WC_RDMA_READ, 2)]);
+    let mut list = [sge(local, 0, 8)];
+    let mut add = rdma_wr(3, IBV_WR_ATOMIC_FETCH_AND_ADD, &mut list, remote);
+    // SAFETY: a region that exists.
+    let there_is = unsafe { &*remote };
+    add.wr.atomic.remote_addr = there_is.addr.addr() as u64 + 8;
+    add.wr.atomic.rkey = there_is.rkey;
+    add.wr.atomic.compare_add = 5;
+    assert_eq!(post_send(qp, &mut add).0, 0);
+    let mut list = [sge(local, 0, 8)];
+    let mut swap = rdma_wr(4, IBV_WR_ATOMIC_CMP_AND_SWP, &mut list, remote);
+    swap.wr.atomic = add_of(&add);
+    swap.wr.atomic.compare_add = 5;
+    swap.wr.atomic.swap = 77;
+    assert_eq!(post_send(qp, &mut swap).0, 0);
+    let done: Vec<_> = here.poll(2).iter().map(kind).collect();
+    assert_eq!(done, [ok(IBV_WC_FETCH_ADD, 3), ok(IBV_WC_COMP_SWAP, 4)]);
+    end_qp(qp);
+    end_qp(peer);
+    end_mr(local);
+    end_mr(remote);
+    assert_eq!(
+        (&own[8..], &lent[..8]),
+        (&b"01234567"[..], &b"01234567"[..])
+    );
+    assert_eq!(own[..8], 5_u64.to_ne_bytes());
+    assert_eq!(lent[8..], 77_u64.to_ne_bytes());
+    here.end();
+    there.end();
+}
+
+fn add_of(wr: &ibv_send_wr) -> ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
+    // SAFETY: that of an atomic request.
+    unsafe { wr.wr.atomic }
+}
+
+#[test]
+fn what_iwarp_has_not_and_what_is_wrong_is_refused_where_it_stands_in_the_list() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (here.qp(), there.qp());
+    let mut early = send_wr(0, IBV_WR_SEND, &mut []);
+    let at = &raw mut early;
+    assert_eq!(post_send(qp, &mut early), (libc::EINVAL, at));
+    connect(qp, peer);
+    let refused = |opcode| {
+        let mut second = send_wr(2, opcode, &mut []);
+        let at = &raw mut second;
+        let mut first = send_wr(1, IBV_WR_RDMA_WRITE, &mut []);
+        first.next = at;
+        let (errno, bad) = post_send(qp, &mut first);
+        assert_eq!(bad, at);
+        // The one before it was posted.
+        assert_eq!(kind(&here.poll(1)[0]).2, 1);
+        errno
+    };
+    assert_eq!(refused(IBV_WR_SEND_WITH_IMM), libc::EOPNOTSUPP);
+    assert_eq!(refused(IBV_WR_TSO), libc::EINVAL);
+    assert_eq!(refused(99), libc::EINVAL);
+    let mut unknown = [ibv_sge {
+        addr: 0x1000,
+        length: 8,
+        lkey: 0x1234_5678,
+    }];
+    let mut bad = send_wr(3, IBV_WR_SEND, &mut unknown);
+    assert_eq!(post_send(qp, &mut bad).0, libc::EINVAL);
+    let mut three = send_wr(3, IBV_WR_SEND, &mut []);
+    three.num_sge = -1;
+    assert_eq!(post_send(qp, &mut three).0, libc::EINVAL);
+    let long = [0_u8; 4096];
+    let mut list = [ibv_sge {
+        addr: long.as_ptr().expose_provenance() as u64,
+        length: 4096,
+        lkey: 0,
+    }];
+    let mut inline = send_wr(3, IBV_WR_SEND, &mut list);
+    inline.send_flags = IBV_SEND_INLINE;
+    assert_eq!(post_send(qp, &mut inline).0, libc::EINVAL);
+    end_qp(qp);
+    end_qp(peer);
+    here.end();
+    there.end();
+}
+
+#[test]
+fn a_full_queue_says_enomem_and_takes_more_when_completions_were_polled() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (here.qp(), there.qp());
+    connect(qp, peer);
+    let mut posted = 0;
+    let errno = loop {
+        let mut write = send_wr(posted, IBV_WR_RDMA_WRITE, &mut []);
+        let (errno, _) = post_send(qp, &mut write);
+        if errno != 0 {
+            break errno;
+        }
+        posted += 1;
+        // Those that are complete have to be polled before there is room: a queue of 20 never gets so far.
+        if posted == 60 {
+            break 0;
+        }
+    };
+    if errno != 0 {
+        assert_eq!(errno, libc::ENOMEM);
+    }
+    here.poll(usize::try_from(posted).unwrap());
+    let mut write = send_wr(99, IBV_WR_RDMA_WRITE, &mut []);
+    assert_eq!(post_send(qp, &mut write).0, 0);
+    here.poll(1);
+    end_qp(qp);
+    end_qp(peer);
+    here.end();
+    there.end();
+}
+
+#[test]
+fn an_access_that_the_peer_refuses_completes_with_the_status_of_libibverbs() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (here.qp(), there.qp());
+    let (mut own, mut lent) = ([0_u8; 8], [0_u8; 8]);
+    let (local, remote) = (here.mr(&mut own, ALL), there.mr(&mut lent, 0));
+    post_recv(peer, 50, &mut []);
+    connect(qp, peer);
+    let mut list = [sge(local, 0, 8)];
+    let mut read = rdma_wr(1, IBV_WR_RDMA_READ, &mut list, remote);
+    assert_eq!(post_send(qp, &mut read).0, 0);
+    assert_eq!(here.poll(1)[0].status, IBV_WC_REM_ACCESS_ERR);
+    assert_eq!(there.poll(1)[0].status, IBV_WC_WR_FLUSH_ERR);
+    // SAFETY: queue pairs that exist.
+    assert!(unsafe { !qp::of(qp).told.first() && !qp::of(peer).told.first() });
+    let mut event: ibv_async_event = unsafe_zeroed();
+    // SAFETY: an open context, and a place for an event.
+    assert_eq!(
+        unsafe { crate::events::get_async_event(there.context, &raw mut event) },
+        0
+    );
+    assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+    // SAFETY: the type says that it is this field.
+    assert_eq!(unsafe { event.element.qp }, peer);
+    // SAFETY: the event that was just got.
+    unsafe { crate::events::ack_async_event(&raw mut event) };
+    end_qp(qp);
+    end_qp(peer);
+    end_mr(local);
+    end_mr(remote);
+    here.end();
+    there.end();
+}
+
+fn unsafe_zeroed() -> ibv_async_event {
+    // SAFETY: numbers and pointers, which may all be zero.
+    unsafe { mem::zeroed() }
+}

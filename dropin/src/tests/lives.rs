@@ -1,0 +1,181 @@
+//! Objects that are made, changed, asked and ended.
+
+use super::*;
+use crate::qp::modify;
+
+fn errno() -> Option<i32> {
+    std::io::Error::last_os_error().raw_os_error()
+}
+
+fn state_of(qp: *mut ibv_qp) -> (ibv_qp_state, ibv_qp_attr, ibv_qp_init_attr) {
+    // SAFETY: numbers and pointers, which may all be zero.
+    let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = unsafe { mem::zeroed() };
+    // SAFETY: a queue pair that exists, and places for two structures.
+    let errno = unsafe { modify::query_qp(qp, &raw mut attr, c_int::MAX, &raw mut init) };
+    assert_eq!(errno, 0);
+    (attr.qp_state, attr, init)
+}
+
+fn move_to(qp: *mut ibv_qp, state: ibv_qp_state, mask: ibv_qp_attr_mask) -> c_int {
+    // SAFETY: numbers, which may all be zero.
+    let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
+    attr.qp_state = state;
+    let mask = (mask | IBV_QP_STATE).cast_signed();
+    // SAFETY: a queue pair that exists.
+    unsafe { modify::modify_qp(qp, &raw mut attr, mask) }
+}
+
+#[test]
+fn a_queue_pair_has_at_least_the_inline_room_that_rsockets_need_and_tells_what_it_was_given() {
+    let side = Side::new();
+    let mut attr = side.attr();
+    // SAFETY: objects that exist.
+    let qp = unsafe { qp::create_qp(side.pd, &raw mut attr) };
+    assert!(attr.cap.max_inline_data >= 4);
+    assert_eq!((attr.cap.max_send_wr, attr.cap.max_recv_sge), (20, 2));
+    let (_, now, init) = state_of(qp);
+    assert_eq!(now.cap.max_inline_data, attr.cap.max_inline_data);
+    assert_eq!((init.send_cq, init.recv_cq), (side.cq, side.cq));
+    assert_eq!((init.qp_context.addr(), init.sq_sig_all), (9, 0));
+    // SAFETY: a queue pair that exists.
+    assert_eq!(
+        unsafe { ((*qp).pd, (*qp).context) },
+        (side.pd, side.context)
+    );
+    end_qp(qp);
+    side.end();
+}
+
+#[test]
+fn other_transports_than_rc_and_sizes_beyond_the_device_are_refused() {
+    let side = Side::new();
+    let mut attr = side.attr();
+    attr.qp_type = IBV_QPT_UD;
+    // SAFETY: objects that exist.
+    assert!(unsafe { qp::create_qp(side.pd, &raw mut attr) }.is_null());
+    assert_eq!(errno(), Some(libc::EOPNOTSUPP));
+    let mut attr = side.attr();
+    attr.cap.max_send_wr = 1 << 20;
+    // SAFETY: objects that exist.
+    assert!(unsafe { qp::create_qp(side.pd, &raw mut attr) }.is_null());
+    assert_eq!(errno(), Some(libc::EINVAL));
+    for (cqe, vector) in [(0, 0), (-1, 0), (i32::MAX, 0), (1, 1), (1, -1)] {
+        let none = ptr::null_mut();
+        // SAFETY: an open context.
+        let cq = unsafe { cq::create_cq(side.context, cqe, none, none.cast(), vector) };
+        assert!(cq.is_null());
+        assert_eq!(errno(), Some(libc::EINVAL));
+    }
+    side.end();
+}
+
+/// As a program does that brings its own queue pair to `rdma_connect` (rping -q).
+#[test]
+fn the_states_of_the_connection_manager_may_be_asked_for_and_are_shown() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (here.qp(), there.qp());
+    for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
+        assert_eq!(move_to(qp, state, 0), 0);
+        assert_eq!(state_of(qp).0, state);
+        // SAFETY: a queue pair that exists.
+        assert_eq!(unsafe { (*qp).state }, state);
+    }
+    connect(qp, peer);
+    assert_eq!(
+        (state_of(qp).0, state_of(peer).0),
+        (IBV_QPS_RTS, IBV_QPS_RTS)
+    );
+    assert_eq!(move_to(qp, IBV_QPS_RTS, 0), 0);
+    post_recv(qp, 5, &mut []);
+    assert_eq!(move_to(qp, IBV_QPS_ERR, 0), 0);
+    assert_eq!(here.poll(1)[0].status, IBV_WC_WR_FLUSH_ERR);
+    assert_eq!(state_of(qp).0, IBV_QPS_ERR);
+    assert_eq!(move_to(qp, IBV_QPS_RTS, 0), libc::EINVAL);
+    assert_eq!(move_to(qp, IBV_QPS_RESET, 0), 0);
+    assert_eq!(state_of(qp).0, IBV_QPS_RESET);
+    end_qp(qp);
+    end_qp(peer);
+    here.end();
+    there.end();
+}
+
+#[test]
+fn a_connection_by_queue_pair_numbers_is_refused() {
+    let side = Side::new();
+    let qp = side.qp();
+    assert_eq!(move_to(qp, IBV_QPS_INIT, 0), 0);
+    assert_eq!(move_to(qp, IBV_QPS_RTR, IBV_QP_DEST_QPN), libc::EOPNOTSUPP);
+    end_qp(qp);
+    side.end();
+}
+
+#[test]
+fn a_region_registered_anew_has_another_key_other_rights_and_another_domain() {
+    let (side, mut memory, mut other) = (Side::new(), [0_u8; 64], [0_u8; 32]);
+    let mr = side.mr(&mut memory, 1);
+    // SAFETY: an open context.
+    let pd = unsafe { pd::alloc_pd(side.context) };
+    // SAFETY: objects that exist.
+    let rereg = |flags: u32, memory: &mut [u8], access| unsafe {
+        let at = memory.as_mut_ptr().cast();
+        mr::rereg_mr(mr, flags.cast_signed(), pd, at, memory.len(), access)
+    };
+    // SAFETY: a region that exists.
+    let key = || unsafe { (*mr).lkey };
+    let before = key();
+    assert_eq!(rereg(IBV_REREG_MR_CHANGE_ACCESS, &mut [], 5), 0);
+    assert_ne!(key(), before);
+    assert_eq!(rereg(IBV_REREG_MR_CHANGE_PD, &mut [], 0), 0);
+    // SAFETY: domains that exist: the old one is free now, the new one in use.
+    unsafe {
+        assert_eq!(pd::dealloc_pd(pd), libc::EBUSY);
+        assert_eq!(pd::dealloc_pd(side.pd), 0);
+    }
+    assert_eq!(rereg(IBV_REREG_MR_CHANGE_TRANSLATION, &mut other, 0), 0);
+    // SAFETY: a region that exists.
+    let (at, length) = unsafe { ((*mr).addr, (*mr).length) };
+    assert_eq!((at.cast(), length), (other.as_mut_ptr(), 32));
+    let now = key();
+    assert!(rereg(0, &mut [], 0) < 0 && rereg(8, &mut [], 0) < 0);
+    // Remote write without local write.
+    assert!(rereg(IBV_REREG_MR_CHANGE_ACCESS, &mut [], 2) < 0);
+    assert_eq!(key(), now);
+    end_mr(mr);
+    Side { pd, ..side }.end();
+}
+
+#[test]
+fn registration_refuses_no_memory_at_all_and_rights_that_contradict_each_other() {
+    let (side, mut memory) = (Side::new(), [0_u8; 8]);
+    let at: *mut c_void = memory.as_mut_ptr().cast();
+    for (addr, length, access, number) in [
+        (ptr::null_mut(), 8, 1, libc::EINVAL),
+        (at, 0, 1, libc::EINVAL),
+        (at, 8, 2, libc::EINVAL),
+        (at, 8, 64, libc::EOPNOTSUPP),
+    ] {
+        // SAFETY: a domain that exists.
+        let mr = unsafe { mr::reg_mr(side.pd, addr, length, access) };
+        assert!(mr.is_null());
+        assert_eq!(errno(), Some(number));
+    }
+    // SAFETY: objects that exist.
+    let mr = unsafe { mr::reg_mr_iova2(side.pd, at, 8, 0x1000, 1 | IBV_ACCESS_RELAXED_ORDERING) };
+    end_mr(mr);
+    side.end();
+}
+
+#[test]
+fn two_contexts_have_numbers_of_their_own_for_nothing_but_their_events() {
+    let (one, other) = (Side::new(), Side::new());
+    let (here, there) = (one.qp(), other.qp());
+    // SAFETY: objects that exist.
+    unsafe {
+        assert_ne!((*here).qp_num, (*there).qp_num);
+        assert_ne!((*one.context).async_fd, (*other.context).async_fd);
+    }
+    end_qp(here);
+    end_qp(there);
+    one.end();
+    other.end();
+}

@@ -1,0 +1,220 @@
+//! The functions as programs call them, two queue pairs in one process. Connections are made with the verbs below: the connection
+//! manager has tests of its own.
+#![expect(unsafe_code, reason = "functions of a C interface are called")]
+
+mod channels;
+mod data;
+mod lives;
+mod queues;
+mod windows;
+
+use core::ffi::c_int;
+use core::mem;
+use core::ptr;
+use std::ffi::c_void;
+use std::thread;
+use std::time::Duration;
+
+use uwarp_verbs::{AcceptOptions, ConnectOptions};
+
+use crate::abi::*;
+use crate::context::Context;
+use crate::{channel, cq, device, mr, pd, qp};
+
+/// Access to a region that allows all but windows.
+pub(super) const ALL: c_int = 15;
+
+/// A context with a domain and a queue that has a channel.
+pub(super) struct Side {
+    pub(super) context: *mut ibv_context,
+    pub(super) pd: *mut ibv_pd,
+    pub(super) channel: *mut ibv_comp_channel,
+    pub(super) cq: *mut ibv_cq,
+}
+
+impl Side {
+    pub(super) fn new() -> Self {
+        // SAFETY: the functions of the interface, with what they give.
+        unsafe {
+            let context = device::open_device(device::the_device());
+            assert!(!context.is_null());
+            let (pd, channel) = (pd::alloc_pd(context), channel::create_comp_channel(context));
+            let cq = cq::create_cq(context, 60, ptr::without_provenance_mut(7), channel, 0);
+            assert!(!pd.is_null() && !channel.is_null() && !cq.is_null());
+            Side {
+                context,
+                pd,
+                channel,
+                cq,
+            }
+        }
+    }
+
+    /// What a queue pair of this side is made with.
+    pub(super) fn attr(&self) -> ibv_qp_init_attr {
+        ibv_qp_init_attr {
+            qp_context: ptr::without_provenance_mut(9),
+            send_cq: self.cq,
+            recv_cq: self.cq,
+            srq: ptr::null_mut(),
+            cap: ibv_qp_cap {
+                max_send_wr: 20,
+                max_recv_wr: 20,
+                max_send_sge: 2,
+                max_recv_sge: 2,
+                max_inline_data: 0,
+            },
+            qp_type: IBV_QPT_RC,
+            sq_sig_all: 0,
+        }
+    }
+
+    pub(super) fn qp(&self) -> *mut ibv_qp {
+        let mut attr = self.attr();
+        // SAFETY: the functions of the interface, with what they give.
+        let qp = unsafe { qp::create_qp(self.pd, &raw mut attr) };
+        assert!(!qp.is_null());
+        qp
+    }
+
+    pub(super) fn mr(&self, memory: &mut [u8], access: c_int) -> *mut ibv_mr {
+        let at = memory.as_mut_ptr().cast::<c_void>();
+        // SAFETY: the functions of the interface; tests deregister before the memory goes, or leave it.
+        let mr = unsafe { mr::reg_mr(self.pd, at, memory.len(), access) };
+        assert!(!mr.is_null());
+        mr
+    }
+
+    /// Takes completions until there are `count`.
+    pub(super) fn poll(&self, count: usize) -> Vec<ibv_wc> {
+        let mut all = Vec::new();
+        while all.len() < count {
+            // SAFETY: numbers, which may all be zero.
+            let mut some: [ibv_wc; 20] = unsafe { mem::zeroed() };
+            // SAFETY: places for so many.
+            let got = unsafe { cq::poll_cq(self.cq, 20, some.as_mut_ptr()) };
+            all.extend_from_slice(&some[..usize::try_from(got).unwrap()]);
+        }
+        assert_eq!(all.len(), count);
+        all
+    }
+
+    /// Ends all of it: nothing may be left in it.
+    pub(super) fn end(self) {
+        // SAFETY: the functions of the interface, with what they gave.
+        unsafe {
+            assert_eq!(cq::destroy_cq(self.cq), 0);
+            assert_eq!(channel::destroy_comp_channel(self.channel), 0);
+            assert_eq!(pd::dealloc_pd(self.pd), 0);
+            assert_eq!(device::close_device(self.context), 0);
+        }
+    }
+}
+
+/// Connects two queue pairs.
+pub(super) fn connect(one: *mut ibv_qp, other: *mut ibv_qp) {
+    // SAFETY: queue pairs that exist.
+    let (here, there) = unsafe { (qp::of(one), qp::of(other)) };
+    // SAFETY: an open context.
+    let device = unsafe { Context::of((*other).context) }.device();
+    let listener = device.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = listener.local_addr();
+    thread::scope(|scope| {
+        let accepts = scope.spawn(|| {
+            let request = listener
+                .wait_request(Some(Duration::from_secs(60)))
+                .unwrap();
+            let options = AcceptOptions::default();
+            request.accept(&there.qp, &options).unwrap();
+        });
+        here.qp.connect(addr, &ConnectOptions::default()).unwrap();
+        accepts.join().unwrap();
+    });
+}
+
+/// Ends a queue pair.
+pub(super) fn end_qp(qp: *mut ibv_qp) {
+    // SAFETY: a queue pair that is not used any more.
+    assert_eq!(unsafe { qp::destroy_qp(qp) }, 0);
+}
+
+/// Ends a region.
+pub(super) fn end_mr(mr: *mut ibv_mr) {
+    // SAFETY: a region that is not used any more.
+    assert_eq!(unsafe { mr::dereg_mr(mr) }, 0);
+}
+
+/// An element of a region.
+pub(super) fn sge(mr: *mut ibv_mr, from: u64, length: u32) -> ibv_sge {
+    // SAFETY: a region that exists.
+    let mr = unsafe { &*mr };
+    ibv_sge {
+        addr: mr.addr.addr() as u64 + from,
+        length,
+        lkey: mr.lkey,
+    }
+}
+
+/// A signaled request.
+pub(super) fn send_wr(wr_id: u64, opcode: ibv_wr_opcode, list: &mut [ibv_sge]) -> ibv_send_wr {
+    // SAFETY: numbers and pointers, which may all be zero.
+    let mut wr: ibv_send_wr = unsafe { mem::zeroed() };
+    wr.wr_id = wr_id;
+    wr.sg_list = list.as_mut_ptr();
+    wr.num_sge = c_int::try_from(list.len()).unwrap();
+    wr.opcode = opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr
+}
+
+/// The same with the peer's memory.
+pub(super) fn rdma_wr(
+    wr_id: u64,
+    opcode: ibv_wr_opcode,
+    list: &mut [ibv_sge],
+    to: *mut ibv_mr,
+) -> ibv_send_wr {
+    let mut wr = send_wr(wr_id, opcode, list);
+    // SAFETY: a region that exists.
+    let to = unsafe { &*to };
+    wr.wr.rdma.remote_addr = to.addr.addr() as u64;
+    wr.wr.rdma.rkey = to.rkey;
+    wr
+}
+
+/// Posts through the context, as the inline function of `verbs.h` does: the `errno`, and which request was not taken.
+pub(super) fn post_send(qp: *mut ibv_qp, wr: &mut ibv_send_wr) -> (c_int, *mut ibv_send_wr) {
+    let mut bad = ptr::null_mut();
+    // SAFETY: a queue pair that exists, and a list.
+    let errno = unsafe {
+        let post = (*(*qp).context).ops.post_send.unwrap();
+        post(qp, wr, &raw mut bad)
+    };
+    (errno, bad)
+}
+
+/// Posts one receive.
+pub(super) fn post_recv(qp: *mut ibv_qp, wr_id: u64, list: &mut [ibv_sge]) {
+    let mut wr = recv_wr(wr_id, list);
+    let mut bad = ptr::null_mut();
+    // SAFETY: a queue pair that exists, and a list.
+    let errno = unsafe {
+        let post = (*(*qp).context).ops.post_recv.unwrap();
+        post(qp, &raw mut wr, &raw mut bad)
+    };
+    assert_eq!((errno, bad), (0, ptr::null_mut()));
+}
+
+pub(super) fn recv_wr(wr_id: u64, list: &mut [ibv_sge]) -> ibv_recv_wr {
+    ibv_recv_wr {
+        wr_id,
+        next: ptr::null_mut(),
+        sg_list: list.as_mut_ptr(),
+        num_sge: c_int::try_from(list.len()).unwrap(),
+    }
+}
+
+/// Status, opcode and number of a completion.
+pub(super) fn kind(wc: &ibv_wc) -> (ibv_wc_status, ibv_wc_opcode, u64) {
+    (wc.status, wc.opcode, wc.wr_id)
+}
