@@ -200,6 +200,10 @@ pub struct PeerLimits {
 pub struct Timeouts {
     /// From `connect` until TCP is connected. Default: 10 s.
     pub connect: Duration,
+    /// Initiator: how long TCP asks again, every 50 ms, where the peer's TCP refuses (of a `connect` by address). A server
+    /// that is about to listen then finds its client waiting, as programs expect that were written for networks where
+    /// such a request is repeated for them. Default: none, a refusal is told at once.
+    pub refused: Duration,
     /// Initiator: from the MPA Request until the whole Reply. Default: 10 s.
     pub reply: Duration,
     /// Responder: from TCP's accept until the whole MPA Request (5044-7.1.2-18). Default: 5 s.
@@ -298,6 +302,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         Timeouts {
             connect: Duration::from_secs(10),
+            refused: Duration::ZERO,
             reply: Duration::from_secs(10),
             request: Duration::from_secs(5),
             decision: Duration::from_secs(30),

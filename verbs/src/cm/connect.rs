@@ -240,7 +240,7 @@ pub(super) fn start(
     }
     let attached = open().and_then(|llp| qp.attach(&mut locked, llp, held, target));
     if let Err(error) = attached {
-        locked.driven.conn.lost(error);
+        locked.driven.conn.not_connected(error);
         qp.publish(&mut locked);
     }
     Ok(())

@@ -173,6 +173,10 @@ pub(crate) struct Connection {
     pub(crate) retry: Option<InitiatorConfig>,
     /// A new LLP stream to the same address is wanted.
     pub(crate) reconnect: bool,
+    /// Where the peer's TCP refuses: how long it is asked again.
+    pub(super) ask_until: Option<Instant>,
+    /// It refused, and is asked again then: there is no LLP until then.
+    pub(crate) ask_again: Option<Instant>,
     /// The headers of the last frames.
     pub(super) recorder: Recorder,
     /// The connection, for `tracing`; disabled when nobody listened as it began.
@@ -224,6 +228,8 @@ impl Connection {
             established: false,
             retry: None,
             reconnect: false,
+            ask_until: None,
+            ask_again: None,
             recorder: Recorder::new(now),
             span: Span::none(),
         }
@@ -337,7 +343,7 @@ impl Connection {
 
     /// What the LLP needs, after the batch has been taken as far as possible.
     pub(crate) fn llp_order(&self) -> LlpOrder {
-        if self.reconnect {
+        if self.reconnect || self.ask_again.is_some() {
             return LlpOrder::Reconnect;
         }
         if matches!(self.stage, Stage::Detached) {

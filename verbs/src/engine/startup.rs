@@ -1,8 +1,9 @@
 //! MPA startup of a connection, in both roles.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use uwarp_ddp::{STag, TaggedOffset};
+use uwarp_llp::LlpError;
 use uwarp_mpa::{
     ConfigError, Deframer, Framer, Initiator, InitiatorConfig, MpaErrorCode, Negotiated, Outcome,
     Revision, Role, Rtr, StartupError, mulpdu,
@@ -21,6 +22,8 @@ use crate::wait::after;
 /// STag of the frames that serve as RTR indication. Nothing checks it (zero-length); some RNICs
 /// refuse STag 0.
 const RTR_STAG: STag = STag(1);
+/// So long after a refusal TCP is asked again (`Timeouts::refused`).
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 impl Connection {
     /// An LLP stream is being connected; the MPA Request goes out when it is.
@@ -39,9 +42,36 @@ impl Connection {
         self.end = None;
         self.cause = None;
         self.retry = again.then_some(config);
+        let timeouts = &self.ctx.settings.timeouts;
+        let asks = again && !timeouts.refused.is_zero();
+        self.ask_until = asks.then(|| after(self.now, timeouts.refused));
+        self.ask_again = None;
         self.stage = Stage::TcpConnect(Box::new(initiator));
         self.deadline = Some(after(self.now, self.ctx.settings.timeouts.connect));
         Ok(true)
+    }
+
+    /// TCP refused, and may be asked again: true when it will be.
+    pub(super) fn refused(&mut self) -> bool {
+        let next = after(self.now, ASK_AGAIN);
+        let asks = self.ask_until.is_some_and(|until| next <= until);
+        if asks {
+            self.ask_again = Some(next);
+            self.deadline = None;
+        }
+        asks
+    }
+
+    /// It is asked again now.
+    pub(crate) fn ask_again(&mut self) {
+        self.ask_again = None;
+        self.deadline = Some(after(self.now, self.ctx.settings.timeouts.connect));
+    }
+
+    /// No LLP stream can be had at all: nothing is tried any more.
+    pub(crate) fn not_connected(&mut self, error: LlpError) {
+        self.ask_until = None;
+        self.lost(error);
     }
 
     /// TCP is connected: sends the MPA Request.

@@ -204,7 +204,12 @@ impl Connection {
     pub(crate) fn lost(&mut self, error: LlpError) {
         match &self.stage {
             Stage::Detached => return,
-            Stage::TcpConnect(_) => self.end(EndReason::ConnectFailed { error }),
+            Stage::TcpConnect(_) => {
+                if matches!(error, LlpError::Refused { .. }) && self.refused() {
+                    return;
+                }
+                self.end(EndReason::ConnectFailed { error });
+            }
             // 6581-10-05: a peer that does this may not know our Request. One that is silent has said nothing about it.
             Stage::AwaitReply(_)
                 if matches!(error, LlpError::Reset { .. } | LlpError::Broken { .. }) =>
@@ -321,6 +326,7 @@ impl Connection {
     pub(super) fn detach(&mut self, event: QpEvent) {
         self.event(event);
         self.stage = Stage::Detached;
+        self.ask_again = None;
         self.deadline = None;
         self.hold = None;
         self.starving = None;

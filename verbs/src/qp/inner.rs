@@ -401,7 +401,11 @@ impl QpInner {
             self.reconnect(locked);
             return;
         }
-        if outcome.over {
+        // Between two attempts to connect there is no LLP that could be over.
+        let given_up = locked.driven.llp.is_none()
+            && locked.held.is_some()
+            && !locked.driven.conn.is_connecting_tcp();
+        if outcome.over || given_up {
             self.release(locked);
             return;
         }
@@ -469,10 +473,16 @@ impl QpInner {
         );
     }
 
-    /// Once more, with MPA revision 1, on a new connection (6581-10-05).
+    /// Once more on a new connection: with MPA revision 1 (6581-10-05), or where TCP refused, when it is time.
     fn reconnect(&self, locked: &mut Locked) {
         self.retire(locked, None);
         locked.driven.rx = ReceiveBuffer::default();
+        if let Some(when) = locked.driven.conn.ask_again {
+            locked
+                .registration
+                .set_timer(&self.device.background, Some(when));
+            return;
+        }
         locked.driven.conn.reconnect = false;
         let Some((local, to)) = locked.target else {
             return;
@@ -485,7 +495,7 @@ impl QpInner {
                 if let Err(errno) = self.device.background.add_fd(token, llp.fd()) {
                     let errno = errno.raw_os_error();
                     let op = "watch the connection";
-                    locked.driven.conn.lost(LlpError::Io { op, errno });
+                    locked.driven.conn.not_connected(LlpError::Io { op, errno });
                     self.release(locked);
                     return;
                 }
@@ -499,9 +509,25 @@ impl QpInner {
                 locked.registration.set_timer(background, deadline);
             }
             Err(error) => {
-                locked.driven.conn.lost(error);
+                locked.driven.conn.not_connected(error);
                 self.release(locked);
             }
+        }
+    }
+
+    /// Between two attempts to connect: the next one, when it is time.
+    fn ask_again(&self, locked: &mut Locked, now: Instant) {
+        let Some(when) = locked.driven.conn.ask_again else {
+            return;
+        };
+        if when <= now {
+            locked.driven.conn.set_now(now);
+            locked.driven.conn.ask_again();
+            self.reconnect(locked);
+        } else {
+            locked
+                .registration
+                .set_timer(&self.device.background, Some(when));
         }
     }
 
@@ -720,6 +746,7 @@ impl Source for QpInner {
             return Verdict::Watch;
         }
         if locked.driven.llp.is_none() {
+            self.ask_again(&mut locked, now);
             return Verdict::Settled;
         }
         let (_, received) = locked.driven.moved();

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::time::Instant;
 
 use uwarp_verbs::llp::smol::FaultSettings;
 
@@ -143,6 +144,92 @@ fn a_port_that_nobody_listens_at_is_rejected_and_the_id_may_try_again() {
         drop(b.next(CmEventKind::Established));
         drop(a.next(CmEventKind::Established));
         both_ways(&a.side, &b.side);
+    }
+}
+
+/// Hosts of which TCP asks again for so long when it is refused.
+fn hosts_that_ask_again(refused: Duration) -> Vec<(Host, Host, SocketAddr)> {
+    let mut settings = Settings::default();
+    settings.timeouts.refused = refused;
+    hosts_with(&settings)
+}
+
+#[test]
+fn who_was_refused_is_connected_when_somebody_listens_in_time() {
+    for (a, b, at) in hosts_that_ask_again(LIMIT) {
+        let holder = b.id(LISTENER);
+        holder.bind_addr(at).unwrap();
+        let ours = a.resolved(holder.local_addr().unwrap());
+        ours.connect(&a.side.qp, &ConnectOptions::default())
+            .unwrap();
+        // Another one gives up meanwhile.
+        let other = a.resolved(holder.local_addr().unwrap());
+        let qp = a.side.another_qp();
+        other.connect(&qp, &ConnectOptions::default()).unwrap();
+        other.disconnect().unwrap();
+        let event = a.next(CmEventKind::ConnectError);
+        is(&event, CmEventKind::ConnectError, Errno::CONNABORTED);
+        drop(event);
+        assert_eq!(ours.state(), CmState::Connecting);
+        holder.listen(1).unwrap();
+        let theirs = b.next(CmEventKind::ConnectRequest).id().clone();
+        theirs
+            .accept(&b.side.qp, &AcceptOptions::default())
+            .unwrap();
+        drop(b.next(CmEventKind::Established));
+        drop(a.next(CmEventKind::Established));
+        assert_eq!(ours.local_addr(), theirs.peer_addr());
+        both_ways(&a.side, &b.side);
+    }
+}
+
+#[test]
+fn who_is_refused_for_too_long_is_told_so_once() {
+    for (a, b, at) in hosts_that_ask_again(Duration::from_millis(120)) {
+        let holder = b.id(LISTENER);
+        holder.bind_addr(at).unwrap();
+        let ours = a.resolved(holder.local_addr().unwrap());
+        let begun = Instant::now();
+        ours.connect(&a.side.qp, &ConnectOptions::default())
+            .unwrap();
+        is(
+            &a.next(CmEventKind::Rejected),
+            CmEventKind::Rejected,
+            Errno::CONNREFUSED,
+        );
+        // It was asked three times, with 50 ms between.
+        assert!(begun.elapsed() >= Duration::from_millis(100));
+        a.nothing_waits();
+        assert_eq!(ours.state(), CmState::RouteResolved);
+        assert!(a.side.qp.reset());
+    }
+}
+
+#[test]
+fn an_id_and_a_qp_may_go_while_a_refused_connection_is_asked_for_again() {
+    for (a, b, at) in hosts_that_ask_again(LIMIT) {
+        let holder = b.id(LISTENER);
+        holder.bind_addr(at).unwrap();
+        let to = holder.local_addr().unwrap();
+        let connecting = || {
+            let (id, qp) = (a.resolved(to), a.side.another_qp());
+            id.connect(&qp, &ConnectOptions::default()).unwrap();
+            (id, qp)
+        };
+        let (id, qp) = connecting();
+        id.destroy(None).unwrap();
+        drop(qp);
+        let (id, qp) = connecting();
+        drop(qp);
+        id.destroy(None).unwrap();
+        a.nothing_waits();
+        // Nobody comes who is gone.
+        holder.listen(1).unwrap();
+        let ours = a.resolved(to);
+        ours.connect(&a.side.qp, &ConnectOptions::default())
+            .unwrap();
+        let theirs = b.next(CmEventKind::ConnectRequest).id().clone();
+        assert_eq!(theirs.peer_addr(), ours.local_addr());
     }
 }
 

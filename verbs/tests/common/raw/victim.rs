@@ -49,6 +49,7 @@ pub(crate) const PATIENT: Timeouts = {
     let minute = Duration::from_secs(60);
     Timeouts {
         connect: minute,
+        refused: Duration::ZERO,
         reply: minute,
         request: minute,
         decision: minute,
