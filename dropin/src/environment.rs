@@ -13,6 +13,10 @@ use uwarp_verbs::{OnNoReceive, Peer, Revision, Settings};
 /// ready, seven and without end, have no counterpart, but most programs that rely on them post within milliseconds.
 const HOLD: Duration = Duration::from_secs(10);
 
+/// How long a connection that the peer's TCP refuses is asked for again (`UWARP_CONNECT_RETRY`): programs start a client and a server
+/// at the same time, and where InfiniBand's connection manager repeats a request, TCP refuses at once.
+const CONNECT_RETRY: Duration = Duration::from_secs(3);
+
 /// What was found.
 #[derive(Debug)]
 pub(crate) struct Environment {
@@ -45,6 +49,8 @@ impl Environment {
         settings.peer = choice(&var, "UWARP_PEER", &peers)?.unwrap_or(Peer::Rfc);
         let strict = choice(&var, "UWARP_STRICT", &[("1", true), ("0", false)])?.unwrap_or(false);
         let hold = parse(&var, "UWARP_HOLD", "a number of milliseconds")?;
+        let retry = parse(&var, "UWARP_CONNECT_RETRY", "a number of milliseconds")?;
+        settings.timeouts.refused = retry.map_or(CONNECT_RETRY, Duration::from_millis);
         settings.on_no_receive = match (strict, hold) {
             (true, _) => OnNoReceive::Terminate,
             (false, hold) => OnNoReceive::Hold(hold.map_or(HOLD, Duration::from_millis)),

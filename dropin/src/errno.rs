@@ -12,6 +12,13 @@ pub(crate) fn set(errno: c_int) {
     unsafe { *libc::__errno_location() = errno };
 }
 
+/// What it is now.
+#[expect(unsafe_code, reason = "errno is a place in memory")]
+pub(crate) fn get() -> c_int {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() }
+}
+
 /// What a function answers that gives the number of an error, or 0.
 pub(crate) fn status(result: Result<(), c_int>) -> c_int {
     match result {

@@ -14,6 +14,7 @@ mod abi;
 mod boundary;
 mod cancel;
 mod channel;
+mod cm;
 mod context;
 mod cq;
 mod device;

@@ -1,0 +1,42 @@
+//! `rdma_init_qp_attr`: what a program gives `ibv_modify_qp` that makes its queue pair ready itself.
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::c_int;
+
+use super::status;
+use crate::abi::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_STATE, IBV_QPS_INIT, IBV_QPS_RTR,
+    IBV_QPS_RTS, ibv_qp_attr, rdma_cm_id,
+};
+use crate::boundary::entry;
+
+/// `rdma_init_qp_attr`: on iWARP the connection brings a queue pair to RTS by itself, so that there is nothing to say but the state.
+pub(crate) unsafe extern "C-unwind" fn init_qp_attr(
+    _id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    entry(-1, || {
+        // SAFETY: a structure of the program's, in which it names the state, and a place for a number.
+        unsafe {
+            let fields = match (*attr).qp_state {
+                IBV_QPS_INIT | IBV_QPS_RTR => {
+                    (*attr).qp_access_flags = IBV_ACCESS_LOCAL_WRITE
+                        | IBV_ACCESS_REMOTE_WRITE
+                        | IBV_ACCESS_REMOTE_READ
+                        | IBV_ACCESS_REMOTE_ATOMIC;
+                    (*attr).port_num = 1;
+                    IBV_QP_STATE | IBV_QP_ACCESS_FLAGS
+                }
+                IBV_QPS_RTS => IBV_QP_STATE,
+                _ => return status(Err(libc::EINVAL)),
+            };
+            mask.write(fields.cast_signed());
+        }
+        0
+    })
+}

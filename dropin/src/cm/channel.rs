@@ -1,0 +1,65 @@
+//! Event channels (`rdma_event_channel`).
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::c_int;
+use core::ptr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use uwarp_verbs::EventChannel;
+
+use crate::abi::rdma_event_channel;
+use crate::boundary::entry;
+use crate::object::Object;
+use crate::{errno, rnic};
+
+type ChannelObject = Object<rdma_event_channel, EventChannel>;
+
+/// Makes a channel.
+///
+/// # Errors
+/// The `errno`: `ENODEV` without a device.
+pub(super) fn create() -> Result<*mut rdma_event_channel, c_int> {
+    if rnic::device().is_none() {
+        return Err(libc::ENODEV);
+    }
+    let channel =
+        EventChannel::new().map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
+    let fd = channel.as_fd().as_raw_fd();
+    Ok(ChannelObject::begin(rdma_event_channel { fd }, channel))
+}
+
+/// What is behind a pointer of the program's.
+///
+/// # Safety
+/// `channel` exists while the reference lives.
+pub(super) unsafe fn of<'a>(channel: *mut rdma_event_channel) -> &'a EventChannel {
+    // SAFETY: the promise of the caller.
+    unsafe { ChannelObject::kept(channel) }
+}
+
+/// Ends a channel. Ids that still send to it hold its descriptor.
+///
+/// # Safety
+/// As for [`of`], and it is not used any more.
+pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
+    // SAFETY: the promise of the caller.
+    drop(unsafe { ChannelObject::end(channel) });
+}
+
+/// `rdma_create_event_channel`
+pub(crate) unsafe extern "C-unwind" fn create_event_channel() -> *mut rdma_event_channel {
+    entry(ptr::null_mut(), || errno::pointer(create()))
+}
+
+/// `rdma_destroy_event_channel`
+pub(crate) unsafe extern "C-unwind" fn destroy_event_channel(channel: *mut rdma_event_channel) {
+    entry((), || {
+        if !channel.is_null() {
+            // SAFETY: a channel that `rdma_create_event_channel` gave.
+            unsafe { destroy(channel) };
+        }
+    });
+}

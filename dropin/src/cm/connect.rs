@@ -1,0 +1,264 @@
+//! Connections: asking for one, accepting, rejecting, ending.
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::{c_int, c_void};
+use core::slice;
+
+use uwarp_verbs::{
+    AcceptOptions, CmError, CmState, ConnectOptions, Device, Peer, RejectOptions, Revision,
+};
+
+use super::failure;
+use super::{address, id, status, sync};
+use crate::abi::{
+    RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES, ibv_event_type, rdma_cm_id, rdma_conn_param,
+};
+use crate::boundary::entry;
+use crate::qp::{QpKept, registry};
+use crate::rnic;
+
+/// What a program gives with a connection (`rdma_conn_param`), as far as iWARP has it.
+struct Param<'a> {
+    private_data: &'a [u8],
+    /// `None`: as many as there can be.
+    responder_resources: Option<u8>,
+    initiator_depth: Option<u8>,
+    qp_num: u32,
+}
+
+impl<'a> Param<'a> {
+    /// # Safety
+    /// NULL, or a structure with as many octets of private data as it says, which live on meanwhile.
+    unsafe fn read(param: *const rdma_conn_param) -> Option<Self> {
+        // SAFETY: the promise of the caller.
+        let param = unsafe { param.as_ref() }?;
+        let wanted = |number: u8, max| (u32::from(number) != max).then_some(number);
+        Some(Param {
+            // SAFETY: the promise of the caller.
+            private_data: unsafe { octets(param.private_data, param.private_data_len) },
+            responder_resources: wanted(param.responder_resources, RDMA_MAX_RESP_RES),
+            initiator_depth: wanted(param.initiator_depth, RDMA_MAX_INIT_DEPTH),
+            qp_num: param.qp_num,
+        })
+    }
+}
+
+/// # Safety
+/// NULL, or as many octets, which live on meanwhile.
+unsafe fn octets<'a>(data: *const c_void, len: u8) -> &'a [u8] {
+    if data.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: the promise of the caller.
+    unsafe { slice::from_raw_parts(data.cast(), len.into()) }
+}
+
+/// Reads that the device can have outstanding on a connection: towards it, and towards the peer.
+fn most(device: &Device) -> (u8, u8) {
+    let attr = device.query();
+    let small = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
+    (small(attr.max_qp_rd_atom), small(attr.max_qp_init_rd_atom))
+}
+
+/// The Reads of a connection, by default as many as given here.
+///
+/// # Errors
+/// `EINVAL` for more than the device can have.
+fn depths(param: Option<&Param<'_>>, default: (u8, u8)) -> Result<(u8, u8), c_int> {
+    let device = rnic::device().ok_or(libc::ENODEV)?;
+    let most = most(&device);
+    let chosen = |wanted: Option<u8>, default: u8, most: u8| match wanted {
+        Some(wanted) if wanted > most => Err(libc::EINVAL),
+        Some(wanted) => Ok(wanted),
+        None => Ok(default.min(most)),
+    };
+    let resources = param.and_then(|param| param.responder_resources);
+    let depth = param.and_then(|param| param.initiator_depth);
+    Ok((
+        chosen(resources, default.0, most.0)?,
+        chosen(depth, default.1, most.1)?,
+    ))
+}
+
+/// Does something with the queue pair of an id, or with the one that the program names by its number.
+///
+/// # Errors
+/// `EINVAL` without any, or what came of it.
+///
+/// # Safety
+/// The id exists.
+unsafe fn with_qp(
+    id: *mut rdma_cm_id,
+    param: Option<&Param<'_>>,
+    act: impl FnOnce(&QpKept) -> Result<(), CmError>,
+) -> Result<(), c_int> {
+    // SAFETY: the promise of the caller; the field is this library's, or of a program that knows what it does.
+    let own = unsafe { (*id).qp.as_ref() }.map(|qp| qp.qp_num);
+    let number = own
+        .or(param.map(|param| param.qp_num))
+        .ok_or(libc::EINVAL)?;
+    let acted = registry::with(number, |qp| {
+        qp.told.again();
+        act(qp)
+    });
+    let acted = acted.ok_or(libc::EINVAL)?;
+    acted.map_err(|error| failure::errno(&error))
+}
+
+/// # Safety
+/// The id exists.
+unsafe fn connect_to(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Result<(), c_int> {
+    // SAFETY: the promise of the caller.
+    let kept = unsafe { id::of(id) };
+    let (responder_resources, initiator_depth) = depths(param, (u8::MAX, u8::MAX))?;
+    let mut own = kept.own.lock();
+    let mut private_data = core::mem::take(&mut own.connect);
+    private_data.extend_from_slice(param.map_or(&[], |param| param.private_data));
+    own.tried = true;
+    drop(own);
+    let device = rnic::device().ok_or(libc::ENODEV)?;
+    let settings = device.settings();
+    let options = ConnectOptions {
+        private_data,
+        ird: responder_resources.into(),
+        ord: initiator_depth.into(),
+        // So a server may send first, as on InfiniBand and on most RNICs. siw does not wait for the client anyhow.
+        peer_to_peer: settings.revision == Revision::Two && settings.peer == Peer::Rfc,
+        local: None,
+    };
+    // SAFETY: the promise of the caller.
+    unsafe {
+        with_qp(id, param, |qp| kept.id.connect(&qp.qp, &options))?;
+        address::refresh(id)
+    }
+}
+
+/// `rdma_connect`
+pub(crate) unsafe extern "C-unwind" fn connect(
+    id: *mut rdma_cm_id,
+    param: *mut rdma_conn_param,
+) -> c_int {
+    let begun = entry(-1, || {
+        // SAFETY: an id, and a structure of the program's or NULL.
+        status(unsafe { connect_to(id, Param::read(param).as_ref()) })
+    });
+    // SAFETY: as above.
+    unsafe { sync::complete(id, begun) }
+}
+
+/// # Safety
+/// The id exists.
+unsafe fn accept_request(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Result<(), c_int> {
+    // SAFETY: the promise of the caller.
+    let kept = unsafe { id::of(id) };
+    let own = kept.own.lock();
+    let asked = (own.responder_resources, own.initiator_depth);
+    drop(own);
+    let (responder_resources, initiator_depth) = depths(param, asked)?;
+    let options = AcceptOptions {
+        private_data: param.map_or(&[][..], |param| param.private_data).to_vec(),
+        ird: responder_resources.into(),
+        ord: initiator_depth.into(),
+    };
+    // SAFETY: the promise of the caller.
+    unsafe { with_qp(id, param, |qp| kept.id.accept(&qp.qp, &options)) }
+}
+
+/// `rdma_accept`
+pub(crate) unsafe extern "C-unwind" fn accept(
+    id: *mut rdma_cm_id,
+    param: *mut rdma_conn_param,
+) -> c_int {
+    let begun = entry(-1, || {
+        // SAFETY: an id, and a structure of the program's or NULL.
+        status(unsafe { accept_request(id, Param::read(param).as_ref()) })
+    });
+    // SAFETY: as above.
+    unsafe { sync::complete(id, begun) }
+}
+
+/// `rdma_reject`
+pub(crate) unsafe extern "C-unwind" fn reject(
+    id: *mut rdma_cm_id,
+    private_data: *const c_void,
+    len: u8,
+) -> c_int {
+    entry(-1, || {
+        // SAFETY: an id, and octets of the program's.
+        let (kept, private_data) = unsafe { (id::of(id), octets(private_data, len)) };
+        let options = RejectOptions {
+            private_data: private_data.to_vec(),
+            ord_needed: None,
+        };
+        let rejected = kept.id.reject(&options);
+        status(rejected.map_err(|error| failure::errno(&error)))
+    })
+}
+
+/// `rdma_establish`: for who has brought a queue pair of its own and was told `CONNECT_RESPONSE`. On iWARP nobody is, and there is
+/// nothing left to do.
+pub(crate) unsafe extern "C-unwind" fn establish(id: *mut rdma_cm_id) -> c_int {
+    entry(-1, || {
+        // SAFETY: an id.
+        let (kept, has_qp) = unsafe { (id::of(id), !(*id).qp.is_null()) };
+        if has_qp || kept.id.state() != CmState::Connected {
+            return status(Err(libc::EINVAL));
+        }
+        0
+    })
+}
+
+/// What ending a connection leaves to wait for.
+enum Ending {
+    /// Its event will come, or has come and was not taken.
+    Event,
+    /// There is no connection any more, and none of its events.
+    Nothing,
+}
+
+/// # Safety
+/// The id exists.
+unsafe fn end(id: *mut rdma_cm_id) -> Result<Ending, c_int> {
+    // SAFETY: the promise of the caller.
+    let kept = unsafe { id::of(id) };
+    let before = kept.id.state();
+    match kept.id.disconnect() {
+        Ok(()) => {}
+        // What was rejected, or failed, is over.
+        Err(CmError::WrongState(_)) if kept.own.lock().tried || before == CmState::Rejected => {}
+        Err(error) => return Err(failure::errno(&error)),
+    }
+    let under_way = matches!(
+        before,
+        CmState::Connecting | CmState::Accepting | CmState::Connected
+    );
+    let waits = kept.id.channel().is_ok_and(|channel| channel.waiting() > 0);
+    Ok(if under_way || waits {
+        Ending::Event
+    } else {
+        Ending::Nothing
+    })
+}
+
+/// `rdma_disconnect`: gracefully, as iWARP does.
+pub(crate) unsafe extern "C-unwind" fn disconnect(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: an id.
+    let ended = entry(Err(libc::EIO), || unsafe { end(id) });
+    match ended {
+        // SAFETY: as above.
+        Ok(Ending::Event) => unsafe { sync::complete(id, 0) },
+        Ok(Ending::Nothing) => 0,
+        Err(errno) => status(Err(errno)),
+    }
+}
+
+/// `rdma_notify`: tells an InfiniBand connection manager what came on a queue pair; iWARP has no need of it.
+pub(crate) unsafe extern "C-unwind" fn notify(
+    _id: *mut rdma_cm_id,
+    _event: ibv_event_type,
+) -> c_int {
+    0
+}

@@ -1,0 +1,124 @@
+//! Endpoints (`rdma_create_ep`): an id with its address and its queue pair in one call.
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::c_int;
+use core::{ptr, slice};
+
+use super::{address, id, queues, status};
+use crate::abi::{
+    RAI_PASSIVE, ibv_pd, ibv_qp_init_attr, ibv_qp_type, rdma_addrinfo, rdma_cm_id, rdma_port_space,
+};
+use crate::boundary::entry;
+use crate::errno;
+
+/// Longer than any resolution takes; nothing waits for it.
+const TIMEOUT_MS: c_int = 2000;
+
+/// The end of an address that is listened at.
+///
+/// # Safety
+/// All pointers are to what they say.
+unsafe fn passive(
+    id: *mut rdma_cm_id,
+    of: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: *const ibv_qp_init_attr,
+) -> Result<(), c_int> {
+    // SAFETY: the promise of the caller.
+    unsafe {
+        address::bind(id, of.ai_src_addr)?;
+        if !pd.is_null() {
+            (*id).pd = pd;
+        }
+        if let Some(attr) = attr.as_ref() {
+            let mut wanted = *attr;
+            wanted.qp_type = of.ai_qp_type.cast_unsigned();
+            id::of(id).own.lock().queue_pair = Some(wanted);
+        }
+    }
+    Ok(())
+}
+
+/// What an end that connects gets when its address is resolved.
+///
+/// # Safety
+/// As [`passive`].
+unsafe fn active(
+    id: *mut rdma_cm_id,
+    of: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> Result<(), c_int> {
+    // SAFETY: the promise of the caller.
+    unsafe {
+        if let Some(attr) = attr.as_mut() {
+            attr.qp_type = of.ai_qp_type.cast_unsigned();
+            queues::create_plain(id, pd, attr)?;
+        }
+        if of.ai_connect_len > 0 && !of.ai_connect.is_null() {
+            let octets = slice::from_raw_parts(of.ai_connect.cast::<u8>(), of.ai_connect_len);
+            id::of(id).own.lock().connect = octets.to_vec();
+        }
+    }
+    Ok(())
+}
+
+/// `rdma_create_ep`
+pub(crate) unsafe extern "C-unwind" fn create_ep(
+    out: *mut *mut rdma_cm_id,
+    of: *mut rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    let mut id = ptr::null_mut();
+    let mut made = entry(-1, || {
+        // SAFETY: what `rdma_getaddrinfo` gave, or the program made alike.
+        let of = unsafe { &*of };
+        let ps: rdma_port_space = of.ai_port_space.cast_unsigned();
+        let qp_type: ibv_qp_type = of.ai_qp_type.cast_unsigned();
+        // SAFETY: no channel: a synchronous id.
+        let made = unsafe { id::create(ptr::null_mut(), ptr::null_mut(), ps, qp_type) };
+        status(made.map(|made| id = made))
+    });
+    if made != 0 {
+        return made;
+    }
+    // SAFETY: as above.
+    let (flags, from, to) = unsafe { ((*of).ai_flags, (*of).ai_src_addr, (*of).ai_dst_addr) };
+    // SAFETY: the id was just made; the rest is the program's.
+    unsafe {
+        if flags.cast_unsigned() & RAI_PASSIVE != 0 {
+            made = entry(-1, || status(passive(id, &*of, pd, attr)));
+        } else {
+            made = address::resolve_addr(id, from, to, TIMEOUT_MS);
+            if made == 0 {
+                made = address::resolve_route(id, TIMEOUT_MS);
+            }
+            if made == 0 {
+                made = entry(-1, || status(active(id, &*of, pd, attr)));
+            }
+        }
+        if made == 0 {
+            out.write(id);
+        } else {
+            let why = errno::get();
+            destroy_ep(id);
+            errno::set(why);
+        }
+    }
+    made
+}
+
+/// `rdma_destroy_ep`
+pub(crate) unsafe extern "C-unwind" fn destroy_ep(id: *mut rdma_cm_id) {
+    // SAFETY: an id, with what it was given.
+    unsafe {
+        if !(*id).qp.is_null() {
+            queues::destroy_qp(id);
+        }
+        id::destroy_id(id);
+    }
+}

@@ -1,0 +1,262 @@
+//! Events (`rdma_cm_event`): taking, acknowledging, their names.
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::{CStr, c_char, c_int};
+use core::{mem, ptr};
+use std::time::Duration;
+
+use uwarp_verbs::{CmEvent, CmEventKind, CmReason, CmWaitError};
+
+use super::address;
+use super::id::{self, Own};
+use super::{channel, status};
+use crate::abi::{
+    RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_ERROR,
+    RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_DISCONNECTED,
+    RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_ROUTE_ERROR,
+    RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_UNREACHABLE, rdma_cm_event, rdma_cm_event_type,
+    rdma_cm_id, rdma_event_channel,
+};
+use crate::boundary::entry;
+use crate::object::Object;
+use crate::{cancel, errno, rnic};
+
+/// The private data that an event points to is that of what is kept.
+type EventObject = Object<rdma_cm_event, CmEvent>;
+
+/// What a look for an event has found.
+enum Found {
+    /// One, which the program has now.
+    Event,
+    /// None: wait for one.
+    Nothing,
+    /// `errno` says why there will be none.
+    Error,
+}
+
+fn number(kind: CmEventKind) -> rdma_cm_event_type {
+    match kind {
+        CmEventKind::AddrResolved => RDMA_CM_EVENT_ADDR_RESOLVED,
+        CmEventKind::AddrError => RDMA_CM_EVENT_ADDR_ERROR,
+        CmEventKind::RouteResolved => RDMA_CM_EVENT_ROUTE_RESOLVED,
+        CmEventKind::RouteError => RDMA_CM_EVENT_ROUTE_ERROR,
+        CmEventKind::ConnectRequest => RDMA_CM_EVENT_CONNECT_REQUEST,
+        CmEventKind::Unreachable => RDMA_CM_EVENT_UNREACHABLE,
+        CmEventKind::Rejected => RDMA_CM_EVENT_REJECTED,
+        CmEventKind::Established => RDMA_CM_EVENT_ESTABLISHED,
+        CmEventKind::Disconnected => RDMA_CM_EVENT_DISCONNECTED,
+        CmEventKind::DeviceRemoval => RDMA_CM_EVENT_DEVICE_REMOVAL,
+        // Of what the verbs may have one day.
+        _ => RDMA_CM_EVENT_CONNECT_ERROR,
+    }
+}
+
+fn depth(of: u16) -> u8 {
+    u8::try_from(of).unwrap_or(u8::MAX)
+}
+
+/// Says why, where the program learns a number only.
+fn tell(event: &CmEvent) {
+    if event.status() == 0 {
+        return;
+    }
+    let Some(cause) = event.cause() else { return };
+    let peer = event.id().peer_addr();
+    match (peer, event.reason()) {
+        (Some(peer), Some(CmReason::Connection { .. })) => {
+            rnic::tell(format_args!("no connection to {peer}: {cause}"));
+        }
+        _ => rnic::tell(format_args!("{cause}")),
+    }
+}
+
+/// The event as the program sees it.
+///
+/// # Errors
+/// The `errno`; the event is acknowledged, and a request rejected.
+///
+/// # Safety
+/// Ids that have events exist, for who destroys one waits for its events.
+unsafe fn show(event: CmEvent) -> Result<*mut rdma_cm_event, c_int> {
+    tell(&event);
+    // SAFETY: numbers and pointers, which may all be zero.
+    let mut shown: rdma_cm_event = unsafe { mem::zeroed() };
+    shown.event = number(event.kind());
+    shown.status = event.status();
+    if let Some(listener) = event.listen_id() {
+        shown.listen_id = id::pointer(listener);
+        // SAFETY: the promise of the caller.
+        shown.id = unsafe { requested(&event, shown.listen_id) }?;
+    } else {
+        shown.id = id::pointer(event.id());
+        if matches!(
+            event.kind(),
+            CmEventKind::AddrResolved | CmEventKind::Established
+        ) {
+            // SAFETY: the promise of the caller.
+            if let Err(errno) = unsafe { address::refresh(shown.id) } {
+                shown.event = RDMA_CM_EVENT_ADDR_ERROR;
+                shown.status = -errno;
+            }
+        }
+    }
+    let data = event.private_data();
+    // What is longer than the field can say is cut.
+    let len = u8::try_from(data.len()).unwrap_or(u8::MAX);
+    // SAFETY: one of the fields of a union of numbers and pointers.
+    let conn = unsafe { &mut shown.param.conn };
+    conn.private_data_len = len;
+    if len > 0 {
+        // It stays where it is, in memory of the event's own, until the event is acknowledged.
+        conn.private_data = data.as_ptr().cast();
+    }
+    conn.responder_resources = depth(event.responder_resources());
+    conn.initiator_depth = depth(event.initiator_depth());
+    Ok(EventObject::begin(shown, event))
+}
+
+/// The id of a request, which begins with what the one that listens has.
+///
+/// # Safety
+/// `listener` exists.
+unsafe fn requested(event: &CmEvent, listener: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, c_int> {
+    let own = Own {
+        initiator_depth: depth(event.initiator_depth()),
+        responder_resources: depth(event.responder_resources()),
+        ..Own::default()
+    };
+    // SAFETY: the promise of the caller; of its fields, the program writes but `context`.
+    let made = unsafe {
+        let (channel, context) = ((*listener).channel, (*listener).context);
+        let (ps, qp_type) = ((*listener).ps, (*listener).qp_type);
+        id::show(event.id().clone(), channel, context, ps, qp_type, own)
+    };
+    // SAFETY: the promise of the caller; the new one is known to nobody else.
+    unsafe {
+        let sync = id::of(listener).own.lock().sync;
+        let migrated = if sync {
+            id::migrate(made, ptr::null_mut())
+        } else {
+            Ok(())
+        };
+        let ready = migrated.and_then(|()| address::refresh(made));
+        ready.map(|()| made).inspect_err(|_| id::destroy(made))
+    }
+}
+
+/// Takes the next event.
+///
+/// # Safety
+/// A channel, and a place for a pointer.
+unsafe fn take(channel: *mut rdma_event_channel, out: *mut *mut rdma_cm_event) -> Found {
+    loop {
+        // SAFETY: the promise of the caller.
+        match unsafe { channel::of(channel) }.get_event(Some(Duration::ZERO)) {
+            // SAFETY: the promise of the caller; an id that has an event exists.
+            Ok(event) => match unsafe { show(event) } {
+                Ok(event) => {
+                    // SAFETY: the promise of the caller.
+                    unsafe { out.write(event) };
+                    return Found::Event;
+                }
+                Err(_) => rnic::tell(format_args!(
+                    "a connection request was rejected, for its id could not be made"
+                )),
+            },
+            Err(CmWaitError::TimedOut(_)) => return Found::Nothing,
+            Err(CmWaitError::WouldBlock) => {
+                errno::set(libc::EAGAIN);
+                return Found::Error;
+            }
+            Err(_) => {
+                errno::set(libc::EIO);
+                return Found::Error;
+            }
+        }
+    }
+}
+
+/// `rdma_get_cm_event`: waits unless the program has made the descriptor non-blocking. A point where a thread may be cancelled.
+pub(crate) unsafe extern "C-unwind" fn get_cm_event(
+    channel: *mut rdma_event_channel,
+    out: *mut *mut rdma_cm_event,
+) -> c_int {
+    if out.is_null() {
+        errno::set(libc::EINVAL);
+        return -1;
+    }
+    loop {
+        // SAFETY: a channel, and a place for a pointer.
+        match entry(Found::Error, || unsafe { take(channel, out) }) {
+            Found::Event => return 0,
+            Found::Error => return -1,
+            Found::Nothing => {}
+        }
+        // SAFETY: a channel; its descriptor is never written.
+        if !cancel::wait_readable(unsafe { (*channel).fd }) {
+            return -1;
+        }
+    }
+}
+
+/// Acknowledges an event, whose memory goes.
+///
+/// # Safety
+/// It is one that [`get_cm_event`] gave, and is not used any more.
+pub(super) unsafe fn ack(event: *mut rdma_cm_event) {
+    // SAFETY: the promise of the caller.
+    drop(unsafe { EventObject::end(event) });
+}
+
+/// Acknowledges the event that a synchronous id holds, if it holds one.
+///
+/// # Safety
+/// The id exists, and the program does not use its event any more.
+pub(super) unsafe fn ack_held(id: *mut rdma_cm_id) {
+    // SAFETY: the promise of the caller.
+    unsafe {
+        let held = mem::replace(&mut (*id).event, ptr::null_mut());
+        if !held.is_null() {
+            ack(held);
+        }
+    }
+}
+
+/// `rdma_ack_cm_event`
+pub(crate) unsafe extern "C-unwind" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    entry(-1, || {
+        if event.is_null() {
+            return status(Err(libc::EINVAL));
+        }
+        // SAFETY: an event that the program has taken.
+        unsafe { ack(event) };
+        0
+    })
+}
+
+/// `rdma_event_str`: the name in the header.
+pub(crate) extern "C-unwind" fn event_str(event: rdma_cm_event_type) -> *const c_char {
+    const NAMES: [&CStr; 16] = [
+        c"RDMA_CM_EVENT_ADDR_RESOLVED",
+        c"RDMA_CM_EVENT_ADDR_ERROR",
+        c"RDMA_CM_EVENT_ROUTE_RESOLVED",
+        c"RDMA_CM_EVENT_ROUTE_ERROR",
+        c"RDMA_CM_EVENT_CONNECT_REQUEST",
+        c"RDMA_CM_EVENT_CONNECT_RESPONSE",
+        c"RDMA_CM_EVENT_CONNECT_ERROR",
+        c"RDMA_CM_EVENT_UNREACHABLE",
+        c"RDMA_CM_EVENT_REJECTED",
+        c"RDMA_CM_EVENT_ESTABLISHED",
+        c"RDMA_CM_EVENT_DISCONNECTED",
+        c"RDMA_CM_EVENT_DEVICE_REMOVAL",
+        c"RDMA_CM_EVENT_MULTICAST_JOIN",
+        c"RDMA_CM_EVENT_MULTICAST_ERROR",
+        c"RDMA_CM_EVENT_ADDR_CHANGE",
+        c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    ];
+    let found = usize::try_from(event).ok().and_then(|at| NAMES.get(at));
+    found.unwrap_or(&c"UNKNOWN EVENT").as_ptr()
+}

@@ -1,0 +1,214 @@
+//! Queue pairs and shared receive queues of ids, with completion queues where the program brings none.
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::c_int;
+use core::{mem, ptr};
+
+use super::status;
+use crate::abi::{
+    IBV_QP_INIT_ATTR_PD, ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    rdma_cm_id,
+};
+use crate::boundary::entry;
+use crate::{channel, cq, qp};
+
+/// Destroys the completion queues that an id has, and their channels.
+///
+/// # Safety
+/// The id exists, and nobody else writes it.
+pub(super) unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
+    // SAFETY: the promise of the caller.
+    unsafe {
+        let queues = [
+            mem::replace(&mut (*id).recv_cq, ptr::null_mut()),
+            mem::replace(&mut (*id).send_cq, ptr::null_mut()),
+        ];
+        let channels = [
+            mem::replace(&mut (*id).recv_cq_channel, ptr::null_mut()),
+            mem::replace(&mut (*id).send_cq_channel, ptr::null_mut()),
+        ];
+        for queue in each(queues) {
+            let _ = cq::destroy(queue);
+        }
+        for one in each(channels) {
+            let _ = channel::destroy(one);
+        }
+    }
+}
+
+/// Those of two that are there, each once.
+fn each<T>([one, other]: [*mut T; 2]) -> impl Iterator<Item = *mut T> {
+    let other = if other == one { ptr::null_mut() } else { other };
+    [one, other].into_iter().filter(|it| !it.is_null())
+}
+
+/// # Safety
+/// As [`destroy_cqs`].
+unsafe fn create_cq(
+    id: *mut rdma_cm_id,
+    size: u32,
+) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), c_int> {
+    // SAFETY: the promise of the caller.
+    unsafe {
+        if (*id).verbs.is_null() {
+            return Err(libc::EINVAL);
+        }
+        let made = channel::create((*id).verbs)?;
+        match cq::create((*id).verbs, size, id.cast(), made, 0) {
+            Ok(queue) => Ok((made, queue)),
+            Err(errno) => {
+                let _ = channel::destroy(made);
+                Err(errno)
+            }
+        }
+    }
+}
+
+/// Makes the completion queues that are missing, for as many completions; for none where the size is 0.
+///
+/// # Safety
+/// As [`destroy_cqs`].
+unsafe fn create_cqs(id: *mut rdma_cm_id, sends: u32, receives: u32) -> Result<(), c_int> {
+    // SAFETY: the promise of the caller.
+    unsafe {
+        if receives > 0 {
+            ((*id).recv_cq_channel, (*id).recv_cq) = create_cq(id, receives)?;
+        }
+        if sends > 0 {
+            ((*id).send_cq_channel, (*id).send_cq) = create_cq(id, sends)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the queue pair of an id.
+///
+/// # Errors
+/// The `errno`; then the id has no completion queues of its own.
+///
+/// # Safety
+/// The id and all objects in `attr` exist.
+unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), c_int> {
+    // SAFETY: the promise of the caller.
+    unsafe {
+        if !(*id).qp.is_null() {
+            return Err(libc::EINVAL);
+        }
+        if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {
+            attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
+            attr.pd = (*id).pd;
+        }
+        let other = |own: *mut ibv_cq, given: *mut ibv_cq| {
+            !own.is_null() && !given.is_null() && own != given
+        };
+        if attr.pd.is_null()
+            || other((*id).recv_cq, attr.recv_cq)
+            || other((*id).send_cq, attr.send_cq)
+        {
+            return Err(libc::EINVAL);
+        }
+        let missing = |own: *mut ibv_cq, given: *mut ibv_cq, size: u32| {
+            if own.is_null() && given.is_null() {
+                size
+            } else {
+                0
+            }
+        };
+        let sends = missing((*id).send_cq, attr.send_cq, attr.cap.max_send_wr);
+        let receives = missing((*id).recv_cq, attr.recv_cq, attr.cap.max_recv_wr);
+        let made = create_cqs(id, sends, receives).and_then(|()| {
+            if attr.send_cq.is_null() {
+                attr.send_cq = (*id).send_cq;
+            }
+            if attr.recv_cq.is_null() {
+                attr.recv_cq = (*id).recv_cq;
+            }
+            if attr.srq.is_null() {
+                attr.srq = (*id).srq;
+            }
+            qp::create_extended(attr)
+        });
+        match made {
+            Ok(qp) => {
+                (*id).pd = (*qp).pd;
+                (*id).qp = qp;
+                Ok(())
+            }
+            Err(errno) => {
+                destroy_cqs(id);
+                Err(errno)
+            }
+        }
+    }
+}
+
+/// The same with the plain structure, with which the extended one begins.
+///
+/// # Errors
+/// As [`create`].
+///
+/// # Safety
+/// As [`create`]; `pd` may be NULL.
+pub(super) unsafe fn create_plain(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: &mut ibv_qp_init_attr,
+) -> Result<(), c_int> {
+    // SAFETY: numbers, pointers, functions that are not there.
+    let mut whole: ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
+    let begins = (&raw mut whole).cast::<ibv_qp_init_attr>();
+    // SAFETY: it begins with such a one (below), and the promise of the caller.
+    unsafe {
+        begins.write(*attr);
+        whole.comp_mask = IBV_QP_INIT_ATTR_PD;
+        whole.pd = if pd.is_null() { (*id).pd } else { pd };
+        let made = create(id, &mut whole);
+        *attr = (&raw const whole).cast::<ibv_qp_init_attr>().read();
+        made
+    }
+}
+
+const _: () = {
+    use core::mem::offset_of;
+    assert!(
+        offset_of!(ibv_qp_init_attr_ex, sq_sig_all) == offset_of!(ibv_qp_init_attr, sq_sig_all)
+            && offset_of!(ibv_qp_init_attr_ex, cap) == offset_of!(ibv_qp_init_attr, cap)
+            && offset_of!(ibv_qp_init_attr_ex, comp_mask) <= size_of::<ibv_qp_init_attr>()
+    );
+};
+
+/// `rdma_create_qp`
+pub(crate) unsafe extern "C-unwind" fn create_qp(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: an id, a domain or NULL, and a structure of the program's.
+    entry(-1, || status(unsafe { create_plain(id, pd, &mut *attr) }))
+}
+
+/// `rdma_create_qp_ex`
+pub(crate) unsafe extern "C-unwind" fn create_qp_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> c_int {
+    // SAFETY: an id, and a structure of the program's.
+    entry(-1, || status(unsafe { create(id, &mut *attr) }))
+}
+
+/// `rdma_destroy_qp`
+pub(crate) unsafe extern "C-unwind" fn destroy_qp(id: *mut rdma_cm_id) {
+    entry((), || {
+        // SAFETY: an id, which has a queue pair.
+        unsafe {
+            let queue_pair = mem::replace(&mut (*id).qp, ptr::null_mut());
+            if !queue_pair.is_null() {
+                let _ = qp::destroy(queue_pair);
+            }
+            destroy_cqs(id);
+        }
+    });
+}

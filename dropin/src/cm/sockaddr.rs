@@ -1,0 +1,127 @@
+//! Addresses as C has them.
+#![expect(unsafe_code, reason = "what a `sockaddr` is, its first field says")]
+
+use core::ffi::c_int;
+use core::mem;
+use core::ptr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
+
+/// The address that a program gives.
+///
+/// # Errors
+/// `EINVAL` for NULL and for a family that is neither IPv4 nor IPv6, as librdmacm says.
+///
+/// # Safety
+/// There is a structure as its family says.
+pub(super) unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, c_int> {
+    if addr.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the promise of the caller. (No alignment is assumed: programs keep these in buffers of octets.)
+    unsafe {
+        match c_int::from(ptr::read_unaligned(&raw const (*addr).sa_family)) {
+            libc::AF_INET => {
+                let addr: sockaddr_in = ptr::read_unaligned(addr.cast());
+                let ip = Ipv4Addr::from(u32::from_be(addr.sin_addr.s_addr));
+                Ok(SocketAddrV4::new(ip, u16::from_be(addr.sin_port)).into())
+            }
+            libc::AF_INET6 => {
+                let addr: sockaddr_in6 = ptr::read_unaligned(addr.cast());
+                let ip = Ipv6Addr::from(addr.sin6_addr.s6_addr);
+                let port = u16::from_be(addr.sin6_port);
+                let (flow, scope) = (u32::from_be(addr.sin6_flowinfo), addr.sin6_scope_id);
+                Ok(SocketAddrV6::new(ip, port, flow, scope).into())
+            }
+            _ => Err(libc::EINVAL),
+        }
+    }
+}
+
+/// The address as a program reads it, with its length.
+pub(super) fn write(addr: SocketAddr) -> (sockaddr_storage, socklen_t) {
+    // SAFETY: numbers, which may all be zero.
+    let mut storage: sockaddr_storage = unsafe { mem::zeroed() };
+    let at = &raw mut storage;
+    let len = match addr {
+        SocketAddr::V4(addr) => {
+            // SAFETY: numbers, which may all be zero.
+            let mut out: sockaddr_in = unsafe { mem::zeroed() };
+            out.sin_family = libc::AF_INET as _;
+            out.sin_port = addr.port().to_be();
+            out.sin_addr.s_addr = u32::from(*addr.ip()).to_be();
+            // SAFETY: the storage has room and alignment for every address.
+            unsafe { at.cast::<sockaddr_in>().write(out) };
+            size_of::<sockaddr_in>()
+        }
+        SocketAddr::V6(addr) => {
+            // SAFETY: numbers, which may all be zero.
+            let mut out: sockaddr_in6 = unsafe { mem::zeroed() };
+            out.sin6_family = libc::AF_INET6 as _;
+            out.sin6_port = addr.port().to_be();
+            out.sin6_addr.s6_addr = addr.ip().octets();
+            out.sin6_flowinfo = addr.flowinfo().to_be();
+            out.sin6_scope_id = addr.scope_id();
+            // SAFETY: as above.
+            unsafe { at.cast::<sockaddr_in6>().write(out) };
+            size_of::<sockaddr_in6>()
+        }
+    };
+    // At most 28.
+    (storage, len as socklen_t)
+}
+
+/// Where to connect to: nowhere in particular means this machine.
+pub(super) fn destination(addr: SocketAddr) -> SocketAddr {
+    let ip: IpAddr = match addr.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        // The one family within the other would not go with the own address, which is IPv4.
+        IpAddr::V6(ip) => ip.to_ipv4_mapped().map_or(ip.into(), IpAddr::V4),
+        ip => ip,
+    };
+    let mut addr = addr;
+    if addr.ip() != ip {
+        addr = SocketAddr::new(ip, addr.port());
+    }
+    addr
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_back_as_they_went() {
+        for text in ["192.0.2.1:7174", "[2001:db8::1]:1", "[fe80::1%3]:65535"] {
+            let addr: SocketAddr = text.parse().unwrap();
+            let (storage, len) = write(addr);
+            // SAFETY: it was just written.
+            let read = unsafe { read((&raw const storage).cast()) };
+            assert_eq!(read, Ok(addr));
+            assert_eq!(len, if addr.is_ipv4() { 16 } else { 28 });
+        }
+    }
+
+    #[test]
+    fn another_family_is_invalid() {
+        // SAFETY: numbers.
+        let mut storage: sockaddr_storage = unsafe { mem::zeroed() };
+        storage.ss_family = libc::AF_UNIX as _;
+        // SAFETY: a structure of the program's, and none.
+        unsafe {
+            assert_eq!(read((&raw const storage).cast()), Err(libc::EINVAL));
+            assert_eq!(read(ptr::null()), Err(libc::EINVAL));
+        }
+    }
+
+    #[test]
+    fn an_unspecified_destination_is_this_machine() {
+        let to = |text: &str| destination(text.parse().unwrap()).to_string();
+        assert_eq!(to("0.0.0.0:5"), "127.0.0.1:5");
+        assert_eq!(to("[::]:5"), "[::1]:5");
+        assert_eq!(to("[::ffff:192.0.2.1]:5"), "192.0.2.1:5");
+        assert_eq!(to("[fe80::1%3]:5"), "[fe80::1%3]:5");
+    }
+}
