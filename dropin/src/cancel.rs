@@ -6,7 +6,7 @@ use core::ffi::c_int;
 
 use libc::{nfds_t, pollfd};
 
-use crate::errno;
+use crate::{errno, signals};
 
 unsafe extern "C-unwind" {
     // That of the `libc` crate may not unwind.
@@ -40,8 +40,8 @@ impl Drop for Held {
     }
 }
 
-/// Waits until the descriptor is readable; a point where the thread may be cancelled. False with `errno`: `EINTR` when a signal came,
-/// `EBADF` when there is no such descriptor.
+/// Waits until the descriptor is readable; a point where the thread may be cancelled. False with `errno`: `EINTR` when a signal came
+/// whose handler may want that (`signals.rs`), `EBADF` when there is no such descriptor.
 ///
 /// Call it outside of [`entry`](crate::boundary::entry), with nothing in the frame that wants to be dropped.
 pub(crate) fn wait_readable(fd: c_int) -> bool {
@@ -51,8 +51,10 @@ pub(crate) fn wait_readable(fd: c_int) -> bool {
         revents: 0,
     };
     // SAFETY: one entry, which lives in this frame.
-    if unsafe { poll(&raw mut one, 1, -1) } < 0 {
-        return false;
+    while unsafe { poll(&raw mut one, 1, -1) } < 0 {
+        if errno::get() != libc::EINTR || !signals::all_restart() {
+            return false;
+        }
     }
     if one.revents & libc::POLLNVAL != 0 {
         errno::set(libc::EBADF);

@@ -118,6 +118,18 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_connection_is_asked_for_again_unless_the_program_says_otherwise() {
+        let refused = |value| {
+            let environment = with("UWARP_CONNECT_RETRY", value).unwrap();
+            environment.settings.timeouts.refused
+        };
+        assert_eq!(refused("0"), Duration::ZERO);
+        assert_eq!(refused("250"), Duration::from_millis(250));
+        let settings = with("", "").unwrap().settings;
+        assert_eq!(settings.timeouts.refused, CONNECT_RETRY);
+    }
+
+    #[test]
     fn strict_terminates_where_no_receive_is_posted() {
         let environment = with("UWARP_STRICT", "1").unwrap();
         assert_eq!(environment.settings.on_no_receive, OnNoReceive::Terminate);

@@ -33,6 +33,7 @@ mod qp;
 mod query;
 mod registry;
 mod rnic;
+mod signals;
 mod srq;
 mod strings;
 #[cfg(test)]

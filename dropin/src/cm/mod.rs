@@ -27,6 +27,8 @@ pub(crate) mod option;
 pub(crate) mod queues;
 mod sockaddr;
 mod sync;
+#[cfg(test)]
+mod tests;
 
 use core::ffi::c_int;
 

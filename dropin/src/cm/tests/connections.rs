@@ -1,0 +1,164 @@
+//! Which events come, in which order, with what.
+
+use super::*;
+use crate::abi::{IBV_QPS_INIT, IBV_QPS_RTS, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_REJECTED};
+use crate::cm::attributes;
+use crate::qp;
+
+#[test]
+fn a_connection_has_the_events_of_iwarp_with_the_private_data_alone() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let listener = listening(server);
+    let ours = ready(client, listener.local());
+    assert_eq!(ours.connect(b"please"), 0);
+    let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    assert_eq!(request.listener(), listener);
+    assert_eq!(request.private_data(), b"please");
+    // What the one side has outstanding the other one serves.
+    assert_eq!(request.conn().responder_resources, 5);
+    assert_eq!(request.conn().initiator_depth, 3);
+    let theirs = request.id();
+    assert_eq!(theirs.shown().context.addr(), LISTENER);
+    assert_eq!(theirs.shown().channel, server.0);
+    assert!(!theirs.shown().verbs.is_null() && !theirs.shown().pd.is_null());
+    assert_eq!(theirs.create_qp(), 0);
+    request.ack();
+    assert_eq!(theirs.accept(b"welcome"), 0);
+    let there = server.next(RDMA_CM_EVENT_ESTABLISHED);
+    assert_eq!((there.id(), there.status()), (theirs, 0));
+    there.ack();
+    let here = client.next(RDMA_CM_EVENT_ESTABLISHED);
+    assert_eq!(
+        (here.id(), here.private_data()),
+        (ours, b"welcome".to_vec())
+    );
+    assert!(here.listener().0.is_null());
+    here.ack();
+    assert_ne!(ours.local().port(), 0);
+    assert_eq!(ours.disconnect(), 0);
+    for (channel, id) in [(client, ours), (server, theirs)] {
+        let over = channel.next(RDMA_CM_EVENT_DISCONNECTED);
+        assert_eq!((over.id(), over.status()), (id, 0));
+        over.ack();
+        // As kernels say of who is told first that the other one has gone.
+        assert_eq!(id.disconnect(), 0);
+        id.end();
+    }
+    listener.end();
+    client.end();
+    server.end();
+}
+
+#[test]
+fn a_reject_brings_its_private_data_and_leaves_nothing_to_end() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let listener = listening(server);
+    let ours = ready(client, listener.local());
+    assert_eq!(failed(ours.disconnect()), libc::EINVAL);
+    assert_eq!(ours.connect(b""), 0);
+    let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    let theirs = request.id();
+    request.ack();
+    // SAFETY: an id, and octets.
+    unsafe {
+        assert_eq!(connect::reject(theirs.0, b"no".as_ptr().cast(), 2), 0);
+    }
+    theirs.end();
+    let event = client.next(RDMA_CM_EVENT_REJECTED);
+    assert_eq!(event.status(), -libc::ECONNREFUSED);
+    assert_eq!(event.private_data(), b"no");
+    event.ack();
+    assert_eq!(ours.disconnect(), 0);
+    ours.end();
+    listener.end();
+    client.end();
+    server.end();
+}
+
+#[test]
+fn a_queue_pair_of_the_programs_own_is_named_by_its_number() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let listener = listening(server);
+    // One id that lends its queue pair to another.
+    let owner = ready(client, listener.local());
+    let ours = client.id(CLIENT);
+    assert_eq!(ours.resolve(listener.local()), 0);
+    client.passes(RDMA_CM_EVENT_ADDR_RESOLVED);
+    // SAFETY: ids, structures and places; the queue pair is that of `owner`.
+    unsafe {
+        assert_eq!(address::resolve_route(ours.0, 0), 0);
+        client.passes(RDMA_CM_EVENT_ROUTE_RESOLVED);
+        let (mut attr, mut mask) = (mem::zeroed::<crate::abi::ibv_qp_attr>(), 0);
+        for state in [IBV_QPS_INIT, IBV_QPS_RTS] {
+            attr.qp_state = state;
+            assert_eq!(
+                attributes::init_qp_attr(ours.0, &raw mut attr, &raw mut mask),
+                0
+            );
+            let qp = owner.shown().qp;
+            assert_eq!(qp::modify::modify_qp(qp, &raw mut attr, mask), 0);
+        }
+        let mut named = param(b"");
+        assert_eq!(
+            failed(connect::connect(ours.0, &raw mut named)),
+            libc::EINVAL
+        );
+        named.qp_num = (*owner.shown().qp).qp_num;
+        assert_eq!(connect::connect(ours.0, &raw mut named), 0);
+    }
+    let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    let theirs = request.id();
+    request.ack();
+    assert_eq!(theirs.create_qp(), 0);
+    assert_eq!(theirs.accept(b""), 0);
+    server.passes(RDMA_CM_EVENT_ESTABLISHED);
+    client.passes(RDMA_CM_EVENT_ESTABLISHED);
+    // SAFETY: an id. There is nothing left to establish.
+    assert_eq!(unsafe { connect::establish(ours.0) }, 0);
+    assert_eq!(ours.disconnect(), 0);
+    client.passes(RDMA_CM_EVENT_DISCONNECTED);
+    server.passes(RDMA_CM_EVENT_DISCONNECTED);
+    for id in [ours, owner, theirs, listener] {
+        id.end();
+    }
+    client.end();
+    server.end();
+}
+
+#[test]
+fn an_id_that_goes_with_its_connection_lets_the_peer_know() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let (ours, theirs) = connected(client, server);
+    let qp = ours.shown().qp;
+    // SAFETY: an id and a queue pair of the program's, in the order of a program that does not disconnect.
+    unsafe {
+        assert_eq!(id::destroy_id(ours.0), 0);
+        server.passes(RDMA_CM_EVENT_DISCONNECTED);
+        assert_eq!(qp::destroy_qp(qp), 0);
+    }
+    theirs.end();
+    client.end();
+    server.end();
+}
+
+#[test]
+fn a_server_that_comes_late_is_waited_for() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let listener = server.id(LISTENER);
+    assert_eq!(listener.bind("127.0.0.1:0"), 0);
+    let ours = ready(client, listener.local());
+    assert_eq!(ours.connect(b""), 0);
+    // The second call of a program that does not wait for events.
+    assert_eq!(failed(ours.connect(b"")), libc::EINVAL);
+    assert_eq!(listener.listen(), 0);
+    let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    let theirs = request.id();
+    request.ack();
+    // Who destroys a request without a word rejects it.
+    theirs.end();
+    client.passes(RDMA_CM_EVENT_REJECTED);
+    ours.end();
+    listener.end();
+    client.end();
+    server.end();
+}

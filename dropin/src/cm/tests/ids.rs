@@ -1,0 +1,146 @@
+//! Ids and channels: how long they live, and what waits for what.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use super::*;
+use crate::abi::{RDMA_CM_EVENT_REJECTED, RDMA_PS_UDP};
+
+#[test]
+fn a_port_is_known_when_bind_returns_and_the_device_with_an_address_of_it() {
+    let channel = Channel::new();
+    let wildcard = channel.id(0);
+    assert_eq!(wildcard.bind("0.0.0.0:0"), 0);
+    assert_ne!(wildcard.local().port(), 0);
+    assert!(wildcard.shown().verbs.is_null());
+    let bound = channel.id(0);
+    assert_eq!(bound.bind("127.0.0.1:0"), 0);
+    // SAFETY: an id.
+    let port = unsafe { address::get_src_port(bound.0) };
+    assert_eq!(u16::from_be(port), bound.local().port());
+    assert!(!bound.shown().verbs.is_null());
+    assert_eq!(bound.shown().port_num, 1);
+    assert_eq!(failed(bound.bind("127.0.0.1:0")), libc::EINVAL);
+    let other = channel.id(0);
+    assert_eq!(
+        failed(other.bind(&bound.local().to_string())),
+        libc::EADDRINUSE
+    );
+    assert_eq!(failed(other.bind("192.0.2.77:0")), libc::EADDRNOTAVAIL);
+    for id in [wildcard, bound, other] {
+        id.end();
+    }
+    channel.end();
+}
+
+#[test]
+fn datagrams_are_not_to_be_had() {
+    let channel = Channel::new();
+    let mut made = ptr::null_mut();
+    // SAFETY: a channel, and a place.
+    let status = unsafe { id::create_id(channel.0, &raw mut made, ptr::null_mut(), RDMA_PS_UDP) };
+    assert_eq!(failed(status), libc::EPROTONOSUPPORT);
+    channel.end();
+}
+
+#[test]
+fn a_channel_that_does_not_block_says_that_nothing_waits() {
+    let channel = Channel::new();
+    channel.set_nonblocking();
+    let mut event = ptr::null_mut();
+    // SAFETY: a channel, and a place.
+    let status = unsafe { event::get_cm_event(channel.0, &raw mut event) };
+    assert_eq!(failed(status), libc::EAGAIN);
+    channel.end();
+}
+
+#[test]
+fn destroying_an_id_waits_until_its_events_are_acknowledged() {
+    let channel = Channel::new();
+    let id = channel.id(0);
+    assert_eq!(id.resolve("127.0.0.1:1".parse().unwrap()), 0);
+    let event = channel.next(RDMA_CM_EVENT_ADDR_RESOLVED);
+    let acknowledged = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let destroying = scope.spawn(|| {
+            id.end();
+            assert!(acknowledged.load(Ordering::Acquire));
+        });
+        // The event and its id are there as long as the program has the event.
+        assert_eq!(event.id().shown().port_num, 1);
+        acknowledged.store(true, Ordering::Release);
+        event.ack();
+        destroying.join().unwrap();
+    });
+    channel.end();
+}
+
+#[test]
+fn requests_that_nobody_took_are_rejected_when_the_listener_goes() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let listener = listening(server);
+    let ours = ready(client, listener.local());
+    assert_eq!(ours.connect(b""), 0);
+    // It is there, and not taken.
+    assert!(crate::cancel::wait_readable(fd(server)));
+    listener.end();
+    client.passes(RDMA_CM_EVENT_REJECTED);
+    server.set_nonblocking();
+    let mut event = ptr::null_mut();
+    // SAFETY: a channel, and a place.
+    let status = unsafe { event::get_cm_event(server.0, &raw mut event) };
+    assert_eq!(failed(status), libc::EAGAIN);
+    ours.end();
+    client.end();
+    server.end();
+}
+
+fn fd(channel: Channel) -> c_int {
+    // SAFETY: a channel.
+    unsafe { (*channel.0).fd }
+}
+
+#[test]
+fn events_that_wait_move_with_their_id() {
+    let (from, to) = (Channel::new(), Channel::new());
+    let id = from.id(0);
+    assert_eq!(id.resolve("127.0.0.1:1".parse().unwrap()), 0);
+    // SAFETY: an id, and a channel.
+    assert_eq!(unsafe { id::migrate_id(id.0, to.0) }, 0);
+    assert_eq!(id.shown().channel, to.0);
+    to.passes(RDMA_CM_EVENT_ADDR_RESOLVED);
+    from.end();
+    id.end();
+    to.end();
+}
+
+#[test]
+fn a_thread_that_waits_for_an_event_may_be_cancelled() {
+    extern "C-unwind" fn waits(channel: *mut c_void) -> *mut c_void {
+        let mut event = ptr::null_mut();
+        // SAFETY: a channel, and a place.
+        unsafe { event::get_cm_event(channel.cast(), &raw mut event) };
+        ptr::null_mut()
+    }
+    type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+    type Unwinding = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+    let channel = Channel::new();
+    // SAFETY: the same function, which may unwind when the thread is cancelled; a thread that ends before this function does.
+    unsafe {
+        let start = mem::transmute::<Unwinding, Start>(waits);
+        let mut thread: libc::pthread_t = mem::zeroed();
+        let made = libc::pthread_create(&raw mut thread, ptr::null(), start, channel.0.cast());
+        assert_eq!(made, 0);
+        assert_eq!(libc::pthread_cancel(thread), 0);
+        let mut result = ptr::null_mut();
+        assert_eq!(libc::pthread_join(thread, &raw mut result), 0);
+        // PTHREAD_CANCELED
+        assert_eq!(result.addr(), usize::MAX);
+    }
+    // It is as it was.
+    let id = channel.id(0);
+    assert_eq!(id.resolve("127.0.0.1:1".parse().unwrap()), 0);
+    channel.passes(RDMA_CM_EVENT_ADDR_RESOLVED);
+    id.end();
+    channel.end();
+}

@@ -1,0 +1,71 @@
+//! What a signal does to a call that waits: a handler with `SA_RESTART` lets it go on, as the system calls of rdma-core would, and
+//! others end it with `EINTR`. `poll` alone knows no such difference.
+#![expect(unsafe_code, reason = "functions of the C library")]
+
+use core::ffi::c_int;
+use core::mem;
+use core::ptr;
+
+use libc::sigaction;
+
+/// What a thread does itself, and not while it waits.
+const FAULTS: [c_int; 5] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+];
+
+/// Whether every handler of the program wants calls to go on. Which one has just run, nobody says.
+pub(crate) fn all_restart() -> bool {
+    (1..=libc::SIGRTMAX())
+        .filter(|signal| !FAULTS.contains(signal))
+        .all(|signal| handler(signal).is_none_or(|action| restarts(&action)))
+}
+
+/// The handler of a signal; `None` where there is none of the program's.
+fn handler(signal: c_int) -> Option<sigaction> {
+    // SAFETY: numbers and pointers, which may all be zero.
+    let mut action: sigaction = unsafe { mem::zeroed() };
+    // SAFETY: it writes the structure, and changes nothing. Numbers that the C library keeps for itself are refused.
+    let known = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } == 0;
+    let own = !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
+    (known && own).then_some(action)
+}
+
+fn restarts(action: &sigaction) -> bool {
+    action.sa_flags & libc::SA_RESTART != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    extern "C" fn nothing(_signal: c_int) {}
+
+    /// Sets the handler of a signal that nothing else in this process uses.
+    fn set(flags: c_int) {
+        // SAFETY: a handler that does nothing.
+        unsafe {
+            let mut action: sigaction = mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            action.sa_flags = flags;
+            assert_eq!(
+                libc::sigaction(libc::SIGRTMAX(), &raw const action, ptr::null_mut()),
+                0
+            );
+        }
+    }
+
+    #[test]
+    fn one_handler_that_does_not_restart_ends_calls() {
+        assert!(all_restart());
+        set(libc::SA_RESTART);
+        assert!(handler(libc::SIGRTMAX()).is_some());
+        assert!(all_restart());
+        set(0);
+        assert!(!all_restart());
+        set(libc::SA_RESTART);
+    }
+}
