@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use libc::sockaddr;
 
 use super::failure;
-use super::{default, id, sockaddr as address, status, sync};
+use super::{common, id, sockaddr as address, status, sync};
 use crate::abi::rdma_cm_id;
 use crate::boundary::entry;
 
@@ -30,8 +30,8 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), c_int> {
         unsafe {
             (&raw mut (*id).route.addr.__bindgen_anon_1)
                 .cast::<libc::sockaddr_storage>()
-                .write(address::write(local).0)
-        };
+                .write(address::write(local).0);
+        }
     }
     if let Some(peer) = kept.id.peer_addr() {
         // SAFETY: as above.
@@ -39,12 +39,12 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), c_int> {
     }
     // SAFETY: as above.
     if local.is_some_and(|local| !local.ip().is_unspecified()) && unsafe { (*id).verbs.is_null() } {
-        let default = default::get()?;
+        let common = common::get()?;
         // SAFETY: as above.
         unsafe {
-            (*id).verbs = default.verbs;
+            (*id).verbs = common.verbs;
             if (*id).pd.is_null() {
-                (*id).pd = default.pd;
+                (*id).pd = common.pd;
             }
             (*id).port_num = 1;
         }
@@ -59,8 +59,8 @@ unsafe fn show_peer(id: *mut rdma_cm_id, peer: SocketAddr) {
     unsafe {
         (&raw mut (*id).route.addr.__bindgen_anon_2)
             .cast::<libc::sockaddr_storage>()
-            .write(address::write(peer).0)
-    };
+            .write(address::write(peer).0);
+    }
 }
 
 /// Takes a local address.

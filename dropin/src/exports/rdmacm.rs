@@ -2,7 +2,7 @@
 
 use super::{absent_names as absent, exports};
 use crate::cm::{
-    address, addrinfo, attributes, channel, connect, default, endpoint, event, id, listen, option,
+    address, addrinfo, attributes, channel, common, connect, endpoint, event, id, listen, option,
     queues,
 };
 
@@ -23,10 +23,10 @@ exports! {
     rdma_destroy_qp => queues::destroy_qp,
     rdma_disconnect => connect::disconnect,
     rdma_event_str => event::event_str,
-    rdma_free_devices => default::free_devices,
+    rdma_free_devices => common::free_devices,
     rdma_freeaddrinfo => addrinfo::freeaddrinfo,
     rdma_get_cm_event => event::get_cm_event,
-    rdma_get_devices => default::get_devices,
+    rdma_get_devices => common::get_devices,
     rdma_get_dst_port => address::get_dst_port,
     rdma_get_request => listen::get_request,
     rdma_get_src_port => address::get_src_port,

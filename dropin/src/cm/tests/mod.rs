@@ -81,10 +81,8 @@ impl Channel {
 
     pub(super) fn set_nonblocking(self) {
         // SAFETY: the descriptor of a channel.
-        assert_eq!(
-            unsafe { libc::fcntl((*self.0).fd, libc::F_SETFL, libc::O_NONBLOCK) },
-            0
-        );
+        let set = unsafe { libc::fcntl((*self.0).fd, libc::F_SETFL, libc::O_NONBLOCK) };
+        assert_eq!(set, 0);
     }
 }
 

@@ -16,28 +16,28 @@ use crate::{errno, pd, rnic};
 
 /// What all ids of a process have in common.
 #[derive(Clone, Copy)]
-pub(super) struct Default {
+pub(super) struct Common {
     pub(super) verbs: *mut ibv_context,
     pub(super) pd: *mut ibv_pd,
 }
 
 // SAFETY: the objects are made for any number of threads, and are never freed.
-unsafe impl Send for Default {}
+unsafe impl Send for Common {}
 
 /// They are kept until the process ends; a fork makes its own.
-static DEFAULT: Mutex<Option<(u32, Default)>> = Mutex::new(None);
+static COMMON: Mutex<Option<(u32, Common)>> = Mutex::new(None);
 
 /// What ids that are bound to the device have.
 ///
 /// # Errors
 /// `ENODEV` without a device, or why they cannot be made.
-pub(super) fn get() -> Result<Default, c_int> {
-    let mut held = DEFAULT.lock();
+pub(super) fn get() -> Result<Common, c_int> {
+    let mut held = COMMON.lock();
     let here = std::process::id();
-    if let Some((process, default)) = *held
+    if let Some((process, common)) = *held
         && process == here
     {
-        return Ok(default);
+        return Ok(common);
     }
     let device = rnic::device().ok_or(libc::ENODEV)?;
     let verbs = Context::open(&device);
@@ -49,15 +49,15 @@ pub(super) fn get() -> Result<Default, c_int> {
         // SAFETY: as above, and nobody has it.
         unsafe { Context::close(verbs) };
     })?;
-    let default = Default { verbs, pd };
-    *held = Some((here, default));
-    Ok(default)
+    let common = Common { verbs, pd };
+    *held = Some((here, common));
+    Ok(common)
 }
 
 /// `rdma_get_devices`: one context, and NULL behind it.
 pub(crate) unsafe extern "C-unwind" fn get_devices(number: *mut c_int) -> *mut *mut ibv_context {
     entry(ptr::null_mut(), || {
-        let list = get().and_then(|default| {
+        let list = get().and_then(|common| {
             // SAFETY: it takes numbers.
             let list = unsafe { libc::calloc(2, mem::size_of::<*mut ibv_context>()) };
             let list: *mut *mut ibv_context = list.cast();
@@ -65,7 +65,7 @@ pub(crate) unsafe extern "C-unwind" fn get_devices(number: *mut c_int) -> *mut *
                 return Err(libc::ENOMEM);
             }
             // SAFETY: there is room for two.
-            unsafe { list.write(default.verbs) };
+            unsafe { list.write(common.verbs) };
             Ok(list)
         });
         if !number.is_null() {
