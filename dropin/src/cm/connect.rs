@@ -17,7 +17,8 @@ use crate::abi::{
     RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES, ibv_event_type, rdma_cm_id, rdma_conn_param,
 };
 use crate::boundary::entry;
-use crate::qp::{QpKept, registry};
+use crate::qp::QpKept;
+use crate::registry::QPS;
 use crate::rnic;
 
 /// What a program gives with a connection (`rdma_conn_param`), as far as iWARP has it.
@@ -100,7 +101,7 @@ unsafe fn with_qp(
     let number = own
         .or(param.map(|param| param.qp_num))
         .ok_or(libc::EINVAL)?;
-    let acted = registry::with(number, |qp| {
+    let acted = QPS.with(number, |_, qp| {
         qp.told.again();
         act(qp)
     });

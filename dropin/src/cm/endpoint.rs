@@ -7,7 +7,7 @@
 use core::ffi::c_int;
 use core::{ptr, slice};
 
-use super::{address, id, queues, status};
+use super::{address, id, queues, shared, status};
 use crate::abi::{
     RAI_PASSIVE, ibv_pd, ibv_qp_init_attr, ibv_qp_type, rdma_addrinfo, rdma_cm_id, rdma_port_space,
 };
@@ -118,6 +118,9 @@ pub(crate) unsafe extern "C-unwind" fn destroy_ep(id: *mut rdma_cm_id) {
     unsafe {
         if !(*id).qp.is_null() {
             queues::destroy_qp(id);
+        }
+        if !(*id).srq.is_null() {
+            shared::destroy_srq(id);
         }
         id::destroy_id(id);
     }

@@ -18,7 +18,7 @@ use crate::abi::{
 };
 use crate::boundary::entry;
 use crate::object::Object;
-use crate::qp::registry;
+use crate::registry::QPS;
 use crate::rnic;
 
 /// What is behind an `rdma_cm_id`.
@@ -121,7 +121,7 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
         && let Some(number) = kept.id.qp_num()
     {
         // As the kernel does for iWARP; but what was posted still goes out.
-        registry::with(number, |qp| {
+        QPS.with(number, |_, qp| {
             if qp.qp.state() == QpState::Rts {
                 qp.qp.disconnect();
             }

@@ -25,6 +25,7 @@ pub(crate) mod id;
 pub(crate) mod listen;
 pub(crate) mod option;
 pub(crate) mod queues;
+pub(crate) mod shared;
 mod sockaddr;
 mod sync;
 #[cfg(test)]

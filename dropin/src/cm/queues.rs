@@ -1,4 +1,4 @@
-//! Queue pairs and shared receive queues of ids, with completion queues where the program brings none.
+//! Queue pairs of ids, with completion queues where the program brings none.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"

@@ -3,7 +3,7 @@
 use super::{absent_names as absent, exports};
 use crate::cm::{
     address, addrinfo, attributes, channel, common, connect, endpoint, event, id, listen, option,
-    queues,
+    queues, shared,
 };
 
 exports! {
@@ -17,10 +17,13 @@ exports! {
     rdma_create_id => id::create_id,
     rdma_create_qp => queues::create_qp,
     rdma_create_qp_ex => queues::create_qp_ex,
+    rdma_create_srq => shared::create_srq,
+    rdma_create_srq_ex => shared::create_srq_ex,
     rdma_destroy_ep => endpoint::destroy_ep,
     rdma_destroy_event_channel => channel::destroy_event_channel,
     rdma_destroy_id => id::destroy_id,
     rdma_destroy_qp => queues::destroy_qp,
+    rdma_destroy_srq => shared::destroy_srq,
     rdma_disconnect => connect::disconnect,
     rdma_event_str => event::event_str,
     rdma_free_devices => common::free_devices,
@@ -48,9 +51,6 @@ exports! {
 
 absent! {
     "@@RDMACM_1.0"
-    rdma_create_srq => minus_one,
-    rdma_create_srq_ex => minus_one,
-    rdma_destroy_srq => nothing,
     rdma_join_multicast => minus_one,
     rdma_leave_multicast => minus_one,
 }

@@ -1,0 +1,73 @@
+//! Shared receive queues of ids, from which their queue pairs take.
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::c_int;
+use core::{mem, ptr};
+
+use super::{queues, status};
+use crate::abi::{
+    IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, ibv_pd, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    rdma_cm_id,
+};
+use crate::boundary::entry;
+use crate::srq;
+
+/// `rdma_create_srq`
+pub(crate) unsafe extern "C-unwind" fn create_srq(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> c_int {
+    entry(-1, || {
+        // SAFETY: an id, a domain or NULL, and a structure of the program's.
+        let made = unsafe {
+            let pd = if pd.is_null() { (*id).pd } else { pd };
+            if pd.is_null() || !(*id).srq.is_null() {
+                return status(Err(libc::EINVAL));
+            }
+            srq::create(pd, (*attr).srq_context, &mut (*attr).attr)
+        };
+        // SAFETY: as above.
+        status(made.map(|made| unsafe { (*id).srq = made }))
+    })
+}
+
+/// `rdma_create_srq_ex`
+pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> c_int {
+    entry(-1, || {
+        // SAFETY: an id, and a structure of the program's.
+        let made = unsafe {
+            let attr = &mut *attr;
+            if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || !(*id).srq.is_null() {
+                return status(Err(libc::EINVAL));
+            }
+            if attr.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 || attr.pd.is_null() {
+                attr.pd = (*id).pd;
+                attr.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+            }
+            srq::create_extended(attr)
+        };
+        // SAFETY: as above.
+        status(made.map(|made| unsafe { (*id).srq = made }))
+    })
+}
+
+/// `rdma_destroy_srq`
+pub(crate) unsafe extern "C-unwind" fn destroy_srq(id: *mut rdma_cm_id) {
+    entry((), || {
+        // SAFETY: an id, which has a shared receive queue.
+        unsafe {
+            let queue = mem::replace(&mut (*id).srq, ptr::null_mut());
+            if !queue.is_null() {
+                let _ = srq::destroy(queue);
+            }
+            queues::destroy_cqs(id);
+        }
+    });
+}
