@@ -25,6 +25,9 @@ pub(crate) struct Environment {
     pub(crate) settings: Settings,
     /// No words on standard error.
     pub(crate) quiet: bool,
+    /// What is added to each port of a program (`UWARP_PORT_OFFSET`): RDMA has ports of its own, and programs that use a number both
+    /// there and in TCP would find it taken here, where they are the same.
+    pub(crate) port_offset: u16,
 }
 
 impl Environment {
@@ -67,6 +70,7 @@ impl Environment {
             device,
             pcap: var("UWARP_PCAP").map(PathBuf::from),
             settings,
+            port_offset: parse(&var, "UWARP_PORT_OFFSET", "a number up to 65535")?.unwrap_or(0),
             quiet: choice(&var, "UWARP_QUIET", &[("1", true), ("0", false)])?.unwrap_or(false),
         })
     }

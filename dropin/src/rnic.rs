@@ -1,7 +1,7 @@
 //! The software RNIC of the process: one device, which all contexts share, opened when the program first needs it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use parking_lot::Mutex;
 use uwarp_verbs::Device;
@@ -12,6 +12,8 @@ use crate::environment::Environment;
 
 /// The device, and the process that opened it: a fork has none of its own yet.
 static DEVICE: Mutex<Option<(u32, Device)>> = Mutex::new(None);
+/// Set by `UWARP_PORT_OFFSET`.
+static PORT_OFFSET: AtomicU16 = AtomicU16::new(0);
 /// Set by `UWARP_QUIET`.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
@@ -45,8 +47,10 @@ fn open() -> Result<Device, String> {
         pcap,
         settings,
         quiet,
+        port_offset,
     } = Environment::read()?;
     QUIET.store(quiet, Ordering::Relaxed);
+    PORT_OFFSET.store(port_offset, Ordering::Relaxed);
     let capture = pcap.map(|path| {
         Capture::create(&path).map_err(|error| {
             format!(
@@ -60,6 +64,11 @@ fn open() -> Result<Device, String> {
         .open(capture.as_ref(), KernelSettings::default())
         .map_err(|error| format!("{device} cannot be opened: {error}"))?;
     Device::open(Arc::clone(&network), settings).map_err(|error| error.to_string())
+}
+
+/// What is added to the ports that programs name, once the device is open.
+pub(crate) fn port_offset() -> u16 {
+    PORT_OFFSET.load(Ordering::Relaxed)
 }
 
 /// Says something on standard error, unless the program is to be quiet.

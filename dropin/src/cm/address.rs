@@ -13,6 +13,7 @@ use super::failure;
 use super::{common, id, sockaddr as address, status, sync};
 use crate::abi::rdma_cm_id;
 use crate::boundary::entry;
+use crate::rnic;
 
 /// Shows the addresses that an id has, and the device, once it has an address of that.
 ///
@@ -30,7 +31,7 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), c_int> {
         unsafe {
             (&raw mut (*id).route.addr.__bindgen_anon_1)
                 .cast::<libc::sockaddr_storage>()
-                .write(address::write(local).0);
+                .write(address::write(shown(local)).0);
         }
     }
     if let Some(peer) = kept.id.peer_addr() {
@@ -52,6 +53,16 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), c_int> {
     Ok(())
 }
 
+/// An address as the program knows it.
+fn shown(addr: SocketAddr) -> SocketAddr {
+    address::from_tcp(addr, rnic::port_offset())
+}
+
+/// The address that the program means.
+fn meant(addr: SocketAddr) -> Result<SocketAddr, c_int> {
+    address::into_tcp(addr, rnic::port_offset())
+}
+
 /// # Safety
 /// As [`refresh`].
 unsafe fn show_peer(id: *mut rdma_cm_id, peer: SocketAddr) {
@@ -59,7 +70,7 @@ unsafe fn show_peer(id: *mut rdma_cm_id, peer: SocketAddr) {
     unsafe {
         (&raw mut (*id).route.addr.__bindgen_anon_2)
             .cast::<libc::sockaddr_storage>()
-            .write(address::write(peer).0);
+            .write(address::write(shown(peer)).0);
     }
 }
 
@@ -73,7 +84,7 @@ unsafe fn show_peer(id: *mut rdma_cm_id, peer: SocketAddr) {
 pub(super) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<(), c_int> {
     // SAFETY: the promise of the caller.
     unsafe {
-        let addr = address::read(addr)?;
+        let addr = meant(address::read(addr)?)?;
         id::of(id)
             .id
             .bind_addr(addr)
@@ -103,11 +114,12 @@ unsafe fn resolve(
         let from = (!from.is_null()).then(|| address::read(from));
         (from.transpose()?, address::read(to)?)
     };
-    let to = address::destination(to);
+    let to = address::destination(meant(to)?);
     // SAFETY: the promise of the caller.
     let kept = unsafe { id::of(id) };
     // One of all families is no address.
     let from = from.filter(|from| !from.ip().is_unspecified() || from.port() != 0);
+    let from = from.map(meant).transpose()?;
     kept.id
         .resolve_addr(from, to)
         .map_err(|error| failure::errno(&error))?;

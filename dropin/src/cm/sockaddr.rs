@@ -72,6 +72,31 @@ pub(super) fn write(addr: SocketAddr) -> (sockaddr_storage, socklen_t) {
     (storage, len as socklen_t)
 }
 
+/// The address in TCP that a program's own stands for: its port is `offset` higher. Port 0, which leaves it to TCP, is not changed.
+///
+/// # Errors
+/// `EADDRNOTAVAIL` for a port that is none then.
+pub(super) fn into_tcp(addr: SocketAddr, offset: u16) -> Result<SocketAddr, c_int> {
+    let mut addr = addr;
+    if addr.port() != 0 {
+        let port = addr.port().checked_add(offset).ok_or(libc::EADDRNOTAVAIL)?;
+        addr.set_port(port);
+    }
+    Ok(addr)
+}
+
+/// The address as the program knows it. A port that TCP has chosen below `offset` is shown as it is: who connects from it is asked for
+/// nothing else, and nobody listens there whom others should find.
+pub(super) fn from_tcp(addr: SocketAddr, offset: u16) -> SocketAddr {
+    let mut addr = addr;
+    if let Some(port) = addr.port().checked_sub(offset)
+        && port != 0
+    {
+        addr.set_port(port);
+    }
+    addr
+}
+
 /// Where to connect to: nowhere in particular means this machine.
 pub(super) fn destination(addr: SocketAddr) -> SocketAddr {
     let ip: IpAddr = match addr.ip() {
@@ -102,6 +127,17 @@ mod tests {
             assert_eq!(read, Ok(addr));
             assert_eq!(len, if addr.is_ipv4() { 16 } else { 28 });
         }
+    }
+
+    #[test]
+    fn ports_are_offset_in_tcp_and_not_for_the_program() {
+        let addr = |port| SocketAddr::from(([192, 0, 2, 1], port));
+        assert_eq!(into_tcp(addr(3260), 20000), Ok(addr(23260)));
+        assert_eq!(from_tcp(addr(23260), 20000), addr(3260));
+        assert_eq!(into_tcp(addr(0), 20000), Ok(addr(0)));
+        assert_eq!(into_tcp(addr(60000), 20000), Err(libc::EADDRNOTAVAIL));
+        assert_eq!(from_tcp(addr(1000), 20000), addr(1000));
+        assert_eq!(into_tcp(addr(7), 0), Ok(addr(7)));
     }
 
     #[test]
