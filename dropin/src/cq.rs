@@ -12,6 +12,7 @@ use uwarp_verbs::{Completion, Cq, DestroyCqError, Notify, ResizeCqError};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 use crate::boundary::{entry, quick};
 use crate::context::Context;
+use crate::cq_ex::Poller;
 use crate::object::Object;
 use crate::registry::CQS;
 use crate::{channel, errno, told, wc};
@@ -19,6 +20,7 @@ use crate::{channel, errno, told, wc};
 /// What is behind an `ibv_cq`.
 pub(crate) struct CqKept {
     pub(crate) cq: Cq,
+    pub(crate) poller: Poller,
 }
 
 /// Every queue has the room of an extended one in front, which begins as the plain one does.
@@ -68,7 +70,8 @@ pub(crate) unsafe fn create(
         shown.cq_context = cq_context;
         shown.handle = cq.cq_num();
         shown.cqe = c_int::try_from(cq.capacity()).unwrap_or(c_int::MAX);
-        Ok((shown, CqKept { cq }))
+        let poller = Poller::default();
+        Ok((shown, CqKept { cq, poller }))
     });
     let made: *mut ibv_cq = made?.cast();
     // SAFETY: it was just made, and is removed before it ends.

@@ -40,8 +40,11 @@ impl Environment {
     }
 
     fn from(var: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
-        let mut settings = Settings::default();
-        settings.crc = choice(&var, "UWARP_CRC", &[("on", true), ("off", false)])?.unwrap_or(true);
+        let crc = choice(&var, "UWARP_CRC", &[("on", true), ("off", false)])?.unwrap_or(true);
+        let mut settings = Settings {
+            crc,
+            ..Settings::default()
+        };
         settings.markers =
             choice(&var, "UWARP_MARKERS", &[("on", true), ("off", false)])?.unwrap_or(false);
         let revisions = [("1", Revision::One), ("2", Revision::Two)];

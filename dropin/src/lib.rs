@@ -17,6 +17,7 @@ mod channel;
 mod cm;
 mod context;
 mod cq;
+mod cq_ex;
 mod device;
 mod environment;
 mod errno;

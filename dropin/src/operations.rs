@@ -3,13 +3,14 @@
 
 use crate::abi::verbs_context;
 use crate::qp::post;
-use crate::{cq, mw, qp, query, srq};
+use crate::{cq, cq_ex, mw, qp, query, srq};
 
 /// Fills them in.
 pub(crate) fn fill(context: &mut verbs_context) {
     context.query_port = Some(query::query_port_of);
     context.query_device_ex = Some(query::query_device_ex);
     context.create_qp_ex = Some(qp::create_qp_ex);
+    context.create_cq_ex = Some(cq_ex::create_cq_ex);
     context.create_srq_ex = Some(srq::create_srq_ex);
     context.get_srq_num = Some(srq::get_srq_num);
     let ops = &mut context.context.ops;

@@ -215,7 +215,7 @@ fn gid_entry(gid: ibv_gid, index: u32) -> ibv_gid_entry {
         gid,
         gid_index: index,
         port_num: 1,
-        gid_type: IBV_GID_TYPE_IB as u32,
+        gid_type: IBV_GID_TYPE_IB,
         ndev_ifindex: 0,
     }
 }
@@ -246,7 +246,7 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_table(
                     &gid_entry(*gid, *index),
                     out.byte_add(at * size).cast(),
                     size,
-                )
+                );
             };
         }
         entries.len() as isize

@@ -47,14 +47,16 @@ fn end_of(kept: &QpKept, reason: &EndReason) {
 /// Whether an end is an error that a person would ask about. What the program did itself, or the peer's program, is none; what
 /// became of a connection that never stood, the event of the connection manager says.
 pub(crate) fn is_worth_words(reason: &EndReason) -> bool {
-    match reason {
-        EndReason::LocalDisconnect | EndReason::PeerDisconnect | EndReason::Aborted => false,
-        EndReason::ConnectTimedOut
-        | EndReason::StartupFailed { .. }
-        | EndReason::ConnectFailed { .. }
-        | EndReason::Rejected { .. } => false,
-        _ => true,
-    }
+    !matches!(
+        reason,
+        EndReason::LocalDisconnect
+            | EndReason::PeerDisconnect
+            | EndReason::Aborted
+            | EndReason::ConnectTimedOut
+            | EndReason::StartupFailed { .. }
+            | EndReason::ConnectFailed { .. }
+            | EndReason::Rejected { .. }
+    )
 }
 
 /// Whether something was told of one object.

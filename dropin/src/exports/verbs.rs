@@ -1,7 +1,7 @@
 //! libibverbs: every name of rdma-core 44 (IBVERBS_1.0 to 1.14).
 
 use super::{absent_names as absent, exports};
-use crate::qp::modify;
+use crate::qp::{extended, modify};
 use crate::{channel, cq, device, events, fork, mr, pd, qp, query, srq, strings};
 
 exports! {
@@ -63,6 +63,11 @@ exports! {
 }
 
 exports! {
+    "@@IBVERBS_1.6"
+    ibv_qp_to_qp_ex => extended::qp_to_qp_ex,
+}
+
+exports! {
     "@@IBVERBS_1.7"
     ibv_reg_mr_iova => mr::reg_mr_iova,
 }
@@ -110,11 +115,6 @@ absent! {
     ibv_detach_mcast => errno,
     ibv_init_ah_from_wc => errno,
     ibv_resolve_eth_l2_from_gid => errno,
-}
-
-absent! {
-    "@@IBVERBS_1.6"
-    ibv_qp_to_qp_ex => null,
 }
 
 absent! {

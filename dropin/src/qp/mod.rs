@@ -4,6 +4,7 @@
     reason = "entries from C: what pointers mean is the program's promise"
 )]
 
+pub(crate) mod extended;
 pub(crate) mod modify;
 pub(crate) mod post;
 
@@ -14,10 +15,11 @@ use std::sync::atomic::AtomicU32;
 
 use uwarp_verbs::{Qp, QpCaps};
 
+use self::extended::{SUPPORTED, Work};
 use crate::abi::{
-    IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QPS_RESET, IBV_QPT_RC, ibv_context,
-    ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
-    ibv_qp_type, ibv_srq,
+    IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+    IBV_QPS_RESET, IBV_QPT_RC, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex,
+    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_type, ibv_srq,
 };
 use crate::boundary::entry;
 use crate::object::Object;
@@ -36,6 +38,8 @@ pub(crate) struct QpKept {
     refused: Told,
     /// The state that the program asked for last (`ibv_qp_state`).
     asked: AtomicU32,
+    /// Requests that are built by calls, where the program wants to.
+    work: Option<Work>,
     _in_pd: User,
 }
 
@@ -55,6 +59,8 @@ pub(crate) struct Wanted {
     pub(crate) srq: *mut ibv_srq,
     pub(crate) qp_type: ibv_qp_type,
     pub(crate) sq_sig_all: bool,
+    /// Requests shall be built by calls, too (`ibv_qp_ex`).
+    pub(crate) by_calls: bool,
 }
 
 impl Wanted {
@@ -66,6 +72,7 @@ impl Wanted {
             srq: attr.srq,
             qp_type: attr.qp_type,
             sq_sig_all: attr.sq_sig_all != 0,
+            by_calls: false,
         }
     }
 
@@ -77,6 +84,7 @@ impl Wanted {
             srq: attr.srq,
             qp_type: attr.qp_type,
             sq_sig_all: attr.sq_sig_all != 0,
+            by_calls: attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0,
         }
     }
 }
@@ -143,12 +151,16 @@ pub(crate) unsafe fn create(
     base.qp_num = qp.qp_num();
     base.state = IBV_QPS_RESET;
     base.qp_type = wanted.qp_type;
+    if wanted.by_calls {
+        extended::fill(&mut shown);
+    }
     let number = qp.qp_num();
     let kept = QpKept {
         qp: ManuallyDrop::new(qp),
         told: Told::new(),
         refused: Told::new(),
         asked: AtomicU32::new(IBV_QPS_RESET),
+        work: wanted.by_calls.then(Work::default),
         _in_pd: domain.users.add(),
     };
     let made: *mut ibv_qp = QpObject::begin(shown, kept).cast();
@@ -228,9 +240,13 @@ pub(crate) unsafe extern "C-unwind" fn create_qp_ex(
 /// # Safety
 /// As [`create`].
 pub(crate) unsafe fn create_extended(attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
-    let known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
-    let flags = attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && attr.create_flags != 0;
-    if attr.comp_mask & !known != 0 || flags {
+    let known =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    let has = |field| attr.comp_mask & field != 0;
+    if attr.comp_mask & !known != 0
+        || has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0
+        || has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && attr.send_ops_flags & !SUPPORTED != 0
+    {
         return Err(libc::EOPNOTSUPP);
     }
     if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {

@@ -230,8 +230,8 @@ unsafe fn send_some(
     // SAFETY: the promise of the caller.
     unsafe { bound(first, taken) };
     match (result, refused) {
-        // SAFETY: the promise of the caller; it is one of those in the batch.
         (Err((index, errno)), _) => Err(Refused {
+            // SAFETY: the promise of the caller; it is one of those in the batch.
             at: unsafe { nth(first, index) },
             errno,
         }),

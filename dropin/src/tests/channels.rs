@@ -10,8 +10,8 @@ fn get(side: &Side) -> (c_int, *mut ibv_cq, *mut c_void) {
 }
 
 fn nonblocking(fd: c_int) {
-    // SAFETY: numbers only.
     assert_eq!(
+        // SAFETY: numbers only.
         unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) },
         0
     );

@@ -115,8 +115,8 @@ fn one_sided_requests_move_octets_and_immediate_data_is_four_octets_in_network_o
     let got = there.poll(1)[0];
     assert_eq!(kind(&got), (IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, 40));
     assert_eq!(got.wc_flags, IBV_WC_WITH_IMM);
-    // SAFETY: the flag says that it is this field.
     assert_eq!(
+        // SAFETY: the flag says that it is this field.
         unsafe { got.__bindgen_anon_1.imm_data },
         0x0102_0304_u32.to_be()
     );
@@ -255,8 +255,8 @@ fn an_access_that_the_peer_refuses_completes_with_the_status_of_libibverbs() {
     // SAFETY: queue pairs that exist.
     assert!(unsafe { !qp::of(qp).told.first() && !qp::of(peer).told.first() });
     let mut event: ibv_async_event = unsafe_zeroed();
-    // SAFETY: an open context, and a place for an event.
     assert_eq!(
+        // SAFETY: an open context, and a place for an event.
         unsafe { crate::events::get_async_event(there.context, &raw mut event) },
         0
     );

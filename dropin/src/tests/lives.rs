@@ -37,8 +37,8 @@ fn a_queue_pair_has_at_least_the_inline_room_that_rsockets_need_and_tells_what_i
     assert_eq!(now.cap.max_inline_data, attr.cap.max_inline_data);
     assert_eq!((init.send_cq, init.recv_cq), (side.cq, side.cq));
     assert_eq!((init.qp_context.addr(), init.sq_sig_all), (9, 0));
-    // SAFETY: a queue pair that exists.
     assert_eq!(
+        // SAFETY: a queue pair that exists.
         unsafe { ((*qp).pd, (*qp).context) },
         (side.pd, side.context)
     );

@@ -4,6 +4,7 @@
 
 mod channels;
 mod data;
+mod extended;
 mod lives;
 mod queues;
 mod windows;

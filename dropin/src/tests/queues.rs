@@ -58,8 +58,8 @@ fn queue_pairs_share_receives_and_the_limit_is_an_event_of_the_context() {
     assert_eq!(kind(&there.poll(1)[0]).2, 20);
     // SAFETY: numbers and pointers, which may all be zero.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
-    // SAFETY: an open context.
     assert_eq!(
+        // SAFETY: an open context.
         unsafe { events::get_async_event(there.context, &raw mut event) },
         0
     );

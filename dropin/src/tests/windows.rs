@@ -30,7 +30,8 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
     post_recv(peer, 1, &mut []);
     let mut hello = send_wr(1, IBV_WR_SEND, &mut []);
     assert_eq!(post_send(qp, &mut hello).0, 0);
-    (here.poll(1), there.poll(1));
+    here.poll(1);
+    there.poll(1);
     let mut bind = ibv_mw_bind {
         wr_id: 2,
         send_flags: IBV_SEND_SIGNALED,

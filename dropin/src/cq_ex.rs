@@ -1,0 +1,181 @@
+//! Extended completion queues (`ibv_cq_ex`): completions are looked at one by one where they are (`start_poll`, `next_poll`, `end_poll`).
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::{c_int, c_uint};
+use core::{mem, ptr};
+
+use parking_lot::Mutex;
+use uwarp_verbs::Completion;
+
+use crate::abi::{
+    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_WC_STANDARD_FLAGS,
+    ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc_opcode,
+};
+use crate::boundary::{entry, quick};
+use crate::cq::{self, CqKept};
+use crate::{errno, told, wc};
+
+/// The completion that is looked at. The lock is held from `start_poll` to `end_poll`.
+#[derive(Default)]
+pub(crate) struct Poller(Mutex<Completion>);
+
+/// `ibv_create_cq_ex`
+pub(crate) unsafe extern "C-unwind" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    entry(ptr::null_mut(), || {
+        // SAFETY: an open context, and a structure of the program's.
+        errno::pointer(unsafe { create(context, &*attr) })
+    })
+}
+
+/// # Errors
+/// As [`cq::create`]; `EOPNOTSUPP` for what the completions of this device do not have (timestamps and the like).
+///
+/// # Safety
+/// As [`cq::create`].
+unsafe fn create(
+    context: *mut ibv_context,
+    attr: &ibv_cq_init_attr_ex,
+) -> Result<*mut ibv_cq_ex, c_int> {
+    let flags = match attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS {
+        0 => 0,
+        _ => attr.flags,
+    };
+    if attr.wc_flags & !u64::from(IBV_WC_STANDARD_FLAGS) != 0
+        || attr.comp_mask & !IBV_CQ_INIT_ATTR_MASK_FLAGS != 0
+        || flags & !IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0
+    {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let (depth, vector) = (attr.cqe, attr.comp_vector);
+    // SAFETY: the promise of the caller.
+    let made = unsafe { cq::create(context, depth, attr.cq_context, attr.channel, vector) }?;
+    let made: *mut ibv_cq_ex = made.cast();
+    // SAFETY: it was just made, with the room of an extended one, and nobody else knows it.
+    fill(unsafe { &mut *made });
+    Ok(made)
+}
+
+/// The functions that the inline functions of `verbs.h` call.
+fn fill(shown: &mut ibv_cq_ex) {
+    shown.start_poll = Some(start_poll);
+    shown.next_poll = Some(next_poll);
+    shown.end_poll = Some(end_poll);
+    shown.read_opcode = Some(read_opcode);
+    shown.read_vendor_err = Some(zero);
+    shown.read_byte_len = Some(read_byte_len);
+    shown.read_imm_data = Some(read_imm_data);
+    shown.read_qp_num = Some(read_qp_num);
+    shown.read_src_qp = Some(zero);
+    shown.read_wc_flags = Some(read_wc_flags);
+    shown.read_slid = Some(zero);
+    shown.read_sl = Some(zero_octet);
+    shown.read_dlid_path_bits = Some(zero_octet);
+}
+
+unsafe fn kept<'a>(cq: *mut ibv_cq_ex) -> &'a CqKept {
+    // SAFETY: the promise of the caller.
+    unsafe { cq::of(cq.cast()) }
+}
+
+/// Takes the next completion. `ENOENT`: there is none.
+///
+/// # Safety
+/// The calling thread holds the lock of the poller.
+unsafe fn take(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: the promise of the caller.
+    let kept = unsafe { kept(cq) };
+    let mut one = [Completion::default()];
+    if kept.cq.poll(&mut one) == 0 {
+        return libc::ENOENT;
+    }
+    let [done] = one;
+    if !done.status.is_success() {
+        told::completion(&done);
+    }
+    // SAFETY: the promise of the caller; and two fields that are written here only.
+    unsafe {
+        *kept.poller.0.data_ptr() = done;
+        (*cq).status = wc::status(done.status);
+        (*cq).wr_id = done.wr_id;
+    }
+    0
+}
+
+unsafe extern "C-unwind" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    quick(libc::EIO, || {
+        // SAFETY: a structure of the program's.
+        if unsafe { attr.as_ref() }.is_some_and(|attr| attr.comp_mask != 0) {
+            return libc::EINVAL;
+        }
+        // SAFETY: a queue that exists.
+        let poller = unsafe { &kept(cq).poller };
+        mem::forget(poller.0.lock());
+        // SAFETY: the lock is held.
+        let found = unsafe { take(cq) };
+        if found != 0 {
+            // There is no `end_poll` then.
+            // SAFETY: this thread has locked it.
+            unsafe { poller.0.force_unlock() };
+        }
+        found
+    })
+}
+
+unsafe extern "C-unwind" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: between `start_poll` and `end_poll`.
+    quick(libc::EIO, || unsafe { take(cq) })
+}
+
+unsafe extern "C-unwind" fn end_poll(cq: *mut ibv_cq_ex) {
+    // SAFETY: this thread has locked it in `start_poll`.
+    quick((), || unsafe { kept(cq).poller.0.force_unlock() });
+}
+
+/// The completion that is looked at.
+///
+/// # Safety
+/// Between `start_poll` and `end_poll`, of this thread.
+unsafe fn current(cq: *mut ibv_cq_ex) -> Completion {
+    // SAFETY: the promise of the caller: this thread holds the lock.
+    unsafe { *kept(cq).poller.0.data_ptr() }
+}
+
+unsafe extern "C-unwind" fn read_opcode(cq: *mut ibv_cq_ex) -> ibv_wc_opcode {
+    // SAFETY: between `start_poll` and `end_poll`, as all of these.
+    wc::opcode(unsafe { current(cq) }.opcode)
+}
+
+unsafe extern "C-unwind" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
+    // SAFETY: as above.
+    unsafe { current(cq) }.byte_len
+}
+
+/// Also the STag that was invalidated (`ibv_wc_read_invalidated_rkey`).
+unsafe extern "C-unwind" fn read_imm_data(cq: *mut ibv_cq_ex) -> u32 {
+    // SAFETY: as above.
+    wc::extra(&unsafe { current(cq) }).0
+}
+
+unsafe extern "C-unwind" fn read_qp_num(cq: *mut ibv_cq_ex) -> u32 {
+    // SAFETY: as above.
+    unsafe { current(cq) }.qp_num
+}
+
+unsafe extern "C-unwind" fn read_wc_flags(cq: *mut ibv_cq_ex) -> c_uint {
+    // SAFETY: as above.
+    wc::extra(&unsafe { current(cq) }).1
+}
+
+unsafe extern "C-unwind" fn zero(_cq: *mut ibv_cq_ex) -> u32 {
+    0
+}
+
+unsafe extern "C-unwind" fn zero_octet(_cq: *mut ibv_cq_ex) -> u8 {
+    0
+}

@@ -1,0 +1,460 @@
+//! Posting by calls (`ibv_qp_ex`, `ibv_wr_start` to `ibv_wr_complete`): requests are noted down as they are built, and posted in one list.
+#![expect(
+    unsafe_code,
+    reason = "entries from C: what pointers mean is the program's promise"
+)]
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::mem::{self, ManuallyDrop};
+use core::{ptr, slice};
+
+use parking_lot::Mutex;
+use uwarp_verbs::{SendWr, Sge, WindowBind};
+
+use super::{QpKept, post};
+use crate::abi::{
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
+    IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE,
+    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_INV,
+    ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge,
+};
+use crate::boundary::{entry, quick};
+use crate::{errno, qp, wc};
+
+/// What such a queue pair can do: all but Sends with Immediate Data, which iWARP has not, and what is of other transports.
+pub(crate) const SUPPORTED: u64 = (IBV_QP_EX_WITH_RDMA_WRITE
+    | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | IBV_QP_EX_WITH_SEND
+    | IBV_QP_EX_WITH_RDMA_READ
+    | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+    | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+    | IBV_QP_EX_WITH_LOCAL_INV
+    | IBV_QP_EX_WITH_BIND_MW
+    | IBV_QP_EX_WITH_SEND_WITH_INV) as u64;
+
+/// The requests that are being built. The lock is held from `wr_start` to `wr_complete` or `wr_abort`.
+#[derive(Default)]
+pub(crate) struct Work(Mutex<Drafts>);
+
+/// All of its memory is used again.
+#[derive(Default)]
+struct Drafts {
+    drafts: Vec<Draft>,
+    sges: Vec<Sge>,
+    octets: Vec<u8>,
+    /// Empty; only its memory is kept here.
+    list: Vec<SendWr<'static>>,
+    /// Something that is not to be had was asked for: its `errno`.
+    failed: Option<c_int>,
+}
+
+#[derive(Clone, Copy)]
+struct Draft {
+    wr_id: u64,
+    flags: c_uint,
+    what: What,
+    data: Data,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Send,
+    SendInvalidate(u32),
+    Write {
+        to: u64,
+        rkey: u32,
+    },
+    WriteImmediate {
+        to: u64,
+        rkey: u32,
+        imm: [u8; 8],
+    },
+    Read {
+        to: u64,
+        rkey: u32,
+    },
+    CompareSwap {
+        to: u64,
+        rkey: u32,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        to: u64,
+        rkey: u32,
+        add: u64,
+    },
+    Invalidate(u32),
+    Bind {
+        rkey: u32,
+        bind: WindowBind,
+    },
+}
+
+/// Where the octets of a request are: from an index on, so many.
+#[derive(Clone, Copy)]
+enum Data {
+    Sges(usize, usize),
+    Inline(usize, usize),
+}
+
+impl Draft {
+    /// The request as the verbs have it.
+    fn request<'a>(&self, sges: &'a [Sge], octets: &'a [u8]) -> Result<SendWr<'a>, c_int> {
+        let id = self.wr_id;
+        let (sges, inline) = match self.data {
+            Data::Sges(from, count) => (sges.get(from..from + count), None),
+            Data::Inline(from, len) => (Some(&[][..]), octets.get(from..from + len)),
+        };
+        let sges = sges.ok_or(libc::EINVAL)?;
+        let request = match (self.what, inline) {
+            (What::Send, None) => SendWr::send(id, sges),
+            (What::Send, Some(octets)) => SendWr::send_inline(id, octets),
+            (What::SendInvalidate(stag), None) => SendWr::send(id, sges).invalidate(stag),
+            (What::SendInvalidate(stag), Some(octets)) => {
+                SendWr::send_inline(id, octets).invalidate(stag)
+            }
+            (What::Write { to, rkey }, None) => SendWr::write(id, sges, to, rkey),
+            (What::Write { to, rkey }, Some(octets)) => SendWr::write_inline(id, octets, to, rkey),
+            (What::WriteImmediate { to, rkey, imm }, None) => {
+                SendWr::write_with_imm(id, sges, to, rkey, imm)
+            }
+            (What::WriteImmediate { to, rkey, imm }, Some(octets)) => {
+                SendWr::write_with_imm_inline(id, octets, to, rkey, imm)
+            }
+            (What::Read { to, rkey }, None) => SendWr::read(id, sges, to, rkey),
+            (
+                What::CompareSwap {
+                    to,
+                    rkey,
+                    compare,
+                    swap,
+                },
+                None,
+            ) => SendWr::compare_swap(id, sges, to, rkey, compare, swap),
+            (What::FetchAdd { to, rkey, add }, None) => SendWr::fetch_add(id, sges, to, rkey, add),
+            (What::Invalidate(stag), _) => SendWr::local_invalidate(id, stag),
+            (What::Bind { rkey, bind }, _) => SendWr::bind_window(id, rkey, &bind),
+            (What::Read { .. } | What::CompareSwap { .. } | What::FetchAdd { .. }, Some(_)) => {
+                return Err(libc::EINVAL);
+            }
+        };
+        Ok(post::flagged(request, self.flags))
+    }
+}
+
+impl Drafts {
+    fn clear(&mut self) {
+        self.drafts.clear();
+        self.sges.clear();
+        self.octets.clear();
+        self.failed = None;
+    }
+
+    /// Posts all of them, or, where there is no room for all or one could not be built, none.
+    fn post(&mut self, kept: &QpKept) -> Result<(), c_int> {
+        if let Some(errno) = self.failed {
+            return Err(errno);
+        }
+        let mut list: Vec<SendWr<'_>> = mem::take(&mut self.list);
+        let requests = self
+            .drafts
+            .iter()
+            .map(|draft| draft.request(&self.sges, &self.octets));
+        let mut result = Ok(());
+        for request in requests {
+            match request {
+                Ok(request) => list.push(request),
+                Err(errno) => result = Err(errno),
+            }
+        }
+        if result.is_ok() && list.len() > kept.qp.send_room() {
+            result = Err(libc::ENOMEM);
+        }
+        if result.is_ok() {
+            let posted = post::posted(kept, kept.qp.post_send_list(&list));
+            result = posted.map_err(|(_, errno)| errno);
+        }
+        list.clear();
+        let mut list = ManuallyDrop::new(list);
+        // SAFETY: the memory of a vector that is given up here; it is empty, and the types differ in a lifetime only.
+        self.list = unsafe { Vec::from_raw_parts(list.as_mut_ptr().cast(), 0, list.capacity()) };
+        result
+    }
+}
+
+/// The functions that the inline functions of `verbs.h` call.
+pub(super) fn fill(shown: &mut ibv_qp_ex) {
+    shown.wr_start = Some(wr_start);
+    shown.wr_complete = Some(wr_complete);
+    shown.wr_abort = Some(wr_abort);
+    shown.wr_send = Some(wr_send);
+    shown.wr_send_imm = Some(wr_send_imm);
+    shown.wr_send_inv = Some(wr_send_inv);
+    shown.wr_rdma_write = Some(wr_rdma_write);
+    shown.wr_rdma_write_imm = Some(wr_rdma_write_imm);
+    shown.wr_rdma_read = Some(wr_rdma_read);
+    shown.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
+    shown.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    shown.wr_local_inv = Some(wr_local_inv);
+    shown.wr_bind_mw = Some(wr_bind_mw);
+    shown.wr_set_sge = Some(wr_set_sge);
+    shown.wr_set_sge_list = Some(wr_set_sge_list);
+    shown.wr_set_inline_data = Some(wr_set_inline_data);
+    shown.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+}
+
+/// `ibv_qp_to_qp_ex`: NULL for a queue pair that was made without it.
+pub(crate) unsafe extern "C-unwind" fn qp_to_qp_ex(pointer: *mut ibv_qp) -> *mut ibv_qp_ex {
+    entry(ptr::null_mut(), || {
+        // SAFETY: a queue pair that exists.
+        match unsafe { qp::of(pointer) }.work {
+            Some(_) => pointer.cast(),
+            None => ptr::null_mut(),
+        }
+    })
+}
+
+unsafe extern "C-unwind" fn wr_start(pointer: *mut ibv_qp_ex) {
+    quick((), || {
+        // SAFETY: a queue pair that exists.
+        if let Some(work) = unsafe { &qp::of(pointer.cast()).work } {
+            let mut drafts = work.0.lock();
+            drafts.clear();
+            mem::forget(drafts);
+        }
+    });
+}
+
+unsafe extern "C-unwind" fn wr_complete(pointer: *mut ibv_qp_ex) -> c_int {
+    quick(libc::EIO, || {
+        // SAFETY: a queue pair that exists.
+        let kept = unsafe { qp::of(pointer.cast()) };
+        // SAFETY: behind `wr_start`, of this thread.
+        let result = unsafe { with(pointer, |drafts| drafts.post(kept)) };
+        // SAFETY: as above.
+        unsafe { unlock(kept) };
+        errno::status(result.unwrap_or(Err(libc::EINVAL)))
+    })
+}
+
+unsafe extern "C-unwind" fn wr_abort(pointer: *mut ibv_qp_ex) {
+    // SAFETY: a queue pair that exists, behind `wr_start` of this thread.
+    quick((), || unsafe { unlock(qp::of(pointer.cast())) });
+}
+
+/// # Safety
+/// The calling thread holds the lock.
+unsafe fn unlock(kept: &QpKept) {
+    if let Some(work) = &kept.work {
+        // SAFETY: the promise of the caller.
+        unsafe { work.0.force_unlock() };
+    }
+}
+
+/// # Safety
+/// The calling thread holds the lock, and no other reference to what it protects.
+unsafe fn with<R>(pointer: *mut ibv_qp_ex, run: impl FnOnce(&mut Drafts) -> R) -> Option<R> {
+    // SAFETY: a queue pair that exists.
+    let work = unsafe { qp::of(pointer.cast()) }.work.as_ref()?;
+    // SAFETY: the promise of the caller.
+    Some(run(unsafe { &mut *work.0.data_ptr() }))
+}
+
+/// One more request, without octets.
+///
+/// # Safety
+/// As [`with`].
+unsafe fn begin(pointer: *mut ibv_qp_ex, what: What) {
+    quick((), || {
+        // SAFETY: the promise of the caller; two fields that the program sets before.
+        unsafe {
+            let (wr_id, flags) = ((*pointer).wr_id, (*pointer).wr_flags);
+            with(pointer, |drafts| {
+                let data = Data::Sges(drafts.sges.len(), 0);
+                drafts.drafts.push(Draft {
+                    wr_id,
+                    flags,
+                    what,
+                    data,
+                });
+            });
+        }
+    });
+}
+
+unsafe extern "C-unwind" fn wr_send(pointer: *mut ibv_qp_ex) {
+    // SAFETY: behind `wr_start`, of this thread, as all of these.
+    unsafe { begin(pointer, What::Send) };
+}
+
+/// A message that is a Send and carries Immediate Data does not exist on iWARP (RFC 7306 section 6).
+unsafe extern "C-unwind" fn wr_send_imm(pointer: *mut ibv_qp_ex, _imm: u32) {
+    quick((), || {
+        // SAFETY: as above.
+        unsafe { with(pointer, |drafts| drafts.failed = Some(libc::EOPNOTSUPP)) };
+    });
+}
+
+unsafe extern "C-unwind" fn wr_send_inv(pointer: *mut ibv_qp_ex, rkey: u32) {
+    // SAFETY: as above.
+    unsafe { begin(pointer, What::SendInvalidate(rkey)) };
+}
+
+unsafe extern "C-unwind" fn wr_rdma_write(pointer: *mut ibv_qp_ex, rkey: u32, to: u64) {
+    // SAFETY: as above.
+    unsafe { begin(pointer, What::Write { to, rkey }) };
+}
+
+unsafe extern "C-unwind" fn wr_rdma_write_imm(
+    pointer: *mut ibv_qp_ex,
+    rkey: u32,
+    to: u64,
+    imm: u32,
+) {
+    let imm = wc::immediate(imm);
+    // SAFETY: as above.
+    unsafe { begin(pointer, What::WriteImmediate { to, rkey, imm }) };
+}
+
+unsafe extern "C-unwind" fn wr_rdma_read(pointer: *mut ibv_qp_ex, rkey: u32, to: u64) {
+    // SAFETY: as above.
+    unsafe { begin(pointer, What::Read { to, rkey }) };
+}
+
+unsafe extern "C-unwind" fn wr_atomic_cmp_swp(
+    pointer: *mut ibv_qp_ex,
+    rkey: u32,
+    to: u64,
+    compare: u64,
+    swap: u64,
+) {
+    let what = What::CompareSwap {
+        to,
+        rkey,
+        compare,
+        swap,
+    };
+    // SAFETY: as above.
+    unsafe { begin(pointer, what) };
+}
+
+unsafe extern "C-unwind" fn wr_atomic_fetch_add(
+    pointer: *mut ibv_qp_ex,
+    rkey: u32,
+    to: u64,
+    add: u64,
+) {
+    // SAFETY: as above.
+    unsafe { begin(pointer, What::FetchAdd { to, rkey, add }) };
+}
+
+unsafe extern "C-unwind" fn wr_local_inv(pointer: *mut ibv_qp_ex, rkey: u32) {
+    // SAFETY: as above.
+    unsafe { begin(pointer, What::Invalidate(rkey)) };
+}
+
+unsafe extern "C-unwind" fn wr_bind_mw(
+    pointer: *mut ibv_qp_ex,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: as above; a window that exists, and a structure of the program's.
+    unsafe {
+        let bind = post::window(&*info);
+        begin(pointer, What::Bind { rkey, bind });
+        if let Some(window) = mw.as_mut() {
+            window.rkey = rkey;
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn wr_set_sge(pointer: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    let one = ibv_sge { addr, length, lkey };
+    // SAFETY: as above, with one element.
+    unsafe { wr_set_sge_list(pointer, 1, &raw const one) };
+}
+
+unsafe extern "C-unwind" fn wr_set_sge_list(
+    pointer: *mut ibv_qp_ex,
+    count: usize,
+    list: *const ibv_sge,
+) {
+    quick((), || {
+        let count = c_int::try_from(count).unwrap_or(c_int::MIN);
+        // SAFETY: as above; so many elements.
+        unsafe {
+            with(pointer, |drafts| {
+                let elements = post::elements(list, count);
+                let from = drafts.sges.len();
+                match (elements, drafts.drafts.last_mut()) {
+                    (Ok(elements), Some(last)) => {
+                        last.data = Data::Sges(from, elements.len());
+                        drafts.sges.extend_from_slice(elements);
+                    }
+                    _ => drafts.failed = Some(libc::EINVAL),
+                }
+            });
+        }
+    });
+}
+
+unsafe extern "C-unwind" fn wr_set_inline_data(
+    pointer: *mut ibv_qp_ex,
+    addr: *mut c_void,
+    length: usize,
+) {
+    let one = ibv_data_buf { addr, length };
+    // SAFETY: as above, with one buffer.
+    unsafe { wr_set_inline_data_list(pointer, 1, &raw const one) };
+}
+
+unsafe extern "C-unwind" fn wr_set_inline_data_list(
+    pointer: *mut ibv_qp_ex,
+    count: usize,
+    list: *const ibv_data_buf,
+) {
+    quick((), || {
+        let buffers = match count {
+            0 => &[],
+            // SAFETY: so many elements.
+            _ => unsafe { slice::from_raw_parts(list, count) },
+        };
+        // SAFETY: as above; each names octets that may be read.
+        unsafe {
+            with(pointer, |drafts| {
+                drafts.set_inline(qp::of(pointer.cast()), buffers);
+            })
+        };
+    });
+}
+
+impl Drafts {
+    /// Copies the octets of the last request.
+    ///
+    /// # Safety
+    /// They may be read.
+    unsafe fn set_inline(&mut self, kept: &QpKept, buffers: &[ibv_data_buf]) {
+        let max = kept.qp.init_attr().caps.max_inline as usize;
+        let sum = |sum: usize, buffer: &ibv_data_buf| sum.checked_add(buffer.length);
+        let len = buffers.iter().try_fold(0, sum);
+        let from = self.octets.len();
+        let (Some(len), Some(last)) = (len.filter(|len| *len <= max), self.drafts.last_mut())
+        else {
+            self.failed = Some(libc::EINVAL);
+            return;
+        };
+        last.data = Data::Inline(from, len);
+        self.octets.reserve(len);
+        for buffer in buffers.iter().filter(|buffer| buffer.length > 0) {
+            let at = self.octets.len();
+            // SAFETY: the promise of the caller; there is room, and what is counted is written.
+            unsafe {
+                let to = self.octets.as_mut_ptr().add(at);
+                ptr::copy_nonoverlapping(buffer.addr.cast(), to, buffer.length);
+                self.octets.set_len(at + buffer.length);
+            }
+        }
+    }
+}

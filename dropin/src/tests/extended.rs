@@ -1,0 +1,213 @@
+//! Extended queue pairs and completion queues: requests that are built by calls, completions that are read where they are.
+
+use super::*;
+use crate::cq_ex;
+use crate::qp::extended::qp_to_qp_ex;
+
+const OPS: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND_WITH_INV;
+
+fn attr_ex(side: &Side, ops: u32) -> ibv_qp_init_attr_ex {
+    let plain = side.attr();
+    // SAFETY: numbers and pointers, which may all be zero.
+    let mut attr: ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
+    (attr.send_cq, attr.recv_cq) = (plain.send_cq, plain.recv_cq);
+    (attr.cap, attr.qp_type) = (plain.cap, plain.qp_type);
+    attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    (attr.pd, attr.send_ops_flags) = (side.pd, ops.into());
+    attr
+}
+
+fn extended(side: &Side, ops: u32) -> *mut ibv_qp {
+    let mut attr = attr_ex(side, ops);
+    // SAFETY: objects that exist, by the function that `verbs.h` finds in the context.
+    unsafe { qp::create_qp_ex(side.context, &raw mut attr) }
+}
+
+fn errno() -> Option<i32> {
+    std::io::Error::last_os_error().raw_os_error()
+}
+
+#[test]
+fn requests_built_by_calls_leave_together_and_what_was_aborted_never() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (extended(&here, OPS), there.qp());
+    // SAFETY: queue pairs that exist.
+    let (plain, ex) = unsafe { (qp_to_qp_ex(peer), qp_to_qp_ex(qp)) };
+    assert!(plain.is_null());
+    let (mut own, mut lent, mut to) = (*b"abcdefgh", [0_u8; 8], [0_u8; 8]);
+    let (source, remote) = (here.mr(&mut own, 0), there.mr(&mut lent, ALL));
+    let sink = there.mr(&mut to, ALL);
+    post_recv(peer, 10, &mut [sge(sink, 0, 8)]);
+    connect(qp, peer);
+    let element = sge(source, 0, 8);
+    // SAFETY: a region that exists.
+    let (addr, rkey) = unsafe { ((*remote).addr.addr() as u64, (*remote).rkey) };
+    // SAFETY: the functions of the interface in their order, as the inline functions of `verbs.h` call them.
+    unsafe {
+        let calls = &*ex;
+        calls.wr_start.unwrap()(ex);
+        (*ex).wr_id = 1;
+        (*ex).wr_flags = IBV_SEND_SIGNALED;
+        calls.wr_send.unwrap()(ex);
+        calls.wr_abort.unwrap()(ex);
+        calls.wr_start.unwrap()(ex);
+        (*ex).wr_id = 2;
+        calls.wr_rdma_write.unwrap()(ex, rkey, addr);
+        calls.wr_set_sge.unwrap()(ex, element.lkey, element.addr, 8);
+        ((*ex).wr_id, (*ex).wr_flags) = (3, 0);
+        calls.wr_rdma_write.unwrap()(ex, rkey, addr);
+        calls.wr_set_sge_list.unwrap()(ex, 1, &raw const element);
+        ((*ex).wr_id, (*ex).wr_flags) = (4, IBV_SEND_SIGNALED);
+        calls.wr_send.unwrap()(ex);
+        let mut parts = *b"inlined";
+        let at: *mut c_void = parts.as_mut_ptr().cast();
+        let buffers = [
+            ibv_data_buf {
+                addr: at,
+                length: 3,
+            },
+            ibv_data_buf {
+                addr: at.byte_add(3),
+                length: 4,
+            },
+        ];
+        calls.wr_set_inline_data_list.unwrap()(ex, 2, buffers.as_ptr());
+        parts.fill(0);
+        assert_eq!(calls.wr_complete.unwrap()(ex), 0);
+    }
+    let sent: Vec<_> = here.poll(2).iter().map(kind).collect();
+    let ok = |opcode, wr_id| (IBV_WC_SUCCESS, opcode, wr_id);
+    assert_eq!(sent, [ok(IBV_WC_RDMA_WRITE, 2), ok(IBV_WC_SEND, 4)]);
+    assert_eq!(kind(&there.poll(1)[0]), ok(IBV_WC_RECV, 10));
+    end_qp(qp);
+    end_qp(peer);
+    end_mr(source);
+    end_mr(remote);
+    end_mr(sink);
+    assert_eq!((&lent, &to[..7]), (b"abcdefgh", &b"inlined"[..]));
+    here.end();
+    there.end();
+}
+
+#[test]
+fn requests_that_do_not_all_fit_or_are_not_to_be_had_are_not_posted_at_all() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (extended(&here, OPS), there.qp());
+    // SAFETY: a queue pair that exists.
+    let ex = unsafe { qp_to_qp_ex(qp) };
+    connect(qp, peer);
+    // SAFETY: the functions of the interface in their order, as the inline functions of `verbs.h` call them.
+    unsafe {
+        let calls = &*ex;
+        (*ex).wr_flags = IBV_SEND_SIGNALED;
+        calls.wr_start.unwrap()(ex);
+        for _ in 0..21 {
+            calls.wr_rdma_write.unwrap()(ex, 0, 0);
+        }
+        assert_eq!(calls.wr_complete.unwrap()(ex), libc::ENOMEM);
+        calls.wr_start.unwrap()(ex);
+        calls.wr_rdma_write.unwrap()(ex, 0, 0);
+        calls.wr_send_imm.unwrap()(ex, 1);
+        assert_eq!(calls.wr_complete.unwrap()(ex), libc::EOPNOTSUPP);
+        calls.wr_start.unwrap()(ex);
+        calls.wr_rdma_write.unwrap()(ex, 0, 0);
+        let mut long = [0_u8; 4096];
+        calls.wr_set_inline_data.unwrap()(ex, long.as_mut_ptr().cast(), 4096);
+        assert_eq!(calls.wr_complete.unwrap()(ex), libc::EINVAL);
+        // What failed before is forgotten.
+        (*ex).wr_id = 7;
+        calls.wr_start.unwrap()(ex);
+        calls.wr_rdma_write.unwrap()(ex, 0, 0);
+        assert_eq!(calls.wr_complete.unwrap()(ex), 0);
+    }
+    assert_eq!(kind(&here.poll(1)[0]).2, 7);
+    end_qp(qp);
+    end_qp(peer);
+    here.end();
+    there.end();
+}
+
+#[test]
+fn an_extended_queue_pair_is_refused_for_what_iwarp_has_not() {
+    let side = Side::new();
+    for ops in [IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_TSO] {
+        assert!(extended(&side, ops).is_null());
+        assert_eq!(errno(), Some(libc::EOPNOTSUPP));
+    }
+    let mut attr = attr_ex(&side, 0);
+    attr.comp_mask = 0;
+    // SAFETY: objects that exist.
+    assert!(unsafe { qp::create_qp_ex(side.context, &raw mut attr) }.is_null());
+    assert_eq!(errno(), Some(libc::EINVAL));
+    side.end();
+}
+
+#[test]
+fn completions_are_read_one_by_one_between_start_and_end() {
+    let (here, there) = (Side::new(), Side::new());
+    // SAFETY: numbers and pointers, which may all be zero.
+    let mut attr: ibv_cq_init_attr_ex = unsafe { mem::zeroed() };
+    attr.cqe = 8;
+    attr.wc_flags = IBV_WC_STANDARD_FLAGS.into();
+    // SAFETY: an open context.
+    let cq = unsafe { cq_ex::create_cq_ex(there.context, &raw mut attr) };
+    assert!(!cq.is_null());
+    let mut with = there.attr();
+    with.recv_cq = cq.cast();
+    // SAFETY: objects that exist.
+    let peer = unsafe { qp::create_qp(there.pd, &raw mut with) };
+    let qp = here.qp();
+    let (mut lent, mut own) = ([0_u8; 8], *b"12345678");
+    let (remote, source) = (there.mr(&mut lent, ALL), here.mr(&mut own, 0));
+    post_recv(peer, 10, &mut [sge(remote, 0, 8)]);
+    post_recv(peer, 11, &mut []);
+    connect(qp, peer);
+    let mut poll = ibv_poll_cq_attr { comp_mask: 0 };
+    // SAFETY: the functions of the interface in their order, as the inline functions of `verbs.h` call them.
+    unsafe {
+        let calls = &*cq;
+        assert_eq!(calls.start_poll.unwrap()(cq, &raw mut poll), libc::ENOENT);
+        let mut list = [sge(source, 0, 6)];
+        let mut send = send_wr(1, IBV_WR_SEND, &mut list);
+        assert_eq!(post_send(qp, &mut send).0, 0);
+        let mut write = rdma_wr(2, IBV_WR_RDMA_WRITE_WITH_IMM, &mut [], remote);
+        write.__bindgen_anon_1.imm_data = 77;
+        assert_eq!(post_send(qp, &mut write).0, 0);
+        here.poll(2);
+        while calls.start_poll.unwrap()(cq, &raw mut poll) != 0 {}
+        assert_eq!(((*cq).wr_id, (*cq).status), (10, IBV_WC_SUCCESS));
+        assert_eq!(calls.read_opcode.unwrap()(cq), IBV_WC_RECV);
+        assert_eq!(calls.read_byte_len.unwrap()(cq), 6);
+        assert_eq!(calls.read_qp_num.unwrap()(cq), (*peer).qp_num);
+        assert_eq!(calls.read_wc_flags.unwrap()(cq), 0);
+        while calls.next_poll.unwrap()(cq) != 0 {}
+        assert_eq!((*cq).wr_id, 11);
+        assert_eq!(calls.read_opcode.unwrap()(cq), IBV_WC_RECV_RDMA_WITH_IMM);
+        assert_eq!(calls.read_wc_flags.unwrap()(cq), IBV_WC_WITH_IMM);
+        assert_eq!(calls.read_imm_data.unwrap()(cq), 77);
+        assert_eq!(calls.next_poll.unwrap()(cq), libc::ENOENT);
+        calls.end_poll.unwrap()(cq);
+        assert_eq!(calls.start_poll.unwrap()(cq, &raw mut poll), libc::ENOENT);
+    }
+    end_qp(qp);
+    end_qp(peer);
+    end_mr(remote);
+    end_mr(source);
+    // SAFETY: a queue that is not used any more.
+    assert_eq!(unsafe { cq::destroy_cq(cq.cast()) }, 0);
+    here.end();
+    there.end();
+}
+
+#[test]
+fn a_completion_queue_with_timestamps_is_refused() {
+    let side = Side::new();
+    // SAFETY: numbers and pointers, which may all be zero.
+    let mut attr: ibv_cq_init_attr_ex = unsafe { mem::zeroed() };
+    attr.cqe = 8;
+    attr.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.into();
+    // SAFETY: an open context.
+    assert!(unsafe { cq_ex::create_cq_ex(side.context, &raw mut attr) }.is_null());
+    assert_eq!(errno(), Some(libc::EOPNOTSUPP));
+    side.end();
+}
