@@ -18,6 +18,8 @@ pub(crate) enum Failure {
     CutShort,
     /// The operation failed, and its output has said all.
     Told,
+    /// The program that was to run does not, with the exit code that says so.
+    NotRun(Report, u8),
 }
 
 /// What happened, what was expected, whose doing it is, what to try.
@@ -97,7 +99,7 @@ impl Failure {
     /// Says it on stderr.
     pub(crate) fn tell(&self, command: &str) {
         match self {
-            Failure::Usage(report) | Failure::Operation(report) => {
+            Failure::Usage(report) | Failure::Operation(report) | Failure::NotRun(report, _) => {
                 output::notice(format_args!("uwarp {command}: {report}"));
             }
             Failure::OutputClosed | Failure::CutShort | Failure::Told => {}
@@ -108,6 +110,7 @@ impl Failure {
         match self {
             Failure::Usage(_) | Failure::CutShort => ExitCode::from(2),
             Failure::Operation(_) | Failure::OutputClosed | Failure::Told => ExitCode::from(1),
+            Failure::NotRun(_, code) => ExitCode::from(*code),
         }
     }
 }

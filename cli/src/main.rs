@@ -7,9 +7,10 @@
 //! | `uwarp conformance` | what an endpoint gets wrong, requirement by requirement of the RFCs |
 //! | `uwarp dump` | decodes a capture, and tells what in it breaks the RFCs |
 //! | `uwarp perf` | bandwidth, message rate and latency between two processes, as perftest |
+//! | `uwarp run` | runs a program of libibverbs and librdmacm, unmodified, on uwarp |
 //! | `uwarp rping` | the ping-pong of rdmacm-utils' rping, both roles, speaking to the real one |
 //!
-//! Exit codes: 0 done, 1 the operation failed, 2 wrong usage. Errors go to stderr and say what
+//! Exit codes: 0 done, 1 the operation failed, 2 wrong usage; of `run`, those of the program. Errors go to stderr and say what
 //! happened, what was expected, whose doing it is and what to try. `UWARP_LOG` (as `RUST_LOG`
 //! elsewhere, for example `UWARP_LOG=debug`) turns on a log on stderr.
 
@@ -28,6 +29,7 @@ mod logging;
 mod output;
 mod perf;
 mod rping;
+mod run;
 mod signals;
 
 use std::process::ExitCode;
@@ -54,6 +56,8 @@ enum Command {
     Agent(agent::Options),
     /// RDMA ping-pong between two processes, as rdmacm-utils' rping
     Rping(rping::Options),
+    /// Run an RDMA program, unmodified, on uwarp in place of libibverbs and librdmacm
+    Run(Box<run::Options>),
     /// Measure bandwidth, message rate and latency between two processes, as perftest
     Perf(Box<perf::Options>),
     /// Tell what an endpoint gets wrong, requirement by requirement
@@ -75,11 +79,15 @@ fn main() -> ExitCode {
             };
         }
     };
-    descriptors::raise_the_limit();
+    // A program gets the limits that its user has.
+    if !matches!(cli.command, Command::Run(_)) {
+        descriptors::raise_the_limit();
+    }
     let (name, result) = match &cli.command {
         Command::Demo(options) => ("demo", logging::start().and_then(|()| demo::run(options))),
         Command::Agent(options) => ("agent", logging::start().and_then(|()| agent::run(options))),
         Command::Rping(options) => ("rping", logging::start().and_then(|()| rping::run(options))),
+        Command::Run(options) => ("run", run::run(options)),
         Command::Perf(options) => ("perf", logging::start().and_then(|()| perf::run(options))),
         Command::Conformance(options) => {
             let result = logging::start().and_then(|()| conformance::run_command(options));

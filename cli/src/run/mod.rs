@@ -1,0 +1,256 @@
+//! `uwarp run`: a program of libibverbs and librdmacm, unmodified, on uwarp.
+//!
+//! The environment is set and the program takes the place of this process: its exit status, its signals and its descriptors are its own.
+
+mod install;
+mod library;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::{Args, ValueEnum};
+use uwarp_verbs::llp::DeviceSpec;
+
+use crate::failure::{Failure, Report};
+use crate::output::Output;
+
+/// What a shell ends with when there is no such program.
+const NOT_FOUND: u8 = 127;
+/// And when there is one that cannot be run.
+const CANNOT_RUN: u8 = 126;
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Flags that are not given leave the environment as it is: UWARP_DEVICE, UWARP_PCAP, UWARP_CRC, \
+    UWARP_MARKERS, UWARP_MPA, UWARP_PEER, UWARP_STRICT, UWARP_HOLD, UWARP_QUIET.\n\
+    The exit status is the program's; 127 when there is no such program, 126 when it cannot be run."
+)]
+pub(crate) struct Options {
+    /// The network, as of the other commands: tcp, tcp:ADDR, tap:NAME,ip=ADDR, raw:INTERFACE,ip=ADDR or
+    /// unix:LOCAL,REMOTE,ip=ADDR ('uwarp rping --help' explains them)
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    device: Option<String>,
+    /// Write everything that passes on the wire to FILE in pcapng format
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// CRC32C on every FPDU (on); it is used when either side wants it
+    #[arg(long)]
+    crc: Option<Switch>,
+    /// Ask the peer to put Markers into what it sends (off)
+    #[arg(long)]
+    markers: Option<Switch>,
+    /// MPA revision (2)
+    #[arg(long)]
+    mpa: Option<Mpa>,
+    /// Who the peer is (rfc)
+    #[arg(long)]
+    peer: Option<Peer>,
+    /// End a connection whose message finds no receive posted, as the RFC says, and do not hold the message
+    #[arg(long, conflicts_with = "hold")]
+    strict: bool,
+    /// How long a message is held that finds no receive posted, in milliseconds (10000)
+    #[arg(long, value_name = "MS")]
+    hold: Option<u64>,
+    /// Do not tell on stderr, in words, why a connection ended
+    #[arg(long)]
+    quiet: bool,
+    /// Preload the library, too: for programs that look for libibverbs by a path of their own
+    #[arg(long)]
+    preload: bool,
+    /// Put the library and this command into PREFIX/lib/uwarp and PREFIX/bin, and run nothing
+    #[arg(long, value_name = "PREFIX", conflicts_with = "program")]
+    install: Option<PathBuf>,
+    /// The program to run
+    #[arg(required_unless_present = "install")]
+    program: Option<OsString>,
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Mpa {
+    #[value(name = "1")]
+    One,
+    #[value(name = "2")]
+    Two,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Peer {
+    /// Any peer that keeps to the RFCs
+    Rfc,
+    /// Linux siw (Soft-iWARP)
+    Siw,
+}
+
+/// A device that can be meant; the library reads the text again.
+fn device(text: &str) -> Result<String, String> {
+    let parsed = text.parse::<DeviceSpec>();
+    parsed.map_or_else(|error| Err(error.to_string()), |_| Ok(text.to_owned()))
+}
+
+/// A value by the name that it has as an argument.
+fn word(value: Option<impl ValueEnum>) -> Option<OsString> {
+    let value = value?.to_possible_value()?;
+    Some(value.get_name().into())
+}
+
+impl Options {
+    /// The variables of the library that the flags set.
+    fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Failure> {
+        // The program may work in another directory.
+        let pcap = self.pcap.as_deref().map(std::path::absolute).transpose();
+        let pcap =
+            pcap.map_err(|error| Failure::because(format!("the capture has no place: {error}")))?;
+        let set = |set: bool| set.then(|| "1".into());
+        let all = [
+            ("UWARP_DEVICE", self.device.as_ref().map(Into::into)),
+            ("UWARP_PCAP", pcap.map(Into::into)),
+            ("UWARP_CRC", word(self.crc)),
+            ("UWARP_MARKERS", word(self.markers)),
+            ("UWARP_MPA", word(self.mpa)),
+            ("UWARP_PEER", word(self.peer)),
+            ("UWARP_STRICT", set(self.strict)),
+            ("UWARP_HOLD", self.hold.map(|hold| hold.to_string().into())),
+            ("UWARP_QUIET", set(self.quiet)),
+        ];
+        let given = all.into_iter();
+        Ok(given
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect())
+    }
+}
+
+/// Runs the command; it comes back only when the program could not take over.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let library = library::find()?;
+    if let Some(prefix) = &options.install {
+        let installed = install::into(prefix, &library)?;
+        return Output::Stdout.line(installed);
+    }
+    let Some(program) = &options.program else {
+        return Err(Failure::because("there is no program to run"));
+    };
+    let mut command = Command::new(program);
+    command.args(&options.args);
+    command.envs(options.variables()?);
+    if options.hold.is_some() {
+        // What is asked for now stands above what the environment had.
+        command.env_remove("UWARP_STRICT");
+    }
+    command.env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &library)?);
+    if options.preload {
+        let file = library.join(library::VERBS);
+        command.env("LD_PRELOAD", before("LD_PRELOAD", &file)?);
+    }
+    Err(not_run(program, &command.exec()))
+}
+
+/// A variable that is a list of paths, with this one in front.
+fn before(name: &str, path: &Path) -> Result<OsString, Failure> {
+    let old = env::var_os(name).filter(|old| !old.is_empty());
+    let old = old.iter().flat_map(env::split_paths);
+    env::join_paths([path.to_owned()].into_iter().chain(old)).map_err(|_| {
+        Report::new(format!(
+            "{} cannot be a part of {name}, where a colon divides paths",
+            path.display()
+        ))
+        .advice("uwarp run --install PREFIX, with a prefix that has none")
+        .into()
+    })
+}
+
+fn not_run(program: &OsStr, error: &io::Error) -> Failure {
+    let name = program.display();
+    if error.kind() != io::ErrorKind::NotFound {
+        let report = Report::new(format!("{name} cannot be run: {error}"));
+        return Failure::NotRun(report, CANNOT_RUN);
+    }
+    let report = if name.to_string().contains('/') {
+        // A script whose interpreter is missing says the same.
+        Report::new(format!("there is no {name}, or not what it needs to run"))
+    } else {
+        Report::new(format!("there is no program {name} in the PATH"))
+    };
+    Failure::NotRun(report, NOT_FOUND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(args: &[&str]) -> Options {
+        let args = ["run"].iter().chain(args);
+        Alone::try_parse_from(args).unwrap().options
+    }
+
+    #[test]
+    fn what_follows_the_program_is_its_own() {
+        for args in [
+            &["--quiet", "ib_write_bw", "-R", "--crc", "x"][..],
+            &["--quiet", "--", "ib_write_bw", "-R", "--crc", "x"],
+        ] {
+            let options = options(args);
+            assert_eq!(options.program.unwrap(), "ib_write_bw");
+            assert_eq!(options.args, ["-R", "--crc", "x"]);
+            assert!(options.crc.is_none() && options.quiet);
+        }
+    }
+
+    #[test]
+    fn only_flags_that_were_given_set_variables() {
+        assert_eq!(options(&["true"]).variables().unwrap(), []);
+        let given = [
+            "--device",
+            "tcp:127.0.0.1",
+            "--pcap",
+            "/x",
+            "--crc",
+            "off",
+            "--markers",
+            "on",
+            "--mpa",
+            "1",
+            "--peer",
+            "siw",
+            "--strict",
+            "--quiet",
+            "true",
+        ];
+        let variables = options(&given).variables().unwrap();
+        let expected = [
+            ("UWARP_DEVICE", "tcp:127.0.0.1"),
+            ("UWARP_PCAP", "/x"),
+            ("UWARP_CRC", "off"),
+            ("UWARP_MARKERS", "on"),
+            ("UWARP_MPA", "1"),
+            ("UWARP_PEER", "siw"),
+            ("UWARP_STRICT", "1"),
+            ("UWARP_QUIET", "1"),
+        ];
+        assert_eq!(
+            variables,
+            expected.map(|(name, value)| (name, OsString::from(value)))
+        );
+        let hold = options(&["--hold", "20", "true"]).variables().unwrap();
+        assert_eq!(hold, [("UWARP_HOLD", "20".into())]);
+    }
+}

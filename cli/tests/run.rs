@@ -1,0 +1,187 @@
+//! `uwarp run`: what it sets, what takes its place, and what it says when it cannot. The library is a file of no meaning here; programs
+//! that use the real one are tests of `dropin/`.
+
+mod common;
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, id};
+
+use common::{Ended, Uwarp, uwarp};
+
+/// A copy of the command in a directory of its own, removed when it is dropped.
+struct Copied(PathBuf);
+
+impl Copied {
+    fn new(name: &str) -> Copied {
+        let dir = std::env::temp_dir().join(format!("uwarp-run-{}-{name}", id()));
+        fs::create_dir_all(dir.join("bin")).unwrap();
+        let copied = Copied(dir);
+        fs::copy(env!("CARGO_BIN_EXE_uwarp"), copied.path("bin/uwarp")).unwrap();
+        copied
+    }
+
+    /// The same with a library beside it, as cargo builds them.
+    fn with_library(name: &str) -> Copied {
+        let copied = Self::new(name);
+        fs::write(copied.path("bin/libuwarp_dropin.so"), "a library").unwrap();
+        copied
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(self.path("bin/uwarp"));
+        command.arg("run").args(args);
+        for name in ["LD_LIBRARY_PATH", "LD_PRELOAD", "UWARP_STRICT", "UWARP_CRC"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ended {
+        Uwarp::start_with(&mut self.command(args)).end()
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn wrong_flags_exit_with_2() {
+    for args in [
+        &["run"][..],
+        &["run", "--nonsense", "true"],
+        &["run", "--device", "tap:x", "true"],
+        &["run", "--crc", "perhaps", "true"],
+        &["run", "--markers", "1", "true"],
+        &["run", "--mpa", "3", "true"],
+        &["run", "--peer", "roce", "true"],
+        &["run", "--hold", "soon", "true"],
+        &["run", "--hold", "5", "--strict", "true"],
+        &["run", "--install", "/tmp", "true"],
+        &["run", "--install"],
+    ] {
+        let ended = uwarp(args).expect(2);
+        assert!(!ended.stderr.is_empty(), "{args:?} without a word");
+        assert_eq!(ended.stdout, "", "{args:?}");
+    }
+}
+
+#[test]
+fn without_the_library_it_says_where_it_looked_and_what_builds_it() {
+    let here = Copied::new("missing");
+    let ended = here.run(&["true"]).expect(1);
+    ended.says("the library that stands in for libibverbs and librdmacm is not here");
+    ended.says("bin/libuwarp_dropin.so or ");
+    ended.says("lib/uwarp/libibverbs.so.1");
+    ended.says("cargo build --release -p uwarp -p uwarp-dropin");
+}
+
+#[test]
+fn a_program_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126() {
+    let here = Copied::with_library("not-found");
+    let ended = here.run(&["uwarp-no-such-program"]).expect(127);
+    ended.says("there is no program uwarp-no-such-program in the PATH");
+    let ended = here.run(&["--", "/nonexistent/rping", "-s"]).expect(127);
+    ended.says("there is no /nonexistent/rping");
+    let file = here.path("bin/libuwarp_dropin.so");
+    let ended = here.run(&[file.to_str().unwrap()]).expect(126);
+    ended.says("cannot be run: Permission denied");
+}
+
+#[test]
+fn exit_status_and_signal_are_the_programs() {
+    let here = Copied::with_library("status");
+    here.run(&["--", "sh", "-c", "exit 7"]).expect(7);
+    let killed = here.run(&["sh", "-c", "kill -TERM $$"]);
+    assert_eq!(killed.status.signal(), Some(15), "{}", killed.stderr);
+}
+
+#[test]
+fn the_program_takes_the_place_of_the_command() {
+    let here = Copied::with_library("exec");
+    let running = Uwarp::start_with(&mut here.command(&["sh", "-c", "echo $$"]));
+    let process = running.id();
+    assert_eq!(running.end().stdout, format!("{process}\n"));
+}
+
+#[test]
+fn the_library_is_found_by_both_of_its_names_before_all_others() {
+    let here = Copied::with_library("names");
+    let shell = "echo $LD_LIBRARY_PATH; d=${LD_LIBRARY_PATH%%:*}; cat $d/libibverbs.so.1 $d/librdmacm.so.1; echo; echo \"$LD_PRELOAD\"";
+    let mut command = here.command(&["sh", "-c", shell]);
+    command.env("LD_LIBRARY_PATH", "/opt/x:/opt/y");
+    let ended = Uwarp::start_with(&mut command).end().expect(0);
+    let links = here.path("bin/uwarp-run");
+    let path = format!("{}:/opt/x:/opt/y", links.display());
+    assert_eq!(ended.stdout, format!("{path}\na librarya library\n\n"));
+    // The loader tells that it cannot load a file of no meaning, and goes on.
+    let ended = here.run(&["--preload", "sh", "-c", "echo $LD_LIBRARY_PATH $LD_PRELOAD"]);
+    let links = links.display();
+    let said = ended.expect(0).stdout;
+    assert_eq!(said, format!("{links} {links}/libibverbs.so.1\n"));
+}
+
+#[test]
+fn flags_become_variables_and_the_others_stay_as_they_are() {
+    let here = Copied::with_library("variables");
+    let shell = "echo $UWARP_CRC,$UWARP_STRICT,$UWARP_HOLD,$UWARP_PCAP,$UWARP_MPA";
+    let mut command = here.command(&["--hold", "5", "--pcap", "x.pcapng", "sh", "-c", shell]);
+    command.env("UWARP_CRC", "off").env("UWARP_STRICT", "1");
+    command.current_dir(&here.0);
+    let ended = Uwarp::start_with(&mut command).end().expect(0);
+    let pcap = fs::canonicalize(&here.0).unwrap().join("x.pcapng");
+    assert_eq!(ended.stdout, format!("off,,5,{},\n", pcap.display()));
+}
+
+#[test]
+fn the_program_has_the_limits_of_its_user() {
+    let here = Copied::with_library("limits");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn 100; exec \"$0\" run sh -c 'ulimit -Sn'"]);
+    let ended = Uwarp::start_with(command.arg(here.path("bin/uwarp"))).end();
+    assert_eq!(ended.expect(0).stdout, "100\n");
+}
+
+#[test]
+fn what_is_installed_runs_from_its_prefix_and_installs_itself_again() {
+    let here = Copied::with_library("install");
+    let prefix = here.path("prefix");
+    let prefix_text = prefix.to_str().unwrap();
+    let ended = here.run(&["--install", prefix_text]).expect(0);
+    let expected = [
+        "bin/uwarp",
+        "lib/uwarp/libibverbs.so.1",
+        "lib/uwarp/librdmacm.so.1",
+    ];
+    let said: Vec<_> = ended.stdout.lines().map(PathBuf::from).collect();
+    assert_eq!(said, expected.map(|name| prefix.join(name)));
+    let other = fs::read_link(prefix.join(expected[2])).unwrap();
+    assert_eq!(other, Path::new("libibverbs.so.1"));
+
+    let installed = |args: &[&str]| {
+        let mut command = Command::new(prefix.join("bin/uwarp"));
+        command.arg("run").args(args).env_remove("LD_LIBRARY_PATH");
+        Uwarp::start_with(&mut command).end().expect(0)
+    };
+    installed(&["--install", prefix_text]);
+    let ended = installed(&["sh", "-c", "cat $LD_LIBRARY_PATH/libibverbs.so.1; echo"]);
+    assert_eq!(ended.stdout, "a library\n");
+    let left = fs::read_dir(prefix.join("lib/uwarp")).unwrap().count();
+    assert_eq!(left, 2, "something is left over");
+}
+
+#[test]
+fn a_prefix_that_cannot_be_written_is_told() {
+    let here = Copied::with_library("no-prefix");
+    let file = here.path("bin/libuwarp_dropin.so");
+    let ended = here.run(&["--install", file.to_str().unwrap()]).expect(1);
+    ended.says("bin/uwarp cannot be written");
+}
