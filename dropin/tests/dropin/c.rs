@@ -1,0 +1,172 @@
+//! Programs in C: compiled here with the headers of the machine, run on the library.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::packages;
+use crate::prefix::{Prefix, said};
+use crate::process::Place;
+
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
+const GENERATED: &str = include_str!("../../src/abi/generated.rs");
+const NAMES: &str = include_str!("../../names/rdma-core-44.txt");
+
+/// Compiles one of `tests/c` with these arguments behind it; gives the program.
+pub(crate) fn compile(
+    prefix: &Prefix,
+    compiler: &str,
+    source: &str,
+    arguments: &[&str],
+) -> Result<PathBuf, String> {
+    let source = Path::new(SOURCES).join(source);
+    let program = prefix
+        .scratch()
+        .join(source.file_stem().unwrap_or_default());
+    // Two tests of one program must not see each other's half-written file.
+    let new = program.with_added_extension(format!("{:?}", std::thread::current().id()));
+    let mut command = Command::new(compiler);
+    command.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
+    said(command.arg(&new).arg(&source).args(arguments))?;
+    std::fs::rename(&new, &program).map_err(|error| error.to_string())?;
+    Ok(program)
+}
+
+/// The layouts that are asserted at compile time, asserted by a C compiler with the headers of the machine, where those are of the same version.
+pub(crate) fn layouts_are_those_of_the_headers(prefix: &Prefix) -> Result<(), String> {
+    let unions: Vec<&str> = GENERATED
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub union ")?.split_whitespace().next())
+        .collect();
+    let of = |name: &str| {
+        let kind = if unions.contains(&name) {
+            "union"
+        } else {
+            "struct"
+        };
+        format!("{kind} {name}")
+    };
+    let mut text =
+        "#include <stddef.h>\n#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n"
+            .to_owned();
+    let mut count = 0;
+    // `["Size of X"][size_of - Nusize];` and `["Offset of field: X::y"][offset_of - Nusize];`, over one or two lines.
+    for assertion in GENERATED.split(';') {
+        let Some((_, assertion)) = assertion.split_once("[\"") else {
+            continue;
+        };
+        let Some((what, rest)) = assertion.split_once("\"]") else {
+            continue;
+        };
+        // The compiler of C has no names for what has none in the headers.
+        if what.contains("__bindgen") {
+            continue;
+        }
+        let number = rest
+            .rsplit_once("- ")
+            .and_then(|(_, number)| number.split_once("usize"));
+        let (number, _) = number.ok_or_else(|| format!("no number in: {assertion}"))?;
+        let checked = if let Some(name) = what.strip_prefix("Size of ") {
+            format!("sizeof({})", of(name))
+        } else if let Some((name, field)) = what
+            .strip_prefix("Offset of field: ")
+            .and_then(|field| field.split_once("::"))
+        {
+            format!("offsetof({}, {})", of(name), field.trim_end_matches('_'))
+        } else {
+            continue;
+        };
+        text += &format!("_Static_assert({checked} == {number}, \"{what}\");\n");
+        count += 1;
+    }
+    if count < 400 {
+        return Err(format!(
+            "only {count} assertions were found in the generated file"
+        ));
+    }
+    let source = prefix.scratch().join("layouts.c");
+    std::fs::write(&source, text).map_err(|error| error.to_string())?;
+    said(
+        Command::new("cc")
+            .args(["-std=gnu11", "-fsyntax-only"])
+            .arg(&source),
+    )
+    .map(drop)
+}
+
+/// `dlvsym` finds every name by its version in the library, and none by a version that it does not have.
+pub(crate) fn dlvsym_finds_every_name(prefix: &Prefix) -> Result<(), String> {
+    let program = compile(prefix, "cc", "versions.c", &["-ldl"])?;
+    let functions = NAMES.lines().filter(|line| !line.ends_with(" object"));
+    let pairs = functions.filter_map(|line| line.split_once('@'));
+    let mut asked: Vec<_> = pairs
+        .map(|(name, version)| format!("{name} {}", version.trim_start_matches('@')))
+        .collect();
+    let known = asked.len();
+    asked.push("ibv_open_device IBVERBS_1.5".to_owned());
+    asked.push("rdma_connect RDMACM_1.3".to_owned());
+    let input = prefix.scratch().join("asked");
+    std::fs::write(&input, asked.join("\n")).map_err(|error| error.to_string())?;
+    let words = format!("{} < {}", program.display(), input.display());
+    let place = Place { prefix, flags: &[] };
+    let said = place.start(&["sh", "-c", &words])?.end()?;
+    let library = prefix.library();
+    let library = library.parent().unwrap_or(&library).display().to_string();
+    for (at, (asked, said)) in asked.iter().zip(said.lines()).enumerate() {
+        let file = said.strip_prefix(asked.as_str()).map(str::trim);
+        let good = file.is_some_and(|file| match at < known {
+            true => file.starts_with(&library),
+            false => file == "none",
+        });
+        if !good {
+            return Err(format!("{asked} gave: {said}"));
+        }
+    }
+    match said.lines().count() == asked.len() {
+        true => Ok(()),
+        false => Err(format!(
+            "{} were asked, and this was said:\n{said}",
+            asked.len()
+        )),
+    }
+}
+
+/// A program that names the directory of rdma-core by itself (`DT_RPATH`) gets rdma-core, and with `--preload` this library.
+pub(crate) fn preload_reaches_a_program_that_names_a_directory(
+    prefix: &Prefix,
+) -> Result<(), String> {
+    let stock = packages::library("libibverbs.so.1")?;
+    let dir = stock.parent().unwrap_or(&stock).display().to_string();
+    let rpath = format!("-Wl,--disable-new-dtags,-rpath,{dir}");
+    let program = compile(prefix, "cc", "linked.c", &["-lrdmacm", "-libverbs", &rpath])?;
+    let program = program.to_str().ok_or("the path is no text")?;
+    let run = |flags: &[&str]| Place { prefix, flags }.start(&[program])?.end();
+    let without = run(&[])?;
+    if !without.starts_with(&dir) {
+        return Err(format!(
+            "without --preload the test has no meaning: {without}"
+        ));
+    }
+    let library = prefix.library();
+    let library = library.display();
+    let with = run(&["--preload"])?;
+    if !with.starts_with(&format!("{library}\n{library}\n1 uwarp0")) {
+        return Err(format!("with --preload:\n{with}"));
+    }
+    Ok(())
+}
+
+/// A program that is linked with both finds them in the one file.
+pub(crate) fn both_libraries_are_one_file(prefix: &Prefix) -> Result<(), String> {
+    let program = compile(prefix, "cc", "linked.c", &["-lrdmacm", "-libverbs"])?;
+    let program = program.to_str().ok_or("the path is no text")?;
+    let said = Place { prefix, flags: &[] }.start(&[program])?.end()?;
+    let mut lines = said.lines();
+    let (verbs, rdmacm) = (lines.next(), lines.next());
+    let library = prefix.library();
+    let dir = library.parent().unwrap_or(&library).display().to_string();
+    let good = verbs == rdmacm && verbs.is_some_and(|file| file.starts_with(&dir));
+    if !good || lines.next() != Some("1 uwarp0") {
+        return Err(said);
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! The dynamic names of an ELF file (64 bits, little endian), with their versions: what a library offers and what a program wants.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// A name in the table of dynamic symbols.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Symbol {
+    /// With its version: `name@@VERSION` where that is what a program gets that is linked now, else `name@VERSION`.
+    pub(crate) name: String,
+    /// It is defined here, and not wanted from another file.
+    pub(crate) defined: bool,
+    /// Data, and not a function.
+    pub(crate) object: bool,
+}
+
+const DYNSYM: u32 = 11;
+const VERSYM: u32 = 0x6FFF_FFFF;
+const VERDEF: u32 = 0x6FFF_FFFD;
+const VERNEED: u32 = 0x6FFF_FFFE;
+/// In place of a section's number.
+const ABSOLUTE: usize = 0xFFF1;
+
+struct File(Vec<u8>);
+
+impl File {
+    fn number(&self, at: usize, octets: usize) -> Option<usize> {
+        let field = self.0.get(at..at.checked_add(octets)?)?;
+        let value = field
+            .iter()
+            .rev()
+            .fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+        usize::try_from(value).ok()
+    }
+
+    fn text(&self, at: usize) -> Option<String> {
+        let from = self.0.get(at..)?;
+        let len = from.iter().position(|octet| *octet == 0)?;
+        String::from_utf8(from[..len].to_vec()).ok()
+    }
+
+    /// The sections of this kind: where it is, how long, which section has its strings.
+    fn section(&self, kind: u32) -> Option<(usize, usize, usize)> {
+        let (table, size) = (self.number(0x28, 8)?, self.number(0x3A, 2)?);
+        let header = |index: usize| table + index * size;
+        let number = self.number(0x3C, 2)?;
+        let found = (0..number)
+            .map(header)
+            .find(|at| self.number(at + 4, 4) == Some(kind as usize))?;
+        let strings = header(self.number(found + 0x28, 4)?);
+        Some((
+            self.number(found + 0x18, 8)?,
+            self.number(found + 0x20, 8)?,
+            self.number(strings + 0x18, 8)?,
+        ))
+    }
+
+    /// The numbers of versions that are defined here or wanted from others.
+    fn versions(&self) -> Option<BTreeMap<usize, String>> {
+        let mut names = BTreeMap::new();
+        if let Some((mut at, _, strings)) = self.section(VERDEF) {
+            loop {
+                let name = self.number(at + self.number(at + 12, 4)?, 4)?;
+                names.insert(self.number(at + 4, 2)?, self.text(strings + name)?);
+                match self.number(at + 16, 4)? {
+                    0 => break,
+                    next => at += next,
+                }
+            }
+        }
+        if let Some((mut at, _, strings)) = self.section(VERNEED) {
+            loop {
+                let mut one = at + self.number(at + 8, 4)?;
+                loop {
+                    let name = self.number(one + 8, 4)?;
+                    names.insert(self.number(one + 6, 2)?, self.text(strings + name)?);
+                    match self.number(one + 12, 4)? {
+                        0 => break,
+                        next => one += next,
+                    }
+                }
+                match self.number(at + 12, 4)? {
+                    0 => break,
+                    next => at += next,
+                }
+            }
+        }
+        Some(names)
+    }
+
+    fn symbols(&self) -> Option<Vec<Symbol>> {
+        let versions = self.versions()?;
+        let (table, len, strings) = self.section(DYNSYM)?;
+        let numbers = self.section(VERSYM)?.0;
+        let mut all = Vec::new();
+        for index in 0..len / 24 {
+            let at = table + index * 24;
+            let name = self.text(strings + self.number(at, 4)?)?;
+            let defined = self.number(at + 6, 2)? != 0;
+            let version = self.number(numbers + index * 2, 2)?;
+            let Some(text) = versions.get(&(version & 0x7FFF)) else {
+                continue;
+            };
+            let hidden = version & 0x8000 != 0 || !defined;
+            let kind = self.number(at + 4, 1)? & 15;
+            // The nodes themselves are absolute symbols.
+            if self.number(at + 6, 2)? == ABSOLUTE {
+                continue;
+            }
+            all.push(Symbol {
+                name: format!("{name}{}{text}", if hidden { "@" } else { "@@" }),
+                defined,
+                object: kind == 1,
+            });
+        }
+        Some(all)
+    }
+}
+
+/// Its dynamic names that have versions.
+///
+/// # Errors
+/// It cannot be read, or is no such file.
+pub(crate) fn symbols(path: &Path) -> Result<Vec<Symbol>, String> {
+    let octets = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    if !octets.starts_with(b"\x7FELF\x02\x01") {
+        return Err(format!("{} is not an ELF file of 64 bits", path.display()));
+    }
+    let symbols = File(octets).symbols();
+    symbols.ok_or_else(|| format!("{} has no dynamic names with versions", path.display()))
+}

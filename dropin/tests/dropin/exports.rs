@@ -1,0 +1,54 @@
+//! What the source says of each name: the blocks `exports!` and `absent!` of `src/exports`.
+
+use std::collections::BTreeMap;
+
+const SOURCES: [(&str, &str); 4] = [
+    ("verbs.rs", include_str!("../../src/exports/verbs.rs")),
+    ("rdmacm.rs", include_str!("../../src/exports/rdmacm.rs")),
+    ("rsockets.rs", include_str!("../../src/exports/rsockets.rs")),
+    ("private.rs", include_str!("../../src/exports/private.rs")),
+];
+
+/// What is behind a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Behind {
+    /// A function of this library.
+    Function,
+    /// It is there and says that it is not supported.
+    Absent,
+}
+
+/// All names with their versions (`name@@VERSION`), as the source has them; functions only.
+///
+/// # Errors
+/// A line of a block that is not understood.
+pub(crate) fn names() -> Result<BTreeMap<String, Behind>, String> {
+    let mut names = BTreeMap::new();
+    for (file, source) in SOURCES {
+        let mut block = None;
+        let mut version = None;
+        for line in source.lines().map(str::trim) {
+            match line {
+                "exports! {" => block = Some(Behind::Function),
+                "absent! {" => block = Some(Behind::Absent),
+                "}" => (block, version) = (None, None),
+                _ => {}
+            }
+            let Some(behind) = &block else { continue };
+            if line.ends_with("! {") || line.is_empty() || line.starts_with("//") {
+                continue;
+            }
+            if let Some(text) = line.strip_prefix('"') {
+                version = text.strip_suffix('"').map(str::to_owned);
+                continue;
+            }
+            let (Some(version), Some((name, _))) = (&version, line.split_once(" => ")) else {
+                return Err(format!(
+                    "{file}: this is no line of a block of names: {line}"
+                ));
+            };
+            names.insert(format!("{name}{version}"), behind.clone());
+        }
+    }
+    Ok(names)
+}

@@ -1,0 +1,130 @@
+//! The drop-in library under real programs. Every program is a test of its own; one that is not installed is reported as ignored, with
+//! the reason on stderr, and fails with `UWARP_REQUIRE_DROPIN=1`. Rows that do not pass yet run when they are asked for (`-- --ignored`).
+
+mod c;
+mod elf;
+mod exports;
+mod matrix;
+mod names;
+mod packages;
+mod prefix;
+mod process;
+mod programs;
+
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use prefix::Prefix;
+use programs::State;
+
+/// Made when the first test needs it; removed when this process ends.
+static PREFIX: OnceLock<Result<Prefix, String>> = OnceLock::new();
+
+fn with_prefix(run: impl FnOnce(&Prefix) -> Result<(), String>) -> Result<(), Failed> {
+    let prefix = PREFIX
+        .get_or_init(Prefix::new)
+        .as_ref()
+        .map_err(Clone::clone);
+    prefix.and_then(run).map_err(Failed::from)
+}
+
+/// Whether what is missing is a failure.
+fn required() -> bool {
+    std::env::var_os("UWARP_REQUIRE_DROPIN").is_some_and(|value| value == "1")
+}
+
+/// A test that needs something; without it, it is ignored, or fails where all is required.
+fn trial(
+    name: &str,
+    missing: Option<String>,
+    run: impl FnOnce() -> Result<(), Failed> + Send + 'static,
+) -> Trial {
+    let ignored = missing.is_some() && !required();
+    if let (true, Some(why)) = (ignored, &missing) {
+        eprintln!("dropin: SKIPPED, {name} is reported as ignored: {why}");
+    }
+    let run = move || missing.map_or_else(run, |why| Err(why.into()));
+    Trial::test(name, run).with_ignored_flag(ignored)
+}
+
+type Check = fn(&Prefix) -> Result<(), String>;
+/// Tests that are no programs of others, with the packages that they need.
+const CHECKS: &[(&str, &[&str], Check)] = &[
+    (
+        "names::the_library_has_every_name_with_its_version",
+        &[],
+        names::the_library_has_every_name_with_its_version,
+    ),
+    (
+        "names::the_source_has_every_name",
+        &[],
+        names::the_source_has_every_name,
+    ),
+    (
+        "names::the_committed_names_are_those_of_rdma_core",
+        &["libibverbs1", "librdmacm1"],
+        names::the_committed_names_are_those_of_rdma_core,
+    ),
+    (
+        "c::layouts_are_those_of_the_headers",
+        &["libibverbs-dev", "librdmacm-dev"],
+        c::layouts_are_those_of_the_headers,
+    ),
+    (
+        "c::dlvsym_finds_every_name",
+        &[],
+        c::dlvsym_finds_every_name,
+    ),
+    (
+        "c::both_libraries_are_one_file",
+        &["libibverbs-dev", "librdmacm-dev"],
+        c::both_libraries_are_one_file,
+    ),
+    (
+        "c::preload_reaches_a_program_that_names_a_directory",
+        &["libibverbs-dev", "librdmacm-dev"],
+        c::preload_reaches_a_program_that_names_a_directory,
+    ),
+];
+
+/// The rdma-core whose names and layouts are committed.
+const RDMA_CORE: &str = "44.0";
+
+/// Why a check cannot run here.
+fn missing(packages: &[&str]) -> Option<String> {
+    packages::missing(packages).or_else(|| {
+        let versions = packages
+            .iter()
+            .filter_map(|package| packages::version(package));
+        let mut others = versions.filter(|version| version != RDMA_CORE);
+        others.next().map(|other| {
+            format!("the committed ABI is that of rdma-core {RDMA_CORE}, and {other} is installed")
+        })
+    })
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Most programs wait with all of a processor, and there are two of them in a row.
+    arguments.test_threads.get_or_insert(2);
+    let unready = process::unready();
+    let mut trials = Vec::new();
+    for &(name, packages, check) in CHECKS {
+        let missing = unready.clone().or_else(|| missing(packages));
+        trials.push(trial(name, missing, move || with_prefix(check)));
+    }
+    for row in programs::rows() {
+        let name = format!("programs::{}", row.name);
+        let missing = unready.clone().or_else(|| row.missing());
+        let asked = matches!(row.state, State::Asked(_));
+        let trial = trial(&name, missing, move || {
+            with_prefix(|prefix| row.run(prefix))
+        });
+        let ignored = asked || trial.has_ignored_flag();
+        trials.push(trial.with_ignored_flag(ignored));
+    }
+    let matrix = || matrix::is_up_to_date().map_err(Failed::from);
+    trials.push(trial("matrix::is_up_to_date", matrix::missing(), matrix));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

@@ -1,0 +1,139 @@
+//! `MATRIX.md`: which names are there and who uses them, which programs run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::elf;
+use crate::exports::{self, Behind};
+use crate::packages;
+use crate::programs::{self, Row, State};
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/MATRIX.md");
+const COMMITTED: &str = include_str!("../../MATRIX.md");
+const NAMES: &str = include_str!("../../names/rdma-core-44.txt");
+const VERSIONS: &str = "Packages: ";
+
+/// Why it cannot be compared here: a package is missing, or has another version than the matrix was made with.
+pub(crate) fn missing() -> Option<String> {
+    let missing: BTreeSet<String> = programs::rows().iter().filter_map(Row::missing).collect();
+    if !missing.is_empty() {
+        return Some(missing.into_iter().collect::<Vec<_>>().join("; "));
+    }
+    let here = versions();
+    let there = COMMITTED
+        .lines()
+        .find_map(|line| line.strip_prefix(VERSIONS))?;
+    let names = |line: &str| -> Vec<String> {
+        let words = line
+            .split(", ")
+            .map(|one| one.split(' ').next().unwrap_or_default().to_owned());
+        words.collect()
+    };
+    let other = names(&here) == names(there) && here != there && !writes();
+    other.then(|| format!("it was made with other versions ({there}; here are {here})"))
+}
+
+/// The committed matrix is what the tables and the installed programs give; with `UWARP_DROPIN_MATRIX=write` it is written.
+pub(crate) fn is_up_to_date() -> Result<(), String> {
+    let text = render()?;
+    if writes() {
+        return std::fs::write(FILE, text).map_err(|error| error.to_string());
+    }
+    if text == COMMITTED {
+        return Ok(());
+    }
+    let mut new = text.lines();
+    let differs = new.find(|line| !COMMITTED.lines().any(|old| old == *line));
+    let differs = differs.unwrap_or("none; it has lines too many");
+    Err(format!(
+        "MATRIX.md is old: UWARP_DROPIN_MATRIX=write writes it. A line that it has not: {differs}"
+    ))
+}
+
+fn writes() -> bool {
+    std::env::var_os("UWARP_DROPIN_MATRIX").is_some_and(|value| value == "write")
+}
+
+/// The packages of all rows with their versions.
+fn versions() -> String {
+    let rows = programs::rows();
+    let all: BTreeSet<&str> = rows.iter().flat_map(|row| row.packages).copied().collect();
+    let all = all
+        .into_iter()
+        .filter_map(|package| Some(format!("{package} {}", packages::version(package)?)));
+    all.collect::<Vec<_>>().join(", ")
+}
+
+/// The ELF files of a row: programs by name, libraries by path or soname.
+fn elf_files(row: &Row) -> Vec<(String, PathBuf)> {
+    let find = |file: &&str| {
+        let path = match Path::new(file) {
+            path if path.is_absolute() => path.to_owned(),
+            _ if file.contains(".so") => packages::library(file).ok()?,
+            _ => packages::program(file)?,
+        };
+        Some(((*file).to_owned(), path))
+    };
+    row.files.iter().filter_map(find).collect()
+}
+
+/// Name with version, and the programs that want it.
+fn users(rows: &[Row]) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
+    let files: BTreeMap<String, PathBuf> = rows.iter().flat_map(elf_files).collect();
+    let mut users: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (file, path) in files {
+        if path.extension().is_some_and(|extension| extension == "py") {
+            continue;
+        }
+        for symbol in elf::symbols(&path)? {
+            if !symbol.defined
+                && (symbol.name.contains("@IBVERBS_") || symbol.name.contains("@RDMACM_"))
+            {
+                users
+                    .entry(symbol.name.replace("@", "@@"))
+                    .or_default()
+                    .insert(file.clone());
+            }
+        }
+    }
+    Ok(users)
+}
+
+fn render() -> Result<String, String> {
+    let rows = programs::rows();
+    let mut out = "# What runs, and what is there\n\nWritten by the tests (`UWARP_DROPIN_MATRIX=write cargo test -p uwarp-dropin --test dropin matrix`), and compared with them.\n\n".to_owned();
+    let _ = writeln!(out, "{VERSIONS}{}\n", versions());
+    out += "## Programs\n\nEach line is a test: programs of Debian, not recompiled, over 127.0.0.1 with CRC, as a user without rights.\n\n| test | version | result |\n|---|---|---|\n";
+    for row in &rows {
+        let version = packages::version(row.packages[0]).unwrap_or_default();
+        let result = match row.state {
+            State::Runs => "passes",
+            State::Asked(why) => why,
+        };
+        let _ = writeln!(
+            out,
+            "| `{}` | {} {version} | {result} |",
+            row.name, row.packages[0]
+        );
+    }
+    let users = users(&rows)?;
+    let behind = exports::names()?;
+    out += "\n## Names\n\nAll of rdma-core 44. `yes`: does what rdma-core's does on an iWARP device, as far as README.md says. `no`: is there, and answers\n`EOPNOTSUPP` (a function that returns nothing does nothing). `name@VERSION` with one `@` is of programs that were linked before 2007.\n\n| name | here | used by |\n|---|---|---|\n";
+    for line in NAMES.lines() {
+        let (name, object) = line
+            .strip_suffix(" object")
+            .map_or((line, false), |name| (name, true));
+        let here = match behind.get(name) {
+            Some(Behind::Function) => "yes",
+            Some(Behind::Absent) => "no",
+            None if object => "data, never changed",
+            None => return Err(format!("{name} is not in the source")),
+        };
+        let used = users
+            .get(name)
+            .map(|users| users.iter().cloned().collect::<Vec<_>>().join(", "));
+        let _ = writeln!(out, "| `{name}` | {here} | {} |", used.unwrap_or_default());
+    }
+    Ok(out)
+}

@@ -1,0 +1,55 @@
+//! The names of the library and their versions, against those of rdma-core that are committed (`names/`).
+
+use std::collections::BTreeSet;
+
+use crate::elf;
+use crate::exports;
+use crate::prefix::Prefix;
+
+const EXPECTED: &str = include_str!("../../names/rdma-core-44.txt");
+
+/// Every name of rdma-core is there with its version, function or data as it is there, and none besides.
+pub(crate) fn the_library_has_every_name_with_its_version(prefix: &Prefix) -> Result<(), String> {
+    let expected: BTreeSet<String> = EXPECTED.lines().map(str::to_owned).collect();
+    let symbols = elf::symbols(&prefix.library())?;
+    let found = symbols.into_iter().filter(|symbol| symbol.defined);
+    let found: BTreeSet<String> = found
+        .map(|symbol| symbol.name + if symbol.object { " object" } else { "" })
+        .collect();
+    let missing: Vec<_> = expected.difference(&found).collect();
+    let besides: Vec<_> = found.difference(&expected).collect();
+    if expected.len() < 200 || !missing.is_empty() || !besides.is_empty() {
+        return Err(format!("missing: {missing:?}\nbesides: {besides:?}"));
+    }
+    Ok(())
+}
+
+/// The source says of every function whether it does something.
+pub(crate) fn the_source_has_every_name(_: &Prefix) -> Result<(), String> {
+    let names: BTreeSet<String> = exports::names()?.into_keys().collect();
+    let expected = EXPECTED.lines().filter(|line| !line.ends_with(" object"));
+    let expected: BTreeSet<String> = expected.map(str::to_owned).collect();
+    if names != expected {
+        let all: Vec<_> = names.symmetric_difference(&expected).collect();
+        return Err(format!("only in one of both: {all:?}"));
+    }
+    Ok(())
+}
+
+/// The committed list is that of the rdma-core of this machine, where it is the same version.
+pub(crate) fn the_committed_names_are_those_of_rdma_core(_: &Prefix) -> Result<(), String> {
+    let mut found = BTreeSet::new();
+    for file in ["libibverbs.so.1", "librdmacm.so.1"] {
+        let path = crate::packages::library(file)?;
+        let symbols = elf::symbols(&path)?;
+        let defined = symbols.into_iter().filter(|symbol| symbol.defined);
+        found
+            .extend(defined.map(|symbol| symbol.name + if symbol.object { " object" } else { "" }));
+    }
+    let expected: BTreeSet<String> = EXPECTED.lines().map(str::to_owned).collect();
+    if found != expected {
+        let all: Vec<_> = found.symmetric_difference(&expected).collect();
+        return Err(format!("only in one of both: {all:?}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! What of the distribution is installed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where a program is, in the directories that have programs of all users and those of the administrator.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    dirs.map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+/// A shared library of the distribution, by its soname.
+///
+/// # Errors
+/// The C compiler does not know it, or there is none.
+pub(crate) fn library(soname: &str) -> Result<PathBuf, String> {
+    let places = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+    ];
+    let found = places.iter().map(|dir| Path::new(dir).join(soname));
+    let mut found = found.filter(|path| path.exists());
+    found.next().ok_or_else(|| format!("there is no {soname}"))
+}
+
+/// The version of a Debian package without Debian's own part, if it is installed.
+pub(crate) fn version(package: &str) -> Option<String> {
+    let asked = Command::new("dpkg-query")
+        .args(["-W", "-f", "${db:Status-Status} ${Version}", package])
+        .output()
+        .ok()?;
+    let said = String::from_utf8(asked.stdout).ok()?;
+    let version = said.strip_prefix("installed ")?;
+    let version = version.split_once(':').map_or(version, |(_, rest)| rest);
+    Some(
+        version
+            .rsplit_once('-')
+            .map_or(version, |(upstream, _)| upstream)
+            .to_owned(),
+    )
+}
+
+/// What is missing of these packages, in words.
+pub(crate) fn missing(packages: &[&str]) -> Option<String> {
+    let missing: Vec<_> = packages
+        .iter()
+        .copied()
+        .filter(|package| version(package).is_none())
+        .collect();
+    (!missing.is_empty()).then(|| format!("not installed: {}", missing.join(" ")))
+}

@@ -1,0 +1,112 @@
+//! The command and the library, built and installed where every user may read them, by the command's own `run --install`.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// The prefix; it goes with this process, however that ends.
+pub(crate) struct Prefix {
+    path: PathBuf,
+    /// Waits for the end of its input, which comes with ours, and removes the directory.
+    remover: Child,
+}
+
+impl Prefix {
+    /// Builds both (unless `UWARP_BIN` names a command that has the library beside it), and installs them.
+    ///
+    /// # Errors
+    /// What failed, with its output.
+    pub(crate) fn new() -> Result<Prefix, String> {
+        let built = match std::env::var_os("UWARP_BIN") {
+            Some(built) => PathBuf::from(built),
+            None => build()?,
+        };
+        let path = std::env::temp_dir().join(format!("uwarp-dropin-{}", std::process::id()));
+        let open = |path: &Path, mode: u32| {
+            fs::create_dir(path)?;
+            fs::set_permissions(path, Permissions::from_mode(mode))
+        };
+        open(&path, 0o755).map_err(|error| format!("{}: {error}", path.display()))?;
+        let remover = Command::new("sh")
+            .args(["-c", "read -r _; rm -rf \"$1\"", "sh"])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .map_err(|error| format!("sh: {error}"))?;
+        let prefix = Prefix { path, remover };
+        open(&prefix.scratch(), 0o1777).map_err(|error| error.to_string())?;
+        let mut install = Command::new(built);
+        install.args(["run", "--install"]).arg(&prefix.path);
+        said(&mut install)?;
+        Ok(prefix)
+    }
+
+    /// The installed command.
+    pub(crate) fn uwarp(&self) -> PathBuf {
+        self.path.join("bin/uwarp")
+    }
+
+    /// The installed library.
+    pub(crate) fn library(&self) -> PathBuf {
+        self.path.join("lib/uwarp/libibverbs.so.1")
+    }
+
+    /// A directory that every user may write to.
+    pub(crate) fn scratch(&self) -> PathBuf {
+        self.path.join("scratch")
+    }
+}
+
+impl Drop for Prefix {
+    fn drop(&mut self) {
+        drop(self.remover.stdin.take());
+        let _ = self.remover.wait();
+    }
+}
+
+/// Builds what cargo does not build for a test: the command, and the library as a program loads it. In the profile and the place of this test.
+fn build() -> Result<PathBuf, String> {
+    let test = std::env::current_exe().map_err(|error| error.to_string())?;
+    let place = test
+        .parent()
+        .and_then(Path::parent)
+        .ok_or("where is this test?")?;
+    let target = place.parent().ok_or("where is this test?")?;
+    let profile = match place.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    // All members, so that their dependencies have the features that this test was built with.
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    cargo.args([
+        "build",
+        "--locked",
+        "--quiet",
+        "-p",
+        "uwarp",
+        "-p",
+        "uwarp-dropin",
+        "--profile",
+        profile,
+    ]);
+    said(cargo.arg("--target-dir").arg(target))?;
+    Ok(place.join("uwarp"))
+}
+
+/// What a command says, which must end well.
+pub(crate) fn said(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().display().to_string();
+    let ended = command.stdin(Stdio::null()).output();
+    let ended = ended.map_err(|error| format!("{name}: {error}"))?;
+    let [out, err] = [&ended.stdout, &ended.stderr].map(|said| String::from_utf8_lossy(said));
+    if !ended.status.success() {
+        return Err(format!("{name} ended with {}:\n{out}{err}", ended.status));
+    }
+    Ok(out.into_owned())
+}

@@ -1,0 +1,212 @@
+//! Programs under `uwarp run`: as a user without rights, with a limit on everything, and an end for every process.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::packages;
+use crate::prefix::Prefix;
+
+/// No program takes this long, unless it hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How often something is looked at that cannot be waited for.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Where a program runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) prefix: &'a Prefix,
+    /// Flags of `uwarp run`.
+    pub(crate) flags: &'a [&'a str],
+}
+
+/// A program that runs, with all that it starts; killed (its process group, by its number) when it is dropped.
+pub(crate) struct Running {
+    name: String,
+    child: Child,
+    output: PathBuf,
+}
+
+/// Whether this process is root, which no program here needs to be.
+fn root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A command that the user `nobody` runs if this user is root.
+pub(crate) fn unprivileged(program: &Path) -> Command {
+    if !root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--no-new-privs",
+        "--",
+    ]);
+    command.arg(program);
+    command
+}
+
+/// Why programs cannot run here, if they cannot.
+pub(crate) fn unready() -> Option<String> {
+    (root() && packages::program("setpriv").is_none()).then(|| {
+        "setpriv, which takes the rights of root away, is not installed (util-linux)".to_owned()
+    })
+}
+
+impl Place<'_> {
+    /// Starts `uwarp run FLAGS -- WORDS`; its output goes into a file.
+    pub(crate) fn start(&self, words: &[&str]) -> Result<Running, String> {
+        let mut command = unprivileged(&self.prefix.uwarp());
+        command.arg("run").args(self.flags).arg("--").args(words);
+        let name = words.join(" ");
+        self.spawn(&mut command, name)
+    }
+
+    /// Starts a command of which the caller knows how it gets to the library.
+    pub(crate) fn spawn(&self, command: &mut Command, name: String) -> Result<Running, String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let scratch = self.prefix.scratch();
+        let output = scratch.join(format!("output-{number}"));
+        let file = File::create(&output).map_err(|error| error.to_string())?;
+        let both = file.try_clone().map_err(|error| error.to_string())?;
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_string_lossy().starts_with("UWARP_") {
+                command.env_remove(variable);
+            }
+        }
+        let child = command
+            .current_dir(&scratch)
+            .env("HOME", &scratch)
+            .env("TMPDIR", &scratch)
+            .env_remove("LD_PRELOAD")
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(both)
+            .process_group(0)
+            .spawn()
+            .map_err(|error| format!("{name}: {error}"))?;
+        Ok(Running {
+            name,
+            child,
+            output,
+        })
+    }
+}
+
+impl Running {
+    /// What it has said until now.
+    pub(crate) fn output(&self) -> String {
+        let octets = std::fs::read(&self.output).unwrap_or_default();
+        String::from_utf8_lossy(&octets).into_owned()
+    }
+
+    /// Waits until `done`, as long as the program runs.
+    fn wait_until(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&Running) -> bool,
+    ) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let ended = self.ended()?;
+            if done(self) {
+                return Ok(());
+            }
+            if let Some(status) = ended {
+                return Err(self.words(&format!("has ended with {status}, and never {what}")));
+            }
+            if Instant::now() > deadline {
+                return Err(self.words(&format!("never {what}")));
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until it has said `text`.
+    pub(crate) fn until_said(&mut self, text: &str) -> Result<(), String> {
+        self.wait_until(&format!("said '{text}'"), |running| {
+            running.output().contains(text)
+        })
+    }
+
+    /// Waits until somebody listens on this port.
+    pub(crate) fn until_listening(&mut self, port: u16) -> Result<(), String> {
+        self.wait_until(&format!("listened on port {port}"), |_| listens(port))
+    }
+
+    fn ended(&mut self) -> Result<Option<ExitStatus>, String> {
+        self.child.try_wait().map_err(|error| error.to_string())
+    }
+
+    /// Waits for its end, which must be a good one; gives what it said.
+    pub(crate) fn end(&mut self) -> Result<String, String> {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.ended()? {
+                break status;
+            }
+            if Instant::now() > deadline {
+                return Err(self.words("does not end"));
+            }
+            thread::sleep(LOOK);
+        };
+        if !status.success() {
+            return Err(self.words(&format!("ended with {status}")));
+        }
+        Ok(self.output())
+    }
+
+    /// A sentence about it, with its output.
+    pub(crate) fn words(&self, what: &str) -> String {
+        format!("'{}' {what}. It said:\n{}", self.name, self.output())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(group) = i32::try_from(self.child.id())
+            && let Some(group) = rustix::process::Pid::from_raw(group)
+        {
+            // All that it has started may be gone with it.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a TCP socket of this machine listens on the port.
+fn listens(port: u16) -> bool {
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        let table = std::fs::read_to_string(table).unwrap_or_default();
+        table.lines().skip(1).any(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            let local = fields.next().and_then(|local| local.rsplit_once(':'));
+            let state = fields.nth(1);
+            local.is_some_and(|(_, text)| u16::from_str_radix(text, 16) == Ok(port))
+                && state == Some("0A")
+        })
+    })
+}
+
+/// A port that nobody uses, and that no other test here gets; below those that the kernel gives to connections.
+pub(crate) fn free_port() -> Result<u16, String> {
+    use std::net::TcpListener;
+    use std::sync::atomic::AtomicU16;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(std::process::id() % 8000).map_err(|error| error.to_string())?;
+    for _ in 0..1000 {
+        let port = 20_000 + first + NEXT.fetch_add(1, Ordering::Relaxed) % 4000;
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() && TcpListener::bind(("::", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err("no port is free".to_owned())
+}

@@ -1,0 +1,42 @@
+//! libfabric's provider `verbs`: connected endpoints, and `ofi_rxm` above them.
+
+use super::{Row, State, Way, row};
+
+const PACKAGES: &[&str] = &["libfabric-bin"];
+const FILES: &[&str] = &["libfabric.so.1"];
+const NOT_YET: State = State::Asked("librdmacm is not there yet");
+
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "fi_info-verbs",
+        PACKAGES,
+        FILES,
+        Way::Alone {
+            words: "fi_info -p verbs",
+            says: &["provider: verbs", "FI_PROTO_IWARP"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "fi_pingpong-msg",
+        PACKAGES,
+        FILES,
+        Way::Pair {
+            server: "fi_pingpong -p verbs -e msg -B {port} -c -I 100",
+            client: "fi_pingpong -p verbs -e msg -P {port} -c -I 100 127.0.0.1",
+            says: &["bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "fi_pingpong-rdm",
+        PACKAGES,
+        FILES,
+        Way::Pair {
+            server: "fi_pingpong -p verbs;ofi_rxm -e rdm -B {port} -c -I 100",
+            client: "fi_pingpong -p verbs;ofi_rxm -e rdm -P {port} -c -I 100 127.0.0.1",
+            says: &["bytes"],
+        },
+        NOT_YET,
+    ),
+];

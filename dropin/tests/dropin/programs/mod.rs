@@ -1,0 +1,166 @@
+//! The programs that run, as rows of tables: what is started, what must be said.
+
+mod fabric;
+mod fio;
+mod mpi;
+mod perftest;
+mod pyverbs;
+mod qperf;
+mod rdmacm;
+mod textbook;
+mod verbs;
+
+use crate::packages;
+use crate::prefix::Prefix;
+use crate::process::{Place, free_port};
+
+/// A program with its flags.
+#[derive(Clone)]
+pub(crate) struct Row {
+    /// Words with hyphens; the program is the first.
+    pub(crate) name: &'static str,
+    /// The Debian packages that it needs; the version of the first is told.
+    pub(crate) packages: &'static [&'static str],
+    /// The files whose names from libibverbs and librdmacm it uses: programs, or paths of libraries.
+    pub(crate) files: &'static [&'static str],
+    /// Flags of `uwarp run`.
+    pub(crate) flags: &'static [&'static str],
+    pub(crate) way: Way,
+    pub(crate) state: State,
+}
+
+/// How it is run. In all words `{port}` is a port that is free, `{other}` another one.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    /// One process that ends well, and what it must have said.
+    Alone {
+        words: &'static str,
+        says: &'static [&'static str],
+    },
+    /// One process that stays until it has said this, and is then killed.
+    Stays {
+        words: &'static str,
+        says: &'static str,
+    },
+    /// A server that listens on `{port}`, and a client; both end well.
+    Pair {
+        server: &'static str,
+        client: &'static str,
+        says: &'static [&'static str],
+    },
+    /// A server that does not end by itself: it is killed when the client has ended well.
+    Service {
+        server: &'static str,
+        client: &'static str,
+        says: &'static [&'static str],
+    },
+    /// Another way; gives what was said.
+    Own(fn(Place<'_>) -> Result<String, String>),
+}
+
+/// Whether a row is expected to pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Runs,
+    /// Only when it is asked for (`--ignored`), and why.
+    Asked(&'static str),
+}
+
+/// A row in short: a program of one package, with no flags of ours.
+const fn row(
+    name: &'static str,
+    packages: &'static [&'static str],
+    files: &'static [&'static str],
+    way: Way,
+    state: State,
+) -> Row {
+    Row {
+        name,
+        packages,
+        files,
+        flags: &[],
+        way,
+        state,
+    }
+}
+
+/// All of them.
+pub(crate) fn rows() -> Vec<Row> {
+    let suites = [
+        verbs::ROWS,
+        rdmacm::ROWS,
+        textbook::ROWS,
+        perftest::ROWS,
+        qperf::ROWS,
+        fio::ROWS,
+        fabric::ROWS,
+        mpi::ROWS,
+        pyverbs::ROWS,
+    ];
+    suites.concat()
+}
+
+impl Row {
+    /// Why it cannot run here, if it cannot.
+    pub(crate) fn missing(&self) -> Option<String> {
+        packages::missing(self.packages)
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// What went wrong, with all that was said.
+    pub(crate) fn run(&self, prefix: &Prefix) -> Result<(), String> {
+        let place = Place {
+            prefix,
+            flags: self.flags,
+        };
+        let (port, other) = (free_port()?, free_port()?);
+        let fill = |words: &str| {
+            let filled = words.replace("{port}", &port.to_string());
+            filled.replace("{other}", &other.to_string())
+        };
+        let start = |words: &str| {
+            let words = fill(words);
+            place.start(&words.split_whitespace().collect::<Vec<_>>())
+        };
+        match self.way {
+            Way::Alone { words, says } => check(&start(words)?.end()?, says),
+            Way::Stays { words, says } => start(words)?.until_said(says),
+            Way::Pair {
+                server,
+                client,
+                says,
+            } => {
+                let mut server = start(server)?;
+                server.until_listening(port)?;
+                let said = start(client)?.end();
+                let said =
+                    said.map_err(|error| format!("{error}\n{}", server.words("was the server")))?;
+                check(&said, says)?;
+                server.end().map(drop)
+            }
+            Way::Service {
+                server,
+                client,
+                says,
+            } => {
+                let mut server = start(server)?;
+                server.until_listening(port)?;
+                let said = start(client)?.end();
+                let said =
+                    said.map_err(|error| format!("{error}\n{}", server.words("was the server")))?;
+                check(&said, says)
+            }
+            Way::Own(run) => run(place).map(drop),
+        }
+    }
+}
+
+/// That everything was said.
+pub(crate) fn check(said: &str, texts: &[&str]) -> Result<(), String> {
+    let missing = texts.iter().find(|text| !said.contains(**text));
+    missing.map_or(Ok(()), |text| {
+        Err(format!("'{text}' was not said, but:\n{said}"))
+    })
+}

@@ -1,0 +1,240 @@
+//! perftest: all eight tools with `-R`, which connects by librdmacm.
+
+use super::{Row, State, Way, row};
+
+const PACKAGES: &[&str] = &["perftest"];
+const NOT_YET: State = State::Asked("librdmacm is not there yet");
+
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "ib_write_bw",
+        PACKAGES,
+        &["ib_write_bw"],
+        Way::Pair {
+            server: "ib_write_bw -R -F -p {port} -n 1000",
+            client: "ib_write_bw -R -F -p {port} -n 1000 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_write_lat",
+        PACKAGES,
+        &["ib_write_lat"],
+        Way::Pair {
+            server: "ib_write_lat -R -F -p {port} -n 1000",
+            client: "ib_write_lat -R -F -p {port} -n 1000 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_read_bw",
+        PACKAGES,
+        &["ib_read_bw"],
+        Way::Pair {
+            server: "ib_read_bw -R -F -p {port} -n 1000",
+            client: "ib_read_bw -R -F -p {port} -n 1000 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_read_lat",
+        PACKAGES,
+        &["ib_read_lat"],
+        Way::Pair {
+            server: "ib_read_lat -R -F -p {port} -n 1000",
+            client: "ib_read_lat -R -F -p {port} -n 1000 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_send_bw",
+        PACKAGES,
+        &["ib_send_bw"],
+        Way::Pair {
+            server: "ib_send_bw -R -F -p {port} -n 1000",
+            client: "ib_send_bw -R -F -p {port} -n 1000 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_send_lat",
+        PACKAGES,
+        &["ib_send_lat"],
+        Way::Pair {
+            server: "ib_send_lat -R -F -p {port} -n 1000",
+            client: "ib_send_lat -R -F -p {port} -n 1000 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_atomic_bw",
+        PACKAGES,
+        &["ib_atomic_bw"],
+        Way::Pair {
+            server: "ib_atomic_bw -R -F -p {port} -n 1000",
+            client: "ib_atomic_bw -R -F -p {port} -n 1000 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_atomic_lat",
+        PACKAGES,
+        &["ib_atomic_lat"],
+        Way::Pair {
+            server: "ib_atomic_lat -R -F -p {port} -n 1000",
+            client: "ib_atomic_lat -R -F -p {port} -n 1000 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_send_bw-e",
+        PACKAGES,
+        &["ib_send_bw"],
+        Way::Pair {
+            server: "ib_send_bw -R -F -p {port} -n 1000 -e",
+            client: "ib_send_bw -R -F -p {port} -n 1000 -e 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_write_bw-e",
+        PACKAGES,
+        &["ib_write_bw"],
+        Way::Pair {
+            server: "ib_write_bw -R -F -p {port} -n 1000 -e",
+            client: "ib_write_bw -R -F -p {port} -n 1000 -e 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_send_bw-b",
+        PACKAGES,
+        &["ib_send_bw"],
+        Way::Pair {
+            server: "ib_send_bw -R -F -p {port} -n 1000 -b",
+            client: "ib_send_bw -R -F -p {port} -n 1000 -b 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_write_bw-b",
+        PACKAGES,
+        &["ib_write_bw"],
+        Way::Pair {
+            server: "ib_write_bw -R -F -p {port} -n 1000 -b",
+            client: "ib_write_bw -R -F -p {port} -n 1000 -b 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_read_bw-b",
+        PACKAGES,
+        &["ib_read_bw"],
+        Way::Pair {
+            server: "ib_read_bw -R -F -p {port} -n 1000 -b",
+            client: "ib_read_bw -R -F -p {port} -n 1000 -b 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_write_bw-q-8",
+        PACKAGES,
+        &["ib_write_bw"],
+        Way::Pair {
+            server: "ib_write_bw -R -F -p {port} -n 200 -q 8",
+            client: "ib_write_bw -R -F -p {port} -n 200 -q 8 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_send_bw-q-8",
+        PACKAGES,
+        &["ib_send_bw"],
+        Way::Pair {
+            server: "ib_send_bw -R -F -p {port} -n 200 -q 8",
+            client: "ib_send_bw -R -F -p {port} -n 200 -q 8 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_write_lat-I",
+        PACKAGES,
+        &["ib_write_lat"],
+        Way::Pair {
+            server: "ib_write_lat -R -F -p {port} -n 1000 -s 64 -I 64",
+            client: "ib_write_lat -R -F -p {port} -n 1000 -s 64 -I 64 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_send_lat-I",
+        PACKAGES,
+        &["ib_send_lat"],
+        Way::Pair {
+            server: "ib_send_lat -R -F -p {port} -n 1000 -s 64 -I 64",
+            client: "ib_send_lat -R -F -p {port} -n 1000 -s 64 -I 64 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_send_bw-use-srq",
+        PACKAGES,
+        &["ib_send_bw"],
+        Way::Pair {
+            server: "ib_send_bw -R -F -p {port} -n 1000 --use-srq",
+            client: "ib_send_bw -R -F -p {port} -n 1000 --use-srq 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_write_bw-a",
+        PACKAGES,
+        &["ib_write_bw"],
+        Way::Pair {
+            server: "ib_write_bw -R -F -p {port} -n 20 -a",
+            client: "ib_write_bw -R -F -p {port} -n 20 -a 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_send_bw-a",
+        PACKAGES,
+        &["ib_send_bw"],
+        Way::Pair {
+            server: "ib_send_bw -R -F -p {port} -n 20 -a",
+            client: "ib_send_bw -R -F -p {port} -n 20 -a 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+    row(
+        "ib_read_bw-a",
+        PACKAGES,
+        &["ib_read_bw"],
+        Way::Pair {
+            server: "ib_read_bw -R -F -p {port} -n 20 -a",
+            client: "ib_read_bw -R -F -p {port} -n 20 -a 127.0.0.1",
+            says: &["#bytes"],
+        },
+        NOT_YET,
+    ),
+];

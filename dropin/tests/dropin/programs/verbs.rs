@@ -1,0 +1,45 @@
+//! ibverbs-utils: what devices there are.
+
+use super::{Row, State, Way, row};
+
+const PACKAGES: &[&str] = &["ibverbs-utils"];
+
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "ibv_devices",
+        PACKAGES,
+        &["ibv_devices"],
+        Way::Alone {
+            words: "ibv_devices",
+            says: &["uwarp0"],
+        },
+        State::Runs,
+    ),
+    row(
+        "ibv_devinfo",
+        PACKAGES,
+        &["ibv_devinfo"],
+        Way::Alone {
+            words: "ibv_devinfo -v",
+            says: &[
+                "uwarp0",
+                "iWARP (1)",
+                "PORT_ACTIVE (4)",
+                "Ethernet",
+                "max_qp:",
+                "GID[",
+            ],
+        },
+        State::Runs,
+    ),
+    row(
+        "ibv_asyncwatch",
+        PACKAGES,
+        &["ibv_asyncwatch"],
+        Way::Stays {
+            words: "stdbuf -o0 ibv_asyncwatch",
+            says: "async event FD",
+        },
+        State::Runs,
+    ),
+];
