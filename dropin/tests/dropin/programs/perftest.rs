@@ -3,7 +3,6 @@
 use super::{Row, State, Way, row};
 
 const PACKAGES: &[&str] = &["perftest"];
-const NOT_YET: State = State::Asked("librdmacm is not there yet");
 
 pub(super) const ROWS: &[Row] = &[
     row(
@@ -15,7 +14,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_write_bw -R -F -p {port} -n 1000 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_write_lat",
@@ -26,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_write_lat -R -F -p {port} -n 1000 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_read_bw",
@@ -37,7 +36,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_read_bw -R -F -p {port} -n 1000 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_read_lat",
@@ -48,7 +47,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_read_lat -R -F -p {port} -n 1000 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_send_bw",
@@ -59,7 +58,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_send_bw -R -F -p {port} -n 1000 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_send_lat",
@@ -70,7 +69,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_send_lat -R -F -p {port} -n 1000 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_atomic_bw",
@@ -81,7 +80,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_atomic_bw -R -F -p {port} -n 1000 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_atomic_lat",
@@ -92,7 +91,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_atomic_lat -R -F -p {port} -n 1000 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_send_bw-e",
@@ -103,18 +102,40 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_send_bw -R -F -p {port} -n 1000 -e 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Asked("the completion channel is told to be busy"),
     ),
     row(
-        "ib_write_bw-e",
+        "ib_read_bw-e",
+        PACKAGES,
+        &["ib_read_bw"],
+        Way::Pair {
+            server: "ib_read_bw -R -F -p {port} -n 1000 -e",
+            client: "ib_read_bw -R -F -p {port} -n 1000 -e 127.0.0.1",
+            says: &["#bytes"],
+        },
+        State::Runs,
+    ),
+    row(
+        "ib_send_lat-e",
+        PACKAGES,
+        &["ib_send_lat"],
+        Way::Pair {
+            server: "ib_send_lat -R -F -p {port} -n 1000 -e",
+            client: "ib_send_lat -R -F -p {port} -n 1000 -e 127.0.0.1",
+            says: &["#bytes"],
+        },
+        State::Runs,
+    ),
+    row(
+        "ib_write_bw-1-MiB",
         PACKAGES,
         &["ib_write_bw"],
         Way::Pair {
-            server: "ib_write_bw -R -F -p {port} -n 1000 -e",
-            client: "ib_write_bw -R -F -p {port} -n 1000 -e 127.0.0.1",
+            server: "ib_write_bw -R -F -p {port} -n 100 -s 1048576",
+            client: "ib_write_bw -R -F -p {port} -n 100 -s 1048576 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_send_bw-b",
@@ -125,7 +146,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_send_bw -R -F -p {port} -n 1000 -b 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_write_bw-b",
@@ -136,7 +157,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_write_bw -R -F -p {port} -n 1000 -b 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_read_bw-b",
@@ -147,7 +168,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_read_bw -R -F -p {port} -n 1000 -b 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_write_bw-q-8",
@@ -158,7 +179,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_write_bw -R -F -p {port} -n 200 -q 8 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_send_bw-q-8",
@@ -169,7 +190,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_send_bw -R -F -p {port} -n 200 -q 8 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_write_lat-I",
@@ -180,7 +201,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_write_lat -R -F -p {port} -n 1000 -s 64 -I 64 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_send_lat-I",
@@ -191,7 +212,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_send_lat -R -F -p {port} -n 1000 -s 64 -I 64 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_send_bw-use-srq",
@@ -202,7 +223,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_send_bw -R -F -p {port} -n 1000 --use-srq 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Asked("shared receive queues are not there yet"),
     ),
     row(
         "ib_write_bw-a",
@@ -213,7 +234,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_write_bw -R -F -p {port} -n 20 -a 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_send_bw-a",
@@ -224,7 +245,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_send_bw -R -F -p {port} -n 20 -a 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "ib_read_bw-a",
@@ -235,6 +256,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_read_bw -R -F -p {port} -n 20 -a 127.0.0.1",
             says: &["#bytes"],
         },
-        NOT_YET,
+        State::Runs,
     ),
 ];

@@ -4,7 +4,6 @@ use super::{Row, State, Way, row};
 
 const PACKAGES: &[&str] = &["qperf"];
 const FILES: &[&str] = &["qperf"];
-const NOT_YET: State = State::Asked("librdmacm is not there yet");
 
 pub(super) const ROWS: &[Row] = &[
     row(
@@ -16,7 +15,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_bw",
             says: &["rc_bw:"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "qperf-rc_bi_bw",
@@ -27,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_bi_bw",
             says: &["rc_bi_bw:"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "qperf-rc_lat",
@@ -38,7 +37,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_lat",
             says: &["rc_lat:"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "qperf-rc_rdma_read_bw",
@@ -49,7 +48,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_rdma_read_bw",
             says: &["rc_rdma_read_bw:"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "qperf-rc_rdma_read_lat",
@@ -60,7 +59,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_rdma_read_lat",
             says: &["rc_rdma_read_lat:"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "qperf-rc_rdma_write_bw",
@@ -71,7 +70,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_rdma_write_bw",
             says: &["rc_rdma_write_bw:"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "qperf-rc_rdma_write_lat",
@@ -82,7 +81,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_rdma_write_lat",
             says: &["rc_rdma_write_lat:"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "qperf-rc_rdma_write_poll_lat",
@@ -93,7 +92,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_rdma_write_poll_lat",
             says: &["rc_rdma_write_poll_lat:"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "qperf-rc_compare_swap_mr",
@@ -104,7 +103,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_compare_swap_mr",
             says: &["rc_compare_swap_mr:"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "qperf-rc_fetch_add_mr",
@@ -115,7 +114,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_fetch_add_mr",
             says: &["rc_fetch_add_mr:"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "qperf-ver_rc_compare_swap",
@@ -126,7 +125,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 ver_rc_compare_swap",
             says: &["ver_rc_compare_swap:"],
         },
-        NOT_YET,
+        State::Runs,
     ),
     row(
         "qperf-ver_rc_fetch_add",
@@ -137,6 +136,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 ver_rc_fetch_add",
             says: &["ver_rc_fetch_add:"],
         },
-        NOT_YET,
+        State::Runs,
     ),
 ];
