@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::packages;
 use crate::prefix::{Prefix, said};
@@ -11,23 +12,21 @@ const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
 const GENERATED: &str = include_str!("../../src/abi/generated.rs");
 const NAMES: &str = include_str!("../../names/rdma-core-44.txt");
 
-/// Compiles one of `tests/c` with these arguments behind it; gives the program.
+/// Compiles one of `tests/c` with these arguments behind it; gives the program, which is the caller's own.
 pub(crate) fn compile(
     prefix: &Prefix,
     compiler: &str,
     source: &str,
     arguments: &[&str],
 ) -> Result<PathBuf, String> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
     let source = Path::new(SOURCES).join(source);
-    let program = prefix
-        .scratch()
-        .join(source.file_stem().unwrap_or_default());
-    // Two tests of one program must not see each other's half-written file.
-    let new = program.with_added_extension(format!("{:?}", std::thread::current().id()));
+    let stem = source.file_stem().unwrap_or_default().display();
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let program = prefix.scratch().join(format!("{stem}-{number}"));
     let mut command = Command::new(compiler);
     command.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
-    said(command.arg(&new).arg(&source).args(arguments))?;
-    std::fs::rename(&new, &program).map_err(|error| error.to_string())?;
+    said(command.arg(&program).arg(&source).args(arguments))?;
     Ok(program)
 }
 
