@@ -47,6 +47,7 @@ usage: ./ci.sh PART...
   bench-micro  single steps of the data path, by criterion; not in `all`
   instructions  instructions of the data path by callgrind, against bench/instructions.txt (installs valgrind when root);
            --record writes that file; not in `all`
+  dropin   unmodified RDMA programs of the distribution on the drop-in libibverbs and librdmacm (installs them when root)
   interop  against Linux siw in a virtual machine (installs what it needs when root), by tests and by the
            conformance suite; a FILTER is a part of a test's name. --dangerous also plays the cases that crash or
            wedge the guest, each in a guest of its own, and writes docs/conformance-siw.md and .html
@@ -238,6 +239,29 @@ part_demo() {
     wait "$server"
 }
 
+# Debian's packages of the programs that run on the drop-in library, and what compiles programs for it.
+DROPIN_PACKAGES="rdmacm-utils ibverbs-utils libibverbs1 librdmacm1 perftest qperf fio libfabric-bin libfabric1 python3-pyverbs
+    openmpi-bin libopenmpi-dev gcc libc6-dev libibverbs-dev librdmacm-dev iproute2 util-linux"
+
+part_dropin() {
+    local package missing="" version
+    for package in $DROPIN_PACKAGES; do
+        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=" $package"
+    done
+    install_guest_packages "$missing"
+    missing=""
+    for package in $DROPIN_PACKAGES; do
+        version=$(dpkg-query -W -f '${Version}' "$package" 2>/dev/null || true)
+        echo "$package ${version:-is not installed}"
+        [ -n "$version" ] || missing+=" $package"
+    done
+    # Where all are there, no test may skip.
+    [ -n "$missing" ] || export UWARP_REQUIRE_DROPIN=1
+    cargo build --release --locked
+    # With the features of all members, as `test` builds it.
+    UWARP_BIN=$(realpath "${CARGO_TARGET_DIR:-target}")/release/uwarp cargo test --workspace --locked --test dropin
+}
+
 part_interop() { # [--dangerous] FILTER...
     if [ "${1-}" = --dangerous ]; then
         shift
@@ -291,7 +315,7 @@ install_guest_packages() { # PACKAGES
 # The tests come last, so that the output ends with the test runner's own summary.
 part_all() {
     local part start took=
-    for part in tshark fmt clippy doc nostd demo miri tsan interop mutants-smoke fuzz-smoke sim; do
+    for part in tshark fmt clippy doc nostd demo miri tsan dropin interop mutants-smoke fuzz-smoke sim; do
         say "$part"
         start=$SECONDS
         "part_$part"
@@ -318,7 +342,7 @@ if [ "$1" = fuzz ]; then
 fi
 for part in "$@"; do
     case "$part" in
-        fmt | clippy | doc | nostd | test | tshark | demo | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-long | fuzz-coverage | sim | robustness | bench-siw | bench-micro) say "$part"; "part_$part" ;;
+        fmt | clippy | doc | nostd | test | tshark | demo | dropin | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-long | fuzz-coverage | sim | robustness | bench-siw | bench-micro) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac
