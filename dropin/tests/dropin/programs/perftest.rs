@@ -102,7 +102,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_send_bw -R -F -p {port} -n 1000 -e 127.0.0.1",
             says: &["#bytes"],
         },
-        State::Asked("the completion channel is told to be busy"),
+        State::Runs,
     ),
     row(
         "ib_read_bw-e",
@@ -190,7 +190,9 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_send_bw -R -F -p {port} -n 200 -q 8 127.0.0.1",
             says: &["#bytes"],
         },
-        State::Runs,
+        State::Asked(
+            "one run of five does not end: a connection of the crowd leaves requests where they are",
+        ),
     ),
     row(
         "ib_write_lat-I",
@@ -223,7 +225,7 @@ pub(super) const ROWS: &[Row] = &[
             client: "ib_send_bw -R -F -p {port} -n 1000 --use-srq 127.0.0.1",
             says: &["#bytes"],
         },
-        State::Asked("shared receive queues are not there yet"),
+        State::Runs,
     ),
     row(
         "ib_write_bw-a",
