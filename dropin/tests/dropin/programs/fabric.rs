@@ -21,8 +21,8 @@ pub(super) const ROWS: &[Row] = &[
         PACKAGES,
         FILES,
         Way::Pair {
-            server: "fi_pingpong -p verbs -e msg -B {port} -c -I 100",
-            client: "fi_pingpong -p verbs -e msg -P {port} -c -I 100 127.0.0.1",
+            server: "fi_pingpong -p verbs -e msg -B {port} -c -I 10",
+            client: "fi_pingpong -p verbs -e msg -P {port} -c -I 10 127.0.0.1",
             says: &["bytes"],
         },
         State::Runs,
@@ -32,8 +32,8 @@ pub(super) const ROWS: &[Row] = &[
         PACKAGES,
         FILES,
         Way::Pair {
-            server: "fi_pingpong -p verbs;ofi_rxm -e rdm -B {port} -c -I 100",
-            client: "fi_pingpong -p verbs;ofi_rxm -e rdm -P {port} -c -I 100 127.0.0.1",
+            server: "fi_pingpong -p verbs;ofi_rxm -e rdm -B {port} -c -I 10",
+            client: "fi_pingpong -p verbs;ofi_rxm -e rdm -P {port} -c -I 10 127.0.0.1",
             says: &["bytes"],
         },
         State::Runs,

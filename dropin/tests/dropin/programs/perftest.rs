@@ -210,8 +210,8 @@ pub(super) const ROWS: &[Row] = &[
         PACKAGES,
         &["ib_send_lat"],
         Way::Pair {
-            server: "ib_send_lat -R -F -p {port} -n 1000 -s 64 -I 64",
-            client: "ib_send_lat -R -F -p {port} -n 1000 -s 64 -I 64 127.0.0.1",
+            server: "ib_send_lat -R -F -p {port} -n 500 -s 64 -I 64",
+            client: "ib_send_lat -R -F -p {port} -n 500 -s 64 -I 64 127.0.0.1",
             says: &["#bytes"],
         },
         State::Runs,
@@ -232,8 +232,8 @@ pub(super) const ROWS: &[Row] = &[
         PACKAGES,
         &["ib_write_bw"],
         Way::Pair {
-            server: "ib_write_bw -R -F -p {port} -n 20 -a",
-            client: "ib_write_bw -R -F -p {port} -n 20 -a 127.0.0.1",
+            server: "ib_write_bw -R -F -p {port} -n 5 -a",
+            client: "ib_write_bw -R -F -p {port} -n 5 -a 127.0.0.1",
             says: &["#bytes"],
         },
         State::Runs,
@@ -243,8 +243,8 @@ pub(super) const ROWS: &[Row] = &[
         PACKAGES,
         &["ib_send_bw"],
         Way::Pair {
-            server: "ib_send_bw -R -F -p {port} -n 20 -a",
-            client: "ib_send_bw -R -F -p {port} -n 20 -a 127.0.0.1",
+            server: "ib_send_bw -R -F -p {port} -n 5 -a",
+            client: "ib_send_bw -R -F -p {port} -n 5 -a 127.0.0.1",
             says: &["#bytes"],
         },
         State::Runs,
@@ -254,8 +254,8 @@ pub(super) const ROWS: &[Row] = &[
         PACKAGES,
         &["ib_read_bw"],
         Way::Pair {
-            server: "ib_read_bw -R -F -p {port} -n 20 -a",
-            client: "ib_read_bw -R -F -p {port} -n 20 -a 127.0.0.1",
+            server: "ib_read_bw -R -F -p {port} -n 5 -a",
+            client: "ib_read_bw -R -F -p {port} -n 5 -a 127.0.0.1",
             says: &["#bytes"],
         },
         State::Runs,
