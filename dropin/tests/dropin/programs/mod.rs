@@ -10,9 +10,13 @@ mod rdmacm;
 mod textbook;
 mod verbs;
 
+use std::path::Path;
+
 use crate::packages;
 use crate::prefix::Prefix;
 use crate::process::{Place, free_port};
+
+pub(crate) use pyverbs::KNOWN as PYVERBS;
 
 /// A program with its flags.
 #[derive(Clone)]
@@ -103,7 +107,12 @@ pub(crate) fn rows() -> Vec<Row> {
 impl Row {
     /// Why it cannot run here, if it cannot.
     pub(crate) fn missing(&self) -> Option<String> {
-        packages::missing(self.packages)
+        packages::missing(self.packages).or_else(|| {
+            // What a package brings as documentation may have been left out.
+            let mut paths = self.files.iter().filter(|file| file.starts_with('/'));
+            let missing = paths.find(|file| !Path::new(file).exists());
+            missing.map(|file| format!("there is no {file}"))
+        })
     }
 
     /// Runs it.
