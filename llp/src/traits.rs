@@ -196,6 +196,15 @@ pub trait Network: Send + Sync {
     /// [`LlpError::PermissionDenied`], or a lack of resources.
     fn reserve(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError>;
 
+    /// As [`reserve`](Self::reserve), but `::` means the addresses of IPv6 alone, and leaves the port of IPv4 to others (the socket
+    /// option `IPV6_V6ONLY`). The same as `reserve` where the families have nothing to do with each other.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    fn reserve_one_family(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError> {
+        self.reserve(addr)
+    }
+
     /// What it is, for a log or a table: `kernel TCP`, `smoltcp over memory, MTU 1500` ...
     fn describe(&self) -> String;
 

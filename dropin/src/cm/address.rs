@@ -85,10 +85,13 @@ pub(super) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<
     // SAFETY: the promise of the caller.
     unsafe {
         let addr = meant(address::read(addr)?)?;
-        id::of(id)
-            .id
-            .bind_addr(addr)
-            .map_err(|error| failure::errno(&error))?;
+        let kept = id::of(id);
+        let bound = if kept.own.lock().one_family {
+            kept.id.bind_addr_of_one_family(addr)
+        } else {
+            kept.id.bind_addr(addr)
+        };
+        bound.map_err(|error| failure::errno(&error))?;
         refresh(id)
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct Own {
     pub(super) connect: Vec<u8>,
     /// The queue pair that each request to it gets (`rdma_create_ep`).
     pub(super) queue_pair: Option<ibv_qp_init_attr>,
+    /// An address of IPv6 means no address of IPv4 (`RDMA_OPTION_ID_AFONLY`).
+    pub(super) one_family: bool,
     /// It has tried to connect.
     pub(super) tried: bool,
 }

@@ -6,19 +6,19 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::status;
+use super::{id, status};
 use crate::abi::{
     RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,
     RDMA_OPTION_ID_TOS, rdma_cm_id,
 };
 use crate::boundary::entry;
 
-/// `rdma_set_option`. The options are hints for a network that others serve (a type of service, a timeout of acknowledgements), or
-/// for what TCP does here anyhow: a port can be taken again that only old connections have.
+/// `rdma_set_option`. `RDMA_OPTION_ID_AFONLY` is for `rdma_bind_addr`. A port can be taken again that only old connections have, whether
+/// `REUSEADDR` says so or not. A type of service and a timeout of acknowledgements are taken and have no effect: TCP has its own.
 ///
 /// `ENOSYS` for options that librdmacm has not, `EINVAL` for a value of another size.
 pub(crate) unsafe extern "C-unwind" fn set_option(
-    _id: *mut rdma_cm_id,
+    id: *mut rdma_cm_id,
     level: c_int,
     option: c_int,
     value: *mut c_void,
@@ -36,6 +36,13 @@ pub(crate) unsafe extern "C-unwind" fn set_option(
         }
         if len != size || value.is_null() {
             return status(Err(libc::EINVAL));
+        }
+        if option == RDMA_OPTION_ID_AFONLY {
+            // SAFETY: an id, and a number of the size that was just seen.
+            unsafe {
+                let only = value.cast::<c_int>().read_unaligned() != 0;
+                id::of(id).own.lock().one_family = only;
+            }
         }
         0
     })

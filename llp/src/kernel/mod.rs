@@ -159,13 +159,13 @@ fn reuse_address(socket: &Socket, addr: SocketAddr) -> Result<(), LlpError> {
         .map_err(|error| LlpError::from_io("set SO_REUSEADDR", addr, error))
 }
 
-fn take_both_families(socket: &Socket, addr: SocketAddr) -> Result<(), LlpError> {
+fn take_both_families(socket: &Socket, addr: SocketAddr, both: bool) -> Result<(), LlpError> {
     if addr.is_ipv4() {
         return Ok(());
     }
     socket
-        .set_only_v6(false)
-        .map_err(|error| LlpError::from_io("let an IPv6 socket take IPv4 too", addr, error))
+        .set_only_v6(!both)
+        .map_err(|error| LlpError::from_io("say whether an IPv6 socket takes IPv4", addr, error))
 }
 
 impl Network for KernelNetwork {
@@ -182,7 +182,7 @@ impl Network for KernelNetwork {
     fn listen(&self, addr: SocketAddr, backlog: u32) -> Result<Box<dyn LlpListener>, LlpError> {
         let socket = self.socket(addr)?;
         reuse_address(&socket, addr)?;
-        take_both_families(&socket, addr)?;
+        take_both_families(&socket, addr, true)?;
         socket
             .bind(&addr.into())
             .map_err(|error| LlpError::from_io("listen on this address", addr, error))?;
@@ -194,7 +194,11 @@ impl Network for KernelNetwork {
     }
 
     fn reserve(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError> {
-        Ok(Box::new(KernelPort::take(self.clone(), addr)?))
+        Ok(Box::new(KernelPort::take(self.clone(), addr, true)?))
+    }
+
+    fn reserve_one_family(&self, addr: SocketAddr) -> Result<Box<dyn BoundPort>, LlpError> {
+        Ok(Box::new(KernelPort::take(self.clone(), addr, false)?))
     }
 
     fn info(&self) -> NetworkInfo {

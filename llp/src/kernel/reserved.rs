@@ -20,10 +20,15 @@ pub(super) struct KernelPort {
 }
 
 impl KernelPort {
-    pub(super) fn take(network: KernelNetwork, addr: SocketAddr) -> Result<Self, LlpError> {
+    /// `both`: an IPv6 address that means all of them means those of IPv4 too.
+    pub(super) fn take(
+        network: KernelNetwork,
+        addr: SocketAddr,
+        both: bool,
+    ) -> Result<Self, LlpError> {
         let failed = |error| LlpError::from_io("take this address", addr, error);
         let socket = network.socket(addr)?;
-        take_both_families(&socket, addr)?;
+        take_both_families(&socket, addr, both)?;
         // Two sockets that both have SO_REUSEADDR may both be bound to a port, as long as neither
         // listens: then it would not be ours alone. So the first try is without it, and the second one
         // is only for a port with old connections in TIME-WAIT.

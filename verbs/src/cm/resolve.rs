@@ -2,13 +2,16 @@
 
 use std::net::SocketAddr;
 
-use uwarp_llp::LlpError;
+use uwarp_llp::{BoundPort, LlpError, Network};
 
 use super::event::{CmEventData, CmEventKind};
 use super::id::{CmError, CmId};
 use super::inner::IdLocked;
 use super::state::CmInput;
 use crate::device::DeviceInner;
+
+/// How a network gives a port.
+type Reserve = fn(&(dyn Network + 'static), SocketAddr) -> Result<Box<dyn BoundPort>, LlpError>;
 
 impl CmId {
     /// Takes a local address, to listen at or to connect from (`rdma_bind_addr`). Port 0 takes a free one; it is known
@@ -18,10 +21,22 @@ impl CmId {
     /// # Errors
     /// [`CmError::WrongState`], or [`CmError::Network`] that says what is in the way.
     pub fn bind_addr(&self, addr: SocketAddr) -> Result<(), CmError> {
+        self.bind(addr, Network::reserve)
+    }
+
+    /// As [`bind_addr`](Self::bind_addr), but `::` means the addresses of IPv6 alone (`RDMA_OPTION_ID_AFONLY`).
+    ///
+    /// # Errors
+    /// As [`bind_addr`](Self::bind_addr).
+    pub fn bind_addr_of_one_family(&self, addr: SocketAddr) -> Result<(), CmError> {
+        self.bind(addr, Network::reserve_one_family)
+    }
+
+    fn bind(&self, addr: SocketAddr, reserve: Reserve) -> Result<(), CmError> {
         let inner = self.inner();
         let mut id = self.locked()?;
         let next = id.state.next(CmInput::Bind)?;
-        id.bind(&inner.device, addr)?;
+        id.bind(&inner.device, addr, reserve)?;
         id.state = next;
         Ok(())
     }
@@ -72,8 +87,13 @@ impl CmId {
 }
 
 impl IdLocked {
-    fn bind(&mut self, device: &DeviceInner, addr: SocketAddr) -> Result<(), LlpError> {
-        let port = device.network.reserve(addr)?;
+    fn bind(
+        &mut self,
+        device: &DeviceInner,
+        addr: SocketAddr,
+        reserve: Reserve,
+    ) -> Result<(), LlpError> {
+        let port = reserve(&*device.network, addr)?;
         self.bound = Some(port.local_addr());
         self.local = self.bound;
         self.port = Some(port);
@@ -103,7 +123,7 @@ impl IdLocked {
         }
         let source = device.network.source_for(to)?;
         if let Some(from) = from {
-            self.bind(device, from)?;
+            self.bind(device, from, Network::reserve)?;
         }
         let own = match self.bound {
             Some(bound) if bound.ip().is_unspecified() => SocketAddr::new(source, bound.port()),

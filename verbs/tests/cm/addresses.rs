@@ -26,6 +26,30 @@ fn port_0_is_chosen_at_once_and_kept() {
 }
 
 #[test]
+fn an_address_of_one_family_leaves_the_port_of_the_other() {
+    let host = Host::kernel();
+    let (six, four) = (host.id(6), host.id(4));
+    six.bind_addr_of_one_family("[::]:0".parse().unwrap())
+        .unwrap();
+    let port = six.local_addr().unwrap().port();
+    let addr = SocketAddr::from(([0, 0, 0, 0], port));
+    four.bind_addr(addr).unwrap();
+    six.listen(1).unwrap();
+    four.listen(1).unwrap();
+    // An id that takes both families leaves nothing.
+    let (both, none) = (host.id(0), host.id(0));
+    both.bind_addr("[::]:0".parse().unwrap()).unwrap();
+    both.listen(1).unwrap();
+    let port = both.local_addr().unwrap().port();
+    let addr = SocketAddr::from(([0, 0, 0, 0], port));
+    let error = none.bind_addr(addr).unwrap_err();
+    assert!(
+        matches!(error, CmError::Network(LlpError::AddressInUse { .. })),
+        "{error}"
+    );
+}
+
+#[test]
 fn addr_resolved_comes_with_the_own_address_and_without_a_wait() {
     for (a, b, at) in hosts() {
         let listener = b.listening(at, 1);
