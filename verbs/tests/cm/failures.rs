@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::time::Instant;
 
 use uwarp_verbs::llp::smol::FaultSettings;
 
@@ -189,7 +188,6 @@ fn who_is_refused_for_too_long_is_told_so_once() {
         let holder = b.id(LISTENER);
         holder.bind_addr(at).unwrap();
         let ours = a.resolved(holder.local_addr().unwrap());
-        let begun = Instant::now();
         ours.connect(&a.side.qp, &ConnectOptions::default())
             .unwrap();
         is(
@@ -197,8 +195,6 @@ fn who_is_refused_for_too_long_is_told_so_once() {
             CmEventKind::Rejected,
             Errno::CONNREFUSED,
         );
-        // It was asked three times, with 50 ms between.
-        assert!(begun.elapsed() >= Duration::from_millis(100));
         a.nothing_waits();
         assert_eq!(ours.state(), CmState::RouteResolved);
         assert!(a.side.qp.reset());
