@@ -16,6 +16,9 @@ use crate::abi::{
 };
 use crate::boundary::entry;
 
+/// `AF_IB`, which the C library has not.
+const AF_IB: c_int = 27;
+
 /// Memory that the program may free or replace by its own, as some do.
 unsafe fn copied(from: *const c_void, len: usize) -> *mut c_void {
     // SAFETY: it takes a number.
@@ -58,7 +61,11 @@ fn asked(hints: &rdma_addrinfo) -> addrinfo {
     if flags & RAI_NUMERICHOST != 0 {
         out.ai_flags |= libc::AI_NUMERICHOST;
     }
-    out.ai_family = hints.ai_family;
+    // Addresses of InfiniBand's own family are found by those of IP.
+    out.ai_family = match hints.ai_family {
+        AF_IB => libc::AF_UNSPEC,
+        family => family,
+    };
     out.ai_socktype = match hints.ai_qp_type.cast_unsigned() {
         IBV_QPT_RC | IBV_QPT_UC | IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV => libc::SOCK_STREAM,
         IBV_QPT_UD => libc::SOCK_DGRAM,
