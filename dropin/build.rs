@@ -40,6 +40,8 @@ fn main() -> std::io::Result<()> {
     fs::write(&file, map)?;
     let file = file.display();
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={file}");
+    // A program that unloads it would take the code away from under its threads.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
     Ok(())
 }

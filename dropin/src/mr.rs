@@ -7,6 +7,7 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr::{self, NonNull};
 use core::time::Duration;
+use std::sync::OnceLock;
 use std::thread;
 use std::time::Instant;
 
@@ -78,6 +79,7 @@ pub(crate) unsafe fn register(
 ) -> Result<*mut ibv_mr, c_int> {
     let (rights, zero_based) = rights(access)?;
     let base = NonNull::new(addr.cast::<u8>()).ok_or(libc::EINVAL)?;
+    is_there(base, length, rights.contains(Access::LOCAL_WRITE))?;
     // SAFETY: the promise of the caller.
     let domain = unsafe { pd::of(pd) };
     let iova = if zero_based { 0 } else { iova };
@@ -104,10 +106,53 @@ pub(crate) unsafe fn register(
     Ok(Object::begin(shown, kept))
 }
 
+/// Whether memory can be registered: where it is not mapped, or not for writing, this side would die of the first access, at a moment
+/// that a peer chooses. Its pages are brought in, as a network card's driver does.
+///
+/// # Errors
+/// `EFAULT`, as `ibv_reg_mr` has it.
+fn is_there(base: NonNull<u8>, length: usize, writes: bool) -> Result<(), c_int> {
+    /// A kernel from before 5.14 does not know the advice.
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    let advice = if writes {
+        libc::MADV_POPULATE_WRITE
+    } else {
+        libc::MADV_POPULATE_READ
+    };
+    if length == 0 || !*KNOWN.get_or_init(|| populates(NonNull::from(&mut 0_u8), 1, advice)) {
+        return Ok(());
+    }
+    populates(base, length, advice)
+        .then_some(())
+        .ok_or(libc::EFAULT)
+}
+
+/// Has the kernel bring in the pages of a range, and gives whether it could.
+fn populates(base: NonNull<u8>, length: usize, advice: c_int) -> bool {
+    // SAFETY: no pointers are looked at.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+    let before = base.addr().get() % page;
+    let Some(length) = length.checked_add(before) else {
+        return false;
+    };
+    let start = base.as_ptr().wrapping_sub(before).cast();
+    loop {
+        // SAFETY: the advice changes no octet, and says so where the range is not the program's.
+        if unsafe { libc::madvise(start, length, advice) } == 0 {
+            return true;
+        }
+        match errno::get() {
+            libc::EAGAIN | libc::EINTR => thread::yield_now(),
+            _ => return false,
+        }
+    }
+}
+
 /// Ends a region.
 ///
 /// # Errors
-/// `EBUSY` while windows are bound to it, or the network does not take octets out of it in time.
+/// `EBUSY` while windows are bound to it, or the network does not take octets out of it in time; then nobody reaches it any more all the
+/// same, but for those octets.
 ///
 /// # Safety
 /// `mr` is a region that exists, and is not used any more with `Ok`.
@@ -116,6 +161,12 @@ pub(crate) unsafe fn deregister(mr: *mut ibv_mr) -> Result<(), c_int> {
     let kept = unsafe { MrObject::kept(mr) };
     let mut held = kept.state.lock();
     let begun = Instant::now();
+    // First, so that a peer that goes on asking holds nothing up, and reaches nothing even where the program ignores EBUSY.
+    if let Some(region) = &held.region
+        && region.revoke().is_err()
+    {
+        return Err(libc::EBUSY);
+    }
     while let Some(region) = held.region.take() {
         let Err((region, error)) = region.deregister() else {
             break;
@@ -154,6 +205,10 @@ struct Change {
 unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
     // SAFETY: the promise of the caller.
     let kept = unsafe { MrObject::kept(mr) };
+    if let Some((base, length)) = change.memory {
+        let writes = |(access, _): (Access, bool)| access.contains(Access::LOCAL_WRITE);
+        is_there(base, length, change.access.is_some_and(writes))?;
+    }
     let mut held = kept.state.lock();
     let begun = Instant::now();
     // SAFETY: the promise of the caller.

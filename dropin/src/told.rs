@@ -12,36 +12,42 @@ use crate::rnic::tell;
 #[cold]
 pub(crate) fn completion(done: &Completion) {
     let number = done.qp_num;
-    let known = QPS.with(number, |_, kept| {
-        if let Some(reason) = kept.qp.end_reason() {
-            end_of(kept, &reason);
-        }
+    let words = QPS.with(number, |_, kept| {
+        let reason = kept.qp.end_reason();
+        reason.and_then(|reason| words_of(kept, &reason))
     });
-    // The queue pair is gone, and nothing more is known than what the completion carries.
-    if known.is_none()
-        && done.status != Status::WrFlush
-        && let Some(cause) = &done.cause
-    {
-        tell(format_args!("queue pair {number}, which is gone: {cause}"));
+    match words {
+        Some(Some(words)) => tell(format_args!("{words}")),
+        Some(None) => {}
+        // The queue pair is gone, and nothing more is known than what the completion carries.
+        None => {
+            if done.status != Status::WrFlush
+                && let Some(cause) = &done.cause
+            {
+                tell(format_args!("queue pair {number}, which is gone: {cause}"));
+            }
+        }
     }
 }
 
 /// The end of a connection that the program is about to hear of.
 pub(crate) fn end(number: u32, reason: &EndReason) {
-    QPS.with(number, |_, kept| end_of(kept, reason));
+    if let Some(Some(words)) = QPS.with(number, |_, kept| words_of(kept, reason)) {
+        tell(format_args!("{words}"));
+    }
 }
 
-fn end_of(kept: &QpKept, reason: &EndReason) {
+/// What is to be said of an end, the first time. It is said when the lock of all queue pairs is no longer held: standard error may
+/// be a pipe that nobody reads.
+fn words_of(kept: &QpKept, reason: &EndReason) -> Option<String> {
     if !is_worth_words(reason) || !kept.told.first() {
-        return;
+        return None;
     }
     let number = kept.qp.qp_num();
-    match kept.qp.query().peer {
-        Some(peer) => tell(format_args!(
-            "the connection of queue pair {number} to {peer} ended: {reason}"
-        )),
-        None => tell(format_args!("queue pair {number}: {reason}")),
-    }
+    Some(match kept.qp.query().peer {
+        Some(peer) => format!("the connection of queue pair {number} to {peer} ended: {reason}"),
+        None => format!("queue pair {number}: {reason}"),
+    })
 }
 
 /// Whether an end is an error that a person would ask about. What the program did itself, or the peer's program, is none; what

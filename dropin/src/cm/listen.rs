@@ -16,11 +16,14 @@ use crate::boundary::entry;
 use crate::errno;
 
 /// `rdma_listen`
-pub(crate) unsafe extern "C-unwind" fn listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+///
+/// The kernel's backlog counts requests that the program has not fetched, and gives a place back with the event; ours counts those
+/// that are not decided, with which a program that fetches two before it accepts one would wait for ever. So the settings bound it alone.
+pub(crate) unsafe extern "C-unwind" fn listen(id: *mut rdma_cm_id, _backlog: c_int) -> c_int {
     entry(-1, || {
         // SAFETY: an id.
         let kept = unsafe { id::of(id) };
-        let listening = kept.id.listen(u32::try_from(backlog).unwrap_or(0));
+        let listening = kept.id.listen(0);
         let listening = listening.map_err(|error| failure::errno(&error));
         // SAFETY: as above.
         status(listening.and_then(|()| unsafe { address::refresh(id) }))

@@ -179,3 +179,32 @@ fn two_contexts_have_numbers_of_their_own_for_nothing_but_their_events() {
     one.end();
     other.end();
 }
+
+#[test]
+fn memory_that_is_not_there_or_not_for_writing_is_not_registered() {
+    const PAGE: usize = 4096;
+    let side = Side::new();
+    // SAFETY: new memory of this test's own.
+    let pages = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        libc::mmap(ptr::null_mut(), 2 * PAGE, libc::PROT_READ, flags, -1, 0)
+    };
+    assert_ne!(pages, libc::MAP_FAILED);
+    // SAFETY: the second of the two pages, which nobody uses.
+    assert_eq!(
+        unsafe { libc::munmap(pages.wrapping_byte_add(PAGE), PAGE) },
+        0
+    );
+    // SAFETY: an entry of the interface, with memory that it is to look at.
+    let register = |length, access| unsafe { mr::reg_mr(side.pd, pages, length, access) };
+    for (length, access) in [(PAGE, ALL), (PAGE + 1, 0)] {
+        assert!(register(length, access).is_null());
+        assert_eq!(errno(), Some(libc::EFAULT));
+    }
+    let source = register(PAGE, 0);
+    assert!(!source.is_null());
+    end_mr(source);
+    // SAFETY: the page is not used any more.
+    assert_eq!(unsafe { libc::munmap(pages, PAGE) }, 0);
+    side.end();
+}

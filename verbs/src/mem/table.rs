@@ -263,6 +263,18 @@ impl RegionTable {
         Ok(())
     }
 
+    /// Ends all use of an STag whose owner is about to deregister it; pins that are held stay. An unknown STag is no error.
+    pub(crate) fn revoke_use(&self, stag: STag) -> Result<(), DeregisterError> {
+        if !self.home.is_here() {
+            return Ok(());
+        }
+        let Some(region) = self.find(stag) else {
+            return Ok(());
+        };
+        let bound = region.invalidate_unless_bound();
+        bound.map_err(|count| DeregisterError::WindowsBound { count })
+    }
+
     /// Deregisters even a pinned region, because its owner goes away: nothing but the transfers that hold a pin uses
     /// the memory any more. An unknown STag is no error.
     pub(crate) fn revoke(&self, stag: STag) {

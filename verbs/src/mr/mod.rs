@@ -156,6 +156,19 @@ impl MemoryRegion {
         )
     }
 
+    /// Revokes the STag and keeps the region: the first step of `ibv_dereg_mr` where the second has to wait. No transfer of
+    /// this side or of a peer begins with it any more, and none is in a copy when this returns (RFC 5042 section 6.2.2). Octets that are
+    /// with the network already stay where they lie until they have left; [`deregister`](Self::deregister) says Busy until then.
+    ///
+    /// # Errors
+    /// [`DeregisterError::WindowsBound`] while memory windows are bound to it: nothing has changed then.
+    pub fn revoke(&self) -> Result<(), DeregisterError> {
+        match &self.region {
+            Some(region) => self.device.table.revoke_use(region.stag()),
+            None => Ok(()),
+        }
+    }
+
     /// Revokes the STag, and waits for transfers that are copying right now (`ibv_dereg_mr`).
     ///
     /// # Errors

@@ -737,6 +737,11 @@ impl Source for QpInner {
     fn attend(&self, now: Instant) -> Verdict {
         let mut locked = self.lock();
         locked.registration.timers_pass(now);
+        if locked.driven.llp.is_none() {
+            // Polls give no turn to a connection that is to be tried again.
+            self.ask_again(&mut locked, now);
+            return Verdict::Settled;
+        }
         let polls_drive = locked.polls_receive || !locked.driven.conn.tx.is_empty();
         // In a crowd it is the crowd that may be polled, and what comes here is a time that has come.
         let is_seated = locked.registration.cover.is_seated();
@@ -744,10 +749,6 @@ impl Source for QpInner {
             // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
             locked.registration.fired_while_polled();
             return Verdict::Watch;
-        }
-        if locked.driven.llp.is_none() {
-            self.ask_again(&mut locked, now);
-            return Verdict::Settled;
         }
         let (_, received) = locked.driven.moved();
         let outcome = locked.driven.turn(&self.device.pool, now);

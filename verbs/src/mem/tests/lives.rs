@@ -264,6 +264,21 @@ fn deregistration_with_a_pin_says_busy_and_changes_nothing() {
 }
 
 #[test]
+fn an_stag_whose_use_is_revoked_is_used_no_more_and_its_region_goes_when_the_pins_have_gone() {
+    let table = table();
+    let stag = table.insert(spec(&buffer(8))).unwrap().stag();
+    let list = list(&table, stag, 8);
+    let held = pin(&list, 0, 4).unwrap();
+    assert_eq!(table.revoke_use(stag), Ok(()));
+    assert!(write_target(&table, stag, 0, 8).is_err());
+    assert!(pin(&list, 4, 4).is_none());
+    assert_eq!(table.remove(stag), Err(DeregisterError::Busy { pins: 1 }));
+    drop(held);
+    assert_eq!(table.remove(stag), Ok(()));
+    assert_eq!(table.revoke_use(stag), Ok(()));
+}
+
+#[test]
 fn every_run_has_a_pin_of_its_own_and_a_failed_pinning_leaves_none() {
     let table = table();
     let [stag, other] = [8, 8].map(|len| table.insert(spec(&buffer(len))).unwrap().stag());
