@@ -11,6 +11,7 @@ use std::time::Duration;
 use uwarp_verbs::{CmEvent, CmEventKind, CmReason, CmWaitError};
 
 use super::address;
+use super::failure;
 use super::id::{self, Own};
 use super::{channel, status};
 use crate::abi::{
@@ -140,7 +141,10 @@ unsafe fn requested(event: &CmEvent, listener: *mut rdma_cm_id) -> Result<*mut r
         let migrated = if sync {
             id::migrate(made, ptr::null_mut())
         } else {
-            Ok(())
+            // The one that listens may have migrated since the request came.
+            let channel = channel::of((*listener).channel);
+            let migrated = event.id().migrate(channel);
+            migrated.map_err(|error| failure::errno(&error))
         };
         let ready = migrated.and_then(|()| address::refresh(made));
         ready.map(|()| made).inspect_err(|_| id::destroy(made))

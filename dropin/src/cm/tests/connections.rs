@@ -162,3 +162,45 @@ fn a_server_that_comes_late_is_waited_for() {
     client.end();
     server.end();
 }
+
+#[test]
+fn a_request_that_was_not_fetched_goes_where_the_one_that_listens_goes() {
+    let (client, from, to) = (Channel::new(), Channel::new(), Channel::new());
+    let listener = listening(from);
+    let here = ready(client, listener.local());
+    assert_eq!(here.connect(b""), 0);
+    // It has come, and nobody has asked for it.
+    readable(from);
+    // SAFETY: an id, and a channel.
+    assert_eq!(unsafe { id::migrate_id(listener.0, to.0) }, 0);
+    from.end();
+    let request = to.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    let there = request.id();
+    assert_eq!(there.shown().channel, to.0);
+    assert_eq!(there.create_qp(), 0);
+    assert_eq!(there.accept(b""), 0);
+    request.ack();
+    client.passes(RDMA_CM_EVENT_ESTABLISHED);
+    to.passes(RDMA_CM_EVENT_ESTABLISHED);
+    assert_eq!(here.disconnect(), 0);
+    client.passes(RDMA_CM_EVENT_DISCONNECTED);
+    to.passes(RDMA_CM_EVENT_DISCONNECTED);
+    for id in [here, there, listener] {
+        id.end();
+    }
+    client.end();
+    to.end();
+}
+
+/// Waits until the channel has an event.
+fn readable(channel: Channel) {
+    // SAFETY: a channel.
+    let fd = unsafe { (*channel.0).fd };
+    let mut wanted = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one structure.
+    assert_eq!(unsafe { libc::poll(&raw mut wanted, 1, 60_000) }, 1);
+}
