@@ -121,7 +121,7 @@ fn render() -> Result<String, String> {
     };
     let _ = writeln!(
         out,
-        "\nOf the suite of pyverbs {} tests pass. {} cannot, because they connect queue pairs by their numbers\n(names/pyverbs-44.txt has all of them); the others want other devices, and skip.",
+        "\nOf the suite of pyverbs {} tests pass. {} fail: all but `test_query_rc_qp` connect queue pairs by their numbers, which iWARP cannot do\n(names/pyverbs-44.txt). The others want other devices, and skip.",
         suite("ok "),
         suite("failed ")
     );
