@@ -191,7 +191,7 @@ pub(super) const ROWS: &[Row] = &[
             says: &["#bytes"],
         },
         State::Asked(
-            "one run of five does not end: a connection of the crowd leaves requests where they are",
+            "one run of five does not end: requests of connections come in another order than they were begun in, which perftest does not expect",
         ),
     ),
     row(
