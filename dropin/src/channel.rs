@@ -7,8 +7,9 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
-use uwarp_verbs::CompletionChannel;
+use uwarp_verbs::{ChannelError, CompletionChannel};
 
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use crate::boundary::entry;
@@ -122,13 +123,17 @@ unsafe fn look(
 ) -> Found {
     // SAFETY: the promise of the caller.
     let kept = unsafe { of(channel) };
-    let Some(event) = kept.try_get_event() else {
-        // SAFETY: as above.
-        if !cancel::is_nonblocking(unsafe { (*channel).fd }) {
-            return Found::Nothing;
+    let event = match kept.get_event(Some(Duration::ZERO)) {
+        Ok(event) => event,
+        Err(ChannelError::TimedOut(_)) => return Found::Nothing,
+        Err(error) => {
+            // Of a parent's channel nothing comes here, and its descriptor may be readable for ever.
+            errno::set(match error {
+                ChannelError::WouldBlock => libc::EAGAIN,
+                _ => libc::EIO,
+            });
+            return Found::Error;
         }
-        errno::set(libc::EAGAIN);
-        return Found::Error;
     };
     let source = cq::from_event(event.context());
     event.ack_later();

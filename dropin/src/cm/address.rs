@@ -8,6 +8,7 @@ use core::ffi::c_int;
 use std::net::SocketAddr;
 
 use libc::sockaddr;
+use uwarp_verbs::CmState;
 
 use super::failure;
 use super::{common, id, sockaddr as address, status, sync};
@@ -122,6 +123,8 @@ unsafe fn resolve(
     let kept = unsafe { id::of(id) };
     // One of all families is no address.
     let from = from.filter(|from| !from.ip().is_unspecified() || from.port() != 0);
+    // The kernel binds what is not bound yet, and looks at the source for nothing else.
+    let from = from.filter(|_| kept.id.state() == CmState::Idle);
     let from = from.map(meant).transpose()?;
     kept.id
         .resolve_addr(from, to)

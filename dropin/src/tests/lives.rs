@@ -191,10 +191,8 @@ fn memory_that_is_not_there_or_not_for_writing_is_not_registered() {
     };
     assert_ne!(pages, libc::MAP_FAILED);
     // SAFETY: the second of the two pages, which nobody uses.
-    assert_eq!(
-        unsafe { libc::munmap(pages.wrapping_byte_add(PAGE), PAGE) },
-        0
-    );
+    let gone = unsafe { libc::munmap(pages.wrapping_byte_add(PAGE), PAGE) };
+    assert_eq!(gone, 0);
     // SAFETY: an entry of the interface, with memory that it is to look at.
     let register = |length, access| unsafe { mr::reg_mr(side.pd, pages, length, access) };
     for (length, access) in [(PAGE, ALL), (PAGE + 1, 0)] {
