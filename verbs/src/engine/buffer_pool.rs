@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 pub(super) const BUFFER: usize = 256 * 1024;
 /// Shelves of a pool.
 const SHELVES: usize = 8;
-/// Buffers of each kind that are kept for later, on one shelf.
-const KEEP: usize = 4;
+/// Buffers of each kind that are kept for later, on one shelf: 16 on all of them.
+const KEEP: usize = 2;
 
 /// Buffers that are not in use.
 #[derive(Default)]
