@@ -56,8 +56,9 @@ pub struct Settings {
     /// does for all devices. Default: off.
     pub trace_errors: bool,
     /// How long after the last poll of a CQ the background thread takes its connections over
-    /// again, and sends what posts have left to a poll (it looks every so often, so that may take twice as long). Where the last octets were not received by a poll, it
-    /// receives at once. Default: 50 us.
+    /// again, and sends what posts have left to a poll. It looks every so often, so that may take twice as long; and
+    /// more rarely while a program polls without a pause, so that one that has polled for long may wait an eighth of that time in addition, ten
+    /// times as long at most. Where the last octets were not received by a poll, it receives at once. Default: 50 us.
     pub takeover: Duration,
     /// Who looks after connections that no call of the program is looking after. Default: a thread of the device.
     pub progress: Progress,

@@ -8,7 +8,7 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use common::{Setup, Side, Wire, content, pattern, same};
@@ -16,13 +16,18 @@ use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::smol::{Clock, FaultSettings, MemoryNetwork, MemorySettings};
 use uwarp_verbs::{RecvWr, SendWr, Status};
 
-/// TCP's time, a hundred times as fast as that of the machine, so that the second which a lost
-/// segment costs takes 10 ms. Nobody may sleep until a deadline of it: the tests poll.
-struct Fast(Instant);
+/// TCP's time, a hundred times as fast as that of the machine once it was made fast, so that the second which a lost
+/// segment costs takes 10 ms. From then on nobody may sleep until a deadline of it: the tests poll. While they connect, they
+/// sleep.
+#[derive(Default)]
+struct Fast(OnceLock<Instant>);
 
 impl Clock for Fast {
     fn now(&self) -> Instant {
-        self.0 + self.0.elapsed() * 100
+        match self.0.get() {
+            Some(since) => *since + since.elapsed() * 100,
+            None => Instant::now(),
+        }
     }
 }
 
@@ -30,9 +35,10 @@ impl Clock for Fast {
 const HANGS: Duration = Duration::from_secs(120);
 
 fn connected(faults: FaultSettings) -> (Side, Side, [MemoryNetwork; 2]) {
+    let clock = Arc::new(Fast::default());
     let settings = MemorySettings {
         faults: Some(faults),
-        clock: Arc::new(Fast(Instant::now())),
+        clock: Arc::<Fast>::clone(&clock),
         ..MemorySettings::default()
     };
     let (first, second) = MemoryNetwork::pair(&settings).unwrap();
@@ -41,6 +47,7 @@ fn connected(faults: FaultSettings) -> (Side, Side, [MemoryNetwork; 2]) {
     let setup = Setup::new(Wire::MEMORY).peer_to_peer();
     let ends = setup.unconnected_over(networks, at);
     ends.join();
+    clock.0.get_or_init(Instant::now);
     (ends.a, ends.b, [first, second])
 }
 

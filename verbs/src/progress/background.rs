@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
+use super::pause::Pause;
 use crate::clock::TimeSource;
 use crate::home::Home;
 use crate::settings::Progress;
-use crate::wait::timespec;
+use crate::wait::{after, timespec};
 
 /// Something that the background thread looks after.
 pub(crate) trait Source: Send + Sync {
@@ -131,20 +132,22 @@ enum Runs {
 struct Round {
     due: Vec<Token>,
     watched: Vec<Token>,
+    pause: Pause,
 }
 
 impl Round {
-    fn new() -> Self {
+    fn new(takeover: Duration) -> Self {
         // Room for what one round finds, as a rule.
         Round {
             due: Vec::with_capacity(2 * EVENTS),
             watched: Vec::with_capacity(2 * EVENTS),
+            pause: Pause::new(takeover),
         }
     }
 }
 
 impl Background {
-    /// Starts the thread, if there is to be one. `takeover` is the time between two looks at a watched source.
+    /// Starts the thread, if there is to be one. `takeover` is the least time between two looks at a watched source.
     pub(crate) fn start(
         takeover: Duration,
         progress: Progress,
@@ -169,7 +172,7 @@ impl Background {
                     .spawn(move || runner.run())?;
                 Runs::Thread(Some(thread))
             }
-            Progress::Manual => Runs::Manual(Mutex::new(Round::new())),
+            Progress::Manual => Runs::Manual(Mutex::new(Round::new(shared.takeover))),
         };
         Ok(Background {
             shared,
@@ -196,7 +199,7 @@ impl Background {
         let mut round = round.try_lock()?;
         let before = self.shared.clock.now();
         let busy = self.shared.round(&mut round, Some(Duration::ZERO));
-        let until = self.shared.sleep_until(!round.watched.is_empty());
+        let until = self.shared.sleep_until(&round);
         if busy { Some(before) } else { until }
     }
 
@@ -313,9 +316,9 @@ impl Drop for Background {
 
 impl Shared {
     fn run(&self) {
-        let mut round = Round::new();
+        let mut round = Round::new(self.takeover);
         while !self.stop.load(Ordering::Acquire) {
-            let until = self.sleep_until(!round.watched.is_empty());
+            let until = self.sleep_until(&round);
             let left = until.map(|until| until.saturating_duration_since(self.clock.now()));
             self.round(&mut round, left);
         }
@@ -324,7 +327,11 @@ impl Shared {
     /// Waits until something is ready, up to `timeout`, and attends to it and to what is due. False when there was
     /// nothing.
     fn round(&self, round: &mut Round, timeout: Option<Duration>) -> bool {
-        let Round { due, watched } = round;
+        let Round {
+            due,
+            watched,
+            pause,
+        } = round;
         let mut room = [const { MaybeUninit::uninit() }; EVENTS];
         let timeout = timeout.map(timespec);
         let events = match epoll::wait(&self.epoll, &mut room[..], timeout.as_ref()) {
@@ -354,12 +361,14 @@ impl Shared {
         self.take_due_timers(now, due);
         due.sort_unstable();
         due.dedup();
-        let busy = !due.is_empty();
+        let attended = due.len();
+        let busy = attended > 0;
         for token in due.drain(..) {
             if self.attend(token, now) == Verdict::Watch {
                 watched.push(token);
             }
         }
+        pause.after_round(busy && watched.len() == attended);
         busy
     }
 
@@ -371,10 +380,11 @@ impl Shared {
         source.map_or(Verdict::Settled, |source| source.attend(now))
     }
 
-    fn sleep_until(&self, watching: bool) -> Option<Instant> {
+    fn sleep_until(&self, round: &Round) -> Option<Instant> {
         let mut state = self.state.lock();
         let timer = state.timers.peek().map(|Reverse((when, _))| *when);
-        let watch = watching.then(|| self.clock.now() + self.takeover);
+        let watching = !round.watched.is_empty();
+        let watch = watching.then(|| after(self.clock.now(), round.pause.get()));
         let until = match (timer, watch) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

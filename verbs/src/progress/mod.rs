@@ -25,7 +25,7 @@
 //!
 //! `Armed`: its descriptor is in the epoll set with `EPOLLONESHOT`. `Watched`: the one shot was
 //! used up by an event that the polling thread takes care of; the background looks at it again
-//! every `takeover`. `Waited`: a blocked thread of the consumer has the descriptor in its own set.
+//! after `takeover`, and ever more rarely while polls go on ([`pause::Pause`]). `Waited`: a blocked thread of the consumer has the descriptor in its own set.
 //! `Seated`: it is in the set of a crowd, whose own cover is one of the first three.
 //!
 //! Lock order: QP, then SRQ, then CQ; QP, then background. The background never holds its own lock while it
@@ -37,6 +37,7 @@ pub(crate) mod crowd;
 pub(crate) mod doorbell;
 pub(crate) mod drive;
 pub(crate) mod linger;
+mod pause;
 
 /// A call that can only wait was made on a device that the program drives itself: nobody would drive it meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

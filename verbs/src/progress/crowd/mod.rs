@@ -12,6 +12,8 @@
 //!   set of background ──┘   (level-triggered)  └── ...
 //! ```
 //!
+//! While one connection alone receives, polls ask that one, and the set every so often: see [`latest`].
+//!
 //! A QP with a send and a receive CQ that both have many sits in the crowd of one of them, and the other CQ drives that
 //! crowd too. A QP sits where it sat first, as long as it exists; its descriptor is in the set while there is a
 //! connection.
@@ -26,6 +28,7 @@
 //! is given.
 
 mod hot;
+mod latest;
 mod seats;
 #[cfg(test)]
 mod tests;
@@ -40,6 +43,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::event::{Timespec, epoll};
 
 use self::hot::Hot;
+use self::latest::{Latest, Received};
 pub(crate) use self::seats::Seat;
 use self::seats::Seats;
 use super::background::{Interest, Source, Verdict};
@@ -63,6 +67,7 @@ pub(crate) struct Crowd {
     set: OwnedFd,
     seats: RwLock<Seats>,
     hot: Hot,
+    latest: Latest,
     /// When a thread that polls last asked the set, in nanoseconds of the device's clock.
     polled_at: AtomicU64,
     /// Polls since the background received something, up to [`SPINS`]. One that received counts for all of them.
@@ -114,6 +119,7 @@ impl Crowd {
             set: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             seats: RwLock::default(),
             hot: Hot::default(),
+            latest: Latest::default(),
             polled_at: AtomicU64::new(0),
             spins: AtomicU32::new(0),
             registration: Mutex::new(Registration::new(token)),
@@ -136,7 +142,7 @@ impl Crowd {
     /// A thread polls. `stays`: it is going to poll again, and not about to sleep.
     pub(crate) fn poll(&self, now: Instant, stays: bool) {
         self.note_poll(now, stays);
-        let done = self.round(now, By::Poll);
+        let done = self.round_by_poll(now);
         let spins = self.spins.load(Ordering::Relaxed);
         if spins < SPINS {
             let counted = if done.received { SPINS } else { spins + 1 };
@@ -208,6 +214,23 @@ impl Crowd {
         }
     }
 
+    /// Turns for those that are hot, and for who received last or for those that are ready.
+    fn round_by_poll(&self, now: Instant) -> Done {
+        let mut done = self.serve_hot(now, By::Poll);
+        let alone = self.latest.alone(self.device.clock(now));
+        let given = alone.and_then(|seat| self.at(seat)?.turn_in_crowd(now, By::Poll));
+        done |= match given {
+            Some(given) => {
+                if given.received {
+                    self.latest.ask_next();
+                }
+                given
+            }
+            None => self.serve_ready(now, By::Poll),
+        };
+        done
+    }
+
     /// Turns for those that are hot, and for those that are ready.
     fn round(&self, now: Instant, by: By) -> Done {
         let mut done = self.serve_hot(now, by);
@@ -256,10 +279,14 @@ impl Crowd {
     /// Turns for those whose descriptors are ready.
     fn serve_ready(&self, now: Instant, by: By) -> Done {
         let mut done = Done::default();
+        let mut received = Received::Nobody;
         let mut turn = |index| {
-            if let Some(qp) = self.at(index) {
-                done |= qp.turn_in_crowd(now, by).unwrap_or_default();
+            let given = self.at(index).and_then(|qp| qp.turn_in_crowd(now, by));
+            let given = given.unwrap_or_default();
+            if given.received {
+                received = received.and(index);
             }
+            done |= given;
         };
         let mut room = [const { MaybeUninit::uninit() }; EVENTS];
         match epoll::wait(&self.set, &mut room[..], Some(&Timespec::default())) {
@@ -275,6 +302,7 @@ impl Crowd {
                 (0..u32::try_from(seats).unwrap_or(u32::MAX)).for_each(turn);
             }
         }
+        self.latest.asked(self.device.clock(now), received);
         done
     }
 

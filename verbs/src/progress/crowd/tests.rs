@@ -131,6 +131,39 @@ fn what_is_staged_on_a_connection_whose_turn_was_refused_leaves_with_the_next() 
     }
 }
 
+#[test]
+fn who_received_last_is_asked_alone_and_the_others_soon_after() {
+    let world = World::new();
+    let [ours, theirs] = &world.pairs[2];
+    let [other, other_peer] = &world.pairs[3];
+    world.ping(ours, theirs, 1);
+    let crowd = world.crowd(1);
+    // A clock that stands still: the number of polls is what ends it.
+    let now = crowd.device.now();
+    let polled = || {
+        crowd.poll(now, true);
+        theirs.inner().ctx.recv_cq.len()
+    };
+    let mut looks = 0;
+    while crowd.latest.alone(crowd.device.clock(now)).is_none() {
+        assert_eq!(polled(), 0);
+        looks += 1;
+        assert!(
+            looks < 10,
+            "a look that finds nobody is good for some polls"
+        );
+    }
+    for qp in [theirs, other_peer] {
+        qp.post_recv(&RecvWr::new(1, &[])).unwrap();
+    }
+    other.post_send(&SendWr::send(1, &[]).unsignaled()).unwrap();
+    world.poll(0);
+    world.ready(1);
+    assert_eq!(polled(), 0, "it is not the one that received last");
+    let polls = (1..100).find(|_| polled() > 0);
+    assert!(polls.is_some_and(|polls| polls < 20), "{polls:?}");
+}
+
 /// 64 at a time, and a poll that finds none gives only those a turn that are ready.
 #[test]
 fn who_has_nothing_to_do_has_no_turn() {
