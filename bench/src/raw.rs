@@ -21,8 +21,8 @@ const READ: usize = 256 * 1024;
 /// Looks at the clock once in so many round trips.
 const BATCH: usize = 64;
 /// The first arguments of the processes.
-const SERVER: &str = "raw-server";
-const CLIENT: &str = "raw-client";
+pub(crate) const SERVER: &str = "raw-server";
+pub(crate) const CLIENT: &str = "raw-client";
 
 /// What a connection is for; its first octet says so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

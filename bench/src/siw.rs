@@ -1,6 +1,8 @@
-//! uwarp and Linux siw, both in one virtual machine and in one boot.
+//! uwarp, Linux siw and raw TCP, all in one virtual machine and in one boot.
 //!
 //! The machine is interop's guest: QEMU without KVM, an emulated processor. Its figures are to be compared with each other alone.
+//! Raw TCP is what a program without the kernel's help could reach there: siw, which lives in the kernel, may be faster than
+//! that.
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,9 +13,14 @@ use clap::Parser;
 use uwarp_interop::{Guest, Image, NetDevice, Unready};
 
 use crate::document;
+use crate::raw::{CLIENT, Kind, Load, SERVER};
 use crate::stats::{Spread, digits};
 use crate::verdicts::{MET, NOT_MEASURED, NOT_MET};
 
+/// The guest's.
+const ADDRESS: &str = "192.0.2.2";
+/// Seconds of one measurement of raw TCP.
+const RAW_TIME: Duration = Duration::from_secs(1);
 /// The first argument.
 const NAME: &str = "siw";
 
@@ -92,13 +99,23 @@ impl Test {
 /// Who is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Who {
+    /// A stream by writes of this size, or messages there and back on a socket on which both sides spin.
+    Raw,
     Siw,
     OursWithout,
     OursWith,
 }
 
 impl Who {
-    const ALL: [Who; 3] = [Who::Siw, Who::OursWithout, Who::OursWith];
+    const ALL: [Who; 4] = [Who::Raw, Who::Siw, Who::OursWithout, Who::OursWith];
+
+    /// What the shell of the guest is to do.
+    fn script(self, test: Test, port: u16, this: &str) -> String {
+        match self {
+            Who::Raw => raw_script(test, this),
+            _ => script(&self.command(test, port), ADDRESS, port),
+        }
+    }
 
     /// The command of both sides, without the address.
     fn command(self, test: Test, port: u16) -> String {
@@ -108,12 +125,13 @@ impl Who {
             options,
         } = test;
         match self {
+            Who::Raw => String::new(),
             Who::Siw => format!("ib_{name} -R -p {port} -s {size} {options} -F"),
             Who::OursWithout => format!(
-                "uwarp perf {name} -p {port} -s {size} {options} --device tcp:192.0.2.2 --crc off"
+                "uwarp perf {name} -p {port} -s {size} {options} --device tcp:{ADDRESS} --crc off"
             ),
             Who::OursWith => {
-                format!("uwarp perf {name} -p {port} -s {size} {options} --device tcp:192.0.2.2")
+                format!("uwarp perf {name} -p {port} -s {size} {options} --device tcp:{ADDRESS}")
             }
         }
     }
@@ -147,6 +165,43 @@ fn script(command: &str, address: &str, port: u16) -> String {
     )
 }
 
+/// The same with `this` program as the server and the client of raw TCP.
+fn raw_script(test: Test, this: &str) -> String {
+    let kind = match test.is_latency() {
+        true => Kind::Spin,
+        false => Kind::Stream,
+    };
+    let load = Load {
+        kind,
+        size: test.size as usize,
+        time: RAW_TIME,
+    };
+    let [kind, size, time] = load.words();
+    format!(
+        "{this} {SERVER} '' {ADDRESS} >/tmp/server.log 2>&1 &\n\
+         server=$!\n\
+         tries=0\n\
+         until grep -q : /tmp/server.log; do\n\
+         \ttries=$((tries + 1))\n\
+         \t[ $tries -lt 500 ] && kill -0 $server 2>/dev/null || {{ kill -9 $server 2>/dev/null; cat /tmp/server.log; exit 9; }}\n\
+         \tusleep 20000\n\
+         done\n\
+         timeout 40 {this} {CLIENT} '' $(head -n 1 /tmp/server.log) {kind} {size} {time} 2>&1\n\
+         code=$?\n\
+         kill -9 $server 2>/dev/null\n\
+         exit $code\n"
+    )
+}
+
+/// What a client of raw TCP prints: octets a second, or seconds in one direction.
+fn parse_raw(said: &str, test: Test) -> Option<f64> {
+    let said: serde_json::Value = serde_json::from_str(said.trim()).ok()?;
+    let value = said["value"].as_f64()?;
+    // A Read goes there and back.
+    let ways = if test.name == "read_lat" { 2.0 } else { 1.0 };
+    (value.is_finite() && value > 0.0).then_some(ways * value)
+}
+
 /// A number of the table that both print: MB/s (2^20) as octets a second, or microseconds as seconds.
 fn parse(said: &str, test: Test) -> Option<f64> {
     let mut lines = said
@@ -170,7 +225,7 @@ fn parse(said: &str, test: Test) -> Option<f64> {
 
 /// What came out: for each test, of each one measured, a value for each round.
 struct Measured {
-    values: Vec<[Vec<f64>; 3]>,
+    values: Vec<[Vec<f64>; 4]>,
     versions: Vec<String>,
     failures: Vec<String>,
 }
@@ -212,6 +267,9 @@ fn measure(options: &Options) -> Result<Measured, Unready> {
         }
         programs.push(path);
     }
+    let itself = std::env::current_exe().map_err(|error| failed(&error))?;
+    let this = (itself.file_name()).map_or_else(String::new, |name| name.to_string_lossy().into());
+    programs.push(itself);
     let dir = std::env::temp_dir().join(format!("uwarp-bench-siw-{}", std::process::id()));
     std::fs::create_dir(&dir).map_err(|error| failed(&error))?;
     let _dir = Removed(dir.clone());
@@ -219,7 +277,7 @@ fn measure(options: &Options) -> Result<Measured, Unready> {
     let wire = NetDevice::User {
         forward: Vec::new(),
     };
-    let addresses = ["192.0.2.2/24".to_owned()];
+    let addresses = [format!("{ADDRESS}/24")];
     let (mut guest, _agent) =
         Guest::boot(&image, &wire, &addresses, None).map_err(|failure| failed(&failure))?;
     let mut measured = Measured {
@@ -240,7 +298,7 @@ fn measure(options: &Options) -> Result<Measured, Unready> {
                 let mut value = Err(String::new());
                 for _ in 0..3 {
                     port += 1;
-                    value = once(&mut guest, *test, who, port);
+                    value = once(&mut guest, *test, who, port, &this);
                     if value.is_ok() {
                         break;
                     }
@@ -263,10 +321,9 @@ fn measure(options: &Options) -> Result<Measured, Unready> {
     Ok(measured)
 }
 
-fn once(guest: &mut Guest, test: Test, who: Who, port: u16) -> Result<f64, String> {
-    let script = script(&who.command(test, port), "192.0.2.2", port);
+fn once(guest: &mut Guest, test: Test, who: Who, port: u16, this: &str) -> Result<f64, String> {
     let output = guest
-        .run(&script, Duration::from_secs(90))
+        .run(&who.script(test, port, this), Duration::from_secs(90))
         .map_err(|failure| failure.to_string())?;
     let last = || {
         let mut lines = output.text.lines();
@@ -276,7 +333,11 @@ fn once(guest: &mut Guest, test: Test, who: Who, port: u16) -> Result<f64, Strin
     if output.code != 0 {
         return Err(format!("exit code {}: {}", output.code, last()));
     }
-    parse(&output.text, test).ok_or_else(last)
+    let value = match who {
+        Who::Raw => parse_raw(&output.text, test),
+        _ => parse(&output.text, test),
+    };
+    value.ok_or_else(last)
 }
 
 fn report(measured: &Measured, rounds: usize) -> String {
@@ -285,11 +346,11 @@ fn report(measured: &Measured, rounds: usize) -> String {
         measured.versions.join(", ")
     );
     text.push_str(
-        "| test | unit | siw, no CRC | uwarp, no CRC | ahead | target: ahead | uwarp, CRC | ahead |\n\
-         |---|---|---|---|---|---|---|---|\n",
+        "| test | unit | raw TCP | siw, no CRC | uwarp, no CRC | ahead | target: ahead | uwarp, CRC | ahead |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
     );
     let mut behind = 0;
-    for (test, [siw, without, with]) in TESTS.iter().zip(&measured.values) {
+    for (test, [raw, siw, without, with]) in TESTS.iter().zip(&measured.values) {
         let (unit, scale) = match test.is_latency() {
             true => ("us", 1e-6),
             false => ("MB/s", 1e6),
@@ -309,10 +370,11 @@ fn report(measured: &Measured, rounds: usize) -> String {
             |ahead: Option<Spread>| ahead.map_or_else(|| "-".to_owned(), |ahead| ahead.to_string());
         let _ = writeln!(
             text,
-            "| `{} -s {} {}` | {unit} | {} | {} | {} | {verdict} | {} | {} |",
+            "| `{} -s {} {}` | {unit} | {} | {} | {} | {} | {verdict} | {} | {} |",
             test.name,
             test.size,
             test.options,
+            median(raw),
             median(siw),
             median(without),
             told(ahead),
@@ -380,23 +442,36 @@ mod tests {
     }
 
     #[test]
+    fn raw_tcp_spins_for_latency_and_a_read_goes_there_and_back() {
+        let script = Who::Raw.script(TESTS[10], 20_001, "uwarp-bench");
+        assert!(script.contains(&format!(
+            "uwarp-bench raw-client '' $(head -n 1 /tmp/server.log) {} 8 1",
+            Kind::Spin as u8
+        )));
+        let said = "{\"cpu\":null,\"value\":2.5e-6}\n";
+        assert_eq!(parse_raw(said, TESTS[10]), Some(2.5e-6));
+        assert_eq!(parse_raw(said, TESTS[12]), Some(5e-6));
+        assert_eq!(parse_raw("Connection refused\n", TESTS[0]), None);
+    }
+
+    #[test]
     fn behind_in_one_row_is_not_met() {
         let mut measured = Measured {
-            values: vec![[vec![1.0], vec![2.0], vec![1.5]]; TESTS.len()],
+            values: vec![[vec![3.0], vec![1.0], vec![2.0], vec![1.5]]; TESTS.len()],
             versions: vec!["Linux 6.1".to_owned()],
             failures: Vec::new(),
         };
         for at in 10..13 {
-            measured.values[at] = [vec![2.0], vec![1.0], vec![1.5]];
+            measured.values[at] = [vec![0.5], vec![2.0], vec![1.0], vec![1.5]];
         }
         assert!(report(&measured, 3).contains("met in every row"));
-        measured.values[0][1] = vec![0.5];
-        measured.values[1][1] = vec![f64::NAN];
+        measured.values[0][2] = vec![0.5];
+        measured.values[1][2] = vec![f64::NAN];
         let text = report(&measured, 3);
         assert!(text.contains("**not met** in 2 of 13 rows"));
         let verdict = |at: usize| {
             let line = text.lines().filter(|line| line.starts_with("| `")).nth(at);
-            line.unwrap().split(" | ").nth(5).unwrap()
+            line.unwrap().split(" | ").nth(6).unwrap()
         };
         assert_eq!(
             [verdict(0), verdict(1), verdict(2)],

@@ -24,6 +24,9 @@ const PORT: u16 = 7174;
 const MESSAGE: usize = 64 << 10;
 /// Writes outstanding.
 const DEPTH: u64 = 16;
+/// Longer than a poll takes that finds all it may take at once: [`Settings::takeover`] of an end that has no thread of
+/// its own to poll it.
+const TAKEOVER: Duration = Duration::from_millis(20);
 
 fn host(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 0, 2, number)
@@ -153,7 +156,7 @@ pub(super) fn ours(
     time: Duration,
 ) -> io::Result<f64> {
     let pair = MemoryNetwork::pair(&settings(cable, tuning)).map_err(io::Error::other)?;
-    let (client, server) = connect([Arc::new(pair.0), Arc::new(pair.1)])?;
+    let (client, server) = connect([Arc::new(pair.0), Arc::new(pair.1)], threads)?;
     if threads == 1 {
         client.writes(time / 10, || server.polled())?;
         return client.writes(time, || server.polled());
@@ -183,8 +186,8 @@ struct Side {
 }
 
 impl Side {
-    fn new(network: Arc<dyn Network>) -> io::Result<Self> {
-        let device = Device::open(network, Settings::default()).map_err(io::Error::other)?;
+    fn new(network: Arc<dyn Network>, settings: Settings) -> io::Result<Self> {
+        let device = Device::open(network, settings).map_err(io::Error::other)?;
         let pd = device.alloc_pd().map_err(io::Error::other)?;
         let cq = device.create_cq(64).map_err(io::Error::other)?;
         let caps = QpCaps {
@@ -251,9 +254,15 @@ impl Side {
     }
 }
 
-/// A client on the first network, and a server on the second.
-fn connect([first, second]: [Arc<dyn Network>; 2]) -> io::Result<(Side, Side)> {
-    let (mut client, server) = (Side::new(first)?, Side::new(second)?);
+/// A client on the first network, and a server on the second, to be polled by so many threads.
+fn connect([first, second]: [Arc<dyn Network>; 2], threads: usize) -> io::Result<(Side, Side)> {
+    let mut settings = Settings::default();
+    if threads == 1 {
+        // While one end is in a poll, nobody polls the other.
+        settings.takeover = TAKEOVER;
+    }
+    let mut client = Side::new(first, settings.clone())?;
+    let server = Side::new(second, settings)?;
     let addr = (host(2), PORT).into();
     let listener = server._device.listen(addr).map_err(io::Error::other)?;
     let accepting = thread::spawn(move || {
