@@ -16,7 +16,6 @@ use std::sync::OnceLock;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use prefix::Prefix;
-use programs::State;
 
 /// Made when the first test needs it; removed when this process ends.
 static PREFIX: OnceLock<Result<Prefix, String>> = OnceLock::new();
@@ -117,12 +116,9 @@ fn main() -> ExitCode {
     for row in programs::rows() {
         let name = format!("programs::{}", row.name);
         let missing = unready.clone().or_else(|| row.missing());
-        let asked = matches!(row.state, State::Asked(_));
-        let trial = trial(&name, missing, move || {
+        trials.push(trial(&name, missing, move || {
             with_prefix(|prefix| row.run(prefix))
-        });
-        let ignored = asked || trial.has_ignored_flag();
-        trials.push(trial.with_ignored_flag(ignored));
+        }));
     }
     let matrix = || matrix::is_up_to_date().map_err(Failed::from);
     trials.push(trial("matrix::is_up_to_date", matrix::missing(), matrix));
