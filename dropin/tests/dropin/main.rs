@@ -56,6 +56,11 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         names::the_library_has_every_name_with_its_version,
     ),
     (
+        "names::the_data_path_calls_nothing_at_which_a_thread_is_cancelled",
+        &[],
+        names::the_data_path_calls_nothing_at_which_a_thread_is_cancelled,
+    ),
+    (
         "names::the_source_has_every_name",
         &[],
         names::the_source_has_every_name,
@@ -79,6 +84,11 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         "c::both_libraries_are_one_file",
         &["libibverbs-dev", "librdmacm-dev"],
         c::both_libraries_are_one_file,
+    ),
+    (
+        "c::a_thread_that_posts_may_be_cancelled",
+        &["libibverbs-dev", "librdmacm-dev"],
+        c::a_thread_that_posts_may_be_cancelled,
     ),
     (
         "c::preload_reaches_a_program_that_names_a_directory",
