@@ -117,7 +117,7 @@ fn render() -> Result<String, String> {
     };
     let _ = writeln!(
         out,
-        "\nOf the suite of pyverbs {} tests pass. {} fail: all but two connect queue pairs by their numbers,\nwhich iWARP cannot do. `test_query_rc_qp` wants the state that it has set, and `test_imported_rc_ex_rdma_write` a descriptor that one\nprocess hands to another (names/pyverbs-44.txt). The others want other devices, and skip.",
+        "\nOf the suite of pyverbs {} tests pass. {} fail: all but one connect queue pairs by their numbers,\nwhich iWARP cannot do, and `test_imported_rc_ex_rdma_write` wants a descriptor that one process hands to another\n(names/pyverbs-44.txt). The others want other devices, and skip.",
         suite("ok "),
         suite("failed ")
     );

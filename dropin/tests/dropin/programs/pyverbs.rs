@@ -13,8 +13,8 @@ const EXAMPLE: &str = "/usr/share/doc/python3-pyverbs/examples/ib_devices.py";
 const SUITE: &str = "/usr/share/doc/rdma-core/tests";
 const RUNNER: &str = include_str!("../../py/suite.py");
 /// What came of the tests that were not skipped. Those that fail connect queue pairs by their numbers, which iWARP cannot do
-/// (`ibv_modify_qp` to RTR: `EOPNOTSUPP`), but for two: `test_query_rc_qp` wants the state that it has set, and
-/// `test_imported_rc_ex_rdma_write` the descriptor of a context (`cmd_fd`), which another process imports.
+/// (`ibv_modify_qp` to RTR: `EOPNOTSUPP`), but for `test_imported_rc_ex_rdma_write`: it wants the descriptor of a context (`cmd_fd`),
+/// which another process imports.
 pub(crate) const KNOWN: &str = include_str!("../../../names/pyverbs-44.txt");
 
 pub(super) const ROWS: &[Row] = &[
