@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "a function of the C library")]
 
 use core::ffi::c_int;
+use std::time::Duration;
 
 use libc::{nfds_t, pollfd};
 
@@ -11,6 +12,7 @@ use crate::{errno, signals};
 unsafe extern "C-unwind" {
     // That of the `libc` crate may not unwind.
     fn poll(fds: *mut pollfd, number: nfds_t, timeout: c_int) -> c_int;
+    fn pthread_testcancel();
 }
 
 unsafe extern "C" {
@@ -61,6 +63,21 @@ pub(crate) fn wait_readable(fd: c_int) -> bool {
         return false;
     }
     true
+}
+
+/// So long a wait for acknowledgements goes on before the thread may be cancelled.
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
+
+/// Calls an attempt that waits for [`SLICE`] at most, until it gives a result; a point where the thread may be cancelled is behind each
+/// attempt. Call it outside of [`entry`](crate::boundary::entry), with nothing in the frame that wants to be dropped.
+pub(crate) fn until<R: Copy>(mut attempt: impl FnMut() -> Option<R>) -> R {
+    loop {
+        if let Some(result) = attempt() {
+            return result;
+        }
+        // SAFETY: nothing is to be dropped here.
+        unsafe { pthread_testcancel() };
+    }
 }
 
 /// Whether the program has made a descriptor non-blocking: then calls that would wait answer `EAGAIN`.

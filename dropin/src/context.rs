@@ -23,6 +23,8 @@ pub(crate) struct Context {
     device: Device,
     /// The descriptor of asynchronous events, which the program may close on its own.
     events: OwnedFd,
+    /// The process that opened it: to the child of a fork nothing comes.
+    process: u32,
 }
 
 impl Context {
@@ -57,6 +59,7 @@ impl Context {
             shown: UnsafeCell::new(shown),
             device,
             events,
+            process: std::process::id(),
         }));
         // SAFETY: the field is inside of what was just made.
         unsafe { &raw mut (*whole.cast::<verbs_context>()).context }
@@ -88,6 +91,11 @@ impl Context {
     /// The device behind it, with the events of this context.
     pub(crate) fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Whether another process has opened it, of which this one is a fork.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.process != std::process::id()
     }
 
     /// The descriptor of its asynchronous events.

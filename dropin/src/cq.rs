@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::cq_ex::Poller;
 use crate::object::Object;
 use crate::registry::CQS;
-use crate::{channel, errno, told, wc};
+use crate::{cancel, channel, errno, told, wc};
 
 /// What is behind an `ibv_cq`.
 pub(crate) struct CqKept {
@@ -101,17 +101,30 @@ pub(crate) fn from_event(number: u64) -> *mut ibv_cq {
 /// # Safety
 /// As for [`of`], and with `Ok` it is not used any more.
 pub(crate) unsafe fn destroy(cq: *mut ibv_cq) -> Result<(), c_int> {
+    loop {
+        // SAFETY: the promise of the caller.
+        if let Some(ended) = unsafe { end(cq) } {
+            return ended;
+        }
+    }
+}
+
+/// The same, for a while; `None` when events are not acknowledged by then.
+///
+/// # Safety
+/// As [`destroy`].
+unsafe fn end(cq: *mut ibv_cq) -> Option<Result<(), c_int>> {
     // SAFETY: the promise of the caller.
     let kept = unsafe { of(cq) };
-    match kept.cq.clone().destroy(None) {
+    match kept.cq.clone().destroy(Some(cancel::SLICE)) {
         Ok(()) => {}
-        Err((_, DestroyCqError::InUse { .. })) => return Err(libc::EBUSY),
-        Err((_, _)) => return Err(libc::EBUSY),
+        Err((_, DestroyCqError::InUse { .. })) => return Some(Err(libc::EBUSY)),
+        Err((_, _)) => return None,
     }
-    CQS.remove(kept.cq.cq_num());
+    CQS.remove(kept.cq.cq_num(), cq.cast());
     // SAFETY: the promise of the caller.
     drop(unsafe { CqObject::end(cq.cast()) });
-    Ok(())
+    Some(Ok(()))
 }
 
 /// `ibv_create_cq`
@@ -131,9 +144,11 @@ pub(crate) unsafe extern "C-unwind" fn create_cq(
 
 /// `ibv_destroy_cq`
 pub(crate) unsafe extern "C-unwind" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
-    entry(libc::EIO, || {
-        // SAFETY: a queue that `ibv_create_cq` gave.
-        errno::status(unsafe { destroy(cq) })
+    cancel::until(|| {
+        entry(Some(libc::EIO), || {
+            // SAFETY: a queue that `ibv_create_cq` gave.
+            unsafe { end(cq) }.map(errno::status)
+        })
     })
 }
 
@@ -147,41 +162,55 @@ pub(crate) unsafe extern "C-unwind" fn poll_cq(
         // SAFETY: a queue that exists.
         let cq = unsafe { &of(cq).cq };
         let room = usize::try_from(room).unwrap_or(0);
-        let mut got = 0;
-        if room == 1 {
-            // SAFETY: a place for one.
-            got = unsafe { take(cq, &mut [Completion::default()], out) };
-        } else {
-            let mut taken = [Completion::default(); BATCH];
-            while got < room {
-                let most = BATCH.min(room - got);
-                // SAFETY: `got + most` is not above `room`.
-                let more = unsafe { take(cq, &mut taken[..most], out.add(got)) };
-                got += more;
-                if more < most {
-                    break;
-                }
-            }
+        if room == 0 {
+            return 0;
+        }
+        // Most polls of a program that spins find nothing: they have room for one made ready, and no more.
+        let mut one = [Completion::default()];
+        let mut got = cq.poll(&mut one);
+        // SAFETY: a place for one.
+        unsafe { show(&one[..got], out) };
+        if got == 1 && room > 1 {
+            // SAFETY: as many places behind it.
+            got += unsafe { more(cq, room - 1, out.add(1)) };
         }
         // Not more than `room`.
         got as c_int
     })
 }
 
-/// Takes completions, as many as there are places in `taken`.
+/// Takes the completions that are there already.
 ///
 /// # Safety
-/// There are as many at `out`.
-unsafe fn take(cq: &Cq, taken: &mut [Completion], out: *mut ibv_wc) -> usize {
-    let got = cq.poll(taken);
-    for (at, done) in taken.iter().take(got).enumerate() {
+/// There are `room` places at `out`.
+unsafe fn more(cq: &Cq, room: usize, out: *mut ibv_wc) -> usize {
+    let mut got = 0;
+    let mut taken = [Completion::default(); BATCH];
+    while got < room {
+        let most = BATCH.min(room - got);
+        let more = cq.poll_more(&mut taken[..most]);
+        // SAFETY: `got + more` is not above `room`.
+        unsafe { show(&taken[..more], out.add(got)) };
+        got += more;
+        if more < most {
+            break;
+        }
+    }
+    got
+}
+
+/// Shows completions to the program.
+///
+/// # Safety
+/// There are as many places at `out`.
+unsafe fn show(taken: &[Completion], out: *mut ibv_wc) {
+    for (at, done) in taken.iter().enumerate() {
         if !done.status.is_success() {
             told::completion(done);
         }
-        // SAFETY: `at` is below the length of `taken`.
+        // SAFETY: `at` is below the number of places.
         unsafe { out.add(at).write(wc::shown(done)) };
     }
-    got
 }
 
 /// `ibv_resize_cq`

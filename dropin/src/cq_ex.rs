@@ -153,7 +153,7 @@ unsafe extern "C-unwind" fn read_opcode(cq: *mut ibv_cq_ex) -> ibv_wc_opcode {
 
 unsafe extern "C-unwind" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
     // SAFETY: as above.
-    unsafe { current(cq) }.byte_len
+    wc::byte_len(&unsafe { current(cq) })
 }
 
 /// Also the STag that was invalidated (`ibv_wc_read_invalidated_rkey`).

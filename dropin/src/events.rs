@@ -99,6 +99,10 @@ pub(crate) unsafe extern "C-unwind" fn get_async_event(
 unsafe fn look(context: *mut ibv_context, out: *mut ibv_async_event) -> Found {
     // SAFETY: the promise of the caller.
     let kept = unsafe { Context::of(context) };
+    if kept.is_inherited() {
+        errno::set(libc::EIO);
+        return Found::Error;
+    }
     while let Some(event) = kept.device().get_event(Some(Duration::ZERO)) {
         // An event whose object is ending right now is acknowledged by its drop: nobody gets it.
         let (Some(event_type), Some(element)) = (number(&event), element(event.object())) else {

@@ -40,5 +40,7 @@ mod strings;
 #[cfg(test)]
 mod tests;
 mod told;
+#[cfg(not(test))]
+mod uncancelled;
 mod users;
 mod wc;

@@ -50,8 +50,33 @@ impl<C, T: Sync> Registry<C, T> {
         self.0.write().insert(number, pointer);
     }
 
-    /// It is about to end.
-    pub(crate) fn remove(&self, number: u32) {
-        self.0.write().remove(&number);
+    /// It is about to end. In the child of a fork an object of the child's may have the number of one of the parent's: that stays.
+    pub(crate) fn remove(&self, number: u32, object: *mut C) {
+        let mut all = self.0.write();
+        if all.get(&number).is_some_and(|found| found.0 == object) {
+            all.remove(&number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_ends_takes_none_with_it_that_has_its_number_now() {
+        let registry: Registry<u64, ()> = Registry::new();
+        let (parents, own) = (Object::begin(1, ()), Object::begin(2, ()));
+        // SAFETY: objects of these types, which end below, after they were removed.
+        unsafe {
+            registry.add(7, parents);
+            registry.add(7, own);
+            registry.remove(7, parents);
+            assert_eq!(registry.with(7, |pointer, ()| pointer), Some(own));
+            registry.remove(7, own);
+            assert_eq!(registry.with(7, |pointer, ()| pointer), None);
+            Object::<u64, ()>::end(parents);
+            Object::<u64, ()>::end(own);
+        }
     }
 }

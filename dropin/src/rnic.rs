@@ -1,5 +1,6 @@
 //! The software RNIC of the process: one device, which all contexts share, opened when the program first needs it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
@@ -26,7 +27,7 @@ pub(crate) fn device() -> Option<Device> {
     {
         return Some(device.clone());
     }
-    match open() {
+    match open(held.is_some()) {
         Ok(device) => {
             // What a parent has opened is the parent's; it is not touched here.
             if let Some((_, inherited)) = held.replace((here, device.clone())) {
@@ -41,7 +42,8 @@ pub(crate) fn device() -> Option<Device> {
     }
 }
 
-fn open() -> Result<Device, String> {
+/// Opens it. In a child of a process that has a device, `UWARP_PCAP` names the parent's file.
+fn open(is_child: bool) -> Result<Device, String> {
     let Environment {
         device,
         pcap,
@@ -52,6 +54,7 @@ fn open() -> Result<Device, String> {
     QUIET.store(quiet, Ordering::Relaxed);
     PORT_OFFSET.store(port_offset, Ordering::Relaxed);
     let capture = pcap.map(|path| {
+        let path = capture_file(path, is_child.then(std::process::id));
         Capture::create(&path).map_err(|error| {
             format!(
                 "the capture file {} cannot be made: {error}",
@@ -66,6 +69,14 @@ fn open() -> Result<Device, String> {
     Device::open(Arc::clone(&network), settings).map_err(|error| error.to_string())
 }
 
+/// The file of a capture: that of a child has the number of its process behind the name.
+fn capture_file(path: PathBuf, child: Option<u32>) -> PathBuf {
+    let Some(process) = child else { return path };
+    let mut name = path.into_os_string();
+    name.push(format!(".{process}"));
+    name.into()
+}
+
 /// What is added to the ports that programs name, once the device is open.
 pub(crate) fn port_offset() -> u16 {
     PORT_OFFSET.load(Ordering::Relaxed)
@@ -78,5 +89,17 @@ pub(crate) fn tell(words: core::fmt::Arguments<'_>) {
         let _held = crate::cancel::Held::new();
         // A program may have closed its standard error.
         let _ = writeln!(std::io::stderr(), "uwarp: {words}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_has_a_capture_file_of_its_own() {
+        let file = |child| capture_file("/tmp/one.pcapng".into(), child);
+        assert_eq!(file(None), PathBuf::from("/tmp/one.pcapng"));
+        assert_eq!(file(Some(7)), PathBuf::from("/tmp/one.pcapng.7"));
     }
 }

@@ -99,7 +99,7 @@ pub(crate) unsafe fn destroy(srq: *mut ibv_srq) -> Result<(), c_int> {
         Err((_, DestroySrqError::InUse { .. })) => return Err(libc::EBUSY),
         Err((_, _)) => return Err(libc::EBUSY),
     }
-    SRQS.remove(number);
+    SRQS.remove(number, srq);
     // SAFETY: the promise of the caller.
     drop(unsafe { SrqObject::end(srq) });
     Ok(())

@@ -57,6 +57,14 @@ pub(crate) fn extra(done: &Completion) -> (u32, c_uint) {
     }
 }
 
+/// The octets: those of the Write, where Immediate Data came behind one, although no receive holds them.
+pub(crate) fn byte_len(done: &Completion) -> u32 {
+    match done.opcode {
+        WcOpcode::RecvImmediate => done.written,
+        _ => done.byte_len,
+    }
+}
+
 /// The eight octets on the wire for the four of `imm_data`.
 pub(crate) fn immediate(imm_data: u32) -> [u8; 8] {
     let [a, b, c, d] = imm_data.to_ne_bytes();
@@ -71,7 +79,7 @@ pub(crate) fn shown(done: &Completion) -> ibv_wc {
         status: status(done.status),
         opcode: opcode(done.opcode),
         vendor_err: 0,
-        byte_len: done.byte_len,
+        byte_len: byte_len(done),
         __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data },
         qp_num: done.qp_num,
         src_qp: 0,

@@ -14,6 +14,7 @@ use self::members::{Driven, Members};
 use crate::clock::machine_now;
 use crate::completion::{Completion, CqInner, Notify, ResizeCqError};
 use crate::device::DeviceInner;
+use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue};
 use crate::limits::{Number, Place};
 use crate::qp::inner::QpInner;
@@ -104,6 +105,11 @@ impl CqShared {
         }
     }
 
+    /// Tells the program of an event of this CQ.
+    pub(crate) fn tell(&self, event: AsyncEvent) {
+        self.events.push(event);
+    }
+
     /// A poll has found completions.
     fn hit(&self) {
         if self.members.have_crowds()
@@ -187,6 +193,14 @@ impl Cq {
             return 0;
         }
         self.shared.drive();
+        self.shared.inner.poll(out)
+    }
+
+    /// As [`Cq::poll`], but gives no connection a turn: for more of what a poll has just found.
+    pub fn poll_more(&self, out: &mut [Completion]) -> usize {
+        if self.is_inherited() {
+            return 0;
+        }
         self.shared.inner.poll(out)
     }
 

@@ -26,7 +26,7 @@ const CANNOT_RUN: u8 = 126;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Flags that are not given leave the environment as it is: UWARP_DEVICE, UWARP_PCAP, UWARP_CRC, \
-    UWARP_MARKERS, UWARP_MPA, UWARP_PEER, UWARP_STRICT, UWARP_HOLD, UWARP_QUIET.\n\
+    UWARP_MARKERS, UWARP_MPA, UWARP_PEER, UWARP_STRICT, UWARP_HOLD, UWARP_CONNECT_RETRY, UWARP_PORT_OFFSET, UWARP_QUIET.\n\
     The exit status is the program's; 127 when there is no such program, 126 when it cannot be run."
 )]
 pub(crate) struct Options {
@@ -55,6 +55,12 @@ pub(crate) struct Options {
     /// How long a message is held that finds no receive posted, in milliseconds (10000)
     #[arg(long, value_name = "MS")]
     hold: Option<u64>,
+    /// How long a connection that the peer's TCP refuses is asked for again, in milliseconds; 0: not at all (3000)
+    #[arg(long, value_name = "MS")]
+    connect_retry: Option<u64>,
+    /// What is added to every port of librdmacm, on both sides: for programs that use one number in TCP and in RDMA (0)
+    #[arg(long, value_name = "PORTS")]
+    port_offset: Option<u16>,
     /// Do not tell on stderr, in words, why a connection ended
     #[arg(long)]
     quiet: bool,
@@ -114,6 +120,7 @@ impl Options {
         let pcap =
             pcap.map_err(|error| Failure::because(format!("the capture has no place: {error}")))?;
         let set = |set: bool| set.then(|| "1".into());
+        let number = |number: Option<u64>| number.map(|number| number.to_string().into());
         let all = [
             ("UWARP_DEVICE", self.device.as_ref().map(Into::into)),
             ("UWARP_PCAP", pcap.map(Into::into)),
@@ -122,7 +129,9 @@ impl Options {
             ("UWARP_MPA", word(self.mpa)),
             ("UWARP_PEER", word(self.peer)),
             ("UWARP_STRICT", set(self.strict)),
-            ("UWARP_HOLD", self.hold.map(|hold| hold.to_string().into())),
+            ("UWARP_HOLD", number(self.hold)),
+            ("UWARP_CONNECT_RETRY", number(self.connect_retry)),
+            ("UWARP_PORT_OFFSET", number(self.port_offset.map(u64::from))),
             ("UWARP_QUIET", set(self.quiet)),
         ];
         let given = all.into_iter();
@@ -232,6 +241,10 @@ mod tests {
             "--peer",
             "siw",
             "--strict",
+            "--connect-retry",
+            "0",
+            "--port-offset",
+            "20000",
             "--quiet",
             "true",
         ];
@@ -244,6 +257,8 @@ mod tests {
             ("UWARP_MPA", "1"),
             ("UWARP_PEER", "siw"),
             ("UWARP_STRICT", "1"),
+            ("UWARP_CONNECT_RETRY", "0"),
+            ("UWARP_PORT_OFFSET", "20000"),
             ("UWARP_QUIET", "1"),
         ];
         assert_eq!(

@@ -116,7 +116,7 @@ unsafe fn resolve(
     // SAFETY: the promise of the caller.
     let (from, to) = unsafe {
         let from = (!from.is_null()).then(|| address::read(from));
-        (from.transpose()?, address::read(to)?)
+        (from.transpose()?.map(address::unmapped), address::read(to)?)
     };
     let to = address::destination(meant(to)?);
     // SAFETY: the promise of the caller.

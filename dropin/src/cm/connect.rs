@@ -58,7 +58,7 @@ unsafe fn octets<'a>(data: *const c_void, len: u8) -> &'a [u8] {
 }
 
 /// Reads that the device can have outstanding on a connection: towards it, and towards the peer.
-fn most(device: &Device) -> (u8, u8) {
+pub(super) fn most(device: &Device) -> (u8, u8) {
     let attr = device.query();
     let small = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
     (small(attr.max_qp_rd_atom), small(attr.max_qp_init_rd_atom))
@@ -116,7 +116,7 @@ unsafe fn connect_to(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Result<(
     let kept = unsafe { id::of(id) };
     let (responder_resources, initiator_depth) = depths(param, (u8::MAX, u8::MAX))?;
     let mut own = kept.own.lock();
-    let mut private_data = core::mem::take(&mut own.connect);
+    let mut private_data = own.connect.clone();
     private_data.extend_from_slice(param.map_or(&[], |param| param.private_data));
     own.tried = true;
     drop(own);
@@ -133,6 +133,8 @@ unsafe fn connect_to(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Result<(
     // SAFETY: the promise of the caller.
     unsafe {
         with_qp(id, param, |qp| kept.id.connect(&qp.qp, &options))?;
+        // One connection has them: those after it have their own.
+        kept.own.lock().connect.clear();
         address::refresh(id)
     }
 }

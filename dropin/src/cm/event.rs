@@ -13,7 +13,7 @@ use uwarp_verbs::{CmEvent, CmEventKind, CmReason, CmWaitError};
 use super::address;
 use super::failure;
 use super::id::{self, Own};
-use super::{channel, status};
+use super::{channel, connect, status};
 use crate::abi::{
     RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_ERROR,
     RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_DISCONNECTED,
@@ -55,8 +55,15 @@ fn number(kind: CmEventKind) -> rdma_cm_event_type {
     }
 }
 
-fn depth(of: u16) -> u8 {
-    u8::try_from(of).unwrap_or(u8::MAX)
+/// The Reads of an event: those towards this side, and towards the peer. Not more than the device can have, whatever the peer asks
+/// for: programs give `rdma_accept` what they find here.
+fn depths(event: &CmEvent) -> (u8, u8) {
+    let most = rnic::device().map_or((u8::MAX, u8::MAX), |device| connect::most(&device));
+    let small = |of: u16, most: u8| u8::try_from(of).unwrap_or(u8::MAX).min(most);
+    (
+        small(event.responder_resources(), most.0),
+        small(event.initiator_depth(), most.1),
+    )
 }
 
 /// Says why, where the program learns a number only.
@@ -114,8 +121,7 @@ unsafe fn show(event: CmEvent) -> Result<*mut rdma_cm_event, c_int> {
         // It stays where it is, in memory of the event's own, until the event is acknowledged.
         conn.private_data = data.as_ptr().cast();
     }
-    conn.responder_resources = depth(event.responder_resources());
-    conn.initiator_depth = depth(event.initiator_depth());
+    (conn.responder_resources, conn.initiator_depth) = depths(&event);
     Ok(EventObject::begin(shown, event))
 }
 
@@ -124,9 +130,10 @@ unsafe fn show(event: CmEvent) -> Result<*mut rdma_cm_event, c_int> {
 /// # Safety
 /// `listener` exists.
 unsafe fn requested(event: &CmEvent, listener: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, c_int> {
+    let (responder_resources, initiator_depth) = depths(event);
     let own = Own {
-        initiator_depth: depth(event.initiator_depth()),
-        responder_resources: depth(event.responder_resources()),
+        initiator_depth,
+        responder_resources,
         ..Own::default()
     };
     // SAFETY: the promise of the caller; of its fields, the program writes but `context`.

@@ -33,7 +33,10 @@ fn of_llp(error: &LlpError) -> c_int {
         LlpError::Io { errno, .. } => errno.abs(),
         LlpError::Misuse { .. } => libc::EINVAL,
         LlpError::Broken { .. } => libc::ECONNABORTED,
-        _ => libc::ENODEV,
+        LlpError::Refused { .. } => libc::ECONNREFUSED,
+        LlpError::Reset { .. } => libc::ECONNRESET,
+        LlpError::TimedOut { .. } => libc::ETIMEDOUT,
+        _ => libc::EIO,
     }
 }
 
@@ -46,5 +49,14 @@ mod tests {
         let addr = ([127, 0, 0, 1], 1).into();
         let error = CmError::from(LlpError::AddressInUse { addr });
         assert_eq!(errno(&error), libc::EADDRINUSE);
+    }
+
+    #[test]
+    fn a_peer_that_refuses_is_not_a_device_that_is_missing() {
+        let addr = ([127, 0, 0, 1], 1).into();
+        let of = |error| errno(&CmError::from(error));
+        assert_eq!(of(LlpError::Refused { addr }), libc::ECONNREFUSED);
+        assert_eq!(of(LlpError::TimedOut { addr }), libc::ETIMEDOUT);
+        assert_eq!(of(LlpError::Reset { addr }), libc::ECONNRESET);
     }
 }

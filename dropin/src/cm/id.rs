@@ -9,7 +9,7 @@ use core::mem;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use uwarp_verbs::{CmId, CmState, QpState};
+use uwarp_verbs::{CmError, CmId, CmState, QpState};
 
 use super::{channel, event, status};
 use crate::abi::{
@@ -19,7 +19,7 @@ use crate::abi::{
 use crate::boundary::entry;
 use crate::object::Object;
 use crate::registry::QPS;
-use crate::rnic;
+use crate::{cancel, rnic};
 
 /// What is behind an `rdma_cm_id`.
 pub(crate) struct IdKept {
@@ -112,11 +112,11 @@ pub(super) unsafe fn create(
     Ok(show(id, channel, context, ps, qp_type, own))
 }
 
-/// Ends an id: with all its events acknowledged, its unread ones forgotten, its requests rejected, its connection closed.
+/// Begins to end an id: its unread events are forgotten, its requests rejected, its connection closed.
 ///
 /// # Safety
 /// It exists, and is not used any more.
-pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
+unsafe fn begin_to_end(id: *mut rdma_cm_id) {
     // SAFETY: the promise of the caller.
     let kept = unsafe { of(id) };
     if kept.id.state() == CmState::Connected
@@ -129,11 +129,22 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
             }
         });
     }
-    // No event comes from here on. Those that the program has are waited for below.
+    // No event comes from here on. Those that the program has are waited for.
     let _ = kept.id.destroy(Some(Duration::ZERO));
     // SAFETY: the promise of the caller.
     unsafe { event::ack_held(id) };
-    let _ = kept.id.destroy(None);
+}
+
+/// Waits a while until the events of an id that [ends](begin_to_end) are acknowledged. Then its memory goes, and the result is true.
+///
+/// # Safety
+/// As [`begin_to_end`].
+unsafe fn end(id: *mut rdma_cm_id) -> bool {
+    // SAFETY: the promise of the caller.
+    let waited = unsafe { of(id) }.id.destroy(Some(cancel::SLICE));
+    if matches!(waited, Err(CmError::Unacknowledged { .. })) {
+        return false;
+    }
     // SAFETY: a field that the program does not write.
     let channel = unsafe { (*id).channel };
     // SAFETY: the promise of the caller.
@@ -142,10 +153,23 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
         // SAFETY: it is the id's own, which goes with it.
         unsafe { channel::destroy(channel) };
     }
+    true
 }
 
-/// Lets the events of an id come to another channel; without one it becomes synchronous, with a channel of its own. Returns when
-/// the program has acknowledged those that it took from the old one.
+/// Ends an id, as soon as its events are acknowledged.
+///
+/// # Safety
+/// It exists, and is not used any more.
+pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
+    // SAFETY: the promise of the caller.
+    unsafe {
+        begin_to_end(id);
+        while !end(id) {}
+    }
+}
+
+/// Lets the events of an id come to another channel; without one it becomes synchronous, with a channel of its own. The program may
+/// still have some that it took from the old one.
 ///
 /// # Errors
 /// The `errno`.
@@ -181,7 +205,6 @@ pub(super) unsafe fn migrate(
         (*id).channel = to;
     }
     kept.own.lock().sync = sync;
-    let _ = kept.id.wait_acknowledged(None);
     Ok(())
 }
 
@@ -202,11 +225,10 @@ pub(crate) unsafe extern "C-unwind" fn create_id(
 
 /// `rdma_destroy_id`
 pub(crate) unsafe extern "C-unwind" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
-    entry(-1, || {
-        // SAFETY: an id that this library gave.
-        unsafe { destroy(id) };
-        0
-    })
+    // SAFETY: an id that this library gave.
+    entry((), || unsafe { begin_to_end(id) });
+    // SAFETY: as above; after true it is not used any more.
+    cancel::until(|| entry(Some(-1), || unsafe { end(id) }.then_some(0)))
 }
 
 /// `rdma_migrate_id`
@@ -215,5 +237,15 @@ pub(crate) unsafe extern "C-unwind" fn migrate_id(
     channel: *mut rdma_event_channel,
 ) -> c_int {
     // SAFETY: an id, and a channel or NULL.
-    entry(-1, || status(unsafe { migrate(id, channel) }))
+    let migrated = entry(-1, || status(unsafe { migrate(id, channel) }));
+    if migrated != 0 {
+        return migrated;
+    }
+    cancel::until(|| {
+        entry(Some(-1), || {
+            // SAFETY: an id.
+            let waited = unsafe { of(id) }.id.wait_acknowledged(Some(cancel::SLICE));
+            (!matches!(waited, Err(CmError::Unacknowledged { .. }))).then_some(0)
+        })
+    })
 }

@@ -9,8 +9,8 @@ use core::{mem, ptr};
 
 use super::status;
 use crate::abi::{
-    IBV_QP_INIT_ATTR_PD, ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_init_attr, ibv_qp_init_attr_ex,
-    rdma_cm_id,
+    IBV_QP_INIT_ATTR_PD, IBV_QPS_INIT, ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, rdma_cm_id,
 };
 use crate::boundary::entry;
 use crate::{channel, cq, qp};
@@ -133,6 +133,8 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
         });
         match made {
             Ok(qp) => {
+                // As rdma-core leaves it.
+                (*qp).state = IBV_QPS_INIT;
                 (*id).pd = (*qp).pd;
                 (*id).qp = qp;
                 Ok(())
@@ -206,7 +208,7 @@ pub(crate) unsafe extern "C-unwind" fn destroy_qp(id: *mut rdma_cm_id) {
         unsafe {
             let queue_pair = mem::replace(&mut (*id).qp, ptr::null_mut());
             if !queue_pair.is_null() {
-                let _ = qp::destroy(queue_pair);
+                qp::destroy(queue_pair);
             }
             destroy_cqs(id);
         }

@@ -9,11 +9,25 @@ use core::{mem, ptr};
 
 use super::{queues, status};
 use crate::abi::{
-    IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, ibv_pd, ibv_srq_init_attr, ibv_srq_init_attr_ex,
-    rdma_cm_id,
+    IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, ibv_pd, ibv_srq, ibv_srq_init_attr,
+    ibv_srq_init_attr_ex, rdma_cm_id,
 };
 use crate::boundary::entry;
 use crate::srq;
+
+/// The id has the queue, and its domain where it had none.
+///
+/// # Safety
+/// Both exist, and nobody else writes the id.
+unsafe fn keep(id: *mut rdma_cm_id, made: *mut ibv_srq) {
+    // SAFETY: the promise of the caller.
+    unsafe {
+        (*id).srq = made;
+        if (*id).pd.is_null() {
+            (*id).pd = (*made).pd;
+        }
+    }
+}
 
 /// `rdma_create_srq`
 pub(crate) unsafe extern "C-unwind" fn create_srq(
@@ -31,7 +45,7 @@ pub(crate) unsafe extern "C-unwind" fn create_srq(
             srq::create(pd, (*attr).srq_context, &mut (*attr).attr)
         };
         // SAFETY: as above.
-        status(made.map(|made| unsafe { (*id).srq = made }))
+        status(made.map(|made| unsafe { keep(id, made) }))
     })
 }
 
@@ -54,7 +68,7 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
             srq::create_extended(attr)
         };
         // SAFETY: as above.
-        status(made.map(|made| unsafe { (*id).srq = made }))
+        status(made.map(|made| unsafe { keep(id, made) }))
     })
 }
 

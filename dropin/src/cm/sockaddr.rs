@@ -72,43 +72,50 @@ pub(super) fn write(addr: SocketAddr) -> (sockaddr_storage, socklen_t) {
     (storage, len as socklen_t)
 }
 
-/// The address in TCP that a program's own stands for: its port is `offset` higher. Port 0, which leaves it to TCP, is not changed.
+/// The address in TCP that a program's own stands for: its port is `offset` higher, and behind the last one come the first, so that
+/// each port that TCP chooses is one of the program's. Port 0, which leaves it to TCP, is not changed.
 ///
 /// # Errors
-/// `EADDRNOTAVAIL` for a port that is none then.
+/// `EADDRNOTAVAIL` for the port that would be 0 then.
 pub(super) fn into_tcp(addr: SocketAddr, offset: u16) -> Result<SocketAddr, c_int> {
     let mut addr = addr;
     if addr.port() != 0 {
-        let port = addr.port().checked_add(offset).ok_or(libc::EADDRNOTAVAIL)?;
-        addr.set_port(port);
+        match addr.port().wrapping_add(offset) {
+            0 => return Err(libc::EADDRNOTAVAIL),
+            port => addr.set_port(port),
+        }
     }
     Ok(addr)
 }
 
-/// The address as the program knows it. A port that TCP has chosen below `offset` is shown as it is: who connects from it is asked for
-/// nothing else, and nobody listens there whom others should find.
+/// The address as the program knows it. The one port that would be 0, `offset` itself, no program can name.
 pub(super) fn from_tcp(addr: SocketAddr, offset: u16) -> SocketAddr {
     let mut addr = addr;
-    if let Some(port) = addr.port().checked_sub(offset)
-        && port != 0
-    {
-        addr.set_port(port);
+    match addr.port().wrapping_sub(offset) {
+        0 => {}
+        port if addr.port() != 0 => addr.set_port(port),
+        _ => {}
     }
     addr
 }
 
+/// An address of IPv4 within IPv6 as what it is: there is no socket of both families here.
+pub(super) fn unmapped(addr: SocketAddr) -> SocketAddr {
+    match addr.ip() {
+        IpAddr::V6(ip) => ip
+            .to_ipv4_mapped()
+            .map_or(addr, |ip| (ip, addr.port()).into()),
+        IpAddr::V4(_) => addr,
+    }
+}
+
 /// Where to connect to: nowhere in particular means this machine.
 pub(super) fn destination(addr: SocketAddr) -> SocketAddr {
-    let ip: IpAddr = match addr.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        // The one family within the other would not go with the own address, which is IPv4.
-        IpAddr::V6(ip) => ip.to_ipv4_mapped().map_or(ip.into(), IpAddr::V4),
-        ip => ip,
-    };
-    let mut addr = addr;
-    if addr.ip() != ip {
-        addr = SocketAddr::new(ip, addr.port());
+    let mut addr = unmapped(addr);
+    match addr.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => addr.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => addr.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
     }
     addr
 }
@@ -135,9 +142,18 @@ mod tests {
         assert_eq!(into_tcp(addr(3260), 20000), Ok(addr(23260)));
         assert_eq!(from_tcp(addr(23260), 20000), addr(3260));
         assert_eq!(into_tcp(addr(0), 20000), Ok(addr(0)));
-        assert_eq!(into_tcp(addr(60000), 20000), Err(libc::EADDRNOTAVAIL));
-        assert_eq!(from_tcp(addr(1000), 20000), addr(1000));
+        assert_eq!(into_tcp(addr(45536), 20000), Err(libc::EADDRNOTAVAIL));
         assert_eq!(into_tcp(addr(7), 0), Ok(addr(7)));
+    }
+
+    #[test]
+    fn a_port_that_tcp_has_chosen_is_one_that_the_peer_can_name() {
+        let addr = |port| SocketAddr::from(([192, 0, 2, 1], port));
+        for port in [1, 1000, 19_999, 20_001, 65_535] {
+            let named = from_tcp(addr(port), 20000);
+            assert_eq!(into_tcp(named, 20000), Ok(addr(port)));
+        }
+        assert_eq!(from_tcp(addr(0), 20000), addr(0));
     }
 
     #[test]

@@ -56,4 +56,5 @@ macro_rules! absent {
     };
 }
 
-use {absent as absent_names, exports, jump};
+pub(crate) use jump;
+use {absent as absent_names, exports};

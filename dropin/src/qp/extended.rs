@@ -151,9 +151,10 @@ impl Drafts {
         self.failed = None;
     }
 
-    /// Posts all of them, or, where there is no room for all or one could not be built, none.
+    /// Posts all of them, or, where one of them would not be taken, none.
     fn post(&mut self, kept: &QpKept) -> Result<(), c_int> {
         if let Some(errno) = self.failed {
+            post::unlike(kept, errno);
             return Err(errno);
         }
         let mut list: Vec<SendWr<'_>> = mem::take(&mut self.list);
@@ -168,11 +169,8 @@ impl Drafts {
                 Err(errno) => result = Err(errno),
             }
         }
-        if result.is_ok() && list.len() > kept.qp.send_room() {
-            result = Err(libc::ENOMEM);
-        }
         if result.is_ok() {
-            let posted = post::posted(kept, kept.qp.post_send_list(&list));
+            let posted = post::posted(kept, kept.qp.post_send_all(&list));
             result = posted.map_err(|(_, errno)| errno);
         }
         list.clear();

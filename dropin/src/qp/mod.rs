@@ -26,7 +26,7 @@ use crate::object::Object;
 use crate::registry::QPS;
 use crate::told::Told;
 use crate::users::User;
-use crate::{cq, errno, pd, srq};
+use crate::{cancel, cq, errno, pd, srq};
 
 /// What is behind an `ibv_qp`.
 pub(crate) struct QpKept {
@@ -121,7 +121,8 @@ pub(crate) unsafe fn create(
     let (domain, send_cq, recv_cq) =
         unsafe { (pd::of(pd), cq::of(wanted.send_cq), cq::of(wanted.recv_cq)) };
     let mut granted = caps(cap);
-    let mut builder = domain.pd.qp().signal_all(wanted.sq_sig_all);
+    let builder = domain.pd.qp().signal_all(wanted.sq_sig_all);
+    let mut builder = builder.late_faults(true);
     if !wanted.srq.is_null() {
         // SAFETY: the promise of the caller.
         builder = builder.srq(&unsafe { srq::of(wanted.srq) }.srq);
@@ -178,31 +179,37 @@ pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> &'a QpKept {
     unsafe { QpObject::kept(qp.cast()) }
 }
 
-/// Ends a queue pair, once all its asynchronous events are acknowledged. A connection that stands ends with it: gracefully when
-/// nothing is under way.
-///
-/// # Errors
-/// `EBUSY`, in which case it is as it was.
+/// Ends a queue pair, once all its asynchronous events are acknowledged, and takes its completions out of its queues. A connection that
+/// stands ends with it: gracefully when nothing is under way.
 ///
 /// # Safety
-/// As for [`of`], and with `Ok` it is not used any more.
-pub(crate) unsafe fn destroy(qp: *mut ibv_qp) -> Result<(), c_int> {
+/// As for [`of`], and it is not used any more.
+pub(crate) unsafe fn destroy(qp: *mut ibv_qp) {
+    // SAFETY: the promise of the caller.
+    while !unsafe { end(qp) } {}
+}
+
+/// The same, for a while; false when events are not acknowledged by then: it is as it was.
+///
+/// # Safety
+/// As for [`of`], and with true it is not used any more.
+unsafe fn end(qp: *mut ibv_qp) -> bool {
     // SAFETY: the promise of the caller.
     let kept = unsafe { of(qp) };
     let number = kept.qp.qp_num();
-    QPS.remove(number);
+    QPS.remove(number, qp.cast());
     // Who acknowledges its events meanwhile looks at the structure, which is still there, and not at what is taken out here.
     // SAFETY: with `Ok` nobody uses the old place again, otherwise the other one is forgotten.
     let taken = unsafe { ptr::read(&*kept.qp) };
-    if let Err((same, _)) = taken.destroy(None) {
+    if let Err((same, _)) = taken.destroy_with_completions(Some(cancel::SLICE)) {
         mem::forget(same);
         // SAFETY: it goes on.
         unsafe { QPS.add(number, qp.cast()) };
-        return Err(libc::EBUSY);
+        return false;
     }
     // SAFETY: the promise of the caller. What was taken out is not dropped again.
     drop(unsafe { QpObject::end(qp.cast()) });
-    Ok(())
+    true
 }
 
 /// `ibv_create_qp`
@@ -259,8 +266,6 @@ pub(crate) unsafe fn create_extended(attr: &mut ibv_qp_init_attr_ex) -> Result<*
 
 /// `ibv_destroy_qp`
 pub(crate) unsafe extern "C-unwind" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
-    entry(libc::EIO, || {
-        // SAFETY: a queue pair that `ibv_create_qp` gave.
-        errno::status(unsafe { destroy(qp) })
-    })
+    // SAFETY: a queue pair that `ibv_create_qp` gave; after true it is not used any more.
+    cancel::until(|| entry(Some(libc::EIO), || unsafe { end(qp) }.then_some(0)))
 }

@@ -44,8 +44,12 @@ pub(crate) fn modify(kept: &QpKept, attr: &ibv_qp_attr, mask: u32) -> Result<(),
         }
         return Err(libc::EOPNOTSUPP);
     }
-    if mask & IBV_QP_CUR_STATE != 0 && attr.cur_qp_state != shown_state(kept) {
-        return Err(libc::EINVAL);
+    if mask & IBV_QP_CUR_STATE != 0 {
+        let now = shown_state(kept);
+        let is_fresh = now == IBV_QPS_INIT && to_reset(attr.cur_qp_state);
+        if attr.cur_qp_state != now && !is_fresh {
+            return Err(libc::EINVAL);
+        }
     }
     if let Some(wanted) = wanted {
         let to = IbvQpState::from_value(wanted).ok_or(libc::EINVAL)?;
@@ -83,14 +87,14 @@ fn is_for_the_manager(now: QpState, wanted: ibv_qp_state) -> bool {
 pub(crate) fn shown_state(kept: &QpKept) -> ibv_qp_state {
     let now = kept.qp.query();
     match now.state {
-        QpState::Idle => match kept.asked.load(Ordering::Relaxed) {
-            asked @ (IBV_QPS_RTR | IBV_QPS_RTS) => asked,
-            _ => now.ibv_state.value(),
-        },
-        QpState::Connecting => now
-            .ibv_state
-            .value()
-            .max(kept.asked.load(Ordering::Relaxed)),
+        // RNICs have no RESET: their IDLE is told as INIT.
+        QpState::Idle | QpState::Connecting => {
+            let before = now.ibv_state.value().max(IBV_QPS_INIT);
+            match kept.asked.load(Ordering::Relaxed) {
+                asked @ (IBV_QPS_RTR | IBV_QPS_RTS) => asked.max(before),
+                _ => before,
+            }
+        }
         _ => now.ibv_state.value(),
     }
 }

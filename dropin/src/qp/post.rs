@@ -100,6 +100,28 @@ pub(crate) unsafe fn window(info: &ibv_mw_bind_info) -> WindowBind {
     }
 }
 
+/// A request that is about memory of this side alone: it has no elements, whatever the fields for those hold.
+///
+/// # Safety
+/// What it points to is there.
+unsafe fn local(wr: &ibv_send_wr) -> Option<SendWr<'static>> {
+    // SAFETY: the opcode says which fields of unions there are; the promise of the caller.
+    unsafe {
+        match wr.opcode {
+            IBV_WR_LOCAL_INV => {
+                let stag = wr.__bindgen_anon_1.imm_data;
+                Some(SendWr::local_invalidate(wr.wr_id, stag))
+            }
+            IBV_WR_BIND_MW => {
+                let bind = &wr.__bindgen_anon_2.bind_mw;
+                let shown = window(&bind.bind_info);
+                Some(SendWr::bind_window(wr.wr_id, bind.rkey, &shown))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A request as the verbs have it. `Ok(None)`: its inline data finds no room behind others.
 ///
 /// # Safety
@@ -108,9 +130,13 @@ unsafe fn request<'a>(
     wr: &ibv_send_wr,
     room: &mut &'a mut [MaybeUninit<u8>],
 ) -> Result<Option<SendWr<'a>>, c_int> {
+    let id = wr.wr_id;
+    // SAFETY: the promise of the caller.
+    if let Some(request) = unsafe { local(wr) } {
+        return Ok(Some(flagged(request, wr.send_flags)));
+    }
     // SAFETY: the promise of the caller.
     let sges: &'a [Sge] = unsafe { elements(wr.sg_list, wr.num_sge) }?;
-    let id = wr.wr_id;
     // SAFETY: which field of a union there is, says the opcode; all of them are numbers.
     let (extra, rdma, atomic) = unsafe { (wr.__bindgen_anon_1.imm_data, wr.wr.rdma, wr.wr.atomic) };
     let inline = if wr.send_flags & IBV_SEND_INLINE == 0 {
@@ -142,15 +168,6 @@ unsafe fn request<'a>(
         (IBV_WR_ATOMIC_FETCH_AND_ADD, None) => {
             let add = atomic.compare_add;
             SendWr::fetch_add(id, sges, atomic.remote_addr, atomic.rkey, add)
-        }
-        (IBV_WR_LOCAL_INV, _) => SendWr::local_invalidate(id, extra),
-        (IBV_WR_BIND_MW, _) => {
-            // SAFETY: the opcode says that it is this field; the promise of the caller.
-            let (rkey, bind) = unsafe {
-                let bind = &wr.__bindgen_anon_2.bind_mw;
-                (bind.rkey, window(&bind.bind_info))
-            };
-            SendWr::bind_window(id, rkey, &bind)
         }
         // A message that is a Send and carries Immediate Data does not exist on iWARP (RFC 7306 section 6).
         (IBV_WR_SEND_WITH_IMM, _) => return Err(libc::EOPNOTSUPP),
@@ -198,7 +215,10 @@ unsafe fn send_some(
     // SAFETY: the promise of the caller.
     let (head, second) = unsafe { (&*first, (*first).next) };
     // SAFETY: the promise of the caller.
-    let request_of = |wr: &ibv_send_wr, room: &mut _| unsafe { request(wr, room) };
+    let request_of = |wr: &ibv_send_wr, room: &mut _| {
+        let made = unsafe { request(wr, room) };
+        made.inspect_err(|errno| unlike(kept, *errno))
+    };
     // More inline data than there is room for is more than any queue pair takes.
     let single = request_of(head, &mut room)
         .and_then(|single| single.ok_or(libc::EINVAL))
@@ -237,6 +257,16 @@ unsafe fn send_some(
         }),
         (Ok(()), Some(refused)) => Err(refused),
         (Ok(()), None) => Ok(next),
+    }
+}
+
+/// Says once, of a request that could not be made, that iWARP has none such.
+pub(crate) fn unlike(kept: &QpKept, errno: c_int) {
+    if errno == libc::EOPNOTSUPP && kept.refused.first() {
+        tell(format_args!(
+            "queue pair {}: a Send with Immediate Data was not taken: iWARP has none (RFC 7306 has Immediate Data behind a Write)",
+            kept.qp.qp_num()
+        ));
     }
 }
 

@@ -117,3 +117,68 @@ fn a_thread_that_waits_for_an_event_can_be_cancelled() {
     assert_eq!(ended.addr(), usize::MAX);
     side.end();
 }
+
+/// As fio does it: what it acknowledges are completions.
+#[test]
+fn more_acknowledgements_than_events_leave_the_next_event_to_be_acknowledged() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (here.qp(), there.qp());
+    connect(qp, peer);
+    for (event, acknowledged) in [(1, 5), (2, 0)] {
+        post_recv(peer, event, &mut []);
+        // SAFETY: a queue that exists.
+        assert_eq!(unsafe { cq::req_notify_cq(there.cq, 0) }, 0);
+        let mut wr = send_wr(event, IBV_WR_SEND, &mut []);
+        assert_eq!(post_send(qp, &mut wr).0, 0);
+        assert_eq!(get(&there).0, 0);
+        // SAFETY: a queue that exists.
+        unsafe { channel::ack_cq_events(there.cq, acknowledged) };
+        there.poll(1);
+        here.poll(1);
+    }
+    end_qp(qp);
+    end_qp(peer);
+    // SAFETY: a queue that exists, of which one event is not acknowledged.
+    let kept = unsafe { &cq::of(there.cq).cq };
+    assert!(kept.clone().destroy(Some(Duration::ZERO)).is_err());
+    // SAFETY: as above.
+    unsafe { channel::ack_cq_events(there.cq, 1) };
+    here.end();
+    there.end();
+}
+
+unsafe extern "C-unwind" fn destroy_queue(cq: *mut c_void) -> *mut c_void {
+    // SAFETY: a queue, of which an event is not acknowledged.
+    unsafe { cq::destroy_cq(cq.cast()) };
+    ptr::null_mut()
+}
+
+#[test]
+fn a_thread_that_waits_for_acknowledgements_can_be_cancelled() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (here.qp(), there.qp());
+    connect(qp, peer);
+    post_recv(peer, 1, &mut []);
+    // SAFETY: a queue that exists.
+    assert_eq!(unsafe { cq::req_notify_cq(there.cq, 0) }, 0);
+    let mut wr = send_wr(1, IBV_WR_SEND, &mut []);
+    assert_eq!(post_send(qp, &mut wr).0, 0);
+    assert_eq!(get(&there).0, 0);
+    end_qp(qp);
+    end_qp(peer);
+    let mut thread = 0;
+    let mut ended = ptr::null_mut();
+    let queue = there.cq.cast();
+    // SAFETY: the functions of the C library, with a thread that ends before its queue does; an event that was got.
+    unsafe {
+        let made = pthread_create(&raw mut thread, ptr::null(), destroy_queue, queue);
+        assert_eq!(made, 0);
+        assert_eq!(pthread_cancel(thread), 0);
+        assert_eq!(libc::pthread_join(thread, &raw mut ended), 0);
+        channel::ack_cq_events(there.cq, 1);
+    }
+    // PTHREAD_CANCELED
+    assert_eq!(ended.addr(), usize::MAX);
+    here.end();
+    there.end();
+}

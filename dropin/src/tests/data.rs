@@ -114,7 +114,7 @@ fn one_sided_requests_move_octets_and_immediate_data_is_four_octets_in_network_o
     assert_eq!(post_send(qp, &mut write).0, 0);
     let got = there.poll(1)[0];
     assert_eq!(kind(&got), (IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, 40));
-    assert_eq!(got.wc_flags, IBV_WC_WITH_IMM);
+    assert_eq!((got.wc_flags, got.byte_len), (IBV_WC_WITH_IMM, 8));
     assert_eq!(
         // SAFETY: the flag says that it is this field.
         unsafe { got.__bindgen_anon_1.imm_data },
@@ -183,13 +183,6 @@ fn what_iwarp_has_not_and_what_is_wrong_is_refused_where_it_stands_in_the_list()
     assert_eq!(refused(IBV_WR_SEND_WITH_IMM), libc::EOPNOTSUPP);
     assert_eq!(refused(IBV_WR_TSO), libc::EINVAL);
     assert_eq!(refused(99), libc::EINVAL);
-    let mut unknown = [ibv_sge {
-        addr: 0x1000,
-        length: 8,
-        lkey: 0x1234_5678,
-    }];
-    let mut bad = send_wr(3, IBV_WR_SEND, &mut unknown);
-    assert_eq!(post_send(qp, &mut bad).0, libc::EINVAL);
     let mut three = send_wr(3, IBV_WR_SEND, &mut []);
     three.num_sge = -1;
     assert_eq!(post_send(qp, &mut three).0, libc::EINVAL);
@@ -276,4 +269,62 @@ fn an_access_that_the_peer_refuses_completes_with_the_status_of_libibverbs() {
 fn unsafe_zeroed() -> ibv_async_event {
     // SAFETY: numbers and pointers, which may all be zero.
     unsafe { mem::zeroed() }
+}
+
+#[test]
+fn a_wrong_key_or_range_is_taken_and_completes_in_error() {
+    for (lkey, length) in [(Some(0x1234_5678), 8), (None, 9)] {
+        let (here, there) = (Side::new(), Side::new());
+        let (qp, peer) = (here.qp(), there.qp());
+        let (mut own, mut lent) = ([0_u8; 8], [0_u8; 8]);
+        let (local, remote) = (here.mr(&mut own, ALL), there.mr(&mut lent, ALL));
+        connect(qp, peer);
+        let (mut right, mut wrong) = (
+            [sge(local, 0, 8)],
+            [sge(local, 0, 4), sge(local, 0, length)],
+        );
+        wrong[1].lkey = lkey.unwrap_or(wrong[1].lkey);
+        let mut last = rdma_wr(3, IBV_WR_RDMA_WRITE, &mut [], remote);
+        let mut middle = rdma_wr(2, IBV_WR_RDMA_WRITE, &mut wrong, remote);
+        let mut first = rdma_wr(1, IBV_WR_RDMA_WRITE, &mut right, remote);
+        assert_eq!(post_send(qp, &mut first).0, 0);
+        assert_eq!(kind(&here.poll(1)[0]).0, IBV_WC_SUCCESS);
+        middle.next = &raw mut last;
+        assert_eq!(post_send(qp, &mut middle), (0, ptr::null_mut()));
+        let done = here.poll(2);
+        let done = [&done[0], &done[1]].map(|wc| (wc.wr_id, wc.status));
+        assert_eq!(done, [(2, IBV_WC_LOC_PROT_ERR), (3, IBV_WC_WR_FLUSH_ERR)]);
+        end_qp(qp);
+        end_qp(peer);
+        end_mr(local);
+        end_mr(remote);
+        here.end();
+        there.end();
+    }
+}
+
+/// Drivers of RNICs take them out: a program frees with the queue pair what their numbers stand for.
+#[test]
+fn completions_of_a_queue_pair_that_was_destroyed_are_not_polled() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer, other) = (here.qp(), there.qp(), here.qp());
+    let far = there.qp();
+    connect(qp, peer);
+    connect(other, far);
+    for (qp, wr_id) in [(qp, 1), (other, 2)] {
+        post_recv(qp, wr_id + 10, &mut []);
+        let mut write = send_wr(wr_id, IBV_WR_RDMA_WRITE, &mut []);
+        assert_eq!(post_send(qp, &mut write).0, 0);
+    }
+    end_qp(qp);
+    assert_eq!(kind(&here.poll(1)[0]).2, 2);
+    end_qp(other);
+    // SAFETY: numbers, which may all be zero.
+    let mut none: ibv_wc = unsafe { mem::zeroed() };
+    // SAFETY: a place for one.
+    assert_eq!(unsafe { cq::poll_cq(here.cq, 1, &raw mut none) }, 0);
+    end_qp(peer);
+    end_qp(far);
+    here.end();
+    there.end();
 }

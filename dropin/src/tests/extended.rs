@@ -211,3 +211,37 @@ fn a_completion_queue_with_timestamps_is_refused() {
     assert_eq!(errno(), Some(libc::EOPNOTSUPP));
     side.end();
 }
+
+#[test]
+fn of_requests_built_by_calls_all_are_taken_or_none() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (extended(&here, OPS), there.qp());
+    // SAFETY: a queue pair that exists.
+    let ex = unsafe { qp_to_qp_ex(qp) };
+    connect(qp, peer);
+    let mut own = *b"abcdefgh";
+    let source = here.mr(&mut own, 0);
+    let element = sge(source, 0, 2);
+    // One element more than a request of this queue pair may have.
+    let elements = [element; 3];
+    for (count, expected) in [(3, libc::EINVAL), (2, 0)] {
+        // SAFETY: the functions of the interface in their order, as the inline functions of `verbs.h` call them.
+        unsafe {
+            let calls = &*ex;
+            calls.wr_start.unwrap()(ex);
+            ((*ex).wr_id, (*ex).wr_flags) = (count, IBV_SEND_SIGNALED);
+            calls.wr_rdma_write.unwrap()(ex, 0, 0);
+            (*ex).wr_id = 10 + count;
+            calls.wr_rdma_write.unwrap()(ex, 0, 0);
+            calls.wr_set_sge_list.unwrap()(ex, count as usize, elements.as_ptr());
+            assert_eq!(calls.wr_complete.unwrap()(ex), expected);
+        }
+    }
+    let posted: Vec<_> = here.poll(2).iter().map(|wc| wc.wr_id).collect();
+    assert_eq!(posted, [2, 12]);
+    end_qp(qp);
+    end_qp(peer);
+    end_mr(source);
+    here.end();
+    there.end();
+}

@@ -74,6 +74,8 @@ fn other_transports_than_rc_and_sizes_beyond_the_device_are_refused() {
 fn the_states_of_the_connection_manager_may_be_asked_for_and_are_shown() {
     let (here, there) = (Side::new(), Side::new());
     let (qp, peer) = (here.qp(), there.qp());
+    // RNICs have no RESET: their IDLE is told as INIT.
+    assert_eq!(state_of(qp).0, IBV_QPS_INIT);
     for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
         assert_eq!(move_to(qp, state, 0), 0);
         assert_eq!(state_of(qp).0, state);
@@ -92,7 +94,7 @@ fn the_states_of_the_connection_manager_may_be_asked_for_and_are_shown() {
     assert_eq!(state_of(qp).0, IBV_QPS_ERR);
     assert_eq!(move_to(qp, IBV_QPS_RTS, 0), libc::EINVAL);
     assert_eq!(move_to(qp, IBV_QPS_RESET, 0), 0);
-    assert_eq!(state_of(qp).0, IBV_QPS_RESET);
+    assert_eq!(state_of(qp).0, IBV_QPS_INIT);
     end_qp(qp);
     end_qp(peer);
     here.end();
@@ -204,5 +206,73 @@ fn memory_that_is_not_there_or_not_for_writing_is_not_registered() {
     end_mr(source);
     // SAFETY: the page is not used any more.
     assert_eq!(unsafe { libc::munmap(pages, PAGE) }, 0);
+    side.end();
+}
+
+#[test]
+fn the_error_of_a_completion_queue_is_told_on_its_own_context() {
+    let (here, there, third) = (Side::new(), Side::new(), Side::new());
+    let none = ptr::null_mut();
+    // SAFETY: an open context.
+    let small = unsafe { cq::create_cq(third.context, 1, none, none.cast(), 0) };
+    let mut attr = here.attr();
+    attr.send_cq = small;
+    // SAFETY: objects that exist.
+    let qp = unsafe { qp::create_qp(here.pd, &raw mut attr) };
+    let peer = there.qp();
+    connect(qp, peer);
+    let mut second = send_wr(2, IBV_WR_RDMA_WRITE, &mut []);
+    let mut first = send_wr(1, IBV_WR_RDMA_WRITE, &mut []);
+    first.next = &raw mut second;
+    assert_eq!(post_send(qp, &mut first).0, 0);
+    // SAFETY: numbers and pointers, which may all be zero.
+    let mut event: ibv_async_event = unsafe { mem::zeroed() };
+    // SAFETY: an open context, and a place for an event; the type says which field it is; the event was just got.
+    unsafe {
+        let mut told = libc::pollfd {
+            fd: (*third.context).async_fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        assert_eq!(libc::poll(&raw mut told, 1, 60_000), 1);
+        assert_eq!(
+            crate::events::get_async_event(third.context, &raw mut event),
+            0
+        );
+        assert_eq!(
+            (event.event_type, event.element.cq),
+            (IBV_EVENT_CQ_ERR, small)
+        );
+        crate::events::ack_async_event(&raw mut event);
+    }
+    end_qp(qp);
+    end_qp(peer);
+    // SAFETY: it is not used any more.
+    assert_eq!(unsafe { cq::destroy_cq(small) }, 0);
+    for side in [here, there, third] {
+        side.end();
+    }
+}
+
+#[test]
+fn a_child_does_not_wait_for_events_of_its_parents_context() {
+    let side = Side::new();
+    // SAFETY: numbers and pointers, which may all be zero.
+    let mut event: ibv_async_event = unsafe { mem::zeroed() };
+    // SAFETY: the child calls what is to be tested and ends, after a while by a signal.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: as above; a context and a place for an event.
+        unsafe {
+            libc::alarm(30);
+            let got = crate::events::get_async_event(side.context, &raw mut event);
+            let told = got == -1 && errno() == Some(libc::EIO);
+            libc::_exit(if told { 0 } else { 1 });
+        }
+    }
+    let mut status = -1;
+    // SAFETY: the child, and a place for a number.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
     side.end();
 }

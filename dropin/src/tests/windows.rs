@@ -44,6 +44,8 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
     // SAFETY: a window that exists.
     assert_ne!(unsafe { (*windows[0]).rkey }, before);
     let mut wr = send_wr(3, IBV_WR_BIND_MW, &mut []);
+    // It has no elements, whatever this says.
+    wr.num_sge = -1;
     wr.__bindgen_anon_2.bind_mw.mw = windows[1];
     // SAFETY: a window that exists.
     let rkey = uwarp_verbs::inc_rkey(unsafe { (*windows[1]).rkey });

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::packages;
 use crate::prefix::{Prefix, said};
-use crate::process::Place;
+use crate::process::{Place, free_port};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
 const GENERATED: &str = include_str!("../../src/abi/generated.rs");
@@ -152,6 +152,22 @@ pub(crate) fn preload_reaches_a_program_that_names_a_directory(
         return Err(format!("with --preload:\n{with}"));
     }
     Ok(())
+}
+
+/// A thread that posts and polls may be cancelled: the calls are no points of that, also with a capture, which is written to a file.
+pub(crate) fn a_thread_that_posts_may_be_cancelled(prefix: &Prefix) -> Result<(), String> {
+    let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
+    let program = compile(prefix, "cc", "cancelled.c", &libraries)?;
+    let program = program.to_str().ok_or("the path is no text")?;
+    let capture = prefix.scratch().join("cancelled.pcapng");
+    let capture = capture.to_str().ok_or("the path is no text")?;
+    let flags = &["--pcap", capture];
+    let place = Place { prefix, flags };
+    let said = place.start(&[program, &free_port()?.to_string()])?.end()?;
+    match said.contains("50 posted, cancelled") {
+        true => Ok(()),
+        false => Err(said),
+    }
 }
 
 /// A program that is linked with both finds them in the one file.

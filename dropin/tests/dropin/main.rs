@@ -16,7 +16,6 @@ use std::sync::OnceLock;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use prefix::Prefix;
-use programs::State;
 
 /// Made when the first test needs it; removed when this process ends.
 static PREFIX: OnceLock<Result<Prefix, String>> = OnceLock::new();
@@ -57,6 +56,11 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         names::the_library_has_every_name_with_its_version,
     ),
     (
+        "names::the_data_path_calls_nothing_at_which_a_thread_is_cancelled",
+        &[],
+        names::the_data_path_calls_nothing_at_which_a_thread_is_cancelled,
+    ),
+    (
         "names::the_source_has_every_name",
         &[],
         names::the_source_has_every_name,
@@ -80,6 +84,11 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         "c::both_libraries_are_one_file",
         &["libibverbs-dev", "librdmacm-dev"],
         c::both_libraries_are_one_file,
+    ),
+    (
+        "c::a_thread_that_posts_may_be_cancelled",
+        &["libibverbs-dev", "librdmacm-dev"],
+        c::a_thread_that_posts_may_be_cancelled,
     ),
     (
         "c::preload_reaches_a_program_that_names_a_directory",
@@ -117,12 +126,9 @@ fn main() -> ExitCode {
     for row in programs::rows() {
         let name = format!("programs::{}", row.name);
         let missing = unready.clone().or_else(|| row.missing());
-        let asked = matches!(row.state, State::Asked(_));
-        let trial = trial(&name, missing, move || {
+        trials.push(trial(&name, missing, move || {
             with_prefix(|prefix| row.run(prefix))
-        });
-        let ignored = asked || trial.has_ignored_flag();
-        trials.push(trial.with_ignored_flag(ignored));
+        }));
     }
     let matrix = || matrix::is_up_to_date().map_err(Failed::from);
     trials.push(trial("matrix::is_up_to_date", matrix::missing(), matrix));

@@ -24,6 +24,45 @@ pub(crate) fn the_library_has_every_name_with_its_version(prefix: &Prefix) -> Re
     Ok(())
 }
 
+/// Threads of a program may be cancelled while they post and poll, which must not unwind frames of Rust (`src/uncancelled.rs`). What is
+/// left is called where a cancellation is held up, or wanted (`poll`).
+pub(crate) fn the_data_path_calls_nothing_at_which_a_thread_is_cancelled(
+    prefix: &Prefix,
+) -> Result<(), String> {
+    const POINTS: [&str; 22] = [
+        "close",
+        "read",
+        "readv",
+        "pread",
+        "pread64",
+        "recv",
+        "recvfrom",
+        "recvmsg",
+        "write",
+        "writev",
+        "pwrite",
+        "pwrite64",
+        "send",
+        "sendto",
+        "sendmsg",
+        "accept",
+        "accept4",
+        "epoll_wait",
+        "fsync",
+        "fdatasync",
+        "select",
+        "ppoll",
+    ];
+    let symbols = elf::symbols(&prefix.library())?;
+    let wanted = symbols.iter().filter(|symbol| !symbol.defined);
+    let names = wanted.filter_map(|symbol| symbol.name.split('@').next());
+    let points: Vec<_> = names.filter(|name| POINTS.contains(name)).collect();
+    if points.is_empty() {
+        return Ok(());
+    }
+    Err(format!("it calls {points:?} of the C library"))
+}
+
 /// The source says of every function whether it does something.
 pub(crate) fn the_source_has_every_name(_: &Prefix) -> Result<(), String> {
     let names: BTreeSet<String> = exports::names()?.into_keys().collect();

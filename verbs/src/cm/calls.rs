@@ -1,6 +1,5 @@
 //! The calls of an id that make and end connections.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use uwarp_llp::Llp;
@@ -68,8 +67,7 @@ impl CmId {
             id.qp = Arc::downgrade(qp.inner());
             (to, id.bound, id.port.take())
         };
-        // A second try, with MPA revision 1, cannot have the same port: the first connection has it still.
-        let again = Some((bound.map(|addr| SocketAddr::new(addr.ip(), 0)), to));
+        let again = Some((bound, to));
         let begun = connect::start(qp.inner(), to, options, again, || match port.take() {
             Some(port) => port.connect(to),
             None => inner.device.network.connect(bound, to),

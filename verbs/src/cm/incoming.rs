@@ -108,7 +108,10 @@ impl Incoming {
             state: Mutex::new(None),
         });
         match step {
-            Step::Whole(request) => incoming.end(awaiting, Ok(request)),
+            Step::Whole(request) => {
+                incoming.attend_older(device.now());
+                incoming.end(awaiting, Ok(request));
+            }
             Step::Failed(error) => incoming.end(awaiting, Err(error)),
             Step::More => incoming.watch(awaiting)?,
         }
@@ -281,25 +284,44 @@ impl Awaiting {
 
 impl Source for Incoming {
     fn attend(&self, now: Instant) -> Verdict {
+        if let Some((awaiting, result)) = self.look(now) {
+            self.unwatch(&awaiting);
+            if result.is_ok() {
+                self.attend_older(now);
+            }
+            self.end(awaiting, result);
+        }
+        Verdict::Settled
+    }
+}
+
+impl Incoming {
+    /// Takes what has come. `None`: it goes on waiting, or had come out before.
+    fn look(&self, now: Instant) -> Option<(Awaiting, Result<Request, StartupError>)> {
         let mut state = self.state.lock();
-        let Some(awaiting) = &mut *state else {
-            return Verdict::Settled;
-        };
+        let awaiting = state.as_mut()?;
         let result = match awaiting.turn(now) {
             Step::More => {
                 self.arm(awaiting);
-                return Verdict::Settled;
+                return None;
             }
             Step::Whole(request) => Ok(request),
             Step::Failed(error) => Err(error),
         };
-        let ended = state.take();
-        drop(state);
-        if let Some(awaiting) = ended {
-            self.unwatch(&awaiting);
-            self.end(awaiting, result);
+        state.take().map(|ended| (ended, result))
+    }
+
+    /// A Request is about to be told: those of older connections that have come go first.
+    fn attend_older(&self, now: Instant) {
+        let Some(neighbours) = &self.neighbours else {
+            return;
+        };
+        for older in neighbours.before(self.token, now) {
+            if let Some((awaiting, result)) = older.look(now) {
+                older.unwatch(&awaiting);
+                older.end(awaiting, result);
+            }
         }
-        Verdict::Settled
     }
 }
 

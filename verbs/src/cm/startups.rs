@@ -6,6 +6,10 @@
 //! address: an address has a limit of its own (`per_peer.max_half_open`), and an attacker with many addresses would
 //! defeat a count anyway.
 //!
+//! Requests are told in the order in which their connections were accepted, as far as they have come: between TCP's accept and the
+//! first look at a connection the Request of an older one may come, and programs count on the order (perftest numbers its queue
+//! pairs by it). So before a Request is told, the older ones are looked at, but for those that have been silent for long.
+//!
 //! ```text
 //!   accepted by TCP ──► in startup ──► Request whole: never given up from here on
 //!                          │ not for YOUNG; then, where all places are taken and a newer one comes
@@ -13,8 +17,8 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -27,6 +31,10 @@ use crate::progress::background::Token;
 /// in TCP. An attacker gets no more of it than that with 4,096 places, and 40,960 connections a second, the others
 /// come late.
 pub(crate) const YOUNG: Duration = Duration::from_millis(100);
+
+/// Connections that are looked at before a younger one is told, at most: so many system calls for each Request are all that silent
+/// ones can cost.
+const LOOKS: usize = 32;
 
 /// The connections in startup of a listener, or of a device.
 #[derive(Default)]
@@ -43,6 +51,16 @@ impl Startups {
 
     pub(super) fn remove(&self, token: Token) {
         self.waiting.lock().remove(&token);
+    }
+
+    /// Those that came before `token` and are young, the oldest first.
+    pub(super) fn before(&self, token: Token, now: Instant) -> Vec<Arc<Incoming>> {
+        let waiting = self.waiting.lock();
+        let older = waiting.range(..token).rev().take(LOOKS);
+        let young = older.take_while(|(_, (since, _))| now < *since + YOUNG);
+        let mut found: Vec<_> = young.filter_map(|(_, (_, one))| one.upgrade()).collect();
+        found.reverse();
+        found
     }
 
     /// When the oldest may have to give way; `None` when there are none.

@@ -370,6 +370,13 @@ impl CqInner {
         completion
     }
 
+    /// Takes those of one QP out, which nobody is to poll any more.
+    pub(crate) fn purge(&self, qp_num: u32) {
+        let mut state = self.state.lock();
+        state.ring.retain(|completion| completion.qp_num != qp_num);
+        self.len.store(state.ring.len(), Ordering::Release);
+    }
+
     /// The program has taken completions.
     fn taken(&self, state: &State) {
         self.len.store(state.ring.len(), Ordering::Release);
@@ -388,11 +395,11 @@ impl CqInner {
         !state.ring.is_empty()
     }
 
-    /// Acknowledges events that the program took from the channel. More than it took is no error: there are programs
-    /// that acknowledge completions in place of events.
+    /// Acknowledges events that the program took from the channel. More than it took is no error, and means no event that is yet to
+    /// come: there are programs that acknowledge completions in place of events.
     pub(crate) fn ack_events(&self, count: u64) {
         let mut events = self.events.lock();
-        events.acked = events.acked.saturating_add(count);
+        events.acked = events.acked.saturating_add(count).min(events.delivered);
         self.acked.notify_all();
     }
 

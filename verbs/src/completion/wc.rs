@@ -196,7 +196,7 @@ pub struct Completion {
     /// What it was.
     pub opcode: WcOpcode,
     /// Octets received into the receive's memory, or read; 8 for an atomic; 0 where nothing is, as with
-    /// Immediate Data, also behind a Write.
+    /// Immediate Data, also behind a Write ([`written`](Self::written)).
     pub byte_len: u32,
     /// The QP it was posted to.
     pub qp_num: u32,
@@ -208,6 +208,9 @@ pub struct Completion {
     /// The 8 octets of Immediate Data, of a [`WcOpcode::RecvImmediate`] (RFC 7306 section 6), in the order of
     /// the wire.
     pub immediate: Option<[u8; 8]>,
+    /// Octets of the Write that this Immediate Data came behind (`ibv_wc.byte_len` has them there); 0 where nothing came behind a
+    /// Write, or something else between the two that took a receive.
+    pub written: u32,
     /// Why it failed, or was flushed; `None` for success.
     pub cause: Option<Cause>,
 }

@@ -42,6 +42,8 @@ pub(crate) struct QpContext {
     pub(crate) access: Access,
     /// Every request makes a completion, signaled or not.
     pub(crate) signal_all: bool,
+    /// A request whose elements may not be used is taken, and fails when its turn comes.
+    pub(crate) late_faults: bool,
     /// When a silent peer is taken for dead, where the network does not decide.
     pub(crate) keepalive: Option<Keepalive>,
 }
@@ -177,6 +179,8 @@ pub(crate) struct Connection {
     pub(super) ask_until: Option<Instant>,
     /// It refused, and is asked again then: there is no LLP until then.
     pub(crate) ask_again: Option<Instant>,
+    /// Octets of the peer's last Write, and whether more of it is to come.
+    pub(super) written: (u32, bool),
     /// The headers of the last frames.
     pub(super) recorder: Recorder,
     /// The connection, for `tracing`; disabled when nobody listened as it began.
@@ -230,6 +234,7 @@ impl Connection {
             reconnect: false,
             ask_until: None,
             ask_again: None,
+            written: (0, false),
             recorder: Recorder::new(now),
             span: Span::none(),
         }

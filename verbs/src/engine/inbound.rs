@@ -167,8 +167,9 @@ impl Connection {
                 ref target,
                 payload_at,
                 len,
-                ..
+                last,
             }) => {
+                self.count_write(len, last);
                 if let Some(Some(landing)) = *target {
                     self.place_write(landing, recent, ulpdu, payload_at, len);
                 }
@@ -233,6 +234,7 @@ impl Connection {
                     return;
                 }
                 if let Some(delivered) = delivered {
+                    self.written = (0, false);
                     let invalidated = delivered.invalidated.map(|stag| {
                         // The check has found it; a local deregistration meanwhile is as good.
                         let _ = mutate!(self.ctx.table.invalidate(stag), InvalidateNotDone => None);

@@ -102,7 +102,7 @@ impl Connection {
                 } = &*self.ctx;
                 match self.sq.resolve_spot(table, (*pd, *qp_num), sge) {
                     Ok(()) => Ok(sge.len),
-                    Err(kind) => Err(LocalFault { index: 0, kind }.into()),
+                    Err(kind) => self.late(wr, LocalFault { index: 0, kind }),
                 }
             }
             Source::Sges(sges) => {
@@ -129,8 +129,49 @@ impl Connection {
                     return Err(PostErrorKind::ReadSges { got: sges.len() });
                 }
                 check_length(sges)?;
-                Ok(self.resolve_sges(sges, is_request)?)
+                self.resolve_sges(sges, is_request)
+                    .or_else(|fault| self.late(wr, fault))
             }
+        }
+    }
+
+    /// Looks whether a request would be taken behind `before` others, and takes nothing.
+    pub(crate) fn check_send(
+        &mut self,
+        wr: &SendWr<'_>,
+        before: usize,
+    ) -> Result<(), PostErrorKind> {
+        if self.state == QpState::Idle {
+            return Err(PostErrorKind::NotConnected { state: self.state });
+        }
+        if self.sq.room() <= before {
+            return Err(PostErrorKind::SendQueueFull {
+                depth: self.sq.depth(),
+            });
+        }
+        check_form(wr)?;
+        let resolved = self.resolve_send(wr);
+        self.sq.drop_data();
+        resolved.map(drop)
+    }
+
+    /// The elements of a request may not be used: it fails now, or when its turn comes.
+    #[cold]
+    fn late(&mut self, wr: &SendWr<'_>, fault: LocalFault) -> Result<u32, PostErrorKind> {
+        let Source::Sges(sges) = wr.source else {
+            return Err(fault.into());
+        };
+        let len = sges
+            .iter()
+            .try_fold(0_u32, |sum, sge| sum.checked_add(sge.len));
+        match len {
+            Some(len) if self.ctx.late_faults => {
+                // What was resolved before the fault.
+                self.sq.drop_data();
+                self.sq.next_data().later.extend_from_slice(sges);
+                Ok(len)
+            }
+            _ => Err(fault.into()),
         }
     }
 
@@ -207,10 +248,12 @@ impl Connection {
         });
     }
 
-    /// Completes the receive at the head with Immediate Data.
+    /// Completes the receive at the head with Immediate Data, and the octets of the Write in front of it, if it is behind one.
     pub(crate) fn complete_immediate(&mut self, data: [u8; 8], solicited: bool) {
+        let (written, _) = core::mem::take(&mut self.written);
         self.complete_receive_with(Completion {
             opcode: WcOpcode::RecvImmediate,
+            written,
             solicited,
             immediate: Some(data),
             ..Completion::default()

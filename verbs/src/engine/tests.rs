@@ -135,6 +135,7 @@ impl End {
             on_no_receive: settings.on_no_receive,
             access: Access::ALL,
             signal_all: false,
+            late_faults: false,
             keepalive: None,
         };
         let conn = Connection::new(Arc::new(ctx), Instant::now());

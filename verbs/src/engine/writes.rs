@@ -29,7 +29,7 @@ impl Connection {
         let Some(segment) = stream.rdmap.write_segment(head, ulpdu.len()) else {
             return false;
         };
-        let (stag, to, len) = (segment.stag, segment.to.0, segment.len);
+        let (stag, to, len, last) = (segment.stag, segment.to.0, segment.len, segment.last);
         let asker = self.ctx.asker(self.access);
         let Ok(landing) = recent.check_write(&self.ctx.table, stag, to, len, &asker) else {
             return false;
@@ -37,8 +37,19 @@ impl Connection {
         stream.gate.fpdu_validated();
         stream.rdmap.write_received(segment);
         self.recorder.received(self.now, head, ulpdu.len());
+        self.count_write(len, last);
         self.place_write(landing, recent, ulpdu, TAGGED_HEADER, len);
         true
+    }
+
+    /// Counts the octets of a Write: the completion of Immediate Data behind it tells them.
+    #[inline]
+    pub(super) fn count_write(&mut self, len: u32, last: bool) {
+        let before = match self.written {
+            (octets, true) => octets,
+            (_, false) => 0,
+        };
+        self.written = (before.saturating_add(len), !last);
     }
 
     #[inline]

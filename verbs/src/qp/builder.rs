@@ -44,6 +44,7 @@ pub struct QpBuilder {
     keepalive: Option<Keepalive>,
     srq: Option<Srq>,
     on_no_receive: Option<OnNoReceive>,
+    late_faults: bool,
 }
 
 impl QpBuilder {
@@ -57,6 +58,7 @@ impl QpBuilder {
             keepalive: None,
             srq: None,
             on_no_receive: None,
+            late_faults: false,
         }
     }
 
@@ -104,6 +106,14 @@ impl QpBuilder {
     /// [`Settings::on_no_receive`](crate::Settings::on_no_receive) says.
     pub fn on_no_receive(mut self, what: OnNoReceive) -> Self {
         self.on_no_receive = Some(what);
+        self
+    }
+
+    /// Whether a request for the send queue is taken although its elements name memory that may not be used, and completes with
+    /// [`Status::LocalProtection`](crate::Status::LocalProtection) when its turn comes, which ends the connection: as RNICs do it.
+    /// Default: no, and the post says so.
+    pub fn late_faults(mut self, late: bool) -> Self {
+        self.late_faults = late;
         self
     }
 
@@ -161,6 +171,7 @@ impl QpBuilder {
             on_no_receive: self.on_no_receive.unwrap_or(device.settings.on_no_receive),
             access: self.access,
             signal_all: self.signal_all,
+            late_faults: self.late_faults,
             keepalive,
         };
         let cqs = [Arc::clone(send_cq.shared()), Arc::clone(recv_cq.shared())];

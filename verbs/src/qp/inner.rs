@@ -337,8 +337,16 @@ impl QpInner {
             let events = &mut locked.driven.conn.events;
             let muted = self.muted.load(Ordering::Relaxed);
             for event in events.drain(..) {
-                if !muted || event.object() != EventObject::Qp(self.ctx.qp_num) {
-                    self.events.push(event);
+                match event.object() {
+                    EventObject::Qp(number) if muted && number == self.ctx.qp_num => {}
+                    // It may be of another context than the QP.
+                    EventObject::Cq(number) => {
+                        let mut cqs = self.cqs.iter();
+                        if let Some(cq) = cqs.find(|cq| cq.inner.num() == number) {
+                            cq.tell(event);
+                        }
+                    }
+                    _ => self.events.push(event),
                 }
             }
             // What was reserved and not agreed upon goes back.
@@ -487,7 +495,14 @@ impl QpInner {
         let Some((local, to)) = locked.target else {
             return;
         };
-        let connected = self.device.network.connect(local, to);
+        // From the same port, if it is free; where the peer wants MPA revision 1, the first connection may have it still.
+        let connect = |local| self.device.network.connect(local, to);
+        let connected = connect(local).or_else(|error| match (error, local) {
+            (LlpError::AddressInUse { .. } | LlpError::AddressUnavailable { .. }, Some(local)) => {
+                connect(Some(SocketAddr::new(local.ip(), 0)))
+            }
+            (error, _) => Err(error),
+        });
         match connected.and_then(|mut llp| self.watch_over(&mut *llp).map(|()| llp)) {
             Ok(llp) => {
                 let token = locked.registration.token;

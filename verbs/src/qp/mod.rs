@@ -227,6 +227,28 @@ impl Qp {
         })
     }
 
+    /// As [`post_send_list`](Self::post_send_list), but all of them or none (`ibv_wr_complete`). A request may not use memory that
+    /// another one of the same list registers.
+    ///
+    /// # Errors
+    /// The first request that would not be taken; none was.
+    pub fn post_send_all(&self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+        self.check()?;
+        self.inner.post(|conn| {
+            if wrs.len() > 1 {
+                for (index, wr) in wrs.iter().enumerate() {
+                    conn.check_send(wr, index)
+                        .map_err(|kind| PostError { index, kind })?;
+                }
+            }
+            for (index, wr) in wrs.iter().enumerate() {
+                conn.post_send(wr)
+                    .map_err(|kind| PostError { index, kind })?;
+            }
+            Ok(())
+        })
+    }
+
     /// How many requests the send queue would take now (the verbs leave the counting to the program); none in the child of a fork.
     #[must_use]
     pub fn send_room(&self) -> usize {
@@ -424,6 +446,28 @@ impl Qp {
             Ok(()) => Ok(()),
             Err(events) => Err((self, DestroyQpError::Unacknowledged { events })),
         }
+    }
+
+    /// As [`destroy`](Self::destroy), but takes the completions of the QP out of its CQs too, as drivers of RNICs do: no poll that
+    /// begins after this finds one.
+    ///
+    /// # Errors
+    /// As [`destroy`](Self::destroy).
+    pub fn destroy_with_completions(
+        self,
+        timeout: Option<Duration>,
+    ) -> Result<(), (Qp, DestroyQpError)> {
+        if self.is_inherited() {
+            return Ok(());
+        }
+        // Nobody else has the number before they are out.
+        let (_number, qp_num) = (self.inner.number(), self.qp_num());
+        let cqs = [self.send_cq.clone(), self.recv_cq.clone()];
+        self.destroy(timeout)?;
+        for cq in &cqs {
+            cq.shared().inner.purge(qp_num);
+        }
+        Ok(())
     }
 
     /// Makes a QP whose connection has ended ready for another one (`ibv_modify_qp` to `IBV_QPS_RESET`). False while it

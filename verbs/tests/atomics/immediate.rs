@@ -31,6 +31,7 @@ fn a_write_with_immediate_is_one_request_and_one_completion_on_each_side() {
                 brief(&done),
                 (7, Status::Success, WcOpcode::RecvImmediate, 0)
             );
+            assert_eq!(done.written, len);
             assert_eq!(done.immediate, Some(imm));
             assert_eq!((done.solicited, done.invalidated), (false, None));
             let octets = &content(&source)[..len as usize];

@@ -10,6 +10,7 @@ mod failures;
 mod listen;
 mod listener;
 mod many;
+mod order;
 mod streams;
 
 use std::net::SocketAddr;

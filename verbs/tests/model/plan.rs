@@ -187,6 +187,7 @@ impl Plan<'_, '_> {
         // A Write may overtake a Read before it (RFC 5040 section 5.5), unless it is fenced.
         *fence |= needs_fence || self.open.meets(&range);
         self.peer.inbox_model[range].copy_from_slice(&octets);
+        self.peer.written = octets.len() as u32;
         let (to, rkey) = self.way(via, at, Access::REMOTE_WRITE);
         if let Some((immediate, receive)) = immediate {
             self.peer.expect_immediate(receive, *immediate);

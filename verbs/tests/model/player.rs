@@ -46,6 +46,8 @@ pub(crate) struct Player<'a> {
     pub(crate) sends: VecDeque<Completion>,
     pub(crate) receives: VecDeque<Completion>,
     next_id: u64,
+    /// Octets of the other player's last Write, if nothing of its came behind it that takes a receive.
+    pub(crate) written: u32,
 }
 
 impl<'a> Player<'a> {
@@ -66,6 +68,7 @@ impl<'a> Player<'a> {
             placed: Vec::new(),
             sends: VecDeque::new(),
             receives: VecDeque::new(),
+            written: 0,
             next_id: 0,
         }
     }
@@ -151,6 +154,7 @@ impl<'a> Player<'a> {
         }
         self.placed.push((region, model));
         let completion = self.expected(wr_id, WcOpcode::Recv, octets.len() as u32);
+        self.written = 0;
         self.receives.push_back(Completion {
             solicited,
             invalidated,
@@ -167,6 +171,7 @@ impl<'a> Player<'a> {
         self.receives.push_back(Completion {
             solicited: immediate.solicited,
             immediate: Some(immediate.octets),
+            written: std::mem::take(&mut self.written),
             ..completion
         });
     }

@@ -174,6 +174,7 @@ fn a_request_that_was_not_fetched_goes_where_the_one_that_listens_goes() {
     // SAFETY: an id, and a channel.
     assert_eq!(unsafe { id::migrate_id(listener.0, to.0) }, 0);
     from.end();
+    readable(to);
     let request = to.next(RDMA_CM_EVENT_CONNECT_REQUEST);
     let there = request.id();
     assert_eq!(there.shown().channel, to.0);
@@ -181,6 +182,8 @@ fn a_request_that_was_not_fetched_goes_where_the_one_that_listens_goes() {
     assert_eq!(there.accept(b""), 0);
     request.ack();
     client.passes(RDMA_CM_EVENT_ESTABLISHED);
+    // Where the id still has the old channel it comes there, and never here.
+    readable(to);
     to.passes(RDMA_CM_EVENT_ESTABLISHED);
     assert_eq!(here.disconnect(), 0);
     client.passes(RDMA_CM_EVENT_DISCONNECTED);
@@ -203,4 +206,67 @@ fn readable(channel: Channel) {
     };
     // SAFETY: one structure.
     assert_eq!(unsafe { libc::poll(&raw mut wanted, 1, 60_000) }, 1);
+}
+
+/// RFC 6581 section 9: IRD and ORD have 14 bits. What a device has not, programs are not to give to `rdma_accept`.
+#[test]
+fn reads_that_a_peer_asks_for_are_told_as_far_as_the_device_can_have_them() {
+    use std::io::Write as _;
+    const REQUEST: &[u8] = b"MPA ID Req Frame\x50\x02\x00\x04\x01\x2c\x01\x2c";
+    let server = Channel::new();
+    let listener = listening(server);
+    let mut peer = std::net::TcpStream::connect(listener.local()).unwrap();
+    peer.write_all(REQUEST).unwrap();
+    let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    let conn = request.conn();
+    let most = connect::most(&crate::rnic::device().unwrap());
+    assert_eq!((conn.responder_resources, conn.initiator_depth), most);
+    let theirs = request.id();
+    request.ack();
+    assert_eq!(theirs.create_qp(), 0);
+    let mut same = param(b"");
+    (same.responder_resources, same.initiator_depth) = most;
+    // SAFETY: an id, and a structure.
+    assert_eq!(unsafe { connect::accept(theirs.0, &raw mut same) }, 0);
+    server.passes(RDMA_CM_EVENT_ESTABLISHED);
+    for id in [theirs, listener] {
+        id.end();
+    }
+    server.end();
+}
+
+#[test]
+fn a_bound_id_asks_again_from_its_own_port() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let listener = server.id(LISTENER);
+    assert_eq!(listener.bind("127.0.0.1:0"), 0);
+    let ours = client.id(CLIENT);
+    assert_eq!(ours.bind("127.0.0.1:0"), 0);
+    let own = ours.local();
+    assert_eq!(ours.resolve(listener.local()), 0);
+    client.passes(RDMA_CM_EVENT_ADDR_RESOLVED);
+    // SAFETY: an id.
+    assert_eq!(unsafe { address::resolve_route(ours.0, 1000) }, 0);
+    client.passes(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    assert_eq!(ours.create_qp(), 0);
+    // The first attempt is refused at once, for nobody listens yet.
+    assert_eq!(ours.connect(b""), 0);
+    // SAFETY: an id.
+    let refused = || unsafe { id::of(ours.0) }.id.state() == uwarp_verbs::CmState::Connecting;
+    assert!(refused());
+    assert_eq!(listener.listen(), 0);
+    let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    let theirs = request.id();
+    request.ack();
+    let shown = &raw const theirs.shown().route.addr.__bindgen_anon_2;
+    // SAFETY: an address that the library has written.
+    let from = unsafe { addresses::read(shown.cast()) };
+    assert_eq!(from, Ok(own));
+    theirs.end();
+    client.passes(RDMA_CM_EVENT_REJECTED);
+    for id in [ours, listener] {
+        id.end();
+    }
+    client.end();
+    server.end();
 }

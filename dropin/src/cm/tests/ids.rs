@@ -144,3 +144,71 @@ fn a_thread_that_waits_for_an_event_may_be_cancelled() {
     id.end();
     channel.end();
 }
+
+#[test]
+fn a_source_of_ipv4_within_ipv6_is_one_of_ipv4() {
+    let channel = Channel::new();
+    let id = channel.id(0);
+    let (mut from, _) = addresses::write("[::ffff:127.0.0.1]:0".parse().unwrap());
+    let (mut to, _) = addresses::write("[::ffff:127.0.0.1]:1".parse().unwrap());
+    // SAFETY: an id and addresses.
+    let resolved =
+        unsafe { address::resolve_addr(id.0, (&raw mut from).cast(), (&raw mut to).cast(), 1000) };
+    assert_eq!(resolved, 0);
+    channel.passes(RDMA_CM_EVENT_ADDR_RESOLVED);
+    assert!(id.local().is_ipv4());
+    id.end();
+    channel.end();
+}
+
+#[test]
+fn an_id_without_a_domain_has_that_of_its_shared_receive_queue() {
+    let channel = Channel::new();
+    let id = channel.id(0);
+    assert!(id.shown().pd.is_null());
+    let pd = crate::cm::common::get().unwrap().pd;
+    // SAFETY: numbers and pointers.
+    let mut attr: crate::abi::ibv_srq_init_attr = unsafe { mem::zeroed() };
+    attr.attr.max_wr = 4;
+    // SAFETY: an id, a domain, and a structure.
+    unsafe {
+        assert_eq!(crate::cm::shared::create_srq(id.0, pd, &raw mut attr), 0);
+        assert_eq!(id.shown().pd, pd);
+        crate::cm::shared::destroy_srq(id.0);
+    }
+    id.end();
+    channel.end();
+}
+
+#[test]
+fn what_getaddrinfo_has_for_a_connection_is_not_lost_with_a_call_that_fails() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let listener = listening(server);
+    let ours = client.id(CLIENT);
+    // SAFETY: an id.
+    unsafe { id::of(ours.0) }.own.lock().connect = b"first".to_vec();
+    assert_eq!(failed(ours.connect(b"")), libc::EINVAL);
+    assert_eq!(ours.resolve(listener.local()), 0);
+    client.passes(RDMA_CM_EVENT_ADDR_RESOLVED);
+    // SAFETY: an id.
+    assert_eq!(unsafe { address::resolve_route(ours.0, 1000) }, 0);
+    client.passes(crate::abi::RDMA_CM_EVENT_ROUTE_RESOLVED);
+    assert_eq!(ours.create_qp(), 0);
+    // SAFETY: its queue pair, which `rdma_create_qp` has made ready.
+    assert_eq!(
+        unsafe { (*ours.shown().qp).state },
+        crate::abi::IBV_QPS_INIT
+    );
+    assert_eq!(ours.connect(b", second"), 0);
+    let request = server.next(crate::abi::RDMA_CM_EVENT_CONNECT_REQUEST);
+    assert_eq!(request.private_data(), b"first, second");
+    let theirs = request.id();
+    request.ack();
+    theirs.end();
+    client.passes(RDMA_CM_EVENT_REJECTED);
+    for id in [ours, listener] {
+        id.end();
+    }
+    client.end();
+    server.end();
+}

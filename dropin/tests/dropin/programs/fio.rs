@@ -1,6 +1,6 @@
 //! fio's engine `rdma`, with the data checked by the read of it: forks and threads.
 
-use super::{Row, State, Way, row};
+use super::{Row, Way, row};
 
 const PACKAGES: &[&str] = &["fio"];
 const FILES: &[&str] = &["fio"];
@@ -32,34 +32,29 @@ pub(super) const ROWS: &[Row] = &[
         PACKAGES,
         FILES,
         pair!("write", "write", "read", ""),
-        State::Runs,
     ),
     row(
         "fio-write-thread",
         PACKAGES,
         FILES,
         pair!("write", "write", "read", " --thread"),
-        State::Runs,
     ),
     row(
         "fio-read-thread",
         PACKAGES,
         FILES,
         pair!("read", "write", "read", " --thread"),
-        State::Runs,
     ),
     row(
         "fio-send-fork",
         PACKAGES,
         FILES,
         pair!("send", "write", "read", ""),
-        State::Runs,
     ),
     row(
         "fio-send-thread",
         PACKAGES,
         FILES,
         pair!("send", "write", "read", " --thread"),
-        State::Runs,
     ),
 ];

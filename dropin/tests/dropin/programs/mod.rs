@@ -30,7 +30,6 @@ pub(crate) struct Row {
     /// Flags of `uwarp run`.
     pub(crate) flags: &'static [&'static str],
     pub(crate) way: Way,
-    pub(crate) state: State,
 }
 
 /// How it is run. In all words `{port}` is a port that is free, `{other}` another one.
@@ -62,21 +61,12 @@ pub(crate) enum Way {
     Own(fn(Place<'_>) -> Result<String, String>),
 }
 
-/// Whether a row is expected to pass.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
-    Runs,
-    /// Only when it is asked for (`--ignored`), and why.
-    Asked(&'static str),
-}
-
 /// A row in short: a program of one package, with no flags of ours.
 const fn row(
     name: &'static str,
     packages: &'static [&'static str],
     files: &'static [&'static str],
     way: Way,
-    state: State,
 ) -> Row {
     Row {
         name,
@@ -84,7 +74,6 @@ const fn row(
         files,
         flags: &[],
         way,
-        state,
     }
 }
 
@@ -140,16 +129,8 @@ impl Row {
                 server,
                 client,
                 says,
-            } => {
-                let mut server = start(server)?;
-                server.until_listening(port)?;
-                let said = start(client)?.end();
-                let said =
-                    said.map_err(|error| format!("{error}\n{}", server.words("was the server")))?;
-                check(&said, says)?;
-                server.end().map(drop)
             }
-            Way::Service {
+            | Way::Service {
                 server,
                 client,
                 says,
@@ -159,7 +140,11 @@ impl Row {
                 let said = start(client)?.end();
                 let said =
                     said.map_err(|error| format!("{error}\n{}", server.words("was the server")))?;
-                check(&said, says)
+                check(&said, says)?;
+                match self.way {
+                    Way::Pair { .. } => server.end().map(drop),
+                    _ => Ok(()),
+                }
             }
             Way::Own(run) => run(place).map(drop),
         }

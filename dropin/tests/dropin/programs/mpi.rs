@@ -1,6 +1,6 @@
 //! Open MPI over libfabric's verbs (`tests/c/mpi.c`), in a network namespace of its own with an Ethernet: `ofi_rxm` takes no loopback.
 
-use super::{Row, State, Way, check, row};
+use super::{Row, Way, check, row};
 use crate::c;
 use crate::process::{Place, unprivileged};
 
@@ -17,7 +17,6 @@ pub(super) const ROWS: &[Row] = &[row(
     PACKAGES,
     &["libfabric.so.1"],
     Way::Own(run),
-    State::Runs,
 )];
 
 /// `$1` is the command, `$2` the program.

@@ -1,6 +1,6 @@
 //! qperf with `-cm 1`, which connects by librdmacm: `{port}` is its own, by which a client asks for a test.
 
-use super::{Row, State, Way, row};
+use super::{Row, Way, row};
 
 const PACKAGES: &[&str] = &["qperf"];
 const FILES: &[&str] = &["qperf"];
@@ -15,7 +15,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_bw",
             says: &["rc_bw:"],
         },
-        State::Runs,
     ),
     row(
         "qperf-rc_bi_bw",
@@ -26,7 +25,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_bi_bw",
             says: &["rc_bi_bw:"],
         },
-        State::Runs,
     ),
     row(
         "qperf-rc_lat",
@@ -37,7 +35,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_lat",
             says: &["rc_lat:"],
         },
-        State::Runs,
     ),
     row(
         "qperf-rc_rdma_read_bw",
@@ -48,7 +45,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_rdma_read_bw",
             says: &["rc_rdma_read_bw:"],
         },
-        State::Runs,
     ),
     row(
         "qperf-rc_rdma_read_lat",
@@ -59,7 +55,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_rdma_read_lat",
             says: &["rc_rdma_read_lat:"],
         },
-        State::Runs,
     ),
     row(
         "qperf-rc_rdma_write_bw",
@@ -70,7 +65,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_rdma_write_bw",
             says: &["rc_rdma_write_bw:"],
         },
-        State::Runs,
     ),
     row(
         "qperf-rc_rdma_write_lat",
@@ -81,7 +75,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_rdma_write_lat",
             says: &["rc_rdma_write_lat:"],
         },
-        State::Runs,
     ),
     row(
         "qperf-rc_rdma_write_poll_lat",
@@ -92,7 +85,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_rdma_write_poll_lat",
             says: &["rc_rdma_write_poll_lat:"],
         },
-        State::Runs,
     ),
     row(
         "qperf-rc_compare_swap_mr",
@@ -103,7 +95,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_compare_swap_mr",
             says: &["rc_compare_swap_mr:"],
         },
-        State::Runs,
     ),
     row(
         "qperf-rc_fetch_add_mr",
@@ -114,7 +105,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 rc_fetch_add_mr",
             says: &["rc_fetch_add_mr:"],
         },
-        State::Runs,
     ),
     row(
         "qperf-ver_rc_compare_swap",
@@ -125,7 +115,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 ver_rc_compare_swap",
             says: &["ver_rc_compare_swap:"],
         },
-        State::Runs,
     ),
     row(
         "qperf-ver_rc_fetch_add",
@@ -136,6 +125,5 @@ pub(super) const ROWS: &[Row] = &[
             client: "qperf 127.0.0.1 -lp {port} -cm 1 -t 1 ver_rc_fetch_add",
             says: &["ver_rc_fetch_add:"],
         },
-        State::Runs,
     ),
 ];

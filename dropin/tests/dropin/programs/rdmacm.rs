@@ -1,6 +1,6 @@
 //! rdmacm-utils.
 
-use super::{Row, State, Way, row};
+use super::{Row, Way, row};
 
 const PACKAGES: &[&str] = &["rdmacm-utils"];
 const RPING: &[&str] = &["rping"];
@@ -16,7 +16,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "rping -c -a 127.0.0.1 -p {port} -C 10 -V -v",
             says: &["ping data: rdma-ping-9"],
         },
-        State::Runs,
     ),
     row(
         "rping-ipv6",
@@ -27,7 +26,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "rping -c -a ::1 -p {port} -C 10 -V -v",
             says: &["ping data: rdma-ping-9"],
         },
-        State::Runs,
     ),
     row(
         "rping-64-KiB",
@@ -38,7 +36,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "rping -c -a 127.0.0.1 -p {port} -C 100 -S 65535 -V",
             says: &[],
         },
-        State::Runs,
     ),
     row(
         "rping-q",
@@ -49,7 +46,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "rping -c -a 127.0.0.1 -p {port} -C 10 -V -q",
             says: &[],
         },
-        State::Runs,
     ),
     row(
         "ucmatose",
@@ -60,7 +56,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "ucmatose -s 127.0.0.1 -p {port} -c 4 -C 20 -S 2000",
             says: &["data transfers complete", "return status 0"],
         },
-        State::Runs,
     ),
     row(
         "ucmatose-m",
@@ -71,7 +66,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "ucmatose -s 127.0.0.1 -p {port} -m -c 2",
             says: &["data transfers complete", "return status 0"],
         },
-        State::Runs,
     ),
     row(
         "cmtime",
@@ -82,7 +76,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "cmtime -s 127.0.0.1 -p {port} -c 20",
             says: &["connect"],
         },
-        State::Runs,
     ),
     row(
         "rdma_client",
@@ -93,7 +86,6 @@ pub(super) const ROWS: &[Row] = &[
             client: "rdma_client -s 127.0.0.1 -p {port}",
             says: &["rdma_client: end 0"],
         },
-        State::Runs,
     ),
     row(
         "rdma_xclient",
@@ -104,6 +96,5 @@ pub(super) const ROWS: &[Row] = &[
             client: "rdma_xclient -s 127.0.0.1 -p {port} -c r",
             says: &["rdma_xclient: end 0"],
         },
-        State::Runs,
     ),
 ];

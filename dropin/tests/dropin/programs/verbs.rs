@@ -1,6 +1,6 @@
 //! ibverbs-utils: what devices there are.
 
-use super::{Row, State, Way, row};
+use super::{Row, Way, row};
 
 const PACKAGES: &[&str] = &["ibverbs-utils"];
 
@@ -13,7 +13,6 @@ pub(super) const ROWS: &[Row] = &[
             words: "ibv_devices",
             says: &["uwarp0"],
         },
-        State::Runs,
     ),
     row(
         "ibv_devinfo",
@@ -30,7 +29,6 @@ pub(super) const ROWS: &[Row] = &[
                 "GID[",
             ],
         },
-        State::Runs,
     ),
     row(
         "ibv_asyncwatch",
@@ -40,6 +38,5 @@ pub(super) const ROWS: &[Row] = &[
             words: "stdbuf -o0 ibv_asyncwatch",
             says: "async event FD",
         },
-        State::Runs,
     ),
 ];
