@@ -53,6 +53,8 @@ impl Environment {
         }
         let peers = [("rfc", Peer::Rfc), ("siw", Peer::Siw)];
         settings.peer = choice(&var, "UWARP_PEER", &peers)?.unwrap_or(Peer::Rfc);
+        // By these interfaces either side may send first; where siw connects, it cannot ask for the model of MPA in which the server may.
+        settings.send_first = settings.peer == Peer::Siw;
         let strict = choice(&var, "UWARP_STRICT", &[("1", true), ("0", false)])?.unwrap_or(false);
         let hold = parse(&var, "UWARP_HOLD", "a number of milliseconds")?;
         let retry = parse(&var, "UWARP_CONNECT_RETRY", "a number of milliseconds")?;
@@ -134,6 +136,14 @@ mod tests {
         assert_eq!(refused("250"), Duration::from_millis(250));
         let settings = with("", "").unwrap().settings;
         assert_eq!(settings.timeouts.refused, CONNECT_RETRY);
+    }
+
+    #[test]
+    fn a_server_may_send_first_to_siw_alone() {
+        // Everybody else can be asked for the peer-to-peer model of RFC 6581, or has to wait (RFC 5044 section 7.1.2).
+        assert!(with("UWARP_PEER", "siw").unwrap().settings.send_first);
+        assert!(!with("UWARP_PEER", "rfc").unwrap().settings.send_first);
+        assert!(!with("", "").unwrap().settings.send_first);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the guest: a Linux kernel with the siw driver, and an initramfs with the rdma-core tools and
-# the agent. Prints the directory with `vmlinuz`, `initrd` and `versions`; everything else goes to stderr.
+# Builds the guest: a Linux kernel with the siw driver, and an initramfs with the rdma-core tools, perftest,
+# the program of the textbooks and the agent. Prints the directory with `vmlinuz`, `initrd`, `versions` and `textbook` (that
+# program, to be run on our side too); everything else goes to stderr.
 #
 #   build.sh              the directory, built when it is not in the cache
 #   build.sh --missing    the Debian packages that are missing, one a line
@@ -10,6 +11,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 agent=$here/../agent
+textbook=$here/../../dropin/tests/c/textbook.c
 # shellcheck source=packages.sh
 . "$here/packages.sh"
 
@@ -37,11 +39,12 @@ libs=/usr/lib/x86_64-linux-gnu
 inputs() {
     echo "$release $kernel_version"
     for package in rdma-core rdmacm-utils ibverbs-utils ibverbs-providers libibverbs1 librdmacm1 \
-        busybox-static iproute2 libc6; do
+        perftest busybox-static iproute2 libc6; do
         echo "$package $(version_of "$package")"
     done
     (cd "$here" && sha256sum build.sh init)
     (cd "$agent" && sha256sum Makefile ./*.c ./*.h)
+    sha256sum <"$textbook"
 }
 hash=$(inputs | sha256sum | cut -c1-16)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/uwarp/guest
@@ -128,7 +131,8 @@ build_entry() {
     local out=$work/entry driver program
     mkdir -p "$out" "$root"/{bin,dev,proc,sys,tmp,etc/libibverbs.d,modules,root}
     cp "$(command -v busybox)" "$root/bin/busybox"
-    for program in rping ucmatose ibv_devinfo rdma; do
+    for program in rping ucmatose rdma_server rdma_client ibv_devinfo rdma \
+        ib_write_bw ib_read_bw ib_send_bw ib_write_lat ib_read_lat ib_send_lat; do
         install_program "$program"
     done
     for driver in "$libs"/libibverbs/libsiw*; do
@@ -144,6 +148,9 @@ build_entry() {
     make -s -C "$agent" OUT="$work/agent" CC=gcc-12 >&2 || fail "the agent does not build"
     cp "$work/agent/uwarp-agent" "$root/bin/"
     install_libraries "$root/bin/uwarp-agent"
+    gcc-12 -std=gnu11 -O1 -Wall -Wextra -Werror -o "$out/textbook" "$textbook" -lrdmacm -libverbs >&2 ||
+        fail "the program of the textbooks does not build"
+    cp "$out/textbook" "$root/bin/"
 
     cp "$kernel"/modules/* "$root/modules/"
     cp "$here/init" "$root/init"
@@ -154,6 +161,7 @@ build_entry() {
     {
         echo "kernel Linux $kernel_version ($release), siw from its source"
         echo "rdma-core $(version_of rdma-core)"
+        echo "perftest $(version_of perftest)"
         echo "qemu $(version_of qemu-system-x86)"
     } >"$out/versions"
     rm -rf "$entry"

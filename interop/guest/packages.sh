@@ -18,6 +18,7 @@ xz xz-utils
 strip binutils
 ibv_devinfo ibverbs-utils
 rping rdmacm-utils
+ib_write_bw perftest
 LIST
 }
 

@@ -33,5 +33,5 @@ pub use namespace::enter as enter_namespace;
 pub use ours::{Uwarp, uwarp_binary};
 pub use pattern::{pattern, pattern_octet};
 pub use report::{Outcome, Report};
-pub use tap::HostTap;
+pub use tap::{HostTap, KernelTap};
 pub use wire::{Family, KernelTcp, PATIENCE, Rig, Wire};

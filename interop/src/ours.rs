@@ -74,11 +74,21 @@ impl Uwarp {
         })
     }
 
-    fn said(&self) -> String {
+    /// What it has said until now, on both streams.
+    #[must_use]
+    pub fn said(&self) -> String {
         self.said
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Whether it has ended.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.process.0.try_wait()?.is_some())
     }
 
     /// The line with `text` in it, once it was said.

@@ -70,34 +70,58 @@ impl Report {
         out
     }
 
-    /// A row for each case, a column for each device.
+    /// The table of one suite; `None` when not all of it was run.
+    #[must_use]
+    pub fn suite(&self, suite: &str) -> Option<String> {
+        let rows = self.of(suite);
+        if rows.iter().any(|row| row.result.is_none()) {
+            return None;
+        }
+        let mut out = String::new();
+        lines(&mut out, &rows);
+        Some(out)
+    }
+
+    fn of(&self, suite: &str) -> Vec<&Row> {
+        self.rows.iter().filter(|row| row.suite == suite).collect()
+    }
+
     fn table(&self, out: &mut String, suite: &str) {
-        let rows: Vec<&Row> = self.rows.iter().filter(|row| row.suite == suite).collect();
-        let devices = distinct(rows.iter().map(|row| row.device));
+        let rows = self.of(suite);
         let passed = rows.iter().filter(|row| row.passed()).count();
         let _ = write!(
             out,
-            "\n## {suite}\n\n{passed} of {} passed.\n\n| what | {} | deviation |\n|---|{}---|\n",
+            "\n## {suite}\n\n{passed} of {} passed.\n\n",
             rows.len(),
-            devices.join(" | "),
-            "---|".repeat(devices.len()),
         );
-        for case in distinct(rows.iter().map(|row| row.case.as_str())) {
-            let of_case: Vec<&Row> = rows
-                .iter()
-                .filter(|row| row.case == case)
-                .copied()
-                .collect();
-            let _ = write!(out, "| {} |", cell(case));
-            for device in &devices {
-                let of_device = of_case.iter().filter(|row| row.device == *device);
-                // Cases that share a title share a cell: the worst of them shows.
-                let worst = of_device.map(|row| row.result()).max();
-                let _ = write!(out, " {} |", worst.map_or("-", Shown::text));
-            }
-            let deviations = distinct(of_case.iter().filter_map(|row| row.deviation()));
-            let _ = writeln!(out, " {} |", cell(&deviations.join("; ")));
+        lines(out, &rows);
+    }
+}
+
+/// A line for each case, a column for each device.
+fn lines(out: &mut String, rows: &[&Row]) {
+    let devices = distinct(rows.iter().map(|row| row.device));
+    let _ = write!(
+        out,
+        "| what | {} | deviation |\n|---|{}---|\n",
+        devices.join(" | "),
+        "---|".repeat(devices.len()),
+    );
+    for case in distinct(rows.iter().map(|row| row.case.as_str())) {
+        let of_case: Vec<&Row> = rows
+            .iter()
+            .filter(|row| row.case == case)
+            .copied()
+            .collect();
+        let _ = write!(out, "| {} |", cell(case));
+        for device in &devices {
+            let of_device = of_case.iter().filter(|row| row.device == *device);
+            // Cases that share a title share a cell: the worst of them shows.
+            let worst = of_device.map(|row| row.result()).max();
+            let _ = write!(out, " {} |", worst.map_or("-", Shown::text));
         }
+        let deviations = distinct(of_case.iter().filter_map(|row| row.deviation()));
+        let _ = writeln!(out, " {} |", cell(&deviations.join("; ")));
     }
 }
 
@@ -186,8 +210,12 @@ mod tests {
              | read a\\|b | passed | passed | rounds IRD up |\n\
              | raw | not run | - |  |\n"
         );
+        assert_eq!(report.suite("verbs"), None);
         report.note(raw, Some(Outcome::Passed));
         assert_eq!(report.not_run(), 0);
+        let (_, table) = tables.split_once("passed.\n\n").unwrap();
+        let (table, _) = table.split_once("\n\n").unwrap();
+        assert_eq!(report.suite("rping").unwrap().trim_end(), table);
         let same = report.add("kernel TCP", "verbs", "raw");
         report.note(same, None);
         assert!(report.markdown(&[]).contains("| raw | **failed** | - |  |"));

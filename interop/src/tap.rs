@@ -1,14 +1,22 @@
 //! The kernel's TCP on both sides, with nothing between: a TAP device of QEMU's, and an address of ours on it.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
-use crate::failure::Result;
+use uwarp_verbs::llp::Network;
+use uwarp_verbs::llp::ethernet::EthernetNetwork;
+use uwarp_verbs::llp::kernel::KernelNetwork;
+use uwarp_verbs::llp::smol::FaultSettings;
+
+use crate::failure::{Failure, Result};
 use crate::guest::NetDevice;
 use crate::namespace;
+use crate::wire::{Family, Wire};
 
 const NAME: &str = "uwhost";
-const OURS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-const GUEST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+// Not those of the other wires: uwarp's own TCP refuses an address that the kernel has.
+const OURS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 129);
+const GUEST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 130);
 
 /// Our host on the guest's wire, by the TCP of the network namespace of this process
 /// ([`enter_namespace`](crate::enter_namespace)). Segments, their sizes, FIN and reset are the guest's own, which QEMU's
@@ -23,7 +31,7 @@ impl HostTap {
     pub fn new() -> Result<HostTap> {
         namespace::run(&["ip", "tuntap", "add", "dev", NAME, "mode", "tap"])?;
         let tap = HostTap(());
-        let address = format!("{OURS}/24");
+        let address = format!("{OURS}/25");
         namespace::run(&["ip", "address", "add", &address, "dev", NAME])?;
         namespace::run(&["ip", "link", "set", "dev", NAME, "up"])?;
         Ok(tap)
@@ -39,7 +47,7 @@ impl HostTap {
     /// What the guest is to be told: `ADDRESS/PREFIX`.
     #[must_use]
     pub fn guest_addresses(&self) -> Vec<String> {
-        vec![format!("{GUEST}/24")]
+        vec![format!("{GUEST}/25")]
     }
 
     /// The guest's address.
@@ -53,5 +61,77 @@ impl Drop for HostTap {
     fn drop(&mut self) {
         // What is left goes with the namespace.
         let _ = namespace::run(&["ip", "link", "del", "dev", NAME]);
+    }
+}
+
+/// That device as a wire, of IPv4 only. What the guest refuses is refused here: QEMU's user network takes a connection first, and
+/// closes it when the guest does not want it.
+#[derive(Default)]
+pub struct KernelTap(Option<HostTap>);
+
+impl KernelTap {
+    /// Whether there can be such a wire here.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub fn try_tap() -> Result<()> {
+        HostTap::new().map(drop)
+    }
+}
+
+impl Wire for KernelTap {
+    fn name(&self) -> &'static str {
+        "kernel_tap"
+    }
+
+    fn title(&self) -> &'static str {
+        "kernel TCP over TAP"
+    }
+
+    fn net_device(&mut self) -> Result<NetDevice> {
+        self.0 = None;
+        let tap = HostTap::new()?;
+        Ok(self.0.insert(tap).net_device())
+    }
+
+    fn guest_addresses(&self) -> Vec<String> {
+        self.0
+            .as_ref()
+            .map_or_else(Vec::new, HostTap::guest_addresses)
+    }
+
+    fn guest_ip(&self) -> IpAddr {
+        GUEST.into()
+    }
+
+    /// There is no other.
+    fn speak(&mut self, _: Family) {}
+
+    fn family(&self) -> Family {
+        Family::V4
+    }
+
+    fn guest_addr(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.guest_ip(), port)
+    }
+
+    fn our_ip(&self) -> IpAddr {
+        OURS.into()
+    }
+
+    fn our_ip_for_guest(&self) -> IpAddr {
+        OURS.into()
+    }
+
+    fn network(&self) -> Result<Arc<dyn Network>> {
+        Ok(Arc::new(KernelNetwork::default()))
+    }
+
+    fn faulty(&self, _: FaultSettings) -> Result<EthernetNetwork> {
+        Err(Failure::new("the kernel's TCP has no fault injection"))
+    }
+
+    fn device_argument(&self) -> Result<String> {
+        Ok("tcp".to_owned())
     }
 }

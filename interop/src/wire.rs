@@ -170,6 +170,8 @@ pub struct Rig {
     pub agent: Agent,
     /// What connects us.
     pub wire: Box<dyn Wire>,
+    /// What it was booted from.
+    pub image: Image,
     next_port: u16,
 }
 
@@ -187,6 +189,7 @@ impl Rig {
             guest,
             agent,
             wire,
+            image: image.clone(),
             next_port: 0,
         })
     }

@@ -38,6 +38,11 @@ pub struct Settings {
     /// responder that misses an FPDU that comes too early, as Linux siw does. Default: what
     /// [`peer`](Self::peer) needs, which is 200 ms for siw and nothing else.
     pub first_fpdu_delay: Option<Duration>,
+    /// Responder: once [`first_fpdu_delay`](Self::first_fpdu_delay) has passed behind its MPA Reply, send without having had the
+    /// initiator's first FPDU. RFC 5044 section 7.1.2 has it wait for that one, for as long as it takes, so that a program whose
+    /// server speaks first never starts, unless the initiator asks for the peer-to-peer model of RFC 6581; Linux siw cannot ask.
+    /// Only for initiators that are known to be ready by then. Default: off.
+    pub send_first: bool,
     /// What happens when a message of the peer comes that needs a receive, and none is posted. A QP may choose
     /// otherwise ([`QpBuilder::on_no_receive`](crate::QpBuilder::on_no_receive)). Default:
     /// [`OnNoReceive::Terminate`].
@@ -238,6 +243,7 @@ impl Default for Settings {
             rtr: RtrKinds::ALL,
             peer: Peer::default(),
             first_fpdu_delay: None,
+            send_first: false,
             on_no_receive: OnNoReceive::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),

@@ -13,6 +13,11 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/MATRIX.md");
 const COMMITTED: &str = include_str!("../../MATRIX.md");
 const NAMES: &str = include_str!("../../names/rdma-core-44.txt");
 const VERSIONS: &str = "Packages: ";
+/// The part of the programs against siw, which the tests with a virtual machine write and compare.
+const SIW: [&str; 2] = [
+    "<!-- siw: ./ci.sh interop writes this part -->\n",
+    "<!-- siw: here it ends -->\n",
+];
 
 /// Why it cannot be compared here: a package is missing, or has another version than the matrix was made with.
 pub(crate) fn missing() -> Option<String> {
@@ -98,6 +103,15 @@ fn users(rows: &[Row]) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
     Ok(users)
 }
 
+/// The committed part about siw, as it is.
+fn against_siw() -> Result<&'static str, String> {
+    let [begin, end] = SIW.map(|mark| COMMITTED.find(mark).map(|at| (at, at + mark.len())));
+    let part = begin
+        .zip(end)
+        .and_then(|((from, _), (_, to))| COMMITTED.get(from..to));
+    part.ok_or_else(|| "MATRIX.md has no part of siw".to_owned())
+}
+
 fn render() -> Result<String, String> {
     let rows = programs::rows();
     let mut out = "# What runs, and what is there\n\nWritten by the tests (`UWARP_DROPIN_MATRIX=write cargo test -p uwarp-dropin --test dropin matrix`), and compared with them.\n\n".to_owned();
@@ -121,6 +135,7 @@ fn render() -> Result<String, String> {
         suite("ok "),
         suite("failed ")
     );
+    let _ = write!(out, "\n{}", against_siw()?);
     let users = users(&rows)?;
     let behind = exports::names()?;
     out += "\n## Names\n\nAll of rdma-core 44. `yes`: does what rdma-core's does on an iWARP device, as far as README.md says. `no`: is there, and answers\n`EOPNOTSUPP` (a function that returns nothing does nothing). `name@VERSION` with one `@` is of programs that were linked before 2007.\n\n| name | here | used by |\n|---|---|---|\n";

@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 /// A guest that can be booted.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// Directory with `vmlinuz` and `initrd`.
+    /// Directory with `vmlinuz`, `initrd` and `textbook`.
     pub(crate) dir: PathBuf,
-    /// What is in it, a line each: kernel, rdma-core, QEMU.
+    /// What is in it, a line each: kernel, rdma-core, perftest, QEMU.
     pub versions: Vec<String>,
 }
 
@@ -56,6 +56,12 @@ impl Image {
             dir,
             versions: versions.lines().map(str::to_owned).collect(),
         })
+    }
+
+    /// The program of the textbooks (`dropin/tests/c/textbook.c`), as the guest has it in `/bin`.
+    #[must_use]
+    pub fn textbook(&self) -> PathBuf {
+        self.dir.join("textbook")
     }
 
     /// The same guest with more programs of this machine in its `/bin`, and the libraries that they are linked with. `dir` is

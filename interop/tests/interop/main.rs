@@ -11,8 +11,10 @@ mod faults;
 mod invalidate;
 mod ipv6;
 mod many;
+mod matrix;
 mod pair;
 mod pins;
+mod programs;
 mod quirks;
 mod raw_pair;
 mod rping;
@@ -27,8 +29,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 use uwarp_interop::{
-    EthernetWire, Failure, Image, KernelTcp, Outcome, Report, Result, Rig, Unready, Wire,
-    enter_namespace, uwarp_binary,
+    EthernetWire, Failure, Image, KernelTap, KernelTcp, Outcome, Report, Result, Rig, Unready,
+    Wire, enter_namespace, uwarp_binary,
 };
 
 /// A case of a suite, for any wire.
@@ -50,6 +52,7 @@ const WIRES: &[MakeWire] = &[
     || Box::new(KernelTcp::default()),
     || Box::new(EthernetWire::unix_datagrams()),
     || Box::new(EthernetWire::tap()),
+    || Box::new(KernelTap::default()),
 ];
 
 /// The guest of one wire: booted when it is first needed, and again after an oops.
@@ -111,6 +114,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Everything on that wire.
 fn cases(wire: &str) -> Vec<Case> {
+    match wire {
+        // Programs want to be refused when their peer does not listen yet, which QEMU's user network does not do.
+        "kernel_tap" => programs::cases(),
+        "kernel_tcp" => suites(wire),
+        _ => suites(wire).into_iter().chain(programs::cases()).collect(),
+    }
+}
+
+/// Everything that is not about programs of others.
+fn suites(wire: &str) -> Vec<Case> {
     [
         agent::cases(),
         rping::cases(),
@@ -145,12 +158,14 @@ fn prepare() -> std::result::Result<Image, Unready> {
 
 /// Why there can be no tests on that wire here; it needs the namespace of the process.
 fn missing(wire: &dyn Wire, namespace: &std::result::Result<(), String>) -> Option<String> {
-    if wire.name() != "tap" {
-        return None;
-    }
+    let try_it = match wire.name() {
+        "tap" => EthernetWire::try_tap,
+        "kernel_tap" => KernelTap::try_tap,
+        _ => return None,
+    };
     match namespace {
         Err(why) => Some(why.clone()),
-        Ok(()) => EthernetWire::try_tap().err().map(|why| why.to_string()),
+        Ok(()) => try_it().err().map(|why| why.to_string()),
     }
 }
 
@@ -284,6 +299,12 @@ fn finish(
             eprintln!("interop: {}: {error}", file.display());
             return ExitCode::FAILURE;
         }
+    }
+    if let (Ok(image), false) = (prepared, conclusion.has_failed())
+        && let Err(why) = matrix::settle(report, &image.versions)
+    {
+        eprintln!("interop: {why}");
+        return ExitCode::FAILURE;
     }
     conclusion.exit_code()
 }

@@ -151,7 +151,8 @@ pub(crate) struct Connection {
     pub(crate) cause: Option<Cause>,
     pub(crate) events: Vec<AsyncEvent>,
     pub(crate) deadline: Option<Instant>,
-    /// Initiator: no FPDU before this (`Settings::first_fpdu_delay`), except a Terminate.
+    /// No FPDU before this: of an initiator (`Settings::first_fpdu_delay`), except a Terminate; of a responder that may send first
+    /// (`Settings::send_first`), until the first FPDU has come.
     pub(crate) hold: Option<Instant>,
     /// The peer's message that comes next has no receive, and waits for one until then: nothing is received
     /// ([`OnNoReceive::Hold`]).

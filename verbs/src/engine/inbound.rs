@@ -128,7 +128,9 @@ impl Connection {
         let Stage::Open(stream) = &mut self.stage else {
             return true;
         };
-        stream.gate.fpdu_validated();
+        if stream.gate.fpdu_validated() {
+            self.hold = None;
+        }
         let mut scratch = [0; HEAD_LEN];
         let head = ulpdu.head(&mut scratch);
         let rtr_send = first_fpdu(

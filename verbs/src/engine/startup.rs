@@ -120,7 +120,12 @@ impl Connection {
             Some(timeouts.rtr)
         };
         self.deadline = limit.map(|limit| after(self.now, limit));
+        let client_server = negotiated.rtr_offered.is_empty();
         self.open(negotiated, emss);
+        if self.ctx.settings.send_first && client_server {
+            // The gate opens with the first FPDU of the initiator, and then at the latest.
+            self.hold = Some(after(self.now, first_fpdu_delay(&self.ctx.settings)));
+        }
         // The event follows with the first FPDU: before that nothing may be sent.
         self.event(QpEvent::Established)
     }
@@ -331,6 +336,10 @@ impl Connection {
         self.now = now;
         if self.hold.is_some_and(|hold| hold <= now) {
             self.hold = None;
+            // `Settings::send_first`; an initiator's is open.
+            if let Stage::Open(stream) = &mut self.stage {
+                stream.gate = uwarp_mpa::SendGate::Open;
+            }
         }
     }
 }

@@ -12,6 +12,11 @@ const DELAY: Duration = Duration::from_millis(200);
 
 /// An initiator that awaits the Reply.
 fn initiator(settings: &Settings, model: Model) -> End {
+    asking(settings, model).0
+}
+
+/// The same with its Request.
+fn asking(settings: &Settings, model: Model) -> (End, Vec<u8>) {
     let mut end = End::new(&Memory::new(), settings);
     let config = InitiatorConfig {
         model,
@@ -20,8 +25,9 @@ fn initiator(settings: &Settings, model: Model) -> End {
     assert!(end.conn.start_initiator(config, true).unwrap());
     end.conn.emss = 1448;
     end.conn.tcp_connected();
-    assert!(!end.octets().is_empty());
-    end
+    let request = end.octets();
+    assert!(!request.is_empty());
+    (end, request)
 }
 
 /// The Reply of siw: the flags of the Request, IRD and ORD of 4.
@@ -196,6 +202,92 @@ fn a_responder_does_not_wait() {
         .post_send(&SendWr::send_inline(2, b"question"))
         .unwrap();
     client.conn.set_now(client.conn.now + DELAY);
+    server.deliver(&client.octets(), &pool);
+    assert_eq!(segments(&server.octets(), false).0.len(), 1);
+}
+
+/// A responder of a client that has not sent anything.
+fn responder(settings: &Settings, model: Model) -> (End, End, BufferPool) {
+    let (mut client, request) = asking(&Settings::default(), model);
+    let mut server = accept(settings, &Memory::new(), &request);
+    let pool = BufferPool::default();
+    client.deliver(&server.octets(), &pool);
+    assert_eq!(client.conn.state, QpState::Rts);
+    (client, server, pool)
+}
+
+#[test]
+fn a_responder_may_send_first_only_when_it_is_told_so_and_not_before_siw_is_ready() {
+    for (peer, send_first, delay) in [
+        (Peer::Siw, true, Some(DELAY)),
+        (Peer::Rfc, true, Some(Duration::ZERO)),
+        // 5044-7.1.2-15: it waits for the initiator's first FPDU, however long.
+        (Peer::Siw, false, None),
+        (Peer::Rfc, false, None),
+    ] {
+        let settings = Settings {
+            peer,
+            send_first,
+            ..Settings::default()
+        };
+        let (mut client, mut server, pool) = responder(&settings, Model::ClientServer);
+        client.post_receives(1);
+        let accepted = server.conn.now;
+        server
+            .conn
+            .post_send(&SendWr::send_inline(1, b"first"))
+            .unwrap();
+        let due = accepted + delay.unwrap_or(Duration::from_secs(3600));
+        if delay != Some(Duration::ZERO) {
+            server.conn.set_now(due - Duration::from_nanos(1));
+            assert!(server.octets().is_empty());
+            assert_eq!(server.conn.deadline(), delay.map(|_| due));
+        }
+        server.conn.set_now(due);
+        let sent = server.octets();
+        assert_eq!(sent.is_empty(), delay.is_none());
+        assert_eq!(server.conn.deadline(), None);
+        client.deliver(&sent, &pool);
+        assert_eq!(client.completions().len(), usize::from(delay.is_some()));
+    }
+}
+
+#[test]
+fn a_responder_that_may_send_first_does_not_wait_when_the_initiator_has_sent() {
+    let settings = Settings {
+        peer: Peer::Siw,
+        send_first: true,
+        ..Settings::default()
+    };
+    let (mut client, mut server, pool) = responder(&settings, Model::ClientServer);
+    server.post_receives(1);
+    server
+        .conn
+        .post_send(&SendWr::send_inline(1, b"answer"))
+        .unwrap();
+    client
+        .conn
+        .post_send(&SendWr::send_inline(2, b"question"))
+        .unwrap();
+    server.deliver(&client.octets(), &pool);
+    assert_eq!(server.conn.deadline(), None);
+    assert_eq!(segments(&server.octets(), false).0.len(), 1);
+    assert_eq!(established(&server), 1);
+}
+
+#[test]
+fn in_the_peer_to_peer_model_a_responder_waits_for_the_indication_in_any_case() {
+    // RFC 6581 section 9.2: it comes without any program's doing.
+    let settings = Settings {
+        send_first: true,
+        ..Settings::default()
+    };
+    let (mut client, mut server, pool) = responder(&settings, Model::PeerToPeer(RtrKinds::ALL));
+    server
+        .conn
+        .post_send(&SendWr::send_inline(1, b"first"))
+        .unwrap();
+    assert!(server.octets().is_empty());
     server.deliver(&client.octets(), &pool);
     assert_eq!(segments(&server.octets(), false).0.len(), 1);
 }

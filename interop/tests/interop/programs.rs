@@ -1,0 +1,273 @@
+//! Programs of the distribution, not recompiled: on the drop-in library here, on rdma-core and siw in the guest. Each serves on either
+//! side, and its client is on the other.
+
+use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use uwarp_interop::{Failure, Image, Outcome, Output, PATIENCE, Result, Rig, Uwarp, Wire};
+
+use crate::Case;
+use crate::pair::Role;
+
+/// In the names of the tests, and in the matrix.
+pub(crate) const SUITE: &str = "programs";
+/// The program of the textbooks. It says the same on every device.
+const TEXTBOOK: &str = "textbook";
+/// How often a port is looked at that cannot be waited for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A server and its client. `{port}` and `{address}` are the server's: to each as it knows them.
+struct Program {
+    /// Words with hyphens.
+    name: &'static str,
+    server: &'static str,
+    client: &'static str,
+    /// What they must have said; any white space is one space.
+    server_says: &'static [&'static str],
+    client_says: &'static [&'static str],
+}
+
+const PROGRAMS: &[Program] = &[
+    Program {
+        name: "rping",
+        server: "rping -s -a {address} -p {port} -C 20 -V -v",
+        client: "rping -c -a {address} -p {port} -C 20 -V -v",
+        server_says: &["server ping data: rdma-ping-19"],
+        client_says: &["ping data: rdma-ping-19"],
+    },
+    Program {
+        name: "rping-64-KiB",
+        server: "rping -s -a {address} -p {port} -C 20 -S 65535 -V",
+        client: "rping -c -a {address} -p {port} -C 20 -S 65535 -V",
+        server_says: &[],
+        client_says: &[],
+    },
+    Program {
+        name: "ucmatose",
+        server: "ucmatose -p {port} -c 4 -C 20 -S 2000",
+        client: "ucmatose -s {address} -p {port} -c 4 -C 20 -S 2000",
+        server_says: &["data transfers complete", "return status 0"],
+        client_says: &["data transfers complete", "return status 0"],
+    },
+    Program {
+        name: "rdma_client",
+        server: "rdma_server -p {port}",
+        client: "rdma_client -s {address} -p {port}",
+        server_says: &["rdma_server: end 0"],
+        client_says: &["rdma_client: end 0"],
+    },
+    Program {
+        name: TEXTBOOK,
+        server: "textbook {port}",
+        client: "textbook {port} {address}",
+        server_says: &["lent 262144 octets the client wrote"],
+        client_says: &["they are equal"],
+    },
+    Program {
+        name: "ib_write_bw",
+        server: "ib_write_bw -R -F -p {port} -n 100",
+        client: "ib_write_bw -R -F -p {port} -n 100 {address}",
+        server_says: &["65536 100 "],
+        client_says: &["65536 100 "],
+    },
+    Program {
+        name: "ib_read_bw",
+        server: "ib_read_bw -R -F -p {port} -n 100",
+        client: "ib_read_bw -R -F -p {port} -n 100 {address}",
+        server_says: &["65536 100 "],
+        client_says: &["65536 100 "],
+    },
+    Program {
+        name: "ib_send_bw",
+        server: "ib_send_bw -R -F -p {port} -n 100",
+        client: "ib_send_bw -R -F -p {port} -n 100 {address}",
+        server_says: &["65536 100 "],
+        client_says: &["65536 100 "],
+    },
+    Program {
+        name: "ib_write_lat",
+        server: "ib_write_lat -R -F -p {port} -n 100",
+        client: "ib_write_lat -R -F -p {port} -n 100 {address}",
+        server_says: &[" 2 100 "],
+        client_says: &[" 2 100 "],
+    },
+    Program {
+        name: "ib_read_lat",
+        server: "ib_read_lat -R -F -p {port} -n 100",
+        client: "ib_read_lat -R -F -p {port} -n 100 {address}",
+        server_says: &[],
+        client_says: &[" 2 100 "],
+    },
+    Program {
+        name: "ib_send_lat",
+        server: "ib_send_lat -R -F -p {port} -n 100",
+        client: "ib_send_lat -R -F -p {port} -n 100 {address}",
+        server_says: &[" 2 100 "],
+        client_says: &[" 2 100 "],
+    },
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let of = |program: &'static Program| {
+        Role::BOTH.map(|role| Case {
+            suite: SUITE,
+            name: format!("{}::{}", role.name(), program.name),
+            title: match role {
+                Role::GuestServes => format!("`{}`: server on siw, client on uwarp", program.name),
+                Role::GuestConnects => {
+                    format!("`{}`: server on uwarp, client on siw", program.name)
+                }
+            },
+            run: Box::new(move |rig| run(program, rig, role)),
+        })
+    };
+    PROGRAMS.iter().flat_map(of).collect()
+}
+
+fn run(program: &Program, rig: &mut Rig, role: Role) -> Result<Outcome> {
+    let said = match role {
+        Role::GuestServes => guest_serves(program, rig)?,
+        Role::GuestConnects => we_serve(program, rig)?,
+    };
+    said.check(program)?;
+    if program.name == TEXTBOOK {
+        let alone = guest_alone(program, rig)?;
+        alone.check(program)?;
+        if said.all() != alone.all() {
+            return Err(Failure::new(format!(
+                "on uwarp and siw it said:\n{}\non siw alone:\n{}",
+                said.all(),
+                alone.all()
+            )));
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+/// What both sides have left.
+struct Said {
+    server: Output,
+    client: Output,
+}
+
+impl Said {
+    /// That both ended well, and said what they should.
+    fn check(&self, program: &Program) -> Result<()> {
+        let sides = [
+            (&self.server, program.server, program.server_says),
+            (&self.client, program.client, program.client_says),
+        ];
+        for (output, words, says) in sides {
+            let flat: Vec<&str> = output.text.split_whitespace().collect();
+            let flat = format!(" {} ", flat.join(" "));
+            let missing = says.iter().find(|text| !flat.contains(**text));
+            if output.code != 0 || missing.is_some() {
+                return Err(Failure::new(format!(
+                    "'{words}' ended with {}, and was to say {says:?}:\n{}",
+                    output.code,
+                    self.all()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn all(&self) -> String {
+        format!(
+            "server:\n{}\nclient:\n{}",
+            self.server.text, self.client.text
+        )
+    }
+}
+
+fn filled(words: &str, address: IpAddr, port: u16) -> String {
+    let filled = words.replace("{port}", &port.to_string());
+    filled.replace("{address}", &address.to_string())
+}
+
+/// Starts a program here, on the drop-in library.
+fn ours(wire: &dyn Wire, image: &Image, words: &str) -> Result<Uwarp> {
+    let device = wire.device_argument()?;
+    let textbook = image.textbook().display().to_string();
+    let mut arguments = vec!["run", "--device", &device, "--peer", "siw", "--"];
+    arguments.extend(words.split_whitespace().map(|word| match word {
+        TEXTBOOK => textbook.as_str(),
+        word => word,
+    }));
+    Uwarp::start(&arguments)
+}
+
+fn guest_serves(program: &Program, rig: &mut Rig) -> Result<Said> {
+    let port = rig.guest_port();
+    let to = rig.wire.guest_addr(port);
+    let words = filled(program.server, rig.wire.guest_ip(), port);
+    let mut server = rig.guest.spawn(&words)?;
+    server.wait_listening(port, PATIENCE)?;
+    let words = filled(program.client, to.ip(), to.port());
+    let client = ours(&*rig.wire, &rig.image, &words)?.wait(PATIENCE);
+    both(server.wait(rest(&client)), client)
+}
+
+fn we_serve(program: &Program, rig: &mut Rig) -> Result<Said> {
+    // Below those that the system gives out.
+    let port = 20_000 + rig.guest_port();
+    let words = filled(program.server, rig.wire.our_ip(), port);
+    let mut server = ours(&*rig.wire, &rig.image, &words)?;
+    let to = rig.wire.our_ip_for_guest();
+    wait_listening(rig, &mut server, to, port)?;
+    let client = rig.guest.run(&filled(program.client, to, port), PATIENCE);
+    both(server.wait(rest(&client)), client)
+}
+
+/// siw on both sides, by the guest's own address.
+fn guest_alone(program: &Program, rig: &mut Rig) -> Result<Said> {
+    let (port, ip) = (rig.guest_port(), rig.wire.guest_ip());
+    let mut server = rig.guest.spawn(&filled(program.server, ip, port))?;
+    server.wait_listening(port, PATIENCE)?;
+    let client = filled(program.client, ip, port);
+    let client = server.guest().run(&client, PATIENCE);
+    both(server.wait(rest(&client)), client)
+}
+
+/// How long the server may take when the client has ended.
+fn rest(client: &Result<Output>) -> Duration {
+    match client {
+        Ok(output) if output.code == 0 => PATIENCE,
+        // What it has said is all that is of interest.
+        _ => Duration::from_secs(2),
+    }
+}
+
+fn both(server: Result<Output>, client: Result<Output>) -> Result<Said> {
+    match (server, client) {
+        (Ok(server), Ok(client)) => Ok(Said { server, client }),
+        (Err(server), Ok(client)) => Err(Failure::new(format!(
+            "server: {server}\nclient, which ended with {}:\n{}",
+            client.code, client.text
+        ))),
+        (Ok(server), Err(client)) => Err(Failure::new(format!(
+            "client: {client}\nserver, which ended with {}:\n{}",
+            server.code, server.text
+        ))),
+        (Err(server), Err(client)) => {
+            Err(Failure::new(format!("server: {server}\nclient: {client}")))
+        }
+    }
+}
+
+/// Waits until the guest can open a TCP connection to a server of ours, and closes it again, of which the program does not hear.
+fn wait_listening(rig: &mut Rig, server: &mut Uwarp, to: IpAddr, port: u16) -> Result<()> {
+    let probe = format!("timeout 5 nc {to} {port} </dev/null");
+    let deadline = Instant::now() + PATIENCE;
+    while rig.guest.run(&probe, PATIENCE)?.code != 0 {
+        if server.has_ended()? || Instant::now() > deadline {
+            return Err(Failure::new(format!(
+                "the server does not listen, and said:\n{}",
+                server.said()
+            )));
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}
