@@ -18,7 +18,7 @@ usage: ./ci.sh PART...
        ./ci.sh interop [--dangerous] [FILTER...]
        ./ci.sh fuzz TARGET [SECONDS]
        ./ci.sh sim [OPTION...]
-       ./ci.sh bench [scale | smol] [OPTION...]
+       ./ci.sh bench [scale | smol | dropin] [OPTION...]
        ./ci.sh instructions [--record]
   fmt      formatting
   clippy   lints, all targets, warnings are errors
@@ -42,7 +42,8 @@ usage: ./ci.sh PART...
            `all`, whose `test` has small loads
   bench    uwarp beside raw TCP and other programs, about 5 minutes; writes into docs/performance.md; not in `all`.
            --install-peers installs the other programs when root. Then, each by its name, and each written into the same
-           document: `bench scale`, many connections and regions; `bench smol`, TCP in user space beside a bare smoltcp
+           document: `bench scale`, many connections and regions; `bench smol`, TCP in user space beside a bare smoltcp;
+           `bench dropin`, unmodified RDMA programs beside `uwarp perf`, and MPI beside MPI over TCP
   bench-siw  uwarp beside Linux siw in a virtual machine; writes into docs/performance.md; not in `all`
   bench-micro  single steps of the data path, by criterion; not in `all`
   instructions  instructions of the data path by callgrind, against bench/instructions.txt (installs valgrind when root);
@@ -157,14 +158,16 @@ part_sim() { # OPTION...
     cargo run --profile sim --locked -q -p uwarp-sim -- --jobs "$(nproc)" "$@"
 }
 
-part_bench() { # [scale | smol] OPTION...
-    cargo build --release --locked -p uwarp -p uwarp-bench
-    local built=${CARGO_TARGET_DIR:-target}/release which=()
-    case "${1-}" in scale | smol)
+part_bench() { # [scale | smol | dropin] OPTION...
+    local built=${CARGO_TARGET_DIR:-target}/release which=() more=()
+    case "${1-}" in scale | smol | dropin)
         which=("$1")
         shift
         ;;
     esac
+    # The library that programs get stands beside the command.
+    [ "${which[*]}" != dropin ] || more=(-p uwarp-dropin)
+    cargo build --release --locked -p uwarp -p uwarp-bench "${more[@]}"
     # What measures connections and regions by the library needs no command.
     [ "${which[*]}" = scale ] || which+=(--uwarp "$built/uwarp")
     "$built/uwarp-bench" "${which[@]}" --write docs/performance.md "$@"

@@ -54,7 +54,7 @@ mod tests {
     fn the_document_of_the_repository_has_all_parts() {
         let text = include_str!("../../docs/performance.md");
         for name in [
-            "machine", "targets", "tables", "peers", "siw", "scale", "smol",
+            "machine", "targets", "tables", "peers", "siw", "scale", "smol", "dropin",
         ] {
             assert!(put(text, name, "").is_some(), "{name}");
         }

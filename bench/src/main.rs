@@ -6,9 +6,11 @@
 //! target/release/uwarp-bench --uwarp target/release/uwarp
 //! target/release/uwarp-bench scale
 //! target/release/uwarp-bench smol --uwarp target/release/uwarp
+//! target/release/uwarp-bench dropin --uwarp target/release/uwarp
 //! ```
 
 mod document;
+mod dropin;
 mod figures;
 mod instructions;
 mod machine;
@@ -44,7 +46,8 @@ use crate::process::Pinning;
     after_help = "uwarp-bench instructions --help: instructions a message, by callgrind\n\
         uwarp-bench siw --help: beside Linux siw in a virtual machine\n\
         uwarp-bench scale --help: many connections, many active ones, many regions\n\
-        uwarp-bench smol --help: over TCP in user space"
+        uwarp-bench smol --help: over TCP in user space\n\
+        uwarp-bench dropin --help: unmodified RDMA programs"
 )]
 struct Options {
     /// The command to measure
@@ -113,6 +116,7 @@ fn main() -> ExitCode {
         .or_else(|| siw::is_wanted(&args))
         .or_else(|| scale::is_wanted(&args))
         .or_else(|| smol::is_wanted(&args))
+        .or_else(|| dropin::is_wanted(&args))
         .unwrap_or_else(|| run(&Options::parse()));
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,23 @@ pub(crate) fn both_outputs(command: &mut Command, within: Duration) -> io::Resul
     run(command, within).map(|(stdout, stderr)| stdout + &stderr)
 }
 
+/// Waits for the end of a process, no longer than this.
+pub(crate) fn wait(running: &mut Running, within: Duration) -> io::Result<ExitStatus> {
+    let deadline = Instant::now() + within;
+    loop {
+        if let Some(status) = running.0.try_wait()? {
+            return Ok(status);
+        }
+        if Instant::now() >= deadline {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("no end after {} s", within.as_secs()),
+            ));
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
 fn run(command: &mut Command, within: Duration) -> io::Result<(String, String)> {
     let child = command
         .stdin(Stdio::null())
@@ -104,19 +121,7 @@ fn run(command: &mut Command, within: Duration) -> io::Result<(String, String)> 
     let mut child = Running(child);
     let stdout = collect(child.0.stdout.take());
     let stderr = collect(child.0.stderr.take());
-    let deadline = Instant::now() + within;
-    let status = loop {
-        if let Some(status) = child.0.try_wait()? {
-            break status;
-        }
-        if Instant::now() >= deadline {
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                format!("no end after {} s", within.as_secs()),
-            ));
-        }
-        thread::sleep(Duration::from_millis(2));
-    };
+    let status = wait(&mut child, within)?;
     let said = |thread: thread::JoinHandle<String>| thread.join().unwrap_or_default();
     let (stdout, stderr) = (said(stdout), said(stderr));
     if status.success() {

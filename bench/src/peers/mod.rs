@@ -45,20 +45,30 @@ impl Program {
 
     /// The version of its package; `None` where it is not Debian's.
     pub(crate) fn version(self) -> Option<String> {
-        let mut query = Command::new("dpkg-query");
-        query.args(["-W", "-f", "${Version}", self.names().1]);
-        process::output(&mut query, Duration::from_secs(10))
-            .ok()
-            .filter(|version| !version.is_empty())
+        version(self.names().1)
     }
+}
+
+/// The version of a Debian package; `None` where there is none.
+pub(crate) fn version(package: &str) -> Option<String> {
+    let mut query = Command::new("dpkg-query");
+    query.args(["-W", "-f", "${Version}", package]);
+    process::output(&mut query, Duration::from_secs(10))
+        .ok()
+        .filter(|version| !version.is_empty())
 }
 
 /// Installs the programs that are missing, from Debian; as root.
 pub(crate) fn install() -> io::Result<()> {
-    let missing: Vec<&str> = Program::ALL
-        .into_iter()
-        .filter(|program| !program.is_installed())
-        .map(|program| program.names().1)
+    install_packages(&Program::ALL.map(Program::names))
+}
+
+/// The same of any programs with their packages.
+pub(crate) fn install_packages(programs: &[(&str, &str)]) -> io::Result<()> {
+    let missing: Vec<&str> = programs
+        .iter()
+        .filter(|(program, _)| !process::installed(program))
+        .map(|(_, package)| *package)
         .collect();
     if missing.is_empty() {
         return Ok(());
@@ -250,7 +260,7 @@ fn strings(words: &[&str]) -> Vec<String> {
 }
 
 /// A program said something else than what is expected.
-fn strange(program: &str, said: &str) -> io::Error {
+pub(crate) fn strange(program: &str, said: &str) -> io::Error {
     let last = said
         .lines()
         .rfind(|line| !line.trim().is_empty())

@@ -39,8 +39,14 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), c_int> {
         // SAFETY: as above.
         unsafe { show_peer(id, peer) };
     }
+    // To the kernel a loopback address that is bound is as any (`cma_any_addr`), and libfabric counts on it: a server that names
+    // "localhost" is one on every address. Where there is a peer, the device is known.
+    let known = |local: SocketAddr| {
+        let ip = local.ip().to_canonical();
+        !ip.is_unspecified() && (!ip.is_loopback() || kept.id.peer_addr().is_some())
+    };
     // SAFETY: as above.
-    if local.is_some_and(|local| !local.ip().is_unspecified()) && unsafe { (*id).verbs.is_null() } {
+    if local.is_some_and(known) && unsafe { (*id).verbs.is_null() } {
         let common = common::get()?;
         // SAFETY: as above.
         unsafe {

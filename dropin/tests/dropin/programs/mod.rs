@@ -1,5 +1,6 @@
 //! The programs that run, as rows of tables: what is started, what must be said.
 
+mod bound;
 mod fabric;
 mod fio;
 mod mpi;
@@ -14,7 +15,7 @@ use std::path::Path;
 
 use crate::packages;
 use crate::prefix::Prefix;
-use crate::process::{Place, free_port};
+use crate::process::{Place, free_port, unprivileged};
 
 pub(crate) use pyverbs::KNOWN as PYVERBS;
 
@@ -59,6 +60,8 @@ pub(crate) enum Way {
     },
     /// Another way; gives what was said.
     Own(fn(Place<'_>) -> Result<String, String>),
+    /// The same, in network namespaces that it makes.
+    Apart(fn(Place<'_>) -> Result<String, String>),
 }
 
 /// A row in short: a program of one package, with no flags of ours.
@@ -83,6 +86,7 @@ pub(crate) fn rows() -> Vec<Row> {
         verbs::ROWS,
         rdmacm::ROWS,
         textbook::ROWS,
+        bound::ROWS,
         perftest::ROWS,
         qperf::ROWS,
         fio::ROWS,
@@ -96,12 +100,16 @@ pub(crate) fn rows() -> Vec<Row> {
 impl Row {
     /// Why it cannot run here, if it cannot.
     pub(crate) fn missing(&self) -> Option<String> {
-        packages::missing(self.packages).or_else(|| {
+        let missing = packages::missing(self.packages).or_else(|| {
             // What a package brings as documentation may have been left out.
             let mut paths = self.files.iter().filter(|file| file.starts_with('/'));
             let missing = paths.find(|file| !Path::new(file).exists());
             missing.map(|file| format!("there is no {file}"))
-        })
+        });
+        match self.way {
+            Way::Apart(_) => missing.or_else(no_namespaces),
+            _ => missing,
+        }
     }
 
     /// Runs it.
@@ -146,9 +154,23 @@ impl Row {
                     _ => Ok(()),
                 }
             }
-            Way::Own(run) => run(place).map(drop),
+            Way::Own(run) | Way::Apart(run) => run(place).map(drop),
         }
     }
+}
+
+/// Why this machine gives no network namespaces to users without rights, if it does not.
+pub(crate) fn no_namespaces() -> Option<String> {
+    let words = ["-Urn", "sh", "-c", "unshare -n -u true"];
+    let asked = unprivileged("unshare".as_ref()).args(words).output();
+    let refused = match asked {
+        Ok(asked) if asked.status.success() => return None,
+        Ok(asked) => String::from_utf8_lossy(&asked.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Some(format!(
+        "network namespaces of one's own cannot be had: {refused}"
+    ))
 }
 
 /// That everything was said.

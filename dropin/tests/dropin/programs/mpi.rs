@@ -1,4 +1,4 @@
-//! Open MPI over libfabric's verbs (`tests/c/mpi.c`), in a network namespace of its own with an Ethernet: `ofi_rxm` takes no loopback.
+//! Open MPI over libfabric's verbs (`tests/c/mpi.c`): two ranks in each of two network namespaces, with an Ethernet between them.
 
 use super::{Row, Way, check, row};
 use crate::c;
@@ -10,26 +10,44 @@ const PACKAGES: &[&str] = &[
     "libfabric1",
     "gcc",
     "iproute2",
+    "util-linux",
 ];
 
 pub(super) const ROWS: &[Row] = &[row(
     "openmpi-4-ranks",
     PACKAGES,
     &["libfabric.so.1"],
-    Way::Own(run),
+    Way::Apart(run),
 )];
 
-/// `$1` is the command, `$2` the program.
-const SCRIPT: &str = "set -e
+/// `$1` is the command, `$2` the program. The second namespace lives as long as a process in it; it has a name of its own, by which Open MPI
+/// knows it for another machine, and is entered by what Open MPI takes for `ssh`.
+const SCRIPT: &str = r#"set -e
+unshare -n -u sh -c 'hostname uwarp-other; exec sleep 120' &
+other=$!
+trap 'kill $other' EXIT
+until [ "$(nsenter -t $other -n -u hostname)" = uwarp-other ]; do sleep 0.01; done
+there() { nsenter -t $other -n -u "$@"; }
 ip link set lo up
+there ip link set lo up
 ip link add uw0 type veth peer name uw1
+ip link set uw1 netns $other
 ip addr add 192.0.2.1/24 dev uw0
+there ip addr add 192.0.2.2/24 dev uw1
 ip link set uw0 up
-ip link set uw1 up
+there ip link set uw1 up
+agent=$(mktemp)
+cat > "$agent" <<EOF
+#!/bin/sh
+shift
+exec nsenter -t $other -n -u sh -c "\$*"
+EOF
+chmod +x "$agent"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-exec \"$1\" run -- mpirun -n 4 --oversubscribe --mca pml cm --mca mtl ofi \
-  --mca mtl_ofi_provider_include 'verbs;ofi_rxm' --mca btl self --mca osc pt2pt --mca plm isolated \"$2\"
-";
+"$1" run -- mpirun --host 192.0.2.1:2,192.0.2.2:2 -n 4 --bind-to none --mca plm rsh --mca plm_rsh_agent "$agent" \
+  --mca oob_tcp_if_include 192.0.2.0/24 --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include 'verbs;ofi_rxm' \
+  --mca btl self --mca osc pt2pt "$2"
+"#;
 
 fn run(place: Place<'_>) -> Result<String, String> {
     let program = c::compile(place.prefix, "mpicc", "mpi.c", &[])?;
@@ -37,6 +55,7 @@ fn run(place: Place<'_>) -> Result<String, String> {
     command.args(["-Urn", "sh", "-c", SCRIPT, "sh"]);
     command.arg(place.prefix.uwarp()).arg(program);
     let said = place.spawn(&mut command, "mpirun".to_owned())?.end()?;
-    check(&said, &["4 ranks: messages, sum, one-sided: all right"])?;
+    let due = "4 ranks in 2 networks: messages, sum, one-sided: all right";
+    check(&said, &[due])?;
     Ok(said)
 }

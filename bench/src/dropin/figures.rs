@@ -1,0 +1,313 @@
+//! What is measured of unmodified programs, and what is to be reached.
+
+use super::mpi::{Fabric, Work};
+use super::perftest::Tool;
+use crate::ours::Told;
+use crate::raw::Kind;
+use crate::targets::Bound;
+
+/// The tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Section {
+    Bandwidth,
+    Latency,
+    Mpi,
+}
+
+impl Section {
+    pub(super) const ALL: [(Section, &'static str); 3] = [
+        (
+            Section::Bandwidth,
+            "Bandwidth of perftest, CRC on, 128 messages outstanding",
+        ),
+        (Section::Latency, "Latency of perftest, 8 B, CRC on"),
+        (
+            Section::Mpi,
+            "Open MPI over libfabric, two ranks: `verbs` on uwarp (CRC on), and `tcp`",
+        ),
+    ];
+}
+
+/// What it is measured by.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Of {
+    /// A raw ping-pong: seconds one way.
+    Raw { kind: Kind, pinned: bool },
+    /// `uwarp perf` with these arguments.
+    Perf(&'static [&'static str], Told),
+    /// A pair of perftest: octets a second, or seconds as it counts them (p50).
+    Pair {
+        tool: Tool,
+        size: usize,
+        pinned: bool,
+    },
+    /// Two of those at once, not pinned, so that four spinning threads share the processors: the worse p50 of the two.
+    Crowd(Tool),
+    /// Two ranks.
+    Mpi {
+        fabric: Fabric,
+        work: Work,
+        size: usize,
+    },
+}
+
+/// One thing to measure.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Figure {
+    pub(super) section: Section,
+    pub(super) name: &'static str,
+    pub(super) of: Of,
+}
+
+impl Figure {
+    /// The unit of tables, and how many of what was measured it is.
+    pub(super) fn unit(&self) -> (&'static str, f64) {
+        let is_bandwidth = match self.of {
+            Of::Raw { .. } | Of::Crowd(_) => false,
+            Of::Perf(_, told) => told == Told::Bandwidth,
+            Of::Pair { tool, .. } => tool.is_bandwidth(),
+            Of::Mpi { work, .. } => work == Work::Put,
+        };
+        match is_bandwidth {
+            true => ("GB/s", 1e9),
+            false => ("us", 1e-6),
+        }
+    }
+
+    /// How somebody measures it again.
+    pub(super) fn command(&self) -> String {
+        let free = |pinned| match pinned {
+            true => "",
+            false => ", not pinned",
+        };
+        match self.of {
+            Of::Raw { pinned, .. } => format!("8 B there and back, both spin{}", free(pinned)),
+            Of::Perf(args, _) => format!("`uwarp perf {}`", args.join(" ")),
+            Of::Pair { tool, size, pinned } => {
+                format!("`{} -R -F -s {size}`{}", tool.name(), free(pinned))
+            }
+            Of::Crowd(tool) => format!("`{} -R -F -s 8`, twice at once, not pinned", tool.name()),
+            Of::Mpi { fabric, work, size } => {
+                format!(
+                    "`mpi {} {size}`, provider `{}`",
+                    work.name(),
+                    fabric.provider()
+                )
+            }
+        }
+    }
+}
+
+/// One number that is to be reached.
+pub(super) struct Goal {
+    pub(super) name: &'static str,
+    /// What it is divided by; without it, it is the value in the unit of its table.
+    pub(super) with: Option<&'static str>,
+    pub(super) bound: Bound,
+}
+
+const RAW: &str = "raw ping-pong, both spin";
+const RAW_FREE: &str = "raw ping-pong, both spin, not pinned";
+
+/// Bandwidths: ours, the program's.
+const BANDWIDTHS: [(&str, Of, &str, Of); 6] = [
+    (
+        "`uwarp perf write_bw`, 64 KiB",
+        Of::Perf(&["write_bw", "-s64K", "-t128"], Told::Bandwidth),
+        "`ib_write_bw`, 64 KiB",
+        pair(Tool::WriteBw, 64 << 10),
+    ),
+    (
+        "`uwarp perf read_bw`, 64 KiB",
+        Of::Perf(&["read_bw", "-s64K", "-t128", "-o128"], Told::Bandwidth),
+        "`ib_read_bw`, 64 KiB",
+        pair(Tool::ReadBw, 64 << 10),
+    ),
+    (
+        "`uwarp perf send_bw`, 64 KiB",
+        Of::Perf(&["send_bw", "-s64K", "-t128", "-r512"], Told::Bandwidth),
+        "`ib_send_bw`, 64 KiB",
+        pair(Tool::SendBw, 64 << 10),
+    ),
+    (
+        "`uwarp perf write_bw`, 1 MiB",
+        Of::Perf(
+            &["write_bw", "-s1M", "-t128", "--warm-up=50"],
+            Told::Bandwidth,
+        ),
+        "`ib_write_bw`, 1 MiB",
+        pair(Tool::WriteBw, 1 << 20),
+    ),
+    (
+        "`uwarp perf read_bw`, 1 MiB",
+        Of::Perf(
+            &["read_bw", "-s1M", "-t128", "-o128", "--warm-up=50"],
+            Told::Bandwidth,
+        ),
+        "`ib_read_bw`, 1 MiB",
+        pair(Tool::ReadBw, 1 << 20),
+    ),
+    (
+        "`uwarp perf send_bw`, 1 MiB",
+        Of::Perf(
+            &["send_bw", "-s1M", "-t128", "-r512", "--warm-up=50"],
+            Told::Bandwidth,
+        ),
+        "`ib_send_bw`, 1 MiB",
+        pair(Tool::SendBw, 1 << 20),
+    ),
+];
+
+/// Latencies against `uwarp perf`.
+const LATENCIES: [(&str, Of, &str, Of); 2] = [
+    (
+        "`uwarp perf send_lat`",
+        Of::Perf(&["send_lat", "-s8"], Told::Latency),
+        "`ib_send_lat`",
+        pair(Tool::SendLat, 8),
+    ),
+    (
+        "`uwarp perf read_lat` (both ways)",
+        Of::Perf(&["read_lat", "-s8"], Told::Latency),
+        "`ib_read_lat` (both ways)",
+        pair(Tool::ReadLat, 8),
+    ),
+];
+
+const WRITE_LAT: &str = "`ib_write_lat`, not pinned";
+const WRITE_LAT_PINNED: &str = "`ib_write_lat`, all threads of a side on one processor";
+const CROWDS: [(&str, Tool); 2] = [
+    (
+        "`ib_write_lat`, two pairs, four spinning threads",
+        Tool::WriteLat,
+    ),
+    (
+        "`ib_send_lat`, two pairs, four spinning threads",
+        Tool::SendLat,
+    ),
+];
+
+/// MPI: what, the length, over TCP, over verbs.
+const RANKS: [(Work, usize, &str, &str); 5] = [
+    (
+        Work::PingPong,
+        8,
+        "ping-pong of 8 B, tcp",
+        "ping-pong of 8 B, verbs",
+    ),
+    (
+        Work::PingPong,
+        4 << 10,
+        "ping-pong of 4 KiB, tcp",
+        "ping-pong of 4 KiB, verbs",
+    ),
+    (
+        Work::PingPong,
+        64 << 10,
+        "ping-pong of 64 KiB, tcp",
+        "ping-pong of 64 KiB, verbs",
+    ),
+    (
+        Work::PingPong,
+        1 << 20,
+        "ping-pong of 1 MiB, tcp",
+        "ping-pong of 1 MiB, verbs",
+    ),
+    (
+        Work::Put,
+        1 << 20,
+        "`MPI_Put` of 1 MiB, tcp",
+        "`MPI_Put` of 1 MiB, verbs",
+    ),
+];
+
+const fn pair(tool: Tool, size: usize) -> Of {
+    Of::Pair {
+        tool,
+        size,
+        pinned: true,
+    }
+}
+
+/// All of it, in the order of a round: what is compared are neighbours.
+pub(super) fn all() -> Vec<Figure> {
+    let mut all = Vec::new();
+    let mut add = |section, name, of| all.push(Figure { section, name, of });
+    for (name, of, program, by) in BANDWIDTHS {
+        add(Section::Bandwidth, name, of);
+        add(Section::Bandwidth, program, by);
+    }
+    for (name, of, program, by) in LATENCIES {
+        add(Section::Latency, name, of);
+        add(Section::Latency, program, by);
+    }
+    for (raw, name, pinned) in [(RAW_FREE, WRITE_LAT, false), (RAW, WRITE_LAT_PINNED, true)] {
+        let kind = Kind::Spin;
+        add(Section::Latency, raw, Of::Raw { kind, pinned });
+        let (tool, size) = (Tool::WriteLat, 8);
+        add(Section::Latency, name, Of::Pair { tool, size, pinned });
+    }
+    for (name, tool) in CROWDS {
+        add(Section::Latency, name, Of::Crowd(tool));
+    }
+    for (work, size, tcp, verbs) in RANKS {
+        for (name, fabric) in [(tcp, Fabric::Tcp), (verbs, Fabric::Verbs)] {
+            add(Section::Mpi, name, Of::Mpi { fabric, work, size });
+        }
+    }
+    all
+}
+
+/// What is to be reached.
+pub(super) fn goals() -> Vec<Goal> {
+    let mut goals = Vec::new();
+    let mut add = |name, with, bound| goals.push(Goal { name, with, bound });
+    for (ours, _, program, _) in BANDWIDTHS {
+        add(program, Some(ours), Bound::AtLeast(0.9));
+    }
+    for (ours, _, program, _) in LATENCIES {
+        add(program, Some(ours), Bound::AtMost(1.2));
+    }
+    add(WRITE_LAT, Some(RAW_FREE), Bound::AtMost(2.3));
+    add(WRITE_LAT_PINNED, Some(RAW), Bound::Reported);
+    for (name, _) in CROWDS {
+        add(name, None, Bound::AtMost(60.0));
+    }
+    for (work, _, tcp, verbs) in RANKS {
+        let bound = match work {
+            Work::PingPong => Bound::AtMost(1.5),
+            Work::Put => Bound::AtLeast(1.0),
+        };
+        add(verbs, Some(tcp), bound);
+    }
+    goals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_compared_is_measured_just_before_and_in_the_same_unit() {
+        let all = all();
+        let at = |name: &str| all.iter().position(|figure| figure.name == name).unwrap();
+        for goal in goals() {
+            let place = at(goal.name);
+            if let Some(with) = goal.with {
+                assert_eq!(at(with) + 1, place, "{}", goal.name);
+                assert_eq!(all[place].unit().0, all[place - 1].unit().0);
+            } else {
+                assert_eq!(all[place].unit().0, "us");
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_rows_have_one_name() {
+        let all = all();
+        for (at, figure) in all.iter().enumerate() {
+            let same = |other: &Figure| other.name == figure.name;
+            assert!(!all[..at].iter().any(same), "{}", figure.name);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! One measurement after the other, each by its programs.
+
+use std::io;
+use std::time::Duration;
+
+use super::figures::Of;
+use super::mpi::Mpi;
+use super::perftest::Perftest;
+use crate::ours::{self, Told, Uwarp};
+use crate::process::Pinning;
+use crate::raw;
+use crate::sample::Sample;
+
+/// The servers that all rounds use, and what is known of the programs.
+pub(super) struct Lab {
+    time: Duration,
+    perf: ours::Server,
+    raw: raw::Server,
+    /// That any processor may run.
+    raw_free: raw::Server,
+    perftest: Perftest,
+    mpi: Mpi,
+}
+
+impl Lab {
+    pub(super) fn new(uwarp: Uwarp, time: Duration) -> io::Result<Self> {
+        let congestion = uwarp.congestion.clone();
+        let server = |pinning: &Pinning| raw::Server::start(congestion.as_deref(), pinning);
+        Ok(Lab {
+            time,
+            perf: ours::Server::start(&uwarp, true)?,
+            raw: server(&uwarp.pinning)?,
+            raw_free: server(&Pinning { processors: None })?,
+            perftest: Perftest::new(&uwarp),
+            mpi: Mpi::new(&uwarp),
+        })
+    }
+
+    pub(super) fn measure(&mut self, of: &Of) -> io::Result<Sample> {
+        // Latencies need fewer messages than a bandwidth needs time to grow its windows.
+        let (time, short) = (self.time, self.time / 2);
+        let value = match of {
+            Of::Raw { kind, pinned } => {
+                let server = match pinned {
+                    true => &self.raw,
+                    false => &self.raw_free,
+                };
+                return server.measure(*kind, 8, short);
+            }
+            Of::Perf(args, Told::Latency) => return self.perf.measure(args, Told::Latency, short),
+            Of::Perf(args, told) => return self.perf.measure(args, *told, time),
+            Of::Pair { tool, size, pinned } => {
+                let time = if tool.is_bandwidth() { time } else { short };
+                self.perftest.measure(*tool, *size, *pinned, time)?
+            }
+            Of::Crowd(tool) => self.perftest.crowd(*tool, short)?,
+            Of::Mpi { fabric, work, size } => self.mpi.measure(*fabric, *work, *size, short)?,
+        };
+        Ok(Sample { value, cpu: None })
+    }
+}

@@ -1,0 +1,174 @@
+//! Two ranks of Open MPI over libfabric: over its provider `verbs` on uwarp, and over its provider `tcp`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::namespace;
+use crate::ours::Uwarp;
+use crate::peers::strange;
+use crate::process;
+
+const SOURCE: &str = include_str!("../../c/mpi.c");
+/// An Ethernet with an address, in the namespace of this program: `ofi_rxm` takes no loopback device.
+const ETHERNET: &str = "set -e
+ip link show uwm0 >/dev/null 2>&1 && exit 0
+ip link add uwm0 type veth peer name uwm1
+ip addr add 192.0.2.1/24 dev uwm0
+ip link set uwm0 up
+ip link set uwm1 up";
+
+/// What the messages go over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fabric {
+    Tcp,
+    Verbs,
+}
+
+impl Fabric {
+    pub(super) fn provider(self) -> &'static str {
+        match self {
+            Fabric::Tcp => "tcp;ofi_rxm",
+            Fabric::Verbs => "verbs;ofi_rxm",
+        }
+    }
+}
+
+/// What the ranks do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Work {
+    /// Seconds one way.
+    PingPong,
+    /// Octets a second, from one side.
+    Put,
+}
+
+impl Work {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Work::PingPong => "pingpong",
+            Work::Put => "put",
+        }
+    }
+}
+
+/// A directory that goes with this.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The program, once it is compiled.
+pub(super) struct Mpi {
+    uwarp: Uwarp,
+    compiled: Option<Scratch>,
+}
+
+impl Mpi {
+    pub(super) fn new(uwarp: &Uwarp) -> Self {
+        Mpi {
+            uwarp: uwarp.clone(),
+            compiled: None,
+        }
+    }
+
+    pub(super) fn measure(
+        &mut self,
+        fabric: Fabric,
+        work: Work,
+        size: usize,
+        time: Duration,
+    ) -> io::Result<f64> {
+        let directory = self.compiled()?;
+        let mut command = self.command(fabric, &directory);
+        command
+            .arg(directory.join("mpi"))
+            .args([work.name(), &size.to_string()])
+            .arg(time.as_secs_f64().to_string())
+            .args(self.processors());
+        let said = process::both_outputs(&mut command, Duration::from_secs(40))?;
+        parse(&said).ok_or_else(|| strange("mpi", &said))
+    }
+
+    /// The processors of the ranks.
+    fn processors(&self) -> [String; 2] {
+        match self.uwarp.pinning.processors {
+            Some((first, second)) => [first.to_string(), second.to_string()],
+            None => ["none", "none"].map(str::to_owned),
+        }
+    }
+
+    fn command(&self, fabric: Fabric, directory: &Path) -> Command {
+        let mut command = match fabric {
+            Fabric::Tcp => Command::new("mpirun"),
+            Fabric::Verbs => {
+                let mut command = Command::new(&self.uwarp.path);
+                command.args(["run", "--", "mpirun"]);
+                command
+            }
+        };
+        command
+            .env("TMPDIR", directory)
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+            .args(["-n", "2", "--oversubscribe", "--bind-to", "none"])
+            .args(["--timeout", "30", "--mca", "plm", "isolated"])
+            .args(["--mca", "pml", "cm", "--mca", "mtl", "ofi"])
+            .args(["--mca", "btl", "self", "--mca", "osc", "pt2pt"])
+            .args(["--mca", "mtl_ofi_provider_include", fabric.provider()]);
+        command
+    }
+
+    /// Where the program is.
+    fn compiled(&mut self) -> io::Result<PathBuf> {
+        if let Some(scratch) = &self.compiled {
+            return Ok(scratch.0.clone());
+        }
+        for (program, package) in [("mpirun", "openmpi-bin"), ("mpicc", "libopenmpi-dev")] {
+            if !process::installed(program) {
+                return Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    format!("{program} is not installed (Debian: {package}; --install-peers)"),
+                ));
+            }
+        }
+        if !namespace::is_own() {
+            return Err(io::Error::other(
+                "libfabric wants an Ethernet with an address, which is made in a network namespace alone, and none can be had",
+            ));
+        }
+        let within = Duration::from_secs(60);
+        process::output(Command::new("sh").args(["-c", ETHERNET]), within)?;
+        let name = format!("uwarp-bench-{}", std::process::id());
+        let scratch = Scratch(std::env::temp_dir().join(name));
+        std::fs::create_dir(&scratch.0)?;
+        let source = scratch.0.join("mpi.c");
+        std::fs::write(&source, SOURCE)?;
+        let mut compiler = Command::new("mpicc");
+        compiler.args(["-std=gnu11", "-O2", "-o"]);
+        compiler.arg(scratch.0.join("mpi")).arg(source);
+        process::output(&mut compiler, within)?;
+        Ok(self.compiled.insert(scratch).0.clone())
+    }
+}
+
+/// Rank 0 prints one number; what libraries say stands around it.
+fn parse(said: &str) -> Option<f64> {
+    let line = said.lines().find_map(|line| line.strip_prefix("median "))?;
+    line.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_number_is_found_among_what_libraries_say() {
+        assert_eq!(parse("warning: old\nmedian 2.5e-05\n"), Some(2.5e-5));
+        assert_eq!(parse("PML cm cannot be selected\n"), None);
+    }
+}

@@ -1,0 +1,223 @@
+//! perftest under `uwarp run`: a server for each measurement, and a client.
+
+use std::collections::HashMap;
+use std::io;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::ours::Uwarp;
+use crate::peers::strange;
+use crate::process::{self, Pinning, Running, Side};
+
+pub(super) const PACKAGE: &str = "perftest";
+/// One of its programs.
+pub(super) const PROGRAM: &str = "ib_write_bw";
+/// perftest counts in 2^20 octets.
+const MEGA: f64 = 1_048_576.0;
+/// Messages of its measurements, at most: it keeps a time of each.
+const MOST: f64 = 1e6;
+
+/// One of its programs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Tool {
+    WriteBw,
+    ReadBw,
+    SendBw,
+    WriteLat,
+    ReadLat,
+    SendLat,
+}
+
+impl Tool {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Tool::WriteBw => "ib_write_bw",
+            Tool::ReadBw => "ib_read_bw",
+            Tool::SendBw => "ib_send_bw",
+            Tool::WriteLat => "ib_write_lat",
+            Tool::ReadLat => "ib_read_lat",
+            Tool::SendLat => "ib_send_lat",
+        }
+    }
+
+    pub(super) fn is_bandwidth(self) -> bool {
+        matches!(self, Tool::WriteBw | Tool::ReadBw | Tool::SendBw)
+    }
+
+    /// How long a message takes, of what it tells.
+    fn duration(self, size: usize, value: f64) -> f64 {
+        match self {
+            Tool::WriteBw | Tool::ReadBw | Tool::SendBw => size as f64 / value.max(1.0),
+            // Halves of round trips.
+            Tool::WriteLat | Tool::SendLat => 2.0 * value.max(1e-7),
+            Tool::ReadLat => value.max(1e-7),
+        }
+    }
+}
+
+/// A server and its client.
+struct Pair<'a> {
+    tool: Tool,
+    size: usize,
+    count: u64,
+    pinning: &'a Pinning,
+}
+
+/// The programs, and how many messages each is to be asked for.
+pub(super) struct Perftest {
+    uwarp: Uwarp,
+    /// Seconds of a message.
+    durations: HashMap<(Tool, usize), f64>,
+}
+
+impl Perftest {
+    pub(super) fn new(uwarp: &Uwarp) -> Self {
+        Perftest {
+            uwarp: uwarp.clone(),
+            durations: HashMap::new(),
+        }
+    }
+
+    /// One measurement of about this time. The first of its kind finds out how many messages that is.
+    pub(super) fn measure(
+        &mut self,
+        tool: Tool,
+        size: usize,
+        pinned: bool,
+        time: Duration,
+    ) -> io::Result<f64> {
+        let count = self.count(tool, size, time)?;
+        let free = Pinning { processors: None };
+        let pinning = if pinned { &self.uwarp.pinning } else { &free };
+        self.run(&Pair {
+            tool,
+            size,
+            count,
+            pinning,
+        })
+    }
+
+    /// Two pairs of messages of 8 octets at once, wherever the scheduler has them: the worse of the two.
+    pub(super) fn crowd(&mut self, tool: Tool, time: Duration) -> io::Result<f64> {
+        // A quarter: they may be as much slower.
+        let count = (self.count(tool, 8, time)? / 4).max(200);
+        let pair = Pair {
+            tool,
+            size: 8,
+            count,
+            pinning: &Pinning { processors: None },
+        };
+        let this = &*self;
+        let both = thread::scope(|scope| {
+            let other = scope.spawn(|| this.run(&pair));
+            [
+                this.run(&pair),
+                other
+                    .join()
+                    .unwrap_or_else(|_| Err(io::Error::other("panicked"))),
+            ]
+        });
+        let [one, other] = both;
+        Ok(one?.max(other?))
+    }
+
+    fn count(&mut self, tool: Tool, size: usize, time: Duration) -> io::Result<u64> {
+        let duration = match self.durations.get(&(tool, size)) {
+            Some(duration) => *duration,
+            None => {
+                let pair = Pair {
+                    tool,
+                    size,
+                    count: if tool.is_bandwidth() { 200 } else { 2000 },
+                    pinning: &self.uwarp.pinning,
+                };
+                let value = self.run(&pair)?;
+                let duration = tool.duration(size, value);
+                self.durations.insert((tool, size), duration);
+                duration
+            }
+        };
+        Ok((time.as_secs_f64() / duration).clamp(200.0, MOST) as u64)
+    }
+
+    fn run(&self, pair: &Pair<'_>) -> io::Result<f64> {
+        let name = pair.tool.name();
+        if !process::installed(name) {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("{name} is not installed (Debian: {PACKAGE}; --install-peers)"),
+            ));
+        }
+        let port = process::free_port()?;
+        let mut server = Running(
+            self.command(pair, Side::Server, port)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()?,
+        );
+        process::wait_for_listener(port)?;
+        let mut client = self.command(pair, Side::Client, port);
+        let said = process::output(client.arg("127.0.0.1"), Duration::from_secs(30))?;
+        // It ends with its client; what does not is ended.
+        let _ = process::wait(&mut server, Duration::from_secs(2));
+        parse(pair.tool, &said).ok_or_else(|| strange(name, &said))
+    }
+
+    fn command(&self, pair: &Pair<'_>, side: Side, port: u16) -> Command {
+        let mut command = pair.pinning.command(side, &self.uwarp.path);
+        command
+            .env("UWARP_DEVICE", self.uwarp.kernel("127.0.0.1"))
+            .args(["run", "--", pair.tool.name(), "-R", "-F"])
+            .args(["-p", &port.to_string()])
+            .args(["-s", &pair.size.to_string()])
+            .args(["-n", &pair.count.to_string()]);
+        command
+    }
+}
+
+/// The average of a bandwidth in octets a second, or the median of a latency in seconds: the columns of its one row.
+fn parse(tool: Tool, said: &str) -> Option<f64> {
+    let mut lines = said
+        .lines()
+        .skip_while(|line| !line.trim_start().starts_with("#bytes"));
+    let head = lines.next()?;
+    let number = |at: usize, line: &str| line.split_whitespace().nth(at)?.parse::<f64>().ok();
+    if tool.is_bandwidth() {
+        // The names of these columns have spaces in them.
+        head.contains("BW average[MB/sec]").then_some(())?;
+        return Some(number(3, lines.next()?)? * MEGA);
+    }
+    let at = head
+        .split_whitespace()
+        .position(|name| name == "t_typical[usec]")?;
+    Some(number(at, lines.next()?)? / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_rows_are_read_by_the_names_of_their_columns() {
+        let said = "noise\n #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n \
+                    65536      500              2570.33            1773.50\t\t   0.028383\n";
+        assert_eq!(parse(Tool::ReadBw, said), Some(1773.5 * MEGA));
+        let said = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]\n \
+                    8       20000          3.61           4525.96      5.12     \t       13.51 \t155.32 \t\t16.69\n";
+        let typical = parse(Tool::SendLat, said).unwrap();
+        assert!((typical - 5.12e-6).abs() < 1e-12);
+        assert_eq!(
+            parse(Tool::SendLat, "Unable to init the socket connection\n"),
+            None
+        );
+    }
+
+    #[test]
+    fn a_message_takes_a_round_trip_where_halves_are_told() {
+        assert!((Tool::SendLat.duration(8, 4e-6) - 8e-6).abs() < 1e-12);
+        assert!((Tool::ReadLat.duration(8, 8e-6) - 8e-6).abs() < 1e-12);
+        assert!((Tool::WriteBw.duration(1 << 20, MEGA) - 1.0).abs() < 1e-12);
+    }
+}

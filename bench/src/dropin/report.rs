@@ -1,0 +1,139 @@
+//! The tables of unmodified programs.
+
+use std::fmt::Write as _;
+
+use super::figures::{Figure, Goal, Section};
+use crate::rounds::values;
+use crate::sample::Sample;
+use crate::stats::Spread;
+use crate::verdicts::{self, Row};
+
+/// A figure, with a sample for each round, and why there is none.
+pub(super) struct Measured {
+    pub(super) figure: Figure,
+    pub(super) samples: Vec<Sample>,
+    pub(super) failure: Option<String>,
+}
+
+impl Measured {
+    pub(super) fn new(figure: Figure) -> Self {
+        Measured {
+            figure,
+            samples: Vec::new(),
+            failure: None,
+        }
+    }
+
+    fn spread(&self) -> Option<Spread> {
+        let (_, scale) = self.figure.unit();
+        Spread::of(values(&self.samples).into_iter().map(|value| value / scale))
+    }
+}
+
+fn find<'a>(all: &'a [Measured], name: &str) -> Option<&'a Measured> {
+    all.iter().find(|measured| measured.figure.name == name)
+}
+
+/// A goal beside what was reached.
+fn row(goal: &Goal, all: &[Measured]) -> Option<Row> {
+    let measured = find(all, goal.name)?;
+    let (with, spread, failure) = match goal.with {
+        None => (
+            measured.figure.unit().0,
+            measured.spread(),
+            measured.failure.as_deref(),
+        ),
+        Some(name) => {
+            let with = find(all, name)?;
+            let failure = measured.failure.as_deref().or(with.failure.as_deref());
+            let ratios = Spread::of_ratios(&values(&measured.samples), &values(&with.samples));
+            (name, ratios, failure)
+        }
+    };
+    let reached = spread.ok_or(failure.unwrap_or_default());
+    Some(Row::judged(goal.name, with, goal.bound, reached))
+}
+
+/// All of it.
+pub(super) fn report(goals: &[Goal], all: &[Measured]) -> String {
+    let rows: Vec<Row> = goals.iter().filter_map(|goal| row(goal, all)).collect();
+    let mut text = verdicts::table(&rows);
+    for (section, title) in Section::ALL {
+        let mut of = all
+            .iter()
+            .filter(|measured| measured.figure.section == section)
+            .peekable();
+        if of.peek().is_none() {
+            continue;
+        }
+        let _ = writeln!(text, "\n### {title}\n");
+        text.push_str("| | median (least to most) | unit | how |\n|---|---|---|---|\n");
+        for measured in of {
+            let figure = &measured.figure;
+            let value = match (measured.spread(), &measured.failure) {
+                (Some(spread), _) => spread.to_string(),
+                (None, Some(why)) => why.clone(),
+                (None, None) => verdicts::NOT_MEASURED.to_owned(),
+            };
+            let (name, unit, how) = (figure.name, figure.unit().0, figure.command());
+            let _ = writeln!(text, "| {name} | {value} | {unit} | {how} |");
+        }
+    }
+    text
+}
+
+/// Whether a figure is one that others are divided by: it is measured with those.
+pub(super) fn is_base(figure: &Figure, goals: &[Goal], wanted: impl Fn(&str) -> bool) -> bool {
+    let of = |goal: &&Goal| goal.with == Some(figure.name);
+    goals.iter().filter(of).any(|goal| wanted(goal.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dropin::figures;
+
+    fn measured(failure: Option<&str>) -> Vec<Measured> {
+        let of = |figure: Figure| {
+            let (_, scale) = figure.unit();
+            let value = if failure.is_some() { f64::NAN } else { scale };
+            Measured {
+                figure,
+                samples: vec![Sample { value, cpu: None }; 2],
+                failure: failure.map(str::to_owned),
+            }
+        };
+        figures::all().into_iter().map(of).collect()
+    }
+
+    #[test]
+    fn every_goal_has_a_row_and_every_row_its_columns() {
+        let (goals, all) = (figures::goals(), measured(None));
+        let text = report(&goals, &all);
+        let (mut head, mut rows) = (0, 0);
+        for line in text.lines() {
+            let columns = line.matches('|').count();
+            match line.starts_with('|') {
+                true if head == 0 => head = columns,
+                true => {
+                    assert_eq!(columns, head, "{line}");
+                    rows += 1;
+                }
+                false => head = 0,
+            }
+        }
+        // Each of the four tables has a line below its head.
+        assert_eq!(rows, goals.len() + all.len() + 4);
+        assert!(
+            text.contains("four spinning threads | us | at most 60 | 1.00 (1.00 to 1.00) | met |")
+        );
+    }
+
+    #[test]
+    fn what_is_not_installed_is_named_as_such() {
+        let (goals, all) = (figures::goals(), measured(Some("it is not installed")));
+        let text = report(&goals, &all);
+        assert!(text.starts_with(&format!("0 met, 0 not met, {} not measured.", goals.len())));
+        assert!(text.contains("| at least 0.9 | it is not installed | not measured |"));
+    }
+}
