@@ -1,6 +1,6 @@
 //! Which addresses have a device once they are bound (`tests/c/bound.c`): as the kernel has it, a loopback address has none yet.
 
-use super::{Row, State, Way, row};
+use super::{Row, Way, row};
 use crate::c;
 use crate::process::{Place, unprivileged};
 
@@ -12,13 +12,7 @@ const PACKAGES: &[&str] = &[
     "util-linux",
 ];
 
-pub(super) const ROWS: &[Row] = &[row(
-    "bound-addresses",
-    PACKAGES,
-    &[],
-    Way::Apart(run),
-    State::Runs,
-)];
+pub(super) const ROWS: &[Row] = &[row("bound-addresses", PACKAGES, &[], Way::Apart(run))];
 
 /// `$1` is the command, `$2` the program.
 const SCRIPT: &str = r#"set -e
