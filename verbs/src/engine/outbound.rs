@@ -38,6 +38,9 @@ impl Connection {
         while self.tx.has_room() && (self.frame_plain() || self.frame_one()) {}
         if self.tx.is_empty() {
             self.tx.release();
+            self.tx.pauses();
+        } else {
+            self.tx.goes_on();
         }
     }
 

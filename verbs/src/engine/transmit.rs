@@ -12,6 +12,9 @@ use crate::mem::PinnedRun;
 const STAGED_LIMIT: usize = 256 * 1024;
 /// Octets in all (staged and in place) after which a batch is handed to the LLP.
 const BATCH_LIMIT: usize = 1024 * 1024;
+/// The same for the first batch after a pause; each one behind it may be twice as long. The peer begins to receive a large
+/// message while the rest of it is still checksummed.
+const FIRST_BATCH: usize = 128 * 1024;
 /// Parts handed to the LLP in one call.
 pub(crate) const PARTS_PER_CALL: usize = 64;
 /// Parts of one batch; several calls, one refill.
@@ -60,6 +63,8 @@ pub(crate) struct TxBatch {
     mid_fpdu: bool,
     /// Stream offset behind the startup frame.
     floor: u64,
+    /// Batches since there was nothing to send, as far as it matters.
+    batches: u32,
 }
 
 impl TxBatch {
@@ -83,8 +88,19 @@ impl TxBatch {
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.filled < STAGED_LIMIT
-            && self.framed - self.taken < BATCH_LIMIT as u64
+            && self.framed - self.taken < (FIRST_BATCH << self.batches).min(BATCH_LIMIT) as u64
             && self.parts.len() < PARTS_LIMIT
+    }
+
+    /// A batch is on its way: the next one may be longer.
+    pub(crate) fn goes_on(&mut self) {
+        let most = (BATCH_LIMIT / FIRST_BATCH).ilog2();
+        self.batches = (self.batches + 1).min(most);
+    }
+
+    /// There is nothing to send.
+    pub(crate) fn pauses(&mut self) {
+        self.batches = 0;
     }
 
     /// Starts a new batch; the old one must have been taken.
@@ -320,6 +336,29 @@ mod tests {
         assert_eq!(batch.truncate(), 8);
         assert!(batch.is_empty());
         assert_eq!(batch.taken_to(), 0);
+    }
+
+    #[test]
+    fn the_first_batches_after_a_pause_are_short() {
+        let mut batch = TxBatch::default();
+        let mut lengths = Vec::new();
+        for _ in 0..5 {
+            batch.reset();
+            let mut len = 0;
+            while batch.has_room() {
+                // In place in truth: what is staged has a limit of its own.
+                batch.framed += 32 * 1024;
+                len += 32;
+            }
+            batch.goes_on();
+            batch.taken = batch.framed;
+            lengths.push(len);
+        }
+        assert_eq!(lengths, [128, 256, 512, 1024, 1024]);
+        batch.pauses();
+        batch.reset();
+        batch.framed += 128 * 1024;
+        assert!(!batch.has_room());
     }
 
     #[test]
