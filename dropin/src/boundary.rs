@@ -16,7 +16,7 @@ pub(crate) fn entry<R>(failed: R, run: impl FnOnce() -> R) -> R {
 }
 
 /// The same for the data path, where two calls more would be felt: for functions that make no system call of the C library at which
-/// a thread could be cancelled.
+/// a thread could be cancelled (`uncancelled.rs` has those that others make for them).
 pub(crate) fn quick<R>(failed: R, run: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         errno::set(libc::EIO);

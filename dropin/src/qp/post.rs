@@ -214,8 +214,8 @@ unsafe fn send_some(
     let mut room = &mut room[..];
     // SAFETY: the promise of the caller.
     let (head, second) = unsafe { (&*first, (*first).next) };
-    // SAFETY: the promise of the caller.
     let request_of = |wr: &ibv_send_wr, room: &mut _| {
+        // SAFETY: the promise of the caller.
         let made = unsafe { request(wr, room) };
         made.inspect_err(|errno| unlike(kept, *errno))
     };

@@ -30,6 +30,7 @@ static void *serve(void *unused)
 {
 	struct rdma_cm_id *id;
 	struct ibv_qp_init_attr attr = attributes();
+	(void)unused;
 	want(rdma_get_request(listener, &id) == 0, "rdma_get_request");
 	want(rdma_create_qp(id, NULL, &attr) == 0, "rdma_create_qp");
 	want(rdma_accept(id, NULL) == 0, "rdma_accept");
@@ -38,6 +39,7 @@ static void *serve(void *unused)
 
 static void *post(void *unused)
 {
+	(void)unused;
 	ready = 1;
 	while (!cancelled)
 		;

@@ -33,6 +33,7 @@ pub(crate) fn between<'a>(ends: &Ends, me: &mut Player<'a>, peer: &mut Player<'a
                 receives: Default::default(),
             };
             scene.end(how, more);
+            (scene.me.written, scene.peer.written) = (0, 0);
             scene.settle();
             ends.join();
         }

@@ -283,7 +283,8 @@ impl Plan<'_, '_> {
     }
 
     /// A Write of no octets.
-    fn nothing(&self) -> ReadyKind {
+    fn nothing(&mut self) -> ReadyKind {
+        self.peer.written = 0;
         let lent = self.peer.lent();
         ReadyKind::Write {
             source: Payload::Inline(Vec::new()),

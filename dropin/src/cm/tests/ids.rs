@@ -195,10 +195,8 @@ fn what_getaddrinfo_has_for_a_connection_is_not_lost_with_a_call_that_fails() {
     client.passes(crate::abi::RDMA_CM_EVENT_ROUTE_RESOLVED);
     assert_eq!(ours.create_qp(), 0);
     // SAFETY: its queue pair, which `rdma_create_qp` has made ready.
-    assert_eq!(
-        unsafe { (*ours.shown().qp).state },
-        crate::abi::IBV_QPS_INIT
-    );
+    let state = unsafe { (*ours.shown().qp).state };
+    assert_eq!(state, crate::abi::IBV_QPS_INIT);
     assert_eq!(ours.connect(b", second"), 0);
     let request = server.next(crate::abi::RDMA_CM_EVENT_CONNECT_REQUEST);
     assert_eq!(request.private_data(), b"first, second");
