@@ -17,6 +17,14 @@ const TEXTBOOK: &str = "textbook";
 /// How often a port is looked at that cannot be waited for.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Q25: what perftest says on siw, behind its results, when the peer closes right behind its answer: siw has sent the last message,
+/// and reports it as failed. Then it ends with 1.
+const CLOSED_EARLY: [&str; 2] = [
+    "Bad wc status 2 ",
+    "Failed to close connection between server and client",
+];
+const DEVIATION: &str = "siw may report the last message as failed that it has sent, when the peer closes (Q25); perftest says so behind its results";
+
 /// A server and its client. `{port}` and `{address}` are the server's: to each as it knows them.
 struct Program {
     /// Words with hyphens.
@@ -130,10 +138,10 @@ fn run(program: &Program, rig: &mut Rig, role: Role) -> Result<Outcome> {
         Role::GuestServes => guest_serves(program, rig)?,
         Role::GuestConnects => we_serve(program, rig)?,
     };
-    said.check(program)?;
+    said.check(program, Some(role))?;
     if program.name == TEXTBOOK {
         let alone = guest_alone(program, rig)?;
-        alone.check(program)?;
+        alone.check(program, None)?;
         if said.all() != alone.all() {
             return Err(Failure::new(format!(
                 "on uwarp and siw it said:\n{}\non siw alone:\n{}",
@@ -142,7 +150,21 @@ fn run(program: &Program, rig: &mut Rig, role: Role) -> Result<Outcome> {
             )));
         }
     }
-    Ok(Outcome::Passed)
+    Ok(match program.is_perftest() {
+        true => Outcome::Deviation(DEVIATION.to_owned()),
+        false => Outcome::Passed,
+    })
+}
+
+impl Program {
+    fn is_perftest(&self) -> bool {
+        self.name.starts_with("ib_")
+    }
+
+    /// Whether this is how it ended on siw when the peer closed first.
+    fn closed_early(&self, code: i32, flat: &str) -> bool {
+        self.is_perftest() && code == 1 && CLOSED_EARLY.iter().all(|text| flat.contains(text))
+    }
 }
 
 /// What both sides have left.
@@ -152,17 +174,20 @@ struct Said {
 }
 
 impl Said {
-    /// That both ended well, and said what they should.
-    fn check(&self, program: &Program) -> Result<()> {
+    /// That both ended well, and said what they should; `role` is the guest's.
+    fn check(&self, program: &Program, role: Option<Role>) -> Result<()> {
         let sides = [
             (&self.server, program.server, program.server_says),
             (&self.client, program.client, program.client_says),
         ];
-        for (output, words, says) in sides {
+        let on_siw = role.map(|role| usize::from(role == Role::GuestConnects));
+        for (side, (output, words, says)) in sides.into_iter().enumerate() {
             let flat: Vec<&str> = output.text.split_whitespace().collect();
             let flat = format!(" {} ", flat.join(" "));
             let missing = says.iter().find(|text| !flat.contains(**text));
-            if output.code != 0 || missing.is_some() {
+            let well = output.code == 0
+                || (on_siw == Some(side) && program.closed_early(output.code, &flat));
+            if !well || missing.is_some() {
                 return Err(Failure::new(format!(
                     "'{words}' ended with {}, and was to say {says:?}:\n{}",
                     output.code,
