@@ -93,14 +93,13 @@ mod tests {
         let (near_qp, far_qp) = (qp(&near_pd, &near_cq), qp(&far_pd, &far_cq));
         let listener = far.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let addr = listener.local_addr();
-        let (one, other) = std::thread::scope(|scope| {
-            let connecting = scope.spawn(|| near_qp.connect(addr, ConnectOptions::default()));
-            let request = listener.get_request(None).unwrap();
-            let other = request.accept(&far_qp, AcceptOptions::default());
-            (connecting.join().unwrap(), other)
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let request = listener.wait_request(None).unwrap();
+                request.accept(&far_qp, &AcceptOptions::default()).unwrap();
+            });
+            near_qp.connect(addr, &ConnectOptions::default()).unwrap();
         });
-        one.unwrap();
-        other.unwrap();
         for id in 0..16 {
             far_qp.post_recv(&RecvWr::new(id, &[])).unwrap();
         }
