@@ -16,7 +16,7 @@ use crate::completion::{Completion, CqInner, Notify, ResizeCqError};
 use crate::device::DeviceInner;
 use crate::event_queue::{EventObject, EventQueue};
 use crate::limits::{Number, Place};
-use crate::progress::reply::{LOOKS, MOMENT, Reply, YIELD};
+use crate::progress::reply::{LOOKS, MOMENT, Reply};
 use crate::qp::inner::QpInner;
 use crate::wait::{after, sleep_on};
 
@@ -132,12 +132,8 @@ impl CqShared {
             if received || !self.inner.is_empty() {
                 return self.reply.came();
             }
-            let waited = now.saturating_duration_since(began);
-            if waited >= MOMENT {
+            if now.saturating_duration_since(began) >= MOMENT {
                 break;
-            }
-            if waited >= YIELD {
-                std::thread::yield_now();
             }
         }
         self.reply.in_vain();

@@ -7,8 +7,6 @@ use std::time::Duration;
 
 /// How long a poll waits at most.
 pub(crate) const MOMENT: Duration = Duration::from_micros(20);
-/// After so long it lets others have the processor: the peer's program may be one of them.
-pub(crate) const YIELD: Duration = Duration::from_micros(4);
 /// Looks of one poll, at most: a clock may stand still.
 pub(crate) const LOOKS: usize = 256;
 /// Signs that it takes to begin with.
