@@ -25,12 +25,22 @@ struct Stray {
 }
 
 /// Those of a device. Neither a poll nor the background waits for its lock.
-#[derive(Default)]
 pub(crate) struct Strays {
     /// When a poll last found nothing, by the clock of the device.
     polled_at: AtomicU64,
     are_some: AtomicBool,
     list: Mutex<Vec<Stray>>,
+}
+
+impl Default for Strays {
+    fn default() -> Self {
+        Strays {
+            polled_at: AtomicU64::new(0),
+            are_some: AtomicBool::new(false),
+            // All that it ever holds: the data path allocates nothing.
+            list: Mutex::new(Vec::with_capacity(MOST)),
+        }
+    }
 }
 
 impl Strays {
