@@ -17,6 +17,7 @@ use crate::device::DeviceInner;
 use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue};
 use crate::limits::{Number, Place};
+use crate::progress::reply::{LOOKS, MOMENT, Reply};
 use crate::qp::inner::QpInner;
 use crate::wait::{after, sleep_on};
 
@@ -29,6 +30,8 @@ pub(crate) struct CqShared {
     members: Members,
     /// Polls that found completions, modulo 2^32. Not counted where there is no crowd.
     hits: AtomicU32,
+    /// Whether polls wait a moment for what the peer answers.
+    reply: Reply,
     /// What threads that slept have left, so that no sleep allocates. As many as ever slept at once; its lock is
     /// held for nothing else.
     sleepers: Mutex<Vec<Sleeper>>,
@@ -73,6 +76,7 @@ impl CqShared {
             events,
             members: Members::default(),
             hits: AtomicU32::new(0),
+            reply: Reply::default(),
             sleepers: Mutex::default(),
             _place: place,
         }
@@ -86,11 +90,11 @@ impl CqShared {
         self.members.detach(qp);
     }
 
-    /// Gives every connection of this CQ a turn, or those of its crowds that want one.
-    fn drive(&self) {
+    /// Gives every connection of this CQ a turn, or those of its crowds that want one. Gives the time, unless there is none.
+    fn drive(&self) -> Option<Instant> {
         let driven = self.members.driven();
         if matches!(&driven, Driven::Each(qps) if qps.is_empty()) {
-            return;
+            return None;
         }
         let now = self.device.now();
         // A program that has armed its CQ and polls once more is about to sleep.
@@ -103,6 +107,37 @@ impl CqShared {
             }
             Driven::Crowds(crowds) => crowds.iter().for_each(|crowd| crowd.poll(now, stays)),
         }
+        Some(now)
+    }
+
+    /// The background has received something for a connection of this CQ. If it completed nothing, the program may be looking at memory.
+    pub(crate) fn received_unseen(&self) {
+        if self.inner.is_empty() && !self.inner.is_armed() {
+            self.reply.sign(self.inner.polls());
+        }
+    }
+
+    /// The program has its completion and, as far as is known, looks at memory next: waits a moment for what comes there.
+    #[cold]
+    fn await_reply(&self) {
+        let Driven::Each(qps) = self.members.driven() else {
+            return;
+        };
+        let began = self.device.now();
+        for _ in 0..LOOKS {
+            let now = self.device.now();
+            let mut received = false;
+            for qp in qps.iter().filter_map(Weak::upgrade) {
+                received |= qp.poll(now, true);
+            }
+            if received || !self.inner.is_empty() {
+                return self.reply.came();
+            }
+            if now.saturating_duration_since(began) >= MOMENT {
+                break;
+            }
+        }
+        self.reply.in_vain();
     }
 
     /// Tells the program of an event of this CQ.
@@ -184,16 +219,24 @@ impl Cq {
         if self.is_inherited() {
             return 0;
         }
-        let taken = self.shared.inner.poll(out);
+        let shared = &*self.shared;
+        let mut taken = shared.inner.poll(out);
         if taken > 0 {
-            self.shared.hit();
-            return taken;
-        }
-        if out.is_empty() {
+            shared.hit();
+        } else if out.is_empty() {
             return 0;
+        } else {
+            let now = shared.drive();
+            taken = shared.inner.poll(out);
+            if taken == 0 {
+                let now = now.unwrap_or_else(|| shared.device.now());
+                shared.device.strays.poll(&shared.device, now);
+            }
         }
-        self.shared.drive();
-        self.shared.inner.poll(out)
+        if taken > 0 && shared.reply.is_expected() && shared.inner.is_empty() {
+            shared.await_reply();
+        }
+        taken
     }
 
     /// As [`Cq::poll`], but gives no connection a turn: for more of what a poll has just found.

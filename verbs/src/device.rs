@@ -24,6 +24,7 @@ use crate::limits::{Accounts, Number, Objects, PdAccount, Place};
 use crate::mem::{RegionTable, RegisterError};
 use crate::pd::Pd;
 use crate::progress::background::Background;
+use crate::progress::stray::Strays;
 use crate::settings::{Progress, Settings};
 
 /// What could not be made (of `ibv_open_device` and the calls that make objects).
@@ -156,6 +157,8 @@ pub(crate) struct DeviceInner {
     other_events: Mutex<Vec<Weak<EventQueue>>>,
     pub(crate) background: Arc<Background>,
     pub(crate) ids: Arc<Ids>,
+    /// What polls of other CQs drive.
+    pub(crate) strays: Strays,
     qps: Objects,
     cqs: Objects,
     srqs: Objects,
@@ -295,6 +298,7 @@ impl Device {
             events: Arc::clone(&events),
             other_events: Mutex::default(),
             ids: Ids::new(&background),
+            strays: Strays::default(),
             background: Arc::new(background),
             origin: settings.clock.now(),
             settings: Arc::new(settings),

@@ -4,6 +4,9 @@
 //! * **Posting** sends at once when the LLP takes it, or leaves it to the next turn ([`doorbell::Doorbell`]).
 //! * **Polling an empty CQ** gives each connection of that CQ a turn ([`drive::Driven::turn`]), or, where there are many,
 //!   those that are ready or have something staged ([`crowd::Crowd`]).
+//!   A poll that finds nothing also drives connections of other CQs that have traffic and that nobody polls
+//!   ([`stray::Strays`]), and one that has a completion waits a moment for the peer's answer where the program
+//!   seems to look for it in memory ([`reply::Reply`]).
 //! * **Waiting** ([`crate::Cq::wait`]) waits on the sockets of the CQ's connections itself: one wake-up,
 //!   not two.
 //! * **The background thread** ([`background::Background`]) sleeps in `epoll_wait`, never spins, and
@@ -38,6 +41,8 @@ pub(crate) mod doorbell;
 pub(crate) mod drive;
 pub(crate) mod linger;
 mod pause;
+pub(crate) mod reply;
+pub(crate) mod stray;
 
 /// A call that can only wait was made on a device that the program drives itself: nobody would drive it meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

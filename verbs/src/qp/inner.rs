@@ -44,6 +44,8 @@ pub(crate) struct QpInner {
     /// Its place among many connections of a CQ.
     seat: OnceLock<Seat>,
     state: Mutex<Locked>,
+    /// Itself.
+    this: Weak<QpInner>,
     /// Notified whenever the state of the connection may have changed.
     changed: Condvar,
     /// The same for tasks.
@@ -115,7 +117,8 @@ impl QpInner {
     ) -> Arc<Self> {
         let token = device.background.token();
         let now = device.now();
-        let qp = Arc::new(QpInner {
+        let qp = Arc::new_cyclic(|this| QpInner {
+            this: Weak::clone(this),
             state: Mutex::new(Locked {
                 driven: Driven {
                     conn: Connection::new(Arc::clone(&ctx), now),
@@ -178,8 +181,8 @@ impl QpInner {
     }
 
     /// A turn by a thread that polls: skipped when another thread has the lock. `stays`: the thread is
-    /// going to poll again, and not about to sleep.
-    pub(crate) fn poll(&self, now: Instant, stays: bool) {
+    /// going to poll again, and not about to sleep. True when it received something.
+    pub(crate) fn poll(&self, now: Instant, stays: bool) -> bool {
         if stays {
             self.polled_at
                 .store(self.device.clock(now), Ordering::Relaxed);
@@ -187,12 +190,32 @@ impl QpInner {
         if let Some(mut locked) = self.try_lock()
             && locked.driven.llp.is_some()
         {
-            self.turn_by_poll(&mut locked, now, stays);
+            return self.turn_by_poll(&mut locked, now, stays);
         }
+        false
     }
 
-    /// A turn that a thread gives which polls.
-    pub(super) fn turn_by_poll(&self, locked: &mut Locked, now: Instant, stays: bool) {
+    /// A turn by a thread that polls other CQs ([`crate::progress::stray`]): whether anything moved. `None` when it has gone, or
+    /// sits with others and is theirs.
+    pub(crate) fn poll_astray(&self, now: Instant) -> Option<bool> {
+        let Some(mut locked) = self.try_lock() else {
+            return Some(true);
+        };
+        if locked.driven.llp.is_none() || locked.registration.cover.is_seated() {
+            return None;
+        }
+        self.polled_at
+            .store(self.device.clock(now), Ordering::Relaxed);
+        let before = locked.driven.moved();
+        let outcome = locked.driven.turn(&self.device.pool, now);
+        self.settle(&mut locked, outcome, Driver::Consumer);
+        let after = locked.driven.moved();
+        locked.polls_receive |= before.1 != after.1;
+        Some(before != after)
+    }
+
+    /// A turn that a thread gives which polls. True when it received something.
+    pub(super) fn turn_by_poll(&self, locked: &mut Locked, now: Instant, stays: bool) -> bool {
         let (sent, received) = locked.driven.moved();
         let outcome = locked.driven.turn(&self.device.pool, now);
         self.settle(locked, outcome, Driver::Consumer);
@@ -212,6 +235,7 @@ impl QpInner {
                 .store(self.device.clock(end), Ordering::Relaxed);
             locked.driven.doorbell.polled(end);
         }
+        received != received_now
     }
 
     /// A turn that comes of a round of its crowd. `None` when a thread that polls finds the lock taken.
@@ -770,6 +794,12 @@ impl Source for QpInner {
         self.settle(&mut locked, outcome, Driver::Background);
         let (_, received_now) = locked.driven.moved();
         locked.polls_receive &= received == received_now;
+        drop(locked);
+        // A program that drives its device itself gets what it asks for, and no more.
+        if received != received_now && !self.device.background.is_manual() {
+            self.cqs.iter().for_each(|cq| cq.received_unseen());
+            self.device.strays.add(&self.device, &self.this, now);
+        }
         Verdict::Settled
     }
 }

@@ -1,0 +1,147 @@
+//! Programs that look at memory: they poll until their own Write has completed, and then wait for the peer's, which completes nothing here,
+//! without a call of ours. Only another thread could place it, and that thread wants the processor on which the program spins. So the
+//! poll that gives such a program its completion waits a moment for the octets that the program is about to look for.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// How long a poll waits at most.
+pub(crate) const MOMENT: Duration = Duration::from_micros(20);
+/// Looks of one poll, at most: a clock may stand still.
+pub(crate) const LOOKS: usize = 256;
+/// Signs that it takes to begin with.
+const SIGNS: u32 = 4;
+/// Signs that it takes at most, when it was in vain again and again.
+const MOST_SIGNS: u32 = 4096;
+/// Moments in a row that may be in vain.
+const VAIN: u32 = 4;
+
+/// Whether polls of a CQ wait a moment for what the peer answers. Several threads may count at once; a count that is lost does not matter.
+///
+/// ```text
+///        octets came while nobody polled, completed nothing,
+///        and completions had been taken before: `signs` times
+///   no ──────────────────────────────────────────────────────► yes
+///    ▲                                                          │
+///    └────────── nothing came, four times in a row ─────────────┘
+///                (then twice as many signs are wanted)
+/// ```
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// Moments that may still be in vain; 0: polls do not wait.
+    left: AtomicU32,
+    seen: AtomicU32,
+    wanted: AtomicU32,
+    /// The polls of the CQ at the last sign.
+    polls: AtomicU32,
+}
+
+impl Default for Reply {
+    fn default() -> Self {
+        Reply {
+            left: AtomicU32::new(0),
+            seen: AtomicU32::new(0),
+            wanted: AtomicU32::new(SIGNS),
+            polls: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Reply {
+    /// Whether a poll with a completion is to wait a moment.
+    #[inline]
+    pub(crate) fn is_expected(&self) -> bool {
+        self.left.load(Ordering::Relaxed) > 0
+    }
+
+    /// The background has received octets that completed nothing; `polls` is another number after completions were taken.
+    pub(crate) fn sign(&self, polls: u32) {
+        if self.is_expected() || self.polls.swap(polls, Ordering::Relaxed) == polls {
+            return;
+        }
+        let seen = self.seen.load(Ordering::Relaxed) + 1;
+        if seen < self.wanted.load(Ordering::Relaxed) {
+            self.seen.store(seen, Ordering::Relaxed);
+            return;
+        }
+        self.seen.store(0, Ordering::Relaxed);
+        self.left.store(VAIN, Ordering::Relaxed);
+    }
+
+    /// A poll has waited, and something came.
+    pub(crate) fn came(&self) {
+        self.left.store(VAIN, Ordering::Relaxed);
+        self.wanted.store(SIGNS, Ordering::Relaxed);
+    }
+
+    /// A poll has waited in vain.
+    pub(crate) fn in_vain(&self) {
+        let left = self.left.load(Ordering::Relaxed).saturating_sub(1);
+        self.left.store(left, Ordering::Relaxed);
+        if left == 0 {
+            let wanted = self.wanted.load(Ordering::Relaxed);
+            let wanted = wanted.saturating_mul(2).min(MOST_SIGNS);
+            self.wanted.store(wanted, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signs(reply: &Reply, polls: &mut u32, count: u32) {
+        for _ in 0..count {
+            *polls += 1;
+            reply.sign(*polls);
+        }
+    }
+
+    #[test]
+    fn a_reply_is_expected_after_some_that_came_unseen() {
+        let (reply, mut polls) = (Reply::default(), 0);
+        signs(&reply, &mut polls, SIGNS - 1);
+        assert!(!reply.is_expected());
+        // Nothing was taken since: the program does not answer.
+        for _ in 0..100 {
+            reply.sign(polls);
+        }
+        assert!(!reply.is_expected());
+        signs(&reply, &mut polls, 1);
+        assert!(reply.is_expected());
+    }
+
+    #[test]
+    fn it_is_expected_no_more_after_some_in_vain_and_takes_more_signs_then() {
+        let (reply, mut polls) = (Reply::default(), 0);
+        signs(&reply, &mut polls, SIGNS);
+        for _ in 0..VAIN {
+            assert!(reply.is_expected());
+            reply.in_vain();
+        }
+        assert!(!reply.is_expected());
+        signs(&reply, &mut polls, 2 * SIGNS - 1);
+        assert!(!reply.is_expected());
+        signs(&reply, &mut polls, 1);
+        assert!(reply.is_expected());
+        // One that comes makes up for all.
+        reply.in_vain();
+        reply.came();
+        for _ in 0..VAIN {
+            assert!(reply.is_expected());
+            reply.in_vain();
+        }
+        signs(&reply, &mut polls, 2 * SIGNS);
+        assert!(reply.is_expected());
+    }
+
+    #[test]
+    fn the_signs_that_it_takes_have_a_bound() {
+        let (reply, mut polls) = (Reply::default(), 0);
+        for _ in 0..20 {
+            signs(&reply, &mut polls, MOST_SIGNS);
+            assert!(reply.is_expected());
+            (0..VAIN).for_each(|_| reply.in_vain());
+        }
+    }
+}
