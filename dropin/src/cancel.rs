@@ -1,4 +1,4 @@
-//! Waiting where the program may cancel the thread (`pthread_cancel`): that unwinds the frames from within the system call, so that
+//! Waiting where the program may cancel the thread (`pthread_cancel`): that unwinds the frames from within the system call (or `pthread_testcancel`), so that
 //! there must be nothing to drop in them, and nothing that catches it (`boundary.rs`).
 #![expect(unsafe_code, reason = "a function of the C library")]
 

@@ -121,7 +121,7 @@ impl CqShared {
     #[cold]
     fn await_reply(&self) {
         let Driven::Each(qps) = self.members.driven() else {
-            return;
+            return self.reply.in_vain();
         };
         let began = self.device.now();
         for _ in 0..LOOKS {
@@ -216,6 +216,11 @@ impl Cq {
     /// it first gives the connections of this CQ a turn: a thread that polls drives them. In the child of a fork
     /// there are never any.
     pub fn poll(&self, out: &mut [Completion]) -> usize {
+        self.poll_as(out, true)
+    }
+
+    /// `stays`: the thread is going to poll again, and not about to sleep.
+    fn poll_as(&self, out: &mut [Completion], stays: bool) -> usize {
         if self.is_inherited() {
             return 0;
         }
@@ -228,12 +233,13 @@ impl Cq {
         } else {
             let now = shared.drive();
             taken = shared.inner.poll(out);
-            if taken == 0 {
+            if taken == 0 && stays && !shared.inner.is_armed() {
                 let now = now.unwrap_or_else(|| shared.device.now());
                 shared.device.strays.poll(&shared.device, now);
             }
         }
-        if taken > 0 && shared.reply.is_expected() && shared.inner.is_empty() {
+        let is_last = || shared.inner.is_empty() && !shared.inner.is_armed();
+        if taken > 0 && stays && shared.reply.is_expected() && is_last() {
             shared.await_reply();
         }
         taken
@@ -352,7 +358,7 @@ impl Cq {
         let timeout = self.shared.device.patience(timeout);
         let deadline = timeout.map(|timeout| after(machine_now(), timeout));
         loop {
-            let taken = self.poll(out);
+            let taken = self.poll_as(out, false);
             let over = || deadline.is_some_and(|deadline| deadline <= machine_now());
             if taken > 0 || out.is_empty() || self.is_inherited() || over() {
                 return taken;

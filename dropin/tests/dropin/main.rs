@@ -1,5 +1,5 @@
 //! The drop-in library under real programs. Every program is a test of its own; one that is not installed is reported as ignored, with
-//! the reason on stderr, and fails with `UWARP_REQUIRE_DROPIN=1`. Rows that do not pass yet run when they are asked for (`-- --ignored`).
+//! the reason on stderr, and fails with `UWARP_REQUIRE_DROPIN=1`.
 
 mod c;
 mod elf;

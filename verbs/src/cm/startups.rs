@@ -35,6 +35,9 @@ pub(crate) const YOUNG: Duration = Duration::from_millis(100);
 /// Connections that are looked at before a younger one is told, at most: so many system calls for each Request are all that silent
 /// ones can cost.
 const LOOKS: usize = 32;
+/// Who has been silent for longer is not looked at. A thread that had no processor for a while may find many that are no longer
+/// young.
+const LOOK_BACK: Duration = Duration::from_secs(5);
 
 /// The connections in startup of a listener, or of a device.
 #[derive(Default)]
@@ -53,12 +56,12 @@ impl Startups {
         self.waiting.lock().remove(&token);
     }
 
-    /// Those that came before `token` and are young, the oldest first.
+    /// Those that came before `token` and have not been silent for long, the oldest first.
     pub(super) fn before(&self, token: Token, now: Instant) -> Vec<Arc<Incoming>> {
         let waiting = self.waiting.lock();
         let older = waiting.range(..token).rev().take(LOOKS);
-        let young = older.take_while(|(_, (since, _))| now < *since + YOUNG);
-        let mut found: Vec<_> = young.filter_map(|(_, (_, one))| one.upgrade()).collect();
+        let recent = older.take_while(|(_, (since, _))| now < *since + LOOK_BACK);
+        let mut found: Vec<_> = recent.filter_map(|(_, (_, one))| one.upgrade()).collect();
         found.reverse();
         found
     }

@@ -337,8 +337,12 @@ impl Connection {
         if self.hold.is_some_and(|hold| hold <= now) {
             self.hold = None;
             // `Settings::send_first`; an initiator's is open.
-            if let Stage::Open(stream) = &mut self.stage {
+            if let Stage::Open(stream) = &mut self.stage
+                && !stream.gate.may_send()
+            {
                 stream.gate = uwarp_mpa::SendGate::Open;
+                // An initiator that is spoken to first may have nothing to say.
+                self.deadline = None;
             }
         }
     }

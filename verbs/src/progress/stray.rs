@@ -1,6 +1,10 @@
 //! Connections that have traffic and that nobody polls, while the program polls other CQs and finds nothing: perftest's targets wait
 //! so, by a connection of their own. The background would have to take the processor from the program for each message; the
 //! program's polls give these connections a turn instead.
+//!
+//! A connection is a stray only while nobody else looks after it: not when its own CQ is polled (it is seen by the time of its last
+//! poll, which is then not that of ours), not when a notification is requested there, and not while a thread waits for it. The lock
+//! of the list is held while turns are given, and with them whatever they wake; nobody ever waits for that lock.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,8 +24,18 @@ const RECENT: Duration = Duration::from_millis(1);
 
 struct Stray {
     qp: Weak<QpInner>,
+    /// When it was last polled, as its turns here have noted it; 0: it had none yet.
+    polled_at: u64,
     /// Polls since something moved.
     idle: u32,
+}
+
+/// A turn that was given to a stray, or could not be, because another thread has its lock.
+pub(crate) struct Given {
+    /// Octets went out or came in.
+    pub(crate) moved: bool,
+    /// When it was polled, by the clock of the device.
+    pub(crate) polled_at: u64,
 }
 
 /// Those of a device. Neither a poll nor the background waits for its lock.
@@ -52,10 +66,12 @@ impl Strays {
         }
         if let Some(mut list) = self.list.try_lock() {
             list.retain_mut(|stray| {
-                let Some(moved) = stray.qp.upgrade().and_then(|qp| qp.poll_astray(now)) else {
+                let qp = stray.qp.upgrade();
+                let Some(given) = qp.and_then(|qp| qp.poll_astray(now, stray.polled_at)) else {
                     return false;
                 };
-                stray.idle = if moved { 0 } else { stray.idle + 1 };
+                stray.polled_at = given.polled_at;
+                stray.idle = if given.moved { 0 } else { stray.idle + 1 };
                 stray.idle < IDLE
             });
             self.are_some.store(!list.is_empty(), Ordering::Relaxed);
@@ -74,62 +90,139 @@ impl Strays {
             && !list.iter().any(|stray| Weak::ptr_eq(&stray.qp, qp))
         {
             let qp = Weak::clone(qp);
-            list.push(Stray { qp, idle: 0 });
+            list.push(Stray {
+                qp,
+                polled_at: 0,
+                idle: 0,
+            });
             self.are_some.store(true, Ordering::Relaxed);
         }
     }
 
     #[cfg(test)]
-    pub(crate) fn count(&self) -> usize {
+    fn count(&self) -> usize {
         self.list.lock().len()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::{AcceptOptions, ConnectOptions, Cq, Device, Pd, Qp, QpCaps, RecvWr, SendWr};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use crate::clock::machine_now;
+    use crate::{
+        AcceptOptions, Access, ConnectOptions, Cq, Device, MemoryRegion, Notify, Pd, Qp, QpCaps,
+        RecvWr, RemoteBuffer, SendWr, Settings,
+    };
+
+    /// A test that takes so long hangs.
+    const HANGS: Duration = Duration::from_secs(60);
 
     fn qp(pd: &Pd, cq: &Cq) -> Qp {
         pd.create_qp(cq, cq, QpCaps::default()).unwrap()
     }
 
-    /// The device's polls of one CQ receive for a connection of another one, and leave it when nothing comes any more.
-    #[test]
-    fn polls_that_find_nothing_drive_a_connection_that_nobody_polls() {
-        let (near, far) = (Device::tcp().unwrap(), Device::tcp().unwrap());
-        let (near_pd, far_pd) = (near.alloc_pd().unwrap(), far.alloc_pd().unwrap());
-        let (near_cq, far_cq) = (near.create_cq(64).unwrap(), far.create_cq(64).unwrap());
-        let idle = far.create_cq(1).unwrap();
-        let (near_qp, far_qp) = (qp(&near_pd, &near_cq), qp(&far_pd, &far_cq));
-        let listener = far.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let addr = listener.local_addr();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let request = listener.wait_request(None).unwrap();
-                request.accept(&far_qp, &AcceptOptions::default()).unwrap();
+    /// Two devices with a connection, of which the background leaves alone for an hour what it finds polled. Nobody polls `far_cq`.
+    struct World {
+        far: Device,
+        near_cq: Cq,
+        far_cq: Cq,
+        idle: Cq,
+        near_qp: Qp,
+        far_qp: Qp,
+        from: MemoryRegion,
+        to: MemoryRegion,
+    }
+
+    impl World {
+        fn new() -> World {
+            let settings = Settings {
+                takeover: Duration::from_secs(3600),
+                ..Settings::default()
+            };
+            let network = Arc::new(uwarp_llp::kernel::KernelNetwork::default());
+            let far = Device::open(network, settings).unwrap();
+            let near = Device::tcp().unwrap();
+            let (near_pd, far_pd) = (near.alloc_pd().unwrap(), far.alloc_pd().unwrap());
+            let (near_cq, far_cq) = (near.create_cq(64).unwrap(), far.create_cq(64).unwrap());
+            let (near_qp, far_qp) = (qp(&near_pd, &near_cq), qp(&far_pd, &far_cq));
+            let listener = far.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let request = listener.wait_request(None).unwrap();
+                    request.accept(&far_qp, &AcceptOptions::default()).unwrap();
+                });
+                let options = ConnectOptions::default();
+                near_qp.connect(listener.local_addr(), &options).unwrap();
             });
-            near_qp.connect(addr, &ConnectOptions::default()).unwrap();
-        });
-        for id in 0..16 {
-            far_qp.post_recv(&RecvWr::new(id, &[])).unwrap();
-        }
-        let strays = &far.inner().strays;
-        let mut sent = 0;
-        // The polls are recent whenever the background looks, sooner or later.
-        while strays.count() == 0 {
-            assert_eq!(idle.poll_one(), None);
-            if sent < 16 {
-                near_qp.post_send(&SendWr::send(sent, &[])).unwrap();
-                sent += 1;
-            } else if near_cq.poll_one().is_some() {
-                let _ = far_cq.wait(None);
-                far_qp.post_recv(&RecvWr::new(sent, &[])).unwrap();
-                sent -= 1;
+            let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+            World {
+                idle: far.create_cq(1).unwrap(),
+                from: near_pd.register(vec![1; 8], access).unwrap(),
+                to: far_pd.register(vec![0; 8], access).unwrap(),
+                far,
+                near_cq,
+                far_cq,
+                near_qp,
+                far_qp,
             }
         }
-        // What is still on its way comes, and then nothing does.
-        while strays.count() > 0 {
-            assert_eq!(idle.poll_one(), None);
+
+        fn strays(&self) -> usize {
+            self.far.inner().strays.count()
         }
+
+        /// Writes come, which nobody polls for, while the program polls another CQ.
+        fn until_it_is_a_stray(&self) {
+            let RemoteBuffer { addr, rkey, .. } = self.to.remote();
+            let sges = [self.from.sge(0, 8)];
+            let began = machine_now();
+            while self.strays() == 0 {
+                self.near_qp
+                    .post_send(&SendWr::write(0, &sges, addr, rkey))
+                    .unwrap();
+                while self.near_cq.poll_one().is_none() {}
+                assert_eq!(self.idle.poll_one(), None);
+                assert!(began.elapsed() < HANGS);
+            }
+        }
+    }
+
+    #[test]
+    fn polls_that_find_nothing_drive_a_connection_that_nobody_polls() {
+        let world = World::new();
+        world.until_it_is_a_stray();
+        world.far_qp.post_recv(&RecvWr::new(7, &[])).unwrap();
+        world.near_qp.post_send(&SendWr::send(1, &[])).unwrap();
+        let began = machine_now();
+        while world.far_qp.inner().ctx.recv_cq.is_empty() {
+            let _ = world.near_cq.poll_one();
+            assert_eq!(world.idle.poll_one(), None);
+            // The background would have it if this were not so.
+            assert_eq!(world.strays(), 1);
+            assert!(began.elapsed() < HANGS);
+        }
+        while world.strays() > 0 {
+            assert_eq!(world.idle.poll_one(), None);
+            assert!(
+                began.elapsed() < HANGS,
+                "it is left when nothing comes any more"
+            );
+        }
+    }
+
+    #[test]
+    fn it_is_no_stray_once_its_own_cq_is_polled_or_armed() {
+        let world = World::new();
+        world.until_it_is_a_stray();
+        assert_eq!(world.far_cq.poll_one(), None);
+        assert_eq!(world.idle.poll_one(), None);
+        assert_eq!(world.strays(), 0);
+        let world = World::new();
+        world.until_it_is_a_stray();
+        world.far_cq.req_notify(Notify::Any);
+        assert_eq!(world.idle.poll_one(), None);
+        assert_eq!(world.strays(), 0);
     }
 }

@@ -23,6 +23,7 @@ use crate::progress::crowd::{By, Crowd, Done, Seat};
 use crate::progress::doorbell::Doorbell;
 use crate::progress::drive::{Driven, Outcome, Waits};
 use crate::progress::linger::linger;
+use crate::progress::stray::Given;
 use crate::qp::guard::{QpGuard, Watched, Watcher};
 use crate::trace;
 use crate::wait::after;
@@ -195,47 +196,57 @@ impl QpInner {
         false
     }
 
-    /// A turn by a thread that polls other CQs ([`crate::progress::stray`]): whether anything moved. `None` when it has gone, or
-    /// sits with others and is theirs.
-    pub(crate) fn poll_astray(&self, now: Instant) -> Option<bool> {
-        let Some(mut locked) = self.try_lock() else {
-            return Some(true);
-        };
-        if locked.driven.llp.is_none() || locked.registration.cover.is_seated() {
+    /// A turn by a thread that polls other CQs ([`crate::progress::stray`]), which gave it the last one at `polled_at`. `None`
+    /// when it has gone, or when somebody else looks after it.
+    pub(crate) fn poll_astray(&self, now: Instant, polled_at: u64) -> Option<Given> {
+        let last = self.polled_at.load(Ordering::Relaxed);
+        let is_ours = last == polled_at || (polled_at == 0 && !self.polled_alone(now));
+        if !is_ours || self.is_armed() {
             return None;
         }
-        self.polled_at
-            .store(self.device.clock(now), Ordering::Relaxed);
-        let before = locked.driven.moved();
-        let outcome = locked.driven.turn(&self.device.pool, now);
-        self.settle(&mut locked, outcome, Driver::Consumer);
-        let after = locked.driven.moved();
-        locked.polls_receive |= before.1 != after.1;
-        Some(before != after)
+        let Some(mut locked) = self.try_lock() else {
+            let moved = false;
+            return Some(Given { moved, polled_at });
+        };
+        let cover = locked.registration.cover;
+        if locked.driven.llp.is_none() || cover.is_seated() || cover.is_waited() {
+            return None;
+        }
+        let (moved, _, end) = self.turn_of_poll(&mut locked, now);
+        let polled_at = self.device.clock(end);
+        self.polled_at.store(polled_at, Ordering::Relaxed);
+        let moved = moved > 0;
+        Some(Given { moved, polled_at })
     }
 
     /// A turn that a thread gives which polls. True when it received something.
     pub(super) fn turn_by_poll(&self, locked: &mut Locked, now: Instant, stays: bool) -> bool {
-        let (sent, received) = locked.driven.moved();
-        let outcome = locked.driven.turn(&self.device.pool, now);
-        self.settle(locked, outcome, Driver::Consumer);
-        let (sent_now, received_now) = locked.driven.moved();
-        locked.polls_receive |= received != received_now;
-        let mut end = now;
-        // A connection that ended counts from 0 again.
-        let moved = sent_now
-            .abs_diff(sent)
-            .saturating_add(received_now.abs_diff(received));
-        if moved > QUICK {
-            // It took its time, in which the program could not have polled.
-            end = self.device.now();
-        }
+        let (_, received, end) = self.turn_of_poll(locked, now);
         if stays {
             self.polled_at
                 .store(self.device.clock(end), Ordering::Relaxed);
             locked.driven.doorbell.polled(end);
         }
-        received != received_now
+        received
+    }
+
+    /// Such a turn: the octets that moved, whether some were received, and when the program could poll again.
+    fn turn_of_poll(&self, locked: &mut Locked, now: Instant) -> (u64, bool, Instant) {
+        let (sent, received) = locked.driven.moved();
+        let outcome = locked.driven.turn(&self.device.pool, now);
+        self.settle(locked, outcome, Driver::Consumer);
+        let (sent_now, received_now) = locked.driven.moved();
+        locked.polls_receive |= received != received_now;
+        // A connection that ended counts from 0 again.
+        let moved = sent_now
+            .abs_diff(sent)
+            .saturating_add(received_now.abs_diff(received));
+        // It took its time, in which the program could not have polled.
+        let end = match moved > QUICK {
+            true => self.device.now(),
+            false => now,
+        };
+        (moved, received != received_now, end)
     }
 
     /// A turn that comes of a round of its crowd. `None` when a thread that polls finds the lock taken.

@@ -202,7 +202,7 @@ impl Qp {
     /// Posts one request to the send queue (`ibv_post_send`; RFC 5040 section 5). It is sent at once when TCP takes it,
     /// nothing posted before it waits, and the program does not poll, or posts one request between two polls. A program that polls
     /// and posts one request after the other has them sent together: with the next poll that finds no completion, when there are
-    /// enough of them, or when it has not polled for [`Settings::takeover`](crate::Settings::takeover) (twice that at most).
+    /// enough of them, or when it has not polled for [`Settings::takeover`](crate::Settings::takeover) (twice that at most, and eleven times that behind a long time of polls).
     ///
     /// # Errors
     /// See [`PostErrorKind`]. A request posted to a connection that has ended is taken and completes

@@ -1,4 +1,4 @@
-//! fio's engine `rdma`, with the data checked by the read of it: forks and threads.
+//! fio's engine `rdma`: forks and threads.
 
 use super::{Row, Way, row};
 

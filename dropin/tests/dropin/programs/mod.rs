@@ -161,7 +161,12 @@ impl Row {
 
 /// Why this machine gives no network namespaces to users without rights, if it does not.
 pub(crate) fn no_namespaces() -> Option<String> {
-    let words = ["-Urn", "sh", "-c", "unshare -n -u true"];
+    let words = [
+        "-Urn",
+        "sh",
+        "-c",
+        "unshare -n -u true && ip link add uw0 type veth peer name uw1",
+    ];
     let asked = unprivileged("unshare".as_ref()).args(words).output();
     let refused = match asked {
         Ok(asked) if asked.status.success() => return None,
@@ -169,7 +174,7 @@ pub(crate) fn no_namespaces() -> Option<String> {
         Err(error) => error.to_string(),
     };
     Some(format!(
-        "network namespaces of one's own cannot be had: {refused}"
+        "network namespaces of one's own, with an Ethernet, cannot be had: {refused}"
     ))
 }
 

@@ -44,7 +44,7 @@ exec nsenter -t $other -n -u sh -c "\$*"
 EOF
 chmod +x "$agent"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-"$1" run -- mpirun --host 192.0.2.1:2,192.0.2.2:2 -n 4 --bind-to none --mca plm rsh --mca plm_rsh_agent "$agent" \
+"$1" run -- mpirun --timeout 50 --host 192.0.2.1:2,192.0.2.2:2 -n 4 --bind-to none --mca plm rsh --mca plm_rsh_agent "$agent" \
   --mca oob_tcp_if_include 192.0.2.0/24 --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include 'verbs;ofi_rxm' \
   --mca btl self --mca osc pt2pt "$2"
 "#;
