@@ -18,7 +18,12 @@ impl Copied {
         let dir = std::env::temp_dir().join(format!("uwarp-run-{}-{name}", id()));
         fs::create_dir_all(dir.join("bin")).unwrap();
         let copied = Copied(dir);
-        fs::copy(env!("CARGO_BIN_EXE_uwarp"), copied.path("bin/uwarp")).unwrap();
+        // By another process: a child that another test forks meanwhile would have the file open for writing, and nobody may run it
+        // as long as it is.
+        let mut copy = Command::new("cp");
+        copy.arg(env!("CARGO_BIN_EXE_uwarp"))
+            .arg(copied.path("bin/uwarp"));
+        assert!(copy.status().unwrap().success());
         copied
     }
 
