@@ -7,7 +7,7 @@ use super::*;
 use crate::abi::{RDMA_CM_EVENT_REJECTED, RDMA_PS_UDP};
 
 #[test]
-fn a_port_is_known_when_bind_returns_and_the_device_with_an_address_of_it() {
+fn a_port_is_known_when_bind_returns_and_no_device_with_a_loopback_address() {
     let channel = Channel::new();
     let wildcard = channel.id(0);
     assert_eq!(wildcard.bind("0.0.0.0:0"), 0);
@@ -18,8 +18,8 @@ fn a_port_is_known_when_bind_returns_and_the_device_with_an_address_of_it() {
     // SAFETY: an id.
     let port = unsafe { address::get_src_port(bound.0) };
     assert_eq!(u16::from_be(port), bound.local().port());
-    assert!(!bound.shown().verbs.is_null());
-    assert_eq!(bound.shown().port_num, 1);
+    // As the kernel has it; with an address of an Ethernet there is one (`tests/c/bound.c`).
+    assert!(bound.shown().verbs.is_null());
     assert_eq!(failed(bound.bind("127.0.0.1:0")), libc::EINVAL);
     let other = channel.id(0);
     assert_eq!(
