@@ -10,7 +10,7 @@ use crate::controller::{Controller, Region};
 use crate::honest::{Client, ROOM};
 use crate::raw::Peer;
 use crate::scene::Scene;
-use crate::victim::{Usage, Victim};
+use crate::victim::{Confined, Usage, Victim};
 use crate::{PATIENCE, Result};
 
 /// In the environment of this program when it is to be the writer that gets killed: address, STag, TO, length.
@@ -135,7 +135,7 @@ pub(crate) fn victim_killed(_: &mut Scene, pace: &mut Pace) -> Result<Told> {
     let (mut killed, mut slowest) = (None::<Instant>, Duration::ZERO);
     let mut told_after = Duration::ZERO;
     for _ in &mut *pace {
-        let mut victim = Victim::start(ports, None)?;
+        let mut victim = Victim::start(ports, Confined::Not)?;
         let watch = victim.watch();
         ports = [victim.rdma.port(), victim.control.port()];
         let mut controller = Controller::connect(victim.control)?;

@@ -26,7 +26,7 @@ use attacks::{ATTACKS, Attack, Pace};
 use honest::Visitors;
 use report::Row;
 use scene::Scene;
-use victim::Usage;
+use victim::{Confined, Usage};
 
 /// What goes wrong is told in words.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -83,7 +83,7 @@ fn enough_descriptors() {
 /// One attack, on a victim of its own.
 fn attacked(attack: &Attack, full: bool) -> Result<Row> {
     let pause = Duration::from_millis(if full { 1_000 } else { 30 });
-    let mut scene = Scene::new(full, attack.descriptors)?;
+    let mut scene = Scene::new(full, attack.confined)?;
     let descriptors = scene.victim.usage()?.descriptors;
     let quiet = [(); 3].map(|()| scene.honest.rate_for(pause));
     scene.newcomer()?;
@@ -116,7 +116,8 @@ fn attacked(attack: &Attack, full: bool) -> Result<Row> {
         return Err("memory of the application has changed".into());
     }
     let said = scene.victim.said();
-    if attack.descriptors.is_none() && !said.is_empty() {
+    let complains = matches!(attack.confined, Confined::Descriptors(_));
+    if !complains && !said.is_empty() {
         return Err(format!("the process complains:\n{said}").into());
     }
     let Scene { honest, .. } = scene;

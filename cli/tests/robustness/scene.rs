@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::Result;
 use crate::controller::{Controller, Region};
 use crate::honest::{Client, Honest, ROOM, Visitors};
-use crate::victim::Victim;
+use crate::victim::{Confined, Victim};
 
 /// What an attack finds.
 pub(crate) struct Scene {
@@ -30,8 +30,8 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// For a whole run, which measures; or for one where nobody is to need all of the machine.
-    pub(crate) fn new(whole: bool, descriptors: Option<u32>) -> Result<Scene> {
-        let victim = Victim::start([0, 0], descriptors)?;
+    pub(crate) fn new(whole: bool, confined: Confined) -> Result<Scene> {
+        let victim = Victim::start([0, 0], confined)?;
         let mut controller = Controller::connect(victim.control)?;
         let (listener, elsewhere) = (controller.listen()?, controller.listen()?);
         let len = if whole { 16 } else { 1 } << 20;

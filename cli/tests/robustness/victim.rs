@@ -29,6 +29,17 @@ pub(crate) struct Victim {
     pub(crate) control: SocketAddr,
 }
 
+/// How a process is unlike one that anybody starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Confined {
+    Not,
+    /// It may have so many descriptors and no more.
+    Descriptors(u32),
+    /// All of its threads share one arena of the allocator. Otherwise what one thread has freed is of no use to the others, and
+    /// which of them asks next is chance: what they hold together goes on growing for dozens of rounds, with nothing more in use.
+    OneArena,
+}
+
 /// What a process holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
@@ -41,17 +52,22 @@ pub(crate) struct Usage {
 const TICK: f64 = 0.01;
 
 impl Victim {
-    /// Starts one on these ports of 127.0.0.1, for RDMA and for controllers; 0 takes a free one. It may have so many descriptors.
-    pub(crate) fn start(ports: [u16; 2], descriptors: Option<u32>) -> Result<Victim> {
-        let mut command = match descriptors {
-            None => Command::new(UWARP),
-            Some(descriptors) => {
+    /// Starts one on these ports of 127.0.0.1, for RDMA and for controllers; 0 takes a free one.
+    pub(crate) fn start(ports: [u16; 2], confined: Confined) -> Result<Victim> {
+        let mut command = match confined {
+            Confined::Not | Confined::OneArena => Command::new(UWARP),
+            Confined::Descriptors(descriptors) => {
                 let mut shell = Command::new("sh");
                 let limited = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
                 shell.args(["-c", &limited, UWARP]);
                 shell
             }
         };
+        if confined == Confined::OneArena {
+            // What a thread keeps for itself would be as much a matter of chance.
+            let tunables = "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0";
+            command.env("GLIBC_TUNABLES", tunables);
+        }
         let mut child = command
             .args(["agent", "-a", "127.0.0.1", "-p"])
             .arg(ports[0].to_string())
