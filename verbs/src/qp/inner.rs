@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use uwarp_llp::{Llp, LlpError};
+use uwarp_llp::Llp;
 
 use crate::clock::machine_now;
 use crate::cm::{Observed, Observer};
@@ -17,19 +17,14 @@ use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue};
 use crate::limits::{Charge, Number, PdAccount, PdCharge, PeerAccount, Place, ReadPlaces};
 use crate::mem::PinnedRun;
-use crate::progress::background::{Interest, Source, Verdict};
+use crate::progress::background::{Source, Verdict};
 use crate::progress::cover::{Cover, Registration};
-use crate::progress::crowd::{By, Crowd, Done, Seat};
+use crate::progress::crowd::{Crowd, Seat};
 use crate::progress::doorbell::Doorbell;
 use crate::progress::drive::{Driven, Outcome, Waits};
-use crate::progress::linger::linger;
-use crate::progress::stray::Given;
 use crate::qp::guard::{QpGuard, Watched, Watcher};
 use crate::trace;
 use crate::wait::after;
-
-/// So many octets pass in a turn without the clock being looked at after it: the few microseconds count for nothing.
-const QUICK: u64 = 4096;
 
 /// A QP: the part that its handle, its CQs and the background thread share.
 pub(crate) struct QpInner {
@@ -41,7 +36,7 @@ pub(crate) struct QpInner {
     cqs: [Arc<CqShared>; 2],
     /// When a thread of the consumer that polls last gave this connection a turn, in nanoseconds of the device's clock.
     /// (Polls of its crowd are the crowd's.)
-    polled_at: AtomicU64,
+    pub(super) polled_at: AtomicU64,
     /// Its place among many connections of a CQ.
     seat: OnceLock<Seat>,
     state: Mutex<Locked>,
@@ -80,16 +75,16 @@ pub(crate) struct Locked {
     pub(crate) registration: Registration,
     /// Whether a poll received what came last. Then it will receive what comes next; otherwise the program does not
     /// poll all the time, although it may have polled just now.
-    polls_receive: bool,
+    pub(super) polls_receive: bool,
     addrs: Option<Addrs>,
     /// Where to connect anew for a retry with MPA revision 1.
-    target: Option<(Option<SocketAddr>, SocketAddr)>,
+    pub(super) target: Option<(Option<SocketAddr>, SocketAddr)>,
     /// Threads that wait for work to complete: every turn wakes them.
     pub(crate) drainers: u32,
     /// Connections that have ended while threads wait on their descriptors: closed when those leave.
-    retired: Vec<(Box<dyn Llp>, Option<Charge>)>,
+    pub(super) retired: Vec<(Box<dyn Llp>, Option<Charge>)>,
     /// From the first octet for the peer until the LLP has gone.
-    held: Option<Held>,
+    pub(super) held: Option<Held>,
     /// Who is told how the connection goes: a CM id.
     observed: Option<Observed>,
 }
@@ -166,7 +161,7 @@ impl QpInner {
         QpGuard::new(self.state.lock(), &self.watched)
     }
 
-    fn try_lock(&self) -> Option<QpGuard<'_>> {
+    pub(super) fn try_lock(&self) -> Option<QpGuard<'_>> {
         Some(QpGuard::new(self.state.try_lock()?, &self.watched))
     }
 
@@ -179,111 +174,6 @@ impl QpInner {
     pub(crate) fn changed(&self) {
         self.changed.notify_all();
         self.watched.changed();
-    }
-
-    /// A turn by a thread that polls: skipped when another thread has the lock. `stays`: the thread is
-    /// going to poll again, and not about to sleep. True when it received something.
-    pub(crate) fn poll(&self, now: Instant, stays: bool) -> bool {
-        if stays {
-            self.polled_at
-                .store(self.device.clock(now), Ordering::Relaxed);
-        }
-        if let Some(mut locked) = self.try_lock()
-            && locked.driven.llp.is_some()
-        {
-            return self.turn_by_poll(&mut locked, now, stays);
-        }
-        false
-    }
-
-    /// A turn by a thread that polls other CQs ([`crate::progress::stray`]), which gave it the last one at `polled_at`. `None`
-    /// when it has gone, or when somebody else looks after it.
-    pub(crate) fn poll_astray(&self, now: Instant, polled_at: u64) -> Option<Given> {
-        let last = self.polled_at.load(Ordering::Relaxed);
-        let is_ours = last == polled_at || (polled_at == 0 && !self.polled_alone(now));
-        if !is_ours || self.is_armed() {
-            return None;
-        }
-        let Some(mut locked) = self.try_lock() else {
-            let moved = false;
-            return Some(Given { moved, polled_at });
-        };
-        let cover = locked.registration.cover;
-        if locked.driven.llp.is_none() || cover.is_seated() || cover.is_waited() {
-            return None;
-        }
-        let (moved, _, end) = self.turn_of_poll(&mut locked, now);
-        let polled_at = self.device.clock(end);
-        self.polled_at.store(polled_at, Ordering::Relaxed);
-        let moved = moved > 0;
-        Some(Given { moved, polled_at })
-    }
-
-    /// A turn that a thread gives which polls. True when it received something.
-    pub(super) fn turn_by_poll(&self, locked: &mut Locked, now: Instant, stays: bool) -> bool {
-        let (_, received, end) = self.turn_of_poll(locked, now);
-        if stays {
-            self.polled_at
-                .store(self.device.clock(end), Ordering::Relaxed);
-            locked.driven.doorbell.polled(end);
-        }
-        received
-    }
-
-    /// Such a turn: the octets that moved, whether some were received, and when the program could poll again.
-    fn turn_of_poll(&self, locked: &mut Locked, now: Instant) -> (u64, bool, Instant) {
-        let (sent, received) = locked.driven.moved();
-        let outcome = locked.driven.turn(&self.device.pool, now);
-        self.settle(locked, outcome, Driver::Consumer);
-        let (sent_now, received_now) = locked.driven.moved();
-        locked.polls_receive |= received != received_now;
-        // A connection that ended counts from 0 again.
-        let moved = sent_now
-            .abs_diff(sent)
-            .saturating_add(received_now.abs_diff(received));
-        // It took its time, in which the program could not have polled.
-        let end = match moved > QUICK {
-            true => self.device.now(),
-            false => now,
-        };
-        (moved, received != received_now, end)
-    }
-
-    /// A turn that comes of a round of its crowd. `None` when a thread that polls finds the lock taken.
-    pub(crate) fn turn_in_crowd(&self, now: Instant, by: By) -> Option<Done> {
-        let mut locked = match by {
-            By::Poll => self.try_lock()?,
-            By::Sleeper | By::Background => self.lock(),
-        };
-        let driver = match by {
-            By::Poll | By::Sleeper => Driver::Consumer,
-            By::Background
-                if locked.polls_receive && !self.is_armed() && self.polled_alone(now) =>
-            {
-                let left = true;
-                return Some(Done {
-                    left,
-                    ..Done::default()
-                });
-            }
-            By::Background => Driver::Background,
-        };
-        if locked.driven.llp.is_none() {
-            return Some(Done::default());
-        }
-        let before = locked.driven.moved();
-        let outcome = locked.driven.turn(&self.device.pool, now);
-        self.settle(&mut locked, outcome, driver);
-        let after = locked.driven.moved();
-        let received = before.1 != after.1;
-        if driver == Driver::Background {
-            locked.polls_receive &= !received;
-        }
-        Some(Done {
-            moved: before != after,
-            received,
-            left: false,
-        })
     }
 
     /// Takes a seat in this crowd, if it has none.
@@ -317,45 +207,10 @@ impl QpInner {
         value
     }
 
-    /// Attaches a connected or connecting LLP. The caller has put the connection object into the
-    /// right state.
-    pub(crate) fn attach(
-        self: &Arc<Self>,
-        locked: &mut Locked,
-        mut llp: Box<dyn Llp>,
-        held: Held,
-        target: Option<(Option<SocketAddr>, SocketAddr)>,
-    ) -> Result<(), LlpError> {
-        self.watch_over(&mut *llp)?;
-        let weak: Weak<QpInner> = Arc::downgrade(self);
-        self.device
-            .background
-            .register(locked.registration.token, weak, llp.fd())
-            .map_err(|errno| LlpError::Io {
-                op: "watch the connection",
-                errno: errno.raw_os_error(),
-            })?;
-        locked.set_addrs(&*llp);
-        locked.target = target;
-        locked.driven.peer = Some(Arc::clone(&held.peer));
-        locked.held = Some(held);
-        locked.driven.llp = Some(llp);
-        // A Reply goes out before anything that the peer may have sent too early is looked at.
-        locked.driven.push(&self.device.pool);
-        let outcome = locked.driven.turn(&self.device.pool, self.device.now());
-        self.settle(locked, outcome, Driver::Background);
-        Ok(())
-    }
-
     /// The account of its protection domain.
     pub(crate) fn in_pd(&self) -> &Arc<PdAccount> {
         let [itself, _receives] = &self.place.in_pd;
         itself.account()
-    }
-
-    /// Has TCP ask the peer whether it is still there, if the program wants that.
-    fn watch_over(&self, llp: &mut dyn Llp) -> Result<(), LlpError> {
-        (self.ctx.keepalive).map_or(Ok(()), |keepalive| llp.set_keepalive(keepalive))
     }
 
     /// Hands events to the device, and wakes those who wait for the QP.
@@ -477,110 +332,6 @@ impl QpInner {
         }
     }
 
-    /// The LLP has done its part.
-    fn release(&self, locked: &mut Locked) {
-        let place = locked.held.take().and_then(|held| held.place);
-        self.retire(locked, place);
-        locked.driven.peer = None;
-        locked.driven.rx = ReceiveBuffer::default();
-        locked.driven.waits = Waits::default();
-        locked.registration.gone();
-        self.device.background.forget(locked.registration.token);
-        self.publish(locked);
-        self.changed();
-    }
-
-    /// Takes the LLP away: it ends in the background, or when the threads that wait on it have left.
-    fn retire(&self, locked: &mut Locked, place: Option<Charge>) {
-        let Some(llp) = locked.driven.llp.take() else {
-            return;
-        };
-        self.device.background.forget_fd(llp.fd());
-        locked.registration.stand_up(self.seat(), llp.fd());
-        if locked.registration.cover.is_waited() {
-            locked.retired.push((llp, place));
-            self.ctx.send_cq.wake_waiters();
-            self.ctx.recv_cq.wake_waiters();
-        } else {
-            self.close(llp, place);
-        }
-    }
-
-    fn close(&self, llp: Box<dyn Llp>, place: Option<Charge>) {
-        linger(
-            &self.device.background,
-            llp,
-            place,
-            Vec::new(),
-            self.ctx.settings.timeouts.close,
-        );
-    }
-
-    /// Once more on a new connection: with MPA revision 1 (6581-10-05), or where TCP refused, when it is time.
-    fn reconnect(&self, locked: &mut Locked) {
-        self.retire(locked, None);
-        locked.driven.rx = ReceiveBuffer::default();
-        if let Some(when) = locked.driven.conn.ask_again {
-            locked
-                .registration
-                .set_timer(&self.device.background, Some(when));
-            return;
-        }
-        locked.driven.conn.reconnect = false;
-        let Some((local, to)) = locked.target else {
-            return;
-        };
-        // From the same port, if it is free; where the peer wants MPA revision 1, the first connection may have it still.
-        let connect = |local| self.device.network.connect(local, to);
-        let connected = connect(local).or_else(|error| match (error, local) {
-            (LlpError::AddressInUse { .. } | LlpError::AddressUnavailable { .. }, Some(local)) => {
-                connect(Some(SocketAddr::new(local.ip(), 0)))
-            }
-            (error, _) => Err(error),
-        });
-        match connected.and_then(|mut llp| self.watch_over(&mut *llp).map(|()| llp)) {
-            Ok(llp) => {
-                let token = locked.registration.token;
-                locked.set_addrs(&*llp);
-                if let Err(errno) = self.device.background.add_fd(token, llp.fd()) {
-                    let errno = errno.raw_os_error();
-                    let op = "watch the connection";
-                    locked.driven.conn.not_connected(LlpError::Io { op, errno });
-                    self.release(locked);
-                    return;
-                }
-                let background = &self.device.background;
-                locked
-                    .registration
-                    .arm(background, llp.fd(), Interest::ReadWrite);
-                locked.driven.llp = Some(llp);
-                locked.registration.timer = None;
-                let deadline = locked.driven.deadline();
-                locked.registration.set_timer(background, deadline);
-            }
-            Err(error) => {
-                locked.driven.conn.not_connected(error);
-                self.release(locked);
-            }
-        }
-    }
-
-    /// Between two attempts to connect: the next one, when it is time.
-    fn ask_again(&self, locked: &mut Locked, now: Instant) {
-        let Some(when) = locked.driven.conn.ask_again else {
-            return;
-        };
-        if when <= now {
-            locked.driven.conn.set_now(now);
-            locked.driven.conn.ask_again();
-            self.reconnect(locked);
-        } else {
-            locked
-                .registration
-                .set_timer(&self.device.background, Some(when));
-        }
-    }
-
     /// The end of the QP: waits until its asynchronous events are acknowledged, and raises none from then on.
     ///
     /// # Errors
@@ -624,30 +375,6 @@ impl QpInner {
         }
     }
 
-    /// A notification was requested on a CQ of this QP: the consumer is about to sleep, so the
-    /// background takes over at once.
-    pub(crate) fn hand_over(&self) {
-        self.polled_at.store(0, Ordering::Relaxed);
-        let mut locked = self.lock();
-        locked.driven.doorbell.sleeps();
-        if locked.registration.cover == Cover::Watched || locked.driven.doorbell.is_staged() {
-            let outcome = locked.driven.turn(&self.device.pool, self.device.now());
-            self.settle(&mut locked, outcome, Driver::Background);
-        }
-        let seat = self.taken_seat(&locked);
-        drop(locked);
-        // The background has perhaps left the crowd alone because of this QP, or because of polls of its other CQ. Who
-        // polls that again is seen again.
-        if let Some(seat) = seat {
-            seat.crowd().hand_over();
-        }
-    }
-
-    /// Whether the program is about to sleep until something completes here.
-    fn is_armed(&self) -> bool {
-        self.ctx.send_cq.is_armed() || self.ctx.recv_cq.is_armed()
-    }
-
     /// Receives were posted: a message of the peer that waits for one goes on.
     pub(crate) fn go_on(&self, locked: &mut Locked) {
         if locked.driven.conn.is_starving() {
@@ -656,17 +383,6 @@ impl QpInner {
         } else {
             self.publish(locked);
         }
-    }
-
-    /// Whether a thread polls it, by itself or with its crowd.
-    pub(super) fn polled_recently(&self, now: Instant) -> bool {
-        self.polled_alone(now) || self.seat().is_some_and(|seat| seat.crowd().is_polled(now))
-    }
-
-    fn polled_alone(&self, now: Instant) -> bool {
-        let polled_at = self.polled_at.load(Ordering::Relaxed);
-        let takeover = u64::try_from(self.ctx.settings.takeover.as_nanos()).unwrap_or(u64::MAX);
-        polled_at != 0 && self.device.clock(now).saturating_sub(polled_at) < takeover
     }
 
     /// The handle is gone. A connection with work under way is reset; an idle one closes gracefully
@@ -706,7 +422,7 @@ impl QpInner {
 
 impl Locked {
     /// There is a stream between these two ends.
-    fn set_addrs(&mut self, llp: &dyn Llp) {
+    pub(super) fn set_addrs(&mut self, llp: &dyn Llp) {
         let (local, peer) = (llp.local_addr(), llp.peer_addr());
         self.addrs = Some(Addrs { local, peer });
         let span = &self.driven.conn.span;
@@ -717,61 +433,6 @@ impl Locked {
     /// The two ends, once there is (or was) a connection.
     pub(crate) fn addrs(&self) -> Option<Addrs> {
         self.addrs
-    }
-}
-
-/// The waits of [`crate::Cq::wait`].
-impl QpInner {
-    /// The calling thread will wait on the descriptor itself. Calls `add` with it, and with the time
-    /// by which a turn is due.
-    pub(crate) fn wait_begins(
-        &self,
-        mut add: impl FnMut(std::os::fd::RawFd, Option<Instant>),
-    ) -> bool {
-        use std::os::fd::AsRawFd;
-        let mut locked = self.lock();
-        let outcome = locked.driven.turn(&self.device.pool, self.device.now());
-        self.settle(&mut locked, outcome, Driver::Consumer);
-        let Locked {
-            driven,
-            registration,
-            ..
-        } = &mut *locked;
-        let Some(llp) = &driven.llp else {
-            return false;
-        };
-        let wanted = driven.interest(outcome);
-        if !wanted.has_read() {
-            // Nothing more will arrive: there is nothing to wait for but room, and the background does that.
-            return false;
-        }
-        if !registration.wait_begins(&self.device.background, llp.fd()) {
-            return false;
-        }
-        registration.adjust(&self.device.background, llp.fd(), wanted);
-        add(llp.fd().as_raw_fd(), driven.deadline());
-        true
-    }
-
-    /// The calling thread has stopped waiting: a turn, and back to the background.
-    pub(crate) fn wait_ends(&self) {
-        let mut locked = self.lock();
-        let outcome = locked.driven.turn(&self.device.pool, self.device.now());
-        self.settle(&mut locked, outcome, Driver::Consumer);
-        let Locked {
-            driven,
-            registration,
-            retired,
-            ..
-        } = &mut *locked;
-        let wanted = driven.interest(outcome);
-        let fd = driven.llp.as_ref().map(|llp| llp.fd());
-        registration.wait_ends(&self.device.background, fd, wanted);
-        if !registration.cover.is_waited() {
-            for (llp, place) in retired.drain(..) {
-                self.close(llp, place);
-            }
-        }
     }
 }
 

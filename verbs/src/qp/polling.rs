@@ -1,0 +1,208 @@
+//! The turns that threads of the program give a QP: by polls of its own, with its crowd, by polls of other CQs, and by
+//! waiting on its descriptor.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use crate::progress::cover::Cover;
+use crate::progress::crowd::{By, Done};
+use crate::progress::stray::Given;
+use crate::qp::inner::{Driver, Locked, QpInner};
+
+/// So many octets pass in a turn without the clock being looked at after it: the few microseconds count for nothing.
+const QUICK: u64 = 4096;
+
+/// The polls.
+impl QpInner {
+    /// A turn by a thread that polls: skipped when another thread has the lock. `stays`: the thread is
+    /// going to poll again, and not about to sleep. True when it received something.
+    pub(crate) fn poll(&self, now: Instant, stays: bool) -> bool {
+        if stays {
+            self.polled_at
+                .store(self.device.clock(now), Ordering::Relaxed);
+        }
+        if let Some(mut locked) = self.try_lock()
+            && locked.driven.llp.is_some()
+        {
+            return self.turn_by_poll(&mut locked, now, stays);
+        }
+        false
+    }
+
+    /// A turn by a thread that polls other CQs ([`crate::progress::stray`]), which gave it the last one at `polled_at`. `None`
+    /// when it has gone, or when somebody else looks after it.
+    pub(crate) fn poll_astray(&self, now: Instant, polled_at: u64) -> Option<Given> {
+        let last = self.polled_at.load(Ordering::Relaxed);
+        let is_ours = last == polled_at || (polled_at == 0 && !self.polled_alone(now));
+        if !is_ours || self.is_armed() {
+            return None;
+        }
+        let Some(mut locked) = self.try_lock() else {
+            let moved = false;
+            return Some(Given { moved, polled_at });
+        };
+        let cover = locked.registration.cover;
+        if locked.driven.llp.is_none() || cover.is_seated() || cover.is_waited() {
+            return None;
+        }
+        let (moved, _, end) = self.turn_of_poll(&mut locked, now);
+        let polled_at = self.device.clock(end);
+        self.polled_at.store(polled_at, Ordering::Relaxed);
+        let moved = moved > 0;
+        Some(Given { moved, polled_at })
+    }
+
+    /// A turn that a thread gives which polls. True when it received something.
+    pub(super) fn turn_by_poll(&self, locked: &mut Locked, now: Instant, stays: bool) -> bool {
+        let (_, received, end) = self.turn_of_poll(locked, now);
+        if stays {
+            self.polled_at
+                .store(self.device.clock(end), Ordering::Relaxed);
+            locked.driven.doorbell.polled(end);
+        }
+        received
+    }
+
+    /// Such a turn: the octets that moved, whether some were received, and when the program could poll again.
+    fn turn_of_poll(&self, locked: &mut Locked, now: Instant) -> (u64, bool, Instant) {
+        let (sent, received) = locked.driven.moved();
+        let outcome = locked.driven.turn(&self.device.pool, now);
+        self.settle(locked, outcome, Driver::Consumer);
+        let (sent_now, received_now) = locked.driven.moved();
+        locked.polls_receive |= received != received_now;
+        // A connection that ended counts from 0 again.
+        let moved = sent_now
+            .abs_diff(sent)
+            .saturating_add(received_now.abs_diff(received));
+        // It took its time, in which the program could not have polled.
+        let end = match moved > QUICK {
+            true => self.device.now(),
+            false => now,
+        };
+        (moved, received != received_now, end)
+    }
+
+    /// A turn that comes of a round of its crowd. `None` when a thread that polls finds the lock taken.
+    pub(crate) fn turn_in_crowd(&self, now: Instant, by: By) -> Option<Done> {
+        let mut locked = match by {
+            By::Poll => self.try_lock()?,
+            By::Sleeper | By::Background => self.lock(),
+        };
+        let driver = match by {
+            By::Poll | By::Sleeper => Driver::Consumer,
+            By::Background
+                if locked.polls_receive && !self.is_armed() && self.polled_alone(now) =>
+            {
+                let left = true;
+                return Some(Done {
+                    left,
+                    ..Done::default()
+                });
+            }
+            By::Background => Driver::Background,
+        };
+        if locked.driven.llp.is_none() {
+            return Some(Done::default());
+        }
+        let before = locked.driven.moved();
+        let outcome = locked.driven.turn(&self.device.pool, now);
+        self.settle(&mut locked, outcome, driver);
+        let after = locked.driven.moved();
+        let received = before.1 != after.1;
+        if driver == Driver::Background {
+            locked.polls_receive &= !received;
+        }
+        Some(Done {
+            moved: before != after,
+            received,
+            left: false,
+        })
+    }
+
+    /// A notification was requested on a CQ of this QP: the consumer is about to sleep, so the
+    /// background takes over at once.
+    pub(crate) fn hand_over(&self) {
+        self.polled_at.store(0, Ordering::Relaxed);
+        let mut locked = self.lock();
+        locked.driven.doorbell.sleeps();
+        if locked.registration.cover == Cover::Watched || locked.driven.doorbell.is_staged() {
+            let outcome = locked.driven.turn(&self.device.pool, self.device.now());
+            self.settle(&mut locked, outcome, Driver::Background);
+        }
+        let seat = self.taken_seat(&locked);
+        drop(locked);
+        // The background has perhaps left the crowd alone because of this QP, or because of polls of its other CQ. Who
+        // polls that again is seen again.
+        if let Some(seat) = seat {
+            seat.crowd().hand_over();
+        }
+    }
+
+    /// Whether the program is about to sleep until something completes here.
+    fn is_armed(&self) -> bool {
+        self.ctx.send_cq.is_armed() || self.ctx.recv_cq.is_armed()
+    }
+
+    /// Whether a thread polls it, by itself or with its crowd.
+    pub(super) fn polled_recently(&self, now: Instant) -> bool {
+        self.polled_alone(now) || self.seat().is_some_and(|seat| seat.crowd().is_polled(now))
+    }
+
+    pub(super) fn polled_alone(&self, now: Instant) -> bool {
+        let polled_at = self.polled_at.load(Ordering::Relaxed);
+        let takeover = u64::try_from(self.ctx.settings.takeover.as_nanos()).unwrap_or(u64::MAX);
+        polled_at != 0 && self.device.clock(now).saturating_sub(polled_at) < takeover
+    }
+}
+
+/// The waits of [`crate::Cq::wait`].
+impl QpInner {
+    /// The calling thread will wait on the descriptor itself. Calls `add` with it, and with the time
+    /// by which a turn is due.
+    pub(crate) fn wait_begins(&self, mut add: impl FnMut(RawFd, Option<Instant>)) -> bool {
+        let mut locked = self.lock();
+        let outcome = locked.driven.turn(&self.device.pool, self.device.now());
+        self.settle(&mut locked, outcome, Driver::Consumer);
+        let Locked {
+            driven,
+            registration,
+            ..
+        } = &mut *locked;
+        let Some(llp) = &driven.llp else {
+            return false;
+        };
+        let wanted = driven.interest(outcome);
+        if !wanted.has_read() {
+            // Nothing more will arrive: there is nothing to wait for but room, and the background does that.
+            return false;
+        }
+        if !registration.wait_begins(&self.device.background, llp.fd()) {
+            return false;
+        }
+        registration.adjust(&self.device.background, llp.fd(), wanted);
+        add(llp.fd().as_raw_fd(), driven.deadline());
+        true
+    }
+
+    /// The calling thread has stopped waiting: a turn, and back to the background.
+    pub(crate) fn wait_ends(&self) {
+        let mut locked = self.lock();
+        let outcome = locked.driven.turn(&self.device.pool, self.device.now());
+        self.settle(&mut locked, outcome, Driver::Consumer);
+        let Locked {
+            driven,
+            registration,
+            retired,
+            ..
+        } = &mut *locked;
+        let wanted = driven.interest(outcome);
+        let fd = driven.llp.as_ref().map(|llp| llp.fd());
+        registration.wait_ends(&self.device.background, fd, wanted);
+        if !registration.cover.is_waited() {
+            for (llp, place) in retired.drain(..) {
+                self.close(llp, place);
+            }
+        }
+    }
+}
