@@ -117,6 +117,12 @@ impl CqShared {
         }
     }
 
+    /// Whether polls wait for what is to come in memory.
+    #[cfg(test)]
+    pub(crate) fn expects_reply(&self) -> bool {
+        self.reply.is_expected()
+    }
+
     /// The program has its completion and, as far as is known, looks at memory next: waits a moment for what comes there.
     #[cold]
     fn await_reply(&self) {

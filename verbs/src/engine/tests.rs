@@ -27,6 +27,7 @@ use crate::qp::wr::{RecvWr, SendWr};
 use crate::settings::Settings;
 use crate::srq::SrqInner;
 
+mod batches;
 mod emitted;
 mod extensions;
 mod line;

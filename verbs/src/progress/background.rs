@@ -415,3 +415,55 @@ impl Shared {
         let _ = rustix::io::read(self.wake.as_fd(), &mut count);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TAKEOVER: Duration = Duration::from_micros(50);
+
+    /// Somebody polls it, or not.
+    struct Polled(AtomicBool);
+
+    impl Source for Polled {
+        fn attend(&self, _: Instant) -> Verdict {
+            match self.0.load(Ordering::Relaxed) {
+                true => Verdict::Watch,
+                false => Verdict::Settled,
+            }
+        }
+    }
+
+    fn pause(background: &Background) -> Duration {
+        let Runs::Manual(round) = &background.runs else {
+            panic!("it is driven by hand");
+        };
+        round.lock().pause.get()
+    }
+
+    #[test]
+    fn looks_at_what_is_polled_become_rarer_until_somebody_is_not() {
+        let background =
+            Background::start(TAKEOVER, Progress::Manual, TimeSource::default()).unwrap();
+        let sources = [true, true].map(|polled| Arc::new(Polled(AtomicBool::new(polled))));
+        for source in &sources {
+            let token = background.token();
+            let weak: Weak<Polled> = Arc::downgrade(source);
+            background.enlist(token, weak);
+            background.at(token, background.now());
+        }
+        let mut last = pause(&background);
+        assert_eq!(last, TAKEOVER);
+        for _ in 0..5 {
+            background.progress();
+            assert!(pause(&background) > last);
+            last = pause(&background);
+        }
+        sources[0].0.store(false, Ordering::Relaxed);
+        background.progress();
+        assert_eq!(pause(&background), TAKEOVER);
+        // The other one alone is looked at from here on.
+        background.progress();
+        assert!(pause(&background) > TAKEOVER);
+    }
+}

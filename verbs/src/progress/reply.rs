@@ -88,7 +88,11 @@ impl Reply {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::progress::stray::tests::World;
+    use crate::{RecvWr, SendWr};
 
     fn signs(reply: &Reply, polls: &mut u32, count: u32) {
         for _ in 0..count {
@@ -133,6 +137,39 @@ mod tests {
         }
         signs(&reply, &mut polls, 2 * SIGNS);
         assert!(reply.is_expected());
+    }
+
+    /// A message that the far side takes; nothing follows it.
+    fn one_message(world: &World) {
+        let World {
+            near_cq,
+            near_qp,
+            far_cq,
+            far_qp,
+            ..
+        } = world;
+        far_qp.post_recv(&RecvWr::new(7, &[])).unwrap();
+        near_qp.post_send(&SendWr::send(1, &[])).unwrap();
+        while near_cq.poll_one().is_none() {}
+        while far_cq.poll_one().is_none() {}
+    }
+
+    #[test]
+    fn a_poll_that_takes_the_last_completion_waits_for_what_is_expected() {
+        let world = World::new();
+        let shared = Arc::clone(world.far_cq.shared());
+        for _ in 0..SIGNS {
+            assert!(!shared.expects_reply());
+            one_message(&world);
+            shared.received_unseen();
+        }
+        assert!(shared.expects_reply());
+        // Each of these polls waits its moment, and nothing comes.
+        for _ in 0..VAIN {
+            assert!(shared.expects_reply());
+            one_message(&world);
+        }
+        assert!(!shared.expects_reply());
     }
 
     #[test]

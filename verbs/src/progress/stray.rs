@@ -106,7 +106,7 @@ impl Strays {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -124,19 +124,19 @@ mod tests {
     }
 
     /// Two devices with a connection, of which the background leaves alone for an hour what it finds polled. Nobody polls `far_cq`.
-    struct World {
+    pub(in crate::progress) struct World {
         far: Device,
-        near_cq: Cq,
-        far_cq: Cq,
+        pub(in crate::progress) near_cq: Cq,
+        pub(in crate::progress) far_cq: Cq,
         idle: Cq,
-        near_qp: Qp,
-        far_qp: Qp,
+        pub(in crate::progress) near_qp: Qp,
+        pub(in crate::progress) far_qp: Qp,
         from: MemoryRegion,
         to: MemoryRegion,
     }
 
     impl World {
-        fn new() -> World {
+        pub(in crate::progress) fn new() -> World {
             let settings = Settings {
                 takeover: Duration::from_secs(3600),
                 ..Settings::default()

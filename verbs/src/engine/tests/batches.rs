@@ -1,0 +1,45 @@
+//! How long the batches are in which a large message leaves.
+
+use super::*;
+
+const KIB: u64 = 1024;
+
+/// Eight pages: a Write of 32 KiB.
+fn post_writes(client: &mut End, to: u64, rkey: u32, count: u64) {
+    let page = Sge {
+        addr: client.memory.open.to_base(),
+        len: PAGE as u32,
+        lkey: client.memory.open.stag().0,
+    };
+    for wr_id in 0..count {
+        let sges = [page; 8];
+        let write = SendWr::write(wr_id, &sges, to, rkey);
+        client.conn.post_send(&write.unsignaled()).unwrap();
+    }
+}
+
+/// Frames and sends the next batch: its octets.
+fn next_batch(client: &mut End, pool: &BufferPool) -> u64 {
+    client.conn.tx.borrow_staging(pool);
+    client.conn.fill();
+    let octets = client.conn.tx.framed_to() - client.conn.tx.taken_to();
+    client.conn.taken(octets as usize);
+    octets
+}
+
+#[test]
+fn the_first_batch_after_a_pause_is_short_and_those_behind_it_are_longer() {
+    let server = Memory::new();
+    let (mut client, _server, pool) = connected(&Settings::default(), &server);
+    client.conn.set_emss(65_483);
+    let (to, rkey) = (server.open.to_base(), server.open.stag().0);
+    for _ in 0..2 {
+        post_writes(&mut client, to, rkey, 32);
+        let batches = [0; 3].map(|_| next_batch(&mut client, &pool));
+        assert!((128 * KIB..196 * KIB).contains(&batches[0]), "{batches:?}");
+        assert!((256 * KIB..324 * KIB).contains(&batches[1]), "{batches:?}");
+        assert!(batches[2] > 324 * KIB, "{batches:?}");
+        // Now there is nothing to send: the peer has begun with what it has.
+        while next_batch(&mut client, &pool) > 0 {}
+    }
+}
