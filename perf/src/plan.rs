@@ -304,6 +304,10 @@ impl Plan {
 
     /// Every so many messages one is signaled: enough for the send queue to move on.
     pub(crate) fn signal_every(&self) -> u64 {
+        if self.waiting == Waiting::Memory {
+            // As `ib_write_lat` does, which takes the completion of each Write before it looks at memory.
+            return 1;
+        }
         u64::from(self.cq_moderation.min(self.tx_depth.div_ceil(2)).max(1))
     }
 }
@@ -353,5 +357,13 @@ mod tests {
             (plan.tx_depth, plan.cq_moderation) = (depth, moderation);
             assert_eq!(plan.signal_every(), every);
         }
+    }
+
+    #[test]
+    fn a_side_that_looks_at_memory_has_a_completion_of_each_write_as_ib_write_lat_has() {
+        let mut plan = Plan::new(Test::WriteLatency, &[8]);
+        assert!(plan.signal_every() > 1);
+        plan.waiting = Waiting::Memory;
+        assert_eq!(plan.signal_every(), 1);
     }
 }
