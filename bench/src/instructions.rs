@@ -46,7 +46,7 @@ pub(crate) fn is_wanted(args: &[String]) -> Option<io::Result<()>> {
 /// What is counted: name, octets of a message, messages of a post, messages.
 type Case = (&'static str, u32, u32, u32);
 
-const CASES: [Case; 16] = [
+const CASES: [Case; 18] = [
     ("write", 8, 1, 2560),
     ("write", 8, 64, 2560),
     ("write", 64, 1, 2560),
@@ -63,6 +63,10 @@ const CASES: [Case; 16] = [
     ("read", 4 << 10, 64, 1280),
     ("read", 64 << 10, 16, 320),
     ("read", 1 << 20, 16, 48),
+    // A Send, the answer to it, and a poll of each side: what of a latency is ours.
+    ("ping", 8, 1, 2560),
+    // A poll of each side that finds nothing.
+    ("idle", 8, 1, 2560),
 ];
 
 /// The two sides: a column, and the function of `traffic` that is all of it.

@@ -3,10 +3,57 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::peers::Program;
 use crate::{Options, namespace, process};
+
+/// The processors' time when the program began.
+static BEGAN: OnceLock<Option<Ticks>> = OnceLock::new();
+
+/// From now on it counts what the processors do.
+pub(crate) fn begin() {
+    BEGAN.get_or_init(|| Ticks::parse(&read("/proc/stat")));
+}
+
+/// Hundredths of a second of all processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ticks {
+    all: u64,
+    /// That the hypervisor had given to somebody else while there was something to run here.
+    stolen: u64,
+}
+
+impl Ticks {
+    /// Of `/proc/stat`.
+    fn parse(stat: &str) -> Option<Ticks> {
+        // user, nice, system, idle, iowait, irq, softirq, steal; what follows is in these already.
+        let fields = stat.lines().next()?.split_whitespace().skip(1).take(8);
+        let ticks: Result<Vec<u64>, _> = fields.map(str::parse).collect();
+        let ticks = ticks.ok()?;
+        Some(Ticks {
+            all: ticks.iter().sum(),
+            stolen: *ticks.get(7)?,
+        })
+    }
+
+    /// The part that was stolen since `began`, in per cent.
+    fn stolen_since(self, began: Ticks) -> f64 {
+        let all = self.all.saturating_sub(began.all).max(1);
+        self.stolen.saturating_sub(began.stolen) as f64 * 100.0 / all as f64
+    }
+}
+
+/// How much of the processors the hypervisor took away during the run.
+fn stolen() -> String {
+    let began = BEGAN.get().copied().flatten();
+    let now = Ticks::parse(&read("/proc/stat"));
+    began.zip(now).map_or_else(
+        || "not known".to_owned(),
+        |(began, now)| format!("{:.1} %", now.stolen_since(began)),
+    )
+}
 
 /// A table: the machine, versions, and the command line.
 pub(crate) fn describe(options: &Options) -> String {
@@ -19,6 +66,7 @@ pub(crate) fn describe(options: &Options) -> String {
     row("processor", &cpu);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     row("processors that may be used", &cores.to_string());
+    row("of their time, the hypervisor gave to others", &stolen());
     row("kernel", &read("/proc/sys/kernel/osrelease"));
     let default = read("/proc/sys/net/ipv4/tcp_congestion_control");
     let own = if namespace::is_own() {
@@ -80,10 +128,11 @@ fn commit() -> String {
 /// When and of what, for a part of the document that is measured by itself.
 pub(crate) fn about(rounds: u64, seconds: f64) -> String {
     format!(
-        "{}, commit {}: {rounds} rounds of {seconds} s a figure, by `{}`.",
+        "{}, commit {}: {rounds} rounds of {seconds} s a figure, by `{}`. Of the processors' time the hypervisor gave to others: {}.",
         date(),
         commit(),
-        command_line()
+        command_line(),
+        stolen()
     )
 }
 
@@ -135,6 +184,25 @@ fn cpu(info: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_hypervisor_took_is_told_of_the_time_that_went_by() {
+        let stat = |idle: u64, steal: u64| {
+            format!("cpu  100 20 30 {idle} 5 0 7 {steal} 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n")
+        };
+        let began = Ticks::parse(&stat(1_000, 50));
+        let now = Ticks::parse(&stat(1_150, 100));
+        let (Some(began), Some(now)) = (began, now) else {
+            panic!("both can be read");
+        };
+        assert_eq!(now.stolen, 100);
+        assert!((now.stolen_since(began) - 25.0).abs() < 1e-9);
+        assert_eq!(
+            Ticks::parse("cpu  1 2 3 4"),
+            None,
+            "a kernel that does not tell"
+        );
+    }
 
     #[test]
     fn a_processor_is_told_with_what_the_crc_wants() {

@@ -110,6 +110,7 @@ impl Options {
 }
 
 fn main() -> ExitCode {
+    machine::begin();
     let args: Vec<String> = std::env::args().collect();
     let done = raw::is_child(&args)
         .or_else(|| instructions::is_wanted(&args))

@@ -16,13 +16,15 @@ use pair::{Pair, Result, What};
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [what, size, list, count] = &args[..] else {
-        return Err("arguments: write|read|send SIZE LIST COUNT".into());
+        return Err("arguments: write|read|send|ping|idle SIZE LIST COUNT".into());
     };
     let what = match what.as_str() {
         "write" => What::Write,
         "read" => What::Read,
         "send" => What::Send,
-        _ => return Err("write, read or send".into()),
+        "ping" => What::Ping,
+        "idle" => What::Idle,
+        _ => return Err("write, read, send, ping or idle".into()),
     };
     let mut pair = Pair::new(what, size.parse()?, list.parse()?)?;
     let count: u64 = count.parse()?;
