@@ -76,8 +76,8 @@ own_namespace() {
 part_fmt() { cargo fmt --all --check; }
 part_clippy() {
     cargo clippy --workspace --all-targets --locked -- -D warnings
-    cargo clippy -p uwarp-conformance --test mutants --features mutants --locked -- -D warnings
-    cargo clippy -p uwarp-sim --all-targets --features mutants --locked -- -D warnings
+    cargo clippy -p uwarp-conformance -p uwarp-sim --all-targets --features uwarp-conformance/mutants,uwarp-sim/mutants --locked \
+        -- -D warnings
 }
 part_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
 
@@ -150,8 +150,8 @@ part_conformance-full() {
 }
 
 part_mutants-smoke() {
-    cargo test --locked -p uwarp-conformance --features mutants --test mutants
-    cargo test --profile sim --locked -p uwarp-sim --features mutants --test mutants
+    cargo test --profile sim --locked -p uwarp-conformance -p uwarp-sim --features uwarp-conformance/mutants,uwarp-sim/mutants \
+        --test mutants
 }
 
 part_sim() { # OPTION...
