@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::bound;
 use crate::ours::Told;
-use crate::raw::Kind;
+use crate::raw::{Kind, Work};
 
 /// One thing to measure.
 #[derive(Clone, Debug)]
@@ -49,6 +50,35 @@ pub(crate) enum Base {
     Of(&'static str),
     /// The best of all writes, in each round.
     BestWrites,
+    /// The best of raw TCP with this work, in each round.
+    BestWith(Work),
+}
+
+impl Base {
+    /// The raw figures of which it is the best.
+    pub(crate) fn names(self) -> Vec<&'static str> {
+        match self {
+            Base::Of(name) => vec![name],
+            Base::BestWrites => {
+                let spinning = RAW_SPINNING.map(|(name, _)| name);
+                [RAW_64K, RAW_256K, RAW_1M]
+                    .into_iter()
+                    .chain(spinning)
+                    .collect()
+            }
+            Base::BestWith(work) => bound::rows(work).map(|row| row.name).to_vec(),
+        }
+    }
+
+    /// As tables call it.
+    pub(crate) fn told(self) -> &'static str {
+        match self {
+            Base::Of(name) => name,
+            Base::BestWrites => "the best raw writes of any size, blocking or spinning",
+            Base::BestWith(Work::Placed) => "the best raw TCP with CRC and placement",
+            Base::BestWith(Work::Staged) => "the best raw TCP with CRC, staging and placement",
+        }
+    }
 }
 
 /// What it is measured by.
@@ -58,6 +88,8 @@ pub(crate) enum Of {
     Writes(usize),
     /// The same, and both sides spin.
     SpinningWrites(usize),
+    /// A raw stream with work of both ends on its octets, by messages of this size: octets a second.
+    Working(Kind, usize),
     /// Raw writes of this size: how many a second.
     WriteRate(usize),
     /// A raw ping-pong of so many octets: seconds one way.
@@ -80,7 +112,7 @@ impl Figure {
     /// The unit of tables, and how many of what was measured it is.
     pub(crate) fn unit(&self) -> (&'static str, f64) {
         match self.of {
-            Of::Writes(_) | Of::SpinningWrites(_) => ("GB/s", 1e9),
+            Of::Writes(_) | Of::SpinningWrites(_) | Of::Working(..) => ("GB/s", 1e9),
             Of::WriteRate(_) => ("M/s", 1e6),
             Of::PingPong(..) | Of::RoundTrip(..) => ("us", 1e-6),
             Of::Ours { told, .. } => match told {
@@ -96,6 +128,7 @@ impl Figure {
         match &self.of {
             Of::Writes(size) | Of::WriteRate(size) => format!("blocking writes of {size} B"),
             Of::SpinningWrites(size) => format!("writes and reads that spin, of {size} B"),
+            Of::Working(kind, size) => bound::how(*kind, *size),
             Of::PingPong(kind, size) | Of::RoundTrip(kind, size) => {
                 let how = match kind {
                     Kind::Spin => "both spin",
@@ -180,6 +213,7 @@ fn bandwidth(all: &mut Vec<Figure>) {
         let of = Of::SpinningWrites(size);
         all.push(figure(Section::Bandwidth, name, None, of));
     }
+    all.extend(bound::figures());
     let tests: [(&'static str, Option<Base>, Args); 9] = [
         ("64 KiB Write", WRITES, &["write_bw", "-s64K", "-t16"]),
         ("64 KiB Read", WRITES, &["read_bw", "-s64K", "-t16"]),
@@ -388,7 +422,7 @@ fn rate(all: &mut Vec<Figure>) {
     }
 }
 
-fn figure(section: Section, name: &'static str, base: Option<Base>, of: Of) -> Figure {
+pub(crate) fn figure(section: Section, name: &'static str, base: Option<Base>, of: Of) -> Figure {
     Figure {
         section,
         name,

@@ -9,6 +9,7 @@
 //! target/release/uwarp-bench dropin --uwarp target/release/uwarp
 //! ```
 
+mod bound;
 mod document;
 mod dropin;
 mod figures;

@@ -1,7 +1,10 @@
 //! Raw TCP, written well: what an application could reach without RDMA.
 //!
 //! Client and server are processes of their own, as those of `uwarp perf` are, with the same processors and the same congestion
-//! control. What they do with a stream of octets is the same for any [`Stream`]: `smol::bare` has another one.
+//! control. What they do with a stream of octets is the same for any [`Stream`]: `smol::bare` has another one. What they do with the
+//! octets themselves, where they do something, has [`work`].
+
+mod work;
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,6 +18,8 @@ use socket2::SockRef;
 use crate::process::{self, Pinning, Running, Side};
 use crate::sample::Sample;
 use crate::stats::median;
+pub(crate) use work::Work;
+use work::{Sink, Source};
 
 /// Octets of one read.
 const READ: usize = 256 * 1024;
@@ -37,28 +42,60 @@ pub(crate) enum Kind {
     SleepingServer,
     /// As `Stream`, and both spin on a socket that does not block.
     SpinningStream,
+    /// As the two streams, with work of both ends on the octets.
+    Placed,
+    SpinningPlaced,
+    Staged,
+    SpinningStaged,
 }
 
 impl Kind {
-    const ALL: [Kind; 5] = [
+    const ALL: [Kind; 9] = [
         Kind::Stream,
         Kind::Spin,
         Kind::Block,
         Kind::SleepingServer,
         Kind::SpinningStream,
+        Kind::Placed,
+        Kind::SpinningPlaced,
+        Kind::Staged,
+        Kind::SpinningStaged,
     ];
 
     fn spins(self, side: Side) -> bool {
         match self {
-            Kind::Stream | Kind::Block => false,
-            Kind::Spin | Kind::SpinningStream => true,
+            Kind::Stream | Kind::Block | Kind::Placed | Kind::Staged => false,
+            Kind::Spin | Kind::SpinningStream | Kind::SpinningPlaced | Kind::SpinningStaged => true,
             Kind::SleepingServer => side == Side::Client,
         }
     }
 
     /// Whether octets go one way alone.
     pub(crate) fn is_stream(self) -> bool {
-        matches!(self, Kind::Stream | Kind::SpinningStream)
+        matches!(self, Kind::Stream | Kind::SpinningStream) || self.work().is_some()
+    }
+
+    /// What is done with the octets of a stream.
+    fn work(self) -> Option<Work> {
+        match self {
+            Kind::Placed | Kind::SpinningPlaced => Some(Work::Placed),
+            Kind::Staged | Kind::SpinningStaged => Some(Work::Staged),
+            Kind::Stream
+            | Kind::SpinningStream
+            | Kind::Spin
+            | Kind::Block
+            | Kind::SleepingServer => None,
+        }
+    }
+
+    /// A stream with this work.
+    pub(crate) fn of_work(work: Work, spins: bool) -> Self {
+        match (work, spins) {
+            (Work::Placed, false) => Kind::Placed,
+            (Work::Placed, true) => Kind::SpinningPlaced,
+            (Work::Staged, false) => Kind::Staged,
+            (Work::Staged, true) => Kind::SpinningStaged,
+        }
     }
 
     fn of(octet: u8) -> Option<Kind> {
@@ -232,7 +269,7 @@ impl Load {
     /// Octets a second, and seconds of processor time of both sides for 10^9 octets.
     fn stream(&self, stream: &mut impl Stream) -> io::Result<(f64, Option<f64>)> {
         stream.spin(self.kind.spins(Side::Client))?;
-        let octets = vec![0x5a; self.size];
+        let mut source = Source::new(self.kind.work(), self.size);
         let mut all = 0_u64;
         // Looks at the clock once in a MiB, or once in 64 writes.
         let batch = ((1 << 20) / self.size.max(1)).clamp(1, 64);
@@ -241,9 +278,9 @@ impl Load {
             let mut sent = 0_u64;
             while began.elapsed() < time {
                 for _ in 0..batch {
-                    write_all(stream, &octets)?;
+                    source.send(|octets| write_all(stream, octets))?;
                 }
-                sent += (batch * octets.len()) as u64;
+                sent += (batch * self.size) as u64;
             }
             all += sent;
             io::Result::Ok((sent, began))
@@ -256,6 +293,13 @@ impl Load {
         let mut answer = [0; 8];
         read(stream, &mut answer)?;
         let took = began.elapsed().as_secs_f64();
+        if let Some(crc) = source.crc() {
+            let mut theirs = [0; 4];
+            read(stream, &mut theirs)?;
+            if u32::from_le_bytes(theirs) != crc {
+                return Err(io::Error::other("what arrived has another CRC"));
+            }
+        }
         let gigabytes = |octets: u64| octets as f64 / 1e9;
         let ours = (processor_time() - before) / gigabytes(sent);
         // The server's is of the warm-up, too.
@@ -356,18 +400,35 @@ pub(crate) fn serve_one(stream: &mut impl Stream) -> io::Result<()> {
     let [kind, size @ ..] = head;
     let kind = Kind::of(kind).unwrap_or(Kind::Stream);
     stream.spin(kind.spins(Side::Server))?;
-    if kind.is_stream() {
-        let mut octets = vec![0; READ];
-        let before = processor_time();
-        while again(|| stream.read(&mut octets))? > 0 {}
-        let nanos = (processor_time() - before) * 1e9;
-        return write_all(stream, &(nanos as u64).to_le_bytes());
-    }
     let size = usize::try_from(u64::from_le_bytes(size)).unwrap_or(0);
+    if kind.is_stream() {
+        return drain(stream, Sink::new(kind.work(), size));
+    }
     let mut octets = vec![0; size];
     loop {
         read(stream, &mut octets)?;
         write_all(stream, &octets)?;
+    }
+}
+
+/// Reads to the end, and says what processor time that took, and the CRC where there is a sink.
+fn drain(stream: &mut impl Stream, mut sink: Option<Sink>) -> io::Result<()> {
+    let mut octets = vec![0; READ];
+    let before = processor_time();
+    loop {
+        let count = again(|| stream.read(&mut octets))?;
+        if count == 0 {
+            break;
+        }
+        if let Some(sink) = &mut sink {
+            sink.take(&octets[..count]);
+        }
+    }
+    let nanos = (processor_time() - before) * 1e9;
+    write_all(stream, &(nanos as u64).to_le_bytes())?;
+    match sink {
+        Some(sink) => write_all(stream, &sink.crc().to_le_bytes()),
+        None => Ok(()),
     }
 }
 

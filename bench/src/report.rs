@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::figures::{Base, Figure, RAW_64K, Section};
+use crate::figures::{Figure, RAW_64K, Section};
 use crate::ours::Told;
 use crate::peers::Test;
 use crate::rounds::{Measured, cpu, values};
@@ -32,7 +32,7 @@ fn row(target: &Target, measured: &Measured) -> Option<Row> {
             let base_values = measured.base(base)?;
             (
                 Spread::of_ratios(&values(samples), &base_values),
-                base_name(base).to_owned(),
+                base.told().to_owned(),
             )
         }
         Measure::Ours(section, name) => {
@@ -60,13 +60,6 @@ fn row(target: &Target, measured: &Measured) -> Option<Row> {
         target.bound,
         spread.ok_or(""),
     ))
-}
-
-fn base_name(base: Base) -> &'static str {
-    match base {
-        Base::Of(name) => name,
-        Base::BestWrites => "the best raw writes of any size, blocking or spinning",
-    }
 }
 
 /// Ahead of every peer at every size, and far ahead of two at 64 KiB.
@@ -181,7 +174,7 @@ fn line(
     let value = Spread::of(values(samples).into_iter().map(|value| value / scale));
     let ratio = figure.base.and_then(|base| {
         let ratio = Spread::of_ratios(&values(samples), &measured.base(base)?);
-        ratio.map(|ratio| (ratio.to_string(), base_name(base)))
+        ratio.map(|ratio| (ratio.to_string(), base.told()))
     });
     let (ratio, to) = ratio.unwrap_or_default();
     let _ = write!(

@@ -33,21 +33,17 @@ impl Measured {
 
     /// What others are divided by: a value for each round.
     pub(crate) fn base(&self, base: Base) -> Option<Vec<f64>> {
-        match base {
-            Base::Of(name) => Some(values(self.raw(name)?)),
-            Base::BestWrites => {
-                let blocking = [figures::RAW_64K, figures::RAW_256K, figures::RAW_1M];
-                let spinning = figures::RAW_SPINNING.map(|(name, _)| name);
-                let names = blocking.into_iter().chain(spinning);
-                let all: Option<Vec<_>> = names.map(|name| self.raw(name)).collect();
-                let all = all?;
-                let best = |round: usize| {
-                    let of = all.iter().filter_map(|samples| samples.get(round));
-                    of.map(|sample| sample.value).fold(f64::NAN, f64::max)
-                };
-                Some((0..all.first()?.len()).map(best).collect())
-            }
-        }
+        let all: Option<Vec<_>> = base
+            .names()
+            .into_iter()
+            .map(|name| self.raw(name))
+            .collect();
+        let all = all?;
+        let best = |round: usize| {
+            let of = all.iter().filter_map(|samples| samples.get(round));
+            of.map(|sample| sample.value).fold(f64::NAN, f64::max)
+        };
+        Some((0..all.first()?.len()).map(best).collect())
     }
 
     /// The ratio of processor time to that of a raw figure.
@@ -84,6 +80,7 @@ impl Servers {
         match &figure.of {
             Of::Writes(size) => raw.measure(raw::Kind::Stream, *size, time),
             Of::SpinningWrites(size) => raw.measure(raw::Kind::SpinningStream, *size, time),
+            Of::Working(kind, size) => raw.measure(*kind, *size, time),
             Of::WriteRate(size) => {
                 let sample = raw.measure(raw::Kind::Stream, *size, time)?;
                 let value = sample.value / *size as f64;
@@ -154,6 +151,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Measured> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::raw::Work;
 
     fn samples(values: &[f64]) -> Vec<Sample> {
         let of = |&value| Sample {
@@ -163,17 +161,18 @@ mod tests {
         values.iter().map(of).collect()
     }
 
-    /// Two rounds of raw writes, blocking and spinning, and as many of the first of ours.
+    /// Two rounds of raw writes, blocking and spinning, of raw TCP with work on its octets, and of the first of ours.
     fn measured() -> Measured {
-        let values = [
+        let raw = [
             [6.0, 3.0],
             [9.0, 4.0],
             [8.0, 5.0],
             [7.0, 2.0],
             [7.0, 5.5],
             [7.0, 2.0],
-            [12.0, 6.0],
         ];
+        let working = (0..12).map(|row| [f64::from(row), f64::from(20 - row)]);
+        let values = raw.into_iter().chain(working).chain([[12.0, 6.0]]);
         let figures = figures::all().into_iter().zip(values);
         Measured {
             figures: figures
@@ -186,6 +185,15 @@ mod tests {
     fn the_best_writes_are_chosen_in_each_round() {
         let best = measured().base(Base::BestWrites);
         assert_eq!(best, Some(vec![9.0, 5.5]));
+    }
+
+    #[test]
+    fn the_best_with_some_work_are_those_with_this_work() {
+        let measured = measured();
+        let placed = measured.base(Base::BestWith(Work::Placed));
+        assert_eq!(placed, Some(vec![5.0, 20.0]));
+        let staged = measured.base(Base::BestWith(Work::Staged));
+        assert_eq!(staged, Some(vec![11.0, 14.0]));
     }
 
     #[test]

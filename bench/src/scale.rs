@@ -8,6 +8,7 @@ mod figures;
 mod limit;
 mod memory;
 mod pair;
+mod raw;
 mod registration;
 mod report;
 mod server;
@@ -97,10 +98,15 @@ fn run(options: &Options) -> io::Result<()> {
         }
         Some(Role::Client) => {
             limit::raise_to(needed)?;
-            let Some(addr) = options.addr else {
-                return Err(io::Error::other("a client without a server"));
-            };
-            worker::client(options.shape(), addr, &options.device()?)
+            worker::client(options.shape(), options.server()?, &options.device()?)
+        }
+        Some(Role::RawServer) => {
+            limit::raise_to(needed)?;
+            raw::serve(conns, &options.congestion)
+        }
+        Some(Role::RawClient) => {
+            limit::raise_to(needed)?;
+            raw::client(conns, options.server()?, &options.congestion)
         }
         Some(Role::Both) => {
             limit::raise_to(2 * conns + BESIDES)?;
@@ -119,7 +125,13 @@ impl Options {
             conns: self.conns.first().copied().unwrap_or(1),
             regions: self.regions.first().copied().unwrap_or(1),
             buffer: self.buffer,
+            raw: false,
         }
+    }
+
+    fn server(&self) -> io::Result<SocketAddr> {
+        self.addr
+            .ok_or_else(|| io::Error::other("a client without a server"))
     }
 
     /// A device of kernel TCP.
@@ -230,7 +242,10 @@ fn over(carrier: Carrier, options: &Options) -> io::Result<(Part, Part)> {
 fn memories(carrier: Carrier, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<Vec<Line>> {
     let mut lines = Vec::new();
     let most = pairs.keys().map(|shape| shape.conns).max();
-    for (shape, pair) in pairs.iter_mut().filter(|(shape, _)| shape.conns >= 100) {
+    for (shape, pair) in pairs
+        .iter_mut()
+        .filter(|(shape, _)| shape.conns >= 100 && !shape.raw)
+    {
         eprint!("\r\x1b[K{}: memory of {}", carrier.told(), shape.conns);
         let fresh = pair.memory()?;
         pair.measure("touch")?;

@@ -66,6 +66,7 @@ fn short(bound: f64) -> String {
 pub(crate) fn all() -> Vec<Target> {
     let mut all = Vec::new();
     bandwidth(&mut all);
+    all.extend(crate::bound::targets());
     latency(&mut all);
     rate(&mut all);
     sleeping(&mut all);
@@ -73,7 +74,12 @@ pub(crate) fn all() -> Vec<Target> {
     all
 }
 
-fn target(section: Section, name: &'static str, measure: Measure, bound: Bound) -> Target {
+pub(crate) fn target(
+    section: Section,
+    name: &'static str,
+    measure: Measure,
+    bound: Bound,
+) -> Target {
     Target {
         section,
         name,
@@ -229,14 +235,22 @@ mod tests {
                 .iter()
                 .any(|figure| figure.section == section && figure.name == name)
         };
+        let raw = |name| {
+            figures
+                .iter()
+                .any(|figure| figure.is_raw() && figure.name == name)
+        };
         for target in all() {
             assert!(known(target.section, target.name), "{target:?}");
             match target.measure {
-                Measure::Raw(Base::Of(raw)) | Measure::Cpu(raw) => {
-                    assert!(figures.iter().any(|figure| figure.name == raw));
+                Measure::Raw(base) => {
+                    for name in base.names() {
+                        assert!(raw(name), "{target:?}");
+                    }
                 }
+                Measure::Cpu(name) => assert!(raw(name), "{target:?}"),
                 Measure::Ours(section, name) => assert!(known(section, name), "{target:?}"),
-                Measure::Raw(Base::BestWrites) | Measure::Value => {}
+                Measure::Value => {}
             }
         }
     }

@@ -55,7 +55,7 @@ impl Group<'_> {
 pub(super) fn all(carrier: Carrier, numbers: &Numbers) -> Vec<Figure> {
     let mut all = Vec::new();
     one_active(&mut all, carrier, numbers);
-    many_active(&mut all, numbers);
+    many_active(&mut all, carrier, numbers);
     if carrier == Carrier::Kernel {
         regions(&mut all, numbers);
     }
@@ -92,24 +92,36 @@ fn one_active(all: &mut Vec<Figure>, carrier: Carrier, numbers: &Numbers) {
     }
 }
 
-/// 16 of a thousand, and all of them.
-fn many_active(all: &mut Vec<Figure>, numbers: &Numbers) {
+/// 16 of a thousand, and all of them: ours, and beside the kernel's TCP also raw.
+fn many_active(all: &mut Vec<Figure>, carrier: Carrier, numbers: &Numbers) {
     let Numbers { conns, seconds, .. } = numbers;
     let Some(conns) = conns.iter().copied().filter(|conns| *conns >= 1000).min() else {
         return;
     };
-    for (list, how) in [(16, "lists of 16"), (1, "one a post")] {
-        let of = |active| {
-            let ask = format!("rate {active} {list} {seconds}");
-            let name = format!("{active} of {conns} active");
-            (name, Shape::of_conns(conns), ask)
+    for (list, how, raw_how) in [
+        (16, "lists of 16", "16 FPDUs of 64 B a write"),
+        (1, "one a post", "1 FPDU of 64 B a write"),
+    ] {
+        let of = |shape: Shape| {
+            move |active| {
+                let ask = format!("rate {active} {list} {seconds}");
+                (format!("{active} of {conns} active"), shape, ask)
+            }
         };
         let group = Group {
             kind: &format!("64 B Write rate, {how}"),
             unit: "M/s",
             bound: Some(Bound::AtLeast(0.7)),
         };
-        group.add(all, [16, conns].map(of).into());
+        group.add(all, [16, conns].map(of(Shape::of_conns(conns))).into());
+        if carrier == Carrier::Kernel {
+            let group = Group {
+                kind: &format!("raw TCP, {raw_how}"),
+                unit: "M/s",
+                bound: Some(Bound::Reported),
+            };
+            group.add(all, [16, conns].map(of(Shape::of_raw(conns))).into());
+        }
     }
 }
 
@@ -177,7 +189,15 @@ mod tests {
                 judged[2].name,
                 "64 B Write rate, lists of 16, 1000 of 1000 active"
             );
-            assert_eq!(judged.len(), 4);
+            let raw = judged.iter().filter(|figure| figure.shape.raw);
+            assert!(
+                raw.clone()
+                    .all(|figure| figure.bound == Some(Bound::Reported))
+            );
+            match carrier {
+                Carrier::Kernel => assert_eq!((judged.len(), raw.count()), (6, 2)),
+                Carrier::Smol => assert_eq!((judged.len(), raw.count()), (4, 0)),
+            }
         }
     }
 

@@ -39,6 +39,10 @@ pub(super) enum Role {
     Client,
     /// Both, over a link in memory.
     Both,
+    /// One side of a pair of raw TCP.
+    RawServer,
+    /// The other one.
+    RawClient,
 }
 
 impl Role {
@@ -47,6 +51,8 @@ impl Role {
             Role::Server => "server",
             Role::Client => "client",
             Role::Both => "both",
+            Role::RawServer => "raw-server",
+            Role::RawClient => "raw-client",
         }
     }
 }
@@ -58,6 +64,8 @@ pub(super) struct Shape {
     pub(super) regions: usize,
     /// Octets of each socket buffer of a connection in user space; without it, what is usual.
     pub(super) buffer: Option<usize>,
+    /// Whether it is of raw TCP, without us.
+    pub(super) raw: bool,
 }
 
 impl Shape {
@@ -66,6 +74,14 @@ impl Shape {
             conns,
             regions: 1,
             buffer: None,
+            raw: false,
+        }
+    }
+
+    pub(super) fn of_raw(conns: usize) -> Self {
+        Shape {
+            raw: true,
+            ..Self::of_conns(conns)
         }
     }
 
@@ -74,6 +90,7 @@ impl Shape {
             conns: 1,
             regions,
             buffer: None,
+            raw: false,
         }
     }
 }
@@ -93,13 +110,13 @@ impl Peer {
         addr: Option<SocketAddr>,
     ) -> io::Result<(Self, String)> {
         let side = match role {
-            Role::Server => Side::Server,
-            Role::Client | Role::Both => Side::Client,
+            Role::Server | Role::RawServer => Side::Server,
+            Role::Client | Role::RawClient | Role::Both => Side::Client,
         };
         let pinning = match role {
             // It has the threads of both sides.
             Role::Both => Pinning { processors: None },
-            Role::Server | Role::Client => Pinning::usual(),
+            _ => Pinning::usual(),
         };
         let mut command = pinning.command(side, std::env::current_exe()?);
         command.args(["scale", "--role", role.name()]);
@@ -162,9 +179,13 @@ impl Pair {
         let (server, addr, role) = match carrier {
             Carrier::Smol => (None, None, Role::Both),
             Carrier::Kernel => {
-                let (server, addr) = Peer::start(Role::Server, shape, congestion, None)?;
+                let (server, client) = match shape.raw {
+                    true => (Role::RawServer, Role::RawClient),
+                    false => (Role::Server, Role::Client),
+                };
+                let (server, addr) = Peer::start(server, shape, congestion, None)?;
                 let addr = addr.parse().map_err(|_| io::Error::other(addr))?;
-                (Some(server), Some(addr), Role::Client)
+                (Some(server), Some(addr), client)
             }
         };
         let (client, said) = Peer::start(role, shape, congestion, addr)?;

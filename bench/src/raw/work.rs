@@ -1,0 +1,163 @@
+//! What iWARP with the CRC cannot do without, beside moving octets: a raw stream that does it, and nothing else, is a bound for its
+//! bandwidth.
+//!
+//! The sender computes the CRC of what it writes. The receiver computes the CRC of what it has read, and only then copies
+//! it to where it belongs: one copy. For a Read the sender copies into staging first, as the FPDU of a Read Response must
+//! keep its CRC whatever the program writes to the memory meanwhile.
+
+use std::io;
+
+use uwarp_mpa::Crc32c;
+
+/// Octets of staging.
+const STAGING: usize = 256 * 1024;
+/// Octets copied into staging before their CRC is computed: they are still in the first-level cache then.
+const STEP: usize = 8192;
+
+/// What is done with octets at both ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// The CRC at both ends, and a copy into place.
+    Placed,
+    /// The same, and staging.
+    Staged,
+}
+
+/// The end that writes the same message again and again.
+pub(super) struct Source {
+    work: Option<Work>,
+    message: Vec<u8>,
+    staging: Vec<u8>,
+    crc: Crc32c,
+}
+
+impl Source {
+    pub(super) fn new(work: Option<Work>, size: usize) -> Self {
+        let staging = match work {
+            Some(Work::Staged) => size.min(STAGING),
+            Some(Work::Placed) | None => 0,
+        };
+        Source {
+            work,
+            message: vec![0x5a; size],
+            staging: vec![0; staging],
+            crc: Crc32c::new(),
+        }
+    }
+
+    /// One message.
+    pub(super) fn send(
+        &mut self,
+        mut write: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match self.work {
+            None => write(&self.message),
+            Some(Work::Placed) => {
+                self.crc.update(&self.message);
+                write(&self.message)
+            }
+            Some(Work::Staged) => {
+                for part in self.message.chunks(STAGING) {
+                    let staged = &mut self.staging[..part.len()];
+                    for (to, from) in staged.chunks_mut(STEP).zip(part.chunks(STEP)) {
+                        to.copy_from_slice(from);
+                        self.crc.update(to);
+                    }
+                    write(staged)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The CRC of all messages, where it is computed.
+    pub(super) fn crc(&self) -> Option<u32> {
+        self.work.map(|_| self.crc.finish())
+    }
+}
+
+/// The end that reads, and places.
+pub(super) struct Sink {
+    crc: Crc32c,
+    /// Room for one message, as `uwarp perf` has it.
+    place: Vec<u8>,
+    at: usize,
+}
+
+impl Sink {
+    /// `None` where octets are only read.
+    pub(super) fn new(work: Option<Work>, size: usize) -> Option<Self> {
+        work.map(|_| Sink {
+            crc: Crc32c::new(),
+            place: vec![0; size.max(1)],
+            at: 0,
+        })
+    }
+
+    /// The CRC first, and then the copy.
+    pub(super) fn take(&mut self, octets: &[u8]) {
+        self.crc.update(octets);
+        let mut rest = octets;
+        while !rest.is_empty() {
+            let room = &mut self.place[self.at..];
+            let (part, behind) = rest.split_at(rest.len().min(room.len()));
+            room[..part.len()].copy_from_slice(part);
+            self.at = (self.at + part.len()) % self.place.len();
+            rest = behind;
+        }
+        // Nobody looks at it, and it is to be done nevertheless.
+        std::hint::black_box(&mut self.place);
+    }
+
+    pub(super) fn crc(&self) -> u32 {
+        self.crc.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_sent_has_the_crc_of_what_arrives_however_it_is_cut() {
+        for work in [Work::Placed, Work::Staged] {
+            let size = STAGING + 3 * STEP + 5;
+            let mut source = Source::new(Some(work), size);
+            let mut stream = Vec::new();
+            for _ in 0..3 {
+                let write = |octets: &[u8]| {
+                    stream.extend_from_slice(octets);
+                    Ok(())
+                };
+                source.send(write).unwrap();
+            }
+            assert_eq!(stream, vec![0x5a; 3 * size]);
+            let mut sink = Sink::new(Some(work), size).unwrap();
+            stream.chunks(100_001).for_each(|part| sink.take(part));
+            assert_eq!(source.crc(), Some(uwarp_mpa::crc32c(&stream)));
+            assert_eq!(Some(sink.crc()), source.crc());
+        }
+    }
+
+    #[test]
+    fn each_message_lies_where_the_one_before_it_lay() {
+        let mut sink = Sink::new(Some(Work::Placed), 4).unwrap();
+        sink.take(b"abcdef");
+        assert_eq!(sink.place, b"efcd");
+        sink.take(b"ghijklmnop");
+        assert_eq!(sink.place, b"mnop");
+    }
+
+    #[test]
+    fn without_work_a_message_is_written_as_it_lies() {
+        let mut source = Source::new(None, 3);
+        let mut stream = Vec::new();
+        let write = |octets: &[u8]| {
+            stream.extend_from_slice(octets);
+            Ok(())
+        };
+        source.send(write).unwrap();
+        assert_eq!((stream.as_slice(), source.crc()), (&[0x5a; 3][..], None));
+        assert!(Sink::new(None, 3).is_none());
+    }
+}
