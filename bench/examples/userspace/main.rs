@@ -3,6 +3,7 @@
 //!
 //! ```sh
 //! cargo run --release -p uwarp-bench --example userspace [MTU [LOSS ours|bare|both none|reno|cubic MB]]
+//! cargo run --release -p uwarp-bench --example userspace ping ours|bare COUNT
 //! ```
 //!
 //! Without arguments: all links. Of each, the medians of several alternations, and of their ratios.
@@ -174,6 +175,18 @@ fn latency() -> Result<()> {
     Ok(())
 }
 
+/// 8 B there and back so many times, for a profiler: of ours, what `sender_turn_counted` takes is that of one end.
+fn ping(which: &str, count: u32) -> Result<()> {
+    let link = Link::new(1500, 0.0);
+    if which == "bare" {
+        return bare::Stream::new(link)?.ping_pong(count);
+    }
+    let mut pair = link.ours(What::Ping, 8, 1)?;
+    pair.counted(count.into())?;
+    println!("{} messages", pair.done);
+    Ok(())
+}
+
 /// One link, round by round, for a profiler.
 fn single(link: Link, which: &str, megabytes: u64) -> Result<()> {
     for seed in 1..=ROUNDS {
@@ -203,12 +216,17 @@ fn main() -> Result<()> {
     let mtus = match &args[..] {
         [] => vec![1500, 9000],
         [mtu] => vec![mtu.parse()?],
+        ["ping", which, count] => return ping(which, count.parse()?),
         [mtu, loss, which, congestion, megabytes] => {
             let mut link = Link::new(mtu.parse()?, loss.parse()?);
             link.congestion = kind(congestion);
             return single(link, which, megabytes.parse()?);
         }
-        _ => return Err("arguments: [MTU [LOSS ours|bare|both none|reno|cubic MB]]".into()),
+        _ => {
+            return Err(
+                "arguments: [MTU [LOSS ours|bare|both none|reno|cubic MB]], or ping ours|bare COUNT".into(),
+            );
+        }
     };
     println!("GB/s, medians of {ROUNDS} rounds; ratios to the best bare one of each round");
     println!(
