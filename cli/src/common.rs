@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use uwarp_verbs::capture::Capture;
-use uwarp_verbs::{Peer, Revision, Settings};
+use uwarp_verbs::{FpduSegments, Peer, Revision, Settings};
 
 use crate::failure::{Failure, Report};
 use crate::output::Output;
@@ -22,6 +22,10 @@ pub(crate) struct Common {
     /// Ask the peer to put Markers into what it sends
     #[arg(long, value_enum, default_value = "off")]
     markers: Switch,
+    /// Over how many TCP segments an FPDU that is sent may go, 1 to 506. More than 1 gives FPDU alignment (RFC 5044
+    /// section 4.5) up for fewer, longer FPDUs, where segments are cut below TCP; 506: as long as they may be
+    #[arg(long, value_name = "COUNT", default_value_t)]
+    fpdu_segments: FpduSegments,
     /// MPA revision: 2 is RFC 6581; 1 is RFC 5044 alone, also as a server
     #[arg(long, value_enum, default_value = "2")]
     mpa: Mpa,
@@ -72,6 +76,7 @@ impl Common {
         Settings {
             crc: self.crc == Switch::On,
             markers: self.markers == Switch::On,
+            fpdu_segments: self.fpdu_segments,
             revision,
             accept_revision: revision,
             peer: self.peer.profile(),

@@ -155,6 +155,31 @@ fn collect(value: &Value, into: &mut Vec<String>) {
 }
 
 #[test]
+fn fpdus_go_over_a_number_of_segments_that_can_be() {
+    let (_server, port) = server(&["-P"]);
+    let figures = client(&port, "write_bw", &["--json", "--fpdu-segments", "506"]).expect(0);
+    assert_eq!(parsed(&figures)["rows"][0]["messages"], 100);
+    for (count, words) in [
+        (
+            "0",
+            "an FPDU goes over one TCP segment at least; expected 1 to 506",
+        ),
+        (
+            "507",
+            "no FPDU is as long as that; expected 1 to 506 TCP segments",
+        ),
+        (
+            "many",
+            "that is not a number; expected one of TCP segments, 1 to 506",
+        ),
+    ] {
+        uwarp(&["perf", "--fpdu-segments", count])
+            .expect(2)
+            .says(words);
+    }
+}
+
+#[test]
 fn a_client_without_a_server_is_told_what_to_start() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

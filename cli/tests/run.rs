@@ -66,6 +66,7 @@ fn wrong_flags_exit_with_2() {
         &["run", "--device", "tap:x", "true"],
         &["run", "--crc", "perhaps", "true"],
         &["run", "--markers", "1", "true"],
+        &["run", "--fpdu-segments", "0", "true"],
         &["run", "--mpa", "3", "true"],
         &["run", "--peer", "roce", "true"],
         &["run", "--hold", "soon", "true"],

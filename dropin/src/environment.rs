@@ -47,6 +47,8 @@ impl Environment {
         };
         settings.markers =
             choice(&var, "UWARP_MARKERS", &[("on", true), ("off", false)])?.unwrap_or(false);
+        settings.fpdu_segments =
+            parse(&var, "UWARP_FPDU_SEGMENTS", "a number of TCP segments")?.unwrap_or_default();
         let revisions = [("1", Revision::One), ("2", Revision::Two)];
         if let Some(revision) = choice(&var, "UWARP_MPA", &revisions)? {
             (settings.revision, settings.accept_revision) = (revision, revision);
@@ -112,6 +114,8 @@ fn parse<T: FromStr<Err: Display>>(
 
 #[cfg(test)]
 mod tests {
+    use uwarp_verbs::FpduSegments;
+
     use super::*;
 
     fn with(name: &'static str, value: &'static str) -> Result<Environment, String> {
@@ -124,6 +128,28 @@ mod tests {
         assert!(environment.settings.crc);
         assert_eq!(environment.settings.on_no_receive, OnNoReceive::Hold(HOLD));
         assert_eq!(environment.device.to_string(), "tcp");
+    }
+
+    #[test]
+    fn fpdus_go_over_several_segments_only_when_that_is_asked_for() {
+        let segments =
+            |value| with("UWARP_FPDU_SEGMENTS", value).map(|found| found.settings.fpdu_segments);
+        assert_eq!(
+            with("", "").unwrap().settings.fpdu_segments,
+            FpduSegments::ONE
+        );
+        assert_eq!(segments("45"), Ok(FpduSegments::new(45).unwrap()));
+        for (value, words) in [
+            ("0", "at least; expected 1 to 506"),
+            ("507", "expected 1 to 506"),
+            ("all", "not a number"),
+        ] {
+            let error = segments(value).unwrap_err();
+            assert!(
+                error.contains("UWARP_FPDU_SEGMENTS is '") && error.contains(words),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -11,11 +11,16 @@
 pub struct FpduEnds<'a> {
     base: u64,
     ends: &'a [u64],
+    over_segments: bool,
 }
 
 impl<'a> FpduEnds<'a> {
     /// A run of octets with no FPDUs in it: it may be cut anywhere.
-    pub const NONE: FpduEnds<'static> = FpduEnds { base: 0, ends: &[] };
+    pub const NONE: FpduEnds<'static> = FpduEnds {
+        base: 0,
+        ends: &[],
+        over_segments: false,
+    };
 
     /// Octets that start at the stream offset `base`, in which FPDUs end before the offsets `ends`.
     /// The ends must be in ascending order; those up to `base` count for nothing.
@@ -25,7 +30,24 @@ impl<'a> FpduEnds<'a> {
         Self {
             base,
             ends: ends.get(past..).unwrap_or_default(),
+            over_segments: false,
         }
+    }
+
+    /// The same, of FPDUs that may be longer than a segment because somebody wants them so, and not because EMSS has become smaller: a
+    /// link that has segments cut puts as many octets into a burst as it takes, wherever FPDUs end. Where all are shorter than a
+    /// segment, and on links that cut nothing, that makes no difference.
+    #[must_use]
+    pub const fn over_segments(self) -> Self {
+        Self {
+            over_segments: true,
+            ..self
+        }
+    }
+
+    /// Whether [`over_segments`](Self::over_segments) was asked for.
+    pub const fn may_go_over_segments(&self) -> bool {
+        self.over_segments
     }
 
     /// The stream offset of the first octet.
@@ -53,7 +75,9 @@ mod tests {
             (11, &all[2..]),
             (12, &[]),
         ] {
-            assert_eq!(FpduEnds::new(base, &all).ends(), left, "{base}");
+            let ends = FpduEnds::new(base, &all);
+            assert_eq!(ends.ends(), left, "{base}");
+            assert_eq!(ends.over_segments().ends(), left, "{base}");
         }
     }
 }

@@ -91,7 +91,7 @@ pub use crc::{Crc32c, crc32c};
 pub use deframer::{DeframeError, Deframer, Pieces, Step, Ulpdu};
 pub use error::MpaErrorCode;
 pub use framer::{FrameError, Framer, Trailer};
-pub use mulpdu::{MAX_ULPDU, MIN_MULPDU, mulpdu};
+pub use mulpdu::{FpduSegments, FpduSegmentsError, MAX_ULPDU, MIN_MULPDU, mulpdu};
 pub use payload::Payload;
 pub use startup::{
     Accept, ConfigError, Enhanced, FirstOctets, FrameKind, Initiator, InitiatorConfig,

@@ -1,10 +1,18 @@
 //! How long a ULPDU may be (RFC 5044 section 4.5).
 
+use core::fmt;
+use core::str::FromStr;
+
+use thiserror::Error;
+
 /// The longest ULPDU an FPDU may carry, in octets (RFC 5044 section 3).
 pub const MAX_ULPDU: usize = 64_768;
 
 /// MULPDU never goes below this many octets, however small the TCP segments are.
 pub const MIN_MULPDU: usize = 128;
+
+/// Octets of the FPDU of [`MAX_ULPDU`], without Markers.
+const LONGEST_FPDU: usize = 2 + MAX_ULPDU + 2 + 4;
 
 /// The longest ULPDU whose FPDU fits into one TCP segment of `emss` octets, in octets.
 ///
@@ -36,8 +44,121 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
     }
 }
 
+/// Over how many TCP segments one FPDU may go.
+///
+/// [`ONE`](Self::ONE) is what RFC 5044 asks for, and the default: an FPDU fits one segment. With more, FPDU alignment
+/// is given up knowingly: MULPDU is that of the formulas of section 4.5 for the octets of so many segments in place of one
+/// (against 5044-4.5-01 and 5044-4.5-02, and 5044-5.1-01), and segments begin and end within FPDUs (5044-5.1-03, 5044-5.1-04). It is for
+/// senders whose segments somebody else cuts from something longer (segmentation offload), so that a long FPDU costs
+/// them as much as a short one. Every receiver has to take such FPDUs (5044-5.1-05).
+///
+/// ```
+/// use uwarp_mpa::FpduSegments;
+/// assert_eq!(FpduSegments::ONE.mulpdu(1460, false), 1454);
+/// assert_eq!(FpduSegments::new(4).unwrap().mulpdu(1460, false), 5834);
+/// // As many as an FPDU can have: 44 segments of 1460 octets.
+/// assert_eq!(FpduSegments::MOST.mulpdu(1460, false), 64_234);
+/// assert_eq!("45".parse(), Ok(FpduSegments::new(45).unwrap()));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FpduSegments(u16);
+
+/// What is no number of segments for an FPDU, and which numbers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum FpduSegmentsError {
+    /// It is not a number.
+    #[error(
+        "that is not a number; expected one of TCP segments, 1 to {}",
+        FpduSegments::MOST
+    )]
+    NoNumber,
+    /// It is 0.
+    #[error(
+        "an FPDU goes over one TCP segment at least; expected 1 to {}",
+        FpduSegments::MOST
+    )]
+    Zero,
+    /// It is more than [`FpduSegments::MOST`].
+    #[error(
+        "no FPDU is as long as that; expected 1 to {} TCP segments",
+        FpduSegments::MOST
+    )]
+    TooMany,
+}
+
+impl FpduSegments {
+    /// Every FPDU fits one segment.
+    pub const ONE: Self = Self(1);
+
+    /// More than any FPDU can have, whatever the segments: as many as there is room for.
+    #[expect(clippy::cast_possible_truncation, reason = "it is 506")]
+    pub const MOST: Self = Self((MAX_ULPDU / MIN_MULPDU) as u16);
+
+    /// So many; `None` when they are none, or more than [`MOST`](Self::MOST).
+    #[must_use]
+    pub const fn new(segments: u16) -> Option<Self> {
+        if segments == 0 || segments > Self::MOST.0 {
+            None
+        } else {
+            Some(Self(segments))
+        }
+    }
+
+    /// How many.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+
+    /// The longest ULPDU whose FPDU fits so many TCP segments of `emss` octets, in octets; see [`mulpdu`], which it is for one
+    /// segment.
+    ///
+    /// They are as many whole segments as the longest FPDU has, if these are fewer, so that an FPDU of that length ends where
+    /// a segment does, and the next one begins with the next segment.
+    #[must_use]
+    pub const fn mulpdu(self, emss: usize, markers: bool) -> usize {
+        let whole = if emss == 0 { 1 } else { LONGEST_FPDU / emss };
+        let wanted = self.0 as usize;
+        let segments = if whole < wanted { whole } else { wanted };
+        mulpdu(if segments == 0 { emss } else { emss * segments }, markers)
+    }
+}
+
+impl Default for FpduSegments {
+    /// [`ONE`](Self::ONE).
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+
+impl fmt::Display for FpduSegments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for FpduSegments {
+    type Err = FpduSegmentsError;
+
+    fn from_str(text: &str) -> Result<Self, FpduSegmentsError> {
+        if text.is_empty() || !text.bytes().all(|octet| octet.is_ascii_digit()) {
+            return Err(FpduSegmentsError::NoNumber);
+        }
+        match text.parse() {
+            Ok(0) => Err(FpduSegmentsError::Zero),
+            // What does not parse has too many digits.
+            number => number
+                .ok()
+                .and_then(Self::new)
+                .ok_or(FpduSegmentsError::TooMany),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::string::ToString;
+
     use super::*;
     use crate::Framer;
     use crate::layout::Markers;
@@ -61,5 +182,87 @@ mod tests {
                 assert!((MIN_MULPDU..=MAX_ULPDU).contains(&mulpdu(emss, markers)));
             }
         }
+    }
+
+    #[test]
+    fn over_one_segment_it_is_the_formula_of_the_rfc() {
+        for emss in (0..4000).chain([9000, 32_768, 64_776, 65_483, usize::MAX]) {
+            for markers in [false, true] {
+                let over = FpduSegments::ONE.mulpdu(emss, markers);
+                assert_eq!(over, mulpdu(emss, markers), "{emss}");
+            }
+        }
+        assert_eq!(FpduSegments::default(), FpduSegments::ONE);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "exhaustive, and nothing but arithmetic")]
+    fn the_fpdu_of_a_mulpdu_over_segments_fills_as_many_whole_ones_as_it_may() {
+        for emss in (150..3000).chain([8948, 32_388, 32_389, 65_483]) {
+            for segments in [1, 2, 3, 7, 44, 45, 506] {
+                let allowed = FpduSegments::new(segments).unwrap();
+                let whole = (LONGEST_FPDU / emss).clamp(1, usize::from(segments));
+                let room = whole * emss;
+                let plain = Framer::new(true, false).fpdu_len(allowed.mulpdu(emss, false));
+                assert!(plain <= room, "{emss} x {segments}: {plain}");
+                // Whole words: and no room for another one, unless a single segment is longer than any FPDU.
+                assert!(
+                    plain + 4 > room || room > LONGEST_FPDU,
+                    "{emss} x {segments}: {plain}"
+                );
+                for position in [0, 4, 256, 508] {
+                    let wire = Markers::of(true, position).wire_len(allowed.mulpdu(emss, true));
+                    assert!(
+                        wire <= room || allowed.mulpdu(emss, true) == MIN_MULPDU,
+                        "{wire}"
+                    );
+                    assert!(
+                        wire + 12 > room || room > LONGEST_FPDU,
+                        "{emss} x {segments}: {wire}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bounds_hold_for_any_emss_and_number_of_segments() {
+        for emss in [0, 1, 127, 128, 1460, 64_776, 64_777, 1 << 20, usize::MAX] {
+            for segments in [1, 2, 45, 506] {
+                for markers in [false, true] {
+                    let ulpdu = FpduSegments::new(segments).unwrap().mulpdu(emss, markers);
+                    assert!(
+                        (MIN_MULPDU..=MAX_ULPDU).contains(&ulpdu),
+                        "{emss} x {segments}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_of_segments_is_told_with_what_is() {
+        for (text, words) in [
+            ("0", "one TCP segment at least; expected 1 to 506"),
+            ("507", "no FPDU is as long as that; expected 1 to 506"),
+            ("99999999999999999999", "no FPDU is as long as that"),
+            ("-1", "not a number"),
+            ("+2", "not a number"),
+            (
+                "two",
+                "that is not a number; expected one of TCP segments, 1 to 506",
+            ),
+            ("", "not a number"),
+        ] {
+            let error = text.parse::<FpduSegments>().unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        for number in [1, 2, 45, 506] {
+            let segments = FpduSegments::new(number).unwrap();
+            assert_eq!(segments.get(), number);
+            assert_eq!(segments.to_string().parse(), Ok(segments));
+        }
+        assert_eq!(FpduSegments::new(0), None);
+        assert_eq!(FpduSegments::new(507), None);
     }
 }

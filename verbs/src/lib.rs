@@ -161,7 +161,7 @@ pub use uwarp_llp::Keepalive;
 pub use uwarp_capture as capture;
 /// The network below: kernel TCP, or smoltcp over a link in memory or an Ethernet.
 pub use uwarp_llp as llp;
-pub use uwarp_mpa::{Revision, RtrKinds, StartupError};
+pub use uwarp_mpa::{FpduSegments, FpduSegmentsError, Revision, RtrKinds, StartupError};
 pub use uwarp_rdmap::{Opcode, Peer, Requirement, StreamError, Terminate, TerminateCode};
 
 /// The README's example is a test.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use uwarp_llp::Keepalive;
-use uwarp_mpa::{Revision, RtrKinds};
+use uwarp_mpa::{FpduSegments, Revision, RtrKinds};
 use uwarp_rdmap::Peer;
 
 use crate::clock::TimeSource;
@@ -18,6 +18,14 @@ pub struct Settings {
     /// Ask the peer to put Markers into what it sends us. Markers are inserted into what we send
     /// whenever the peer asks for them, whatever this says. Default: off.
     pub markers: bool,
+    /// Over how many TCP segments an FPDU that we send may go. With more than one, large messages are fewer and longer FPDUs, which
+    /// costs less where segments are cut by somebody else: by the kernel or the network card below a `tap` or `raw` device with
+    /// offload, or for the kernel's TCP over an Ethernet. FPDU alignment is given up for it: a ULPDU is longer than RFC 5044 section 4.5 says
+    /// (5044-4.5-01, 5044-4.5-02, 5044-5.1-01), and a segment may begin within an FPDU (5044-5.1-03, 5044-5.1-04). Peers have to
+    /// take that (5044-5.1-05), but one in hardware may be slower with it, and after a loss each has to wait for more before it can place anything.
+    /// Messages that fit one segment are sent as ever, and what we receive is not concerned. On a loopback device a segment holds the longest
+    /// FPDU as it is. Default: [`FpduSegments::ONE`], as the RFC has it; [`FpduSegments::MOST`] is FPDUs of 64 KiB.
+    pub fpdu_segments: FpduSegments,
     /// The MPA revision an initiator opens with. Default: 2 (RFC 6581).
     pub revision: Revision,
     /// The highest MPA revision that a responder takes. Revision 1 makes it an endpoint that does
@@ -237,6 +245,7 @@ impl Default for Settings {
         Settings {
             crc: true,
             markers: false,
+            fpdu_segments: FpduSegments::ONE,
             revision: Revision::Two,
             accept_revision: Revision::Two,
             retry_with_revision_1: false,

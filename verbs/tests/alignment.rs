@@ -16,7 +16,7 @@ use common::{Setup, Side, Wire, bell, both_ways, content, pattern, same};
 use uwarp_capture::{Capture, Reader};
 use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::smol::{Clock, MemoryNetwork, MemorySettings};
-use uwarp_verbs::{RecvWr, SendWr};
+use uwarp_verbs::{FpduSegments, RecvWr, SendWr, Settings};
 
 /// Octets of a startup frame without private data (RFC 5044 section 7.1), with the words that RFC
 /// 6581 adds.
@@ -56,6 +56,10 @@ struct Recorded {
 
 impl Recorded {
     fn new(mtu: usize, v6: bool) -> Self {
+        Self::with(mtu, v6, [Settings::default(), Settings::default()])
+    }
+
+    fn with(mtu: usize, v6: bool, of_both: [Settings; 2]) -> Self {
         let file = Shared::default();
         let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
         let settings = MemorySettings {
@@ -71,9 +75,9 @@ impl Recorded {
         };
         let (first, second) = MemoryNetwork::pair(&settings).unwrap();
         let networks: [Arc<dyn Network>; 2] = [Arc::new(first), Arc::new(second)];
-        let ends = Setup::new(Wire::MEMORY)
-            .peer_to_peer()
-            .unconnected_over(networks, at);
+        let mut setup = Setup::new(Wire::MEMORY);
+        setup.settings = of_both;
+        let ends = setup.peer_to_peer().unconnected_over(networks, at);
         ends.join();
         Self {
             a: ends.a,
@@ -131,6 +135,24 @@ impl Recorded {
         }
         (segments.len(), fpdus)
     }
+}
+
+/// Where FPDUs begin and end in Full Operation, without Markers or with.
+fn fpdus(stream: &[u8], markers: bool) -> Vec<(usize, usize)> {
+    // Where an octet of the stream is that has so many of FPDUs before it: every 508 have a Marker in front of them, and the FPDU that
+    // begins there has it, too.
+    let place = |octet: usize| octet + if markers { 4 * octet.div_ceil(508) } else { 0 };
+    let at = |octet: usize| octet + if markers { 4 * (octet / 508 + 1) } else { 0 };
+    let (mut next, mut all) = (0, Vec::new());
+    while at(next + 1) < stream.len() {
+        let ulpdu = u16::from_be_bytes([stream[at(next)], stream[at(next + 1)]]);
+        assert_eq!(stream[at(next + 2)] & 3, 1, "no FPDU begins here");
+        let end = next + (2 + usize::from(ulpdu)).next_multiple_of(4) + 4;
+        all.push((place(next), place(end)));
+        next = end;
+    }
+    assert_eq!(place(next), stream.len(), "the last one is whole");
+    all
 }
 
 /// Batches of small Sends, Sends of mixed sizes, and a Write and a Read of 1 MiB, from A.
@@ -206,6 +228,68 @@ fn every_data_segment_begins_with_an_fpdu_and_holds_whole_ones() {
             // A Write and the answer to a Read of 1 MiB, and 300 Sends.
             assert!(fpdus > 2 * (1 << 20) / emss + 300, "{fpdus}");
             assert!(segments < fpdus, "small ones share segments: {segments}");
+        }
+    }
+}
+
+#[test]
+fn with_fpdus_over_segments_these_are_full_and_a_peer_with_the_default_takes_them() {
+    for (mtu, segments, markers) in [
+        (1500, 2, false),
+        (1500, 45, false),
+        (1501, 4, true),
+        (9000, 506, true),
+        (1280, 506, false),
+    ] {
+        let ours = Settings {
+            fpdu_segments: FpduSegments::new(segments).unwrap(),
+            ..Settings::default()
+        };
+        // The peer asks for the Markers that it gets, and sends aligned FPDUs.
+        let theirs = Settings {
+            markers,
+            ..Settings::default()
+        };
+        let recorded = Recorded::with(mtu, false, [ours, theirs]);
+        let (a, b) = (&recorded.a, &recorded.b);
+        both_ways(a, b);
+        traffic(a, b);
+        traffic(b, a);
+        let emss = mtu - 40;
+        recorded.check(false, emss);
+
+        let cut = recorded.segments(true);
+        assert!(cut.iter().all(|(_, octets)| octets.len() <= emss));
+        let borders: Vec<usize> = cut.iter().map(|(at, _)| *at).collect();
+        let whole: Vec<u8> = cut.into_iter().flat_map(|(_, octets)| octets).collect();
+        let found = fpdus(&whole[STARTUP_FRAME..], markers);
+        let full = emss * usize::from(segments).min(64_776 / emss);
+        let longest = found.iter().map(|(begin, end)| end - begin).max();
+        let longest = longest.unwrap();
+        assert!(
+            longest <= full && longest + 16 > full,
+            "{longest} in {full}"
+        );
+        // A Write and the answer to a Read of 1 MiB, and 300 Sends.
+        assert!(
+            found.len() < 2 * ((1 << 20) / (full - 600) + 1) + 1000,
+            "{}",
+            found.len()
+        );
+        let long = found.iter().filter(|(begin, end)| end - begin > emss);
+        for (begin, end) in long {
+            for border in [begin, end] {
+                let at = STARTUP_FRAME + border;
+                let near: Vec<usize> = borders
+                    .iter()
+                    .copied()
+                    .filter(|border| border.abs_diff(at) < 2 * emss)
+                    .collect();
+                assert!(
+                    borders.contains(&at) || at == whole.len(),
+                    "{begin} to {end}: no segment begins at {at}, but at {near:?}"
+                );
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::{Args, ValueEnum};
+use uwarp_verbs::FpduSegments;
 use uwarp_verbs::llp::DeviceSpec;
 
 use crate::failure::{Failure, Report};
@@ -26,7 +27,8 @@ const CANNOT_RUN: u8 = 126;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Flags that are not given leave the environment as it is: UWARP_DEVICE, UWARP_PCAP, UWARP_CRC, \
-    UWARP_MARKERS, UWARP_MPA, UWARP_PEER, UWARP_STRICT, UWARP_HOLD, UWARP_CONNECT_RETRY, UWARP_PORT_OFFSET, UWARP_QUIET.\n\
+    UWARP_MARKERS, UWARP_FPDU_SEGMENTS, UWARP_MPA, UWARP_PEER, UWARP_STRICT, UWARP_HOLD, UWARP_CONNECT_RETRY,\n\
+    UWARP_PORT_OFFSET, UWARP_QUIET.\n\
     The exit status is the program's; 127 when there is no such program, 126 when it cannot be run."
 )]
 pub(crate) struct Options {
@@ -43,6 +45,10 @@ pub(crate) struct Options {
     /// Ask the peer to put Markers into what it sends (off)
     #[arg(long)]
     markers: Option<Switch>,
+    /// Over how many TCP segments an FPDU that is sent may go, 1 to 506: more than 1 gives FPDU alignment up ('uwarp rping
+    /// --help' says more) (1)
+    #[arg(long, value_name = "COUNT")]
+    fpdu_segments: Option<FpduSegments>,
     /// MPA revision (2)
     #[arg(long)]
     mpa: Option<Mpa>,
@@ -126,6 +132,10 @@ impl Options {
             ("UWARP_PCAP", pcap.map(Into::into)),
             ("UWARP_CRC", word(self.crc)),
             ("UWARP_MARKERS", word(self.markers)),
+            (
+                "UWARP_FPDU_SEGMENTS",
+                number(self.fpdu_segments.map(|count| count.get().into())),
+            ),
             ("UWARP_MPA", word(self.mpa)),
             ("UWARP_PEER", word(self.peer)),
             ("UWARP_STRICT", set(self.strict)),
@@ -236,6 +246,8 @@ mod tests {
             "off",
             "--markers",
             "on",
+            "--fpdu-segments",
+            "45",
             "--mpa",
             "1",
             "--peer",
@@ -254,6 +266,7 @@ mod tests {
             ("UWARP_PCAP", "/x"),
             ("UWARP_CRC", "off"),
             ("UWARP_MARKERS", "on"),
+            ("UWARP_FPDU_SEGMENTS", "45"),
             ("UWARP_MPA", "1"),
             ("UWARP_PEER", "siw"),
             ("UWARP_STRICT", "1"),

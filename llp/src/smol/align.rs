@@ -13,6 +13,9 @@
 //! peer ever offered, and else after [`PATIENCE`]. From then on the segment is smoltcp's, which
 //! probes a closed window and cuts the segment to what opens: that is where alignment is lost, for
 //! this one segment.
+//!
+//! On a link that cuts segments by itself, several of one length leave together. Where FPDUs are longer than segments on purpose
+//! ([`FpduEnds::over_segments`]), a burst is as long as it can be, and cut every EMSS octets whatever lies there.
 
 use std::time::Duration;
 
@@ -31,6 +34,8 @@ pub(crate) struct Offer<'a> {
     to: u64,
     /// The ends behind `at`.
     ends: &'a [u64],
+    /// Whether FPDUs longer than a segment are on purpose.
+    over_segments: bool,
     /// Whether this call has taken something already.
     begun: bool,
 }
@@ -80,6 +85,7 @@ impl<'a> Offer<'a> {
             at: ends.base(),
             to: ends.base().saturating_add(octets as u64),
             ends: ends.ends(),
+            over_segments: ends.may_go_over_segments(),
             begun: false,
         }
     }
@@ -119,6 +125,33 @@ impl<'a> Offer<'a> {
             segment = *end;
         }
         len(segment - self.at)
+    }
+
+    /// Whether alignment was given up for what is within `limit` octets: one of the FPDUs there, or the rest of the first one, is longer than
+    /// a segment, and on purpose.
+    fn is_over_segments(&self, emss: usize, limit: usize) -> bool {
+        let limit = self.at.saturating_add(limit as u64).min(self.to);
+        let mut begin = self.at;
+        for end in self.ends.iter().take_while(|_| self.over_segments) {
+            if begin >= limit {
+                break;
+            }
+            if len(*end - begin) > emss {
+                return true;
+            }
+            begin = *end;
+        }
+        false
+    }
+
+    /// The longest run within `limit` octets that is cut every `emss` octets, wherever FPDUs end: full segments, unless it is all there is.
+    fn anywhere(&self, emss: usize, limit: usize) -> usize {
+        let offered = len(self.to - self.at);
+        if offered <= limit {
+            offered
+        } else {
+            limit - limit % emss
+        }
     }
 
     /// The octets of the next segment when only EMSS limits it; 0 when that is for a later call to
@@ -186,19 +219,31 @@ impl Aligner {
         let each = self.next(offer, room, now);
         let usable = room.window.min(room.buffer).saturating_sub(room.in_flight);
         let limit = usable.min(room.burst);
-        if each == 0 || room.burst <= each || self.mid_fpdu {
+        if each == 0 || room.burst <= each {
             return (each, each);
         }
-        let octets = offer.alike(each, room.emss, limit).max(each);
+        // Where nobody cuts segments, alignment costs nothing.
+        let cuts = room.burst > room.emss;
+        let over_segments = cuts && offer.is_over_segments(room.emss, room.burst);
+        if self.mid_fpdu && !over_segments {
+            return (each, each);
+        }
+        let run = |limit| {
+            if over_segments {
+                offer.anywhere(room.emss, limit)
+            } else {
+                offer.alike(each, room.emss, limit)
+            }
+        };
+        let octets = run(limit).max(each);
         if room.in_flight >= room.burst / 2 && octets < room.burst / 2 {
             // An acknowledgement is to come, of two segments and more, and with it room for a longer burst: each costs a
             // call of the link, however long it is.
-            let without_limit = offer.alike(each, room.emss, room.burst);
-            if without_limit > octets {
+            if run(room.burst) > octets {
                 return (0, 0);
             }
         }
-        (octets, each)
+        (octets, if over_segments { room.emss } else { each })
     }
 
     /// So many octets of the offer were handed over.

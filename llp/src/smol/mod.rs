@@ -55,7 +55,8 @@
 //!
 //! On a link that cuts segments by itself (offload), one segment of smoltcp's is a burst of nearly 64 KiB: as many segments
 //! of the wire as have whole FPDUs and one length (but for the last), cut at that length. So all of this holds for the segments
-//! on the wire; what is sent again is cut at the length of those before.
+//! on the wire; what is sent again is cut at the length of those before. Where FPDUs are to be longer than a segment
+//! ([`FpduEnds::over_segments`](crate::FpduEnds::over_segments)), bursts are as long as they can be, and cut at EMSS wherever FPDUs end.
 //!
 //! No receiver may rely on it (RFC 5044 section 5). Octets without ends are one run that TCP may cut
 //! anywhere.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tracing::Span;
-use uwarp_llp::Keepalive;
-use uwarp_mpa::{Deframer, Framer, Initiator, InitiatorConfig, Negotiated, SendGate, mulpdu};
+use uwarp_llp::{FpduEnds, Keepalive};
+use uwarp_mpa::{Deframer, FpduSegments, Framer, Initiator, InitiatorConfig, Negotiated, SendGate};
 use uwarp_rdmap::{Opcode, OutMessage, Stream};
 
 use super::receive_queue::ReceiveQueue;
@@ -461,12 +461,22 @@ impl Connection {
         self.tx.is_empty() && (!costly || self.tx.taken_to() >= self.emss_due)
     }
 
+    /// Where FPDUs end in what there is to send, and whether they may go over segments.
+    pub(crate) fn fpdu_ends(&self) -> FpduEnds<'_> {
+        let ends = self.tx.fpdu_ends();
+        if self.ctx.settings.fpdu_segments > FpduSegments::ONE {
+            ends.over_segments()
+        } else {
+            ends
+        }
+    }
+
     /// The EMSS of the LLP has changed, or not: so does MULPDU, for what is framed from now on (5041-3-01).
     pub(crate) fn set_emss(&mut self, emss: usize) {
         self.emss_due = self.tx.taken_to() + EMSS_INTERVAL;
         self.emss = emss;
         if let Stage::Open(stream) = &mut self.stage {
-            stream.mulpdu = mulpdu(emss, stream.markers);
+            stream.mulpdu = self.ctx.settings.fpdu_segments.mulpdu(emss, stream.markers);
         }
     }
 }

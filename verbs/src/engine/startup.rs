@@ -6,7 +6,7 @@ use uwarp_ddp::{STag, TaggedOffset};
 use uwarp_llp::LlpError;
 use uwarp_mpa::{
     ConfigError, Deframer, Framer, Initiator, InitiatorConfig, MpaErrorCode, Negotiated, Outcome,
-    Revision, Role, Rtr, StartupError, mulpdu,
+    Revision, Role, Rtr, StartupError,
 };
 use uwarp_rdmap::{OutMessage, ReadRequestHeader, SendKind, Stream, StreamConfig, StreamError};
 
@@ -238,7 +238,7 @@ impl Connection {
             })
             .with_peer(self.ctx.settings.peer),
             gate: mutate!(negotiated.send_gate(), ResponderSendsFirst => uwarp_mpa::SendGate::Open),
-            mulpdu: mulpdu(emss, tx_markers),
+            mulpdu: self.ctx.settings.fpdu_segments.mulpdu(emss, tx_markers),
             markers: tx_markers,
             current: None,
             message: OutMessage::default(),

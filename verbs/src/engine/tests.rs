@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 use uwarp_mpa::{
-    Accept, Deframer, InitiatorConfig, Model, Responder, ResponderConfig, Revision, RtrKinds, Step,
+    Accept, Deframer, FpduSegments, InitiatorConfig, Model, Responder, ResponderConfig, Revision,
+    RtrKinds, Step,
 };
 use uwarp_rdmap::Terminate;
 
@@ -236,18 +237,27 @@ fn connected_from(
     settings: &Settings,
     server: &Arc<Memory>,
 ) -> (End, End, BufferPool) {
+    connected_of(client, [settings; 2], server)
+}
+
+/// The same, with the settings of either.
+fn connected_of(
+    client: &Arc<Memory>,
+    [ours, theirs]: [&Settings; 2],
+    server: &Arc<Memory>,
+) -> (End, End, BufferPool) {
     let pool = BufferPool::default();
-    let mut client = End::new(client, settings);
+    let mut client = End::new(client, ours);
     assert!(
         client
             .conn
-            .start_initiator(initiator_config(settings), true)
+            .start_initiator(initiator_config(ours), true)
             .unwrap()
     );
     client.conn.emss = 1460;
     client.conn.tcp_connected();
     let request = client.octets();
-    let server = accept(settings, server, &request);
+    let server = accept(theirs, server, &request);
     let (mut client, mut server) = (client, server);
     let reply = server.octets();
     client.deliver(&reply, &pool);
@@ -382,6 +392,45 @@ fn fpdus_framed_after_a_change_of_emss_fit_the_new_one() {
             assert_eq!(client.completions().len(), 7);
             assert_eq!(server.completions().len(), 3);
         }
+    }
+}
+
+#[test]
+fn fpdus_go_over_as_many_segments_as_is_set_and_the_other_end_takes_them() {
+    for (markers, segments) in [(false, 2), (true, 2), (false, 5), (true, 5), (false, 506)] {
+        let ours = Settings {
+            fpdu_segments: FpduSegments::new(segments).unwrap(),
+            ..Settings::default()
+        };
+        // The other end asks for Markers, and has the default.
+        let theirs = Settings {
+            markers,
+            ..Settings::default()
+        };
+        let memory = Memory::new();
+        let (mut client, mut server, pool) =
+            connected_of(&Memory::new(), [&ours, &theirs], &memory);
+        for emss in [1460, 300, 301, 536] {
+            client.conn.set_emss(emss);
+            server.post_receives(3);
+            post_work(&mut client, &memory);
+            client.conn.fill();
+            let offered = client.conn.fpdu_ends();
+            assert!(offered.may_go_over_segments());
+            let starts = std::iter::once(offered.base()).chain(offered.ends().iter().copied());
+            let lens = starts.zip(offered.ends()).map(|(start, end)| end - start);
+            let longest = lens.max().unwrap() as usize;
+            let room = emss * usize::from(segments);
+            assert!(longest <= room, "{longest} in {segments} of {emss}");
+            // The longest of them is a Write of 4096.
+            let full = room.min(4096);
+            assert!(longest + 64 > full, "{longest} in {segments} of {emss}");
+            pump(&mut client, &mut server, &pool);
+            assert_eq!(client.completions().len(), 7);
+            assert_eq!(server.completions().len(), 3);
+        }
+        assert!(memory.canaries_are_alive());
+        assert!(!server.conn.fpdu_ends().may_go_over_segments());
     }
 }
 

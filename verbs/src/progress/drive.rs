@@ -296,7 +296,7 @@ impl Driven {
             }
             let mut pieces = [Piece::from(&[][..]); PARTS_PER_CALL];
             let count = self.conn.tx.pieces(&mut pieces);
-            match llp.try_send(&pieces[..count], self.conn.tx.fpdu_ends()) {
+            match llp.try_send(&pieces[..count], self.conn.fpdu_ends()) {
                 Ok(0) => return Sent::Blocked,
                 Ok(octets) => {
                     sent += octets;

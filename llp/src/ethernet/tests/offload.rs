@@ -152,6 +152,10 @@ fn connection(
 
 /// Sends `octets`, whose FPDUs end at `ends`, from one to the other.
 fn transfer(from: &mut dyn Llp, to: &mut dyn Llp, octets: &[u8], ends: &[u64]) {
+    transfer_with(from, to, octets, ends, false);
+}
+
+fn transfer_with(from: &mut dyn Llp, to: &mut dyn Llp, octets: &[u8], ends: &[u64], over: bool) {
     let (mut sent, mut got) = (0, Vec::new());
     let mut buffer = vec![0; 100_000];
     while got.len() < octets.len() {
@@ -164,6 +168,7 @@ fn transfer(from: &mut dyn Llp, to: &mut dyn Llp, octets: &[u8], ends: &[u64]) {
             let rest = &ends[ends.partition_point(|end| *end <= sent as u64)..];
             let ends = match rest {
                 [] => FpduEnds::NONE,
+                rest if over => FpduEnds::new(sent as u64, rest).over_segments(),
                 rest => FpduEnds::new(sent as u64, rest),
             };
             from.try_send(&[Piece::from(&octets[sent..])], ends)
@@ -233,6 +238,35 @@ proptest! {
         // And back, and as a run of octets without FPDUs.
         transfer(&mut *receiver, &mut *sender, &octets, &[]);
         transfer(&mut *sender, &mut *receiver, &octets, &[]);
+    }
+}
+
+#[test]
+fn fpdus_that_may_go_over_segments_leave_in_full_bursts_and_others_segment_by_segment() {
+    const FPDU: usize = 64_236;
+    for (mtu, over) in [(1500, true), (9000, true), (1500, false)] {
+        let (host, peer, seen) = hosts(mtu);
+        let mut listener = peer.listen("192.0.2.2:0".parse().unwrap(), 1).unwrap();
+        let (mut sender, mut receiver) = connection(&host, &mut *listener);
+        let octets = random_octets(10 * FPDU);
+        let ends: Vec<u64> = (1..=10).map(|number| (number * FPDU) as u64).collect();
+        transfer(&mut *sender, &mut *receiver, &octets[..100], &[100]);
+        {
+            let mut seen = seen.lock();
+            (seen.longest, seen.segments) = (0, Vec::new());
+        }
+        transfer_with(&mut *sender, &mut *receiver, &octets, &ends, over);
+        let seen = seen.lock();
+        let emss = mtu - 40;
+        assert!(seen.segments.iter().all(|(_, octets)| *octets <= emss));
+        let longest = 40 + if over { 65_495 / emss * emss } else { emss };
+        assert_eq!(seen.longest, longest, "MTU {mtu}");
+        let full = seen.segments.iter().filter(|(_, octets)| *octets == emss);
+        assert!(
+            full.count() > 10 * FPDU / emss * 8 / 10,
+            "{:?}",
+            seen.segments
+        );
     }
 }
 

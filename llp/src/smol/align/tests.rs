@@ -117,14 +117,15 @@ fn half_of_the_largest_window_is_filled_at_once_and_less_after_a_while() {
 
 /// The bursts that one call hands over, of up to 350 octets, and the segments that each is cut into.
 fn bursts(octets: usize, ends: &[u64]) -> Vec<(usize, usize)> {
+    bursts_of(octets, FpduEnds::new(0, ends))
+}
+
+fn bursts_of(octets: usize, ends: FpduEnds<'_>) -> Vec<(usize, usize)> {
     let room = Room {
         burst: 350,
         ..open()
     };
-    let (mut aligner, mut offer) = (
-        Aligner::default(),
-        Offer::new(octets, FpduEnds::new(0, ends)),
-    );
+    let (mut aligner, mut offer) = (Aligner::default(), Offer::new(octets, ends));
     let mut bursts = Vec::new();
     loop {
         let (octets, each) = aligner.burst(&offer, &room, Instant::ZERO);
@@ -159,6 +160,65 @@ fn what_is_cut_within_an_fpdu_leaves_alone() {
         bursts(350, &[250, 350]),
         [(100, 100), (100, 100), (50, 50), (100, 100)]
     );
+}
+
+#[test]
+fn where_fpdus_may_go_over_segments_bursts_are_full_wherever_they_end() {
+    let over = |octets, ends| bursts_of(octets, FpduEnds::new(0, ends).over_segments());
+    // Full segments, as many as a burst takes, and what is left.
+    assert_eq!(over(350, &[250, 350]), [(350, 100)]);
+    assert_eq!(
+        over(1000, &[340, 360, 700, 1000]),
+        [(300, 100), (300, 100), (300, 100), (100, 100)]
+    );
+    assert_eq!(over(420, &[420]), [(300, 100), (120, 100)]);
+    // A short one before a long one, and behind it.
+    assert_eq!(over(450, &[20, 440, 450]), [(300, 100), (150, 100)]);
+    // The rest of a long one and small ones: these are aligned again.
+    assert_eq!(
+        over(540, &[370, 440, 510, 540]),
+        [(300, 100), (70, 70), (70, 70), (100, 100)]
+    );
+    // With none that is longer than a segment it makes no difference.
+    for ends in [
+        &[100, 200, 300][..],
+        &[60, 120, 140, 160, 260],
+        &[40, 80, 100, 196, 204],
+    ] {
+        let octets = *ends.last().unwrap() as usize;
+        assert_eq!(over(octets, ends), bursts(octets, ends));
+    }
+}
+
+#[test]
+fn fpdus_over_segments_begin_and_end_with_segments_where_these_are_not_cut_later() {
+    let (mut aligner, ends) = (Aligner::default(), [40, 95, 350, 360, 660]);
+    let mut offer = Offer::new(660, FpduEnds::new(0, &ends).over_segments());
+    let mut segments = Vec::new();
+    while segments.iter().sum::<usize>() < 660 {
+        let (octets, _) = aligner.burst(&offer, &open(), Instant::ZERO);
+        aligner.taken(&mut offer, octets);
+        segments.push(octets);
+    }
+    assert_eq!(segments, [95, 100, 100, 55, 10, 100, 100, 100]);
+}
+
+#[test]
+fn a_burst_over_segments_waits_for_an_acknowledgement_rather_than_to_be_short() {
+    let offer = Offer::new(400, FpduEnds::new(0, &[400]).over_segments());
+    for (in_flight, window, octets) in [
+        (0, 150, 100),
+        (100, 250, 100),
+        (200, 350, 0),
+        (200, 599, 300),
+    ] {
+        let room = Room {
+            burst: 350,
+            ..room(in_flight, window)
+        };
+        let next = Aligner::default().burst(&offer, &room, Instant::ZERO);
+        assert_eq!(next.0, octets, "{in_flight} of {window}");
+    }
 }
 
 #[test]

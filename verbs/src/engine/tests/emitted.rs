@@ -311,9 +311,11 @@ fn play(settings: &[Settings; 2], peer_to_peer: bool, steps: &[(bool, Step)]) ->
 }
 
 fn one_settings() -> impl Strategy<Value = Settings> {
-    (any::<bool>(), any::<bool>()).prop_map(|(crc, markers)| Settings {
+    let segments = prop::sample::select(vec![1, 1, 2, 45]).prop_map(FpduSegments::new);
+    (any::<bool>(), any::<bool>(), segments).prop_map(|(crc, markers, segments)| Settings {
         crc,
         markers,
+        fpdu_segments: segments.unwrap_or_default(),
         ..Settings::default()
     })
 }

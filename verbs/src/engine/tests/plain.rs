@@ -197,9 +197,11 @@ proptest! {
     fn plain_requests_go_out_complete_and_fail_as_by_the_general_path(
         crc in any::<bool>(),
         markers in prop::bool::weighted(0.1),
+        segments in prop::sample::select(vec![1, 1, 2, 45]),
         steps in steps(),
     ) {
-        let settings = Settings { crc, markers, ..Settings::default() };
+        let fpdu_segments = FpduSegments::new(segments).unwrap();
+        let settings = Settings { crc, markers, fpdu_segments, ..Settings::default() };
         let memory = Memory::new();
         for (region, first) in [(&memory.open, 1_u8), (&memory.receives, 7)] {
             let pattern: Vec<u8> = (0..PAGE).map(|n| (n as u8).wrapping_mul(first + 2)).collect();
