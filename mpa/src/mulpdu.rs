@@ -117,10 +117,13 @@ impl FpduSegments {
     /// a segment does, and the next one begins with the next segment.
     #[must_use]
     pub const fn mulpdu(self, emss: usize, markers: bool) -> usize {
-        let whole = if emss == 0 { 1 } else { LONGEST_FPDU / emss };
         let wanted = self.0 as usize;
-        let segments = if whole < wanted { whole } else { wanted };
-        mulpdu(if segments == 0 { emss } else { emss * segments }, markers)
+        // None fits whole: one that is longer than any FPDU, or of no octets.
+        match LONGEST_FPDU.checked_div(emss) {
+            None | Some(0) => mulpdu(emss, markers),
+            Some(whole) if whole < wanted => mulpdu(whole * emss, markers),
+            Some(_) => mulpdu(wanted * emss, markers),
+        }
     }
 }
 
