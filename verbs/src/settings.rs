@@ -21,7 +21,7 @@ pub struct Settings {
     /// Over how many TCP segments an FPDU that we send may go. With more than one, large messages are fewer and longer FPDUs, which
     /// costs less where segments are cut by somebody else: by the kernel or the network card below a `tap` or `raw` device with
     /// offload, or for the kernel's TCP over an Ethernet. FPDU alignment is given up for it: a ULPDU is longer than RFC 5044 section 4.5 says
-    /// (5044-4.5-01, 5044-4.5-02, 5044-5.1-01), and a segment may begin within an FPDU (5044-5.1-03, 5044-5.1-04). Peers have to
+    /// (5044-4.5-01, 5044-4.5-02, 5044-5.1-01, and so 5041-5.2-02), and a segment may begin within an FPDU (5044-5.1-03, 5044-5.1-04). Peers have to
     /// take that (5044-5.1-05), but one in hardware may be slower with it, and after a loss each has to wait for more before it can place anything.
     /// Messages that fit one segment are sent as ever, and what we receive is not concerned. On a loopback device a segment holds the longest
     /// FPDU as it is. Default: [`FpduSegments::ONE`], as the RFC has it; [`FpduSegments::MOST`] is FPDUs of 64 KiB.
