@@ -23,7 +23,8 @@ pub(crate) struct Common {
     #[arg(long, value_enum, default_value = "off")]
     markers: Switch,
     /// Over how many TCP segments an FPDU that is sent may go, 1 to 506. More than 1 gives FPDU alignment (RFC 5044
-    /// section 4.5) up for fewer, longer FPDUs, where segments are cut below TCP; 506: as long as they may be
+    /// section 4.5) up for fewer, longer FPDUs, where segments are cut below TCP; 506: as many as there is room
+    /// for. Some adapters refuse such FPDUs (docs/links.md)
     #[arg(long, value_name = "COUNT", default_value_t)]
     fpdu_segments: FpduSegments,
     /// MPA revision: 2 is RFC 6581; 1 is RFC 5044 alone, also as a server
@@ -138,4 +139,49 @@ pub(crate) fn finish(
 ) -> Result<(), Failure> {
     let recorded = recording.map_or(Ok(()), Recording::finish);
     result.and(recorded)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        common: Common,
+    }
+
+    fn settings(args: &[&str]) -> Settings {
+        let words = std::iter::once(&"command").chain(args);
+        Command::try_parse_from(words).unwrap().common.settings()
+    }
+
+    #[test]
+    fn what_is_asked_for_reaches_the_device() {
+        let usual = settings(&[]);
+        assert!(usual.crc && !usual.markers);
+        assert_eq!(usual.fpdu_segments, FpduSegments::ONE);
+        assert_eq!(usual.revision, Revision::Two);
+        let other = settings(&[
+            "--crc",
+            "off",
+            "--markers",
+            "on",
+            "--fpdu-segments",
+            "45",
+            "--mpa",
+            "1",
+            "--peer",
+            "siw",
+        ]);
+        assert!(!other.crc && other.markers);
+        assert_eq!(other.fpdu_segments.get(), 45);
+        assert_eq!(
+            (other.revision, other.accept_revision),
+            (Revision::One, Revision::One)
+        );
+        assert_eq!(other.peer, Peer::Siw);
+    }
 }

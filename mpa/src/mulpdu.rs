@@ -48,9 +48,10 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
 ///
 /// [`ONE`](Self::ONE) is what RFC 5044 asks for, and the default: an FPDU fits one segment. With more, FPDU alignment
 /// is given up knowingly: MULPDU is that of the formulas of section 4.5 for the octets of so many segments in place of one
-/// (against 5044-4.5-01 and 5044-4.5-02, and 5044-5.1-01), and segments begin and end within FPDUs (5044-5.1-03, 5044-5.1-04). It is for
+/// (against 5044-4.5-01 and 5044-4.5-02, and 5044-5.1-01), and segments begin and end within FPDUs (5044-5.1-03). It is for
 /// senders whose segments somebody else cuts from something longer (segmentation offload), so that a long FPDU costs
-/// them as much as a short one. Every receiver has to take such FPDUs (5044-5.1-05).
+/// them as much as a short one. A receiver has to take FPDUs whose alignment was lost (5044-5.1-05), but none is
+/// promised to take ULPDUs above the MULPDU of section 4.5: not all adapters do.
 ///
 /// ```
 /// use uwarp_mpa::FpduSegments;
@@ -87,10 +88,10 @@ pub enum FpduSegmentsError {
 }
 
 impl FpduSegments {
-    /// Every FPDU fits one segment.
+    /// Every FPDU fits one segment, of 134 octets and more.
     pub const ONE: Self = Self(1);
 
-    /// More than any FPDU can have, whatever the segments: as many as there is room for.
+    /// As many as there is room for in the longest FPDU, with segments of more than 128 octets.
     #[expect(clippy::cast_possible_truncation, reason = "it is 506")]
     pub const MOST: Self = Self((MAX_ULPDU / MIN_MULPDU) as u16);
 

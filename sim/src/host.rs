@@ -10,8 +10,9 @@ use fastrand::Rng;
 use uwarp_verbs::llp::Keepalive;
 use uwarp_verbs::llp::smol::{Clock, Congestion as Tcp, MemoryNetwork, MemorySettings};
 use uwarp_verbs::{
-    Access, Completion, CompletionChannel, Cq, Device, EventChannel, Limits, Listener, Notify,
-    OnNoReceive, Pd, Progress, Revision, Settings, Srq, SrqAttr, Status, TimeSource, Timeouts,
+    Access, Completion, CompletionChannel, Cq, Device, EventChannel, FpduSegments, Limits,
+    Listener, Notify, OnNoReceive, Pd, Progress, Revision, Settings, Srq, SrqAttr, Status,
+    TimeSource, Timeouts,
 };
 
 use crate::clock::VirtualClock;
@@ -132,6 +133,7 @@ fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
         revision,
         accept_revision: revision,
         markers: plan.markers,
+        fpdu_segments: FpduSegments::new(plan.fpdu_segments).unwrap_or_default(),
         on_no_receive: if plan.hold {
             OnNoReceive::Hold(2 * long)
         } else {

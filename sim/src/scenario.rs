@@ -28,6 +28,8 @@ pub(crate) struct HostPlan {
     pub(crate) revision_1: bool,
     pub(crate) crc: bool,
     pub(crate) markers: bool,
+    /// Over how many TCP segments its FPDUs go.
+    pub(crate) fpdu_segments: u16,
     pub(crate) receive_buffer: usize,
     pub(crate) send_buffer: usize,
     /// Packets that wait for a connection at most.
@@ -288,10 +290,13 @@ fn host(random: &mut Rng, crc: bool, lossy: bool) -> HostPlan {
     let tcp = [Congestion::Reno, Congestion::Cubic, Congestion::Off];
     let tcp = if lossy { &tcp[..2] } else { &tcp[..] };
     let srq = random.u8(0..3) == 0;
+    // Seeds from before there was such a choice mean the same still.
+    let mut aside = random.clone();
     HostPlan {
         revision_1: false,
         crc,
         markers: random.u8(0..3) == 0,
+        fpdu_segments: *pick(&mut aside, &[1, 1, 1, 2, 45]),
         receive_buffer: *pick(random, &[4096, 16_384, 65_535, 262_144]),
         send_buffer: *pick(random, &[4096, 16_384, 65_536]),
         inbox: *pick(random, &[8, 64, 256]),

@@ -21,10 +21,12 @@ pub struct Settings {
     /// Over how many TCP segments an FPDU that we send may go. With more than one, large messages are fewer and longer FPDUs, which
     /// costs less where segments are cut by somebody else: by the kernel or the network card below a `tap` or `raw` device with
     /// offload, or for the kernel's TCP over an Ethernet. FPDU alignment is given up for it: a ULPDU is longer than RFC 5044 section 4.5 says
-    /// (5044-4.5-01, 5044-4.5-02, 5044-5.1-01, and so 5041-5.2-02), and a segment may begin within an FPDU (5044-5.1-03, 5044-5.1-04). Peers have to
-    /// take that (5044-5.1-05), but one in hardware may be slower with it, and after a loss each has to wait for more before it can place anything.
-    /// Messages that fit one segment are sent as ever, and what we receive is not concerned. On a loopback device a segment holds the longest
-    /// FPDU as it is. Default: [`FpduSegments::ONE`], as the RFC has it; [`FpduSegments::MOST`] is FPDUs of 64 KiB.
+    /// (5044-4.5-01, 5044-4.5-02, 5044-5.1-01, and so 5041-5.2-02), and a segment may begin within an FPDU (5044-5.1-03). No RFC promises that a
+    /// peer takes it: uwarp and Linux siw do, some adapters end the connection (docs/links.md). At the peer, `Timeouts::stalled` is then the time for
+    /// an FPDU of up to 64 KiB, and after a loss more has to come before anything can be placed. Payload of 8 KiB and more in one FPDU is read where it
+    /// lies until TCP has taken it, as on a loopback device: a program that changes it before the request is complete ends the connection with a wrong
+    /// CRC. What we receive is not concerned. On a loopback device a segment holds the longest FPDU as it is. Default: [`FpduSegments::ONE`], as the
+    /// RFC has it; [`FpduSegments::MOST`] is FPDUs as long as whole segments make them, below 64 KiB.
     pub fpdu_segments: FpduSegments,
     /// The MPA revision an initiator opens with. Default: 2 (RFC 6581).
     pub revision: Revision,

@@ -1,5 +1,6 @@
-//! How long the batches are in which a large message leaves.
+//! How long the batches are in which a large message leaves, and what the LLP is told of them.
 
+use super::line::over_line;
 use super::*;
 
 const KIB: u64 = 1024;
@@ -41,5 +42,24 @@ fn the_first_batch_after_a_pause_is_short_and_those_behind_it_are_longer() {
         assert!(batches[2] > 324 * KIB, "{batches:?}");
         // Now there is nothing to send: the peer has begun with what it has.
         while next_batch(&mut client, &pool) > 0 {}
+    }
+}
+
+#[test]
+fn the_llp_is_told_whether_fpdus_may_go_over_segments() {
+    for segments in [FpduSegments::ONE, FpduSegments::MOST] {
+        let settings = Settings {
+            fpdu_segments: segments,
+            ..Settings::default()
+        };
+        let server = Memory::new();
+        let (mut client, _server, pool) = connected(&settings, &server);
+        let (to, rkey) = (server.open.to_base(), server.open.stag().0);
+        post_writes(&mut client, to, rkey, 1);
+        let (mut driven, line) = over_line(client, usize::MAX);
+        driven.push(&pool);
+        let line = line.lock();
+        assert!(!line.calls.is_empty());
+        assert_eq!(line.over_segments, segments > FpduSegments::ONE);
     }
 }

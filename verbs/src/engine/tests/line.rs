@@ -22,6 +22,8 @@ pub(super) struct Line {
     pub(super) calls: Vec<(usize, Vec<u8>)>,
     /// Octets that had arrived and not been read, at each of those calls.
     pub(super) unread: Vec<usize>,
+    /// Whether FPDUs may go over segments, as was said at the last of those calls.
+    pub(super) over_segments: bool,
     /// It was cut.
     pub(super) reset: bool,
 }
@@ -39,6 +41,7 @@ pub(super) fn over_line(end: End, room: usize) -> (Driven, Arc<Mutex<Line>>) {
         room,
         calls: Vec::new(),
         unread: Vec::new(),
+        over_segments: false,
         reset: false,
     }));
     let llp = LineLlp {
@@ -68,7 +71,7 @@ impl Llp for LineLlp {
         }
         Ok(Recv::Data(count))
     }
-    fn try_send(&mut self, pieces: &[Piece<'_>], _: FpduEnds<'_>) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
         let mut line = self.line.lock();
         let (mut count, mut octets) = (0, Vec::new());
         for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
@@ -85,6 +88,7 @@ impl Llp for LineLlp {
             line.calls.push((count, octets));
             let unread = line.arrived.len();
             line.unread.push(unread);
+            line.over_segments = ends.may_go_over_segments();
         }
         Ok(taken)
     }
