@@ -8,7 +8,7 @@ pub(crate) mod inner;
 mod lower;
 pub(crate) mod modify;
 mod polling;
-mod posting;
+pub(crate) mod posting;
 pub(crate) mod state;
 pub(crate) mod wr;
 
@@ -30,6 +30,7 @@ use crate::pd::Pd;
 use crate::srq::{Srq, SrqUser};
 use builder::QpBuilder;
 use inner::QpInner;
+use posting::each;
 use state::QpState;
 use wr::{BindWr, RecvWr, SendWr};
 
@@ -220,13 +221,8 @@ impl Qp {
     /// The first request that was not taken; none after it was.
     pub fn post_send_list(&self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         self.check()?;
-        self.inner.post(|conn| {
-            for (index, wr) in wrs.iter().enumerate() {
-                conn.post_send(wr)
-                    .map_err(|kind| PostError { index, kind })?;
-            }
-            Ok(())
-        })
+        self.inner
+            .post(|conn| each(wrs, |_, wr| conn.post_send(wr)))
     }
 
     /// As [`post_send_list`](Self::post_send_list), but all of them or none (`ibv_wr_complete`). A request may not use memory that
@@ -238,16 +234,9 @@ impl Qp {
         self.check()?;
         self.inner.post(|conn| {
             if wrs.len() > 1 {
-                for (index, wr) in wrs.iter().enumerate() {
-                    conn.check_send(wr, index)
-                        .map_err(|kind| PostError { index, kind })?;
-                }
+                each(wrs, |index, wr| conn.check_send(wr, index))?;
             }
-            for (index, wr) in wrs.iter().enumerate() {
-                conn.post_send(wr)
-                    .map_err(|kind| PostError { index, kind })?;
-            }
-            Ok(())
+            each(wrs, |_, wr| conn.post_send(wr))
         })
     }
 
@@ -305,9 +294,7 @@ impl Qp {
         self.check()?;
         let mut locked = self.inner.lock();
         let conn = &mut locked.driven.conn;
-        let result = wrs.iter().enumerate().try_for_each(|(index, wr)| {
-            conn.post_recv(wr).map_err(|kind| PostError { index, kind })
-        });
+        let result = each(wrs, |_, wr| conn.post_recv(wr));
         self.inner.go_on(&mut locked);
         result
     }

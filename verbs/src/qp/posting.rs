@@ -2,11 +2,21 @@
 
 use std::time::Instant;
 
+use super::PostError;
 use super::inner::{Driver, Locked, QpInner};
 use super::state::QpState;
-use crate::engine::{Connection, QpContext};
+use crate::engine::{Connection, PostErrorKind, QpContext};
 use crate::progress::cover::Cover;
 use crate::wait::after;
+
+/// Does the same with each request of a list, in order, up to the first that is refused; that one is named.
+pub(crate) fn each<W>(
+    wrs: &[W],
+    mut take: impl FnMut(usize, &W) -> Result<(), PostErrorKind>,
+) -> Result<(), PostError> {
+    let mut numbered = wrs.iter().enumerate();
+    numbered.try_for_each(|(index, wr)| take(index, wr).map_err(|kind| PostError { index, kind }))
+}
 
 impl QpInner {
     /// Posts to the send queue, and rings the doorbell: what was posted goes out at once when nothing before it waits

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use crate::engine::{NO_QP, PostErrorKind, PostRules, ReceiveWaiter, RecvStore, RecvWqe};
 use crate::mem::{RegionTable, SgList};
 use crate::qp::PostError;
+use crate::qp::posting::each;
 use crate::qp::wr::RecvWr;
 
 /// The receives of an SRQ, its limit, and the connections that wait for a receive.
@@ -145,14 +146,13 @@ impl SrqInner {
         };
         let mut state = self.state.lock();
         let store = &mut state.store;
-        let result = wrs.iter().enumerate().try_for_each(|(index, wr)| {
-            let posted = if store.len() < store.depth() {
+        let result = each(wrs, |_, wr| {
+            if store.len() < store.depth() {
                 store.post(wr, rules)
             } else {
                 let depth = store.depth();
                 Err(PostErrorKind::SrqFull { depth })
-            };
-            posted.map_err(|kind| PostError { index, kind })
+            }
         });
         self.len.store(store.len(), Ordering::SeqCst);
         drop(state);
