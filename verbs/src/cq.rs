@@ -17,7 +17,7 @@ use crate::device::DeviceInner;
 use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue};
 use crate::limits::{Number, Place};
-use crate::progress::reply::{LOOKS, MOMENT, Reply};
+use crate::progress::reply::{ALONE, LOOKS, MOMENT, Reply};
 use crate::qp::inner::QpInner;
 use crate::wait::{after, sleep_on};
 
@@ -123,24 +123,35 @@ impl CqShared {
         self.reply.is_expected()
     }
 
-    /// The program has its completion and, as far as is known, looks at memory next: waits a moment for what comes there.
+    /// The program has its completion and, as far as is known, looks at memory next: waits a moment for what comes there, or has come by
+    /// another thread since `unseen`.
     #[cold]
-    fn await_reply(&self) {
+    fn await_reply(&self, unseen: u32) {
         let Driven::Each(qps) = self.members.driven() else {
             return self.reply.in_vain();
         };
-        let began = self.device.now();
-        for _ in 0..LOOKS {
-            let now = self.device.now();
+        let look = |now| {
             let mut received = false;
             for qp in qps.iter().filter_map(Weak::upgrade) {
                 received |= qp.poll(now, true);
             }
-            if received || !self.inner.is_empty() {
+            received || !self.inner.is_empty() || self.reply.unseen() != unseen
+        };
+        let mut began = self.device.now();
+        for _ in 0..LOOKS {
+            let now = self.device.now();
+            if look(now) {
                 return self.reply.came();
             }
-            if now.saturating_duration_since(began) >= MOMENT {
+            let waited = now.saturating_duration_since(began);
+            if waited >= MOMENT {
                 break;
+            }
+            if waited >= ALONE {
+                // The peer may want this very processor. What others run in meanwhile is not time of the moment: who has waited for
+                // the processor has not waited for the peer.
+                std::thread::yield_now();
+                began += self.device.now().saturating_duration_since(now);
             }
         }
         self.reply.in_vain();
@@ -231,6 +242,7 @@ impl Cq {
             return 0;
         }
         let shared = &*self.shared;
+        let unseen = shared.reply.unseen();
         let mut taken = shared.inner.poll(out);
         if taken > 0 {
             shared.hit();
@@ -246,7 +258,7 @@ impl Cq {
         }
         let is_last = || shared.inner.is_empty() && !shared.inner.is_armed();
         if taken > 0 && stays && shared.reply.is_expected() && is_last() {
-            shared.await_reply();
+            shared.await_reply(unseen);
         }
         taken
     }
@@ -541,6 +553,28 @@ mod tests {
         taken.destroy(None).unwrap();
         waiting.destroy(Some(Duration::ZERO)).unwrap();
         assert!(device.poll_event().is_none());
+    }
+
+    #[test]
+    fn a_reply_that_another_thread_has_received_is_not_awaited_in_vain() {
+        let cq = Device::tcp().unwrap().create_cq(4).unwrap();
+        let shared = &cq.shared;
+        let mut polls = 0;
+        while !shared.reply.is_expected() {
+            polls += 1;
+            shared.reply.sign(polls);
+        }
+        for _ in 0..100 {
+            let unseen = shared.reply.unseen();
+            shared.received_unseen();
+            shared.await_reply(unseen);
+            assert!(shared.reply.is_expected());
+        }
+        // Nothing comes any more.
+        for _ in 0..100 {
+            shared.await_reply(shared.reply.unseen());
+        }
+        assert!(!shared.reply.is_expected());
     }
 
     #[test]

@@ -5,8 +5,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How long a poll waits at most.
+/// How long a poll waits at most, not counting what other threads ran in.
 pub(crate) const MOMENT: Duration = Duration::from_micros(20);
+/// How long it does so before it lets other threads run on its processor between two looks: those that wait for a processor are perhaps
+/// those that it waits for. Programs that look at their memory never let anybody run, each for milliseconds at a time.
+pub(crate) const ALONE: Duration = Duration::from_micros(5);
 /// Looks of one poll, at most: a clock may stand still.
 pub(crate) const LOOKS: usize = 256;
 /// Signs that it takes to begin with.
@@ -34,6 +37,8 @@ pub(crate) struct Reply {
     wanted: AtomicU32,
     /// The polls of the CQ at the last sign.
     polls: AtomicU32,
+    /// How often the background received octets that completed nothing.
+    unseen: AtomicU32,
 }
 
 impl Default for Reply {
@@ -43,6 +48,7 @@ impl Default for Reply {
             seen: AtomicU32::new(0),
             wanted: AtomicU32::new(SIGNS),
             polls: AtomicU32::new(0),
+            unseen: AtomicU32::new(0),
         }
     }
 }
@@ -54,8 +60,14 @@ impl Reply {
         self.left.load(Ordering::Relaxed) > 0
     }
 
+    /// Another number when the background has received octets that completed nothing.
+    pub(crate) fn unseen(&self) -> u32 {
+        self.unseen.load(Ordering::Relaxed)
+    }
+
     /// The background has received octets that completed nothing; `polls` is another number after completions were taken.
     pub(crate) fn sign(&self, polls: u32) {
+        self.unseen.fetch_add(1, Ordering::Relaxed);
         if self.is_expected() || self.polls.swap(polls, Ordering::Relaxed) == polls {
             return;
         }
