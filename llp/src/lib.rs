@@ -63,6 +63,7 @@ pub mod kernel;
 mod raw;
 pub mod smol;
 mod spec;
+pub mod thread;
 mod traits;
 mod wire;
 

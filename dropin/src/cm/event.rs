@@ -23,7 +23,7 @@ use crate::abi::{
 };
 use crate::boundary::entry;
 use crate::object::Object;
-use crate::{cancel, errno, rnic};
+use crate::{cancel, errno, rnic, told};
 
 /// The private data that an event points to is that of what is kept.
 type EventObject = Object<rdma_cm_event, CmEvent>;
@@ -66,9 +66,15 @@ fn depths(event: &CmEvent) -> (u8, u8) {
     )
 }
 
-/// Says why, where the program learns a number only.
+/// Says why, where the program learns a number only, or of a connection that ended in error no more than that it did.
 fn tell(event: &CmEvent) {
     if event.status() == 0 {
+        if event.kind() == CmEventKind::Disconnected
+            && let Some(CmReason::Connection { reason }) = event.reason()
+            && let Some(number) = event.id().qp_num()
+        {
+            told::end(number, reason);
+        }
         return;
     }
     let Some(cause) = event.cause() else { return };

@@ -3,6 +3,7 @@
 
 mod c;
 mod elf;
+mod ends;
 mod exports;
 mod matrix;
 mod names;
@@ -94,6 +95,36 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         "c::preload_reaches_a_program_that_names_a_directory",
         &["libibverbs-dev", "librdmacm-dev"],
         c::preload_reaches_a_program_that_names_a_directory,
+    ),
+    (
+        "ends::the_cause_of_a_status_is_told_once_in_words",
+        &["libibverbs-dev", "librdmacm-dev"],
+        ends::the_cause_of_a_status_is_told_once_in_words,
+    ),
+    (
+        "ends::nothing_is_told_when_it_is_to_be_quiet",
+        &["libibverbs-dev", "librdmacm-dev"],
+        ends::nothing_is_told_when_it_is_to_be_quiet,
+    ),
+    (
+        "ends::strict_ends_a_connection_that_has_no_receive_posted",
+        &["libibverbs-dev", "librdmacm-dev"],
+        ends::strict_ends_a_connection_that_has_no_receive_posted,
+    ),
+    (
+        "ends::a_message_is_held_until_a_receive_is_posted",
+        &["libibverbs-dev", "librdmacm-dev"],
+        ends::a_message_is_held_until_a_receive_is_posted,
+    ),
+    (
+        "ends::a_message_is_held_for_a_time_that_has_an_end",
+        &["libibverbs-dev", "librdmacm-dev"],
+        ends::a_message_is_held_for_a_time_that_has_an_end,
+    ),
+    (
+        "ends::the_end_of_the_peer_is_noticed_while_a_message_is_held",
+        &["libibverbs-dev", "librdmacm-dev"],
+        ends::the_end_of_the_peer_is_noticed_while_a_message_is_held,
     ),
 ];
 

@@ -109,7 +109,7 @@ impl Running {
     }
 
     /// Waits until `done`, as long as the program runs.
-    fn wait_until(
+    pub(crate) fn wait_until(
         &mut self,
         what: &str,
         mut done: impl FnMut(&Running) -> bool,
@@ -184,16 +184,36 @@ impl Drop for Running {
 
 /// Whether a TCP socket of this machine listens on the port.
 fn listens(port: u16) -> bool {
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-        let table = std::fs::read_to_string(table).unwrap_or_default();
-        table.lines().skip(1).any(|line| {
-            let mut fields = line.split_whitespace().skip(1);
-            let local = fields.next().and_then(|local| local.rsplit_once(':'));
-            let state = fields.nth(1);
-            local.is_some_and(|(_, text)| u16::from_str_radix(text, 16) == Ok(port))
-                && state == Some("0A")
-        })
-    })
+    sockets(port).iter().any(|(state, _)| state == "0A")
+}
+
+/// Octets that are under way between connections of the port and their peers, or were not read by either.
+pub(crate) fn unread(port: u16) -> u64 {
+    let connected = sockets(port);
+    let connected = connected.iter().filter(|(state, _)| state == "01");
+    connected.map(|(_, octets)| octets).sum()
+}
+
+/// The TCP sockets of this machine that have the port at either end: the state, and what their queues hold.
+fn sockets(port: u16) -> Vec<(String, u64)> {
+    let has = |end: &str| {
+        let number = end.rsplit_once(':').map(|(_, number)| number);
+        number.is_some_and(|number| u16::from_str_radix(number, 16) == Ok(port))
+    };
+    let socket = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let &[_, local, remote, state, queues, ..] = &fields[..] else {
+            return None;
+        };
+        let of_it = has(local) || (has(remote) && state != "0A");
+        let octets = queues.split(':').map(|text| u64::from_str_radix(text, 16));
+        let octets = octets.sum::<Result<u64, _>>().ok()?;
+        of_it.then(|| (state.to_owned(), octets))
+    };
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let tables = tables.map(|table| std::fs::read_to_string(table).unwrap_or_default());
+    let lines = tables.iter().flat_map(|table| table.lines().skip(1));
+    lines.filter_map(socket).collect()
 }
 
 /// A port that nobody uses, and that no other test here gets; below those that the kernel gives to connections.

@@ -26,13 +26,10 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Starts it; it ends when [`Shared::stop`] is set, or the link is down.
 pub(super) fn start(shared: Arc<Shared>) -> Result<JoinHandle<()>, LlpError> {
-    std::thread::Builder::new()
-        .name("uwarp-link".to_owned())
-        .spawn(move || run(&shared))
-        .map_err(|error| LlpError::Io {
-            op: "start the thread of the link",
-            errno: error.raw_os_error().unwrap_or(0),
-        })
+    crate::thread::spawn("uwarp-link", move || run(&shared)).map_err(|error| LlpError::Io {
+        op: "start the thread of the link",
+        errno: error.raw_os_error().unwrap_or(0),
+    })
 }
 
 /// What the descriptors said.

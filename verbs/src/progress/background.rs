@@ -167,9 +167,7 @@ impl Background {
         let runs = match progress {
             Progress::Automatic => {
                 let runner = Arc::clone(&shared);
-                let thread = std::thread::Builder::new()
-                    .name("uwarp-progress".to_owned())
-                    .spawn(move || runner.run())?;
+                let thread = uwarp_llp::thread::spawn("uwarp-progress", move || runner.run())?;
                 Runs::Thread(Some(thread))
             }
             Progress::Manual => Runs::Manual(Mutex::new(Round::new(shared.takeover))),

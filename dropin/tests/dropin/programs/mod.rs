@@ -9,6 +9,7 @@ mod pyverbs;
 mod qperf;
 mod rdmacm;
 mod textbook;
+mod tgt;
 mod verbs;
 
 use std::path::Path;
@@ -90,6 +91,7 @@ pub(crate) fn rows() -> Vec<Row> {
         perftest::ROWS,
         qperf::ROWS,
         fio::ROWS,
+        tgt::ROWS,
         fabric::ROWS,
         mpi::ROWS,
         pyverbs::ROWS,

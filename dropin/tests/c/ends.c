@@ -1,0 +1,186 @@
+/*
+ * Connections that end badly, and messages that find no receive: a server that posts none until a file is there, and a client.
+ *
+ *   ends PORT FILE                  the server, for one client; it posts a receive when there is the file, and never where that is '-'
+ *   ends PORT ADDRESS send          the client sends a message, and waits for the end of the connection
+ *   ends PORT ADDRESS close         the client sends a message, and closes
+ *   ends PORT ADDRESS abort         the client sends a message, and puts its queue pair into error
+ *   ends PORT ADDRESS read          the client reads three times by a key that nobody gave it
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rdma/rdma_cma.h>
+
+static struct rdma_event_channel *channel;
+static struct rdma_cm_id *id;
+static struct ibv_cq *cq;
+static struct ibv_mr *mr;
+static char memory[64];
+
+static void want(int holds, const char *what)
+{
+	if (!holds) {
+		perror(what);
+		exit(1);
+	}
+}
+
+static struct rdma_cm_id *pass(enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *of;
+
+	want(rdma_get_cm_event(channel, &event) == 0, "rdma_get_cm_event");
+	if (event->event != type) {
+		fprintf(stderr, "event %s, status %d, expected %s\n", rdma_event_str(event->event), event->status,
+			rdma_event_str(type));
+		exit(1);
+	}
+	of = event->id;
+	want(rdma_ack_cm_event(event) == 0, "rdma_ack_cm_event");
+	return of;
+}
+
+static void prepare(void)
+{
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
+		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_pd *pd = ibv_alloc_pd(id->verbs);
+
+	want(pd != NULL, "ibv_alloc_pd");
+	cq = init.send_cq = init.recv_cq = ibv_create_cq(id->verbs, 16, NULL, NULL, 0);
+	want(cq != NULL, "ibv_create_cq");
+	mr = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
+	want(mr != NULL, "ibv_reg_mr");
+	want(rdma_create_qp(id, pd, &init) == 0, "rdma_create_qp");
+}
+
+static struct ibv_sge all_of_it(void)
+{
+	return (struct ibv_sge){ .addr = (uintptr_t)memory, .length = sizeof(memory), .lkey = mr->lkey };
+}
+
+static void post_receive(void)
+{
+	struct ibv_sge sge = all_of_it();
+	struct ibv_recv_wr wr = { .wr_id = 100, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	want(ibv_post_recv(id->qp, &wr, &bad) == 0, "ibv_post_recv");
+}
+
+static void post(uint64_t number, enum ibv_wr_opcode opcode)
+{
+	struct ibv_sge sge = all_of_it();
+	struct ibv_send_wr wr = { .wr_id = number, .sg_list = &sge, .num_sge = 1, .opcode = opcode }, *bad;
+
+	wr.wr.rdma.remote_addr = 4096;
+	wr.wr.rdma.rkey = 0x12345678;
+	want(ibv_post_send(id->qp, &wr, &bad) == 0, "ibv_post_send");
+}
+
+/* Waits for a completion and prints it; the status as programs do. */
+static void complete(void)
+{
+	struct ibv_wc wc;
+	int count;
+
+	while ((count = ibv_poll_cq(cq, 1, &wc)) == 0)
+		usleep(1000);
+	want(count == 1, "ibv_poll_cq");
+	printf("%d: status %d\n", (int)wc.wr_id, wc.status);
+}
+
+static void serve(const struct sockaddr_in *at, const char *file)
+{
+	struct rdma_conn_param answer = { .responder_resources = 4, .initiator_depth = 4 };
+	struct rdma_cm_id *listener;
+
+	want(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) == 0, "rdma_create_id");
+	want(rdma_bind_addr(listener, (struct sockaddr *)at) == 0, "rdma_bind_addr");
+	want(rdma_listen(listener, 1) == 0, "rdma_listen");
+	id = pass(RDMA_CM_EVENT_CONNECT_REQUEST);
+	prepare();
+	want(rdma_accept(id, &answer) == 0, "rdma_accept");
+	pass(RDMA_CM_EVENT_ESTABLISHED);
+	printf("established\n");
+	if (strcmp(file, "-")) {
+		while (access(file, F_OK))
+			usleep(1000);
+		post_receive();
+		complete();
+		printf("received '%s'\n", memory);
+	}
+	pass(RDMA_CM_EVENT_DISCONNECTED);
+	printf("disconnected\n");
+}
+
+static void call(const struct sockaddr_in *to, const char *what)
+{
+	struct rdma_conn_param ask = { .responder_resources = 4, .initiator_depth = 4 };
+	struct timespec began, now;
+	int number;
+
+	want(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0, "rdma_create_id");
+	want(rdma_resolve_addr(id, NULL, (struct sockaddr *)to, 2000) == 0, "rdma_resolve_addr");
+	pass(RDMA_CM_EVENT_ADDR_RESOLVED);
+	want(rdma_resolve_route(id, 2000) == 0, "rdma_resolve_route");
+	pass(RDMA_CM_EVENT_ROUTE_RESOLVED);
+	prepare();
+	want(rdma_connect(id, &ask) == 0, "rdma_connect");
+	pass(RDMA_CM_EVENT_ESTABLISHED);
+	post_receive();
+	clock_gettime(CLOCK_MONOTONIC, &began);
+	if (!strcmp(what, "read")) {
+		for (number = 1; number <= 3; number++)
+			post(number, IBV_WR_RDMA_READ);
+		for (number = 0; number < 4; number++)
+			complete();
+	} else {
+		strcpy(memory, "a message");
+		post(1, IBV_WR_SEND);
+		complete();
+		printf("sent\n");
+		if (!strcmp(what, "close")) {
+			want(rdma_disconnect(id) == 0, "rdma_disconnect");
+		} else if (!strcmp(what, "abort")) {
+			struct ibv_qp_attr error = { .qp_state = IBV_QPS_ERR };
+
+			want(ibv_modify_qp(id->qp, &error, IBV_QP_STATE) == 0, "ibv_modify_qp");
+		}
+	}
+	pass(RDMA_CM_EVENT_DISCONNECTED);
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	printf("disconnected after %ld ms\n",
+	       (now.tv_sec - began.tv_sec) * 1000 + (now.tv_nsec - began.tv_nsec) / 1000000);
+}
+
+int main(int argc, char **argv)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET };
+
+	if (argc < 3 || argc > 4) {
+		fprintf(stderr, "usage: %s PORT FILE | PORT ADDRESS send|close|abort|read\n", argv[0]);
+		return 2;
+	}
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	at.sin_port = htons((unsigned short)atoi(argv[1]));
+	channel = rdma_create_event_channel();
+	want(channel != NULL, "rdma_create_event_channel");
+	if (argc == 3) {
+		serve(&at, argv[2]);
+	} else {
+		want(inet_pton(AF_INET, argv[2], &at.sin_addr) == 1, "ADDRESS");
+		call(&at, argv[3]);
+	}
+	return 0;
+}

@@ -1,0 +1,158 @@
+//! Connections that end badly, told in words, and messages that find no receive (`tests/c/ends.c`).
+
+use std::path::PathBuf;
+
+use crate::c;
+use crate::prefix::Prefix;
+use crate::process::{Place, Running, free_port, unread};
+
+/// Flags under which nothing is held so briefly that it matters here.
+const LONG: &[&str] = &["--hold", "600000"];
+
+/// A server and its client, each with its flags of `uwarp run`.
+struct Pair {
+    server: Running,
+    client: Running,
+    port: u16,
+}
+
+/// The server posts a receive when `file` is there; the client does `what`.
+fn pair(
+    prefix: &Prefix,
+    flags: &[&str],
+    file: Option<&PathBuf>,
+    what: &str,
+) -> Result<Pair, String> {
+    let program = c::compile(prefix, "cc", "ends.c", &["-lrdmacm", "-libverbs"])?;
+    let program = program.to_str().ok_or("the path is no text")?;
+    let file = file.map_or(Some("-"), |file| file.to_str());
+    let port = free_port()?;
+    let number = port.to_string();
+    let place = Place { prefix, flags };
+    let mut server = place.start(&[program, &number, file.ok_or("the path is no text")?])?;
+    server.until_listening(port)?;
+    let client = place.start(&[program, &number, "127.0.0.1", what])?;
+    Ok(Pair {
+        server,
+        client,
+        port,
+    })
+}
+
+impl Pair {
+    /// Waits for the end of both, which is a good one; gives what the server said, and the client.
+    fn end(&mut self) -> Result<[String; 2], String> {
+        let client = self.client.end();
+        let client =
+            client.map_err(|error| format!("{error}\n{}", self.server.words("was the server")))?;
+        Ok([self.server.end()?, client])
+    }
+}
+
+/// The words of ours in what a program said.
+fn words(said: &str) -> Vec<&str> {
+    said.lines()
+        .filter_map(|line| line.strip_prefix("uwarp: "))
+        .collect()
+}
+
+/// That one line of ours is in it, with these words.
+fn is_told(said: &str, parts: &[&str]) -> Result<(), String> {
+    match words(said)[..] {
+        [line] if parts.iter().all(|part| line.contains(part)) => Ok(()),
+        _ => Err(format!("one line with {parts:?} is due, not:\n{said}")),
+    }
+}
+
+/// That a program has said these lines.
+fn says(said: &str, lines: &[&str]) -> Result<(), String> {
+    match lines.iter().all(|line| said.lines().any(|is| is == *line)) {
+        true => Ok(()),
+        false => Err(format!("{lines:?} are due, not:\n{said}")),
+    }
+}
+
+/// How long the client says that its connection stood, in milliseconds.
+fn stood(said: &str) -> Result<u64, String> {
+    let line = said
+        .lines()
+        .find_map(|line| line.strip_prefix("disconnected after "));
+    let number = line.and_then(|line| line.strip_suffix(" ms")?.parse().ok());
+    number.ok_or_else(|| format!("it was not disconnected:\n{said}"))
+}
+
+/// Three Reads by a key that nobody gave end in "status 10" and flushed requests; why is told once, by either side.
+pub(crate) fn the_cause_of_a_status_is_told_once_in_words(prefix: &Prefix) -> Result<(), String> {
+    let [server, client] = pair(prefix, &[], None, "read")?.end()?;
+    says(&client, &["1: status 10", "2: status 5", "3: status 5"])?;
+    is_told(&client, &["the connection of queue pair", "STag"])?;
+    is_told(&server, &["the connection of queue pair", "STag"])
+}
+
+/// The same with `UWARP_QUIET=1`.
+pub(crate) fn nothing_is_told_when_it_is_to_be_quiet(prefix: &Prefix) -> Result<(), String> {
+    for said in pair(prefix, &["--quiet"], None, "read")?.end()? {
+        if !words(&said).is_empty() {
+            return Err(format!("it is not quiet:\n{said}"));
+        }
+        says(&said, &["1: status 10"])
+            .or_else(|_| says(&said, &["established", "disconnected"]))?;
+    }
+    Ok(())
+}
+
+/// RFC 5041 section 7.1, RFC 5040 section 7: a message without a buffer is an error that ends the stream.
+pub(crate) fn strict_ends_a_connection_that_has_no_receive_posted(
+    prefix: &Prefix,
+) -> Result<(), String> {
+    let [server, client] = pair(prefix, &["--strict"], None, "send")?.end()?;
+    is_told(&server, &["no receive is posted for it"])?;
+    is_told(&client, &["no buffer available"])
+}
+
+/// By default a message waits for its receive.
+pub(crate) fn a_message_is_held_until_a_receive_is_posted(prefix: &Prefix) -> Result<(), String> {
+    let file = prefix
+        .scratch()
+        .join(format!("post-{}", std::process::id()));
+    let mut pair = pair(prefix, &[], Some(&file), "send")?;
+    pair.client.until_said("sent")?;
+    let port = pair.port;
+    pair.server
+        .wait_until("took the message", |_| unread(port) == 0)?;
+    std::fs::write(&file, []).map_err(|error| error.to_string())?;
+    pair.server.until_said("received 'a message'")?;
+    drop(pair.client);
+    let said = pair.server.end()?;
+    match words(&said)[..] {
+        [] => says(&said, &["100: status 0", "disconnected"]),
+        _ => Err(said),
+    }
+}
+
+/// It waits as long as it was told, and the connection ends as with `--strict` then.
+pub(crate) fn a_message_is_held_for_a_time_that_has_an_end(prefix: &Prefix) -> Result<(), String> {
+    const HOLD: u64 = 300;
+    let flags = ["--hold", &HOLD.to_string()];
+    let [server, client] = pair(prefix, &flags, None, "send")?.end()?;
+    is_told(&server, &["was held for 300 ms, and no receive was posted"])?;
+    is_told(&client, &["no buffer available"])?;
+    match stood(&client)? {
+        ..HOLD => Err(format!("it was not held for {HOLD} ms:\n{client}")),
+        _ => Ok(()),
+    }
+}
+
+/// A peer that is gone does not have the program wait for the end of the time: a reset is heard at once, and a peer that closes resets
+/// when it has no answer after some seconds.
+pub(crate) fn the_end_of_the_peer_is_noticed_while_a_message_is_held(
+    prefix: &Prefix,
+) -> Result<(), String> {
+    for what in ["abort", "close"] {
+        let [server, client] = pair(prefix, LONG, None, what)?.end()?;
+        says(&client, &["sent"])?;
+        says(&server, &["established", "disconnected"])?;
+        is_told(&server, &["connection lost"])?;
+    }
+    Ok(())
+}
