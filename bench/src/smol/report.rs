@@ -158,14 +158,15 @@ mod tests {
         let text = report(&goals, &all);
         let row = |begins: &str| text.lines().find(|line| line.starts_with(begins)).unwrap();
         assert_eq!(
-            row("| 64 KiB Write, TAP, offloads, out |"),
-            "| 64 KiB Write, TAP, offloads, out | bare smoltcp, TAP, offloads, out | at least 0.8 | it has none | not measured |"
+            row("| 64 KiB Write, FPDUs over segments, TAP, offloads, out |"),
+            "| 64 KiB Write, FPDUs over segments, TAP, offloads, out | bare smoltcp, TAP, offloads, out | at least 0.8 | it has none | not measured |"
         );
         let (goals, all) = measured(true);
         let text = report(&goals, &all);
         let row = |begins: &str| text.lines().find(|line| line.starts_with(begins)).unwrap();
         assert!(
-            row("| 64 KiB Write, TAP, offloads, out |").ends_with("1.50 (1.50 to 1.50) | met |")
+            row("| 64 KiB Write, FPDUs over segments, TAP, offloads, out |")
+                .ends_with("1.50 (1.50 to 1.50) | met |")
         );
         assert!(row("| 8 B Write, TAP |").ends_with("| **not met** |"));
     }
