@@ -289,6 +289,7 @@ impl Cq {
             return false;
         }
         let missed = self.shared.inner.arm(notify);
+        self.shared.reply.sleeps();
         // The consumer is about to sleep: its connections go over to the background now.
         match self.shared.members.driven() {
             Driven::Each(qps) => {

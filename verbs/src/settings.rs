@@ -22,7 +22,7 @@ pub struct Settings {
     /// costs less where segments are cut by somebody else: by the kernel or the network card below a `tap` or `raw` device with
     /// offload, or for the kernel's TCP over an Ethernet. FPDU alignment is given up for it: a ULPDU is longer than RFC 5044 section 4.5 says
     /// (5044-4.5-01, 5044-4.5-02, 5044-5.1-01, and so 5041-5.2-02), and a segment may begin within an FPDU (5044-5.1-03). No RFC promises that a
-    /// peer takes it: uwarp and Linux siw do, some adapters end the connection (docs/links.md). At the peer, `Timeouts::stalled` is then the time for
+    /// peer takes it: uwarp does, some adapters end the connection (docs/links.md). At the peer, `Timeouts::stalled` is then the time for
     /// an FPDU of up to 64 KiB, and after a loss more has to come before anything can be placed. Payload of 8 KiB and more in one FPDU is read where it
     /// lies until TCP has taken it, as on a loopback device: a program that changes it before the request is complete ends the connection with a wrong
     /// CRC. What we receive is not concerned. On a loopback device a segment holds the longest FPDU as it is. Default: [`FpduSegments::ONE`], as the

@@ -26,8 +26,9 @@ const VAIN: u32 = 4;
 ///        and completions had been taken before: `signs` times
 ///   no ──────────────────────────────────────────────────────► yes
 ///    ▲                                                          │
-///    └────────── nothing came, four times in a row ─────────────┘
-///                (then twice as many signs are wanted)
+///    ├────────── nothing came, four times in a row ─────────────┤
+///    │           (then twice as many signs are wanted)          │
+///    └────────── the program asked for an event ────────────────┘
 /// ```
 #[derive(Debug)]
 pub(crate) struct Reply {
@@ -80,6 +81,12 @@ impl Reply {
         self.left.store(VAIN, Ordering::Relaxed);
     }
 
+    /// The program has asked for an event: it sleeps until there is one, and looks at no memory.
+    pub(crate) fn sleeps(&self) {
+        self.left.store(0, Ordering::Relaxed);
+        self.seen.store(0, Ordering::Relaxed);
+    }
+
     /// A poll has waited, and something came.
     pub(crate) fn came(&self) {
         self.left.store(VAIN, Ordering::Relaxed);
@@ -104,7 +111,7 @@ mod tests {
 
     use super::*;
     use crate::progress::stray::tests::World;
-    use crate::{RecvWr, SendWr};
+    use crate::{Notify, RecvWr, SendWr};
 
     fn signs(reply: &Reply, polls: &mut u32, count: u32) {
         for _ in 0..count {
@@ -182,6 +189,25 @@ mod tests {
             one_message(&world);
         }
         assert!(!shared.expects_reply());
+    }
+
+    #[test]
+    fn nothing_is_expected_once_the_program_has_asked_for_an_event() {
+        let world = World::new();
+        let shared = Arc::clone(world.far_cq.shared());
+        for _ in 0..SIGNS {
+            one_message(&world);
+            shared.received_unseen();
+        }
+        assert!(shared.expects_reply());
+        assert!(!world.far_cq.req_notify(Notify::Any));
+        assert!(!shared.expects_reply());
+        // The signs are counted anew, too.
+        let (reply, mut polls) = (Reply::default(), 0);
+        signs(&reply, &mut polls, SIGNS - 1);
+        reply.sleeps();
+        signs(&reply, &mut polls, 1);
+        assert!(!reply.is_expected());
     }
 
     #[test]

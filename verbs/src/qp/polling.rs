@@ -121,14 +121,20 @@ impl QpInner {
     }
 
     /// A notification was requested on a CQ of this QP: the consumer is about to sleep, so the
-    /// background takes over at once.
+    /// background takes over at once. What has come until now is received first, by the consumer: it may look at memory before it sleeps,
+    /// and where it posts and polls without a pause, the background gets neither the processor nor the lock for many milliseconds.
     pub(crate) fn hand_over(&self) {
         self.polled_at.store(0, Ordering::Relaxed);
         let mut locked = self.lock();
         locked.driven.doorbell.sleeps();
-        if locked.registration.cover == Cover::Watched || locked.driven.doorbell.is_staged() {
+        let driver = match locked.registration.cover {
+            Cover::Armed { .. } if !locked.driven.doorbell.is_staged() => Driver::Consumer,
+            _ => Driver::Background,
+        };
+        let is_seated = locked.registration.cover.is_seated();
+        if !is_seated || locked.driven.doorbell.is_staged() {
             let outcome = locked.driven.turn(&self.device.pool, self.device.now());
-            self.settle(&mut locked, outcome, Driver::Background);
+            self.settle(&mut locked, outcome, driver);
         }
         let seat = self.taken_seat(&locked);
         drop(locked);

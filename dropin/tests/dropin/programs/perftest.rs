@@ -90,8 +90,9 @@ pub(super) const ROWS: &[Row] = &[
         PACKAGES,
         &["ib_send_bw"],
         Way::Pair {
-            server: "ib_send_bw -R -F -p {port} -n 1000 -e",
-            client: "ib_send_bw -R -F -p {port} -n 1000 -e 127.0.0.1",
+            // With as many receives as messages the client never waits for an event while it waits for leave to send on.
+            server: "ib_send_bw -R -F -p {port} -n 1000 -r 1000 -e",
+            client: "ib_send_bw -R -F -p {port} -n 1000 -r 1000 -e 127.0.0.1",
             says: &["#bytes"],
         },
     ),
