@@ -1,7 +1,7 @@
 //! What a device and a QP hold is told in numbers, and comes back to nothing.
 
 use uwarp_verbs::llp::smol::{Clock, MemorySettings};
-use uwarp_verbs::{DeviceUsage, SendWr, Settings};
+use uwarp_verbs::{DeviceUsage, Notify, SendWr, Settings};
 
 use crate::{World, region};
 
@@ -64,4 +64,24 @@ fn what_a_device_holds_is_counted_and_comes_back() {
     world.run_until(|| used(1).connections == 0);
     drop((ids, more));
     assert_eq!(used(1), empty);
+}
+
+#[test]
+fn what_has_come_is_in_memory_once_an_event_was_asked_for() {
+    let world = World::new();
+    let _ids = world.connect();
+    let [a, b] = &world.sides;
+    let (source, target) = (region(a, vec![7; 8]), region(b, vec![0; 8]));
+    let (to, sges) = (target.remote(), [source.sge(0, 8)]);
+    let content = || {
+        let mut octets = [0; 8];
+        target.read_at(0, &mut octets).unwrap();
+        octets
+    };
+    world.settle();
+    a.qp.post_send(&SendWr::write(1, &sges, to.addr, to.rkey))
+        .unwrap();
+    assert_eq!(content(), [0; 8], "nobody has received it");
+    assert!(!b.recv_cq.req_notify(Notify::Any));
+    assert_eq!(content(), [7; 8]);
 }
