@@ -56,6 +56,8 @@ fn the_llp_is_told_whether_fpdus_may_go_over_segments() {
         let (mut client, _server, pool) = connected(&settings, &server);
         let (to, rkey) = (server.open.to_base(), server.open.stag().0);
         post_writes(&mut client, to, rkey, 1);
+        // It is read where it lies.
+        let _memory = Arc::clone(&client.memory);
         let (mut driven, line) = over_line(client, usize::MAX);
         driven.push(&pool);
         let line = line.lock();
