@@ -127,8 +127,17 @@ fn commit() -> String {
 
 /// When and of what, for a part of the document that is measured by itself.
 pub(crate) fn about(rounds: u64, seconds: f64) -> String {
+    measured(&format!("{rounds} rounds of {seconds} s a figure"))
+}
+
+/// The same where a figure takes so many messages, and not so long.
+pub(crate) fn about_counts(rounds: u64) -> String {
+    measured(&format!("{rounds} rounds"))
+}
+
+fn measured(how: &str) -> String {
     format!(
-        "{}, commit {}: {rounds} rounds of {seconds} s a figure, by `{}`. Of the processors' time the hypervisor gave to others: {}.",
+        "{}, commit {}: {how}, by `{}`. Of the processors' time the hypervisor gave to others: {}.",
         date(),
         commit(),
         command_line(),

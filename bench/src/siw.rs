@@ -13,6 +13,7 @@ use clap::Parser;
 use uwarp_interop::{Guest, Image, NetDevice, Unready};
 
 use crate::document;
+use crate::machine;
 use crate::raw::{CLIENT, Kind, Load, SERVER};
 use crate::stats::{Spread, digits};
 use crate::verdicts::{MET, NOT_MEASURED, NOT_MET};
@@ -342,7 +343,8 @@ fn once(guest: &mut Guest, test: Test, who: Who, port: u16, this: &str) -> Resul
 
 fn report(measured: &Measured, rounds: usize) -> String {
     let mut text = format!(
-        "Guest: {}. {rounds} rounds.\n\n",
+        "{} Guest: {}.\n\n",
+        machine::about_counts(rounds as u64),
         measured.versions.join(", ")
     );
     text.push_str(

@@ -93,7 +93,7 @@ impl Things {
             } else {
                 Notify::Solicited
             };
-            // Arming drives nothing, so nothing is in between.
+            // Arming receives what has come, after the CQ is armed: it raises an event.
             if !self.cq.req_notify(notify) {
                 self.armed = Some((notify, false));
             }

@@ -17,7 +17,7 @@ use crate::device::DeviceInner;
 use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue};
 use crate::limits::{Number, Place};
-use crate::progress::reply::{ALONE, LOOKS, MOMENT, Reply};
+use crate::progress::reply::{ALONE, LOOKS, MOMENT, Reply, YIELDS};
 use crate::qp::inner::QpInner;
 use crate::wait::{after, sleep_on};
 
@@ -111,10 +111,17 @@ impl CqShared {
     }
 
     /// The background has received something for a connection of this CQ. If it completed nothing, the program may be looking at memory.
-    pub(crate) fn received_unseen(&self) {
-        if self.inner.is_empty() && !self.inner.is_armed() {
-            self.reply.sign(self.inner.polls());
+    /// `polls` are those of before: another thread may have taken what was completed.
+    pub(crate) fn received_unseen(&self, polls: u32) {
+        if self.inner.is_empty() && !self.inner.is_armed() && self.inner.polls() == polls {
+            self.reply.sign(polls);
         }
+    }
+
+    /// The same, with nothing taken meanwhile.
+    #[cfg(test)]
+    pub(crate) fn received_unseen_now(&self) {
+        self.received_unseen(self.inner.polls());
     }
 
     /// Whether polls wait for what is to come in memory.
@@ -138,6 +145,7 @@ impl CqShared {
             received || !self.inner.is_empty() || self.reply.unseen() != unseen
         };
         let mut began = self.device.now();
+        let mut yields = 0;
         for _ in 0..LOOKS {
             let now = self.device.now();
             if look(now) {
@@ -148,6 +156,10 @@ impl CqShared {
                 break;
             }
             if waited >= ALONE {
+                yields += 1;
+                if yields > YIELDS {
+                    break;
+                }
                 // The peer may want this very processor. What others run in meanwhile is not time of the moment: who has waited for
                 // the processor has not waited for the peer.
                 std::thread::yield_now();
@@ -284,6 +296,9 @@ impl Cq {
     /// True when completions are in the queue already: poll them, they send no event. False: there were none, and
     /// the next one of this kind sends an event, so it is safe to sleep. Nothing falls in between: a completion
     /// comes either before the arming and is told here, or after it and sends the event.
+    ///
+    /// Behind the arming what has come for the connections of this CQ is received, by the calling thread (not where it has more than four): Writes of the
+    /// peer are in memory, and what that completes sends the event.
     pub fn req_notify(&self, notify: Notify) -> bool {
         if self.is_inherited() {
             return false;
@@ -567,7 +582,7 @@ mod tests {
         }
         for _ in 0..100 {
             let unseen = shared.reply.unseen();
-            shared.received_unseen();
+            shared.received_unseen(shared.inner.polls());
             shared.await_reply(unseen);
             assert!(shared.reply.is_expected());
         }

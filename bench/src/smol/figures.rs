@@ -236,11 +236,15 @@ fn loss(all: &mut All) {
             let name = format!("bare smoltcp, congestion control {}", congestion.name());
             of(Who::Bare, Some(congestion), &name)
         });
-        let usual = of(Who::Ours, None, "64 KiB Write, the link's default");
+        let usual = of(
+            Who::Ours,
+            None,
+            "64 KiB Write, no congestion control, early recovery",
+        );
         let reno = of(
             Who::Ours,
             Some(Congestion::Reno),
-            "64 KiB Write, reno, the default of devices",
+            "64 KiB Write, reno, early recovery",
         );
         for ours in [usual, reno] {
             all.best_of(&ours, &bare, Bound::AtLeast(0.9));

@@ -192,11 +192,13 @@ mod tests {
         let text = report(&goals, &all);
         let row = text
             .lines()
-            .find(|line| line.starts_with("| 64 KiB Write, the link's default, 1 % lost"))
+            .find(|line| {
+                line.starts_with("| 64 KiB Write, no congestion control, early recovery, 1 % lost")
+            })
             .unwrap();
         assert_eq!(
             row,
-            "| 64 KiB Write, the link's default, 1 % lost | the best of 3: bare smoltcp, congestion control cubic, 1 % lost \
+            "| 64 KiB Write, no congestion control, early recovery, 1 % lost | the best of 3: bare smoltcp, congestion control cubic, 1 % lost \
              | at least 0.9 | 0.88 (0.75 to 1.00) | **not met** |"
         );
     }

@@ -10,6 +10,8 @@ pub(crate) const MOMENT: Duration = Duration::from_micros(20);
 /// How long it does so before it lets other threads run on its processor between two looks: those that wait for a processor are perhaps
 /// those that it waits for. Programs that look at their memory never let anybody run, each for milliseconds at a time.
 pub(crate) const ALONE: Duration = Duration::from_micros(5);
+/// How often one poll lets others run, at most: each may have the processor for some milliseconds.
+pub(crate) const YIELDS: u32 = 8;
 /// Looks of one poll, at most: a clock may stand still.
 pub(crate) const LOOKS: usize = 256;
 /// Signs that it takes to begin with.
@@ -180,7 +182,7 @@ mod tests {
         for _ in 0..SIGNS {
             assert!(!shared.expects_reply());
             one_message(&world);
-            shared.received_unseen();
+            shared.received_unseen_now();
         }
         assert!(shared.expects_reply());
         // Each of these polls waits its moment, and nothing comes.
@@ -197,7 +199,7 @@ mod tests {
         let shared = Arc::clone(world.far_cq.shared());
         for _ in 0..SIGNS {
             one_message(&world);
-            shared.received_unseen();
+            shared.received_unseen_now();
         }
         assert!(shared.expects_reply());
         assert!(!world.far_cq.req_notify(Notify::Any));

@@ -462,6 +462,7 @@ impl Source for QpInner {
             return Verdict::Watch;
         }
         let (_, received) = locked.driven.moved();
+        let polls = self.cqs.each_ref().map(|cq| cq.inner.polls());
         let outcome = locked.driven.turn(&self.device.pool, now);
         self.settle(&mut locked, outcome, Driver::Background);
         let (_, received_now) = locked.driven.moved();
@@ -469,7 +470,9 @@ impl Source for QpInner {
         drop(locked);
         // A program that drives its device itself gets what it asks for, and no more.
         if received != received_now && !self.device.background.is_manual() {
-            self.cqs.iter().for_each(|cq| cq.received_unseen());
+            for (cq, polls) in self.cqs.iter().zip(polls) {
+                cq.received_unseen(polls);
+            }
             self.device.strays.add(&self.device, &self.this, now);
         }
         Verdict::Settled
