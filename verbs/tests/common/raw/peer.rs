@@ -28,6 +28,9 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
 /// One connection, with the FPDUs of both directions.
 pub(crate) struct Peer {
     stream: TcpStream,
+    /// It was so before it was used.
+    was_reset: bool,
+    local: SocketAddr,
     pub(crate) tx: Fpdus,
     pub(crate) rx: Fpdus,
 }
@@ -46,8 +49,21 @@ impl Peer {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         bind(&socket, &SocketAddr::from((from, 0))).unwrap();
-        connect(&socket, &to).expect("the listener takes TCP connections");
-        Self::new(TcpStream::from(socket))
+        // A connection that was reset has no address any more.
+        let stream = TcpStream::from(socket);
+        let local = stream.local_addr().unwrap();
+        let connected = connect(&stream, &to);
+        // Who is refused may be reset before the call is back.
+        let was_reset = connected == Err(rustix::io::Errno::CONNRESET);
+        assert!(
+            connected.is_ok() || was_reset,
+            "the listener takes TCP connections: {connected:?}"
+        );
+        Peer {
+            was_reset,
+            local,
+            ..Self::new(stream)
+        }
     }
 
     pub(crate) fn accept(listener: &TcpListener) -> Self {
@@ -62,18 +78,21 @@ impl Peer {
     }
 
     fn new(stream: TcpStream) -> Self {
+        let local = stream.local_addr().unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         Peer {
             stream,
+            was_reset: false,
+            local,
             tx: Fpdus::new(true, false),
             rx: Fpdus::new(true, false),
         }
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
-        self.stream.local_addr().unwrap()
+        self.local
     }
 
     /// Sends octets as they are.
@@ -166,6 +185,9 @@ impl Peer {
 
     /// A reset, whatever octets come before it.
     pub(crate) fn expect_reset(&mut self) {
+        if self.was_reset {
+            return;
+        }
         let mut octets = [0; 4096];
         loop {
             match self.stream.read(&mut octets) {
