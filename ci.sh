@@ -325,36 +325,36 @@ install_guest_packages() { # PACKAGES
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $1 >/dev/null || true
 }
 
-# A part that only computes runs beside the guest, which leaves part of a processor idle, and gives way to it: its tests have limits
-# of time. What it says comes when both are over.
+# Miri only computes: it runs beside the guest, which leaves part of a processor idle, and gives way to it, because the guest's tests
+# have limits of time. What it says comes when both are over.
 BESIDE=
 trap '[ -z "$BESIDE" ] || kill -- "-$BESIDE" 2>/dev/null || true' EXIT
 
+part_interop_and_miri() {
+    local log status=0
+    log=$(mktemp)
+    # In a process group of its own, so that it ends with this script.
+    set -m
+    (renice -n 19 -p "$BASHPID" >/dev/null; part_miri) >"$log" 2>&1 &
+    BESIDE=$!
+    set +m
+    part_interop
+    say "miri, beside that"
+    wait "$BESIDE" || status=$?
+    BESIDE=
+    cat "$log"
+    rm -f "$log"
+    return "$status"
+}
+
 # The tests come last, so that the output ends with the test runner's own summary.
 part_all() {
-    local part start took= log status=0
-    log=$(mktemp)
-    for part in tshark fmt clippy doc nostd demo tsan interop mutants-smoke fuzz-smoke sim; do
+    local part start took=
+    for part in tshark fmt clippy doc nostd demo tsan interop_and_miri mutants-smoke fuzz-smoke sim; do
         say "$part"
         start=$SECONDS
-        if [ "$part" = interop ]; then
-            # In a process group of its own, so that it ends with this script, whatever becomes of that.
-            set -m
-            (renice -n 19 -p "$BASHPID" >/dev/null; part_miri) >"$log" 2>&1 &
-            BESIDE=$!
-            set +m
-        fi
         "part_$part"
         took+=" $part $((SECONDS - start)) s,"
-        if [ "$part" = interop ]; then
-            say "miri, beside that"
-            wait "$BESIDE" || status=$?
-            BESIDE=
-            cat "$log"
-            rm -f "$log"
-            [ "$status" = 0 ] || return "$status"
-            took+=" with miri beside it $((SECONDS - start)) s,"
-        fi
     done
     say "these took:${took%,}"
     # `test` runs what `dropin` does, too, and once is enough.

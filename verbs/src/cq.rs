@@ -118,12 +118,6 @@ impl CqShared {
         }
     }
 
-    /// The same, with nothing taken meanwhile.
-    #[cfg(test)]
-    pub(crate) fn received_unseen_now(&self) {
-        self.received_unseen(self.inner.polls());
-    }
-
     /// Whether polls wait for what is to come in memory.
     #[cfg(test)]
     pub(crate) fn expects_reply(&self) -> bool {

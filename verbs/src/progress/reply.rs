@@ -182,7 +182,7 @@ mod tests {
         for _ in 0..SIGNS {
             assert!(!shared.expects_reply());
             one_message(&world);
-            shared.received_unseen_now();
+            shared.received_unseen(shared.inner.polls());
         }
         assert!(shared.expects_reply());
         // Each of these polls waits its moment, and nothing comes.
@@ -199,7 +199,7 @@ mod tests {
         let shared = Arc::clone(world.far_cq.shared());
         for _ in 0..SIGNS {
             one_message(&world);
-            shared.received_unseen_now();
+            shared.received_unseen(shared.inner.polls());
         }
         assert!(shared.expects_reply());
         assert!(!world.far_cq.req_notify(Notify::Any));

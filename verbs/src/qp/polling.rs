@@ -121,18 +121,19 @@ impl QpInner {
     }
 
     /// A notification was requested on a CQ of this QP: the consumer is about to sleep, so the
-    /// background takes over at once. What has come until now is received first, by the consumer: it may look at memory before it sleeps,
+    /// background takes over at once. What has come until now is received here, but for a crowd's: it may look at memory before it sleeps,
     /// and where it posts and polls without a pause, the background gets neither the processor nor the lock for many milliseconds.
     pub(crate) fn hand_over(&self) {
         self.polled_at.store(0, Ordering::Relaxed);
         let mut locked = self.lock();
         locked.driven.doorbell.sleeps();
-        let driver = match locked.registration.cover {
-            Cover::Armed { .. } if !locked.driven.doorbell.is_staged() => Driver::Consumer,
-            _ => Driver::Background,
-        };
-        let is_seated = locked.registration.cover.is_seated();
-        if !is_seated || locked.driven.doorbell.is_staged() {
+        let cover = locked.registration.cover;
+        if !cover.is_seated() || locked.driven.doorbell.is_staged() {
+            let driver = match cover {
+                // It is in the background's set already.
+                Cover::Armed { .. } => Driver::Consumer,
+                _ => Driver::Background,
+            };
             let outcome = locked.driven.turn(&self.device.pool, self.device.now());
             self.settle(&mut locked, outcome, driver);
         }
