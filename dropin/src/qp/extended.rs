@@ -11,6 +11,7 @@ use core::{ptr, slice};
 use parking_lot::Mutex;
 use uwarp_verbs::{SendWr, Sge, WindowBind};
 
+use super::room::Space;
 use super::{QpKept, post};
 use crate::abi::{
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
@@ -384,10 +385,11 @@ unsafe extern "C-unwind" fn wr_set_sge_list(
         // SAFETY: as above; so many elements.
         unsafe {
             with(pointer, |drafts| {
-                let elements = post::elements(list, count);
+                let mut space = Space::new();
+                let elements = space.room().elements(list, count);
                 let from = drafts.sges.len();
                 match (elements, drafts.drafts.last_mut()) {
-                    (Ok(elements), Some(last)) => {
+                    (Ok(Some(elements)), Some(last)) => {
                         last.data = Data::Sges(from, elements.len());
                         drafts.sges.extend_from_slice(elements);
                     }

@@ -1,4 +1,4 @@
-//! Queue pairs (`ibv_qp`): making, ending. Changing them is in `modify.rs`, posting in `post.rs`.
+//! Queue pairs (`ibv_qp`): making, ending. Changing them is in `modify.rs`, posting in `post.rs` and `room.rs`.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -7,6 +7,7 @@
 pub(crate) mod extended;
 pub(crate) mod modify;
 pub(crate) mod post;
+mod room;
 
 use core::ffi::{c_int, c_void};
 use core::mem::{self, ManuallyDrop};

@@ -1,86 +1,33 @@
-//! Posting (`ibv_post_send`, `ibv_post_recv`): lists of the program's, without a copy of their elements and without an allocation.
+//! Posting (`ibv_post_send`, `ibv_post_recv`): lists of the program's, without an allocation. Their elements are not copied, unless they
+//! are not aligned.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
 )]
 
 use core::ffi::{c_int, c_uint};
-use core::mem::{self, MaybeUninit, offset_of};
-use core::{ptr, slice};
 
-use uwarp_verbs::{Access, PostError, Qp, RecvWr, SendWr, Sge, WindowBind};
+use uwarp_verbs::{Access, PostError, Qp, RecvWr, SendWr, WindowBind};
 
 use super::QpKept;
+use super::room::{Room, Space};
 use crate::abi::{
     IBV_ACCESS_ZERO_BASED, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
     IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr,
-    ibv_sge,
 };
 use crate::boundary::quick;
 use crate::rnic::tell;
 use crate::{errno, qp, wc};
 
-// Lists of the program's are those of the verbs.
-const _: () = assert!(
-    size_of::<Sge>() == size_of::<ibv_sge>()
-        && align_of::<Sge>() == align_of::<ibv_sge>()
-        && offset_of!(Sge, addr) == offset_of!(ibv_sge, addr)
-        && offset_of!(Sge, len) == offset_of!(ibv_sge, length)
-        && offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey)
-);
-
 /// Requests that are posted at once.
 const BATCH: usize = 16;
-/// Room for the inline data of those: at least that of one.
-const INLINE_ROOM: usize = 2048;
 
 /// A request that was not taken, and the `errno`.
 pub(crate) struct Refused<W> {
     pub(crate) at: *mut W,
     pub(crate) errno: c_int,
-}
-
-/// The elements of a list.
-///
-/// # Safety
-/// There are as many as the program says, and they stay as they are meanwhile.
-pub(crate) unsafe fn elements<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], c_int> {
-    let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
-    if count == 0 {
-        return Ok(&[]);
-    }
-    if list.is_null() {
-        return Err(libc::EINVAL);
-    }
-    // SAFETY: the promise of the caller, for a structure of the same layout (above).
-    Ok(unsafe { slice::from_raw_parts(list.cast(), count) })
-}
-
-/// Copies the octets that elements of an inline request name by their addresses. `None` when there is no room left.
-///
-/// # Safety
-/// They may be read.
-unsafe fn gather<'a>(sges: &[Sge], room: &mut &'a mut [MaybeUninit<u8>]) -> Option<&'a [u8]> {
-    let len = sges
-        .iter()
-        .try_fold(0_usize, |sum, sge| sum.checked_add(sge.len as usize))?;
-    if len > room.len() {
-        return None;
-    }
-    let (mine, rest) = mem::take(room).split_at_mut(len);
-    *room = rest;
-    let mut at = 0;
-    for sge in sges.iter().filter(|sge| sge.len > 0) {
-        let from = ptr::with_exposed_provenance::<MaybeUninit<u8>>(sge.addr as usize);
-        let len = sge.len as usize;
-        // SAFETY: the promise of the caller; together they have as many octets as there are in `mine`.
-        unsafe { ptr::copy_nonoverlapping(from, mine.as_mut_ptr().add(at), len) };
-        at += len;
-    }
-    // SAFETY: all of it was written.
-    Some(unsafe { slice::from_raw_parts(mine.as_ptr().cast(), len) })
 }
 
 /// What a window is to show, as the verbs have it.
@@ -122,28 +69,27 @@ unsafe fn local(wr: &ibv_send_wr) -> Option<SendWr<'static>> {
     }
 }
 
-/// A request as the verbs have it. `Ok(None)`: its inline data finds no room behind others.
+/// A request as the verbs have it. `Ok(None)`: its inline data or its elements find no room behind those of others.
 ///
 /// # Safety
 /// What it points to is there, and stays as it is meanwhile.
-unsafe fn request<'a>(
-    wr: &ibv_send_wr,
-    room: &mut &'a mut [MaybeUninit<u8>],
-) -> Result<Option<SendWr<'a>>, c_int> {
+unsafe fn request<'a>(wr: &ibv_send_wr, room: &mut Room<'a>) -> Result<Option<SendWr<'a>>, c_int> {
     let id = wr.wr_id;
     // SAFETY: the promise of the caller.
     if let Some(request) = unsafe { local(wr) } {
         return Ok(Some(flagged(request, wr.send_flags)));
     }
     // SAFETY: the promise of the caller.
-    let sges: &'a [Sge] = unsafe { elements(wr.sg_list, wr.num_sge) }?;
+    let Some(sges) = unsafe { room.elements(wr.sg_list, wr.num_sge) }? else {
+        return Ok(None);
+    };
     // SAFETY: which field of a union there is, says the opcode; all of them are numbers.
     let (extra, rdma, atomic) = unsafe { (wr.__bindgen_anon_1.imm_data, wr.wr.rdma, wr.wr.atomic) };
     let inline = if wr.send_flags & IBV_SEND_INLINE == 0 {
         None
     } else {
         // SAFETY: the promise of the caller.
-        match unsafe { gather(sges, room) } {
+        match unsafe { room.gather(sges) } {
             Some(octets) => Some(octets),
             None => return Ok(None),
         }
@@ -210,17 +156,18 @@ unsafe fn send_some(
     kept: &QpKept,
     first: *mut ibv_send_wr,
 ) -> Result<*mut ibv_send_wr, Refused<ibv_send_wr>> {
-    let mut room = [const { MaybeUninit::uninit() }; INLINE_ROOM];
-    let mut room = &mut room[..];
+    let mut space = Space::new();
+    let mut room = space.room();
     // SAFETY: the promise of the caller.
-    let (head, second) = unsafe { (&*first, (*first).next) };
-    let request_of = |wr: &ibv_send_wr, room: &mut _| {
+    let head = unsafe { first.read_unaligned() };
+    let second = head.next;
+    let mut request_of = |wr: &ibv_send_wr| {
         // SAFETY: the promise of the caller.
-        let made = unsafe { request(wr, room) };
+        let made = unsafe { request(wr, &mut room) };
         made.inspect_err(|errno| unlike(kept, *errno))
     };
-    // More inline data than there is room for is more than any queue pair takes.
-    let single = request_of(head, &mut room)
+    // What there is no room for is more than any queue pair takes.
+    let single = request_of(&head)
         .and_then(|single| single.ok_or(libc::EINVAL))
         .map_err(|errno| Refused { at: first, errno })?;
     if second.is_null() {
@@ -234,8 +181,8 @@ unsafe fn send_some(
     let (mut count, mut next, mut refused) = (1, second, None);
     while count < BATCH && !next.is_null() {
         // SAFETY: the promise of the caller.
-        let wr = unsafe { &*next };
-        match request_of(wr, &mut room) {
+        let wr = unsafe { next.read_unaligned() };
+        match request_of(&wr) {
             Ok(Some(request)) => batch[count] = request,
             Ok(None) => break,
             Err(errno) => {
@@ -273,7 +220,7 @@ pub(crate) fn unlike(kept: &QpKept, errno: c_int) {
 unsafe fn nth(mut wr: *mut ibv_send_wr, index: usize) -> *mut ibv_send_wr {
     for _ in 0..index {
         // SAFETY: the promise of the caller: there are so many.
-        wr = unsafe { (*wr).next };
+        wr = unsafe { (&raw const (*wr).next).read_unaligned() };
     }
     wr
 }
@@ -286,13 +233,14 @@ unsafe fn bound(mut wr: *mut ibv_send_wr, count: usize) {
     for _ in 0..count {
         // SAFETY: the promise of the caller; the opcode says which field it is.
         unsafe {
-            if (*wr).opcode == IBV_WR_BIND_MW {
-                let bind = &(*wr).__bindgen_anon_2.bind_mw;
+            let one = wr.read_unaligned();
+            if one.opcode == IBV_WR_BIND_MW {
+                let bind = &one.__bindgen_anon_2.bind_mw;
                 if let Some(window) = bind.mw.as_mut() {
                     window.rkey = bind.rkey;
                 }
             }
-            wr = (*wr).next;
+            wr = one.next;
         }
     }
 }
@@ -347,15 +295,26 @@ pub(crate) unsafe fn receive(
 ) -> Result<(), Refused<ibv_recv_wr>> {
     while !wr.is_null() {
         let first = wr;
+        let mut space = Space::new();
+        let mut room = space.room();
         let mut batch = [RecvWr::new(0, &[]); BATCH];
         let mut count = 0;
         let mut bad = None;
         while count < BATCH && !wr.is_null() {
             // SAFETY: the promise of the caller.
-            let one = unsafe { &*wr };
+            let one = unsafe { wr.read_unaligned() };
             // SAFETY: the promise of the caller.
-            match unsafe { elements(one.sg_list, one.num_sge) } {
-                Ok(sges) => batch[count] = RecvWr::new(one.wr_id, sges),
+            match unsafe { room.elements(one.sg_list, one.num_sge) } {
+                Ok(Some(sges)) => batch[count] = RecvWr::new(one.wr_id, sges),
+                Ok(None) if count > 0 => break,
+                // As for requests: no queue takes so many.
+                Ok(None) => {
+                    bad = Some(Refused {
+                        at: wr,
+                        errno: libc::EINVAL,
+                    });
+                    break;
+                }
                 Err(errno) => {
                     bad = Some(Refused { at: wr, errno });
                     break;
@@ -367,7 +326,7 @@ pub(crate) unsafe fn receive(
             let mut at = first;
             for _ in 0..index {
                 // SAFETY: it is one of those in the batch.
-                at = unsafe { (*at).next };
+                at = unsafe { (&raw const (*at).next).read_unaligned() };
             }
             return Err(Refused { at, errno });
         }

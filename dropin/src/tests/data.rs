@@ -1,5 +1,7 @@
 //! The data path.
 
+use core::array;
+
 use super::*;
 
 #[test]
@@ -96,6 +98,82 @@ fn a_list_that_is_longer_than_what_is_posted_at_once_arrives_whole() {
     end_qp(peer);
     end_mr(sink);
     assert_eq!(to.to_vec(), octets);
+    here.end();
+    there.end();
+}
+
+/// Where a program has something right behind an octet, as packed structures do.
+#[repr(C, packed)]
+struct Packed<T>(u8, T);
+
+#[test]
+fn requests_and_elements_in_packed_structures_are_taken_as_any() {
+    const EACH: usize = 2;
+    const COUNT: usize = 18;
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (here.qp(), there.qp());
+    let mut from: [u8; COUNT * EACH] = array::from_fn(|at| at as u8);
+    let mut to = [0; COUNT * EACH];
+    let (source, sink) = (here.mr(&mut from, 0), there.mr(&mut to, ALL));
+    let lists = |mr| {
+        let elements = |at| array::from_fn(|of| sge(mr, (at * EACH + of) as u64, 1));
+        (0..COUNT)
+            .map(|at| Packed(0, elements(at)))
+            .collect::<Vec<Packed<[ibv_sge; EACH]>>>()
+    };
+    let (mut taken, mut given) = (lists(sink), lists(source));
+    let mut receives: Vec<_> = (0..COUNT)
+        .map(|at| {
+            let mut wr = recv_wr(at as u64, &mut []);
+            (wr.sg_list, wr.num_sge) = ((&raw mut taken[at].1).cast(), EACH as c_int);
+            Packed(0, wr)
+        })
+        .collect();
+    let mut sends: Vec<_> = (0..COUNT)
+        .map(|at| {
+            let mut wr = send_wr(at as u64, IBV_WR_SEND, &mut []);
+            (wr.sg_list, wr.num_sge) = ((&raw mut given[at].1).cast(), EACH as c_int);
+            Packed(0, wr)
+        })
+        .collect();
+    for at in 1..COUNT {
+        let (receive, send) = (&raw mut receives[at].1, &raw mut sends[at].1);
+        receives[at - 1].1.next = receive;
+        sends[at - 1].1.next = send;
+    }
+    let (receive, send) = (&raw mut receives[0].1, &raw mut sends[0].1);
+    let mut bad = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: queue pairs that exist, and lists.
+    let errno = unsafe {
+        let errno = crate::qp::post::post_recv(peer, receive, &raw mut bad.0);
+        connect(qp, peer);
+        (errno, crate::qp::post::post_send(qp, send, &raw mut bad.1))
+    };
+    assert_eq!(errno, (0, 0));
+    there.poll(COUNT);
+    here.poll(COUNT);
+    assert_eq!(to, from);
+
+    // More than there is room for is refused, behind what was posted.
+    let mut many = Packed(0, [sge(source, 0, 1); 65]);
+    let mut refused = send_wr(1, IBV_WR_SEND, &mut []);
+    (refused.sg_list, refused.num_sge) = ((&raw mut many.1).cast(), 65);
+    let mut first = send_wr(0, IBV_WR_RDMA_WRITE, &mut []);
+    first.next = &raw mut refused;
+    let expected = (libc::EINVAL, &raw mut refused);
+    assert_eq!(post_send(qp, &mut first), expected);
+    assert_eq!(kind(&here.poll(1)[0]).2, 0);
+    let mut refused = recv_wr(1, &mut []);
+    (refused.sg_list, refused.num_sge) = ((&raw mut many.1).cast(), 65);
+    let mut first = recv_wr(0, &mut []);
+    first.next = &raw mut refused;
+    // SAFETY: a queue pair that exists, and a list.
+    let errno = unsafe { crate::qp::post::post_recv(peer, &raw mut first, &raw mut bad.0) };
+    assert_eq!((errno, bad.0), (libc::EINVAL, &raw mut refused));
+    end_qp(qp);
+    end_qp(peer);
+    end_mr(source);
+    end_mr(sink);
     here.end();
     there.end();
 }
