@@ -66,7 +66,7 @@ impl Base {
                     .chain(spinning)
                     .collect()
             }
-            Base::BestWith(work) => bound::rows(work).map(|row| row.name).to_vec(),
+            Base::BestWith(work) => bound::rows(work).iter().map(|row| row.name).collect(),
         }
     }
 
@@ -75,8 +75,7 @@ impl Base {
         match self {
             Base::Of(name) => name,
             Base::BestWrites => "the best raw writes of any size, blocking or spinning",
-            Base::BestWith(Work::Placed) => "the best raw TCP with CRC and placement",
-            Base::BestWith(Work::Staged) => "the best raw TCP with CRC, staging and placement",
+            Base::BestWith(work) => bound::best_of(work),
         }
     }
 }

@@ -42,31 +42,34 @@ pub(crate) enum Kind {
     SleepingServer,
     /// As `Stream`, and both spin on a socket that does not block.
     SpinningStream,
-    /// As the two streams, with work of both ends on the octets.
-    Placed,
-    SpinningPlaced,
-    Staged,
-    SpinningStaged,
+    /// As one of the two streams, with work of both ends on the octets.
+    Working { work: Work, spins: bool },
 }
 
 impl Kind {
-    const ALL: [Kind; 9] = [
+    /// By the octets that name them.
+    const ALL: [Kind; 13] = [
         Kind::Stream,
         Kind::Spin,
         Kind::Block,
         Kind::SleepingServer,
         Kind::SpinningStream,
-        Kind::Placed,
-        Kind::SpinningPlaced,
-        Kind::Staged,
-        Kind::SpinningStaged,
+        Kind::working(Work::ALL[0], false),
+        Kind::working(Work::ALL[0], true),
+        Kind::working(Work::ALL[1], false),
+        Kind::working(Work::ALL[1], true),
+        Kind::working(Work::ALL[2], false),
+        Kind::working(Work::ALL[2], true),
+        Kind::working(Work::ALL[3], false),
+        Kind::working(Work::ALL[3], true),
     ];
 
     fn spins(self, side: Side) -> bool {
         match self {
-            Kind::Stream | Kind::Block | Kind::Placed | Kind::Staged => false,
-            Kind::Spin | Kind::SpinningStream | Kind::SpinningPlaced | Kind::SpinningStaged => true,
+            Kind::Stream | Kind::Block => false,
+            Kind::Spin | Kind::SpinningStream => true,
             Kind::SleepingServer => side == Side::Client,
+            Kind::Working { spins, .. } => spins,
         }
     }
 
@@ -78,28 +81,24 @@ impl Kind {
     /// What is done with the octets of a stream.
     fn work(self) -> Option<Work> {
         match self {
-            Kind::Placed | Kind::SpinningPlaced => Some(Work::Placed),
-            Kind::Staged | Kind::SpinningStaged => Some(Work::Staged),
-            Kind::Stream
-            | Kind::SpinningStream
-            | Kind::Spin
-            | Kind::Block
-            | Kind::SleepingServer => None,
+            Kind::Working { work, .. } => Some(work),
+            _ => None,
         }
     }
 
     /// A stream with this work.
-    pub(crate) fn of_work(work: Work, spins: bool) -> Self {
-        match (work, spins) {
-            (Work::Placed, false) => Kind::Placed,
-            (Work::Placed, true) => Kind::SpinningPlaced,
-            (Work::Staged, false) => Kind::Staged,
-            (Work::Staged, true) => Kind::SpinningStaged,
-        }
+    pub(crate) const fn working(work: Work, spins: bool) -> Self {
+        Kind::Working { work, spins }
+    }
+
+    /// The number by which the processes know it.
+    pub(crate) fn octet(self) -> u8 {
+        let at = Self::ALL.iter().position(|kind| *kind == self);
+        at.map_or(u8::MAX, |at| at as u8)
     }
 
     fn of(octet: u8) -> Option<Kind> {
-        Self::ALL.into_iter().find(|kind| *kind as u8 == octet)
+        Self::ALL.get(usize::from(octet)).copied()
     }
 }
 
@@ -235,7 +234,7 @@ impl Load {
     /// As arguments of a process.
     pub(crate) fn words(&self) -> [String; 3] {
         [
-            (self.kind as u8).to_string(),
+            self.kind.octet().to_string(),
             self.size.to_string(),
             self.time.as_secs_f64().to_string(),
         ]
@@ -255,7 +254,7 @@ impl Load {
     /// Says what it is going to do, does it, and prints what came out.
     pub(crate) fn run(&self, stream: &mut impl Stream) -> io::Result<()> {
         let mut head = [0; 9];
-        head[0] = self.kind as u8;
+        head[0] = self.kind.octet();
         head[1..].copy_from_slice(&(self.size as u64).to_le_bytes());
         stream.write_all(&head)?;
         let (value, cpu) = match self.kind.is_stream() {
@@ -426,8 +425,8 @@ fn drain(stream: &mut impl Stream, mut sink: Option<Sink>) -> io::Result<()> {
     }
     let nanos = (processor_time() - before) * 1e9;
     write_all(stream, &(nanos as u64).to_le_bytes())?;
-    match sink {
-        Some(sink) => write_all(stream, &sink.crc().to_le_bytes()),
+    match sink.and_then(|sink| sink.crc()) {
+        Some(crc) => write_all(stream, &crc.to_le_bytes()),
         None => Ok(()),
     }
 }
@@ -439,7 +438,7 @@ mod tests {
     #[test]
     fn a_kind_is_known_by_its_octet() {
         for kind in Kind::ALL {
-            assert_eq!(Kind::of(kind as u8), Some(kind));
+            assert_eq!(Kind::of(kind.octet()), Some(kind));
         }
         assert_eq!(Kind::of(200), None);
     }

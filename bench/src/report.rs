@@ -8,7 +8,7 @@ use crate::peers::Test;
 use crate::rounds::{Measured, cpu, values};
 use crate::sample::Sample;
 use crate::stats::{Spread, digits};
-use crate::sweep::{PAIRS, Pair, SIZES, Swept};
+use crate::sweep::{PAIRS, Pair, Swept};
 use crate::targets::{self, Measure, Target};
 use crate::verdicts::{self, MET, NOT_MEASURED, NOT_MET, Row};
 
@@ -90,6 +90,15 @@ fn peer_rows(swept: &Swept) -> Vec<Row> {
     rows
 }
 
+/// `8 B to 1 MiB`.
+fn told_sizes(sizes: &[usize]) -> String {
+    match sizes {
+        [] => String::new(),
+        [one] => told_size(*one),
+        [first, .., last] => format!("{} to {}", told_size(*first), told_size(*last)),
+    }
+}
+
 fn peer_row(swept: &Swept, pair: Pair, test: Test) -> Row {
     let of = |cell: &&crate::sweep::Cell| cell.pair.name == pair.name;
     let all: Vec<(usize, Spread)> = swept
@@ -107,7 +116,7 @@ fn peer_row(swept: &Swept, pair: Pair, test: Test) -> Row {
     let (reached, verdict) = match (&all[..], missing) {
         ([], Some((_, why))) => (why.clone(), NOT_MEASURED),
         ([], None) => ("no values".to_owned(), NOT_MEASURED),
-        (all, _) if behind.is_empty() && all.len() == SIZES.len() => {
+        (all, _) if behind.is_empty() && all.len() == pair.sizes.len() => {
             let medians = Spread::of(all.iter().map(|(_, ahead)| ahead.median));
             let told = medians
                 .map(|spread| format!("{} to {} times", digits(spread.least), digits(spread.most)));
@@ -120,11 +129,14 @@ fn peer_row(swept: &Swept, pair: Pair, test: Test) -> Row {
         _ => (behind.join(", "), NOT_MET),
     };
     Row {
-        name: format!("{}, 8 B to 1 MiB", pair.name),
+        name: format!("{}, {}", pair.name, told_sizes(pair.sizes)),
         with: test.name().to_owned(),
-        bound: "ahead at every size".to_owned(),
+        bound: match pair.crc {
+            true => "ahead at every size".to_owned(),
+            false => "reported".to_owned(),
+        },
         reached,
-        verdict,
+        verdict: if pair.crc { verdict } else { "" },
     }
 }
 
@@ -288,9 +300,9 @@ mod tests {
     fn swept(ours: f64) -> Swept {
         let mut cells = Vec::new();
         for pair in PAIRS {
-            cells.extend(SIZES.map(|size| Cell {
+            cells.extend(pair.sizes.iter().map(|size| Cell {
                 pair,
-                size,
+                size: *size,
                 ours: vec![if pair.told == Told::Latency {
                     1.0 / ours
                 } else {

@@ -171,7 +171,7 @@ mod tests {
             [7.0, 5.5],
             [7.0, 2.0],
         ];
-        let working = (0..12).map(|row| [f64::from(row), f64::from(20 - row)]);
+        let working = (0..18).map(|row| [f64::from(row), f64::from(20 - row)]);
         let values = raw.into_iter().chain(working).chain([[12.0, 6.0]]);
         let figures = figures::all().into_iter().zip(values);
         Measured {
@@ -190,10 +190,12 @@ mod tests {
     #[test]
     fn the_best_with_some_work_are_those_with_this_work() {
         let measured = measured();
-        let placed = measured.base(Base::BestWith(Work::Placed));
+        let placed = measured.base(Base::BestWith(Work::of(false, true)));
         assert_eq!(placed, Some(vec![5.0, 20.0]));
-        let staged = measured.base(Base::BestWith(Work::Staged));
+        let staged = measured.base(Base::BestWith(Work::of(true, true)));
         assert_eq!(staged, Some(vec![11.0, 14.0]));
+        let without_crc = measured.base(Base::BestWith(Work::of(false, false)));
+        assert_eq!(without_crc, Some(vec![14.0, 8.0]));
     }
 
     #[test]

@@ -17,10 +17,16 @@ pub(crate) struct Pair {
     pub(crate) test: &'static [&'static str],
     pub(crate) told: Told,
     pub(crate) peers: &'static [Test],
+    pub(crate) sizes: &'static [usize],
+    /// Without it ours is only told: no peer has one, and targets are with it.
+    pub(crate) crc: bool,
 }
 
+/// Sizes at which a CRC counts.
+const LARGE: [usize; 2] = [64 << 10, 1 << 20];
+
 /// What is compared.
-pub(crate) const PAIRS: [Pair; 5] = [
+pub(crate) const PAIRS: [Pair; 9] = [
     pair(
         "Write",
         &["write_bw"],
@@ -51,6 +57,33 @@ pub(crate) const PAIRS: [Pair; 5] = [
         Told::Latency,
         &[Test::QperfLatency],
     ),
+    Pair {
+        sizes: &[8],
+        ..pair(
+            "Write latency, polling",
+            &["write_lat"],
+            Told::Latency,
+            &[Test::UcxTagLatency, Test::Pingpong],
+        )
+    },
+    without_crc(
+        "Read, CRC off",
+        &["read_bw"],
+        Told::Bandwidth,
+        &[Test::UcxGetTuned],
+    ),
+    without_crc(
+        "Send, CRC off",
+        &["send_bw"],
+        Told::Bandwidth,
+        &[Test::UcxTagTuned],
+    ),
+    without_crc(
+        "Send latency, polling, CRC off",
+        &["send_lat"],
+        Told::Latency,
+        &[Test::UcxTagLatency, Test::Pingpong],
+    ),
 ];
 
 const fn pair(
@@ -64,6 +97,21 @@ const fn pair(
         test,
         told,
         peers,
+        sizes: &SIZES,
+        crc: true,
+    }
+}
+
+const fn without_crc(
+    name: &'static str,
+    test: &'static [&'static str],
+    told: Told,
+    peers: &'static [Test],
+) -> Pair {
+    Pair {
+        sizes: &LARGE,
+        crc: false,
+        ..pair(name, test, told, peers)
     }
 }
 
@@ -125,7 +173,8 @@ pub(crate) fn options_of(size: usize) -> [&'static str; 3] {
 
 /// Measures all rounds.
 pub(crate) fn run(options: &Options) -> io::Result<Swept> {
-    let server = ours::Server::start(&options.ours(), true)?;
+    let with_crc = ours::Server::start(&options.ours(), true)?;
+    let without = ours::Server::start(&options.ours(), false)?;
     let mut peers = Peers::new(&options.pinning());
     let time = options.time()?;
     let cell = |pair: Pair, size| Cell {
@@ -136,7 +185,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Swept> {
     };
     let mut cells: Vec<Cell> = Vec::new();
     for pair in PAIRS {
-        cells.extend(SIZES.map(|size| cell(pair, size)));
+        cells.extend(pair.sizes.iter().map(|size| cell(pair, *size)));
     }
     let mut swept = Swept {
         cells: Vec::new(),
@@ -155,6 +204,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Swept> {
             if cell.pair.told != Told::Latency {
                 test.extend(options_of(cell.size));
             }
+            let server = if cell.pair.crc { &with_crc } else { &without };
             let ours = server.measure(&test, cell.pair.told, time / 2);
             cell.ours.push(ours.map_or_else(
                 |error| {

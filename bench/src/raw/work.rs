@@ -1,7 +1,7 @@
-//! What iWARP with the CRC cannot do without, beside moving octets: a raw stream that does it, and nothing else, is a bound for its
-//! bandwidth.
+//! What iWARP cannot do without, with the CRC and without it, beside moving octets: a raw stream that does it, and nothing else, is a
+//! bound for its bandwidth.
 //!
-//! The sender computes the CRC of what it writes. The receiver computes the CRC of what it has read, and only then copies
+//! With the CRC the sender computes that of what it writes. The receiver computes the CRC of what it has read, and only then copies
 //! it to where it belongs: one copy. For a Read the sender copies into staging first, as the FPDU of a Read Response must
 //! keep its CRC whatever the program writes to the memory meanwhile.
 
@@ -14,13 +14,26 @@ const STAGING: usize = 256 * 1024;
 /// Octets copied into staging before their CRC is computed: they are still in the first-level cache then.
 const STEP: usize = 8192;
 
-/// What is done with octets at both ends.
+/// What is done with octets at both ends, beside a copy into place at the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Work {
-    /// The CRC at both ends, and a copy into place.
-    Placed,
-    /// The same, and staging.
-    Staged,
+pub(crate) struct Work {
+    /// A copy into staging, at the sender.
+    pub(crate) staged: bool,
+    /// The CRC, at both ends.
+    pub(crate) crc: bool,
+}
+
+impl Work {
+    pub(crate) const ALL: [Work; 4] = [
+        Work::of(false, true),
+        Work::of(true, true),
+        Work::of(false, false),
+        Work::of(true, false),
+    ];
+
+    pub(crate) const fn of(staged: bool, crc: bool) -> Self {
+        Work { staged, crc }
+    }
 }
 
 /// The end that writes the same message again and again.
@@ -34,8 +47,8 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn new(work: Option<Work>, size: usize) -> Self {
         let staging = match work {
-            Some(Work::Staged) => size.min(STAGING),
-            Some(Work::Placed) | None => 0,
+            Some(Work { staged: true, .. }) => size.min(STAGING),
+            _ => 0,
         };
         Source {
             work,
@@ -50,34 +63,37 @@ impl Source {
         &mut self,
         mut write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        match self.work {
-            None => write(&self.message),
-            Some(Work::Placed) => {
+        let Some(work) = self.work else {
+            return write(&self.message);
+        };
+        if !work.staged {
+            if work.crc {
                 self.crc.update(&self.message);
-                write(&self.message)
             }
-            Some(Work::Staged) => {
-                for part in self.message.chunks(STAGING) {
-                    let staged = &mut self.staging[..part.len()];
-                    for (to, from) in staged.chunks_mut(STEP).zip(part.chunks(STEP)) {
-                        to.copy_from_slice(from);
-                        self.crc.update(to);
-                    }
-                    write(staged)?;
-                }
-                Ok(())
-            }
+            return write(&self.message);
         }
+        for part in self.message.chunks(STAGING) {
+            let staged = &mut self.staging[..part.len()];
+            for (to, from) in staged.chunks_mut(STEP).zip(part.chunks(STEP)) {
+                to.copy_from_slice(from);
+                if work.crc {
+                    self.crc.update(to);
+                }
+            }
+            write(staged)?;
+        }
+        Ok(())
     }
 
     /// The CRC of all messages, where it is computed.
     pub(super) fn crc(&self) -> Option<u32> {
-        self.work.map(|_| self.crc.finish())
+        self.work?.crc.then(|| self.crc.finish())
     }
 }
 
 /// The end that reads, and places.
 pub(super) struct Sink {
+    work: Work,
     crc: Crc32c,
     /// Room for one message, as `uwarp perf` has it.
     place: Vec<u8>,
@@ -87,7 +103,8 @@ pub(super) struct Sink {
 impl Sink {
     /// `None` where octets are only read.
     pub(super) fn new(work: Option<Work>, size: usize) -> Option<Self> {
-        work.map(|_| Sink {
+        work.map(|work| Sink {
+            work,
             crc: Crc32c::new(),
             place: vec![0; size.max(1)],
             at: 0,
@@ -96,7 +113,9 @@ impl Sink {
 
     /// The CRC first, and then the copy.
     pub(super) fn take(&mut self, octets: &[u8]) {
-        self.crc.update(octets);
+        if self.work.crc {
+            self.crc.update(octets);
+        }
         let mut rest = octets;
         while !rest.is_empty() {
             let room = &mut self.place[self.at..];
@@ -109,8 +128,9 @@ impl Sink {
         std::hint::black_box(&mut self.place);
     }
 
-    pub(super) fn crc(&self) -> u32 {
-        self.crc.finish()
+    /// The CRC of all that came, where it is computed.
+    pub(super) fn crc(&self) -> Option<u32> {
+        self.work.crc.then(|| self.crc.finish())
     }
 }
 
@@ -120,7 +140,7 @@ mod tests {
 
     #[test]
     fn all_that_is_sent_has_the_crc_of_what_arrives_however_it_is_cut() {
-        for work in [Work::Placed, Work::Staged] {
+        for work in Work::ALL {
             let size = STAGING + 3 * STEP + 5;
             let mut source = Source::new(Some(work), size);
             let mut stream = Vec::new();
@@ -134,14 +154,14 @@ mod tests {
             assert_eq!(stream, vec![0x5a; 3 * size]);
             let mut sink = Sink::new(Some(work), size).unwrap();
             stream.chunks(100_001).for_each(|part| sink.take(part));
-            assert_eq!(source.crc(), Some(uwarp_mpa::crc32c(&stream)));
-            assert_eq!(Some(sink.crc()), source.crc());
+            assert_eq!(source.crc(), work.crc.then(|| uwarp_mpa::crc32c(&stream)));
+            assert_eq!(sink.crc(), source.crc());
         }
     }
 
     #[test]
     fn each_message_lies_where_the_one_before_it_lay() {
-        let mut sink = Sink::new(Some(Work::Placed), 4).unwrap();
+        let mut sink = Sink::new(Some(Work::of(false, true)), 4).unwrap();
         sink.take(b"abcdef");
         assert_eq!(sink.place, b"efcd");
         sink.take(b"ghijklmnop");
