@@ -86,7 +86,7 @@ pub(super) const ROWS: &[Row] = &[
         },
     ),
     row(
-        "ib_send_bw-e",
+        "ib_send_bw-e-r-1000",
         PACKAGES,
         &["ib_send_bw"],
         Way::Pair {
