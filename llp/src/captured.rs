@@ -154,6 +154,10 @@ impl<L: Llp> Llp for Captured<L> {
         Some(self.failed(error))
     }
 
+    fn peer_closed(&mut self) -> bool {
+        self.inner.peer_closed()
+    }
+
     fn local_addr(&self) -> SocketAddr {
         self.inner.local_addr()
     }

@@ -75,6 +75,12 @@ pub trait Llp: Send {
     /// and would not hear of it. A FIN of the peer is no such end, and stays behind the octets before it.
     fn lost(&mut self) -> Option<LlpError>;
 
+    /// Whether the peer's FIN is here, maybe behind octets that nobody has read: for an owner that does not read for now.
+    /// False where this cannot be told, or the FIN cannot pass a window that is full.
+    fn peer_closed(&mut self) -> bool {
+        false
+    }
+
     /// Our address and port.
     fn local_addr(&self) -> SocketAddr;
 
@@ -260,6 +266,9 @@ impl<L: Llp + ?Sized> Llp for Box<L> {
     }
     fn lost(&mut self) -> Option<LlpError> {
         (**self).lost()
+    }
+    fn peer_closed(&mut self) -> bool {
+        (**self).peer_closed()
     }
     fn flushed(&mut self) -> bool {
         (**self).flushed()

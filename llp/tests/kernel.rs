@@ -74,7 +74,7 @@ fn flushed() {
 
 #[test]
 fn lost_without_reading() {
-    a_reset_is_seen_without_reading_and_a_fin_is_not(&network(), &network(), loopback());
+    a_reset_and_a_fin_are_told_apart_without_reading(&network(), &network(), loopback());
 }
 
 #[test]

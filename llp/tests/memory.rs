@@ -123,7 +123,7 @@ fn flushed() {
 fn lost_without_reading() {
     for mtu in MTUS {
         let (a, b) = pair(&frozen(mtu));
-        a_reset_is_seen_without_reading_and_a_fin_is_not(&a, &b, second(0));
+        a_reset_and_a_fin_are_told_apart_without_reading(&a, &b, second(0));
     }
 }
 

@@ -117,8 +117,9 @@ pub enum OnNoReceive {
     /// When no receive was posted within this time, the connection ends as with `Terminate`; its cause says how
     /// long the message was held.
     ///
-    /// What this side sends goes on, but nothing is heard from the peer meanwhile: answers to Reads, Terminate
-    /// Messages and its FIN wait behind the message. Only a reset is noticed at once. A connection that waits holds
+    /// What this side sends goes on, but nothing is heard from the peer meanwhile: answers to Reads and Terminate
+    /// Messages wait behind the message. A reset is noticed at once. A FIN is looked for four times a second, and from
+    /// then on the message waits for two seconds more at most. (One that cannot pass TCP's full window is not seen.) A connection that waits holds
     /// a receive buffer of 256 KiB at most, which counts as receive memory ([`Limits::max_receive_memory`]).
     ///
     /// The time has no other bound: a peer whose message waits here does not count as stalled

@@ -182,9 +182,9 @@ impl KernelConnection {
         }
     }
 
-    /// Whether the kernel has an end of the connection attempt to tell.
-    fn attempt_ended(&self) -> bool {
-        let mut fds = [PollFd::new(&self.socket, PollFlags::OUT)];
+    /// Whether the kernel has this to tell now, or an error.
+    fn is_ready(&self, what: PollFlags) -> bool {
+        let mut fds = [PollFd::new(&self.socket, what)];
         let now = Timespec::default();
         matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(count) if count > 0)
     }
@@ -305,6 +305,10 @@ impl Llp for KernelConnection {
         }
     }
 
+    fn peer_closed(&mut self) -> bool {
+        self.is_ready(PollFlags::RDHUP)
+    }
+
     fn local_addr(&self) -> SocketAddr {
         self.local
     }
@@ -350,7 +354,7 @@ impl Llp for KernelConnection {
             State::Failed(error) => return Err(error),
             State::Connecting => {}
         }
-        if !self.attempt_ended() {
+        if !self.is_ready(PollFlags::OUT) {
             return Ok(false);
         }
         match rustix::net::sockopt::socket_error(&self.socket) {

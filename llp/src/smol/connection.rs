@@ -181,12 +181,7 @@ impl SmolConnection {
     /// How many octets have arrived in order, with the FIN as one more.
     fn received(&self) -> u64 {
         let socket = self.socket();
-        let state = socket.state();
-        let fin = matches!(
-            state,
-            State::CloseWait | State::LastAck | State::Closing | State::TimeWait
-        );
-        self.read + socket.recv_queue() as u64 + u64::from(fin)
+        self.read + socket.recv_queue() as u64 + u64::from(has_fin(socket.state()))
     }
 
     /// The inbox, for the listener.
@@ -441,6 +436,14 @@ fn new_mailbox(stack: &Stack, parent: Option<Arc<Signal>>) -> Result<Arc<Mailbox
     Mailbox::new(bounds, Arc::clone(&stack.pool), parent).map(Arc::new)
 }
 
+/// Whether the peer's FIN has arrived in order.
+fn has_fin(state: State) -> bool {
+    matches!(
+        state,
+        State::CloseWait | State::LastAck | State::Closing | State::TimeWait
+    )
+}
+
 impl Llp for SmolConnection {
     fn try_recv(&mut self, buf: &mut [u8]) -> Result<Recv, LlpError> {
         if self.stage == Stage::Failed(self.broken()) {
@@ -542,6 +545,12 @@ impl Llp for SmolConnection {
             Stage::Failed(error) => Some(error),
             Stage::Handshake | Stage::Open | Stage::Finished => None,
         }
+    }
+
+    fn peer_closed(&mut self) -> bool {
+        self.stack.poll();
+        self.pump_if_due();
+        self.stage == Stage::Open && has_fin(self.socket().state())
     }
 
     fn flushed(&mut self) -> bool {

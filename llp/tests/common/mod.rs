@@ -519,7 +519,7 @@ pub(crate) fn small_messages_go_there_and_back(
     });
 }
 
-pub(crate) fn a_reset_is_seen_without_reading_and_a_fin_is_not(
+pub(crate) fn a_reset_and_a_fin_are_told_apart_without_reading(
     client: &dyn Network,
     server: &dyn Network,
     at: SocketAddr,
@@ -528,7 +528,14 @@ pub(crate) fn a_reset_is_seen_without_reading_and_a_fin_is_not(
     assert_eq!(b.lost(), None);
     let octets = [Piece::from(b"not read")];
     assert_eq!(a.try_send(&octets, FpduEnds::NONE), Ok(8));
+    for _ in 0..100 {
+        a.drive();
+        assert!(!b.peer_closed());
+    }
     a.shutdown().unwrap();
+    while !b.peer_closed() {
+        a.drive();
+    }
     for _ in 0..100 {
         a.drive();
         assert_eq!(b.lost(), None, "the octets and the FIN wait to be read");

@@ -1,7 +1,7 @@
 //! The receive side: from octets of the LLP to placed data, completions and answers.
 
 use std::cell::RefCell;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use uwarp_ddp::{DdpError, Header, STag, TaggedFault, UntaggedFault};
 use uwarp_mpa::{Step, Ulpdu};
@@ -21,6 +21,9 @@ use crate::mutants::mutate;
 use crate::qp::state::QpState;
 use crate::settings::OnNoReceive;
 use crate::wait::after;
+
+/// How long a message may wait for a receive when its sender has closed. A program that is about to post one does so in this time.
+const AFTER_CLOSE: Duration = Duration::from_secs(2);
 
 /// The answers that RDMAP needs of memory and of the receive queue.
 struct View<'a> {
@@ -216,7 +219,24 @@ impl Connection {
             tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, waits, "a message on hold for a receive");
         }
         self.starving = starving;
+        if taken {
+            self.held_for = None;
+        }
         taken || !waits
+    }
+
+    /// The peer has closed, and its FIN waits behind the message that waits for a receive: not for long any more.
+    pub(crate) fn closed_on_hold(&mut self) {
+        let (Some(until), OnNoReceive::Hold(bound)) = (self.starving, self.ctx.on_no_receive)
+        else {
+            return;
+        };
+        let sooner = after(self.now, AFTER_CLOSE);
+        if sooner < until {
+            tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "the peer has closed behind a message on hold");
+            self.held_for = Some(bound.saturating_sub(until - sooner));
+            self.starving = Some(sooner);
+        }
     }
 
     /// Everything but a Write.
@@ -381,6 +401,7 @@ impl Connection {
         match self.ctx.on_no_receive {
             // On a connection that holds, a message gets here only after it has waited.
             OnNoReceive::Hold(bound) if starved && !bound.is_zero() && !self.rq.has_left() => {
+                let bound = self.held_for.unwrap_or(bound);
                 Receive::NoneAfter(u32::try_from(bound.as_millis()).unwrap_or(u32::MAX))
             }
             OnNoReceive::Hold(_) | OnNoReceive::Terminate => {

@@ -16,6 +16,9 @@ const TURN: usize = 4 * 1024 * 1024;
 
 /// After so long without memory for another FPDU of its peer a connection looks whether there is some.
 const MEMORY_AGAIN: Duration = Duration::from_millis(10);
+/// While a message of the peer waits for a receive, this long until the next look whether the peer has closed: nothing tells of
+/// that unasked, and asking is a system call.
+const CLOSE_AGAIN: Duration = Duration::from_millis(250);
 
 /// A connection with its LLP: what the lock of a QP protects.
 pub(crate) struct Driven {
@@ -33,6 +36,8 @@ pub(crate) struct Driven {
 pub(crate) struct Waits {
     /// There was no memory for another FPDU of this peer: when to look again.
     memory_again: Option<Instant>,
+    /// A message waits for a receive: when to look whether the peer has closed behind it.
+    close_again: Option<Instant>,
     /// Something is half done, and when to see whether it went on.
     stall: Option<Stall>,
 }
@@ -158,7 +163,12 @@ impl Driven {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let llp = self.llp.as_ref().and_then(Llp::deadline);
         let stall = self.waits.stall.as_ref().map(|stall| stall.due);
-        [llp, self.conn.deadline(), self.waits.memory_again, stall]
+        let Waits {
+            memory_again,
+            close_again,
+            ..
+        } = self.waits;
+        [llp, self.conn.deadline(), memory_again, close_again, stall]
             .into_iter()
             .flatten()
             .min()
@@ -239,7 +249,10 @@ impl Driven {
             match self.llp.as_mut().and_then(Llp::lost) {
                 Some(error) => self.conn.lost(error),
                 // There may be a receive now, or the time is over.
-                None => self.conn.receive(&mut self.rx),
+                None => {
+                    self.look_for_close();
+                    self.conn.receive(&mut self.rx);
+                }
             }
         }
         while self.conn.wants_octets() {
@@ -269,8 +282,25 @@ impl Driven {
                 Err(error) => self.conn.lost(error),
             }
         }
+        if self.conn.is_starving() {
+            let next = self.conn.now + CLOSE_AGAIN;
+            self.waits.close_again.get_or_insert(next);
+        } else {
+            self.waits.close_again = None;
+        }
         self.rx.release(pool, self.peer.as_ref());
         more
+    }
+
+    /// When it is time for that, looks whether the peer has closed behind the message that waits for a receive.
+    fn look_for_close(&mut self) {
+        let now = self.conn.now;
+        if self.waits.close_again.take_if(|due| *due <= now).is_none() {
+            return;
+        }
+        if self.llp.as_mut().is_some_and(Llp::peer_closed) {
+            self.conn.closed_on_hold();
+        }
     }
 
     fn send(&mut self, pool: &BufferPool) -> Sent {

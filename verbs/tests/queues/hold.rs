@@ -307,6 +307,24 @@ fn a_fin_behind_a_message_that_waits_is_seen_when_the_message_has_its_receive() 
 }
 
 #[test]
+fn a_peer_that_closes_behind_a_message_that_waits_is_not_waited_for_as_long() {
+    for wire in Wire::BOTH {
+        let (a, b) = holding(wire, LONG);
+        a.qp.post_send(&SendWr::send(1, &[])).unwrap();
+        a.send_cq.success(1);
+        a.qp.disconnect();
+        let reason = b.wait_end();
+        assert!(matches!(reason, EndReason::TerminateSent { .. }));
+        let said = reason.to_string();
+        assert!(
+            said.contains(" ms, and no receive was posted") && !said.contains("600000 ms"),
+            "{said}"
+        );
+        assert!(a.qp.wait_closed(LIMIT));
+    }
+}
+
+#[test]
 fn a_qp_that_is_dropped_or_aborted_on_hold_ends_at_once() {
     for wire in Wire::BOTH {
         for drops in [false, true] {
