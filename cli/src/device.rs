@@ -39,8 +39,11 @@ pub(crate) struct DeviceOption {
     ///
     /// The last three take more, in any order: ip= again (IPv6 too),
     /// gw=ADDR, mtu=OCTETS, mac=XX:XX:XX:XX:XX:XX (not raw),
-    /// congestion=none|reno|cubic, and for tests loss=, duplicate=,
-    /// reorder=, corrupt= (probabilities, 0 to 1) and seed=NUMBER.
+    /// congestion=none|reno|cubic, offload=auto|off (not unix),
+    /// recovery=timer|early (what is lost is sent again after a second, or
+    /// as soon as it shows; on tap and raw only with offload=off), and for
+    /// tests loss=, duplicate=, reorder=, corrupt= (probabilities, 0 to 1)
+    /// and seed=NUMBER.
     #[arg(
         long = "device",
         value_name = "DEVICE",

@@ -45,6 +45,8 @@ fn a_wrong_device_is_told_what_was_expected() {
     server("tap:uw0").says("the address is missing; expected ip=ADDR/PREFIX");
     server("ethernet:x").says("there is no device `ethernet`; expected `tcp`, `tcp:ADDR`, `tap:");
     server("raw:veth0,ip=192.0.2.0/24").says("it is the address of the network");
+    server("unix:a,b,ip=192.0.2.1,recovery=soon").says("expected early or timer");
+    server("tap:uw0,ip=192.0.2.1,recovery=early").says("expected offload=off beside it");
     let demo = uwarp(&["demo", "--device", "unix:a,b,ip=192.0.2.1"]).expect(2);
     demo.says("both ends of the demo are in one process");
 }

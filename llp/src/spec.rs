@@ -40,6 +40,7 @@ use keys::{Keys, LinkKeys};
 /// | `mtu=OCTETS` | the largest IP packet, 576 to 65521; that of the interface, or 1500, without it |
 /// | `mac=XX:XX:XX:XX:XX:XX` | our MAC address (not with `raw`); drawn at random without it |
 /// | `congestion=none`, `reno`, `cubic` | what to do about loss; `reno` by default, `none` on `unix` |
+/// | `recovery=timer`, `early` | when what is lost is sent again: mostly after a timer of a second, or as soon as it shows; `timer` by default. `early` not where the kernel may [offload](LinkSettings::early_recovery): on `tap` and `raw` with `offload=off` or `corrupt=` alone |
 /// | `offload=auto`, `off` | whether the kernel cuts segments and makes checksums, where it can (`tap`, `raw`); `auto` by default (not with `unix`) |
 /// | `loss=`, `duplicate=`, `reorder=`, `corrupt=` | for tests: the probability, 0 to 1, that the link does that to a packet |
 /// | `seed=NUMBER` | where its choices begin |
@@ -180,6 +181,7 @@ impl LinkKeys {
             capture: capture.cloned(),
             faults: (self.faults.any()).then_some(self.faults),
             congestion: self.congestion.unwrap_or(congestion),
+            early_recovery: self.early_recovery.unwrap_or_default(),
             offload: self.offload.unwrap_or_default(),
             ..LinkSettings::default()
         }
@@ -200,13 +202,13 @@ impl FromStr for DeviceSpec {
             ("tap", Some(rest)) => {
                 let mut fields = rest.split(',');
                 let name = interface(fields.next())?;
-                let link = Keys::parse(fields)?.finish()?;
+                let link = may_offload(fields)?;
                 Ok(Self(Kind::Tap { name, link }))
             }
             ("raw", Some(rest)) => {
                 let mut fields = rest.split(',');
                 let name = interface(fields.next())?;
-                let link = Keys::parse(fields)?.finish()?;
+                let link = may_offload(fields)?;
                 if link.mac.is_some() {
                     return Err(SpecError::new(
                         "a raw socket has the MAC address of its interface, so that mac= cannot be \
@@ -287,6 +289,19 @@ fn kernel_congestion(key: &str) -> Result<String, SpecError> {
             "`congestion=NAME`, with a name of net.ipv4.tcp_available_congestion_control",
         )
     })
+}
+
+/// The keys of a kind that the kernel may offload. Where it may, what is lost is never recovered early.
+fn may_offload<'a>(fields: impl Iterator<Item = &'a str>) -> Result<LinkKeys, SpecError> {
+    let link = Keys::parse(fields)?.finish()?;
+    let settings = link.settings(None, None, Congestion::default());
+    if settings.early_recovery && settings.offloads() {
+        return Err(SpecError::new(
+            "recovery=early sends single segments again, and with offload the kernel cuts them",
+            "offload=off beside it, or no recovery=early",
+        ));
+    }
+    Ok(link)
 }
 
 fn interface(field: Option<&str>) -> Result<InterfaceName, SpecError> {

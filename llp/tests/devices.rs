@@ -209,6 +209,15 @@ fn unix_datagrams_between_two_of_us() {
 }
 
 #[test]
+fn what_a_device_loses_is_recovered_early() {
+    let paths = Paths::new("early");
+    let keys = "recovery=early,loss=0.01,seed=5";
+    let one = open(&paths.spec("a", "b", &format!("ip=192.0.2.1,{keys}")));
+    let other = open(&paths.spec("b", "a", &format!("ip=192.0.2.2,{keys}")));
+    both_directions_at_once_from_two_threads(&*one, &*other, at("192.0.2.2:7174"), 4 << 20);
+}
+
+#[test]
 fn unix_datagrams_with_the_largest_packets() {
     let paths = Paths::new("large");
     let one = open(&paths.spec("a", "b", "ip=192.0.2.1,mtu=65521,congestion=none"));

@@ -168,3 +168,21 @@ const OPEN: &str = "open the Ethernet link";
 pub(super) fn misuse(why: &'static str) -> LlpError {
     LlpError::Misuse { op: OPEN, why }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wire_that_offloads_never_recovers_early() {
+        for asked in [true, false] {
+            let settings = LinkSettings {
+                early_recovery: asked,
+                ..LinkSettings::default()
+            };
+            let recovers = |offloads| settings.stack(1500, offloads).unwrap().early_recovery;
+            assert!(!recovers(true));
+            assert_eq!(recovers(false), asked);
+        }
+    }
+}

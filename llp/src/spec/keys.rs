@@ -14,12 +14,13 @@ const MIN_MTU: usize = 576;
 /// The smallest MTU of IPv6: RFC 8200 section 5.
 const MIN_IPV6_MTU: usize = 1280;
 
-const KNOWN: [&str; 11] = [
+const KNOWN: [&str; 12] = [
     "ip",
     "gw",
     "mtu",
     "mac",
     "congestion",
+    "recovery",
     "offload",
     "loss",
     "duplicate",
@@ -36,6 +37,7 @@ pub(super) struct LinkKeys {
     pub(super) mtu: Option<usize>,
     pub(super) mac: Option<[u8; 6]>,
     pub(super) congestion: Option<Congestion>,
+    pub(super) early_recovery: Option<bool>,
     pub(super) offload: Option<Offload>,
     pub(super) faults: FaultSettings,
 }
@@ -91,6 +93,7 @@ impl<'a> Keys<'a> {
             mtu: self.one("mtu", mtu)?,
             mac: self.one("mac", mac)?,
             congestion: self.one("congestion", congestion)?,
+            early_recovery: self.one("recovery", recovery)?,
             offload: self.one("offload", offload)?,
             faults: FaultSettings {
                 seed: self.one("seed", seed)?.unwrap_or(0),
@@ -255,6 +258,17 @@ fn congestion(value: &str) -> Result<Congestion, SpecError> {
     })
 }
 
+/// Each with whether it is [`LinkSettings::early_recovery`](crate::ethernet::LinkSettings::early_recovery).
+const RECOVERIES: [(&str, bool); 2] = [("early", true), ("timer", false)];
+
+fn recovery(value: &str) -> Result<bool, SpecError> {
+    let found = RECOVERIES.iter().find(|(name, _)| *name == value);
+    found.map(|(_, early)| *early).ok_or_else(|| {
+        let why = "there is no such recovery of what is lost";
+        wrong("recovery", value, why, "early or timer")
+    })
+}
+
 const OFFLOADS: [(&str, Offload); 2] = [("auto", Offload::Auto), ("off", Offload::Off)];
 
 fn offload(value: &str) -> Result<Offload, SpecError> {
@@ -355,6 +369,10 @@ impl fmt::Display for LinkKeys {
         let named = |(_, value): &&(&str, Congestion)| Some(*value) == self.congestion;
         if let Some((name, _)) = CONGESTIONS.iter().find(named) {
             write!(f, ",congestion={name}")?;
+        }
+        let named = |(_, value): &&(&str, bool)| Some(*value) == self.early_recovery;
+        if let Some((name, _)) = RECOVERIES.iter().find(named) {
+            write!(f, ",recovery={name}")?;
         }
         let named = |(_, value): &&(&str, Offload)| Some(*value) == self.offload;
         if let Some((name, _)) = OFFLOADS.iter().find(named) {

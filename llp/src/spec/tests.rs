@@ -48,7 +48,7 @@ fn the_kernels_tcp_may_name_a_congestion_control() {
 fn every_key_is_understood() {
     let spec = parse(
         "tap:uw0,ip=192.0.2.1/25,ip=2001:db8::1/48,gw=192.0.2.126,gw=2001:db8::ff,mtu=9000,\
-         mac=02:0:aB:00:00:01,congestion=cubic,offload=off,loss=0.25,duplicate=1,reorder=0,corrupt=1e-3,seed=7",
+         mac=02:0:aB:00:00:01,congestion=cubic,recovery=early,offload=off,loss=0.25,duplicate=1,reorder=0,corrupt=1e-3,seed=7",
     );
     assert!(spec.is_user_space());
     assert_eq!(spec.addresses(), [ip("192.0.2.1"), ip("2001:db8::1")]);
@@ -60,6 +60,7 @@ fn every_key_is_understood() {
             mtu: Some(9000),
             mac: Some([2, 0, 0xab, 0, 0, 1]),
             congestion: Some(Congestion::Cubic),
+            early_recovery: Some(true),
             offload: Some(Offload::Off),
             faults: FaultSettings {
                 seed: 7,
@@ -84,14 +85,36 @@ fn an_address_without_a_prefix_gets_the_usual_one_of_its_family() {
 #[test]
 fn the_settings_of_the_link_are_what_was_written() {
     let of = |text: &str| link(&parse(text)).settings(None, None, Congestion::Reno);
-    let settings = of("unix:/a,/b,ip=192.0.2.1,gw=192.0.2.9,mtu=1400,congestion=none");
+    let settings =
+        of("unix:/a,/b,ip=192.0.2.1,gw=192.0.2.9,mtu=1400,congestion=none,recovery=early");
     assert_eq!(settings.addresses, [(ip("192.0.2.1"), 24)]);
     assert_eq!(settings.gateways, [ip("192.0.2.9")]);
     assert_eq!(settings.mtu, Some(1400));
     assert_eq!(settings.congestion, Congestion::None);
+    assert!(settings.early_recovery);
+    assert!(!of("unix:/a,/b,ip=192.0.2.1,recovery=timer").early_recovery);
     let default = of("unix:/a,/b,ip=192.0.2.1");
     assert_eq!(default.mtu, None);
     assert_eq!(default.congestion, Congestion::Reno);
+    assert!(!default.early_recovery);
+}
+
+#[test]
+fn recovery_is_early_only_where_no_kernel_cuts_segments() {
+    for device in ["tap:uw0", "raw:veth0"] {
+        for plain in ["offload=off", "corrupt=0.1", "offload=auto,corrupt=0.1"] {
+            let spec = parse(&format!("{device},ip=192.0.2.1,recovery=early,{plain}"));
+            let settings = link(&spec).settings(None, None, Congestion::Reno);
+            assert!(settings.early_recovery && !settings.offloads(), "{spec}");
+        }
+        for offload in ["", ",offload=auto", ",loss=0.1", ",corrupt=0"] {
+            let text = format!("{device},ip=192.0.2.1,recovery=early{offload}");
+            let said = text.parse::<DeviceSpec>().unwrap_err().to_string();
+            assert!(said.contains("with offload the kernel cuts"), "{said}");
+            assert!(said.contains("; expected offload=off"), "{said}");
+            parse(&text.replace("early", "timer"));
+        }
+    }
 }
 
 #[test]
@@ -128,6 +151,10 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     ("tcp:127.0.0.1,congestion=", &["is no key"]),
     ("tcp:127.0.0.1,congestion=a,b", &["is no key"]),
+    (
+        "tcp:127.0.0.1,recovery=early",
+        &["`recovery=early` is no key of the kernel's TCP"],
+    ),
     ("tcp:,congestion=reno", &["`` is not an IP address"]),
     ("tap", &["`tap` says neither where nor with which address"]),
     ("unix", &["`unix` says neither"]),
@@ -242,6 +269,15 @@ const WRONG: &[(&str, &[&str])] = &[
         "tap:uw0,ip=192.0.2.1,congestion=bbr",
         &["none, reno or cubic"],
     ),
+    (
+        "tap:uw0,ip=192.0.2.1,offload=off,recovery=fast",
+        &["recovery=fast", "early or timer"],
+    ),
+    ("unix:/a,/b,ip=192.0.2.1,recovery=", &["early or timer"]),
+    (
+        "unix:/a,/b,ip=192.0.2.1,recovery=early,recovery=early",
+        &["recovery= is given twice"],
+    ),
     ("tap:uw0,ip=192.0.2.1,offload=on", &["auto or off"]),
     (
         "unix:/a,/b,ip=192.0.2.1,offload=off",
@@ -328,7 +364,7 @@ proptest! {
     #[test]
     fn any_fields_are_parsed_or_refused_without_a_panic(
         kind in "(tap:u|raw:v|unix:/a,/b|tcp)",
-        fields in proptest::collection::vec("(ip|gw|mtu|mac|seed|loss|congestion)=[0-9a-f.:/-]{0,20}", 0..4),
+        fields in proptest::collection::vec("(ip|gw|mtu|mac|seed|loss|congestion|recovery)=[0-9a-f.:/-]{0,20}", 0..4),
     ) {
         let text = format!("{kind},{}", fields.join(","));
         if let Ok(spec) = text.parse::<DeviceSpec>() {
@@ -346,6 +382,7 @@ proptest! {
         mac in proptest::option::of(any::<[u8; 5]>()),
         congestion in proptest::option::of("(none|reno|cubic)"),
         offload in proptest::option::of("(auto|off)"),
+        recovery in proptest::option::of("(early|timer)"),
         (loss, corrupt) in (0.0f64..=1.0, 0.0f64..=1.0),
         seed in any::<u64>(),
     ) {
@@ -365,8 +402,12 @@ proptest! {
         if let Some(name) = congestion {
             text += &format!(",congestion={name}");
         }
-        if let (Some(offload), false) = (offload, kind.starts_with("unix")) {
+        if let (Some(offload), false) = (&offload, kind.starts_with("unix")) {
             text += &format!(",offload={offload}");
+        }
+        let plain = kind.starts_with("unix") || corrupt > 0.0 || offload.as_deref() == Some("off");
+        if let Some(recovery) = recovery.filter(|how| plain || how == "timer") {
+            text += &format!(",recovery={recovery}");
         }
         text += &format!(",corrupt={corrupt},seed={seed},loss={loss}");
         let spec: DeviceSpec = text.parse().unwrap();
