@@ -24,7 +24,8 @@ pub struct MemorySettings {
     /// IPv6 addresses: IPv6 does not work there.
     pub mtu: usize,
     /// Octets that each connection holds for its reader, which is the largest window it offers;
-    /// 256 KiB by default. Its memory is only touched as it is used.
+    /// 256 KiB by default. Its memory is only touched as it is used, as far as the allocator gives pages that are
+    /// zero already (glibc's clears up to half of a buffer where it takes it from the heap, as it may from some thousand connections on).
     pub receive_buffer: usize,
     /// Octets that each connection holds until the peer has acknowledged them; 256 KiB by default.
     pub send_buffer: usize,
