@@ -79,7 +79,8 @@ pub(crate) unsafe extern "C-unwind" fn bind_mw(
 ) -> c_int {
     entry(libc::EIO, || {
         // SAFETY: objects that exist, and a structure of the program's.
-        let (kept, window, bind) = unsafe { (qp::of(pointer), MwObject::kept(mw), &*bind) };
+        let (kept, window, bind) =
+            unsafe { (qp::of(pointer), MwObject::kept(mw), bind.read_unaligned()) };
         // SAFETY: a region that exists, if any.
         let mut request = BindWr::new(bind.wr_id, &unsafe { post::window(&bind.bind_info) });
         if bind.send_flags & IBV_SEND_FENCE != 0 {

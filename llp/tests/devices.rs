@@ -209,7 +209,7 @@ fn unix_datagrams_between_two_of_us() {
 }
 
 #[test]
-fn what_a_device_loses_is_recovered_early() {
+fn a_device_with_early_recovery_loses_nothing() {
     let paths = Paths::new("early");
     let keys = "recovery=early,loss=0.01,seed=5";
     let one = open(&paths.spec("a", "b", &format!("ip=192.0.2.1,{keys}")));

@@ -152,6 +152,8 @@ fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
             rtr: long,
             close: long,
             stalled: Some(2 * long),
+            // Programs pause for as long as they like, also when a peer has closed in the middle.
+            hold_after_close: 2 * long,
             ..Timeouts::default()
         },
         keepalive: Some(Keepalive {

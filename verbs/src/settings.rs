@@ -119,7 +119,7 @@ pub enum OnNoReceive {
     ///
     /// What this side sends goes on, but nothing is heard from the peer meanwhile: answers to Reads and Terminate
     /// Messages wait behind the message. A reset is noticed at once. A FIN is looked for four times a second, and from
-    /// then on the message waits for two seconds more at most. (One that cannot pass TCP's full window is not seen.) A connection that waits holds
+    /// then on the message waits for [`Timeouts::hold_after_close`] at most. (One that cannot pass TCP's full window is not seen.) A connection that waits holds
     /// a receive buffer of 256 KiB at most, which counts as receive memory ([`Limits::max_receive_memory`]).
     ///
     /// The time has no other bound: a peer whose message waits here does not count as stalled
@@ -241,6 +241,9 @@ pub struct Timeouts {
     /// receive here ([`OnNoReceive::Hold`]) is no stall. `None` lets such a peer
     /// keep them, as a debugger that stops the peer may need. Default: 120 s.
     pub stalled: Option<Duration>,
+    /// How long a message that waits for a receive ([`OnNoReceive::Hold`]) still waits when its sender has closed the connection
+    /// behind it, if its own bound is not over before. Default: 2 s.
+    pub hold_after_close: Duration,
 }
 
 impl Default for Settings {
@@ -329,6 +332,7 @@ impl Default for Timeouts {
             first_fpdu: None,
             close: Duration::from_secs(5),
             stalled: Some(Duration::from_secs(120)),
+            hold_after_close: Duration::from_secs(2),
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::{self, ManuallyDrop};
-use core::{ptr, slice};
+use core::ptr;
 
 use parking_lot::Mutex;
 use uwarp_verbs::{SendWr, Sge, WindowBind};
@@ -361,7 +361,7 @@ unsafe extern "C-unwind" fn wr_bind_mw(
 ) {
     // SAFETY: as above; a window that exists, and a structure of the program's.
     unsafe {
-        let bind = post::window(&*info);
+        let bind = post::window(&info.read_unaligned());
         begin(pointer, What::Bind { rkey, bind });
         if let Some(window) = mw.as_mut() {
             window.rkey = rkey;
@@ -416,15 +416,10 @@ unsafe extern "C-unwind" fn wr_set_inline_data_list(
     list: *const ibv_data_buf,
 ) {
     quick((), || {
-        let buffers = match count {
-            0 => &[],
-            // SAFETY: so many elements.
-            _ => unsafe { slice::from_raw_parts(list, count) },
-        };
         // SAFETY: as above; each names octets that may be read.
         unsafe {
             with(pointer, |drafts| {
-                drafts.set_inline(qp::of(pointer.cast()), buffers);
+                drafts.set_inline(qp::of(pointer.cast()), list, count);
             })
         };
     });
@@ -434,11 +429,13 @@ impl Drafts {
     /// Copies the octets of the last request.
     ///
     /// # Safety
-    /// They may be read.
-    unsafe fn set_inline(&mut self, kept: &QpKept, buffers: &[ibv_data_buf]) {
+    /// There are so many buffers, and their octets may be read.
+    unsafe fn set_inline(&mut self, kept: &QpKept, list: *const ibv_data_buf, count: usize) {
+        // SAFETY: the promise of the caller; a packed structure may hold them.
+        let buffers = || (0..count).map(|at| unsafe { list.add(at).read_unaligned() });
         let max = kept.qp.init_attr().caps.max_inline as usize;
-        let sum = |sum: usize, buffer: &ibv_data_buf| sum.checked_add(buffer.length);
-        let len = buffers.iter().try_fold(0, sum);
+        let sum = |sum: usize, buffer: ibv_data_buf| sum.checked_add(buffer.length);
+        let len = buffers().try_fold(0, sum);
         let from = self.octets.len();
         let (Some(len), Some(last)) = (len.filter(|len| *len <= max), self.drafts.last_mut())
         else {
@@ -447,7 +444,7 @@ impl Drafts {
         };
         last.data = Data::Inline(from, len);
         self.octets.reserve(len);
-        for buffer in buffers.iter().filter(|buffer| buffer.length > 0) {
+        for buffer in buffers().filter(|buffer| buffer.length > 0) {
             let at = self.octets.len();
             // SAFETY: the promise of the caller; there is room, and what is counted is written.
             unsafe {

@@ -24,7 +24,7 @@ const _: () = assert!(
 /// Octets of inline data: at least those of one request.
 const OCTETS: usize = 2048;
 /// Elements that are not aligned: at least those of one request.
-const ELEMENTS: usize = 64;
+const ELEMENTS: usize = 24;
 
 /// Where it is.
 pub(super) struct Space {
@@ -120,4 +120,16 @@ fn take<'a, T>(left: &mut &'a mut [T], count: usize) -> Option<&'a mut [T]> {
     let (mine, rest) = mem::take(left).split_at_mut(count);
     *left = rest;
     Some(mine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_all_that_one_request_may_have() {
+        let limits = uwarp_verbs::Limits::default();
+        assert!(limits.max_sge as usize <= ELEMENTS);
+        assert!(limits.max_inline as usize <= OCTETS);
+    }
 }

@@ -122,6 +122,9 @@ fn requests_and_elements_in_packed_structures_are_taken_as_any() {
             .collect::<Vec<Packed<[ibv_sge; EACH]>>>()
     };
     let (mut taken, mut given) = (lists(sink), lists(source));
+    let is_aligned =
+        |list: &Packed<[ibv_sge; EACH]>| (&raw const list.1).cast::<ibv_sge>().is_aligned();
+    assert!(!taken.iter().all(is_aligned) && !given.iter().all(is_aligned));
     let mut receives: Vec<_> = (0..COUNT)
         .map(|at| {
             let mut wr = recv_wr(at as u64, &mut []);

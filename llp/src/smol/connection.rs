@@ -550,7 +550,11 @@ impl Llp for SmolConnection {
     fn peer_closed(&mut self) -> bool {
         self.stack.poll();
         self.pump_if_due();
-        self.stage == Stage::Open && has_fin(self.socket().state())
+        match self.stage {
+            Stage::Handshake | Stage::Failed(_) => false,
+            Stage::Open => has_fin(self.socket().state()),
+            Stage::Finished => true,
+        }
     }
 
     fn flushed(&mut self) -> bool {

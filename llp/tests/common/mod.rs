@@ -533,8 +533,13 @@ pub(crate) fn a_reset_and_a_fin_are_told_apart_without_reading(
         assert!(!b.peer_closed());
     }
     a.shutdown().unwrap();
+    let began = Instant::now();
     while !b.peer_closed() {
         a.drive();
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "the FIN is not told"
+        );
     }
     for _ in 0..100 {
         a.drive();

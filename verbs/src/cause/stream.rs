@@ -26,6 +26,8 @@ pub(crate) enum Receive {
     Takes(u32),
     /// None was posted, and the message had waited for one for so many milliseconds.
     NoneAfter(u32),
+    /// The same, and it had not waited for as long as it might have: the peer had closed.
+    NoneAfterClose(u32),
 }
 
 impl From<StreamError> for Broken {
@@ -42,6 +44,7 @@ const STACK: &str =
     "report it to the maker of the peer's iWARP stack, with a capture (`--pcap`) of the connection";
 const CREDITS: &str = "post receives before the peer sends: agree with it on how many there are";
 const HOLD: &str = "post receives earlier, or let messages wait for longer (`OnNoReceive::Hold` in the settings or of the queue pair)";
+const EARLIER: &str = "post receives earlier: before the peer sends, or at least before it closes";
 const LENGTHS: &str = "post receives of the longest message that the peer sends";
 const READS: &str = "the peer's ORD is above what was agreed; see the IRD that both sides stated";
 const NEGOTIATE: &str = "raise max_ird in the settings of this device, or ask for a smaller ORD at the peer (where this side is too small); else let both name a common RTR kind";
@@ -52,6 +55,7 @@ impl Broken {
         let (title, who, layer, hint) = self.row();
         let hint = match self.receive {
             Receive::NoneAfter(_) => Some(HOLD),
+            Receive::NoneAfterClose(_) => Some(EARLIER),
             Receive::Any | Receive::Takes(_) => hint,
         };
         let account = Account::new(title, who, layer)
@@ -224,6 +228,10 @@ fn untagged(f: &mut fmt::Formatter<'_>, fault: &UntaggedFault, receive: Receive)
         (UntaggedFault::NoBuffer { msn, .. }, Receive::NoneAfter(waited)) => write!(
             f,
             "the peer's Send number {msn} was held for {waited} ms, and no receive was posted for it in that time"
+        ),
+        (UntaggedFault::NoBuffer { msn, .. }, Receive::NoneAfterClose(waited)) => write!(
+            f,
+            "the peer's Send number {msn} was held for {waited} ms, in which the peer closed the connection, and no receive was posted for it"
         ),
         (UntaggedFault::NoBuffer { qn, msn }, _) if *qn == QN_SEND => {
             write!(

@@ -157,8 +157,8 @@ pub(crate) struct Connection {
     /// The peer's message that comes next has no receive, and waits for one until then: nothing is received
     /// ([`OnNoReceive::Hold`]).
     pub(crate) starving: Option<Instant>,
-    /// How long that message waits, or waited, in all: the bound of the settings, unless the peer closed meanwhile.
-    pub(crate) held_for: Option<Duration>,
+    /// How long that message waits in all, where the peer has closed behind it: less than the settings say.
+    pub(crate) closed_behind: Option<Duration>,
     /// [`AsyncEvent::LastWqeReached`] was raised.
     pub(crate) told_last_wqe: bool,
     /// A completion of this QP was lost, and the connection has not been ended for it yet.
@@ -225,7 +225,7 @@ impl Connection {
             deadline: None,
             hold: None,
             starving: None,
-            held_for: None,
+            closed_behind: None,
             told_last_wqe: false,
             lost: None,
             fin: FinState::default(),

@@ -22,9 +22,6 @@ use crate::qp::state::QpState;
 use crate::settings::OnNoReceive;
 use crate::wait::after;
 
-/// How long a message may wait for a receive when its sender has closed. A program that is about to post one does so in this time.
-const AFTER_CLOSE: Duration = Duration::from_secs(2);
-
 /// The answers that RDMAP needs of memory and of the receive queue.
 struct View<'a> {
     ctx: &'a QpContext,
@@ -220,7 +217,7 @@ impl Connection {
         }
         self.starving = starving;
         if taken {
-            self.held_for = None;
+            self.closed_behind = None;
         }
         taken || !waits
     }
@@ -231,10 +228,13 @@ impl Connection {
         else {
             return;
         };
-        let sooner = after(self.now, AFTER_CLOSE);
+        let more = self.ctx.settings.timeouts.hold_after_close;
+        let sooner = after(self.now, more);
         if sooner < until {
             tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "the peer has closed behind a message on hold");
-            self.held_for = Some(bound.saturating_sub(until - sooner));
+            // Of what would have been the whole time, this is left.
+            let waited = after(self.now, bound).saturating_duration_since(until);
+            self.closed_behind = Some(waited + more);
             self.starving = Some(sooner);
         }
     }
@@ -401,8 +401,10 @@ impl Connection {
         match self.ctx.on_no_receive {
             // On a connection that holds, a message gets here only after it has waited.
             OnNoReceive::Hold(bound) if starved && !bound.is_zero() && !self.rq.has_left() => {
-                let bound = self.held_for.unwrap_or(bound);
-                Receive::NoneAfter(u32::try_from(bound.as_millis()).unwrap_or(u32::MAX))
+                match self.closed_behind {
+                    None => Receive::NoneAfter(milliseconds(bound)),
+                    Some(waited) => Receive::NoneAfterClose(milliseconds(waited)),
+                }
             }
             OnNoReceive::Hold(_) | OnNoReceive::Terminate => {
                 self.rq.next_len().map_or(Receive::Any, Receive::Takes)
@@ -458,4 +460,8 @@ fn first_fpdu(
             .get(1)
             .is_some_and(|control| control & 0x0F == Opcode::Send as u8);
     mutate!(stream.negotiated.rtr_offered.send, RtrSendDelivered => false) && empty_send
+}
+
+fn milliseconds(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }

@@ -9,6 +9,7 @@ use super::background::Interest;
 use super::doorbell::Doorbell;
 use crate::engine::{BufferPool, Connection, LlpOrder, PARTS_PER_CALL, ReceiveBuffer};
 use crate::limits::PeerAccount;
+use crate::wait::after;
 
 /// Octets that one turn receives, and sends, at most, so that no connection starves the others of a
 /// thread, and nobody waits long for its lock.
@@ -283,7 +284,7 @@ impl Driven {
             }
         }
         if self.conn.is_starving() {
-            let next = self.conn.now + CLOSE_AGAIN;
+            let next = after(self.conn.now, CLOSE_AGAIN);
             self.waits.close_again.get_or_insert(next);
         } else {
             self.waits.close_again = None;

@@ -27,7 +27,8 @@ const WRITTEN: u8 = 0xa6;
 const BLOCK: usize = 512;
 
 /// libiscsi (1.19) takes what `malloc` left where it keeps a connection for the head of a list: it ends with SIGSEGV where that was not
-/// zero, always with `MALLOC_PERTURB_=165`. With 255 it is zero (`mallopt(3)`, `M_PERTURB`: the complement).
+/// zero, always with `MALLOC_PERTURB_=165`. With 255 it is zero (`mallopt(3)`, `M_PERTURB`: the complement),
+/// and so is what our library is given in that process.
 const CLEARED: &str = "MALLOC_PERTURB_=255";
 
 fn run(place: Place<'_>) -> Result<String, String> {

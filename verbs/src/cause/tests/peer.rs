@@ -202,11 +202,12 @@ fn broken_rules_in_words() {
         Receive::Any => [Receive::Any],
         Receive::Takes(_) => [Receive::Takes(64)],
         Receive::NoneAfter(_) => [Receive::NoneAfter(20)],
+        Receive::NoneAfterClose(_) => [Receive::NoneAfterClose(2100)],
     });
     let with_receive = receives.into_iter().map(|receive| {
         let error = match receive {
             Receive::Any | Receive::Takes(_) => too_long,
-            Receive::NoneAfter(_) => no_receive,
+            Receive::NoneAfter(_) | Receive::NoneAfterClose(_) => no_receive,
         };
         Cause::broken(Broken {
             error: StreamError::Ddp(error),

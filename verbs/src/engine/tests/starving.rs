@@ -116,6 +116,59 @@ fn without_a_receive_in_time_the_connection_ends_as_without_a_hold() {
 }
 
 #[test]
+fn when_the_peer_has_closed_a_message_waits_for_a_while_more_and_the_cause_says_so() {
+    const MORE: Duration = Duration::from_millis(30);
+    let mut settings = holding();
+    settings.timeouts.hold_after_close = MORE;
+    let (mut client, mut server, pool, _memory) = pair(&settings);
+    for wr_id in 0..2 {
+        client.conn.post_send(&SendWr::send(wr_id, &[])).unwrap();
+    }
+    pump(&mut client, &mut server, &pool);
+    server.later(Duration::from_millis(20));
+    let until = server.conn.now + MORE;
+    server.conn.closed_on_hold();
+    assert_eq!(server.conn.deadline(), Some(until));
+    server.later(Duration::from_millis(10));
+    server.conn.closed_on_hold();
+    assert_eq!(
+        server.conn.deadline(),
+        Some(until),
+        "looking does not prolong it"
+    );
+    // The next one waits anew, and is given as much when the close is seen again.
+    server.post_receives(1);
+    server.look_again();
+    assert_eq!(server.conn.deadline(), Some(server.conn.now + BOUND));
+    server.later(BOUND - Duration::from_millis(20));
+    let until = server.conn.deadline();
+    server.conn.closed_on_hold();
+    assert_eq!(server.conn.deadline(), until, "what is over sooner stays");
+    server.later(Duration::from_millis(20));
+    server.look_again();
+    let cause = server.conn.end.as_ref().unwrap().cause();
+    assert!(
+        cause.to_string().contains("was held for 100 ms, and"),
+        "{cause}"
+    );
+
+    let (mut client, mut server, pool, _memory) = pair(&settings);
+    client.conn.post_send(&SendWr::send(0, &[])).unwrap();
+    pump(&mut client, &mut server, &pool);
+    server.later(Duration::from_millis(20));
+    server.conn.closed_on_hold();
+    server.later(MORE);
+    server.look_again();
+    assert_eq!(server.conn.state, QpState::Terminate);
+    let cause = server.conn.end.as_ref().unwrap().cause();
+    assert_eq!(
+        cause.to_string(),
+        "no receive posted: the peer's Send number 1 was held for 50 ms, in which the peer closed the connection, and \
+         no receive was posted for it; post receives earlier: before the peer sends, or at least before it closes"
+    );
+}
+
+#[test]
 fn a_hold_of_no_time_is_no_hold() {
     let settings = Settings {
         on_no_receive: OnNoReceive::Hold(Duration::ZERO),

@@ -57,6 +57,7 @@ pub(crate) const PATIENT: Timeouts = {
         first_fpdu: None,
         close: minute,
         stalled: Some(minute),
+        hold_after_close: minute,
     }
 };
 
