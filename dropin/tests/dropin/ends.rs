@@ -143,16 +143,17 @@ pub(crate) fn a_message_is_held_for_a_time_that_has_an_end(prefix: &Prefix) -> R
     }
 }
 
-/// A peer that is gone does not have the program wait for the end of the time: a reset is heard at once, and a peer that closes resets
-/// when it has no answer after some seconds.
+/// A peer that is gone does not have the program wait for the end of the time: a reset is heard at once, and when it has closed the
+/// message waits for two seconds more.
 pub(crate) fn the_end_of_the_peer_is_noticed_while_a_message_is_held(
     prefix: &Prefix,
 ) -> Result<(), String> {
-    for what in ["abort", "close"] {
+    let closed = "in which the peer closed the connection, and no receive was posted";
+    for (what, told) in [("abort", "connection lost"), ("close", closed)] {
         let [server, client] = pair(prefix, LONG, None, what)?.end()?;
         says(&client, &["sent"])?;
         says(&server, &["established", "disconnected"])?;
-        is_told(&server, &["connection lost"])?;
+        is_told(&server, &[told])?;
     }
     Ok(())
 }
