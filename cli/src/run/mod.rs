@@ -58,7 +58,7 @@ pub(crate) struct Options {
     /// End a connection whose message finds no receive posted, as the RFC says, and do not hold the message
     #[arg(long, conflicts_with = "hold")]
     strict: bool,
-    /// How long a message is held that finds no receive posted, in milliseconds (10000); two seconds more when its sender has closed
+    /// How long a message is held that finds no receive posted, in milliseconds (10000); when its sender closes meanwhile, for two more seconds at most
     #[arg(long, value_name = "MS")]
     hold: Option<u64>,
     /// How long a connection that the peer's TCP refuses is asked for again, in milliseconds; 0: not at all (3000)

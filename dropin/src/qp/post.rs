@@ -6,11 +6,12 @@
 )]
 
 use core::ffi::{c_int, c_uint};
+use core::mem::MaybeUninit;
 
 use uwarp_verbs::{Access, PostError, Qp, RecvWr, SendWr, WindowBind};
 
 use super::QpKept;
-use super::room::{Room, Space};
+use super::room::{Room, Space, seen};
 use crate::abi::{
     IBV_ACCESS_ZERO_BASED, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
@@ -158,8 +159,9 @@ unsafe fn send_some(
 ) -> Result<*mut ibv_send_wr, Refused<ibv_send_wr>> {
     let mut space = Space::new();
     let mut room = space.room();
+    let mut copy = MaybeUninit::uninit();
     // SAFETY: the promise of the caller.
-    let head = unsafe { first.read_unaligned() };
+    let head = unsafe { seen(first, &mut copy) };
     let second = head.next;
     let mut request_of = |wr: &ibv_send_wr| {
         // SAFETY: the promise of the caller.
@@ -167,7 +169,7 @@ unsafe fn send_some(
         made.inspect_err(|errno| unlike(kept, *errno))
     };
     // What there is no room for is more than any queue pair takes.
-    let single = request_of(&head)
+    let single = request_of(head)
         .and_then(|single| single.ok_or(libc::EINVAL))
         .map_err(|errno| Refused { at: first, errno })?;
     if second.is_null() {
@@ -180,9 +182,10 @@ unsafe fn send_some(
     let mut batch = [single; BATCH];
     let (mut count, mut next, mut refused) = (1, second, None);
     while count < BATCH && !next.is_null() {
+        let mut copy = MaybeUninit::uninit();
         // SAFETY: the promise of the caller.
-        let wr = unsafe { next.read_unaligned() };
-        match request_of(&wr) {
+        let wr = unsafe { seen(next, &mut copy) };
+        match request_of(wr) {
             Ok(Some(request)) => batch[count] = request,
             Ok(None) => break,
             Err(errno) => {
@@ -231,9 +234,10 @@ unsafe fn nth(mut wr: *mut ibv_send_wr, index: usize) -> *mut ibv_send_wr {
 /// `count` requests of the list were posted.
 unsafe fn bound(mut wr: *mut ibv_send_wr, count: usize) {
     for _ in 0..count {
+        let mut copy = MaybeUninit::uninit();
         // SAFETY: the promise of the caller; the opcode says which field it is.
         unsafe {
-            let one = wr.read_unaligned();
+            let one = seen(wr, &mut copy);
             if one.opcode == IBV_WR_BIND_MW {
                 let bind = &one.__bindgen_anon_2.bind_mw;
                 if let Some(window) = bind.mw.as_mut() {

@@ -112,6 +112,21 @@ impl<'a> Room<'a> {
     }
 }
 
+/// A request where the program has it, or a copy of one that is not aligned. To copy each would be to read what the program has just
+/// written by other widths, for which a processor waits.
+///
+/// # Safety
+/// There is one, and it stays as it is meanwhile.
+pub(super) unsafe fn seen<W: Copy>(at: *const W, copy: &mut MaybeUninit<W>) -> &W {
+    // SAFETY: the promise of the caller.
+    unsafe {
+        match at.is_aligned() {
+            true => &*at,
+            false => copy.write(at.read_unaligned()),
+        }
+    }
+}
+
 /// The first `count` of what is left.
 fn take<'a, T>(left: &mut &'a mut [T], count: usize) -> Option<&'a mut [T]> {
     if count > left.len() {
