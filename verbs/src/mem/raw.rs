@@ -14,6 +14,12 @@
 //! instruction that moves octets whole), and racing atomic accesses are defined. Elsewhere the accesses are
 //! atomics of the word's own size.
 
+mod checksum;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod fold;
+
+pub(super) use checksum::{checksum, load_with_crc};
+
 /// Blocks of the bulk loop, in octets.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const BLOCK: usize = 128;

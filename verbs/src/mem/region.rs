@@ -8,6 +8,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 use uwarp_ddp::STag;
+use uwarp_mpa::Crc32c;
 
 use super::backing::{Backing, Owner, RegionSpec};
 use super::error::{DeregisterError, OutOfRange};
@@ -408,18 +409,31 @@ impl Use<'_> {
         true
     }
 
-    /// Copies octets from `offset` on. `false`, and nothing is copied, when the range is not in the region.
+    /// Copies octets from `offset` on, and takes what was copied into the CRC, if there is one. `false`, and nothing is
+    /// done, when the range is not in the region.
     #[inline]
-    pub(super) fn copy_out(&self, offset: usize, out: &mut [u8]) -> bool {
-        let region = self.region;
-        if offset
-            .checked_add(out.len())
-            .is_none_or(|end| end > region.len)
-        {
+    pub(super) fn copy_out(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>) -> bool {
+        let Some(from) = self.region.pointer(offset, out.len()) else {
             return false;
-        }
+        };
         // SAFETY: as for `place`; every region is readable.
-        unsafe { raw::load(region.base.as_ptr().add(offset), out) };
+        unsafe {
+            match crc {
+                Some(crc) => raw::load_with_crc(from, out, crc),
+                None => raw::load(from, out),
+            }
+        }
+        true
+    }
+
+    /// Takes `len` octets from `offset` on into the CRC. `false`, and nothing is done, when the range is not in the
+    /// region.
+    pub(super) fn checksum(&self, offset: usize, len: usize, crc: &mut Crc32c) -> bool {
+        let Some(from) = self.region.pointer(offset, len) else {
+            return false;
+        };
+        // SAFETY: as for `place`; every region is readable.
+        unsafe { raw::checksum(from, len, crc) };
         true
     }
 

@@ -8,7 +8,7 @@ use super::error::{LocalFault, LocalFaultKind};
 use super::region::Region;
 use super::run::PinnedRun;
 use super::table::{RegionTable, check_sge};
-use super::target::{checksum_by_copy, copy_with_crc};
+use super::target::copied;
 
 /// A scatter/gather element (`ibv_sge`): a run of registered memory. It has the layout of `ibv_sge`: a list of the one is a list
 /// of the other.
@@ -282,9 +282,14 @@ pub(crate) struct SgSource<'a> {
 }
 
 impl SgSource<'_> {
-    fn copy_out(&self, offset: usize, out: &mut [u8]) -> bool {
-        let end = offset.checked_add(out.len());
-        if offset < self.offset || end.is_none_or(|end| end > self.offset + self.len) {
+    /// Whether these octets of the message are in the range.
+    fn has(&self, offset: usize, len: usize) -> bool {
+        let end = offset.checked_add(len);
+        offset >= self.offset && end.is_some_and(|end| end <= self.offset + self.len)
+    }
+
+    fn copy_out(&self, offset: usize, out: &mut [u8], mut crc: Option<&mut Crc32c>) -> bool {
+        if !self.has(offset, out.len()) {
             return false;
         }
         let mut rest = out;
@@ -295,21 +300,35 @@ impl SgSource<'_> {
                 return false;
             };
             let region = part.entry.region.resume();
-            good &= region.copy_out(part.entry.offset + part.at, now);
+            good &= region.copy_out(part.entry.offset + part.at, now, crc.as_deref_mut());
             region.keep();
             rest = later;
         }
         good && rest.is_empty()
     }
+
+    fn take_in(&self, offset: usize, len: usize, crc: &mut Crc32c) -> bool {
+        if !self.has(offset, len) {
+            return false;
+        }
+        let mut good = true;
+        for part in self.list.parts(offset, len) {
+            let region = part.entry.region.resume();
+            good &= region.checksum(part.entry.offset + part.at, part.len, crc);
+            region.keep();
+        }
+        good
+    }
 }
 
 impl Payload for SgSource<'_> {
     fn copy(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>) {
-        copy_with_crc(out, crc, |at, part| self.copy_out(offset + at, part));
+        copied(out, crc, |out, crc| self.copy_out(offset, out, crc));
     }
 
     fn checksum(&self, offset: usize, len: usize, crc: &mut Crc32c) {
-        checksum_by_copy(self, offset, len, crc);
+        let done = self.take_in(offset, len, crc);
+        debug_assert!(done, "{len} octets at {offset} are not in the source");
     }
 }
 

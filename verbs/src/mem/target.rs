@@ -133,78 +133,47 @@ impl<'a> TargetSource<'a> {
     }
 }
 
+impl TargetSource<'_> {
+    /// Where in the region octets of the target begin.
+    #[inline]
+    fn place(&self, offset: usize, len: usize) -> Option<usize> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        inside.then(|| self.offset + offset)
+    }
+}
+
 impl Payload for TargetSource<'_> {
     #[inline]
     fn copy(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>) {
-        copy_with_crc(out, crc, |at, part| {
-            let inside = (offset + at)
-                .checked_add(part.len())
-                .is_some_and(|end| end <= self.len);
-            inside && self.region.copy_out(self.offset + offset + at, part)
+        copied(out, crc, |out, crc| {
+            let place = self.place(offset, out.len());
+            place.is_some_and(|place| self.region.copy_out(place, out, crc))
         });
     }
 
     fn checksum(&self, offset: usize, len: usize, crc: &mut Crc32c) {
-        checksum_by_copy(self, offset, len, crc);
+        let place = self.place(offset, len);
+        let done = place.is_some_and(|place| self.region.checksum(place, len, crc));
+        debug_assert!(done, "{len} octets at {offset} are not in the source");
     }
 }
 
-/// Octets copied before their CRC is computed: they are still in the first-level cache then.
-const STEP: usize = 8192;
-
-/// The same where the copy is not kept: fewer and longer runs of the CRC, and still in the first-level cache.
-const CHECKED: usize = 2 * STEP;
-
-/// Fills `out` by `copy(at, part)`, and computes the CRC over what was copied, never over the memory it came from:
-/// others may write that meanwhile, and the CRC must be that of the octets on the wire. Where `copy` has nothing to
-/// give (a range outside the source, which no caller of this crate asks for) the octets are 0, never old content.
+/// Fills `out` by `copy`. Where that has nothing to give (a range outside the source, which no caller of this crate asks
+/// for) the octets are 0, never old content, and so is what the CRC is of.
 #[inline]
-pub(super) fn copy_with_crc(
+pub(super) fn copied(
     out: &mut [u8],
     mut crc: Option<&mut Crc32c>,
-    copy: impl Fn(usize, &mut [u8]) -> bool,
+    copy: impl FnOnce(&mut [u8], Option<&mut Crc32c>) -> bool,
 ) {
-    if crc.is_none() {
-        let copied = copy(0, out);
-        debug_assert!(copied, "{} octets are not in the source", out.len());
-        if !copied {
-            out.fill(0);
+    let before = crc.as_deref().copied();
+    let done = copy(out, crc.as_deref_mut());
+    debug_assert!(done, "{} octets are not in the source", out.len());
+    if !done {
+        out.fill(0);
+        if let (Some(crc), Some(before)) = (crc, before) {
+            *crc = before;
+            crc.update(out);
         }
-        return;
-    }
-    let mut at = 0;
-    for part in out.chunks_mut(STEP) {
-        let copied = copy(at, part);
-        debug_assert!(
-            copied,
-            "{} octets at {at} are not in the source",
-            part.len()
-        );
-        if !copied {
-            part.fill(0);
-        }
-        if let Some(crc) = crc.as_deref_mut() {
-            crc.update(part);
-        }
-        at += part.len();
-    }
-}
-
-/// The CRC of a range without keeping its octets. They pass through a buffer of our own, because nothing may hold a
-/// slice of registered memory.
-pub(super) fn checksum_by_copy<P: Payload>(
-    source: &P,
-    offset: usize,
-    len: usize,
-    crc: &mut Crc32c,
-) {
-    let mut buffer = [0; CHECKED];
-    let mut at = 0;
-    while at < len {
-        let part = buffer.len().min(len - at);
-        if let Some(part) = buffer.get_mut(..part) {
-            source.copy(offset + at, part, Some(crc));
-        }
-        at += part;
     }
 }

@@ -1,0 +1,210 @@
+//! The CRC32C of registered memory: of octets that are copied, and of octets that stay where they are.
+//!
+//! Where the processor can, both are one pass over the memory ([`fold`](super::fold)). The other ways, by steps, work
+//! everywhere, and the tests compare.
+
+use uwarp_mpa::Crc32c;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use super::fold;
+use super::load;
+
+/// Octets copied before their CRC is computed, where both are not done in one pass: they are still in the first-level
+/// cache then.
+const STEP: usize = 8192;
+
+/// As [`load`], and takes into the CRC what is in `out` then, never a second look at the source: others may
+/// write it meanwhile, and the CRC must be that of the octets on the wire.
+///
+/// # Safety
+/// As for [`load`].
+#[inline]
+pub(in crate::mem) unsafe fn load_with_crc(from: *const u8, out: &mut [u8], crc: &mut Crc32c) {
+    // SAFETY: as the caller says; the parts of `out` are copies of the same parts of the source.
+    unsafe {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Some((head, blocks)) = foldable(from, out.len()) {
+            let (head, rest) = out.split_at_mut(head);
+            load_by_steps(from, head, crc);
+            let from = from.add(head.len());
+            fold::run::<true>(from, rest.as_mut_ptr(), blocks, crc);
+            let folded = blocks * fold::BLOCK;
+            let tail = rest.get_mut(folded..).unwrap_or_default();
+            return load_by_steps(from.add(folded), tail, crc);
+        }
+        load_by_steps(from, out, crc);
+    }
+}
+
+/// Takes `len` octets from `from` on into the CRC.
+///
+/// # Safety
+/// As for [`load`] of so many.
+#[inline]
+pub(in crate::mem) unsafe fn checksum(from: *const u8, len: usize, crc: &mut Crc32c) {
+    // SAFETY: as the caller says; the head, the blocks and the tail are `len` octets together.
+    unsafe {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Some((head, blocks)) = foldable(from, len) {
+            checksum_by_copy::<{ fold::BLOCK }>(from, head, crc);
+            fold::run::<false>(from.add(head), core::ptr::null_mut(), blocks, crc);
+            let done = head + blocks * fold::BLOCK;
+            return checksum_by_copy::<{ fold::BLOCK }>(from.add(done), len - done, crc);
+        }
+        checksum_by_copy::<{ 2 * STEP }>(from, len, crc);
+    }
+}
+
+/// Octets before the first cache line, and blocks behind them: `None` where folding does not repay, or this processor
+/// cannot.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+fn foldable(from: *const u8, len: usize) -> Option<(usize, usize)> {
+    /// From here on folding is no slower than the other ways.
+    const FROM: usize = 4 * fold::BLOCK;
+    if len < FROM || !fold::is_there() {
+        return None;
+    }
+    // Loads that straddle cache lines cost double.
+    let head = from.addr().wrapping_neg() & 63;
+    Some((head, (len - head) / fold::BLOCK))
+}
+
+/// [`load_with_crc`] without anything that not every processor has.
+///
+/// # Safety
+/// As for [`load`].
+#[inline]
+unsafe fn load_by_steps(from: *const u8, out: &mut [u8], crc: &mut Crc32c) {
+    let mut at = from;
+    for part in out.chunks_mut(STEP) {
+        // SAFETY: as the caller says, of a part of `out` and the same part of the source.
+        unsafe {
+            load(at, part);
+            at = at.add(part.len());
+        }
+        crc.update(part);
+    }
+}
+
+/// [`checksum`] without anything that not every processor has: through a buffer of our own of `N` octets, because nothing
+/// may hold a slice of registered memory.
+///
+/// # Safety
+/// As for [`load`] of `len` octets.
+unsafe fn checksum_by_copy<const N: usize>(from: *const u8, len: usize, crc: &mut Crc32c) {
+    if len == 0 {
+        return;
+    }
+    let mut buffer = [0; N];
+    let mut done = 0;
+    while done < len {
+        let part = N.min(len - done);
+        if let Some(part) = buffer.get_mut(..part) {
+            // SAFETY: as the caller says, of octets within `len`.
+            unsafe { load(from.add(done), part) };
+            crc.update(part);
+        }
+        done += part;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Octets without a pattern that a wrong factor would keep.
+    fn octets(count: usize) -> Vec<u8> {
+        (0..count as u64)
+            .map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
+            .collect()
+    }
+
+    /// Around each border between head, blocks and tail; Miri, which knows nothing but the steps, takes a few.
+    fn lengths() -> impl Iterator<Item = usize> {
+        let every = if cfg!(miri) { 397 } else { 1 };
+        (0..2100).step_by(every).chain([16_383, 16_384, 65_501])
+    }
+
+    #[test]
+    fn both_crcs_are_those_of_the_octets_wherever_they_begin() {
+        let source = octets(65_501 + 64);
+        let mut out = vec![0; 65_501];
+        for len in lengths() {
+            for from in [0, 1, 18, 63] {
+                let part = &source[from..from + len];
+                let mut expected = Crc32c::new();
+                expected.update(b"what went before");
+                let (mut copied, mut stayed) = (expected, expected);
+                expected.update(part);
+                out.fill(0);
+                // SAFETY: `part` is readable and nobody writes it; `out` is another allocation.
+                unsafe {
+                    load_with_crc(part.as_ptr(), &mut out[..len], &mut copied);
+                    checksum(part.as_ptr(), len, &mut stayed);
+                }
+                assert_eq!(copied, expected, "copied: {len} octets from {from} on");
+                assert_eq!(stayed, expected, "stayed: {len} octets from {from} on");
+                assert!(out[..len] == *part, "{len} octets from {from} on");
+                assert!(
+                    out[len..].iter().all(|octet| *octet == 0),
+                    "nothing behind {len}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_plain_ways_give_the_same() {
+        let source = octets(40_000);
+        for len in [0, 1, 255, 8191, 8192, 8193, 40_000] {
+            let mut expected = Crc32c::new();
+            expected.update(&source[..len]);
+            let (mut copied, mut stayed) = (Crc32c::new(), Crc32c::new());
+            let mut out = vec![0; len];
+            // SAFETY: as above.
+            unsafe {
+                load_by_steps(source.as_ptr(), &mut out, &mut copied);
+                checksum_by_copy::<256>(source.as_ptr(), len, &mut stayed);
+            }
+            assert_eq!([copied, stayed], [expected; 2], "{len} octets");
+            assert!(out == source[..len], "{len} octets");
+        }
+    }
+
+    /// Somebody else writes the memory all the time, and the CRC is still that of the copy.
+    #[test]
+    #[cfg(not(miri))]
+    fn the_crc_is_that_of_the_copy_while_others_write() {
+        use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+        let words: Vec<AtomicU64> = (0..1024).map(AtomicU64::new).collect();
+        let over = AtomicBool::new(false);
+        let (mut copy, mut last) = (vec![0; 8 * words.len()], Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut value = 0_u64;
+                while !over.load(Ordering::Relaxed) {
+                    value = value.wrapping_add(0x0123_4567_89AB_CDEF);
+                    words
+                        .iter()
+                        .for_each(|word| word.store(value, Ordering::Relaxed));
+                }
+            });
+            let mut changes = 0;
+            while changes < 100 {
+                let mut crc = Crc32c::new();
+                // SAFETY: the memory lives, is reached by atomics and by these loads alone, and `copy` is another.
+                unsafe { load_with_crc(words.as_ptr().cast(), &mut copy, &mut crc) };
+                let mut expected = Crc32c::new();
+                expected.update(&copy);
+                assert_eq!(crc, expected);
+                if copy != last {
+                    changes += 1;
+                    last.clone_from(&copy);
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+}
