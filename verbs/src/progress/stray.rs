@@ -30,12 +30,18 @@ struct Stray {
     idle: u32,
 }
 
-/// A turn that was given to a stray, or could not be, because another thread has its lock.
-pub(crate) struct Given {
-    /// Octets went out or came in.
-    pub(crate) moved: bool,
-    /// When it was polled, by the clock of the device.
-    pub(crate) polled_at: u64,
+/// What a poll gave a stray.
+pub(crate) enum Given {
+    /// Nothing: another thread has its lock, and the background may be that, which has to share the processor with the
+    /// polls. So this says nothing of how much there is to do.
+    Nothing,
+    /// A turn.
+    Turn {
+        /// Octets went out or came in.
+        moved: bool,
+        /// When it was polled, by the clock of the device.
+        polled_at: u64,
+    },
 }
 
 /// Those of a device. Neither a poll nor the background waits for its lock.
@@ -67,11 +73,14 @@ impl Strays {
         if let Some(mut list) = self.list.try_lock() {
             list.retain_mut(|stray| {
                 let qp = stray.qp.upgrade();
-                let Some(given) = qp.and_then(|qp| qp.poll_astray(now, stray.polled_at)) else {
-                    return false;
-                };
-                stray.polled_at = given.polled_at;
-                stray.idle = if given.moved { 0 } else { stray.idle + 1 };
+                match qp.and_then(|qp| qp.poll_astray(now, stray.polled_at)) {
+                    None => return false,
+                    Some(Given::Nothing) => {}
+                    Some(Given::Turn { moved, polled_at }) => {
+                        stray.polled_at = polled_at;
+                        stray.idle = if moved { 0 } else { stray.idle + 1 };
+                    }
+                }
                 stray.idle < IDLE
             });
             self.are_some.store(!list.is_empty(), Ordering::Relaxed);
@@ -210,6 +219,23 @@ pub(super) mod tests {
                 "it is left when nothing comes any more"
             );
         }
+    }
+
+    /// Whoever has the lock may be the background, which waits for the processor that the polls keep busy.
+    #[test]
+    fn polls_that_find_its_lock_taken_do_not_count_as_idle() {
+        let world = World::new();
+        world.until_it_is_a_stray();
+        let held = world.far_qp.inner().lock();
+        for _ in 0..2 * super::IDLE {
+            assert_eq!(world.idle.poll_one(), None);
+        }
+        assert_eq!(world.strays(), 1);
+        drop(held);
+        for _ in 0..super::IDLE {
+            assert_eq!(world.idle.poll_one(), None);
+        }
+        assert_eq!(world.strays(), 0, "nothing moves any more");
     }
 
     #[test]

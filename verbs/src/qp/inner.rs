@@ -23,6 +23,7 @@ use crate::progress::crowd::{Crowd, Seat};
 use crate::progress::doorbell::Doorbell;
 use crate::progress::drive::{Driven, Outcome, Waits};
 use crate::qp::guard::{QpGuard, Watched, Watcher};
+use crate::qp::shut_out::ShutOut;
 use crate::trace;
 use crate::wait::after;
 
@@ -37,6 +38,8 @@ pub(crate) struct QpInner {
     /// When a thread of the consumer that polls last gave this connection a turn, in nanoseconds of the device's clock.
     /// (Polls of its crowd are the crowd's.)
     pub(super) polled_at: AtomicU64,
+    /// Polls that found the lock taken.
+    pub(super) shut_out: ShutOut,
     /// Its place among many connections of a CQ.
     seat: OnceLock<Seat>,
     state: Mutex<Locked>,
@@ -138,6 +141,7 @@ impl QpInner {
             events,
             cqs,
             polled_at: AtomicU64::new(0),
+            shut_out: ShutOut::default(),
             seat: OnceLock::new(),
             changed: Condvar::new(),
             muted: AtomicBool::new(false),

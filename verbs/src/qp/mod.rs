@@ -9,6 +9,7 @@ mod lower;
 pub(crate) mod modify;
 mod polling;
 pub(crate) mod posting;
+mod shut_out;
 pub(crate) mod state;
 pub(crate) mod wr;
 

@@ -8,6 +8,7 @@ use std::time::Instant;
 use crate::progress::cover::Cover;
 use crate::progress::crowd::{By, Done};
 use crate::progress::stray::Given;
+use crate::qp::guard::QpGuard;
 use crate::qp::inner::{Driver, Locked, QpInner};
 
 /// So many octets pass in a turn without the clock being looked at after it: the few microseconds count for nothing.
@@ -22,12 +23,20 @@ impl QpInner {
             self.polled_at
                 .store(self.device.clock(now), Ordering::Relaxed);
         }
-        if let Some(mut locked) = self.try_lock()
-            && locked.driven.llp.is_some()
-        {
-            return self.turn_by_poll(&mut locked, now, stays);
+        let Some(mut locked) = self.try_lock_to_poll() else {
+            return false;
+        };
+        locked.driven.llp.is_some() && self.turn_by_poll(&mut locked, now, stays)
+    }
+
+    /// The lock, if it is free; the processor may be somebody else's for a moment where it is not.
+    fn try_lock_to_poll(&self) -> Option<QpGuard<'_>> {
+        let locked = self.try_lock();
+        match locked {
+            Some(_) => self.shut_out.got_in(),
+            None => self.shut_out.found_taken(),
         }
-        false
+        locked
     }
 
     /// A turn by a thread that polls other CQs ([`crate::progress::stray`]), which gave it the last one at `polled_at`. `None`
@@ -38,9 +47,8 @@ impl QpInner {
         if !is_ours || self.is_armed() {
             return None;
         }
-        let Some(mut locked) = self.try_lock() else {
-            let moved = false;
-            return Some(Given { moved, polled_at });
+        let Some(mut locked) = self.try_lock_to_poll() else {
+            return Some(Given::Nothing);
         };
         let cover = locked.registration.cover;
         if locked.driven.llp.is_none() || cover.is_seated() || cover.is_waited() {
@@ -50,7 +58,7 @@ impl QpInner {
         let polled_at = self.device.clock(end);
         self.polled_at.store(polled_at, Ordering::Relaxed);
         let moved = moved > 0;
-        Some(Given { moved, polled_at })
+        Some(Given::Turn { moved, polled_at })
     }
 
     /// A turn that a thread gives which polls. True when it received something.
@@ -86,7 +94,7 @@ impl QpInner {
     /// A turn that comes of a round of its crowd. `None` when a thread that polls finds the lock taken.
     pub(crate) fn turn_in_crowd(&self, now: Instant, by: By) -> Option<Done> {
         let mut locked = match by {
-            By::Poll => self.try_lock()?,
+            By::Poll => self.try_lock_to_poll()?,
             By::Sleeper | By::Background => self.lock(),
         };
         let driver = match by {
