@@ -5,8 +5,9 @@
 pub(super) const HEADER: usize = 10;
 /// Octets of an Ethernet header.
 pub(super) const ETHERNET: usize = 14;
-/// The largest segment that one frame carries: an IPv4 packet of 65,535 octets without options.
-pub(super) const LARGEST: u16 = 65_535 - 40;
+/// The largest segment that one frame carries: the kernel cuts a frame of 65,536 octets or more itself, with its Ethernet header,
+/// before it gets to the device (`gso_max_size`), at a quarter of the speed.
+pub(super) const LARGEST: u16 = 65_535 - 40 - ETHERNET as u16;
 
 /// VIRTIO_NET_HDR_F_NEEDS_CSUM and VIRTIO_NET_HDR_F_DATA_VALID.
 const NEEDS_CHECKSUM: u8 = 1;
