@@ -260,6 +260,7 @@ impl Cq {
             if taken == 0 && stays && !shared.inner.is_armed() {
                 let now = now.unwrap_or_else(|| shared.device.now());
                 shared.device.strays.poll(&shared.device, now);
+                shared.device.aside.found_nothing();
             }
         }
         let is_last = || shared.inner.is_empty() && !shared.inner.is_armed();

@@ -23,6 +23,7 @@ use crate::home::{Home, Inherited};
 use crate::limits::{Accounts, Number, Objects, PdAccount, Place};
 use crate::mem::{RegionTable, RegisterError};
 use crate::pd::Pd;
+use crate::progress::aside::Aside;
 use crate::progress::background::Background;
 use crate::progress::stray::Strays;
 use crate::settings::{Progress, Settings};
@@ -159,6 +160,8 @@ pub(crate) struct DeviceInner {
     pub(crate) ids: Arc<Ids>,
     /// What polls of other CQs drive.
     pub(crate) strays: Strays,
+    /// Whether polls stand aside.
+    pub(crate) aside: Aside,
     qps: Objects,
     cqs: Objects,
     srqs: Objects,
@@ -299,6 +302,7 @@ impl Device {
             other_events: Mutex::default(),
             ids: Ids::new(&background),
             strays: Strays::default(),
+            aside: Aside::default(),
             background: Arc::new(background),
             origin: settings.clock.now(),
             settings: Arc::new(settings),

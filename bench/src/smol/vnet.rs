@@ -8,6 +8,7 @@ pub(super) const ETHERNET: usize = 14;
 /// The largest segment that one frame carries: the kernel cuts a frame of 65,536 octets or more itself, with its Ethernet header,
 /// before it gets to the device (`gso_max_size`), at a quarter of the speed.
 pub(super) const LARGEST: u16 = 65_535 - 40 - ETHERNET as u16;
+const _: () = assert!(LARGEST as usize + 40 + ETHERNET < 65_536);
 
 /// VIRTIO_NET_HDR_F_NEEDS_CSUM and VIRTIO_NET_HDR_F_DATA_VALID.
 const NEEDS_CHECKSUM: u8 = 1;

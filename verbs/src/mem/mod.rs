@@ -16,7 +16,7 @@
 //!
 //! Registered memory is shared on purpose: the application writes it while we read, peers write it while the
 //! application polls. So no Rust reference or slice ever points into it. This module is the only one of the crate
-//! that touches it, and its file `raw` holds the only instructions that do.
+//! that touches it, and its file `raw`, with what is in `raw/`, holds the only instructions that do.
 #![expect(
     unsafe_code,
     reason = "registered memory is reached by raw pointer only, and only here"

@@ -1,6 +1,6 @@
 //! The only instructions that touch registered memory.
 //!
-//! The other side of every copy is private to us (a slice); this side may be read and written at the same time by the
+//! The other side of every copy is private to us (a slice), where there is one; this side may be read and written at the same time by the
 //! application, by a program that shares the pages, or by another connection. The promises:
 //!
 //! * [`store`] writes in address order; the last octet is in the last store, which has release ordering: a program

@@ -136,7 +136,7 @@ impl<'a> TargetSource<'a> {
 impl TargetSource<'_> {
     /// Where in the region octets of the target begin.
     #[inline]
-    fn place(&self, offset: usize, len: usize) -> Option<usize> {
+    fn offset_of(&self, offset: usize, len: usize) -> Option<usize> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
         inside.then(|| self.offset + offset)
     }
@@ -146,14 +146,14 @@ impl Payload for TargetSource<'_> {
     #[inline]
     fn copy(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>) {
         copied(out, crc, |out, crc| {
-            let place = self.place(offset, out.len());
-            place.is_some_and(|place| self.region.copy_out(place, out, crc))
+            let at = self.offset_of(offset, out.len());
+            at.is_some_and(|at| self.region.copy_out(at, out, crc))
         });
     }
 
     fn checksum(&self, offset: usize, len: usize, crc: &mut Crc32c) {
-        let place = self.place(offset, len);
-        let done = place.is_some_and(|place| self.region.checksum(place, len, crc));
+        let at = self.offset_of(offset, len);
+        let done = at.is_some_and(|at| self.region.checksum(at, len, crc));
         debug_assert!(done, "{len} octets at {offset} are not in the source");
     }
 }

@@ -34,6 +34,7 @@
 //! Lock order: QP, then SRQ, then CQ; QP, then background. The background never holds its own lock while it
 //! takes another.
 
+pub(crate) mod aside;
 pub(crate) mod background;
 pub(crate) mod cover;
 pub(crate) mod crowd;

@@ -17,13 +17,13 @@ use crate::event::AsyncEvent;
 use crate::event_queue::{EventObject, EventQueue};
 use crate::limits::{Charge, Number, PdAccount, PdCharge, PeerAccount, Place, ReadPlaces};
 use crate::mem::PinnedRun;
+use crate::progress::aside::ShutOut;
 use crate::progress::background::{Source, Verdict};
 use crate::progress::cover::{Cover, Registration};
 use crate::progress::crowd::{Crowd, Seat};
 use crate::progress::doorbell::Doorbell;
 use crate::progress::drive::{Driven, Outcome, Waits};
 use crate::qp::guard::{QpGuard, Watched, Watcher};
-use crate::qp::shut_out::ShutOut;
 use crate::trace;
 use crate::wait::after;
 
@@ -38,7 +38,7 @@ pub(crate) struct QpInner {
     /// When a thread of the consumer that polls last gave this connection a turn, in nanoseconds of the device's clock.
     /// (Polls of its crowd are the crowd's.)
     pub(super) polled_at: AtomicU64,
-    /// Polls that found the lock taken.
+    /// Polls in a row that found the lock taken.
     pub(super) shut_out: ShutOut,
     /// Its place among many connections of a CQ.
     seat: OnceLock<Seat>,

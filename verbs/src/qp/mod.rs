@@ -9,7 +9,6 @@ mod lower;
 pub(crate) mod modify;
 mod polling;
 pub(crate) mod posting;
-mod shut_out;
 pub(crate) mod state;
 pub(crate) mod wr;
 

@@ -29,12 +29,13 @@ impl QpInner {
         locked.driven.llp.is_some() && self.turn_by_poll(&mut locked, now, stays)
     }
 
-    /// The lock, if it is free; the processor may be somebody else's for a moment where it is not.
+    /// The lock, if it is free.
     fn try_lock_to_poll(&self) -> Option<QpGuard<'_>> {
         let locked = self.try_lock();
         match locked {
             Some(_) => self.shut_out.got_in(),
-            None => self.shut_out.found_taken(),
+            None if self.shut_out.found_taken() => self.device.aside.is_due(),
+            None => {}
         }
         locked
     }

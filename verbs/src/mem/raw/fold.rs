@@ -34,7 +34,8 @@ const fn factor(power: u32) -> i64 {
     (rest.reverse_bits() as i64) << 1
 }
 
-/// What moves the lower and the upper half of 128 bits on by one block.
+/// What moves the lower and the upper half of 128 bits on by one block. The lower half has the earlier octets, and so counts
+/// x^64 more; a factor whose lowest bit comes first stands for x^31 times itself, and the product for x times more: 32 from both.
 const FACTORS: [i64; 2] = {
     let bits = 8 * BLOCK as u32;
     [factor(bits + 32), factor(bits - 32)]
@@ -46,11 +47,11 @@ pub(super) fn is_there() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
 }
 
-/// Takes `blocks` blocks from `from` on into the CRC, and copies them to `to` if that is not null.
+/// Takes `blocks` blocks from `from` on into the CRC, and with `COPY` copies them to `to`, which is not used without.
 ///
 /// # Safety
-/// [`is_there`] said yes. `from` is good for [`super::load`] of `blocks * BLOCK` octets, and `to` is null, or so many
-/// octets can be written there that nobody else reaches meanwhile.
+/// [`is_there`] said yes. `from` is good for [`super::load`] of `blocks * BLOCK` octets. With `COPY` so many octets can be
+/// written at `to`, and nobody else reaches them meanwhile.
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 pub(super) unsafe fn run<const COPY: bool>(
     from: *const u8,
@@ -64,7 +65,8 @@ pub(super) unsafe fn run<const COPY: bool>(
     let factors = _mm512_set4_epi64(FACTORS[1], FACTORS[0], FACTORS[1], FACTORS[0]);
     let state = _mm512_zextsi128_si512(_mm_cvtsi32_si128((!crc.finish()).cast_signed()));
     let mut left = [0_u8; BLOCK];
-    // SAFETY: offsets are below `blocks * BLOCK`, of which the caller says that they may be read, and written.
+    // SAFETY: offsets are below `blocks * BLOCK`, of which the caller says that they may be read, and written where they are
+    // copied. The parts of `left` have the 64 octets that are stored in each.
     unsafe {
         let next = |at: usize| {
             let octets = load(from.add(at));
