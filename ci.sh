@@ -124,9 +124,11 @@ part_miri() {
     need_nightly miri rust-src || return 0
     # Registered memory is read and written by words of every size, which Miri's emulation of weak memory does not know.
     export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-disable-weak-memory-emulation"
-    export PROPTEST_CASES=4 INSTA_WORKSPACE_ROOT=$PWD
+    # Random numbers by the generator that is the least work.
+    export PROPTEST_CASES=4 PROPTEST_RNG_ALGORITHM=xs INSTA_WORKSPACE_ROOT=$PWD
     local miri="cargo +nightly miri test --locked --lib"
-    $miri --no-run -p uwarp-mpa -p uwarp-ddp -p uwarp-rdmap -p uwarp-verbs
+    # What these have in common; the other crates take other features of it.
+    $miri --no-run -p uwarp-verbs
     local said
     said=$(mktemp)
     $miri -p uwarp-verbs mem:: >"$said" 2>&1 &

@@ -142,7 +142,7 @@ fn segments_of_another_queue_are_refused() {
 proptest! {
     #[test]
     fn segmenting_and_placing_gives_the_message_again(
-        messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..if cfg!(miri) { 200 } else { 2000 }), 1..6),
+        messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..if cfg!(miri) { 20 } else { 2000 }), 1..6),
         mulpdu in 19usize..700,
         spare in 0u32..4,
     ) {
@@ -169,7 +169,7 @@ proptest! {
     #[test]
     fn whatever_arrives_nothing_is_placed_outside_of_the_buffer(
         segments in proptest::collection::vec(
-            (0u32..4, 0u32..40, any::<bool>(), 0u32..40, proptest::option::of(0u32..100)), 1..60),
+            (0u32..4, 0u32..40, any::<bool>(), 0u32..40, proptest::option::of(0u32..100)), 1..if cfg!(miri) { 10 } else { 60 }),
     ) {
         let mut queue = UntaggedReceiver::new(Qn(0));
         let mut model: Vec<(u32, u32)> = Vec::new();

@@ -176,21 +176,25 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_stags_each_time_and_another_one_others() {
+        // An interpreter goes through six hashes for each.
+        let count = if cfg!(miri) { 30 } else { 600 };
         let stags = |seed| {
             let mut source = STagSource::new(Some(seed)).unwrap();
             let next = || (source.next_index(), source.next_key().unwrap());
-            core::iter::repeat_with(next).take(600).collect::<Vec<_>>()
+            core::iter::repeat_with(next)
+                .take(count)
+                .collect::<Vec<_>>()
         };
         assert_eq!(stags(7), stags(7));
         let differ = stags(7).into_iter().zip(stags(8)).filter(|(a, b)| a != b);
-        assert!(differ.count() > 590);
+        assert!(differ.count() > count - 10);
     }
 
     #[test]
     fn two_sources_differ() {
         let mut one = STagSource::new(None).unwrap();
         let mut two = STagSource::new(None).unwrap();
-        let same = (0..100)
+        let same = (0..if cfg!(miri) { 20 } else { 100 })
             .filter(|_| one.next_index() == two.next_index())
             .count();
         assert!(same < 5);

@@ -463,7 +463,7 @@ prop_compose! {
 prop_compose! {
     fn initiators()(
         two: bool, crc: bool, markers: bool, ird in depth(), ord in depth(), more in 0..9u16,
-        p2p: bool, kinds in kinds(), private in 0..=508usize,
+        p2p: bool, kinds in kinds(), private in 0..=if cfg!(miri) { 60 } else { 508usize },
     ) -> InitiatorConfig {
         let p2p = p2p && two && !kinds.is_empty();
         let floor = if ird == NO_AUTO { 0 } else { ird };

@@ -38,7 +38,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..3_usize).prop_map(Step::Remove),
         3 => Just(Step::Look),
     ];
-    proptest::collection::vec(step, 1..80)
+    proptest::collection::vec(step, 1..if cfg!(miri) { 15 } else { 80 })
 }
 
 proptest! {

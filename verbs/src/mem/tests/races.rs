@@ -11,8 +11,10 @@ use super::super::{Purpose, WindowBind, WindowKind};
 use super::*;
 
 /// What is placed while something else happens: long enough to be under way then. Miri is slow enough by itself.
-const LONG: usize = if cfg!(miri) { 256 } else { 64 * 1024 };
-const MIDDLE: usize = if cfg!(miri) { 256 } else { 16 * 1024 };
+const LONG: usize = if cfg!(miri) { 64 } else { 64 * 1024 };
+const MIDDLE: usize = if cfg!(miri) { 64 } else { 16 * 1024 };
+/// Long enough for blocks and a tail; Miri has no blocks.
+const WORDS: usize = if cfg!(miri) { 96 } else { 1024 };
 
 #[test]
 fn nothing_is_placed_after_deregistration_returned() {
@@ -285,23 +287,23 @@ fn who_sees_the_last_octet_sees_all_octets() {
 #[test]
 fn an_aligned_word_is_never_seen_in_halves() {
     let table = table();
-    let memory = buffer(1024);
+    let memory = buffer(WORDS);
     let stag = table.insert(spec(&memory)).unwrap().stag();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut word = [0; 8];
             while !done.load(Ordering::Relaxed) {
-                // Word 40 lies in the blocks of the bulk copy, word 1000 in the tail.
-                for at in [40, 1000] {
+                // Word 40 lies in the blocks of the bulk copy, the other one in the tail.
+                for at in [40, WORDS - 24] {
                     memory.read_at(at, &mut word).unwrap();
                     assert!(word.iter().all(|octet| *octet == word[0]), "{word:?}");
                 }
             }
         });
-        let target = write_target(&table, stag, 0, 1024).unwrap();
+        let target = write_target(&table, stag, 0, WORDS as u32).unwrap();
         for round in 0..rounds(20_000) {
-            target.place(0, &[round as u8; 1024]).unwrap();
+            target.place(0, &[round as u8; WORDS]).unwrap();
         }
         done.store(true, Ordering::Relaxed);
     });

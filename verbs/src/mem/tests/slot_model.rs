@@ -332,7 +332,7 @@ proptest! {
     })]
 
     #[test]
-    fn stags_let_in_whom_the_model_lets_in(steps in proptest::collection::vec(step(), 1..if cfg!(miri) { 10 } else { 80 })) {
+    fn stags_let_in_whom_the_model_lets_in(steps in proptest::collection::vec(step(), 1..if cfg!(miri) { 5 } else { 80 })) {
         let mut world = World::new();
         world.check();
         for step in &steps {
