@@ -151,10 +151,13 @@ part_conformance-full() {
     cargo test --release --locked -p uwarp-conformance --test ours -- --ignored --nocapture
 }
 
-part_mutants-smoke() {
-    cargo test --profile sim --locked -p uwarp-conformance -p uwarp-sim --features uwarp-conformance/mutants,uwarp-sim/mutants \
-        --test mutants
+# The tests that play faults on purpose, by the name of the test. Built for all of them at once, and optimized: they are many runs.
+test_mutants() { # NAME
+    cargo test --profile sim --locked -p uwarp-conformance -p uwarp-sim -p uwarp-fuzz \
+        --features uwarp-conformance/mutants,uwarp-sim/mutants,uwarp-fuzz/mutants --test "$1"
 }
+
+part_mutants-smoke() { test_mutants mutants; }
 
 part_sim() { # OPTION...
     cargo run --profile sim --locked -q -p uwarp-sim -- --jobs "$(nproc)" "$@"

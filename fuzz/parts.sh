@@ -71,7 +71,7 @@ fuzz_run() { # BINARIES TARGET CORPUS OPTION...
 
 # Every target a fixed number of executions, and whether the targets find faults on purpose.
 part_fuzz-smoke() {
-    cargo test --locked -p uwarp-fuzz --features mutants --test oracles
+    test_mutants oracles
     need_fuzzing || return 0
     local binaries corpora status=0
     fuzz_build none || return 1
