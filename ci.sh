@@ -330,38 +330,57 @@ install_guest_packages() { # PACKAGES
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $1 >/dev/null || true
 }
 
-# Miri only computes: it runs beside the guest, which leaves part of a processor idle, and gives way to it, because the guest's tests
-# have limits of time. What it says comes when both are over.
+# Parts that only compute run beside the others, which leave processors idle: while crates wait for each other, while the linker works,
+# and while tests wait. They give way to these, some of which have limits of time. What they say comes when they are over.
 BESIDE=
+BESIDE_SAYS=
 trap '[ -z "$BESIDE" ] || kill -- "-$BESIDE" 2>/dev/null || true' EXIT
 
-part_interop_and_miri() {
-    local log status=0
-    log=$(mktemp)
+begin_beside() { # PART...
+    BESIDE_SAYS=$(mktemp)
     # In a process group of its own, so that it ends with this script.
     set -m
-    (renice -n 19 -p "$BASHPID" >/dev/null; part_miri) >"$log" 2>&1 &
+    (
+        renice -n 19 -p "$BASHPID" >/dev/null
+        for part in "$@"; do
+            say "$part"
+            start=$SECONDS
+            # What it exports is for nobody else.
+            ("part_$part")
+            say "$part took $((SECONDS - start)) s beside others"
+        done
+    ) >"$BESIDE_SAYS" 2>&1 &
     BESIDE=$!
     set +m
-    part_interop
-    say "miri, beside that"
+}
+
+end_beside() {
+    local status=0
     wait "$BESIDE" || status=$?
     BESIDE=
-    cat "$log"
-    rm -f "$log"
+    cat "$BESIDE_SAYS"
+    rm -f "$BESIDE_SAYS"
     return "$status"
 }
+
+part_build_tests() { cargo test --workspace --locked --no-run; }
 
 # The tests come last, so that the output ends with the test runner's own summary.
 part_all() {
     local part start took=
-    for part in tshark fmt clippy doc nostd demo tsan interop_and_miri mutants-smoke fuzz-smoke sim; do
+    # Before others use the toolchain: part_miri would install it beside them.
+    need_nightly miri rust-src || true
+    begin_beside miri mutants-smoke sim
+    for part in tshark fmt clippy doc nostd demo tsan interop fuzz-smoke build_tests; do
         say "$part"
         start=$SECONDS
         "part_$part"
         took+=" $part $((SECONDS - start)) s,"
     done
-    say "these took:${took%,}"
+    start=$SECONDS
+    say "what ran beside these"
+    end_beside
+    say "these took:$took and what ran beside them $((SECONDS - start)) s more"
     # `test` runs what `dropin` does, too, and once is enough.
     say "packages of the programs for the drop-in library"
     dropin_packages
