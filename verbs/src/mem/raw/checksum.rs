@@ -128,16 +128,21 @@ mod tests {
 
     /// Around each border between head, blocks and tail; Miri, which knows nothing but the steps, takes a few.
     fn lengths() -> impl Iterator<Item = usize> {
-        let every = if cfg!(miri) { 397 } else { 1 };
-        (0..2100).step_by(every).chain([16_383, 16_384, 65_501])
+        let (every, long): (_, &[usize]) = if cfg!(miri) {
+            (397, &[])
+        } else {
+            (1, &[16_383, 16_384, 65_501])
+        };
+        (0..2100).step_by(every).chain(long.iter().copied())
     }
 
     #[test]
     fn both_crcs_are_those_of_the_octets_wherever_they_begin() {
-        let source = octets(65_501 + 128);
+        let longest = lengths().max().unwrap_or_default();
+        let source = octets(longest + 128);
         // On a cache line: where nothing comes before the blocks.
         let line = source.as_ptr().align_offset(64);
-        let mut out = vec![0; 65_501 + 256];
+        let mut out = vec![0; longest + 256];
         for len in lengths() {
             for from in [line, line + 1, line + 18, line + 63] {
                 let part = &source[from..from + len];
@@ -164,8 +169,14 @@ mod tests {
 
     #[test]
     fn the_plain_ways_give_the_same() {
-        let source = octets(40_000);
-        for len in [0, 1, 255, 8191, 8192, 8193, 40_000] {
+        // Two steps and a rest; Miri goes over all octets one by one.
+        let lens: &[usize] = if cfg!(miri) {
+            &[0, 1, 255, 8193]
+        } else {
+            &[0, 1, 255, 8191, 8192, 8193, 40_000]
+        };
+        let source = octets(lens.iter().copied().max().unwrap_or_default());
+        for &len in lens {
             let mut expected = Crc32c::new();
             expected.update(&source[..len]);
             let (mut copied, mut stayed) = (Crc32c::new(), Crc32c::new());
