@@ -126,6 +126,24 @@ mod tests {
             .collect()
     }
 
+    /// The same octets in memory that nothing has a reference to, as registered memory is: where it begins, and what it holds.
+    struct Memory {
+        octets: Vec<u8>,
+        begin: *mut u8,
+        _held: Vec<u8>,
+    }
+
+    impl Memory {
+        fn of(count: usize) -> Self {
+            let mut held = octets(count);
+            Memory {
+                octets: octets(count),
+                begin: held.as_mut_ptr(),
+                _held: held,
+            }
+        }
+    }
+
     /// Around each border between head, blocks and tail; Miri, which knows nothing but the steps, takes a few.
     fn lengths() -> impl Iterator<Item = usize> {
         let (every, long): (_, &[usize]) = if cfg!(miri) {
@@ -139,22 +157,23 @@ mod tests {
     #[test]
     fn both_crcs_are_those_of_the_octets_wherever_they_begin() {
         let longest = lengths().max().unwrap_or_default();
-        let source = octets(longest + 128);
+        let source = Memory::of(longest + 128);
         // On a cache line: where nothing comes before the blocks.
-        let line = source.as_ptr().align_offset(64);
+        let line = source.begin.align_offset(64);
         let mut out = vec![0; longest + 256];
         for len in lengths() {
             for from in [line, line + 1, line + 18, line + 63] {
-                let part = &source[from..from + len];
+                let part = &source.octets[from..from + len];
+                let begin = source.begin.wrapping_add(from);
                 let mut expected = Crc32c::new();
                 expected.update(b"what went before");
                 let (mut copied, mut stayed) = (expected, expected);
                 expected.update(part);
                 out[..len + 256].fill(0);
-                // SAFETY: `part` is readable and nobody writes it; `out` is another allocation.
+                // SAFETY: `len` octets are there, without a reference to them; `out` is another allocation.
                 unsafe {
-                    load_with_crc(part.as_ptr(), &mut out[..len], &mut copied);
-                    checksum(part.as_ptr(), len, &mut stayed);
+                    load_with_crc(begin, &mut out[..len], &mut copied);
+                    checksum(begin, len, &mut stayed);
                 }
                 assert_eq!(copied, expected, "copied: {len} octets from {from} on");
                 assert_eq!(stayed, expected, "stayed: {len} octets from {from} on");
@@ -175,19 +194,19 @@ mod tests {
         } else {
             &[0, 1, 255, 8191, 8192, 8193, 40_000]
         };
-        let source = octets(lens.iter().copied().max().unwrap_or_default());
+        let source = Memory::of(lens.iter().copied().max().unwrap_or_default());
         for &len in lens {
             let mut expected = Crc32c::new();
-            expected.update(&source[..len]);
+            expected.update(&source.octets[..len]);
             let (mut copied, mut stayed) = (Crc32c::new(), Crc32c::new());
             let mut out = vec![0; len];
             // SAFETY: as above.
             unsafe {
-                load_by_steps(source.as_ptr(), &mut out, &mut copied);
-                checksum_by_copy::<256>(source.as_ptr(), len, &mut stayed);
+                load_by_steps(source.begin, &mut out, &mut copied);
+                checksum_by_copy::<256>(source.begin, len, &mut stayed);
             }
             assert_eq!([copied, stayed], [expected; 2], "{len} octets");
-            assert!(out == source[..len], "{len} octets");
+            assert!(out == source.octets[..len], "{len} octets");
         }
     }
 
