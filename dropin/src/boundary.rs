@@ -23,3 +23,22 @@ pub(crate) fn quick<R>(failed: R, run: impl FnOnce() -> R) -> R {
         failed
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_an_entry_is_an_error_of_the_call() {
+        // Told on standard error, as every panic is.
+        let fault = || -> i32 { panic!("on purpose") };
+        let errno = || std::io::Error::last_os_error().raw_os_error();
+        errno::set(0);
+        assert_eq!(entry(-1, fault), -1);
+        assert_eq!(errno(), Some(libc::EIO));
+        errno::set(0);
+        assert_eq!(quick(-1, fault), -1);
+        assert_eq!(errno(), Some(libc::EIO));
+        assert_eq!((entry(-1, || 7), quick(-1, || 7)), (7, 7));
+    }
+}

@@ -116,7 +116,7 @@ fn render() -> Result<String, String> {
     let rows = programs::rows();
     let mut out = "# What runs, and what is there\n\nWritten by the tests (`UWARP_DROPIN_MATRIX=write cargo test -p uwarp-dropin --test dropin matrix`), and compared with them.\n\n".to_owned();
     let _ = writeln!(out, "{VERSIONS}{}\n", versions());
-    out += "## Programs\n\nEach line is a test that fails otherwise: programs of Debian, not recompiled, with CRC, as a user without rights, over 127.0.0.1, ::1 (`rping-ipv6`) or, where the test makes network namespaces (`openmpi-4-ranks`, `bound-addresses`), 192.0.2.0/24. The programs of these two and of `textbook` are ours, in C, for the plain interface.\n\n| test | version | result |\n|---|---|---|\n";
+    out += "## Programs\n\nEach line is a test that fails otherwise: programs of Debian, not recompiled, with CRC, as a user without rights, over 127.0.0.1, ::1 (`rping-ipv6`) or, where the test makes network namespaces (`openmpi-4-ranks`, `bound-addresses`, `pyverbs-suite`), 192.0.2.0/24. The programs of the first two and of `textbook` are ours, in C, for the plain interface.\n\n| test | version | result |\n|---|---|---|\n";
     for row in &rows {
         let version = packages::version(row.packages[0]).unwrap_or_default();
         let _ = writeln!(
@@ -131,7 +131,7 @@ fn render() -> Result<String, String> {
     };
     let _ = writeln!(
         out,
-        "\nOf the suite of pyverbs {} tests pass. {} fail: all but one connect queue pairs by their numbers,\nwhich iWARP cannot do, and `test_imported_rc_ex_rdma_write` wants a descriptor that one process hands to another\n(names/pyverbs-44.txt). The others want other devices, and skip.",
+        "\nOf the suite of pyverbs {} tests pass. {} fail: all but four connect queue pairs by their numbers,\nwhich iWARP cannot do; `test_imported_rc_ex_rdma_write` wants a descriptor that one process hands to another, `test_rdmacm_async_traffic`\nan acknowledgement timeout, `test_rdmacm_async_traffic_external_qp` the event CONNECT_RESPONSE, and `test_rdmacm_async_udp_traffic` UD\n(names/pyverbs-44.txt). The others skip: they are for mlx5 and efa, or for what this device says that it has not.",
         suite("ok "),
         suite("failed ")
     );

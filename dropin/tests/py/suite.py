@@ -1,4 +1,6 @@
-"""rdma-core's own test suite of pyverbs, from the directory that is named: one line for each test, `OUTCOME NAME`."""
+"""rdma-core's own test suite of pyverbs, from the directory that is named: one line for each test, `OUTCOME NAME`.
+
+The second argument is an IP address of this machine: the suite asks the kernel's driver for the one of a device."""
 
 import os
 import sys
@@ -29,11 +31,18 @@ class Lines(unittest.TestResult):
             self.tell("failed", test)
 
 
-directory = sys.argv[1]
+directory, address = sys.argv[1:]
 sys.path.insert(0, directory)
 from args_parser import parser  # noqa: E402, of the suite
 
 sys.argv = ["run_tests.py", "--dev", "uwarp0"]
 module = SourceFileLoader("tests", os.path.join(directory, "__init__.py")).load_module()
 parser.parse_args()
+
+
+def addressed(self, dev, port, idx):
+    self.args.append([dev, port, idx, address, None])
+
+
+sys.modules["tests.base"].RDMATestCase._get_ip_mac = addressed
 unittest.defaultTestLoader.loadTestsFromModule(module).run(Lines())
