@@ -334,7 +334,7 @@ install_guest_packages() { # PACKAGES
 # and while tests wait. They give way to these, some of which have limits of time. What they say comes when they are over.
 BESIDE=
 BESIDE_SAYS=
-trap '[ -z "$BESIDE" ] || kill -- "-$BESIDE" 2>/dev/null || true' EXIT
+trap '[ -z "$BESIDE" ] || kill -- "-$BESIDE" 2>/dev/null || true; [ -z "$BESIDE_SAYS" ] || rm -f "$BESIDE_SAYS"' EXIT
 
 begin_beside() { # PART...
     BESIDE_SAYS=$(mktemp)
