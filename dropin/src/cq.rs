@@ -93,27 +93,14 @@ pub(crate) fn from_event(number: u64) -> *mut ibv_cq {
     ptr::with_exposed_provenance_mut(number as usize)
 }
 
-/// Ends a queue, once all its events are acknowledged.
+/// Ends a queue, once all its events are acknowledged; `None` when they are not after a while.
 ///
 /// # Errors
 /// `EBUSY` while queue pairs complete to it.
 ///
 /// # Safety
 /// As for [`of`], and with `Ok` it is not used any more.
-pub(crate) unsafe fn destroy(cq: *mut ibv_cq) -> Result<(), c_int> {
-    loop {
-        // SAFETY: the promise of the caller.
-        if let Some(ended) = unsafe { end(cq) } {
-            return ended;
-        }
-    }
-}
-
-/// The same, for a while; `None` when events are not acknowledged by then.
-///
-/// # Safety
-/// As [`destroy`].
-unsafe fn end(cq: *mut ibv_cq) -> Option<Result<(), c_int>> {
+pub(crate) unsafe fn end(cq: *mut ibv_cq) -> Option<Result<(), c_int>> {
     // SAFETY: the promise of the caller.
     let kept = unsafe { of(cq) };
     match kept.cq.clone().destroy(Some(cancel::SLICE)) {

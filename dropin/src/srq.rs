@@ -21,7 +21,7 @@ use crate::registry::SRQS;
 use crate::rnic::tell;
 use crate::told::Told;
 use crate::users::User;
-use crate::{errno, pd};
+use crate::{cancel, errno, pd};
 
 /// What is behind an `ibv_srq`.
 pub(crate) struct SrqKept {
@@ -83,26 +83,25 @@ pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> &'a SrqKept {
     unsafe { SrqObject::kept(srq) }
 }
 
-/// Ends a queue, once all its events are acknowledged.
+/// Ends a queue, once all its events are acknowledged; `None` when they are not after a while.
 ///
 /// # Errors
 /// `EBUSY` while queue pairs take from it.
 ///
 /// # Safety
 /// As for [`of`], and with `Ok` it is not used any more.
-pub(crate) unsafe fn destroy(srq: *mut ibv_srq) -> Result<(), c_int> {
+pub(crate) unsafe fn end(srq: *mut ibv_srq) -> Option<Result<(), c_int>> {
     // SAFETY: the promise of the caller.
     let kept = unsafe { of(srq) };
-    let number = kept.srq.srq_num();
-    match kept.srq.clone().destroy(None) {
+    match kept.srq.clone().destroy(Some(cancel::SLICE)) {
         Ok(()) => {}
-        Err((_, DestroySrqError::InUse { .. })) => return Err(libc::EBUSY),
-        Err((_, _)) => return Err(libc::EBUSY),
+        Err((_, DestroySrqError::InUse { .. })) => return Some(Err(libc::EBUSY)),
+        Err((_, _)) => return None,
     }
-    SRQS.remove(number, srq);
+    SRQS.remove(kept.srq.srq_num(), srq);
     // SAFETY: the promise of the caller.
     drop(unsafe { SrqObject::end(srq) });
-    Ok(())
+    Some(Ok(()))
 }
 
 /// `ibv_create_srq`
@@ -155,9 +154,11 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
 
 /// `ibv_destroy_srq`
 pub(crate) unsafe extern "C-unwind" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
-    entry(libc::EIO, || {
-        // SAFETY: a queue that `ibv_create_srq` gave.
-        errno::status(unsafe { destroy(srq) })
+    cancel::until(|| {
+        entry(Some(libc::EIO), || {
+            // SAFETY: a queue that `ibv_create_srq` gave; after 0 it is not used any more.
+            unsafe { end(srq) }.map(errno::status)
+        })
     })
 }
 

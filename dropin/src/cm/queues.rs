@@ -13,40 +13,45 @@ use crate::abi::{
     ibv_qp_init_attr_ex, rdma_cm_id,
 };
 use crate::boundary::entry;
-use crate::{channel, cq, qp};
+use crate::{cancel, channel, cq, qp};
 
-/// Destroys the completion queues that an id has, and their channels.
+/// Ends the completion queues that an id has, and their channels; false while events are not acknowledged: what is left stays with the id.
 ///
 /// # Safety
 /// The id exists, and nobody else writes it.
-pub(super) unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
-    // SAFETY: the promise of the caller.
+pub(super) unsafe fn end_cqs(id: *mut rdma_cm_id) -> bool {
+    // SAFETY: the promise of the caller; of each pair both fields may be one object, which ends once.
     unsafe {
-        let queues = [
-            mem::replace(&mut (*id).recv_cq, ptr::null_mut()),
-            mem::replace(&mut (*id).send_cq, ptr::null_mut()),
-        ];
-        let channels = [
-            mem::replace(&mut (*id).recv_cq_channel, ptr::null_mut()),
-            mem::replace(&mut (*id).send_cq_channel, ptr::null_mut()),
-        ];
-        for queue in each(queues) {
-            let _ = cq::destroy(queue);
+        if (*id).send_cq == (*id).recv_cq {
+            (*id).send_cq = ptr::null_mut();
         }
-        for one in each(channels) {
-            let _ = channel::destroy(one);
+        if (*id).send_cq_channel == (*id).recv_cq_channel {
+            (*id).send_cq_channel = ptr::null_mut();
+        }
+        for queue in [&raw mut (*id).recv_cq, &raw mut (*id).send_cq] {
+            if !(*queue).is_null() {
+                // One that is in use is left to the program.
+                if cq::end(*queue).is_none() {
+                    return false;
+                }
+                *queue = ptr::null_mut();
+            }
+        }
+        for one in [
+            &raw mut (*id).recv_cq_channel,
+            &raw mut (*id).send_cq_channel,
+        ] {
+            if !(*one).is_null() {
+                let _ = channel::destroy(*one);
+                *one = ptr::null_mut();
+            }
         }
     }
-}
-
-/// Those of two that are there, each once.
-fn each<T>([one, other]: [*mut T; 2]) -> impl Iterator<Item = *mut T> {
-    let other = if other == one { ptr::null_mut() } else { other };
-    [one, other].into_iter().filter(|it| !it.is_null())
+    true
 }
 
 /// # Safety
-/// As [`destroy_cqs`].
+/// As [`end_cqs`].
 unsafe fn create_cq(
     id: *mut rdma_cm_id,
     size: u32,
@@ -70,7 +75,7 @@ unsafe fn create_cq(
 /// Makes the completion queues that are missing, for as many completions; for none where the size is 0.
 ///
 /// # Safety
-/// As [`destroy_cqs`].
+/// As [`end_cqs`].
 unsafe fn create_cqs(id: *mut rdma_cm_id, sends: u32, receives: u32) -> Result<(), c_int> {
     // SAFETY: the promise of the caller.
     unsafe {
@@ -140,7 +145,8 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
                 Ok(())
             }
             Err(errno) => {
-                destroy_cqs(id);
+                // They have had no event.
+                while !end_cqs(id) {}
                 Err(errno)
             }
         }
@@ -203,14 +209,18 @@ pub(crate) unsafe extern "C-unwind" fn create_qp_ex(
 
 /// `rdma_destroy_qp`
 pub(crate) unsafe extern "C-unwind" fn destroy_qp(id: *mut rdma_cm_id) {
-    entry((), || {
-        // SAFETY: an id, which has a queue pair.
-        unsafe {
-            let queue_pair = mem::replace(&mut (*id).qp, ptr::null_mut());
-            if !queue_pair.is_null() {
-                qp::destroy(queue_pair);
+    cancel::until(|| {
+        entry(Some(()), || {
+            // SAFETY: an id, whose fields nobody else writes. What is not ended yet stays there.
+            unsafe {
+                if !(*id).qp.is_null() {
+                    if !qp::end((*id).qp) {
+                        return None;
+                    }
+                    (*id).qp = ptr::null_mut();
+                }
+                end_cqs(id).then_some(())
             }
-            destroy_cqs(id);
-        }
+        })
     });
 }

@@ -5,7 +5,7 @@
 )]
 
 use core::ffi::c_int;
-use core::{mem, ptr};
+use core::ptr;
 
 use super::{queues, status};
 use crate::abi::{
@@ -13,7 +13,7 @@ use crate::abi::{
     ibv_srq_init_attr_ex, rdma_cm_id,
 };
 use crate::boundary::entry;
-use crate::srq;
+use crate::{cancel, srq};
 
 /// The id has the queue, and its domain where it had none.
 ///
@@ -74,14 +74,17 @@ pub(crate) unsafe extern "C-unwind" fn create_srq_ex(
 
 /// `rdma_destroy_srq`
 pub(crate) unsafe extern "C-unwind" fn destroy_srq(id: *mut rdma_cm_id) {
-    entry((), || {
-        // SAFETY: an id, which has a shared receive queue.
-        unsafe {
-            let queue = mem::replace(&mut (*id).srq, ptr::null_mut());
-            if !queue.is_null() {
-                let _ = srq::destroy(queue);
+    cancel::until(|| {
+        entry(Some(()), || {
+            // SAFETY: an id, whose fields nobody else writes. What is not ended yet stays there.
+            unsafe {
+                if !(*id).srq.is_null() {
+                    // One that is in use is left to the program.
+                    let _ = srq::end((*id).srq)?;
+                    (*id).srq = ptr::null_mut();
+                }
+                queues::end_cqs(id).then_some(())
             }
-            queues::destroy_cqs(id);
-        }
+        })
     });
 }

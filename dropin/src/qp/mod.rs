@@ -181,20 +181,11 @@ pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> &'a QpKept {
 }
 
 /// Ends a queue pair, once all its asynchronous events are acknowledged, and takes its completions out of its queues. A connection that
-/// stands ends with it: gracefully when nothing is under way.
-///
-/// # Safety
-/// As for [`of`], and it is not used any more.
-pub(crate) unsafe fn destroy(qp: *mut ibv_qp) {
-    // SAFETY: the promise of the caller.
-    while !unsafe { end(qp) } {}
-}
-
-/// The same, for a while; false when events are not acknowledged by then: it is as it was.
+/// stands ends with it: gracefully when nothing is under way. False when events are not acknowledged after a while: it is as it was.
 ///
 /// # Safety
 /// As for [`of`], and with true it is not used any more.
-unsafe fn end(qp: *mut ibv_qp) -> bool {
+pub(crate) unsafe fn end(qp: *mut ibv_qp) -> bool {
     // SAFETY: the promise of the caller.
     let kept = unsafe { of(qp) };
     let number = kept.qp.qp_num();

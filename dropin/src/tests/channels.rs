@@ -79,17 +79,6 @@ fn a_channel_and_a_domain_are_busy_while_something_uses_them() {
     side.end();
 }
 
-unsafe extern "C" {
-    // Those of the `libc` crate take functions that may not unwind, or are not there.
-    fn pthread_create(
-        thread: *mut libc::pthread_t,
-        attr: *const c_void,
-        start: unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void,
-        argument: *mut c_void,
-    ) -> c_int;
-    fn pthread_cancel(thread: libc::pthread_t) -> c_int;
-}
-
 unsafe extern "C-unwind" fn wait_for_ever(channel: *mut c_void) -> *mut c_void {
     let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: a channel, and places for two pointers.
@@ -101,20 +90,7 @@ unsafe extern "C-unwind" fn wait_for_ever(channel: *mut c_void) -> *mut c_void {
 #[test]
 fn a_thread_that_waits_for_an_event_can_be_cancelled() {
     let side = Side::new();
-    let mut thread = 0;
-    let mut ended = ptr::null_mut();
-    let channel = side.channel.cast();
-    // SAFETY: the functions of the C library, with a thread that ends before its channel does.
-    unsafe {
-        assert_eq!(
-            pthread_create(&raw mut thread, ptr::null(), wait_for_ever, channel),
-            0
-        );
-        assert_eq!(pthread_cancel(thread), 0);
-        assert_eq!(libc::pthread_join(thread, &raw mut ended), 0);
-    }
-    // PTHREAD_CANCELED
-    assert_eq!(ended.addr(), usize::MAX);
+    cancelled(wait_for_ever, side.channel.cast());
     side.end();
 }
 
@@ -166,19 +142,9 @@ fn a_thread_that_waits_for_acknowledgements_can_be_cancelled() {
     assert_eq!(get(&there).0, 0);
     end_qp(qp);
     end_qp(peer);
-    let mut thread = 0;
-    let mut ended = ptr::null_mut();
-    let queue = there.cq.cast();
-    // SAFETY: the functions of the C library, with a thread that ends before its queue does; an event that was got.
-    unsafe {
-        let made = pthread_create(&raw mut thread, ptr::null(), destroy_queue, queue);
-        assert_eq!(made, 0);
-        assert_eq!(pthread_cancel(thread), 0);
-        assert_eq!(libc::pthread_join(thread, &raw mut ended), 0);
-        channel::ack_cq_events(there.cq, 1);
-    }
-    // PTHREAD_CANCELED
-    assert_eq!(ended.addr(), usize::MAX);
+    cancelled(destroy_queue, there.cq.cast());
+    // SAFETY: a queue of which an event was got.
+    unsafe { channel::ack_cq_events(there.cq, 1) };
     here.end();
     there.end();
 }

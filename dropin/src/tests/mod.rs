@@ -4,6 +4,7 @@
 
 mod channels;
 mod data;
+mod events;
 mod extended;
 mod lives;
 mod queues;
@@ -213,6 +214,35 @@ pub(super) fn recv_wr(wr_id: u64, list: &mut [ibv_sge]) -> ibv_recv_wr {
         sg_list: list.as_mut_ptr(),
         num_sge: c_int::try_from(list.len()).unwrap(),
     }
+}
+
+unsafe extern "C" {
+    // Those of the `libc` crate take functions that may not unwind, or are not there.
+    fn pthread_create(
+        thread: *mut libc::pthread_t,
+        attr: *const c_void,
+        start: Start,
+        argument: *mut c_void,
+    ) -> c_int;
+    fn pthread_cancel(thread: libc::pthread_t) -> c_int;
+}
+
+/// What a thread runs that may be cancelled.
+pub(super) type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
+/// Runs a thread and cancels it, which ends it: `start` waits for what does not come.
+#[track_caller]
+pub(super) fn cancelled(start: Start, argument: *mut c_void) {
+    let (mut thread, mut ended) = (0, ptr::null_mut());
+    // SAFETY: the functions of the C library, with a thread that ends before this function does.
+    unsafe {
+        let made = pthread_create(&raw mut thread, ptr::null(), start, argument);
+        assert_eq!(made, 0);
+        assert_eq!(pthread_cancel(thread), 0);
+        assert_eq!(libc::pthread_join(thread, &raw mut ended), 0);
+    }
+    // PTHREAD_CANCELED
+    assert_eq!(ended.addr(), usize::MAX);
 }
 
 /// Status, opcode and number of a completion.

@@ -170,6 +170,23 @@ pub(crate) fn a_thread_that_posts_may_be_cancelled(prefix: &Prefix) -> Result<()
     }
 }
 
+/// Threads are cancelled where a call waits, and others go on with the same objects (`tests/c/blocked.c`).
+pub(crate) fn a_thread_that_waits_may_be_cancelled_and_keeps_no_lock(
+    prefix: &Prefix,
+) -> Result<(), String> {
+    let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
+    let program = compile(prefix, "cc", "blocked.c", &libraries)?;
+    let program = program.to_str().ok_or("the path is no text")?;
+    let place = Place { prefix, flags: &[] };
+    let said = place.start(&[program, &free_port()?.to_string()])?.end()?;
+    let due = "rdma_get_request: cancelled\nrdma_connect: cancelled\nreceived 'octets'\nrdma_disconnect: cancelled\n\
+               ibv_get_async_event: cancelled\nall is gone\n";
+    match said == due {
+        true => Ok(()),
+        false => Err(said),
+    }
+}
+
 /// A program that is linked with both finds them in the one file.
 pub(crate) fn both_libraries_are_one_file(prefix: &Prefix) -> Result<(), String> {
     let program = compile(prefix, "cc", "linked.c", &["-lrdmacm", "-libverbs"])?;

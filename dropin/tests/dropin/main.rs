@@ -92,6 +92,11 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         c::a_thread_that_posts_may_be_cancelled,
     ),
     (
+        "c::a_thread_that_waits_may_be_cancelled_and_keeps_no_lock",
+        &["libibverbs-dev", "librdmacm-dev"],
+        c::a_thread_that_waits_may_be_cancelled_and_keeps_no_lock,
+    ),
+    (
         "c::preload_reaches_a_program_that_names_a_directory",
         &["libibverbs-dev", "librdmacm-dev"],
         c::preload_reaches_a_program_that_names_a_directory,

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::*;
-use crate::abi::{RDMA_CM_EVENT_REJECTED, RDMA_PS_UDP};
+use crate::abi::{IBV_WR_SEND, RDMA_CM_EVENT_REJECTED, RDMA_PS_UDP};
+use crate::tests::{cancelled, post_recv, post_send, send_wr};
+use crate::{channel as completions, cq};
 
 #[test]
 fn a_port_is_known_when_bind_returns_and_no_device_with_a_loopback_address() {
@@ -116,33 +118,57 @@ fn events_that_wait_move_with_their_id() {
 
 #[test]
 fn a_thread_that_waits_for_an_event_may_be_cancelled() {
-    extern "C-unwind" fn waits(channel: *mut c_void) -> *mut c_void {
+    unsafe extern "C-unwind" fn waits(channel: *mut c_void) -> *mut c_void {
         let mut event = ptr::null_mut();
         // SAFETY: a channel, and a place.
         unsafe { event::get_cm_event(channel.cast(), &raw mut event) };
         ptr::null_mut()
     }
-    type Start = extern "C" fn(*mut c_void) -> *mut c_void;
-    type Unwinding = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
     let channel = Channel::new();
-    // SAFETY: the same function, which may unwind when the thread is cancelled; a thread that ends before this function does.
-    unsafe {
-        let start = mem::transmute::<Unwinding, Start>(waits);
-        let mut thread: libc::pthread_t = mem::zeroed();
-        let made = libc::pthread_create(&raw mut thread, ptr::null(), start, channel.0.cast());
-        assert_eq!(made, 0);
-        assert_eq!(libc::pthread_cancel(thread), 0);
-        let mut result = ptr::null_mut();
-        assert_eq!(libc::pthread_join(thread, &raw mut result), 0);
-        // PTHREAD_CANCELED
-        assert_eq!(result.addr(), usize::MAX);
-    }
+    cancelled(waits, channel.0.cast());
     // It is as it was.
     let id = channel.id(0);
     assert_eq!(id.resolve("127.0.0.1:1".parse().unwrap()), 0);
     channel.passes(RDMA_CM_EVENT_ADDR_RESOLVED);
     id.end();
     channel.end();
+}
+
+unsafe extern "C-unwind" fn destroy_queues(id: *mut c_void) -> *mut c_void {
+    // SAFETY: an id, whose completion queue has an event that is not acknowledged.
+    unsafe { queues::destroy_qp(id.cast()) };
+    ptr::null_mut()
+}
+
+#[test]
+fn what_a_cancelled_thread_has_not_destroyed_of_an_id_is_there_for_another() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let (ours, theirs) = connected(client, server);
+    let queue = theirs.shown().recv_cq;
+    let mut wr = send_wr(1, IBV_WR_SEND, &mut []);
+    let (mut of, mut context) = (ptr::null_mut(), ptr::null_mut());
+    post_recv(theirs.shown().qp, 2, &mut []);
+    // SAFETY: the queue of an id and its channel, and places for two pointers.
+    unsafe {
+        assert_eq!(cq::req_notify_cq(queue, 0), 0);
+        assert_eq!(post_send(ours.shown().qp, &mut wr).0, 0);
+        let channel = theirs.shown().recv_cq_channel;
+        let got = completions::get_cq_event(channel, &raw mut of, &raw mut context);
+        assert_eq!((got, of), (0, queue));
+    }
+    cancelled(destroy_queues, theirs.0.cast());
+    assert!(theirs.shown().qp.is_null());
+    assert_eq!(theirs.shown().recv_cq, queue);
+    // SAFETY: a queue of which an event was got; and an id.
+    unsafe {
+        completions::ack_cq_events(queue, 1);
+        queues::destroy_qp(theirs.0);
+    }
+    assert!(theirs.shown().recv_cq.is_null() && theirs.shown().recv_cq_channel.is_null());
+    theirs.end();
+    ours.end();
+    client.end();
+    server.end();
 }
 
 #[test]

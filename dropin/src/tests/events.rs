@@ -1,0 +1,314 @@
+//! Asynchronous events of queue pairs: which come at either end, and what waits until they are acknowledged.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::{events, qp::modify, srq};
+
+/// An event that is there or comes, and the queue pair that it names.
+fn next(side: &Side) -> (ibv_async_event, ibv_event_type, *mut ibv_qp) {
+    // SAFETY: numbers and pointers, which may all be zero.
+    let mut event: ibv_async_event = unsafe { mem::zeroed() };
+    // SAFETY: an open context, and a place for an event; every event of these tests is of a queue pair.
+    unsafe {
+        assert_eq!(events::get_async_event(side.context, &raw mut event), 0);
+        (event, event.event_type, event.element.qp)
+    }
+}
+
+fn ack(mut event: ibv_async_event) {
+    // SAFETY: an event that was got and not acknowledged.
+    unsafe { events::ack_async_event(&raw mut event) };
+}
+
+/// That nothing waits.
+fn none(side: &Side) {
+    // SAFETY: numbers and pointers, which may all be zero.
+    let mut event: ibv_async_event = unsafe { mem::zeroed() };
+    // SAFETY: the descriptor of an open context, and a place for an event.
+    unsafe {
+        let fd = (*side.context).async_fd;
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        assert_eq!(libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK), 0);
+        let got = events::get_async_event(side.context, &raw mut event);
+        assert_eq!(got, -1, "event {}", event.event_type);
+        assert_eq!(crate::errno::get(), libc::EAGAIN);
+        assert_eq!(libc::fcntl(fd, libc::F_SETFL, flags), 0);
+    }
+}
+
+/// A queue pair with a shared receive queue, in which there are so many receives.
+fn sharing(side: &Side, receives: u64) -> (*mut ibv_qp, *mut ibv_srq) {
+    // SAFETY: numbers and pointers, which may all be zero.
+    let mut attr: ibv_srq_init_attr = unsafe { mem::zeroed() };
+    attr.attr.max_wr = 8;
+    // SAFETY: objects that exist.
+    let shared = unsafe { srq::create_srq(side.pd, &raw mut attr) };
+    assert!(!shared.is_null());
+    for wr_id in 0..receives {
+        post_shared(shared, wr_id);
+    }
+    (taking(side, shared), shared)
+}
+
+/// A queue pair that takes from it.
+fn taking(side: &Side, shared: *mut ibv_srq) -> *mut ibv_qp {
+    let mut with = side.attr();
+    with.srq = shared;
+    // SAFETY: objects that exist.
+    let qp = unsafe { qp::create_qp(side.pd, &raw mut with) };
+    assert!(!qp.is_null());
+    qp
+}
+
+fn post_shared(shared: *mut ibv_srq, wr_id: u64) {
+    let (mut wr, mut bad) = (recv_wr(wr_id, &mut []), ptr::null_mut());
+    // SAFETY: a queue that exists, and a request.
+    let errno = unsafe { srq::post_srq_recv(shared, &raw mut wr, &raw mut bad) };
+    assert_eq!(errno, 0);
+}
+
+fn end_srq(shared: *mut ibv_srq) {
+    // SAFETY: a queue that is not used any more.
+    assert_eq!(unsafe { srq::destroy_srq(shared) }, 0);
+}
+
+fn to_error(qp: *mut ibv_qp) {
+    // SAFETY: numbers, which may all be zero.
+    let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
+    attr.qp_state = IBV_QPS_ERR;
+    let mask = IBV_QP_STATE.cast_signed();
+    // SAFETY: a queue pair that exists, and a structure.
+    assert_eq!(unsafe { modify::modify_qp(qp, &raw mut attr, mask) }, 0);
+}
+
+/// Asks for a Read by a key that nobody gave, which ends the connection of the peer with a Terminate.
+fn read_what_is_refused(here: &Side, qp: *mut ibv_qp) {
+    let mut read = send_wr(1, IBV_WR_RDMA_READ, &mut []);
+    let mut own = [0_u8; 8];
+    let local = here.mr(&mut own, ALL);
+    let mut list = [sge(local, 0, 8)];
+    (read.sg_list, read.num_sge) = (list.as_mut_ptr(), 1);
+    (read.wr.rdma.remote_addr, read.wr.rdma.rkey) = (4096, 0x1234_5678);
+    assert_eq!(post_send(qp, &mut read).0, 0);
+    assert_eq!(here.poll(1)[0].status, IBV_WC_REM_ACCESS_ERR);
+    end_mr(local);
+}
+
+#[test]
+fn a_terminate_is_an_access_error_for_who_sends_it_and_fatal_for_who_gets_it() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer) = (here.qp(), there.qp());
+    connect(qp, peer);
+    read_what_is_refused(&here, qp);
+    let (event, kind, element) = next(&there);
+    assert_eq!((kind, element), (IBV_EVENT_QP_ACCESS_ERR, peer));
+    ack(event);
+    let (event, kind, element) = next(&here);
+    assert_eq!((kind, element), (IBV_EVENT_QP_FATAL, qp));
+    ack(event);
+    // Each once, and a queue of one's own has no last receive to tell of.
+    none(&here);
+    none(&there);
+    end_qp(qp);
+    end_qp(peer);
+    here.end();
+    there.end();
+}
+
+/// A queue pair that was connected is in error then, as on every device.
+#[test]
+fn a_connection_that_ends_in_order_has_no_event_but_that_of_a_shared_queue() {
+    let (here, there) = (Side::new(), Side::new());
+    let qp = here.qp();
+    let (peer, shared) = sharing(&there, 1);
+    connect(qp, peer);
+    // SAFETY: queue pairs that exist.
+    let (mine, theirs) = unsafe { (&qp::of(qp).qp, &qp::of(peer).qp) };
+    mine.disconnect();
+    while theirs.end_reason().is_none() || mine.end_reason().is_none() {
+        thread::yield_now();
+    }
+    none(&here);
+    let (event, kind, element) = next(&there);
+    assert_eq!((kind, element), (IBV_EVENT_QP_LAST_WQE_REACHED, peer));
+    ack(event);
+    none(&there);
+    end_qp(qp);
+    end_qp(peer);
+    end_srq(shared);
+    here.end();
+    there.end();
+}
+
+/// What it took is flushed, and what it did not take is for others: that is what the event is for.
+#[test]
+fn a_queue_pair_moved_to_error_tells_that_it_takes_nothing_more_from_its_shared_queue() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, again) = (here.qp(), here.qp());
+    let (peer, shared) = sharing(&there, 2);
+    connect(qp, peer);
+    let mut send = send_wr(1, IBV_WR_SEND, &mut []);
+    assert_eq!(post_send(qp, &mut send).0, 0);
+    let taken = there.poll(1)[0];
+    assert_eq!(kind(&taken), (IBV_WC_SUCCESS, IBV_WC_RECV, 0));
+    here.poll(1);
+    to_error(peer);
+    let (event, kind_of, element) = next(&there);
+    assert_eq!((kind_of, element), (IBV_EVENT_QP_LAST_WQE_REACHED, peer));
+    // Only the event that says so: the program has asked for the error itself.
+    none(&there);
+    to_error(peer);
+    none(&there);
+    ack(event);
+    end_qp(peer);
+    // The other receive was not lost with it.
+    let other = taking(&there, shared);
+    connect(again, other);
+    let mut send = send_wr(2, IBV_WR_SEND, &mut []);
+    assert_eq!(post_send(again, &mut send).0, 0);
+    assert_eq!(kind(&there.poll(1)[0]), (IBV_WC_SUCCESS, IBV_WC_RECV, 1));
+    here.poll(1);
+    for one in [qp, again, other] {
+        end_qp(one);
+    }
+    end_srq(shared);
+    here.end();
+    there.end();
+}
+
+/// A queue pair with two events that the program has not got yet: an access error, and the last receive.
+fn failed(here: &Side, there: &Side) -> (*mut ibv_qp, *mut ibv_qp, *mut ibv_srq) {
+    let qp = here.qp();
+    let (peer, shared) = sharing(there, 1);
+    connect(qp, peer);
+    read_what_is_refused(here, qp);
+    (qp, peer, shared)
+}
+
+#[test]
+fn a_queue_pair_ends_when_each_of_its_events_is_acknowledged() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer, shared) = failed(&here, &there);
+    let (first, kind, _) = next(&there);
+    assert_eq!(kind, IBV_EVENT_QP_ACCESS_ERR);
+    let (second, kind, element) = next(&there);
+    assert_eq!((kind, element), (IBV_EVENT_QP_LAST_WQE_REACHED, peer));
+    ack(second);
+    let acknowledged = AtomicBool::new(false);
+    let address = peer.expose_provenance();
+    thread::scope(|scope| {
+        let destroying = scope.spawn(|| {
+            end_qp(ptr::with_exposed_provenance_mut(address));
+            assert!(acknowledged.load(Ordering::Acquire));
+        });
+        // It is there as long as the program has an event of it.
+        // SAFETY: that is what is tested.
+        assert_ne!(unsafe { (*peer).qp_num }, 0);
+        acknowledged.store(true, Ordering::Release);
+        ack(first);
+        destroying.join().unwrap();
+    });
+    end_qp(qp);
+    end_srq(shared);
+    here.end();
+    there.end();
+}
+
+#[test]
+fn events_that_nobody_took_go_with_their_queue_pair() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer, shared) = failed(&here, &there);
+    let (first, ..) = next(&there);
+    ack(first);
+    // The last receive is not taken, and not waited for.
+    end_qp(peer);
+    none(&there);
+    end_qp(qp);
+    none(&here);
+    end_srq(shared);
+    here.end();
+    there.end();
+}
+
+unsafe extern "C-unwind" fn destroy_queue_pair(qp: *mut c_void) -> *mut c_void {
+    // SAFETY: a queue pair, of which an event is not acknowledged.
+    unsafe { qp::destroy_qp(qp.cast()) };
+    ptr::null_mut()
+}
+
+unsafe extern "C-unwind" fn destroy_shared_queue(srq: *mut c_void) -> *mut c_void {
+    // SAFETY: a queue, of which an event is not acknowledged.
+    unsafe { srq::destroy_srq(srq.cast()) };
+    ptr::null_mut()
+}
+
+#[test]
+fn a_queue_pair_whose_destroying_thread_was_cancelled_is_as_it_was() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer, shared) = failed(&here, &there);
+    let (first, ..) = next(&there);
+    cancelled(destroy_queue_pair, peer.cast());
+    // Its events name it.
+    let (second, kind, element) = next(&there);
+    assert_eq!((kind, element), (IBV_EVENT_QP_LAST_WQE_REACHED, peer));
+    ack(first);
+    ack(second);
+    end_qp(peer);
+    end_qp(qp);
+    end_srq(shared);
+    here.end();
+    there.end();
+}
+
+#[test]
+fn a_shared_queue_whose_destroying_thread_was_cancelled_is_as_it_was() {
+    let there = Side::new();
+    let (peer, shared) = sharing(&there, 1);
+    end_qp(peer);
+    let mut change = ibv_srq_attr {
+        max_wr: 0,
+        max_sge: 0,
+        srq_limit: 2,
+    };
+    let limit = IBV_SRQ_LIMIT.cast_signed();
+    // SAFETY: a queue that exists. There are fewer receives already.
+    assert_eq!(
+        unsafe { srq::modify_srq(shared, &raw mut change, limit) },
+        0
+    );
+    let (event, kind, _) = next(&there);
+    assert_eq!(kind, IBV_EVENT_SRQ_LIMIT_REACHED);
+    cancelled(destroy_shared_queue, shared.cast());
+    ack(event);
+    post_shared(shared, 7);
+    end_srq(shared);
+    there.end();
+}
+
+unsafe extern "C-unwind" fn wait_for_event(context: *mut c_void) -> *mut c_void {
+    // SAFETY: numbers and pointers, which may all be zero.
+    let mut event: ibv_async_event = unsafe { mem::zeroed() };
+    // SAFETY: an open context, and a place for an event.
+    unsafe { events::get_async_event(context.cast(), &raw mut event) };
+    ptr::null_mut()
+}
+
+#[test]
+fn a_thread_that_waits_for_an_asynchronous_event_can_be_cancelled_and_the_event_is_for_the_next() {
+    let there = Side::new();
+    let (peer, shared) = sharing(&there, 0);
+    cancelled(wait_for_event, there.context.cast());
+    let here = Side::new();
+    let qp = here.qp();
+    connect(qp, peer);
+    to_error(peer);
+    let (event, kind, element) = next(&there);
+    assert_eq!((kind, element), (IBV_EVENT_QP_LAST_WQE_REACHED, peer));
+    ack(event);
+    end_qp(peer);
+    end_qp(qp);
+    end_srq(shared);
+    here.end();
+    there.end();
+}
