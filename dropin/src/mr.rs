@@ -32,6 +32,7 @@ pub(crate) struct MrKept {
 struct State {
     /// `None` only while it is being deregistered.
     region: Option<MemoryRegion>,
+    access: Access,
     in_pd: User,
 }
 
@@ -100,6 +101,7 @@ pub(crate) unsafe fn register(
     let kept = MrKept {
         state: Mutex::new(State {
             region: Some(region),
+            access: rights,
             in_pd: domain.users.add(),
         }),
     };
@@ -205,11 +207,14 @@ struct Change {
 unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
     // SAFETY: the promise of the caller.
     let kept = unsafe { MrObject::kept(mr) };
-    if let Some((base, length)) = change.memory {
-        let writes = |(access, _): (Access, bool)| access.contains(Access::LOCAL_WRITE);
-        is_there(base, length, change.access.is_some_and(writes))?;
-    }
     let mut held = kept.state.lock();
+    let access = change.access.map_or(held.access, |(access, _)| access);
+    // SAFETY: the structure of the region, which changes with this call alone.
+    let (addr, length) = unsafe { ((*mr).addr, (*mr).length) };
+    let old = NonNull::new(addr.cast::<u8>()).map(|base| (base, length));
+    if let Some((base, length)) = change.memory.or(old) {
+        is_there(base, length, access.contains(Access::LOCAL_WRITE))?;
+    }
     let begun = Instant::now();
     // SAFETY: the promise of the caller.
     let domain = change.pd.map(|pd| unsafe { pd::of(pd) });
@@ -241,6 +246,7 @@ unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Result<(), c_int> {
         }
     }
     let key = region.lkey();
+    held.access = access;
     if let Some(domain) = domain {
         held.in_pd = domain.users.add();
     }

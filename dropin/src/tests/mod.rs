@@ -8,6 +8,7 @@ mod events;
 mod extended;
 mod lives;
 mod queues;
+mod regions;
 mod windows;
 
 use core::ffi::c_int;
