@@ -1,6 +1,7 @@
 //! What the environment says (`UWARP_...`): the settings of a program that has no flags for them. `uwarp run` sets them.
 
 use std::env;
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -36,10 +37,10 @@ impl Environment {
     /// # Errors
     /// Which variable has a value that means nothing, and what it may be.
     pub(crate) fn read() -> Result<Self, String> {
-        Self::from(|name| env::var(name).ok())
+        Self::from(|name| env::var_os(name))
     }
 
-    fn from(var: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+    fn from(var: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
         let crc = choice(&var, "UWARP_CRC", &[("on", true), ("off", false)])?.unwrap_or(true);
         let mut settings = Settings {
             crc,
@@ -84,32 +85,39 @@ impl Environment {
 }
 
 fn choice<T: Copy>(
-    var: &impl Fn(&str) -> Option<String>,
+    var: &impl Fn(&str) -> Option<OsString>,
     name: &str,
     choices: &[(&str, T)],
 ) -> Result<Option<T>, String> {
     let Some(value) = var(name) else {
         return Ok(None);
     };
-    let found = choices.iter().find(|(word, _)| *word == value);
+    let found = choices.iter().find(|(word, _)| value == *word);
     let all: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-    found
-        .map(|(_, choice)| Some(*choice))
-        .ok_or_else(|| format!("{name} is '{value}', and may be {}", all.join(" or ")))
+    // What is no text is shown as far as it is one.
+    found.map(|(_, choice)| Some(*choice)).ok_or_else(|| {
+        format!(
+            "{name} is '{}', and may be {}",
+            value.display(),
+            all.join(" or ")
+        )
+    })
 }
 
 fn parse<T: FromStr<Err: Display>>(
-    var: &impl Fn(&str) -> Option<String>,
+    var: &impl Fn(&str) -> Option<OsString>,
     name: &str,
     what: &str,
 ) -> Result<Option<T>, String> {
-    let value = var(name);
-    let parsed = value.map(|value| {
-        value
-            .parse()
-            .map_err(|error| format!("{name} is '{value}', and should be {what}: {error}"))
-    });
-    parsed.transpose()
+    let Some(value) = var(name) else {
+        return Ok(None);
+    };
+    let wrong = |why: &dyn Display| {
+        let value = value.display();
+        format!("{name} is '{value}', and should be {what}: {why}")
+    };
+    let text = value.to_str().ok_or_else(|| wrong(&"it is not UTF-8"))?;
+    text.parse().map(Some).map_err(|error| wrong(&error))
 }
 
 #[cfg(test)]
@@ -119,7 +127,7 @@ mod tests {
     use super::*;
 
     fn with(name: &'static str, value: &'static str) -> Result<Environment, String> {
-        Environment::from(move |asked| (asked == name).then(|| value.to_owned()))
+        Environment::from(move |asked| (asked == name).then(|| value.into()))
     }
 
     #[test]
@@ -184,5 +192,43 @@ mod tests {
         assert_eq!(error, "UWARP_CRC is 'yes', and may be on or off");
         let error = with("UWARP_HOLD", "soon").unwrap_err();
         assert!(error.starts_with("UWARP_HOLD is 'soon', and should be a number of milliseconds"));
+    }
+
+    #[test]
+    fn a_value_that_is_no_text_is_not_taken_for_none() {
+        use std::os::unix::ffi::OsStringExt as _;
+        const ALL: [(&str, &str); 12] = [
+            ("UWARP_DEVICE", "should be a device"),
+            ("UWARP_CRC", "may be on or off"),
+            ("UWARP_MARKERS", "may be on or off"),
+            ("UWARP_FPDU_SEGMENTS", "should be a number"),
+            ("UWARP_MPA", "may be 1 or 2"),
+            ("UWARP_PEER", "may be rfc or siw"),
+            ("UWARP_STRICT", "may be 1 or 0"),
+            (
+                "UWARP_HOLD",
+                "should be a number of milliseconds: it is not UTF-8",
+            ),
+            ("UWARP_CONNECT_RETRY", "should be a number"),
+            ("UWARP_PORT_OFFSET", "should be a number"),
+            ("UWARP_QUIET", "may be 1 or 0"),
+            ("UWARP_PCAP", ""),
+        ];
+        let value = || OsString::from_vec(b"on\xff".to_vec());
+        for (name, expected) in ALL {
+            let found = Environment::from(|asked| (asked == name).then(value));
+            match found {
+                // Names of files are octets.
+                Ok(found) => assert_eq!((name, found.pcap), ("UWARP_PCAP", Some(value().into()))),
+                Err(error) => {
+                    let begin = format!("{name} is 'on\u{fffd}', and ");
+                    assert!(
+                        error.starts_with(&begin) && error.contains(expected),
+                        "{error}"
+                    );
+                    assert_ne!(name, "UWARP_PCAP");
+                }
+            }
+        }
     }
 }
