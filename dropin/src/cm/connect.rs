@@ -118,6 +118,10 @@ unsafe fn connect_to(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Result<(
     let mut own = kept.own.lock();
     let mut private_data = own.connect.clone();
     private_data.extend_from_slice(param.map_or(&[], |param| param.private_data));
+    // The event at the peer could not say how many there are.
+    if private_data.len() > usize::from(u8::MAX) {
+        return Err(libc::EINVAL);
+    }
     own.tried = true;
     drop(own);
     let device = rnic::device().ok_or(libc::ENODEV)?;

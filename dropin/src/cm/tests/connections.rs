@@ -235,6 +235,117 @@ fn reads_that_a_peer_asks_for_are_told_as_far_as_the_device_can_have_them() {
     server.end();
 }
 
+/// As much as `private_data_len` can say.
+fn most() -> Vec<u8> {
+    (1..=u8::MAX).collect()
+}
+
+#[test]
+fn private_data_of_any_length_that_its_field_can_say_arrives_as_it_is() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let listener = listening(server);
+    for data in [most(), vec![0], Vec::new()] {
+        let [accepted, rejected] = [(), ()].map(|()| {
+            let ours = ready(client, listener.local());
+            assert_eq!(ours.connect(&data), 0);
+            let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+            assert_eq!(request.private_data(), data);
+            let theirs = request.id();
+            request.ack();
+            (ours, theirs)
+        });
+        assert_eq!(accepted.1.create_qp(), 0);
+        assert_eq!(accepted.1.accept(&data), 0);
+        server.passes(RDMA_CM_EVENT_ESTABLISHED);
+        let event = client.next(RDMA_CM_EVENT_ESTABLISHED);
+        assert_eq!(
+            (event.id(), event.private_data()),
+            (accepted.0, data.clone())
+        );
+        event.ack();
+        let len = u8::try_from(data.len()).unwrap();
+        // SAFETY: an id, and octets.
+        unsafe { assert_eq!(connect::reject(rejected.1.0, data.as_ptr().cast(), len), 0) };
+        let event = client.next(RDMA_CM_EVENT_REJECTED);
+        assert_eq!((event.id(), event.private_data()), (rejected.0, data));
+        event.ack();
+        for id in [accepted.0, accepted.1, rejected.0, rejected.1] {
+            id.end();
+        }
+    }
+    listener.end();
+    client.end();
+    server.end();
+}
+
+/// With what `rdma_getaddrinfo` has for the connection it may be more: the peer could not be told how much.
+#[test]
+fn private_data_of_one_octet_more_is_refused_and_the_id_may_try_again() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let listener = listening(server);
+    let ours = ready(client, listener.local());
+    // SAFETY: an id.
+    unsafe { id::of(ours.0) }.own.lock().connect = b"+".to_vec();
+    assert_eq!(failed(ours.connect(&most())), libc::EINVAL);
+    assert_eq!(ours.connect(&most()[1..]), 0);
+    let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    assert_eq!(request.private_data(), [b"+", &most()[1..]].concat());
+    let theirs = request.id();
+    request.ack();
+    theirs.end();
+    client.passes(RDMA_CM_EVENT_REJECTED);
+    for id in [ours, listener] {
+        id.end();
+    }
+    client.end();
+    server.end();
+}
+
+/// RFC 6581 section 9: they stand in front of the private data, and are part of its length on the wire.
+#[test]
+fn the_words_of_rfc_6581_are_on_the_wire_and_not_in_an_event() {
+    use std::io::{Read as _, Write as _};
+    let client = Channel::new();
+    let peer = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = ready(client, peer.local_addr().unwrap());
+    assert_eq!(ours.connect(&most()), 0);
+    let (mut stream, _) = peer.accept().unwrap();
+    let mut request = [0; 20 + 4 + 255];
+    stream.read_exact(&mut request).unwrap();
+    // Enhanced, of revision 2, so many octets.
+    assert_eq!((request[16] & 0x10, request[17]), (0x10, 2));
+    assert_eq!(request[18..20], 259_u16.to_be_bytes());
+    assert_eq!(request[24..], most());
+    // A reject with IRD, ORD, and two octets.
+    let words = b"MPA ID Rep Frame\x70\x02\x00\x06\x00\x03\x00\x05no";
+    stream.write_all(words).unwrap();
+    let event = client.next(RDMA_CM_EVENT_REJECTED);
+    assert_eq!(event.private_data(), b"no");
+    event.ack();
+    ours.end();
+    client.end();
+}
+
+/// A peer may give up to 512 octets (RFC 5044 section 7.1.1), and the field of an event ends at 255.
+#[test]
+fn private_data_that_is_longer_than_its_field_is_cut() {
+    use std::io::Write as _;
+    let server = Channel::new();
+    let listener = listening(server);
+    let mut peer = std::net::TcpStream::connect(listener.local()).unwrap();
+    let data: Vec<u8> = (0..512).map(|at| (at % 251) as u8).collect();
+    let request = [b"MPA ID Req Frame\x40\x01\x02\x00", &data[..]].concat();
+    peer.write_all(&request).unwrap();
+    let request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    assert_eq!(request.private_data(), data[..255]);
+    let theirs = request.id();
+    request.ack();
+    for id in [theirs, listener] {
+        id.end();
+    }
+    server.end();
+}
+
 #[test]
 fn a_bound_id_asks_again_from_its_own_port() {
     let (client, server) = (Channel::new(), Channel::new());
