@@ -90,6 +90,52 @@ fn requests_built_by_calls_leave_together_and_what_was_aborted_never() {
 }
 
 #[test]
+fn a_write_with_immediate_data_built_by_calls_arrives_with_its_octets_in_network_order() {
+    let (here, there) = (Side::new(), Side::new());
+    let ops = OPS | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    let (qp, peer) = (extended(&here, ops), there.qp());
+    // SAFETY: a queue pair that exists.
+    let ex = unsafe { qp_to_qp_ex(qp) };
+    let mut lent = [0_u8; 8];
+    let remote = there.mr(&mut lent, ALL);
+    post_recv(peer, 30, &mut []);
+    post_recv(peer, 31, &mut []);
+    connect(qp, peer);
+    // SAFETY: a region that exists.
+    let (addr, rkey) = unsafe { ((*remote).addr.addr() as u64, (*remote).rkey) };
+    let mut octets = *b"inlined";
+    // SAFETY: the functions of the interface in their order, as the inline functions of `verbs.h` call them.
+    unsafe {
+        let calls = &*ex;
+        calls.wr_start.unwrap()(ex);
+        ((*ex).wr_id, (*ex).wr_flags) = (1, IBV_SEND_SIGNALED);
+        calls.wr_rdma_write_imm.unwrap()(ex, rkey, addr, 0x0102_0304_u32.to_be());
+        calls.wr_set_inline_data.unwrap()(ex, octets.as_mut_ptr().cast(), 7);
+        // Without octets no memory is named, and none is looked for.
+        ((*ex).wr_id, (*ex).wr_flags) = (2, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED);
+        calls.wr_rdma_write_imm.unwrap()(ex, 0, 0, 0x0506_0708_u32.to_be());
+        assert_eq!(calls.wr_complete.unwrap()(ex), 0);
+    }
+    let sent: Vec<_> = here.poll(2).iter().map(kind).collect();
+    let ok = |opcode, wr_id| (IBV_WC_SUCCESS, opcode, wr_id);
+    assert_eq!(sent, [ok(IBV_WC_RDMA_WRITE, 1), ok(IBV_WC_RDMA_WRITE, 2)]);
+    let got = there.poll(2);
+    for (wc, wr_id, len, imm) in [(got[0], 30, 7, [1, 2, 3, 4]), (got[1], 31, 0, [5, 6, 7, 8])] {
+        assert_eq!(kind(&wc), ok(IBV_WC_RECV_RDMA_WITH_IMM, wr_id));
+        assert_eq!((wc.wc_flags, wc.byte_len), (IBV_WC_WITH_IMM, len));
+        // SAFETY: the flag says that it is this field.
+        let data = unsafe { wc.__bindgen_anon_1.imm_data };
+        assert_eq!(data.to_ne_bytes(), imm);
+    }
+    end_qp(qp);
+    end_qp(peer);
+    end_mr(remote);
+    assert_eq!(&lent, b"inlined\0");
+    here.end();
+    there.end();
+}
+
+#[test]
 fn requests_that_do_not_all_fit_or_are_not_to_be_had_are_not_posted_at_all() {
     let (here, there) = (Side::new(), Side::new());
     let (qp, peer) = (extended(&here, OPS), there.qp());

@@ -6,6 +6,7 @@ mod channels;
 mod data;
 mod events;
 mod extended;
+mod limits;
 mod lives;
 mod queues;
 mod regions;

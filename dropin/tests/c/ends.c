@@ -6,6 +6,7 @@
  *   ends PORT ADDRESS close         the client sends a message, and closes
  *   ends PORT ADDRESS abort         the client sends a message, and puts its queue pair into error
  *   ends PORT ADDRESS read          the client reads three times by a key that nobody gave it
+ *   ends PORT ADDRESS imm           the client writes with immediate data
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -145,6 +146,10 @@ static void call(const struct sockaddr_in *to, const char *what)
 			post(number, IBV_WR_RDMA_READ);
 		for (number = 0; number < 4; number++)
 			complete();
+	} else if (!strcmp(what, "imm")) {
+		post(1, IBV_WR_RDMA_WRITE_WITH_IMM);
+		complete();
+		complete();
 	} else {
 		strcpy(memory, "a message");
 		post(1, IBV_WR_SEND);
@@ -169,7 +174,7 @@ int main(int argc, char **argv)
 	struct sockaddr_in at = { .sin_family = AF_INET };
 
 	if (argc < 3 || argc > 4) {
-		fprintf(stderr, "usage: %s PORT FILE | PORT ADDRESS send|close|abort|read\n", argv[0]);
+		fprintf(stderr, "usage: %s PORT FILE | PORT ADDRESS send|close|abort|read|imm\n", argv[0]);
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);

@@ -1,10 +1,13 @@
 //! Connections that end badly, told in words, and messages that find no receive (`tests/c/ends.c`).
 
+use std::net::TcpListener;
 use std::path::PathBuf;
+use std::thread;
 
 use crate::c;
 use crate::prefix::Prefix;
 use crate::process::{Place, Running, free_port, unread};
+use crate::raw;
 
 /// Flags under which nothing is held so briefly that it matters here.
 const LONG: &[&str] = &["--hold", "600000"];
@@ -156,4 +159,31 @@ pub(crate) fn the_end_of_the_peer_is_noticed_while_a_message_is_held(
         is_told(&server, &[told])?;
     }
     Ok(())
+}
+
+/// RFC 7306 section 1.1: nothing in MPA startup says whether a peer knows it. One that does not ends the connection, and the program, whose
+/// Write with immediate data was complete when TCP had it, is told why in words.
+pub(crate) fn immediate_data_that_the_peer_does_not_know_is_refused_in_words(
+    prefix: &Prefix,
+) -> Result<(), String> {
+    let program = c::compile(prefix, "cc", "ends.c", &["-lrdmacm", "-libverbs"])?;
+    let program = program.to_str().ok_or("the path is no text")?;
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+    let port = listener.local_addr().map_err(|error| error.to_string())?;
+    let port = port.port().to_string();
+    let peer = thread::spawn(move || raw::refuse_extension(&listener));
+    let flags = &["--mpa", "1"];
+    let place = Place { prefix, flags };
+    let said = place.start(&[program, &port, "127.0.0.1", "imm"])?.end()?;
+    says(&said, &["1: status 0", "100: status 5"])?;
+    is_told(
+        &said,
+        &[
+            "the peer does not know RFC 7306",
+            "refused the message Immediate Data",
+        ],
+    )?;
+    // Its connection is over, so that it is done.
+    let refused = peer.join().map_err(|_| "the peer has panicked")?;
+    refused.map_err(|error| format!("the peer: {error}"))
 }

@@ -11,6 +11,7 @@ mod packages;
 mod prefix;
 mod process;
 mod programs;
+mod raw;
 
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -130,6 +131,11 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         "ends::the_end_of_the_peer_is_noticed_while_a_message_is_held",
         &["libibverbs-dev", "librdmacm-dev"],
         ends::the_end_of_the_peer_is_noticed_while_a_message_is_held,
+    ),
+    (
+        "ends::immediate_data_that_the_peer_does_not_know_is_refused_in_words",
+        &["libibverbs-dev", "librdmacm-dev"],
+        ends::immediate_data_that_the_peer_does_not_know_is_refused_in_words,
     ),
 ];
 

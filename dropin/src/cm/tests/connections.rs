@@ -347,6 +347,33 @@ fn private_data_that_is_longer_than_its_field_is_cut() {
 }
 
 #[test]
+fn as_many_reads_as_the_device_says_can_be_asked_for_and_no_more() {
+    let client = Channel::new();
+    let most = connect::most(&crate::rnic::device().unwrap());
+    // SAFETY: numbers and characters; an open context and a place for a structure.
+    let told = unsafe {
+        let mut attr = mem::zeroed::<crate::abi::ibv_device_attr>();
+        let context = crate::cm::common::get().unwrap().verbs;
+        assert_eq!(crate::query::query_device(context, &raw mut attr), 0);
+        (attr.max_qp_rd_atom, attr.max_qp_init_rd_atom)
+    };
+    assert_eq!((c_int::from(most.0), c_int::from(most.1)), told);
+    let peer = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = ready(client, peer.local_addr().unwrap());
+    let connect = |resources, depth| {
+        let mut param = param(b"");
+        (param.responder_resources, param.initiator_depth) = (resources, depth);
+        // SAFETY: an id, and a structure.
+        unsafe { connect::connect(ours.0, &raw mut param) }
+    };
+    assert_eq!(failed(connect(most.0 + 1, most.1)), libc::EINVAL);
+    assert_eq!(failed(connect(most.0, most.1 + 1)), libc::EINVAL);
+    assert_eq!(connect(most.0, most.1), 0);
+    ours.end();
+    client.end();
+}
+
+#[test]
 fn a_bound_id_asks_again_from_its_own_port() {
     let (client, server) = (Channel::new(), Channel::new());
     let listener = server.id(LISTENER);

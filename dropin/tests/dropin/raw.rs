@@ -1,0 +1,55 @@
+//! A peer in octets over TCP: one that does not know RFC 7306.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener};
+
+use crate::process::PATIENCE;
+
+/// Takes a connection of MPA revision 1, reads FPDUs up to the first message of RFC 7306, and refuses that as RFC 5040 section 4.8 has it:
+/// by a Terminate, remote operation error, unexpected opcode, without the headers of the message (as Linux siw does).
+pub(crate) fn refuse_extension(listener: &TcpListener) -> io::Result<()> {
+    let (mut stream, _) = listener.accept()?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut request = [0; 20];
+    stream.read_exact(&mut request)?;
+    assert_eq!(request[17..], [1, 0, 0], "revision 1, no private data");
+    stream.write_all(b"MPA ID Rep Frame\x40\x01\0\0")?;
+    while !is_extension(&read_fpdu(&mut stream)?) {}
+    let mut fpdu = vec![0, 22, 0x41, 0x47];
+    // Queue 2, message 1.
+    fpdu.extend([0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]);
+    fpdu.extend([0x02, 0x06, 0, 0]);
+    fpdu.extend(crc32c(&fpdu).to_le_bytes());
+    stream.write_all(&fpdu)?;
+    stream.shutdown(Shutdown::Write)?;
+    stream.read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+/// What an FPDU carries (RFC 5044 section 4): the length, the ULPDU, pad, CRC.
+fn read_fpdu(stream: &mut impl io::Read) -> io::Result<Vec<u8>> {
+    let mut len = [0; 2];
+    stream.read_exact(&mut len)?;
+    let len = usize::from(u16::from_be_bytes(len));
+    let mut rest = vec![0; (2 + len).next_multiple_of(4) - 2 + 4];
+    stream.read_exact(&mut rest)?;
+    rest.truncate(len);
+    Ok(rest)
+}
+
+/// Atomic Operations and Immediate Data (RFC 7306 section 8.1).
+fn is_extension(ulpdu: &[u8]) -> bool {
+    ulpdu.get(1).is_some_and(|control| control & 0x0F >= 8)
+}
+
+/// CRC32C (RFC 5044 section 4.3), bit by bit.
+fn crc32c(octets: &[u8]) -> u32 {
+    let mut crc = !0;
+    for octet in octets {
+        crc ^= u32::from(*octet);
+        for _ in 0..8 {
+            crc = crc >> 1 ^ if crc & 1 == 0 { 0 } else { 0x82F6_3B78 };
+        }
+    }
+    !crc
+}
