@@ -273,10 +273,8 @@ fn a_shared_queue_whose_destroying_thread_was_cancelled_is_as_it_was() {
     };
     let limit = IBV_SRQ_LIMIT.cast_signed();
     // SAFETY: a queue that exists. There are fewer receives already.
-    assert_eq!(
-        unsafe { srq::modify_srq(shared, &raw mut change, limit) },
-        0
-    );
+    let changed = unsafe { srq::modify_srq(shared, &raw mut change, limit) };
+    assert_eq!(changed, 0);
     let (event, kind, _) = next(&there);
     assert_eq!(kind, IBV_EVENT_SRQ_LIMIT_REACHED);
     cancelled(destroy_shared_queue, shared.cast());

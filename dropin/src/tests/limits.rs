@@ -7,10 +7,8 @@ fn told(side: &Side) -> ibv_device_attr {
     // SAFETY: numbers and characters, which may all be zero.
     let mut attr: ibv_device_attr = unsafe { mem::zeroed() };
     // SAFETY: an open context, and a place for a structure.
-    assert_eq!(
-        unsafe { query::query_device(side.context, &raw mut attr) },
-        0
-    );
+    let failed = unsafe { query::query_device(side.context, &raw mut attr) };
+    assert_eq!(failed, 0);
     attr
 }
 

@@ -12,6 +12,7 @@ mod prefix;
 mod process;
 mod programs;
 mod raw;
+mod tables;
 
 use std::process::ExitCode;
 use std::sync::OnceLock;

@@ -8,6 +8,7 @@ use crate::elf;
 use crate::exports::{self, Behind};
 use crate::packages;
 use crate::programs::{self, Row};
+use crate::tables::TABLES;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/MATRIX.md");
 const COMMITTED: &str = include_str!("../../MATRIX.md");
@@ -84,9 +85,38 @@ fn elf_files(row: &Row) -> Vec<(String, PathBuf)> {
     row.files.iter().filter_map(find).collect()
 }
 
+/// Directories with modules that programs of the rows load by their names (`dlopen`), and what is put before those here.
+const MODULES: [(&str, &str); 2] = [
+    ("/usr/lib/python3/dist-packages/pyverbs", "pyverbs/"),
+    ("/usr/lib/x86_64-linux-gnu/openmpi/lib", "openmpi/"),
+];
+
+/// The shared objects in a directory and below, each once.
+fn modules(dir: &Path, prefix: &str, found: &mut Vec<(String, PathBuf)>) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let (kind, path) = (entry.file_type().map_err(failed)?, entry.path());
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if kind.is_dir() {
+            modules(&path, prefix, found)?;
+        } else if kind.is_file()
+            && let Some((stem, _)) = name.split_once('.')
+            && name.split('.').any(|part| part == "so")
+        {
+            found.push((format!("{prefix}{stem}"), path));
+        }
+    }
+    Ok(())
+}
+
 /// Name with version, and the programs that want it.
 fn users(rows: &[Row]) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
-    let files: BTreeMap<String, PathBuf> = rows.iter().flat_map(elf_files).collect();
+    let mut files: Vec<(String, PathBuf)> = rows.iter().flat_map(elf_files).collect();
+    for (dir, prefix) in MODULES {
+        modules(Path::new(dir), prefix, &mut files)?;
+    }
+    let files: BTreeSet<(String, PathBuf)> = files.into_iter().collect();
     let mut users: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (file, path) in files {
         for symbol in elf::symbols(&path)? {
@@ -136,9 +166,15 @@ fn render() -> Result<String, String> {
         suite("failed ")
     );
     let _ = write!(out, "\n{}", against_siw()?);
-    let users = users(&rows)?;
+    render_names(&rows, &mut out)?;
+    render_tables(&mut out)?;
+    Ok(out)
+}
+
+fn render_names(rows: &[Row], out: &mut String) -> Result<(), String> {
+    let users = users(rows)?;
     let behind = exports::names()?;
-    out += "\n## Names\n\nAll of rdma-core 44. `yes`: does what rdma-core's does on an iWARP device, as far as README.md says. `no`: is there, and answers\n`EOPNOTSUPP` (a function that returns nothing does nothing). `name@VERSION` with one `@` is of programs that were linked before 2007.\n\n| name | here | used by |\n|---|---|---|\n";
+    *out += "\n## Names\n\nAll of rdma-core 44. `yes`: does what rdma-core's does on an iWARP device, as far as README.md says. `no`: is there, and answers\n`EOPNOTSUPP` (a function that returns nothing does nothing). `name@VERSION` with one `@` is of programs that were linked before 2007.\n`pyverbs/...` and `openmpi/...` are modules that Python and Open MPI load, whether a test has them loaded or not; libfabric has its\nproviders in itself.\n\n| name | here | used by |\n|---|---|---|\n";
     for line in NAMES.lines() {
         let (name, object) = line
             .strip_suffix(" object")
@@ -154,5 +190,17 @@ fn render() -> Result<String, String> {
             .map(|users| users.iter().cloned().collect::<Vec<_>>().join(", "));
         let _ = writeln!(out, "| `{name}` | {here} | {} |", used.unwrap_or_default());
     }
-    Ok(out)
+    Ok(())
+}
+
+/// Who uses these is in no table of a program.
+fn render_tables(out: &mut String) -> Result<(), String> {
+    *out += "\n## Functions reached through memory\n\nInline functions of `verbs.h` call them by tables of the context, the queue pair or the completion queue, so that no file says which\nprograms do. `no`: `EOPNOTSUPP`, NULL, or an object with it is refused when it is made. `0`: gives 0, as iWARP has no such thing.\n\n| function | table | here |\n|---|---|---|\n";
+    for table in &TABLES {
+        for entry in table.entries()? {
+            let (function, structure) = (entry.function, table.structure);
+            let _ = writeln!(out, "| `{function}` | `{structure}` | {} |", entry.here);
+        }
+    }
+    Ok(())
 }

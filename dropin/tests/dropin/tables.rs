@@ -1,0 +1,109 @@
+//! The functions that programs reach through memory: inline functions of `verbs.h` call them by the tables of a context, a queue pair or
+//! a completion queue. Which there are is in the generated layouts, which are filled in the source.
+
+use std::collections::BTreeMap;
+
+const LAYOUTS: &str = include_str!("../../src/abi/generated.rs");
+
+/// A table: its structure, the file that fills it, the name of the table there.
+pub(crate) struct Table {
+    pub(crate) structure: &'static str,
+    source: &'static str,
+    variable: &'static str,
+}
+
+pub(crate) const TABLES: [Table; 4] = [
+    Table {
+        structure: "ibv_context_ops",
+        source: include_str!("../../src/operations.rs"),
+        variable: "ops",
+    },
+    Table {
+        structure: "verbs_context",
+        source: include_str!("../../src/operations.rs"),
+        variable: "context",
+    },
+    Table {
+        structure: "ibv_qp_ex",
+        source: include_str!("../../src/qp/extended.rs"),
+        variable: "shown",
+    },
+    Table {
+        structure: "ibv_cq_ex",
+        source: include_str!("../../src/cq_ex.rs"),
+        variable: "shown",
+    },
+];
+
+/// What is there and refuses (`src/qp/extended.rs`): `ibv_wr_complete` answers `EOPNOTSUPP` then.
+const REFUSED: &[&str] = &["wr_send_imm"];
+/// Functions that give 0, for what iWARP has not.
+const ZERO: &[&str] = &["zero", "zero_octet"];
+
+/// A function of a table.
+pub(crate) struct Entry {
+    /// As programs call it.
+    pub(crate) function: String,
+    /// What is there.
+    pub(crate) here: &'static str,
+}
+
+impl Table {
+    /// Its functions in their order.
+    ///
+    /// # Errors
+    /// The structure is not found, or the source fills a field that it has not.
+    pub(crate) fn entries(&self) -> Result<Vec<Entry>, String> {
+        let fields = self.fields()?;
+        let filled = self.filled();
+        if let Some(other) = filled.keys().find(|name| !fields.contains(name)) {
+            return Err(format!("{} has no function {other}", self.structure));
+        }
+        let entry = |field: &&str| Entry {
+            function: called(field),
+            here: match filled.get(field) {
+                None => "no",
+                Some(_) if REFUSED.contains(field) => "no",
+                Some(function) if ZERO.contains(function) => "0",
+                Some(_) => "yes",
+            },
+        };
+        Ok(fields.iter().map(entry).collect())
+    }
+
+    /// The fields of the structure that are functions, but those that only keep a place.
+    fn fields(&self) -> Result<Vec<&'static str>, String> {
+        let begin = format!("pub struct {} {{\n", self.structure);
+        let body = LAYOUTS
+            .split_once(&begin)
+            .and_then(|(_, rest)| rest.split_once("\n}\n"));
+        let (body, _) = body.ok_or_else(|| format!("there is no {}", self.structure))?;
+        let fields = body.split("    pub ").filter_map(|field| {
+            let (name, kind) = field.split_once(':')?;
+            let is_function = kind.trim_start().starts_with("::core::option::Option<");
+            let keeps_a_place = name.contains("_compat_") || name.contains("ABI_placeholder");
+            (is_function && !keeps_a_place).then_some(name)
+        });
+        Ok(fields.collect())
+    }
+
+    /// The fields that the source fills, with what.
+    fn filled(&self) -> BTreeMap<&'static str, &'static str> {
+        let filled = self.source.lines().filter_map(|line| {
+            let (place, value) = line.trim().strip_suffix(");")?.split_once(" = Some(")?;
+            let (variable, field) = place.split_once('.')?;
+            (variable == self.variable).then_some((field, value))
+        });
+        filled.collect()
+    }
+}
+
+/// The inline function behind which a field is.
+fn called(field: &str) -> String {
+    match field {
+        "query_rt_values" => "ibv_query_rt_values_ex".to_owned(),
+        _ if field.starts_with("ibv_") => field.to_owned(),
+        _ if field.starts_with("read_") && field != "read_counters" => format!("ibv_wc_{field}"),
+        _ => format!("ibv_{field}"),
+    }
+}
