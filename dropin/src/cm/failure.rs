@@ -5,9 +5,15 @@ use core::ffi::c_int;
 use uwarp_verbs::llp::LlpError;
 use uwarp_verbs::{AcceptError, CmError, ConnectError, RequestError};
 
-use crate::errno;
+use crate::{errno, rnic};
 
+/// The number; and the words, where the settings are what refuses a call that is good by itself.
 pub(super) fn errno(error: &CmError) -> c_int {
+    if let CmError::Connect(ConnectError::PrivateData(limit))
+    | CmError::Accept(AcceptError::PrivateData(limit)) = error
+    {
+        rnic::tell(format_args!("{limit}"));
+    }
     match error {
         CmError::Network(error) => of_llp(error),
         CmError::Device(error) => errno::of_device(error),

@@ -7,6 +7,7 @@
  *   ends PORT ADDRESS abort         the client sends a message, and puts its queue pair into error
  *   ends PORT ADDRESS read          the client reads three times by a key that nobody gave it
  *   ends PORT ADDRESS imm           the client writes with immediate data
+ *   ends PORT ADDRESS private       the client asks for a connection with 253 octets of private data, then with 252, and closes
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -128,6 +129,7 @@ static void serve(const struct sockaddr_in *at, const char *file)
 static void call(const struct sockaddr_in *to, const char *what)
 {
 	struct rdma_conn_param ask = { .responder_resources = 4, .initiator_depth = 4 };
+	static const char octets[255];
 	struct timespec began, now;
 	int number;
 
@@ -137,6 +139,13 @@ static void call(const struct sockaddr_in *to, const char *what)
 	want(rdma_resolve_route(id, 2000) == 0, "rdma_resolve_route");
 	pass(RDMA_CM_EVENT_ROUTE_RESOLVED);
 	prepare();
+	if (!strcmp(what, "private")) {
+		ask.private_data = octets;
+		ask.private_data_len = 253;
+		if (rdma_connect(id, &ask))
+			printf("253 octets: %s\n", strerror(errno));
+		ask.private_data_len = 252;
+	}
 	want(rdma_connect(id, &ask) == 0, "rdma_connect");
 	pass(RDMA_CM_EVENT_ESTABLISHED);
 	post_receive();
@@ -150,6 +159,8 @@ static void call(const struct sockaddr_in *to, const char *what)
 		post(1, IBV_WR_RDMA_WRITE_WITH_IMM);
 		complete();
 		complete();
+	} else if (!strcmp(what, "private")) {
+		want(rdma_disconnect(id) == 0, "rdma_disconnect");
 	} else {
 		strcpy(memory, "a message");
 		post(1, IBV_WR_SEND);
@@ -174,7 +185,7 @@ int main(int argc, char **argv)
 	struct sockaddr_in at = { .sin_family = AF_INET };
 
 	if (argc < 3 || argc > 4) {
-		fprintf(stderr, "usage: %s PORT FILE | PORT ADDRESS send|close|abort|read|imm\n", argv[0]);
+		fprintf(stderr, "usage: %s PORT FILE | PORT ADDRESS send|close|abort|read|imm|private\n", argv[0]);
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);

@@ -138,6 +138,11 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         &["libibverbs-dev", "librdmacm-dev"],
         ends::immediate_data_that_the_peer_does_not_know_is_refused_in_words,
     ),
+    (
+        "ends::private_data_that_siw_cannot_take_is_refused_in_words",
+        &["libibverbs-dev", "librdmacm-dev"],
+        ends::private_data_that_siw_cannot_take_is_refused_in_words,
+    ),
 ];
 
 /// The rdma-core whose names and layouts are committed.
