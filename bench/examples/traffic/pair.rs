@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::llp::smol::Clock;
+use uwarp_verbs::llp::{Llp, Network};
 use uwarp_verbs::{
     AcceptOptions, Access, CmEvent, CmId, Completion, ConnectOptions, Cq, Device, EventChannel,
     MemoryRegion, Pd, Progress, Qp, QpCaps, RecvWr, RemoteBuffer, SendWr, Settings, TimeSource,
@@ -17,7 +17,7 @@ use uwarp_verbs::{
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Work requests outstanding.
-const DEPTH: u64 = 64;
+pub(crate) const DEPTH: u64 = 64;
 
 #[allow(dead_code, reason = "not all who use this do all")]
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,11 +40,11 @@ impl Clock for Still {
     }
 }
 
-struct Side {
+pub(crate) struct Side {
     device: Device,
-    cq: Cq,
-    qp: Qp,
-    region: MemoryRegion,
+    pub(crate) cq: Cq,
+    pub(crate) qp: Qp,
+    pub(crate) region: MemoryRegion,
     pd: Pd,
 }
 
@@ -92,23 +92,41 @@ impl Side {
 pub(crate) struct Pair {
     what: What,
     list: u64,
-    client: Side,
-    server: Side,
+    pub(crate) client: Side,
+    pub(crate) server: Side,
     posted: u64,
     pub(crate) done: u64,
     /// Of the server: Writes and Reads name one after the other.
     targets: Vec<MemoryRegion>,
     remotes: Vec<RemoteBuffer>,
-    _ids: (CmId, CmId, EventChannel),
+    _ids: Ids,
+}
+
+/// What keeps a connection: the ids of both sides, and where their events come.
+type Ids = (CmId, CmId, EventChannel);
+
+fn still() -> TimeSource {
+    TimeSource::Given(Arc::new(Still(Instant::now())))
 }
 
 impl Pair {
     #[allow(dead_code, reason = "for who measures kernel TCP")]
     pub(crate) fn new(what: What, size: u32, list: u64) -> Result<Pair> {
-        let clock = TimeSource::Given(Arc::new(Still(Instant::now())));
         let kernel = || Arc::new(KernelNetwork::default());
         let at = "127.0.0.1:0".parse()?;
-        Pair::over([kernel(), kernel()], &clock, at, (what, size, list))
+        Pair::over([kernel(), kernel()], &still(), at, (what, size, list))
+    }
+
+    /// On the two ends of a stream: of the client, and of the server.
+    #[allow(dead_code, reason = "a bench wants it")]
+    pub(crate) fn on(
+        streams: [Box<dyn Llp>; 2],
+        (what, size, list): (What, u32, u64),
+    ) -> Result<Pair> {
+        let side = || Side::new(Arc::new(KernelNetwork::default()), still(), size);
+        Pair::of([side()?, side()?], what, list, |client, server| {
+            connect_on(client, server, streams)
+        })
     }
 
     /// The client on the first of the networks, the server on the second at this address: what, octets of a message,
@@ -119,13 +137,26 @@ impl Pair {
         at: SocketAddr,
         (what, size, list): (What, u32, u64),
     ) -> Result<Pair> {
-        let client = Side::new(first, clock.clone(), size)?;
-        let server = Side::new(second, clock.clone(), size)?;
+        let sides = [
+            Side::new(first, clock.clone(), size)?,
+            Side::new(second, clock.clone(), size)?,
+        ];
+        Pair::of(sides, what, list, |client, server| {
+            connect(client, server, at)
+        })
+    }
+
+    fn of(
+        [client, server]: [Side; 2],
+        what: What,
+        list: u64,
+        connected: impl FnOnce(&Side, &Side) -> Result<Ids>,
+    ) -> Result<Pair> {
         server.post_receives(DEPTH)?;
         if what == What::Ping {
             client.post_receives(DEPTH)?;
         }
-        let ids = connect(&client, &server, at)?;
+        let ids = connected(&client, &server)?;
         let server_region = server.region.remote();
         Ok(Pair {
             what,
@@ -281,7 +312,7 @@ fn next(channel: &EventChannel, sides: [&Side; 2]) -> Result<CmEvent> {
     Err("no event came".into())
 }
 
-fn connect(client: &Side, server: &Side, at: SocketAddr) -> Result<(CmId, CmId, EventChannel)> {
+fn connect(client: &Side, server: &Side, at: SocketAddr) -> Result<Ids> {
     let both = [client, server];
     let channel = EventChannel::new()?;
     let listener = channel.create_id(&server.device, 1);
@@ -293,21 +324,40 @@ fn connect(client: &Side, server: &Side, at: SocketAddr) -> Result<(CmId, CmId, 
     drop(next(&channel, both)?);
     id.resolve_route()?;
     drop(next(&channel, both)?);
-    let options = ConnectOptions {
+    id.connect(&client.qp, &options())?;
+    let responder = accepted(&channel, both)?;
+    Ok((id, responder, channel))
+}
+
+fn connect_on(client: &Side, server: &Side, [ours, theirs]: [Box<dyn Llp>; 2]) -> Result<Ids> {
+    let channel = EventChannel::new()?;
+    let listener = channel.create_id(&server.device, 1);
+    listener.request_over(theirs, &[])?;
+    let id = channel.create_id(&client.device, 2);
+    id.connect_over(&client.qp, ours, &options())?;
+    let responder = accepted(&channel, [client, server])?;
+    Ok((id, responder, channel))
+}
+
+fn options() -> ConnectOptions {
+    ConnectOptions {
         ird: DEPTH as u16,
         ord: DEPTH as u16,
         ..ConnectOptions::default()
-    };
-    id.connect(&client.qp, &options)?;
-    let responder = next(&channel, both)?.id().clone();
+    }
+}
+
+/// The server accepts, and both sides are established. Gives its id.
+fn accepted(channel: &EventChannel, both: [&Side; 2]) -> Result<CmId> {
+    let responder = next(channel, both)?.id().clone();
     let options = AcceptOptions {
         ird: DEPTH as u16,
         ord: DEPTH as u16,
         ..AcceptOptions::default()
     };
-    responder.accept(&server.qp, &options)?;
+    responder.accept(&both[1].qp, &options)?;
     // Both are established.
-    drop(next(&channel, both)?);
-    drop(next(&channel, both)?);
-    Ok((id, responder, channel))
+    drop(next(channel, both)?);
+    drop(next(channel, both)?);
+    Ok(responder)
 }

@@ -1,15 +1,18 @@
 //! Single steps of the data path, by criterion: `cargo bench -p uwarp-bench`.
 //!
-//! The verbs are measured on two devices in one thread, over kernel TCP on 127.0.0.1: lists of 64 Writes are posted, sent,
-//! received, looked up, placed and completed. The system calls, a few for each list, are in it.
+//! The verbs are measured on two devices in one thread, over kernel TCP on 127.0.0.1: lists of 16 Writes are posted, sent,
+//! received, looked up, placed and completed. The system calls, a few for each list, are in it. `steps.rs` has these steps one by one,
+//! without a system call.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
     reason = "criterion's functions; a bench that fails has to stop"
 )]
 
-#[path = "../examples/traffic/pair.rs"]
+mod line;
+#[path = "../../examples/traffic/pair.rs"]
 mod pair;
+mod steps;
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -167,6 +170,7 @@ fn short() -> Criterion {
 criterion_group! {
     name = benches;
     config = short();
-    targets = crc, copy, framing, deframing, headers, messages, stags, empty_poll
+    targets = crc, copy, framing, deframing, headers, messages, stags, empty_poll, steps::post, steps::poll, steps::stag,
+        steps::placement
 }
 criterion_main!(benches);
