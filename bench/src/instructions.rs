@@ -1,5 +1,5 @@
-//! Instructions of the data path, counted by callgrind: a figure that does not depend on load, so that a regression shows
-//! without noise.
+//! Instructions of the data path, for a message and for an octet, counted by callgrind: figures that do not depend on load, so
+//! that a regression shows without noise.
 //!
 //! Two devices in one thread exchange messages over kernel TCP (`examples/traffic.rs`). Counted is what each side executes
 //! in user space, between the call of the verbs and the system call. Valgrind has no AVX-512, so the CRC is that of a processor with AVX2 and
@@ -22,7 +22,7 @@ const NAME: &str = "instructions";
 #[derive(Parser, Debug)]
 #[command(
     name = "uwarp-bench instructions",
-    about = "instructions a message, by callgrind"
+    about = "instructions a message and an octet, by callgrind"
 )]
 struct Options {
     /// The program that makes traffic: the example `traffic`
@@ -91,6 +91,34 @@ impl Row {
     }
 }
 
+/// Between messages of these two sizes is the slope that instructions for an octet are taken from: what a message costs whatever
+/// its size is not in it.
+const SLOPE: [u32; 2] = [64 << 10, 1 << 20];
+
+/// Instructions for an octet, of the requester and of the target.
+#[derive(Clone, PartialEq, Debug)]
+struct Slope {
+    what: String,
+    counts: [f64; 2],
+}
+
+/// For each kind of message that was counted with both sizes.
+fn slopes(rows: &[Row]) -> Vec<Slope> {
+    let [small, large] = SLOPE;
+    let octets = f64::from(large - small);
+    let smaller = rows.iter().filter(|row| row.size == small);
+    let pairs = smaller.filter_map(|row| {
+        let is = |other: &&Row| other.what == row.what && other.size == large;
+        Some((row, rows.iter().find(is)?))
+    });
+    pairs
+        .map(|(row, larger)| Slope {
+            what: row.what.clone(),
+            counts: [0, 1].map(|side| (larger.counts[side] - row.counts[side]) / octets),
+        })
+        .collect()
+}
+
 /// More than this part above what was recorded is a regression; so is less an improvement, which is to be recorded.
 const TOLERANCE: f64 = 0.05;
 /// And more than so many instructions.
@@ -117,6 +145,9 @@ fn run(options: &Options) -> io::Result<()> {
         };
         println!("{}", told(&row));
         rows.push(row);
+    }
+    for slope in slopes(&rows) {
+        println!("{}", told_of_octet(&slope));
     }
     if options.record {
         return std::fs::write(&options.file, record(&compiler, &rows));
@@ -187,7 +218,17 @@ fn told(row: &Row) -> String {
     )
 }
 
-const HEAD: &str = "# Instructions in user space for one message, by callgrind: ./ci.sh instructions compares, and with --record writes this file.\n\
+/// A name of its own, and no size: no row of a message.
+fn told_of_octet(slope: &Slope) -> String {
+    let [requester, target] = slope.counts;
+    let name = format!("{}{OF_OCTET}", slope.what);
+    format!("{name:23} {requester:>12.4} {target:>12.4}")
+}
+
+/// Behind what, for one octet of it.
+const OF_OCTET: &str = "/octet";
+
+const HEAD: &str = "# Instructions in user space for one message, and for one octet of large ones, by callgrind: ./ci.sh instructions compares, and with --record writes this file.\n\
     # CRC on; kernel TCP; valgrind has no AVX-512, so the CRC is that of AVX2 and PCLMULQDQ.\n";
 
 fn record(compiler: &str, rows: &[Row]) -> String {
@@ -195,6 +236,14 @@ fn record(compiler: &str, rows: &[Row]) -> String {
     let _ = writeln!(text, "# what     octets  list    requester       target");
     for row in rows {
         let _ = writeln!(text, "{}", told(row));
+    }
+    let [small, large] = SLOPE;
+    let _ = writeln!(
+        text,
+        "# one octet: what a message of {large} takes more than one of {small}, by the difference"
+    );
+    for slope in slopes(rows) {
+        let _ = writeln!(text, "{}", told_of_octet(&slope));
     }
     text
 }
@@ -286,6 +335,51 @@ mod tests {
         let (compiler, read) = recorded(&text);
         assert_eq!(compiler, Some("rustc 1.0"));
         assert_eq!(read, rows);
+    }
+
+    #[test]
+    fn an_octet_takes_what_the_larger_message_takes_more() {
+        let octets = f64::from((1 << 20) - (64 << 10));
+        let mut large = row(1 << 20, 1000.0 + 0.5 * octets);
+        large.counts[1] += 0.25 * octets;
+        let rows = [row(4096, 900.0), large, row(64 << 10, 1000.0)];
+        let [slope] = &slopes(&rows)[..] else {
+            panic!("one kind of message has both sizes");
+        };
+        assert_eq!((slope.what.as_str(), slope.counts), ("write", [0.5, 0.25]));
+        let text = record("rustc 1.0", &rows);
+        let line = text.lines().find(|line| line.starts_with("write/octet"));
+        let words: Vec<_> = line.unwrap().split_whitespace().collect();
+        assert_eq!(words, ["write/octet", "0.5000", "0.2500"]);
+        // Who compares reads messages alone.
+        assert_eq!(recorded(&text).1, rows);
+    }
+
+    #[test]
+    fn without_both_sizes_nothing_is_told_of_an_octet() {
+        assert_eq!(slopes(&[row(8, 1000.0), row(1 << 20, 500_000.0)]), []);
+    }
+
+    #[test]
+    fn the_file_of_the_repository_has_the_octets_of_its_own_counts() {
+        let text = include_str!("../instructions.txt");
+        let slopes = slopes(&recorded(text).1);
+        let kinds: Vec<_> = slopes.iter().map(|slope| slope.what.as_str()).collect();
+        assert_eq!(kinds, ["write", "send", "read"]);
+        let told = |name: &str| -> [f64; 2] {
+            let line = text
+                .lines()
+                .find(|line| line.split(' ').next() == Some(name));
+            let words = line.unwrap_or_default().split_whitespace().skip(1);
+            let counts: Vec<_> = words.map(|word| word.parse().unwrap()).collect();
+            counts.try_into().unwrap()
+        };
+        for slope in &slopes {
+            let told = told(&format!("{}{OF_OCTET}", slope.what));
+            for (told, count) in told.into_iter().zip(slope.counts) {
+                assert!((told - count).abs() < 1e-4, "{slope:?}");
+            }
+        }
     }
 
     #[test]
