@@ -307,7 +307,7 @@ part_interop() { # [--dangerous] FILTER...
         interop/guest/build.sh >/dev/null || built=$?
     fi
     [ "$built" = 0 ] || return "$built"
-    # Debug builds spend minutes on 16 MiB of patterns and CRC. The library is for the distribution's programs.
+    # What users get: the command, and the library for the distribution's programs.
     cargo build --release --locked -p uwarp -p uwarp-dropin
     local target filter
     target=$(realpath "${CARGO_TARGET_DIR:-target}")
@@ -316,8 +316,9 @@ part_interop() { # [--dangerous] FILTER...
     if [ $# = 0 ]; then
         export UWARP_INTEROP_REPORT=${UWARP_INTEROP_REPORT:-$PWD/docs/interop.md}
     fi
+    # The tests themselves: debug builds spend minutes on 16 MiB of patterns and CRC, and linking with optimization takes a minute more.
     UWARP_INTEROP=1 UWARP_BIN=$target/release/uwarp \
-        cargo test --release --locked --no-fail-fast -p uwarp-interop --test interop --test conformance -- ${filter:+"$filter"}
+        cargo test --profile sim --locked --no-fail-fast -p uwarp-interop --test interop --test conformance -- ${filter:+"$filter"}
 }
 
 install_guest_packages() { # PACKAGES
