@@ -173,15 +173,23 @@ impl Tracked {
     /// Holds the memory against the model.
     pub(crate) fn check(&self, whose: &str) -> Result<(), String> {
         let found = self.read(0, self.len());
-        for (at, ((found, expected), known)) in found
-            .iter()
-            .zip(&self.expected)
-            .zip(&self.known)
-            .enumerate()
-        {
+        let pieces = found.chunks(PIECE).zip(self.expected.chunks(PIECE));
+        for (number, (piece, expected)) in pieces.enumerate() {
+            // What is as expected fits, whatever is known of it.
+            if piece != expected {
+                self.check_piece(whose, number * PIECE, piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for octets that were found from `from` on.
+    fn check_piece(&self, whose: &str, from: usize, found: &[u8]) -> Result<(), String> {
+        for (at, found) in (from..).zip(found) {
+            let (expected, known) = (self.expected[at], self.known[at]);
             let fits = match known {
-                Known::Untouched | Known::Placed => found == expected,
-                Known::Perhaps => found == expected || *found == FILL,
+                Known::Untouched | Known::Placed => *found == expected,
+                Known::Perhaps => *found == expected || *found == FILL,
             };
             if !fits {
                 let what = self.what;
@@ -193,6 +201,9 @@ impl Tracked {
         Ok(())
     }
 }
+
+/// Octets that are compared at once.
+const PIECE: usize = 256;
 
 /// Where memory of so many octets may begin for peers and in SGEs: some octets more have room behind it, so that no sum wraps by
 /// being one too far.
@@ -211,4 +222,51 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut octets = vec![0; len];
     fastrand::Rng::with_seed(seed).fill(&mut octets);
     octets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three parts: untouched, what may have come, what has come. They begin and end within pieces.
+    fn parts(len: usize) -> (Tracked, [usize; 3]) {
+        let mut tracked = Tracked::unregistered("memory", 3 * len).unwrap();
+        let content = pattern(1, 2 * len);
+        tracked.may_come(len, &content);
+        tracked.has_come(2 * len, len);
+        tracked.buffer.write_at(2 * len, &content[len..]).unwrap();
+        (tracked, [0, len, 2 * len])
+    }
+
+    #[test]
+    fn memory_is_as_the_model_has_it() {
+        for len in [1, 100, PIECE, 2 * PIECE + 7] {
+            let (tracked, [_, perhaps, _]) = parts(len);
+            // Nothing of what may come has come, half of it, all.
+            tracked.check("a").unwrap();
+            let content = tracked.expected(perhaps, len).to_vec();
+            for come in [len / 2, len] {
+                let octets = &content[..come];
+                tracked.buffer.write_at(perhaps, octets).unwrap();
+                tracked.check("a").unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn one_wrong_octet_is_found_wherever_it_is() {
+        let len = PIECE + 100;
+        for at in 0..3 * len {
+            let (tracked, _) = parts(len);
+            let right = tracked.read(at, 1)[0];
+            let mut wrong = right ^ 1;
+            // What may come is one octet, or still the one before.
+            if wrong == FILL || wrong == tracked.expected(at, 1)[0] {
+                wrong ^= 2;
+            }
+            tracked.buffer.write_at(at, &[wrong]).unwrap();
+            let said = tracked.check("a").unwrap_err();
+            assert!(said.contains(&format!("octet {at} of memory")), "{said}");
+        }
+    }
 }
