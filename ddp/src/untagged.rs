@@ -66,6 +66,14 @@ impl UntaggedReceiver {
         self.received
     }
 
+    /// The next message has come, whole and in one segment: what [`accept`](Self::accept) does with a segment that the caller has judged
+    /// as that would.
+    #[inline]
+    pub fn whole_received(&mut self) {
+        self.msn = self.msn.next();
+        self.received = 0;
+    }
+
     /// Judges a segment with `payload_len` octets of payload. `buffer` has the octets of the buffer
     /// at the head of the queue, which is the one for this message; `None` if none is posted.
     ///

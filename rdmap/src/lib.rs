@@ -116,7 +116,9 @@ pub use peer::Peer;
 pub use read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
 pub use requirement::Requirement;
 pub use state::{StreamEvent, StreamState};
-pub use stream::{AtomicJob, Job, ReadJob, SendKind, Stream, StreamConfig, WriteSegment};
+pub use stream::{
+    AtomicJob, Job, ReadJob, SendKind, SendSegment, Stream, StreamConfig, WriteSegment,
+};
 pub use terminate::{MAX_TERMINATE_HEADER, Terminate};
 
 /// Octets of the longest headers of a segment, DDP's and RDMAP's: a Terminate Message that carries

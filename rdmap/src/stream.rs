@@ -15,9 +15,11 @@ use crate::terminate::{MAX_TERMINATE_HEADER, Terminate};
 
 mod extensions;
 mod receive;
+mod sends;
 
 pub use extensions::AtomicJob;
 pub use receive::WriteSegment;
+pub use sends::SendSegment;
 
 /// What was negotiated for a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -92,6 +92,17 @@ impl CqShared {
 
     /// Gives every connection of this CQ a turn, or those of its crowds that want one. Gives the time, unless there is none.
     fn drive(&self) -> Option<Instant> {
+        if let Some(few) = self.members.few() {
+            if few.iter().all(Option::is_none) {
+                return None;
+            }
+            let now = self.device.now();
+            let stays = !self.inner.is_armed();
+            for qp in few.iter().flatten() {
+                qp.poll(now, stays);
+            }
+            return Some(now);
+        }
         let driven = self.members.driven();
         if matches!(&driven, Driven::Each(qps) if qps.is_empty()) {
             return None;

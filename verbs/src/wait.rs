@@ -58,6 +58,15 @@ pub(crate) fn after(from: Instant, limit: Duration) -> Instant {
     from + limit.min(NEVER)
 }
 
+/// The earlier of two times that there may be.
+#[inline]
+pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 /// A duration as the kernel takes it.
 pub(crate) fn timespec(duration: std::time::Duration) -> Timespec {
     Timespec {

@@ -172,9 +172,60 @@ pub(super) fn receive(
     let segment = head
         .first_chunk()
         .and_then(|head| stream.write_segment(head, ulpdu.len()));
+    let mut sends = stream.sends;
+    let send = head
+        .first_chunk()
+        .and_then(|head| stream.send_segment(head, ulpdu.len()));
+    let between = stream.send_opcode.is_none();
     let inbound = stream.receive(memory, head, ulpdu.len());
     same_write(stream, memory, ulpdu, segment, &inbound);
+    match send {
+        Some(_) => sends.whole_received(),
+        None => sends = stream.sends,
+    }
+    same_send(memory, ulpdu, (send, between), &inbound);
+    // Refused, it changes nothing.
+    assert!(inbound.is_err() || sends == stream.sends);
     inbound
+}
+
+/// What the short way reads of a Send is what the long way takes, or refuses because of the receive; and it leaves no
+/// whole Send with payload out that has no reserved bit. `between`: no Send was under way.
+fn same_send(
+    memory: &ModelMemory,
+    ulpdu: &[u8],
+    (segment, between): (Option<SendSegment>, bool),
+    inbound: &Result<Inbound<Place>, StreamError>,
+) {
+    let Some(SendSegment { len, solicited }) = segment else {
+        if let Ok(Inbound::Send {
+            len: 1..,
+            delivered: Some(delivered),
+            ..
+        }) = inbound
+            && between
+            && delivered.invalidated.is_none()
+        {
+            assert_ne!((ulpdu[0] & 0x3C, ulpdu[1] & 0x30), (0, 0));
+        }
+        return;
+    };
+    assert!(between);
+    let fits = memory.receive.is_some_and(|buffer| len <= buffer);
+    let expected = Inbound::Send {
+        payload_at: UNTAGGED_HEADER,
+        offset: 0,
+        len,
+        delivered: Some(SendDelivered {
+            len,
+            solicited,
+            invalidated: None,
+        }),
+    };
+    match inbound {
+        Ok(inbound) => assert!(fits && *inbound == expected),
+        Err(_) => assert!(!fits),
+    }
 }
 
 /// What the short way reads of a Write is what the long way takes, or refuses because of the memory; and it leaves no

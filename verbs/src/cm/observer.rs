@@ -40,6 +40,7 @@ impl Observed {
 
     /// Tells what is new about the connection; true when nothing more can come. `gone`: the LLP stream was given up,
     /// so that its addresses are free again.
+    #[inline]
     pub(crate) fn look(&mut self, conn: &Connection, addrs: Option<Addrs>, gone: bool) -> bool {
         if !self.told
             && let Some(negotiated) = &conn.negotiated

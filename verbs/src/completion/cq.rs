@@ -289,6 +289,7 @@ impl CqInner {
     /// # Errors
     /// When the queue is full, or was when an earlier completion came: the completion is lost, everything before
     /// stays.
+    #[cfg(test)]
     pub(crate) fn push(&self, completion: Completion) -> Result<(), CqOverflow> {
         self.pushing().push(completion)
     }
@@ -351,8 +352,15 @@ impl CqInner {
         }
         let mut state = self.state.lock();
         let count = state.ring.len().min(out.len());
-        for (slot, completion) in out.iter_mut().zip(state.ring.drain(..count)) {
-            *slot = completion;
+        if let ([slot, ..], 1) = (&mut *out, count) {
+            // To drain a queue of one costs several times as much.
+            if let Some(completion) = state.ring.pop_front() {
+                *slot = completion;
+            }
+        } else {
+            for (slot, completion) in out.iter_mut().zip(state.ring.drain(..count)) {
+                *slot = completion;
+            }
         }
         self.taken(&state);
         count
@@ -463,8 +471,10 @@ impl CqInner {
                 self.wake.get_or_init(|| made)
             }
         };
-        // With the order of `SeqCst`: either the poll after this sees a completion, or its push sees the waiter.
+        // Under the lock that completions are pushed under: either the poll after this sees a completion, or its push sees the waiter.
+        let state = self.state.lock();
         self.waiters.fetch_add(1, Ordering::SeqCst);
+        drop(state);
         Ok(WaitGuard { cq: self, wake })
     }
 
@@ -528,9 +538,13 @@ impl Drop for Pushing<'_> {
         let Some(state) = self.state.take() else {
             return;
         };
-        self.cq.len.store(state.ring.len(), Ordering::SeqCst);
+        self.cq.len.store(state.ring.len(), Ordering::Release);
+        // Waiters are counted under the lock, so that no order between the two has to be paid for with each push.
+        let waited = self.cq.waiters.load(Ordering::Relaxed) > 0;
         drop(state);
-        self.cq.wake_waiters();
+        if waited {
+            self.cq.wake_waiters();
+        }
     }
 }
 
@@ -550,9 +564,12 @@ impl WaitGuard<'_> {
     pub(crate) fn clear(&self) {
         // First the descriptor, then the flag: the other way round, a push in between would set the flag, its signal
         // would be taken here, and no later push would signal again. A push in between this way does not signal; its
-        // completion is seen by this thread's next poll, or by the check when the guard is dropped.
+        // completion is seen by this thread's next poll, or by the check when the guard is dropped: the flag is cleared under the lock, and a
+        // push that finds it set was under the lock before.
         self.wake.take();
+        let state = self.cq.state.lock();
         self.cq.woken.store(false, Ordering::SeqCst);
+        drop(state);
     }
 }
 

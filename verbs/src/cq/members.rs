@@ -62,6 +62,22 @@ impl Members {
         self.have_crowds.load(Ordering::Relaxed)
     }
 
+    /// Its QPs, where they are few and driven one by one: for a poll, which takes no reference to the list then. None when somebody has to make
+    /// that list first.
+    #[inline]
+    pub(super) fn few(&self) -> Option<[Option<Arc<QpInner>>; FEW]> {
+        match &self.state.read().driven {
+            Some(Driven::Each(qps)) if qps.len() <= FEW => {
+                let mut few = [const { None }; FEW];
+                for (slot, qp) in few.iter_mut().zip(qps.iter()) {
+                    *slot = qp.upgrade();
+                }
+                Some(few)
+            }
+            _ => None,
+        }
+    }
+
     /// How they are driven now.
     pub(super) fn driven(&self) -> Driven {
         if let Some(driven) = &self.state.read().driven {

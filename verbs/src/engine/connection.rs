@@ -20,7 +20,7 @@ use crate::mutants::mutate;
 use crate::qp::state::{QpEvent, QpState};
 use crate::settings::{OnNoReceive, Settings};
 use crate::srq::SrqInner;
-use crate::wait::after;
+use crate::wait::{after, earlier};
 
 /// Octets sent between two looks at the EMSS of the LLP.
 const EMSS_INTERVAL: u64 = 16 * 1024 * 1024;
@@ -321,10 +321,7 @@ impl Connection {
     /// When something must happen even if nothing arrives: then `set_now`, and if it still says so,
     /// `deadline_passed`.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        [self.deadline, self.hold, self.starving]
-            .into_iter()
-            .flatten()
-            .min()
+        earlier(earlier(self.deadline, self.hold), self.starving)
     }
 
     /// When to see whether a direction that is half done now went on.
@@ -408,20 +405,24 @@ impl Connection {
         }
     }
 
-    /// Adds a completion to the receive CQ.
+    /// Adds a completion to the receive CQ. (Inlined for the reason that [`Pushing::push`] has.)
+    #[inline(always)]
     pub(crate) fn complete_recv(
         ctx: &QpContext,
         events: &mut Vec<AsyncEvent>,
         lost: &mut Option<CqOverflow>,
         completion: Completion,
     ) {
-        if let Err(overflow) = ctx.recv_cq.push(completion) {
+        if let Err(overflow) = ctx.recv_cq.pushing().push(completion) {
             *lost = Some(overflow.tell(ctx.qp_num, events));
         }
     }
 
     /// Completes what the LLP has taken.
     pub(crate) fn retire(&mut self) {
+        if self.sq.is_empty() {
+            return self.end_on_lost_completion();
+        }
         let Connection {
             ctx,
             sq,

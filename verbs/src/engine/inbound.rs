@@ -104,7 +104,10 @@ impl Connection {
             match &stream.deframer.next(&rx.filled()[at..]) {
                 Ok(Step::Need(_)) => break,
                 Ok(Step::Fpdu(ulpdu)) => {
-                    if !self.plain_write(ulpdu, &mut recent) && !self.ulpdu(ulpdu, &mut recent) {
+                    let taken = self.plain_write(ulpdu, &mut recent)
+                        || self.plain_send(ulpdu, &mut recent)
+                        || self.ulpdu(ulpdu, &mut recent);
+                    if !taken {
                         break;
                     }
                     at += ulpdu.wire_len();

@@ -29,6 +29,7 @@ mod post;
 mod receive_buffer;
 mod receive_queue;
 mod recorder;
+mod sends;
 mod startup;
 mod teardown;
 #[cfg(test)]

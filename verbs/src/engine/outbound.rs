@@ -35,7 +35,7 @@ impl Connection {
             return;
         }
         self.tx.reset();
-        while self.tx.has_room() && (self.frame_plain() || self.frame_one()) {}
+        while self.tx.has_room() && (self.frame_plain() || self.frame_one()) && self.has_unsent() {}
         if self.tx.is_empty() {
             self.tx.release();
             self.tx.pauses();

@@ -239,9 +239,11 @@ impl Connection {
         solicited: bool,
         invalidated: Option<u32>,
     ) {
-        self.complete_receive_with(Completion {
+        self.complete_receive_with(|wr_id, qp_num| Completion {
+            wr_id,
             opcode: WcOpcode::Recv,
             byte_len,
+            qp_num,
             invalidated,
             solicited,
             ..Completion::default()
@@ -251,8 +253,10 @@ impl Connection {
     /// Completes the receive at the head with Immediate Data, and the octets of the Write in front of it, if it is behind one.
     pub(crate) fn complete_immediate(&mut self, data: [u8; 8], solicited: bool) {
         let (written, _) = core::mem::take(&mut self.written);
-        self.complete_receive_with(Completion {
+        self.complete_receive_with(|wr_id, qp_num| Completion {
+            wr_id,
             opcode: WcOpcode::RecvImmediate,
+            qp_num,
             written,
             solicited,
             immediate: Some(data),
@@ -260,15 +264,21 @@ impl Connection {
         });
     }
 
-    fn complete_receive_with(&mut self, what: Completion) {
-        let qp_num = self.ctx.qp_num;
-        let completion = self.rq.complete_taken(|wqe| Completion {
-            wr_id: wqe.wr_id,
-            qp_num,
-            ..what
+    /// `make` makes the completion of the receive's number and the QP's, where it stays.
+    #[inline(always)]
+    fn complete_receive_with(&mut self, make: impl FnOnce(u64, u32) -> Completion) {
+        let Connection {
+            ctx,
+            rq,
+            events,
+            lost,
+            ..
+        } = self;
+        let completed = rq.complete_taken(|wqe| {
+            let completion = make(wqe.wr_id, ctx.qp_num);
+            Self::complete_recv(ctx, events, lost, completion);
         });
-        if let Some(completion) = completion {
-            Self::complete_recv(&self.ctx, &mut self.events, &mut self.lost, completion);
+        if completed {
             self.end_on_lost_completion();
         }
     }

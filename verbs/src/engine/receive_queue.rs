@@ -87,31 +87,25 @@ impl RecvStore {
             });
         }
         check_length(wr.sges)?;
-        // The list is filled where it stays: to move it then would cost as much as to fill it.
-        self.wqes.push_back(RecvWqe {
-            wr_id: wr.wr_id,
-            data: self.spare.pop().unwrap_or_default(),
-            len: 0,
-        });
-        let mut last_two = self.wqes.range_mut(self.wqes.len().saturating_sub(2)..);
-        let Some(wqe) = last_two.next_back() else {
-            return Ok(());
-        };
-        let before = last_two.next_back().map(|before| &before.data);
         let PostRules {
             table, pd, qp_num, ..
         } = rules;
-        let resolved = wqe
-            .data
-            .resolve_behind(before, table, (pd, qp_num), wr.sges, true);
+        // Its allocation is that of a receive before.
+        let mut data = self.spare.pop().unwrap_or_default();
+        let before = self.wqes.back().map(|before| &before.data);
+        let resolved = data.resolve_behind(before, table, (pd, qp_num), wr.sges, true);
         match resolved {
             Ok(len) => {
-                wqe.len = len;
+                self.wqes.push_back(RecvWqe {
+                    wr_id: wr.wr_id,
+                    data,
+                    len,
+                });
                 Ok(())
             }
             Err(fault) => {
-                let refused = self.wqes.pop_back();
-                self.spare.extend(refused.map(|wqe| wqe.data));
+                // It was left empty.
+                self.spare.push(data);
                 Err(fault.into())
             }
         }
@@ -256,6 +250,20 @@ impl ReceiveQueue {
         self.taken.is_some()
     }
 
+    /// Takes a receive of the own queue for a message of so many octets that begins and ends now. False, and nothing has happened, when
+    /// the next one is not long enough, or there is none, or it is not as simple.
+    #[inline]
+    pub(crate) fn take_for(&mut self, octets: u32) -> bool {
+        let Source::Own(store) = &mut self.source else {
+            return false;
+        };
+        if self.taken.is_some() || store.front().is_none_or(|wqe| wqe.len < octets) {
+            return false;
+        }
+        self.taken = store.take();
+        self.taken.is_some()
+    }
+
     /// The receive of the message under way.
     pub(crate) fn taken(&self) -> Option<&RecvWqe> {
         self.taken.as_ref()
@@ -289,15 +297,15 @@ impl ReceiveQueue {
         }
     }
 
-    /// Completes the receive of the message under way.
-    pub(crate) fn complete_taken(
-        &mut self,
-        make: impl FnOnce(&RecvWqe) -> Completion,
-    ) -> Option<Completion> {
-        let wqe = self.taken.take()?;
-        let completion = make(&wqe);
+    /// Completes the receive of the message under way. False when there is none.
+    #[inline]
+    pub(crate) fn complete_taken(&mut self, complete: impl FnOnce(&RecvWqe)) -> bool {
+        let Some(wqe) = self.taken.take() else {
+            return false;
+        };
+        complete(&wqe);
         self.retire(wqe);
-        Some(completion)
+        true
     }
 
     /// Completes with an error what this QP has: the oldest with `first`, the rest as flushed, because of `flushed`. What is in an SRQ

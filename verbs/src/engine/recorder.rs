@@ -237,6 +237,12 @@ impl Recorder {
         self.add(now, what, headers(head), len);
     }
 
+    /// The same of a segment that is untagged, as [`sent_headers`](Self::sent_headers).
+    #[inline]
+    pub(super) fn received_headers(&mut self, now: Instant, head: &[u8], len: usize) {
+        self.add(now, (Direction::Received, FrameKind::Ulpdu), head, len);
+    }
+
     /// What came is no FPDU.
     pub(super) fn damaged(&mut self, now: Instant, octets: &[u8]) {
         let head = octets.get(..DAMAGED_HEAD).unwrap_or(octets);

@@ -12,7 +12,7 @@ use uwarp_rdmap::{
 use super::connection::{Connection, Stage};
 use super::work::Blamed;
 use crate::cause::{Act, Broken, Cause, EndKind, LocalProblem, Refusal, Told, Work};
-use crate::completion::Status;
+use crate::completion::{CqOverflow, Status};
 use crate::event::{AsyncEvent, EndReason};
 use crate::mutants::mutate;
 use crate::qp::state::{QpEvent, QpState};
@@ -385,10 +385,16 @@ impl Connection {
 
     /// A completion of this QP found its CQ full and is lost: the program cannot know any more what was done, so
     /// the connection ends.
+    #[inline]
     pub(super) fn end_on_lost_completion(&mut self) {
-        let Some(overflow) = self.lost.take() else {
-            return;
-        };
+        if let Some(overflow) = self.lost {
+            self.lost = None;
+            self.end_on_overflow(overflow);
+        }
+    }
+
+    #[cold]
+    fn end_on_overflow(&mut self, overflow: CqOverflow) {
         if !matches!(self.state, QpState::Rts | QpState::Closing) {
             return;
         }

@@ -36,6 +36,7 @@ mod one_send;
 mod plain;
 mod receives;
 mod requests;
+mod sends;
 mod siw;
 mod stalled;
 mod starving;

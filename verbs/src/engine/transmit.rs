@@ -103,6 +103,16 @@ impl TxBatch {
         self.batches = 0;
     }
 
+    /// There is nothing to send, and nothing to frame: what a batch has held goes back, once.
+    #[inline]
+    pub(crate) fn rests(&mut self, pool: &BufferPool) {
+        if !self.parts.is_empty() || self.batches > 0 {
+            self.release();
+            self.pauses();
+            self.return_staging(pool);
+        }
+    }
+
     /// Starts a new batch; the old one must have been taken.
     pub(crate) fn reset(&mut self) {
         debug_assert!(self.is_empty());
@@ -119,8 +129,10 @@ impl TxBatch {
     pub(crate) fn release(&mut self) {
         if self.is_empty() {
             self.reset();
-            self.staged.truncate(KEEP);
-            self.staged.shrink_to(KEEP);
+            if self.staged.capacity() > KEEP {
+                self.staged.truncate(KEEP);
+                self.staged.shrink_to(KEEP);
+            }
         }
     }
 
@@ -194,14 +206,30 @@ impl TxBatch {
         let mut skip = self.within;
         let mut count = 0;
         for (slot, part) in out.iter_mut().zip(&self.parts[self.part..]) {
-            *slot = match part {
-                Part::Staged(range) => Piece::from(&self.staged[range.start + skip..range.end]),
-                Part::InPlace(run) => run.piece(skip),
-            };
+            *slot = self.piece(part, skip);
             skip = 0;
             count += 1;
         }
         count
+    }
+
+    /// All octets for the LLP, where they are one piece: what was staged mostly is, and an array of pieces costs as much to
+    /// make as a small message to frame.
+    #[inline]
+    pub(crate) fn single_piece(&self) -> Option<Piece<'_>> {
+        match self.parts.get(self.part..) {
+            Some([part]) => Some(self.piece(part, self.within)),
+            _ => None,
+        }
+    }
+
+    /// A part without its first octets.
+    #[inline]
+    fn piece<'a>(&'a self, part: &'a Part, skip: usize) -> Piece<'a> {
+        match part {
+            Part::Staged(range) => Piece::from(&self.staged[range.start + skip..range.end]),
+            Part::InPlace(run) => run.piece(skip),
+        }
     }
 
     /// Where FPDUs end in what [`Self::pieces`] gives.

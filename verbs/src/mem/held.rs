@@ -4,7 +4,7 @@
 //! back are two atomic operations, each of which costs as much as all other checks together; here they are a number
 //! under the lock of the queue.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::error::LocalFaultKind;
 use super::region::Region;
@@ -44,6 +44,37 @@ pub(crate) struct HeldRegions {
     free: Vec<u32>,
     /// Places without a use whose region has not been let go.
     idle: Vec<u32>,
+    latest: Latest,
+}
+
+/// The region that was looked up more than once in a row: a program that waits for each request names it again when the queue is
+/// empty. It is not held: its memory goes when nobody else has it.
+#[derive(Default)]
+struct Latest {
+    lkey: u32,
+    region: Weak<Region>,
+}
+
+impl Latest {
+    /// The region that has this key, if it is known and valid.
+    #[inline]
+    fn get(&self, lkey: u32) -> Option<Arc<Region>> {
+        if self.lkey != lkey {
+            return None;
+        }
+        let region = self.region.upgrade()?;
+        // An STag that was invalidated may stand for another region by now.
+        (region.stag().0 == lkey && region.is_valid()).then_some(region)
+    }
+
+    /// It was found in the table. Noted the second time: where each request names another region, that would be for nothing.
+    fn found(&mut self, lkey: u32, region: &Arc<Region>) {
+        self.region = match self.lkey == lkey {
+            true => Arc::downgrade(region),
+            false => Weak::new(),
+        };
+        self.lkey = lkey;
+    }
 }
 
 impl HeldRegions {
@@ -69,7 +100,17 @@ impl HeldRegions {
             let place = before.place;
             return Ok(Spot { place, len, offset });
         }
-        let (region, offset) = table.check_local(sge, false, pd, qp)?;
+        let (region, offset) = match self.latest.get(sge.lkey) {
+            Some(region) => {
+                let offset = check_sge(&region, sge, false, pd, qp)?;
+                (region, offset)
+            }
+            None => {
+                let (region, offset) = table.check_local(sge, false, pd, qp)?;
+                self.latest.found(sge.lkey, &region);
+                (region, offset)
+            }
+        };
         let place = self.hold(region).ok_or(LocalFaultKind::TooLong)?;
         Ok(Spot { place, len, offset })
     }

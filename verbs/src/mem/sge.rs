@@ -86,7 +86,10 @@ impl SgList {
             let offset = check_sge(region, sge, need_local_write, pd, qp)?;
             Ok((Arc::clone(region), offset))
         };
-        self.clear();
+        if !self.entries.is_empty() {
+            self.clear();
+        }
+        self.total = 0;
         self.writable = need_local_write;
         for (index, sge) in sges.iter().enumerate() {
             if let Err(kind) = self.push(index, sge, &check) {
@@ -132,21 +135,32 @@ impl SgList {
     #[inline]
     pub(crate) fn place(&self, message_offset: usize, octets: &[u8]) -> Result<(), LocalFault> {
         self.check_range(message_offset, octets.len())?;
+        if let Some(first) = self.entries.first()
+            && !octets.is_empty()
+            && octets.len() <= first.len.saturating_sub(message_offset)
+        {
+            return self.place_in(first, message_offset, octets);
+        }
         let mut rest = octets;
         for part in self.parts(message_offset, octets.len()) {
-            let entry = part.entry;
-            let lkey = entry.region.stag().0;
-            let region = entry
-                .region
-                .enter()
-                .ok_or(entry.fault(LocalFaultKind::InvalidKey { lkey }))?;
             let (now, later) = rest.split_at_checked(part.len).unwrap_or((rest, &[]));
-            if !self.writable || !region.place(entry.offset + part.at, now) {
-                return Err(entry.fault(LocalFaultKind::NotWritable { lkey }));
-            }
+            self.place_in(part.entry, part.at, now)?;
             rest = later;
         }
         Ok(())
+    }
+
+    /// Places octets at an offset of an element, which has room for them.
+    #[inline]
+    fn place_in(&self, entry: &Entry, at: usize, octets: &[u8]) -> Result<(), LocalFault> {
+        let lkey = entry.region.stag().0;
+        let Some(region) = entry.region.enter() else {
+            return Err(entry.fault(LocalFaultKind::InvalidKey { lkey }));
+        };
+        if self.writable && region.place(entry.offset + at, octets) {
+            return Ok(());
+        }
+        Err(entry.fault(LocalFaultKind::NotWritable { lkey }))
     }
 
     /// A range of the message as a payload (offsets count from the start of the message), for as long as framing

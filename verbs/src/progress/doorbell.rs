@@ -5,10 +5,7 @@
 //! the poll; and the first one, too, when it posted several the last time, or a long list now. A program that posts one request, polls, and
 //! posts the next when that is complete, has each sent at once.
 
-use std::time::{Duration, Instant};
-
 use crate::engine::SendQueue;
-use crate::wait::after;
 
 /// So many requests are a batch: with more, the system call costs each of them next to nothing less.
 const REQUESTS: u64 = 256;
@@ -20,7 +17,9 @@ const LIST: u64 = 16;
 /// What counts for a request whose octets the peer sends.
 pub(crate) const REQUEST_OCTETS: u64 = 64;
 
-/// What was posted and not given to the LLP yet, on purpose.
+/// What was posted and not given to the LLP yet, on purpose. Times are nanoseconds by the clock of the device
+/// (`DeviceInner::clock`): there are five looks at them in a post and the poll behind it, and the difference of two `Instant`s costs 40
+/// instructions.
 #[derive(Default, Debug)]
 pub(crate) struct Doorbell {
     /// Posts since the last turn, and since completions were last taken.
@@ -30,14 +29,14 @@ pub(crate) struct Doorbell {
     /// What the CQs counted when that was looked at.
     polls: u32,
     /// When the program was last seen to poll. Time in our own calls counts for nothing.
-    polled_at: Option<Instant>,
+    polled_at: Option<u64>,
     /// When its last post or its last poll without completions ended.
-    seen_at: Option<Instant>,
+    seen_at: Option<u64>,
     /// Requests and octets that wait.
     requests: u64,
     octets: u64,
     /// Since when.
-    since: Option<Instant>,
+    since: Option<u64>,
 }
 
 impl Doorbell {
@@ -47,8 +46,8 @@ impl Doorbell {
         &mut self,
         sq: &SendQueue,
         before: (u64, u64),
-        now: Instant,
-        most: Duration,
+        now: u64,
+        most: u64,
     ) -> bool {
         let (to, octets) = sq.posted();
         if before.0 == to {
@@ -61,14 +60,12 @@ impl Doorbell {
         let since = *self.since.get_or_insert(now);
         self.requests += requests;
         self.octets = self.octets.saturating_add(octets.wrapping_sub(before.1));
-        self.requests >= REQUESTS
-            || self.octets >= OCTETS
-            || now.saturating_duration_since(since) > most
+        self.requests >= REQUESTS || self.octets >= OCTETS || now.saturating_sub(since) > most
     }
 
     /// A post: looks whether completions were taken since the last one; `polls` is what the CQs count. When they were taken
     /// nobody has noted. So that counts as a poll of now only when the program was here less than `most` ago.
-    pub(crate) fn look(&mut self, polls: u32, now: Instant, most: Duration) {
+    pub(crate) fn look(&mut self, polls: u32, now: u64, most: u64) {
         if self.polls != polls {
             self.polls = polls;
             self.burst_ends();
@@ -80,7 +77,7 @@ impl Doorbell {
     }
 
     /// A poll has given the connection a turn, which ended now.
-    pub(crate) fn polled(&mut self, now: Instant) {
+    pub(crate) fn polled(&mut self, now: u64) {
         (self.polled_at, self.seen_at) = (Some(now), Some(now));
     }
 
@@ -90,14 +87,14 @@ impl Doorbell {
     }
 
     /// A post has given octets to the LLP, and could not poll meanwhile.
-    pub(crate) fn pushed(&mut self, began: Instant, ended: Instant) {
-        let took = ended.saturating_duration_since(began);
-        self.polled_at = self.polled_at.map(|at| after(at, took));
+    pub(crate) fn pushed(&mut self, began: u64, ended: u64) {
+        let took = ended.saturating_sub(began);
+        self.polled_at = self.polled_at.map(|at| at.saturating_add(took));
         self.seen_at = Some(ended);
     }
 
     /// Whether the program has polled less than `most` ago.
-    pub(crate) fn is_polling(&self, now: Instant, most: Duration) -> bool {
+    pub(crate) fn is_polling(&self, now: u64, most: u64) -> bool {
         is_within(self.polled_at, now, most)
     }
 
@@ -130,6 +127,6 @@ impl Doorbell {
     }
 }
 
-fn is_within(at: Option<Instant>, now: Instant, most: Duration) -> bool {
-    at.is_some_and(|at| now.saturating_duration_since(at) < most)
+fn is_within(at: Option<u64>, now: u64, most: u64) -> bool {
+    at.is_some_and(|at| now.saturating_sub(at) < most)
 }

@@ -9,7 +9,7 @@ use super::background::Interest;
 use super::doorbell::Doorbell;
 use crate::engine::{BufferPool, Connection, LlpOrder, PARTS_PER_CALL, ReceiveBuffer};
 use crate::limits::PeerAccount;
-use crate::wait::after;
+use crate::wait::{after, earlier};
 
 /// Octets that one turn receives, and sends, at most, so that no connection starves the others of a
 /// thread, and nobody waits long for its lock.
@@ -169,10 +169,8 @@ impl Driven {
             close_again,
             ..
         } = self.waits;
-        [llp, self.conn.deadline(), memory_again, close_again, stall]
-            .into_iter()
-            .flatten()
-            .min()
+        let own = earlier(earlier(memory_again, close_again), stall);
+        earlier(earlier(llp, self.conn.deadline()), own)
     }
 
     /// Where each direction stands that is half done.
@@ -310,11 +308,16 @@ impl Driven {
             let Some(llp) = &mut self.llp else {
                 return Sent::All;
             };
+            if self.conn.tx.is_empty() && !self.conn.has_unsent() {
+                // What most turns find, and what comes behind the last batch.
+                self.conn.tx.rests(pool);
+                return Sent::All;
+            }
             // A batch once framed is sent as it is: the EMSS is asked for before.
             if self.conn.wants_emss(llp.wants_write_event()) {
                 self.conn.set_emss(llp.emss());
             }
-            if self.conn.has_unsent() {
+            if self.conn.tx.is_empty() {
                 self.conn.tx.borrow_staging(pool);
             }
             self.conn.fill();
@@ -325,9 +328,7 @@ impl Driven {
             if sent >= TURN {
                 return Sent::Enough;
             }
-            let mut pieces = [Piece::from(&[][..]); PARTS_PER_CALL];
-            let count = self.conn.tx.pieces(&mut pieces);
-            match llp.try_send(&pieces[..count], self.conn.fpdu_ends()) {
+            match offer(&self.conn, &mut **llp) {
                 Ok(0) => return Sent::Blocked,
                 Ok(octets) => {
                     sent += octets;
@@ -384,4 +385,21 @@ impl Driven {
         }
         outcome
     }
+}
+
+/// Hands the LLP what is framed; gives how much of it was taken.
+#[inline]
+fn offer(conn: &Connection, llp: &mut dyn Llp) -> Result<usize, LlpError> {
+    match conn.tx.single_piece() {
+        Some(piece) => llp.try_send(&[piece], conn.fpdu_ends()),
+        None => offer_many(conn, llp),
+    }
+}
+
+/// The same, of a batch of which parts lie in registered memory. Apart, for its array.
+#[inline(never)]
+fn offer_many(conn: &Connection, llp: &mut dyn Llp) -> Result<usize, LlpError> {
+    let mut pieces = [Piece::from(&[][..]); PARTS_PER_CALL];
+    let count = conn.tx.pieces(&mut pieces);
+    llp.try_send(&pieces[..count], conn.fpdu_ends())
 }

@@ -38,6 +38,8 @@ pub(crate) struct QpInner {
     /// When a thread of the consumer that polls last gave this connection a turn, in nanoseconds of the device's clock.
     /// (Polls of its crowd are the crowd's.)
     pub(super) polled_at: AtomicU64,
+    /// `Settings::takeover`, in nanoseconds.
+    pub(super) takeover: u64,
     /// Polls in a row that found the lock taken.
     pub(super) shut_out: ShutOut,
     /// Its place among many connections of a CQ.
@@ -116,6 +118,7 @@ impl QpInner {
     ) -> Arc<Self> {
         let token = device.background.token();
         let now = device.now();
+        let takeover = u64::try_from(ctx.settings.takeover.as_nanos()).unwrap_or(u64::MAX);
         let qp = Arc::new_cyclic(|this| QpInner {
             this: Weak::clone(this),
             state: Mutex::new(Locked {
@@ -141,6 +144,7 @@ impl QpInner {
             events,
             cqs,
             polled_at: AtomicU64::new(0),
+            takeover,
             shut_out: ShutOut::default(),
             seat: OnceLock::new(),
             changed: Condvar::new(),
@@ -219,37 +223,8 @@ impl QpInner {
 
     /// Hands events to the device, and wakes those who wait for the QP.
     pub(crate) fn publish(&self, locked: &mut Locked) {
-        let events = &locked.driven.conn.events;
-        if !events.is_empty() {
-            let ended = |event: &AsyncEvent| matches!(event, AsyncEvent::Ended { .. });
-            if self.ctx.settings.trace_errors && events.iter().any(ended) {
-                // Before anybody hears of the end, and perhaps ends the process.
-                let text = trace::end(&locked.driven.conn, locked.addrs);
-                self.watched
-                    .tell_unlocked(text.and_then(trace::say_at_once));
-            }
-            let events = &mut locked.driven.conn.events;
-            let muted = self.muted.load(Ordering::Relaxed);
-            for event in events.drain(..) {
-                match event.object() {
-                    EventObject::Qp(number) if muted && number == self.ctx.qp_num => {}
-                    // It may be of another context than the QP.
-                    EventObject::Cq(number) => {
-                        let mut cqs = self.cqs.iter();
-                        if let Some(cq) = cqs.find(|cq| cq.inner.num() == number) {
-                            cq.tell(event);
-                        }
-                    }
-                    _ => self.events.push(event),
-                }
-            }
-            // What was reserved and not agreed upon goes back.
-            if let (Some(held), Some(negotiated)) =
-                (&mut locked.held, &locked.driven.conn.negotiated)
-            {
-                held.ird.shrink_to(negotiated.ird);
-            }
-            self.changed();
+        if !locked.driven.conn.events.is_empty() {
+            self.publish_events(locked);
         } else if locked.drainers > 0 {
             self.changed.notify_all();
         }
@@ -261,6 +236,39 @@ impl QpInner {
         if over {
             locked.observed = None;
         }
+    }
+
+    /// The events of [`publish`](Self::publish). Apart, because nearly every turn has none.
+    #[cold]
+    fn publish_events(&self, locked: &mut Locked) {
+        let events = &locked.driven.conn.events;
+        let ended = |event: &AsyncEvent| matches!(event, AsyncEvent::Ended { .. });
+        if self.ctx.settings.trace_errors && events.iter().any(ended) {
+            // Before anybody hears of the end, and perhaps ends the process.
+            let text = trace::end(&locked.driven.conn, locked.addrs);
+            self.watched
+                .tell_unlocked(text.and_then(trace::say_at_once));
+        }
+        let events = &mut locked.driven.conn.events;
+        let muted = self.muted.load(Ordering::Relaxed);
+        for event in events.drain(..) {
+            match event.object() {
+                EventObject::Qp(number) if muted && number == self.ctx.qp_num => {}
+                // It may be of another context than the QP.
+                EventObject::Cq(number) => {
+                    let mut cqs = self.cqs.iter();
+                    if let Some(cq) = cqs.find(|cq| cq.inner.num() == number) {
+                        cq.tell(event);
+                    }
+                }
+                _ => self.events.push(event),
+            }
+        }
+        // What was reserved and not agreed upon goes back.
+        if let (Some(held), Some(negotiated)) = (&mut locked.held, &locked.driven.conn.negotiated) {
+            held.ird.shrink_to(negotiated.ird);
+        }
+        self.changed();
     }
 
     /// Lets `observer` know what becomes of the connection, and what has become of it so far.

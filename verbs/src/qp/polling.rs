@@ -19,14 +19,14 @@ impl QpInner {
     /// A turn by a thread that polls: skipped when another thread has the lock. `stays`: the thread is
     /// going to poll again, and not about to sleep. True when it received something.
     pub(crate) fn poll(&self, now: Instant, stays: bool) -> bool {
+        let at = self.device.clock(now);
         if stays {
-            self.polled_at
-                .store(self.device.clock(now), Ordering::Relaxed);
+            self.polled_at.store(at, Ordering::Relaxed);
         }
         let Some(mut locked) = self.try_lock_to_poll() else {
             return false;
         };
-        locked.driven.llp.is_some() && self.turn_by_poll(&mut locked, now, stays)
+        locked.driven.llp.is_some() && self.turn_by_poll(&mut locked, now, at, stays)
     }
 
     /// The lock, if it is free.
@@ -55,26 +55,30 @@ impl QpInner {
         if locked.driven.llp.is_none() || cover.is_seated() || cover.is_waited() {
             return None;
         }
-        let (moved, _, end) = self.turn_of_poll(&mut locked, now);
-        let polled_at = self.device.clock(end);
+        let (moved, _, polled_at) = self.turn_of_poll(&mut locked, now, self.device.clock(now));
         self.polled_at.store(polled_at, Ordering::Relaxed);
         let moved = moved > 0;
         Some(Given::Turn { moved, polled_at })
     }
 
-    /// A turn that a thread gives which polls. True when it received something.
-    pub(super) fn turn_by_poll(&self, locked: &mut Locked, now: Instant, stays: bool) -> bool {
-        let (_, received, end) = self.turn_of_poll(locked, now);
+    /// A turn that a thread gives which polls, `now`, which is `at` by the device's clock. True when it received something.
+    pub(super) fn turn_by_poll(
+        &self,
+        locked: &mut Locked,
+        now: Instant,
+        at: u64,
+        stays: bool,
+    ) -> bool {
+        let (_, received, end) = self.turn_of_poll(locked, now, at);
         if stays {
-            self.polled_at
-                .store(self.device.clock(end), Ordering::Relaxed);
+            self.polled_at.store(end, Ordering::Relaxed);
             locked.driven.doorbell.polled(end);
         }
         received
     }
 
-    /// Such a turn: the octets that moved, whether some were received, and when the program could poll again.
-    fn turn_of_poll(&self, locked: &mut Locked, now: Instant) -> (u64, bool, Instant) {
+    /// Such a turn: the octets that moved, whether some were received, and when, by the device's clock, the program could poll again.
+    fn turn_of_poll(&self, locked: &mut Locked, now: Instant, at: u64) -> (u64, bool, u64) {
         let (sent, received) = locked.driven.moved();
         let outcome = locked.driven.turn(&self.device.pool, now);
         self.settle(locked, outcome, Driver::Consumer);
@@ -86,8 +90,8 @@ impl QpInner {
             .saturating_add(received_now.abs_diff(received));
         // It took its time, in which the program could not have polled.
         let end = match moved > QUICK {
-            true => self.device.now(),
-            false => now,
+            true => self.device.clock(self.device.now()),
+            false => at,
         };
         (moved, received != received_now, end)
     }
@@ -161,14 +165,17 @@ impl QpInner {
     }
 
     /// Whether a thread polls it, by itself or with its crowd.
-    pub(super) fn polled_recently(&self, now: Instant) -> bool {
-        self.polled_alone(now) || self.seat().is_some_and(|seat| seat.crowd().is_polled(now))
+    pub(super) fn polled_recently(&self, now: Instant, at: u64) -> bool {
+        self.polled_alone_at(at) || self.seat().is_some_and(|seat| seat.crowd().is_polled(now))
     }
 
     pub(super) fn polled_alone(&self, now: Instant) -> bool {
+        self.polled_alone_at(self.device.clock(now))
+    }
+
+    fn polled_alone_at(&self, at: u64) -> bool {
         let polled_at = self.polled_at.load(Ordering::Relaxed);
-        let takeover = u64::try_from(self.ctx.settings.takeover.as_nanos()).unwrap_or(u64::MAX);
-        polled_at != 0 && self.device.clock(now).saturating_sub(polled_at) < takeover
+        polled_at != 0 && at.saturating_sub(polled_at) < self.takeover
     }
 }
 

@@ -18,6 +18,17 @@ pub(crate) fn each<W>(
     numbered.try_for_each(|(index, wr)| take(index, wr).map_err(|kind| PostError { index, kind }))
 }
 
+/// A post, as it began.
+struct Posted {
+    now: Instant,
+    /// The same in nanoseconds of the device's clock.
+    at: u64,
+    /// What the send queue counted before.
+    before: (u64, u64),
+    /// The send queue was empty.
+    alone: bool,
+}
+
 impl QpInner {
     /// Posts to the send queue, and rings the doorbell: what was posted goes out at once when nothing before it waits
     /// and the program does not post one request after the other. Otherwise it is staged, and leaves with the next
@@ -26,21 +37,26 @@ impl QpInner {
     pub(crate) fn post<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> T {
         let mut locked = self.lock();
         let now = self.device.now();
+        let posted = Posted {
+            now,
+            at: self.device.clock(now),
+            before: locked.driven.conn.sq.posted(),
+            alone: locked.driven.conn.sq.is_empty(),
+        };
         locked.driven.conn.set_now(now);
-        let before = locked.driven.conn.sq.posted();
-        let alone = locked.driven.conn.sq.is_empty();
         let value = act(&mut locked.driven.conn);
-        if self.leaves_now(&mut locked, before, alone, now) || !self.is_staged(&mut locked, now) {
+        if self.leaves_now(&mut locked, &posted) || !self.is_staged(&mut locked, now) {
             let outcome = locked.driven.push(&self.device.pool);
             self.settle(&mut locked, outcome, Driver::Consumer);
-            locked.driven.doorbell.pushed(now, self.device.now());
+            let ended = self.device.clock(self.device.now());
+            locked.driven.doorbell.pushed(posted.at, ended);
         }
         // A poll that finds completions gives no turn: a program that posts and always finds some would never receive.
-        if self.is_polling(&locked, now)
+        if self.is_polling(&locked, &posted)
             && locked.driven.llp.is_some()
-            && !self.polled_recently(now)
+            && !self.polled_recently(now, posted.at)
         {
-            self.turn_by_poll(&mut locked, now, true);
+            self.turn_by_poll(&mut locked, now, posted.at, true);
         }
         value
     }
@@ -61,41 +77,34 @@ impl QpInner {
     }
 
     /// Whether a thread polls that gives turns to the connection, or to its crowd.
-    fn is_polling(&self, locked: &Locked, now: Instant) -> bool {
-        let most = self.ctx.settings.takeover;
-        locked.driven.doorbell.is_polling(now, most)
-            || (self.taken_seat(locked)).is_some_and(|seat| seat.crowd().is_polled(now))
+    fn is_polling(&self, locked: &Locked, posted: &Posted) -> bool {
+        locked.driven.doorbell.is_polling(posted.at, self.takeover)
+            || (self.taken_seat(locked)).is_some_and(|seat| seat.crowd().is_polled(posted.now))
     }
 
-    /// Whether what was posted behind `before` goes out at once; `alone`: the queue was empty then.
-    fn leaves_now(
-        &self,
-        locked: &mut Locked,
-        before: (u64, u64),
-        alone: bool,
-        now: Instant,
-    ) -> bool {
+    /// Whether what was posted goes out at once.
+    fn leaves_now(&self, locked: &mut Locked, posted: &Posted) -> bool {
         let QpContext {
             send_cq, recv_cq, ..
         } = &*self.ctx;
-        let takeover = self.ctx.settings.takeover;
         let (armed, polls) = (
             send_cq.is_armed() || recv_cq.is_armed(),
             send_cq.polls().wrapping_add(recv_cq.polls()),
         );
         let doorbell = &mut locked.driven.doorbell;
-        doorbell.look(polls, now, takeover);
-        let full = doorbell.posted(&locked.driven.conn.sq, before, now, takeover);
-        let single = locked.driven.doorbell.is_single() && alone;
-        single || full || armed || !self.may_stage(locked, now)
+        doorbell.look(polls, posted.at, self.takeover);
+        let sq = &locked.driven.conn.sq;
+        let full = doorbell.posted(sq, posted.before, posted.at, self.takeover);
+        let single = locked.driven.doorbell.is_single() && posted.alone;
+        single || full || armed || !self.may_stage(locked, posted)
     }
 
     /// Whether a turn is likely to come soon: a thread polls, and nobody sleeps on the connection. Never where the program
     /// drives the device itself: it may not come back before something happens.
-    fn may_stage(&self, locked: &Locked, now: Instant) -> bool {
+    fn may_stage(&self, locked: &Locked, posted: &Posted) -> bool {
         locked.driven.conn.state == QpState::Rts
             && locked.driven.llp.is_some()
-            && self.is_polling(locked, now)
+            && self.is_polling(locked, posted)
             && !locked.registration.cover.is_waited()
             && !self.watched.is_set()
             && !self.device.background.is_manual()

@@ -1,0 +1,67 @@
+//! Sends of one segment: what most messages on queue 0 are, read and taken in one step each.
+
+use uwarp_ddp::{DDP_VERSION, Msn, UNTAGGED_HEADER};
+
+use super::Stream;
+use crate::opcode::{Opcode, QN_SEND, RDMAP_VERSION};
+
+/// A Send that is one segment, as [`Stream::send_segment`] reads it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SendSegment {
+    /// Octets of payload: all that follows the header, at least one.
+    pub len: u32,
+    /// The peer asks for a solicited event.
+    pub solicited: bool,
+}
+
+impl Stream {
+    /// Reads a ULPDU of `len` octets if it is the only segment of the next Send, with payload, nothing to invalidate and no
+    /// reserved bit, and may be received now. Nothing changes. A caller that has a receive of at least so many octets at the head of
+    /// the queue places it there, and says so to [`send_received`](Self::send_received): that is what [`receive`](Self::receive) does
+    /// with it, in less time. Every other ULPDU (`None`), and a Send without a receive that is long enough, are for `receive`.
+    #[inline]
+    #[must_use]
+    pub fn send_segment(&self, head: &[u8; UNTAGGED_HEADER], len: usize) -> Option<SendSegment> {
+        /// L and DV; T is not set.
+        const WHOLE: u8 = 0x40 | DDP_VERSION;
+        const SEND: u8 = RDMAP_VERSION << 6 | Opcode::Send as u8;
+        const SOLICITED: u8 = RDMAP_VERSION << 6 | Opcode::SendSolicited as u8;
+        let [
+            control,
+            ulp,
+            _,
+            _,
+            _,
+            _,
+            q0,
+            q1,
+            q2,
+            q3,
+            m0,
+            m1,
+            m2,
+            m3,
+            mo @ ..,
+        ] = *head;
+        let len = u32::try_from(len.checked_sub(UNTAGGED_HEADER)?).ok()?;
+        let plain = control == WHOLE
+            && (ulp == SEND || ulp == SOLICITED)
+            && u32::from_be_bytes([q0, q1, q2, q3]) == QN_SEND.0
+            && Msn(u32::from_be_bytes([m0, m1, m2, m3])) == self.sends.msn() // 5041-7.1-05
+            && mo == [0; 4]
+            && len > 0
+            && self.send_opcode.is_none()
+            && self.sends.received() == 0
+            && self.state.receives();
+        plain.then_some(SendSegment {
+            len,
+            solicited: ulp == SOLICITED,
+        })
+    }
+
+    /// What [`send_segment`](Self::send_segment) has read has a receive that is long enough, and is placed.
+    #[inline]
+    pub fn send_received(&mut self, _: SendSegment) {
+        self.sends.whole_received();
+    }
+}
