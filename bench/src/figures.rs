@@ -173,12 +173,15 @@ pub(crate) const RAW_SPINNING: [(&str, usize); 3] = [
     ("raw writes of 1 MiB, both spin", 1 << 20),
 ];
 pub(crate) const MEMORY_ALONE: &str = "8 B Write, one poll, then memory alone";
+pub(crate) const READ_BOTH_SLEEP: &str = "8 B Read, both sleep (both ways)";
+pub(crate) const WRITE_BOTH_SLEEP: &str = "8 B Write until placed, both sleep (both ways)";
 pub(crate) const MEMORY_ALONE_PINNED: &str =
     "8 B Write, one poll, then memory alone, all threads of a side on one processor";
 pub(crate) const RAW_SPIN_FREE: &str = "raw ping-pong, both spin, not pinned";
 pub(crate) const RAW_SPIN: &str = "raw ping-pong, both spin";
 pub(crate) const RAW_SPIN_BOTH_WAYS: &str = "raw request and response, both spin";
 pub(crate) const RAW_BLOCK: &str = "raw ping-pong, both block";
+pub(crate) const RAW_BLOCK_BOTH_WAYS: &str = "raw request and response, both block";
 pub(crate) const RAW_SLEEPING: &str = "raw request and response, the server blocks";
 pub(crate) const RAW_RATE_8: &str = "raw writes of 8 B";
 pub(crate) const RAW_RATE_64: &str = "raw writes of 64 B";
@@ -188,6 +191,7 @@ const WRITES: Option<Base> = Some(Base::Of(RAW_64K));
 const SPIN: Option<Base> = Some(Base::Of(RAW_SPIN));
 const BLOCK: Option<Base> = Some(Base::Of(RAW_BLOCK));
 const ROUND: Option<Base> = Some(Base::Of(RAW_SPIN_BOTH_WAYS));
+const BLOCK_BOTH_WAYS: Option<Base> = Some(Base::Of(RAW_BLOCK_BOTH_WAYS));
 const SLEEPING: Option<Base> = Some(Base::Of(RAW_SLEEPING));
 const RATE_8: Option<Base> = Some(Base::Of(RAW_RATE_8));
 const RATE_64: Option<Base> = Some(Base::Of(RAW_RATE_64));
@@ -323,6 +327,7 @@ fn latency(all: &mut Vec<Figure>) {
     raw(RAW_SPIN, Of::PingPong(Kind::Spin, 8));
     raw(RAW_SPIN_BOTH_WAYS, Of::RoundTrip(Kind::Spin, 8));
     raw(RAW_BLOCK, Of::PingPong(Kind::Block, 8));
+    raw(RAW_BLOCK_BOTH_WAYS, Of::RoundTrip(Kind::Block, 8));
     raw(RAW_SLEEPING, Of::RoundTrip(Kind::SleepingServer, 8));
     let of = Of::PingPong(Kind::Spin, 8);
     all.push(figure(Section::Latency, RAW_SPIN_FREE, None, of).free());
@@ -360,8 +365,8 @@ fn latency(all: &mut Vec<Figure>) {
             &["send_lat", "-s8", "--wait", "channel"],
         ),
         (
-            "8 B Read, both sleep (both ways)",
-            SLEEPING,
+            READ_BOTH_SLEEP,
+            BLOCK_BOTH_WAYS,
             &["read_lat", "-s8", "-e", "--target-sleeps"],
         ),
         (
@@ -375,8 +380,8 @@ fn latency(all: &mut Vec<Figure>) {
             &["write_lat", "-s8", "--target-sleeps"],
         ),
         (
-            "8 B Write until placed, both sleep (both ways)",
-            SLEEPING,
+            WRITE_BOTH_SLEEP,
+            BLOCK_BOTH_WAYS,
             &["write_lat", "-s8", "-e", "--target-sleeps"],
         ),
     ];

@@ -123,6 +123,8 @@ fn slopes(rows: &[Row]) -> Vec<Slope> {
 const TOLERANCE: f64 = 0.05;
 /// And more than so many instructions.
 const SLACK: f64 = 12.0;
+/// How often what is above that is counted before it is believed.
+const ATTEMPTS: u32 = 6;
 
 fn run(options: &Options) -> io::Result<()> {
     if let Some(why) = cannot() {
@@ -130,19 +132,25 @@ fn run(options: &Options) -> io::Result<()> {
         return Ok(());
     }
     let compiler = compiler();
+    let before = match options.record {
+        true => Vec::new(),
+        false => recorded(&std::fs::read_to_string(&options.file)?).1,
+    };
     let mut rows = Vec::new();
     for (what, size, list, count) in CASES {
-        let mut counts = [0.0; 2];
-        for (at, (_, function)) in SIDES.into_iter().enumerate() {
-            counts[at] = count_one(&options.traffic, function, (what, size, list, count))?;
-        }
-        let what = what.to_owned();
-        let row = Row {
-            what,
+        let mut row = Row {
+            what: what.to_owned(),
             size,
             list,
-            counts,
+            counts: [0.0; 2],
         };
+        let old = before.iter().find(|old| old.is_of(&row));
+        for (at, (_, function)) in SIDES.into_iter().enumerate() {
+            let was = old.map_or(f64::INFINITY, |old| old.counts[at]);
+            row.counts[at] = least_of(was, || {
+                count_one(&options.traffic, function, (what, size, list, count))
+            })?;
+        }
         println!("{}", told(&row));
         rows.push(row);
     }
@@ -154,6 +162,25 @@ fn run(options: &Options) -> io::Result<()> {
     }
     let before = std::fs::read_to_string(&options.file)?;
     judge(&before, &compiler, &rows)
+}
+
+/// Counts, and where that is more than was recorded counts again: how the octets of large messages fall into reads of the socket
+/// differs from run to run, and with it what is moved. What every run takes more is a regression.
+fn least_of(was: f64, mut count: impl FnMut() -> io::Result<f64>) -> io::Result<f64> {
+    let mut least = count()?;
+    for _ in 1..ATTEMPTS {
+        if !differs(was, least) || least < was {
+            break;
+        }
+        least = least.min(count()?);
+    }
+    Ok(least)
+}
+
+/// Whether that is another count, and no matter of chance.
+fn differs(was: f64, is: f64) -> bool {
+    let by = (is - was).abs();
+    by > SLACK && by > was * TOLERANCE
 }
 
 /// Why it cannot be counted here, or would be with another CRC.
@@ -278,7 +305,7 @@ fn judge(before: &str, compiler: &str, rows: &[Row]) -> io::Result<()> {
         for (at, (side, _)) in SIDES.into_iter().enumerate() {
             let (was, is) = (old.counts[at], row.counts[at]);
             let by = is - was;
-            if by.abs() <= SLACK || by.abs() <= was * TOLERANCE {
+            if !differs(was, is) {
                 continue;
             }
             let verdict = if by > 0.0 { "MORE" } else { "less" };
@@ -397,6 +424,26 @@ mod tests {
     fn a_case_that_is_not_recorded_fails() {
         let before = record("rustc 1.0", &[row(8, 1000.0)]);
         assert!(judge(&before, "rustc 1.0", &[row(64, 1000.0)]).is_err());
+    }
+
+    #[test]
+    fn what_is_more_is_counted_again_and_the_least_is_believed() {
+        let run = |was: f64, said: &[f64]| {
+            let mut counts = said.iter().copied();
+            let least = least_of(was, || {
+                counts.next().ok_or(io::ErrorKind::UnexpectedEof.into())
+            });
+            (least.ok(), counts.count())
+        };
+        assert_eq!(
+            run(1000.0, &[1100.0, 1090.0, 1001.0, 9.0]),
+            (Some(1001.0), 1)
+        );
+        assert_eq!(run(1000.0, &[1040.0, 9.0]), (Some(1040.0), 1));
+        assert_eq!(run(1000.0, &[500.0, 9.0]), (Some(500.0), 1));
+        assert_eq!(run(f64::INFINITY, &[500.0, 9.0]), (Some(500.0), 1));
+        let always = [1100.0; ATTEMPTS as usize];
+        assert_eq!(run(1000.0, &always), (Some(1100.0), 0));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What is to be reached, and whether it is.
 
 use crate::figures::{
-    Base, MEMORY_ALONE, MEMORY_ALONE_PINNED, RAW_64K, RAW_BLOCK, RAW_RATE_8, RAW_RATE_64,
-    RAW_SLEEPING, RAW_SPIN, RAW_SPIN_BOTH_WAYS, RAW_SPIN_FREE, RAW_SPINNING, Section,
+    Base, MEMORY_ALONE, MEMORY_ALONE_PINNED, RAW_64K, RAW_BLOCK, RAW_BLOCK_BOTH_WAYS, RAW_RATE_8,
+    RAW_RATE_64, RAW_SLEEPING, RAW_SPIN, RAW_SPIN_BOTH_WAYS, RAW_SPIN_FREE, RAW_SPINNING,
+    READ_BOTH_SLEEP, Section, WRITE_BOTH_SLEEP,
 };
 use crate::stats::Spread;
 
@@ -153,6 +154,9 @@ fn latency(all: &mut Vec<Target>) {
         RAW_BLOCK,
         Bound::AtMost(1.15),
     );
+    for name in [READ_BOTH_SLEEP, WRITE_BOTH_SLEEP] {
+        most(name, RAW_BLOCK_BOTH_WAYS, Bound::AtMost(1.15));
+    }
     most(
         "8 B Send, both in poll(2) on the channel",
         RAW_BLOCK,

@@ -75,7 +75,12 @@ fn one_active(all: &mut Vec<Figure>, carrier: Carrier, numbers: &Numbers) {
             "latency",
             Some(Bound::AtMost(within)),
         ),
-        ("8 B Send latency, blocking", "us", "sleepy", None),
+        (
+            "8 B Send latency, blocking",
+            "us",
+            "sleepy",
+            Some(Bound::AtMost(within)),
+        ),
         (
             "64 KiB Write",
             "GB/s",
