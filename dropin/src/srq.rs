@@ -96,7 +96,8 @@ pub(crate) unsafe fn end(srq: *mut ibv_srq) -> Option<Result<(), c_int>> {
     match kept.srq.clone().destroy(Some(cancel::SLICE)) {
         Ok(()) => {}
         Err((_, DestroySrqError::InUse { .. })) => return Some(Err(libc::EBUSY)),
-        Err((_, _)) => return None,
+        Err((_, DestroySrqError::Unacknowledged { .. })) => return None,
+        Err((_, _)) => return Some(Err(libc::EIO)),
     }
     SRQS.remove(kept.srq.srq_num(), srq);
     // SAFETY: the promise of the caller.

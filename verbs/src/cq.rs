@@ -98,7 +98,8 @@ impl CqShared {
             }
             let now = self.device.now();
             let stays = !self.inner.is_armed();
-            for qp in few.iter().flatten() {
+            // Each is let go behind its turn.
+            for qp in few.into_iter().flatten() {
                 qp.poll(now, stays);
             }
             return Some(now);

@@ -116,9 +116,8 @@ pub(crate) unsafe extern "C-unwind" fn create_ep(
 pub(crate) unsafe extern "C-unwind" fn destroy_ep(id: *mut rdma_cm_id) {
     // SAFETY: an id, with what it was given.
     unsafe {
-        if !(*id).qp.is_null() {
-            queues::destroy_qp(id);
-        }
+        // Each also ends completion queues without what used them: a thread that was cancelled here has left those.
+        queues::destroy_qp(id);
         if !(*id).srq.is_null() {
             shared::destroy_srq(id);
         }

@@ -89,10 +89,56 @@ unsafe fn create_cqs(id: *mut rdma_cm_id, sends: u32, receives: u32) -> Result<(
     Ok(())
 }
 
+/// The completion queues of an id, with their channels.
+#[derive(Clone, Copy)]
+struct OwnCqs {
+    recv: (*mut ibv_comp_channel, *mut ibv_cq),
+    send: (*mut ibv_comp_channel, *mut ibv_cq),
+}
+
+impl OwnCqs {
+    /// # Safety
+    /// As [`end_cqs`].
+    unsafe fn of(id: *mut rdma_cm_id) -> Self {
+        // SAFETY: the promise of the caller.
+        let id = unsafe { &*id };
+        OwnCqs {
+            recv: (id.recv_cq_channel, id.recv_cq),
+            send: (id.send_cq_channel, id.send_cq),
+        }
+    }
+}
+
+/// Ends the completion queues that an id has and had not `before`. Those that it had may have events which are not acknowledged:
+/// they stay.
+///
+/// # Safety
+/// As [`end_cqs`].
+unsafe fn end_made(id: *mut rdma_cm_id, before: OwnCqs) {
+    let (no_channel, no_cq) = (ptr::null_mut(), ptr::null_mut());
+    let (had_recv, had_send) = (!before.recv.1.is_null(), !before.send.1.is_null());
+    // SAFETY: the promise of the caller. What was made here has had no event, so that nothing is waited for.
+    unsafe {
+        if had_recv {
+            ((*id).recv_cq_channel, (*id).recv_cq) = (no_channel, no_cq);
+        }
+        if had_send {
+            ((*id).send_cq_channel, (*id).send_cq) = (no_channel, no_cq);
+        }
+        while !end_cqs(id) {}
+        if had_recv {
+            ((*id).recv_cq_channel, (*id).recv_cq) = before.recv;
+        }
+        if had_send {
+            ((*id).send_cq_channel, (*id).send_cq) = before.send;
+        }
+    }
+}
+
 /// Makes the queue pair of an id.
 ///
 /// # Errors
-/// The `errno`; then the id has no completion queues of its own.
+/// The `errno`; then the id has the completion queues of its own that it had.
 ///
 /// # Safety
 /// The id and all objects in `attr` exist.
@@ -122,6 +168,7 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
                 0
             }
         };
+        let before = OwnCqs::of(id);
         let sends = missing((*id).send_cq, attr.send_cq, attr.cap.max_send_wr);
         let receives = missing((*id).recv_cq, attr.recv_cq, attr.cap.max_recv_wr);
         let made = create_cqs(id, sends, receives).and_then(|()| {
@@ -145,8 +192,7 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
                 Ok(())
             }
             Err(errno) => {
-                // They have had no event.
-                while !end_cqs(id) {}
+                end_made(id, before);
                 Err(errno)
             }
         }

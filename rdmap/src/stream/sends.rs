@@ -62,6 +62,10 @@ impl Stream {
     /// What [`send_segment`](Self::send_segment) has read has a receive that is long enough, and is placed.
     #[inline]
     pub fn send_received(&mut self, _: SendSegment) {
+        debug_assert!(
+            self.send_opcode.is_none() && self.sends.received() == 0 && self.state.receives(),
+            "a Send is told of that was not read just now"
+        );
         self.sends.whole_received();
     }
 }

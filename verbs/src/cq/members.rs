@@ -62,8 +62,8 @@ impl Members {
         self.have_crowds.load(Ordering::Relaxed)
     }
 
-    /// Its QPs, where they are few and driven one by one: for a poll, which takes no reference to the list then. None when somebody has to make
-    /// that list first.
+    /// Its QPs, where they are few and driven one by one: for a poll, which takes no reference to the list then. None where they are more,
+    /// or in crowds, or when somebody has to make that list first.
     #[inline]
     pub(super) fn few(&self) -> Option<[Option<Arc<QpInner>>; FEW]> {
         match &self.state.read().driven {

@@ -144,6 +144,9 @@ pub(crate) struct Connection {
     pub(crate) own: Vec<u32>,
     pub(crate) sq: SendQueue,
     pub(crate) rq: ReceiveQueue,
+    /// How many Sends took the short way.
+    #[cfg(test)]
+    pub(crate) short_sends: u32,
     pub(crate) stage: Stage,
     pub(crate) tx: TxBatch,
     pub(crate) end: Option<EndReason>,
@@ -228,6 +231,8 @@ impl Connection {
             closed_behind: None,
             told_last_wqe: false,
             lost: None,
+            #[cfg(test)]
+            short_sends: 0,
             fin: FinState::default(),
             negotiated: None,
             now,

@@ -274,8 +274,8 @@ impl Connection {
             lost,
             ..
         } = self;
-        let completed = rq.complete_taken(|wqe| {
-            let completion = make(wqe.wr_id, ctx.qp_num);
+        let completed = rq.complete_taken(|wr_id| {
+            let completion = make(wr_id, ctx.qp_num);
             Self::complete_recv(ctx, events, lost, completion);
         });
         if completed {

@@ -297,14 +297,16 @@ impl ReceiveQueue {
         }
     }
 
-    /// Completes the receive of the message under way. False when there is none.
+    /// Completes the receive of the message under way, which has this `wr_id`, once its memory is let go: who sees the completion may have
+    /// the only reference to it then. False when there is none.
     #[inline]
-    pub(crate) fn complete_taken(&mut self, complete: impl FnOnce(&RecvWqe)) -> bool {
+    pub(crate) fn complete_taken(&mut self, complete: impl FnOnce(u64)) -> bool {
         let Some(wqe) = self.taken.take() else {
             return false;
         };
-        complete(&wqe);
+        let wr_id = wqe.wr_id;
         self.retire(wqe);
+        complete(wr_id);
         true
     }
 

@@ -33,6 +33,10 @@ impl Connection {
         if !self.rq.take_for(segment.len) {
             return false;
         }
+        #[cfg(test)]
+        {
+            self.short_sends += 1;
+        }
         recent.leave();
         stream.gate.fpdu_validated();
         stream.rdmap.send_received(segment);

@@ -5,6 +5,7 @@ use std::thread;
 
 use super::*;
 use crate::abi::{IBV_WR_SEND, RDMA_CM_EVENT_REJECTED, RDMA_PS_UDP};
+use crate::cm::endpoint;
 use crate::tests::{cancelled, post_recv, post_send, send_wr};
 use crate::{channel as completions, cq};
 
@@ -140,9 +141,14 @@ unsafe extern "C-unwind" fn destroy_queues(id: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-#[test]
-fn what_a_cancelled_thread_has_not_destroyed_of_an_id_is_there_for_another() {
-    let (client, server) = (Channel::new(), Channel::new());
+unsafe extern "C-unwind" fn destroy_endpoint(id: *mut c_void) -> *mut c_void {
+    // SAFETY: an id, whose completion queue has an event that is not acknowledged.
+    unsafe { endpoint::destroy_ep(id.cast()) };
+    ptr::null_mut()
+}
+
+/// Two ids that are connected, of which the second one's queue of receives has an event that is not acknowledged.
+fn unacknowledged(client: Channel, server: Channel) -> (Id, Id) {
     let (ours, theirs) = connected(client, server);
     let queue = theirs.shown().recv_cq;
     let mut wr = send_wr(1, IBV_WR_SEND, &mut []);
@@ -156,9 +162,74 @@ fn what_a_cancelled_thread_has_not_destroyed_of_an_id_is_there_for_another() {
         let got = completions::get_cq_event(channel, &raw mut of, &raw mut context);
         assert_eq!((got, of), (0, queue));
     }
+    (ours, theirs)
+}
+
+#[test]
+fn what_a_cancelled_thread_has_not_destroyed_of_an_id_is_there_for_another() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let (ours, theirs) = unacknowledged(client, server);
+    let queue = theirs.shown().recv_cq;
     cancelled(destroy_queues, theirs.0.cast());
     assert!(theirs.shown().qp.is_null());
     assert_eq!(theirs.shown().recv_cq, queue);
+    // SAFETY: a queue of which an event was got; and an id.
+    unsafe {
+        completions::ack_cq_events(queue, 1);
+        queues::destroy_qp(theirs.0);
+    }
+    assert!(theirs.shown().recv_cq.is_null() && theirs.shown().recv_cq_channel.is_null());
+    theirs.end();
+    ours.end();
+    client.end();
+    server.end();
+}
+
+#[test]
+fn what_a_cancelled_rdma_destroy_ep_has_left_goes_with_the_next_one() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let (ours, theirs) = unacknowledged(client, server);
+    let queue = theirs.shown().recv_cq;
+    cancelled(destroy_endpoint, theirs.0.cast());
+    assert!(theirs.shown().qp.is_null());
+    assert_eq!(theirs.shown().recv_cq, queue);
+    let (acknowledged, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+    let id = theirs.0.expose_provenance();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: an id, which nobody uses any more.
+            unsafe { endpoint::destroy_ep(ptr::with_exposed_provenance_mut(id)) };
+            ended.store(true, Ordering::SeqCst);
+            // It has waited for the queue.
+            assert!(acknowledged.load(Ordering::SeqCst));
+        });
+        thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!ended.load(Ordering::SeqCst));
+        acknowledged.store(true, Ordering::SeqCst);
+        // SAFETY: a queue of which an event was got.
+        unsafe { completions::ack_cq_events(queue, 1) };
+    });
+    assert!(ended.load(Ordering::SeqCst));
+    ours.end();
+    client.end();
+    server.end();
+}
+
+#[test]
+fn a_queue_pair_that_is_refused_leaves_the_completion_queues_that_the_id_had() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let (ours, theirs) = unacknowledged(client, server);
+    let (queue, channel) = (theirs.shown().recv_cq, theirs.shown().recv_cq_channel);
+    cancelled(destroy_queues, theirs.0.cast());
+    // SAFETY: numbers and pointers.
+    let mut attr: crate::abi::ibv_qp_init_attr = unsafe { mem::zeroed() };
+    attr.qp_type = crate::abi::IBV_QPT_RC;
+    (attr.cap.max_send_wr, attr.cap.max_recv_wr) = (4, u32::MAX);
+    // SAFETY: an id, and a structure.
+    let made = unsafe { queues::create_qp(theirs.0, theirs.shown().pd, &raw mut attr) };
+    assert_eq!(made, -1);
+    let shown = theirs.shown();
+    assert_eq!((shown.recv_cq, shown.recv_cq_channel), (queue, channel));
     // SAFETY: a queue of which an event was got; and an id.
     unsafe {
         completions::ack_cq_events(queue, 1);
