@@ -2,6 +2,7 @@
 //! the reason on stderr, and fails with `UWARP_REQUIRE_DROPIN=1`.
 
 mod c;
+mod captures;
 mod elf;
 mod ends;
 mod exports;
@@ -102,6 +103,11 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         "c::preload_reaches_a_program_that_names_a_directory",
         &["libibverbs-dev", "librdmacm-dev"],
         c::preload_reaches_a_program_that_names_a_directory,
+    ),
+    (
+        "captures::a_capture_shows_the_crc_that_each_side_asked_for",
+        &["rdmacm-utils"],
+        captures::a_capture_shows_the_crc_that_each_side_asked_for,
     ),
     (
         "ends::the_cause_of_a_status_is_told_once_in_words",
