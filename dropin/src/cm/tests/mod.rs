@@ -6,6 +6,7 @@
 
 mod connections;
 mod ids;
+mod options;
 mod synchronous;
 
 use core::ffi::{c_int, c_void};
