@@ -11,8 +11,9 @@ pub(super) extern "C-unwind" fn errno() -> c_int {
     libc::EOPNOTSUPP
 }
 
-/// -1 with `errno`, as functions of librdmacm give it.
-pub(super) extern "C-unwind" fn minus_one() -> c_int {
+/// -1 with `errno`, as functions of librdmacm give it. In the width of `ssize_t` and `off_t`, which some of them give: what gives an
+/// `int` is read by its lower half.
+pub(super) extern "C-unwind" fn minus_one() -> isize {
     errno::set(libc::EOPNOTSUPP);
     -1
 }

@@ -187,6 +187,20 @@ pub(crate) fn a_thread_that_waits_may_be_cancelled_and_keeps_no_lock(
     }
 }
 
+/// Calls of every kind that are not supported answer `EOPNOTSUPP` in the type of their prototype, and nothing is said (`tests/c/absent.c`).
+pub(crate) fn what_is_not_supported_says_so_by_its_prototype(
+    prefix: &Prefix,
+) -> Result<(), String> {
+    let libraries = ["-lrdmacm", "-libverbs", "-ldl"];
+    let program = compile(prefix, "cc", "absent.c", &libraries)?;
+    let program = program.to_str().ok_or("the path is no text")?;
+    let said = Place { prefix, flags: &[] }.start(&[program])?.end()?;
+    match said == "numbers 9, -1 33, NULL 8, nothing 3\n" {
+        true => Ok(()),
+        false => Err(said),
+    }
+}
+
 /// A program that is linked with both finds them in the one file.
 pub(crate) fn both_libraries_are_one_file(prefix: &Prefix) -> Result<(), String> {
     let program = compile(prefix, "cc", "linked.c", &["-lrdmacm", "-libverbs"])?;

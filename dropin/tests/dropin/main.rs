@@ -100,6 +100,11 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         c::a_thread_that_waits_may_be_cancelled_and_keeps_no_lock,
     ),
     (
+        "c::what_is_not_supported_says_so_by_its_prototype",
+        &["libibverbs-dev", "librdmacm-dev"],
+        c::what_is_not_supported_says_so_by_its_prototype,
+    ),
+    (
         "c::preload_reaches_a_program_that_names_a_directory",
         &["libibverbs-dev", "librdmacm-dev"],
         c::preload_reaches_a_program_that_names_a_directory,
