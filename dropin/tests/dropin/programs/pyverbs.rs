@@ -22,7 +22,8 @@ exec "$1" run -- /usr/bin/python3 -B "$2" "$3" 192.0.2.1
 /// What came of the tests that were not skipped. Those that fail connect queue pairs by their numbers, which iWARP cannot do
 /// (`ibv_modify_qp` to RTR: `EOPNOTSUPP`), but for `test_imported_rc_ex_rdma_write`, which wants the descriptor of a context (`cmd_fd`)
 /// that another process imports, and three of librdmacm: `async_traffic` expects an acknowledgement timeout that TCP has not,
-/// `external_qp` the event `CONNECT_RESPONSE`, which iWARP has not, and `udp` UD.
+/// `external_qp` the event `CONNECT_RESPONSE`, which iWARP has not, and `udp` UD. `async_write` may do either: its target looks at the
+/// memory when the Write is complete at the other side, which is when TCP has it (5040-5.5-06), and not when it is placed.
 pub(crate) const KNOWN: &str = include_str!("../../../names/pyverbs-44.txt");
 
 pub(super) const ROWS: &[Row] = &[
@@ -57,19 +58,26 @@ fn suite(place: Place<'_>) -> Result<String, String> {
         .difference(&outcomes("ok ", &said))
         .cloned()
         .collect();
+    let either = outcomes("either ", KNOWN);
+    let ran: BTreeSet<_> = &outcomes("ok ", &said) | &outcomes("failed ", &said);
+    let skipped: Vec<_> = either.difference(&ran).cloned().collect();
+    let may_fail = &outcomes("failed ", KNOWN) | &either;
     let new: Vec<_> = outcomes("failed ", &said)
-        .difference(&outcomes("failed ", KNOWN))
+        .difference(&may_fail)
         .cloned()
         .collect();
     let better: Vec<_> = outcomes("failed ", KNOWN)
         .intersection(&outcomes("ok ", &said))
         .cloned()
         .collect();
-    if missing.is_empty() && new.is_empty() && better.is_empty() {
+    if [&missing, &skipped, &new, &better]
+        .iter()
+        .all(|names| names.is_empty())
+    {
         return Ok(said);
     }
     Err(format!(
-        "do not pass: {missing:?}\nfail, and are not known to: {new:?}\npass, and names/pyverbs-44.txt does not know: {better:?}\n{said}"
+        "do not pass: {missing:?}\ndid not run: {skipped:?}\nfail, and are not known to: {new:?}\npass, and names/pyverbs-44.txt does not know: {better:?}\n{said}"
     ))
 }
 
