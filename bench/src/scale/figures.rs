@@ -189,9 +189,14 @@ mod tests {
             let base = judged[0].base.as_deref();
             assert_eq!(base, Some("8 B Send latency, 1 of 1 active"));
             assert_eq!(judged[0].bound, Some(Bound::AtMost(most)));
-            assert_eq!(judged[1].bound, Some(Bound::AtLeast(1.0 / most)));
             assert_eq!(
-                judged[2].name,
+                judged[1].name,
+                "8 B Send latency, blocking, 1 of 10000 active"
+            );
+            assert_eq!(judged[1].bound, Some(Bound::AtMost(most)));
+            assert_eq!(judged[2].bound, Some(Bound::AtLeast(1.0 / most)));
+            assert_eq!(
+                judged[3].name,
                 "64 B Write rate, lists of 16, 1000 of 1000 active"
             );
             let raw = judged.iter().filter(|figure| figure.shape.raw);
@@ -200,8 +205,8 @@ mod tests {
                     .all(|figure| figure.bound == Some(Bound::Reported))
             );
             match carrier {
-                Carrier::Kernel => assert_eq!((judged.len(), raw.count()), (6, 2)),
-                Carrier::Smol => assert_eq!((judged.len(), raw.count()), (4, 0)),
+                Carrier::Kernel => assert_eq!((judged.len(), raw.count()), (7, 2)),
+                Carrier::Smol => assert_eq!((judged.len(), raw.count()), (5, 0)),
             }
         }
     }

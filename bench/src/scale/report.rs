@@ -163,7 +163,7 @@ mod tests {
     fn targets_are_of_ratios_and_of_values() {
         let text = report(&parts());
         let row = |begins: &str| text.lines().find(|line| line.starts_with(begins)).unwrap();
-        assert!(text.starts_with("8 met, 1 not met.\n"), "{text}");
+        assert!(text.starts_with("9 met, 2 not met.\n"), "{text}");
         assert_eq!(
             row("| Over the kernel's TCP: 8 B Send latency, 1 of 1000 active |"),
             "| Over the kernel's TCP: 8 B Send latency, 1 of 1000 active | 8 B Send latency, 1 of 1 active | at most 1.2 \
