@@ -12,6 +12,13 @@ fn told(side: &Side) -> ibv_device_attr {
     attr
 }
 
+/// There is no field for it in what a device tells.
+fn inline(side: &Side) -> u32 {
+    // SAFETY: an open context.
+    let context = unsafe { Context::of(side.context) };
+    context.device().query().max_inline
+}
+
 fn number(limit: c_int) -> u32 {
     u32::try_from(limit).unwrap()
 }
@@ -33,12 +40,7 @@ fn queue_pairs_are_as_large_as_the_device_says_and_no_larger() {
     let side = Side::new();
     let attr = told(&side);
     let (requests, elements) = (number(attr.max_qp_wr), number(attr.max_sge));
-    // There is no field for inline data in what a device tells.
-    // SAFETY: an open context.
-    let inline = unsafe { Context::of(side.context) }
-        .device()
-        .query()
-        .max_inline;
+    let inline = inline(&side);
     let limits: [Cap; 5] = [
         ("max_send_wr", requests, |cap| &mut cap.max_send_wr),
         ("max_recv_wr", requests, |cap| &mut cap.max_recv_wr),
@@ -66,11 +68,7 @@ fn queue_pairs_are_as_large_as_the_device_says_and_no_larger() {
 fn a_request_takes_as_many_elements_and_inline_octets_as_the_device_says() {
     let (here, there) = (Side::new(), Side::new());
     let elements = number(told(&here).max_sge);
-    // SAFETY: an open context.
-    let inline = unsafe { Context::of(here.context) }
-        .device()
-        .query()
-        .max_inline;
+    let inline = inline(&here);
     let mut with = here.attr();
     (with.cap.max_send_sge, with.cap.max_inline_data) = (elements, inline);
     // SAFETY: objects that exist.

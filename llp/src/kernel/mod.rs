@@ -154,8 +154,12 @@ impl KernelNetwork {
 
 /// A restarted server gets its port back although old connections linger in TIME-WAIT.
 fn reuse_address(socket: &Socket, addr: SocketAddr) -> Result<(), LlpError> {
+    set_reuse_address(socket, addr, true)
+}
+
+fn set_reuse_address(socket: &Socket, addr: SocketAddr, reuse: bool) -> Result<(), LlpError> {
     socket
-        .set_reuse_address(true)
+        .set_reuse_address(reuse)
         .map_err(|error| LlpError::from_io("set SO_REUSEADDR", addr, error))
 }
 

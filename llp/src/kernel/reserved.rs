@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use socket2::Socket;
 
 use super::connection::local_addr;
-use super::{KernelNetwork, reuse_address, take_both_families};
+use super::{KernelNetwork, reuse_address, set_reuse_address, take_both_families};
 use crate::{BoundPort, Llp, LlpError, LlpListener};
 
 /// The port of a route look-up; nothing is sent there.
@@ -30,14 +30,15 @@ impl KernelPort {
         let socket = network.socket(addr)?;
         take_both_families(&socket, addr, both)?;
         // Two sockets that both have SO_REUSEADDR may both be bound to a port, as long as neither
-        // listens: then it would not be ours alone. So the first try is without it, and the second one
-        // is only for a port with old connections in TIME-WAIT.
+        // listens: then it would not be ours alone. So the first try is without it, and the second one,
+        // which takes it back once bound, is only for a port with old connections.
         if let Err(error) = socket.bind(&addr.into()) {
             if error.kind() != io::ErrorKind::AddrInUse || addr.port() == 0 {
                 return Err(failed(error));
             }
             reuse_address(&socket, addr)?;
             socket.bind(&addr.into()).map_err(failed)?;
+            set_reuse_address(&socket, addr, false)?;
         }
         let local = local_addr(&socket, addr)?;
         Ok(Self {
@@ -79,4 +80,27 @@ pub(super) fn source_for(to: SocketAddr) -> Result<IpAddr, LlpError> {
     let probe = UdpSocket::bind((any, 0)).map_err(failed)?;
     probe.connect(to).map_err(failed)?;
     Ok(probe.local_addr().map_err(failed)?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_port_that_only_old_connections_have_is_taken_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let _old = (
+            TcpStream::connect(addr).unwrap(),
+            listener.accept().unwrap(),
+        );
+        drop(listener);
+        let take = || KernelPort::take(KernelNetwork::default(), addr, true);
+        let first = Box::new(take().unwrap());
+        take().err().unwrap();
+        let _listens = first.listen(1).unwrap();
+        take().err().unwrap();
+    }
 }

@@ -165,6 +165,20 @@ fn unacknowledged(client: Channel, server: Channel) -> (Id, Id) {
     (ours, theirs)
 }
 
+/// What [`unacknowledged`] made, of which `theirs` has its queue still: an acknowledgement, and it can be destroyed.
+fn end_unacknowledged(ours: Id, theirs: Id, client: Channel, server: Channel) {
+    // SAFETY: a queue of which an event was got; and an id.
+    unsafe {
+        completions::ack_cq_events(theirs.shown().recv_cq, 1);
+        queues::destroy_qp(theirs.0);
+    }
+    assert!(theirs.shown().recv_cq.is_null() && theirs.shown().recv_cq_channel.is_null());
+    theirs.end();
+    ours.end();
+    client.end();
+    server.end();
+}
+
 #[test]
 fn what_a_cancelled_thread_has_not_destroyed_of_an_id_is_there_for_another() {
     let (client, server) = (Channel::new(), Channel::new());
@@ -173,16 +187,7 @@ fn what_a_cancelled_thread_has_not_destroyed_of_an_id_is_there_for_another() {
     cancelled(destroy_queues, theirs.0.cast());
     assert!(theirs.shown().qp.is_null());
     assert_eq!(theirs.shown().recv_cq, queue);
-    // SAFETY: a queue of which an event was got; and an id.
-    unsafe {
-        completions::ack_cq_events(queue, 1);
-        queues::destroy_qp(theirs.0);
-    }
-    assert!(theirs.shown().recv_cq.is_null() && theirs.shown().recv_cq_channel.is_null());
-    theirs.end();
-    ours.end();
-    client.end();
-    server.end();
+    end_unacknowledged(ours, theirs, client, server);
 }
 
 #[test]
@@ -230,16 +235,7 @@ fn a_queue_pair_that_is_refused_leaves_the_completion_queues_that_the_id_had() {
     assert_eq!(made, -1);
     let shown = theirs.shown();
     assert_eq!((shown.recv_cq, shown.recv_cq_channel), (queue, channel));
-    // SAFETY: a queue of which an event was got; and an id.
-    unsafe {
-        completions::ack_cq_events(queue, 1);
-        queues::destroy_qp(theirs.0);
-    }
-    assert!(theirs.shown().recv_cq.is_null() && theirs.shown().recv_cq_channel.is_null());
-    theirs.end();
-    ours.end();
-    client.end();
-    server.end();
+    end_unacknowledged(ours, theirs, client, server);
 }
 
 #[test]

@@ -124,10 +124,14 @@ fn a_port_of_old_connections_is_free_and_one_of_an_id_is_not_whatever_reuseaddr_
             assert_eq!(status.unwrap_or(0), 0);
             id
         };
-        let over = with(server);
+        let (over, late) = (with(server), with(server));
         assert_eq!(over.bind(&old), 0, "REUSEADDR {reuse:?}");
+        assert_eq!(failed(late.bind(&old)), libc::EADDRINUSE);
         assert_eq!(over.listen(), 0, "REUSEADDR {reuse:?}");
-        over.end();
+        assert_eq!(failed(late.bind(&old)), libc::EADDRINUSE);
+        for id in [over, late] {
+            id.end();
+        }
         let (first, second) = (with(server), with(server));
         assert_eq!(first.bind("127.0.0.1:0"), 0);
         let taken = first.local().to_string();
