@@ -17,6 +17,7 @@ use clap::Parser;
 
 use crate::ours::Uwarp;
 use crate::process::Pinning;
+use crate::progress;
 use crate::sample::Sample;
 use crate::{document, machine, namespace, peers};
 use lab::Lab;
@@ -93,7 +94,7 @@ fn run(options: &Options) -> io::Result<()> {
     for round in 1..=options.rounds {
         measure(&mut lab, (round, options.rounds), &mut all);
     }
-    eprint!("\r\x1b[K");
+    progress::over();
     let text = format!("{about}\n\n{}", report::report(&goals, &all));
     println!("{text}");
     match &options.write {
@@ -122,13 +123,13 @@ fn measure(lab: &mut Lab, (round, rounds): (u64, u64), all: &mut [Measured]) {
     let count = all.len();
     for (at, measured) in all.iter_mut().enumerate() {
         let name = measured.figure.name;
-        eprint!(
-            "\r\x1b[Kround {round} of {rounds}: {} of {count}, {name}",
+        progress::now(format_args!(
+            "round {round} of {rounds}: {} of {count}, {name}",
             at + 1
-        );
+        ));
         let sample = lab.measure(&measured.figure.of).unwrap_or_else(|error| {
             if measured.failure.is_none() {
-                eprintln!("\r\x1b[K{name}: {error}");
+                progress::tell(format_args!("{name}: {error}"));
             }
             measured.failure = Some(error.to_string());
             Sample::NONE

@@ -19,6 +19,7 @@ mod namespace;
 mod ours;
 mod peers;
 mod process;
+mod progress;
 mod raw;
 mod report;
 mod rounds;

@@ -6,6 +6,7 @@ use crate::Options;
 use crate::figures::{self, Base, Figure, Of, Section};
 use crate::ours;
 use crate::process::Pinning;
+use crate::progress;
 use crate::raw;
 use crate::sample::Sample;
 use crate::stats::Spread;
@@ -132,19 +133,19 @@ pub(crate) fn run(options: &Options) -> io::Result<Measured> {
     for round in 1..=options.rounds {
         let count = figures.len();
         for (at, (figure, samples)) in figures.iter_mut().enumerate() {
-            eprint!(
-                "\r\x1b[Kround {round} of {}: {} of {count}, {}",
+            progress::now(format_args!(
+                "round {round} of {}: {} of {count}, {}",
                 options.rounds,
                 at + 1,
                 figure.name
-            );
+            ));
             samples.push(servers.measure(figure, options).unwrap_or_else(|error| {
-                eprintln!("\r\x1b[K{}: {error}", figure.name);
+                progress::tell(format_args!("{}: {error}", figure.name));
                 Sample::NONE
             }));
         }
     }
-    eprint!("\r\x1b[K");
+    progress::over();
     Ok(Measured { figures })
 }
 

@@ -26,6 +26,7 @@ use clap::Parser;
 use uwarp_verbs::llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_verbs::{Device, Settings};
 
+use crate::progress;
 use crate::targets::Bound;
 use crate::{document, machine};
 use figures::{Figure, Numbers};
@@ -175,7 +176,7 @@ fn compare(options: &Options) -> io::Result<()> {
     if options.over != Some(Carrier::Smol) {
         parts.push(of_regions(options)?);
     }
-    eprint!("\r\x1b[K");
+    progress::over();
     let text = format!("{about}\n\n{}", report::report(&parts));
     println!("{text}");
     match &options.write {
@@ -202,12 +203,12 @@ fn over(carrier: Carrier, options: &Options) -> io::Result<(Part, Part)> {
     let mut pairs = BTreeMap::new();
     for shape in shapes {
         if let std::collections::btree_map::Entry::Vacant(entry) = pairs.entry(shape) {
-            eprint!(
-                "\r\x1b[K{}: {} connections, {} regions",
+            progress::now(format_args!(
+                "{}: {} connections, {} regions",
                 carrier.told(),
                 shape.conns,
                 shape.regions
-            );
+            ));
             entry.insert(Pair::start(carrier, shape, &options.congestion)?);
         }
     }
@@ -219,12 +220,12 @@ fn over(carrier: Carrier, options: &Options) -> io::Result<(Part, Part)> {
     pairs.remove(&small);
     for round in 1..=options.rounds {
         for (figure, values) in &mut figures {
-            eprint!(
-                "\r\x1b[K{}, round {round} of {}: {}",
+            progress::now(format_args!(
+                "{}, round {round} of {}: {}",
                 carrier.told(),
                 options.rounds,
                 figure.name
-            );
+            ));
             if let Some(pair) = pairs.get_mut(&figure.shape) {
                 values.push(pair.measure(&figure.ask)?);
             }
@@ -246,7 +247,11 @@ fn memories(carrier: Carrier, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<V
         .iter_mut()
         .filter(|(shape, _)| shape.conns >= 100 && !shape.raw)
     {
-        eprint!("\r\x1b[K{}: memory of {}", carrier.told(), shape.conns);
+        progress::now(format_args!(
+            "{}: memory of {}",
+            carrier.told(),
+            shape.conns
+        ));
         let fresh = pair.memory()?;
         pair.measure("touch")?;
         let used = pair.memory()?;
@@ -301,7 +306,10 @@ fn of_regions(options: &Options) -> io::Result<Part> {
     if options.wants("registration") {
         let mut rounds = Vec::new();
         for round in 1..=options.rounds {
-            eprint!("\r\x1b[Kregistration, round {round} of {}", options.rounds);
+            progress::now(format_args!(
+                "registration, round {round} of {}",
+                options.rounds
+            ));
             rounds.push(registration::measure(&options.regions)?);
         }
         for (what, rates) in registration::by_count(&options.regions, &rounds) {
@@ -321,7 +329,7 @@ fn validations(options: &Options) -> io::Result<Vec<Line>> {
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let mut regions = Vec::new();
     for &count in &options.regions {
-        eprint!("\r\x1b[Kvalidation: {count} regions");
+        progress::now(format_args!("validation: {count} regions"));
         regions.push(Regions::register(count)?);
     }
     let series_of = |which| {

@@ -14,6 +14,7 @@ use uwarp_interop::{Guest, Image, NetDevice, Unready};
 
 use crate::document;
 use crate::machine;
+use crate::progress;
 use crate::raw::{CLIENT, Kind, Load, SERVER};
 use crate::stats::{Spread, digits};
 use crate::verdicts::{MET, NOT_MEASURED, NOT_MET};
@@ -290,10 +291,10 @@ fn measure(options: &Options) -> Result<Measured, Unready> {
     for round in 1..=options.rounds {
         for (test, values) in TESTS.iter().zip(&mut measured.values) {
             for (who, values) in Who::ALL.into_iter().zip(values) {
-                eprint!(
-                    "\r\x1b[Ksiw, round {round} of {}: {} of {} B, {who:?}",
+                progress::now(format_args!(
+                    "siw, round {round} of {}: {} of {} B, {who:?}",
                     options.rounds, test.name, test.size
-                );
+                ));
                 // siw loses the first message of a connection now and then (a wake-up that comes too early), and its
                 // client waits for ever.
                 let mut value = Err(String::new());
@@ -306,7 +307,7 @@ fn measure(options: &Options) -> Result<Measured, Unready> {
                 }
                 values.push(value.unwrap_or_else(|why| {
                     let line = format!("{who:?}, {} of {} B: {why}", test.name, test.size);
-                    eprintln!("\r\x1b[K{line}");
+                    progress::tell(format_args!("{line}"));
                     measured.failures.push(line);
                     f64::NAN
                 }));
@@ -318,7 +319,7 @@ fn measure(options: &Options) -> Result<Measured, Unready> {
             }
         }
     }
-    eprint!("\r\x1b[K");
+    progress::over();
     Ok(measured)
 }
 

@@ -23,6 +23,7 @@ use clap::Parser;
 
 use crate::ours::Uwarp;
 use crate::process::Pinning;
+use crate::progress;
 use crate::sample::Sample;
 use crate::{document, machine, namespace};
 use figures::All;
@@ -102,7 +103,7 @@ fn run(options: &Options) -> io::Result<()> {
     for round in 1..=options.rounds {
         measure(&lab, round, options.rounds, &mut all);
     }
-    eprint!("\r\x1b[K");
+    progress::over();
     let text = format!("{about}\n\n{}", report::report(&goals, &all));
     println!("{text}");
     match &options.write {
@@ -120,14 +121,14 @@ fn measure(lab: &Lab, round: u64, rounds: u64, all: &mut [Measured]) {
             samples,
             failure,
         } = measured;
-        eprint!(
-            "\r\x1b[Kround {round} of {rounds}: {} of {count}, {}",
+        progress::now(format_args!(
+            "round {round} of {rounds}: {} of {count}, {}",
             at + 1,
             figure.name
-        );
+        ));
         samples.push(lab.measure(&figure.of, round).unwrap_or_else(|error| {
             if failure.is_none() {
-                eprintln!("\r\x1b[K{}: {error}", figure.name);
+                progress::tell(format_args!("{}: {error}", figure.name));
             }
             *failure = Some(error.to_string());
             Sample::NONE

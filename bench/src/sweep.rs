@@ -5,6 +5,7 @@ use std::io;
 use crate::Options;
 use crate::ours::{self, Told};
 use crate::peers::{Peers, Test};
+use crate::progress;
 use crate::stats::Spread;
 
 /// Octets of a message.
@@ -150,7 +151,7 @@ impl Swept {
                 io::ErrorKind::NotFound => error.to_string(),
                 _ => format!("at {size} B: {error}"),
             };
-            eprintln!("\r\x1b[K{}: {why}", test.name());
+            progress::tell(format_args!("{}: {why}", test.name()));
             self.failures.push((test, why));
         }
     }
@@ -194,10 +195,10 @@ pub(crate) fn run(options: &Options) -> io::Result<Swept> {
     };
     for round in 1..=options.peer_rounds {
         for cell in &mut cells {
-            eprint!(
-                "\r\x1b[Kpeers, round {round} of {}: {}, {} B",
+            progress::now(format_args!(
+                "peers, round {round} of {}: {}, {} B",
                 options.peer_rounds, cell.pair.name, cell.size
-            );
+            ));
             let size = format!("-s{}", cell.size);
             let mut test = cell.pair.test.to_vec();
             test.push(&size);
@@ -208,7 +209,10 @@ pub(crate) fn run(options: &Options) -> io::Result<Swept> {
             let ours = server.measure(&test, cell.pair.told, time / 2);
             cell.ours.push(ours.map_or_else(
                 |error| {
-                    eprintln!("\r\x1b[K{} of {} B: {error}", cell.pair.name, cell.size);
+                    progress::tell(format_args!(
+                        "{} of {} B: {error}",
+                        cell.pair.name, cell.size
+                    ));
                     f64::NAN
                 },
                 |sample| sample.value,
@@ -227,7 +231,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Swept> {
             }
         }
     }
-    eprint!("\r\x1b[K");
+    progress::over();
     swept.cells = cells;
     Ok(swept)
 }
