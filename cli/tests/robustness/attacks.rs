@@ -222,8 +222,8 @@ fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
     let before = scene.victim.usage()?;
     let (mut left, mut own_memory) = (Vec::new(), 0);
     let planned = pace.load();
-    // Large buffers of which more were in use at once than ever before are kept for the next time, up to a number, and that may happen in
-    // any round while the machine is busy. What is lost is lost again in each: twice as many rounds tell the two apart.
+    // On a busy machine some megabytes came in a late round and stayed, and no more came: large buffers that are kept for the next time, up to
+    // a number, as far as is known. What is lost is lost again in each round: twice as many tell the two apart.
     while left.len() < planned || (grows(&left, ONCE_MORE) && left.len() < 2 * planned) {
         pace.next();
         // Those that nobody can visit end the process, or take a process of its own.
