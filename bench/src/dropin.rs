@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use crate::distance::Processors;
 use crate::ours::Uwarp;
 use crate::process::Pinning;
 use crate::progress;
@@ -79,8 +80,7 @@ fn run(options: &Options) -> io::Result<()> {
         pinning: Pinning::usual(),
         with: Vec::new(),
     };
-    let mut about = machine::about(options.rounds, options.seconds);
-    about.push_str(&versions());
+    let processors = Processors::new(&uwarp.pinning);
     let mut lab = Lab::new(uwarp, time)?;
     let goals = figures::goals();
     let named = |name: &str| {
@@ -92,9 +92,11 @@ fn run(options: &Options) -> io::Result<()> {
         .map(Measured::new)
         .collect();
     for round in 1..=options.rounds {
-        measure(&mut lab, (round, options.rounds), &mut all);
+        measure(&mut lab, &processors, (round, options.rounds), &mut all);
     }
     progress::over();
+    let mut about = machine::about(options.rounds, options.seconds, &processors);
+    about.push_str(&versions());
     let text = format!("{about}\n\n{}", report::report(&goals, &all));
     println!("{text}");
     match &options.write {
@@ -119,7 +121,12 @@ fn versions() -> String {
 }
 
 /// Everything once.
-fn measure(lab: &mut Lab, (round, rounds): (u64, u64), all: &mut [Measured]) {
+fn measure(
+    lab: &mut Lab,
+    processors: &Processors,
+    (round, rounds): (u64, u64),
+    all: &mut [Measured],
+) {
     let count = all.len();
     for (at, measured) in all.iter_mut().enumerate() {
         let name = measured.figure.name;
@@ -127,7 +134,8 @@ fn measure(lab: &mut Lab, (round, rounds): (u64, u64), all: &mut [Measured]) {
             "round {round} of {rounds}: {} of {count}, {name}",
             at + 1
         ));
-        let sample = lab.measure(&measured.figure.of).unwrap_or_else(|error| {
+        let sample = processors.sample(|| lab.measure(&measured.figure.of));
+        let sample = sample.unwrap_or_else(|error| {
             if measured.failure.is_none() {
                 progress::tell(format_args!("{name}: {error}"));
             }

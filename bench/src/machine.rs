@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::distance::Processors;
 use crate::peers::Program;
 use crate::{Options, namespace, process};
 
@@ -56,7 +57,7 @@ fn stolen() -> String {
 }
 
 /// A table: the machine, versions, and the command line.
-pub(crate) fn describe(options: &Options) -> String {
+pub(crate) fn describe(options: &Options, processors: &Processors) -> String {
     let mut table = String::from("| | |\n|---|---|\n");
     let mut row = |name: &str, value: &str| {
         let _ = writeln!(table, "| {name} | {value} |");
@@ -67,6 +68,10 @@ pub(crate) fn describe(options: &Options) -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     row("processors that may be used", &cores.to_string());
     row("of their time, the hypervisor gave to others", &stolen());
+    row(
+        "a cache line goes from one of the two that are used to the other in",
+        &processors.told(),
+    );
     row("kernel", &read("/proc/sys/kernel/osrelease"));
     let default = read("/proc/sys/net/ipv4/tcp_congestion_control");
     let own = if namespace::is_own() {
@@ -126,8 +131,10 @@ fn commit() -> String {
 }
 
 /// When and of what, for a part of the document that is measured by itself.
-pub(crate) fn about(rounds: u64, seconds: f64) -> String {
-    measured(&format!("{rounds} rounds of {seconds} s a figure"))
+pub(crate) fn about(rounds: u64, seconds: f64, processors: &Processors) -> String {
+    let how = format!("{rounds} rounds of {seconds} s a figure");
+    let line = processors.told();
+    measured(&how) + &format!(" A cache line went from one processor to the other in {line}.")
 }
 
 /// The same where a figure takes so many messages, and not so long.

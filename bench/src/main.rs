@@ -10,6 +10,7 @@
 //! ```
 
 mod bound;
+mod distance;
 mod document;
 mod dropin;
 mod figures;
@@ -39,6 +40,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use crate::distance::Processors;
 use crate::process::Pinning;
 
 /// Options.
@@ -137,14 +139,15 @@ fn run(options: &Options) -> io::Result<()> {
     if !options.here {
         namespace::enter(&options.congestion)?;
     }
-    let measured = rounds::run(options)?;
+    let processors = Processors::new(&options.pinning());
+    let measured = rounds::run(options, &processors)?;
     let swept = if options.only.is_empty() && options.peer_rounds > 0 {
-        Some(sweep::run(options)?)
+        Some(sweep::run(options, &processors)?)
     } else {
         None
     };
     let mut parts = vec![
-        ("machine", machine::describe(options)),
+        ("machine", machine::describe(options, &processors)),
         ("targets", report::targets(&measured, swept.as_ref())),
         ("tables", report::tables(&measured)),
     ];

@@ -144,7 +144,10 @@ fn sample(results: &Value, told: Told) -> Option<Sample> {
         let client = row["cpu"].as_f64()? / gigabytes(messages)?;
         Some(client + row["peer_cpu"].as_f64()? / gigabytes(messages + warm_up)?)
     };
-    Some(Sample { value, cpu: cpu() })
+    Some(Sample {
+        cpu: cpu(),
+        ..Sample::of(value)
+    })
 }
 
 #[cfg(test)]

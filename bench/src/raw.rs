@@ -175,8 +175,8 @@ pub(crate) fn sample(command: &mut Command, time: Duration) -> io::Result<Sample
     let said = process::output(command, time + Duration::from_secs(20))?;
     let said: Value = serde_json::from_str(&said)?;
     Ok(Sample {
-        value: said["value"].as_f64().unwrap_or(f64::NAN),
         cpu: said["cpu"].as_f64(),
+        ..Sample::of(said["value"].as_f64().unwrap_or(f64::NAN))
     })
 }
 

@@ -7,7 +7,7 @@ use crate::ours::Told;
 use crate::peers::Test;
 use crate::rounds::{Measured, cpu, values};
 use crate::sample::Sample;
-use crate::stats::{Spread, digits};
+use crate::stats::{Ratios, Spread, digits};
 use crate::sweep::{PAIRS, Pair, Swept};
 use crate::targets::{self, Measure, Target};
 use crate::verdicts::{self, MET, NOT_MEASURED, NOT_MET, Row};
@@ -27,39 +27,29 @@ pub(crate) fn targets(measured: &Measured, swept: Option<&Swept>) -> String {
 fn row(target: &Target, measured: &Measured) -> Option<Row> {
     let (figure, samples) = measured.find(target.section, target.name)?;
     let (unit, scale) = figure.unit();
-    let (spread, with) = match target.measure {
-        Measure::Raw(base) => {
-            let base_values = measured.base(base)?;
-            (
-                Spread::of_ratios(&values(samples), &base_values),
-                base.told().to_owned(),
-            )
-        }
-        Measure::Ours(section, name) => {
-            let (_, others) = measured.find(section, name)?;
-            let ratio = Spread::of_ratios(&values(samples), &values(others));
-            (ratio, format!("{name}, both poll"))
-        }
-        Measure::Cpu(raw) => (
-            measured.cpu_ratio(samples, raw),
-            format!("processor time per GB of {raw}"),
-        ),
-        Measure::Value => {
-            let scaled = values(samples).into_iter().map(|value| value / scale);
-            (Spread::of(scaled), unit.to_owned())
-        }
-    };
     let section = match target.section {
         Section::CrcOff => ", CRC off",
         Section::Sleeping if matches!(target.measure, Measure::Cpu(_)) => ", both sleep",
         _ => "",
     };
-    Some(Row::judged(
-        format!("{}{section}", target.name),
-        with,
-        target.bound,
-        spread.ok_or(""),
-    ))
+    let name = format!("{}{section}", target.name);
+    let (ratios, with) = match target.measure {
+        Measure::Raw(base) => (
+            Ratios::to(samples, measured.base(base)?),
+            base.told().to_owned(),
+        ),
+        Measure::Ours(section, name) => {
+            let (_, others) = measured.find(section, name)?;
+            (Ratios::of(samples, others), format!("{name}, both poll"))
+        }
+        Measure::Cpu(raw) => (
+            measured.cpu_ratios(samples, raw)?,
+            format!("processor time per GB of {raw}"),
+        ),
+        // Of one: by the distance of the processors, too.
+        Measure::Value => (Ratios::to(samples, |_, _| scale), unit.to_owned()),
+    };
+    Some(Row::of_ratios(name, with, target.bound, &ratios, ""))
 }
 
 /// Ahead of every peer at every size, and far ahead of two at 64 KiB.
@@ -154,7 +144,7 @@ pub(crate) fn tables(measured: &Measured) -> String {
         }
         let has_cpu = of
             .iter()
-            .any(|(_, samples)| Spread::of(cpu(samples)).is_some())
+            .any(|(_, samples)| Spread::of(values(&cpu(samples))).is_some())
             && !matches!(section, Section::Latency | Section::Rate);
         let _ = writeln!(text, "### {title}\n");
         text.push_str("| | median (least to most) | unit | ratio to raw | to |");
@@ -185,8 +175,8 @@ fn line(
         |spread: Option<Spread>| spread.map_or_else(String::new, |spread| spread.to_string());
     let value = Spread::of(values(samples).into_iter().map(|value| value / scale));
     let ratio = figure.base.and_then(|base| {
-        let ratio = Spread::of_ratios(&values(samples), &measured.base(base)?);
-        ratio.map(|ratio| (ratio.to_string(), base.told()))
+        let ratio = Ratios::to(samples, measured.base(base)?).spread()?;
+        Some((ratio.to_string(), base.told()))
     });
     let (ratio, to) = ratio.unwrap_or_default();
     let _ = write!(
@@ -199,12 +189,13 @@ fn line(
         let cpu_ratio = if figure.is_raw() {
             None
         } else {
-            measured.cpu_ratio(samples, RAW_64K)
+            let ratios = measured.cpu_ratios(samples, RAW_64K);
+            ratios.and_then(|ratios| ratios.spread())
         };
         let _ = write!(
             text,
             " {} | {} |",
-            told(Spread::of(cpu(samples))),
+            told(Spread::of(values(&cpu(samples)))),
             told(cpu_ratio)
         );
     }
@@ -236,8 +227,8 @@ pub(crate) fn peers(swept: &Swept) -> String {
                 Told::Latency => 1e-6,
                 _ => 1e9,
             };
-            let median = |values: &[f64]| {
-                let scaled = values.iter().map(|value| value / scale);
+            let median = |samples: &[Sample]| {
+                let scaled = values(samples).into_iter().map(|value| value / scale);
                 Spread::of(scaled).map_or_else(|| "-".to_owned(), |spread| digits(spread.median))
             };
             let _ = write!(
@@ -246,10 +237,10 @@ pub(crate) fn peers(swept: &Swept) -> String {
                 told_size(cell.size),
                 median(&cell.ours)
             );
-            for (test, values) in &cell.theirs {
+            for (test, samples) in &cell.theirs {
                 let ahead = cell.ahead(*test);
                 let ahead = ahead.map_or_else(|| "-".to_owned(), |ahead| ahead.to_string());
-                let _ = write!(text, " {} | {ahead} |", median(values));
+                let _ = write!(text, " {} | {ahead} |", median(samples));
             }
             text.push('\n');
         }
@@ -287,7 +278,13 @@ mod tests {
             let (_, scale) = figure.unit();
             let value = if figure.is_raw() { scale } else { 2.0 * scale };
             let cpu = Some(value);
-            vec![Sample { value, cpu }; 2]
+            vec![
+                Sample {
+                    cpu,
+                    ..Sample::of(value)
+                };
+                2
+            ]
         };
         let all = figures::all().into_iter();
         Measured {
@@ -300,15 +297,21 @@ mod tests {
     fn swept(ours: f64) -> Swept {
         let mut cells = Vec::new();
         for pair in PAIRS {
-            cells.extend(pair.sizes.iter().map(|size| Cell {
-                pair,
-                size: *size,
-                ours: vec![if pair.told == Told::Latency {
-                    1.0 / ours
-                } else {
-                    ours
-                }],
-                theirs: pair.peers.iter().map(|test| (*test, vec![1.0])).collect(),
+            cells.extend(pair.sizes.iter().map(|size| {
+                Cell {
+                    pair,
+                    size: *size,
+                    ours: vec![Sample::of(if pair.told == Told::Latency {
+                        1.0 / ours
+                    } else {
+                        ours
+                    })],
+                    theirs: pair
+                        .peers
+                        .iter()
+                        .map(|test| (*test, vec![Sample::of(1.0)]))
+                        .collect(),
+                }
             }));
         }
         Swept {

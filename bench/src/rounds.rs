@@ -3,13 +3,14 @@
 use std::io;
 
 use crate::Options;
+use crate::distance::Processors;
 use crate::figures::{self, Base, Figure, Of, Section};
 use crate::ours;
 use crate::process::Pinning;
 use crate::progress;
 use crate::raw;
 use crate::sample::Sample;
-use crate::stats::Spread;
+use crate::stats::{Ratios, neighbour};
 
 /// What came out of all rounds.
 pub(crate) struct Measured {
@@ -32,24 +33,23 @@ impl Measured {
             .map(|(_, samples)| samples.as_slice())
     }
 
-    /// What others are divided by: a value for each round.
-    pub(crate) fn base(&self, base: Base) -> Option<Vec<f64>> {
+    /// What others are divided by: for a round, and a sample of it.
+    pub(crate) fn base(&self, base: Base) -> Option<impl Fn(usize, &Sample) -> f64> {
         let all: Option<Vec<_>> = base
             .names()
             .into_iter()
             .map(|name| self.raw(name))
             .collect();
         let all = all?;
-        let best = |round: usize| {
-            let of = all.iter().filter_map(|samples| samples.get(round));
-            of.map(|sample| sample.value).fold(f64::NAN, f64::max)
-        };
-        Some((0..all.first()?.len()).map(best).collect())
+        Some(move |round: usize, sample: &Sample| {
+            let of = all.iter().map(|raw| neighbour(raw, round, sample));
+            of.fold(f64::NAN, f64::max)
+        })
     }
 
-    /// The ratio of processor time to that of a raw figure.
-    pub(crate) fn cpu_ratio(&self, samples: &[Sample], raw: &str) -> Option<Spread> {
-        Spread::of_ratios(&cpu(samples), &cpu(self.raw(raw)?))
+    /// The ratios of processor time to that of a raw figure.
+    pub(crate) fn cpu_ratios(&self, samples: &[Sample], raw: &str) -> Option<Ratios> {
+        Some(Ratios::of(&cpu(samples), &cpu(self.raw(raw)?)))
     }
 }
 
@@ -57,8 +57,12 @@ pub(crate) fn values(samples: &[Sample]) -> Vec<f64> {
     samples.iter().map(|sample| sample.value).collect()
 }
 
-pub(crate) fn cpu(samples: &[Sample]) -> Vec<f64> {
-    let of = |sample: &Sample| sample.cpu.unwrap_or(f64::NAN);
+/// Samples of processor time.
+pub(crate) fn cpu(samples: &[Sample]) -> Vec<Sample> {
+    let of = |sample: &Sample| Sample {
+        value: sample.cpu.unwrap_or(f64::NAN),
+        ..*sample
+    };
     samples.iter().map(of).collect()
 }
 
@@ -85,7 +89,7 @@ impl Servers {
             Of::WriteRate(size) => {
                 let sample = raw.measure(raw::Kind::Stream, *size, time)?;
                 let value = sample.value / *size as f64;
-                Ok(Sample { value, cpu: None })
+                Ok(Sample::of(value))
             }
             Of::PingPong(kind, size) => raw.measure(*kind, *size, time),
             Of::RoundTrip(kind, size) => {
@@ -106,7 +110,7 @@ impl Servers {
 }
 
 /// Measures everything that is wanted.
-pub(crate) fn run(options: &Options) -> io::Result<Measured> {
+pub(crate) fn run(options: &Options, processors: &Processors) -> io::Result<Measured> {
     let (uwarp, pinning) = (options.ours(), options.pinning());
     let anywhere = ours::Uwarp {
         pinning: Pinning { processors: None },
@@ -139,7 +143,8 @@ pub(crate) fn run(options: &Options) -> io::Result<Measured> {
                 at + 1,
                 figure.name
             ));
-            samples.push(servers.measure(figure, options).unwrap_or_else(|error| {
+            let sample = processors.sample(|| servers.measure(figure, options));
+            samples.push(sample.unwrap_or_else(|error| {
                 progress::tell(format_args!("{}: {error}", figure.name));
                 Sample::NONE
             }));
@@ -156,8 +161,8 @@ mod tests {
 
     fn samples(values: &[f64]) -> Vec<Sample> {
         let of = |&value| Sample {
-            value,
             cpu: Some(value / 10.0),
+            ..Sample::of(value)
         };
         values.iter().map(of).collect()
     }
@@ -182,21 +187,25 @@ mod tests {
         }
     }
 
+    fn base(measured: &Measured, base: Base) -> [f64; 2] {
+        let best = measured.base(base).unwrap();
+        [0, 1].map(|round| best(round, &Sample::of(1.0)))
+    }
+
     #[test]
     fn the_best_writes_are_chosen_in_each_round() {
-        let best = measured().base(Base::BestWrites);
-        assert_eq!(best, Some(vec![9.0, 5.5]));
+        assert_eq!(base(&measured(), Base::BestWrites), [9.0, 5.5]);
     }
 
     #[test]
     fn the_best_with_some_work_are_those_with_this_work() {
         let measured = measured();
-        let placed = measured.base(Base::BestWith(Work::of(false, true)));
-        assert_eq!(placed, Some(vec![5.0, 20.0]));
-        let staged = measured.base(Base::BestWith(Work::of(true, true)));
-        assert_eq!(staged, Some(vec![11.0, 14.0]));
-        let without_crc = measured.base(Base::BestWith(Work::of(false, false)));
-        assert_eq!(without_crc, Some(vec![14.0, 8.0]));
+        let placed = base(&measured, Base::BestWith(Work::of(false, true)));
+        assert_eq!(placed, [5.0, 20.0]);
+        let staged = base(&measured, Base::BestWith(Work::of(true, true)));
+        assert_eq!(staged, [11.0, 14.0]);
+        let without_crc = base(&measured, Base::BestWith(Work::of(false, false)));
+        assert_eq!(without_crc, [14.0, 8.0]);
     }
 
     #[test]
@@ -204,10 +213,10 @@ mod tests {
         let measured = measured();
         let (_, ours) = measured.find(Section::Bandwidth, "64 KiB Write").unwrap();
         let raw = measured.base(Base::Of(figures::RAW_64K)).unwrap();
-        let ratio = Spread::of_ratios(&values(ours), &raw).unwrap();
+        let ratio = Ratios::to(ours, raw).spread().unwrap();
         assert!((ratio.median - 2.0).abs() < 1e-9);
-        let ratio = measured.cpu_ratio(ours, figures::RAW_64K).unwrap();
-        assert!((ratio.median - 2.0).abs() < 1e-9);
-        assert!(measured.cpu_ratio(ours, figures::RAW_SPIN).is_none());
+        let ratios = measured.cpu_ratios(ours, figures::RAW_64K).unwrap();
+        assert!((ratios.spread().unwrap().median - 2.0).abs() < 1e-9);
+        assert!(measured.cpu_ratios(ours, figures::RAW_SPIN).is_none());
     }
 }

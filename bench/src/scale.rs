@@ -26,7 +26,10 @@ use clap::Parser;
 use uwarp_verbs::llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_verbs::{Device, Settings};
 
+use crate::distance::Processors;
+use crate::process::Pinning;
 use crate::progress;
+use crate::sample::Sample;
 use crate::targets::Bound;
 use crate::{document, machine};
 use figures::{Figure, Numbers};
@@ -164,11 +167,11 @@ impl Options {
 }
 
 fn compare(options: &Options) -> io::Result<()> {
-    let about = machine::about(options.rounds as u64, options.seconds);
+    let processors = Processors::new(&Pinning::usual());
     let mut parts = Vec::new();
     for carrier in Carrier::ALL {
         if options.over.is_none_or(|over| over == carrier) {
-            let (figures, memory) = over(carrier, options)?;
+            let (figures, memory) = over(carrier, options, &processors)?;
             parts.push(figures);
             parts.push(memory);
         }
@@ -177,6 +180,7 @@ fn compare(options: &Options) -> io::Result<()> {
         parts.push(of_regions(options)?);
     }
     progress::over();
+    let about = machine::about(options.rounds as u64, options.seconds, &processors);
     let text = format!("{about}\n\n{}", report::report(&parts));
     println!("{text}");
     match &options.write {
@@ -186,11 +190,12 @@ fn compare(options: &Options) -> io::Result<()> {
 }
 
 /// All figures of one carrier, and what its connections hold. Its processes end with this.
-fn over(carrier: Carrier, options: &Options) -> io::Result<(Part, Part)> {
+fn over(carrier: Carrier, options: &Options, processors: &Processors) -> io::Result<(Part, Part)> {
     let wanted = |figure: &Figure| options.wants(&figure.name);
     let numbers = options.numbers(carrier);
     let figures = figures::all(carrier, &numbers).into_iter().filter(wanted);
-    let mut figures: Vec<(Figure, Vec<f64>)> = figures.map(|figure| (figure, Vec::new())).collect();
+    let mut figures: Vec<(Figure, Vec<Sample>)> =
+        figures.map(|figure| (figure, Vec::new())).collect();
     let mut shapes: Vec<Shape> = figures.iter().map(|(figure, _)| figure.shape).collect();
     let small = Shape {
         buffer: Some(SMALL_BUFFER),
@@ -219,7 +224,7 @@ fn over(carrier: Carrier, options: &Options) -> io::Result<(Part, Part)> {
     // Only what carries data is left.
     pairs.remove(&small);
     for round in 1..=options.rounds {
-        for (figure, values) in &mut figures {
+        for (figure, samples) in &mut figures {
             progress::now(format_args!(
                 "{}, round {round} of {}: {}",
                 carrier.told(),
@@ -227,7 +232,9 @@ fn over(carrier: Carrier, options: &Options) -> io::Result<(Part, Part)> {
                 figure.name
             ));
             if let Some(pair) = pairs.get_mut(&figure.shape) {
-                values.push(pair.measure(&figure.ask)?);
+                let mut measure = || pair.measure(&figure.ask);
+                let sample = processors.sample(|| measure().map(Sample::of));
+                samples.push(sample?);
             }
         }
     }
@@ -266,7 +273,7 @@ fn memories(carrier: Carrier, pairs: &mut BTreeMap<Shape, Pair>) -> io::Result<V
             lines.push(Line {
                 name: format!("one side of one of {}{what}", shape.conns),
                 unit: "KiB",
-                values: vec![octets / 1024.0],
+                samples: vec![Sample::of(octets / 1024.0)],
                 base: None,
                 target,
             });
@@ -368,11 +375,11 @@ fn series(
     for (at, (count, values)) in rates.iter().enumerate() {
         let base = lines
             .first()
-            .map(|first| (first.name.clone(), first.values.clone()));
+            .map(|first| (first.name.clone(), first.samples.clone()));
         lines.push(Line {
             name: name(*count),
             unit,
-            values: values.clone(),
+            samples: values.iter().copied().map(Sample::of).collect(),
             base,
             target: target(at),
         });

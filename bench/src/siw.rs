@@ -16,7 +16,8 @@ use crate::document;
 use crate::machine;
 use crate::progress;
 use crate::raw::{CLIENT, Kind, Load, SERVER};
-use crate::stats::{Spread, digits};
+use crate::sample::Sample;
+use crate::stats::{Ratios, Spread, digits};
 use crate::verdicts::{MET, NOT_MEASURED, NOT_MET};
 
 /// The guest's.
@@ -90,11 +91,15 @@ impl Test {
 
     /// How far ahead: above 1 it is.
     fn ahead(self, ours: &[f64], theirs: &[f64]) -> Option<Spread> {
-        if self.is_latency() {
-            Spread::of_ratios(theirs, ours)
+        let samples =
+            |values: &[f64]| -> Vec<Sample> { values.iter().copied().map(Sample::of).collect() };
+        let (ours, theirs) = (samples(ours), samples(theirs));
+        let ratios = if self.is_latency() {
+            Ratios::of(&theirs, &ours)
         } else {
-            Spread::of_ratios(ours, theirs)
-        }
+            Ratios::of(&ours, &theirs)
+        };
+        ratios.spread()
     }
 }
 

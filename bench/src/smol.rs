@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use crate::distance::Processors;
 use crate::ours::Uwarp;
 use crate::process::Pinning;
 use crate::progress;
@@ -85,7 +86,7 @@ fn run(options: &Options) -> io::Result<()> {
         pinning: Pinning::usual(),
         with: Vec::new(),
     };
-    let about = machine::about(options.rounds, options.seconds);
+    let processors = Processors::new(&uwarp.pinning);
     let lab = Lab::new(uwarp, time(options.seconds)?, time(options.loss_seconds)?)?;
     let All { figures, goals } = figures::all();
     let wanted = |name: &str| {
@@ -101,9 +102,10 @@ fn run(options: &Options) -> io::Result<()> {
         })
         .collect();
     for round in 1..=options.rounds {
-        measure(&lab, round, options.rounds, &mut all);
+        measure(&lab, &processors, (round, options.rounds), &mut all);
     }
     progress::over();
+    let about = machine::about(options.rounds, options.seconds, &processors);
     let text = format!("{about}\n\n{}", report::report(&goals, &all));
     println!("{text}");
     match &options.write {
@@ -113,7 +115,7 @@ fn run(options: &Options) -> io::Result<()> {
 }
 
 /// Everything once.
-fn measure(lab: &Lab, round: u64, rounds: u64, all: &mut [Measured]) {
+fn measure(lab: &Lab, processors: &Processors, (round, rounds): (u64, u64), all: &mut [Measured]) {
     let count = all.len();
     for (at, measured) in all.iter_mut().enumerate() {
         let Measured {
@@ -126,7 +128,8 @@ fn measure(lab: &Lab, round: u64, rounds: u64, all: &mut [Measured]) {
             at + 1,
             figure.name
         ));
-        samples.push(lab.measure(&figure.of, round).unwrap_or_else(|error| {
+        let sample = processors.sample(|| lab.measure(&figure.of, round));
+        samples.push(sample.unwrap_or_else(|error| {
             if failure.is_none() {
                 progress::tell(format_args!("{}: {error}", figure.name));
             }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::distance::{self, Distance};
+use crate::sample::Sample;
+
 /// The middle of some values, and the ends.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Spread {
@@ -24,11 +27,47 @@ impl Spread {
             most: *values.last()?,
         })
     }
+}
 
-    /// The ratios of values to those measured in the same round.
-    pub(crate) fn of_ratios(values: &[f64], to: &[f64]) -> Option<Spread> {
-        Spread::of(values.iter().zip(to).map(|(value, to)| value / to))
+/// Ratios, a sample each for each round, with the distance of the processors then.
+#[derive(Clone, Debug)]
+pub(crate) struct Ratios(Vec<(Option<Distance>, f64)>);
+
+impl Ratios {
+    /// To the samples of a neighbour ([`neighbour`]).
+    pub(crate) fn of(samples: &[Sample], to: &[Sample]) -> Ratios {
+        Ratios::to(samples, |round, sample| neighbour(to, round, sample))
     }
+
+    /// To a value that depends on the round, and on the sample that is divided by it.
+    pub(crate) fn to(samples: &[Sample], base: impl Fn(usize, &Sample) -> f64) -> Ratios {
+        let ratio = |(round, sample): (usize, &Sample)| {
+            let ratio = sample.value / base(round, sample);
+            (sample.apart, ratio)
+        };
+        let all = samples.iter().enumerate().map(ratio);
+        Ratios(all.filter(|(_, ratio)| ratio.is_finite()).collect())
+    }
+
+    pub(crate) fn spread(&self) -> Option<Spread> {
+        Spread::of(self.0.iter().map(|(_, ratio)| *ratio))
+    }
+
+    /// Medians by the distance of the processors, if there were several.
+    pub(crate) fn by_distance(&self) -> String {
+        let known = |(apart, ratio): &(Option<Distance>, f64)| apart.map(|apart| (apart, *ratio));
+        let known: Vec<(Distance, f64)> = self.0.iter().filter_map(known).collect();
+        distance::medians(&known)
+    }
+}
+
+/// The value of a round with which a sample of this round can be compared: of the same round, or, where the processors were at
+/// another distance then, of the nearest round in which they were as far apart. There may be none.
+pub(crate) fn neighbour(all: &[Sample], round: usize, sample: &Sample) -> f64 {
+    let fits = |(_, other): &(usize, &Sample)| other.value.is_finite() && other.is_like(sample);
+    let like = all.iter().enumerate().filter(fits);
+    let nearest = like.min_by_key(|(at, _)| at.abs_diff(round));
+    nearest.map_or(f64::NAN, |(_, other)| other.value)
 }
 
 /// Three digits, or two behind the point.
@@ -82,10 +121,18 @@ mod tests {
         assert!(median(&mut []).is_nan());
     }
 
+    fn samples(values: &[f64]) -> Vec<Sample> {
+        values.iter().copied().map(Sample::of).collect()
+    }
+
+    fn ratios(values: &[f64], to: &[f64]) -> Ratios {
+        Ratios::of(&samples(values), &samples(to))
+    }
+
     #[test]
     fn ratios_are_of_the_same_round() {
         // Twice as fast in each round, though one round was ten times slower.
-        let spread = Spread::of_ratios(&[20.0, 2.0, 22.0], &[10.0, 1.0, 11.0]);
+        let spread = ratios(&[20.0, 2.0, 22.0], &[10.0, 1.0, 11.0]).spread();
         let due = Spread {
             least: 2.0,
             median: 2.0,
@@ -95,9 +142,25 @@ mod tests {
     }
 
     #[test]
+    fn ratios_are_of_the_same_distance() {
+        let at = |nanoseconds, value| Sample {
+            apart: Some(Distance::of_nanoseconds(nanoseconds)),
+            ..Sample::of(value)
+        };
+        let ours = [at(265.0, 2.0), at(55.0, 4.0), at(55.0, 6.0), at(900.0, 1.0)];
+        let raw = [at(55.0, 4.0), at(270.0, 1.0), at(50.0, 3.0), at(55.0, 5.0)];
+        // The first one beside the second round; the second beside the first, as near as the third and before it; none for the last.
+        let ratios = Ratios::of(&ours, &raw);
+        let values: Vec<f64> = ratios.0.iter().map(|(_, ratio)| *ratio).collect();
+        assert_eq!(values, [2.0, 1.0, 2.0]);
+        assert_eq!(ratios.by_distance(), "1.50 at 55 ns, 2.00 at 265 ns");
+    }
+
+    #[test]
     fn what_failed_does_not_count() {
-        let spread = Spread::of_ratios(&[f64::NAN, 3.0, 1.0], &[1.0, 1.0, f64::NAN]);
+        let spread = ratios(&[f64::NAN, 3.0], &[1.0, 1.0]).spread();
         assert_eq!(spread.map(|spread| spread.median), Some(3.0));
+        assert_eq!(ratios(&[1.0], &[f64::NAN]).spread(), None);
         assert_eq!(Spread::of([f64::NAN]), None);
         assert_eq!(Spread::of([]), None);
     }

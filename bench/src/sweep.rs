@@ -3,10 +3,12 @@
 use std::io;
 
 use crate::Options;
+use crate::distance::Processors;
 use crate::ours::{self, Told};
 use crate::peers::{Peers, Test};
 use crate::progress;
-use crate::stats::Spread;
+use crate::sample::Sample;
+use crate::stats::{Ratios, Spread};
 
 /// Octets of a message.
 pub(crate) const SIZES: [usize; 6] = [8, 64, 512, 4 << 10, 64 << 10, 1 << 20];
@@ -120,18 +122,19 @@ const fn without_crc(
 pub(crate) struct Cell {
     pub(crate) pair: Pair,
     pub(crate) size: usize,
-    pub(crate) ours: Vec<f64>,
-    pub(crate) theirs: Vec<(Test, Vec<f64>)>,
+    pub(crate) ours: Vec<Sample>,
+    pub(crate) theirs: Vec<(Test, Vec<Sample>)>,
 }
 
 impl Cell {
     /// How far ahead ours is: above 1 it is, for bandwidths and for latencies.
     pub(crate) fn ahead(&self, test: Test) -> Option<Spread> {
         let (_, theirs) = self.theirs.iter().find(|(of, _)| *of == test)?;
-        match self.pair.told {
-            Told::Latency => Spread::of_ratios(theirs, &self.ours),
-            _ => Spread::of_ratios(&self.ours, theirs),
-        }
+        let ratios = match self.pair.told {
+            Told::Latency => Ratios::of(theirs, &self.ours),
+            _ => Ratios::of(&self.ours, theirs),
+        };
+        ratios.spread()
     }
 }
 
@@ -173,7 +176,7 @@ pub(crate) fn options_of(size: usize) -> [&'static str; 3] {
 }
 
 /// Measures all rounds.
-pub(crate) fn run(options: &Options) -> io::Result<Swept> {
+pub(crate) fn run(options: &Options, processors: &Processors) -> io::Result<Swept> {
     let with_crc = ours::Server::start(&options.ours(), true)?;
     let without = ours::Server::start(&options.ours(), false)?;
     let mut peers = Peers::new(&options.pinning());
@@ -206,49 +209,38 @@ pub(crate) fn run(options: &Options) -> io::Result<Swept> {
                 test.extend(options_of(cell.size));
             }
             let server = if cell.pair.crc { &with_crc } else { &without };
-            let ours = server.measure(&test, cell.pair.told, time / 2);
-            cell.ours.push(ours.map_or_else(
-                |error| {
-                    progress::tell(format_args!(
-                        "{} of {} B: {error}",
-                        cell.pair.name, cell.size
-                    ));
-                    f64::NAN
-                },
-                |sample| sample.value,
-            ));
-            for (test, values) in &mut cell.theirs {
+            let ours = processors.sample(|| server.measure(&test, cell.pair.told, time / 2));
+            cell.ours.push(ours.unwrap_or_else(|error| {
+                progress::tell(format_args!(
+                    "{} of {} B: {error}",
+                    cell.pair.name, cell.size
+                ));
+                Sample::NONE
+            }));
+            for (test, samples) in &mut cell.theirs {
                 if !swept.has_failed(*test) {
-                    values.push(swept.peer(&mut peers, *test, cell.size, time));
+                    let mut theirs = || peers.measure(*test, cell.size, time / 2);
+                    let measured = processors.sample(|| theirs().map(Sample::of));
+                    samples.push(measured.unwrap_or_else(|error| {
+                        swept.note(*test, cell.size, &error);
+                        Sample::NONE
+                    }));
                 }
             }
         }
         for at in 0..swept.iperf.len() {
             if !swept.has_failed(Test::Iperf) {
                 let size = swept.iperf[at].0;
-                let value = swept.peer(&mut peers, Test::Iperf, size, time);
-                swept.iperf[at].1.push(value);
+                match peers.measure(Test::Iperf, size, time / 2) {
+                    Ok(value) => swept.iperf[at].1.push(value),
+                    Err(error) => swept.note(Test::Iperf, size, &error),
+                }
             }
         }
     }
     progress::over();
     swept.cells = cells;
     Ok(swept)
-}
-
-impl Swept {
-    fn peer(
-        &mut self,
-        peers: &mut Peers,
-        test: Test,
-        size: usize,
-        time: std::time::Duration,
-    ) -> f64 {
-        peers.measure(test, size, time / 2).unwrap_or_else(|error| {
-            self.note(test, size, &error);
-            f64::NAN
-        })
-    }
 }
 
 #[cfg(test)]
@@ -260,8 +252,8 @@ mod tests {
         let cell = |pair, ours, theirs| Cell {
             pair,
             size: 8,
-            ours: vec![ours],
-            theirs: vec![(pair.peers[0], vec![theirs])],
+            ours: vec![Sample::of(ours)],
+            theirs: vec![(pair.peers[0], vec![Sample::of(theirs)])],
         };
         let write = cell(PAIRS[0], 6e9, 2e9);
         assert_eq!(

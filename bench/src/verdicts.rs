@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::stats::Spread;
+use crate::stats::{Ratios, Spread};
 use crate::targets::Bound;
 
 pub(crate) const MET: &str = "met";
@@ -43,6 +43,23 @@ impl Row {
                 Err(_) => NOT_MEASURED,
             },
         }
+    }
+
+    /// The same of ratios: where the processors were not always as far apart, the medians for each distance are told, too.
+    pub(crate) fn of_ratios(
+        name: impl Into<String>,
+        with: impl Into<String>,
+        bound: Bound,
+        reached: &Ratios,
+        why: &str,
+    ) -> Self {
+        let mut row = Row::judged(name, with, bound, reached.spread().ok_or(why));
+        let by_distance = reached.by_distance();
+        if !by_distance.is_empty() {
+            row.reached.push_str("; ");
+            row.reached.push_str(&by_distance);
+        }
+        row
     }
 }
 

@@ -56,6 +56,6 @@ impl Lab {
             Of::Crowd(tool) => self.perftest.crowd(*tool, short)?,
             Of::Mpi { fabric, work, size } => self.mpi.measure(*fabric, *work, *size, short)?,
         };
-        Ok(Sample { value, cpu: None })
+        Ok(Sample::of(value))
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::figures::{Figure, Goal, Section};
 use crate::rounds::values;
 use crate::sample::Sample;
-use crate::stats::Spread;
+use crate::stats::{Ratios, Spread};
 use crate::verdicts::{self, Row};
 
 /// A figure, with a sample for each round, and why there is none.
@@ -37,21 +37,21 @@ fn find<'a>(all: &'a [Measured], name: &str) -> Option<&'a Measured> {
 /// A goal beside what was reached.
 fn row(goal: &Goal, all: &[Measured]) -> Option<Row> {
     let measured = find(all, goal.name)?;
-    let (with, spread, failure) = match goal.with {
-        None => (
-            measured.figure.unit().0,
-            measured.spread(),
-            measured.failure.as_deref(),
-        ),
+    let (unit, scale) = measured.figure.unit();
+    let (with, ratios, failure) = match goal.with {
+        // Of one: by the distance of the processors, too.
+        None => {
+            let values = Ratios::to(&measured.samples, |_, _| scale);
+            (unit, values, measured.failure.as_deref())
+        }
         Some(name) => {
             let with = find(all, name)?;
             let failure = measured.failure.as_deref().or(with.failure.as_deref());
-            let ratios = Spread::of_ratios(&values(&measured.samples), &values(&with.samples));
-            (name, ratios, failure)
+            (name, Ratios::of(&measured.samples, &with.samples), failure)
         }
     };
-    let reached = spread.ok_or(failure.unwrap_or_default());
-    Some(Row::judged(goal.name, with, goal.bound, reached))
+    let why = failure.unwrap_or_default();
+    Some(Row::of_ratios(goal.name, with, goal.bound, &ratios, why))
 }
 
 /// All of it.
@@ -99,7 +99,7 @@ mod tests {
             let value = if failure.is_some() { f64::NAN } else { scale };
             Measured {
                 figure,
-                samples: vec![Sample { value, cpu: None }; 2],
+                samples: vec![Sample::of(value); 2],
                 failure: failure.map(str::to_owned),
             }
         };

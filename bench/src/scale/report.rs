@@ -4,18 +4,20 @@ use std::fmt::Write as _;
 
 use super::figures::Figure;
 use super::pair::Carrier;
-use crate::stats::Spread;
+use crate::rounds::values;
+use crate::sample::Sample;
+use crate::stats::{Ratios, Spread};
 use crate::targets::Bound;
 use crate::verdicts::{self, Row};
 
-/// A row: its values in the order of the rounds, and what they are compared with.
+/// A row: its samples in the order of the rounds, and what they are compared with.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) unit: &'static str,
-    pub(super) values: Vec<f64>,
-    /// The name and the values of the first of its kind.
-    pub(super) base: Option<(String, Vec<f64>)>,
+    pub(super) samples: Vec<Sample>,
+    /// The name and the samples of the first of its kind.
+    pub(super) base: Option<(String, Vec<Sample>)>,
     pub(super) target: Option<Target>,
 }
 
@@ -35,16 +37,16 @@ pub(super) struct Part {
 }
 
 /// Figures of a carrier with their values.
-pub(super) fn part(carrier: Carrier, measured: &[(Figure, Vec<f64>)]) -> Part {
-    let line = |(figure, values): &(Figure, Vec<f64>)| {
+pub(super) fn part(carrier: Carrier, measured: &[(Figure, Vec<Sample>)]) -> Part {
+    let line = |(figure, samples): &(Figure, Vec<Sample>)| {
         let base = figure.base.as_ref().and_then(|base| {
-            let (_, values) = measured.iter().find(|(other, _)| other.name == *base)?;
-            Some((base.clone(), values.clone()))
+            let (_, samples) = measured.iter().find(|(other, _)| other.name == *base)?;
+            Some((base.clone(), samples.clone()))
         });
         Line {
             name: figure.name.clone(),
             unit: figure.unit,
-            values: values.clone(),
+            samples: samples.clone(),
             base,
             target: figure.bound.map(Target::Ratio),
         }
@@ -60,13 +62,13 @@ pub(super) fn part(carrier: Carrier, measured: &[(Figure, Vec<f64>)]) -> Part {
 }
 
 impl Line {
-    fn ratio(&self) -> Option<Spread> {
+    fn ratios(&self) -> Option<Ratios> {
         let (_, base) = self.base.as_ref()?;
-        Spread::of_ratios(&self.values, base)
+        Some(Ratios::of(&self.samples, base))
     }
 
     fn spread(&self) -> Option<Spread> {
-        Spread::of(self.values.iter().copied())
+        Spread::of(values(&self.samples))
     }
 
     fn row(&self, title: &str) -> Option<Row> {
@@ -74,7 +76,7 @@ impl Line {
         Some(match self.target? {
             Target::Ratio(bound) => {
                 let (base, _) = self.base.as_ref()?;
-                Row::judged(name, base, bound, self.ratio().ok_or(""))
+                Row::of_ratios(name, base, bound, &self.ratios()?, "")
             }
             Target::Value(bound) => Row::judged(name, self.unit, bound, self.spread().ok_or("")),
         })
@@ -102,7 +104,7 @@ pub(super) fn report(parts: &[Part]) -> String {
         text.push_str("| | median (least to most) | unit | ratio to the first of its kind |\n|---|---|---|---|\n");
         for line in &part.lines {
             let told = |spread: Option<Spread>| spread.map(|spread| spread.to_string());
-            let value = match line.values.len() {
+            let value = match line.samples.len() {
                 // Memory is looked at once.
                 1 => line
                     .spread()
@@ -115,7 +117,7 @@ pub(super) fn report(parts: &[Part]) -> String {
                 line.name,
                 value.unwrap_or_else(|| verdicts::NOT_MEASURED.to_owned()),
                 line.unit,
-                told(line.ratio()).unwrap_or_default()
+                told(line.ratios().and_then(|ratios| ratios.spread())).unwrap_or_default()
             );
         }
     }
@@ -135,8 +137,8 @@ mod tests {
         };
         let measured = |carrier| {
             let values = |figure: Figure| match figure.base {
-                None => (figure, vec![2.0, 4.0]),
-                Some(_) => (figure, vec![3.0, 6.0]),
+                None => (figure, [2.0, 4.0].map(Sample::of).to_vec()),
+                Some(_) => (figure, [3.0, 6.0].map(Sample::of).to_vec()),
             };
             all(carrier, &numbers).into_iter().map(values).collect()
         };
@@ -151,7 +153,7 @@ mod tests {
             lines: vec![Line {
                 name: "client".to_owned(),
                 unit: "KiB",
-                values: vec![11.0],
+                samples: vec![Sample::of(11.0)],
                 base: None,
                 target: Some(Target::Value(Bound::AtMost(12.0))),
             }],

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::figures::{Figure, Goal, Section};
 use crate::rounds::values;
 use crate::sample::Sample;
-use crate::stats::Spread;
+use crate::stats::{Ratios, Spread};
 use crate::verdicts::{self, Row};
 
 /// A figure, with a sample for each round, and why there is none.
@@ -39,7 +39,7 @@ fn best<'a>(all: &'a [Measured], names: &[String]) -> Option<&'a Measured> {
 fn row(goal: &Goal, all: &[Measured]) -> Option<Row> {
     let measured = find(all, &goal.name)?;
     let with = best(all, &goal.with)?;
-    let spread = Spread::of_ratios(&values(&measured.samples), &values(&with.samples));
+    let ratios = Ratios::of(&measured.samples, &with.samples);
     let why = [measured, with]
         .into_iter()
         .find_map(|measured| measured.failure.as_deref());
@@ -47,11 +47,12 @@ fn row(goal: &Goal, all: &[Measured]) -> Option<Row> {
         1 => with.figure.name.clone(),
         _ => format!("the best of {}: {}", goal.with.len(), with.figure.name),
     };
-    Some(Row::judged(
+    Some(Row::of_ratios(
         &goal.name,
         told,
         goal.bound,
-        spread.ok_or(why.unwrap_or_default()),
+        &ratios,
+        why.unwrap_or_default(),
     ))
 }
 
@@ -122,7 +123,7 @@ mod tests {
             };
             Measured {
                 figure,
-                samples: vec![Sample { value, cpu: None }; 2],
+                samples: vec![Sample::of(value); 2],
                 failure: missing.then(|| "it has none".to_owned()),
             }
         };
@@ -176,7 +177,7 @@ mod tests {
         let (goals, mut all) = measured(true);
         let set = |all: &mut Vec<Measured>, name: &str, values: [f64; 2]| {
             let found = all.iter_mut().find(|measured| measured.figure.name == name);
-            let of = |value| Sample { value, cpu: None };
+            let of = Sample::of;
             found.unwrap().samples = values.map(of).into();
         };
         set(
