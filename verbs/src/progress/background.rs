@@ -234,7 +234,8 @@ impl Background {
         fd: BorrowedFd<'_>,
     ) -> rustix::io::Result<()> {
         self.enlist(token, source);
-        self.add_fd(token, fd).inspect_err(|_| self.forget(token))
+        self.add_fd(token, fd, Interest::None)
+            .inspect_err(|_| self.forget(token))
     }
 
     /// Makes `source` known under `token`, for timers only.
@@ -242,10 +243,15 @@ impl Background {
         self.shared.state.lock().sources.insert(token, source);
     }
 
-    /// Adds a descriptor for a source that is registered, not yet armed.
-    pub(crate) fn add_fd(&self, token: Token, fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    /// Adds a descriptor for a source that is registered, and asks for one event of this kind.
+    pub(crate) fn add_fd(
+        &self,
+        token: Token,
+        fd: BorrowedFd<'_>,
+        interest: Interest,
+    ) -> rustix::io::Result<()> {
         let data = epoll::EventData::new_u64(token);
-        epoll::add(&self.shared.epoll, fd, data, Interest::None.flags())
+        epoll::add(&self.shared.epoll, fd, data, interest.flags())
     }
 
     /// As `register`, and the source lives until `forget`.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::background::{Background, Interest, Token};
 use super::crowd::Seat;
 
-/// After so long a connection tries again to be in the set of its crowd.
+/// After so long a connection tries again to be in the set of its crowd, or of the background.
 const SEAT_AGAIN: Duration = Duration::from_millis(10);
 
 /// Who looks after a connection; see the diagram in the documentation of [`crate::progress`].
@@ -102,6 +102,9 @@ pub(crate) struct Registration {
     later: Option<Instant>,
     /// What the crowd looks for where it is `Seated`; `None`: not in its set now.
     listed: Interest,
+    /// Whether the descriptor has left the background's set. It does while a program polls: the kernel tells the sets of a
+    /// descriptor of each segment that comes, silent or not, before whoever polls can have its octets.
+    has_left: bool,
 }
 
 impl Registration {
@@ -112,6 +115,7 @@ impl Registration {
             timer: None,
             later: None,
             listed: Interest::None,
+            has_left: false,
         }
     }
 
@@ -126,7 +130,16 @@ impl Registration {
             (true, true) => Interest::Write,
             (true, false) => return,
         };
-        background.arm(self.token, fd, interest);
+        if !self.has_left {
+            background.arm(self.token, fd, interest);
+        } else if let Err(error) = background.add_fd(self.token, fd, interest) {
+            // No memory, or no watches left: a look by time does it, and tries again.
+            tracing::error!(token = self.token, %error, "epoll_ctl failed");
+            let again = background.now() + SEAT_AGAIN;
+            self.set_timer(background, Some(again));
+        } else {
+            self.has_left = false;
+        }
     }
 
     /// After a turn of another thread: makes sure that a full LLP is noticed when it can send again.
@@ -174,8 +187,9 @@ impl Registration {
         true
     }
 
-    /// The descriptor is about to be closed: it leaves the crowd.
+    /// The descriptor is about to be closed: it leaves the crowd. The background has forgotten it.
     pub(crate) fn stand_up(&mut self, seat: Option<&Seat>, fd: BorrowedFd<'_>) {
+        self.has_left = false;
         if let Some(seat) = seat
             && self.cover.is_seated()
         {
@@ -185,8 +199,13 @@ impl Registration {
         }
     }
 
-    /// The one shot was used up, but a polling thread takes care of what it told.
-    pub(crate) fn fired_while_polled(&mut self) {
+    /// The one shot was used up, but a polling thread takes care of what it told. If it did so at the look before, too, it is
+    /// likely to go on, and the descriptor leaves the set.
+    pub(crate) fn fired_while_polled(&mut self, background: &Background, fd: BorrowedFd<'_>) {
+        if self.cover == Cover::Watched && !self.has_left {
+            background.forget_fd(fd);
+            self.has_left = true;
+        }
         self.cover = self.cover.next(CoverEvent::FiredWhilePolled);
     }
 
@@ -245,8 +264,75 @@ impl Registration {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::fmt::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::super::background::{Source, Verdict};
+    use super::*;
+    use crate::clock::TimeSource;
+    use crate::settings::Progress;
+
+    /// Counts its turns.
+    #[derive(Default)]
+    struct Counted(AtomicU32);
+
+    impl Source for Counted {
+        fn attend(&self, _: Instant) -> Verdict {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Verdict::Settled
+        }
+    }
+
+    #[test]
+    fn what_is_polled_leaves_the_set_at_the_second_look_and_is_armed_again() {
+        let background = Background::start(
+            Duration::from_micros(50),
+            Progress::Manual,
+            TimeSource::default(),
+        );
+        let background = background.unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let fd = ours.as_fd();
+        let source = Arc::new(Counted::default());
+        let weak: std::sync::Weak<Counted> = Arc::downgrade(&source);
+        let token = background.token();
+        background.register(token, weak, fd).unwrap();
+        let mut registration = Registration::new(token);
+        let turns = || {
+            background.progress();
+            source.0.swap(0, Ordering::Relaxed)
+        };
+
+        registration.arm(&background, fd, Interest::Read);
+        std::io::Write::write_all(&mut theirs, b"octets that nobody reads").unwrap();
+        assert_eq!(turns(), 1);
+        registration.fired_while_polled(&background, fd);
+        assert!(!registration.has_left, "it may be once");
+        registration.fired_while_polled(&background, fd);
+        assert!(registration.has_left);
+        registration.fired_while_polled(&background, fd);
+        assert_eq!(registration.cover, Cover::Watched);
+        assert_eq!(turns(), 0);
+
+        registration.arm(&background, fd, Interest::Read);
+        assert!(!registration.has_left);
+        assert_eq!(turns(), 1, "it is ready still");
+        assert_eq!(turns(), 0, "once");
+
+        // A thread of the consumer waits on it, and there is no room to send: armed for this.
+        registration.fired_while_polled(&background, fd);
+        registration.fired_while_polled(&background, fd);
+        assert!(registration.wait_begins(&background, fd));
+        registration.adjust(&background, fd, Interest::ReadWrite);
+        assert_eq!(turns(), 1);
+        registration.wait_ends(&background, Some(fd), Interest::Read);
+        assert_eq!(turns(), 1, "ready to be read");
+        background.forget_fd(fd);
+        background.forget(token);
+    }
 
     #[test]
     fn state_table() {

@@ -470,7 +470,14 @@ impl Source for QpInner {
         let is_seated = locked.registration.cover.is_seated();
         if polls_drive && !is_seated && self.polled_alone(now) {
             // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
-            locked.registration.fired_while_polled();
+            let Locked {
+                driven,
+                registration,
+                ..
+            } = &mut *locked;
+            if let Some(llp) = &driven.llp {
+                registration.fired_while_polled(&self.device.background, llp.fd());
+            }
             return Verdict::Watch;
         }
         let (_, received) = locked.driven.moved();

@@ -114,14 +114,14 @@ impl QpInner {
             Ok(llp) => {
                 let token = locked.registration.token;
                 locked.set_addrs(&*llp);
-                if let Err(errno) = self.device.background.add_fd(token, llp.fd()) {
+                let background = &self.device.background;
+                if let Err(errno) = background.add_fd(token, llp.fd(), Interest::None) {
                     let errno = errno.raw_os_error();
                     let op = "watch the connection";
                     locked.driven.conn.not_connected(LlpError::Io { op, errno });
                     self.release(locked);
                     return;
                 }
-                let background = &self.device.background;
                 locked
                     .registration
                     .arm(background, llp.fd(), Interest::ReadWrite);

@@ -317,7 +317,7 @@ impl Source for Crowd {
         registration.timers_pass(now);
         if self.spins.load(Ordering::Relaxed) >= SPINS && self.is_polled(now) {
             // A thread that polls takes care of it. Whatever woke us is not lost: we look again.
-            registration.fired_while_polled();
+            registration.fired_while_polled(&self.device.background, self.set.as_fd());
             return Verdict::Watch;
         }
         let is_waited = registration.cover.is_waited();
@@ -333,7 +333,7 @@ impl Source for Crowd {
         if done.left || !self.hot.is_empty() {
             // Ready, and another thread's: to arm it now would be to spin. Or somebody became hot meanwhile, and saw that the
             // set is watched (`see_to_it`, under this lock).
-            registration.fired_while_polled();
+            registration.fired_while_polled(&self.device.background, self.set.as_fd());
             return Verdict::Watch;
         }
         registration.arm(&self.device.background, self.set.as_fd(), Interest::Read);
