@@ -138,6 +138,12 @@ impl Framer {
         Ok(needed)
     }
 
+    /// Whether FPDUs have a CRC.
+    #[inline]
+    pub fn has_crc(&self) -> bool {
+        self.crc
+    }
+
     /// Frames a ULPDU whose payload stays where it is: appends length field and header to `out`
     /// and returns the [`Trailer`]. The caller sends, in this order: what was appended, the
     /// payload, the trailer.

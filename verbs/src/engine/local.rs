@@ -81,6 +81,8 @@ impl Connection {
         if wqe.fence && self.sq.requests_pending() {
             return false;
         }
+        // To invalidate is to wait until nobody uses the memory, not even this thread.
+        self.tx.reclaim();
         match self.local(op) {
             Ok(()) => {
                 self.sq.framed(Progress::Answered);

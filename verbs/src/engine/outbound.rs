@@ -12,7 +12,7 @@ use super::transmit::TxBatch;
 use super::work::{ImmediateData, Progress, SendData};
 use crate::cause::LocalProblem;
 use crate::completion::Status;
-use crate::mem::{HeldRegions, Need};
+use crate::mem::{HeldRegions, Need, Target};
 use crate::mutants::mutate;
 use crate::qp::state::QpState;
 use crate::qp::wr::SendOp;
@@ -277,7 +277,7 @@ impl Connection {
         let framed = match current {
             Some(Current::Response {
                 source: Some(source),
-            }) => source.source().is_ok_and(|payload| frame.stage(&payload)),
+            }) => frame.response(source, *markers),
             Some(Current::Work { .. }) => match self.sq.next_to_send() {
                 Some((_, wqe)) if len > 0 => frame.work(&wqe.data, &self.sq.held, *markers),
                 _ => frame.stage(&[][..]),
@@ -407,6 +407,21 @@ impl Frame<'_> {
                 data.list.pin(offset, len, |run| tx.in_place(run))
             })
         }
+    }
+
+    /// The payload of a Read Response. The program that owns it may change it at any time, which must not make a CRC wrong
+    /// that is on its way already: it is copied, unless there is no CRC.
+    fn response(&mut self, source: &Target, markers: bool) -> bool {
+        let (offset, len) = (self.offset, self.len);
+        source.source().is_ok_and(|payload| {
+            if markers || len < IN_PLACE || self.framer.has_crc() {
+                return self.stage(&payload);
+            }
+            self.gather(&payload, |tx| {
+                let run = source.lend(offset, len);
+                run.map(|run| tx.lend(run)).is_some()
+            })
+        })
     }
 
     /// Copies payload into staging, with the CRC over the copy.

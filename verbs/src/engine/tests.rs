@@ -31,6 +31,7 @@ use crate::srq::SrqInner;
 mod batches;
 mod emitted;
 mod extensions;
+mod lent;
 mod line;
 mod one_send;
 mod plain;

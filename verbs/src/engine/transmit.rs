@@ -6,10 +6,12 @@ use uwarp_llp::{FpduEnds, Piece};
 
 use super::buffer_pool::BufferPool;
 use super::receive_buffer::SMALL_STAGING;
-use crate::mem::PinnedRun;
+use crate::mem::{LentRun, PinnedRun};
 
 /// Octets of staging after which a batch is handed to the LLP.
 const STAGED_LIMIT: usize = 256 * 1024;
+/// The same with what is lent: if the LLP takes nothing, all of it is copied, and with one more FPDU is what is kept.
+const LENT_LIMIT: usize = KEEP - 64 * 1024;
 /// Octets in all (staged and in place) after which a batch is handed to the LLP.
 const BATCH_LIMIT: usize = 1024 * 1024;
 /// The same for the first batch after a pause; each one behind it may be twice as long. The peer begins to receive a large
@@ -29,6 +31,8 @@ enum Part {
     Staged(Range<usize>),
     /// Registered memory that stays pinned until the LLP has taken it.
     InPlace(PinnedRun),
+    /// Registered memory that is lent until one call of the LLP is over.
+    Lent(LentRun),
 }
 
 impl Part {
@@ -36,6 +40,7 @@ impl Part {
         match self {
             Part::Staged(range) => range.len(),
             Part::InPlace(run) => run.len(),
+            Part::Lent(run) => run.len(),
         }
     }
 }
@@ -50,6 +55,8 @@ pub(crate) struct TxBatch {
     staged: Vec<u8>,
     filled: usize,
     parts: Vec<Part>,
+    /// Octets that are lent.
+    lent: usize,
     /// The part that the LLP takes next, and how much of it was taken.
     part: usize,
     within: usize,
@@ -88,6 +95,7 @@ impl TxBatch {
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.filled < STAGED_LIMIT
+            && self.filled + self.lent < LENT_LIMIT
             && self.framed - self.taken < (FIRST_BATCH << self.batches).min(BATCH_LIMIT) as u64
             && self.parts.len() < PARTS_LIMIT
     }
@@ -117,6 +125,7 @@ impl TxBatch {
     pub(crate) fn reset(&mut self) {
         debug_assert!(self.is_empty());
         self.parts.clear();
+        self.lent = 0;
         self.filled = 0;
         self.ends.clear();
         self.part = 0;
@@ -195,6 +204,46 @@ impl TxBatch {
         self.parts.push(Part::InPlace(run));
     }
 
+    /// Appends memory that a peer reads, to be gathered from where it lies, until [`Self::reclaim`].
+    pub(crate) fn lend(&mut self, run: LentRun) {
+        self.framed += run.len() as u64;
+        self.lent += run.len();
+        self.parts.push(Part::Lent(run));
+    }
+
+    /// The call of the LLP is over, or the memory is needed: nothing is lent any more. What the LLP has not taken is copied.
+    #[inline]
+    pub(crate) fn reclaim(&mut self) {
+        if self.lent > 0 {
+            self.copy_lent();
+        }
+    }
+
+    fn copy_lent(&mut self) {
+        if self.is_empty() {
+            self.reset();
+            return;
+        }
+        self.lent = 0;
+        self.parts.drain(..self.part);
+        self.part = 0;
+        self.staged.truncate(self.filled);
+        for (at, part) in self.parts.iter_mut().enumerate() {
+            if let Part::Lent(run) = part {
+                // Of the first one the LLP may have taken some.
+                let skip = if at == 0 {
+                    std::mem::take(&mut self.within)
+                } else {
+                    0
+                };
+                let start = self.staged.len();
+                run.copy_to(skip, run.len() - skip, &mut self.staged);
+                *part = Part::Staged(start..self.staged.len());
+            }
+        }
+        self.filled = self.staged.len();
+    }
+
     /// An FPDU (or a startup frame) ends here.
     #[inline]
     pub(crate) fn end_of_fpdu(&mut self) {
@@ -229,6 +278,7 @@ impl TxBatch {
         match part {
             Part::Staged(range) => Piece::from(&self.staged[range.start + skip..range.end]),
             Part::InPlace(run) => run.piece(skip),
+            Part::Lent(run) => run.piece(skip),
         }
     }
 
@@ -285,6 +335,7 @@ impl TxBatch {
                     rest.extend_from_slice(&self.staged[range.start + skip..][..len]);
                 }
                 Part::InPlace(run) => run.copy_to(skip, len, &mut rest),
+                Part::Lent(run) => run.copy_to(skip, len, &mut rest),
             }
             want -= len;
             skip = 0;
@@ -333,6 +384,7 @@ mod tests {
                     out.extend_from_slice(&batch.staged[range.start + skip..range.end]);
                 }
                 Part::InPlace(run) => run.copy_to(skip, run.len() - skip, &mut out),
+                Part::Lent(run) => run.copy_to(skip, run.len() - skip, &mut out),
             }
             skip = 0;
         }

@@ -60,7 +60,7 @@ pub(crate) use inline::InlineData;
 pub(crate) use loan::{InFlight, Piece, Pieces};
 pub(crate) use recent::{Landing, Recent};
 pub(crate) use region::Region;
-pub(crate) use run::PinnedRun;
+pub(crate) use run::{LentRun, PinnedRun};
 pub(crate) use sge::SgList;
 pub(crate) use slot::{Purpose, SlotFault};
 pub(crate) use table::{Asker, Need, RegionTable};

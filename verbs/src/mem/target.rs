@@ -6,6 +6,7 @@ use uwarp_ddp::TaggedFault;
 use uwarp_mpa::{Crc32c, Payload};
 
 use super::region::{Region, Use};
+use super::run::LentRun;
 use super::table::Need;
 
 /// Memory that a peer may access: made only by the checks of a [`RegionTable`](super::RegionTable). It may be kept
@@ -85,6 +86,16 @@ impl Target {
             offset: self.offset,
             len: self.len as usize,
         })
+    }
+
+    /// Octets of the target, for the LLP to take from where they lie. `None` when the STag was revoked meanwhile, or the check
+    /// was not for a Read of these.
+    pub(crate) fn lend(&self, offset: usize, len: usize) -> Option<LentRun> {
+        let inside = offset.checked_add(len)? <= self.len as usize;
+        if self.need != Need::RemoteRead || !inside {
+            return None;
+        }
+        LentRun::enter(&self.region, self.offset + offset, len)
     }
 }
 

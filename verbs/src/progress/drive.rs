@@ -313,6 +313,9 @@ impl Driven {
                 self.conn.tx.rests(pool);
                 return Sent::All;
             }
+            if sent >= TURN {
+                return Sent::Enough;
+            }
             // A batch once framed is sent as it is: the EMSS is asked for before.
             if self.conn.wants_emss(llp.wants_write_event()) {
                 self.conn.set_emss(llp.emss());
@@ -325,15 +328,15 @@ impl Driven {
                 self.conn.tx.return_staging(pool);
                 return Sent::All;
             }
-            if sent >= TURN {
-                return Sent::Enough;
+            let offered = offer(&self.conn, &mut **llp);
+            if let Ok(octets) = offered {
+                sent += octets;
+                self.conn.taken(octets);
             }
-            match offer(&self.conn, &mut **llp) {
+            self.conn.tx.reclaim();
+            match offered {
                 Ok(0) => return Sent::Blocked,
-                Ok(octets) => {
-                    sent += octets;
-                    self.conn.taken(octets);
-                }
+                Ok(_) => {}
                 Err(error) => {
                     self.send_failed(error, pool);
                     return Sent::All;

@@ -291,7 +291,7 @@ fn every_run_has_a_pin_of_its_own_and_a_failed_pinning_leaves_none() {
     list.resolve(&table, 1, 7, &sges, false).unwrap();
     let mut runs = pin(&list, 2, 20).unwrap();
     assert_eq!(
-        runs.iter().map(PinnedRun::len).collect::<Vec<_>>(),
+        runs.iter().map(|run| run.len()).collect::<Vec<_>>(),
         [6, 8, 6]
     );
     assert_eq!(table.remove(stag), Err(DeregisterError::Busy { pins: 2 }));

@@ -1,0 +1,165 @@
+//! What a peer reads without a CRC is taken from where it lies, for as long as one call of the LLP takes.
+
+use super::*;
+use crate::mem::Need;
+
+const LEN: usize = 100_000;
+
+/// A region of `LEN` octets beside the pages.
+fn region(memory: &Memory, fill: impl Fn(usize) -> u8) -> (Arc<Buffer>, Arc<Region>) {
+    let buffer = Arc::new(Buffer::zeroed(LEN).unwrap());
+    let octets: Vec<u8> = (0..LEN).map(fill).collect();
+    buffer.write_at(0, &octets).unwrap();
+    let spec = RegionSpec {
+        memory: Backing::buffer(Arc::clone(&buffer)),
+        to_base: Some(0),
+        pd: 1,
+        qp: None,
+        access: Access::LOCAL_WRITE | Access::REMOTE_READ,
+    };
+    (buffer, memory.table.insert(spec).unwrap())
+}
+
+fn content(buffer: &Buffer) -> Vec<u8> {
+    let mut octets = vec![0; LEN];
+    buffer.read_at(0, &mut octets).unwrap();
+    octets
+}
+
+fn octet(at: usize) -> u8 {
+    (at % 251) as u8
+}
+
+fn pattern() -> Vec<u8> {
+    (0..LEN).map(octet).collect()
+}
+
+/// A client that has asked for all of a region of the server.
+struct Asked {
+    client: End,
+    server: End,
+    pool: BufferPool,
+    sink: Arc<Buffer>,
+    source: (Arc<Buffer>, Arc<Region>),
+}
+
+fn asked(crc: bool) -> Asked {
+    let settings = Settings {
+        crc,
+        ..Settings::default()
+    };
+    let (mut client, mut server, pool) = connected(&settings, &Memory::new());
+    server.conn.set_emss(65_483);
+    let source = region(&server.memory, octet);
+    let (sink, into) = region(&client.memory, |_| 0);
+    let sges = [Sge {
+        addr: 0,
+        len: LEN as u32,
+        lkey: into.stag().0,
+    }];
+    let read = SendWr::read(1, &sges, 0, source.1.stag().0);
+    client.conn.post_send(&read).unwrap();
+    let request = client.octets();
+    server.deliver(&request, &pool);
+    Asked {
+        client,
+        server,
+        pool,
+        sink,
+        source,
+    }
+}
+
+impl End {
+    /// What the LLP takes in one call that takes `most`; then the call is over.
+    fn one_call(&mut self, most: usize) -> Vec<u8> {
+        let mut pieces = [uwarp_llp::Piece::from(&[][..]); PARTS_PER_CALL];
+        let count = self.conn.tx.pieces(&mut pieces);
+        let mut out = Vec::new();
+        for piece in &pieces[..count] {
+            piece.append_to(piece.len(), &mut out);
+        }
+        out.truncate(most);
+        self.conn.taken(out.len());
+        self.conn.tx.reclaim();
+        out
+    }
+}
+
+#[test]
+fn what_the_llp_has_not_taken_is_what_was_there_in_the_call() {
+    for most in [0, 1, 30, 40_000, 65_600, 99_999, usize::MAX] {
+        let Asked {
+            mut client,
+            mut server,
+            pool,
+            sink,
+            source: (memory, _),
+        } = asked(false);
+        server.conn.fill();
+        let framed = server.conn.tx.framed_to();
+        let mut octets = server.one_call(most);
+        memory.write_at(0, &[0xEE; LEN]).unwrap();
+        while server.conn.tx.taken_to() < framed {
+            octets.extend(server.one_call(usize::MAX));
+        }
+        client.deliver(&octets, &pool);
+        // All of it was framed in this batch.
+        assert_eq!(content(&sink), pattern(), "{most} octets taken");
+    }
+}
+
+#[test]
+fn nothing_is_in_use_when_the_call_is_over() {
+    for most in [0, 40_000, usize::MAX] {
+        let mut asked = asked(false);
+        asked.server.conn.fill();
+        asked.server.one_call(most);
+        // It would wait for ever.
+        let stag = asked.source.1.stag();
+        asked.server.memory.table.remove(stag).unwrap();
+    }
+}
+
+#[test]
+fn a_local_invalidation_behind_a_response_does_not_wait_for_its_own_batch() {
+    let Asked {
+        mut client,
+        mut server,
+        pool,
+        sink,
+        source: (memory, region),
+    } = asked(false);
+    client.post_receives(1);
+    // They take turns: the response, the Send, and the invalidation behind it.
+    let invalidate = SendWr::local_invalidate(2, region.stag().0);
+    for wr in [SendWr::send_inline(1, b"between"), invalidate] {
+        server.conn.post_send(&wr).unwrap();
+    }
+    server.conn.fill();
+    let asker = server.conn.ctx.asker(server.conn.access);
+    let gone = (server.memory.table).check(region.stag(), 0, 1, Need::RemoteRead, &asker);
+    assert!(gone.is_err(), "it was carried out in this batch");
+    memory.write_at(0, &[0xEE; LEN]).unwrap();
+    let octets = server.octets();
+    client.deliver(&octets, &pool);
+    assert_eq!(content(&sink), pattern());
+}
+
+#[test]
+fn with_a_crc_it_is_a_copy_from_the_beginning() {
+    let Asked {
+        mut client,
+        mut server,
+        pool,
+        sink,
+        source: (memory, _),
+    } = asked(true);
+    server.conn.fill();
+    // A program may write to its memory while a peer reads it: the CRC must not be wrong by that.
+    memory.write_at(0, &[0xEE; LEN]).unwrap();
+    let octets = server.octets();
+    client.deliver(&octets, &pool);
+    assert_eq!(client.conn.state, QpState::Rts);
+    assert_eq!(content(&sink), pattern());
+}
