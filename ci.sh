@@ -19,6 +19,7 @@ usage: ./ci.sh PART...
        ./ci.sh fuzz TARGET [SECONDS]
        ./ci.sh sim [OPTION...]
        ./ci.sh bench [scale | smol | dropin] [OPTION...]
+       ./ci.sh bench whole
        ./ci.sh instructions [--record]
   fmt      formatting
   clippy   lints, all targets, warnings are errors
@@ -43,7 +44,8 @@ usage: ./ci.sh PART...
   bench    uwarp beside raw TCP and other programs, about 5 minutes; writes into docs/performance.md; not in `all`.
            --install-peers installs the other programs when root. Then, each by its name, and each written into the same
            document: `bench scale`, many connections and regions; `bench smol`, TCP in user space beside a bare smoltcp;
-           `bench dropin`, unmodified RDMA programs beside `uwarp perf`, and MPI beside MPI over TCP
+           `bench dropin`, unmodified RDMA programs beside `uwarp perf`, and MPI beside MPI over TCP. `bench whole`: all of
+           these and bench-siw, one after the other, about 25 minutes
   bench-siw  uwarp beside Linux siw in a virtual machine; writes into docs/performance.md; not in `all`
   bench-micro  single steps of the data path, by criterion; not in `all`
   instructions  instructions of the data path by callgrind, against bench/instructions.txt (installs valgrind when root);
@@ -163,7 +165,14 @@ part_sim() { # OPTION...
     cargo run --profile sim --locked -q -p uwarp-sim -- --jobs "$(nproc)" "$@"
 }
 
-part_bench() { # [scale | smol | dropin] OPTION...
+part_bench() { # [scale | smol | dropin] OPTION... | whole
+    if [ "${1-}" = whole ]; then
+        part_bench --install-peers
+        local part
+        for part in scale smol dropin; do part_bench "$part"; done
+        part_bench-siw
+        return
+    fi
     local built=${CARGO_TARGET_DIR:-target}/release which=() more=()
     case "${1-}" in scale | smol | dropin)
         which=("$1")

@@ -88,11 +88,12 @@ impl Figure {
             }
             Of::Crowd(tool) => format!("`{} -R -F -s 8`, twice at once, not pinned", tool.name()),
             Of::Mpi { fabric, work, size } => {
-                format!(
-                    "`mpi {} {size}`, provider `{}`",
-                    work.name(),
-                    fabric.provider()
-                )
+                let (name, provider) = (work.name(), fabric.provider());
+                let options = match fabric.options() {
+                    [] => String::new(),
+                    options => format!(", `uwarp run {}`", options.join(" ")),
+                };
+                format!("`mpi {name} {size}`, provider `{provider}`{options}")
             }
         }
     }
@@ -220,6 +221,13 @@ const RANKS: [(Work, usize, &str, &str); 5] = [
         "`MPI_Put` of 1 MiB, verbs",
     ),
 ];
+/// The last of them again, without the CRC.
+const WITHOUT_CRC: (Work, usize, &str, &str) = (
+    Work::Put,
+    1 << 20,
+    "`MPI_Put` of 1 MiB, tcp",
+    "`MPI_Put` of 1 MiB, verbs, CRC off",
+);
 
 const fn pair(tool: Tool, size: usize) -> Of {
     Of::Pair {
@@ -255,6 +263,9 @@ pub(super) fn all() -> Vec<Figure> {
             add(Section::Mpi, name, Of::Mpi { fabric, work, size });
         }
     }
+    let (work, size, _, name) = WITHOUT_CRC;
+    let fabric = Fabric::VerbsNoCrc;
+    add(Section::Mpi, name, Of::Mpi { fabric, work, size });
     all
 }
 
@@ -280,6 +291,8 @@ pub(super) fn goals() -> Vec<Goal> {
         };
         add(verbs, Some(tcp), bound);
     }
+    let (_, _, tcp, without_crc) = WITHOUT_CRC;
+    add(without_crc, Some(tcp), Bound::Reported);
     goals
 }
 

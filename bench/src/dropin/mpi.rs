@@ -23,14 +23,25 @@ ip link set uwm1 up";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fabric {
     Tcp,
+    /// On uwarp, with the CRC.
     Verbs,
+    /// Without it: TCP's provider has none either.
+    VerbsNoCrc,
 }
 
 impl Fabric {
     pub(super) fn provider(self) -> &'static str {
         match self {
             Fabric::Tcp => "tcp;ofi_rxm",
-            Fabric::Verbs => "verbs;ofi_rxm",
+            Fabric::Verbs | Fabric::VerbsNoCrc => "verbs;ofi_rxm",
+        }
+    }
+
+    /// What `uwarp run` is told.
+    pub(super) fn options(self) -> &'static [&'static str] {
+        match self {
+            Fabric::Tcp | Fabric::Verbs => &[],
+            Fabric::VerbsNoCrc => &["--crc", "off"],
         }
     }
 }
@@ -105,9 +116,10 @@ impl Mpi {
     fn command(&self, fabric: Fabric, directory: &Path) -> Command {
         let mut command = match fabric {
             Fabric::Tcp => Command::new("mpirun"),
-            Fabric::Verbs => {
+            Fabric::Verbs | Fabric::VerbsNoCrc => {
                 let mut command = Command::new(&self.uwarp.path);
-                command.args(["run", "--", "mpirun"]);
+                command.arg("run").args(fabric.options());
+                command.args(["--", "mpirun"]);
                 command
             }
         };
