@@ -28,7 +28,8 @@
 //!
 //! `Armed`: its descriptor is in the epoll set with `EPOLLONESHOT`. `Watched`: the one shot was
 //! used up by an event that the polling thread takes care of; the background looks at it again
-//! after `takeover`, and ever more rarely while polls go on ([`pause::Pause`]). `Waited`: a blocked thread of the consumer has the descriptor in its own set.
+//! after `takeover`, and ever more rarely while polls go on ([`pause::Pause`]). At the second such look the descriptor leaves
+//! the set, until it is armed again. `Waited`: a blocked thread of the consumer has the descriptor in its own set.
 //! `Seated`: it is in the set of a crowd, whose own cover is one of the first three.
 //!
 //! Lock order: QP, then SRQ, then CQ; QP, then background. The background never holds its own lock while it
