@@ -229,7 +229,7 @@ impl Registration {
     /// A consumer's thread begins to wait on the descriptor.
     /// False when there is nothing to wait on.
     pub(crate) fn wait_begins(&mut self, background: &Background, fd: BorrowedFd<'_>) -> bool {
-        if matches!(self.cover, Cover::Armed { .. }) {
+        if matches!(self.cover, Cover::Armed { .. }) && !self.has_left {
             background.arm(self.token, fd, Interest::None);
         }
         self.cover = self.cover.next(CoverEvent::WaitBegins);
