@@ -19,7 +19,7 @@ usage: ./ci.sh PART...
        ./ci.sh fuzz TARGET [SECONDS]
        ./ci.sh sim [OPTION...]
        ./ci.sh bench [scale | smol | dropin] [OPTION...]
-       ./ci.sh bench whole
+       ./ci.sh bench whole [--rounds N]
        ./ci.sh instructions [--record]
   fmt      formatting
   clippy   lints, all targets, warnings are errors
@@ -45,7 +45,8 @@ usage: ./ci.sh PART...
            --install-peers installs the other programs when root. Then, each by its name, and each written into the same
            document: `bench scale`, many connections and regions; `bench smol`, TCP in user space beside a bare smoltcp;
            `bench dropin`, unmodified RDMA programs beside `uwarp perf`, and MPI beside MPI over TCP. `bench whole`: all of
-           these and bench-siw, one after the other, about 25 minutes
+           these and bench-siw, one after the other, about 25 minutes; with --rounds 1, without
+           a spread, about 5
   bench-siw  uwarp beside Linux siw in a virtual machine; writes into docs/performance.md; not in `all`
   bench-micro  single steps of the data path, by criterion; not in `all`
   instructions  instructions of the data path by callgrind, against bench/instructions.txt (installs valgrind when root);
@@ -165,12 +166,10 @@ part_sim() { # OPTION...
     cargo run --profile sim --locked -q -p uwarp-sim -- --jobs "$(nproc)" "$@"
 }
 
-part_bench() { # [scale | smol | dropin] OPTION... | whole
+part_bench() { # [scale | smol | dropin] OPTION... | whole [--rounds N]
     if [ "${1-}" = whole ]; then
-        part_bench --install-peers
-        local part
-        for part in scale smol dropin; do part_bench "$part"; done
-        part_bench-siw
+        shift
+        bench_whole "$@"
         return
     fi
     local built=${CARGO_TARGET_DIR:-target}/release which=() more=()
@@ -187,6 +186,22 @@ part_bench() { # [scale | smol | dropin] OPTION... | whole
     "$built/uwarp-bench" "${which[@]}" --write docs/performance.md "$@"
 }
 
+bench_whole() { # [--rounds N]
+    local rounds=() peers=() part
+    if [ $# -gt 0 ]; then
+        if [ $# != 2 ] || [ "$1" != --rounds ] || ! [[ $2 =~ ^[1-9][0-9]*$ ]]; then
+            echo "bench whole takes --rounds N, N being at least 1, and nothing else; it was given: $*" >&2
+            return 2
+        fi
+        rounds=("$@")
+        peers=(--peer-rounds "$2")
+    fi
+    part_bench --install-peers "${rounds[@]}" "${peers[@]}"
+    for part in scale smol; do part_bench "$part" "${rounds[@]}"; done
+    part_bench dropin --install-peers "${rounds[@]}"
+    part_bench-siw "${rounds[@]}"
+}
+
 # Counts do not depend on load: this fails when a message takes more instructions than before.
 part_instructions() { # [--record]
     if ! need_package valgrind valgrind; then
@@ -198,7 +213,7 @@ part_instructions() { # [--record]
     "$built/uwarp-bench" instructions --traffic "$built/examples/traffic" "$@"
 }
 
-part_bench-siw() {
+part_bench-siw() { # OPTION...
     local missing
     . interop/guest/packages.sh
     install_guest_packages "$(missing_packages)"
@@ -209,7 +224,7 @@ part_bench-siw() {
     fi
     cargo build --release --locked -p uwarp -p uwarp-bench
     local built=${CARGO_TARGET_DIR:-target}/release
-    "$built/uwarp-bench" siw --uwarp "$built/uwarp" --write docs/performance.md
+    "$built/uwarp-bench" siw --uwarp "$built/uwarp" --write docs/performance.md "$@"
 }
 
 part_bench-micro() { cargo bench --locked -p uwarp-bench; }
