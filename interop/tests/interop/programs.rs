@@ -25,6 +25,16 @@ const CLOSED_EARLY: [&str; 2] = [
 ];
 const DEVIATION: &str = "siw may report the last message as failed that it has sent, when the peer closes (Q25); perftest says so behind its results";
 
+/// What perftest's client says on siw when its second connection is refused, before it crashes of that (139: SIGSEGV).
+const REFUSED: [&str; 2] = [
+    "Failed to connect through RDMA CM.",
+    "ERRNO: Connection refused.",
+];
+const CRASHED: i32 = 139;
+const EARLY: &str = "clients that connected again before the server listened again, and crashed";
+/// How many clients may come too early, one behind the other.
+const TOO_EARLY: u32 = 3;
+
 /// A server and its client. `{port}` and `{address}` are the server's: to each as it knows them.
 struct Program {
     /// Words with hyphens.
@@ -150,15 +160,27 @@ fn run(program: &Program, rig: &mut Rig, role: Role) -> Result<Outcome> {
             )));
         }
     }
-    Ok(match program.is_perftest() {
-        true => Outcome::Deviation(DEVIATION.to_owned()),
-        false => Outcome::Passed,
+    Ok(match (program.is_perftest(), said.early) {
+        (true, 0) => Outcome::Deviation(DEVIATION.to_owned()),
+        (true, early) => Outcome::Deviation(format!("{DEVIATION}; {EARLY}: {early}")),
+        (false, _) => Outcome::Passed,
     })
 }
 
 impl Program {
     fn is_perftest(&self) -> bool {
         self.name.starts_with("ib_")
+    }
+
+    /// Whether this client has connected once, and again before its server listened a second time. perftest's server stops listening
+    /// when it has the first connection, and nothing tells the client that it listens again for the second; between two hosts the
+    /// client need not be the slower one. Its own next try, a tenth of a second later, is what crashes: it is made with ids that
+    /// were freed. `uwarp run` asks again for a program that connects; nobody does for one on siw.
+    fn came_too_early(&self, client: &Result<Output>) -> bool {
+        let refused = |output: &Output| {
+            output.code == CRASHED && REFUSED.iter().all(|text| output.text.contains(text))
+        };
+        self.is_perftest() && client.as_ref().is_ok_and(refused)
     }
 
     /// Whether this is how it ended on siw when the peer closed first.
@@ -171,6 +193,8 @@ impl Program {
 struct Said {
     server: Output,
     client: Output,
+    /// How often a client came too early before this one.
+    early: u32,
 }
 
 impl Said {
@@ -235,14 +259,22 @@ fn guest_serves(program: &Program, rig: &mut Rig) -> Result<Said> {
 }
 
 fn we_serve(program: &Program, rig: &mut Rig) -> Result<Said> {
-    // Below those that the system gives out.
-    let port = 20_000 + rig.guest_port();
-    let words = filled(program.server, rig.wire.our_ip(), port);
-    let mut server = ours(&*rig.wire, &rig.image, &words)?;
-    let to = rig.wire.our_ip_for_guest();
-    wait_listening(rig, &mut server, to, port)?;
-    let client = rig.guest.run(&filled(program.client, to, port), PATIENCE);
-    both(server.wait(rest(&client)), client)
+    let mut early = 0;
+    loop {
+        // Below those that the system gives out.
+        let port = 20_000 + rig.guest_port();
+        let words = filled(program.server, rig.wire.our_ip(), port);
+        let mut server = ours(&*rig.wire, &rig.image, &words)?;
+        let to = rig.wire.our_ip_for_guest();
+        wait_listening(rig, &mut server, to, port)?;
+        let client = rig.guest.run(&filled(program.client, to, port), PATIENCE);
+        if program.came_too_early(&client) && early < TOO_EARLY {
+            early += 1;
+            continue;
+        }
+        let said = both(server.wait(rest(&client)), client)?;
+        return Ok(Said { early, ..said });
+    }
 }
 
 /// siw on both sides, by the guest's own address.
@@ -266,7 +298,11 @@ fn rest(client: &Result<Output>) -> Duration {
 
 fn both(server: Result<Output>, client: Result<Output>) -> Result<Said> {
     match (server, client) {
-        (Ok(server), Ok(client)) => Ok(Said { server, client }),
+        (Ok(server), Ok(client)) => Ok(Said {
+            server,
+            client,
+            early: 0,
+        }),
         (Err(server), Ok(client)) => Err(Failure::new(format!(
             "server: {server}\nclient, which ended with {}:\n{}",
             client.code, client.text
