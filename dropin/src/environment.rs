@@ -44,6 +44,8 @@ impl Environment {
         let crc = choice(&var, "UWARP_CRC", &[("on", true), ("off", false)])?.unwrap_or(true);
         let mut settings = Settings {
             crc,
+            // perftest's `ib_send_bw -e` waits for events so.
+            event_on_write: true,
             ..Settings::default()
         };
         settings.markers =

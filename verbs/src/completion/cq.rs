@@ -3,7 +3,7 @@
 use std::collections::{TryReserveError, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -155,6 +155,7 @@ struct Events {
 ///   unarmed ─────────────────► Solicited ───────────► Any
 ///      ▲  └──────────────────────── arm(Any) ─────────▲│
 ///      └──── a completion that it is armed for: one event ┘
+///            (from `Any` also a Write that nothing can complete behind: `Settings::event_on_write`)
 /// ```
 fn after_arming(armed: Option<Notify>, notify: Notify) -> Option<Notify> {
     armed.max(Some(notify))
@@ -335,13 +336,34 @@ impl CqInner {
     fn notify(&self, state: &mut State, completion: &Completion) {
         let (armed, fires) = after_completion(state.armed, completion);
         self.set_armed(state, armed);
-        if !fires {
-            return;
+        if fires {
+            self.send_event();
         }
+    }
+
+    /// To be called under the lock of the state, under which the CQ leaves its channel.
+    fn send_event(&self) {
         if let Some(channel) = &self.channel
             && !self.left.load(Ordering::Relaxed)
         {
             channel.send(Weak::clone(&self.this));
+        }
+    }
+
+    /// Whether its events go anywhere.
+    pub(crate) fn has_channel(&self) -> bool {
+        self.channel.is_some()
+    }
+
+    /// One event without a completion, for a program that waits for any and has something else to look at.
+    pub(crate) fn event_without_completion(&self) {
+        if !self.is_armed() {
+            return;
+        }
+        let mut state = self.state.lock();
+        if state.armed == Some(Notify::Any) {
+            self.set_armed(&mut state, None);
+            self.send_event();
         }
     }
 
@@ -400,6 +422,8 @@ impl CqInner {
         let mut state = self.state.lock();
         let armed = after_arming(state.armed, notify);
         self.set_armed(&mut state, armed);
+        // Before the program looks at memory that a peer writes: see `Connection::tell_of_write`.
+        fence(Ordering::SeqCst);
         !state.ring.is_empty()
     }
 

@@ -187,6 +187,8 @@ pub(crate) struct Connection {
     pub(crate) ask_again: Option<Instant>,
     /// Octets of the peer's last Write, and whether more of it is to come.
     pub(super) written: (u32, bool),
+    /// A Write of the peer that wrote something has ended, and nobody who waits for an event was thought of since.
+    pub(super) wrote: bool,
     /// The headers of the last frames.
     pub(super) recorder: Recorder,
     /// The connection, for `tracing`; disabled when nobody listened as it began.
@@ -244,6 +246,7 @@ impl Connection {
             ask_until: None,
             ask_again: None,
             written: (0, false),
+            wrote: false,
             recorder: Recorder::new(now),
             span: Span::none(),
         }

@@ -83,6 +83,9 @@ impl Connection {
         }
         // Completions of Reads may have become due, in order with the Sends before them.
         self.retire();
+        if self.wrote {
+            self.tell_of_write();
+        }
     }
 
     fn receive_fpdus(&mut self, rx: &mut ReceiveBuffer) {

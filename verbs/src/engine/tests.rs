@@ -42,6 +42,7 @@ mod siw;
 mod stalled;
 mod starving;
 mod wire;
+mod written;
 
 const PAGE: usize = 4096;
 /// Where the region lies that the peer may write and read, and where the receives lie.

@@ -1,5 +1,8 @@
 //! Writes of the peer: from a verified FPDU to memory.
 
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
 use uwarp_ddp::{DdpError, TAGGED_HEADER, TaggedFault};
 use uwarp_mpa::Ulpdu;
 use uwarp_rdmap::{HEAD_LEN, StreamError};
@@ -49,7 +52,28 @@ impl Connection {
             (octets, true) => octets,
             (_, false) => 0,
         };
-        self.written = (before.saturating_add(len), !last);
+        let octets = before.saturating_add(len);
+        self.written = (octets, !last);
+        self.wrote |= last && octets > 0;
+    }
+
+    /// Behind a turn in which a Write of the peer has ended: an event, where the program wants that and can be waiting for nothing else
+    /// ([`Settings::event_on_write`](crate::Settings::event_on_write)).
+    #[cold]
+    pub(super) fn tell_of_write(&mut self) {
+        self.wrote = false;
+        let ctx = &*self.ctx;
+        if !ctx.settings.event_on_write || !ctx.send_cq.has_channel() || !self.sq.is_empty() {
+            return;
+        }
+        let receives_complete_there = Arc::ptr_eq(&ctx.send_cq, &ctx.recv_cq);
+        if receives_complete_there && self.rq.next_len().is_some() {
+            return;
+        }
+        // What was placed is in memory before the look at the arming, and who arms looks at memory behind that: one of both sees the
+        // other. (A CQ with many QPs is armed without the locks of their connections.)
+        fence(Ordering::SeqCst);
+        ctx.send_cq.event_without_completion();
     }
 
     #[inline]

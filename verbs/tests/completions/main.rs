@@ -6,6 +6,7 @@ mod events;
 mod order;
 mod refused;
 mod states;
+mod written;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -17,7 +18,8 @@ use common::{
 use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_verbs::{
     Access, ChannelError, Completion, CompletionChannel, Device, DeviceError, LocalFaultKind,
-    Notify, PostErrorKind, Qp, QpCaps, QpState, RecvWr, SendWr, Settings, Sge, Status, WcOpcode,
+    MemoryRegion, Notify, PostErrorKind, Qp, QpCaps, QpState, RecvWr, SendWr, Settings, Sge,
+    Status, WcOpcode,
 };
 
 /// Whether the descriptor is readable, at once or within the limit.

@@ -28,12 +28,26 @@ pub(super) const ROWS: &[Row] = &[
     tool!("ib_send_lat", "", "-n 1000", "2       1000"),
     tool!("ib_atomic_bw", "", "-n 1000", "8          1000"),
     tool!("ib_atomic_lat", "", "-n 1000", "8       1000"),
-    // With as many receives as messages the client never waits for an event while it waits for leave to send on.
+    tool!("ib_send_bw", "-e", "-n 1000 -e", "65536      1000"),
+    // Messages that TCP takes as fast as they are posted: the client waits for events with nothing outstanding, until the server gives it
+    // leave for more by a Write.
     tool!(
         "ib_send_bw",
-        "-e-r-1000",
-        "-n 1000 -r 1000 -e",
-        "65536      1000"
+        "-e-s-64-r-32",
+        "-n 5000 -s 64 -r 32 -e",
+        "64         5000"
+    ),
+    tool!(
+        "ib_send_bw",
+        "-e-q-8",
+        "-n 500 -s 64 -q 8 -e",
+        "64         4000"
+    ),
+    tool!(
+        "ib_send_bw",
+        "-e-b",
+        "-n 1000 -s 64 -b -e",
+        "64         1000"
     ),
     tool!("ib_read_bw", "-e", "-n 1000 -e", "65536      1000"),
     tool!("ib_atomic_bw", "-e", "-n 1000 -e", "8          1000"),
