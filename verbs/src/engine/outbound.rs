@@ -143,6 +143,8 @@ impl Connection {
         // Checked when it was delivered, and again now.
         let asker = self.ctx.asker(self.access);
         let target = self.ctx.table.check_atomic(job.stag(), job.to().0, &asker);
+        // A Read before it has been answered with what was there before.
+        self.tx.reclaim();
         match target.and_then(|target| target.atomic(job.op())) {
             Ok(original) => {
                 stream.answered_last = true;
@@ -413,14 +415,17 @@ impl Frame<'_> {
     /// that is on its way already: it is copied, unless there is no CRC.
     fn response(&mut self, source: &Target, markers: bool) -> bool {
         let (offset, len) = (self.offset, self.len);
-        source.source().is_ok_and(|payload| {
-            if markers || len < IN_PLACE || self.framer.has_crc() {
-                return self.stage(&payload);
-            }
-            self.gather(&payload, |tx| {
-                let run = source.lend(offset, len);
-                run.map(|run| tx.lend(run)).is_some()
-            })
+        if markers || len < IN_PLACE || self.framer.has_crc() {
+            return source.source().is_ok_and(|payload| self.stage(&payload));
+        }
+        // Before the header is framed: were the region gone behind it, the peer would take for payload what comes next, the Terminate.
+        let Some(run) = source.lend(offset, len) else {
+            return false;
+        };
+        // Without a CRC the framer does not look at the payload.
+        self.gather(&[][..], |tx| {
+            tx.lend(run);
+            true
         })
     }
 
@@ -438,7 +443,11 @@ impl Frame<'_> {
 
     /// Leaves payload where it lies: the verbs contract freezes it until the completion. `pin` adds its runs to the batch,
     /// pinned; false when it could not.
-    fn gather<P: Payload>(&mut self, source: &P, pin: impl FnOnce(&mut TxBatch) -> bool) -> bool {
+    fn gather<P: Payload + ?Sized>(
+        &mut self,
+        source: &P,
+        pin: impl FnOnce(&mut TxBatch) -> bool,
+    ) -> bool {
         let (offset, len) = (self.offset, self.len);
         let (framer, head) = (&mut *self.framer, self.head);
         let framed = self

@@ -96,6 +96,8 @@ impl TxBatch {
     pub(crate) fn has_room(&self) -> bool {
         self.filled < STAGED_LIMIT
             && self.filled + self.lent < LENT_LIMIT
+            // What one call does not offer would be copied.
+            && (self.lent == 0 || self.parts.len() + 2 <= PARTS_PER_CALL)
             && self.framed - self.taken < (FIRST_BATCH << self.batches).min(BATCH_LIMIT) as u64
             && self.parts.len() < PARTS_LIMIT
     }
@@ -224,10 +226,12 @@ impl TxBatch {
             self.reset();
             return;
         }
-        self.lent = 0;
         self.parts.drain(..self.part);
         self.part = 0;
-        self.staged.truncate(self.filled);
+        let most = self.filled + std::mem::take(&mut self.lent);
+        if self.staged.len() < most {
+            self.staged.resize(most, 0);
+        }
         for (at, part) in self.parts.iter_mut().enumerate() {
             if let Part::Lent(run) = part {
                 // Of the first one the LLP may have taken some.
@@ -236,12 +240,11 @@ impl TxBatch {
                 } else {
                     0
                 };
-                let start = self.staged.len();
-                run.copy_to(skip, run.len() - skip, &mut self.staged);
-                *part = Part::Staged(start..self.staged.len());
+                let start = self.filled;
+                self.filled += run.copy_over(skip, &mut self.staged[start..]);
+                *part = Part::Staged(start..self.filled);
             }
         }
-        self.filled = self.staged.len();
     }
 
     /// An FPDU (or a startup frame) ends here.

@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use uwarp_ddp::STag;
@@ -268,15 +269,17 @@ impl Region {
         self.wait_for_users();
     }
 
-    /// Waits until no copy is going on. A copy is bounded and never waits for anything, so this is short; it must
-    /// not be called by a thread that is in a copy itself (guards do not leave this module but for framing).
+    /// Waits until no copy is going on, and no call of the LLP that takes octets from here. Both are bounded and wait for nothing, so this is
+    /// short (but where a capture is written into a pipe that nobody reads); it must not be called by a thread that is in one itself (guards
+    /// leave this module for framing alone, and a [`LentRun`](super::LentRun) is given back before anything is invalidated).
     fn wait_for_users(&self) {
         let mut spins = 0_u32;
         while self.state.load(Ordering::Acquire) & USERS != 0 {
-            if spins < 64 {
-                core::hint::spin_loop();
-            } else {
-                thread::yield_now();
+            match spins {
+                0..64 => core::hint::spin_loop(),
+                64..1024 => thread::yield_now(),
+                // To yield gives nothing to a thread that was interrupted in its copy and has a lower priority.
+                _ => thread::sleep(Duration::from_micros(50)),
             }
             spins = spins.saturating_add(1);
         }

@@ -105,17 +105,30 @@ pub(crate) struct Registration {
     /// Whether the descriptor has left the background's set. It does while a program polls: the kernel tells the sets of a
     /// descriptor of each segment that comes, silent or not, before whoever polls can have its octets.
     has_left: bool,
+    /// A descriptor that is an epoll set itself stays: to add such a one again, the kernel visits all that is in it, under a lock of the whole
+    /// system.
+    stays: bool,
 }
 
 impl Registration {
+    /// Of a socket.
     pub(crate) fn new(token: Token) -> Self {
         Registration {
             token,
+            stays: false,
             cover: Cover::Off,
             timer: None,
             later: None,
             listed: Interest::None,
             has_left: false,
+        }
+    }
+
+    /// Of an epoll set.
+    pub(crate) fn of_set(token: Token) -> Self {
+        Registration {
+            stays: true,
+            ..Self::new(token)
         }
     }
 
@@ -202,7 +215,7 @@ impl Registration {
     /// The one shot was used up, but a polling thread takes care of what it told. If it did so at the look before, too, it is
     /// likely to go on, and the descriptor leaves the set.
     pub(crate) fn fired_while_polled(&mut self, background: &Background, fd: BorrowedFd<'_>) {
-        if self.cover == Cover::Watched && !self.has_left {
+        if self.cover == Cover::Watched && !self.has_left && !self.stays {
             background.forget_fd(fd);
             self.has_left = true;
         }
@@ -283,6 +296,22 @@ mod tests {
         fn attend(&self, _: Instant) -> Verdict {
             self.0.fetch_add(1, Ordering::Relaxed);
             Verdict::Settled
+        }
+    }
+
+    #[test]
+    fn an_epoll_set_that_is_polled_stays() {
+        let background = Background::start(
+            Duration::from_micros(50),
+            Progress::Manual,
+            TimeSource::default(),
+        );
+        let background = background.unwrap();
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut registration = Registration::of_set(background.token());
+        for _ in 0..3 {
+            registration.fired_while_polled(&background, ours.as_fd());
+            assert!(!registration.has_left);
         }
     }
 

@@ -1,5 +1,8 @@
 //! What a peer reads without a CRC is taken from where it lies, for as long as one call of the LLP takes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use super::*;
 use crate::mem::Need;
 
@@ -15,7 +18,7 @@ fn region(memory: &Memory, fill: impl Fn(usize) -> u8) -> (Arc<Buffer>, Arc<Regi
         to_base: Some(0),
         pd: 1,
         qp: None,
-        access: Access::LOCAL_WRITE | Access::REMOTE_READ,
+        access: Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
     };
     (buffer, memory.table.insert(spec).unwrap())
 }
@@ -40,7 +43,23 @@ struct Asked {
     server: End,
     pool: BufferPool,
     sink: Arc<Buffer>,
+    into: Arc<Region>,
     source: (Arc<Buffer>, Arc<Region>),
+}
+
+impl Asked {
+    /// The client asks for all of it.
+    fn read(&mut self) {
+        let sges = [Sge {
+            addr: 0,
+            len: LEN as u32,
+            lkey: self.into.stag().0,
+        }];
+        let read = SendWr::read(1, &sges, 0, self.source.1.stag().0);
+        self.client.conn.post_send(&read).unwrap();
+        let request = self.client.octets();
+        self.server.deliver(&request, &self.pool);
+    }
 }
 
 fn asked(crc: bool) -> Asked {
@@ -48,26 +67,20 @@ fn asked(crc: bool) -> Asked {
         crc,
         ..Settings::default()
     };
-    let (mut client, mut server, pool) = connected(&settings, &Memory::new());
+    let (client, mut server, pool) = connected(&settings, &Memory::new());
     server.conn.set_emss(65_483);
     let source = region(&server.memory, octet);
     let (sink, into) = region(&client.memory, |_| 0);
-    let sges = [Sge {
-        addr: 0,
-        len: LEN as u32,
-        lkey: into.stag().0,
-    }];
-    let read = SendWr::read(1, &sges, 0, source.1.stag().0);
-    client.conn.post_send(&read).unwrap();
-    let request = client.octets();
-    server.deliver(&request, &pool);
-    Asked {
+    let mut asked = Asked {
         client,
         server,
         pool,
         sink,
+        into,
         source,
-    }
+    };
+    asked.read();
+    asked
 }
 
 impl End {
@@ -95,6 +108,7 @@ fn what_the_llp_has_not_taken_is_what_was_there_in_the_call() {
             pool,
             sink,
             source: (memory, _),
+            ..
         } = asked(false);
         server.conn.fill();
         let framed = server.conn.tx.framed_to();
@@ -129,6 +143,7 @@ fn a_local_invalidation_behind_a_response_does_not_wait_for_its_own_batch() {
         pool,
         sink,
         source: (memory, region),
+        ..
     } = asked(false);
     client.post_receives(1);
     // They take turns: the response, the Send, and the invalidation behind it.
@@ -154,6 +169,7 @@ fn with_a_crc_it_is_a_copy_from_the_beginning() {
         pool,
         sink,
         source: (memory, _),
+        ..
     } = asked(true);
     server.conn.fill();
     // A program may write to its memory while a peer reads it: the CRC must not be wrong by that.
@@ -162,4 +178,95 @@ fn with_a_crc_it_is_a_copy_from_the_beginning() {
     client.deliver(&octets, &pool);
     assert_eq!(client.conn.state, QpState::Rts);
     assert_eq!(content(&sink), pattern());
+}
+
+/// Each round the source goes at another moment.
+#[test]
+fn a_source_that_goes_while_it_is_framed_leaves_a_stream_that_ends_with_a_terminate() {
+    for round in 0..500_u32 {
+        let Asked {
+            mut client,
+            mut server,
+            pool,
+            source: (_memory, region),
+            ..
+        } = asked(false);
+        server.conn.set_emss(9000);
+        let framing = AtomicBool::new(false);
+        let (table, stag) = (Arc::clone(&server.memory.table), region.stag());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !framing.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+                (0..round % 400).for_each(|_| std::hint::spin_loop());
+                table.remove(stag).unwrap();
+            });
+            // The other thread has begun by then, mostly.
+            std::thread::sleep(Duration::from_micros(60));
+            framing.store(true, Ordering::Release);
+            server.conn.fill();
+            let mut octets = Vec::new();
+            while !server.conn.tx.is_empty() {
+                octets.extend(server.one_call(usize::MAX));
+                if server.conn.tx.is_empty() {
+                    server.conn.fill();
+                }
+            }
+            client.deliver(&octets, &pool);
+        });
+        if server.conn.state == QpState::Terminate {
+            let end = client.conn.end;
+            assert!(
+                matches!(end, Some(EndReason::TerminateReceived { .. })),
+                "round {round}: {end:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_read_is_answered_with_what_was_there_before_the_atomic_behind_it() {
+    let Asked {
+        mut client,
+        mut server,
+        pool,
+        sink,
+        source: (memory, region),
+        ..
+    } = asked(false);
+    let original = client.source(8);
+    let (to, rkey) = (region.to_base(), region.stag().0);
+    let add = SendWr::fetch_add(2, &original, to, rkey, 77);
+    client.conn.post_send(&add).unwrap();
+    server.deliver(&client.octets(), &pool);
+    client.deliver(&server.octets(), &pool);
+    assert_eq!(
+        client.numbers(),
+        [(1, Status::Success), (2, Status::Success)]
+    );
+    assert_eq!(content(&sink), pattern());
+    assert_ne!(content(&memory), pattern(), "the word was added to");
+}
+
+/// Each FPDU is two parts, and a call has room for so many; what it does not offer would be copied.
+#[test]
+fn all_that_is_lent_is_offered_in_one_call() {
+    let mut asked = asked(false);
+    asked.server.conn.set_emss(8948);
+    // As many as may be outstanding, again and again, so that batches grow.
+    (0..3).for_each(|_| asked.read());
+    let mut most = 0;
+    for _ in 0..16 {
+        asked.server.conn.fill();
+        let framed = asked.server.conn.tx.framed_to();
+        let octets = asked.server.one_call(usize::MAX);
+        assert_eq!(asked.server.conn.tx.taken_to(), framed);
+        most = most.max(octets.len());
+        asked.client.deliver(&octets, &asked.pool);
+        let answered = asked.client.completions().len();
+        (0..answered).for_each(|_| asked.read());
+    }
+    assert!(most > 250_000, "{most}");
+    assert_eq!(content(&asked.sink), pattern());
 }

@@ -122,7 +122,7 @@ impl Crowd {
             latest: Latest::default(),
             polled_at: AtomicU64::new(0),
             spins: AtomicU32::new(0),
-            registration: Mutex::new(Registration::new(token)),
+            registration: Mutex::new(Registration::of_set(token)),
         });
         let weak: Weak<Crowd> = Arc::downgrade(&crowd);
         background.register(token, weak, crowd.set.as_fd())?;
