@@ -93,7 +93,11 @@ impl Figure {
                     [] => String::new(),
                     options => format!(", `uwarp run {}`", options.join(" ")),
                 };
-                format!("`mpi {name} {size}`, provider `{provider}`{options}")
+                let variable = match fabric.variable() {
+                    None => String::new(),
+                    Some((name, value)) => format!(", `{name}={value}`"),
+                };
+                format!("`mpi {name} {size}`, provider `{provider}`{options}{variable}")
             }
         }
     }
@@ -228,6 +232,13 @@ const WITHOUT_CRC: (Work, usize, &str, &str) = (
     "`MPI_Put` of 1 MiB, tcp",
     "`MPI_Put` of 1 MiB, verbs, CRC off",
 );
+/// And by Writes: over TCP, over verbs.
+const BY_WRITES: (Work, usize, &str, &str) = (
+    Work::Put,
+    1 << 20,
+    "`MPI_Put` of 1 MiB by Writes, tcp",
+    "`MPI_Put` of 1 MiB by Writes, verbs",
+);
 
 const fn pair(tool: Tool, size: usize) -> Of {
     Of::Pair {
@@ -266,6 +277,10 @@ pub(super) fn all() -> Vec<Figure> {
     let (work, size, _, name) = WITHOUT_CRC;
     let fabric = Fabric::VerbsNoCrc;
     add(Section::Mpi, name, Of::Mpi { fabric, work, size });
+    let (work, size, tcp, verbs) = BY_WRITES;
+    for (name, fabric) in [(tcp, Fabric::TcpByWrites), (verbs, Fabric::VerbsByWrites)] {
+        add(Section::Mpi, name, Of::Mpi { fabric, work, size });
+    }
     all
 }
 
@@ -293,6 +308,8 @@ pub(super) fn goals() -> Vec<Goal> {
     }
     let (_, _, tcp, without_crc) = WITHOUT_CRC;
     add(without_crc, Some(tcp), Bound::Reported);
+    let (_, _, by_tcp, by_verbs) = BY_WRITES;
+    add(by_verbs, Some(by_tcp), Bound::AtLeast(1.0));
     goals
 }
 

@@ -27,21 +27,35 @@ pub(super) enum Fabric {
     Verbs,
     /// Without it: TCP's provider has none either.
     VerbsNoCrc,
+    /// Large messages by Writes of the sender, where `ofi_rxm` has Reads of the receiver unless told.
+    TcpByWrites,
+    VerbsByWrites,
 }
+
+/// What tells `ofi_rxm` so.
+const BY_WRITES: (&str, &str) = ("FI_OFI_RXM_USE_RNDV_WRITE", "1");
 
 impl Fabric {
     pub(super) fn provider(self) -> &'static str {
         match self {
-            Fabric::Tcp => "tcp;ofi_rxm",
-            Fabric::Verbs | Fabric::VerbsNoCrc => "verbs;ofi_rxm",
+            Fabric::Tcp | Fabric::TcpByWrites => "tcp;ofi_rxm",
+            Fabric::Verbs | Fabric::VerbsNoCrc | Fabric::VerbsByWrites => "verbs;ofi_rxm",
         }
     }
 
     /// What `uwarp run` is told.
     pub(super) fn options(self) -> &'static [&'static str] {
         match self {
-            Fabric::Tcp | Fabric::Verbs => &[],
             Fabric::VerbsNoCrc => &["--crc", "off"],
+            Fabric::Tcp | Fabric::Verbs | Fabric::TcpByWrites | Fabric::VerbsByWrites => &[],
+        }
+    }
+
+    /// What the environment has.
+    pub(super) fn variable(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Fabric::TcpByWrites | Fabric::VerbsByWrites => Some(BY_WRITES),
+            Fabric::Tcp | Fabric::Verbs | Fabric::VerbsNoCrc => None,
         }
     }
 }
@@ -115,8 +129,8 @@ impl Mpi {
 
     fn command(&self, fabric: Fabric, directory: &Path) -> Command {
         let mut command = match fabric {
-            Fabric::Tcp => Command::new("mpirun"),
-            Fabric::Verbs | Fabric::VerbsNoCrc => {
+            Fabric::Tcp | Fabric::TcpByWrites => Command::new("mpirun"),
+            Fabric::Verbs | Fabric::VerbsNoCrc | Fabric::VerbsByWrites => {
                 let mut command = Command::new(&self.uwarp.path);
                 command.arg("run").args(fabric.options());
                 command.args(["--", "mpirun"]);
@@ -124,6 +138,7 @@ impl Mpi {
             }
         };
         command
+            .envs(fabric.variable())
             .env("TMPDIR", directory)
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
