@@ -3,7 +3,7 @@
 use super::mpi::{Fabric, Work};
 use super::perftest::Tool;
 use crate::ours::Told;
-use crate::raw::Kind;
+use crate::raw::{self, Kind};
 use crate::targets::Bound;
 
 /// The tables.
@@ -33,6 +33,8 @@ impl Section {
 pub(super) enum Of {
     /// A raw ping-pong: seconds one way.
     Raw { kind: Kind, pinned: bool },
+    /// Raw TCP, messages of so many octets, that spins: octets a second, with this work on them.
+    Working(raw::Work, usize),
     /// `uwarp perf` with these arguments.
     Perf(&'static [&'static str], Told),
     /// A pair of perftest: octets a second, or seconds as it counts them (p50).
@@ -64,6 +66,7 @@ impl Figure {
     pub(super) fn unit(&self) -> (&'static str, f64) {
         let is_bandwidth = match self.of {
             Of::Raw { .. } | Of::Crowd(_) => false,
+            Of::Working(..) => true,
             Of::Perf(_, told) => told == Told::Bandwidth,
             Of::Pair { tool, .. } => tool.is_bandwidth(),
             Of::Mpi { work, .. } => work == Work::Put,
@@ -82,6 +85,10 @@ impl Figure {
         };
         match self.of {
             Of::Raw { pinned, .. } => format!("8 B there and back, both spin{}", free(pinned)),
+            Of::Working(raw::Work { crc, .. }, size) => {
+                let crc = if crc { "the CRC at both ends, " } else { "" };
+                format!("writes of {size} B, {crc}a copy into place at the receiver, both spin")
+            }
             Of::Perf(args, _) => format!("`uwarp perf {}`", args.join(" ")),
             Of::Pair { tool, size, pinned } => {
                 format!("`{} -R -F -s {size}`{}", tool.name(), free(pinned))
@@ -232,6 +239,14 @@ const WITHOUT_CRC: (Work, usize, &str, &str) = (
     "`MPI_Put` of 1 MiB, tcp",
     "`MPI_Put` of 1 MiB, verbs, CRC off",
 );
+/// What of it a program reaches that moves the octets by raw TCP, and beside that does what iWARP cannot do without.
+const BOUNDS: [(&str, raw::Work); 2] = [
+    (
+        "raw TCP with CRC and placement, 1 MiB",
+        raw::Work::of(false, true),
+    ),
+    ("raw TCP with placement, 1 MiB", raw::Work::of(false, false)),
+];
 /// And by Writes: over TCP, over verbs.
 const BY_WRITES: (Work, usize, &str, &str) = (
     Work::Put,
@@ -277,6 +292,9 @@ pub(super) fn all() -> Vec<Figure> {
     let (work, size, _, name) = WITHOUT_CRC;
     let fabric = Fabric::VerbsNoCrc;
     add(Section::Mpi, name, Of::Mpi { fabric, work, size });
+    for (name, work) in BOUNDS {
+        add(Section::Mpi, name, Of::Working(work, size));
+    }
     let (work, size, tcp, verbs) = BY_WRITES;
     for (name, fabric) in [(tcp, Fabric::TcpByWrites), (verbs, Fabric::VerbsByWrites)] {
         add(Section::Mpi, name, Of::Mpi { fabric, work, size });
@@ -308,6 +326,9 @@ pub(super) fn goals() -> Vec<Goal> {
     }
     let (_, _, tcp, without_crc) = WITHOUT_CRC;
     add(without_crc, Some(tcp), Bound::Reported);
+    for (name, _) in BOUNDS {
+        add(name, Some(tcp), Bound::Reported);
+    }
     let (_, _, by_tcp, by_verbs) = BY_WRITES;
     add(by_verbs, Some(by_tcp), Bound::AtLeast(1.0));
     goals
@@ -324,10 +345,10 @@ mod tests {
         for goal in goals() {
             let place = at(goal.name);
             if let Some(with) = goal.with {
-                // Behind the same again with the CRC, where it is without.
-                let behind = if goal.name == WITHOUT_CRC.3 { 2 } else { 1 };
-                assert_eq!(at(with) + behind, place, "{}", goal.name);
-                assert_eq!(all[place].unit().0, all[place - behind].unit().0);
+                // Four are compared with `MPI_Put` over TCP.
+                let most = if with == WITHOUT_CRC.2 { 4 } else { 1 };
+                assert!((1..=most).contains(&(place - at(with))), "{}", goal.name);
+                assert_eq!(all[place].unit().0, all[at(with)].unit().0);
             } else {
                 assert_eq!(all[place].unit().0, "us");
             }

@@ -8,7 +8,7 @@ use super::mpi::Mpi;
 use super::perftest::Perftest;
 use crate::ours::{self, Told, Uwarp};
 use crate::process::Pinning;
-use crate::raw;
+use crate::raw::{self, Kind};
 use crate::sample::Sample;
 
 /// The servers that all rounds use, and what is known of the programs.
@@ -46,6 +46,9 @@ impl Lab {
                     false => &self.raw_free,
                 };
                 return server.measure(*kind, 8, short);
+            }
+            Of::Working(work, size) => {
+                return self.raw.measure(Kind::working(*work, true), *size, time);
             }
             Of::Perf(args, Told::Latency) => return self.perf.measure(args, Told::Latency, short),
             Of::Perf(args, told) => return self.perf.measure(args, *told, time),
