@@ -340,6 +340,16 @@ impl Stream {
         !self.unanswered.is_empty()
     }
 
+    /// Octets of the Responses to all Read Requests that wait to be taken.
+    #[must_use]
+    pub fn octets_asked(&self) -> u64 {
+        let len = |request: &Request| match request {
+            Request::Read(header) => u64::from(header.len),
+            Request::Atomic(_) => 0,
+        };
+        self.unanswered.iter().map(len).sum()
+    }
+
     /// Begins the Response to a Read Request: one of no octets if it asks for none
     /// (5040-5.2.1-14). Call [`response_sent`](Self::response_sent) after its last
     /// segment.

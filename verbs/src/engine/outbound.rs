@@ -35,6 +35,11 @@ impl Connection {
             return;
         }
         self.tx.reset();
+        if let Stage::Open(stream) = &self.stage
+            && stream.rdmap.requests_pending()
+        {
+            self.tx.allow(stream.rdmap.octets_asked());
+        }
         while self.tx.has_room() && (self.frame_plain() || self.frame_one()) && self.has_unsent() {}
         if self.tx.is_empty() {
             self.tx.release();

@@ -8,10 +8,9 @@ use super::buffer_pool::BufferPool;
 use super::receive_buffer::SMALL_STAGING;
 use crate::mem::{LentRun, PinnedRun};
 
-/// Octets of staging after which a batch is handed to the LLP.
+/// Octets of staging, and of what is lent, after which a batch is handed to the LLP; more where the peer has asked for much more
+/// ([`TxBatch::allow`]).
 const STAGED_LIMIT: usize = 256 * 1024;
-/// The same with what is lent: if the LLP takes nothing, all of it is copied, and with one more FPDU is what is kept.
-const LENT_LIMIT: usize = KEEP - 64 * 1024;
 /// Octets in all (staged and in place) after which a batch is handed to the LLP.
 const BATCH_LIMIT: usize = 1024 * 1024;
 /// The same for the first batch after a pause; each one behind it may be twice as long. The peer begins to receive a large
@@ -23,7 +22,7 @@ pub(crate) const PARTS_PER_CALL: usize = 64;
 const PARTS_LIMIT: usize = 4 * PARTS_PER_CALL;
 /// Staging that is worth keeping. A full batch and one more FPDU fit, so that nothing is allocated per
 /// message.
-const KEEP: usize = 512 * 1024;
+const KEEP: usize = BATCH_LIMIT + 128 * 1024;
 
 /// A run of octets of the stream.
 enum Part {
@@ -57,6 +56,8 @@ pub(crate) struct TxBatch {
     parts: Vec<Part>,
     /// Octets that are lent.
     lent: usize,
+    /// Octets of staging, and of what is lent, after which this batch is handed to the LLP. (If the LLP takes nothing, what is lent is copied.)
+    limit: usize,
     /// The part that the LLP takes next, and how much of it was taken.
     part: usize,
     within: usize,
@@ -94,12 +95,18 @@ impl TxBatch {
     /// Whether more should be framed before the LLP is called.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.filled < STAGED_LIMIT
-            && self.filled + self.lent < LENT_LIMIT
+        self.filled + self.lent < self.limit
             // What one call does not offer would be copied.
             && (self.lent == 0 || self.parts.len() + 2 <= PARTS_PER_CALL)
             && self.framed - self.taken < (FIRST_BATCH << self.batches).min(BATCH_LIMIT) as u64
             && self.parts.len() < PARTS_LIMIT
+    }
+
+    /// A batch begins, and the peer has asked for so many octets. The longer a call of the LLP, the less it takes of the kernel's time, but what the peer waits for
+    /// must not be all in one: when it has a half, it may ask for more while the other one is sent.
+    pub(crate) fn allow(&mut self, asked: u64) {
+        let half = usize::try_from(asked / 2).unwrap_or(usize::MAX);
+        self.limit = half.clamp(STAGED_LIMIT, BATCH_LIMIT);
     }
 
     /// A batch is on its way: the next one may be longer.
@@ -128,6 +135,7 @@ impl TxBatch {
         debug_assert!(self.is_empty());
         self.parts.clear();
         self.lent = 0;
+        self.limit = STAGED_LIMIT;
         self.filled = 0;
         self.ends.clear();
         self.part = 0;
@@ -179,12 +187,22 @@ impl TxBatch {
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<(), E> {
         let start = self.filled;
-        if self.staged.len() < start + most {
-            self.staged.resize(start + most, 0);
-        }
+        self.extend_to(start + most);
         let written = fill(&mut self.staged[start..start + most])?;
         self.staged_to(start + written.min(most));
         Ok(())
+    }
+
+    /// Makes staging so long, at least. What does not fit into a small buffer gets all that is worth keeping: a vector that grows by itself grows beyond
+    /// that, is cut when the connection rests, and grows again.
+    #[inline]
+    fn extend_to(&mut self, len: usize) {
+        if self.staged.len() < len {
+            if len > self.staged.capacity() && len > SMALL_STAGING {
+                self.staged.reserve_exact(len.max(KEEP) - self.staged.len());
+            }
+            self.staged.resize(len, 0);
+        }
     }
 
     /// Staging is filled up to here now.
@@ -229,9 +247,7 @@ impl TxBatch {
         self.parts.drain(..self.part);
         self.part = 0;
         let most = self.filled + std::mem::take(&mut self.lent);
-        if self.staged.len() < most {
-            self.staged.resize(most, 0);
-        }
+        self.extend_to(most);
         for (at, part) in self.parts.iter_mut().enumerate() {
             if let Part::Lent(run) = part {
                 // Of the first one the LLP may have taken some.
@@ -442,6 +458,44 @@ mod tests {
         batch.reset();
         batch.framed += 128 * 1024;
         assert!(!batch.has_room());
+    }
+
+    #[test]
+    fn a_batch_has_no_more_than_half_of_what_was_asked_for_but_what_it_may_have_anyway() {
+        let mut batch = TxBatch::default();
+        (0..8).for_each(|_| batch.goes_on());
+        let mut staged = |asked: u64| {
+            batch.reset();
+            batch.allow(asked);
+            let mut len = 0;
+            while batch.has_room() {
+                let filled = batch.stage_over(32 * 1024, |out| Ok::<_, ()>(out.len()));
+                filled.unwrap();
+                len += 32;
+            }
+            batch.taken(len * 1024);
+            len
+        };
+        let lengths = [0, 512 << 10, 1 << 20, 2 << 20, 64 << 20].map(&mut staged);
+        assert_eq!(lengths, [256, 256, 512, 1024, 1024]);
+    }
+
+    #[test]
+    fn staging_that_has_grown_keeps_its_memory_when_the_connection_rests() {
+        let mut batch = TxBatch::default();
+        let mut stage = |octets: usize| {
+            batch.reset();
+            let filled = batch.stage_over(octets, |out| Ok::<_, ()>(out.len()));
+            filled.unwrap();
+            batch.taken(octets);
+            batch.release();
+            (batch.staged.capacity(), batch.staged.as_ptr().addr())
+        };
+        let small = stage(1000);
+        assert!(small.0 <= SMALL_STAGING);
+        let grown = stage(SMALL_STAGING + 1);
+        assert_eq!(grown.0, KEEP);
+        assert_eq!(stage(BATCH_LIMIT + 65_000), grown);
     }
 
     #[test]
