@@ -45,7 +45,8 @@ impl Environment {
         let mut settings = Settings {
             crc,
             // perftest's `ib_send_bw -e` waits for events so.
-            event_on_write: true,
+            event_on_write: choice(&var, "UWARP_WRITE_EVENTS", &[("1", true), ("0", false)])?
+                .unwrap_or(true),
             ..Settings::default()
         };
         settings.markers =
@@ -137,6 +138,7 @@ mod tests {
         let environment = with("", "").unwrap();
         assert!(environment.settings.crc);
         assert_eq!(environment.settings.on_no_receive, OnNoReceive::Hold(HOLD));
+        assert!(environment.settings.event_on_write);
         assert_eq!(environment.device.to_string(), "tcp");
     }
 
@@ -180,6 +182,16 @@ mod tests {
         assert!(with("UWARP_PEER", "siw").unwrap().settings.send_first);
         assert!(!with("UWARP_PEER", "rfc").unwrap().settings.send_first);
         assert!(!with("", "").unwrap().settings.send_first);
+    }
+
+    #[test]
+    fn writes_send_events_unless_the_program_says_otherwise() {
+        let events = |value| {
+            let environment = with("UWARP_WRITE_EVENTS", value).unwrap();
+            environment.settings.event_on_write
+        };
+        assert!(events("1"));
+        assert!(!events("0"));
     }
 
     #[test]

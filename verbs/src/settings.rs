@@ -57,12 +57,13 @@ pub struct Settings {
     /// otherwise ([`QpBuilder::on_no_receive`](crate::QpBuilder::on_no_receive)). Default:
     /// [`OnNoReceive::Terminate`].
     pub on_no_receive: OnNoReceive,
-    /// A Write of the peer sends an event to an armed send CQ to which nothing of that QP can complete: no request is outstanding, and,
+    /// A Write of the peer sends an event to an armed send CQ to which nothing of that QP can complete: no request is outstanding (with one that is, the
+    /// event comes when it is none any more, unless a completion was quicker), and,
     /// where it is the receive CQ too, no receive is posted, so that what was written is all that the program can be waiting for. There is
     /// no completion then: a program that takes the event and polls finds none, looks at its memory, and arms the CQ again. For programs that
     /// sleep with nothing outstanding until the peer gives them leave for more by a Write. Where a Send completes when the peer has
     /// acknowledged it, leave mostly comes first; here it completes when TCP has taken it, which RFC 5040 section 5.5 allows.
-    /// Only where the CQ is armed for any completion and has a channel. Default: off.
+    /// Only where the CQ is armed for any completion and has a channel, and the QP has posted a request before. Default: off.
     pub event_on_write: bool,
     /// Limits on resources.
     pub limits: Limits,

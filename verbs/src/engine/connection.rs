@@ -187,7 +187,7 @@ pub(crate) struct Connection {
     pub(crate) ask_again: Option<Instant>,
     /// Octets of the peer's last Write, and whether more of it is to come.
     pub(super) written: (u32, bool),
-    /// A Write of the peer that wrote something has ended, and nobody who waits for an event was thought of since.
+    /// A Write of the peer has ended that was not of no octets, and nobody who waits for an event was thought of since.
     pub(super) wrote: bool,
     /// The headers of the last frames.
     pub(super) recorder: Recorder,
@@ -465,6 +465,10 @@ impl Connection {
             self.start_close_timer();
         }
         self.retire();
+        // What was outstanding as the Write came may have made no completion.
+        if self.wrote && self.sq.is_empty() {
+            self.tell_of_write();
+        }
     }
 
     /// Whether to ask the LLP for its EMSS before the next batch is framed: for every batch, or,

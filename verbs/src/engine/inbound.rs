@@ -83,7 +83,7 @@ impl Connection {
         }
         // Completions of Reads may have become due, in order with the Sends before them.
         self.retire();
-        if self.wrote {
+        if self.wrote && self.sq.is_empty() {
             self.tell_of_write();
         }
     }

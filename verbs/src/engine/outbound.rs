@@ -148,8 +148,10 @@ impl Connection {
         // Checked when it was delivered, and again now.
         let asker = self.ctx.asker(self.access);
         let target = self.ctx.table.check_atomic(job.stag(), job.to().0, &asker);
-        // A Read before it has been answered with what was there before.
-        self.tx.reclaim();
+        if target.is_ok() {
+            // A Read before it has been answered with what was there before.
+            self.tx.reclaim();
+        }
         match target.and_then(|target| target.atomic(job.op())) {
             Ok(original) => {
                 stream.answered_last = true;

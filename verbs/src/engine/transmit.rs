@@ -22,7 +22,9 @@ pub(crate) const PARTS_PER_CALL: usize = 64;
 const PARTS_LIMIT: usize = 4 * PARTS_PER_CALL;
 /// Staging that is worth keeping. A full batch and one more FPDU fit, so that nothing is allocated per
 /// message.
-const KEEP: usize = BATCH_LIMIT + 128 * 1024;
+const KEEP: usize = BATCH_LIMIT + FPDU;
+/// One more FPDU, with Markers, than the limit says, and to spare.
+const FPDU: usize = 128 * 1024;
 
 /// A run of octets of the stream.
 enum Part {
@@ -96,13 +98,13 @@ impl TxBatch {
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.filled + self.lent < self.limit
-            // What one call does not offer would be copied.
+            // What one call does not offer would be copied (where a batch does not begin with as many of other parts).
             && (self.lent == 0 || self.parts.len() + 2 <= PARTS_PER_CALL)
             && self.framed - self.taken < (FIRST_BATCH << self.batches).min(BATCH_LIMIT) as u64
             && self.parts.len() < PARTS_LIMIT
     }
 
-    /// A batch begins, and the peer has asked for so many octets. The longer a call of the LLP, the less it takes of the kernel's time, but what the peer waits for
+    /// A batch begins, and the peer has asked for so many octets of which none is begun. The longer a call of the LLP, the less it takes of the kernel's time, but what the peer waits for
     /// must not be all in one: when it has a half, it may ask for more while the other one is sent.
     pub(crate) fn allow(&mut self, asked: u64) {
         let half = usize::try_from(asked / 2).unwrap_or(usize::MAX);
@@ -193,13 +195,15 @@ impl TxBatch {
         Ok(())
     }
 
-    /// Makes staging so long, at least. What does not fit into a small buffer gets all that is worth keeping: a vector that grows by itself grows beyond
-    /// that, is cut when the connection rests, and grows again.
+    /// Makes staging so long, at least. What does not fit into a small buffer gets room for all of this batch at once: a vector that grows by itself may grow
+    /// beyond what is worth keeping, is cut when the connection rests, and grows again.
     #[inline]
     fn extend_to(&mut self, len: usize) {
         if self.staged.len() < len {
             if len > self.staged.capacity() && len > SMALL_STAGING {
-                self.staged.reserve_exact(len.max(KEEP) - self.staged.len());
+                let batch = self.limit + FPDU;
+                self.staged
+                    .reserve_exact(len.max(batch) - self.staged.len());
             }
             self.staged.resize(len, 0);
         }
@@ -494,8 +498,11 @@ mod tests {
         let small = stage(1000);
         assert!(small.0 <= SMALL_STAGING);
         let grown = stage(SMALL_STAGING + 1);
-        assert_eq!(grown.0, KEEP);
-        assert_eq!(stage(BATCH_LIMIT + 65_000), grown);
+        assert_eq!(grown.0, STAGED_LIMIT + FPDU);
+        assert_eq!(stage(STAGED_LIMIT + 65_000), grown);
+        let most = stage(BATCH_LIMIT + FPDU);
+        assert_eq!(most.0, KEEP);
+        assert_eq!(stage(BATCH_LIMIT + 65_000), most);
     }
 
     #[test]

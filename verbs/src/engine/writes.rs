@@ -57,13 +57,14 @@ impl Connection {
         self.wrote |= last && octets > 0;
     }
 
-    /// Behind a turn in which a Write of the peer has ended: an event, where the program wants that and can be waiting for nothing else
-    /// ([`Settings::event_on_write`](crate::Settings::event_on_write)).
+    /// A Write of the peer has ended, and no request is outstanding, or none any more: an event, where the program wants that and can be
+    /// waiting for nothing else ([`Settings::event_on_write`](crate::Settings::event_on_write)). A program that never posted one is not
+    /// waiting for leave to post more.
     #[cold]
     pub(super) fn tell_of_write(&mut self) {
         self.wrote = false;
         let ctx = &*self.ctx;
-        if !ctx.settings.event_on_write || !ctx.send_cq.has_channel() || !self.sq.is_empty() {
+        if !ctx.settings.event_on_write || !ctx.send_cq.has_channel() || self.sq.posted_to() == 0 {
             return;
         }
         let receives_complete_there = Arc::ptr_eq(&ctx.send_cq, &ctx.recv_cq);

@@ -28,14 +28,19 @@ fn sleeper(wire: Wire, event_on_write: bool, one_cq: bool) -> Sleeper {
             .unwrap();
     let memory = b.blank(64);
     join(&listener, &a.qp, &qp, &setup.connect, &setup.accept);
-    Sleeper {
+    let s = Sleeper {
         a,
         qp,
         send_cq: CqHandle(send_cq),
         recv_cq: CqHandle(recv_cq),
         channel,
         memory,
-    }
+    };
+    // The client speaks first. Who has never posted anything gets no such events.
+    s.write(u64::MAX);
+    s.qp.post_send(&SendWr::write_inline(9, &[], 0, 0)).unwrap();
+    s.send_cq.success(9);
+    s
 }
 
 impl Sleeper {
@@ -160,6 +165,14 @@ fn a_write_is_an_event_also_of_a_cq_with_many_queue_pairs() {
             (client, qp)
         })
         .collect();
+    for (client, qp) in &pairs {
+        client
+            .post_send(&SendWr::write_inline(9, &[], 0, 0))
+            .unwrap();
+        a.send_cq.success(9);
+        qp.post_send(&SendWr::write_inline(9, &[], 0, 0)).unwrap();
+        assert_eq!(cq.wait(Some(LIMIT)).unwrap().wr_id, 9);
+    }
     for word in 0..200_u64 {
         cq.req_notify(Notify::Any);
         let (client, _) = &pairs[word as usize % pairs.len()];
@@ -174,7 +187,7 @@ fn a_write_is_an_event_also_of_a_cq_with_many_queue_pairs() {
     }
 }
 
-/// Whoever arms and then looks at memory either sees the Write there or gets its event, however the two fall together.
+/// Whoever arms and then looks at memory (which are in order by locks on x86 anyway) either sees the Write there or gets its event, however the two fall together.
 #[test]
 fn a_write_beside_the_arming_is_in_memory_or_sends_the_event() {
     for wire in Wire::BOTH {

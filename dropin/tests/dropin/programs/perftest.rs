@@ -39,6 +39,12 @@ pub(super) const ROWS: &[Row] = &[
     ),
     tool!(
         "ib_send_bw",
+        "-e-s-8192-r-32",
+        "-n 5000 -s 8192 -r 32 -e",
+        "8192       5000"
+    ),
+    tool!(
+        "ib_send_bw",
         "-e-q-8",
         "-n 500 -s 64 -q 8 -e",
         "64         4000"
