@@ -189,23 +189,22 @@ impl TxBatch {
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<(), E> {
         let start = self.filled;
-        self.extend_to(start + most);
+        if self.staged.len() < start + most {
+            self.make_room(start + most);
+            self.staged.resize(start + most, 0);
+        }
         let written = fill(&mut self.staged[start..start + most])?;
         self.staged_to(start + written.min(most));
         Ok(())
     }
 
-    /// Makes staging so long, at least. What does not fit into a small buffer gets room for all of this batch at once: a vector that grows by itself may grow
-    /// beyond what is worth keeping, is cut when the connection rests, and grows again.
-    #[inline]
-    fn extend_to(&mut self, len: usize) {
-        if self.staged.len() < len {
-            if len > self.staged.capacity() && len > SMALL_STAGING {
-                let batch = self.limit + FPDU;
-                self.staged
-                    .reserve_exact(len.max(batch) - self.staged.len());
-            }
-            self.staged.resize(len, 0);
+    /// Sees to it that so many octets of staging fit. What does not fit into a small buffer gets room for all of this batch at once: a vector that
+    /// grows by itself may grow beyond what is worth keeping, is cut when the connection rests, and grows again.
+    fn make_room(&mut self, len: usize) {
+        if len > self.staged.capacity() && len > SMALL_STAGING {
+            let batch = self.limit + FPDU;
+            self.staged
+                .reserve_exact(len.max(batch) - self.staged.len());
         }
     }
 
@@ -250,8 +249,9 @@ impl TxBatch {
         }
         self.parts.drain(..self.part);
         self.part = 0;
-        let most = self.filled + std::mem::take(&mut self.lent);
-        self.extend_to(most);
+        self.staged.truncate(self.filled);
+        let lent = std::mem::take(&mut self.lent);
+        self.make_room(self.filled + lent);
         for (at, part) in self.parts.iter_mut().enumerate() {
             if let Part::Lent(run) = part {
                 // Of the first one the LLP may have taken some.
@@ -261,7 +261,8 @@ impl TxBatch {
                     0
                 };
                 let start = self.filled;
-                self.filled += run.copy_over(skip, &mut self.staged[start..]);
+                run.copy_to(skip, run.len() - skip, &mut self.staged);
+                self.filled = self.staged.len();
                 *part = Part::Staged(start..self.filled);
             }
         }

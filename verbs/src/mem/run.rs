@@ -33,11 +33,6 @@ impl Run {
         }
     }
 
-    /// Copies the octets from `skip` on over the start of `out`, as many as both have, and returns how many that were.
-    pub(crate) fn copy_over(&self, skip: usize, out: &mut [u8]) -> usize {
-        self.piece(skip).copy_to(0, out)
-    }
-
     /// Appends a copy of `len` octets from `skip` on (as many as there are) to `out`.
     pub(crate) fn copy_to(&self, skip: usize, len: usize, out: &mut Vec<u8>) {
         self.piece(skip).append_to(len, out);

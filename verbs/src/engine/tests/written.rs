@@ -3,74 +3,85 @@
 use super::*;
 use crate::completion::{CompletionChannel, Notify};
 
-#[test]
-fn a_write_is_no_event_while_a_request_is_outstanding_that_will_complete() {
-    let memory = Memory::new();
+/// Two ends, of which the server wants events of Writes on a channel.
+struct Told {
+    client: End,
+    server: End,
+    pool: BufferPool,
+    cq: Arc<CqInner>,
+    channel: CompletionChannel,
+}
+
+fn told() -> Told {
     let settings = Settings {
         event_on_write: true,
         ..Settings::default()
     };
-    let (mut client, mut server, pool) = connected(&settings, &memory);
+    let (client, mut server, pool) = connected(&settings, &Memory::new());
     let channel = CompletionChannel::new().unwrap();
     let cq = CqInner::new(1, 0, 16, Some(channel.clone())).unwrap();
     let ctx = Arc::get_mut(&mut server.conn.ctx).unwrap();
     (ctx.send_cq, ctx.recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-    let (open, rkey) = (memory.open.to_base(), memory.open.stag().0);
-    let mut write = |server: &mut End| {
-        let wr = SendWr::write_inline(1, b"leave", open, rkey);
-        client.conn.post_send(&wr).unwrap();
-        server.deliver(&client.octets(), &pool);
-    };
-    write(&mut server);
-    let sges = server.source(8);
-    let there = Memory::new();
+    Told {
+        client,
+        server,
+        pool,
+        cq,
+        channel,
+    }
+}
+
+impl Told {
+    /// The client writes.
+    fn write(&mut self) {
+        let open = &self.server.memory.open;
+        let wr = SendWr::write_inline(1, b"leave", open.to_base(), open.stag().0);
+        self.client.conn.post_send(&wr).unwrap();
+        self.server.deliver(&self.client.octets(), &self.pool);
+    }
+
+    /// What the server has to send is taken; whether it was anything.
+    fn is_taken(&mut self) -> bool {
+        !self.server.octets().is_empty()
+    }
+
+    fn post(&mut self, wr: &SendWr<'_>) {
+        self.server.conn.post_send(wr).unwrap();
+    }
+}
+
+#[test]
+fn a_write_is_no_event_while_a_request_is_outstanding_that_will_complete() {
+    let mut told = told();
+    // The client speaks first.
+    told.write();
+    let (sges, there) = (told.server.source(8), Memory::new());
     let (addr, stag) = (there.open.to_base(), there.open.stag().0);
-    server
-        .conn
-        .post_send(&SendWr::read(2, &sges, addr, stag))
-        .unwrap();
-    assert!(!server.octets().is_empty());
-    cq.arm(Notify::Any);
-    write(&mut server);
-    assert_eq!(
-        channel.waiting(),
-        0,
-        "the Read has an event when it is done"
-    );
+    told.post(&SendWr::read(2, &sges, addr, stag));
+    assert!(told.is_taken());
+    told.cq.arm(Notify::Any);
+    told.write();
+    let why = "the Read has an event when it is done";
+    assert_eq!(told.channel.waiting(), 0, "{why}");
 }
 
 /// It makes no completion that would be the event.
 #[test]
 fn a_write_beside_an_unsignaled_send_is_an_event_when_the_send_is_taken() {
-    let memory = Memory::new();
-    let settings = Settings {
-        event_on_write: true,
-        ..Settings::default()
-    };
-    let (mut client, mut server, pool) = connected(&settings, &memory);
-    let channel = CompletionChannel::new().unwrap();
-    let cq = CqInner::new(1, 0, 16, Some(channel.clone())).unwrap();
-    let ctx = Arc::get_mut(&mut server.conn.ctx).unwrap();
-    (ctx.send_cq, ctx.recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-    let (open, rkey) = (memory.open.to_base(), memory.open.stag().0);
-    let mut write = |server: &mut End| {
-        let wr = SendWr::write_inline(1, b"leave", open, rkey);
-        client.conn.post_send(&wr).unwrap();
-        server.deliver(&client.octets(), &pool);
-    };
-    cq.arm(Notify::Any);
-    write(&mut server);
-    assert_eq!(channel.waiting(), 0, "it has posted nothing");
+    let mut told = told();
+    told.cq.arm(Notify::Any);
+    told.write();
+    assert_eq!(told.channel.waiting(), 0, "it has posted nothing");
 
-    let send = SendWr::send_inline(2, b"unsignaled").unsignaled();
-    server.conn.post_send(&send).unwrap();
-    write(&mut server);
-    assert_eq!(channel.waiting(), 0);
-    assert!(!server.octets().is_empty());
-    assert_eq!((channel.waiting(), server.conn.sq.is_empty()), (1, true));
-    drop(channel.get_event(None).unwrap());
+    told.post(&SendWr::send_inline(2, b"unsignaled").unsignaled());
+    told.write();
+    assert_eq!(told.channel.waiting(), 0);
+    assert!(told.is_taken());
+    let is_done = told.server.conn.sq.is_empty();
+    assert_eq!((told.channel.waiting(), is_done), (1, true));
+    drop(told.channel.get_event(None).unwrap());
 
-    cq.arm(Notify::Any);
-    write(&mut server);
-    assert_eq!(channel.waiting(), 1);
+    told.cq.arm(Notify::Any);
+    told.write();
+    assert_eq!(told.channel.waiting(), 1);
 }
