@@ -12,6 +12,7 @@ pub struct FpduEnds<'a> {
     base: u64,
     ends: &'a [u64],
     over_segments: bool,
+    followed: bool,
 }
 
 impl<'a> FpduEnds<'a> {
@@ -20,6 +21,7 @@ impl<'a> FpduEnds<'a> {
         base: 0,
         ends: &[],
         over_segments: false,
+        followed: false,
     };
 
     /// Octets that start at the stream offset `base`, in which FPDUs end before the offsets `ends`.
@@ -31,6 +33,7 @@ impl<'a> FpduEnds<'a> {
             base,
             ends: ends.get(past..).unwrap_or_default(),
             over_segments: false,
+            followed: false,
         }
     }
 
@@ -48,6 +51,21 @@ impl<'a> FpduEnds<'a> {
     /// Whether [`over_segments`](Self::over_segments) was asked for.
     pub const fn may_go_over_segments(&self) -> bool {
         self.over_segments
+    }
+
+    /// The same, of octets that others follow at once, in another call: a TCP may keep those at the end which fill no segment until it has the
+    /// next ones. Who says so and then has none calls [`Llp::push`](crate::Llp::push).
+    #[must_use]
+    pub const fn followed(self, by_more: bool) -> Self {
+        Self {
+            followed: by_more,
+            ..self
+        }
+    }
+
+    /// Whether others were said to [follow](Self::followed).
+    pub const fn is_followed(&self) -> bool {
+        self.followed
     }
 
     /// The stream offset of the first octet.

@@ -129,9 +129,14 @@ impl fmt::Debug for Piece<'_> {
 }
 
 /// Sends the pieces (at most [`MAX_GATHER`] of them) by one system call, without SIGPIPE, not
-/// blocking. Returns the octets the kernel took.
-pub(crate) fn send_gather(socket: impl AsFd, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
-    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+/// blocking. With `followed`, what fills no segment waits for the octets of the next call. Returns the octets the kernel took.
+pub(crate) fn send_gather(
+    socket: impl AsFd,
+    pieces: &[Piece<'_>],
+    followed: bool,
+) -> Result<usize, Errno> {
+    let more = if followed { libc::MSG_MORE } else { 0 };
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | more;
     if let [piece] = pieces {
         // Without the headers that `sendmsg` copies into the kernel: 0.15 us of a small message.
         // SAFETY: the descriptor is open for the time of the borrow, and `Piece` promises that its
@@ -163,6 +168,28 @@ pub(crate) fn unacknowledged(socket: impl AsFd) -> Result<usize, Errno> {
         Err(last_errno())
     } else {
         Ok(usize::try_from(count).unwrap_or(0))
+    }
+}
+
+/// Leaves the size of the receive buffer to the kernel again, after it was set (SO_BUF_LOCK, Linux 5.14).
+pub(crate) fn unlock_buffers(socket: impl AsFd) -> Result<(), Errno> {
+    /// Of <asm-generic/socket.h>.
+    const SO_BUF_LOCK: libc::c_int = 72;
+    let none: libc::c_int = 0;
+    // SAFETY: the descriptor is open for the time of the borrow; the kernel reads one `int` from the address, and no more.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_BUF_LOCK,
+            (&raw const none).cast(),
+            size_of_val(&none) as libc::socklen_t,
+        )
+    };
+    if result < 0 {
+        Err(last_errno())
+    } else {
+        Ok(())
     }
 }
 

@@ -45,11 +45,16 @@ pub trait Llp: Send {
     /// every segment with an FPDU where it can, and takes no more than it can place so: it may take
     /// less than it has room for, or nothing, and then says by [`fd`](Self::fd) or
     /// [`deadline`](Self::deadline) when it is time to offer the rest again.
-    /// [`FpduEnds::NONE`] is for octets that are no FPDUs.
+    /// [`FpduEnds::NONE`] is for octets that are no FPDUs. Where they say that more [follows](FpduEnds::followed), the kernel's TCP
+    /// keeps what fills no segment, until then.
     ///
     /// # Errors
     /// As [`try_recv`](Self::try_recv), and [`LlpError::Broken`] after [`shutdown`](Self::shutdown).
     fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError>;
+
+    /// Sends what was kept because more was [said to follow](FpduEnds::followed), now that none does. Nothing is lost without:
+    /// TCP keeps such octets for a fraction of a second at most.
+    fn push(&mut self) {}
 
     /// How many octets of the stream one TCP segment may carry now, TCP options deducted: the EMSS
     /// of RFC 5044 section 4.5. It may change over the life of a connection, also while that is idle:
@@ -254,6 +259,9 @@ impl<L: Llp + ?Sized> Llp for Box<L> {
     }
     fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
         (**self).try_send(pieces, ends)
+    }
+    fn push(&mut self) {
+        (**self).push();
     }
     fn emss(&self) -> usize {
         (**self).emss()

@@ -3,7 +3,7 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
@@ -70,6 +70,37 @@ fn fin_with_data_in_flight() {
 #[test]
 fn flushed() {
     flushed_waits_for_the_peers_acknowledgement(&network(), &network(), loopback());
+}
+
+/// The kernel sends what was kept by itself after a fraction of a second, so that a test that was slow has seen nothing.
+#[test]
+fn octets_that_others_follow_wait_for_them_or_for_a_push() {
+    let (mut client, mut server) = connected(&network(), &network(), loopback());
+    let mut got = [0; 16];
+    for _ in 0..100 {
+        let began = Instant::now();
+        let sent = client.try_send(&[Piece::from(b"FPDU")], FpduEnds::NONE.followed(true));
+        assert_eq!(sent.unwrap(), 4);
+        let at_once = server.try_recv(&mut got).unwrap();
+        let slow = began.elapsed() > Duration::from_millis(50);
+        client.push();
+        let mut have = match at_once {
+            Recv::Data(octets) => octets,
+            _ => 0,
+        };
+        while have < 4 {
+            wait(&[Wait::connection(&*server, false)]);
+            if let Recv::Data(octets) = server.try_recv(&mut got[have..]).unwrap() {
+                have += octets;
+            }
+        }
+        assert_eq!(&got[..have], b"FPDU");
+        if !slow {
+            assert_eq!(at_once, Recv::WouldBlock);
+            return;
+        }
+    }
+    panic!("each of 100 tries took longer than the kernel keeps octets");
 }
 
 #[test]

@@ -128,7 +128,7 @@ pub enum OnNoReceive {
     /// What this side sends goes on, but nothing is heard from the peer meanwhile: answers to Reads and Terminate
     /// Messages wait behind the message. A reset is noticed at once. A FIN is looked for four times a second, and from
     /// then on the message waits for [`Timeouts::hold_after_close`] at most. (One that cannot pass TCP's full window is not seen.) A connection that waits holds
-    /// a receive buffer of 256 KiB at most, which counts as receive memory ([`Limits::max_receive_memory`]).
+    /// a receive buffer of 1 MiB at most, which counts as receive memory ([`Limits::max_receive_memory`]).
     ///
     /// The time has no other bound: a peer whose message waits here does not count as stalled
     /// ([`Timeouts::stalled`]), unless it does not take what this side sends. But a peer that has more to send than

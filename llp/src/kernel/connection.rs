@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 use socket2::{Socket, TcpKeepalive};
 
+use super::near;
 use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv, raw};
 
 /// What TCP has to assume when nothing is known: RFC 9293 section 3.7.1.
@@ -106,6 +107,7 @@ pub(crate) struct KernelConnection {
 impl KernelConnection {
     /// Starts to connect; the socket may be bound already.
     pub(crate) fn connect(socket: Socket, to: SocketAddr) -> Result<Self, LlpError> {
+        near::before_connection(&socket, to.ip());
         match rustix::net::connect(&socket, &to) {
             // EINTR, as with any non-blocking connect, leaves the attempt running.
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR | Errno::AGAIN) => {}
@@ -118,11 +120,15 @@ impl KernelConnection {
             Err(errno) => return Err(LlpError::from_errno("connect", to, errno)),
         }
         let local = local_addr(&socket, to)?;
+        let peer = plain(to);
+        if !peer.ip().is_loopback() {
+            near::of_connection(&socket, local, peer);
+        }
         Ok(Self {
             socket,
             state: State::Connecting,
             local,
-            peer: plain(to),
+            peer,
         })
     }
 
@@ -234,16 +240,17 @@ impl Llp for KernelConnection {
         }
     }
 
-    fn try_send(&mut self, pieces: &[Piece<'_>], _ends: FpduEnds<'_>) -> Result<usize, LlpError> {
+    fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
         self.check_sendable()?;
         let mut taken = 0;
-        for batch in pieces.chunks(raw::MAX_GATHER) {
+        for (nth, batch) in (1..).zip(pieces.chunks(raw::MAX_GATHER)) {
+            let followed = ends.is_followed() || nth * raw::MAX_GATHER < pieces.len();
             let offered: usize = batch.iter().map(Piece::len).sum();
             if offered == 0 {
                 continue;
             }
             let sent = loop {
-                match raw::send_gather(&self.socket, batch) {
+                match raw::send_gather(&self.socket, batch, followed) {
                     Ok(sent) => break sent,
                     Err(Errno::INTR) => {}
                     Err(Errno::AGAIN) => break 0,
@@ -262,6 +269,13 @@ impl Llp for KernelConnection {
             }
         }
         Ok(taken)
+    }
+
+    fn push(&mut self) {
+        // It is set already: setting it sends what waits (tcp(7)). Should that fail, the kernel sends it a little later.
+        if let Err(error) = self.socket.set_tcp_nodelay(true) {
+            tracing::debug!(%error, peer = %self.peer, "no push");
+        }
     }
 
     fn emss(&self) -> usize {

@@ -10,7 +10,8 @@ use rustix::net::SocketFlags;
 use socket2::Socket;
 use uwarp_capture::Interface;
 
-use super::connection::{KernelConnection, local_addr};
+use super::connection::{KernelConnection, local_addr, plain};
+use super::near;
 use crate::{Captured, Llp, LlpError, LlpListener};
 
 /// How many connections that died before they could be taken are passed over in one call.
@@ -58,6 +59,9 @@ impl KernelListener {
         } else {
             self.local
         };
+        if !self.local.ip().is_loopback() {
+            near::of_connection(&socket, local, plain(peer));
+        }
         let connection = KernelConnection::standing(socket, local, peer);
         Ok(match &self.interface {
             None => Box::new(connection),

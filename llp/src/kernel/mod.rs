@@ -1,12 +1,13 @@
 //! TCP by the kernel: the default, which needs no privilege.
 //!
 //! Sockets are non-blocking, with `TCP_NODELAY`: the engine batches by itself. Buffer sizes are
-//! left to the kernel's auto-tuning. Connections over IPv4 that arrive at an IPv6 listener are
+//! left to the kernel's auto-tuning, but for the receive buffer where both ends are on one host. Connections over IPv4 that arrive at an IPv6 listener are
 //! shown with their IPv4 addresses.
 
 mod connection;
 mod info;
 mod listener;
+mod near;
 mod reserved;
 
 use std::net::{IpAddr, SocketAddr};
@@ -132,6 +133,7 @@ impl KernelNetwork {
         backlog: u32,
     ) -> Result<Box<dyn LlpListener>, LlpError> {
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+        near::before_connection(&socket, addr.ip());
         socket
             .listen(backlog)
             .map_err(|error| LlpError::from_io("listen on this address", addr, error))?;

@@ -11,6 +11,9 @@ use parking_lot::Mutex;
 /// Octets of one receive buffer. One read fills it with many FPDUs; the largest FPDU (64768 octets of ULPDU
 /// with Markers) fits with room to spare.
 pub(super) const BUFFER: usize = 256 * 1024;
+/// Octets of a receive buffer of a connection that fills the others: all that the kernel holds for a connection within a host
+/// (`uwarp_llp::kernel`) fits, so that a read leaves nothing. With less the peer finds room when a part of it is read, and sends in smaller portions.
+pub(super) const LARGE: usize = 1024 * 1024;
 /// Shelves of a pool.
 const SHELVES: usize = 8;
 /// Buffers of each kind that are kept for later, on one shelf: 16 on all of them.
@@ -27,7 +30,18 @@ pub(crate) struct BufferPool {
 #[repr(align(128))]
 struct Shelf {
     receive: Mutex<Vec<Box<[u8]>>>,
+    large: Mutex<Vec<Box<[u8]>>>,
     staging: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Shelf {
+    fn receive(&self) -> &Mutex<Vec<Box<[u8]>>> {
+        &self.receive
+    }
+
+    fn large(&self) -> &Mutex<Vec<Box<[u8]>>> {
+        &self.large
+    }
 }
 
 /// The number of the calling thread: threads are counted as they first ask.
@@ -59,16 +73,23 @@ impl BufferPool {
         own.or_else(others)
     }
 
-    /// A receive buffer of [`BUFFER`] octets.
-    pub(super) fn take(&self) -> Box<[u8]> {
-        let pooled = self.pop(|shelf| &shelf.receive);
-        pooled.unwrap_or_else(|| vec![0; BUFFER].into_boxed_slice())
+    /// A receive buffer of so many octets: [`BUFFER`] or [`LARGE`].
+    pub(super) fn take(&self, len: usize) -> Box<[u8]> {
+        let kind = if len == LARGE {
+            Shelf::large
+        } else {
+            Shelf::receive
+        };
+        let pooled = self.pop(kind);
+        pooled.unwrap_or_else(|| vec![0; len].into_boxed_slice())
     }
 
     /// Takes a receive buffer back, if it is whole.
     pub(super) fn give(&self, buffer: Box<[u8]>) {
-        if buffer.len() == BUFFER {
-            keep(&self.own().receive, buffer);
+        match buffer.len() {
+            BUFFER => keep(&self.own().receive, buffer),
+            LARGE => keep(&self.own().large, buffer),
+            _ => {}
         }
     }
 
@@ -105,11 +126,11 @@ mod tests {
     #[test]
     fn a_thread_gets_the_buffer_that_it_gave_last() {
         let pool = BufferPool::default();
-        let (one, other) = (pool.take(), pool.take());
+        let (one, other) = (pool.take(BUFFER), pool.take(BUFFER));
         let last = other.as_ptr();
         pool.give(one);
         pool.give(other);
-        let again = pool.take();
+        let again = pool.take(BUFFER);
         assert_eq!(again.as_ptr(), last);
     }
 
@@ -118,14 +139,14 @@ mod tests {
         let pool = BufferPool::default();
         let given = std::thread::scope(|scope| {
             let giving = scope.spawn(|| {
-                let buffer = pool.take();
+                let buffer = pool.take(BUFFER);
                 let address = buffer.as_ptr().addr();
                 pool.give(buffer);
                 address
             });
             giving.join().unwrap()
         });
-        let taken = pool.take();
+        let taken = pool.take(BUFFER);
         assert_eq!(taken.as_ptr().addr(), given);
         assert_eq!(pool.len(), 0);
     }
@@ -138,5 +159,17 @@ mod tests {
         }
         pool.give(Box::default());
         assert_eq!(pool.len(), KEEP);
+    }
+
+    #[test]
+    fn the_two_lengths_lie_apart() {
+        let pool = BufferPool::default();
+        let (short, long) = (pool.take(BUFFER), pool.take(LARGE));
+        assert_eq!((short.len(), long.len()), (BUFFER, LARGE));
+        let at = [short.as_ptr(), long.as_ptr()];
+        pool.give(short);
+        pool.give(long);
+        let again = [pool.take(BUFFER), pool.take(LARGE)];
+        assert_eq!(again.map(|buffer| buffer.as_ptr()), at);
     }
 }

@@ -4,15 +4,20 @@
 //! most one FPDU; or for what waits behind a message without a receive: at most the buffer. That is charged to the peer. While there is plenty, the whole buffer is kept, because it is
 //! about to be used again; when half of what the peer or the device may have is in use, the octets are moved
 //! to a buffer of their size.
+//!
+//! A connection that fills its buffer in one read has a larger one from the next read on, until it has not needed it for a while.
 
 use std::sync::Arc;
 
-use super::buffer_pool::{BUFFER, BufferPool};
+use super::buffer_pool::{BUFFER, BufferPool, LARGE};
 use crate::limits::{Charge, PeerAccount, What};
 
 /// What is charged at least for an FPDU that has begun to come, however little of it: the largest one, so
 /// that it may come whole without another look at the limits.
 const FPDU: u64 = 68 * 1024;
+/// After so many reads in a row that would have fitted into a smaller buffer, a large one is not asked for any more. (A receiver that is faster than
+/// its peer has a few of these between those that it needs it for.)
+const SMALL_READS: u16 = 1024;
 /// Staging with more octets than this is not kept by an idle connection: it goes to the pool.
 pub(super) const SMALL_STAGING: usize = 16 * 1024;
 
@@ -22,6 +27,8 @@ pub(crate) struct ReceiveBuffer {
     buffer: Option<Box<[u8]>>,
     start: usize,
     end: usize,
+    /// Reads for which a large buffer is worth its while, unless there is another that fills what it is given.
+    large_for: u16,
     /// Octets consumed in all.
     consumed: u64,
     /// What the peer is charged with while something is left over.
@@ -55,20 +62,13 @@ impl ReceiveBuffer {
     /// Room for the next read, half of the buffer at least: what is left over is moved to the front when there is less
     /// behind it.
     pub(crate) fn space(&mut self, pool: &BufferPool) -> &mut [u8] {
-        if self
-            .buffer
-            .as_ref()
-            .is_none_or(|buffer| buffer.len() < BUFFER)
-        {
-            let mut whole = pool.take();
-            let left = self.filled();
-            whole[..left.len()].copy_from_slice(left);
-            self.end = left.len();
-            self.start = 0;
-            self.buffer = Some(whole);
+        let wanted = if self.large_for > 0 { LARGE } else { BUFFER };
+        let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
+        if len < wanted {
+            self.replace(pool, pool.take(wanted));
         }
-        let buffer = self.buffer.get_or_insert_with(|| pool.take());
-        if self.start > 0 && buffer.len() - self.end < BUFFER / 2 {
+        let buffer = self.buffer.get_or_insert_with(|| pool.take(wanted));
+        if self.start > 0 && buffer.len() - self.end < buffer.len() / 2 {
             buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
@@ -76,9 +76,26 @@ impl ReceiveBuffer {
         &mut buffer[self.end..]
     }
 
+    /// Moves what is left to the front of this buffer.
+    fn replace(&mut self, pool: &BufferPool, mut buffer: Box<[u8]>) {
+        let left = self.filled();
+        buffer[..left.len()].copy_from_slice(left);
+        self.end = left.len();
+        self.start = 0;
+        if let Some(old) = self.buffer.replace(buffer) {
+            pool.give(old);
+        }
+    }
+
     /// `octets` were read into `space`.
     pub(crate) fn received(&mut self, octets: usize) {
         self.end += octets;
+        let room = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
+        if self.end == room {
+            self.large_for = SMALL_READS;
+        } else if octets < BUFFER {
+            self.large_for = self.large_for.saturating_sub(1);
+        }
     }
 
     /// The first `octets` are consumed.
@@ -105,12 +122,15 @@ impl ReceiveBuffer {
         let Some(peer) = peer else {
             return;
         };
-        let whole = BUFFER as u64;
-        if self.charge.is_none() && peer.has_room(What::ReceiveMemory, whole, 2) {
+        let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
+        let whole = len.max(BUFFER) as u64;
+        let charged = |charge: &Option<Charge>| charge.as_ref().map_or(0, Charge::amount);
+        if charged(&self.charge) < whole && peer.has_room(What::ReceiveMemory, whole, 2) {
+            self.charge = None;
             self.charge = Some(peer.take_in_any_case(What::ReceiveMemory, whole));
         }
-        let charged = self.charge.as_ref().map_or(0, Charge::amount);
-        if charged == whole {
+        let charged = charged(&self.charge);
+        if charged >= whole {
             return;
         }
         let due = (self.filled().len() as u64).max(FPDU);
@@ -123,12 +143,7 @@ impl ReceiveBuffer {
 
     /// Moves what is left to a buffer of its size.
     fn shrink(&mut self, pool: &BufferPool) {
-        let exact: Box<[u8]> = self.filled().into();
-        self.start = 0;
-        self.end = exact.len();
-        if let Some(buffer) = self.buffer.replace(exact) {
-            pool.give(buffer);
-        }
+        self.replace(pool, vec![0; self.filled().len()].into_boxed_slice());
     }
 
     /// Appends octets, if there is a buffer with room for them.

@@ -16,6 +16,9 @@ const BATCH_LIMIT: usize = 1024 * 1024;
 /// The same for the first batch after a pause; each one behind it may be twice as long. The peer begins to receive a large
 /// message while the rest of it is still checksummed.
 const FIRST_BATCH: usize = 128 * 1024;
+/// So many turns that find nothing to send are a pause. A program that posts one message after the other makes a few polls in between, and
+/// one that waits for an answer hundreds.
+pub(crate) const PAUSE: u32 = 64;
 /// Parts handed to the LLP in one call.
 pub(crate) const PARTS_PER_CALL: usize = 64;
 /// Parts of one batch; several calls, one refill.
@@ -73,8 +76,12 @@ pub(crate) struct TxBatch {
     mid_fpdu: bool,
     /// Stream offset behind the startup frame.
     floor: u64,
-    /// Batches since there was nothing to send, as far as it matters.
+    /// Batches since the last pause, as far as it matters.
     batches: u32,
+    /// Turns since the last batch that found nothing to send.
+    quiet: u32,
+    /// This batch is as long as a batch may be.
+    full: bool,
 }
 
 impl TxBatch {
@@ -100,7 +107,7 @@ impl TxBatch {
         self.filled + self.lent < self.limit
             // What one call does not offer would be copied (where a batch does not begin with as many of other parts).
             && (self.lent == 0 || self.parts.len() + 2 <= PARTS_PER_CALL)
-            && self.framed - self.taken < (FIRST_BATCH << self.batches).min(BATCH_LIMIT) as u64
+            && self.left() < (FIRST_BATCH << self.batches).min(BATCH_LIMIT)
             && self.parts.len() < PARTS_LIMIT
     }
 
@@ -113,22 +120,40 @@ impl TxBatch {
 
     /// A batch is on its way: the next one may be longer.
     pub(crate) fn goes_on(&mut self) {
+        self.full = !self.has_room();
+        self.quiet = 0;
         let most = (BATCH_LIMIT / FIRST_BATCH).ilog2();
         self.batches = (self.batches + 1).min(most);
     }
 
-    /// There is nothing to send.
+    /// There was nothing to send, in one turn more.
     pub(crate) fn pauses(&mut self) {
-        self.batches = 0;
+        self.quiet += 1;
+        if self.quiet >= PAUSE {
+            self.quiet = 0;
+            self.batches = 0;
+        }
+    }
+
+    /// Whether the rest of this batch needs another call of the LLP, or another batch follows it, `unsent` being what there is to frame.
+    pub(crate) fn is_followed(&self, unsent: bool) -> bool {
+        (self.full && unsent) || self.parts.len() - self.part > PARTS_PER_CALL
+    }
+
+    /// Octets of this batch that the LLP has not taken.
+    pub(crate) fn left(&self) -> usize {
+        usize::try_from(self.framed - self.taken).unwrap_or(usize::MAX)
     }
 
     /// There is nothing to send, and nothing to frame: what a batch has held goes back, once.
     #[inline]
     pub(crate) fn rests(&mut self, pool: &BufferPool) {
-        if !self.parts.is_empty() || self.batches > 0 {
+        if !self.parts.is_empty() {
             self.release();
-            self.pauses();
             self.return_staging(pool);
+        }
+        if self.batches > 0 {
+            self.pauses();
         }
     }
 
@@ -459,10 +484,37 @@ mod tests {
             lengths.push(len);
         }
         assert_eq!(lengths, [128, 256, 512, 1024, 1024]);
-        batch.pauses();
+        // A program that posts again after a few polls goes on.
+        (1..PAUSE).for_each(|_| batch.pauses());
         batch.reset();
         batch.framed += 128 * 1024;
+        assert!(batch.has_room());
+        batch.goes_on();
+        (1..PAUSE).for_each(|_| batch.pauses());
+        assert!(batch.has_room());
+        batch.pauses();
         assert!(!batch.has_room());
+    }
+
+    #[test]
+    fn a_batch_is_followed_when_it_is_full_and_more_is_there_or_one_call_does_not_take_it() {
+        let mut batch = TxBatch::default();
+        batch.reset();
+        batch.stage(|staged| staged.extend_from_slice(&[0; 1024]));
+        batch.goes_on();
+        assert!(
+            !batch.is_followed(true),
+            "what is unsent is held back: nobody knows for how long"
+        );
+        batch.stage(|staged| staged.extend_from_slice(&[0; FIRST_BATCH]));
+        batch.batches = 0;
+        batch.goes_on();
+        assert!(batch.is_followed(true));
+        assert!(!batch.is_followed(false));
+        for at in 0..PARTS_PER_CALL {
+            batch.parts.push(Part::Staged(at..at));
+        }
+        assert!(batch.is_followed(false));
     }
 
     #[test]

@@ -303,6 +303,20 @@ impl Driven {
     }
 
     fn send(&mut self, pool: &BufferPool) -> Sent {
+        let mut kept = false;
+        let sent = self.send_batches(pool, &mut kept);
+        // An LLP that takes no more has enough under way to send the rest by itself.
+        if kept
+            && sent != Sent::Blocked
+            && let Some(llp) = &mut self.llp
+        {
+            llp.push();
+        }
+        sent
+    }
+
+    /// `kept`, in the end: the LLP was told that more follows, and may keep the end of what it has.
+    fn send_batches(&mut self, pool: &BufferPool, kept: &mut bool) -> Sent {
         let mut sent = 0;
         loop {
             let Some(llp) = &mut self.llp else {
@@ -328,9 +342,12 @@ impl Driven {
                 self.conn.tx.return_staging(pool);
                 return Sent::All;
             }
-            let offered = offer(&self.conn, &mut **llp);
+            let tx = &self.conn.tx;
+            let followed = tx.is_followed(self.conn.has_unsent()) && sent + tx.left() < TURN;
+            let offered = offer(&self.conn, followed, &mut **llp);
             if let Ok(octets) = offered {
                 sent += octets;
+                *kept = followed && octets > 0 || *kept && octets == 0;
                 self.conn.taken(octets);
             }
             self.conn.tx.reclaim();
@@ -390,19 +407,19 @@ impl Driven {
     }
 }
 
-/// Hands the LLP what is framed; gives how much of it was taken.
+/// Hands the LLP what is framed; gives how much of it was taken. `followed`: the next call comes at once.
 #[inline]
-fn offer(conn: &Connection, llp: &mut dyn Llp) -> Result<usize, LlpError> {
+fn offer(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<usize, LlpError> {
     match conn.tx.single_piece() {
-        Some(piece) => llp.try_send(&[piece], conn.fpdu_ends()),
-        None => offer_many(conn, llp),
+        Some(piece) => llp.try_send(&[piece], conn.fpdu_ends().followed(followed)),
+        None => offer_many(conn, followed, llp),
     }
 }
 
 /// The same, of a batch of which parts lie in registered memory. Apart, for its array.
 #[inline(never)]
-fn offer_many(conn: &Connection, llp: &mut dyn Llp) -> Result<usize, LlpError> {
+fn offer_many(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<usize, LlpError> {
     let mut pieces = [Piece::from(&[][..]); PARTS_PER_CALL];
     let count = conn.tx.pieces(&mut pieces);
-    llp.try_send(&pieces[..count], conn.fpdu_ends())
+    llp.try_send(&pieces[..count], conn.fpdu_ends().followed(followed))
 }

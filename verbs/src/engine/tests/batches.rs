@@ -2,6 +2,7 @@
 
 use super::line::over_line;
 use super::*;
+use crate::engine::transmit::PAUSE;
 
 const KIB: u64 = 1024;
 
@@ -42,6 +43,7 @@ fn the_first_batch_after_a_pause_is_short_and_those_behind_it_are_longer() {
         assert!(batches[2] > 324 * KIB, "{batches:?}");
         // Now there is nothing to send: the peer has begun with what it has.
         while next_batch(&mut client, &pool) > 0 {}
+        (0..PAUSE).for_each(|_| client.conn.fill());
     }
 }
 
@@ -64,4 +66,51 @@ fn the_llp_is_told_whether_fpdus_may_go_over_segments() {
         assert!(!line.calls.is_empty());
         assert_eq!(line.over_segments, segments > FpduSegments::ONE);
     }
+}
+
+#[test]
+fn the_llp_is_told_that_a_batch_is_followed_but_of_the_last_one() {
+    let server = Memory::new();
+    let (mut client, _server, pool) = connected(&Settings::default(), &server);
+    let (to, rkey) = (server.open.to_base(), server.open.stag().0);
+    post_writes(&mut client, to, rkey, 16);
+    let _memory = Arc::clone(&client.memory);
+    let (mut driven, line) = over_line(client, usize::MAX);
+    driven.push(&pool);
+    let line = line.lock();
+    let (last, others) = line.followed.split_last().unwrap();
+    assert!(!others.is_empty() && others.iter().all(|followed| *followed));
+    assert!(!last);
+    assert_eq!(line.pushes, 0);
+}
+
+#[test]
+fn what_was_kept_for_a_request_that_is_held_back_is_sent() {
+    let server = Memory::new();
+    let (mut client, _server, pool) = connected(&Settings::default(), &server);
+    client.conn.set_emss(65_483);
+    (0..PAUSE).for_each(|_| client.conn.fill());
+    let (to, rkey) = (server.open.to_base(), server.open.stag().0);
+    let page = Sge {
+        addr: client.memory.open.to_base(),
+        len: PAGE as u32,
+        lkey: client.memory.open.stag().0,
+    };
+    let sges = [page];
+    let read = SendWr::read(0, &sges, to, rkey);
+    client.conn.post_send(&read.unsignaled()).unwrap();
+    // The shortest batch, to the octet of its last FPDU.
+    for wr_id in 1..=32 {
+        let write = SendWr::write(wr_id, &sges, to, rkey);
+        client.conn.post_send(&write.unsignaled()).unwrap();
+    }
+    // It waits for the answer to the Read.
+    let fenced = SendWr::write(33, &sges, to, rkey).fence();
+    client.conn.post_send(&fenced.unsignaled()).unwrap();
+    let _memory = Arc::clone(&client.memory);
+    let (mut driven, line) = over_line(client, usize::MAX);
+    driven.push(&pool);
+    let line = line.lock();
+    assert_eq!(line.followed.last(), Some(&true));
+    assert_eq!(line.pushes, 1);
 }

@@ -24,6 +24,10 @@ pub(super) struct Line {
     pub(super) unread: Vec<usize>,
     /// Whether FPDUs may go over segments, as was said at the last of those calls.
     pub(super) over_segments: bool,
+    /// Whether more was said to follow, at each of those calls.
+    pub(super) followed: Vec<bool>,
+    /// How often what was kept for that had to be sent.
+    pub(super) pushes: u32,
     /// It was cut.
     pub(super) reset: bool,
 }
@@ -42,6 +46,8 @@ pub(super) fn over_line(end: End, room: usize) -> (Driven, Arc<Mutex<Line>>) {
         calls: Vec::new(),
         unread: Vec::new(),
         over_segments: false,
+        followed: Vec::new(),
+        pushes: 0,
         reset: false,
     }));
     let llp = LineLlp {
@@ -89,8 +95,12 @@ impl Llp for LineLlp {
             let unread = line.arrived.len();
             line.unread.push(unread);
             line.over_segments = ends.may_go_over_segments();
+            line.followed.push(ends.is_followed());
         }
         Ok(taken)
+    }
+    fn push(&mut self) {
+        self.line.lock().pushes += 1;
     }
     fn emss(&self) -> usize {
         536
