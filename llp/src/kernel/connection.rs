@@ -244,7 +244,8 @@ impl Llp for KernelConnection {
         self.check_sendable()?;
         let mut taken = 0;
         for (nth, batch) in (1..).zip(pieces.chunks(raw::MAX_GATHER)) {
-            let followed = ends.is_followed() || nth * raw::MAX_GATHER < pieces.len();
+            let rest = pieces.get(nth * raw::MAX_GATHER..).unwrap_or_default();
+            let followed = ends.is_followed() || rest.iter().any(|piece| !piece.is_empty());
             let offered: usize = batch.iter().map(Piece::len).sum();
             if offered == 0 {
                 continue;

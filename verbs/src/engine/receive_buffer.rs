@@ -29,6 +29,8 @@ pub(crate) struct ReceiveBuffer {
     end: usize,
     /// Reads for which a large buffer is worth its while, unless there is another that fills what it is given.
     large_for: u16,
+    /// The peer's account had room for a large buffer when this turn began.
+    may_be_large: bool,
     /// Octets consumed in all.
     consumed: u64,
     /// What the peer is charged with while something is left over.
@@ -37,8 +39,10 @@ pub(crate) struct ReceiveBuffer {
 
 impl ReceiveBuffer {
     /// Whether something may be read from this peer: what was begun may always be finished, but nothing
-    /// is begun while the limits of the peer and the device leave no place for it.
-    pub(crate) fn may_read(&self, peer: Option<&Arc<PeerAccount>>) -> bool {
+    /// is begun while the limits of the peer and the device leave no place for it. A turn begins with this question.
+    pub(crate) fn may_read(&mut self, peer: Option<&Arc<PeerAccount>>) -> bool {
+        let large = LARGE as u64;
+        self.may_be_large = peer.is_none_or(|peer| peer.has_room(What::ReceiveMemory, large, 2));
         !self.is_empty() || peer.is_none_or(|peer| peer.has_room(What::ReceiveMemory, FPDU, 1))
     }
 
@@ -62,7 +66,8 @@ impl ReceiveBuffer {
     /// Room for the next read, half of the buffer at least: what is left over is moved to the front when there is less
     /// behind it.
     pub(crate) fn space(&mut self, pool: &BufferPool) -> &mut [u8] {
-        let wanted = if self.large_for > 0 { LARGE } else { BUFFER };
+        let large = self.large_for > 0 && self.may_be_large;
+        let wanted = if large { LARGE } else { BUFFER };
         let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
         if len < wanted {
             self.replace(pool, pool.take(wanted));
@@ -220,6 +225,40 @@ mod tests {
         assert_eq!(pool.len(), 1);
         rx.space(&pool);
         assert_eq!(pool.len(), 0);
+    }
+
+    #[test]
+    fn reads_that_fill_the_buffer_make_it_a_large_one_while_the_peers_account_has_room() {
+        for (limit, then) in [(4 << 20, LARGE), (1 << 20, BUFFER)] {
+            let accounts = Accounts::new(&Limits {
+                per_peer: PeerLimits {
+                    max_receive_memory: limit,
+                    ..PeerLimits::default()
+                },
+                ..Limits::default()
+            });
+            let peer = accounts.peer(([192, 0, 2, 1], 1).into());
+            let pool = BufferPool::default();
+            let mut rx = ReceiveBuffer::default();
+            assert!(rx.may_read(Some(&peer)));
+            assert_eq!(rx.space(&pool).len(), BUFFER);
+            rx.received(BUFFER);
+            // All but the beginning of an FPDU is understood.
+            rx.discard(BUFFER - 100);
+            assert_eq!(rx.space(&pool).len(), then - 100);
+            rx.release(&pool, Some(&peer));
+            let held = rx.buffer.as_ref().map_or(0, |buffer| buffer.len());
+            assert!(held == then && rx.charge.as_ref().map_or(0, Charge::amount) >= held as u64);
+            // Not for ever.
+            for _ in 0..SMALL_READS {
+                assert!(rx.may_read(Some(&peer)));
+                rx.space(&pool);
+                rx.received(1);
+                rx.discard(rx.filled().len());
+                rx.release(&pool, Some(&peer));
+            }
+            assert_eq!(rx.space(&pool).len(), BUFFER);
+        }
     }
 
     /// A peer that begins FPDUs on many connections and finishes none.

@@ -17,7 +17,8 @@ const BATCH_LIMIT: usize = 1024 * 1024;
 /// message while the rest of it is still checksummed.
 const FIRST_BATCH: usize = 128 * 1024;
 /// So many turns that find nothing to send are a pause. A program that posts one message after the other makes a few polls in between, and
-/// one that waits for an answer hundreds.
+/// one that polls for an answer hundreds. (One that sleeps has a turn or two for a message: its batches stay long, and its large messages are checksummed
+/// whole before the first octet of them leaves.)
 pub(crate) const PAUSE: u32 = 64;
 /// Parts handed to the LLP in one call.
 pub(crate) const PARTS_PER_CALL: usize = 64;
@@ -148,7 +149,8 @@ impl TxBatch {
     /// There is nothing to send, and nothing to frame: what a batch has held goes back, once.
     #[inline]
     pub(crate) fn rests(&mut self, pool: &BufferPool) {
-        if !self.parts.is_empty() {
+        // Behind a batch that was lent and taken in one call there are no parts any more.
+        if !self.parts.is_empty() || self.staged.capacity() > SMALL_STAGING {
             self.release();
             self.return_staging(pool);
         }
@@ -494,6 +496,20 @@ mod tests {
         assert!(batch.has_room());
         batch.pauses();
         assert!(!batch.has_room());
+    }
+
+    #[test]
+    fn staging_goes_back_when_there_is_nothing_to_send_also_without_a_part_that_used_it() {
+        let pool = BufferPool::default();
+        let mut batch = TxBatch::default();
+        batch.reset();
+        batch.stage(|staged| staged.resize(100_000, 0));
+        batch.goes_on();
+        batch.taken(100_000);
+        // As `reclaim` does when what was lent has been taken.
+        batch.reset();
+        batch.rests(&pool);
+        assert_eq!(batch.staged.capacity(), 0);
     }
 
     #[test]

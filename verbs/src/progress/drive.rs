@@ -305,7 +305,7 @@ impl Driven {
     fn send(&mut self, pool: &BufferPool) -> Sent {
         let mut kept = false;
         let sent = self.send_batches(pool, &mut kept);
-        // An LLP that takes no more has enough under way to send the rest by itself.
+        // An LLP that takes no more has enough under way to send the rest by itself, or is offered more when it is writable again.
         if kept
             && sent != Sent::Blocked
             && let Some(llp) = &mut self.llp
