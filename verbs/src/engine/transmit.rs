@@ -17,8 +17,7 @@ const BATCH_LIMIT: usize = 1024 * 1024;
 /// message while the rest of it is still checksummed.
 const FIRST_BATCH: usize = 128 * 1024;
 /// So many turns that find nothing to send are a pause. A program that posts one message after the other makes a few polls in between, and
-/// one that polls for an answer hundreds. (One that sleeps has a turn or two for a message: its batches stay long, and its large messages are checksummed
-/// whole before the first octet of them leaves.)
+/// one that polls for an answer hundreds. One that goes to sleep pauses at once ([`TxBatch::sleeps`]).
 pub(crate) const PAUSE: u32 = 64;
 /// Parts handed to the LLP in one call.
 pub(crate) const PARTS_PER_CALL: usize = 64;
@@ -134,6 +133,12 @@ impl TxBatch {
             self.quiet = 0;
             self.batches = 0;
         }
+    }
+
+    /// The program goes to sleep: whatever it sends next comes after a pause.
+    pub(crate) fn sleeps(&mut self) {
+        self.quiet = 0;
+        self.batches = 0;
     }
 
     /// Whether the rest of this batch needs another call of the LLP, or another batch follows it, `unsent` being what there is to frame.
@@ -495,6 +500,10 @@ mod tests {
         (1..PAUSE).for_each(|_| batch.pauses());
         assert!(batch.has_room());
         batch.pauses();
+        assert!(!batch.has_room());
+        batch.goes_on();
+        assert!(batch.has_room());
+        batch.sleeps();
         assert!(!batch.has_room());
     }
 

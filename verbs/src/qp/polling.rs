@@ -140,6 +140,7 @@ impl QpInner {
         self.polled_at.store(0, Ordering::Relaxed);
         let mut locked = self.lock();
         locked.driven.doorbell.sleeps();
+        locked.driven.conn.tx.sleeps();
         let cover = locked.registration.cover;
         if !cover.is_seated() || locked.driven.doorbell.is_staged() {
             let driver = match cover {
@@ -192,6 +193,7 @@ impl QpInner {
             registration,
             ..
         } = &mut *locked;
+        driven.conn.tx.sleeps();
         let Some(llp) = &driven.llp else {
             return false;
         };
