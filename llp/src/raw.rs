@@ -171,25 +171,44 @@ pub(crate) fn unacknowledged(socket: impl AsFd) -> Result<usize, Errno> {
     }
 }
 
-/// Leaves the size of the receive buffer to the kernel again, after it was set (SO_BUF_LOCK, Linux 5.14).
-pub(crate) fn unlock_buffers(socket: impl AsFd) -> Result<(), Errno> {
-    /// Of <asm-generic/socket.h>.
-    const SO_BUF_LOCK: libc::c_int = 72;
-    let none: libc::c_int = 0;
+/// Bounds the window that is offered to the peer to so many octets (TCP_WINDOW_CLAMP of `tcp(7)`).
+pub(crate) fn clamp_window(socket: impl AsFd, octets: u32) -> Result<(), Errno> {
     // SAFETY: the descriptor is open for the time of the borrow; the kernel reads one `int` from the address, and no more.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_BUF_LOCK,
-            (&raw const none).cast(),
-            size_of_val(&none) as libc::socklen_t,
+            libc::IPPROTO_TCP,
+            libc::TCP_WINDOW_CLAMP,
+            (&raw const octets).cast(),
+            size_of_val(&octets) as libc::socklen_t,
         )
     };
     if result < 0 {
         Err(last_errno())
     } else {
         Ok(())
+    }
+}
+
+/// What the window is bounded to.
+#[cfg(test)]
+pub(crate) fn window_clamp(socket: impl AsFd) -> Result<u32, Errno> {
+    let mut octets: u32 = 0;
+    let mut len = size_of_val(&octets) as libc::socklen_t;
+    // SAFETY: the descriptor is open for the time of the borrow; the kernel writes at most `len` octets to the address of `octets`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_WINDOW_CLAMP,
+            (&raw mut octets).cast(),
+            &raw mut len,
+        )
+    };
+    if result < 0 {
+        Err(last_errno())
+    } else {
+        Ok(octets)
     }
 }
 

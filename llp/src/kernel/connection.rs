@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 use socket2::{Socket, TcpKeepalive};
 
-use super::near;
+use super::near::Window;
 use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv, raw};
 
 /// What TCP has to assume when nothing is known: RFC 9293 section 3.7.1.
@@ -100,6 +100,7 @@ impl State {
 pub(crate) struct KernelConnection {
     socket: Socket,
     state: State,
+    window: Window,
     local: SocketAddr,
     peer: SocketAddr,
 }
@@ -107,7 +108,6 @@ pub(crate) struct KernelConnection {
 impl KernelConnection {
     /// Starts to connect; the socket may be bound already.
     pub(crate) fn connect(socket: Socket, to: SocketAddr) -> Result<Self, LlpError> {
-        near::before_connection(&socket, to.ip());
         match rustix::net::connect(&socket, &to) {
             // EINTR, as with any non-blocking connect, leaves the attempt running.
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR | Errno::AGAIN) => {}
@@ -121,12 +121,10 @@ impl KernelConnection {
         }
         let local = local_addr(&socket, to)?;
         let peer = plain(to);
-        if !peer.ip().is_loopback() {
-            near::of_connection(&socket, local, peer);
-        }
         Ok(Self {
             socket,
             state: State::Connecting,
+            window: Window::between(local, peer),
             local,
             peer,
         })
@@ -134,11 +132,13 @@ impl KernelConnection {
 
     /// A connection that stands, between these addresses.
     pub(crate) fn standing(socket: Socket, local: SocketAddr, peer: SocketAddr) -> Self {
+        let peer = plain(peer);
         Self {
             socket,
             state: State::Connected,
+            window: Window::between(local, peer),
             local,
-            peer: plain(peer),
+            peer,
         }
     }
 
@@ -232,7 +232,10 @@ impl Llp for KernelConnection {
         loop {
             match rustix::net::recv(&self.socket, &mut *buf, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Ok(Recv::Closed),
-                Ok((count, _)) => return Ok(Recv::Data(count)),
+                Ok((count, _)) => {
+                    self.window.received(&self.socket, count);
+                    return Ok(Recv::Data(count));
+                }
                 Err(Errno::AGAIN) => return Ok(Recv::WouldBlock),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.fail("receive", errno, Event::ReceiveFailed)),

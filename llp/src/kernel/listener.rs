@@ -10,8 +10,7 @@ use rustix::net::SocketFlags;
 use socket2::Socket;
 use uwarp_capture::Interface;
 
-use super::connection::{KernelConnection, local_addr, plain};
-use super::near;
+use super::connection::{KernelConnection, local_addr};
 use crate::{Captured, Llp, LlpError, LlpListener};
 
 /// How many connections that died before they could be taken are passed over in one call.
@@ -59,9 +58,6 @@ impl KernelListener {
         } else {
             self.local
         };
-        if !self.local.ip().is_loopback() {
-            near::of_connection(&socket, local, plain(peer));
-        }
         let connection = KernelConnection::standing(socket, local, peer);
         Ok(match &self.interface {
             None => Box::new(connection),

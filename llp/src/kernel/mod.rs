@@ -133,7 +133,6 @@ impl KernelNetwork {
         backlog: u32,
     ) -> Result<Box<dyn LlpListener>, LlpError> {
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
-        near::before_connection(&socket, addr.ip());
         socket
             .listen(backlog)
             .map_err(|error| LlpError::from_io("listen on this address", addr, error))?;

@@ -1,58 +1,77 @@
-//! The receive buffer of connections between processes of one host.
+//! The window of connections between processes of one host.
 //!
-//! Left to itself, the kernel lets it grow to many megabytes. Over the loopback device that makes large messages slower: a sender
-//! that always finds room also does the peer's part of TCP in its own calls, and the octets have left the caches when they are
-//! read. With a window of a few segments the sender mostly finds it closed, what it has copied leaves as the receiver makes room, on the
-//! receiver's processor, and the same memory is used again. From 300,000 to 500,000 octets were about as fast, 200,000 slower for some loads.
+//! Left to itself, the kernel lets it grow to many megabytes. Over the loopback device that makes large messages slower: each segment
+//! that a sender hands to its kernel is delivered within the same call, the receiver that polls takes it at once and alone, and what that
+//! costs for each segment and read is spent on each of them. With a window of two segments what a call has copied leaves when
+//! acknowledgements are looked at, behind it, all together; the receiver finds many segments at once, and those acknowledgements that it sends
+//! itself do a part of the sender's work on the receiver's processor.
+//!
+//! Only what is offered at a time is bounded, not what the kernel keeps until it is read, so a window does not close while a receiver is busy:
+//! a receive buffer as small as that does (SO_RCVBUF), and for large Reads it gains less.
 //!
 //! To another host a window that small would bound the throughput, so there the kernel chooses.
-//!
-//! It does most where it is set before the connection stands: on loopback addresses. Elsewhere it is known only then that the peer is near.
 
-use std::net::{IpAddr, SocketAddr};
-use std::sync::OnceLock;
+use std::net::SocketAddr;
 
 use socket2::Socket;
 
 use crate::raw;
 
-/// Octets asked for. The kernel doubles it, for what it keeps beside the octets.
-const RECEIVE_BUFFER: usize = 400_000;
+/// Octets of a window, made whole segments. Two of them on a loopback device as it comes (65,483 octets each, 65,463 over IPv6): the kernel
+/// acknowledges each second segment at once. A window with room for a part of a segment besides gets just that, a small segment each time.
+const WINDOW: u32 = 128_000;
+/// Octets received from one time that the window is bounded to the next. The kernel widens it again when it makes the receive buffer larger,
+/// and when the first whole segments arrive; the call takes less than a thousandth of the time of so many octets.
+const INTERVAL: usize = 4 << 20;
 
-/// Of a socket that is to connect to, or to listen at this address.
-pub(super) fn before_connection(socket: &Socket, addr: IpAddr) {
-    if addr.to_canonical().is_loopback() {
-        bound_buffer(socket);
+/// What is known of the window of a connection.
+#[derive(Debug)]
+pub(super) struct Window {
+    /// Octets to receive until it is bounded (again): more than there will be where the peer is another host.
+    left: usize,
+}
+
+impl Window {
+    /// Of a connection between these addresses.
+    pub(super) fn between(local: SocketAddr, peer: SocketAddr) -> Self {
+        let left = if is_near(local, peer) {
+            INTERVAL
+        } else {
+            usize::MAX
+        };
+        Self { left }
+    }
+
+    /// Takes in that so many octets were received.
+    #[inline]
+    pub(super) fn received(&mut self, socket: &Socket, octets: usize) {
+        match self.left.checked_sub(octets) {
+            Some(left) => self.left = left,
+            None => self.bound(socket),
+        }
+    }
+
+    #[cold]
+    fn bound(&mut self, socket: &Socket) {
+        let bounded = match socket.tcp_mss() {
+            Ok(mss) => raw::clamp_window(socket, window_of(mss)).map_err(Into::into),
+            Err(error) => Err(error),
+        };
+        self.left = match bounded {
+            Ok(()) => INTERVAL,
+            Err(error) => {
+                // It works without, as fast as the kernel has it.
+                tracing::debug!(%error, "the window cannot be bounded");
+                usize::MAX
+            }
+        };
     }
 }
 
-/// Of a connection between these addresses.
-pub(super) fn of_connection(socket: &Socket, local: SocketAddr, peer: SocketAddr) {
-    if is_near(local, peer) {
-        bound_buffer(socket);
-    }
-}
-
-/// Gives the socket that buffer, if the kernel allows for it (net.core.rmem_max).
-fn bound_buffer(socket: &Socket) {
-    // What the kernel allows is asked for once: under a flood of connections each system call counts.
-    static ALLOWED: OnceLock<bool> = OnceLock::new();
-    if ALLOWED.get() == Some(&false) {
-        return;
-    }
-    let bounded = socket.set_recv_buffer_size(RECEIVE_BUFFER);
-    let allowed = *ALLOWED.get_or_init(|| {
-        let given = bounded.and_then(|()| socket.recv_buffer_size());
-        given.is_ok_and(|octets| octets >= 2 * RECEIVE_BUFFER)
-    });
-    if !allowed {
-        // Less is too small for some loads: the kernel chooses again, where it is new enough for that.
-        let chooses = raw::unlock_buffers(socket);
-        tracing::debug!(
-            ?chooses,
-            "net.core.rmem_max is too small for a receive buffer of our choice"
-        );
-    }
+/// The window in octets, where segments have so many.
+fn window_of(mss: u32) -> u32 {
+    let mss = mss.max(1);
+    WINDOW.div_ceil(mss) * mss
 }
 
 /// Whether octets between these addresses stay on this host.
@@ -63,35 +82,66 @@ fn is_near(local: SocketAddr, peer: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{FpduEnds, Llp, Network as _, Piece, Recv};
+
+    /// Sends so many octets from the one end to the other.
+    fn pass(from: &mut dyn Llp, to: &mut dyn Llp, octets: usize) {
+        let (source, mut sink) = (vec![7; 1 << 20], vec![0; 1 << 20]);
+        let (mut sent, mut received) = (0, 0);
+        while received < octets {
+            if sent < octets {
+                let some = &source[..source.len().min(octets - sent)];
+                sent += from.try_send(&[Piece::from(some)], FpduEnds::NONE).unwrap();
+            }
+            match to.try_recv(&mut sink).unwrap() {
+                Recv::Data(count) => received += count,
+                Recv::WouldBlock => {}
+                Recv::Closed => panic!("closed after {received} octets"),
+            }
+        }
+    }
 
     #[test]
-    fn both_ends_of_a_connection_within_the_host_are_bounded_where_the_kernel_allows_it() {
+    fn the_window_within_a_host_is_two_segments_and_again_when_the_kernel_has_widened_it() {
         let network = crate::kernel::KernelNetwork::default();
-        let mut listener =
-            crate::Network::listen(&network, "127.0.0.1:0".parse().unwrap(), 1).unwrap();
-        let client = crate::Network::connect(&network, None, listener.local_addr()).unwrap();
-        let server = loop {
+        let mut listener = network.listen("127.0.0.1:0".parse().unwrap(), 1).unwrap();
+        let mut from = network.connect(None, listener.local_addr()).unwrap();
+        let mut to = loop {
             if let Some(server) = listener.try_accept().unwrap() {
                 break server;
             }
         };
-        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let allowed = socket2::SockRef::from(&other);
-        allowed.set_recv_buffer_size(RECEIVE_BUFFER).unwrap();
-        let wanted = allowed.recv_buffer_size().unwrap();
-        if wanted < 2 * RECEIVE_BUFFER {
-            eprintln!(
-                "not looked at: net.core.rmem_max allows for {} octets",
-                wanted / 2
-            );
-            return;
+        while !from.connect_progress().unwrap() {}
+        for _ in 0..2 {
+            let bound = window_of(socket2::SockRef::from(&to.fd()).tcp_mss().unwrap());
+            for _ in 0..2 {
+                raw::clamp_window(to.fd(), 1 << 20).unwrap();
+                pass(&mut *from, &mut *to, INTERVAL);
+                assert_ne!(raw::window_clamp(to.fd()), Ok(bound));
+                pass(&mut *from, &mut *to, 1);
+                assert_eq!(raw::window_clamp(to.fd()), Ok(bound));
+            }
+            // The end that connected, and then the one that accepted.
+            std::mem::swap(&mut from, &mut to);
         }
-        for end in [client, server] {
-            let size = socket2::SockRef::from(&end.fd())
-                .recv_buffer_size()
-                .unwrap();
-            assert_eq!(size, wanted);
-        }
+    }
+
+    #[test]
+    fn to_another_host_the_kernel_chooses_the_window() {
+        let to = |peer: &str| {
+            Window::between("192.0.2.1:1".parse().unwrap(), peer.parse().unwrap()).left
+        };
+        assert_eq!(to("192.0.2.1:2"), INTERVAL);
+        assert_eq!(to("192.0.2.2:2"), usize::MAX);
+    }
+
+    #[test]
+    fn a_window_is_whole_segments() {
+        assert_eq!(window_of(65_483), 2 * 65_483);
+        assert_eq!(window_of(65_463), 2 * 65_463);
+        assert_eq!(window_of(1448), 89 * 1448);
+        // What the kernel says of a connection that is gone.
+        assert!(window_of(0) > 0);
     }
 
     #[test]

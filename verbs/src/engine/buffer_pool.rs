@@ -11,8 +11,7 @@ use parking_lot::Mutex;
 /// Octets of one receive buffer. One read fills it with many FPDUs; the largest FPDU (64768 octets of ULPDU
 /// with Markers) fits with room to spare.
 pub(super) const BUFFER: usize = 256 * 1024;
-/// Octets of a receive buffer of a connection that fills the others: all that the kernel holds for a connection within a host
-/// (`uwarp_llp::kernel`) fits, so that a read leaves nothing. With less the peer finds room when a part of it is read, and sends in smaller portions.
+/// Octets of a receive buffer of a connection that fills the others: a read costs the kernel's lock and an acknowledgement besides the octets.
 pub(super) const LARGE: usize = 1024 * 1024;
 /// Shelves of a pool.
 const SHELVES: usize = 8;
