@@ -40,6 +40,17 @@ pub(crate) fn machine_now() -> Instant {
     Instant::now()
 }
 
+/// Asks until it is so. A test that would hang fails here, and its backtrace says where.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
+    let began = machine_now();
+    while !is_so() {
+        let hangs = began.elapsed() > std::time::Duration::from_secs(60);
+        assert!(!hangs, "not so within 60 s");
+    }
+}
+
 impl fmt::Debug for TimeSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

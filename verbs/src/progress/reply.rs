@@ -112,6 +112,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::clock::until;
     use crate::progress::stray::tests::World;
     use crate::{Notify, RecvWr, SendWr};
 
@@ -171,8 +172,8 @@ mod tests {
         } = world;
         far_qp.post_recv(&RecvWr::new(7, &[])).unwrap();
         near_qp.post_send(&SendWr::send(1, &[])).unwrap();
-        while near_cq.poll_one().is_none() {}
-        while far_cq.poll_one().is_none() {}
+        until(|| near_cq.poll_one().is_some());
+        until(|| far_cq.poll_one().is_some());
     }
 
     #[test]

@@ -119,7 +119,7 @@ pub(super) mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use crate::clock::machine_now;
+    use crate::clock::{machine_now, until};
     use crate::{
         AcceptOptions, Access, ConnectOptions, Cq, Device, MemoryRegion, Notify, Pd, Qp, QpCaps,
         RecvWr, RemoteBuffer, SendWr, Settings,
@@ -191,7 +191,7 @@ pub(super) mod tests {
                 self.near_qp
                     .post_send(&SendWr::write(0, &sges, addr, rkey))
                     .unwrap();
-                while self.near_cq.poll_one().is_none() {}
+                until(|| self.near_cq.poll_one().is_some());
                 assert_eq!(self.idle.poll_one(), None);
                 assert!(began.elapsed() < HANGS);
             }

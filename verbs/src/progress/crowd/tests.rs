@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::clock::machine_now;
+use crate::clock::{machine_now, until};
 use crate::{AcceptOptions, ConnectOptions, Cq, Device, Pd, Qp, QpCaps, RecvWr, SendWr, Settings};
 
 /// A device whose background leaves alone for an hour what is polled.
@@ -53,13 +53,13 @@ impl World {
             _pds: pds,
         };
         // From here on polls receive: the background leaves alone for an hour what it finds ready.
-        let spins = |side| world.crowd(side).spins.load(Ordering::Relaxed) >= SPINS;
-        while !(spins(0) && spins(1)) {
+        until(|| {
             for [ours, theirs] in &world.pairs {
                 world.ping(ours, theirs, 1);
                 world.ping(theirs, ours, 0);
             }
-        }
+            world.is_left_to_polls(0) && world.is_left_to_polls(1)
+        });
         for [ours, theirs] in &world.pairs {
             for qp in [ours, theirs] {
                 assert!(qp.inner().lock().registration.cover.is_seated());
@@ -75,9 +75,27 @@ impl World {
     fn ping(&self, from: &Qp, to: &Qp, side: usize) {
         to.post_recv(&RecvWr::new(1, &[])).unwrap();
         from.post_send(&SendWr::send(1, &[]).unsignaled()).unwrap();
-        while self.poll(side) == 0 {
-            assert_eq!(self.poll(1 - side), 0);
-        }
+        until(|| {
+            let received = self.poll(side) > 0;
+            assert!(received || self.poll(1 - side) == 0);
+            received
+        });
+    }
+
+    /// Whether a look of the background that begins now finds the crowd polled. One that began earlier may still be under way, receive, and
+    /// have the polls counted anew.
+    fn is_left_to_polls(&self, side: usize) -> bool {
+        let crowd = self.crowd(side);
+        let now = crowd.device.now();
+        let background = &crowd.device.background;
+        crowd.registration.lock().set_timer(background, Some(now));
+        until(|| {
+            std::thread::yield_now();
+            let timer = crowd.registration.lock().timer;
+            timer.is_none_or(|timer| timer > now)
+        });
+        let is_watched = crowd.registration.lock().cover == Cover::Watched;
+        is_watched && crowd.spins.load(Ordering::Relaxed) >= SPINS
     }
 
     fn crowd(&self, side: usize) -> &Crowd {
@@ -105,7 +123,7 @@ fn whose_turn_was_refused_has_it_at_the_next_look() {
         scope.spawn(|| assert_eq!(world.poll(1) + world.poll(1), 0));
     });
     drop(another_thread);
-    while world.poll(1) == 0 {}
+    until(|| world.poll(1) > 0);
 }
 
 #[test]
@@ -126,9 +144,10 @@ fn what_is_staged_on_a_connection_whose_turn_was_refused_leaves_with_the_next() 
     assert_eq!(world.poll(0), 0);
     assert!(!ours.inner().lock().driven.doorbell.is_staged());
     let mut received = 0;
-    while received < 4 {
+    until(|| {
         received += world.poll(1);
-    }
+        received == 4
+    });
 }
 
 #[test]
@@ -168,7 +187,7 @@ fn who_received_last_is_asked_alone_and_the_others_soon_after() {
 #[test]
 fn who_has_nothing_to_do_has_no_turn() {
     let world = World::new();
-    while world.poll(0) + world.poll(1) > 0 {}
+    until(|| world.poll(0) + world.poll(1) == 0);
     let locks: Vec<_> = world
         .pairs
         .iter()
@@ -217,10 +236,7 @@ fn what_becomes_hot_behind_the_look_of_the_background_is_looked_for_again() {
     slow.post_recv(&RecvWr::new(1, &[])).unwrap();
     world.poll(0);
     slow_peer.post_send(&SendWr::send(1, &[])).unwrap();
-    // The background finds the crowd polled, and watches it.
-    while crowd.registration.lock().cover != Cover::Watched {
-        std::thread::yield_now();
-    }
+    assert_eq!(crowd.registration.lock().cover, Cover::Watched);
     crowd.polled_at.store(0, Ordering::Relaxed);
     let another_thread = slow.inner().lock();
     crowd.registration.lock().timer = Some(crowd.device.now());
