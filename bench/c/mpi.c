@@ -1,5 +1,5 @@
 /* Two ranks of MPI, as the OSU micro-benchmarks have them: `pingpong` there and back, and `put` from one side with a flush for each window of puts.
- * Arguments: what, the length, how many seconds, the processors of the ranks ("none": wherever they are). Rank 0 prints one number: seconds one way, or
+ * Arguments: what, the length, how many seconds, the processors of the ranks ("none": wherever they are), and for `put` how many are a window. Rank 0 prints one number: seconds one way, or
  * octets a second; the median of batches. */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -9,9 +9,9 @@
 #include <string.h>
 
 #define BATCHES 4096
-#define WINDOW 16
 
 static int rank;
+static int outstanding;
 static char *memory;
 static MPI_Win window;
 
@@ -47,7 +47,7 @@ static void put(int length, int count)
 	int at, of;
 
 	for (at = 0; at < count && rank == 0; at++) {
-		for (of = 0; of < WINDOW; of++)
+		for (of = 0; of < outstanding; of++)
 			MPI_Put(memory, length, MPI_BYTE, 1, 0, length, MPI_BYTE, window);
 		MPI_Win_flush(1, window);
 	}
@@ -68,8 +68,9 @@ int main(int argc, char **argv)
 	double seconds, began, all;
 	char *shown;
 
-	if (argc != 6)
+	if (argc != 7)
 		return 2;
+	outstanding = atoi(argv[6]);
 	pin(argv + 4);
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -116,7 +117,7 @@ int main(int argc, char **argv)
 	qsort(times, most, sizeof times[0], ascending);
 	all = times[most / 2];
 	if (rank == 0)
-		printf("median %.9g\n", work == put ? (double)length * WINDOW / all : all / 2);
+		printf("median %.9g\n", work == put ? (double)length * outstanding / all : all / 2);
 	MPI_Win_free(&window);
 	free(memory);
 	MPI_Finalize();

@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
@@ -190,25 +191,39 @@ pub(crate) fn clamp_window(socket: impl AsFd, octets: u32) -> Result<(), Errno> 
     }
 }
 
+/// Octets of the segments that the peer sends, as the kernel estimates them (`tcpi_rcv_mss` of `tcp(7)`). The segments that this end sends may be
+/// smaller: at most half the window that the peer has offered.
+pub(crate) fn received_mss(socket: impl AsFd) -> Result<u32, Errno> {
+    const AT: usize = offset_of!(libc::tcp_info, tcpi_rcv_mss);
+    let info: [u8; AT + 4] = option(socket, libc::TCP_INFO)?;
+    Ok(info.last_chunk().copied().map_or(0, u32::from_ne_bytes))
+}
+
 /// What the window is bounded to.
 #[cfg(test)]
 pub(crate) fn window_clamp(socket: impl AsFd) -> Result<u32, Errno> {
-    let mut octets: u32 = 0;
-    let mut len = size_of_val(&octets) as libc::socklen_t;
-    // SAFETY: the descriptor is open for the time of the borrow; the kernel writes at most `len` octets to the address of `octets`.
+    option(socket, libc::TCP_WINDOW_CLAMP).map(u32::from_ne_bytes)
+}
+
+/// The first octets of an option of TCP; zeros where the kernel knows less of it.
+fn option<const LEN: usize>(socket: impl AsFd, name: libc::c_int) -> Result<[u8; LEN], Errno> {
+    let mut value = [0; LEN];
+    let mut len = LEN as libc::socklen_t;
+    // SAFETY: the descriptor is open for the time of the borrow; the kernel writes at most `len` octets to the address of `value`, which has as
+    // many.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
             libc::IPPROTO_TCP,
-            libc::TCP_WINDOW_CLAMP,
-            (&raw mut octets).cast(),
+            name,
+            (&raw mut value).cast(),
             &raw mut len,
         )
     };
     if result < 0 {
         Err(last_errno())
     } else {
-        Ok(octets)
+        Ok(value)
     }
 }
 

@@ -65,15 +65,23 @@ impl Fabric {
 pub(super) enum Work {
     /// Seconds one way.
     PingPong,
-    /// Octets a second, from one side.
-    Put,
+    /// Octets a second, from one side, with so many between two flushes.
+    Put(u32),
 }
 
 impl Work {
     pub(super) fn name(self) -> &'static str {
         match self {
             Work::PingPong => "pingpong",
-            Work::Put => "put",
+            Work::Put(_) => "put",
+        }
+    }
+
+    /// Of how many a flush waits.
+    pub(super) fn outstanding(self) -> u32 {
+        match self {
+            Work::PingPong => 1,
+            Work::Put(outstanding) => outstanding,
         }
     }
 }
@@ -114,7 +122,8 @@ impl Mpi {
             .arg(directory.join("mpi"))
             .args([work.name(), &size.to_string()])
             .arg(time.as_secs_f64().to_string())
-            .args(self.processors());
+            .args(self.processors())
+            .arg(work.outstanding().to_string());
         let said = process::both_outputs(&mut command, Duration::from_secs(40))?;
         parse(&said).ok_or_else(|| strange("mpi", &said))
     }

@@ -1,8 +1,8 @@
 //! TCP by the kernel: the default, which needs no privilege.
 //!
 //! Sockets are non-blocking, with `TCP_NODELAY`: the engine batches by itself. Buffer sizes are
-//! left to the kernel's auto-tuning, but for the receive buffer where both ends are on one host. Connections over IPv4 that arrive at an IPv6 listener are
-//! shown with their IPv4 addresses.
+//! left to the kernel's auto-tuning; within a host the window is bounded (`near.rs`). Connections over IPv4
+//! that arrive at an IPv6 listener are shown with their IPv4 addresses.
 
 mod connection;
 mod info;

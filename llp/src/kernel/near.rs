@@ -1,15 +1,16 @@
 //! The window of connections between processes of one host.
 //!
-//! Left to itself, the kernel lets it grow to many megabytes. Over the loopback device that makes large messages slower: each segment
-//! that a sender hands to its kernel is delivered within the same call, the receiver that polls takes it at once and alone, and what that
-//! costs for each segment and read is spent on each of them. With a window of two segments what a call has copied leaves when
-//! acknowledgements are looked at, behind it, all together; the receiver finds many segments at once, and those acknowledgements that it sends
-//! itself do a part of the sender's work on the receiver's processor.
+//! Left to itself, the kernel lets it grow to many megabytes. Over the loopback device that makes large messages slower: each segment is
+//! delivered within the sender's call, and a receiver that polls reads it by itself, so that every segment pays for a read and every other one for
+//! an acknowledgement. With a window of two segments what a call has copied mostly waits in the send queue, and leaves when
+//! acknowledgements are processed: the receiver finds several segments for one read, and a part of the sending is done on its processor.
+//! `docs/performance.md` has what was measured.
 //!
-//! Only what is offered at a time is bounded, not what the kernel keeps until it is read, so a window does not close while a receiver is busy:
-//! a receive buffer as small as that does (SO_RCVBUF), and for large Reads it gains less.
+//! Only what is offered at a time is bounded, not what the kernel keeps until it is read, so a receiver that is busy does not stop the
+//! sender. (A receive buffer of some segments, by SO_RCVBUF, does, and gained less.)
 //!
-//! To another host a window that small would bound the throughput, so there the kernel chooses.
+//! To another host a window that small would bound the throughput, so there the kernel chooses. What delays the loopback device itself, as
+//! netem does, is not told from a fast one.
 
 use std::net::SocketAddr;
 
@@ -17,19 +18,22 @@ use socket2::Socket;
 
 use crate::raw;
 
-/// Octets of a window, made whole segments. Two of them on a loopback device as it comes (65,483 octets each, 65,463 over IPv6): the kernel
-/// acknowledges each second segment at once. A window with room for a part of a segment besides gets just that, a small segment each time.
+/// Octets of a window, made whole segments: two of them on a loopback device as it comes (65,483 octets each, 65,464 over IPv6), because the kernel
+/// acknowledges every second segment at once. What it offers is rounded up to what the window's scale can say.
 const WINDOW: u32 = 128_000;
-/// Octets received from one time that the window is bounded to the next. The kernel widens it again when it makes the receive buffer larger,
-/// and when the first whole segments arrive; the call takes less than a thousandth of the time of so many octets.
-const INTERVAL: usize = 4 << 20;
+/// Octets received between two times that the window is bounded. The kernel widens it again when it makes the receive buffer larger,
+/// and when the first whole segments arrive. The two calls take a thousandth or two of the time of so many octets.
+const INTERVAL: u64 = 4 << 20;
 
 /// What is known of the window of a connection.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// Octets to receive until it is bounded (again): more than there will be where the peer is another host.
-    left: usize,
+    /// Octets to receive until it is bounded (again). Where it never is, [`NEVER`].
+    left: u64,
 }
+
+/// More than a connection receives.
+const NEVER: u64 = u64::MAX;
 
 impl Window {
     /// Of a connection between these addresses.
@@ -37,7 +41,7 @@ impl Window {
         let left = if is_near(local, peer) {
             INTERVAL
         } else {
-            usize::MAX
+            NEVER
         };
         Self { left }
     }
@@ -45,26 +49,25 @@ impl Window {
     /// Takes in that so many octets were received.
     #[inline]
     pub(super) fn received(&mut self, socket: &Socket, octets: usize) {
-        match self.left.checked_sub(octets) {
+        match self.left.checked_sub(octets as u64) {
             Some(left) => self.left = left,
-            None => self.bound(socket),
+            None => self.left = bound(socket),
         }
     }
+}
 
-    #[cold]
-    fn bound(&mut self, socket: &Socket) {
-        let bounded = match socket.tcp_mss() {
-            Ok(mss) => raw::clamp_window(socket, window_of(mss)).map_err(Into::into),
-            Err(error) => Err(error),
-        };
-        self.left = match bounded {
-            Ok(()) => INTERVAL,
-            Err(error) => {
-                // It works without, as fast as the kernel has it.
-                tracing::debug!(%error, "the window cannot be bounded");
-                usize::MAX
-            }
-        };
+/// Bounds the window. Returns after how many octets to do so again.
+#[cold]
+fn bound(socket: &Socket) -> u64 {
+    let bounded =
+        raw::received_mss(socket).and_then(|mss| raw::clamp_window(socket, window_of(mss)));
+    match bounded {
+        Ok(()) => INTERVAL,
+        Err(error) => {
+            // It works without, as fast as the kernel has it.
+            tracing::debug!(%error, "the window cannot be bounded");
+            NEVER
+        }
     }
 }
 
@@ -81,14 +84,19 @@ fn is_near(local: SocketAddr, peer: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
     use crate::{FpduEnds, Llp, Network as _, Piece, Recv};
 
     /// Sends so many octets from the one end to the other.
-    fn pass(from: &mut dyn Llp, to: &mut dyn Llp, octets: usize) {
+    fn pass(from: &mut dyn Llp, to: &mut dyn Llp, octets: u64) {
+        let octets = usize::try_from(octets).unwrap();
         let (source, mut sink) = (vec![7; 1 << 20], vec![0; 1 << 20]);
         let (mut sent, mut received) = (0, 0);
+        let began = Instant::now();
         while received < octets {
+            assert!(began.elapsed() < Duration::from_secs(60), "{received}");
             if sent < octets {
                 let some = &source[..source.len().min(octets - sent)];
                 sent += from.try_send(&[Piece::from(some)], FpduEnds::NONE).unwrap();
@@ -101,46 +109,52 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_window_within_a_host_is_two_segments_and_again_when_the_kernel_has_widened_it() {
+    /// The end that connected, and the one that accepted.
+    fn connection() -> [Box<dyn Llp>; 2] {
         let network = crate::kernel::KernelNetwork::default();
         let mut listener = network.listen("127.0.0.1:0".parse().unwrap(), 1).unwrap();
-        let mut from = network.connect(None, listener.local_addr()).unwrap();
-        let mut to = loop {
+        let mut client = network.connect(None, listener.local_addr()).unwrap();
+        let server = loop {
             if let Some(server) = listener.try_accept().unwrap() {
                 break server;
             }
         };
-        while !from.connect_progress().unwrap() {}
-        for _ in 0..2 {
-            let bound = window_of(socket2::SockRef::from(&to.fd()).tcp_mss().unwrap());
+        while !client.connect_progress().unwrap() {}
+        [client, server]
+    }
+
+    #[test]
+    fn the_window_within_a_host_is_two_segments_and_again_when_the_kernel_has_widened_it() {
+        let [client, server] = connection();
+        let [another_client, another_server] = connection();
+        for [mut from, mut to] in [[client, server], [another_server, another_client]] {
             for _ in 0..2 {
+                // Requests, say. The segments that the receiver itself could send have nothing to do with it.
+                pass(&mut *to, &mut *from, 1000);
                 raw::clamp_window(to.fd(), 1 << 20).unwrap();
                 pass(&mut *from, &mut *to, INTERVAL);
-                assert_ne!(raw::window_clamp(to.fd()), Ok(bound));
+                assert!(raw::window_clamp(to.fd()).unwrap() > 1 << 18);
                 pass(&mut *from, &mut *to, 1);
+                let segment = raw::received_mss(to.fd()).unwrap();
+                let bound = WINDOW.div_ceil(segment) * segment;
                 assert_eq!(raw::window_clamp(to.fd()), Ok(bound));
             }
-            // The end that connected, and then the one that accepted.
-            std::mem::swap(&mut from, &mut to);
         }
     }
 
     #[test]
     fn to_another_host_the_kernel_chooses_the_window() {
-        let to = |peer: &str| {
-            Window::between("192.0.2.1:1".parse().unwrap(), peer.parse().unwrap()).left
-        };
-        assert_eq!(to("192.0.2.1:2"), INTERVAL);
-        assert_eq!(to("192.0.2.2:2"), usize::MAX);
+        let to =
+            |peer: &str| Window::between("192.0.2.1:1".parse().unwrap(), peer.parse().unwrap());
+        assert_eq!(to("192.0.2.1:2").left, INTERVAL);
+        assert_eq!(to("192.0.2.2:2").left, NEVER);
     }
 
     #[test]
     fn a_window_is_whole_segments() {
         assert_eq!(window_of(65_483), 2 * 65_483);
-        assert_eq!(window_of(65_463), 2 * 65_463);
+        assert_eq!(window_of(65_464), 2 * 65_464);
         assert_eq!(window_of(1448), 89 * 1448);
-        // What the kernel says of a connection that is gone.
         assert!(window_of(0) > 0);
     }
 
