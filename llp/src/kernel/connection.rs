@@ -236,7 +236,10 @@ impl Llp for KernelConnection {
                     self.window.received(&self.socket, count);
                     return Ok(Recv::Data(count));
                 }
-                Err(Errno::AGAIN) => return Ok(Recv::WouldBlock),
+                Err(Errno::AGAIN) => {
+                    self.window.nothing(&self.socket);
+                    return Ok(Recv::WouldBlock);
+                }
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.fail("receive", errno, Event::ReceiveFailed)),
             }
@@ -272,6 +275,7 @@ impl Llp for KernelConnection {
                 break;
             }
         }
+        self.window.sent(&self.socket, taken);
         Ok(taken)
     }
 
