@@ -71,6 +71,8 @@ int main(int argc, char **argv)
 	if (argc != 7)
 		return 2;
 	outstanding = atoi(argv[6]);
+	if (outstanding < 1)
+		return 2;
 	pin(argv + 4);
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);

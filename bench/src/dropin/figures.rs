@@ -241,16 +241,16 @@ const RANKS: [(Work, usize, &str, &str); 6] = [
     (
         OSU,
         1 << 20,
-        "`MPI_Put` of 1 MiB, tcp",
-        "`MPI_Put` of 1 MiB, verbs",
+        "`MPI_Put` of 1 MiB, 64 at a time, tcp",
+        "`MPI_Put` of 1 MiB, 64 at a time, verbs",
     ),
 ];
 /// The last of them again, without the CRC.
 const WITHOUT_CRC: (Work, usize, &str, &str) = (
     OSU,
     1 << 20,
-    "`MPI_Put` of 1 MiB, tcp",
-    "`MPI_Put` of 1 MiB, verbs, CRC off",
+    "`MPI_Put` of 1 MiB, 64 at a time, tcp",
+    "`MPI_Put` of 1 MiB, 64 at a time, verbs, CRC off",
 );
 /// What of it a program reaches that moves the octets by raw TCP, and beside that does what iWARP cannot do without.
 const BOUNDS: [(&str, raw::Work); 2] = [

@@ -236,10 +236,7 @@ impl Llp for KernelConnection {
                     self.window.received(&self.socket, count);
                     return Ok(Recv::Data(count));
                 }
-                Err(Errno::AGAIN) => {
-                    self.window.nothing(&self.socket);
-                    return Ok(Recv::WouldBlock);
-                }
+                Err(Errno::AGAIN) => return Ok(Recv::WouldBlock),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.fail("receive", errno, Event::ReceiveFailed)),
             }

@@ -242,9 +242,10 @@ fn what_becomes_hot_behind_the_look_of_the_background_is_looked_for_again() {
     crowd.registration.lock().timer = Some(crowd.device.now());
     let verdict = std::thread::scope(|scope| {
         let look = scope.spawn(|| crowd.attend(crowd.device.now()));
-        while crowd.registration.lock().timer.is_some() {
+        until(|| {
             std::thread::yield_now();
-        }
+            crowd.registration.lock().timer.is_none()
+        });
         world.poll(0);
         for _ in 0..4 {
             ours.post_send(&SendWr::send(1, &[]).unsignaled()).unwrap();
