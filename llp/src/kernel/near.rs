@@ -199,13 +199,11 @@ mod tests {
 
     /// What the window is bounded to: whole segments of the peer, two on a loopback device as it comes.
     fn segments(end: &dyn Llp) -> u32 {
-        let segment = raw::received_mss(end.fd()).unwrap();
-        WINDOW.div_ceil(segment) * segment
+        window_of(raw::received_mss(end.fd()).unwrap())
     }
 
     #[test]
-    fn the_window_within_a_host_is_two_segments_in_a_stream_and_again_when_the_kernel_has_widened_it()
-     {
+    fn the_window_is_two_segments_in_a_stream_and_again_when_the_kernel_has_widened_it() {
         let [client, server] = connection();
         let [another_client, another_server] = connection();
         for [mut from, mut to] in [[client, server], [another_server, another_client]] {

@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 /// Octets of one receive buffer. One read fills it with many FPDUs; the largest FPDU (64768 octets of ULPDU
 /// with Markers) fits with room to spare.
 pub(super) const BUFFER: usize = 256 * 1024;
-/// Octets of a receive buffer of a connection that fills the others: a read costs the kernel's lock and an acknowledgement besides the octets.
+/// Octets of a receive buffer of a connection that fills the others, so that it needs fewer reads: each costs the kernel's lock and an acknowledgement besides
+/// the octets.
 pub(super) const LARGE: usize = 1024 * 1024;
 /// Shelves of a pool.
 const SHELVES: usize = 8;
