@@ -28,7 +28,7 @@ const CANNOT_RUN: u8 = 126;
 #[command(
     after_help = "Flags that are not given leave the environment as it is: UWARP_DEVICE, UWARP_PCAP, UWARP_CRC, \
     UWARP_MARKERS, UWARP_FPDU_SEGMENTS, UWARP_MPA, UWARP_PEER, UWARP_STRICT, UWARP_HOLD, UWARP_CONNECT_RETRY,\n\
-    UWARP_PORT_OFFSET, UWARP_QUIET.\n\
+    UWARP_PORT_OFFSET, UWARP_WRITE_EVENTS, UWARP_QUIET.\n\
     The exit status is the program's; 127 when there is no such program, 126 when it cannot be run."
 )]
 pub(crate) struct Options {
