@@ -6,7 +6,7 @@ mod common;
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
-use common::{Ended, TempFile, Uwarp, client, uwarp};
+use common::{Ended, TempFile, Uwarp, client, uwarp, without_reader};
 
 /// Captures of siw, which have findings.
 const ERRORS: &str = concat!(
@@ -222,14 +222,11 @@ fn output_that_cannot_be_written_exits_with_2() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_reason_for_words() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_uwarp"))
+    let output = Command::new(env!("CARGO_BIN_EXE_uwarp"))
         .args(["dump", STARTUP])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
+        .stdout(without_reader())
+        .output()
         .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
     assert_eq!(output.stderr, b"");
     // 1 would say that something breaks the RFCs.
     assert_eq!(output.status.code(), Some(2));

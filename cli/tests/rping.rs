@@ -5,10 +5,10 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 
-use common::{Ended, PATIENCE, Uwarp, client, uwarp};
+use common::{Ended, PATIENCE, Uwarp, client, uwarp, without_reader};
 use uwarp_verbs::{
     AcceptOptions, Access, Device, Listener, QpCaps, RecvWr, SendWr, Status, WcOpcode,
 };
@@ -202,7 +202,7 @@ fn a_server_that_is_stopped_is_named_by_its_client() {
 #[test]
 fn a_client_whose_reader_goes_away_ends_quietly() {
     let (server, addr) = Uwarp::server(&[]);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_uwarp"))
+    let output = Command::new(env!("CARGO_BIN_EXE_uwarp"))
         .args([
             "rping",
             "-c",
@@ -212,12 +212,9 @@ fn a_client_whose_reader_goes_away_ends_quietly() {
             "-p",
             &addr.port().to_string(),
         ])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
+        .stdout(without_reader())
+        .output()
         .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),

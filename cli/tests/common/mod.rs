@@ -191,6 +191,12 @@ impl Drop for Uwarp {
     }
 }
 
+/// An output whose reader has gone away. (A reader that goes when the process runs may be late: what is short is then written as if it stayed.)
+pub(crate) fn without_reader() -> Stdio {
+    let (_, output) = std::io::pipe().unwrap();
+    output.into()
+}
+
 /// Runs `uwarp` to its end.
 #[track_caller]
 pub(crate) fn uwarp(args: &[&str]) -> Ended {
