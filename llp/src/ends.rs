@@ -13,6 +13,7 @@ pub struct FpduEnds<'a> {
     ends: &'a [u64],
     over_segments: bool,
     followed: bool,
+    asking: bool,
 }
 
 impl<'a> FpduEnds<'a> {
@@ -22,6 +23,7 @@ impl<'a> FpduEnds<'a> {
         ends: &[],
         over_segments: false,
         followed: false,
+        asking: false,
     };
 
     /// Octets that start at the stream offset `base`, in which FPDUs end before the offsets `ends`.
@@ -34,6 +36,7 @@ impl<'a> FpduEnds<'a> {
             ends: ends.get(past..).unwrap_or_default(),
             over_segments: false,
             followed: false,
+            asking: false,
         }
     }
 
@@ -68,6 +71,21 @@ impl<'a> FpduEnds<'a> {
         self.followed
     }
 
+    /// The same, of octets that end with a request (a Read, an Atomic Operation), the only one whose answer has not come, and nothing else is to be
+    /// sent behind it: what comes next may be all that comes until there is another request. A TCP may make use of that, or not.
+    #[must_use]
+    pub const fn asking(self, for_one_answer: bool) -> Self {
+        Self {
+            asking: for_one_answer,
+            ..self
+        }
+    }
+
+    /// Whether they were said to [ask](Self::asking) for one answer.
+    pub const fn is_asking(&self) -> bool {
+        self.asking
+    }
+
     /// The stream offset of the first octet.
     pub const fn base(&self) -> u64 {
         self.base
@@ -96,6 +114,8 @@ mod tests {
             let ends = FpduEnds::new(base, &all);
             assert_eq!(ends.ends(), left, "{base}");
             assert_eq!(ends.over_segments().ends(), left, "{base}");
+            assert_eq!(ends.asking(true).ends(), left, "{base}");
+            assert!(ends.asking(true).is_asking() && !ends.asking(false).is_asking());
         }
     }
 }

@@ -46,7 +46,7 @@ pub trait Llp: Send {
     /// less than it has room for, or nothing, and then says by [`fd`](Self::fd) or
     /// [`deadline`](Self::deadline) when it is time to offer the rest again.
     /// [`FpduEnds::NONE`] is for octets that are no FPDUs. Where they say that more [follows](FpduEnds::followed), the kernel's TCP
-    /// keeps what fills no segment, until then.
+    /// keeps what fills no segment, until then. Where they [ask for one answer](FpduEnds::asking), it chooses its window by that, within a host.
     ///
     /// # Errors
     /// As [`try_recv`](Self::try_recv), and [`LlpError::Broken`] after [`shutdown`](Self::shutdown).

@@ -92,6 +92,16 @@ enum Request {
     Atomic(AtomicJob),
 }
 
+impl Request {
+    /// Octets of the Response that are the peer's to choose.
+    fn octets(&self) -> u64 {
+        match self {
+            Self::Read(header) => header.len.into(),
+            Self::Atomic(_) => 0,
+        }
+    }
+}
+
 /// A request of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outstanding {
@@ -343,11 +353,13 @@ impl Stream {
     /// Octets of the Responses to all Read Requests that wait to be taken.
     #[must_use]
     pub fn octets_asked(&self) -> u64 {
-        let len = |request: &Request| match request {
-            Request::Read(header) => u64::from(header.len),
-            Request::Atomic(_) => 0,
-        };
-        self.unanswered.iter().map(len).sum()
+        self.unanswered.iter().map(Request::octets).sum()
+    }
+
+    /// Octets of the Response to the request that is taken next, if it is a Read.
+    #[must_use]
+    pub fn octets_asked_next(&self) -> u64 {
+        self.unanswered.front().map_or(0, Request::octets)
     }
 
     /// Begins the Response to a Read Request: one of no octets if it asks for none

@@ -153,8 +153,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         load: [64, 8],
         rate: 64,
         confined: Confined::Not,
-        // A batch of answers for each connection: up to 330 KiB.
-        memory: 40,
+        // A batch of answers for each connection, as SECURITY.md has it: up to 1.1 MiB.
+        memory: 80,
         visited: true,
         run: messages::reads_without_reading,
     },

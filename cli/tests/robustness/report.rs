@@ -155,7 +155,7 @@ killed). After each attack the process must run, have closed all
 that the attack opened, have said nothing on stderr (but that it is out of descriptors, where it is), and serve both; the memory that the attack was about must be as it was.
 
 * *Most memory*: resident memory of the process, but for pages of its file, looked at every 20 ms, or the most that the kernel has counted if that is more; before, there had been one other connection. Each attack has a
-  bound of its own for what it may add to what the application registers, or it has failed: 8 MiB, 16 MiB for a million connections that get as far as a guess, and where connections are held, or all attacks follow each other, 12 to 40 MiB.
+  bound of its own for what it may add to what the application registers, or it has failed: 8 MiB, 16 MiB for a million connections that get as far as a guess, and where connections are held, or all attacks follow each other, 12 to 80 MiB.
   Where all attacks follow each other, the later half of the rounds may add 512 KiB, or that of up to twice as many rounds, where large buffers were still being added to what is kept; the process then has one arena of the allocator for all of its threads (`GLIBC_TUNABLES`), because which of several grows is chance.
 * *Most descriptors*: the same for open descriptors. They must all be closed in the end.
 * *Newcomers*: how many honest peers came during the attack, and the longest time one of them took, from TCP's connect until its megabyte was written, read back and

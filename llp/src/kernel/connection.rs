@@ -245,7 +245,7 @@ impl Llp for KernelConnection {
 
     fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
         self.check_sendable()?;
-        let mut taken = 0;
+        let (mut taken, mut whole) = (0, true);
         for (nth, batch) in (1..).zip(pieces.chunks(raw::MAX_GATHER)) {
             let rest = pieces.get(nth * raw::MAX_GATHER..).unwrap_or_default();
             let followed = ends.is_followed() || rest.iter().any(|piece| !piece.is_empty());
@@ -269,10 +269,15 @@ impl Llp for KernelConnection {
             };
             taken += sent;
             if sent < offered {
+                whole = false;
                 break;
             }
         }
         self.window.sent(&self.socket, taken);
+        // Once for a request, however many calls it takes.
+        if whole && ends.is_asking() {
+            self.window.asked(&self.socket);
+        }
         Ok(taken)
     }
 

@@ -10,16 +10,18 @@
 //! sender. (A receive buffer of some segments, by SO_RCVBUF, does, and gained less.)
 //!
 //! That is for octets that come one behind the other. What goes there and back is slower by it (a ping-pong of 1 MiB by a tenth): the last
-//! segments of a message wait for acknowledgements when the sender has nothing more to do. So the window is looked at every [`INTERVAL`] octets
-//! received. It is bounded while they come in a stream, and freed when they took longer than [`STREAM`], or as soon as this end answers with
-//! [`ANSWER`] octets or more in one call.
+//! segments of a message wait for acknowledgements when the sender has nothing more to do. (Reads of 1 MiB one at a time are slower by a quarter.) So the window is looked at every [`INTERVAL`] octets
+//! received. It is bounded while they come in a stream, and freed when they took longer than [`STREAM`], or as soon as octets turn out to go there and
+//! back: this end answers with [`ANSWER`] octets or more in one call, or asks for one answer ([`FpduEnds::asking`](crate::FpduEnds::asking)) and
+//! has had the one before without a look at the window. (So Reads of 4 MiB and more, one at a time, are a stream. Who does small Reads one at a time
+//! while the peer streams has a free window, too.)
 //!
 //! ```text
 //!                   a stream                      ┌── a stream: bounded again
 //!            ──────────────────────►              ▼   │
 //!       free                         bounded ─────────┘
 //!            ◄──────────────────────
-//!             no stream, or an answer
+//!            no stream, or there and back
 //! ```
 //!
 //! To another host a window that small would bound the throughput, so there the kernel chooses. What delays the loopback device itself, as
@@ -52,8 +54,10 @@ pub(super) struct Window {
     state: State,
     /// Octets to receive until the next look.
     left: u64,
-    /// When the last look was, if nothing has been answered since.
+    /// When the last look was, if octets have not gone there and back since.
     looked: Option<Instant>,
+    /// There was a look since an answer was last asked for.
+    streamed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +80,7 @@ impl Window {
             state,
             left: INTERVAL,
             looked: None,
+            streamed: false,
         }
     }
 
@@ -92,15 +97,30 @@ impl Window {
     #[inline]
     pub(super) fn sent(&mut self, socket: &Socket, octets: usize) {
         if octets >= ANSWER {
-            self.looked = None;
-            self.left = INTERVAL;
-            self.free(socket);
+            self.turns(socket);
         }
+    }
+
+    /// Takes in that a request is sent, and that its answer is all that will come.
+    #[inline]
+    pub(super) fn asked(&mut self, socket: &Socket) {
+        // An answer that is long enough is a stream by itself.
+        if !std::mem::take(&mut self.streamed) {
+            self.turns(socket);
+        }
+    }
+
+    /// Octets go there and back.
+    fn turns(&mut self, socket: &Socket) {
+        self.looked = None;
+        self.left = INTERVAL;
+        self.free(socket);
     }
 
     #[cold]
     fn look(&mut self, socket: &Socket, now: Instant) {
         self.left = INTERVAL;
+        self.streamed = true;
         let before = self.looked.replace(now);
         if before.is_some_and(|before| now.saturating_duration_since(before) <= STREAM) {
             self.bound(socket);
@@ -202,6 +222,29 @@ mod tests {
         window_of(raw::received_mss(end.fd()).unwrap())
     }
 
+    /// A stream, until the window is bounded. How fast it is depends on the machine, and on what else it does: some part of this one will be fast
+    /// enough.
+    fn stream(from: &mut dyn Llp, to: &mut dyn Llp) {
+        let is_bounded = (0..500).any(|_| {
+            pass(from, to, INTERVAL);
+            raw::window_clamp(to.fd()) == Ok(segments(to))
+        });
+        assert!(is_bounded);
+    }
+
+    /// The window of the end that something was passed to, after two looks that were a stream's, and when the first one was.
+    fn bounded(from: &mut dyn Llp, to: &mut dyn Llp) -> (Window, Instant) {
+        pass(from, to, INTERVAL);
+        let fd = to.fd();
+        let socket = &socket2::SockRef::from(&fd);
+        let mut window = Window::between(to.local_addr(), to.peer_addr());
+        let began = Instant::now();
+        window.look(socket, began);
+        window.look(socket, began + STREAM);
+        assert_eq!(raw::window_clamp(fd), Ok(segments(to)));
+        (window, began)
+    }
+
     #[test]
     fn the_window_is_two_segments_in_a_stream_and_again_when_the_kernel_has_widened_it() {
         let [client, server] = connection();
@@ -227,14 +270,9 @@ mod tests {
     #[test]
     fn the_window_is_free_again_when_octets_are_late_and_after_an_answer() {
         let [mut from, mut to] = connection();
-        pass(&mut *from, &mut *to, INTERVAL);
+        let (mut window, began) = bounded(&mut *from, &mut *to);
         let fd = to.fd();
         let socket = &socket2::SockRef::from(&fd);
-        let mut window = Window::between(to.local_addr(), to.peer_addr());
-        let began = Instant::now();
-        window.look(socket, began);
-        window.look(socket, began + STREAM);
-        assert_eq!(raw::window_clamp(fd), Ok(segments(&*to)));
         let late = began + 2 * STREAM + Duration::from_nanos(1);
         window.look(socket, late);
         assert_eq!(raw::window_clamp(fd), Ok(FREE));
@@ -268,16 +306,45 @@ mod tests {
     }
 
     #[test]
+    fn the_window_is_free_for_short_answers_and_bounded_for_one_that_is_a_stream() {
+        let [mut from, mut to] = connection();
+        let (mut window, _) = bounded(&mut *from, &mut *to);
+        let fd = to.fd();
+        let socket = &socket2::SockRef::from(&fd);
+        // The looks were at the answer to what was asked before.
+        window.asked(socket);
+        assert_eq!(raw::window_clamp(fd), Ok(segments(&*to)));
+        window.received(socket, INTERVAL as usize);
+        window.asked(socket);
+        assert_eq!(raw::window_clamp(fd), Ok(FREE));
+        // No number of short ones is a stream.
+        for _ in 0..3 {
+            window.received(socket, INTERVAL as usize);
+            window.asked(socket);
+        }
+        assert_eq!((window.left, window.looked), (INTERVAL, None));
+    }
+
+    #[test]
     fn a_connection_tells_its_window_what_it_receives_and_sends() {
         let [mut from, mut to] = connection();
-        // How fast a stream is here depends on the machine, and on what else it does: some part of this one will be fast enough.
-        let is_bounded = (0..500).any(|_| {
-            pass(&mut *from, &mut *to, INTERVAL);
-            raw::window_clamp(to.fd()) == Ok(segments(&*to))
-        });
-        assert!(is_bounded);
+        stream(&mut *from, &mut *to);
         pass(&mut *to, &mut *from, ANSWER as u64);
         assert_eq!(raw::window_clamp(to.fd()), Ok(FREE));
+    }
+
+    #[test]
+    fn a_connection_tells_its_window_when_it_asks() {
+        let [mut from, mut to] = connection();
+        stream(&mut *from, &mut *to);
+        let mut ask = || {
+            let request = [Piece::from(&b"a Read Request"[..])];
+            to.try_send(&request, FpduEnds::NONE.asking(true)).unwrap();
+            raw::window_clamp(to.fd())
+        };
+        // The first one comes behind a stream.
+        assert_ne!(ask(), Ok(FREE));
+        assert_eq!(ask(), Ok(FREE));
     }
 
     #[test]
@@ -294,6 +361,8 @@ mod tests {
         window.look(socket, now);
         window.look(socket, now);
         window.sent(socket, ANSWER);
+        window.asked(socket);
+        window.asked(socket);
         assert_eq!(raw::window_clamp(client.fd()), before);
     }
 

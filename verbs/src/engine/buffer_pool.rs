@@ -26,12 +26,22 @@ pub(crate) struct BufferPool {
 }
 
 /// Alone in its cache lines.
-#[derive(Default)]
 #[repr(align(128))]
 struct Shelf {
     receive: Mutex<Vec<Box<[u8]>>>,
     large: Mutex<Vec<Box<[u8]>>>,
     staging: Mutex<Vec<Vec<u8>>>,
+}
+
+/// There is place for all that is kept from the beginning: a thread that gives its first buffer back is on the data path.
+impl Default for Shelf {
+    fn default() -> Self {
+        Self {
+            receive: Mutex::new(Vec::with_capacity(KEEP)),
+            large: Mutex::new(Vec::with_capacity(KEEP)),
+            staging: Mutex::new(Vec::with_capacity(KEEP)),
+        }
+    }
 }
 
 impl Shelf {

@@ -477,9 +477,11 @@ impl Connection {
         self.tx.is_empty() && (!costly || self.tx.taken_to() >= self.emss_due)
     }
 
-    /// Where FPDUs end in what there is to send, and whether they may go over segments.
+    /// Where FPDUs end in what there is to send, whether they may go over segments, and whether they ask for a single answer.
     pub(crate) fn fpdu_ends(&self) -> FpduEnds<'_> {
-        let ends = self.tx.fpdu_ends();
+        let asks =
+            self.tx.ends_with_request() && self.sq.one_request_pending() && !self.has_unsent();
+        let ends = self.tx.fpdu_ends().asking(asks);
         if self.ctx.settings.fpdu_segments > FpduSegments::ONE {
             ends.over_segments()
         } else {

@@ -36,9 +36,17 @@ impl Connection {
         }
         self.tx.reset();
         if let Stage::Open(stream) = &self.stage
-            && stream.rdmap.requests_pending()
+            && (stream.current.is_some() || stream.rdmap.requests_pending())
         {
-            self.tx.allow(stream.rdmap.octets_asked());
+            let asked = stream.rdmap.octets_asked();
+            let (next, behind) = match &stream.current {
+                Some(_) => (stream.response_left(), asked),
+                None => {
+                    let next = stream.rdmap.octets_asked_next();
+                    (next, asked - next)
+                }
+            };
+            self.tx.allow(next, behind);
         }
         while self.tx.has_room() && (self.frame_plain() || self.frame_one()) && self.has_unsent() {}
         if self.tx.is_empty() {
@@ -326,6 +334,7 @@ impl Connection {
                     .next_to_send()
                     .is_some_and(|(_, wqe)| wqe.op.awaits_response());
                 self.sq.framed(if is_request {
+                    self.tx.end_of_request();
                     Progress::AwaitingResponse
                 } else {
                     Progress::Sent {
@@ -363,6 +372,12 @@ impl Connection {
 }
 
 impl OpenStream {
+    /// Octets left of the Read Response that is under way, and of the segment that was framed last.
+    fn response_left(&self) -> u64 {
+        let progress = self.message.read_response_progress();
+        progress.map_or(0, |(request, answered)| (request.len - answered).into())
+    }
+
     fn begin_immediate(&mut self, immediate: Option<ImmediateData>) -> OutMessage {
         let ImmediateData { data, solicited } = immediate.unwrap_or_default();
         let opcode = if solicited {

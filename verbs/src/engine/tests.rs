@@ -101,6 +101,18 @@ impl Memory {
         })
     }
 
+    /// A region beside the pages, from address 0 on, that a peer may read and that may be a sink.
+    fn region(&self, buffer: &Arc<Buffer>) -> Arc<Region> {
+        let spec = RegionSpec {
+            memory: Backing::buffer(Arc::clone(buffer)),
+            to_base: Some(0),
+            pd: 1,
+            qp: None,
+            access: Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+        };
+        self.table.insert(spec).unwrap()
+    }
+
     /// Room for a receive of 256 octets.
     fn receive(&self, nth: u64) -> [Sge; 1] {
         [Sge {

@@ -13,8 +13,9 @@ use crate::mem::{LentRun, PinnedRun};
 const STAGED_LIMIT: usize = 256 * 1024;
 /// Octets in all (staged and in place) after which a batch is handed to the LLP.
 const BATCH_LIMIT: usize = 1024 * 1024;
-/// The same for the first batch after a pause; each one behind it may be twice as long. The peer begins to receive a large
-/// message while the rest of it is still checksummed.
+/// The same for the first batch after a pause, so that the peer begins to receive a large message while the rest of it is still checksummed. Behind it a
+/// batch may be as long as any at once: within a host, what a later call copies goes into memory that the other processor has just read, which is slower, so
+/// the fewer calls the better.
 const FIRST_BATCH: usize = 128 * 1024;
 /// So many turns that find nothing to send are a pause. A program that posts one message after the other makes a few polls in between, and
 /// one that polls for an answer hundreds. One that goes to sleep pauses at once ([`TxBatch::sleeps`]).
@@ -76,8 +77,10 @@ pub(crate) struct TxBatch {
     mid_fpdu: bool,
     /// Stream offset behind the startup frame.
     floor: u64,
-    /// Batches since the last pause, as far as it matters.
-    batches: u32,
+    /// Stream offset behind the last Read or atomic of ours.
+    asked: u64,
+    /// A first batch has gone since the last pause: those behind it may be as long as any.
+    begun: bool,
     /// Turns since the last batch that found nothing to send.
     quiet: u32,
     /// This batch is as long as a batch may be.
@@ -107,23 +110,25 @@ impl TxBatch {
         self.filled + self.lent < self.limit
             // What one call does not offer would be copied (where a batch does not begin with as many of other parts).
             && (self.lent == 0 || self.parts.len() + 2 <= PARTS_PER_CALL)
-            && self.left() < (FIRST_BATCH << self.batches).min(BATCH_LIMIT)
+            && self.left() < if self.begun { BATCH_LIMIT } else { FIRST_BATCH }
             && self.parts.len() < PARTS_LIMIT
     }
 
-    /// A batch begins, and the peer has asked for so many octets of which none is begun. The longer a call of the LLP, the less it takes of the kernel's time, but what the peer waits for
-    /// must not be all in one: when it has a half, it may ask for more while the other one is sent.
-    pub(crate) fn allow(&mut self, asked: u64) {
-        let half = usize::try_from(asked / 2).unwrap_or(usize::MAX);
-        self.limit = half.clamp(STAGED_LIMIT, BATCH_LIMIT);
+    /// A batch begins, and the peer has asked for so many octets: what is left of the response whose turn it is, and of those behind it. The longer a call of the LLP, the less it takes of
+    /// the kernel's time, but responses that the peer waits for must not be all in one: when it has a half of them, it may ask for more while the others
+    /// are sent. A single one it can do nothing with before it has it whole.
+    pub(crate) fn allow(&mut self, next: u64, behind: u64) {
+        let most = next.max((next + behind) / 2);
+        self.limit = usize::try_from(most)
+            .unwrap_or(usize::MAX)
+            .clamp(STAGED_LIMIT, BATCH_LIMIT);
     }
 
-    /// A batch is on its way: the next one may be longer.
+    /// A batch is on its way. Behind one that is full the next may be longer; a short message is not the beginning of a large one.
     pub(crate) fn goes_on(&mut self) {
         self.full = !self.has_room();
         self.quiet = 0;
-        let most = (BATCH_LIMIT / FIRST_BATCH).ilog2();
-        self.batches = (self.batches + 1).min(most);
+        self.begun |= self.full;
     }
 
     /// There was nothing to send, in one turn more.
@@ -131,14 +136,14 @@ impl TxBatch {
         self.quiet += 1;
         if self.quiet >= PAUSE {
             self.quiet = 0;
-            self.batches = 0;
+            self.begun = false;
         }
     }
 
     /// The program goes to sleep: whatever it sends next comes after a pause.
     pub(crate) fn sleeps(&mut self) {
         self.quiet = 0;
-        self.batches = 0;
+        self.begun = false;
     }
 
     /// Whether the rest of this batch needs another call of the LLP, or another batch follows it, `unsent` being what there is to frame.
@@ -159,7 +164,7 @@ impl TxBatch {
             self.release();
             self.return_staging(pool);
         }
-        if self.batches > 0 {
+        if self.begun {
             self.pauses();
         }
     }
@@ -234,7 +239,12 @@ impl TxBatch {
     /// grows by itself may grow beyond what is worth keeping, is cut when the connection rests, and grows again.
     fn make_room(&mut self, len: usize) {
         if len > self.staged.capacity() && len > SMALL_STAGING {
-            let batch = self.limit + FPDU;
+            // Of a batch that may be longer than usual, too: how long those are depends on what was asked for and on pauses.
+            let batch = if self.limit > STAGED_LIMIT {
+                KEEP
+            } else {
+                STAGED_LIMIT + FPDU
+            };
             self.staged
                 .reserve_exact(len.max(batch) - self.staged.len());
         }
@@ -304,6 +314,17 @@ impl TxBatch {
     #[inline]
     pub(crate) fn end_of_fpdu(&mut self) {
         self.ends.push(self.framed);
+    }
+
+    /// A Read or atomic of ours ends here.
+    pub(crate) fn end_of_request(&mut self) {
+        self.asked = self.framed;
+    }
+
+    /// Whether nothing was framed behind the last of these.
+    #[inline]
+    pub(crate) fn ends_with_request(&self) -> bool {
+        self.asked == self.framed
     }
 
     /// The next octets for the LLP, at most [`PARTS_PER_CALL`] pieces; returns how many were set.
@@ -475,10 +496,15 @@ mod tests {
     }
 
     #[test]
-    fn the_first_batches_after_a_pause_are_short() {
+    fn the_first_batch_after_a_pause_is_short() {
         let mut batch = TxBatch::default();
+        // A short message before it is no beginning.
+        batch.reset();
+        batch.framed += 32;
+        batch.goes_on();
+        batch.taken = batch.framed;
         let mut lengths = Vec::new();
-        for _ in 0..5 {
+        for _ in 0..3 {
             batch.reset();
             let mut len = 0;
             while batch.has_room() {
@@ -490,11 +516,11 @@ mod tests {
             batch.taken = batch.framed;
             lengths.push(len);
         }
-        assert_eq!(lengths, [128, 256, 512, 1024, 1024]);
+        assert_eq!(lengths, [128, 1024, 1024]);
         // A program that posts again after a few polls goes on.
         (1..PAUSE).for_each(|_| batch.pauses());
         batch.reset();
-        batch.framed += 128 * 1024;
+        batch.framed += FIRST_BATCH as u64;
         assert!(batch.has_room());
         batch.goes_on();
         (1..PAUSE).for_each(|_| batch.pauses());
@@ -532,7 +558,6 @@ mod tests {
             "what is unsent is held back: nobody knows for how long"
         );
         batch.stage(|staged| staged.extend_from_slice(&[0; FIRST_BATCH]));
-        batch.batches = 0;
         batch.goes_on();
         assert!(batch.is_followed(true));
         assert!(!batch.is_followed(false));
@@ -543,12 +568,14 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_has_no_more_than_half_of_what_was_asked_for_but_what_it_may_have_anyway() {
-        let mut batch = TxBatch::default();
-        (0..8).for_each(|_| batch.goes_on());
-        let mut staged = |asked: u64| {
+    fn a_batch_has_a_whole_response_or_half_of_what_was_asked_for_but_what_it_may_have_anyway() {
+        let mut batch = TxBatch {
+            begun: true,
+            ..TxBatch::default()
+        };
+        let mut staged = |(next, behind): (u64, u64)| {
             batch.reset();
-            batch.allow(asked);
+            batch.allow(next, behind);
             let mut len = 0;
             while batch.has_room() {
                 let filled = batch.stage_over(32 * 1024, |out| Ok::<_, ()>(out.len()));
@@ -558,8 +585,12 @@ mod tests {
             batch.taken(len * 1024);
             len
         };
-        let lengths = [0, 512 << 10, 1 << 20, 2 << 20, 64 << 20].map(&mut staged);
-        assert_eq!(lengths, [256, 256, 512, 1024, 1024]);
+        let small = 64 << 10;
+        let many = [0, 448 << 10, 960 << 10, 64 << 20].map(|behind| (small, behind));
+        assert_eq!(many.map(&mut staged), [256, 256, 512, 1024]);
+        let large = 768 << 10;
+        let few = [(large, 0), (large, small), (4 << 20, 0), (0, large)];
+        assert_eq!(few.map(&mut staged), [768, 768, 1024, 384]);
     }
 
     #[test]

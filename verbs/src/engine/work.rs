@@ -493,6 +493,11 @@ impl SendQueue {
         !self.requests.is_empty()
     }
 
+    /// Whether a single Read or atomic awaits its Response.
+    pub(crate) fn one_request_pending(&self) -> bool {
+        self.requests.len() == 1
+    }
+
     /// The oldest Read or atomic that awaits (more of) its Response.
     pub(crate) fn oldest_request(&self) -> Option<u64> {
         self.requests.front().copied()

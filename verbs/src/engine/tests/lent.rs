@@ -13,14 +13,8 @@ fn region(memory: &Memory, fill: impl Fn(usize) -> u8) -> (Arc<Buffer>, Arc<Regi
     let buffer = Arc::new(Buffer::zeroed(LEN).unwrap());
     let octets: Vec<u8> = (0..LEN).map(fill).collect();
     buffer.write_at(0, &octets).unwrap();
-    let spec = RegionSpec {
-        memory: Backing::buffer(Arc::clone(&buffer)),
-        to_base: Some(0),
-        pd: 1,
-        qp: None,
-        access: Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
-    };
-    (buffer, memory.table.insert(spec).unwrap())
+    let region = memory.region(&buffer);
+    (buffer, region)
 }
 
 fn content(buffer: &Buffer) -> Vec<u8> {
@@ -254,7 +248,7 @@ fn a_read_is_answered_with_what_was_there_before_the_atomic_behind_it() {
 fn all_that_is_lent_is_offered_in_one_call() {
     let mut asked = asked(false);
     asked.server.conn.set_emss(8948);
-    // As many as may be outstanding, again and again, so that batches grow.
+    // As many as may be outstanding, again and again, so that batches are long.
     (0..3).for_each(|_| asked.read());
     let mut most = 0;
     for _ in 0..16 {

@@ -26,6 +26,8 @@ pub(super) struct Line {
     pub(super) over_segments: bool,
     /// Whether more was said to follow, at each of those calls.
     pub(super) followed: Vec<bool>,
+    /// Whether a single answer was said to be awaited, at each of those calls.
+    pub(super) asking: Vec<bool>,
     /// How often what was kept for that had to be sent.
     pub(super) pushes: u32,
     /// It was cut.
@@ -47,6 +49,7 @@ pub(super) fn over_line(end: End, room: usize) -> (Driven, Arc<Mutex<Line>>) {
         unread: Vec::new(),
         over_segments: false,
         followed: Vec::new(),
+        asking: Vec::new(),
         pushes: 0,
         reset: false,
     }));
@@ -96,6 +99,7 @@ impl Llp for LineLlp {
             line.unread.push(unread);
             line.over_segments = ends.may_go_over_segments();
             line.followed.push(ends.is_followed());
+            line.asking.push(ends.is_asking());
         }
         Ok(taken)
     }
