@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use super::placed::PlacedBuffer;
+
 /// Octets of one receive buffer. One read fills it with many FPDUs; the largest FPDU (64768 octets of ULPDU
 /// with Markers) fits with room to spare.
 pub(super) const BUFFER: usize = 256 * 1024;
@@ -28,8 +30,8 @@ pub(crate) struct BufferPool {
 /// Alone in its cache lines.
 #[repr(align(128))]
 struct Shelf {
-    receive: Mutex<Vec<Box<[u8]>>>,
-    large: Mutex<Vec<Box<[u8]>>>,
+    receive: Mutex<Vec<PlacedBuffer>>,
+    large: Mutex<Vec<PlacedBuffer>>,
     staging: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -45,11 +47,11 @@ impl Default for Shelf {
 }
 
 impl Shelf {
-    fn receive(&self) -> &Mutex<Vec<Box<[u8]>>> {
+    fn receive(&self) -> &Mutex<Vec<PlacedBuffer>> {
         &self.receive
     }
 
-    fn large(&self) -> &Mutex<Vec<Box<[u8]>>> {
+    fn large(&self) -> &Mutex<Vec<PlacedBuffer>> {
         &self.large
     }
 }
@@ -84,18 +86,18 @@ impl BufferPool {
     }
 
     /// A receive buffer of so many octets: [`BUFFER`] or [`LARGE`].
-    pub(super) fn take(&self, len: usize) -> Box<[u8]> {
+    pub(super) fn take(&self, len: usize) -> PlacedBuffer {
         let kind = if len == LARGE {
             Shelf::large
         } else {
             Shelf::receive
         };
         let pooled = self.pop(kind);
-        pooled.unwrap_or_else(|| vec![0; len].into_boxed_slice())
+        pooled.unwrap_or_else(|| PlacedBuffer::new(len))
     }
 
     /// Takes a receive buffer back, if it is whole.
-    pub(super) fn give(&self, buffer: Box<[u8]>) {
+    pub(super) fn give(&self, buffer: PlacedBuffer) {
         match buffer.len() {
             BUFFER => keep(&self.own().receive, buffer),
             LARGE => keep(&self.own().large, buffer),
@@ -165,9 +167,9 @@ mod tests {
     fn no_more_are_kept_than_a_thread_needs_and_none_that_is_not_whole() {
         let pool = BufferPool::default();
         for _ in 0..2 * KEEP {
-            pool.give(vec![0; BUFFER].into_boxed_slice());
+            pool.give(PlacedBuffer::new(BUFFER));
         }
-        pool.give(Box::default());
+        pool.give(PlacedBuffer::exact(100));
         assert_eq!(pool.len(), KEEP);
     }
 

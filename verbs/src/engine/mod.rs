@@ -24,6 +24,7 @@ mod connection;
 mod inbound;
 mod local;
 mod outbound;
+mod placed;
 mod plain;
 mod post;
 mod receive_buffer;

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use super::buffer_pool::{BUFFER, BufferPool, LARGE};
+use super::placed::PlacedBuffer;
 use crate::limits::{Charge, PeerAccount, What};
 
 /// What is charged at least for an FPDU that has begun to come, however little of it: the largest one, so
@@ -24,7 +25,7 @@ pub(super) const SMALL_STAGING: usize = 16 * 1024;
 /// The octets that were received and not yet understood.
 #[derive(Default)]
 pub(crate) struct ReceiveBuffer {
-    buffer: Option<Box<[u8]>>,
+    buffer: Option<PlacedBuffer>,
     start: usize,
     end: usize,
     /// Reads for which a large buffer is worth its while, unless there is another that fills what it is given.
@@ -82,7 +83,7 @@ impl ReceiveBuffer {
     }
 
     /// Moves what is left to the front of this buffer.
-    fn replace(&mut self, pool: &BufferPool, mut buffer: Box<[u8]>) {
+    fn replace(&mut self, pool: &BufferPool, mut buffer: PlacedBuffer) {
         let left = self.filled();
         buffer[..left.len()].copy_from_slice(left);
         self.end = left.len();
@@ -148,7 +149,7 @@ impl ReceiveBuffer {
 
     /// Moves what is left to a buffer of its size.
     fn shrink(&mut self, pool: &BufferPool) {
-        self.replace(pool, vec![0; self.filled().len()].into_boxed_slice());
+        self.replace(pool, PlacedBuffer::exact(self.filled().len()));
     }
 
     /// Appends octets, if there is a buffer with room for them.

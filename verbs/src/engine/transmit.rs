@@ -5,6 +5,7 @@ use std::ops::Range;
 use uwarp_llp::{FpduEnds, Piece};
 
 use super::buffer_pool::BufferPool;
+use super::placed;
 use super::receive_buffer::SMALL_STAGING;
 use crate::mem::{LentRun, PinnedRun};
 
@@ -59,6 +60,8 @@ pub(crate) struct TxBatch {
     /// Staging. Behind `filled` are octets of earlier batches, so that nothing has to be cleared again.
     staged: Vec<u8>,
     filled: usize,
+    /// Where in it this batch begins.
+    lead: usize,
     parts: Vec<Part>,
     /// Octets that are lent.
     lent: usize,
@@ -107,7 +110,7 @@ impl TxBatch {
     /// Whether more should be framed before the LLP is called.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.filled + self.lent < self.limit
+        self.filled - self.lead + self.lent < self.limit
             // What one call does not offer would be copied (where a batch does not begin with as many of other parts).
             && (self.lent == 0 || self.parts.len() + 2 <= PARTS_PER_CALL)
             && self.left() < if self.begun { BATCH_LIMIT } else { FIRST_BATCH }
@@ -176,6 +179,7 @@ impl TxBatch {
         self.lent = 0;
         self.limit = STAGED_LIMIT;
         self.filled = 0;
+        self.lead = 0;
         self.ends.clear();
         self.part = 0;
         self.within = 0;
@@ -225,6 +229,9 @@ impl TxBatch {
         most: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<(), E> {
+        if self.filled == 0 && most > SMALL_STAGING {
+            self.place(most);
+        }
         let start = self.filled;
         if self.staged.len() < start + most {
             self.make_room(start + most);
@@ -233,6 +240,17 @@ impl TxBatch {
         let written = fill(&mut self.staged[start..start + most])?;
         self.staged_to(start + written.min(most));
         Ok(())
+    }
+
+    /// Nothing is staged, and so many octets will be: they begin where the kernel copies them from fast.
+    fn place(&mut self, most: usize) {
+        self.make_room(most + placed::PAGE);
+        let lead = placed::lead(&self.staged);
+        if self.staged.len() < lead {
+            self.staged.resize(lead, 0);
+        }
+        self.filled = lead;
+        self.lead = lead;
     }
 
     /// Sees to it that so many octets of staging fit. What does not fit into a small buffer gets room for all of this batch at once: a vector that
@@ -609,9 +627,26 @@ mod tests {
         let grown = stage(SMALL_STAGING + 1);
         assert_eq!(grown.0, STAGED_LIMIT + FPDU);
         assert_eq!(stage(STAGED_LIMIT + 65_000), grown);
-        let most = stage(BATCH_LIMIT + FPDU);
+        let most = stage(BATCH_LIMIT + FPDU - placed::PAGE);
         assert_eq!(most.0, KEEP);
         assert_eq!(stage(BATCH_LIMIT + 65_000), most);
+    }
+
+    #[test]
+    fn what_is_large_is_staged_from_the_middle_of_a_page() {
+        let mut batch = TxBatch::default();
+        for (octets, within) in [(1000, None), (65_000, Some(2048)), (200_000, Some(2048))] {
+            batch.reset();
+            let filled = batch.stage_over(octets, |out| Ok::<_, ()>(out.len()));
+            filled.unwrap();
+            assert_eq!((batch.left(), batch.parts.len()), (octets, 1));
+            let Part::Staged(range) = &batch.parts[0] else {
+                panic!("it is not staged");
+            };
+            let at = batch.staged[range.start..].as_ptr().addr();
+            assert!(within.is_none_or(|within| at % 4096 == within), "{octets}");
+            batch.taken(octets);
+        }
     }
 
     #[test]

@@ -1,0 +1,83 @@
+//! Where large buffers begin: in the middle of a page.
+//!
+//! The kernel copies between these buffers and its own pages by `rep movsb`, and on AMD's processors that takes time by the distance of the two
+//! addresses modulo 4096: the least where it is a multiple of 32, half as much again where the destination lies 16 to 64 octets
+//! behind the source, and thirteen times as much where it lies 1 to 15 octets behind it. (In the second-level cache of a Zen 4, a
+//! MiB takes 21, 37 and 300 us.)
+//!
+//! What the kernel fills begins a page where the sender has sent nothing for a moment, or lies a few small messages behind that. An allocator begins large memory
+//! at 16 octets behind the beginning of a page, for its own sake: one of the worst places. From the middle of a page both are far away.
+
+use std::ops::{Deref, DerefMut, Range};
+
+/// Addresses are compared modulo this.
+pub(super) const PAGE: usize = 4096;
+
+/// How many octets at the beginning of a buffer to leave unused.
+#[inline]
+pub(super) fn lead(buffer: &[u8]) -> usize {
+    let within = buffer.as_ptr().addr() % PAGE;
+    (PAGE + PAGE / 2 - within) % PAGE
+}
+
+/// A buffer that begins there.
+pub(super) struct PlacedBuffer {
+    octets: Box<[u8]>,
+    used: Range<usize>,
+}
+
+impl PlacedBuffer {
+    pub(super) fn new(len: usize) -> Self {
+        let octets = vec![0; len + PAGE].into_boxed_slice();
+        let lead = lead(&octets);
+        Self {
+            octets,
+            used: lead..lead + len,
+        }
+    }
+
+    /// One that is no larger than it has to be, wherever it begins.
+    pub(super) fn exact(len: usize) -> Self {
+        Self {
+            octets: vec![0; len].into_boxed_slice(),
+            used: 0..len,
+        }
+    }
+}
+
+impl Deref for PlacedBuffer {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.octets[self.used.clone()]
+    }
+}
+
+impl DerefMut for PlacedBuffer {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.octets[self.used.clone()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_begins_in_the_middle_of_a_page_wherever_its_memory_is() {
+        for len in [1, 4096, 100_000, 256 * 1024, 1024 * 1024] {
+            let buffer = PlacedBuffer::new(len);
+            assert_eq!((buffer.len(), buffer.as_ptr().addr() % PAGE), (len, 2048));
+        }
+        let memory = vec![0; 3 * PAGE];
+        for begin in 0..2 * PAGE {
+            let buffer = &memory[begin..];
+            let lead = lead(buffer);
+            assert!(lead < PAGE);
+            assert_eq!(buffer[lead..].as_ptr().addr() % PAGE, 2048);
+        }
+        assert_eq!(PlacedBuffer::exact(100).len(), 100);
+    }
+}
