@@ -38,8 +38,8 @@ struct State {
 
 type MrObject = Object<ibv_mr, MrKept>;
 
-/// How long deregistration waits for octets that the network still has to take out of the region. A network card takes them at
-/// once; here the peer has to make room for them.
+/// How long deregistration waits for octets of the region that TCP has not taken yet, because the peer makes no room for them. (A network card waits for
+/// nobody: what it has not sent by then ends in error.)
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often it looks meanwhile.
 const LOOK: Duration = Duration::from_millis(1);
