@@ -11,7 +11,7 @@ use common::{PATIENCE, TempFile, Uwarp, client, uwarp};
 /// An agent on free ports, and where it serves RDMA and controllers.
 fn agent(args: &[&str]) -> (Uwarp, [SocketAddr; 2]) {
     let base = ["agent", "-a", "127.0.0.1", "-p", "0"];
-    let mut agent = Uwarp::start(&[&base, args].concat());
+    let mut agent = Uwarp::start_interruptible(&[&base, args].concat());
     let addrs = ["RDMA on ", "control on "].map(|what| {
         let line = agent.stdout_until(what);
         line.rsplit(' ').next().unwrap().parse().unwrap()
@@ -80,21 +80,18 @@ fn it_takes_all_the_descriptors_that_it_may_have() {
 
 #[test]
 fn controllers_come_to_the_port_behind() {
-    // Two free ports in a row, which another test may take in between.
-    let (mut agent, port) = (0..50)
-        .find_map(|_| {
-            let free = TcpListener::bind("127.0.0.1:0").unwrap();
-            let port = free.local_addr().unwrap().port();
-            TcpListener::bind(("127.0.0.1", port.checked_add(1)?)).ok()?;
-            drop(free);
-            let text = port.to_string();
-            Some((
-                Uwarp::start(&["agent", "-a", "127.0.0.1", "-p", &text]),
-                port,
-            ))
-        })
-        .unwrap();
-    let line = agent.stdout_until("control on ");
+    // Two free ports in a row. Another test may take one of them in between: then two others.
+    let found = (0..50).find_map(|_| {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        TcpListener::bind(("127.0.0.1", port.checked_add(1)?)).ok()?;
+        drop(free);
+        let text = port.to_string();
+        let mut agent = Uwarp::start(&["agent", "-a", "127.0.0.1", "-p", &text]);
+        let line = agent.stdout_until_its_end("control on ")?;
+        Some((line, port))
+    });
+    let (line, port) = found.unwrap();
     assert_eq!(
         line,
         format!("uwarp agent: control on 127.0.0.1:{}", port + 1)
@@ -163,7 +160,7 @@ fn its_settings_and_its_capture_are_those_of_every_command() {
 fn over_unix_datagrams_it_ends_as_well() {
     let (ours, theirs) = (TempFile::new("agent-a"), TempFile::new("agent-b"));
     let device = format!("unix:{},{},ip=192.0.2.1/24", ours.name(), theirs.name());
-    let mut agent = Uwarp::start(&["agent", "-p", "0", "--device", &device]);
+    let mut agent = Uwarp::start_interruptible(&["agent", "-p", "0", "--device", &device]);
     let line = agent.stdout_until("control on ");
     assert!(line.contains("127.0.0.1:"), "{line}");
     assert!(ours.path().exists());

@@ -202,7 +202,7 @@ fn a_server_of_rping_is_enough_to_begin_with() {
 fn a_command_can_be_the_target() {
     let command = format!("{UWARP} rping -c -a {{host}} -p {{port}} -C 1");
     // Some of them with a target that sends on its own, and one with two connections.
-    let base = ["--shim", &command, "--timeout", "3", "--strict"];
+    let base = ["--shim", &command, "--timeout", "10", "--strict"];
     let cases = [
         "mpa/5044-7.1.1",
         "mpa/5044-4.4",

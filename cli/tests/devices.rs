@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use common::{Uwarp, uwarp};
-use netns::{has_tun, in_namespace, ip};
+use netns::{has_tun, in_namespace, ip, wait_up};
 
 /// A server on this device, at its own address and port 7174, that is ready.
 fn server(device: &str) -> Uwarp {
@@ -77,11 +77,9 @@ fn a_signal_that_ends_the_command_leaves_no_socket_file() {
     std::fs::create_dir(&directory.0).unwrap();
     let path = directory.0.display();
     for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
-        // A shell without job control starts what runs in the background with SIGINT ignored, and that is inherited.
         let device = format!("unix:{path}/a,{path}/b,ip=192.0.2.1/24");
-        let mut command = Command::new("env");
-        command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_uwarp")]);
-        let server = ready(Uwarp::start_with(command.args(SERVER).arg(&device)));
+        let args = [&SERVER[..], &[&device]].concat();
+        let server = ready(Uwarp::start_interruptible(&args));
         assert!(directory.0.join("a").exists());
         let kill = ["-s", name, &server.id().to_string()];
         assert!(Command::new("kill").args(kill).status().unwrap().success());
@@ -117,6 +115,9 @@ in_namespace! {
         ip("link set veth1 up");
         let device = "raw:veth0,ip=192.0.2.1/24";
         let _first = server(device);
+        // The second one asks twice, at once, and what is sent before the link is up is lost.
+        wait_up("veth0");
+        wait_up("veth1");
         let mut second = server("raw:veth1,ip=192.0.2.1/24");
         second.stderr_until("uses 192.0.2.1 too");
     }

@@ -3,11 +3,12 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
 use common::{Ended, Uwarp, uwarp};
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
 const TESTS: [&str; 6] = [
     "write_bw",
@@ -181,9 +182,13 @@ fn fpdus_go_over_a_number_of_segments_that_can_be() {
 
 #[test]
 fn a_client_without_a_server_is_told_what_to_start() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port().to_string();
-    drop(taken);
+    // It is bound, so that no other test listens there.
+    let bound = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    bound
+        .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+        .unwrap();
+    let addr = bound.local_addr().unwrap().as_socket().unwrap();
+    let port = addr.port().to_string();
     client(&port, "write_bw", &[])
         .expect(1)
         .says(&format!("nothing listens at 127.0.0.1:{port}"))

@@ -173,7 +173,7 @@ fn ctrl_c_leaves_a_capture_that_can_be_read() {
     let file = TempFile::new("ctrl-c.pcapng");
     let (_server, addr) = Uwarp::server(&[]);
     let port = addr.port().to_string();
-    let mut client = Uwarp::start(&[
+    let mut client = Uwarp::start_interruptible(&[
         "rping",
         "-c",
         "-a",

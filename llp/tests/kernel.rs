@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::*;
+use socket2::{Domain, Socket, Type};
 use uwarp_llp::kernel::{KernelNetwork, KernelSettings};
 use uwarp_llp::{FpduEnds, LlpError, Network, Piece, Recv};
 
@@ -46,10 +47,10 @@ fn an_ipv6_listener_shows_ipv4_peers_as_such() {
 
 #[test]
 fn nobody_listens() {
-    let free = std::net::TcpListener::bind(loopback())
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    // It is bound, so that no other test listens there.
+    let bound = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    bound.bind(&loopback().into()).unwrap();
+    let free = bound.local_addr().unwrap().as_socket().unwrap();
     nobody_listens_is_refused(&network(), free);
 }
 

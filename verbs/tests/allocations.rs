@@ -10,6 +10,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use common::*;
 use uwarp_verbs::{
@@ -99,12 +100,15 @@ fn none_in(what: &str, mut round: impl FnMut()) {
 
 fn main() {
     let pair = Pair::new(None);
+    pair.receives_much_at_once();
     pair.two_sided("its own receive queue");
     pair.one_sided();
     pair.lists();
     pair.asleep();
     let attr = SrqAttr::default();
-    Pair::new(Some(attr)).two_sided("an SRQ");
+    let pair = Pair::new(Some(attr));
+    pair.receives_much_at_once();
+    pair.two_sided("an SRQ");
 }
 
 /// Room for the largest message.
@@ -156,6 +160,24 @@ impl Pair {
             cq,
             recv_cq,
             _listener: listener,
+        }
+    }
+
+    /// Whether a read fills the receive buffer, so that there is a large one from then on, is a question of speed: here, where nothing is
+    /// counted, it does, at both ends.
+    fn receives_much_at_once(&self) {
+        const SEVERAL: u64 = 16;
+        let near = [self.near.sge(0, LARGE as u32)];
+        let (addr, rkey) = (self.far.addr(), self.far.rkey());
+        for _ in 0..8 {
+            for wr in [
+                SendWr::write(2, &near, addr, rkey),
+                SendWr::read(2, &near, addr, rkey),
+            ] {
+                (0..SEVERAL).for_each(|_| self.client.post_send(&wr).unwrap());
+                std::thread::sleep(Duration::from_millis(5));
+                (0..SEVERAL).for_each(|_| polled(&self.cq));
+            }
         }
     }
 

@@ -179,7 +179,7 @@ fn the_terminate_of_a_peer_is_told_although_our_own_send_failed() {
 /// The first FPDU ends the wait for an RTR, not the wait for the peer's close.
 #[test]
 fn a_responder_that_has_closed_ends_although_the_peer_then_begins_to_send() {
-    let mut settings = closing_in(Duration::from_millis(300));
+    let mut settings = closing_in(Duration::from_secs(2));
     settings.limits.max_qp = 1;
     for dropped in [false, true] {
         let (b, mut stream) = responder(settings.clone());
@@ -323,9 +323,9 @@ fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted(
 /// What was posted before a close is carried out, for as long as it makes progress.
 #[test]
 fn a_read_posted_before_disconnect_completes_though_its_response_comes_slowly() {
-    const STEPS: usize = 40;
+    const STEPS: usize = 80;
     // The Response takes twice as long as a close without progress may.
-    let a = side(closing_in(Duration::from_millis(1000)));
+    let a = side(closing_in(Duration::from_millis(2000)));
     let RawPeer { mut stream } = raw_peer(&a.qp);
     let sink = a.blank(STEPS * 100);
     let whole = [sink.sge(0, (STEPS * 100) as u32)];

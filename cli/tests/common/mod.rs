@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "every test file takes what it needs")]
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -93,13 +95,14 @@ impl Lines {
 
     /// The first line from here on that has `text` in it.
     fn until(&mut self, text: &str) -> String {
+        self.until_the_end(text)
+            .unwrap_or_else(|| panic!("'{text}' was never said, only:\n{}", self.seen))
+    }
+
+    /// The same, if there is one.
+    fn until_the_end(&mut self, text: &str) -> Option<String> {
         let deadline = Instant::now() + PATIENCE;
-        while let Some(line) = self.next(deadline) {
-            if line.contains(text) {
-                return line;
-            }
-        }
-        panic!("'{text}' was never said, only:\n{}", self.seen);
+        std::iter::from_fn(|| self.next(deadline)).find(|line| line.contains(text))
     }
 
     fn rest(&mut self) -> String {
@@ -131,6 +134,13 @@ impl Uwarp {
         }
     }
 
+    /// One that signals end. (A shell without job control starts what runs in the background with SIGINT ignored, and that is inherited.)
+    pub(crate) fn start_interruptible(args: &[&str]) -> Uwarp {
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_uwarp")]);
+        Self::start_with(command.args(args))
+    }
+
     /// An rping server on a free port, and where it listens.
     pub(crate) fn server(args: &[&str]) -> (Uwarp, SocketAddr) {
         let base = ["rping", "-s", "-a", "127.0.0.1", "-p", "0", "-d"];
@@ -142,6 +152,11 @@ impl Uwarp {
 
     pub(crate) fn stdout_until(&mut self, text: &str) -> String {
         self.stdout.as_mut().unwrap().until(text)
+    }
+
+    /// `None` when it ends without that.
+    pub(crate) fn stdout_until_its_end(&mut self, text: &str) -> Option<String> {
+        self.stdout.as_mut().unwrap().until_the_end(text)
     }
 
     pub(crate) fn stderr_until(&mut self, text: &str) -> String {
@@ -193,8 +208,10 @@ impl Drop for Uwarp {
 
 /// An output whose reader has gone away. (A reader that goes when the process runs may be late: what is short is then written as if it stayed.)
 pub(crate) fn without_reader() -> Stdio {
-    let (_, output) = std::io::pipe().unwrap();
-    output.into()
+    // Not by dropping it: a process that another test is just starting may have a copy.
+    let (reader, output) = UnixStream::pair().unwrap();
+    reader.shutdown(Shutdown::Both).unwrap();
+    OwnedFd::from(output).into()
 }
 
 /// Runs `uwarp` to its end.

@@ -252,13 +252,21 @@ fn rounds(scene: &mut Scene, pace: &mut Pace) -> Result<Told> {
     })
 }
 
-/// Whether the later half of the rounds added more memory than that.
+/// Whether the later half of the rounds added more memory than that, and each round of it its part: a buffer that is kept comes once.
 fn grows(left: &[u64], most: u64) -> bool {
-    let middle = left.len().saturating_sub(1) / 2;
-    match (left.get(middle), left.last()) {
-        (Some(middle), Some(last)) => last.saturating_sub(*middle) > most,
-        _ => false,
-    }
+    let later = &left[left.len().saturating_sub(1) / 2..];
+    let rounds = later.len().saturating_sub(1) as u64;
+    let added = |pair: &[u64]| pair[1].saturating_sub(pair[0]);
+    rounds > 0 && later.windows(2).all(|pair| added(pair) > most / rounds)
+}
+
+/// A test of the above, without a victim.
+pub(crate) fn each_later_round_adds_its_part_to_memory_that_grows() {
+    const MIB: u64 = 1 << 20;
+    assert!(!grows(&[], MIB) && !grows(&[7], MIB) && !grows(&[1, 9 * MIB, 9 * MIB], MIB));
+    assert!(grows(&[0, 0, 2 * MIB], MIB));
+    assert!(grows(&[0, 0, 0, MIB, 2 * MIB, 3 * MIB], 2 * MIB));
+    assert!(!grows(&[0, 0, 0, 3 * MIB, 3 * MIB, 3 * MIB], 2 * MIB));
 }
 
 /// Gives the numbers of a load, no faster than they may come.

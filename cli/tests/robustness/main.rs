@@ -59,7 +59,14 @@ fn main() -> ExitCode {
             Ok(())
         })
     });
-    let trials = trials.collect();
+    let of_the_tests = Trial::test(
+        "each_later_round_adds_its_part_to_memory_that_grows",
+        || {
+            attacks::each_later_round_adds_its_part_to_memory_that_grows();
+            Ok(())
+        },
+    );
+    let trials = trials.chain([of_the_tests]).collect();
     enough_descriptors();
     let conclusion = libtest_mimic::run(&arguments, trials);
     let report = std::env::var_os("UWARP_ROBUSTNESS_REPORT").filter(|_| !conclusion.has_failed());

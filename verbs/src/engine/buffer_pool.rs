@@ -96,9 +96,10 @@ impl BufferPool {
         pooled.unwrap_or_else(|| PlacedBuffer::new(len))
     }
 
-    /// Takes a receive buffer back, if it is whole.
+    /// Takes a receive buffer back, if it is whole (and begins where it should).
     pub(super) fn give(&self, buffer: PlacedBuffer) {
         match buffer.len() {
+            _ if !buffer.is_placed() => {}
             BUFFER => keep(&self.own().receive, buffer),
             LARGE => keep(&self.own().large, buffer),
             _ => {}
@@ -169,7 +170,8 @@ mod tests {
         for _ in 0..2 * KEEP {
             pool.give(PlacedBuffer::new(BUFFER));
         }
-        pool.give(PlacedBuffer::exact(100));
+        pool.give(PlacedBuffer::new(100));
+        pool.give(PlacedBuffer::exact(BUFFER));
         assert_eq!(pool.len(), KEEP);
     }
 
@@ -178,6 +180,7 @@ mod tests {
         let pool = BufferPool::default();
         let (short, long) = (pool.take(BUFFER), pool.take(LARGE));
         assert_eq!((short.len(), long.len()), (BUFFER, LARGE));
+        assert!(short.is_placed() && long.is_placed());
         let at = [short.as_ptr(), long.as_ptr()];
         pool.give(short);
         pool.give(long);

@@ -43,6 +43,11 @@ impl PlacedBuffer {
             used: 0..len,
         }
     }
+
+    /// Whether it begins in the middle of a page.
+    pub(super) fn is_placed(&self) -> bool {
+        lead(self) == 0
+    }
 }
 
 impl Deref for PlacedBuffer {
@@ -78,6 +83,7 @@ mod tests {
             assert!(lead < PAGE);
             assert_eq!(buffer[lead..].as_ptr().addr() % PAGE, 2048);
         }
+        assert!(PlacedBuffer::new(100).is_placed());
         assert_eq!(PlacedBuffer::exact(100).len(), 100);
     }
 }

@@ -238,7 +238,8 @@ fn s6_4_1_more_objects_than_the_device_may_have() {
 /// Peers that connect and then do nothing: whatever step they stop at, it ends by itself.
 #[test]
 fn s6_4_2_connections_that_do_nothing() {
-    let soon = Duration::from_millis(100);
+    // The honest connection, too, has to come and to speak within this.
+    let soon = Duration::from_secs(1);
     let victim = Victim::new(Settings {
         timeouts: Timeouts {
             request: soon,

@@ -18,6 +18,8 @@ use crate::wire::{
 };
 
 const SOON: Duration = Duration::from_millis(100);
+/// For peers that have to send something within it: a busy machine may let them wait.
+const LATER: Duration = Duration::from_millis(700);
 
 fn with(timeouts: Timeouts) -> Settings {
     Settings {
@@ -62,7 +64,7 @@ pub(crate) fn initiator_that_sends_nothing() {
 #[test]
 fn initiator_that_sends_one_octet_now_and_then() {
     let victim = Victim::new(with(Timeouts {
-        request: SOON,
+        request: LATER,
         ..PATIENT
     }));
     let mut peer = Peer::connect(victim.listener.local_addr());
@@ -93,7 +95,7 @@ fn request_that_nobody_decides() {
 /// Somebody decides, but too late.
 #[test]
 fn request_that_is_decided_too_late() {
-    let decision = Duration::from_millis(700);
+    let decision = Duration::from_secs(2);
     let mut victim = Victim::new(with(Timeouts {
         decision,
         ..PATIENT
@@ -121,11 +123,8 @@ fn request_that_is_decided_too_late() {
 }
 
 /// Our side connects; `answer` is all that the peer does.
-fn waits_in_vain(answer: impl FnOnce(&mut Peer), words: &str) {
-    let mut victim = Victim::new(with(Timeouts {
-        reply: SOON,
-        ..PATIENT
-    }));
+fn waits_in_vain(reply: Duration, answer: impl FnOnce(&mut Peer), words: &str) {
+    let mut victim = Victim::new(with(Timeouts { reply, ..PATIENT }));
     victim.post_receives();
     let listener = TcpListener::bind(loopback()).unwrap();
     let to = listener.local_addr().unwrap();
@@ -151,6 +150,7 @@ fn waits_in_vain(answer: impl FnOnce(&mut Peer), words: &str) {
 #[test]
 pub(crate) fn responder_that_sends_nothing() {
     waits_in_vain(
+        SOON,
         |_| {},
         "sent nothing more for too long, before the first octet",
     );
@@ -166,6 +166,7 @@ fn responder_that_sends_one_octet_now_and_then() {
         &[&words(4, 4)[..], &[7; 508]].concat(),
     );
     waits_in_vain(
+        LATER,
         |peer| peer.drip(&reply),
         "sent nothing more for too long, after",
     );

@@ -209,13 +209,14 @@ fn a_dropped_qp_with_work_under_way_flushes_it_and_the_peer_hears_of_it() {
         );
         ends.join();
         both_ways(a, b);
-        let (lent, sink) = (b.filled(1, 4 << 20), a.blank(4 << 20));
+        // More than goes over before it is dropped, also on a busy machine.
+        let (lent, sink) = (b.blank(64 << 20), a.blank(64 << 20));
         let remote = lent.remote();
         let num = mine.qp_num();
         for i in 0..20 {
             mine.post_send(&SendWr::read(
                 i,
-                &[sink.sge(0, 4 << 20)],
+                &[sink.sge(0, 64 << 20)],
                 remote.addr,
                 remote.rkey,
             ))

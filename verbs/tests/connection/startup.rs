@@ -2,6 +2,10 @@
 
 use super::*;
 
+use std::net::SocketAddr;
+
+use socket2::{Domain, Socket, Type};
+
 #[test]
 fn private_data_goes_both_ways_up_to_its_limit() {
     // 5044-7.1.1-i04.
@@ -221,10 +225,12 @@ fn a_request_that_is_dropped_is_rejected_and_so_are_those_of_a_listener_that_is_
 #[test]
 fn where_nothing_listens_the_error_says_so() {
     let ends = Setup::new(Wire::Kernel).unconnected();
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
+    // It is bound, so that no other test listens there.
+    let bound = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    bound
+        .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
         .unwrap();
+    let port = bound.local_addr().unwrap().as_socket().unwrap();
     let memory = Setup::new(Wire::MEMORY).unconnected();
     for (side, addr) in [(&ends.a, port), (&memory.a, "192.0.2.2:1".parse().unwrap())] {
         side.post_empty(1);

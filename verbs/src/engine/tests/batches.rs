@@ -145,6 +145,33 @@ fn a_request_that_others_wait_behind_does_not_ask_for_a_single_answer() {
 }
 
 #[test]
+fn of_a_batch_in_several_calls_only_the_one_that_ends_with_the_request_asks() {
+    let server = Memory::new();
+    let (mut client, _server, pool) = connected(&Settings::default(), &server);
+    client.conn.set_emss(65_483);
+    let (to, rkey) = (server.open.to_base(), server.open.stag().0);
+    let part = Sge {
+        addr: client.memory.open.to_base(),
+        len: 1024,
+        lkey: client.memory.open.stag().0,
+    };
+    // Each is read where it lies, in eight parts.
+    let parts = [part; 8];
+    for wr_id in 0..8 {
+        let write = SendWr::write(wr_id, &parts, to, rkey).unsignaled();
+        client.conn.post_send(&write).unwrap();
+    }
+    client
+        .conn
+        .post_send(&SendWr::read(8, &[part], to, rkey))
+        .unwrap();
+    let _memory = Arc::clone(&client.memory);
+    let (mut driven, line) = over_line(client, usize::MAX);
+    driven.push(&pool);
+    assert_eq!(line.lock().asking, [false, true]);
+}
+
+#[test]
 fn the_llp_is_told_whether_fpdus_may_go_over_segments() {
     for segments in [FpduSegments::ONE, FpduSegments::MOST] {
         let settings = Settings {
