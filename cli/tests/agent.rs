@@ -88,8 +88,13 @@ fn controllers_come_to_the_port_behind() {
         drop(free);
         let text = port.to_string();
         let mut agent = Uwarp::start(&["agent", "-a", "127.0.0.1", "-p", &text]);
-        let line = agent.stdout_until_its_end("control on ")?;
-        Some((line, port))
+        let line = agent.stdout_until_its_end("control on ");
+        if line.is_none() {
+            let said = agent.end().stderr;
+            let taken = ["cannot listen", "cannot be served"];
+            assert!(taken.iter().any(|words| said.contains(words)), "{said}");
+        }
+        Some((line?, port))
     });
     let (line, port) = found.unwrap();
     assert_eq!(

@@ -164,7 +164,7 @@ impl Pair {
     }
 
     /// Whether a read fills the receive buffer, so that there is a large one from then on, is a question of speed: here, where nothing is
-    /// counted, it does, at both ends.
+    /// counted, it will, at both ends.
     fn receives_much_at_once(&self) {
         const SEVERAL: u64 = 16;
         let near = [self.near.sge(0, LARGE as u32)];

@@ -134,7 +134,7 @@ impl Uwarp {
         }
     }
 
-    /// One that signals end. (A shell without job control starts what runs in the background with SIGINT ignored, and that is inherited.)
+    /// One that SIGINT, SIGTERM and SIGHUP end. (A shell without job control starts what runs in the background with SIGINT ignored, and that is inherited.)
     pub(crate) fn start_interruptible(args: &[&str]) -> Uwarp {
         let mut command = Command::new("env");
         command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_uwarp")]);
@@ -154,7 +154,7 @@ impl Uwarp {
         self.stdout.as_mut().unwrap().until(text)
     }
 
-    /// `None` when it ends without that.
+    /// The same; `None` when it ends without such a line.
     pub(crate) fn stdout_until_its_end(&mut self, text: &str) -> Option<String> {
         self.stdout.as_mut().unwrap().until_the_end(text)
     }

@@ -60,9 +60,9 @@ fn main() -> ExitCode {
         })
     });
     let of_the_tests = Trial::test(
-        "each_later_round_adds_its_part_to_memory_that_grows",
+        "memory_grows_where_most_of_the_later_rounds_add_to_it",
         || {
-            attacks::each_later_round_adds_its_part_to_memory_that_grows();
+            attacks::memory_grows_where_most_of_the_later_rounds_add_to_it();
             Ok(())
         },
     );

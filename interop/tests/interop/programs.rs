@@ -299,7 +299,7 @@ fn leaves_unread(guest: &mut Guest, port: u16) -> bool {
     // State 01 is ESTABLISHED; then come the lengths of the queues, to be sent and to be read.
     let look =
         format!("grep -q ':{port:04X} [0-9A-F]*:[0-9A-F]* 01 [0-9A-F]*:0*[1-9A-F]' /proc/net/tcp");
-    // What failed is told by the client's error.
+    // If this fails, too, the client's error tells why.
     guest.run(&look, PATIENCE).is_ok_and(|seen| seen.code == 0)
 }
 

@@ -647,6 +647,14 @@ mod tests {
             assert!(within.is_none_or(|within| at % 4096 == within), "{octets}");
             batch.taken(octets);
         }
+        // What is left unused in front of it is not counted.
+        batch.reset();
+        for (octets, room) in [(65_000, true), (STAGED_LIMIT - 65_001, true), (1, false)] {
+            batch.begun = true;
+            let filled = batch.stage_over(octets, |out| Ok::<_, ()>(out.len()));
+            filled.unwrap();
+            assert_eq!(batch.has_room(), room, "{octets}");
+        }
     }
 
     #[test]

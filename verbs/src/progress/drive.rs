@@ -424,10 +424,10 @@ fn offer_many(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<us
     llp.try_send(&pieces[..count], ends(conn, followed))
 }
 
-/// Where FPDUs end in it. A request at its end is not what it asks with while more of it follows.
+/// Where FPDUs end in it. A request at the end of a batch is in the last call for it: those before it do not ask.
 #[inline]
 fn ends(conn: &Connection, followed: bool) -> FpduEnds<'_> {
     let ends = conn.fpdu_ends();
-    let asks = ends.is_asking() && !followed;
+    let asks = ends.is_asking() && !conn.tx.is_followed(false);
     ends.followed(followed).asking(asks)
 }

@@ -203,7 +203,7 @@ impl Peer {
     /// One octet after the other, with little pauses, until the other side ends it.
     pub(crate) fn drip(&mut self, octets: &[u8]) {
         self.stream
-            .set_read_timeout(Some(Duration::from_millis(2)))
+            .set_read_timeout(Some(Duration::from_millis(5)))
             .unwrap();
         let dripped = octets.iter().position(|octet| {
             let _ = self.stream.write_all(&[*octet]);
