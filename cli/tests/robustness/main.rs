@@ -134,7 +134,7 @@ fn attacked(attack: &Attack, full: bool) -> Result<Row> {
     if full {
         eprintln!("{}: {}", attack.name, row.line());
     }
-    row.is_bounded(attack.memory << 20)?;
+    row.is_bounded(attack.memory[usize::from(!full)] << 20)?;
     if full {
         row.is_fair()?;
     }

@@ -479,8 +479,11 @@ impl Connection {
 
     /// Where FPDUs end in what there is to send, whether they may go over segments, and whether they ask for a single answer.
     pub(crate) fn fpdu_ends(&self) -> FpduEnds<'_> {
-        let asks =
-            self.tx.ends_with_request() && self.sq.one_request_pending() && !self.has_unsent();
+        // It is in the last call for a batch: those before it do not ask.
+        let asks = self.tx.ends_with_request()
+            && self.sq.one_request_pending()
+            && !self.has_unsent()
+            && !self.tx.is_followed(false);
         let ends = self.tx.fpdu_ends().asking(asks);
         if self.ctx.settings.fpdu_segments > FpduSegments::ONE {
             ends.over_segments()

@@ -245,12 +245,8 @@ impl TxBatch {
     /// Nothing is staged, and so many octets will be: they begin where the kernel copies them from fast.
     fn place(&mut self, most: usize) {
         self.make_room(most + placed::PAGE);
-        let lead = placed::lead(&self.staged);
-        if self.staged.len() < lead {
-            self.staged.resize(lead, 0);
-        }
-        self.filled = lead;
-        self.lead = lead;
+        self.lead = placed::lead(&self.staged);
+        self.filled = self.lead;
     }
 
     /// Sees to it that so many octets of staging fit. What does not fit into a small buffer gets room for all of this batch at once: a vector that

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use uwarp_llp::{FpduEnds, Llp, LlpError, Piece, Recv};
+use uwarp_llp::{Llp, LlpError, Piece, Recv};
 
 use super::background::Interest;
 use super::doorbell::Doorbell;
@@ -411,7 +411,7 @@ impl Driven {
 #[inline]
 fn offer(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<usize, LlpError> {
     match conn.tx.single_piece() {
-        Some(piece) => llp.try_send(&[piece], ends(conn, followed)),
+        Some(piece) => llp.try_send(&[piece], conn.fpdu_ends().followed(followed)),
         None => offer_many(conn, followed, llp),
     }
 }
@@ -421,13 +421,5 @@ fn offer(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<usize, 
 fn offer_many(conn: &Connection, followed: bool, llp: &mut dyn Llp) -> Result<usize, LlpError> {
     let mut pieces = [Piece::from(&[][..]); PARTS_PER_CALL];
     let count = conn.tx.pieces(&mut pieces);
-    llp.try_send(&pieces[..count], ends(conn, followed))
-}
-
-/// Where FPDUs end in it. A request at the end of a batch is in the last call for it: those before it do not ask.
-#[inline]
-fn ends(conn: &Connection, followed: bool) -> FpduEnds<'_> {
-    let ends = conn.fpdu_ends();
-    let asks = ends.is_asking() && !conn.tx.is_followed(false);
-    ends.followed(followed).asking(asks)
+    llp.try_send(&pieces[..count], conn.fpdu_ends().followed(followed))
 }
