@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, id};
@@ -96,10 +97,49 @@ fn a_program_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126() 
     let ended = here.run(&["uwarp-no-such-program"]).expect(127);
     ended.says("there is no program uwarp-no-such-program in the PATH");
     let ended = here.run(&["--", "/nonexistent/rping", "-s"]).expect(127);
-    ended.says("there is no /nonexistent/rping");
+    ended.says("there is no program /nonexistent/rping");
     let file = here.path("bin/libuwarp_dropin.so");
     let ended = here.run(&[file.to_str().unwrap()]).expect(126);
     ended.says("cannot be run: Permission denied");
+}
+
+#[test]
+fn a_program_that_is_not_installed_is_named_with_its_package() {
+    let here = Copied::with_library("package");
+    let mut command = here.command(&["--", "rping", "-s"]);
+    command.env("PATH", here.path("bin"));
+    let ended = Uwarp::start_with(&mut command).end().expect(127);
+    ended.says("there is no program rping in the PATH");
+    ended.says("try: apt-get install rdmacm-utils");
+}
+
+#[test]
+fn a_program_that_would_run_without_the_library_is_refused() {
+    let here = Copied::with_library("unsuitable");
+    let file = here.path("static");
+    fs::write(&file, static_program()).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    // By its path, by its name, and by a script that it interprets.
+    let script = here.path("script");
+    fs::write(&script, format!("#!{}\n", file.display())).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    for program in [file.to_str().unwrap(), "static", "script"] {
+        let mut command = here.command(&["--", program]);
+        command.env("PATH", &here.0);
+        let ended = Uwarp::start_with(&mut command).end().expect(126);
+        ended.says(&format!("{} is statically linked", file.display()));
+    }
+}
+
+/// The headers of a program of this machine with one segment, which names no loader.
+fn static_program() -> Vec<u8> {
+    let own = fs::read("/proc/self/exe").unwrap();
+    let mut program = own[..64].to_vec();
+    program[32..40].copy_from_slice(&64_u64.to_ne_bytes()); // e_phoff
+    program[56..58].copy_from_slice(&1_u16.to_ne_bytes()); // e_phnum
+    program.extend(1_u32.to_ne_bytes()); // p_type: PT_LOAD
+    program.resize(64 + 56, 0);
+    program
 }
 
 #[test]

@@ -4,10 +4,12 @@
 
 mod install;
 mod library;
+mod program;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,7 +31,7 @@ const CANNOT_RUN: u8 = 126;
     after_help = "Flags that are not given leave the environment as it is: UWARP_DEVICE, UWARP_PCAP, UWARP_CRC, \
     UWARP_MARKERS, UWARP_FPDU_SEGMENTS, UWARP_MPA, UWARP_PEER, UWARP_STRICT, UWARP_HOLD, UWARP_CONNECT_RETRY,\n\
     UWARP_PORT_OFFSET, UWARP_WRITE_EVENTS, UWARP_QUIET.\n\
-    The exit status is the program's; 127 when there is no such program, 126 when it cannot be run."
+    The exit status is the program's; 127 if there is no such program, 126 if it cannot be run, or not on uwarp."
 )]
 pub(crate) struct Options {
     /// The network, as of the other commands: tcp, tcp:ADDR, tap:NAME,ip=ADDR, raw:INTERFACE,ip=ADDR or
@@ -161,6 +163,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let Some(program) = &options.program else {
         return Err(Failure::because("there is no program to run"));
     };
+    let Some(file) = program::find(program) else {
+        return Err(not_found(program));
+    };
+    program::check(&file).map_err(|(file, why)| {
+        let report = Report::new(format!("{} {}", file.display(), why.reason()));
+        Failure::NotRun(report.advice(why.advice()), CANNOT_RUN)
+    })?;
+    // By the name that was given, which some programs look at.
     let mut command = Command::new(program);
     command.args(&options.args);
     command.envs(options.variables()?);
@@ -196,12 +206,25 @@ fn not_run(program: &OsStr, error: &io::Error) -> Failure {
         let report = Report::new(format!("{name} cannot be run: {error}"));
         return Failure::NotRun(report, CANNOT_RUN);
     }
-    let report = if name.to_string().contains('/') {
-        // A script whose interpreter is missing says the same.
-        Report::new(format!("there is no {name}, or not what it needs to run"))
+    if program.as_bytes().contains(&b'/') && Path::new(program).exists() {
+        let report = Report::new(format!("{name} cannot be run: its interpreter is missing"));
+        return Failure::NotRun(report, NOT_FOUND);
+    }
+    not_found(program)
+}
+
+fn not_found(program: &OsStr) -> Failure {
+    let name = program.display();
+    let place = if program.as_bytes().contains(&b'/') {
+        ""
     } else {
-        Report::new(format!("there is no program {name} in the PATH"))
+        " in the PATH"
     };
+    let mut report = Report::new(format!("there is no program {name}{place}"));
+    let base = Path::new(program).file_name().and_then(OsStr::to_str);
+    if let Some(package) = base.and_then(program::package_of) {
+        report = report.advice(format!("apt-get install {package}"));
+    }
     Failure::NotRun(report, NOT_FOUND)
 }
 

@@ -1,0 +1,370 @@
+//! Checks the program before it takes over: a program that ignores `LD_LIBRARY_PATH` would run without uwarp and say nothing.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufRead, BufReader, Read, Take};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use object::elf::{FileHeader64, Machine, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, FileKind, ReadCache};
+use rustix::fs::{Access, StatVfsMountFlags, access, getxattr, statvfs};
+use rustix::process::{getegid, geteuid};
+
+/// The most of a script's first line that Linux reads.
+const SCRIPT_LINE: u64 = 256;
+/// How many scripts may interpret each other, as Linux has it.
+const SCRIPTS: usize = 5;
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o0010;
+
+/// Why the library would have no part in a program.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unsuitable {
+    /// No dynamic loader is named in it.
+    Static,
+    /// Made for another processor, or for 32 bits.
+    OtherMachine,
+    /// It takes other rights, so that the loader ignores the environment.
+    OtherRights(&'static str),
+}
+
+impl Unsuitable {
+    /// The reason, as the end of a sentence that begins with the name of the program.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Unsuitable::Static => {
+                "is statically linked: it loads no libibverbs, so uwarp has no way into it".into()
+            }
+            Unsuitable::OtherMachine => {
+                "is made for another processor or word size than this uwarp, whose library it cannot load".into()
+            }
+            Unsuitable::OtherRights(what) => {
+                format!("{what}: the dynamic loader ignores LD_LIBRARY_PATH for it, and so uwarp")
+            }
+        }
+    }
+
+    /// What to try.
+    pub(super) fn advice(&self) -> &'static str {
+        match self {
+            Unsuitable::Static => "a build of the program that is linked with libibverbs.so.1",
+            Unsuitable::OtherMachine => "the program of this machine's own architecture",
+            Unsuitable::OtherRights(_) => {
+                "a copy of the program without these rights (cp keeps none), run with the rights that it needs"
+            }
+        }
+    }
+}
+
+/// The file that `exec` would take for `program`: by its path, or the first in the `PATH` that can be run.
+pub(super) fn find(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(program.into());
+    }
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|dir| dir.join(program))
+        .find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
+}
+
+/// Looks at `file`, or at the interpreter if it is a script.
+///
+/// What cannot be read is left to `exec`, which says why.
+pub(super) fn check(file: &Path) -> Result<(), (PathBuf, Unsuitable)> {
+    let mut file = file.to_owned();
+    for _ in 0..SCRIPTS {
+        match interpreter(&file) {
+            Ok(Some(next)) => file = next,
+            Ok(None) => break,
+            Err(_) => return Ok(()),
+        }
+    }
+    match unsuitable(&file) {
+        Ok(Some(why)) => Err((file, why)),
+        Ok(None) | Err(_) => Ok(()),
+    }
+}
+
+/// The interpreter of a script; none of a program.
+fn interpreter(file: &Path) -> io::Result<Option<PathBuf>> {
+    let mut line = Vec::new();
+    let mut reader: Take<_> = BufReader::new(File::open(file)?).take(SCRIPT_LINE);
+    reader.read_until(b'\n', &mut line)?;
+    let Some(rest) = line.strip_prefix(b"#!") else {
+        return Ok(None);
+    };
+    let name = rest
+        .trim_ascii()
+        .split(|byte| byte.is_ascii_whitespace())
+        .next();
+    Ok(name.map(|name| OsStr::from_bytes(name).into()))
+}
+
+fn unsuitable(file: &Path) -> io::Result<Option<Unsuitable>> {
+    let opened = File::open(file)?;
+    let metadata = opened.metadata()?;
+    if let Some(why) = changes_rights(file, &metadata)? {
+        return Ok(Some(Unsuitable::OtherRights(why)));
+    }
+    Ok(links(&opened, machine()?))
+}
+
+/// The kind of file and the processor of this command, and so of its library.
+fn machine() -> io::Result<(FileKind, Machine)> {
+    let own = File::open("/proc/self/exe")?;
+    Ok(header(&ReadCache::new(own)).unwrap_or((FileKind::Elf64, Machine(0))))
+}
+
+fn header(file: &ReadCache<impl object::read::ReadCacheOps>) -> Option<(FileKind, Machine)> {
+    let kind = FileKind::parse(file).ok()?;
+    let machine = match kind {
+        FileKind::Elf64 => {
+            let header = FileHeader64::<Endianness>::parse(file).ok()?;
+            header.e_machine(header.endian().ok()?)
+        }
+        _ => Machine(0),
+    };
+    Some((kind, machine))
+}
+
+/// Whether an ELF file loads shared libraries of this machine. Other files are not judged.
+fn links(file: &File, machine: (FileKind, Machine)) -> Option<Unsuitable> {
+    let data = ReadCache::new(file);
+    let found = header(&data)?;
+    if found != machine {
+        let is_elf = matches!(found.0, FileKind::Elf32 | FileKind::Elf64);
+        return is_elf.then_some(Unsuitable::OtherMachine);
+    }
+    let header = FileHeader64::<Endianness>::parse(&data).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, &data).ok()?;
+    let loader = segments
+        .iter()
+        .any(|segment| segment.p_type(endian) == PT_INTERP);
+    (!loader).then_some(Unsuitable::Static)
+}
+
+/// Whether `exec` gives the program rights that this process has not (`AT_SECURE` in getauxval(3)).
+fn changes_rights(file: &Path, metadata: &Metadata) -> io::Result<Option<&'static str>> {
+    let no_set_id = statvfs(file)?.f_flag.contains(StatVfsMountFlags::NOSUID) || no_new_rights()?;
+    if no_set_id {
+        return Ok(None);
+    }
+    let mode = metadata.mode();
+    let user = mode & SET_UID != 0 && metadata.uid() != geteuid().as_raw();
+    // Without the right of the group to execute, the bit means something else.
+    let group = mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE
+        && metadata.gid() != getegid().as_raw();
+    // Root has all capabilities already.
+    let none: &mut [u8] = &mut [];
+    let capable = !geteuid().is_root() && getxattr(file, "security.capability", none).is_ok();
+    Ok(if user {
+        Some("is setuid")
+    } else if group {
+        Some("is setgid")
+    } else if capable {
+        Some("has file capabilities")
+    } else {
+        None
+    })
+}
+
+/// Whether this process has given up the rights that files would give it (`PR_SET_NO_NEW_PRIVS`).
+fn no_new_rights() -> io::Result<bool> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let mut lines = status.lines();
+    Ok(lines.any(|line| line.strip_prefix("NoNewPrivs:").map(str::trim) == Some("1")))
+}
+
+/// The Debian package of a program of libibverbs or librdmacm, if it is a known one.
+pub(super) fn package_of(program: &str) -> Option<&'static str> {
+    const PROGRAMS: &[(&str, &[&str])] = &[
+        (
+            "rdmacm-utils",
+            &[
+                "cmtime",
+                "mckey",
+                "rcopy",
+                "rdma_client",
+                "rdma_server",
+                "rdma_xclient",
+                "rdma_xserver",
+                "riostream",
+                "rping",
+                "rstream",
+                "ucmatose",
+                "udaddy",
+                "udpong",
+            ],
+        ),
+        (
+            "ibverbs-utils",
+            &[
+                "ibv_asyncwatch",
+                "ibv_devices",
+                "ibv_devinfo",
+                "ibv_rc_pingpong",
+                "ibv_srq_pingpong",
+                "ibv_uc_pingpong",
+                "ibv_ud_pingpong",
+                "ibv_xsrq_pingpong",
+            ],
+        ),
+        ("qperf", &["qperf"]),
+        ("fio", &["fio"]),
+        ("tgt", &["tgtd", "tgtadm", "tgtimg"]),
+        (
+            "libiscsi-bin",
+            &[
+                "iscsi-inq",
+                "iscsi-ls",
+                "iscsi-perf",
+                "iscsi-readcapacity16",
+                "iscsi-swp",
+                "iscsi-test-cu",
+            ],
+        ),
+        ("libfabric-bin", &["fi_info", "fi_pingpong", "fi_strerror"]),
+        ("ucx-utils", &["ucx_info", "ucx_perftest"]),
+        (
+            "openmpi-bin",
+            &["mpiexec", "mpirun", "ompi_info", "orterun"],
+        ),
+    ];
+    // The tests of perftest: `ib_write_bw`, `ib_atomic_lat`, `raw_ethernet_send_bw`.
+    let is_perftest = (program.starts_with("ib_") || program.starts_with("raw_ethernet_"))
+        && (program.ends_with("_bw") || program.ends_with("_lat"));
+    if is_perftest {
+        return Some("perftest");
+    }
+    let mut packages = PROGRAMS.iter();
+    let found = packages.find(|(_, programs)| programs.contains(&program));
+    found.map(|(package, _)| *package)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A file of this test alone, which goes away with it.
+    struct Temporary(PathBuf);
+
+    impl Temporary {
+        fn new(name: &str, content: &[u8]) -> Temporary {
+            let path = env::temp_dir().join(format!("uwarp-program-{}-{name}", std::process::id()));
+            fs::write(&path, content).unwrap();
+            Temporary(path)
+        }
+    }
+
+    impl Drop for Temporary {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+
+    fn reason(file: &Path) -> Option<Unsuitable> {
+        check(file).err().map(|(_, why)| why)
+    }
+
+    /// This test's own executable, with one part of its headers replaced.
+    fn changed(name: &str, change: impl Fn(&mut Vec<u8>)) -> Temporary {
+        let mut own = fs::read("/proc/self/exe").unwrap();
+        own.truncate(4096);
+        change(&mut own);
+        Temporary::new(name, &own)
+    }
+
+    #[test]
+    fn a_dynamic_program_is_suitable() {
+        assert_eq!(check(Path::new("/proc/self/exe")), Ok(()));
+        assert_eq!(reason(&changed("same", |_| {}).0), None);
+    }
+
+    #[test]
+    fn a_program_without_a_loader_is_static() {
+        let file = changed("static", |bytes| {
+            // p_type of each program header (64 bits): e_phoff at 32, e_phentsize at 54, e_phnum at 56.
+            let table = u64::from_ne_bytes(bytes[32..40].try_into().unwrap()) as usize;
+            let size = usize::from(u16::from_ne_bytes([bytes[54], bytes[55]]));
+            let count = usize::from(u16::from_ne_bytes([bytes[56], bytes[57]]));
+            for at in (0..count).map(|index| table + index * size) {
+                if bytes[at..at + 4] == PT_INTERP.0.to_ne_bytes() {
+                    bytes[at..at + 4].fill(0);
+                }
+            }
+        });
+        assert_eq!(reason(&file.0), Some(Unsuitable::Static));
+    }
+
+    #[test]
+    fn a_program_of_another_processor_or_of_32_bits_is_named() {
+        let other = changed("machine", |bytes| bytes[18] ^= 0xff);
+        assert_eq!(reason(&other.0), Some(Unsuitable::OtherMachine));
+        let narrow = changed("class", |bytes| bytes[4] = 1);
+        assert_eq!(reason(&narrow.0), Some(Unsuitable::OtherMachine));
+    }
+
+    #[test]
+    fn a_script_is_judged_by_its_interpreter() {
+        let program = changed("interpreter", |bytes| bytes[18] ^= 0xff);
+        let text = format!("#! {} -x\necho\n", program.0.display());
+        let script = Temporary::new("script", text.as_bytes());
+        assert_eq!(
+            check(&script.0),
+            Err((program.0.clone(), Unsuitable::OtherMachine))
+        );
+        // One that interprets itself ends, too.
+        let own = Temporary::new("own", b"");
+        fs::write(&own.0, format!("#!{}\n", own.0.display())).unwrap();
+        assert_eq!(check(&own.0), Ok(()));
+    }
+
+    #[test]
+    fn files_that_are_no_programs_are_left_to_exec() {
+        assert_eq!(check(Path::new("/nonexistent")), Ok(()));
+        assert_eq!(check(&Temporary::new("empty", b"").0), Ok(()));
+        assert_eq!(check(&Temporary::new("text", b"a library").0), Ok(()));
+    }
+
+    #[test]
+    fn a_setuid_bit_matters_where_it_changes_the_user() {
+        let file = changed("setuid", |_| {});
+        fs::set_permissions(&file.0, fs::Permissions::from_mode(0o4755)).unwrap();
+        // The owner's own bit changes nothing.
+        assert_eq!(reason(&file.0), None);
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&file.0, Some(65534), None).unwrap();
+            fs::set_permissions(&file.0, fs::Permissions::from_mode(0o4755)).unwrap();
+            let ignored = statvfs(&file.0)
+                .unwrap()
+                .f_flag
+                .contains(StatVfsMountFlags::NOSUID)
+                || no_new_rights().unwrap();
+            let expected = (!ignored).then_some(Unsuitable::OtherRights("is setuid"));
+            assert_eq!(reason(&file.0), expected);
+        }
+    }
+
+    #[test]
+    fn packages_are_known_by_the_names_of_their_programs() {
+        for (program, package) in [
+            ("rping", Some("rdmacm-utils")),
+            ("ib_write_bw", Some("perftest")),
+            ("raw_ethernet_burst_lat", Some("perftest")),
+            ("ibv_devinfo", Some("ibverbs-utils")),
+            ("mpirun", Some("openmpi-bin")),
+            ("ib_something", None),
+            ("ls", None),
+        ] {
+            assert_eq!(package_of(program), package, "{program}");
+        }
+    }
+}
