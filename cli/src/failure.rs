@@ -60,6 +60,13 @@ impl Report {
     }
 }
 
+impl Report {
+    /// The first sentence: what happened.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
@@ -88,6 +95,16 @@ impl Failure {
         Failure::Operation(Report::new(what))
     }
 
+    /// What there is to say, if there is anything.
+    pub(crate) fn report(&self) -> Option<&Report> {
+        match self {
+            Failure::Usage(report) | Failure::Operation(report) | Failure::NotRun(report, _) => {
+                Some(report)
+            }
+            Failure::OutputClosed | Failure::CutShort | Failure::Told => None,
+        }
+    }
+
     /// The same of a command for which a failed operation means that it could not run.
     pub(crate) fn before_the_run(self) -> Self {
         match self {
@@ -98,11 +115,8 @@ impl Failure {
 
     /// Says it on stderr.
     pub(crate) fn tell(&self, command: &str) {
-        match self {
-            Failure::Usage(report) | Failure::Operation(report) | Failure::NotRun(report, _) => {
-                output::notice(format_args!("uwarp {command}: {report}"));
-            }
-            Failure::OutputClosed | Failure::CutShort | Failure::Told => {}
+        if let Some(report) = self.report() {
+            output::notice(format_args!("uwarp {command}: {report}"));
         }
     }
 

@@ -5,9 +5,11 @@
 //! | `uwarp demo` | two endpoints in one process over TCP/IP in user space: moves data by every operation, verifies it, shows one error in words |
 //! | `uwarp agent` | the application under test: does RDMA as controllers tell it, by lines of JSON |
 //! | `uwarp conformance` | what an endpoint gets wrong, requirement by requirement of the RFCs |
+//! | `uwarp devinfo` | the device as `ibv_devinfo -v` shows it, and which networks this machine allows |
 //! | `uwarp dump` | decodes a capture, and tells what in it breaks the RFCs |
 //! | `uwarp perf` | bandwidth, message rate and latency between two processes, as perftest |
 //! | `uwarp run` | runs a program of libibverbs and librdmacm, unmodified, on uwarp |
+//! | `uwarp completions`, `uwarp man` | completions for shells, and manual pages |
 //! | `uwarp rping` | the ping-pong of rdmacm-utils' rping, both roles, speaking to the real one |
 //!
 //! Exit codes: 0 done, 1 the operation failed, 2 wrong usage; of `run`, those of the program. Errors go to stderr and say what
@@ -22,9 +24,11 @@ mod conformance;
 mod demo;
 mod descriptors;
 mod device;
+mod devinfo;
 mod dump;
 mod explain;
 mod failure;
+mod generated;
 mod logging;
 mod output;
 mod perf;
@@ -34,7 +38,7 @@ mod signals;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// RDMA over plain TCP in user space (iWARP, RFC 5040 to 5044 and 6581).
 #[derive(Parser)]
@@ -64,6 +68,12 @@ enum Command {
     Conformance(Box<conformance::Options>),
     /// Decode a capture, and tell what in it breaks the RFCs
     Dump(dump::Options),
+    /// Show the device as `ibv_devinfo -v` does, and which networks this machine allows
+    Devinfo(devinfo::Options),
+    /// Print completions for a shell
+    Completions(generated::CompletionOptions),
+    /// Write manual pages
+    Man(generated::ManOptions),
 }
 
 fn main() -> ExitCode {
@@ -97,6 +107,15 @@ fn main() -> ExitCode {
     };
     // A thread of a device that is being closed may still have one.
     uwarp_verbs::llp::remove_socket_files();
+        Command::Devinfo(options) => (
+            "devinfo",
+            logging::start().and_then(|()| devinfo::run(options)),
+        ),
+        Command::Completions(options) => (
+            "completions",
+            generated::completions(options, Cli::command()),
+        ),
+        Command::Man(options) => ("man", generated::manual(options, Cli::command())),
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -109,6 +128,5 @@ fn main() -> ExitCode {
 /// clap's own check of how the options are declared.
 #[test]
 fn the_options_are_declared_consistently() {
-    use clap::CommandFactory;
     Cli::command().debug_assert();
 }

@@ -5,7 +5,7 @@ mod common;
 
 use std::process::Command;
 
-use common::{TempFile, Uwarp, uwarp, without_reader};
+use common::{TempDir, TempFile, Uwarp, uwarp, without_reader};
 
 #[test]
 fn wrong_flags_exit_with_2() {
@@ -200,4 +200,80 @@ fn ctrl_c_leaves_a_capture_that_can_be_read() {
         count += 1;
     }
     assert!(count > 100 && !packets.cut_off(), "{count}");
+}
+
+#[test]
+fn the_device_is_described_as_ibv_devinfo_does_with_the_networks_of_the_machine() {
+    let ended = uwarp(&["devinfo", "-v", "--device", "tcp:127.0.0.1"]).expect(0);
+    for part in [
+        "hca_id:\tuwarp0\n",
+        "\ttransport:\t\t\tiWARP (1)\n",
+        "\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n",
+        "]:\t\t::ffff:127.0.0.1\n",
+        "\n  tcp   yes the kernel's TCP",
+        "\n  unix  yes ",
+    ] {
+        assert!(
+            ended.stdout.contains(part),
+            "no {part:?} in\n{}",
+            ended.stdout
+        );
+    }
+}
+
+#[test]
+fn a_device_that_does_not_open_still_gets_the_networks_described() {
+    let ended = uwarp(&["devinfo", "--device", "raw:uwarp-none,ip=192.0.2.1"]).expect(1);
+    ended.says("there is no interface uwarp-none");
+    assert!(
+        ended.stdout.starts_with("networks of this machine"),
+        "{}",
+        ended.stdout
+    );
+}
+
+#[test]
+fn completions_are_accepted_by_the_shell_that_they_are_for() {
+    let script = uwarp(&["completions", "bash"]).expect(0).stdout;
+    let file = TempFile::new("completions.bash");
+    std::fs::write(file.path(), script).unwrap();
+    let line = "source \"$0\"; COMP_WORDS=(uwarp rpi); COMP_CWORD=1; _uwarp uwarp rpi uwarp; echo \"${COMPREPLY[@]}\"";
+    let output = Command::new("bash")
+        .args(["-c", line, file.name()])
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "rping\n",
+        "{output:?}"
+    );
+    for shell in ["zsh", "fish", "elvish", "powershell"] {
+        assert!(
+            uwarp(&["completions", shell])
+                .expect(0)
+                .stdout
+                .contains("rping"),
+            "{shell}"
+        );
+    }
+    uwarp(&["completions", "tcsh"]).expect(2);
+}
+
+#[test]
+fn a_manual_page_is_written_for_each_subcommand() {
+    let directory = TempDir::new("man");
+    let said = uwarp(&["man", directory.name()]).expect(0).stdout;
+    let pages: Vec<_> = said.lines().map(std::path::Path::new).collect();
+    let has = |name: &str| pages.contains(&directory.path().join(name).as_path());
+    assert!(
+        has("uwarp.1") && has("uwarp-rping.1") && has("uwarp-devinfo.1"),
+        "{said}"
+    );
+    let rping = std::fs::read_to_string(directory.path().join("uwarp-rping.1")).unwrap();
+    assert!(
+        rping.contains(".TH uwarp-rping 1") && rping.contains("Persistent server"),
+        "{rping}"
+    );
+    let ended = uwarp(&["man", "/proc/uwarp"]).expect(1);
+    ended.says("/proc/uwarp cannot be written");
 }

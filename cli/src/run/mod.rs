@@ -153,6 +153,14 @@ impl Options {
     }
 }
 
+/// The directory of the library that programs get.
+///
+/// # Errors
+/// It is not there, or its names cannot be made.
+pub(crate) fn library() -> Result<PathBuf, Failure> {
+    library::find()
+}
+
 /// Runs the command; it comes back only when the program could not take over.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let library = library::find()?;

@@ -249,3 +249,28 @@ impl Drop for TempFile {
         let _ = std::fs::remove_file(&self.0);
     }
 }
+
+/// A directory that goes away with the test, and all in it.
+pub(crate) struct TempDir(TempFile);
+
+impl TempDir {
+    pub(crate) fn new(name: &str) -> TempDir {
+        let dir = TempDir(TempFile::new(name));
+        std::fs::create_dir(dir.path()).unwrap();
+        dir
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(self.path());
+    }
+}
