@@ -14,25 +14,55 @@ use crate::output::Output;
 #[command(next_help_heading = "Protocol and capture")]
 pub(crate) struct Common {
     /// Write everything that passes on the wire to FILE in pcapng format; `-` is stdout
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "UWARP_PCAP", hide_env_values = true)]
     pcap: Option<PathBuf>,
     /// CRC32C on every FPDU; it is used when either side wants it
-    #[arg(long, value_enum, default_value = "on")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "on",
+        env = "UWARP_CRC",
+        hide_env_values = true
+    )]
     crc: Switch,
     /// Ask the peer to put Markers into what it sends
-    #[arg(long, value_enum, default_value = "off")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "off",
+        env = "UWARP_MARKERS",
+        hide_env_values = true
+    )]
     markers: Switch,
     /// Over how many TCP segments an FPDU that is sent may go, 1 to 506. More than 1 gives FPDU alignment (RFC 5044
     /// section 4.5) up for fewer, longer FPDUs, where segments are cut below TCP; 506: as many as there is room
     /// for. Some adapters refuse such FPDUs (docs/links.md)
-    #[arg(long, value_name = "COUNT", default_value_t)]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t,
+        env = "UWARP_FPDU_SEGMENTS",
+        hide_env_values = true
+    )]
     fpdu_segments: FpduSegments,
     /// MPA revision: 2 is RFC 6581; 1 is RFC 5044 alone, also as a server
-    #[arg(long, value_enum, default_value = "2")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "2",
+        env = "UWARP_MPA",
+        hide_env_values = true
+    )]
     mpa: Mpa,
     /// Who the peer is: `siw` (the Linux driver) reads its Terminate Messages by its own layout, states IRD as a
     /// power of two, refuses private data it cannot take, and holds the first FPDU back for 200 ms
-    #[arg(long, value_enum, default_value = "rfc")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "rfc",
+        env = "UWARP_PEER",
+        hide_env_values = true
+    )]
     peer: PeerName,
 }
 

@@ -74,13 +74,25 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The suite's C bit: CRC32C, unless the target does without, too
-    #[arg(long, value_enum, default_value = "on")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "on",
+        env = "UWARP_CRC",
+        hide_env_values = true
+    )]
     crc: Switch,
     /// The suite's M bit: the target has to send Markers
-    #[arg(long, value_enum, default_value = "off")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "off",
+        env = "UWARP_MARKERS",
+        hide_env_values = true
+    )]
     markers: Switch,
     /// MPA revision of the suite's Requests
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2), default_value_t = 2)]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2), default_value_t = 2, env = "UWARP_MPA", hide_env_values = true)]
     mpa: u8,
     /// Name the cases, one a line, and play none
     #[arg(long)]

@@ -48,6 +48,8 @@ pub(crate) struct DeviceOption {
         long = "device",
         value_name = "DEVICE",
         default_value = "tcp",
+        env = "UWARP_DEVICE",
+        hide_env_values = true,
         verbatim_doc_comment
     )]
     spec: DeviceSpec,

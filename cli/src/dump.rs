@@ -44,7 +44,13 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
     /// Whose Terminate Messages they are where they can be read both ways: by RFC 5040's layout, or by that of Linux siw
-    #[arg(long, value_enum, default_value = "rfc")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "rfc",
+        env = "UWARP_PEER",
+        hide_env_values = true
+    )]
     peer: PeerName,
 }
 

@@ -92,6 +92,10 @@ fn main() -> ExitCode {
     // A program gets the limits that its user has.
     if !matches!(cli.command, Command::Run(_)) {
         descriptors::raise_the_limit();
+        // Those of `run` are reported by the library, which reads them.
+        for unknown in uwarp_verbs::environment::unknown_variables() {
+            output::notice(format_args!("uwarp: {unknown}"));
+        }
     }
     let (name, result) = match &cli.command {
         Command::Demo(options) => ("demo", logging::start().and_then(|()| demo::run(options))),
@@ -103,10 +107,6 @@ fn main() -> ExitCode {
             let result = logging::start().and_then(|()| conformance::run_command(options));
             ("conformance", result)
         }
-        Command::Dump(options) => ("dump", logging::start().and_then(|()| dump::run(options))),
-    };
-    // A thread of a device that is being closed may still have one.
-    uwarp_verbs::llp::remove_socket_files();
         Command::Devinfo(options) => (
             "devinfo",
             logging::start().and_then(|()| devinfo::run(options)),
@@ -116,6 +116,10 @@ fn main() -> ExitCode {
             generated::completions(options, Cli::command()),
         ),
         Command::Man(options) => ("man", generated::manual(options, Cli::command())),
+        Command::Dump(options) => ("dump", logging::start().and_then(|()| dump::run(options))),
+    };
+    // A thread of a device that is being closed may still have one.
+    uwarp_verbs::llp::remove_socket_files();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

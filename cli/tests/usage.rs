@@ -203,6 +203,88 @@ fn ctrl_c_leaves_a_capture_that_can_be_read() {
 }
 
 #[test]
+fn an_unknown_variable_is_reported_with_the_nearest_known_name() {
+    let with = |name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+        let ended = Uwarp::start_with(command.args(["completions", "bash"]).env(name, "x")).end();
+        ended.expect(0).stderr
+    };
+    assert_eq!(
+        with("UWARP_DEVISE"),
+        "uwarp: the environment variable UWARP_DEVISE is unknown and has no effect; the nearest known one is UWARP_DEVICE\n"
+    );
+    assert_eq!(with("UWARP_PORT_OFFSET"), "");
+}
+
+#[test]
+fn variables_mean_what_the_options_of_the_same_name_mean() {
+    // Each value is wrong, so that each command says which option it read from the variable.
+    for (variable, option, commands) in [
+        (
+            "UWARP_DEVICE",
+            "--device <",
+            &["demo", "rping", "perf", "agent", "conformance", "devinfo"][..],
+        ),
+        (
+            "UWARP_CRC",
+            "--crc <",
+            &["demo", "rping", "perf", "agent", "conformance"],
+        ),
+        (
+            "UWARP_MARKERS",
+            "--markers <",
+            &["demo", "rping", "perf", "agent", "conformance"],
+        ),
+        (
+            "UWARP_FPDU_SEGMENTS",
+            "--fpdu-segments <",
+            &["demo", "rping", "perf", "agent"],
+        ),
+        (
+            "UWARP_MPA",
+            "--mpa <",
+            &["demo", "rping", "perf", "agent", "conformance"],
+        ),
+        (
+            "UWARP_PEER",
+            "--peer <",
+            &["demo", "rping", "perf", "agent", "dump"],
+        ),
+    ] {
+        for command in commands {
+            let args = match *command {
+                "rping" => &["rping", "-s"][..],
+                "conformance" => &["conformance", "--list"],
+                "dump" => &["dump", "-"],
+                other => &[other][..],
+            };
+            let mut process = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+            let ended = Uwarp::start_with(process.args(args).env(variable, "?")).end();
+            ended.expect(2).says(option);
+        }
+    }
+}
+
+#[test]
+fn an_option_stands_above_the_variable_of_its_name() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+    command.args(["devinfo", "--device", "tcp:127.0.0.1"]);
+    let ended = Uwarp::start_with(command.env("UWARP_DEVICE", "raw:uwarp-none,ip=192.0.2.1")).end();
+    ended.expect(0);
+}
+
+#[test]
+fn a_capture_can_be_asked_for_by_the_environment() {
+    let file = TempFile::new("variable.pcapng");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+    command.args(["rping", "-c", "-a", "127.0.0.1", "-p", "1"]);
+    let _ = Uwarp::start_with(command.env("UWARP_PCAP", file.path()))
+        .end()
+        .expect(1);
+    uwarp_verbs::capture::Reader::open(file.path()).unwrap();
+}
+
+#[test]
 fn the_device_is_described_as_ibv_devinfo_does_with_the_networks_of_the_machine() {
     let ended = uwarp(&["devinfo", "-v", "--device", "tcp:127.0.0.1"]).expect(0);
     for part in [

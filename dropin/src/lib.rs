@@ -25,6 +25,7 @@ mod events;
 #[cfg(not(test))]
 mod exports;
 mod fork;
+mod log;
 mod mr;
 mod mw;
 mod object;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use parking_lot::Mutex;
 use uwarp_verbs::Device;
 use uwarp_verbs::capture::Capture;
+use uwarp_verbs::environment::unknown_variables;
 use uwarp_verbs::llp::kernel::KernelSettings;
 
 use crate::environment::Environment;
@@ -52,6 +53,12 @@ fn open(is_child: bool) -> Result<Device, String> {
         port_offset,
     } = Environment::read()?;
     QUIET.store(quiet, Ordering::Relaxed);
+    if !is_child {
+        crate::log::start()?;
+        for unknown in unknown_variables() {
+            tell(format_args!("{unknown}"));
+        }
+    }
     PORT_OFFSET.store(port_offset, Ordering::Relaxed);
     let capture = pcap.map(|path| {
         let path = capture_file(path, is_child.then(std::process::id));

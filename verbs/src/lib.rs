@@ -97,6 +97,7 @@ mod cq;
 mod device;
 mod device_attr;
 mod engine;
+pub mod environment;
 mod event;
 mod event_queue;
 mod home;

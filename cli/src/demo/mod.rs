@@ -46,7 +46,9 @@ pub(crate) struct Options {
         long,
         value_name = "memory|tcp[:ADDR]",
         default_value = "memory",
-        help_heading = "Protocol and capture"
+        help_heading = "Protocol and capture",
+        env = "UWARP_DEVICE",
+        hide_env_values = true
     )]
     device: Network,
     #[command(flatten)]

@@ -14,6 +14,7 @@ mod process;
 mod programs;
 mod raw;
 mod tables;
+mod variables;
 
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -113,6 +114,16 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         "captures::a_capture_shows_the_crc_that_each_side_asked_for",
         &["rdmacm-utils"],
         captures::a_capture_shows_the_crc_that_each_side_asked_for,
+    ),
+    (
+        "variables::an_unknown_variable_is_reported_with_the_nearest_known_name",
+        &["ibverbs-utils"],
+        variables::an_unknown_variable_is_reported_with_the_nearest_known_name,
+    ),
+    (
+        "variables::a_log_is_written_when_it_is_asked_for",
+        &["rdmacm-utils", "ibverbs-utils"],
+        variables::a_log_is_written_when_it_is_asked_for,
     ),
     (
         "ends::the_cause_of_a_status_is_told_once_in_words",

@@ -1,0 +1,44 @@
+//! The log of the library (`UWARP_LOG`): off unless it is asked for, on standard error, in the syntax of `RUST_LOG`.
+
+use std::env;
+use std::io::{self, IsTerminal as _, Write};
+
+use tracing_subscriber::EnvFilter;
+
+const VARIABLE: &str = "UWARP_LOG";
+
+/// Starts the log if the environment asks for one. A process that has a log keeps it.
+///
+/// # Errors
+/// The value is no filter.
+pub(crate) fn start() -> Result<(), String> {
+    let Some(value) = env::var_os(VARIABLE).filter(|value| !value.is_empty()) else {
+        return Ok(());
+    };
+    let directives = value.to_string_lossy();
+    let filter = EnvFilter::try_new(&*directives).map_err(|error| {
+        format!("{VARIABLE} is '{directives}', and should be a filter such as debug or uwarp_verbs=trace: {error}")
+    })?;
+    // It fails where a subscriber is set already, which then stays.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(|| Stderr)
+        .try_init();
+    Ok(())
+}
+
+/// Standard error. The program may have closed it, and may not be cancelled while it is locked.
+struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _held = crate::cancel::Held::new();
+        let _ = io::stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! The environment variables that uwarp reads (`UWARP_...`), to find misspelled ones.
+//!
+//! This module reads no value. The command reads its own through its options, the drop-in library reads all that
+//! concern a device, and `UWARP_TRACE` is read where the trace is written.
+
+use std::ffi::OsString;
+use std::fmt;
+
+/// Start of every name.
+const PREFIX: &str = "UWARP_";
+
+/// Every variable that a user can set, in alphabetical order.
+pub const VARIABLES: &[&str] = &[
+    "UWARP_CONNECT_RETRY",
+    "UWARP_CRC",
+    "UWARP_DEVICE",
+    "UWARP_FPDU_SEGMENTS",
+    "UWARP_HOLD",
+    "UWARP_LOG",
+    "UWARP_MARKERS",
+    "UWARP_MPA",
+    "UWARP_PCAP",
+    "UWARP_PEER",
+    "UWARP_PORT_OFFSET",
+    "UWARP_QUIET",
+    "UWARP_STRICT",
+    "UWARP_TRACE",
+    "UWARP_WRITE_EVENTS",
+];
+
+/// Starts of the names that the project's own tests and benches read.
+const OF_TESTS: &[&str] = &[
+    "UWARP_BENCH_",
+    "UWARP_BIN",
+    "UWARP_CAPTURE_TEST_",
+    "UWARP_CASES",
+    "UWARP_CONFORMANCE_",
+    "UWARP_DROPIN_",
+    "UWARP_FUZZ_",
+    "UWARP_INTEROP",
+    "UWARP_MUTANTS_",
+    "UWARP_REQUIRE_",
+    "UWARP_ROBUSTNESS",
+    "UWARP_SEED",
+    "UWARP_TEST_",
+];
+
+/// A variable of the environment whose name begins with `UWARP_` and that nothing reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownVariable {
+    name: String,
+    nearest: &'static str,
+}
+
+impl fmt::Display for UnknownVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let UnknownVariable { name, nearest } = self;
+        write!(
+            f,
+            "the environment variable {name} is unknown and has no effect; the nearest known one is {nearest}"
+        )
+    }
+}
+
+/// Returns the variables of this process that begin with `UWARP_` and are not known, in alphabetical order.
+#[must_use]
+pub fn unknown_variables() -> Vec<UnknownVariable> {
+    unknown_among(std::env::vars_os().map(|(name, _)| name))
+}
+
+fn unknown_among(names: impl Iterator<Item = OsString>) -> Vec<UnknownVariable> {
+    let mut unknown: Vec<_> = names
+        .map(|name| name.to_string_lossy().into_owned())
+        .filter(|name| name.starts_with(PREFIX) && !is_known(name))
+        .map(|name| UnknownVariable {
+            nearest: nearest_to(&name),
+            name,
+        })
+        .collect();
+    unknown.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    unknown
+}
+
+fn is_known(name: &str) -> bool {
+    VARIABLES.contains(&name) || OF_TESTS.iter().any(|start| name.starts_with(start))
+}
+
+/// The known name that takes the fewest edits; the first in the alphabet of those that take as many.
+fn nearest_to(name: &str) -> &'static str {
+    let nearest = VARIABLES
+        .iter()
+        .min_by_key(|known| strsim::damerau_levenshtein(known, name));
+    nearest.copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unknown(names: &[&str]) -> Vec<String> {
+        let found = unknown_among(names.iter().map(OsString::from));
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn unknown_variables_are_named_with_the_nearest_known_one() {
+        assert_eq!(
+            unknown(&["UWARP_PACP", "PATH", "UWARP_CRC", "UWARP_HOLD_MS"]),
+            [
+                "the environment variable UWARP_HOLD_MS is unknown and has no effect; the nearest known one is UWARP_HOLD",
+                "the environment variable UWARP_PACP is unknown and has no effect; the nearest known one is UWARP_PCAP",
+            ]
+        );
+    }
+
+    #[test]
+    fn known_variables_and_those_of_the_tests_are_not_reported() {
+        let none: [&str; 0] = [];
+        assert_eq!(unknown(VARIABLES), none);
+        assert_eq!(
+            unknown(&["UWARP_REQUIRE_TSHARK", "UWARPED", "uwarp_crc"]),
+            none
+        );
+    }
+
+    #[test]
+    fn names_are_in_alphabetical_order() {
+        assert!(VARIABLES.is_sorted() && OF_TESTS.is_sorted());
+    }
+
+    #[test]
+    fn a_name_that_is_not_utf8_is_shown_as_far_as_it_is_text() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let name = OsString::from_vec(b"UWARP_CR\xff".to_vec());
+        let found = unknown_among(std::iter::once(name));
+        assert_eq!(found[0].name, "UWARP_CR\u{fffd}");
+        assert_eq!(found[0].nearest, "UWARP_CRC");
+    }
+}
