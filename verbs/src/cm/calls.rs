@@ -68,10 +68,17 @@ impl CmId {
             (to, id.bound, id.port.take())
         };
         let again = Some((bound, to));
-        let begun = connect::start(qp.inner(), to, options, again, || match port.take() {
-            Some(port) => port.connect(to),
-            None => inner.device.network.connect(bound, to),
-        });
+        let begun = connect::start(
+            qp.inner(),
+            to,
+            options,
+            again,
+            self.observer(),
+            || match port.take() {
+                Some(port) => port.connect(to),
+                None => inner.device.network.connect(bound, to),
+            },
+        );
         if begun.is_err() {
             let mut id = inner.state.lock();
             id.advance(CmInput::Failed);
@@ -103,7 +110,9 @@ impl CmId {
             id.qp = Arc::downgrade(qp.inner());
             (id.local, id.peer) = (Some(stream.local_addr()), Some(to));
         }
-        let begun = connect::start(qp.inner(), to, options, None, || Ok(stream));
+        let begun = connect::start(qp.inner(), to, options, None, self.observer(), || {
+            Ok(stream)
+        });
         if begun.is_err() {
             inner.state.lock().advance(CmInput::FailedOver);
         }
@@ -133,7 +142,9 @@ impl CmId {
     }
 
     /// Accepts the request (`rdma_accept`): the Reply goes out, and `qp` has the connection; post receives before this.
-    /// `Established` follows at once. An initiator of the client-server model has to send first.
+    /// `Established` is in the channel before the Reply is sent, so that a `ConnectRequest` that the initiator
+    /// causes by its next step comes after it, whichever channels the two go to. An initiator of the client-server
+    /// model has to send first.
     ///
     /// # Errors
     /// [`CmError::WrongState`], [`CmError::OtherDevice`], or [`CmError::Accept`]; with the latter the request is rejected.
@@ -146,7 +157,7 @@ impl CmId {
             request
         };
         inner.decided();
-        let begun = request.accept(qp, options);
+        let begun = request.accept_observed(qp, options, self.observer());
         if begun.is_err() {
             inner.state.lock().advance(CmInput::Failed);
         }
@@ -195,7 +206,12 @@ impl CmId {
         Ok(inner)
     }
 
-    /// From here on the QP tells the id what becomes of its connection, and what has become of it so far.
+    /// The id, for the QP to report its connection to.
+    fn observer(&self) -> Option<Arc<dyn Observer>> {
+        Some(Arc::<IdInner>::clone(self.inner()))
+    }
+
+    /// A connection was begun, which the QP reports to the id: takes over the port that was chosen.
     fn follow<E: Into<CmError>>(&self, qp: &Qp, begun: Result<(), E>) -> Result<(), CmError> {
         begun.map_err(Into::into)?;
         let inner = self.inner();
@@ -204,8 +220,6 @@ impl CmId {
             // With the port that was chosen.
             inner.state.lock().local = Some(addrs.local);
         }
-        let observer: Arc<dyn Observer> = Arc::<IdInner>::clone(inner);
-        qp.inner().observe(observer);
         if inner.state.lock().state == CmState::Destroyed {
             // By another thread, which may have come before the QP knew the id.
             qp.inner().unobserve(&**inner);

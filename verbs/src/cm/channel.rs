@@ -38,6 +38,15 @@ pub enum CmWaitError {
 /// An event channel (`rdma_event_channel`): where the events of any number of [`CmId`]s come, of any
 /// devices, in the order in which they happened.
 ///
+/// # Order
+///
+/// * Connection requests come in the order in which their TCP connections were accepted, as far as their
+///   MPA Requests have arrived.
+/// * `Established` of an accepted connection is queued before its MPA Reply is sent. A request that the
+///   client makes after that Reply comes later, whichever channels the two events go to.
+/// * An end that has arrived together with a newer connection is queued before the request of the
+///   latter, unless a thread that polls was about to handle that end.
+///
 /// Its descriptor is real: it may be polled, put into an epoll set, and made non-blocking with `fcntl`. It is
 /// readable while events wait. The program must not read from it; [`get_event`](Self::get_event) does.
 /// Clones are the same channel.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use uwarp_llp::{Llp, LlpError};
 use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, Revision, StartupError};
 
+use super::observer::Observer;
 use crate::event::EndReason;
 use crate::home::Inherited;
 use crate::limits::ReadPlaces;
@@ -177,7 +178,7 @@ pub(crate) fn begin_connect(
     options: &ConnectOptions,
 ) -> Result<(), ConnectError> {
     let target = Some((options.local, to));
-    start(qp, to, options, target, || {
+    start(qp, to, options, target, None, || {
         qp.device.network.connect(options.local, to)
     })
 }
@@ -190,17 +191,19 @@ pub(crate) fn connect_over(
 ) -> Result<Connected, ConnectError> {
     WouldWait::check(&qp.device)?;
     let to = stream.peer_addr();
-    start(qp, to, options, None, || Ok(stream))?;
+    start(qp, to, options, None, None, || Ok(stream))?;
     finish(qp, to)
 }
 
 /// Starts to connect. What becomes of it shows in the state of the connection, also when `open` fails; an error
-/// means that nothing has begun. Without a `target` there is no second try with revision 1.
+/// means that nothing has begun. Without a `target` there is no second try with revision 1. The
+/// `observer` is told from the first step on.
 pub(super) fn start(
     qp: &Arc<QpInner>,
     to: SocketAddr,
     options: &ConnectOptions,
     target: Option<(Option<SocketAddr>, SocketAddr)>,
+    observer: Option<Arc<dyn Observer>>,
     open: impl FnOnce() -> Result<Box<dyn Llp>, LlpError>,
 ) -> Result<(), ConnectError> {
     qp.device.home.check()?;
@@ -238,6 +241,7 @@ pub(super) fn start(
     if !locked.driven.conn.start_initiator(config, again)? {
         return Err(ConnectError::QpInUse { state });
     }
+    locked.set_observer(observer);
     let attached = open().and_then(|llp| qp.attach(&mut locked, llp, held, target));
     if let Err(error) = attached {
         locked.driven.conn.not_connected(error);

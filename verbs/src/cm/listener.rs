@@ -94,7 +94,7 @@ impl Listening {
         responder(&device.settings)?;
         let places = device.settings.limits.max_startup.max(1);
         let llp = port.listen(places)?;
-        let token = device.background.token();
+        let token = device.background.listener_token();
         let inner = Arc::new_cyclic(|this| ListenerInner {
             this: Weak::clone(this),
             device: Arc::clone(device),

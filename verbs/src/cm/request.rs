@@ -12,6 +12,7 @@ use uwarp_mpa::{
 };
 
 use super::listener::Slot;
+use super::observer::Observer;
 use crate::device::DeviceInner;
 use crate::home::Inherited;
 use crate::limits::{Charge, LimitReached, PeerAccount, ReadPlaces, What};
@@ -179,7 +180,18 @@ impl ConnectRequest {
     ///
     /// # Errors
     /// See [`AcceptError`]. The request is then rejected, or closed where TCP does not allow that any more.
-    pub fn accept(mut self, qp: &Qp, options: &AcceptOptions) -> Result<(), AcceptError> {
+    pub fn accept(self, qp: &Qp, options: &AcceptOptions) -> Result<(), AcceptError> {
+        self.accept_observed(qp, options, None)
+    }
+
+    /// Accepts, and reports the connection to `observer` from its establishment on: before the Reply
+    /// goes to TCP, so that nothing that the Reply causes is reported first.
+    pub(super) fn accept_observed(
+        mut self,
+        qp: &Qp,
+        options: &AcceptOptions,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<(), AcceptError> {
         self.device.home.check()?;
         let inner = qp.inner();
         let mut locked = inner.lock();
@@ -221,7 +233,10 @@ impl ConnectRequest {
             ird: places,
         };
         self.place = None;
+        locked.set_observer(observer);
         if let Err(error) = inner.attach(&mut locked, llp, held, None) {
+            // The caller gets the error, and no event.
+            locked.set_observer(None);
             locked.driven.conn.lost(error);
             inner.publish(&mut locked);
             return Err(error.into());

@@ -34,11 +34,14 @@ pub(crate) enum Verdict {
     Watch,
 }
 
-/// The number under which a source is registered.
+/// The number under which a source is registered. A round attends to its sources in the order of
+/// their tokens.
 pub(crate) type Token = u64;
 
 /// Token of the wake-up descriptor.
 const WAKE: Token = 0;
+/// Marks the tokens of listeners, which makes them the last of a round.
+const LISTENS: Token = 1 << 63;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 64;
 
@@ -224,6 +227,12 @@ impl Background {
     /// A number for a source.
     pub(crate) fn token(&self) -> Token {
         self.shared.next_token.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number for a listener. Its turn comes after those of all connections: what has happened to
+    /// these is reported before a new one is taken.
+    pub(crate) fn listener_token(&self) -> Token {
+        self.token() | LISTENS
     }
 
     /// Makes `source` known under `token`, with its descriptor not yet armed.

@@ -271,13 +271,6 @@ impl QpInner {
         self.changed();
     }
 
-    /// Lets `observer` know what becomes of the connection, and what has become of it so far.
-    pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
-        let mut locked = self.lock();
-        locked.observed = Some(Observed::new(observer));
-        self.publish(&mut locked);
-    }
-
     /// Tells `observer` no more.
     pub(crate) fn unobserve(&self, observer: &dyn Observer) {
         let mut locked = self.state.lock();
@@ -433,6 +426,11 @@ impl QpInner {
 }
 
 impl Locked {
+    /// Reports the connection that begins to `observer`.
+    pub(crate) fn set_observer(&mut self, observer: Option<Arc<dyn Observer>>) {
+        self.observed = observer.map(Observed::new);
+    }
+
     /// There is a stream between these two ends.
     pub(super) fn set_addrs(&mut self, llp: &dyn Llp) {
         let (local, peer) = (llp.local_addr(), llp.peer_addr());

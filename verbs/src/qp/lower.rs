@@ -37,6 +37,8 @@ impl QpInner {
         locked.driven.peer = Some(Arc::clone(&held.peer));
         locked.held = Some(held);
         locked.driven.llp = Some(llp);
+        // The passive side is established before the peer can act on the Reply.
+        self.publish(locked);
         // A Reply goes out before anything that the peer may have sent too early is looked at.
         locked.driven.push(&self.device.pool);
         let outcome = locked.driven.turn(&self.device.pool, self.device.now());

@@ -1,19 +1,36 @@
-//! The order in which Requests are told.
+//! The order of the events of a listener and of the connections that it takes.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, Weak, mpsc};
+use std::sync::{Mutex, OnceLock, Weak, mpsc};
+use std::thread;
 use std::time::Instant;
 
-use uwarp_verbs::llp::{BoundPort, Llp, LlpError, LlpListener, NetworkInfo, NetworkWatcher};
+use uwarp_verbs::Progress;
+use uwarp_verbs::llp::{
+    BoundPort, FpduEnds, Keepalive, Llp, LlpError, LlpListener, NetworkInfo, NetworkWatcher, Piece,
+    Recv,
+};
 
 use super::*;
 
-/// What happens when so many connections were taken from TCP.
-type Hook = Arc<Mutex<Box<dyn FnMut(usize) + Send>>>;
+/// RFC 5044 section 7.1.1: revision 1, with CRC, without Private Data.
+const REQUEST: &[u8] = b"MPA ID Req Frame\x40\x01\0\0";
 
-/// The kernel's TCP, and something that happens between an accept and the first look at what was accepted.
+/// A moment in the passive side's dealings with TCP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Moment {
+    /// As many connections were accepted, and the last one was not looked at yet.
+    Accepted(usize),
+    /// An accepted connection is about to send: its Reply, at first.
+    Sends,
+}
+
+/// What happens at such a moment.
+type Hook = Arc<dyn Fn(Moment) + Send + Sync>;
+
+/// The kernel's TCP with a hook.
 struct Hooked {
     inner: KernelNetwork,
     hook: Hook,
@@ -28,6 +45,12 @@ struct Listener {
     inner: Box<dyn LlpListener>,
     hook: Hook,
     taken: usize,
+}
+
+/// An accepted connection.
+struct Stream {
+    inner: Box<dyn Llp>,
+    hook: Hook,
 }
 
 impl Network for Hooked {
@@ -84,9 +107,10 @@ impl LlpListener for Listener {
         let accepted = self.inner.try_accept()?;
         if accepted.is_some() {
             self.taken += 1;
-            (self.hook.lock().unwrap())(self.taken);
+            (self.hook)(Moment::Accepted(self.taken));
         }
-        Ok(accepted)
+        let hook = Arc::clone(&self.hook);
+        Ok(accepted.map(|inner| Box::new(Stream { inner, hook }) as Box<dyn Llp>))
     }
 
     fn local_addr(&self) -> SocketAddr {
@@ -106,22 +130,86 @@ impl LlpListener for Listener {
     }
 }
 
+impl Llp for Stream {
+    fn try_recv(&mut self, buf: &mut [u8]) -> Result<Recv, LlpError> {
+        self.inner.try_recv(buf)
+    }
+    fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
+        (self.hook)(Moment::Sends);
+        self.inner.try_send(pieces, ends)
+    }
+    fn push(&mut self) {
+        self.inner.push();
+    }
+    fn emss(&self) -> usize {
+        self.inner.emss()
+    }
+    fn shutdown(&mut self) -> Result<(), LlpError> {
+        self.inner.shutdown()
+    }
+    fn abort(&mut self) {
+        self.inner.abort();
+    }
+    fn flushed(&mut self) -> bool {
+        self.inner.flushed()
+    }
+    fn lost(&mut self) -> Option<LlpError> {
+        self.inner.lost()
+    }
+    fn peer_closed(&mut self) -> bool {
+        self.inner.peer_closed()
+    }
+    fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+    fn peer_addr(&self) -> SocketAddr {
+        self.inner.peer_addr()
+    }
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.inner.fd()
+    }
+    fn wants_write_event(&self) -> bool {
+        self.inner.wants_write_event()
+    }
+    fn clear_readiness(&mut self) {
+        self.inner.clear_readiness();
+    }
+    fn deadline(&self) -> Option<Instant> {
+        self.inner.deadline()
+    }
+    fn drive(&mut self) {
+        self.inner.drive();
+    }
+    fn set_keepalive(&mut self, keepalive: Keepalive) -> Result<(), LlpError> {
+        self.inner.set_keepalive(keepalive)
+    }
+    fn connect_progress(&mut self) -> Result<bool, LlpError> {
+        self.inner.connect_progress()
+    }
+}
+
+/// A connection of the kernel's TCP with an MPA Request on it.
+fn requesting(to: SocketAddr) -> TcpStream {
+    let mut peer = TcpStream::connect(to).unwrap();
+    peer.write_all(REQUEST).unwrap();
+    peer
+}
+
 /// Programs match their queue pairs by it (perftest with `-q`): while one connection is being taken, the Requests of those before it
 /// come, and its own.
 #[test]
 fn requests_are_told_in_the_order_in_which_their_connections_were_accepted() {
-    /// RFC 5044 section 7.1.1: revision 1, with CRC, without Private Data.
-    const REQUEST: &[u8] = b"MPA ID Req Frame\x40\x01\0\0";
     let (connected, peers) = mpsc::channel::<Vec<TcpStream>>();
-    let hook: Hook = Arc::new(Mutex::new(Box::new(move |taken| {
-        if taken == 3 {
-            for mut peer in peers.recv().unwrap() {
+    let peers = Mutex::new(peers);
+    let hook: Hook = Arc::new(move |moment| {
+        if moment == Moment::Accepted(3) {
+            for mut peer in peers.lock().unwrap().recv().unwrap() {
                 peer.write_all(REQUEST).unwrap();
                 // Who hears of the end of a connection may reject it.
                 std::mem::forget(peer);
             }
         }
-    })));
+    });
     let inner = KernelNetwork::default();
     let host = Host::new(Arc::new(Hooked { inner, hook }), Settings::default());
     let listener = host.listening("127.0.0.1:0".parse().unwrap(), 8);
@@ -134,4 +222,124 @@ fn requests_are_told_in_the_order_in_which_their_connections_were_accepted() {
         request.id().peer_addr()
     });
     assert_eq!(told.collect::<Vec<_>>(), expected);
+}
+
+/// Accepts a connection whose peer asks for a second one as soon as it has the Reply, and gives the
+/// events of the listener's channel and those of the accepted id's channel (`apart`, or the same one)
+/// that had come when the Request of the second connection had.
+fn reply_that_causes_a_request(apart: bool) -> (Vec<CmEventKind>, Vec<CmEventKind>) {
+    let others = EventChannel::new().unwrap();
+    let listens: Arc<OnceLock<(SocketAddr, EventChannel)>> = Arc::default();
+    let seen = Arc::new(OnceLock::new());
+    let hook: Hook = {
+        let (listens, seen, others) = (Arc::clone(&listens), Arc::clone(&seen), others.clone());
+        Arc::new(move |moment| {
+            let (Moment::Sends, Some((to, channel))) = (moment, listens.get()) else {
+                return;
+            };
+            if seen.get().is_none() {
+                // The Reply is on its way: the peer may have it from here on.
+                std::mem::forget(requesting(*to));
+                until("an event", || channel.waiting() > 0);
+                seen.set(others.waiting()).unwrap();
+            }
+        })
+    };
+    let inner = KernelNetwork::default();
+    let host = Host::new(Arc::new(Hooked { inner, hook }), Settings::default());
+    let listener = host.listening("127.0.0.1:0".parse().unwrap(), 8);
+    let to = listener.local_addr().unwrap();
+    std::mem::forget(requesting(to));
+    let first = host.next(CmEventKind::ConnectRequest).id().clone();
+    if apart {
+        first.migrate(&others).unwrap();
+    }
+    listens.set((to, host.channel.clone())).ok().unwrap();
+    first
+        .accept(&host.side.qp, &AcceptOptions::default())
+        .unwrap();
+    let kinds = |channel: &EventChannel, count: usize| {
+        let event = || channel.get_event(Some(LIMIT)).unwrap().kind();
+        (0..count).map(|_| event()).collect()
+    };
+    let before = *seen.get().unwrap();
+    let own = if apart { 1 } else { 2 };
+    (kinds(&host.channel, own), kinds(&others, before))
+}
+
+#[test]
+fn established_is_told_before_a_request_that_the_reply_causes() {
+    use CmEventKind::{ConnectRequest, Established};
+    let (told, _) = reply_that_causes_a_request(false);
+    assert_eq!(told, [Established, ConnectRequest]);
+}
+
+#[test]
+fn established_waits_in_its_channel_when_a_request_that_the_reply_causes_comes_to_another() {
+    let told = reply_that_causes_a_request(true);
+    let expected = (
+        vec![CmEventKind::ConnectRequest],
+        vec![CmEventKind::Established],
+    );
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn the_end_of_a_connection_is_told_before_a_request_that_was_sent_after_it() {
+    let manual = Settings {
+        progress: Progress::Manual,
+        ..Settings::default()
+    };
+    let host = Host::new(Arc::new(KernelNetwork::default()), manual);
+    let listener = host.listening("127.0.0.1:0".parse().unwrap(), 8);
+    let to = listener.local_addr().unwrap();
+    let mut first = requesting(to);
+    until("the first request", || {
+        host.side.device.progress();
+        host.channel.waiting() > 0
+    });
+    let id = host.next(CmEventKind::ConnectRequest).id().clone();
+    // Younger than the listener, as the queue pairs of a server are.
+    let qp = host.side.another_qp();
+    id.accept(&qp, &AcceptOptions::default()).unwrap();
+    drop(host.next(CmEventKind::Established));
+    let mut reply = [0; 20];
+    first.read_exact(&mut reply).unwrap();
+    drop(first);
+    let _second = requesting(to);
+    // Over loopback all of that has arrived: one round finds both.
+    until("both events", || {
+        host.side.device.progress();
+        host.channel.waiting() >= 2
+    });
+    drop(host.next(CmEventKind::Disconnected));
+    drop(host.next(CmEventKind::ConnectRequest));
+}
+
+/// As libfabric's `fi_multi_ep` and others do.
+#[test]
+fn a_client_that_connects_again_once_it_is_established_is_seen_in_that_order() {
+    const ROUNDS: usize = 50;
+    let (client, server) = (Host::kernel(), Host::kernel());
+    let listener = server.listening("127.0.0.1:0".parse().unwrap(), 8);
+    let to = listener.local_addr().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..2 * ROUNDS {
+                let qp = client.side.another_qp();
+                let id = client.resolved(to);
+                id.connect(&qp, &ConnectOptions::default()).unwrap();
+                drop(client.next(CmEventKind::Established));
+                // The connection stays until the server has the next one.
+                std::mem::forget((qp, id));
+            }
+        });
+        for _ in 0..2 * ROUNDS {
+            let id = server.next(CmEventKind::ConnectRequest).id().clone();
+            let qp = server.side.another_qp();
+            id.accept(&qp, &AcceptOptions::default()).unwrap();
+            drop(server.next(CmEventKind::Established));
+            std::mem::forget((qp, id));
+        }
+    });
 }
