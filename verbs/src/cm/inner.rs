@@ -38,8 +38,8 @@ pub(crate) struct IdInner {
     token: Token,
     pub(super) context: AtomicU64,
     pub(super) state: Mutex<IdLocked>,
-    /// Events that were fetched and not acknowledged.
-    unacked: Mutex<u64>,
+    /// Events that were fetched, less acknowledgements.
+    unacked: Mutex<i64>,
     acked: Condvar,
 }
 
@@ -207,8 +207,8 @@ impl IdInner {
 
     pub(super) fn acknowledged(&self, events: u64) {
         let mut unacked = self.unacked.lock();
-        *unacked = unacked.saturating_sub(events);
-        if *unacked == 0 {
+        *unacked = unacked.saturating_sub_unsigned(events);
+        if *unacked <= 0 {
             self.acked.notify_all();
         }
     }
@@ -227,7 +227,7 @@ impl IdInner {
                 }
             }
         }
-        *unacked
+        u64::try_from(*unacked).unwrap_or(0)
     }
 
     /// A depth that the peer has stated, or what the device allows where it has not.

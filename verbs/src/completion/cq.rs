@@ -427,11 +427,11 @@ impl CqInner {
         !state.ring.is_empty()
     }
 
-    /// Acknowledges events that the program took from the channel. More than it took is no error, and means no event that is yet to
-    /// come: there are programs that acknowledge completions in place of events.
+    /// Acknowledges events that the program took from the channel. The totals count, as in libibverbs: a program that
+    /// acknowledges too many at first may acknowledge fewer later.
     pub(crate) fn ack_events(&self, count: u64) {
         let mut events = self.events.lock();
-        events.acked = events.acked.saturating_add(count).min(events.delivered);
+        events.acked = events.acked.saturating_add(count);
         self.acked.notify_all();
     }
 

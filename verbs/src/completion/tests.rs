@@ -445,6 +445,25 @@ fn events_may_be_acknowledged_later_and_too_often() {
 }
 
 #[test]
+fn the_total_of_acknowledgements_counts() {
+    let (channel, cq) = pair();
+    let take_one = || {
+        cq.arm(Notify::Any);
+        cq.push(completion(1)).unwrap();
+        channel.get_event(None).unwrap().ack_later();
+        cq.poll(&mut [Completion::default(); 1]);
+    };
+    take_one();
+    cq.ack_events(2);
+    take_one();
+    assert_eq!(cq.unacked(), 0);
+    assert!(cq.end_events(Some(Duration::ZERO)));
+    take_one();
+    assert_eq!(cq.unacked(), 1);
+    assert!(!cq.end_events(Some(Duration::ZERO)));
+}
+
+#[test]
 fn a_delivered_event_stays_good_when_the_queue_is_dropped() {
     let (channel, cq) = pair();
     cq.arm(Notify::Any);
