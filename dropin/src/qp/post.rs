@@ -13,6 +13,7 @@ use uwarp_verbs::{Access, PostError, Qp, RecvWr, SendWr, WindowBind};
 use super::QpKept;
 use super::room::{Room, Space, seen};
 use crate::abi::{
+    IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
     IBV_ACCESS_ZERO_BASED, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
     IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
@@ -31,12 +32,17 @@ pub(crate) struct Refused<W> {
     pub(crate) errno: c_int,
 }
 
+/// What a peer may do with a window. Programs give the flags of their regions here, too; adapters ignore the local ones.
+const WINDOW_RIGHTS: c_uint =
+    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
 /// What a window is to show, as the verbs have it.
 ///
 /// # Safety
 /// Its region is one that exists, if any.
 pub(crate) unsafe fn window(info: &ibv_mw_bind_info) -> WindowBind {
-    let (access, rest) = Access::from_bits(info.mw_access_flags);
+    let flags = info.mw_access_flags;
+    let (access, _) = Access::from_bits(flags & WINDOW_RIGHTS);
     // SAFETY: the promise of the caller.
     let lkey = unsafe { info.mr.as_ref() }.map_or(0, |mr| mr.lkey);
     WindowBind {
@@ -44,7 +50,7 @@ pub(crate) unsafe fn window(info: &ibv_mw_bind_info) -> WindowBind {
         addr: info.addr,
         len: info.length,
         access,
-        zero_based: rest & IBV_ACCESS_ZERO_BASED != 0,
+        zero_based: flags & IBV_ACCESS_ZERO_BASED != 0,
     }
 }
 

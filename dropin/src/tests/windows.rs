@@ -35,7 +35,13 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
     let mut bind = ibv_mw_bind {
         wr_id: 2,
         send_flags: IBV_SEND_SIGNALED,
-        bind_info: info(remote, 0, 8, IBV_ACCESS_REMOTE_WRITE),
+        // With what adapters ignore.
+        bind_info: info(
+            remote,
+            0,
+            8,
+            IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE,
+        ),
     };
     // SAFETY: objects that exist.
     let before = unsafe { (*windows[0]).rkey };
@@ -50,7 +56,12 @@ fn windows_of_both_types_are_bound_written_through_and_busy_until_they_end() {
     // SAFETY: a window that exists.
     let rkey = uwarp_verbs::inc_rkey(unsafe { (*windows[1]).rkey });
     wr.__bindgen_anon_2.bind_mw.rkey = rkey;
-    wr.__bindgen_anon_2.bind_mw.bind_info = info(remote, 8, 8, IBV_ACCESS_REMOTE_WRITE);
+    wr.__bindgen_anon_2.bind_mw.bind_info = info(
+        remote,
+        8,
+        8,
+        IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND,
+    );
     assert_eq!(post_send(peer, &mut wr).0, 0);
     // SAFETY: a window that exists.
     assert_eq!(unsafe { (*windows[1]).rkey }, rkey);
