@@ -97,12 +97,6 @@ pub enum DeviceError {
         "a clock that is given needs manual progress: the thread of the device cannot sleep by it; set Settings::progress to Progress::Manual"
     )]
     ClockNeedsManual,
-    /// Objects of two protection domains were mixed.
-    #[error("the {what} belongs to another protection domain")]
-    OtherPd {
-        /// Which one.
-        what: &'static str,
-    },
     /// Objects of two devices were mixed.
     #[error("the {what} belongs to another device")]
     OtherDevice {

@@ -95,8 +95,8 @@ impl QpBuilder {
         self
     }
 
-    /// Takes receives from this shared receive queue, which has to be of the same domain, in place of a queue of its
-    /// own (`ibv_qp_init_attr.srq`): `max_recv_wr` and `max_recv_sge` then mean nothing.
+    /// Takes receives from this shared receive queue in place of a queue of its own (`ibv_qp_init_attr.srq`):
+    /// `max_recv_wr` and `max_recv_sge` then mean nothing. It may be of another domain, whose memory the receives name.
     pub fn srq(mut self, srq: &Srq) -> Self {
         self.srq = Some(srq.clone());
         self
@@ -120,8 +120,7 @@ impl QpBuilder {
     /// Makes the QP (`ibv_create_qp`). Its completions go to the two CQs, which may be one and the same.
     ///
     /// # Errors
-    /// [`DeviceError`]: a size that the device or the domain does not allow, a limit, a CQ of another device, an SRQ of
-    /// another domain.
+    /// [`DeviceError`]: a size that the device or the domain does not allow, a limit, a CQ or an SRQ of another device.
     pub fn build(self, send_cq: &Cq, recv_cq: &Cq) -> Result<Qp, DeviceError> {
         let QpBuilder { pd, caps, .. } = &self;
         let device = pd.device();
@@ -145,9 +144,6 @@ impl QpBuilder {
         if let Some(srq) = &self.srq {
             if !srq.is_of(device) {
                 return Err(DeviceError::OtherDevice { what: "SRQ" });
-            }
-            if srq.inner().pd() != pd.id() {
-                return Err(DeviceError::OtherPd { what: "SRQ" });
             }
         }
         let receives = self.srq.as_ref().map_or(caps.max_recv_wr, |_| 0);

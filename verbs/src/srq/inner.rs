@@ -119,10 +119,6 @@ impl SrqInner {
         self.num
     }
 
-    pub(crate) fn pd(&self) -> u32 {
-        self.pd
-    }
-
     pub(super) fn max_sge(&self) -> u32 {
         self.max_sge
     }

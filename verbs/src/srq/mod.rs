@@ -174,7 +174,8 @@ impl Drop for SrqUser {
 
 impl Pd {
     /// Creates a shared receive queue (`ibv_create_srq`). Only regions of this domain that were not registered for one
-    /// QP alone can be used in it, and only QPs of this domain take from it.
+    /// QP alone can be used in it. QPs of other domains may take from it, too: their peers then write to memory of this
+    /// domain, but only where a receive was posted.
     ///
     /// # Errors
     /// [`DeviceError::Size`], or a limit of the device or of the domain.

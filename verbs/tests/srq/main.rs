@@ -10,8 +10,8 @@ use common::{
     CqHandle, LIMIT, Setup, Side, Wire, content, join, pattern, placed_only, same, until,
 };
 use uwarp_verbs::{
-    AsyncEvent, EndReason, Listener, OnNoReceive, PostErrorKind, Qp, QpState, RecvWr, SendWr, Srq,
-    SrqAttr, SrqModify, Status, WcOpcode,
+    Access, AsyncEvent, EndReason, Listener, OnNoReceive, PostErrorKind, Qp, QpState, RecvWr,
+    SendWr, Srq, SrqAttr, SrqModify, Status, WcOpcode,
 };
 
 /// Clients, each connected to a QP of the server, of which all take from one SRQ.

@@ -60,6 +60,38 @@ fn payloads_lie_in_the_receives_that_the_completions_name() {
     }
 }
 
+/// As with Linux siw. The receives are checked against the domain of the SRQ.
+#[test]
+fn qps_of_several_domains_take_from_one_srq_whose_domain_has_the_memory() {
+    for wire in Wire::BOTH {
+        let setup = Setup::new(wire);
+        let common::Ends { a, b, listener, .. } = setup.unconnected();
+        let attr = SrqAttr {
+            max_wr: 4,
+            ..SrqAttr::default()
+        };
+        let srq = b.pd.create_srq(attr).unwrap();
+        let other = b.device.alloc_pd().unwrap();
+        let (near, far) = (b.blank(8), other.register(vec![0; 8], Access::LOCAL_WRITE));
+        let far = [far.unwrap().sge(0, 8)];
+        let error = srq.post_recv(&RecvWr::new(9, &far)).unwrap_err();
+        assert!(matches!(error.kind, PostErrorKind::Memory(_)), "{error:?}");
+        let servers =
+            [&b.pd, &other].map(|pd| pd.qp().srq(&srq).build(&b.send_cq, &b.recv_cq).unwrap());
+        for (number, server) in (1..).zip(&servers) {
+            let client = a.another_qp();
+            join(&listener, &client, server, &setup.connect, &setup.accept);
+            let sges = [near.sge(0, 8)];
+            srq.post_recv(&RecvWr::new(number, &sges)).unwrap();
+            let octets = [number as u8; 8];
+            client.post_send(&SendWr::send_inline(1, &octets)).unwrap();
+            let completion = b.recv_cq.success(number);
+            assert_eq!(completion.qp_num, server.qp_num());
+            placed_only(&near, 0, &octets, "a receive of an SRQ");
+        }
+    }
+}
+
 #[test]
 fn an_empty_srq_is_no_receive_posted() {
     for wire in Wire::BOTH {
