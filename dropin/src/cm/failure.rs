@@ -31,6 +31,8 @@ pub(super) fn errno(error: &CmError) -> c_int {
 fn of_llp(error: &LlpError) -> c_int {
     match error {
         LlpError::Unreachable { .. } => libc::ENETUNREACH,
+        // The kernel's answer where one of the two addresses is a wildcard (`cma_check_port`).
+        LlpError::AddressInUse { addr } if addr.ip().is_unspecified() => libc::EADDRNOTAVAIL,
         LlpError::AddressInUse { .. } => libc::EADDRINUSE,
         LlpError::AddressUnavailable { .. } => libc::EADDRNOTAVAIL,
         LlpError::PermissionDenied { .. } => libc::EACCES,
