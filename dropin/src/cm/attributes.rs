@@ -9,8 +9,8 @@ use core::ffi::c_int;
 use super::status;
 use crate::abi::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_STATE, IBV_QPS_INIT, IBV_QPS_RTR,
-    IBV_QPS_RTS, ibv_qp_attr, rdma_cm_id,
+    IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_PORT, IBV_QP_STATE, IBV_QPS_INIT,
+    IBV_QPS_RTR, IBV_QPS_RTS, ibv_qp_attr, rdma_cm_id,
 };
 use crate::boundary::entry;
 
@@ -30,7 +30,7 @@ pub(crate) unsafe extern "C-unwind" fn init_qp_attr(
                         | IBV_ACCESS_REMOTE_READ
                         | IBV_ACCESS_REMOTE_ATOMIC;
                     (*attr).port_num = 1;
-                    IBV_QP_STATE | IBV_QP_ACCESS_FLAGS
+                    IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PORT
                 }
                 IBV_QPS_RTS => IBV_QP_STATE,
                 _ => return status(Err(libc::EINVAL)),

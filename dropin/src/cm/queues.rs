@@ -186,6 +186,7 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
         match made {
             Ok(qp) => {
                 // As rdma-core leaves it.
+                qp::modify::initialize(qp::of(qp));
                 (*qp).state = IBV_QPS_INIT;
                 (*id).pd = (*qp).pd;
                 (*id).qp = qp;

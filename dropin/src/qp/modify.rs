@@ -1,8 +1,15 @@
 //! Changing a queue pair and asking for its state (`ibv_modify_qp`, `ibv_query_qp`).
 //!
 //! On iWARP the connection manager makes a queue pair ready. A program that asks for INIT, RTR or RTS itself, as some do that
-//! bring their own queue pair to `rdma_connect`, changes nothing; what it asked for is what it is shown, until there is a
-//! connection that has a state.
+//! bring their own queue pair to `rdma_connect`, changes nothing of the connection. Without a connection the steps have to come
+//! in order, as InfiniBand's state machine has them, and the last one is the state that the program is shown:
+//!
+//! ```text
+//!   RESET ──► INIT ──► RTR ──► RTS      each step may be repeated; RESET and ERR are reached from everywhere
+//! ```
+//!
+//! INIT needs the two attributes that `rdma_init_qp_attr` names for iWARP and that InfiniBand needs, too. RTR and RTS need none:
+//! what InfiniBand needs there describes a path, which a TCP connection has of its own.
 #![expect(
     unsafe_code,
     reason = "entries from C: what pointers mean is the program's promise"
@@ -16,19 +23,31 @@ use uwarp_verbs::{Access, IbvQpState, QpModify, QpState};
 
 use super::QpKept;
 use crate::abi::{
-    IBV_MTU_1024, IBV_QP_ACCESS_FLAGS, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN, IBV_QP_STATE,
-    IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr,
-    ibv_qp_state,
+    IBV_MTU_1024, IBV_QP_ACCESS_FLAGS, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN, IBV_QP_PORT,
+    IBV_QP_STATE, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, ibv_qp, ibv_qp_attr,
+    ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
 };
 use crate::boundary::entry;
 use crate::rnic::tell;
 use crate::{errno, qp};
+
+/// The bits of `ibv_qp_attr_mask` that the kernel takes with `ibv_modify_qp` (`IB_QP_ATTR_STANDARD_BITS`).
+const KNOWN: u32 = 2 * IBV_QP_DEST_QPN - 1;
+
+/// What has to be named with the step from RESET to INIT.
+const FOR_INIT: u32 = IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 
 /// Changes what `mask` says.
 ///
 /// # Errors
 /// The `errno`; then nothing has changed.
 pub(crate) fn modify(kept: &QpKept, attr: &ibv_qp_attr, mask: u32) -> Result<(), c_int> {
+    if mask & !KNOWN != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    if mask & IBV_QP_PORT != 0 && attr.port_num != 1 {
+        return Err(libc::EINVAL);
+    }
     let mut change = QpModify::new();
     if mask & IBV_QP_ACCESS_FLAGS != 0 {
         change = change.access(Access::from_bits(attr.qp_access_flags).0);
@@ -44,39 +63,65 @@ pub(crate) fn modify(kept: &QpKept, attr: &ibv_qp_attr, mask: u32) -> Result<(),
         }
         return Err(libc::EOPNOTSUPP);
     }
-    if mask & IBV_QP_CUR_STATE != 0 {
-        let now = shown_state(kept);
-        let is_fresh = now == IBV_QPS_INIT && to_reset(attr.cur_qp_state);
-        if attr.cur_qp_state != now && !is_fresh {
-            return Err(libc::EINVAL);
-        }
+    if mask & IBV_QP_CUR_STATE != 0 && attr.cur_qp_state != shown_state(kept) {
+        return Err(libc::EINVAL);
     }
     if let Some(wanted) = wanted {
         let to = IbvQpState::from_value(wanted).ok_or(libc::EINVAL)?;
-        if !is_for_the_manager(kept.qp.state(), wanted) {
+        if is_for_the_manager(kept.qp.state(), wanted) {
+            check_step(kept, to, mask)?;
+        } else {
             change = change.ibv_state(to);
         }
     }
     kept.qp.modify(&change).map_err(|_| libc::EINVAL)?;
     if let Some(wanted) = wanted {
         kept.asked.store(wanted, Ordering::Relaxed);
-        if to_reset(wanted) {
+        if wanted == IBV_QPS_RESET {
             kept.told.again();
         }
     }
     Ok(())
 }
 
-fn to_reset(wanted: ibv_qp_state) -> bool {
-    wanted == crate::abi::IBV_QPS_RESET
+/// Does what `rdma_create_qp` does after creation: the step to INIT.
+pub(crate) fn initialize(kept: &QpKept) {
+    kept.asked.store(IBV_QPS_INIT, Ordering::Relaxed);
+}
+
+/// Whether a queue pair may go on to this state of the connection manager's.
+///
+/// # Errors
+/// `EINVAL`: a step is left out, or an attribute.
+fn check_step(kept: &QpKept, to: IbvQpState, mask: u32) -> Result<(), c_int> {
+    if kept.qp.state() != QpState::Idle {
+        // The connection has taken all steps.
+        return Ok(());
+    }
+    let now = shown_state(kept);
+    let is_next = to.value() == now || to.value() == now + 1;
+    let lacks = now == IBV_QPS_RESET && mask & FOR_INIT != FOR_INIT;
+    if is_next && !lacks {
+        return Ok(());
+    }
+    if kept.refused.first() {
+        let reason = match is_next {
+            true => "IBV_QP_PORT and IBV_QP_ACCESS_FLAGS have to be in the mask",
+            false => "the order is RESET, INIT, RTR, RTS",
+        };
+        let number = kept.qp.qp_num();
+        tell(format_args!(
+            "queue pair {number}: ibv_modify_qp to {to} was refused: {reason} (rdma_init_qp_attr gives the mask of each step; \
+             rdma_connect and rdma_accept need none of them)"
+        ));
+    }
+    Err(libc::EINVAL)
 }
 
 /// Whether a state is one that the connection manager brings about: nothing changes then.
 fn is_for_the_manager(now: QpState, wanted: ibv_qp_state) -> bool {
     match now {
-        // Of these, the verbs know INIT.
-        QpState::Idle => matches!(wanted, IBV_QPS_RTR | IBV_QPS_RTS),
-        QpState::Connecting | QpState::Rts => {
+        QpState::Idle | QpState::Connecting | QpState::Rts => {
             matches!(wanted, IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS)
         }
         QpState::Closing | QpState::Terminate | QpState::Error => false,
@@ -86,15 +131,13 @@ fn is_for_the_manager(now: QpState, wanted: ibv_qp_state) -> bool {
 /// The state that the program is shown.
 pub(crate) fn shown_state(kept: &QpKept) -> ibv_qp_state {
     let now = kept.qp.query();
+    let asked = match kept.asked.load(Ordering::Relaxed) {
+        asked @ (IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS) => asked,
+        _ => IBV_QPS_RESET,
+    };
     match now.state {
-        // RNICs have no RESET: their IDLE is told as INIT.
-        QpState::Idle | QpState::Connecting => {
-            let before = now.ibv_state.value().max(IBV_QPS_INIT);
-            match kept.asked.load(Ordering::Relaxed) {
-                asked @ (IBV_QPS_RTR | IBV_QPS_RTS) => asked.max(before),
-                _ => before,
-            }
-        }
+        QpState::Idle => asked,
+        QpState::Connecting => asked.max(IBV_QPS_INIT),
         _ => now.ibv_state.value(),
     }
 }

@@ -19,7 +19,7 @@ fn state_of(qp: *mut ibv_qp) -> (ibv_qp_state, ibv_qp_attr, ibv_qp_init_attr) {
 fn move_to(qp: *mut ibv_qp, state: ibv_qp_state, mask: ibv_qp_attr_mask) -> c_int {
     // SAFETY: numbers, which may all be zero.
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
-    attr.qp_state = state;
+    (attr.qp_state, attr.port_num) = (state, 1);
     let mask = (mask | IBV_QP_STATE).cast_signed();
     // SAFETY: a queue pair that exists.
     unsafe { modify::modify_qp(qp, &raw mut attr, mask) }
@@ -74,10 +74,9 @@ fn other_transports_than_rc_and_sizes_beyond_the_device_are_refused() {
 fn the_states_of_the_connection_manager_may_be_asked_for_and_are_shown() {
     let (here, there) = (Side::new(), Side::new());
     let (qp, peer) = (here.qp(), there.qp());
-    // RNICs have no RESET: their IDLE is told as INIT.
-    assert_eq!(state_of(qp).0, IBV_QPS_INIT);
-    for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
-        assert_eq!(move_to(qp, state, 0), 0);
+    assert_eq!(state_of(qp).0, IBV_QPS_RESET);
+    for (state, mask) in [(IBV_QPS_INIT, FOR_INIT), (IBV_QPS_RTR, 0), (IBV_QPS_RTS, 0)] {
+        assert_eq!(move_to(qp, state, mask), 0);
         assert_eq!(state_of(qp).0, state);
         // SAFETY: a queue pair that exists.
         assert_eq!(unsafe { (*qp).state }, state);
@@ -94,18 +93,78 @@ fn the_states_of_the_connection_manager_may_be_asked_for_and_are_shown() {
     assert_eq!(state_of(qp).0, IBV_QPS_ERR);
     assert_eq!(move_to(qp, IBV_QPS_RTS, 0), libc::EINVAL);
     assert_eq!(move_to(qp, IBV_QPS_RESET, 0), 0);
-    assert_eq!(state_of(qp).0, IBV_QPS_INIT);
+    assert_eq!(state_of(qp).0, IBV_QPS_RESET);
     end_qp(qp);
     end_qp(peer);
     here.end();
     there.end();
 }
 
+/// What InfiniBand and iWARP both need for INIT.
+const FOR_INIT: ibv_qp_attr_mask = IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+
+#[test]
+fn without_a_connection_no_step_and_no_attribute_of_a_step_may_be_left_out() {
+    let side = Side::new();
+    let qp = side.qp();
+    let refused = |state, mask, errno| {
+        let before = state_of(qp).0;
+        assert_eq!(
+            move_to(qp, state, mask),
+            errno,
+            "{before} to {state}, {mask:#x}"
+        );
+        assert_eq!(state_of(qp).0, before);
+    };
+    for mask in [0, IBV_QP_PORT, IBV_QP_ACCESS_FLAGS, IBV_QP_PKEY_INDEX] {
+        refused(IBV_QPS_INIT, mask, libc::EINVAL);
+    }
+    refused(IBV_QPS_INIT, FOR_INIT | IBV_QP_RATE_LIMIT, libc::EOPNOTSUPP);
+    for state in [IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, 9] {
+        refused(state, FOR_INIT, libc::EINVAL);
+    }
+    assert_eq!(move_to(qp, IBV_QPS_RESET, 0), 0);
+    assert_eq!(move_to(qp, IBV_QPS_INIT, FOR_INIT | IBV_QP_PKEY_INDEX), 0);
+    // The attributes are there already.
+    assert_eq!(move_to(qp, IBV_QPS_INIT, 0), 0);
+    refused(IBV_QPS_RTS, 0, libc::EINVAL);
+    assert_eq!(move_to(qp, IBV_QPS_RTR, 0), 0);
+    refused(IBV_QPS_INIT, FOR_INIT, libc::EINVAL);
+    assert_eq!(move_to(qp, IBV_QPS_RTS, 0), 0);
+    refused(IBV_QPS_RTR, 0, libc::EINVAL);
+    assert_eq!(move_to(qp, IBV_QPS_ERR, 0), 0);
+    refused(IBV_QPS_INIT, FOR_INIT, libc::EINVAL);
+    assert_eq!(move_to(qp, IBV_QPS_RESET, 0), 0);
+    assert_eq!(state_of(qp).0, IBV_QPS_RESET);
+    end_qp(qp);
+    side.end();
+}
+
+#[test]
+fn a_port_that_the_device_has_not_and_a_state_that_is_not_the_one_are_refused() {
+    let side = Side::new();
+    let qp = side.qp();
+    // SAFETY: numbers, which may all be zero.
+    let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
+    (attr.qp_state, attr.port_num) = (IBV_QPS_INIT, 2);
+    let mask = (IBV_QP_STATE | FOR_INIT).cast_signed();
+    // SAFETY: a queue pair that exists, and a structure.
+    let modify = |attr: &mut ibv_qp_attr, mask| unsafe { modify::modify_qp(qp, attr, mask) };
+    assert_eq!(modify(&mut attr, mask), libc::EINVAL);
+    (attr.port_num, attr.cur_qp_state) = (1, IBV_QPS_INIT);
+    let with_state = mask | IBV_QP_CUR_STATE.cast_signed();
+    assert_eq!(modify(&mut attr, with_state), libc::EINVAL);
+    attr.cur_qp_state = IBV_QPS_RESET;
+    assert_eq!(modify(&mut attr, with_state), 0);
+    end_qp(qp);
+    side.end();
+}
+
 #[test]
 fn a_connection_by_queue_pair_numbers_is_refused() {
     let side = Side::new();
     let qp = side.qp();
-    assert_eq!(move_to(qp, IBV_QPS_INIT, 0), 0);
+    assert_eq!(move_to(qp, IBV_QPS_INIT, FOR_INIT), 0);
     assert_eq!(move_to(qp, IBV_QPS_RTR, IBV_QP_DEST_QPN), libc::EOPNOTSUPP);
     end_qp(qp);
     side.end();

@@ -1,7 +1,9 @@
 //! Which events come, in which order, with what.
 
 use super::*;
-use crate::abi::{IBV_QPS_INIT, IBV_QPS_RTS, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_REJECTED};
+use crate::abi::{
+    IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_REJECTED,
+};
 use crate::cm::attributes;
 use crate::qp;
 
@@ -89,7 +91,7 @@ fn a_queue_pair_of_the_programs_own_is_named_by_its_number() {
         assert_eq!(address::resolve_route(ours.0, 0), 0);
         client.passes(RDMA_CM_EVENT_ROUTE_RESOLVED);
         let (mut attr, mut mask) = (mem::zeroed::<crate::abi::ibv_qp_attr>(), 0);
-        for state in [IBV_QPS_INIT, IBV_QPS_RTS] {
+        for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
             attr.qp_state = state;
             assert_eq!(
                 attributes::init_qp_attr(ours.0, &raw mut attr, &raw mut mask),

@@ -7,7 +7,7 @@ use super::*;
 use crate::abi::{IBV_WR_SEND, RDMA_CM_EVENT_REJECTED, RDMA_PS_UDP};
 use crate::cm::endpoint;
 use crate::tests::{cancelled, post_recv, post_send, send_wr};
-use crate::{channel as completions, cq};
+use crate::{channel as completions, cq, qp as queue_pair};
 
 #[test]
 fn a_port_is_known_when_bind_returns_and_no_device_with_a_loopback_address() {
@@ -30,6 +30,10 @@ fn a_port_is_known_when_bind_returns_and_no_device_with_a_loopback_address() {
         libc::EADDRINUSE
     );
     assert_eq!(failed(other.bind("192.0.2.77:0")), libc::EADDRNOTAVAIL);
+    for taken in [&wildcard, &bound] {
+        let again = format!("0.0.0.0:{}", taken.local().port());
+        assert_eq!(failed(other.bind(&again)), libc::EADDRNOTAVAIL);
+    }
     for id in [wildcard, bound, other] {
         id.end();
     }
@@ -287,9 +291,15 @@ fn what_getaddrinfo_has_for_a_connection_is_not_lost_with_a_call_that_fails() {
     assert_eq!(unsafe { address::resolve_route(ours.0, 1000) }, 0);
     client.passes(crate::abi::RDMA_CM_EVENT_ROUTE_RESOLVED);
     assert_eq!(ours.create_qp(), 0);
+    let qp = ours.shown().qp;
     // SAFETY: its queue pair, which `rdma_create_qp` has made ready.
-    let state = unsafe { (*ours.shown().qp).state };
-    assert_eq!(state, crate::abi::IBV_QPS_INIT);
+    let states = unsafe {
+        [
+            (*qp).state,
+            queue_pair::modify::shown_state(queue_pair::of(qp)),
+        ]
+    };
+    assert_eq!(states, [crate::abi::IBV_QPS_INIT; 2]);
     assert_eq!(ours.connect(b", second"), 0);
     let request = server.next(crate::abi::RDMA_CM_EVENT_CONNECT_REQUEST);
     assert_eq!(request.private_data(), b"first, second");
