@@ -201,23 +201,24 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_ex(
             return libc::EOPNOTSUPP;
         }
         // SAFETY: an open context.
-        let Some(found) = gid(unsafe { Context::of(context) }, number, index) else {
+        let context = unsafe { Context::of(context) };
+        let Some(found) = gid_entry(context, number, index) else {
             return libc::ENODATA;
         };
         // SAFETY: `size` octets at `out` are the program's to give.
-        unsafe { give(&gid_entry(found, index), out.cast(), size) };
+        unsafe { give(&found, out.cast(), size) };
         0
     })
 }
 
-fn gid_entry(gid: ibv_gid, index: u32) -> ibv_gid_entry {
-    ibv_gid_entry {
-        gid,
+fn gid_entry(context: &Context, number: u32, index: u32) -> Option<ibv_gid_entry> {
+    Some(ibv_gid_entry {
+        gid: gid(context, number, index)?,
         gid_index: index,
         port_num: 1,
         gid_type: IBV_GID_TYPE_IB,
-        ndev_ifindex: 0,
-    }
+        ndev_ifindex: context.device().gid_interface(index).unwrap_or(0),
+    })
 }
 
 /// `_ibv_query_gid_table`: how many entries there are room for and were written, or a negative number of an error.
@@ -234,20 +235,14 @@ pub(crate) unsafe extern "C-unwind" fn query_gid_table(
         }
         // SAFETY: an open context.
         let context = unsafe { Context::of(context) };
-        let entries = (0..).map_while(|index| Some((gid(context, 1, index)?, index)));
+        let entries = (0..).map_while(|index| gid_entry(context, 1, index));
         let entries: Vec<_> = entries.collect();
         if entries.len() > room {
             return -(libc::EINVAL as isize);
         }
-        for (at, (gid, index)) in entries.iter().enumerate() {
+        for (at, entry) in entries.iter().enumerate() {
             // SAFETY: `room` places of `size` octets are the program's to give.
-            unsafe {
-                give(
-                    &gid_entry(*gid, *index),
-                    out.byte_add(at * size).cast(),
-                    size,
-                );
-            };
+            unsafe { give(entry, out.byte_add(at * size).cast(), size) };
         }
         entries.len() as isize
     })

@@ -350,6 +350,7 @@ impl Device {
         if !self.inner.home.is_here() {
             return NetworkInfo {
                 addresses: Vec::new(),
+                interfaces: Vec::new(),
                 mtu: 0,
                 mac: None,
             };

@@ -253,6 +253,21 @@ impl Device {
         let entry = table.get(index as usize).copied();
         entry.ok_or(QueryError::NoGid { index, len })
     }
+
+    /// The kernel's number of the interface that an entry of the GID table belongs to (`ndev_ifindex` of `ibv_gid_entry`); 0
+    /// where the network is none of the kernel's. Entry 0 belongs to the interface of the first address.
+    ///
+    /// # Errors
+    /// [`QueryError::NoGid`] past the end of the table.
+    pub fn gid_interface(&self, index: u32) -> Result<u32, QueryError> {
+        let info = self.network_info();
+        let len = gids(&info).len() as u32;
+        if index >= len {
+            return Err(QueryError::NoGid { index, len });
+        }
+        let address = index.saturating_sub(1) as usize;
+        Ok(info.interfaces.get(address).copied().unwrap_or(0))
+    }
 }
 
 fn gids(info: &NetworkInfo) -> Vec<Gid> {
@@ -310,6 +325,7 @@ mod tests {
     fn a_guid_is_the_mac_address_and_stays_the_same() {
         let mut info = NetworkInfo {
             addresses: vec![IpAddr::from([192, 0, 2, 1])],
+            interfaces: Vec::new(),
             mtu: 1500,
             mac: Some([2, 0, 0, 0, 0, 7]),
         };

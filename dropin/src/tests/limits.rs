@@ -133,3 +133,29 @@ fn completion_and_shared_receive_queues_are_as_large_as_the_device_says_and_no_l
     }
     side.end();
 }
+
+#[test]
+fn each_entry_of_the_gid_table_names_the_interface_of_its_address() {
+    let side = Side::new();
+    // SAFETY: numbers, which may all be zero.
+    let mut table: [ibv_gid_entry; 80] = unsafe { mem::zeroed() };
+    let (room, size) = (table.len(), size_of::<ibv_gid_entry>());
+    // SAFETY: an open context, and places for so many.
+    let got = unsafe { query::query_gid_table(side.context, table.as_mut_ptr(), room, 0, size) };
+    let table = &table[..usize::try_from(got).unwrap()];
+    // SAFETY: a name.
+    let loopback = unsafe { libc::if_nametoindex(c"lo".as_ptr()) };
+    let [mac, first, ..] = table else {
+        panic!("{got} entries");
+    };
+    assert_ne!(mac.ndev_ifindex, 0);
+    assert_eq!(mac.ndev_ifindex, first.ndev_ifindex);
+    // Addresses of the loopback interface are the last.
+    assert_eq!(table.last().unwrap().ndev_ifindex, loopback);
+    // SAFETY: numbers, which may all be zero.
+    let mut one: ibv_gid_entry = unsafe { mem::zeroed() };
+    // SAFETY: an open context, and a place for an entry.
+    let errno = unsafe { query::query_gid_ex(side.context, 1, 1, &raw mut one, 0, size) };
+    assert_eq!((errno, one.ndev_ifindex), (0, first.ndev_ifindex));
+    side.end();
+}

@@ -200,6 +200,7 @@ impl Network for EthernetNetwork {
     fn info(&self) -> NetworkInfo {
         NetworkInfo {
             addresses: self.stack.addresses().to_vec(),
+            interfaces: Vec::new(),
             mtu: self.shared.mtu,
             mac: Some(self.shared.mac()),
         }

@@ -15,12 +15,14 @@ pub(super) fn info() -> NetworkInfo {
         .into_iter()
         .filter(if_addrs::Interface::is_oper_up)
         .map(|interface| {
-            let index = interface.index.unwrap_or(u32::MAX);
+            // 0 is no interface.
+            let index = interface.index.unwrap_or(0);
             let (loopback, addr) = (interface.is_loopback(), interface.ip());
             (loopback, index, interface.name, addr)
         })
         .collect();
     found.sort_by_key(|(loopback, index, _, addr)| (*loopback, *index, addr.is_ipv6(), *addr));
+    found.truncate(NetworkInfo::MOST);
     let first = found.first().map(|(_, _, name, _)| name.clone());
     NetworkInfo {
         mtu: first
@@ -28,11 +30,8 @@ pub(super) fn info() -> NetworkInfo {
             .and_then(|name| of(name, "mtu")?.parse().ok())
             .unwrap_or(LOOPBACK_MTU),
         mac: first.as_deref().and_then(|name| mac(&of(name, "address")?)),
-        addresses: found
-            .into_iter()
-            .map(|(_, _, _, addr)| addr)
-            .take(NetworkInfo::MOST)
-            .collect(),
+        interfaces: found.iter().map(|(_, index, _, _)| *index).collect(),
+        addresses: found.into_iter().map(|(_, _, _, addr)| addr).collect(),
     }
 }
 
@@ -79,5 +78,11 @@ mod tests {
         let info = info();
         assert!(info.addresses.last().is_some_and(IpAddr::is_loopback));
         assert!(info.mtu >= 576);
+        assert_eq!(info.interfaces.len(), info.addresses.len());
+        let loopback = fs::read_to_string("/sys/class/net/lo/ifindex").unwrap();
+        assert_eq!(
+            info.interfaces.last().map(u32::to_string).as_deref(),
+            Some(loopback.trim())
+        );
     }
 }

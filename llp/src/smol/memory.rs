@@ -261,6 +261,7 @@ impl Network for MemoryNetwork {
     fn info(&self) -> NetworkInfo {
         NetworkInfo {
             addresses: self.stack.addresses().to_vec(),
+            interfaces: Vec::new(),
             mtu: self.stack.settings.mtu,
             mac: None,
         }
