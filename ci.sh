@@ -24,6 +24,7 @@ usage: ./ci.sh PART...
   fmt      formatting
   clippy   lints, all targets, warnings are errors
   doc      documentation, warnings are errors
+  package  every published crate, built from its package; licences and readme are in it
   nostd    the protocol cores on a target without an operating system
   test     every test of the workspace (the README's command)
   miri     the protocol cores and registered memory under Miri (installs it on the nightly toolchain)
@@ -76,13 +77,36 @@ own_namespace() {
     unshare -Urn sh -c "$try" 2>/dev/null || unshare -n sh -c "$try" 2>/dev/null
 }
 
+# With these the stack has its sites for deliberate faults (mutant/). A feature would be published.
+MUTANTS="${RUSTFLAGS-} --cfg uwarp_mutants"
+
 part_fmt() { cargo fmt --all --check; }
 part_clippy() {
     cargo clippy --workspace --all-targets --locked -- -D warnings
-    cargo clippy -p uwarp-conformance -p uwarp-sim --all-targets --features uwarp-conformance/mutants,uwarp-sim/mutants --locked \
-        -- -D warnings
+    RUSTFLAGS=$MUTANTS cargo clippy -p uwarp-mutant -p uwarp-sim -p uwarp-fuzz --all-targets --locked -- -D warnings
 }
 part_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
+
+# Every published crate as its users get it: it builds from its own files, has its licences, and names no unpublished crate.
+part_package() {
+    local crates packages=() crate file content
+    crates=$(grep -L '^publish = false' -- */Cargo.toml | xargs sed -n '/^\[package\]/,/^version/s/^name = "\(.*\)"$/\1/p')
+    for crate in $crates; do packages+=(-p "$crate"); done
+    cargo package --locked --allow-dirty "${packages[@]}"
+    local built=${CARGO_TARGET_DIR:-target}/package
+    for crate in $crates; do
+        for file in "$built/$crate"-[0-9]*.crate; do
+            content=$(tar -tzf "$file")
+            for wanted in README.md LICENSE-MIT LICENSE-APACHE; do
+                grep -q "/$wanted$" <<<"$content" || { echo "$file lacks $wanted"; return 1; }
+            done
+            if tar -xzOf "$file" --wildcards '*/Cargo.toml' '*/Cargo.toml.orig' | grep -i mutant; then
+                echo "$file names the mutants in its manifest, and these are not published"
+                return 1
+            fi
+        done
+    done
+}
 
 part_nostd() {
     local target=thumbv7em-none-eabi
@@ -156,8 +180,7 @@ part_conformance-full() {
 
 # The tests that play faults on purpose, by the name of the test. Built for all of them at once, and optimized: they are many runs.
 test_mutants() { # NAME
-    cargo test --profile sim --locked -p uwarp-conformance -p uwarp-sim -p uwarp-fuzz \
-        --features uwarp-conformance/mutants,uwarp-sim/mutants,uwarp-fuzz/mutants --test "$1"
+    RUSTFLAGS=$MUTANTS cargo test --profile sim --locked -p uwarp-mutant -p uwarp-sim -p uwarp-fuzz --test "$1"
 }
 
 part_mutants-smoke() { test_mutants mutants; }
@@ -396,7 +419,7 @@ part_all() {
     # Before others use the toolchain: part_miri would install it beside them.
     need_nightly miri rust-src || true
     begin_beside miri mutants-smoke sim
-    for part in tshark fmt clippy doc nostd demo tsan interop fuzz-smoke build_tests; do
+    for part in tshark fmt clippy doc package nostd demo tsan interop fuzz-smoke build_tests; do
         say "$part"
         start=$SECONDS
         "part_$part"
@@ -435,7 +458,7 @@ if [ "$1" = fuzz ]; then
 fi
 for part in "$@"; do
     case "$part" in
-        fmt | clippy | doc | nostd | test | tshark | demo | dropin | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-long | fuzz-coverage | sim | robustness | bench-siw | bench-micro) say "$part"; "part_$part" ;;
+        fmt | clippy | doc | package | nostd | test | tshark | demo | dropin | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-long | fuzz-coverage | sim | robustness | bench-siw | bench-micro) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac

@@ -57,6 +57,11 @@
 //! }
 //! # Ok::<(), uwarp_ddp::DdpError>(())
 //! ```
+
+#![allow(
+    unexpected_cfgs,
+    reason = "the manifest, which is published, does not name `uwarp_mutants`"
+)]
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -66,7 +71,11 @@ extern crate alloc;
 
 mod error;
 mod header;
+#[cfg(not(uwarp_mutants))]
 mod mutants;
+#[cfg(uwarp_mutants)]
+#[doc(hidden)]
+pub mod mutants;
 mod segment;
 mod tagged;
 mod types;

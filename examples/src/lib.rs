@@ -160,3 +160,8 @@ pub fn load(file: Option<String>) -> Result<Vec<u8>> {
         None => Ok((0..1_000_000u32).map(|n| (n ^ (n >> 8)) as u8).collect()),
     }
 }
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

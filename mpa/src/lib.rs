@@ -68,6 +68,10 @@
 //! `std` (default) brings the fast CRC32C. Without it the crate is `no_std` with `alloc`, and the
 //! CRC comes from a table.
 
+#![allow(
+    unexpected_cfgs,
+    reason = "the manifest, which is published, does not name `uwarp_mutants`"
+)]
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -81,7 +85,11 @@ mod error;
 mod framer;
 mod layout;
 mod mulpdu;
+#[cfg(not(uwarp_mutants))]
 mod mutants;
+#[cfg(uwarp_mutants)]
+#[doc(hidden)]
+pub mod mutants;
 mod payload;
 mod startup;
 #[cfg(test)]

@@ -1,28 +1,28 @@
-//! Faults of uwarp on purpose, for the test of its conformance suite: whether the suite finds each of them.
+//! Catalogue of deliberate faults of uwarp, one at a time. They test whether the conformance suite, the simulator and
+//! the fuzz targets find what is wrong.
 //!
-//! The crates of the stack have sites for them, one line each, that are compiled in with their feature `mutants` alone; no
-//! build that anybody uses has it. One mutant at a time is switched on, for the whole process.
+//! The sites are in the crates of the stack, one line each: `mutate!(right, Name => wrong)`. They are compiled in with
+//! `--cfg uwarp_mutants` in `RUSTFLAGS` and not otherwise, so no feature of a published crate turns them on. One fault
+//! is on at a time, for the whole process.
 
-#![no_std]
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicU8, Ordering};
+/// True in a build with `--cfg uwarp_mutants`: the stack has the sites.
+pub const COMPILED_IN: bool = cfg!(uwarp_mutants);
 
-/// The mutant that is switched on, counted from 1; 0 is none.
-static ACTIVE: AtomicU8 = AtomicU8::new(0);
-
-/// Whether this mutant is switched on.
-#[inline]
-#[must_use]
-pub fn on(mutant: Mutant) -> bool {
-    ACTIVE.load(Ordering::Relaxed) == mutant as u8 + 1
-}
-
-/// Switches a mutant on in the place of the one before; `None` makes the stack right again.
+/// Switches a fault on in place of the one before; `None` makes the stack right again.
+///
+/// # Panics
+/// In a build without the sites, where a test that asks for a fault would find nothing.
 pub fn switch(mutant: Option<Mutant>) {
-    ACTIVE.store(
-        mutant.map_or(0, |mutant| mutant as u8 + 1),
-        Ordering::Relaxed,
+    #[cfg(uwarp_mutants)]
+    uwarp_verbs::mutants::switch(
+        mutant.map_or(0, |mutant| uwarp_verbs::mutants::id(mutant.name())),
+    );
+    #[cfg(not(uwarp_mutants))]
+    assert!(
+        mutant.is_none(),
+        "this build has no sites for faults; build it with RUSTFLAGS=\"--cfg uwarp_mutants\""
     );
 }
 
@@ -45,7 +45,6 @@ macro_rules! mutants {
     ($($layer:ident $name:ident $fault:literal,)*) => {
         /// One fault.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u8)]
         pub enum Mutant {
             $(#[doc = concat!($fault, ".")] $name,)*
         }
@@ -207,26 +206,5 @@ impl Mutant {
             .iter()
             .copied()
             .find(|mutant| mutant.name() == name)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_mutant_is_on_at_a_time() {
-        assert!(!Mutant::ALL.iter().any(|mutant| on(*mutant)));
-        for mutant in Mutant::ALL {
-            switch(Some(*mutant));
-            let active: usize = Mutant::ALL
-                .iter()
-                .map(|other| usize::from(on(*other)))
-                .sum();
-            assert!(on(*mutant) && active == 1, "{mutant:?}");
-            assert_eq!(Mutant::named(mutant.name()), Some(*mutant));
-        }
-        switch(None);
-        assert!(!Mutant::ALL.iter().any(|mutant| on(*mutant)));
     }
 }

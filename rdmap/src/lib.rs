@@ -79,6 +79,11 @@
 //! assert_eq!(&buffer[..5], message);
 //! # Ok::<(), uwarp_rdmap::StreamError>(())
 //! ```
+
+#![allow(
+    unexpected_cfgs,
+    reason = "the manifest, which is published, does not name `uwarp_mutants`"
+)]
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -91,7 +96,11 @@ mod error;
 mod inbound;
 mod memory;
 mod message;
+#[cfg(not(uwarp_mutants))]
 mod mutants;
+#[cfg(uwarp_mutants)]
+#[doc(hidden)]
+pub mod mutants;
 mod opcode;
 mod peer;
 mod read_request;

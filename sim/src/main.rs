@@ -30,15 +30,15 @@ struct Args {
     /// Without the CRC of MPA, to see what is lost then.
     #[arg(long)]
     no_crc: bool,
-    /// With this fault in the stack.
-    #[cfg(feature = "mutants")]
+    /// Switches a fault of the stack on; only in builds with `--cfg uwarp_mutants`.
+    #[cfg(uwarp_mutants)]
     #[arg(long)]
     mutant: Option<String>,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    #[cfg(feature = "mutants")]
+    #[cfg(uwarp_mutants)]
     if let Some(name) = &args.mutant {
         let Some(mutant) = uwarp_mutant::Mutant::named(name) else {
             println!("there is no mutant {name}");
@@ -137,7 +137,7 @@ fn by_processes(args: &Args) -> (u64, Tally) {
         if args.no_crc {
             command.arg("--no-crc");
         }
-        #[cfg(feature = "mutants")]
+        #[cfg(uwarp_mutants)]
         if let Some(name) = &args.mutant {
             command.args(["--mutant", name]);
         }

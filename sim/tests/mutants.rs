@@ -89,6 +89,10 @@ const FOUND: [Mutant; 75] = [
 const RUNS: u64 = 400;
 
 /// The switch is one for the whole process, so this is one test.
+#[cfg_attr(
+    not(uwarp_mutants),
+    ignore = "needs the sites of the faults: ./ci.sh mutants-smoke"
+)]
 #[test]
 fn runs_find_faults_of_the_stack() {
     let options = Options {

@@ -1,10 +1,12 @@
-//! Sites of faults on purpose, for the test of the conformance suite. Without the feature `mutants` there are none.
+//! Sites of deliberate faults. Tests of the conformance suite, the simulator and the fuzz targets switch them on.
+//!
+//! They exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it a site is its right expression.
 
-/// `mutate!(right, Name => wrong)` is `right`, unless the mutant `Name` is switched on.
-#[cfg(feature = "mutants")]
+/// `mutate!(right, Name => wrong)` is `right`, unless the fault `Name` is switched on.
+#[cfg(uwarp_mutants)]
 macro_rules! mutate {
     ($right:expr, $name:ident => $wrong:expr) => {
-        if uwarp_mutant::on(uwarp_mutant::Mutant::$name) {
+        if $crate::mutants::is_on(const { $crate::mutants::id(stringify!($name)) }) {
             $wrong
         } else {
             $right
@@ -13,18 +15,28 @@ macro_rules! mutate {
 }
 
 /// `mutate!(right, Name => wrong)` is `right`.
-#[cfg(not(feature = "mutants"))]
+#[cfg(not(uwarp_mutants))]
 macro_rules! mutate {
     ($right:expr, $name:ident => $wrong:expr) => {
         $crate::mutants::right($right)
     };
 }
 
-/// Its argument. A call, so that lints do not take a site for something that could be left out.
-#[cfg(not(feature = "mutants"))]
+/// Returns its argument. The call keeps lints from simplifying the expression around a site.
+#[cfg(not(uwarp_mutants))]
 #[inline(always)]
 pub(crate) const fn right<T>(right: T) -> T {
     right
 }
 
 pub(crate) use mutate;
+
+#[cfg(uwarp_mutants)]
+pub use uwarp_rdmap::mutants::{id, is_on};
+
+/// Switches one fault on in the whole stack, in place of the one before; 0 switches all faults off.
+#[cfg(uwarp_mutants)]
+pub fn switch(id: u64) {
+    uwarp_mpa::mutants::switch(id);
+    uwarp_rdmap::mutants::switch(id);
+}

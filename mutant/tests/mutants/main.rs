@@ -1,13 +1,14 @@
-//! The suite finds what is wrong: each mutant of our own endpoint (`uwarp-mutant`) makes the cases fail that
-//! `conformance/mutants.toml` names for it, and without a mutant the same cases pass.
+//! The conformance suite finds what is wrong: each mutant of our own endpoint makes the cases fail that `mutants.toml`
+//! names for it. Without a mutant the same cases pass.
 //!
-//! `cargo test -p uwarp-conformance --features mutants --test mutants [-- NAME]`, in virtual time: each case in a world of its
-//! own (`../world`), where no verdict depends on the machine. With `UWARP_MUTANTS_REPORT=FILE` every mutant has to face all cases, and what fails is written to the file.
+//! `RUSTFLAGS="--cfg uwarp_mutants" cargo test -p uwarp-mutant --test mutants [-- NAME]` plays in virtual time: each case
+//! has a world of its own (`conformance/tests/world`), where no verdict depends on the machine. With
+//! `UWARP_MUTANTS_REPORT=FILE` every mutant faces all cases, and the failures are written to the file.
 
 mod map;
 mod report;
 mod trial;
-#[path = "../world/mod.rs"]
+#[path = "../../../conformance/tests/world/mod.rs"]
 mod world;
 
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
     let map = match map::read() {
         Ok(map) => map,
         Err(error) => {
-            eprintln!("conformance/mutants.toml: {error}");
+            eprintln!("mutant/mutants.toml: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -39,5 +40,10 @@ fn main() -> ExitCode {
             trial::mapped(*mutant, &row).map_err(Into::into)
         }));
     }
+    // Without the sites there is nothing to find.
+    let trials = trials
+        .into_iter()
+        .map(|trial| trial.with_ignored_flag(!uwarp_mutant::COMPILED_IN))
+        .collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }

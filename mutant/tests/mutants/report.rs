@@ -111,7 +111,7 @@ fn text(all: &[Found], map: &Map) -> String {
         "# Mutants\n\n\
          Whether the conformance suite finds what is wrong: faults of our own endpoint on purpose (`mutant/src/lib.rs`), one at a \
          time, before all cases. Written by `./ci.sh mutants`, in virtual time. The cases that must find a mutant are in \
-         `conformance/mutants.toml`; `./ci.sh mutants-smoke` plays those alone. Of the others that fail, the MUST cases need an explanation.\n\n\
+         `mutant/mutants.toml`; `./ci.sh mutants-smoke` plays those alone. Of the others that fail, the MUST cases need an explanation.\n\n\
          What a right endpoint may do is no mutant, as to take a Send whose segments have different opcodes (RFC 5041 section 4.3: \
          the sink need not compare RsvdULP), or not to miss the end of a message that never has L set (section 5.2: the sink need \
          not verify that all of it came).\n\n\
