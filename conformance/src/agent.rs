@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
+use crate::transport::in_words;
+
 /// How long the agent may take for a command.
 const COMMAND: Duration = Duration::from_secs(30);
 
@@ -112,7 +114,7 @@ impl Agent {
     /// Connects to an agent's control port.
     pub(crate) fn connect(to: SocketAddr, timeout: Duration) -> Result<Self, AgentError> {
         let stream = TcpStream::connect_timeout(&to, timeout)
-            .map_err(|error| AgentError::Absent(to, error))?;
+            .map_err(|error| AgentError::Absent(to, in_words("connect", to, error)))?;
         stream.set_nodelay(true)?;
         Self::open(Box::new(stream), timeout)
     }

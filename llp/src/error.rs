@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use rustix::io::Errno;
 
@@ -12,6 +12,7 @@ use crate::wire::AttachError;
 ///
 /// The variants say whose doing it was: a wrong request of the local program
 /// ([`AddressInUse`](Self::AddressInUse), [`AddressUnavailable`](Self::AddressUnavailable),
+/// [`FamilyMismatch`](Self::FamilyMismatch), [`ZoneMissing`](Self::ZoneMissing),
 /// [`PermissionDenied`](Self::PermissionDenied), [`Misuse`](Self::Misuse)), the other end
 /// ([`Refused`](Self::Refused), [`Reset`](Self::Reset)), the path between them
 /// ([`Unreachable`](Self::Unreachable), [`TimedOut`](Self::TimedOut)), this machine
@@ -73,6 +74,26 @@ pub enum LlpError {
     AddressUnavailable {
         /// The local address asked for.
         addr: SocketAddr,
+    },
+    /// A connection is to go from an address of one family to one of the other.
+    #[error(
+        "cannot connect from {local}, an {} address, to {peer}, an {} address; use two addresses \
+         of one family", family(*.local), family(*.peer)
+    )]
+    FamilyMismatch {
+        /// The local address asked for.
+        local: IpAddr,
+        /// Where the connection should have gone.
+        peer: IpAddr,
+    },
+    /// An IPv6 link-local address means nothing without the link that it is on (RFC 4007 section 6).
+    #[error(
+        "{addr} is a link-local address, and its zone is missing: which link it is on; add the \
+         interface, as in {addr}%eth0"
+    )]
+    ZoneMissing {
+        /// The address.
+        addr: Ipv6Addr,
     },
     /// The system does not allow it.
     #[error("the system does not permit to {op}; ports below 1024 need a privilege, others do not")]
@@ -143,6 +164,20 @@ pub enum LlpError {
     },
 }
 
+/// A link-local address that does not say on which link.
+fn zoneless(addr: SocketAddr) -> Option<Ipv6Addr> {
+    match addr {
+        SocketAddr::V6(addr) if addr.ip().is_unicast_link_local() && addr.scope_id() == 0 => {
+            Some(*addr.ip())
+        }
+        _ => None,
+    }
+}
+
+fn family(addr: IpAddr) -> &'static str {
+    if addr.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
 /// The system's own words for an errno, without the number.
 fn describe(errno: i32) -> String {
     let words = io::Error::from_raw_os_error(errno).to_string();
@@ -195,8 +230,25 @@ impl LlpError {
             Errno::PIPE | Errno::NOTCONN | Errno::SHUTDOWN => Self::Broken { addr },
             Errno::ADDRINUSE => Self::AddressInUse { addr },
             Errno::ADDRNOTAVAIL => Self::AddressUnavailable { addr },
+            // What Linux says to a link-local address without a zone.
+            Errno::INVAL => match zoneless(addr) {
+                Some(addr) => Self::ZoneMissing { addr },
+                None => Self::from_local_errno(op, errno),
+            },
             other => Self::from_local_errno(op, other),
         }
+    }
+
+    /// Checks that a connection can go from `local` to `to`: both are of one family.
+    ///
+    /// # Errors
+    /// [`FamilyMismatch`](Self::FamilyMismatch).
+    pub fn check_families(local: SocketAddr, to: SocketAddr) -> Result<(), Self> {
+        let (local, peer) = (local.ip(), to.ip());
+        if local.is_ipv4() == peer.is_ipv4() {
+            return Ok(());
+        }
+        Err(Self::FamilyMismatch { local, peer })
     }
 
     /// As [`Self::from_errno`], for calls where no address is to blame.
@@ -222,12 +274,14 @@ impl LlpError {
         }
     }
 
-    /// As [`Self::from_errno`], for the errors of `socket2`.
+    /// Sorts the error of a socket call that `op` names, a verb phrase, on a connection with (or to) `addr`, or on a
+    /// listener at `addr`: for programs that have sockets of their own beside a network.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "used as `map_err(|e| ...)` with an owned error"
     )]
-    pub(crate) fn from_io(op: &'static str, addr: SocketAddr, error: io::Error) -> Self {
+    #[must_use]
+    pub fn from_io(op: &'static str, addr: SocketAddr, error: io::Error) -> Self {
         match Errno::from_io_error(&error) {
             Some(errno) => Self::from_errno(op, addr, errno),
             None => Self::Io {
@@ -264,6 +318,30 @@ mod tests {
             text.contains(&format!("(errno {})", Errno::NOTSOCK.raw_os_error())),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_link_local_address_without_a_zone_is_what_the_system_finds_invalid() {
+        let said = |text: &str| {
+            LlpError::from_errno("connect", text.parse().unwrap(), Errno::INVAL).to_string()
+        };
+        let words = said("[fe80::1]:7174");
+        assert!(words.contains("its zone is missing"), "{words}");
+        assert!(words.ends_with("as in fe80::1%eth0"), "{words}");
+        // With a zone, or where none is needed, it is something else.
+        for other in ["[fe80::1%3]:7174", "[2001:db8::1]:7174", "192.0.2.1:7174"] {
+            assert!(said(other).contains("Invalid argument"), "{other}");
+        }
+    }
+
+    #[test]
+    fn two_families_do_not_go_together() {
+        let (v4, v6) = (addr(), "[::1]:0".parse().unwrap());
+        assert_eq!(LlpError::check_families(v4, v4), Ok(()));
+        assert_eq!(LlpError::check_families(v6, v6), Ok(()));
+        let words = LlpError::check_families(v6, v4).unwrap_err().to_string();
+        let due = "cannot connect from ::1, an IPv6 address, to 127.0.0.1, an IPv4 address";
+        assert!(words.starts_with(due), "{words}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod keys;
 mod tests;
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -262,16 +262,35 @@ fn tcp(rest: &str) -> Result<DeviceSpec, SpecError> {
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))
         .unwrap_or(addr);
+    let expected = "an address of this machine, such as `tcp:127.0.0.1` or `tcp:::1`";
     let Ok(parsed) = bare.parse() else {
-        return Err(SpecError::new(
-            format!("`{addr}` is not an IP address"),
-            "an address of this machine, such as `tcp:127.0.0.1` or `tcp:::1`",
-        ));
+        let what = if addr.parse::<SocketAddr>().is_ok() {
+            format!("`{addr}` has a port")
+        } else if is_link_local(bare) {
+            LINK_LOCAL.into()
+        } else {
+            format!("`{addr}` is not an IP address")
+        };
+        return Err(SpecError::new(what, expected));
     };
+    if is_link_local(bare) {
+        return Err(SpecError::new(LINK_LOCAL, expected));
+    }
     Ok(DeviceSpec(Kind::Tcp {
         addr: Some(parsed),
         congestion,
     }))
+}
+
+/// A socket needs the zone of such an address (RFC 4007 section 6), and an `IpAddr` has none.
+const LINK_LOCAL: &str = "a link-local address of IPv6 cannot be the address of the device; `tcp` without an address \
+    connects to one with its zone, such as fe80::1%eth0";
+
+/// An IPv6 link-local address, with or without a zone.
+fn is_link_local(text: &str) -> bool {
+    let addr = text.split_once('%').map_or(text, |(addr, _zone)| addr);
+    let addr = addr.parse::<Ipv6Addr>();
+    addr.is_ok_and(|addr| addr.is_unicast_link_local())
 }
 
 /// `congestion=NAME`, the only key of the kernel's TCP. Which names there are, the kernel knows.

@@ -7,6 +7,7 @@ use std::net::{
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use uwarp_llp::LlpError;
 
 use super::wait::wait_for;
 use super::{Got, Listener, Network, Stream};
@@ -30,9 +31,13 @@ impl Network for KernelTcp {
     ) -> io::Result<Box<dyn Stream>> {
         let socket = socket(to, mss)?;
         if let Some(source) = self.source {
-            socket.bind(&SocketAddr::new(source, 0).into())?;
+            let source = SocketAddr::new(source, 0);
+            LlpError::check_families(source, to).map_err(io::Error::other)?;
+            let bound = socket.bind(&source.into());
+            bound.map_err(|error| in_words("connect from this address", source, error))?;
         }
-        socket.connect_timeout(&to.into(), timeout)?;
+        let connected = socket.connect_timeout(&to.into(), timeout);
+        connected.map_err(|error| in_words("connect", to, error))?;
         Ok(Box::new(Connection::new(socket.into())?))
     }
 
@@ -54,12 +59,22 @@ impl Network for KernelTcp {
         };
         let socket = socket(at, mss)?;
         socket.set_reuse_address(true)?;
-        socket.bind(&at.into())?;
-        socket.listen(16)?;
+        let bound = socket.bind(&at.into()).and_then(|()| socket.listen(16));
+        bound.map_err(|error| in_words("listen on this address", at, error))?;
         let listener: TcpListener = socket.into();
         listener.set_nonblocking(true)?;
         Ok(Box::new(Listening(listener)))
     }
+}
+
+/// The words of the network layer for an error of a socket call, with the kind that it had.
+pub(crate) fn in_words(op: &'static str, addr: SocketAddr, error: io::Error) -> io::Error {
+    let kind = error.kind();
+    // A time limit of this side has no number.
+    if error.raw_os_error().is_none() {
+        return error;
+    }
+    io::Error::new(kind, LlpError::from_io(op, addr, error))
 }
 
 fn socket(addr: SocketAddr, mss: Option<u16>) -> io::Result<Socket> {

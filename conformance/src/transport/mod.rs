@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 pub use kernel::KernelTcp;
+pub(crate) use kernel::in_words;
 pub use llp::LlpTcp;
 
 /// What came on a connection.

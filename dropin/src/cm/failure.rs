@@ -39,7 +39,9 @@ fn of_llp(error: &LlpError) -> c_int {
         LlpError::Exhausted { .. } => libc::ENOBUFS,
         LlpError::LinkDown { .. } => libc::ENETDOWN,
         LlpError::Io { errno, .. } => errno.abs(),
-        LlpError::Misuse { .. } => libc::EINVAL,
+        LlpError::Misuse { .. }
+        | LlpError::FamilyMismatch { .. }
+        | LlpError::ZoneMissing { .. } => libc::EINVAL,
         LlpError::Broken { .. } => libc::ECONNABORTED,
         LlpError::Refused { .. } => libc::ECONNREFUSED,
         LlpError::Reset { .. } => libc::ECONNRESET,

@@ -177,6 +177,7 @@ impl Network for KernelNetwork {
     fn connect(&self, local: Option<SocketAddr>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
         let socket = self.socket(to)?;
         if let Some(local) = local {
+            LlpError::check_families(local, to)?;
             socket
                 .bind(&local.into())
                 .map_err(|error| LlpError::from_io("bind to a local address", local, error))?;

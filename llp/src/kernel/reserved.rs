@@ -55,6 +55,7 @@ impl BoundPort for KernelPort {
     }
 
     fn connect(self: Box<Self>, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
+        LlpError::check_families(self.local, to)?;
         self.network.connect_with(self.socket, to)
     }
 

@@ -651,12 +651,11 @@ pub(crate) fn local_for(
     to: SocketAddr,
 ) -> Result<SocketAddr, LlpError> {
     let source: IpAddr = stack.source_for(to)?;
+    if let Some(local) = local {
+        LlpError::check_families(local, to)?;
+    }
     match local {
         None => Ok(SocketAddr::new(source, 0)),
-        Some(local) if local.is_ipv4() != to.is_ipv4() => Err(LlpError::Misuse {
-            op: "connect",
-            why: "the local and the remote address are not both IPv4 or both IPv6",
-        }),
         Some(local) if local.ip().is_unspecified() => Ok(SocketAddr::new(source, local.port())),
         Some(local) if stack.has(local.ip()) => Ok(local),
         Some(local) => Err(LlpError::AddressUnavailable { addr: local }),

@@ -143,6 +143,16 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     ("tcp:[::1", &["not an IP address"]),
     (
+        "tcp:127.0.0.1:7174",
+        &["`127.0.0.1:7174` has a port; expected an address of this machine"],
+    ),
+    ("tcp:[::1]:7174", &["`[::1]:7174` has a port"]),
+    ("tcp:fe80::1", &["a link-local address of IPv6 cannot be"]),
+    (
+        "tcp:fe80::1%eth0",
+        &["a link-local address of IPv6 cannot be"],
+    ),
+    (
         "tcp:127.0.0.1,mtu=1500",
         &[
             "`mtu=1500` is no key of the kernel's TCP",

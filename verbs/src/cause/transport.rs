@@ -169,6 +169,8 @@ pub(super) fn llp_fact(error: &LlpError, f: &mut fmt::Formatter<'_>) -> fmt::Res
         | LlpError::Broken { .. }
         | LlpError::AddressInUse { .. }
         | LlpError::AddressUnavailable { .. }
+        | LlpError::FamilyMismatch { .. }
+        | LlpError::ZoneMissing { .. }
         | LlpError::PermissionDenied { .. }
         | LlpError::Exhausted { .. }
         | LlpError::Misuse { .. }
@@ -216,6 +218,14 @@ pub(super) fn llp(error: &LlpError) -> Account {
             NETWORK,
             Who::Program,
             "use one it has (for a listener also 0.0.0.0 or [::])",
+        ),
+        LlpError::FamilyMismatch { .. } => {
+            (NETWORK, Who::Program, "use two addresses of one family")
+        }
+        LlpError::ZoneMissing { .. } => (
+            NETWORK,
+            Who::Program,
+            "add the interface of that link to the address, as in fe80::1%eth0",
         ),
         LlpError::PermissionDenied { .. } => (
             NETWORK,

@@ -113,13 +113,11 @@ impl IdLocked {
         if from.is_some() && self.bound.is_some() {
             return Err(misuse("the id has a local address already"));
         }
-        if from
-            .or(self.bound)
-            .is_some_and(|own| own.is_ipv4() != to.is_ipv4())
+        if let Some(own) = from.or(self.bound)
+            && own.is_ipv4() != to.is_ipv4()
         {
-            return Err(misuse(
-                "the local and the remote address are not both IPv4 or both IPv6",
-            ));
+            let (local, peer) = (own.ip(), to.ip());
+            return Err(LlpError::FamilyMismatch { local, peer });
         }
         let source = device.network.source_for(to)?;
         if let Some(from) = from {

@@ -23,7 +23,9 @@ pub(super) fn of_llp(error: &LlpError) -> i32 {
         LlpError::LinkDown { .. } => Errno::NETDOWN,
         LlpError::KernelHasAddress { .. } | LlpError::DuplicateAddress { .. } => Errno::ADDRINUSE,
         LlpError::Io { errno, .. } => return -errno.abs(),
-        LlpError::Misuse { .. } => Errno::INVAL,
+        LlpError::Misuse { .. }
+        | LlpError::FamilyMismatch { .. }
+        | LlpError::ZoneMissing { .. } => Errno::INVAL,
     };
     -errno.raw_os_error()
 }
@@ -44,6 +46,8 @@ pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
                 LlpError::Broken { .. }
                 | LlpError::AddressInUse { .. }
                 | LlpError::AddressUnavailable { .. }
+                | LlpError::FamilyMismatch { .. }
+                | LlpError::ZoneMissing { .. }
                 | LlpError::PermissionDenied { .. }
                 | LlpError::Exhausted { .. }
                 | LlpError::Misuse { .. }

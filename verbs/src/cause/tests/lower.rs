@@ -18,6 +18,10 @@ pub(super) fn llp() -> Vec<LlpError> {
         LlpError::Broken { .. } => [LlpError::Broken { addr }],
         LlpError::AddressInUse { .. } => [LlpError::AddressInUse { addr }],
         LlpError::AddressUnavailable { .. } => [LlpError::AddressUnavailable { addr }],
+        LlpError::FamilyMismatch { .. } => [
+            LlpError::FamilyMismatch { local: "::1".parse().unwrap(), peer: ip }
+        ],
+        LlpError::ZoneMissing { .. } => [LlpError::ZoneMissing { addr: "fe80::1".parse().unwrap() }],
         LlpError::PermissionDenied { .. } => [LlpError::PermissionDenied { op: "listen" }],
         LlpError::Exhausted { .. } => [LlpError::Exhausted { op, what: "file descriptors" }],
         LlpError::Misuse { .. } => [LlpError::Misuse { op, why: "the families of the two addresses differ" }],
