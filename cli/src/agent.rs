@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use uwarp_agent::{Agent, ServeError, serve};
 use uwarp_verbs::Device;
+use uwarp_verbs::llp::LlpError;
 
+use crate::address::Host;
 use crate::common::{self, Common};
 use crate::device::DeviceOption;
 use crate::explain;
@@ -35,7 +37,7 @@ pub(crate) struct Options {
     control: Option<u16>,
     /// Address to listen on (by default that of the device, else all)
     #[arg(short = 'a', value_name = "ADDRESS")]
-    address: Option<IpAddr>,
+    address: Option<Host>,
     #[command(flatten)]
     device: DeviceOption,
     #[command(flatten)]
@@ -79,17 +81,19 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 
 impl Options {
     /// Where RDMA is served.
-    fn rdma_addr(&self) -> SocketAddr {
-        let ip = self.address.unwrap_or_else(|| self.device.listen_ip());
-        SocketAddr::new(ip, self.port)
+    fn rdma_addr(&self) -> Result<SocketAddr, Failure> {
+        match &self.address {
+            Some(host) => host.resolve(self.port, None),
+            None => Ok(SocketAddr::new(self.device.listen_ip(), self.port)),
+        }
     }
 
     /// Where controllers come. The kernel does not have the address of a TCP/IP of our own.
     fn control_addr(&self) -> Result<SocketAddr, Failure> {
-        let ip = if self.device.is_user_space() {
-            IpAddr::from([127, 0, 0, 1])
+        let mut addr = if self.device.is_user_space() {
+            SocketAddr::new(IpAddr::from([127, 0, 0, 1]), 0)
         } else {
-            self.rdma_addr().ip()
+            self.rdma_addr()?
         };
         let port = match (self.control, self.port) {
             (Some(port), _) => port,
@@ -99,18 +103,21 @@ impl Options {
                 Failure::Usage(report.advice("--control with another port"))
             })?,
         };
-        Ok(SocketAddr::new(ip, port))
+        // The address keeps its zone.
+        addr.set_port(port);
+        Ok(addr)
     }
 
     fn start(&self, device: &Device, control: SocketAddr) -> Result<Agent, Failure> {
         let listener = TcpListener::bind(control).map_err(|error| {
+            let error = LlpError::from_io("listen on this address", control, error);
             Report::new(format!(
                 "controllers cannot be served on {control}: {error}"
             ))
-            .fault("this machine: another program has the port, or the address is not its own")
+            .fault("the address and the port given here")
             .advice("--control with another port, or -p, or -a with another address")
         })?;
-        let rdma = self.rdma_addr();
+        let rdma = self.rdma_addr()?;
         let options = uwarp_agent::Options {
             rdma: Some(rdma),
             listen_ip: rdma.ip(),

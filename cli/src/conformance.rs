@@ -3,7 +3,7 @@
 mod about;
 mod files;
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use uwarp_conformance::report::{Counts, failure, summary};
 use uwarp_conformance::{Config, Outcome, Progress, Selection, Target, Verdict, run};
 
+use crate::address::HostPort;
 use crate::device::DeviceOption;
 use crate::failure::{Failure, Report};
 use crate::output::{Output, notice};
@@ -35,17 +36,17 @@ pub(crate) struct Options {
     ids: Vec<String>,
     /// The endpoint under test listens here
     #[arg(long, value_name = "HOST:PORT", required_unless_present_any = ["listen", "shim", "list", "explain", "coverage"])]
-    target: Option<String>,
+    target: Option<HostPort>,
     /// The suite listens here, and the endpoint under test is told to connect
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["target", "shim"])]
-    listen: Option<String>,
+    listen: Option<HostPort>,
     /// A command that is started for each case and connects; {host}, {port} and {addr} in it are replaced, or the
     /// address is added
     #[arg(long, value_name = "CMD", conflicts_with = "target")]
     shim: Option<String>,
     /// The control port of the agent beside the target; by default the target's port + 1
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "no_agent")]
-    agent: Option<String>,
+    agent: Option<HostPort>,
     /// Only the cases that any server makes possible
     #[arg(long)]
     no_agent: bool,
@@ -245,7 +246,8 @@ impl Options {
     fn called(&self) -> String {
         let dialled = || "a target that dials".to_owned();
         self.target
-            .clone()
+            .as_ref()
+            .map(HostPort::to_string)
             .or_else(|| self.shim.clone())
             .unwrap_or_else(dialled)
     }
@@ -264,15 +266,15 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 fn config(options: &Options) -> Result<Config, Failure> {
     let target = match (&options.target, &options.listen, &options.shim) {
-        (Some(target), ..) => Target::At(address(target)?),
-        (_, Some(listen), _) => Target::Dials(address(listen)?),
+        (Some(target), ..) => Target::At(usable(target.server())?),
+        (_, Some(listen), _) => Target::Dials(usable(listen.listen())?),
         (_, _, Some(command)) => Target::Command(command.clone()),
         _ => return Err(Failure::Usage(Report::new("no target is named"))),
     };
     let mut config = Config::new(target);
     config.agent = match (&options.agent, &config.target) {
         _ if options.no_agent => None,
-        (Some(agent), _) => Some(address(agent)?),
+        (Some(agent), _) => Some(usable(agent.server())?),
         (None, Target::At(target)) => Some(agent_beside(*target)?),
         (None, _) => None,
     };
@@ -290,10 +292,19 @@ fn config(options: &Options) -> Result<Config, Failure> {
     Ok(config)
 }
 
+/// An address that cannot be found keeps the run from beginning.
+fn usable(addr: Result<SocketAddr, Failure>) -> Result<SocketAddr, Failure> {
+    addr.map_err(Failure::before_the_run)
+}
+
 /// Where its control port is, unless another one is named.
 fn agent_beside(target: SocketAddr) -> Result<SocketAddr, Failure> {
     match target.port().checked_add(1) {
-        Some(port) => Ok((target.ip(), port).into()),
+        Some(port) => {
+            let mut agent = target;
+            agent.set_port(port);
+            Ok(agent)
+        }
         None => {
             let report = Report::new("there is no port behind 65535 for the agent");
             Err(Failure::Usage(
@@ -301,14 +312,4 @@ fn agent_beside(target: SocketAddr) -> Result<SocketAddr, Failure> {
             ))
         }
     }
-}
-
-fn address(text: &str) -> Result<SocketAddr, Failure> {
-    let mut found = text.to_socket_addrs().map_err(|error| {
-        let what = format!("{text} is no address: {error}");
-        Failure::Usage(Report::new(what).expected("HOST:PORT"))
-    })?;
-    found
-        .next()
-        .ok_or_else(|| Failure::Usage(Report::new(format!("{text} has no address"))))
 }

@@ -88,6 +88,11 @@ impl DeviceOption {
         }
     }
 
+    /// Whether it names addresses of this machine.
+    pub(crate) fn has_addresses(&self) -> bool {
+        !self.spec.addresses().is_empty()
+    }
+
     /// Whether it brings a TCP/IP of its own.
     pub(crate) fn is_user_space(&self) -> bool {
         self.spec.is_user_space()

@@ -7,12 +7,62 @@ use uwarp_verbs::{Cause, ConnectError, DeviceError, EndReason, StartupError};
 
 use crate::failure::Report;
 
-/// Why there is no connection to `to`, where this command is to run: `server`.
-pub(crate) fn connect(error: &ConnectError, to: SocketAddr, server: &str) -> Report {
+/// The server that a command connects to.
+pub(crate) struct Server {
+    /// The command that starts it.
+    start: String,
+    /// Its name, and the port that it usually has, where it has one.
+    usual: Option<(&'static str, u16)>,
+}
+
+impl Server {
+    /// That of `uwarp rping`, at this address.
+    pub(crate) fn rping(at: SocketAddr) -> Self {
+        Server {
+            start: format!("uwarp rping -s -a {} -p {}", host(at), at.port()),
+            usual: Some(("rping", 7174)),
+        }
+    }
+
+    /// The other end of the demo, which is in the same process.
+    pub(crate) fn demo() -> Self {
+        Server {
+            start: "uwarp demo".into(),
+            usual: None,
+        }
+    }
+
+    /// That of `uwarp perf`, at this address.
+    pub(crate) fn perf(at: SocketAddr) -> Self {
+        let bind = if at.ip().is_loopback() {
+            String::new()
+        } else {
+            format!(" --bind {}", host(at))
+        };
+        Server {
+            start: format!("uwarp perf -p {}{bind}", at.port()),
+            usual: Some(("uwarp perf", 18515)),
+        }
+    }
+
+    fn port_hint(&self) -> String {
+        let usual = self.usual.map(|(name, port)| format!(" ({name}: {port})"));
+        let usual = usual.unwrap_or_default();
+        format!("the port that the server listens on{usual}")
+    }
+}
+
+/// An address without its port; a zone means nothing on another machine.
+fn host(addr: SocketAddr) -> String {
+    addr.ip().to_string()
+}
+
+/// Why there is no connection to `to`.
+pub(crate) fn connect(error: &ConnectError, to: SocketAddr, server: &Server) -> Report {
     let cause = Cause::from(error);
     match error {
         ConnectError::Llp { error } => tcp(error, to, server),
-        ConnectError::Startup { error, .. } => startup(error, to),
+        ConnectError::Startup { error, .. } => startup(error, to, server),
         ConnectError::Rejected { .. } => with_hint(
             Report::new(error.to_string())
                 .fault("the program at the peer: it is iWARP and does not want this connection"),
@@ -42,14 +92,20 @@ fn without_hint(reason: &EndReason) -> String {
     text.strip_suffix(&hint).unwrap_or(&text).to_owned()
 }
 
-fn tcp(error: &LlpError, to: SocketAddr, server: &str) -> Report {
+fn tcp(error: &LlpError, to: SocketAddr, server: &Server) -> Report {
     let cause = Cause::from(*error);
     let report = Report::new(cause.sentence());
     match error {
         LlpError::Refused { .. } => report
             .expected(format!("an iWARP server at {to}"))
             .fault("the server, which does not run there, or the address given here")
-            .advice(format!("there: {server}")),
+            .advice(format!("there: {}", server.start)),
+        LlpError::FamilyMismatch { .. } => {
+            with_hint(report.fault("the two addresses given here"), &cause)
+        }
+        LlpError::ZoneMissing { .. } | LlpError::AddressUnavailable { .. } => {
+            with_hint(report.fault("the address given here"), &cause)
+        }
         _ => with_hint(report.fault(cause.who().to_string()), &cause),
     }
 }
@@ -66,7 +122,7 @@ pub(crate) fn with_addr(error: &StartupError, addr: SocketAddr) -> String {
     }
 }
 
-fn startup(error: &StartupError, to: SocketAddr) -> Report {
+fn startup(error: &StartupError, to: SocketAddr, server: &Server) -> Report {
     let report = Report::new(with_addr(error, to));
     if error.may_retry_with_revision_1() {
         return report
@@ -78,11 +134,11 @@ fn startup(error: &StartupError, to: SocketAddr) -> Report {
         StartupError::NotMpa { .. } => report
             .expected("an iWARP endpoint, which answers with the key 'MPA ID Rep Frame'")
             .fault("the address or the port given here: another kind of server has it")
-            .advice("the port that the iWARP server listens on (rping: 7174)"),
+            .advice(server.port_hint()),
         StartupError::TimedOut { .. } => report
             .expected("an MPA Reply")
             .fault("the peer: it took the TCP connection, then said nothing; it may not be iWARP")
-            .advice("the port that the iWARP server listens on (rping: 7174)"),
+            .advice(server.port_hint()),
         StartupError::UnsupportedRevision { .. } => report
             .fault("nobody: the two speak different revisions")
             .advice("--mpa 1 or --mpa 2"),
@@ -173,6 +229,27 @@ mod tests {
   try: check the address and the network",
             ),
             (
+                ConnectError::Llp {
+                    error: LlpError::FamilyMismatch {
+                        local: "::1".parse().unwrap(),
+                        peer: to.ip(),
+                    },
+                },
+                "network error: cannot connect from ::1, an IPv6 address, to 192.0.2.2, an IPv4 address
+  at fault: the two addresses given here
+  try: use two addresses of one family",
+            ),
+            (
+                ConnectError::Llp {
+                    error: LlpError::ZoneMissing {
+                        addr: "fe80::1".parse().unwrap(),
+                    },
+                },
+                "network error: fe80::1 is a link-local address, and its zone is missing: which link it is on
+  at fault: the address given here
+  try: add the interface of that link to the address, as in fe80::1%eth0",
+            ),
+            (
                 ConnectError::Startup {
                     addr: to,
                     error: StartupError::RequestInsteadOfReply,
@@ -203,9 +280,30 @@ mod tests {
   try: check the address; the host is down, or a firewall drops the packets; the limit is a setting (timeouts.connect)",
             ),
         ] {
-            let server = "uwarp rping -s -a 192.0.2.2 -p 7174";
-            assert_eq!(connect(&error, to, server).to_string(), words);
+            assert_eq!(connect(&error, to, &Server::rping(to)).to_string(), words);
         }
+    }
+
+    #[test]
+    fn the_port_that_is_named_is_that_of_the_server_that_was_meant() {
+        let to = "192.0.2.2:80".parse().unwrap();
+        let error = ConnectError::Startup {
+            addr: to,
+            error: StartupError::TimedOut {
+                received: 0,
+                peer: uwarp_mpa::Role::Responder,
+            },
+        };
+        let said = |server: &Server| connect(&error, to, server).to_string();
+        assert!(said(&Server::rping(to)).ends_with("(rping: 7174)"));
+        assert!(said(&Server::perf(to)).ends_with("(uwarp perf: 18515)"));
+    }
+
+    #[test]
+    fn a_server_of_perf_for_another_host_is_bound_to_its_address() {
+        let start = |at: &str| Server::perf(at.parse().unwrap()).start;
+        assert_eq!(start("127.0.0.1:18515"), "uwarp perf -p 18515");
+        assert_eq!(start("192.0.2.2:7"), "uwarp perf -p 7 --bind 192.0.2.2");
     }
 
     #[test]

@@ -80,6 +80,12 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            if std::env::args_os().nth(1).is_some_and(|name| name == "perf")
+                && let Some(line) = perf::refusal(&error)
+            {
+                output::notice(line);
+                return ExitCode::from(2);
+            }
             // A closed stdout or stderr is no reason to complain about.
             let _ = error.print();
             return if error.use_stderr() {

@@ -122,7 +122,7 @@ fn wrong_flags_end_it_with_2() {
     for args in [
         &["agent", "-p", "65535"][..],
         &["agent", "-p", "65536"],
-        &["agent", "-a", "localhost"],
+        &["agent", "-a", "127.0.0.1:7174"],
         &["agent", "--control", "x"],
         &["agent", "-P"],
         &["agent", "--mpa", "3"],

@@ -10,10 +10,14 @@ use common::{Ended, Uwarp, uwarp};
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
-const TESTS: [&str; 6] = [
+const TESTS: [&str; 10] = [
     "write_bw",
     "read_bw",
     "send_bw",
+    "write_imm_bw",
+    "atomic_bw",
+    "write_imm_lat",
+    "atomic_lat",
     "write_lat",
     "read_lat",
     "send_lat",
@@ -57,7 +61,12 @@ fn rows(stdout: &str) -> Vec<Vec<f64>> {
 fn each_test_prints_a_row_of_perftest() {
     let (_server, port) = server(&["-P"]);
     for test in TESTS {
-        let ended = client(&port, test, &["-s", "4K"]).expect(0);
+        let (size, option): (f64, &[_]) = if test.starts_with("atomic") {
+            (8.0, &[])
+        } else {
+            (4096.0, &["-s", "4K"])
+        };
+        let ended = client(&port, test, option).expect(0);
         assert_eq!(ended.stderr, "", "{test}");
         let rows = rows(&ended.stdout);
         assert_eq!(rows.len(), 1, "{test}:\n{}", ended.stdout);
@@ -67,14 +76,25 @@ fn each_test_prints_a_row_of_perftest() {
             (100.0, 7)
         };
         assert_eq!(rows[0].len(), columns, "{test}:\n{}", ended.stdout);
-        assert_eq!(rows[0][..2], [4096.0, count], "{test}");
+        assert_eq!(rows[0][..2], [size, count], "{test}");
     }
 }
 
 #[test]
 fn all_sizes_are_those_of_perftest() {
     let (server, port) = server(&[]);
-    let ended = client(&port, "write_bw", &["-a"]).expect(0);
+    // Few messages: those of 8 MiB take their time where others have the processors.
+    let all = [
+        "perf",
+        "write_bw",
+        "127.0.0.1",
+        "-p",
+        &port,
+        "-a",
+        "-n",
+        "5",
+    ];
+    let ended = uwarp(&all).expect(0);
     let sizes: Vec<_> = rows(&ended.stdout).iter().map(|row| row[0]).collect();
     let due: Vec<f64> = (1..=23).map(|bit| f64::from(1 << bit)).collect();
     assert_eq!(due, sizes);
@@ -93,6 +113,7 @@ fn json_is_all_that_is_printed_and_has_the_documented_fields() {
         assert!(row["figures"]["bandwidth"][field].as_f64().unwrap() > 0.0);
     }
     assert!(row["cpu"].is_f64() && row["peer_cpu"].is_f64() && row["seconds"].is_f64());
+    assert!(row.get("machine_cpu").is_some() && row.get("samples").is_none());
 
     let latency = parsed(&client(&port, "read_lat", &["--json"]).expect(0));
     let figures = &latency["rows"][0]["figures"]["latency"];
@@ -113,9 +134,9 @@ fn the_documentation_names_every_field_and_option() {
     let text = std::fs::read_to_string(text).unwrap();
     let (_server, port) = server(&["-P"]);
     let mut fields = Vec::new();
-    for test in ["write_bw", "write_lat"] {
+    for (test, option) in [("write_bw", "-b"), ("write_lat", "-U")] {
         collect(
-            &parsed(&client(&port, test, &["--json"]).expect(0)),
+            &parsed(&client(&port, test, &["--json", option]).expect(0)),
             &mut fields,
         );
     }
@@ -189,10 +210,11 @@ fn a_client_without_a_server_is_told_what_to_start() {
         .unwrap();
     let addr = bound.local_addr().unwrap().as_socket().unwrap();
     let port = addr.port().to_string();
-    client(&port, "write_bw", &[])
-        .expect(1)
+    let ended = client(&port, "write_bw", &[]).expect(1);
+    ended
         .says(&format!("nothing listens at 127.0.0.1:{port}"))
         .says(&format!("uwarp perf -p {port}"));
+    assert!(!ended.stderr.contains("rping"), "{}", ended.stderr);
 }
 
 #[test]
@@ -210,6 +232,20 @@ fn wrong_usage_is_told_what_is_right() {
     wrong(&["write_bw", at, "-a", "-s", "4K"]).says("--size");
     wrong(&["write_bw", at, "-P"]).says("--persistent");
     wrong(&["write_bw", "--json"]).says("<ADDRESS>");
+    wrong(&["write_bw", at, "-H"]).says("it measures bandwidth");
+    wrong(&["read_lat", at, "-U", "-D", "1"]).says("for a duration");
+    wrong(&["read_lat", at, "-N"]).says("-N is for bandwidth tests");
+    wrong(&["read_lat", at, "-w", "1"]).says("-w is for bandwidth tests");
+    wrong(&["write_bw", at, "-w", "fast"]).says("a number that is not negative");
+    wrong(&["write_bw", at, "-f", "1"]).says("--duration");
+    wrong(&["write_bw", at, "-D", "2", "-f", "1"]).says("less than half of the duration");
+    wrong(&["write_bw", at, "--cpu_util"]).says("--duration");
+    wrong(&["write_bw", at, "--use-srq"]).says("its messages take no receives");
+    wrong(&["atomic_bw", at, "-s", "16"]).says("8 bytes");
+    wrong(&["atomic_bw", at, "-A", "ADD"]).says("FETCH_AND_ADD");
+    wrong(&["read_bw", at, "--write_with_imm"]).says("not for read_bw");
+    wrong(&["write_bw", at, "--run_infinitely", "-n", "5"]).says("--iters");
+    wrong(&["write_bw", at, "--out_json_file", "x"]).says("--out_json");
 }
 
 #[test]
@@ -230,9 +266,9 @@ fn a_server_that_is_something_else_is_named() {
         let _ = stream.read(&mut [0; 20]);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
     });
-    client(&addr.port().to_string(), "write_bw", &[])
-        .expect(1)
-        .says("not an MPA Reply");
+    let ended = client(&addr.port().to_string(), "write_bw", &[]).expect(1);
+    ended.says("not an MPA Reply").says("(uwarp perf: 18515)");
+    assert!(!ended.stderr.contains("rping"), "{}", ended.stderr);
 }
 
 #[test]

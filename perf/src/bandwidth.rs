@@ -2,18 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use uwarp_verbs::{Completion, SendWr, Sge, WcOpcode};
+use uwarp_verbs::{Completion, SendWr, Sge};
 
 use crate::control::ended;
 use crate::error::PerfError;
-use crate::plan::{Plan, Test, Until};
+use crate::plan::{Atomic, Plan, Test, Until};
 use crate::traffic::{Traffic, of_wr_id, wr_id};
+use crate::usage::{Usage, Used};
 
 /// How long a turn may sleep: then it looks for what the peer says.
 const TURN: Duration = Duration::from_millis(5);
 
 /// Parts of the time, of which the best is the peak.
 const PARTS: u64 = 32;
+
+/// Immediate Data of a Write: the target only counts it.
+const IMMEDIATE: [u8; 8] = *b"uwarp\0\0\0";
 
 /// Messages that end a measurement have this count in place of one of theirs.
 const CLOSING: u64 = (1 << 40) - 1;
@@ -40,19 +44,32 @@ pub(crate) struct Load<'a> {
     done: u64,
 }
 
-/// What was measured.
+/// Result of a measurement.
 pub(crate) struct Measured {
     pub(crate) messages: u64,
-    pub(crate) began: Instant,
     pub(crate) took: Duration,
-    /// Messages a second in the best part.
-    pub(crate) peak: f64,
+    pub(crate) used: Used,
+    /// Messages per second in the best part, where that is wanted.
+    pub(crate) peak: Option<f64>,
+    /// The beginning, where the last message is part of the measurement.
+    began: Option<(Instant, Usage)>,
+}
+
+impl Measured {
+    /// Moves the end of the measurement to now: its last message has arrived only now. A measurement that ended before
+    /// the traffic did (a margin) keeps its end.
+    pub(crate) fn end_now(&mut self) {
+        if let Some((began, usage)) = self.began {
+            self.took = began.elapsed();
+            self.used = usage.until_now();
+        }
+    }
 }
 
 impl<'a> Load<'a> {
     pub(crate) fn new(traffic: &'a Traffic, plan: &'a Plan, size: u32) -> Self {
         let count = traffic.qps.len();
-        let inline = if size <= plan.inline && plan.test != Test::ReadBandwidth {
+        let inline = if size <= plan.inline && !plan.test.has_responses() {
             vec![0x5a; size as usize]
         } else {
             Vec::new()
@@ -67,33 +84,79 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Warms up and measures. What was sent has arrived when this returns, but for Sends: only their receiver
-    /// knows. `begins` is called between the two.
-    pub(crate) fn measure(&mut self, begins: &mut dyn FnMut()) -> Result<Measured, PerfError> {
+    /// Warms up and measures. What was sent has arrived when this returns, except messages that take receives: only
+    /// their target knows.
+    pub(crate) fn measure(&mut self) -> Result<Measured, PerfError> {
         // To a message that asks for a completion: else all lists that follow have theirs in their middle, and of the
         // messages that may be outstanding those behind it are always missing.
         let warm_up = self.rounded_up(self.plan.warm_up);
         self.send(warm_up, None, &mut |_| {})?;
         self.close()?;
-        begins();
-        let from = self.done;
-        let (goal, deadline) = match self.plan.until {
-            Until::Iterations => (warm_up + self.plan.iterations, None),
+        match self.plan.until {
+            Until::Seconds(seconds) if self.plan.margin > 0.0 => self.measure_within(seconds),
             Until::Seconds(seconds) => {
-                let took = Duration::from_secs_f64(seconds);
-                (CLOSING - 1, Some(Instant::now() + took))
+                let deadline = Instant::now() + Duration::from_secs_f64(seconds);
+                self.measure_all(CLOSING - 1, Some(deadline))
             }
-        };
-        let part = self.plan.iterations * self.lanes.len() as u64 / PARTS;
-        let mut peak = Peak::new(from, part.max(u64::from(self.plan.tx_depth)));
+            Until::Iterations => self.measure_all(warm_up + self.plan.iterations, None),
+        }
+    }
+
+    /// Sends and measures until all has arrived.
+    fn measure_all(&mut self, goal: u64, deadline: Option<Instant>) -> Result<Measured, PerfError> {
+        let usage = Usage::now();
+        let (from, mut peak) = (self.done, self.peak());
+        let began = Instant::now();
         self.send(goal, deadline, &mut |done| peak.look(done))?;
         self.close()?;
         Ok(Measured {
             messages: self.done - from,
-            began: peak.began,
-            took: peak.began.elapsed(),
-            peak: peak.best,
+            took: began.elapsed(),
+            used: usage.until_now(),
+            peak: self.plan.peak.then_some(peak.best),
+            began: Some((began, usage)),
         })
+    }
+
+    /// Sends for a number of seconds, and measures between the two margins.
+    fn measure_within(&mut self, seconds: f64) -> Result<Measured, PerfError> {
+        let now = Instant::now();
+        let deadline = now + Duration::from_secs_f64(seconds);
+        let margin = Duration::from_secs_f64(self.plan.margin);
+        let (from, until) = (now + margin, deadline - margin);
+        let mut peak = self.peak();
+        let mut began = None;
+        let mut ended = None;
+        self.send(CLOSING - 1, Some(deadline), &mut |done| {
+            let now = Instant::now();
+            if now < from || ended.is_some() {
+                return;
+            }
+            let &mut (since, before, usage) = began.get_or_insert_with(|| {
+                peak.begin(done);
+                (now, done, Usage::now())
+            });
+            if now < until {
+                peak.look(done);
+            } else {
+                ended = Some((done - before, now - since, usage.until_now()));
+            }
+        })?;
+        self.close()?;
+        let (messages, took, used) = ended.unwrap_or((0, Duration::ZERO, Usage::now().until_now()));
+        Ok(Measured {
+            messages,
+            took,
+            used,
+            peak: self.plan.peak.then_some(peak.best),
+            began: None,
+        })
+    }
+
+    /// Looks for the best part from now on.
+    fn peak(&self) -> Peak {
+        let part = self.plan.iterations * self.lanes.len() as u64 / PARTS;
+        Peak::new(self.done, part.max(u64::from(self.plan.tx_depth)))
     }
 
     /// How many messages each QP has sent.
@@ -189,6 +252,17 @@ impl<'a> Load<'a> {
                 let (addr, rkey) = self.traffic.target(lane);
                 SendWr::read(id, source, addr, rkey)
             }
+            Test::AtomicBandwidth | Test::AtomicLatency => {
+                atomic(self.plan.atomic, id, source, self.traffic.target(lane))
+            }
+            Test::WriteImmBandwidth | Test::WriteImmLatency => {
+                let (addr, rkey) = self.traffic.target(lane);
+                if is_inline {
+                    SendWr::write_with_imm_inline(id, &self.inline, addr, rkey, IMMEDIATE)
+                } else {
+                    SendWr::write_with_imm(id, source, addr, rkey, IMMEDIATE)
+                }
+            }
             Test::WriteBandwidth | Test::WriteLatency => {
                 let (addr, rkey) = self.traffic.target(lane);
                 if is_inline {
@@ -245,7 +319,7 @@ impl<'a> Load<'a> {
             return Err(ended(qp, peer, "while data moved", error));
         }
         let state = &mut self.lanes[lane];
-        if completion.opcode == WcOpcode::Recv {
+        if completion.opcode.is_recv() {
             state.received += 1;
             state.owed += 1;
         } else if count == CLOSING {
@@ -258,9 +332,17 @@ impl<'a> Load<'a> {
     }
 }
 
+/// An atomic operation on the word at `target`, address and key; its old value goes to `sink`.
+pub(crate) fn atomic(op: Atomic, id: u64, sink: &[Sge], target: (u64, u32)) -> SendWr<'_> {
+    let (addr, rkey) = target;
+    match op {
+        Atomic::FetchAdd => SendWr::fetch_add(id, sink, addr, rkey, 1),
+        Atomic::CompareSwap => SendWr::compare_swap(id, sink, addr, rkey, 0, 0),
+    }
+}
+
 /// The best part of a measurement.
 struct Peak {
-    began: Instant,
     part: u64,
     since: (Instant, u64),
     best: f64,
@@ -268,13 +350,16 @@ struct Peak {
 
 impl Peak {
     fn new(done: u64, part: u64) -> Self {
-        let began = Instant::now();
         Peak {
-            began,
             part,
-            since: (began, done),
+            since: (Instant::now(), done),
             best: 0.0,
         }
+    }
+
+    /// Starts the first part now.
+    fn begin(&mut self, done: u64) {
+        self.since = (Instant::now(), done);
     }
 
     fn look(&mut self, done: u64) {

@@ -1,18 +1,17 @@
 //! The side with the plan.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use uwarp_verbs::{ConnectOptions, Device, Pd};
+use uwarp_verbs::{ConnectOptions, Device};
 
 use crate::bandwidth::{Load, Measured};
-use crate::clock::processor_time;
 use crate::control::Control;
 use crate::error::PerfError;
 use crate::event::Event;
 use crate::latency::PingPong;
-use crate::message::{ToClient, ToServer, VERSION};
-use crate::plan::{Plan, Test};
+use crate::message::{ToClient, ToServer};
+use crate::plan::Plan;
 use crate::results::{Bandwidth, Figures, Results, Row};
 use crate::traffic::Traffic;
 
@@ -23,14 +22,14 @@ pub(crate) const CLOSE: Duration = Duration::from_secs(5);
 
 /// What a data connection says of itself: the session that it belongs to, and its index.
 pub(crate) fn introduce(session: u64, index: u32) -> Vec<u8> {
-    let mut octets = session.to_be_bytes().to_vec();
-    octets.extend(index.to_be_bytes());
-    octets
+    let mut bytes = session.to_be_bytes().to_vec();
+    bytes.extend(index.to_be_bytes());
+    bytes
 }
 
 /// The session and the index that a connection request names.
-pub(crate) fn introduced(octets: &[u8]) -> Option<(u64, u32)> {
-    let (session, rest) = octets.split_first_chunk()?;
+pub(crate) fn introduced(bytes: &[u8]) -> Option<(u64, u32)> {
+    let (session, rest) = bytes.split_first_chunk()?;
     let index = rest.try_into().ok()?;
     Some((u64::from_be_bytes(*session), u32::from_be_bytes(index)))
 }
@@ -45,38 +44,52 @@ pub fn run(
     plan: &Plan,
     mut tell: impl FnMut(Event<'_>),
 ) -> Result<Results, PerfError> {
-    plan.check()?;
-    let session = Session::begin(device, addr, plan)?;
+    let client = Client::connect(device, None, addr, plan)?;
     tell(Event::Begins { peer: addr, plan });
     let mut rows = Vec::with_capacity(plan.sizes.len());
     for &size in &plan.sizes {
-        let row = session.measure(size)?;
+        let row = client.measure(size)?;
         tell(Event::Row(&row));
         rows.push(row);
     }
-    session.end()?;
+    client.end()?;
     Ok(Results {
         plan: plan.clone(),
         rows,
     })
 }
 
-/// The connections of a plan.
-struct Session<'a> {
+/// A client with the connections of its plan: [`run`] in single steps, for a program that measures a size more than
+/// once or ends early.
+pub struct Client<'a> {
     plan: &'a Plan,
     control: Control,
     traffic: Traffic,
 }
 
-impl<'a> Session<'a> {
-    fn begin(device: &Device, addr: SocketAddr, plan: &'a Plan) -> Result<Self, PerfError> {
+impl<'a> Client<'a> {
+    /// Connects to the server at `addr`, from the address `from` where there is one.
+    ///
+    /// # Errors
+    /// [`PerfError`]: the plan, the connection, or the server.
+    pub fn connect(
+        device: &Device,
+        from: Option<IpAddr>,
+        addr: SocketAddr,
+        plan: &'a Plan,
+    ) -> Result<Self, PerfError> {
+        plan.check()?;
         let pd = device.alloc_pd()?;
         let control = Control::new(device, &pd, addr)?;
-        connect(&control.qp, addr, &ConnectOptions::default())?;
-        control.say(&ToServer::Hello {
-            version: VERSION,
-            plan: plan.clone(),
-        })?;
+        let local = from.map(|from| SocketAddr::new(from, 0));
+        let options = ConnectOptions {
+            local,
+            ..ConnectOptions::default()
+        };
+        connect(&control.qp, addr, &options)?;
+        control.greet()?;
+        control.hear_greeting(PATIENCE)?;
+        control.say(&ToServer::Hello { plan: plan.clone() })?;
         let session = match control.hear("a plan was offered", PATIENCE)? {
             ToClient::Welcome { session } => session,
             ToClient::Declined { reason } => {
@@ -84,28 +97,13 @@ impl<'a> Session<'a> {
             }
             other => return Err(unexpected(&control, &other)),
         };
-        let traffic = Self::connections(device, &pd, addr, plan, session, &control)?;
-        Ok(Session {
-            plan,
-            control,
-            traffic,
-        })
-    }
-
-    fn connections(
-        device: &Device,
-        pd: &Pd,
-        addr: SocketAddr,
-        plan: &Plan,
-        session: u64,
-        control: &Control,
-    ) -> Result<Traffic, PerfError> {
-        let mut traffic = Traffic::new(device, pd, plan, addr)?;
+        let mut traffic = Traffic::new(device, &pd, plan, addr)?;
         for (index, qp) in (0..).zip(&traffic.qps) {
             let options = ConnectOptions {
                 private_data: introduce(session, index),
                 ird: plan.reads,
                 ord: plan.reads,
+                local,
                 ..ConnectOptions::default()
             };
             connect(qp, addr, &options)?;
@@ -113,12 +111,20 @@ impl<'a> Session<'a> {
         control.say(&ToServer::Memory(traffic.memory()))?;
         match control.hear("memory was lent", PATIENCE)? {
             ToClient::Memory(memory) => traffic.set_remote(memory)?,
-            other => return Err(unexpected(control, &other)),
+            other => return Err(unexpected(&control, &other)),
         }
-        Ok(traffic)
+        Ok(Client {
+            plan,
+            control,
+            traffic,
+        })
     }
 
-    fn measure(&self, size: u32) -> Result<Row, PerfError> {
+    /// Measures one of the plan's sizes.
+    ///
+    /// # Errors
+    /// [`PerfError`]: the connection, or the server.
+    pub fn measure(&self, size: u32) -> Result<Row, PerfError> {
         self.control.say(&ToServer::Start { size })?;
         match self.control.hear("a measurement was to begin", PATIENCE)? {
             ToClient::Ready => {}
@@ -133,39 +139,38 @@ impl<'a> Session<'a> {
 
     fn measure_latency(&self, size: u32) -> Result<Row, PerfError> {
         let mut pings = PingPong::new(&self.traffic, self.plan, size, false);
-        let before = processor_time();
-        let (messages, took, times) = pings.measure()?;
-        let cpu = processor_time() - before;
+        let measured = pings.measure()?;
         let sent = pings.sent();
         self.control.say(&ToServer::Done { sent })?;
         let (peer_cpu, _) = self.finished(&mut || Ok(()))?;
         Ok(Row {
             size,
-            messages,
-            seconds: took.as_secs_f64(),
-            figures: Figures::Latency(times.latency()),
-            cpu: seconds(cpu),
+            messages: measured.messages,
+            seconds: measured.took.as_secs_f64(),
+            figures: Figures::Latency(measured.times.latency()),
+            cpu: measured.used.own,
+            machine_cpu: measured.used.machine,
             peer_cpu: seconds(peer_cpu),
             opposite: None,
+            samples: measured.times.samples(),
         })
     }
 
     fn measure_bandwidth(&self, size: u32) -> Result<Row, PerfError> {
         let mut load = Load::new(&self.traffic, self.plan, size);
-        let mut before = 0;
-        let mut measured = load.measure(&mut || before = processor_time())?;
+        let mut measured = load.measure()?;
         let sent = load.sent();
         self.control.say(&ToServer::Done { sent })?;
         let (peer_cpu, opposite) = self.finished(&mut || load.turn().map(drop))?;
-        let cpu = processor_time() - before;
-        // Of Sends only the server knows when the last has arrived.
-        if self.plan.test == Test::SendBandwidth && !self.plan.bidirectional {
-            measured.took = measured.began.elapsed();
+        // Only the server knows when the last message that takes a receive has arrived.
+        if self.plan.test.takes_receives() && !self.plan.bidirectional {
+            measured.end_now();
         }
         let Measured {
             messages,
             took,
             peak,
+            used,
             ..
         } = measured;
         Ok(Row {
@@ -173,9 +178,11 @@ impl<'a> Session<'a> {
             messages,
             seconds: took.as_secs_f64(),
             figures: Figures::Bandwidth(Bandwidth::new(messages, size, took, peak)),
-            cpu: seconds(cpu),
+            cpu: used.own,
+            machine_cpu: used.machine,
             peer_cpu: seconds(peer_cpu),
             opposite,
+            samples: Vec::new(),
         })
     }
 
@@ -197,7 +204,11 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn end(self) -> Result<(), PerfError> {
+    /// Ends the connections in good order, and with them the server's part.
+    ///
+    /// # Errors
+    /// [`PerfError`] when the server cannot be told.
+    pub fn end(self) -> Result<(), PerfError> {
         self.control.say(&ToServer::Bye)?;
         for qp in &self.traffic.qps {
             qp.disconnect();
@@ -215,10 +226,7 @@ fn connect(
 ) -> Result<(), PerfError> {
     qp.connect(addr, options)
         .map(drop)
-        .map_err(|error| PerfError::Connect {
-            addr,
-            error: Box::new(error),
-        })
+        .map_err(|error| PerfError::connect(addr, error))
 }
 
 fn unexpected(control: &Control, said: &ToClient) -> PerfError {

@@ -1,4 +1,4 @@
-//! The connection on which client and server talk: a Send of JSON each, by turns.
+//! The connection on which client and server talk, by turns: a Send of a greeting each, then Sends of JSON.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use uwarp_verbs::{
 };
 
 use crate::error::PerfError;
+use crate::greeting::{self, Stranger};
 
 /// The most octets that one message has.
 const MESSAGE: u32 = 64 << 10;
@@ -53,12 +54,44 @@ impl Control {
     /// Sends it. It is on its way when this returns.
     pub(crate) fn say(&self, message: &impl Serialize) -> Result<(), PerfError> {
         let text = serde_json::to_vec(message).map_err(|error| self.protocol(error.to_string()))?;
-        let len = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        self.send(&text)
+    }
+
+    /// Sends the greeting of this side. It is on its way when this returns.
+    pub(crate) fn greet(&self) -> Result<(), PerfError> {
+        self.send(&greeting::ours())
+    }
+
+    /// Waits for the peer's greeting.
+    ///
+    /// # Errors
+    /// As [`Control::hear`], and the name of a peer that speaks another protocol.
+    pub(crate) fn hear_greeting(&self, patience: Duration) -> Result<(), PerfError> {
+        let message = self.wait("a greeting was to come", patience)?;
+        let peer = self.peer;
+        greeting::check(&message).map_err(|stranger| match stranger {
+            Stranger::Perftest(version) => PerfError::Perftest {
+                peer,
+                version: Some(version),
+            },
+            Stranger::OtherVersion(theirs) => self.protocol(format!(
+                "it speaks the protocol \"{theirs}\", and this side \"{}\"",
+                greeting::name()
+            )),
+            Stranger::Unknown => self.protocol(format!(
+                "its first message, of {} bytes, is not the greeting of uwarp perf",
+                message.len()
+            )),
+        })
+    }
+
+    fn send(&self, message: &[u8]) -> Result<(), PerfError> {
+        let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
         if len > MESSAGE {
-            return Err(self.protocol(format!("a message of {len} octets is too long")));
+            return Err(self.protocol(format!("a message of {len} bytes is too long")));
         }
         // In range: the length was looked at.
-        let _ = self.outbox.write_at(0, &text);
+        let _ = self.outbox.write_at(0, message);
         let sges = [self.outbox.sge(0, len)];
         Ok(self.qp.post_send(&SendWr::send(0, &sges))?)
     }
@@ -72,6 +105,10 @@ impl Control {
         during: &'static str,
         patience: Duration,
     ) -> Result<T, PerfError> {
+        self.parse(&self.wait(during, patience)?)
+    }
+
+    fn wait(&self, during: &'static str, patience: Duration) -> Result<Vec<u8>, PerfError> {
         loop {
             let Some(completion) = self.cq.wait(Some(patience)) else {
                 return Err(PerfError::Silent {
@@ -91,17 +128,19 @@ impl Control {
         &self,
         during: &'static str,
     ) -> Result<Option<T>, PerfError> {
-        match self.cq.poll_one() {
-            Some(completion) => self.take(completion, during),
-            None => Ok(None),
-        }
+        let Some(completion) = self.cq.poll_one() else {
+            return Ok(None);
+        };
+        let message = self.take(completion, during)?;
+        message.map(|message| self.parse(&message)).transpose()
     }
 
-    fn take<T: DeserializeOwned>(
+    /// The message that a completion stands for, if any.
+    fn take(
         &self,
         completion: Completion,
         during: &'static str,
-    ) -> Result<Option<T>, PerfError> {
+    ) -> Result<Option<Vec<u8>>, PerfError> {
         let completion = match completion.ok() {
             Ok(completion) => completion,
             Err(error) => return Err(self.ended(during, error)),
@@ -112,8 +151,17 @@ impl Control {
         let mut text = vec![0; completion.byte_len.min(MESSAGE) as usize];
         let _ = self.inbox.read_at(0, &mut text);
         self.post_receive()?;
-        serde_json::from_slice(&text).map(Some).map_err(|error| {
-            self.protocol(format!("it said what is no message of uwarp-perf: {error}"))
+        Ok(Some(text))
+    }
+
+    fn parse<T: DeserializeOwned>(&self, message: &[u8]) -> Result<T, PerfError> {
+        serde_json::from_slice(message).map_err(|_| {
+            let first = &message[..message.len().min(24)];
+            self.protocol(format!(
+                "a message of {} bytes that begins with \"{}\" is not one of uwarp perf",
+                message.len(),
+                first.escape_ascii()
+            ))
         })
     }
 

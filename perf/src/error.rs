@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 
 use uwarp_verbs::{
     AcceptError, ConnectError, DeviceError, EndReason, ListenError, PostError, RegisterError,
-    WorkError,
+    StartupError, WorkError,
 };
 
+use crate::perftest;
 use crate::plan::PlanError;
 
 /// Why a measurement could not be made.
@@ -31,6 +32,25 @@ pub enum PerfError {
         addr: SocketAddr,
         /// Why.
         error: Box<ConnectError>,
+    },
+    /// The peer is perftest, which has another protocol on the same port.
+    #[error(
+        "{peer} is perftest{}: it has the port and the names of uwarp perf, and another protocol",
+        .version.as_ref().map(|version| format!(" {version}")).unwrap_or_default()
+    )]
+    Perftest {
+        /// The peer.
+        peer: SocketAddr,
+        /// Its version, if it said that.
+        version: Option<String>,
+    },
+    /// A connection that came to the server is not an iWARP connection.
+    #[error("{peer}: {error}")]
+    Startup {
+        /// Who connected.
+        peer: SocketAddr,
+        /// What was wrong.
+        error: StartupError,
     },
     /// A connection of the client could not be accepted.
     #[error("{0}")]
@@ -81,4 +101,40 @@ pub enum PerfError {
     /// The completion queue had no room for a completion.
     #[error("the completion queue has overflowed; this is a bug of uwarp-perf")]
     Overflow,
+}
+
+impl PerfError {
+    /// Why there is no connection to `addr`.
+    pub(crate) fn connect(addr: SocketAddr, error: ConnectError) -> Self {
+        match &error {
+            ConnectError::Startup { error: startup, .. } if Self::is_of_perftest(startup) => {
+                Self::startup(addr, *startup)
+            }
+            _ => PerfError::Connect {
+                addr,
+                error: Box::new(error),
+            },
+        }
+    }
+
+    /// What came from `peer` in place of an MPA frame, by name where that is known.
+    pub(crate) fn startup(peer: SocketAddr, error: StartupError) -> Self {
+        match &error {
+            StartupError::NotMpa { first, .. } if Self::is_of_perftest(&error) => {
+                PerfError::Perftest {
+                    peer,
+                    version: perftest::version(first.as_slice()).map(str::to_owned),
+                }
+            }
+            _ => PerfError::Startup { peer, error },
+        }
+    }
+
+    fn is_of_perftest(error: &StartupError) -> bool {
+        let StartupError::NotMpa { first, .. } = error else {
+            return false;
+        };
+        let first = first.as_slice();
+        perftest::version(first).is_some() || perftest::is_key_exchange(first)
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::error::PerfError;
 use crate::plan::Plan;
 use crate::results::Row;
 
@@ -16,6 +17,8 @@ pub enum Event<'a> {
         /// The client's plan.
         plan: &'a Plan,
     },
+    /// A connection that is none of a client, of a server that goes on waiting: what it was.
+    Stranger(&'a PerfError),
     /// What this side has measured for a size: the client always, the server where it sends too.
     Row(&'a Row),
 }

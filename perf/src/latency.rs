@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use uwarp_verbs::{Completion, SendWr, WcOpcode};
 
+use crate::bandwidth::atomic;
 use crate::control::ended;
 use crate::error::PerfError;
 use crate::plan::{Plan, Test, Until, Waiting};
 use crate::results::Times;
 use crate::traffic::{Traffic, wr_id};
+use crate::usage::{Usage, Used};
 
 /// How long a side waits for the other one's message.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,8 +38,16 @@ pub(crate) struct PingPong<'a> {
 enum Awaited {
     /// The other side's message.
     Message,
-    /// The completion of a Read.
-    Read,
+    /// The completion of a Read or an atomic operation.
+    Response,
+}
+
+/// Result of a measurement.
+pub(crate) struct Measured {
+    pub(crate) messages: u64,
+    pub(crate) took: Duration,
+    pub(crate) times: Times,
+    pub(crate) used: Used,
 }
 
 impl<'a> PingPong<'a> {
@@ -65,12 +75,15 @@ impl<'a> PingPong<'a> {
     }
 
     /// The client's side: how many messages went, and how long each took.
-    pub(crate) fn measure(&mut self) -> Result<(u64, Duration, Times), PerfError> {
-        let mut times = Times::new(!self.is_read());
+    pub(crate) fn measure(&mut self) -> Result<Measured, PerfError> {
+        let samples = self.plan.samples.then_some(self.plan.iterations);
+        let mut times = Times::new(!self.has_response(), samples);
         for _ in 0..self.plan.warm_up {
             self.ping()?;
         }
-        let began = Instant::now();
+        let margin = Duration::from_secs_f64(self.plan.margin);
+        self.ping_for(margin)?;
+        let (usage, began) = (Usage::now(), Instant::now());
         let mut before = began;
         let mut count = 0;
         loop {
@@ -82,12 +95,33 @@ impl<'a> PingPong<'a> {
             count += 1;
             let over = match self.plan.until {
                 Until::Iterations => count == self.plan.iterations,
-                Until::Seconds(seconds) => now.duration_since(began).as_secs_f64() >= seconds,
+                Until::Seconds(seconds) => {
+                    now.duration_since(began).as_secs_f64() >= seconds - 2.0 * self.plan.margin
+                }
             };
             if over {
-                return Ok((count, now.duration_since(began), times));
+                let measured = Measured {
+                    messages: count,
+                    took: now.duration_since(began),
+                    times,
+                    used: usage.until_now(),
+                };
+                self.ping_for(margin)?;
+                return Ok(measured);
             }
         }
+    }
+
+    /// Messages that are not measured, for a time.
+    fn ping_for(&mut self, time: Duration) -> Result<(), PerfError> {
+        if time.is_zero() {
+            return Ok(());
+        }
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.ping()?;
+        }
+        Ok(())
     }
 
     /// How many messages this side has sent.
@@ -102,16 +136,16 @@ impl<'a> PingPong<'a> {
         } else {
             self.post()?;
         }
-        self.wait(if self.is_read() {
-            Awaited::Read
+        self.wait(if self.has_response() {
+            Awaited::Response
         } else {
             Awaited::Message
         })
     }
 
-    /// Whether the completion of a Read ends a turn, and no message of the other side.
-    fn is_read(&self) -> bool {
-        self.plan.test == Test::ReadLatency || self.plan.is_confirmed_write()
+    /// Whether the completion of a request with a response ends a turn, and no message of the other side.
+    fn has_response(&self) -> bool {
+        self.plan.test.has_responses() || self.plan.is_confirmed_write()
     }
 
     /// A Write, and a Read of no octets behind it, whose answer says that the Write is placed (5040-5.5).
@@ -155,6 +189,15 @@ impl<'a> PingPong<'a> {
         let is_inline = !self.inline.is_empty();
         let wr = match self.plan.test {
             Test::ReadLatency => SendWr::read(id, &source, addr, rkey),
+            Test::AtomicLatency => atomic(self.plan.atomic, id, &source, (addr, rkey)),
+            Test::WriteImmLatency => {
+                let imm = self.posted.to_be_bytes();
+                if is_inline {
+                    SendWr::write_with_imm_inline(id, &self.inline, addr, rkey, imm)
+                } else {
+                    SendWr::write_with_imm(id, &source, addr, rkey, imm)
+                }
+            }
             Test::SendLatency if is_inline => SendWr::send_inline(id, &self.inline),
             Test::SendLatency => SendWr::send(id, &source),
             _ => {
@@ -168,8 +211,8 @@ impl<'a> PingPong<'a> {
                 }
             }
         };
-        let signaled = self.plan.test == Test::ReadLatency
-            || self.posted.is_multiple_of(self.plan.signal_every());
+        let signaled =
+            self.plan.test.has_responses() || self.posted.is_multiple_of(self.plan.signal_every());
         let wr = if signaled { wr } else { wr.unsignaled() };
         Ok(self.traffic.qps[0].post_send(&wr)?)
     }
@@ -201,7 +244,7 @@ impl<'a> PingPong<'a> {
 
     /// Whether it has come. One look, or one wait.
     fn came(&mut self, what: Awaited) -> Result<bool, PerfError> {
-        if self.plan.test == Test::WriteLatency && !self.is_read() {
+        if self.plan.test == Test::WriteLatency && !self.has_response() {
             return self.memory_came();
         }
         let mut came = false;
@@ -210,10 +253,13 @@ impl<'a> PingPong<'a> {
         for completion in &completions[..taken] {
             self.check(completion)?;
             came |= match what {
-                Awaited::Read => completion.opcode == WcOpcode::RdmaRead,
-                Awaited::Message => completion.opcode == WcOpcode::Recv,
+                Awaited::Response => matches!(
+                    completion.opcode,
+                    WcOpcode::RdmaRead | WcOpcode::FetchAdd | WcOpcode::CompareSwap
+                ),
+                Awaited::Message => completion.opcode.is_recv(),
             };
-            if completion.opcode == WcOpcode::Recv {
+            if completion.opcode.is_recv() {
                 self.traffic.post_receives(0, 1)?;
             }
         }

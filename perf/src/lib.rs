@@ -1,8 +1,9 @@
-//! uwarp, performance tests: bandwidth, message rate and latency of RDMA Writes, Reads and Sends between two processes,
+//! uwarp, performance tests: bandwidth, message rate and latency of RDMA operations between two processes,
 //! as rdma-core's users know them from perftest. The command `uwarp perf` runs them; a program may, too.
 //!
 //! The client has the [`Plan`]; the server does what a client's plan asks of it. They talk over a connection of their
-//! own, by Sends of JSON (`control`), and move data over as many others as the plan has QPs.
+//! own, by Sends of JSON (`control`), and move data over as many others as the plan has QPs. The first message of each
+//! side has the form of perftest's, so that the two programs, which share a port, can name each other (`greeting`).
 //!
 //! ```
 //! use uwarp_perf::{Plan, Server, Test, run};
@@ -23,20 +24,22 @@
 
 mod bandwidth;
 mod client;
-mod clock;
 mod control;
 mod error;
 mod event;
+mod greeting;
 mod latency;
 mod message;
+mod perftest;
 mod plan;
 mod results;
 mod server;
 mod traffic;
+mod usage;
 
-pub use client::run;
+pub use client::{Client, run};
 pub use error::PerfError;
 pub use event::Event;
-pub use plan::{Plan, PlanError, Test, Until, Waiting};
+pub use plan::{ATOMIC_SIZE, Atomic, Plan, PlanError, Test, Until, Waiting};
 pub use results::{Bandwidth, Figures, Latency, Results, Row};
 pub use server::Server;

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   client                                     server
-//!     | Hello { version, plan } -------------->  |
+//!     | greeting (16 bytes, `greeting`) ------>  |
+//!     | <----------------------------- greeting  |
+//!     | Hello { plan } ----------------------->  |
 //!     | <----- Welcome { session } or Declined   |
 //!     |   (the client makes the plan's connections, each with the session and its index as private data)
 //!     | Memory { its own } ------------------->  |
@@ -20,14 +22,11 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Plan;
 use crate::results::Row;
 
-/// The version of this protocol.
-pub(crate) const VERSION: u32 = 2;
-
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub(crate) enum ToServer {
     /// First of all.
-    Hello { version: u32, plan: Plan },
+    Hello { plan: Plan },
     /// Where the server may Write to and Read from.
     Memory(Memory),
     /// A size is measured now.

@@ -24,6 +24,18 @@ pub enum Test {
     /// A Send there and one back (`ib_send_lat`): half of the round trip.
     #[serde(rename = "send_lat")]
     SendLatency,
+    /// RDMA Writes with Immediate Data (`ib_write_bw --write_with_imm`): each takes a receive of the server.
+    #[serde(rename = "write_imm_bw")]
+    WriteImmBandwidth,
+    /// An RDMA Write with Immediate Data there and one back (`ib_write_lat --write_with_imm`): half of the round trip.
+    #[serde(rename = "write_imm_lat")]
+    WriteImmLatency,
+    /// Atomic operations on a word of the server for each QP (`ib_atomic_bw`).
+    #[serde(rename = "atomic_bw")]
+    AtomicBandwidth,
+    /// An atomic operation from post to completion (`ib_atomic_lat`): all of the round trip.
+    #[serde(rename = "atomic_lat")]
+    AtomicLatency,
 }
 
 impl Test {
@@ -32,7 +44,11 @@ impl Test {
     pub fn is_latency(self) -> bool {
         matches!(
             self,
-            Test::WriteLatency | Test::ReadLatency | Test::SendLatency
+            Test::WriteLatency
+                | Test::ReadLatency
+                | Test::SendLatency
+                | Test::WriteImmLatency
+                | Test::AtomicLatency
         )
     }
 
@@ -46,21 +62,56 @@ impl Test {
             Test::WriteLatency => "write_lat",
             Test::ReadLatency => "read_lat",
             Test::SendLatency => "send_lat",
+            Test::WriteImmBandwidth => "write_imm_bw",
+            Test::WriteImmLatency => "write_imm_lat",
+            Test::AtomicBandwidth => "atomic_bw",
+            Test::AtomicLatency => "atomic_lat",
         }
+    }
+
+    /// Whether it measures atomic operations, which always have [`ATOMIC_SIZE`] bytes.
+    #[must_use]
+    pub fn is_atomic(self) -> bool {
+        matches!(self, Test::AtomicBandwidth | Test::AtomicLatency)
     }
 
     /// Whether the application at the server has nothing to do.
     #[must_use]
     pub fn is_one_sided(self) -> bool {
-        matches!(
-            self,
-            Test::WriteBandwidth | Test::ReadBandwidth | Test::ReadLatency
-        )
+        matches!(self, Test::WriteBandwidth) || self.has_responses()
     }
 
-    pub(crate) fn takes_receives(self) -> bool {
-        matches!(self, Test::SendBandwidth | Test::SendLatency)
+    /// Whether a message of the server completes each request: the response of a Read or of an atomic operation.
+    #[must_use]
+    pub fn has_responses(self) -> bool {
+        matches!(self, Test::ReadBandwidth | Test::ReadLatency) || self.is_atomic()
     }
+
+    /// Whether each message takes a receive of its target.
+    #[must_use]
+    pub fn takes_receives(self) -> bool {
+        matches!(
+            self,
+            Test::SendBandwidth
+                | Test::SendLatency
+                | Test::WriteImmBandwidth
+                | Test::WriteImmLatency
+        )
+    }
+}
+
+/// Bytes of the word that an atomic operation works on (RFC 7306 section 5).
+pub const ATOMIC_SIZE: u32 = 8;
+
+/// Operation of the atomic tests (perftest's `-A`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Atomic {
+    /// Adds 1.
+    #[default]
+    FetchAdd,
+    /// Compares with 0 and stores 0: the comparison always holds, and the word is always written.
+    CompareSwap,
 }
 
 /// What a side does while it has nothing to do.
@@ -120,8 +171,18 @@ pub struct Plan {
     /// The application at the server of a one-sided test sleeps; otherwise it polls. A write latency is then that of a Write
     /// and of a Read of no octets behind it, from post to completion, which says that the Write is placed.
     pub target_sleeps: bool,
-    /// Reads outstanding on each QP (IRD and ORD).
+    /// Reads and atomic operations outstanding on each QP (IRD and ORD).
     pub reads: u16,
+    /// Operation of the atomic tests.
+    pub atomic: Atomic,
+    /// Whether bandwidth tests look for the best part of the time ([`Bandwidth::peak`](crate::Bandwidth::peak)).
+    pub peak: bool,
+    /// Seconds at the beginning and at the end of [`Until::Seconds`] that are not measured (perftest's `-f`).
+    pub margin: f64,
+    /// Whether all QPs of a side take their receives from one shared receive queue of `rx_depth`.
+    pub srq: bool,
+    /// Whether a latency test keeps the time of each message ([`Row::samples`](crate::Row::samples)).
+    pub samples: bool,
 }
 
 /// Why a plan makes no sense.
@@ -153,6 +214,8 @@ impl Plan {
     pub const MAX_SIZE: u32 = 1 << 30;
     /// The most octets that the server registers for one client.
     pub(crate) const MAX_MEMORY: u64 = 8 << 30;
+    /// The most times of single messages that are kept: 80 MB.
+    const MAX_SAMPLES: u64 = 10_000_000;
 
     /// perftest's numbers: 5,000 messages for bandwidth and 1,000 for latency, 128 outstanding, a completion for
     /// every hundredth, receives of 512.
@@ -175,6 +238,11 @@ impl Plan {
             waiting: Waiting::Poll,
             target_sleeps: false,
             reads: 16,
+            atomic: Atomic::FetchAdd,
+            peak: true,
+            margin: 0.0,
+            srq: false,
+            samples: false,
         }
     }
 
@@ -263,7 +331,30 @@ impl Plan {
             Self::MAX_MEMORY,
             "at most 8 GiB",
         )?;
+        if self.samples && self.until == Until::Iterations {
+            let most = Self::MAX_SAMPLES;
+            let range = "at most 10000000 where the time of each is kept";
+            within("the number of iterations", self.iterations, 1, most, range)?;
+        }
+        self.check_margin()?;
         self.check_test()
+    }
+
+    /// perftest's rule: something is left between the two margins.
+    fn check_margin(&self) -> Result<(), PlanError> {
+        let fits = match self.until {
+            // Not so for what is no number.
+            Until::Seconds(seconds) => self.margin >= 0.0 && seconds > 2.0 * self.margin,
+            Until::Iterations => self.margin == 0.0,
+        };
+        if fits {
+            return Ok(());
+        }
+        Err(PlanError::Range {
+            what: "the margin in milliseconds",
+            value: (self.margin * 1e3) as u64,
+            range: "less than half of the duration (-D)",
+        })
     }
 
     fn check_test(&self) -> Result<(), PlanError> {
@@ -271,6 +362,18 @@ impl Plan {
             let test = self.test.name();
             Err(PlanError::NotForTest { test, what })
         };
+        if self.test.is_atomic() && self.sizes != [ATOMIC_SIZE] {
+            return refused("have another size than 8 bytes, the word of an atomic operation");
+        }
+        if self.srq && !self.test.takes_receives() {
+            return refused("use a shared receive queue: its messages take no receives");
+        }
+        if self.samples && !self.test.is_latency() {
+            return refused("list the time of each message: it measures bandwidth");
+        }
+        if self.samples && self.until != Until::Iterations {
+            return refused("list the time of each message for a duration: give a number of them");
+        }
         if self.test.is_latency() && self.bidirectional {
             return refused("be bidirectional");
         }
@@ -332,6 +435,26 @@ mod tests {
         assert!(said(|plan| plan.until = Until::Seconds(1e9)).starts_with("the time"));
         assert!(said(|plan| plan.post_list = 129).contains("1 to tx-depth"));
         assert!(said(|plan| plan.waiting = Waiting::Memory).contains("write_bw cannot"));
+        assert!(said(|plan| plan.srq = true).contains("its messages take no receives"));
+        assert!(said(|plan| plan.samples = true).contains("it measures bandwidth"));
+        assert!(said(|plan| plan.margin = 1.0).starts_with("the margin"));
+        assert!(said(|plan| plan.margin = f64::NAN).starts_with("the margin"));
+        assert!(
+            said(|plan| {
+                plan.until = Until::Seconds(2.0);
+                plan.margin = 1.0;
+            })
+            .contains("less than half of the duration")
+        );
+        assert!(said(|plan| plan.test = Test::AtomicBandwidth).contains("8 bytes"));
+        assert!(
+            said(|plan| {
+                plan.test = Test::SendLatency;
+                plan.samples = true;
+                plan.until = Until::Seconds(2.0);
+            })
+            .contains("for a duration")
+        );
         assert!(
             said(|plan| {
                 plan.test = Test::SendBandwidth;

@@ -19,20 +19,25 @@ pub struct Results {
 /// What came out for one size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Octets of a message.
+    /// Bytes of a message.
     pub size: u32,
     /// Messages measured, of all QPs.
     pub messages: u64,
     /// How long they took, in seconds.
     pub seconds: f64,
-    /// What was measured.
+    /// Bandwidth or latency.
     pub figures: Figures,
     /// Processor time of this side, in seconds, user and system, of all threads.
     pub cpu: f64,
+    /// Busy time of all processors of this machine, in percent (`/proc/stat`); `None` where it cannot be known.
+    pub machine_cpu: Option<f64>,
     /// The same of the other side. The client knows it; a server's own rows have 0 here.
     pub peer_cpu: f64,
     /// What the server sent meanwhile, where both send.
     pub opposite: Option<Box<Row>>,
+    /// Times of the single messages in microseconds, in the order of the messages, where the plan asks for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<f64>,
 }
 
 /// Bandwidth or latency.
@@ -48,10 +53,10 @@ pub enum Figures {
 /// How much went.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Bandwidth {
-    /// Octets of payload a second, in all.
+    /// Bytes of payload per second, of all QPs.
     pub average: f64,
-    /// The same in the best of up to 32 parts of the time.
-    pub peak: f64,
+    /// The same in the best of up to 32 parts of the time; `None` where the plan does not look for it.
+    pub peak: Option<f64>,
     /// Messages a second.
     pub rate: f64,
 }
@@ -76,13 +81,13 @@ pub struct Latency {
 }
 
 impl Row {
-    /// Octets of payload that were measured.
+    /// Bytes of payload that were measured.
     #[must_use]
     pub fn octets(&self) -> f64 {
         self.messages as f64 * f64::from(self.size)
     }
 
-    /// Seconds of processor time for 10^9 octets: of this side, and of the other one. `None` without octets.
+    /// Seconds of processor time for 10^9 bytes: of this side, and of the other one. `None` without bytes.
     #[must_use]
     pub fn cpu_per_gb(&self) -> Option<(f64, f64)> {
         let gigabytes = self.octets() / 1e9;
@@ -91,39 +96,55 @@ impl Row {
 }
 
 impl Bandwidth {
-    /// `octets` in `took`, with the best of the parts.
-    pub(crate) fn new(messages: u64, size: u32, took: Duration, peak: f64) -> Self {
+    /// Of `messages` in `took`. `peak`: messages per second in the best part.
+    pub(crate) fn new(messages: u64, size: u32, took: Duration, peak: Option<f64>) -> Self {
         let seconds = took.as_secs_f64().max(1e-9);
         let rate = messages as f64 / seconds;
         let average = rate * f64::from(size);
         Bandwidth {
             average,
-            peak: (peak * f64::from(size)).max(average),
+            peak: peak.map(|peak| (peak * f64::from(size)).max(average)),
             rate,
         }
     }
 }
 
-/// Times of single messages. Three digits of each are kept.
+/// Times of single messages. The histogram keeps three digits of each.
 pub(crate) struct Times {
     histogram: Histogram<u64>,
+    /// All of them, where they are wanted. It has its room before the first message.
+    samples: Vec<u64>,
+    keeps: bool,
     /// The unit of what is recorded, in nanoseconds: a round trip counts half.
     unit: f64,
 }
 
 impl Times {
     /// For times of up to a minute. `halved`: what is recorded is a round trip, and what is told is one way.
-    pub(crate) fn new(halved: bool) -> Self {
+    /// `samples`: number of messages of which each time is kept, if any.
+    pub(crate) fn new(halved: bool, samples: Option<u64>) -> Self {
+        let room = samples.map_or(0, |count| usize::try_from(count).unwrap_or(0));
         let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);
         Times {
             // The bounds and the digits are in range.
             histogram: histogram.unwrap_or_else(|_| unreachable!("bounds of a histogram")),
+            samples: Vec::with_capacity(room),
+            keeps: samples.is_some(),
             unit: if halved { 0.5 } else { 1.0 },
         }
     }
 
     pub(crate) fn record(&mut self, nanos: u64) {
         self.histogram.saturating_record(nanos.max(1));
+        if self.keeps {
+            self.samples.push(nanos);
+        }
+    }
+
+    /// The times that were kept, in microseconds.
+    pub(crate) fn samples(&self) -> Vec<f64> {
+        let micros = |nanos: &u64| *nanos as f64 * self.unit / 1_000.0;
+        self.samples.iter().map(micros).collect()
     }
 
     pub(crate) fn latency(&self) -> Latency {
@@ -147,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_round_trip_counts_half_and_percentiles_are_of_all() {
-        let mut times = Times::new(true);
+        let mut times = Times::new(true, Some(1_000));
         for micros in 1..=1_000 {
             times.record(micros * 2_000);
         }
@@ -159,13 +180,17 @@ mod tests {
         near(latency.p999, 999.0);
         near(latency.max, 1000.0);
         near(latency.mean, 500.5);
+        let due: Vec<f64> = (1..=1_000).map(f64::from).collect();
+        assert_eq!(times.samples(), due);
     }
 
     #[test]
     fn the_average_is_of_all_and_the_peak_never_below() {
-        let bandwidth = Bandwidth::new(1_000, 1_000_000, Duration::from_secs(1), 1.0);
+        let bandwidth = Bandwidth::new(1_000, 1_000_000, Duration::from_secs(1), Some(1.0));
         assert!((bandwidth.average - 1e9).abs() < 1.0);
         assert!((bandwidth.rate - 1e3).abs() < 1e-6);
-        assert!(bandwidth.peak >= bandwidth.average);
+        assert!(bandwidth.peak >= Some(bandwidth.average));
+        let without = Bandwidth::new(1_000, 1_000_000, Duration::from_secs(1), None);
+        assert_eq!(without.peak, None);
     }
 }

@@ -1,30 +1,39 @@
 //! The side that does what a client's plan asks for.
 
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
-use uwarp_verbs::{AcceptOptions, ConnectRequest, Device, Listener};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use uwarp_verbs::llp::LlpError;
+use uwarp_verbs::{AcceptOptions, ConnectRequest, Device, DeviceError, ListenError, Listener};
 
 use crate::bandwidth::Load;
 use crate::client::{CLOSE, introduced};
-use crate::clock::processor_time;
 use crate::control::Control;
 use crate::error::PerfError;
 use crate::event::Event;
 use crate::latency::PingPong;
-use crate::message::{ToClient, ToServer, VERSION};
-use crate::plan::{Plan, Test};
+use crate::message::{ToClient, ToServer};
+use crate::plan::Plan;
 use crate::results::{Bandwidth, Figures, Row};
 use crate::traffic::Traffic;
+use crate::usage::Usage;
 
 /// How long a client may take for its next word, and for its connections.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a server that waits looks for connections that are none of a client.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How often another port is tried where one is to be free at several addresses.
+const TRIES: usize = 16;
 
 /// A server: one client after the other.
 #[derive(Debug)]
 pub struct Server {
     device: Device,
-    listener: Listener,
+    /// One for each address.
+    listeners: Vec<Listener>,
 }
 
 impl Server {
@@ -33,46 +42,79 @@ impl Server {
     /// # Errors
     /// [`PerfError::Device`] when that cannot be.
     pub fn listen(device: &Device, addr: SocketAddr) -> Result<Self, PerfError> {
-        let listener = device.listen(addr)?;
         Ok(Server {
             device: device.clone(),
-            listener,
+            listeners: vec![device.listen(addr)?],
         })
     }
 
-    /// Where it listens.
-    #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.listener.local_addr()
+    /// Listens on the loopback addresses, 127.0.0.1 and (where this machine has it) ::1, for clients of this host.
+    /// Both have the same port; 0 takes one that is free.
+    ///
+    /// # Errors
+    /// [`PerfError::Device`] when that cannot be.
+    pub fn listen_on_loopback(device: &Device, port: u16) -> Result<Self, PerfError> {
+        let mut tries = TRIES;
+        loop {
+            let server = Self::listen(device, (Ipv4Addr::LOCALHOST, port).into())?;
+            let taken = server.local_addrs().next().map_or(port, |addr| addr.port());
+            tries -= 1;
+            match device.listen((Ipv6Addr::LOCALHOST, taken).into()) {
+                Ok(listener) => {
+                    let mut server = server;
+                    server.listeners.push(listener);
+                    return Ok(server);
+                }
+                Err(DeviceError::Network(LlpError::AddressInUse { .. }))
+                    if port == 0 && tries > 0 => {}
+                Err(error @ DeviceError::Network(LlpError::AddressInUse { .. })) => {
+                    return Err(error.into());
+                }
+                // No IPv6 here.
+                Err(_) => return Ok(server),
+            }
+        }
     }
 
-    /// Waits for a client and does all that its plan asks for.
+    /// First of the addresses where it listens.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listeners[0].local_addr()
+    }
+
+    /// Where it listens.
+    pub fn local_addrs(&self) -> impl Iterator<Item = SocketAddr> {
+        self.listeners.iter().map(Listener::local_addr)
+    }
+
+    /// Waits for a client and does all that its plan asks for. Connections that are not iWARP are told as
+    /// [`Event::Stranger`] meanwhile.
     ///
     /// # Errors
     /// [`PerfError`]: the client, or the device. The next client can be served.
     pub fn serve_one(&self, mut tell: impl FnMut(Event<'_>)) -> Result<(), PerfError> {
-        let request = self.request(None, <[u8]>::is_empty)?;
+        let request = self.request(None, <[u8]>::is_empty, &mut tell)?;
         let pd = self.device.alloc_pd()?;
         let control = Control::new(&self.device, &pd, request.peer_addr())?;
         request.accept(&control.qp, &AcceptOptions::default())?;
+        control.hear_greeting(PATIENCE)?;
+        control.greet()?;
         let plan = match control.hear("a plan was to come", PATIENCE)? {
-            ToServer::Hello { version, plan } => match acceptable(version, &plan) {
-                Ok(()) => plan,
-                Err(reason) => {
-                    control.say(&ToClient::Declined {
-                        reason: reason.clone(),
-                    })?;
-                    let _ = control.qp.wait_closed(CLOSE);
-                    return Err(control.protocol(reason));
-                }
-            },
+            ToServer::Hello { plan } => plan,
             other => return Err(control.protocol(format!("it began with {other:?}"))),
         };
+        if let Err(error) = plan.check() {
+            control.say(&ToClient::Declined {
+                reason: error.to_string(),
+            })?;
+            let _ = control.qp.wait_closed(CLOSE);
+            return Err(error.into());
+        }
         tell(Event::Begins {
             peer: control.peer,
             plan: &plan,
         });
-        let traffic = self.connections(&pd, &plan, &control)?;
+        let traffic = self.connections(&pd, &plan, &control, &mut tell)?;
         Session {
             plan: &plan,
             control: &control,
@@ -88,14 +130,40 @@ impl Server {
         &self,
         patience: Option<Duration>,
         wanted: impl Fn(&[u8]) -> bool,
+        tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<ConnectRequest, PerfError> {
+        let deadline = patience.map(|patience| Instant::now() + patience);
         loop {
-            let request = self.listener.wait_request(patience)?;
-            if wanted(request.private_data()) {
-                return Ok(request);
+            for listener in &self.listeners {
+                while let Some((peer, error)) = listener.poll_failure() {
+                    tell(Event::Stranger(&PerfError::startup(peer, error)));
+                }
+                while let Some(request) = listener.poll_request() {
+                    if wanted(request.private_data()) {
+                        return Ok(request);
+                    }
+                    let _ = request.reject(&[]);
+                }
+                if let Some(error) = listener.fault() {
+                    return Err(ListenError::Down { error }.into());
+                }
             }
-            let _ = request.reject(&[]);
+            if let (Some(waited), Some(deadline)) = (patience, deadline)
+                && Instant::now() >= deadline
+            {
+                return Err(ListenError::TimedOut { waited }.into());
+            }
+            self.wait();
         }
+    }
+
+    /// Until a request waits, or for [`LOOK`].
+    fn wait(&self) {
+        let events = |listener| PollFd::new(listener, PollFlags::IN);
+        let mut fds: Vec<_> = self.listeners.iter().map(events).collect();
+        let timeout = Timespec::try_from(LOOK).ok();
+        // An interrupted wait is a short one.
+        let _ = poll(&mut fds, timeout.as_ref());
     }
 
     fn connections(
@@ -103,6 +171,7 @@ impl Server {
         pd: &uwarp_verbs::Pd,
         plan: &Plan,
         control: &Control,
+        tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<Traffic, PerfError> {
         let mut traffic = match Traffic::new(&self.device, pd, plan, control.peer) {
             Ok(traffic) => traffic,
@@ -121,10 +190,10 @@ impl Server {
             ord: plan.reads,
             ..AcceptOptions::default()
         };
-        let ours = |octets: &[u8]| introduced(octets).is_some_and(|(of, _)| of == session);
+        let ours = |bytes: &[u8]| introduced(bytes).is_some_and(|(of, _)| of == session);
         let mut taken = vec![false; traffic.qps.len()];
         for _ in 0..traffic.qps.len() {
-            let request = self.request(Some(PATIENCE), ours)?;
+            let request = self.request(Some(PATIENCE), ours, tell)?;
             let index = introduced(request.private_data()).map_or(0, |(_, index)| index as usize);
             match taken.get_mut(index) {
                 Some(taken) if !*taken => *taken = true,
@@ -139,15 +208,6 @@ impl Server {
         control.say(&ToClient::Memory(traffic.memory()))?;
         Ok(traffic)
     }
-}
-
-fn acceptable(version: u32, plan: &Plan) -> Result<(), String> {
-    if version != VERSION {
-        return Err(format!(
-            "the client speaks version {version} of the protocol of uwarp perf, and this server version {VERSION}"
-        ));
-    }
-    plan.check().map_err(|error| error.to_string())
 }
 
 /// A client, once it is connected.
@@ -165,14 +225,14 @@ impl Session<'_> {
                 ToServer::Bye => return Ok(()),
                 other => return Err(self.unexpected(&other)),
             };
-            let before = processor_time();
+            let usage = Usage::now();
             let row = if self.plan.test.is_latency() {
                 self.answer(size)?;
                 None
             } else {
                 self.take(size)?
             };
-            let cpu = processor_time() - before;
+            let cpu = usage.until_now().nanos();
             if let Some(row) = &row {
                 tell(Event::Row(row));
             }
@@ -198,7 +258,7 @@ impl Session<'_> {
     fn answer(&self, size: u32) -> Result<(), PerfError> {
         let mut pings = PingPong::new(self.traffic, self.plan, size, true);
         self.control.say(&ToClient::Ready)?;
-        if self.plan.test == Test::ReadLatency || self.plan.is_confirmed_write() {
+        if self.plan.test.has_responses() || self.plan.is_confirmed_write() {
             return self.stand_by();
         }
         pings.answer(&mut |_| Ok(self.done()?.is_some()))
@@ -236,17 +296,18 @@ impl Session<'_> {
         }
         let mut row = None;
         if self.plan.bidirectional {
-            let mut before = 0;
-            let measured = load.measure(&mut || before = processor_time())?;
+            let measured = load.measure()?;
             let bandwidth = Bandwidth::new(measured.messages, size, measured.took, measured.peak);
             row = Some(Row {
                 size,
                 messages: measured.messages,
                 seconds: measured.took.as_secs_f64(),
                 figures: Figures::Bandwidth(bandwidth),
-                cpu: (processor_time() - before) as f64 / 1e9,
+                cpu: measured.used.own,
+                machine_cpu: measured.used.machine,
                 peer_cpu: 0.0,
                 opposite: None,
+                samples: Vec::new(),
             });
         }
         let mut sent = None;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uwarp_verbs::{
     Access, Completion, CompletionChannel, Cq, Device, MemoryRegion, Notify, OnNoReceive, Pd, Qp,
-    QpCaps, RecvWr, Sge,
+    QpCaps, RecvWr, Sge, Srq, SrqAttr,
 };
 
 use crate::error::PerfError;
@@ -20,6 +20,8 @@ const HOLD: Duration = Duration::from_secs(20);
 pub(crate) struct Traffic {
     pub(crate) qps: Vec<Qp>,
     pub(crate) peer: SocketAddr,
+    /// Where all QPs take their receives from, if they share them.
+    srq: Option<Srq>,
     cq: Cq,
     channel: Option<CompletionChannel>,
     region: MemoryRegion,
@@ -59,18 +61,36 @@ impl Traffic {
             max_recv_sge: 1,
             max_inline: plan.inline,
         };
+        let srq = if plan.srq {
+            let attr = SrqAttr {
+                max_wr: plan.rx_depth,
+                max_sge: 1,
+                ..SrqAttr::default()
+            };
+            Some(pd.create_srq(attr)?)
+        } else {
+            None
+        };
         let build = |_| {
             let hold = OnNoReceive::Hold(HOLD);
-            pd.qp().caps(caps).on_no_receive(hold).build(&cq, &cq)
+            let builder = pd.qp().caps(caps).on_no_receive(hold);
+            match &srq {
+                Some(srq) => builder.srq(srq).build(&cq, &cq),
+                None => builder.build(&cq, &cq),
+            }
         };
         let qps = (0..plan.qps).map(build).collect::<Result<Vec<_>, _>>()?;
         let stride = u64::from(plan.largest()).next_multiple_of(64);
         let len = usize::try_from(2 * stride * u64::from(plan.qps)).unwrap_or(usize::MAX);
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC;
         let region = pd.register(vec![0; len], access)?;
         let traffic = Traffic {
             qps,
             peer,
+            srq,
             cq,
             channel,
             region,
@@ -78,7 +98,12 @@ impl Traffic {
             remote: None,
             waiting: plan.waiting,
         };
-        for lane in 0..traffic.qps.len() {
+        let lanes = if traffic.srq.is_some() {
+            1
+        } else {
+            traffic.qps.len()
+        };
+        for lane in 0..lanes {
             traffic.post_receives(lane, receives)?;
         }
         Ok(traffic)
@@ -122,8 +147,9 @@ impl Traffic {
         (memory.addr.wrapping_add(offset), memory.rkey)
     }
 
-    /// Posts so many receives, all for the same buffer.
+    /// Posts so many receives, all for the same buffer: the QP's own, or the first QP's where they share receives.
     pub(crate) fn post_receives(&self, lane: usize, count: u32) -> Result<(), PerfError> {
+        let lane = if self.srq.is_some() { 0 } else { lane };
         let offset = 2 * self.stride * lane as u64 + self.stride;
         // The stride was made of a `u32`.
         let len = u32::try_from(self.stride).unwrap_or(u32::MAX);
@@ -132,7 +158,10 @@ impl Traffic {
         let mut left = count as usize;
         while left > 0 {
             let now = left.min(receives.len());
-            self.qps[lane].post_recv_list(&receives[..now])?;
+            match &self.srq {
+                Some(srq) => srq.post_recv_list(&receives[..now])?,
+                None => self.qps[lane].post_recv_list(&receives[..now])?,
+            }
             left -= now;
         }
         Ok(())

@@ -1,12 +1,22 @@
 //! Plans against a server in the same process, over loopback.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
-use uwarp_perf::{Event, Figures, PerfError, Plan, Row, Server, Test, Until, Waiting, run};
-use uwarp_verbs::{ConnectOptions, Device, QpCaps};
+use uwarp_perf::{
+    ATOMIC_SIZE, Atomic, Client, Event, Figures, PerfError, Plan, Row, Server, Test, Until,
+    Waiting, run,
+};
+use uwarp_verbs::{AcceptOptions, Access, ConnectOptions, Device, QpCaps, RecvWr, WcOpcode};
 
-const ALL: [Test; 6] = [
+const ALL: [Test; 10] = [
+    Test::WriteImmBandwidth,
+    Test::WriteImmLatency,
+    Test::AtomicBandwidth,
+    Test::AtomicLatency,
     Test::WriteBandwidth,
     Test::ReadBandwidth,
     Test::SendBandwidth,
@@ -35,6 +45,15 @@ fn played(plan: &Plan) -> (Vec<Row>, usize) {
     (results.rows, serving.join().unwrap().unwrap())
 }
 
+/// Sizes that the test has: those of any other test, or that of an atomic operation.
+fn sizes(test: Test, of_others: &[u32]) -> &[u32] {
+    if test.is_atomic() {
+        &[ATOMIC_SIZE]
+    } else {
+        of_others
+    }
+}
+
 /// Few messages by turns: where more threads poll than there are processors, each is a turn of the scheduler.
 fn small(test: Test, sizes: &[u32]) -> Plan {
     let (iterations, warm_up) = if test.is_latency() { (8, 1) } else { (150, 10) };
@@ -48,12 +67,10 @@ fn small(test: Test, sizes: &[u32]) -> Plan {
 #[test]
 fn each_test_measures_each_size() {
     for test in ALL {
-        let plan = small(test, &[1, 64, 5_000, 100_000]);
+        let sizes = sizes(test, &[1, 64, 5_000, 100_000]);
+        let plan = small(test, sizes);
         let (rows, _) = played(&plan);
-        assert_eq!(
-            Vec::from_iter(rows.iter().map(|row| row.size)),
-            [1, 64, 5_000, 100_000]
-        );
+        assert_eq!(Vec::from_iter(rows.iter().map(|row| row.size)), sizes);
         for row in rows {
             assert_eq!(
                 (row.messages, row.opposite.is_none()),
@@ -75,7 +92,7 @@ fn each_test_measures_each_size() {
                 }
                 Figures::Bandwidth(bandwidth) => {
                     assert!(!test.is_latency());
-                    assert!(bandwidth.peak >= bandwidth.average && bandwidth.average > 0.0);
+                    assert!(bandwidth.peak >= Some(bandwidth.average) && bandwidth.average > 0.0);
                 }
             }
         }
@@ -108,6 +125,8 @@ fn lists_inline_data_shallow_queues_and_many_qps_change_nothing() {
         Test::WriteBandwidth,
         Test::ReadBandwidth,
         Test::SendBandwidth,
+        Test::WriteImmBandwidth,
+        Test::AtomicBandwidth,
     ] {
         let plan = Plan {
             qps: 3,
@@ -116,7 +135,7 @@ fn lists_inline_data_shallow_queues_and_many_qps_change_nothing() {
             post_list: 4,
             inline: 64,
             cq_moderation: 1_000,
-            ..small(test, &[64, 65])
+            ..small(test, sizes(test, &[64, 65]))
         };
         let (rows, told) = played(&plan);
         assert_eq!(
@@ -140,11 +159,13 @@ fn both_sides_send_when_they_are_told_to() {
         Test::WriteBandwidth,
         Test::ReadBandwidth,
         Test::SendBandwidth,
+        Test::WriteImmBandwidth,
+        Test::AtomicBandwidth,
     ] {
         let plan = Plan {
             bidirectional: true,
             qps: 2,
-            ..small(test, &[4_096])
+            ..small(test, sizes(test, &[4_096]))
         };
         let (rows, told) = played(&plan);
         let opposite = rows[0].opposite.as_ref().unwrap();
@@ -163,10 +184,12 @@ fn a_target_that_sleeps_is_read_and_written() {
         Test::ReadBandwidth,
         Test::WriteLatency,
         Test::ReadLatency,
+        Test::AtomicBandwidth,
+        Test::AtomicLatency,
     ] {
         let plan = Plan {
             target_sleeps: true,
-            ..small(test, &[10_000])
+            ..small(test, sizes(test, &[10_000]))
         };
         assert_eq!(played(&plan).0[0].messages, plan.iterations, "{test:?}");
     }
@@ -185,6 +208,197 @@ fn a_measurement_by_time_has_as_many_messages_as_went() {
         let row = &played.join().unwrap().0[0];
         assert!(row.messages > 0 && row.seconds >= 0.25, "{row:?}");
     }
+}
+
+#[test]
+fn both_atomic_operations_are_measured() {
+    for atomic in [Atomic::FetchAdd, Atomic::CompareSwap] {
+        let plan = Plan {
+            atomic,
+            ..small(Test::AtomicBandwidth, &[ATOMIC_SIZE])
+        };
+        assert_eq!(played(&plan).0[0].messages, plan.iterations, "{atomic:?}");
+    }
+}
+
+#[test]
+fn all_qps_take_their_receives_from_one_shared_queue() {
+    for test in [Test::SendBandwidth, Test::WriteImmBandwidth] {
+        for bidirectional in [false, true] {
+            let plan = Plan {
+                srq: true,
+                qps: 4,
+                rx_depth: 8,
+                bidirectional,
+                ..small(test, &[64, 20_000])
+            };
+            let (rows, _) = played(&plan);
+            assert_eq!(rows[1].messages, 4 * 150, "{test:?}");
+        }
+    }
+    let plan = Plan {
+        srq: true,
+        ..small(Test::SendLatency, &[8])
+    };
+    assert_eq!(played(&plan).0[0].messages, plan.iterations);
+}
+
+#[test]
+fn what_is_within_the_margins_is_not_measured() {
+    for test in [Test::WriteBandwidth, Test::ReadLatency] {
+        let plan = Plan {
+            until: Until::Seconds(2.0),
+            margin: 0.25,
+            ..small(test, &[64])
+        };
+        let began = Instant::now();
+        let (rows, _) = played(&plan);
+        let row = &rows[0];
+        assert!(row.messages > 0, "{test:?}");
+        // However late its turns come: the first margin at least is no part of it.
+        let most = began.elapsed().as_secs_f64() - plan.margin;
+        assert!(row.seconds > 0.0 && row.seconds <= most, "{row:?}");
+    }
+}
+
+#[test]
+fn the_peak_and_the_single_times_are_there_when_they_are_asked_for() {
+    let plan = Plan {
+        peak: false,
+        ..small(Test::WriteBandwidth, &[64])
+    };
+    let (rows, _) = played(&plan);
+    let Figures::Bandwidth(bandwidth) = &rows[0].figures else {
+        panic!("{rows:?}")
+    };
+    assert_eq!(bandwidth.peak, None);
+    assert!(rows[0].samples.is_empty());
+
+    let plan = Plan {
+        samples: true,
+        ..small(Test::SendLatency, &[64])
+    };
+    let (rows, _) = played(&plan);
+    assert_eq!(rows[0].samples.len() as u64, plan.iterations);
+    let Figures::Latency(latency) = &rows[0].figures else {
+        panic!("{rows:?}")
+    };
+    let longest = rows[0].samples.iter().copied().fold(0.0, f64::max);
+    assert!((longest - latency.max).abs() <= latency.max / 100.0);
+}
+
+#[test]
+fn a_client_may_measure_a_size_again() {
+    let (addr, serving) = server();
+    let plan = small(Test::WriteBandwidth, &[64]);
+    let device = Device::tcp().unwrap();
+    let client = Client::connect(&device, Some([127, 0, 0, 1].into()), addr, &plan).unwrap();
+    for _ in 0..3 {
+        assert_eq!(client.measure(64).unwrap().messages, plan.iterations);
+    }
+    client.end().unwrap();
+    serving.join().unwrap().unwrap();
+}
+
+#[test]
+fn loopback_has_both_families_with_one_port() {
+    let device = Device::tcp().unwrap();
+    let server = Server::listen_on_loopback(&device, 0).unwrap();
+    let addrs = Vec::from_iter(server.local_addrs());
+    assert!(addrs.iter().all(|addr| addr.ip().is_loopback()));
+    assert!(addrs.iter().all(|addr| addr.port() == addrs[0].port()));
+    let serving = thread::spawn({
+        let count = addrs.len();
+        move || (0..count).try_for_each(|_| server.serve_one(|_| {}))
+    });
+    for addr in addrs {
+        let plan = small(Test::SendBandwidth, &[64]);
+        run(&Device::tcp().unwrap(), addr, &plan, |_| {}).unwrap();
+    }
+    serving.join().unwrap().unwrap();
+}
+
+/// Bytes of perftest 4.5 (version 6.06) on the wire: what its client sends first, and what its server answers.
+const OF_PERFTEST: [u8; 16] = *b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
+
+fn is_perftest(error: &PerfError) -> bool {
+    matches!(error, PerfError::Perftest { version: Some(version), .. } if version == "6.06")
+}
+
+#[test]
+fn a_server_of_perftest_over_tcp_is_named() {
+    let fake = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = fake.local_addr().unwrap();
+    let serving = thread::spawn(move || {
+        let (mut stream, _) = fake.accept().unwrap();
+        stream.read_exact(&mut [0; 16]).unwrap();
+        stream.write_all(&OF_PERFTEST).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let plan = small(Test::WriteBandwidth, &[64]);
+    let error = run(&Device::tcp().unwrap(), addr, &plan, |_| {}).unwrap_err();
+    assert!(is_perftest(&error), "{error}");
+    serving.join().unwrap();
+}
+
+#[test]
+fn a_client_of_perftest_over_tcp_is_named_and_the_server_goes_on() {
+    let device = Device::tcp().unwrap();
+    let server = Server::listen(&device, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = server.local_addr();
+    let (tell, told) = mpsc::channel();
+    let serving = thread::spawn(move || {
+        server.serve_one(|event| {
+            if let Event::Stranger(error) = event {
+                tell.send(is_perftest(error)).unwrap();
+            }
+        })
+    });
+    for first in [&OF_PERFTEST[..], b"GET / HTTP/1.1\r\n\r\n"] {
+        let mut stream = TcpStream::connect(addr).unwrap();
+        stream.write_all(first).unwrap();
+        assert_eq!(told.recv().unwrap(), first == OF_PERFTEST);
+    }
+    let plan = small(Test::WriteBandwidth, &[64]);
+    run(&Device::tcp().unwrap(), addr, &plan, |_| {}).unwrap();
+    serving.join().unwrap().unwrap();
+}
+
+/// perftest with `-R`, as far as it goes before it knows the other version: a connection, and 16 bytes by Send.
+#[test]
+fn perftest_over_rdma_cm_is_named_both_ways() {
+    let device = Device::tcp().unwrap();
+    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(8).unwrap());
+    let qp = || pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
+
+    let (addr, serving) = server();
+    let client = qp();
+    client.connect(addr, &ConnectOptions::default()).unwrap();
+    client
+        .post_send(&uwarp_verbs::SendWr::send_inline(0, &OF_PERFTEST))
+        .unwrap();
+    let error = serving.join().unwrap().unwrap_err();
+    assert!(is_perftest(&error), "{error}");
+
+    let listener = device.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = listener.local_addr();
+    let plan = small(Test::WriteBandwidth, &[64]);
+    let running = thread::spawn(move || run(&Device::tcp().unwrap(), addr, &plan, |_| {}));
+    let server = qp();
+    let inbox = pd.register(vec![0; 64], Access::LOCAL_WRITE).unwrap();
+    let sges = [inbox.sge(0, 64)];
+    server.post_recv(&RecvWr::new(0, &sges)).unwrap();
+    let request = listener.wait_request(None).unwrap();
+    request.accept(&server, &AcceptOptions::default()).unwrap();
+    // Not before the client has spoken, as perftest.
+    while !cq.wait(None).is_some_and(|completion| {
+        completion.qp_num == server.qp_num() && completion.opcode == WcOpcode::Recv
+    }) {}
+    server
+        .post_send(&uwarp_verbs::SendWr::send_inline(0, &OF_PERFTEST))
+        .unwrap();
+    let error = running.join().unwrap().unwrap_err();
+    assert!(is_perftest(&error), "{error}");
 }
 
 #[test]

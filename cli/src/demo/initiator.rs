@@ -78,7 +78,7 @@ impl Initiator<'_> {
         let qp = &self.endpoint.qp;
         let connected = qp
             .connect(to, &options)
-            .map_err(|error| explain::connect(&error, to, "uwarp demo"))?;
+            .map_err(|error| explain::connect(&error, to, &explain::Server::demo()))?;
         let info = qp
             .connection()
             .ok_or_else(|| Failure::because("connected, but to nobody"))?;

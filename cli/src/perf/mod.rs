@@ -1,239 +1,39 @@
 //! `uwarp perf`: bandwidth, message rate and latency, with the flags and the output of perftest.
 
+mod options;
+mod perftest;
+mod report;
 mod table;
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 
-use clap::{Args, ValueEnum};
-use uwarp_perf::{PerfError, Plan, Server, Test, Until, Waiting};
+use uwarp_perf::{Client, Event, Figures, PerfError, Plan, Results, Row, Server};
 use uwarp_verbs::Device;
 
-use crate::address::resolve;
-use crate::common::{self, Common};
-use crate::device::{DeviceOption, look_at_network};
+use crate::address::Host;
+use crate::common;
+use crate::device::look_at_network;
 use crate::explain;
 use crate::failure::{Failure, Report};
 use crate::output::{Output, notice};
-
-/// Options of `uwarp perf`: those of perftest.
-#[derive(Args, Debug)]
-#[command(after_help = "Example, in two terminals:\n  \
-    uwarp perf write_bw\n  \
-    uwarp perf write_bw 127.0.0.1 -a\n\
-    A server takes its part from the client: its own TEST need not be the client's, and may be left out.")]
-pub(crate) struct Options {
-    /// What is measured: a client has to say it
-    #[arg(value_name = "TEST", value_enum)]
-    test: Option<TestName>,
-    /// Where the server is; without it, this is the server
-    #[arg(value_name = "ADDRESS", requires = "test")]
-    server: Option<String>,
-    /// Port of the server
-    #[arg(short = 'p', long, value_name = "PORT", default_value_t = 18515)]
-    port: u16,
-    /// Server: serve clients, one after the other, until it is stopped; otherwise one
-    #[arg(short = 'P', long, conflicts_with = "server")]
-    persistent: bool,
-    #[command(flatten)]
-    load: Load,
-    /// Print the results as JSON (client)
-    #[arg(long, requires = "server")]
-    json: bool,
-    /// Bandwidth in Gbit/s (10^9) in place of MB/s (2^20)
-    #[arg(long = "report_gbits", alias = "report-gbits")]
-    gigabits: bool,
-    #[command(flatten)]
-    device: DeviceOption,
-    #[command(flatten)]
-    common: Common,
-}
-
-/// The load: the client's business.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Load (client)")]
-struct Load {
-    /// Octets of a message; with K, M or G that many KiB, MiB, GiB [default: 64K for bandwidth, 2 for latency]
-    #[arg(short = 's', long, value_name = "SIZE", value_parser = size)]
-    size: Option<u32>,
-    /// All sizes from 2 to 8 MiB (2^23)
-    #[arg(short = 'a', long, conflicts_with = "size")]
-    all: bool,
-    /// Messages on each QP [default: 5000 for bandwidth, 1000 for latency]
-    #[arg(short = 'n', long = "iters", value_name = "COUNT")]
-    iterations: Option<u64>,
-    /// Measure for this time in place of a number of messages
-    #[arg(
-        short = 'D',
-        long,
-        value_name = "SECONDS",
-        conflicts_with = "iterations"
-    )]
-    duration: Option<f64>,
-    /// Messages on each QP before those that are measured [default: a tenth of them]
-    #[arg(long = "warm-up", value_name = "COUNT")]
-    warm_up: Option<u64>,
-    /// Connections
-    #[arg(short = 'q', long = "qp", value_name = "COUNT", default_value_t = 1)]
-    qps: u32,
-    /// Messages outstanding on each QP
-    #[arg(
-        short = 't',
-        long = "tx-depth",
-        value_name = "COUNT",
-        default_value_t = 128
-    )]
-    tx_depth: u32,
-    /// Receives posted on each QP
-    #[arg(
-        short = 'r',
-        long = "rx-depth",
-        value_name = "COUNT",
-        default_value_t = 512
-    )]
-    rx_depth: u32,
-    /// Work requests for one post
-    #[arg(
-        short = 'l',
-        long = "post_list",
-        alias = "post-list",
-        value_name = "COUNT",
-        default_value_t = 1
-    )]
-    post_list: u32,
-    /// One completion for so many messages
-    #[arg(
-        short = 'Q',
-        long = "cq-mod",
-        value_name = "COUNT",
-        default_value_t = 100
-    )]
-    cq_moderation: u32,
-    /// Post messages of at most so many octets inline
-    #[arg(
-        short = 'I',
-        long = "inline_size",
-        alias = "inline-size",
-        value_name = "SIZE",
-        default_value_t = 0
-    )]
-    inline: u32,
-    /// Reads outstanding on each QP
-    #[arg(short = 'o', long = "outs", value_name = "COUNT", default_value_t = 16)]
-    reads: u16,
-    /// Both sides send (bandwidth)
-    #[arg(short = 'b', long = "bidirectional")]
-    bidirectional: bool,
-    /// Sleep in the wait call while there is nothing to do: --wait block
-    #[arg(short = 'e', long = "events", conflicts_with = "wait")]
-    events: bool,
-    /// What a side does while it has nothing to do
-    #[arg(long, value_enum, default_value = "poll", value_name = "HOW")]
-    wait: WaitName,
-    /// The application at the server of a one-sided test sleeps, and does not poll
-    #[arg(long = "target-sleeps")]
-    target_sleeps: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum TestName {
-    /// RDMA Writes, as many as go
-    WriteBw,
-    /// RDMA Reads, as many as go
-    ReadBw,
-    /// Sends, as many as go
-    SendBw,
-    /// An RDMA Write and one back, seen in memory: half of the round trip
-    WriteLat,
-    /// An RDMA Read, from post to completion
-    ReadLat,
-    /// A Send and one back: half of the round trip
-    SendLat,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum WaitName {
-    /// It polls the completion queue
-    Poll,
-    /// It blocks in our own wait call
-    Block,
-    /// It blocks in poll(2) on the descriptor of a completion channel
-    Channel,
-    /// It polls once and then looks at the buffer, without a call (write_lat)
-    Memory,
-}
-
-impl From<TestName> for Test {
-    fn from(name: TestName) -> Self {
-        match name {
-            TestName::WriteBw => Test::WriteBandwidth,
-            TestName::ReadBw => Test::ReadBandwidth,
-            TestName::SendBw => Test::SendBandwidth,
-            TestName::WriteLat => Test::WriteLatency,
-            TestName::ReadLat => Test::ReadLatency,
-            TestName::SendLat => Test::SendLatency,
-        }
-    }
-}
-
-/// `64`, `4K`, `1M`.
-fn size(text: &str) -> Result<u32, String> {
-    let (digits, unit) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
-        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
-        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
-        _ => (text, 1),
-    };
-    let number: u32 = digits.parse().map_err(|error| format!("{error}"))?;
-    number
-        .checked_mul(unit)
-        .filter(|size| *size <= Plan::MAX_SIZE)
-        .ok_or_else(|| "at most 1G".to_owned())
-}
-
-impl Load {
-    fn plan(&self, test: Test) -> Plan {
-        let sizes = match (self.all, self.size) {
-            (true, _) => (1..=23).map(|bit| 1 << bit).collect(),
-            (false, Some(size)) => vec![size],
-            (false, None) if test.is_latency() => vec![2],
-            (false, None) => vec![64 << 10],
-        };
-        let usual = Plan::new(test, &sizes);
-        let iterations = self.iterations.unwrap_or(usual.iterations);
-        Plan {
-            iterations,
-            warm_up: self.warm_up.unwrap_or(iterations / 10),
-            until: self.duration.map_or(Until::Iterations, Until::Seconds),
-            qps: self.qps,
-            tx_depth: self.tx_depth,
-            rx_depth: self.rx_depth,
-            post_list: self.post_list,
-            cq_moderation: self.cq_moderation,
-            inline: self.inline,
-            bidirectional: self.bidirectional,
-            waiting: match self.wait {
-                _ if self.events => Waiting::Block,
-                WaitName::Poll => Waiting::Poll,
-                WaitName::Block => Waiting::Block,
-                WaitName::Channel => Waiting::Channel,
-                WaitName::Memory => Waiting::Memory,
-            },
-            target_sleeps: self.target_sleeps,
-            reads: self.reads,
-            ..usual
-        }
-    }
-}
+use crate::signals::asked_to_stop;
+pub(crate) use options::Options;
+use options::TestName;
+pub(crate) use perftest::refusal;
+use table::Table;
 
 /// Runs one side to its end.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    if let Some(text) = options.ignored.notice() {
+        notice(text);
+    }
     let recording = options.common.capture()?;
     let device = options
         .device
         .open(options.common.settings(), recording.as_ref())?;
     let result = match (&options.server, options.test) {
-        (Some(server), Some(test)) => client(options, &device, server, test.into()),
+        (Some(server), Some(test)) => client(options, &device, server, test),
         _ => serve(options, &device),
     };
     if result.is_err() {
@@ -243,47 +43,168 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     common::finish(result, recording.as_ref())
 }
 
-fn client(options: &Options, device: &Device, server: &str, test: Test) -> Result<(), Failure> {
-    let plan = options.load.plan(test);
-    plan.check()
-        .map_err(|error| Failure::Usage(Report::new(error.to_string())))?;
-    let addr = resolve(server, options.port)?;
-    let output = options.common.output();
-    let table = table::Table {
-        gigabits: options.gigabits,
+fn usage(what: impl Into<String>) -> Failure {
+    Failure::Usage(Report::new(what))
+}
+
+fn client(
+    options: &Options,
+    device: &Device,
+    server: &Host,
+    test: TestName,
+) -> Result<(), Failure> {
+    let plan = options.plan(test).map_err(usage)?;
+    plan.check().map_err(|error| usage(error.to_string()))?;
+    let from = options.bind.as_ref().map(Host::local).transpose()?;
+    let from = from.or_else(|| options.device.source());
+    let from = from.map(|from| from.ip());
+    let addr = server.server(options.port, from)?;
+    let session = Session {
+        options,
+        device,
+        plan: &plan,
+        output: options.common.output(),
+        table: Table::new(&options.report),
     };
-    // A line that cannot be written is told after the measurement.
-    let mut written = Ok(());
-    let results = uwarp_perf::run(device, addr, &plan, |event| {
-        if !options.json && written.is_ok() {
-            written = table.tell(output, &event, device);
+    let client = Client::connect(device, from, addr, &plan).map_err(|error| failure(&error))?;
+    session.table_begins(addr)?;
+    let rows = session.measure(&client)?;
+    client.end().map_err(|error| failure(&error))?;
+    session.ends(rows)
+}
+
+/// A client's measurements and what is said of them.
+struct Session<'a> {
+    options: &'a Options,
+    device: &'a Device,
+    plan: &'a Plan,
+    output: Output,
+    table: Table,
+}
+
+impl Session<'_> {
+    fn table_begins(&self, peer: SocketAddr) -> Result<(), Failure> {
+        if self.options.report.json {
+            return Ok(());
         }
-    })
-    .map_err(|error| failure(&error))?;
-    written?;
-    if options.json {
-        let text = serde_json::to_string_pretty(&results)
-            .map_err(|error| Failure::because(error.to_string()))?;
-        return output.line(text);
+        self.output
+            .line(self.table.head(self.plan, peer, self.device))
     }
-    output.line(table::RULE)
+
+    /// Each size once, or all of it until somebody stops it.
+    fn measure(&self, client: &Client<'_>) -> Result<Vec<Row>, Failure> {
+        let mut rows = Vec::new();
+        let stop =
+            if self.options.load.run_infinitely {
+                let stop = asked_to_stop();
+                Some(stop.map_err(|error| {
+                    Failure::because(format!("signals cannot be taken: {error}"))
+                })?)
+            } else {
+                None
+            };
+        loop {
+            for &size in &self.plan.sizes {
+                let row = client.measure(size).map_err(|error| failure(&error))?;
+                self.tell(&row)?;
+                // The limits are held against the last row where there is no end of them.
+                if stop.is_some() {
+                    rows.clear();
+                }
+                rows.push(row);
+            }
+            if stop
+                .as_ref()
+                .is_none_or(|stop| stop.load(Ordering::Relaxed))
+            {
+                return Ok(rows);
+            }
+        }
+    }
+
+    fn tell(&self, row: &Row) -> Result<(), Failure> {
+        let report = &self.options.report;
+        if report.out_json {
+            report::save(&report.out_json_file, self.plan, row, report.gigabits)?;
+        }
+        if report.json {
+            return Ok(());
+        }
+        if let Some(list) = self.table.samples(row, report.unsorted, report.histogram) {
+            self.output.line(list)?;
+            self.output.line(self.table.columns(self.plan))?;
+        }
+        self.output.line(self.table.row(row))
+    }
+
+    fn ends(&self, rows: Vec<Row>) -> Result<(), Failure> {
+        let limits = self.limits(&rows);
+        if self.options.report.json {
+            let plan = self.plan.clone();
+            let text = serde_json::to_string_pretty(&Results { plan, rows })
+                .map_err(|error| Failure::because(error.to_string()))?;
+            self.output.line(text)?;
+        } else {
+            self.output.line(table::RULE)?;
+        }
+        limits
+    }
+
+    /// perftest's rule: some row reaches each limit.
+    fn limits(&self, rows: &[Row]) -> Result<(), Failure> {
+        let report = &self.options.report;
+        let best = |of: fn(&Table, &Row) -> f64| {
+            rows.iter()
+                .map(|row| of(&self.table, row))
+                .fold(0.0, f64::max)
+        };
+        let unit = self.table.unit();
+        for (limit, best, what, unit, option) in [
+            (
+                report.limit_bw,
+                best(Table::average),
+                "bandwidth",
+                unit,
+                "-w",
+            ),
+            (
+                report.limit_msgrate,
+                best(Table::rate),
+                "message rate",
+                "Mpps",
+                "-y",
+            ),
+        ] {
+            if let Some(limit) = limit
+                && best < limit
+            {
+                let text = format!("the {what} is {best:.6} {unit}, below the limit of {limit}");
+                return Err(Report::new(format!("{text} ({option})")).into());
+            }
+        }
+        Ok(())
+    }
 }
 
 fn serve(options: &Options, device: &Device) -> Result<(), Failure> {
-    let addr = SocketAddr::new(options.device.listen_ip(), options.port);
-    let server = Server::listen(device, addr)
-        .map_err(|error| Failure::because(format!("cannot listen on {addr}: {error}")))?;
+    let server = listen(options, device)?;
     let output = options.common.output();
     loop {
+        let addrs: Vec<_> = server.local_addrs().map(|addr| addr.to_string()).collect();
+        let hint = if server.local_addrs().all(|addr| addr.ip().is_loopback()) {
+            "\n* Clients of this host only; --bind 0.0.0.0 or --bind :: takes those of others, too"
+        } else {
+            ""
+        };
         output.line(format_args!(
             "\n************************************\n\
              * Waiting for client to connect... *   {}\n\
-             ************************************",
-            server.local_addr()
+             ************************************{hint}",
+            addrs.join(" and ")
         ))?;
         let result = one_client(options, device, &server, output);
         match result {
-            Err(failure) if options.persistent && !matches!(failure, Failure::OutputClosed) => {
+            Err(failure) if options.persistent => {
                 failure.tell("perf");
                 notice("uwarp perf: the server goes on");
             }
@@ -294,19 +215,45 @@ fn serve(options: &Options, device: &Device) -> Result<(), Failure> {
     }
 }
 
+/// Where clients are waited for: at the address given, at that of the device, or for those of this host alone.
+fn listen(options: &Options, device: &Device) -> Result<Server, Failure> {
+    let addr = match &options.bind {
+        Some(host) => host.resolve(options.port, None)?,
+        None if options.device.has_addresses() => {
+            SocketAddr::new(options.device.listen_ip(), options.port)
+        }
+        None => {
+            return Server::listen_on_loopback(device, options.port).map_err(|error| {
+                let port = options.port;
+                Failure::because(format!("cannot listen on port {port} of loopback: {error}"))
+            });
+        }
+    };
+    Server::listen(device, addr)
+        .map_err(|error| Failure::because(format!("cannot listen on {addr}: {error}")))
+}
+
 fn one_client(
     options: &Options,
     device: &Device,
     server: &Server,
     output: Output,
 ) -> Result<(), Failure> {
-    let table = table::Table {
-        gigabits: options.gigabits,
-    };
+    let table = Table::new(&options.report);
     let mut written = Ok(());
     let served = server.serve_one(|event| {
+        let told = match event {
+            Event::Begins { peer, plan } => output.line(table.head(plan, peer, device)),
+            Event::Row(row) => output.line(table.row(row)),
+            Event::Stranger(error) => {
+                failure(error).tell("perf");
+                notice("uwarp perf: the connection was closed, the server goes on");
+                Ok(())
+            }
+            _ => Ok(()),
+        };
         if written.is_ok() {
-            written = table.tell(output, &event, device);
+            written = told;
         }
     });
     written?;
@@ -317,15 +264,23 @@ fn one_client(
 /// What to tell a person.
 fn failure(error: &PerfError) -> Failure {
     match error {
-        PerfError::Plan(error) => Failure::Usage(Report::new(error.to_string())),
+        PerfError::Plan(error) => usage(error.to_string()),
         PerfError::Connect { addr, error } => {
-            explain::connect(error, *addr, &format!("uwarp perf -p {}", addr.port())).into()
+            explain::connect(error, *addr, &explain::Server::perf(*addr)).into()
         }
         PerfError::Ended {
             peer,
             during,
             reason,
         } => explain::ended(*peer, during, reason).into(),
+        PerfError::Perftest { .. } => Report::new(error.to_string())
+            .expected("uwarp perf on both sides, or perftest on both")
+            .fault("nobody: the two programs only share a port")
+            .advice("uwarp perf there; or perftest here: uwarp run -- ib_write_bw -R ADDRESS")
+            .into(),
+        PerfError::Startup { peer, error } => Report::new(explain::with_addr(error, *peer))
+            .fault("the peer")
+            .into(),
         PerfError::Protocol { .. } => Report::new(error.to_string())
             .fault("the peer: it is iWARP, and not uwarp perf of this version")
             .into(),
@@ -333,16 +288,17 @@ fn failure(error: &PerfError) -> Failure {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_size_may_have_a_unit() {
-        let sizes = ["0", "64", "4K", "1m", "1G"].map(|text| size(text).unwrap());
-        assert_eq!(sizes, [0, 64, 4 << 10, 1 << 20, 1 << 30]);
-        for wrong in ["", "K", "2G", "-1", "4Q", "4294967296"] {
-            assert!(size(wrong).is_err(), "{wrong}");
-        }
+/// Bandwidth of both directions, and its peak and rate.
+fn both(row: &Row) -> Option<uwarp_perf::Bandwidth> {
+    let Figures::Bandwidth(mut sum) = row.figures else {
+        return None;
+    };
+    if let Some(opposite) = &row.opposite
+        && let Figures::Bandwidth(its) = &opposite.figures
+    {
+        sum.peak = sum.peak.zip(its.peak).map(|(mine, its)| mine + its);
+        sum.average += its.average;
+        sum.rate += its.rate;
     }
+    Some(sum)
 }

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-use uwarp_perf::{Event, Figures, Plan, Row, Test, Until, Waiting};
+use uwarp_perf::{Atomic, Figures, Plan, Row, Test, Until, Waiting};
 use uwarp_verbs::Device;
 
-use crate::failure::Failure;
-use crate::output::Output;
+use super::both;
+use super::options::Report;
 
 pub(super) const RULE: &str =
     "---------------------------------------------------------------------------------------";
@@ -15,29 +15,45 @@ pub(super) const RULE: &str =
 /// perftest's MB.
 const MEBI: f64 = (1 << 20) as f64;
 
+/// Bytes a second that are 1 in the unit of the report.
+pub(super) fn scale(gigabits: bool) -> f64 {
+    if gigabits { 1e9 / 8.0 } else { MEBI }
+}
+
 /// How figures are shown.
 pub(super) struct Table {
     /// Gbit/s in place of MB/s.
-    pub(super) gigabits: bool,
+    gigabits: bool,
+    /// A column for the processors of the machine.
+    cpu_util: bool,
 }
 
 impl Table {
-    /// A line for what happens.
-    pub(super) fn tell(
-        &self,
-        output: Output,
-        event: &Event<'_>,
-        device: &Device,
-    ) -> Result<(), Failure> {
-        match event {
-            Event::Begins { peer, plan } => output.line(self.head(plan, *peer, device)),
-            Event::Row(row) => output.line(self.row(row)),
-            _ => Ok(()),
+    pub(super) fn new(report: &Report) -> Self {
+        Table {
+            gigabits: report.gigabits,
+            cpu_util: report.cpu_util,
         }
     }
 
+    /// Unit of bandwidth.
+    pub(super) fn unit(&self) -> &'static str {
+        if self.gigabits { "Gb/sec" } else { "MB/sec" }
+    }
+
+    /// Bandwidth of both directions in the unit of the report.
+    pub(super) fn average(&self, row: &Row) -> f64 {
+        both(row).map_or(0.0, |both| both.average) / scale(self.gigabits)
+    }
+
+    /// Millions of messages a second, of both directions.
+    #[expect(clippy::unused_self, reason = "as `average`")]
+    pub(super) fn rate(&self, row: &Row) -> f64 {
+        both(row).map_or(0.0, |both| both.rate) / 1e6
+    }
+
     /// What is measured, and the heads of the columns.
-    fn head(&self, plan: &Plan, peer: SocketAddr, device: &Device) -> String {
+    pub(super) fn head(&self, plan: &Plan, peer: SocketAddr, device: &Device) -> String {
         let what = match plan.test {
             Test::WriteBandwidth => "RDMA_Write Bandwidth Test",
             Test::ReadBandwidth => "RDMA_Read Bandwidth Test",
@@ -45,6 +61,10 @@ impl Table {
             Test::WriteLatency => "RDMA_Write Latency Test",
             Test::ReadLatency => "RDMA_Read Latency Test",
             Test::SendLatency => "Send Latency Test",
+            Test::WriteImmBandwidth => "RDMA_Write With Immediate Bandwidth Test",
+            Test::WriteImmLatency => "RDMA_Write With Immediate Latency Test",
+            Test::AtomicBandwidth => "Atomic Bandwidth Test",
+            Test::AtomicLatency => "Atomic Latency Test",
         };
         let both = if plan.bidirectional {
             "Bidirectional "
@@ -71,7 +91,14 @@ impl Table {
             Until::Iterations => {
                 format!("{} messages, {} before them", plan.iterations, plan.warm_up)
             }
-            Until::Seconds(seconds) => format!("{seconds} s, {} messages before", plan.warm_up),
+            Until::Seconds(seconds) => {
+                let margin = if plan.margin > 0.0 {
+                    format!(" without {} s at both ends", plan.margin)
+                } else {
+                    String::new()
+                };
+                format!("{seconds} s{margin}, {} messages before", plan.warm_up)
+            }
         };
         let mut out = format!("{RULE}\n                    {both}{what}\n");
         let mut line = |left: &str, is: String, right: &str, that: String| {
@@ -102,27 +129,63 @@ impl Table {
             "CRC32C",
             crc.into(),
         );
+        let atomic = match plan.atomic {
+            Atomic::FetchAdd => "FETCH_AND_ADD",
+            Atomic::CompareSwap => "CMP_AND_SWAP",
+        };
+        let srq = if plan.srq { "ON" } else { "OFF" };
+        if plan.test.is_atomic() {
+            let _ = writeln!(out, " {:<15} : {atomic}", "Atomic type");
+        }
+        if plan.test.takes_receives() {
+            let _ = writeln!(out, " {:<15} : {srq}", "Using SRQ");
+        }
         let _ = writeln!(out, " {:<15} : {waiting}{target}", "Waiting");
         let _ = writeln!(out, " {:<15} : {until}", "Of each size");
-        let unit = if self.gigabits {
-            "[Gb/sec]"
-        } else {
-            "[MB/sec]"
-        };
-        let heads = if plan.test.is_latency() {
-            " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]".to_owned()
-        } else {
-            format!(
-                " #bytes     #iterations    BW peak{unit}    BW average{unit}   MsgRate[Mpps]   CPU[s/GB]"
-            )
-        };
-        let _ = write!(out, "{RULE}\n{heads}");
+        out.push_str(&self.columns(plan));
         out
     }
 
+    /// The heads of the columns.
+    pub(super) fn columns(&self, plan: &Plan) -> String {
+        let mut heads = if plan.test.is_latency() {
+            " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]".to_owned()
+        } else {
+            let unit = self.unit();
+            format!(
+                " #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]   CPU[s/GB]"
+            )
+        };
+        if self.cpu_util {
+            heads.push_str("    CPU_Util[%]");
+        }
+        format!("{RULE}\n{heads}")
+    }
+
+    /// The times of the single messages as perftest lists them, in their order and sorted, as far as they are wanted.
+    pub(super) fn samples(&self, row: &Row, unsorted: bool, sorted: bool) -> Option<String> {
+        let list = |samples: &[f64]| {
+            let mut out = "#, usec".to_owned();
+            for (index, sample) in samples.iter().enumerate() {
+                let _ = write!(out, "\n{}, {sample:.3}", index + 1);
+            }
+            out
+        };
+        let mut lists = Vec::new();
+        if unsorted {
+            lists.push(list(&row.samples));
+        }
+        if sorted {
+            let mut samples = row.samples.clone();
+            samples.sort_by(f64::total_cmp);
+            lists.push(list(&samples));
+        }
+        (!lists.is_empty()).then(|| lists.join("\n"))
+    }
+
     /// What came out for one size.
-    fn row(&self, row: &Row) -> String {
-        match &row.figures {
+    pub(super) fn row(&self, row: &Row) -> String {
+        let mut out = match &row.figures {
             Figures::Latency(latency) => format!(
                 " {:<7} {:<10}     {:<7.2}        {:<7.2}      {:<7.2}            {:<7.2}        {:<7.2}         {:<7.2}                {:<7.2}",
                 row.size,
@@ -135,31 +198,28 @@ impl Table {
                 latency.p99,
                 latency.p999
             ),
+            // As perftest: both directions are one number, and a peak that was not looked for is 0.
             Figures::Bandwidth(mine) => {
-                // As perftest: both directions are one number.
-                let (mut peak, mut average, mut rate) = (mine.peak, mine.average, mine.rate);
-                let mut messages = row.messages;
-                if let Some(opposite) = &row.opposite
-                    && let Figures::Bandwidth(its) = &opposite.figures
-                {
-                    peak += its.peak;
-                    average += its.average;
-                    rate += its.rate;
-                    messages += opposite.messages;
-                }
-                let scale = if self.gigabits { 1e9 / 8.0 } else { MEBI };
+                let sum = both(row).unwrap_or(*mine);
+                let messages = row.opposite.as_ref().map_or(0, |its| its.messages);
                 let cpu = row.cpu_per_gb().map_or("-".to_owned(), |(this, that)| {
                     format!("{this:.3} + {that:.3}")
                 });
+                let scale = scale(self.gigabits);
                 format!(
                     " {:<7}    {:<10}     {:<12.2}       {:<12.2}         {:<10.6}      {cpu}",
                     row.size,
-                    messages,
-                    peak / scale,
-                    average / scale,
-                    rate / 1e6
+                    row.messages + messages,
+                    sum.peak.unwrap_or(0.0) / scale,
+                    sum.average / scale,
+                    sum.rate / 1e6
                 )
             }
+        };
+        if self.cpu_util {
+            let percent = row.machine_cpu.unwrap_or(0.0);
+            let _ = write!(out, "     {percent:<3.2}");
         }
+        out
     }
 }

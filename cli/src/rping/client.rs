@@ -11,7 +11,7 @@ use crate::failure::{Failure, Report};
 use crate::output::notice;
 
 pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Result<(), Failure> {
-    let to = options.server_addr()?;
+    let (from, to) = options.ends()?;
     let size = options.size as usize;
     let echo = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let session = Session::new(device, size, echo, to, printer)?;
@@ -25,13 +25,13 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
     let connect = ConnectOptions {
         ird: 1,
         ord: 1,
-        local: options.source_addr(),
+        local: from,
         ..ConnectOptions::default()
     };
-    session.qp.connect(to, &connect).map_err(|error| {
-        let server = format!("uwarp rping -s -a {} -p {}", to.ip(), to.port());
-        explain::connect(&error, to, &server)
-    })?;
+    session
+        .qp
+        .connect(to, &connect)
+        .map_err(|error| explain::connect(&error, to, &explain::Server::rping(to)))?;
     printer.debug("rdma_connect successful")?;
     session.debug_agreed()?;
 

@@ -16,14 +16,14 @@ mod data;
 mod server;
 mod session;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use clap::{ArgGroup, Args};
 
-use crate::address::resolve;
+use crate::address::Host;
 use crate::common::{self, Common};
 use crate::device::{DeviceOption, look_at_network};
-use crate::failure::{Failure, Report};
+use crate::failure::Failure;
 use crate::output::Output;
 
 /// rping's limits on the size of the ping data, as Debian's rping has them: room for its label, and
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     client: bool,
     /// Server: address to listen on (by default that of the device, else all; ::0 for IPv6). Client: where the server is
     #[arg(short = 'a', value_name = "ADDRESS")]
-    address: Option<String>,
+    address: Option<Host>,
     /// Port of the server; a server takes a free one for 0 (-d prints it)
     #[arg(short = 'p', value_name = "PORT", default_value_t = 7174)]
     port: u16,
@@ -70,7 +70,7 @@ pub(crate) struct Options {
     persistent: bool,
     /// Address of this machine to connect from (client)
     #[arg(short = 'I', value_name = "ADDRESS", conflicts_with = "server")]
-    source: Option<IpAddr>,
+    source: Option<Host>,
     /// Taken for the sake of scripts: a QP of uwarp is always made by the program itself
     #[arg(short = 'q')]
     own_qp: bool,
@@ -127,26 +127,24 @@ impl Options {
     /// Where a server listens.
     fn listen_addr(&self) -> Result<SocketAddr, Failure> {
         match &self.address {
-            Some(name) => resolve(name, self.port),
+            Some(host) => host.resolve(self.port, None),
             None => Ok(SocketAddr::new(self.device.listen_ip(), self.port)),
         }
     }
 
-    /// Where a client finds the server.
-    fn server_addr(&self) -> Result<SocketAddr, Failure> {
-        let name = self.address.as_deref().unwrap_or_default();
-        if self.port == 0 {
-            let report = Report::new("nothing can listen on port 0");
-            return Err(Failure::Usage(
-                report.advice("-p with the port of the server"),
-            ));
-        }
-        resolve(name, self.port)
-    }
-
-    /// Where a client connects from.
-    fn source_addr(&self) -> Option<SocketAddr> {
-        let asked = self.source.map(|addr| SocketAddr::new(addr, 0));
-        asked.or_else(|| self.device.source())
+    /// Where a client connects from, if it is told, and to.
+    fn ends(&self) -> Result<(Option<SocketAddr>, SocketAddr), Failure> {
+        let asked = self.source.as_ref().map(Host::local).transpose()?;
+        let from = asked.or_else(|| self.device.source());
+        let to = match &self.address {
+            Some(host) => host.server(self.port, from.map(|from| from.ip()))?,
+            // clap requires it.
+            None => {
+                return Err(Failure::because(
+                    "a client needs the address of its server (-a)",
+                ));
+            }
+        };
+        Ok((from, to))
     }
 }

@@ -1,0 +1,416 @@
+//! Options of `uwarp perf`, and the plan that they make.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use uwarp_perf::{ATOMIC_SIZE, Atomic, Plan, Test, Until, Waiting};
+
+use super::perftest::Ignored;
+use crate::address::Host;
+use crate::common::Common;
+use crate::device::DeviceOption;
+
+/// Options of `uwarp perf`: those of perftest.
+#[derive(Args, Debug)]
+#[command(
+    version,
+    after_help = "Example, in two terminals:\n  \
+    uwarp perf\n  \
+    uwarp perf write_bw 127.0.0.1 -a\n\
+    A server takes its part from the client: its own TEST need not be the client's, and may be left out.\n\
+    Without --bind (and without an address of the device) it takes clients of this host alone."
+)]
+pub(crate) struct Options {
+    /// What to measure; a client needs it
+    #[arg(value_name = "TEST", value_enum)]
+    pub(super) test: Option<TestName>,
+    /// Address or name of the server; without it, this is the server
+    #[arg(value_name = "ADDRESS", requires = "test")]
+    pub(super) server: Option<Host>,
+    /// Port of the server
+    #[arg(short = 'p', long, value_name = "PORT", default_value_t = 18515)]
+    pub(super) port: u16,
+    /// Server: address to listen on, 0.0.0.0 or :: for all (by default that of the device, else loopback). Client: address
+    /// to connect from
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        aliases = ["bind_source_ip", "source_ip"]
+    )]
+    pub(super) bind: Option<Host>,
+    /// Server: serve clients, one after the other, until it is stopped; otherwise one
+    #[arg(short = 'P', long, conflicts_with = "server")]
+    pub(super) persistent: bool,
+    #[command(flatten)]
+    pub(super) load: Load,
+    #[command(flatten)]
+    pub(super) report: Report,
+    #[command(flatten)]
+    pub(super) ignored: Ignored,
+    #[command(flatten)]
+    pub(super) device: DeviceOption,
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+/// The load. The client tells it the server.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Load (client)")]
+pub(super) struct Load {
+    /// Bytes of a message; with K, M or G that many KiB, MiB, GiB [default: 64K for bandwidth, 2 for latency; atomics
+    /// have 8]
+    #[arg(short = 's', long, value_name = "SIZE", value_parser = size)]
+    size: Option<u32>,
+    /// All sizes from 2 to 8 MiB (2^23)
+    #[arg(short = 'a', long, conflicts_with = "size")]
+    all: bool,
+    /// Messages on each QP [default: 5000 for bandwidth, 1000 for latency]
+    #[arg(short = 'n', long = "iters", value_name = "COUNT")]
+    iterations: Option<u64>,
+    /// Measure for this time in place of a number of messages
+    #[arg(
+        short = 'D',
+        long,
+        value_name = "SECONDS",
+        conflicts_with = "iterations"
+    )]
+    duration: Option<f64>,
+    /// With -D: leave out this time at its beginning and at its end [default: 0]
+    #[arg(short = 'f', long, value_name = "SECONDS", requires = "duration")]
+    margin: Option<f64>,
+    /// Measure again and again, a row for each -D (5 s without it), until it is stopped
+    #[arg(long = "run_infinitely", alias = "run-infinitely",
+        conflicts_with_all = ["iterations", "all", "json", "histogram", "unsorted"])]
+    pub(super) run_infinitely: bool,
+    /// Messages on each QP before those that are measured [default: a tenth of them]
+    #[arg(long = "warm-up", value_name = "COUNT")]
+    warm_up: Option<u64>,
+    /// Connections
+    #[arg(short = 'q', long = "qp", value_name = "COUNT", default_value_t = 1)]
+    qps: u32,
+    /// Messages outstanding on each QP
+    #[arg(
+        short = 't',
+        long = "tx-depth",
+        value_name = "COUNT",
+        default_value_t = 128
+    )]
+    tx_depth: u32,
+    /// Receives posted on each QP, or in the shared receive queue
+    #[arg(
+        short = 'r',
+        long = "rx-depth",
+        value_name = "COUNT",
+        default_value_t = 512
+    )]
+    rx_depth: u32,
+    /// All QPs of a side take their receives from one shared receive queue (tests with receives)
+    #[arg(long = "use-srq", alias = "use_srq")]
+    srq: bool,
+    /// Work requests for one post
+    #[arg(
+        short = 'l',
+        long = "post_list",
+        alias = "post-list",
+        value_name = "COUNT",
+        default_value_t = 1
+    )]
+    post_list: u32,
+    /// One completion for so many messages
+    #[arg(
+        short = 'Q',
+        long = "cq-mod",
+        value_name = "COUNT",
+        default_value_t = 100
+    )]
+    cq_moderation: u32,
+    /// Post messages of at most so many bytes inline
+    #[arg(
+        short = 'I',
+        long = "inline_size",
+        alias = "inline-size",
+        value_name = "SIZE",
+        default_value_t = 0
+    )]
+    inline: u32,
+    /// Reads and atomic operations outstanding on each QP
+    #[arg(short = 'o', long = "outs", value_name = "COUNT", default_value_t = 16)]
+    reads: u16,
+    /// Operation of the atomic tests
+    #[arg(
+        short = 'A',
+        long = "atomic_type",
+        alias = "atomic-type",
+        value_enum,
+        ignore_case = true,
+        value_name = "TYPE",
+        default_value = "FETCH_AND_ADD"
+    )]
+    atomic: AtomicName,
+    /// Write tests: Writes with Immediate Data, as the tests write_imm_bw and write_imm_lat have them
+    #[arg(long = "write_with_imm", alias = "write-with-imm")]
+    write_with_imm: bool,
+    /// Both sides send (bandwidth)
+    #[arg(short = 'b', long = "bidirectional")]
+    bidirectional: bool,
+    /// Sleep in the wait call while there is nothing to do: --wait block
+    #[arg(short = 'e', long = "events", conflicts_with = "wait")]
+    events: bool,
+    /// What a side does while it has nothing to do
+    #[arg(long, value_enum, default_value = "poll", value_name = "HOW")]
+    wait: WaitName,
+    /// The application at the server of a one-sided test sleeps, and does not poll
+    #[arg(long = "target-sleeps")]
+    target_sleeps: bool,
+}
+
+/// What is reported of the results, and how.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Report")]
+pub(super) struct Report {
+    /// Print the results as JSON (client)
+    #[arg(long, requires = "server")]
+    pub(super) json: bool,
+    /// Save the last row in a file, in perftest's form of JSON (client)
+    #[arg(
+        long = "out_json",
+        alias = "out-json",
+        requires = "server",
+        conflicts_with = "all"
+    )]
+    pub(super) out_json: bool,
+    /// Name of that file
+    #[arg(
+        long = "out_json_file",
+        alias = "out-json-file",
+        value_name = "FILE",
+        requires = "out_json",
+        default_value = "perftest_out.json"
+    )]
+    pub(super) out_json_file: PathBuf,
+    /// Bandwidth in Gbit/s (10^9) in place of MB/s (2^20)
+    #[arg(long = "report_gbits", alias = "report-gbits")]
+    pub(super) gigabits: bool,
+    /// Latency tests: list the time of each message, sorted
+    #[arg(short = 'H', long = "report-histogram", alias = "report-histogrm")]
+    pub(super) histogram: bool,
+    /// Latency tests: list the time of each message, in the order of the messages
+    #[arg(short = 'U', long = "report-unsorted")]
+    pub(super) unsorted: bool,
+    /// Bandwidth tests: do not look for the peak
+    #[arg(short = 'N', long = "noPeak", alias = "no-peak")]
+    pub(super) no_peak: bool,
+    /// With -D: a column with the busy time of all processors of this machine
+    #[arg(long = "cpu_util", alias = "cpu-util", requires = "duration")]
+    pub(super) cpu_util: bool,
+    /// Bandwidth tests: fail (exit code 1) when no row has this average, in the unit of the report
+    #[arg(short = 'w', long = "limit_bw", alias = "limit-bw", value_name = "BANDWIDTH", value_parser = limit)]
+    pub(super) limit_bw: Option<f64>,
+    /// Bandwidth tests: fail (exit code 1) when no row has this message rate, in millions a second
+    #[arg(short = 'y', long = "limit_msgrate", alias = "limit-msgrate", value_name = "RATE", value_parser = limit)]
+    pub(super) limit_msgrate: Option<f64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(super) enum TestName {
+    /// RDMA Writes, as many as go
+    WriteBw,
+    /// RDMA Reads, as many as go
+    ReadBw,
+    /// Sends, as many as go
+    SendBw,
+    /// RDMA Writes with Immediate Data, as many as go
+    WriteImmBw,
+    /// Atomic operations, as many as go
+    AtomicBw,
+    /// An RDMA Write and one back, seen in memory: half of the round trip
+    WriteLat,
+    /// An RDMA Read, from post to completion
+    ReadLat,
+    /// A Send and one back: half of the round trip
+    SendLat,
+    /// An RDMA Write with Immediate Data and one back: half of the round trip
+    WriteImmLat,
+    /// An atomic operation, from post to completion
+    AtomicLat,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum AtomicName {
+    /// Add 1 to a word of the server
+    #[value(name = "FETCH_AND_ADD")]
+    FetchAndAdd,
+    /// Compare a word of the server with 0, and store 0
+    #[value(name = "CMP_AND_SWAP")]
+    CmpAndSwap,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum WaitName {
+    /// It polls the completion queue
+    Poll,
+    /// It blocks in our own wait call
+    Block,
+    /// It blocks in poll(2) on the descriptor of a completion channel
+    Channel,
+    /// It polls once and then looks at the buffer, without a call (write_lat)
+    Memory,
+}
+
+impl From<TestName> for Test {
+    fn from(name: TestName) -> Self {
+        match name {
+            TestName::WriteBw => Test::WriteBandwidth,
+            TestName::ReadBw => Test::ReadBandwidth,
+            TestName::SendBw => Test::SendBandwidth,
+            TestName::WriteImmBw => Test::WriteImmBandwidth,
+            TestName::AtomicBw => Test::AtomicBandwidth,
+            TestName::WriteLat => Test::WriteLatency,
+            TestName::ReadLat => Test::ReadLatency,
+            TestName::SendLat => Test::SendLatency,
+            TestName::WriteImmLat => Test::WriteImmLatency,
+            TestName::AtomicLat => Test::AtomicLatency,
+        }
+    }
+}
+
+/// `64`, `4K`, `1M`.
+fn size(text: &str) -> Result<u32, String> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
+        _ => (text, 1),
+    };
+    let number: u32 = digits.parse().map_err(|error| format!("{error}"))?;
+    number
+        .checked_mul(unit)
+        .filter(|size| *size <= Plan::MAX_SIZE)
+        .ok_or_else(|| "at most 1G".to_owned())
+}
+
+fn limit(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(limit) if limit >= 0.0 && limit.is_finite() => Ok(limit),
+        _ => Err("expected a number that is not negative".to_owned()),
+    }
+}
+
+impl Options {
+    /// What a client asks for.
+    ///
+    /// # Errors
+    /// Two options that do not go together.
+    pub(super) fn plan(&self, test: TestName) -> Result<Plan, String> {
+        let test = self.load.test(test)?;
+        self.report.check(test)?;
+        let plan = self.load.plan(test);
+        Ok(Plan {
+            peak: !self.report.no_peak,
+            samples: self.report.histogram || self.report.unsorted,
+            ..plan
+        })
+    }
+}
+
+impl Report {
+    /// perftest refuses the same.
+    fn check(&self, test: Test) -> Result<(), String> {
+        let is_for_bandwidth = [
+            (self.no_peak, "-N"),
+            (self.limit_bw.is_some(), "-w"),
+            (self.limit_msgrate.is_some(), "-y"),
+        ];
+        for (is_given, option) in is_for_bandwidth {
+            if is_given && test.is_latency() {
+                let name = test.name();
+                return Err(format!(
+                    "{option} is for bandwidth tests, and {name} measures latency"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Load {
+    fn test(&self, name: TestName) -> Result<Test, String> {
+        let test = Test::from(name);
+        match test {
+            _ if !self.write_with_imm => Ok(test),
+            Test::WriteBandwidth | Test::WriteImmBandwidth => Ok(Test::WriteImmBandwidth),
+            Test::WriteLatency | Test::WriteImmLatency => Ok(Test::WriteImmLatency),
+            other => Err(format!(
+                "--write_with_imm is for write tests, and not for {}",
+                other.name()
+            )),
+        }
+    }
+
+    fn plan(&self, test: Test) -> Plan {
+        let sizes = match (self.all, self.size) {
+            (true, _) => (1..=23).map(|bit| 1 << bit).collect(),
+            (false, Some(size)) => vec![size],
+            (false, None) if test.is_atomic() => vec![ATOMIC_SIZE],
+            (false, None) if test.is_latency() => vec![2],
+            (false, None) => vec![64 << 10],
+        };
+        let usual = Plan::new(test, &sizes);
+        let iterations = self.iterations.unwrap_or(usual.iterations);
+        let duration = match self.duration {
+            None if self.run_infinitely => Some(5.0),
+            duration => duration,
+        };
+        Plan {
+            iterations,
+            warm_up: self.warm_up.unwrap_or(iterations / 10),
+            until: duration.map_or(Until::Iterations, Until::Seconds),
+            margin: self.margin.unwrap_or(0.0),
+            qps: self.qps,
+            tx_depth: self.tx_depth,
+            rx_depth: self.rx_depth,
+            srq: self.srq,
+            post_list: self.post_list,
+            cq_moderation: self.cq_moderation,
+            inline: self.inline,
+            atomic: match self.atomic {
+                AtomicName::FetchAndAdd => Atomic::FetchAdd,
+                AtomicName::CmpAndSwap => Atomic::CompareSwap,
+            },
+            bidirectional: self.bidirectional,
+            waiting: match self.wait {
+                _ if self.events => Waiting::Block,
+                WaitName::Poll => Waiting::Poll,
+                WaitName::Block => Waiting::Block,
+                WaitName::Channel => Waiting::Channel,
+                WaitName::Memory => Waiting::Memory,
+            },
+            target_sleeps: self.target_sleeps,
+            reads: self.reads,
+            ..usual
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_may_have_a_unit() {
+        let sizes = ["0", "64", "4K", "1m", "1G"].map(|text| size(text).unwrap());
+        assert_eq!(sizes, [0, 64, 4 << 10, 1 << 20, 1 << 30]);
+        for wrong in ["", "K", "2G", "-1", "4Q", "4294967296"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_a_number_that_is_not_negative() {
+        assert_eq!(limit("0.5"), Ok(0.5));
+        for wrong in ["-1", "NaN", "inf", "", "fast"] {
+            assert!(limit(wrong).is_err(), "{wrong}");
+        }
+    }
+}

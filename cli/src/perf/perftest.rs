@@ -1,0 +1,337 @@
+//! Options of perftest that mean nothing here, and those that are refused: each option of perftest is one that uwarp perf
+//! has, or stands in one of the two tables.
+//!
+//! The list is that of perftest's `parser()` (version 6.06, and the development branch of 2026).
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// Options that people type by habit, and that change nothing.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "perftest's, without effect")]
+pub(super) struct Ignored {
+    /// Nothing here depends on the frequency of the processors
+    #[arg(short = 'F', long = "CPU-freq")]
+    cpu_freq: bool,
+    /// QPs are always connected as rdma_cm connects them
+    #[arg(short = 'R', long = "rdma_cm")]
+    rdma_cm: bool,
+    /// Client and server always talk over a connection of rdma_cm's kind
+    #[arg(short = 'z', long = "comm_rdma_cm", alias = "com_rdma_cm")]
+    comm_rdma_cm: bool,
+    /// iWARP connections have no GID
+    #[arg(short = 'x', long = "gid-index", value_name = "INDEX")]
+    gid_index: Option<String>,
+    /// --device names the network
+    #[arg(short = 'd', long = "ib-dev", value_name = "DEVICE")]
+    ib_dev: Option<String>,
+    /// The device has one port
+    #[arg(short = 'i', long = "ib-port", value_name = "PORT")]
+    ib_port: Option<String>,
+    /// TCP chooses the size of segments
+    #[arg(short = 'm', long, value_name = "SIZE")]
+    mtu: Option<String>,
+    /// Connections are always reliable
+    #[arg(short = 'c', long, value_name = "TYPE", ignore_case = true,
+        value_parser = PossibleValuesParser::new(["RC"]))]
+    connection: Option<String>,
+}
+
+impl Ignored {
+    /// One line about those that were given, if any.
+    pub(super) fn notice(&self) -> Option<String> {
+        let given = [
+            (self.cpu_freq, "-F"),
+            (self.rdma_cm, "-R"),
+            (self.comm_rdma_cm, "-z"),
+            (self.gid_index.is_some(), "-x"),
+            (self.ib_dev.is_some(), "-d"),
+            (self.ib_port.is_some(), "-i"),
+            (self.mtu.is_some(), "-m"),
+            (self.connection.is_some(), "-c"),
+        ];
+        let names = given
+            .iter()
+            .filter_map(|(given, name)| given.then_some(*name));
+        let names: Vec<_> = names.collect();
+        let (verb, is_one) = match names.len() {
+            0 => return None,
+            1 => ("has", true),
+            _ => ("have", false),
+        };
+        let they = if is_one { "it is" } else { "they are" };
+        Some(format!(
+            "uwarp perf: {} {verb} no effect here; {they} accepted because perftest has {}",
+            names.join(", "),
+            if is_one { "it" } else { "them" }
+        ))
+    }
+}
+
+const GPU: &str = "messages come from the memory of this process, not from that of an accelerator";
+const RAW_ETHERNET: &str = "it belongs to perftest's raw Ethernet tests";
+const INFINIBAND: &str = "it belongs to InfiniBand or RoCE, and iWARP has no such thing";
+const ADAPTER: &str = "it is a feature of an adapter, and there is none here";
+const RATE: &str = "the rate is that of TCP and cannot be limited";
+const ENCRYPTION: &str = "it is a feature of an adapter: nothing is encrypted here";
+
+/// Options that are refused: their short and long names, and why.
+const REFUSED: &[(&str, &str, &str)] = &[
+    ("-u", "--qp-timeout", "TCP has timeouts of its own"),
+    ("-S", "--sl", INFINIBAND),
+    ("-X", "--vector", "a device has one completion vector"),
+    ("-g", "--mcg", "iWARP has no multicast"),
+    ("-M", "--MGID", "iWARP has no multicast"),
+    ("-T", "--tos", "the type of service cannot be set"),
+    ("-L", "--hop_limit", RAW_ETHERNET),
+    (
+        "-C",
+        "--report-cycles",
+        "times are in microseconds; --json has them unrounded",
+    ),
+    ("-O", "--dualport", "a device has one port"),
+    ("-B", "--source_mac", RAW_ETHERNET),
+    ("-E", "--dest_mac", RAW_ETHERNET),
+    ("-J", "--dest_ip", RAW_ETHERNET),
+    (
+        "-j",
+        "",
+        "it belongs to perftest's raw Ethernet tests; --bind has the address of this side",
+    ),
+    ("-K", "--dest_port", RAW_ETHERNET),
+    ("-k", "--source_port", RAW_ETHERNET),
+    ("", "--ethertype", RAW_ETHERNET),
+    (
+        "-Z",
+        "--server",
+        "a server is uwarp perf without an address",
+    ),
+    (
+        "",
+        "--client",
+        "a client is uwarp perf with the address of its server",
+    ),
+    ("-v", "--mac_fwd", RAW_ETHERNET),
+    ("", "--use_rss", RAW_ETHERNET),
+    ("-W", "--report-counters", "there are no hardware counters"),
+    ("", "--force-link", INFINIBAND),
+    ("", "--remote_mac", RAW_ETHERNET),
+    ("", "--local_mac", RAW_ETHERNET),
+    ("", "--remote_ip", RAW_ETHERNET),
+    ("", "--local_ip", RAW_ETHERNET),
+    ("", "--remote_port", RAW_ETHERNET),
+    ("", "--local_port", RAW_ETHERNET),
+    (
+        "",
+        "--no_lock",
+        "it belongs to thread domains of libibverbs",
+    ),
+    ("", "--use-null-mr", "there are no null memory regions here"),
+    ("", "--report-both", "--json has both directions apart"),
+    ("", "--reversed", "start the client on the other side"),
+    ("", "--pkey_index", INFINIBAND),
+    ("", "--tcp", RAW_ETHERNET),
+    ("", "--burst_size", RATE),
+    ("", "--typical_pkt_size", RATE),
+    ("", "--rate_limit", RATE),
+    ("", "--rate_limit_type", RATE),
+    ("", "--rate_units", RATE),
+    ("", "--output", "--json has each figure by its name"),
+    (
+        "",
+        "--latency_gap",
+        "messages of a latency test follow each other at once",
+    ),
+    ("", "--flow_label", INFINIBAND),
+    ("", "--retry_count", "a connection is tried once"),
+    (
+        "",
+        "--dont_xchg_versions",
+        "client and server always exchange their versions",
+    ),
+    (
+        "",
+        "--payload_file_path",
+        "the payload has no meaning and is not chosen",
+    ),
+    ("", "--use_cuda", GPU),
+    ("", "--use_cuda_bus_id", GPU),
+    ("", "--use_cuda_dmabuf", GPU),
+    ("", "--use_cuda_pcie_mapping", GPU),
+    ("", "--use_data_direct", GPU),
+    ("", "--cuda_mem_type", GPU),
+    ("", "--use_musa", GPU),
+    ("", "--use_musa_bus_id", GPU),
+    ("", "--use_musa_dmabuf", GPU),
+    ("", "--use_musa_pcie_mapping", GPU),
+    ("", "--use_rocm", GPU),
+    ("", "--use_rocm_dmabuf", GPU),
+    ("", "--use_neuron", GPU),
+    ("", "--use_neuron_dmabuf", GPU),
+    ("", "--use_hl", GPU),
+    ("", "--use_mlu", GPU),
+    ("", "--use_mlu_dmabuf", GPU),
+    ("", "--use_opencl", GPU),
+    ("", "--opencl_platform_id", GPU),
+    ("", "--use_ib_dm_dmabuf", GPU),
+    ("", "--gpu_touch", GPU),
+    (
+        "",
+        "--mmap",
+        "messages come from memory of its own, not from a file",
+    ),
+    (
+        "",
+        "--mmap-offset",
+        "messages come from memory of its own, not from a file",
+    ),
+    (
+        "",
+        "--ipv6",
+        "the address of the server says which family it is",
+    ),
+    (
+        "",
+        "--ipv6-addr",
+        "the address of the server says which family it is",
+    ),
+    ("", "--raw_ipv6", RAW_ETHERNET),
+    ("", "--report-per-port", "a device has one port"),
+    ("", "--odp", ADAPTER),
+    ("", "--use_hugepages", "the memory is that of the allocator"),
+    ("", "--use_old_post_send", "there is one way to post"),
+    ("", "--promiscuous", RAW_ETHERNET),
+    ("", "--sniffer", RAW_ETHERNET),
+    ("", "--raw_mcast", RAW_ETHERNET),
+    ("", "--mr_per_qp", "all QPs of a side share one region"),
+    ("", "--dlid", INFINIBAND),
+    ("", "--tclass", INFINIBAND),
+    (
+        "",
+        "--wait_destroy",
+        "connections are closed when the last row is there",
+    ),
+    ("", "--flows", RAW_ETHERNET),
+    ("", "--flows_burst", RAW_ETHERNET),
+    ("", "--reply_every", RAW_ETHERNET),
+    (
+        "",
+        "--perform_warm_up",
+        "there is always a warm-up; --warm-up has its length",
+    ),
+    ("", "--vlan_en", RAW_ETHERNET),
+    ("", "--vlan_pcp", RAW_ETHERNET),
+    (
+        "",
+        "--recv_post_list",
+        "receives are posted in lists of up to 64",
+    ),
+    (
+        "",
+        "--inline_recv",
+        "receives are always placed in their buffer",
+    ),
+    ("", "--aes_xts", ENCRYPTION),
+    ("", "--encrypt_on_tx", ENCRYPTION),
+    ("", "--sig_before", ENCRYPTION),
+    ("", "--sig_offload", ENCRYPTION),
+    ("", "--aes_block_size", ENCRYPTION),
+    ("", "--kek_path", ENCRYPTION),
+    ("", "--credentials_path", ENCRYPTION),
+    ("", "--data_enc_keys_number", ENCRYPTION),
+    ("", "--data_enc_key_app_path", ENCRYPTION),
+    ("", "--log_dci_streams", INFINIBAND),
+    ("", "--log_active_dci_streams", INFINIBAND),
+    ("", "--disable_pcie_relaxed", ADAPTER),
+    ("", "--use_ooo", ADAPTER),
+    (
+        "",
+        "--congest_type",
+        "--device tcp:ADDR,congestion=NAME sets the congestion control",
+    ),
+    (
+        "",
+        "--send_with_imm",
+        "on iWARP a message is a Send or Immediate Data; write_imm_bw has a Write before it",
+    ),
+    ("", "--no_enhanced_reorder", ADAPTER),
+    ("", "--unsolicited_write", ADAPTER),
+    ("", "--connectionless", "iWARP has connections only"),
+    ("", "--cqe_poll", "up to 64 completions are taken at once"),
+    ("", "--tph_mem", ADAPTER),
+    ("", "--cpu_id", ADAPTER),
+    ("", "--ph", ADAPTER),
+    (
+        "",
+        "--disable_dynamic_polling",
+        "--wait says how a side waits",
+    ),
+    (
+        "",
+        "--data_validation",
+        "the data are not verified; the CRC32C of each FPDU is",
+    ),
+    (
+        "",
+        "--data_validation_debug",
+        "the data are not verified; the CRC32C of each FPDU is",
+    ),
+    ("", "--pin_cores", "start it with taskset"),
+    ("", "--numa_node", "start it with numactl"),
+    ("", "--disable_numa", "nothing is bound to a NUMA node"),
+];
+
+/// One line about an option of perftest that is not one of `uwarp perf`, if that is what clap found wrong.
+pub(crate) fn refusal(error: &clap::Error) -> Option<String> {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let ContextValue::String(given) = error.get(ContextKind::InvalidArg)? else {
+        return None;
+    };
+    let name = given.split('=').next().unwrap_or(given);
+    let is_it = |(short, long, _): &&(&str, &str, &str)| name == *short || name == *long;
+    let (_, _, why) = REFUSED.iter().find(is_it)?;
+    Some(format!(
+        "uwarp perf: perftest's {name} is not supported: {why}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// perftest's own names, of version 6.06 and of the development branch: `long_options` and the text for `getopt_long`.
+    const OF_PERFTEST: &str = include_str!("perftest_options.txt");
+
+    #[test]
+    fn every_option_of_perftest_is_taken_or_refused_in_a_line() {
+        let root = crate::Cli::command();
+        let perf = root.find_subcommand("perf").unwrap();
+        let mut ours = Vec::new();
+        for arg in perf.get_arguments() {
+            ours.extend(arg.get_short().map(|short| format!("-{short}")));
+            let long = arg.get_long().into_iter();
+            let longs = long.chain(arg.get_all_aliases().into_iter().flatten());
+            ours.extend(longs.map(|long| format!("--{long}")));
+        }
+        // clap adds them when it parses.
+        ours.extend(["-h", "--help", "-V", "--version"].map(str::to_owned));
+        for name in OF_PERFTEST.split_whitespace() {
+            let is_refused = REFUSED
+                .iter()
+                .any(|(short, long, _)| [*short, *long].contains(&name));
+            let is_ours = ours.iter().any(|our| our == name);
+            assert!(is_ours != is_refused, "{name}: {is_ours}, {is_refused}");
+        }
+        for (short, long, _) in REFUSED {
+            for name in [short, long] {
+                let is_known = OF_PERFTEST.split_whitespace().any(|known| known == *name);
+                assert!(name.is_empty() || is_known, "perftest has no {name}");
+            }
+        }
+    }
+}
