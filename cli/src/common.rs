@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use uwarp_verbs::capture::Capture;
 use uwarp_verbs::{FpduSegments, Peer, Revision, Settings};
 
 use crate::failure::{Failure, Report};
-use crate::output::Output;
+use crate::output::{Output, end_quietly, notice};
 
 /// Options of every command.
 #[derive(Args, Debug)]
@@ -128,6 +130,9 @@ impl Common {
         let Some(path) = &self.pcap else {
             return Ok(None);
         };
+        if path == Path::new("-") {
+            end_with_the_reader();
+        }
         let capture = Capture::create(path).map_err(|error| {
             Report::new(format!(
                 "the capture file {} cannot be made: {error}",
@@ -139,6 +144,26 @@ impl Common {
             path: path.clone(),
             capture,
         }))
+    }
+}
+
+/// Ends the command when nobody reads stdout any more: the capture that goes there is written by the library, which goes
+/// on without it.
+fn end_with_the_reader() {
+    let watch = || {
+        let stdout = std::io::stdout();
+        let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+        // Only an error (a pipe) or a hang-up (a socket) ends this wait: there is no reader.
+        while poll(&mut fds, None) == Err(Errno::INTR) {}
+        if fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+            end_quietly();
+        }
+    };
+    let name = "uwarp-stdout".to_owned();
+    if let Err(error) = std::thread::Builder::new().name(name).spawn(watch) {
+        notice(format_args!(
+            "uwarp: this command will not end by itself when nobody reads its capture any more: {error}"
+        ));
     }
 }
 

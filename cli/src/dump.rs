@@ -70,10 +70,7 @@ struct Printer<'a> {
 /// Something in it breaks the RFCs, or it cannot be read, or what it holds cannot be written. Exit code 1 is kept for the
 /// first of them.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    decode(options).map_err(|failure| match failure {
-        Failure::OutputClosed => Failure::CutShort,
-        other => other.before_the_run(),
-    })
+    decode(options).map_err(Failure::before_the_run)
 }
 
 fn decode(options: &Options) -> Result<(), Failure> {

@@ -12,10 +12,6 @@ pub(crate) enum Failure {
     Usage(Report),
     /// The operation failed.
     Operation(Report),
-    /// Nobody reads the output any more: no reason for words.
-    OutputClosed,
-    /// The same of a command whose exit code 1 would say something else.
-    CutShort,
     /// The operation failed, and its output has said all.
     Told,
     /// The program that was to run does not, with the exit code that says so.
@@ -101,7 +97,7 @@ impl Failure {
             Failure::Usage(report) | Failure::Operation(report) | Failure::NotRun(report, _) => {
                 Some(report)
             }
-            Failure::OutputClosed | Failure::CutShort | Failure::Told => None,
+            Failure::Told => None,
         }
     }
 
@@ -122,8 +118,8 @@ impl Failure {
 
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Failure::Usage(_) | Failure::CutShort => ExitCode::from(2),
-            Failure::Operation(_) | Failure::OutputClosed | Failure::Told => ExitCode::from(1),
+            Failure::Usage(_) => ExitCode::from(2),
+            Failure::Operation(_) | Failure::Told => ExitCode::from(1),
             Failure::NotRun(_, code) => ExitCode::from(*code),
         }
     }

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Failure, Report};
+use crate::output::unless_closed;
 
 const VARIABLE: &str = "UWARP_LOG";
 
@@ -30,13 +31,13 @@ pub(crate) fn start() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Standard error for which a reader that has gone away is no error.
+/// Standard error; a log that cannot be written is no failure of the command.
 struct Unfailing;
 
 impl Write for Unfailing {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        let _ = io::stderr().write_all(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = unless_closed(io::stderr().write_all(bytes));
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

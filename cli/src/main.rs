@@ -12,8 +12,8 @@
 //! | `uwarp completions`, `uwarp man` | completions for shells, and manual pages |
 //! | `uwarp rping` | the ping-pong of rdmacm-utils' rping, both roles, speaking to the real one |
 //!
-//! Exit codes: 0 done, 1 the operation failed, 2 wrong usage; of `run`, those of the program. Errors go to stderr and say what
-//! happened, what was expected, whose doing it is and what to try. `UWARP_LOG` (as `RUST_LOG`
+//! Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 141 the reader of stdout or stderr has gone away; of `run`,
+//! those of the program. Errors go to stderr and say what happened, what was expected, whose doing it is and what to try. `UWARP_LOG` (as `RUST_LOG`
 //! elsewhere, for example `UWARP_LOG=debug`) turns on a log on stderr.
 
 mod address;
@@ -44,7 +44,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 #[derive(Parser)]
 #[command(name = "uwarp", version, about)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 the operation failed, 2 wrong usage.\n\
+    after_help = "Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 141 nobody reads the output any more.\n\
     UWARP_LOG=debug (or info, warn, uwarp_verbs=trace ...) writes a log to stderr."
 )]
 struct Cli {
@@ -80,14 +80,16 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            if std::env::args_os().nth(1).is_some_and(|name| name == "perf")
+            if std::env::args_os()
+                .nth(1)
+                .is_some_and(|name| name == "perf")
                 && let Some(line) = perf::refusal(&error)
             {
                 output::notice(line);
                 return ExitCode::from(2);
             }
-            // A closed stdout or stderr is no reason to complain about.
-            let _ = error.print();
+            // A full disk is no reason to complain about.
+            let _ = output::unless_closed(error.print());
             return if error.use_stderr() {
                 ExitCode::from(2)
             } else {

@@ -1,10 +1,16 @@
-//! The one place that writes to stdout and stderr: whole lines, and a reader that has gone away
-//! ends the command quietly instead of by a panic.
+//! The one place that writes to stdout and stderr: whole lines, and a reader that has gone away ends the command
+//! quietly, with one status.
 
 use std::fmt::Display;
 use std::io::{self, Write};
 
+use uwarp_verbs::llp::remove_socket_files;
+
 use crate::failure::Failure;
+
+/// Exit status after the reader of stdout or stderr has gone away (`| head`): what a shell shows for a program that
+/// SIGPIPE has ended, 128 and the number of the signal.
+const CLOSED_PIPE: i32 = 141;
 
 /// Where the output of a command goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,8 +34,7 @@ impl Output {
     /// Writes one line (or several). Lines of different threads do not mix.
     ///
     /// # Errors
-    /// [`Failure::OutputClosed`] when nobody reads any more (`| head`), another failure when the
-    /// output cannot be written (disk full).
+    /// When the output cannot be written (disk full). Where nobody reads it any more, the process ends.
     pub(crate) fn line(self, text: impl Display) -> Result<(), Failure> {
         let text = format!("{text}\n");
         let written = match self {
@@ -41,16 +46,26 @@ impl Output {
                 Ok(())
             }
         };
-        written.map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::OutputClosed,
-            _ => Failure::because(format!("the output cannot be written: {error}")),
-        })
+        written.map_err(|error| Failure::because(format!("the output cannot be written: {error}")))
     }
 }
 
 fn write(mut to: impl Write, text: &str) -> io::Result<()> {
-    to.write_all(text.as_bytes())?;
-    to.flush()
+    unless_closed(to.write_all(text.as_bytes()).and_then(|()| to.flush()))
+}
+
+/// Ends the process where a write found that its reader has gone away.
+pub(crate) fn unless_closed(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => end_quietly(),
+        other => other,
+    }
+}
+
+/// Ends the process as SIGPIPE would, but for the socket files, which are removed.
+pub(crate) fn end_quietly() -> ! {
+    remove_socket_files();
+    std::process::exit(CLOSED_PIPE)
 }
 
 /// A line on stderr. There is nobody left to tell when that fails.

@@ -114,8 +114,6 @@ fn play(options: &Options, recording: Option<&Recording>) -> Result<(), Failure>
         (Ok(a), Ok(b)) => (a, b),
         (Err(a), Ok(_)) => return Err(a),
         (Ok(_), Err(b)) => return Err(b),
-        // Not B's fault; what B says of it helps nobody.
-        (Err(Failure::OutputClosed), Err(_)) => return Err(Failure::OutputClosed),
         (Err(a), Err(b)) => {
             // One of them is the cause of the other.
             b.tell("demo");

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use uwarp_verbs::llp::remove_socket_files;
 use uwarp_verbs::{AcceptOptions, Access, ConnectRequest, Device, Listener, SendWr, WcOpcode};
 
 use super::data;
@@ -36,10 +35,6 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
         let session = move || {
             if let Err(failure) = serve(&device, request, printer) {
                 failure.tell("rping -s");
-                if matches!(failure, Failure::OutputClosed) {
-                    remove_socket_files();
-                    std::process::exit(1);
-                }
             }
         };
         if let Err(error) = std::thread::Builder::new()

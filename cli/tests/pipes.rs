@@ -1,0 +1,218 @@
+//! A reader of stdout or stderr that has gone away ends every command quietly, with one status.
+
+mod common;
+
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+
+use common::{TempDir, TempFile, Uwarp, without_reader};
+
+/// 128 and the number of SIGPIPE, as a shell shows it for a program that the signal has ended.
+const CLOSED_PIPE: i32 = 141;
+
+/// Every command.
+const COMMANDS: [&str; 10] = [
+    "demo",
+    "agent",
+    "rping",
+    "run",
+    "perf",
+    "conformance",
+    "dump",
+    "devinfo",
+    "completions",
+    "man",
+];
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+    command
+        .args(args)
+        .env_remove("UWARP_LOG")
+        .stdin(Stdio::null());
+    command
+}
+
+#[track_caller]
+fn is_quiet(args: &[&str], output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(CLOSED_PIPE), "{args:?}: {said}");
+    assert!(
+        output.stdout.is_empty() && output.stderr.is_empty(),
+        "{args:?}: {said}"
+    );
+}
+
+/// Nobody reads stdout, and stderr stays empty.
+#[track_caller]
+fn without_stdout(args: &[&str]) {
+    is_quiet(
+        args,
+        &command(args).stdout(without_reader()).output().unwrap(),
+    );
+}
+
+/// Nobody reads stderr, and stdout stays empty.
+#[track_caller]
+fn without_stderr(args: &[&str]) {
+    is_quiet(
+        args,
+        &command(args).stderr(without_reader()).output().unwrap(),
+    );
+}
+
+#[test]
+fn every_command_has_a_row_here() {
+    use clap_names::of_help;
+    let help = command(&["--help"]).output().unwrap();
+    let names = of_help(&String::from_utf8(help.stdout).unwrap());
+    for name in names {
+        assert!(
+            COMMANDS.contains(&name.as_str()) || !has_output_of_its_own(&name),
+            "{name} is not tested here"
+        );
+    }
+}
+
+/// The names of the commands in the text of `--help`.
+mod clap_names {
+    pub(super) fn of_help(help: &str) -> Vec<String> {
+        let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        let commands = commands.take_while(|line| !line.is_empty());
+        commands
+            .filter_map(|line| line.split_whitespace().next())
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+fn has_output_of_its_own(name: &str) -> bool {
+    name != "help"
+}
+
+#[test]
+fn the_help_of_every_command_may_be_cut_short() {
+    without_stdout(&["--help"]);
+    without_stdout(&["--version"]);
+    for name in COMMANDS {
+        without_stdout(&[name, "--help"]);
+    }
+}
+
+#[test]
+fn wrong_usage_of_every_command_may_go_unread() {
+    without_stderr(&[]);
+    without_stderr(&["nonsense"]);
+    for name in COMMANDS {
+        without_stderr(&[name, "--no-such-option"]);
+    }
+    // Its own line for options of perftest.
+    without_stderr(&["perf", "-W", "counters"]);
+}
+
+#[test]
+fn the_output_of_every_command_may_be_cut_short() {
+    without_stdout(&["demo"]);
+    without_stdout(&["agent", "-a", "127.0.0.1", "-p", "0"]);
+    without_stdout(&["rping", "-s", "-a", "127.0.0.1", "-p", "0", "-d"]);
+    without_stdout(&["perf", "-p", "0"]);
+    without_stdout(&["conformance", "--list"]);
+    without_stdout(&["conformance", "--coverage"]);
+    let capture = TempFile::new("closed.pcapng");
+    let made = command(&["demo", "--pcap", capture.name()])
+        .output()
+        .unwrap();
+    assert!(made.status.success());
+    without_stdout(&["dump", capture.name()]);
+    without_stdout(&["devinfo"]);
+    without_stdout(&["completions", "bash"]);
+    let pages = TempDir::new("closed-man");
+    without_stdout(&["man", pages.name()]);
+}
+
+#[test]
+fn the_output_of_a_client_may_be_cut_short() {
+    let (_server, addr) = Uwarp::server(&["-P"]);
+    let port = addr.port().to_string();
+    without_stdout(&["rping", "-c", "-a", "127.0.0.1", "-p", &port, "-v"]);
+
+    let mut server = Uwarp::start(&["perf", "-P", "-p", "0", "--bind", "127.0.0.1"]);
+    let line = server.stdout_until("Waiting for client");
+    let port = line.rsplit(':').next().unwrap();
+    without_stdout(&["perf", "send_lat", "127.0.0.1", "-p", port, "-n", "5"]);
+    // It would go on for ever.
+    let endless = ["--run_infinitely", "-D", "0.01"];
+    without_stdout(&[&["perf", "send_bw", "127.0.0.1", "-p", port], &endless[..]].concat());
+}
+
+#[test]
+fn what_a_command_says_of_its_failure_may_go_unread() {
+    // Bound and not listening, so that nothing else listens there meanwhile.
+    let nobody = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    nobody
+        .bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into())
+        .unwrap();
+    let addr = nobody.local_addr().unwrap().as_socket().unwrap();
+    let port = addr.port().to_string();
+    let target = addr.to_string();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().port().to_string();
+
+    without_stderr(&["demo", "--pcap", "/nonexistent/directory/x.pcapng"]);
+    without_stderr(&["agent", "-a", "127.0.0.1", "-p", "0", "--control", &taken]);
+    without_stderr(&["rping", "-c", "-a", "127.0.0.1", "-p", &port]);
+    without_stderr(&["perf", "send_bw", "127.0.0.1", "-p", &port]);
+    without_stderr(&["conformance", "--target", &target, "--no-agent"]);
+    without_stderr(&["dump", "/nonexistent/file.pcapng"]);
+    without_stderr(&["run", "--", "/nonexistent/program"]);
+    without_stderr(&["man", "/proc/uwarp"]);
+}
+
+#[test]
+fn a_log_may_go_unread() {
+    let args = ["rping", "-c", "-a", "127.0.0.1", "-p", "1"];
+    let mut command = command(&args);
+    command.env("UWARP_LOG", "debug").stderr(without_reader());
+    is_quiet(&args, &command.output().unwrap());
+}
+
+#[test]
+fn a_capture_on_stdout_ends_with_its_reader() {
+    // Text goes to stderr then, where this server has none to say.
+    let args = [
+        "rping",
+        "-s",
+        "-P",
+        "-a",
+        "127.0.0.1",
+        "-p",
+        "0",
+        "--pcap",
+        "-",
+    ];
+    without_stdout(&args);
+}
+
+/// A program that `uwarp run` starts has its own way with a closed pipe.
+#[test]
+fn a_program_that_is_run_gets_sigpipe_as_from_a_shell() {
+    use std::os::unix::process::ExitStatusExt;
+    let dir = std::env::temp_dir().join(format!("uwarp-pipes-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    // By another process: a child that another test forks meanwhile would have the file open for writing.
+    let uwarp = dir.join("uwarp");
+    let mut copy = Command::new("cp");
+    copy.arg(env!("CARGO_BIN_EXE_uwarp")).arg(&uwarp);
+    assert!(copy.status().unwrap().success());
+    std::fs::write(dir.join("libuwarp_dropin.so"), "a library").unwrap();
+    let mut run = Command::new(&uwarp);
+    let ended = run
+        .args(["run", "--", "yes"])
+        .stdin(Stdio::null())
+        .stdout(without_reader())
+        .output()
+        .unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.signal(), Some(13), "{said}");
+}
