@@ -106,7 +106,10 @@ pub(crate) unsafe fn end(cq: *mut ibv_cq) -> Option<Result<(), c_int>> {
     match kept.cq.clone().destroy(Some(cancel::SLICE)) {
         Ok(()) => {}
         Err((_, DestroyCqError::InUse { .. })) => return Some(Err(libc::EBUSY)),
-        Err((_, DestroyCqError::Unacknowledged { .. })) => return None,
+        Err((
+            _,
+            DestroyCqError::Unacknowledged { .. } | DestroyCqError::UnacknowledgedAsync { .. },
+        )) => return None,
         Err((_, _)) => return Some(Err(libc::EIO)),
     }
     CQS.remove(kept.cq.cq_num(), cq.cast());

@@ -103,8 +103,10 @@ unsafe fn look(context: *mut ibv_context, out: *mut ibv_async_event) -> Found {
         errno::set(libc::EIO);
         return Found::Error;
     }
+    // No object ends between the taking of its event and the look for it.
+    let _ending = registry::ENDING.read();
     while let Some(event) = kept.device().get_event(Some(Duration::ZERO)) {
-        // An event whose object is ending right now is acknowledged by its drop: nobody gets it.
+        // An object that has ended takes its events back; of one without a name in C, nobody gets it.
         let (Some(event_type), Some(element)) = (number(&event), element(event.object())) else {
             continue;
         };

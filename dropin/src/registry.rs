@@ -18,6 +18,10 @@ pub(crate) static QPS: Registry<ibv_qp_ex, QpKept> = Registry::new();
 pub(crate) static CQS: Registry<ibv_cq_ex, CqKept> = Registry::new();
 pub(crate) static SRQS: Registry<ibv_srq, SrqKept> = Registry::new();
 
+/// Written while an object ends, read while the object of an event is looked up: so an event that was taken belongs to an object
+/// that is there, or to none.
+pub(crate) static ENDING: RwLock<()> = RwLock::new(());
+
 /// The objects of one kind that exist.
 pub(crate) struct Registry<C, T>(RwLock<BTreeMap<u32, Pointer<C, T>>>);
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::clock::machine_now;
 use crate::completion::EventFd;
@@ -176,13 +176,37 @@ impl EventQueue {
     /// # Errors
     /// When `timeout` passed first: how many are not acknowledged. Nothing was taken back then.
     pub(crate) fn retire(&self, object: EventObject, timeout: Option<Duration>) -> Result<(), u64> {
-        let deadline = timeout.map(|timeout| after(machine_now(), timeout));
         let mut state = self.state.lock();
+        self.wait_acknowledged(&mut state, object, timeout)?;
+        state.unacked.remove(&object);
+        self.take_back(&mut state, object);
+        Ok(())
+    }
+
+    /// Waits until the events of an object that were taken are acknowledged.
+    ///
+    /// # Errors
+    /// As [`retire`](Self::retire).
+    pub(crate) fn acknowledged(
+        &self,
+        object: EventObject,
+        timeout: Option<Duration>,
+    ) -> Result<(), u64> {
+        self.wait_acknowledged(&mut self.state.lock(), object, timeout)
+    }
+
+    fn wait_acknowledged(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        object: EventObject,
+        timeout: Option<Duration>,
+    ) -> Result<(), u64> {
+        let deadline = timeout.map(|timeout| after(machine_now(), timeout));
         while let Some(unacked) = state.unacked(object) {
             match deadline {
-                None => self.acked.wait(&mut state),
+                None => self.acked.wait(state),
                 Some(deadline) => {
-                    if self.acked.wait_until(&mut state, deadline).timed_out()
+                    if self.acked.wait_until(state, deadline).timed_out()
                         && state.unacked(object).is_some()
                     {
                         return Err(unacked);
@@ -190,14 +214,7 @@ impl EventQueue {
                 }
             }
         }
-        state.unacked.remove(&object);
-        self.take_back(&mut state, object);
         Ok(())
-    }
-
-    /// Takes back the events of an object that nobody has fetched.
-    pub(crate) fn forget(&self, object: EventObject) {
-        self.take_back(&mut self.state.lock(), object);
     }
 
     /// How many events were dropped because nobody fetched them.

@@ -13,6 +13,7 @@ use core::ffi::{c_int, c_void};
 use core::mem::{self, ManuallyDrop};
 use core::ptr;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use uwarp_verbs::{Qp, QpCaps};
 
@@ -24,7 +25,7 @@ use crate::abi::{
 };
 use crate::boundary::entry;
 use crate::object::Object;
-use crate::registry::QPS;
+use crate::registry::{ENDING, QPS};
 use crate::told::Told;
 use crate::users::User;
 use crate::{cancel, cq, errno, pd, srq};
@@ -188,17 +189,23 @@ pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> &'a QpKept {
 pub(crate) unsafe fn end(qp: *mut ibv_qp) -> bool {
     // SAFETY: the promise of the caller.
     let kept = unsafe { of(qp) };
+    if kept.qp.wait_acknowledged(Some(cancel::SLICE)).is_err() {
+        return false;
+    }
+    let ending = ENDING.write();
     let number = kept.qp.qp_num();
     QPS.remove(number, qp.cast());
     // Who acknowledges its events meanwhile looks at the structure, which is still there, and not at what is taken out here.
     // SAFETY: with `Ok` nobody uses the old place again, otherwise the other one is forgotten.
     let taken = unsafe { ptr::read(&*kept.qp) };
-    if let Err((same, _)) = taken.destroy_with_completions(Some(cancel::SLICE)) {
+    if let Err((same, _)) = taken.destroy_with_completions(Some(Duration::ZERO)) {
+        // An event was taken just now.
         mem::forget(same);
         // SAFETY: it goes on.
         unsafe { QPS.add(number, qp.cast()) };
         return false;
     }
+    drop(ending);
     // SAFETY: the promise of the caller. What was taken out is not dropped again.
     drop(unsafe { QpObject::end(qp.cast()) });
     true

@@ -215,6 +215,66 @@ fn a_queue_pair_ends_when_each_of_its_events_is_acknowledged() {
     there.end();
 }
 
+/// The program gets it, and the queue pair is there until it is acknowledged, too.
+#[test]
+fn an_event_that_is_taken_while_its_queue_pair_is_being_destroyed_is_not_lost() {
+    let (here, there) = (Side::new(), Side::new());
+    let (qp, peer, shared) = failed(&here, &there);
+    let (first, ..) = next(&there);
+    let address = peer.expose_provenance();
+    thread::scope(|scope| {
+        let destroying = scope.spawn(|| end_qp(ptr::with_exposed_provenance_mut(address)));
+        // It waits for the first event.
+        for _ in 0..100 {
+            thread::yield_now();
+        }
+        let (second, kind, element) = next(&there);
+        assert_eq!((kind, element), (IBV_EVENT_QP_LAST_WQE_REACHED, peer));
+        ack(first);
+        ack(second);
+        destroying.join().unwrap();
+    });
+    none(&there);
+    end_qp(qp);
+    end_srq(shared);
+    here.end();
+    there.end();
+}
+
+#[test]
+fn a_completion_queue_ends_when_its_asynchronous_event_is_acknowledged() {
+    let side = Side::new();
+    let none = ptr::null_mut();
+    // SAFETY: an open context.
+    let small = unsafe { cq::create_cq(side.context, 1, none, none.cast(), 0) };
+    let mut attr = side.attr();
+    attr.recv_cq = small;
+    // SAFETY: objects that exist.
+    let qp = unsafe { qp::create_qp(side.pd, &raw mut attr) };
+    // More than it holds.
+    for wr_id in 0..3 {
+        post_recv(qp, wr_id, &mut []);
+    }
+    to_error(qp);
+    // SAFETY: numbers and pointers, which may all be zero.
+    let mut event: ibv_async_event = unsafe { mem::zeroed() };
+    // SAFETY: an open context, and a place for an event.
+    assert_eq!(
+        unsafe { events::get_async_event(side.context, &raw mut event) },
+        0
+    );
+    assert_eq!(event.event_type, IBV_EVENT_CQ_ERR);
+    // SAFETY: the type says that it is this field.
+    assert_eq!(unsafe { event.element.cq }, small);
+    end_qp(qp);
+    // SAFETY: a queue that is used no more but by its event.
+    assert_eq!(unsafe { cq::end(small) }, None, "it waits");
+    ack(event);
+    // SAFETY: as above, without the event.
+    assert_eq!(unsafe { cq::end(small) }, Some(Ok(())));
+    side.end();
+}
+
 #[test]
 fn events_that_nobody_took_go_with_their_queue_pair() {
     let (here, there) = (Side::new(), Side::new());

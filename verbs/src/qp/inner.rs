@@ -343,13 +343,27 @@ impl QpInner {
     /// When `timeout` passed first: how many events are not acknowledged.
     pub(crate) fn mute(&self, timeout: Option<Duration>) -> Result<(), u64> {
         let object = EventObject::Qp(self.ctx.qp_num);
-        self.events.retire(object, self.device.patience(timeout))?;
-        // Under the lock, so that no other thread is just telling something.
-        let locked = self.state.lock();
-        self.muted.store(true, Ordering::Relaxed);
-        self.events.forget(object);
-        drop(locked);
-        Ok(())
+        let deadline = (self.device.patience(timeout)).map(|timeout| after(machine_now(), timeout));
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(machine_now()));
+            self.events.acknowledged(object, left)?;
+            // Under this lock no thread raises an event. One that was raised and taken since is waited for.
+            let _locked = self.state.lock();
+            if self.events.retire(object, Some(Duration::ZERO)).is_ok() {
+                self.muted.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until the asynchronous events that were taken are acknowledged.
+    ///
+    /// # Errors
+    /// As [`mute`](Self::mute).
+    pub(crate) fn wait_acknowledged(&self, timeout: Option<Duration>) -> Result<(), u64> {
+        let object = EventObject::Qp(self.ctx.qp_num);
+        self.events
+            .acknowledged(object, self.device.patience(timeout))
     }
 
     /// Waits until `done` gives a value or `timeout` has passed. The background drives meanwhile.

@@ -419,6 +419,19 @@ impl Qp {
         })
     }
 
+    /// Waits until every asynchronous event of it that was taken with [`Device::get_event`](crate::Device::get_event) is
+    /// acknowledged.
+    ///
+    /// # Errors
+    /// [`DestroyQpError`] when `timeout` passed first (`None` waits for ever).
+    pub fn wait_acknowledged(&self, timeout: Option<Duration>) -> Result<(), DestroyQpError> {
+        if self.is_inherited() {
+            return Ok(());
+        }
+        let waited = self.inner.wait_acknowledged(timeout);
+        waited.map_err(|events| DestroyQpError::Unacknowledged { events })
+    }
+
     /// Destroys the QP as `ibv_destroy_qp` does: waits until every asynchronous event of it that was taken with
     /// [`Device::get_event`](crate::Device::get_event) is acknowledged, and takes back those that were not taken.
     /// Its connection ends as if it were dropped. (Dropping asks for neither.)
