@@ -88,6 +88,8 @@ impl Connection {
                 self.sq.framed(Progress::Answered);
                 self.retire();
             }
+            // Its failure ends the connection: first those before it complete.
+            Err(_) if sequence != self.sq.completed_to() => return false,
             Err(fault) => {
                 let (verb, status) = (op.verb(), op.status(fault));
                 let problem = LocalProblem::Memory { verb, fault };

@@ -9,7 +9,7 @@ use uwarp_rdmap::{
 
 use super::connection::{Connection, Current, OpenStream, QpContext, Stage};
 use super::transmit::TxBatch;
-use super::work::{ImmediateData, Progress, SendData};
+use super::work::{ImmediateData, Progress, SendData, SendWqe};
 use crate::cause::LocalProblem;
 use crate::completion::Status;
 use crate::mem::{HeldRegions, Need, Target};
@@ -99,7 +99,10 @@ impl Connection {
             let is_request = wqe.op.awaits_response();
             // 5040-6.1-04: never more Reads and atomics outstanding than ORD. Order holds: what follows waits too.
             let held = (is_request && stream.negotiated.ord > 0 && !stream.rdmap.ord_available())
-                || (wqe.fence && self.sq.requests_pending());
+                || (wqe.fence && self.sq.requests_pending())
+                // Carried out before a message is chosen; one that is still here waits.
+                || matches!(wqe.op, SendOp::Local(_))
+                || self.waits_to_fail(sequence, wqe);
             (!held).then_some(sequence)
         });
         match (stream.rdmap.requests_pending(), work) {
@@ -108,6 +111,19 @@ impl Connection {
             (false, Some(sequence)) => Choice::Work(sequence),
             (false, None) => Choice::Nothing,
         }
+    }
+
+    /// Whether a request will fail by itself, and others before it are not complete. Its failure ends the
+    /// connection, so it waits for them: they complete as they would without it.
+    fn waits_to_fail(&self, sequence: u64, wqe: &SendWqe) -> bool {
+        if sequence == self.sq.completed_to() {
+            return false;
+        }
+        let Stage::Open(stream) = &self.stage else {
+            return false;
+        };
+        let no_reads = wqe.op.awaits_response() && stream.negotiated.ord == 0;
+        no_reads || self.has_late_fault(wqe)
     }
 
     fn begin_response(&mut self) -> bool {

@@ -43,6 +43,62 @@ fn completions_come_in_the_order_of_posting() {
     }
 }
 
+/// A QP that takes requests with wrong elements, and its peer, connected.
+fn late(wire: Wire) -> (Side, Qp, Side, Qp) {
+    let setup = Setup::new(wire);
+    let common::Ends { a, b, listener, .. } = setup.unconnected();
+    let builder = a.pd.qp().late_faults(true);
+    let (qp, peer) = (
+        builder.build(&a.send_cq, &a.recv_cq).unwrap(),
+        b.another_qp(),
+    );
+    join(&listener, &qp, &peer, &setup.connect, &setup.accept);
+    (a, qp, b, peer)
+}
+
+/// As on adapters: a request that fails by itself takes with it what is behind it, and nothing before.
+#[test]
+fn requests_before_one_that_fails_complete_and_those_behind_it_are_flushed() {
+    for wire in Wire::BOTH {
+        let failing = [
+            SendWr::local_invalidate(4, 0x1234_5678),
+            SendWr::send(
+                4,
+                &[Sge {
+                    addr: 4096,
+                    len: 1,
+                    lkey: 0x1234_5678,
+                }],
+            ),
+        ];
+        for (wrong, status) in failing
+            .iter()
+            .zip([Status::LocalQpOperation, Status::LocalProtection])
+        {
+            let (a, qp, b, peer) = late(wire);
+            let (local, remote) = (a.filled(1, 70_000), b.filled(2, 70_000));
+            let to = remote.remote();
+            let whole = [remote.sge(0, 70_000)];
+            peer.post_recv(&RecvWr::new(1, &whole)).unwrap();
+            let sges = [local.sge(0, 70_000)];
+            qp.post_send_list(&[
+                SendWr::send(1, &sges),
+                SendWr::read(2, &sges, to.addr, to.rkey),
+                SendWr::write(3, &sges, to.addr, to.rkey).unsignaled(),
+                wrong.clone(),
+                SendWr::write(5, &sges, to.addr, to.rkey),
+            ])
+            .unwrap();
+            a.send_cq.successes([1, 2]);
+            let failed = a.send_cq.next();
+            assert_eq!((failed.wr_id, failed.status), (4, status));
+            let flushed = a.send_cq.next();
+            assert_eq!((flushed.wr_id, flushed.status), (5, Status::WrFlush));
+            b.recv_cq.success(1);
+        }
+    }
+}
+
 #[test]
 fn unsignaled_requests_complete_without_a_word() {
     let (a, b) = pair(Wire::MEMORY);

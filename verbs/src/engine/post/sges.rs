@@ -5,7 +5,7 @@
 //! that request, so that a mistake is told at once, and when the turn comes against what is there.
 
 use super::super::connection::{Connection, QpContext};
-use super::super::work::SendData;
+use super::super::work::{SendData, SendWqe};
 use crate::cause::LocalProblem;
 use crate::completion::Status;
 use crate::mem::{LocalFault, LocalFaultKind, Sge};
@@ -58,6 +58,16 @@ impl Connection {
             table, pd, qp_num, ..
         } = &*self.ctx;
         table.check_local(sge, write, *pd, *qp_num).map(|_| ())
+    }
+
+    /// Whether elements of a request that were left for its turn may not be used.
+    pub(in crate::engine) fn has_late_fault(&self, wqe: &SendWqe) -> bool {
+        let QpContext {
+            table, pd, qp_num, ..
+        } = &*self.ctx;
+        let write = wqe.op.awaits_response();
+        let fails = |sge: &Sge| table.check_local(sge, write, *pd, *qp_num).is_err();
+        wqe.data.later.iter().any(|sge| sge.len > 0 && fails(sge))
     }
 
     /// The turn of a request has come: resolves what was left for now. False when its memory may not be used, and the
