@@ -52,7 +52,7 @@ pub(crate) unsafe fn create(
         max_sge: attr.max_sge.max(1),
         limit: 0,
     };
-    let srq = domain.pd.create_srq(wanted);
+    let srq = domain.pd.create_srq_with_late_faults(wanted);
     let srq = srq.map_err(|error| errno::of_device(&error))?;
     (attr.max_wr, attr.max_sge) = (wanted.max_wr, wanted.max_sge);
     // SAFETY: numbers and pointers; a mutex and a condition as their initialisers have them.

@@ -3,6 +3,7 @@
 use core::array;
 
 use super::*;
+use crate::srq;
 
 #[test]
 fn a_list_of_requests_arrives_in_order_with_inline_data_and_octets_of_several_elements() {
@@ -391,6 +392,77 @@ fn a_wrong_key_or_range_is_taken_and_completes_in_error() {
         end_mr(remote);
         here.end();
         there.end();
+    }
+}
+
+/// A receive is looked at when a message reaches its memory, in a queue of the queue pair's own and in a shared one.
+#[test]
+fn a_receive_with_a_wrong_key_or_range_is_taken_and_fails_when_a_message_reaches_that_memory() {
+    for shared in [false, true] {
+        for (lkey, length) in [(Some(0x1234_5678), 8), (None, 9)] {
+            let (here, there) = (Side::new(), Side::new());
+            let mut attr = there.attr();
+            let mut wanted = ibv_srq_init_attr {
+                srq_context: ptr::null_mut(),
+                attr: ibv_srq_attr {
+                    max_wr: 8,
+                    max_sge: 2,
+                    srq_limit: 0,
+                },
+            };
+            if shared {
+                // SAFETY: a domain, and a structure.
+                attr.srq = unsafe { srq::create_srq(there.pd, &raw mut wanted) };
+            }
+            // SAFETY: objects that exist.
+            let peer = unsafe { qp::create_qp(there.pd, &raw mut attr) };
+            let qp = here.qp();
+            let (mut own, mut lent) = (*b"received", [0_u8; 8]);
+            let (local, remote) = (here.mr(&mut own, ALL), there.mr(&mut lent, ALL));
+            connect(qp, peer);
+            for wr_id in 1..=4 {
+                let mut list = [sge(remote, 0, 4), sge(remote, 4, 4)];
+                if wr_id > 1 {
+                    (list[1].lkey, list[1].length) = (lkey.unwrap_or(list[1].lkey), length);
+                }
+                let (mut wr, mut bad) = (recv_wr(wr_id, &mut list), ptr::null_mut());
+                // SAFETY: a queue that exists, and a request.
+                let errno = unsafe {
+                    match shared {
+                        true => srq::post_srq_recv(attr.srq, &raw mut wr, &raw mut bad),
+                        false => crate::qp::post::post_recv(peer, &raw mut wr, &raw mut bad),
+                    }
+                };
+                assert_eq!((errno, bad), (0, ptr::null_mut()));
+            }
+            // A right one; one that the message does not fill; one that it does; none.
+            for (wr_id, length) in [(1, 8), (2, 4), (3, 5)] {
+                let mut list = [sge(local, 0, length)];
+                let mut send = send_wr(wr_id, IBV_WR_SEND, &mut list);
+                assert_eq!(post_send(qp, &mut send).0, 0);
+            }
+            let got = there.poll(if shared { 3 } else { 4 });
+            let got: Vec<_> = got.iter().map(|wc| (wc.wr_id, wc.status)).collect();
+            let right = [
+                (1, IBV_WC_SUCCESS),
+                (2, IBV_WC_SUCCESS),
+                (3, IBV_WC_LOC_PROT_ERR),
+                (4, IBV_WC_WR_FLUSH_ERR),
+            ];
+            assert_eq!(got, right[..got.len()]);
+            assert_eq!(&lent, b"received");
+            here.poll(3);
+            end_qp(qp);
+            end_qp(peer);
+            if shared {
+                // SAFETY: a queue that is not used any more.
+                assert_eq!(unsafe { srq::destroy_srq(attr.srq) }, 0);
+            }
+            end_mr(local);
+            end_mr(remote);
+            here.end();
+            there.end();
+        }
     }
 }
 

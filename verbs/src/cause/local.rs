@@ -99,7 +99,7 @@ impl LocalProblem {
                 .status(Status::LocalProtection)
                 .against(requirement)
                 .hint(
-                    "what one request registers for another has to be valid still when that one is sent: invalidate it behind",
+                    "use the lkey of a region of this protection domain and a range inside it; what one request registers for another has to be valid until that one is sent",
                 ),
             Self::Memory { verb, fault } => {
                 let (title, status) = match verb {

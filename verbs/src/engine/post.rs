@@ -189,6 +189,7 @@ impl Connection {
             pd: *pd,
             qp_num: *qp_num,
             max_sge: caps.max_recv_sge,
+            late: self.ctx.late_faults,
         };
         self.rq.post(wr, rules)?;
         if self.state.flushes() && (self.state != QpState::Closing || self.fin.received) {
@@ -330,10 +331,8 @@ fn check_extras(wr: &SendWr<'_>) -> Result<(), PostErrorKind> {
     Ok(())
 }
 
-pub(super) fn check_length(sges: &[crate::mem::Sge]) -> Result<(), PostErrorKind> {
+/// Number of bytes of all elements.
+pub(super) fn check_length(sges: &[crate::mem::Sge]) -> Result<u32, PostErrorKind> {
     let got: u64 = sges.iter().map(|sge| u64::from(sge.len)).sum();
-    if got > u64::from(u32::MAX) {
-        return Err(PostErrorKind::MessageTooLong { got });
-    }
-    Ok(())
+    u32::try_from(got).map_err(|_| PostErrorKind::MessageTooLong { got })
 }

@@ -17,7 +17,7 @@ use super::post::{PostErrorKind, check_length};
 use crate::cause::Cause;
 use crate::completion::{Completion, Status, WcOpcode};
 use crate::event::AsyncEvent;
-use crate::mem::{RegionTable, SgList};
+use crate::mem::{LocalFault, RegionTable, SgList};
 use crate::qp::wr::RecvWr;
 use crate::srq::SrqInner;
 
@@ -26,6 +26,8 @@ pub(crate) struct RecvWqe {
     pub(crate) wr_id: u64,
     pub(crate) data: SgList,
     pub(crate) len: u32,
+    /// The first element that may not be used, where receives are checked late. `data` has those before it.
+    pub(crate) fault: Option<Box<LocalFault>>,
 }
 
 /// What a receive is checked against when it is posted.
@@ -36,6 +38,8 @@ pub(crate) struct PostRules<'a> {
     /// The QP that alone will use the receive; [`NO_QP`] in an SRQ.
     pub(crate) qp_num: u32,
     pub(crate) max_sge: u32,
+    /// A receive whose memory may not be used is taken, and fails when a message reaches that memory.
+    pub(crate) late: bool,
 }
 
 /// No QP has this number, so a region that was registered for one QP alone never fits.
@@ -86,20 +90,37 @@ impl RecvStore {
                 max,
             });
         }
-        check_length(wr.sges)?;
+        let len = check_length(wr.sges)?;
         let PostRules {
-            table, pd, qp_num, ..
+            table,
+            pd,
+            qp_num,
+            late,
+            ..
         } = rules;
         // Its allocation is that of a receive before.
         let mut data = self.spare.pop().unwrap_or_default();
         let before = self.wqes.back().map(|before| &before.data);
         let resolved = data.resolve_behind(before, table, (pd, qp_num), wr.sges, true);
         match resolved {
-            Ok(len) => {
+            Ok(_) => {
                 self.wqes.push_back(RecvWqe {
                     wr_id: wr.wr_id,
                     data,
                     len,
+                    fault: None,
+                });
+                Ok(())
+            }
+            Err(fault) if late => {
+                // Those before the fault were good a moment ago: without them the receive takes less.
+                let good = wr.sges.get(..fault.index).unwrap_or_default();
+                let _ = data.resolve_behind(None, table, (pd, qp_num), good, true);
+                self.wqes.push_back(RecvWqe {
+                    wr_id: wr.wr_id,
+                    data,
+                    len,
+                    fault: Some(Box::new(fault)),
                 });
                 Ok(())
             }

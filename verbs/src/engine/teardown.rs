@@ -105,13 +105,14 @@ impl Connection {
         self.finish_in_error(QpEvent::TerminateSent, None, None);
     }
 
-    /// The buffer of the receive at the head was deregistered.
+    /// The message under way has no place in its receive: the region was deregistered, or could not be used from the
+    /// beginning.
     pub(super) fn receive_buffer_gone(&mut self) {
-        self.fail_locally(
-            None,
-            Some(Status::LocalProtection),
-            LocalProblem::ReceiveGone,
-        );
+        let fault = self.rq.taken().and_then(|wqe| wqe.fault.as_deref());
+        let problem = fault.map_or(LocalProblem::ReceiveGone, |fault| {
+            LocalProblem::Element(*fault)
+        });
+        self.fail_locally(None, Some(Status::LocalProtection), problem);
     }
 
     /// The sink of an outstanding Read or atomic was deregistered.

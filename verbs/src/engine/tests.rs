@@ -205,7 +205,7 @@ impl End {
     /// Puts an SRQ of `depth` in the place of the receive queue.
     fn share(&mut self, depth: usize) -> Arc<SrqInner> {
         let table = Arc::clone(&self.memory.table);
-        let srq = Arc::new(SrqInner::new(1, 1, table, depth, 4));
+        let srq = Arc::new(SrqInner::new(1, 1, table, depth, 4, false));
         self.conn.rq = ReceiveQueue::shared(Arc::clone(&srq), self.conn.ctx.qp_num);
         srq
     }

@@ -109,9 +109,9 @@ impl QpBuilder {
         self
     }
 
-    /// Whether a request for the send queue is taken although its elements name memory that may not be used, and completes with
-    /// [`Status::LocalProtection`](crate::Status::LocalProtection) when its turn comes, which ends the connection: as RNICs do it.
-    /// Default: no, and the post says so.
+    /// Whether a request is taken although its elements name memory that may not be used, as RNICs do it. It completes with
+    /// [`Status::LocalProtection`](crate::Status::LocalProtection), which ends the connection: a request of the send queue
+    /// once all before it have completed, a receive when a message reaches that memory. Default: no, and the post says so.
     pub fn late_faults(mut self, late: bool) -> Self {
         self.late_faults = late;
         self

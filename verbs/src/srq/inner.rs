@@ -19,6 +19,8 @@ pub(crate) struct SrqInner {
     num: u32,
     pd: u32,
     max_sge: u32,
+    /// See [`PostRules::late`].
+    late_faults: bool,
     table: Arc<RegionTable>,
     state: Mutex<State>,
     /// Receives in it, so that a connection on hold looks without the lock.
@@ -99,11 +101,13 @@ impl SrqInner {
         table: Arc<RegionTable>,
         max_wr: usize,
         max_sge: u32,
+        late_faults: bool,
     ) -> Self {
         SrqInner {
             num,
             pd,
             max_sge,
+            late_faults,
             table,
             state: Mutex::new(State {
                 store: RecvStore::new(max_wr),
@@ -139,6 +143,7 @@ impl SrqInner {
             pd: self.pd,
             qp_num: NO_QP,
             max_sge: self.max_sge,
+            late: self.late_faults,
         };
         let mut state = self.state.lock();
         let store = &mut state.store;

@@ -180,6 +180,19 @@ impl Pd {
     /// # Errors
     /// [`DeviceError::Size`], or a limit of the device or of the domain.
     pub fn create_srq(&self, attr: SrqAttr) -> Result<Srq, DeviceError> {
+        self.make_srq(attr, false)
+    }
+
+    /// As [`create_srq`](Self::create_srq), but a receive is taken although its elements name memory that may not be used,
+    /// and fails when a message reaches that memory: as [`QpBuilder::late_faults`](crate::QpBuilder::late_faults) has it.
+    ///
+    /// # Errors
+    /// As [`create_srq`](Self::create_srq).
+    pub fn create_srq_with_late_faults(&self, attr: SrqAttr) -> Result<Srq, DeviceError> {
+        self.make_srq(attr, true)
+    }
+
+    fn make_srq(&self, attr: SrqAttr, late_faults: bool) -> Result<Srq, DeviceError> {
         let device = self.device();
         device.home.check()?;
         let limits = &device.settings.limits;
@@ -198,6 +211,7 @@ impl Pd {
                     table,
                     max_wr,
                     attr.max_sge,
+                    late_faults,
                 )),
                 device: Arc::clone(device),
                 events: Arc::clone(self.events()),
