@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -47,6 +48,15 @@ pub(crate) struct Common {
         hide_env_values = true
     )]
     fpdu_segments: FpduSegments,
+    /// Send payloads of 8 KiB and more with a CRC from where they lie, without a copy. They have to stay unchanged until
+    /// the request completes; docs/performance.md has what it saves
+    #[arg(
+        long,
+        env = "UWARP_SEND_IN_PLACE",
+        hide_env_values = true,
+        value_parser = BoolishValueParser::new()
+    )]
+    send_in_place: bool,
     /// MPA revision: 2 is RFC 6581; 1 is RFC 5044 alone, also as a server
     #[arg(
         long,
@@ -110,6 +120,7 @@ impl Common {
             crc: self.crc == Switch::On,
             markers: self.markers == Switch::On,
             fpdu_segments: self.fpdu_segments,
+            send_in_place: self.send_in_place,
             revision,
             accept_revision: revision,
             peer: self.peer.profile(),
@@ -216,7 +227,7 @@ mod tests {
     #[test]
     fn what_is_asked_for_reaches_the_device() {
         let usual = settings(&[]);
-        assert!(usual.crc && !usual.markers);
+        assert!(usual.crc && !usual.markers && !usual.send_in_place);
         assert_eq!(usual.fpdu_segments, FpduSegments::ONE);
         assert_eq!(usual.revision, Revision::Two);
         let other = settings(&[
@@ -226,12 +237,13 @@ mod tests {
             "on",
             "--fpdu-segments",
             "45",
+            "--send-in-place",
             "--mpa",
             "1",
             "--peer",
             "siw",
         ]);
-        assert!(!other.crc && other.markers);
+        assert!(!other.crc && other.markers && other.send_in_place);
         assert_eq!(other.fpdu_segments.get(), 45);
         assert_eq!(
             (other.revision, other.accept_revision),

@@ -220,6 +220,11 @@ fn variables_mean_what_the_options_of_the_same_name_mean() {
             &["demo", "rping", "perf", "agent"],
         ),
         (
+            "UWARP_SEND_IN_PLACE",
+            "--send-in-place",
+            &["demo", "rping", "perf", "agent"],
+        ),
+        (
             "UWARP_MPA",
             "--mpa <",
             &["demo", "rping", "perf", "agent", "conformance"],

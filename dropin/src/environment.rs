@@ -54,6 +54,8 @@ impl Environment {
         settings.fpdu_segments =
             parse(&var, "UWARP_FPDU_SEGMENTS", "a number of TCP segments")?.unwrap_or_default();
         let revisions = [("1", Revision::One), ("2", Revision::Two)];
+        settings.send_in_place =
+            choice(&var, "UWARP_SEND_IN_PLACE", &[("1", true), ("0", false)])?.unwrap_or(false);
         if let Some(revision) = choice(&var, "UWARP_MPA", &revisions)? {
             (settings.revision, settings.accept_revision) = (revision, revision);
         }
@@ -165,6 +167,14 @@ mod tests {
     }
 
     #[test]
+    fn payload_with_a_crc_is_sent_in_place_only_when_that_is_asked_for() {
+        let in_place = |value| with("UWARP_SEND_IN_PLACE", value).unwrap().settings;
+        assert!(in_place("1").send_in_place);
+        assert!(!in_place("0").send_in_place);
+        assert!(!with("", "").unwrap().settings.send_in_place);
+    }
+
+    #[test]
     fn a_refused_connection_is_asked_for_again_unless_the_program_says_otherwise() {
         let refused = |value| {
             let environment = with("UWARP_CONNECT_RETRY", value).unwrap();
@@ -211,11 +221,12 @@ mod tests {
     #[test]
     fn a_value_that_is_no_text_is_not_taken_for_none() {
         use std::os::unix::ffi::OsStringExt as _;
-        const ALL: [(&str, &str); 12] = [
+        const ALL: [(&str, &str); 13] = [
             ("UWARP_DEVICE", "should be a device"),
             ("UWARP_CRC", "may be on or off"),
             ("UWARP_MARKERS", "may be on or off"),
             ("UWARP_FPDU_SEGMENTS", "should be a number"),
+            ("UWARP_SEND_IN_PLACE", "may be 1 or 0"),
             ("UWARP_MPA", "may be 1 or 2"),
             ("UWARP_PEER", "may be rfc or siw"),
             ("UWARP_STRICT", "may be 1 or 0"),

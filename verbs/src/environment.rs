@@ -23,6 +23,7 @@ pub const VARIABLES: &[&str] = &[
     "UWARP_PEER",
     "UWARP_PORT_OFFSET",
     "UWARP_QUIET",
+    "UWARP_SEND_IN_PLACE",
     "UWARP_STRICT",
     "UWARP_TRACE",
     "UWARP_WRITE_EVENTS",

@@ -23,11 +23,19 @@ pub struct Settings {
     /// offload, or for the kernel's TCP over an Ethernet. FPDU alignment is given up for it: a ULPDU is longer than RFC 5044 section 4.5 says
     /// (5044-4.5-01, 5044-4.5-02, 5044-5.1-01, and so 5041-5.2-02), and a segment may begin within an FPDU (5044-5.1-03). No RFC promises that a
     /// peer takes it: uwarp does, some adapters end the connection (docs/links.md). At the peer, `Timeouts::stalled` is then the time for
-    /// an FPDU of up to 64 KiB, and after a loss more has to come before anything can be placed. Payload of 8 KiB and more in one FPDU is read where it
-    /// lies until TCP has taken it, as on a loopback device: a program that changes it before the request is complete ends the connection with a wrong
-    /// CRC. What we receive is not concerned. On a loopback device a segment holds the longest FPDU as it is. Default: [`FpduSegments::ONE`], as the
+    /// an FPDU of up to 64 KiB, and after a loss more has to come before anything can be placed. What we receive is not concerned. On a loopback device a segment holds the longest FPDU as it is. Default: [`FpduSegments::ONE`], as the
     /// RFC has it; [`FpduSegments::MOST`] is FPDUs as long as whole segments make them, below 64 KiB.
     pub fpdu_segments: FpduSegments,
+    /// Send large payloads with a CRC from the program's memory instead of copying them first. Each FPDU with 8 KiB
+    /// of payload or more is then read twice: for the CRC when it is framed, and by TCP when it is sent. A program
+    /// that writes to the memory in between makes the CRC wrong, and the peer ends the connection. **Only for programs
+    /// that leave the memory of a Send or Write unchanged until the request completes**, as the verbs ask.
+    /// docs/performance.md has what it saves.
+    ///
+    /// Without this, a copy is checksummed and sent, so that every FPDU is valid whatever the program does. Not
+    /// concerned are Read Responses (always copied), FPDUs with Markers (always copied), and connections without
+    /// a CRC (never copied; a payload that changes meanwhile arrives torn, but valid). Default: off.
+    pub send_in_place: bool,
     /// The MPA revision an initiator opens with. Default: 2 (RFC 6581).
     pub revision: Revision,
     /// The highest MPA revision that a responder takes. Revision 1 makes it an endpoint that does
@@ -260,6 +268,7 @@ impl Default for Settings {
             crc: true,
             markers: false,
             fpdu_segments: FpduSegments::ONE,
+            send_in_place: false,
             revision: Revision::Two,
             accept_revision: Revision::Two,
             retry_with_revision_1: false,

@@ -99,21 +99,25 @@ fn none_in(what: &str, mut round: impl FnMut()) {
 }
 
 fn main() {
-    let pair = Pair::new(None);
+    let pair = Pair::new(None, false);
     pair.receives_much_at_once();
     pair.two_sided("its own receive queue");
     pair.one_sided();
     pair.lists();
     pair.asleep();
+    let pair = Pair::new(None, true);
+    pair.receives_much_at_once();
+    pair.two_sided("sent in place");
+    pair.lists();
     let attr = SrqAttr::default();
-    let pair = Pair::new(Some(attr));
+    let pair = Pair::new(Some(attr), false);
     pair.receives_much_at_once();
     pair.two_sided("an SRQ");
 }
 
 /// Room for the largest message.
 const LARGE: usize = 1 << 20;
-/// Sizes that go different ways: staged, gathered in place in one FPDU, in many.
+/// Sizes that go different ways: by the short way, in one FPDU, in many (the last two copied or in place).
 const SIZES: [u32; 3] = [64, 32 << 10, LARGE as u32];
 
 /// Two ends that are connected over kernel TCP; the second one may take its receives from an SRQ.
@@ -134,8 +138,11 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(srq: Option<SrqAttr>) -> Self {
-        let setup = Setup::new(Wire::Kernel).peer_to_peer();
+    fn new(srq: Option<SrqAttr>, send_in_place: bool) -> Self {
+        let mut setup = Setup::new(Wire::Kernel).peer_to_peer();
+        for settings in &mut setup.settings {
+            settings.send_in_place = send_in_place;
+        }
         let Ends { a, b, listener, .. } = setup.unconnected();
         let srq = srq.map(|attr| b.pd.create_srq(attr).unwrap());
         let channel = a.device.create_channel().unwrap();

@@ -29,7 +29,7 @@ const CANNOT_RUN: u8 = 126;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Flags that are not given leave the environment as it is: UWARP_DEVICE, UWARP_PCAP, UWARP_CRC, \
-    UWARP_MARKERS, UWARP_FPDU_SEGMENTS, UWARP_MPA, UWARP_PEER, UWARP_STRICT, UWARP_HOLD, UWARP_CONNECT_RETRY,\n\
+    UWARP_MARKERS, UWARP_FPDU_SEGMENTS, UWARP_SEND_IN_PLACE, UWARP_MPA, UWARP_PEER, UWARP_STRICT, UWARP_HOLD, UWARP_CONNECT_RETRY,\n\
     UWARP_PORT_OFFSET, UWARP_WRITE_EVENTS, UWARP_QUIET.\n\
     The exit status is the program's; 127 if there is no such program, 126 if it cannot be run, or not on uwarp."
 )]
@@ -51,6 +51,10 @@ pub(crate) struct Options {
     /// --help' says more) (1)
     #[arg(long, value_name = "COUNT")]
     fpdu_segments: Option<FpduSegments>,
+    /// Send payloads of 8 KiB and more with a CRC from the program's memory, without a copy: faster, but only for programs
+    /// that leave this memory unchanged until a request completes; others lose the connection by a wrong CRC
+    #[arg(long)]
+    send_in_place: bool,
     /// MPA revision (2)
     #[arg(long)]
     mpa: Option<Mpa>,
@@ -138,6 +142,7 @@ impl Options {
                 "UWARP_FPDU_SEGMENTS",
                 number(self.fpdu_segments.map(|count| count.get().into())),
             ),
+            ("UWARP_SEND_IN_PLACE", set(self.send_in_place)),
             ("UWARP_MPA", word(self.mpa)),
             ("UWARP_PEER", word(self.peer)),
             ("UWARP_STRICT", set(self.strict)),
@@ -279,6 +284,7 @@ mod tests {
             "on",
             "--fpdu-segments",
             "45",
+            "--send-in-place",
             "--mpa",
             "1",
             "--peer",
@@ -298,6 +304,7 @@ mod tests {
             ("UWARP_CRC", "off"),
             ("UWARP_MARKERS", "on"),
             ("UWARP_FPDU_SEGMENTS", "45"),
+            ("UWARP_SEND_IN_PLACE", "1"),
             ("UWARP_MPA", "1"),
             ("UWARP_PEER", "siw"),
             ("UWARP_STRICT", "1"),

@@ -170,9 +170,8 @@ fn mpa(code: u8) -> (&'static str, Who, Layer, Option<&'static str>) {
             Who::Network,
             "look whether the peer's program still runs",
         ),
-        Some(MpaErrorCode::Crc | MpaErrorCode::MarkerMismatch) => {
-            ("damaged stream", Who::Network, DAMAGE)
-        }
+        Some(MpaErrorCode::Crc) => ("damaged stream", Who::Peer, WRONG_CRC),
+        Some(MpaErrorCode::MarkerMismatch) => ("damaged stream", Who::Network, DAMAGE),
         Some(MpaErrorCode::InvalidStartupFrame) => ("startup failed", Who::PeerStack, STACK),
         Some(MpaErrorCode::LocalCatastrophic) => (
             "startup failed",
@@ -190,10 +189,13 @@ fn mpa(code: u8) -> (&'static str, Who, Layer, Option<&'static str>) {
 const DAMAGE: &str =
     "look for a middlebox or adapter that changes TCP payload; connect again to go on";
 
+/// TCP has a checksum of its own, so damage on the way is rarer than a sender that reads its memory twice.
+const WRONG_CRC: &str = "ask first whether the peer's program writes to memory that is being sent: Linux siw, and uwarp with `send_in_place`, read it once for the CRC and once for TCP; if not, look for a middlebox or adapter that changes TCP payload; connect again to go on";
+
 /// What cannot be taken apart into FPDUs: damaged on the way, or never well formed.
 pub(super) fn framing(error: &DeframeError) -> Account {
     let (who, hint) = match error {
-        DeframeError::BadCrc { .. } => (Who::Network, DAMAGE),
+        DeframeError::BadCrc { .. } => (Who::Peer, WRONG_CRC),
         DeframeError::MarkerMismatch { .. } | DeframeError::LengthTooLong { .. } => {
             (Who::PeerStack, STACK)
         }

@@ -36,6 +36,8 @@ pub(crate) struct Told {
     /// Where; for a Send the offset in the message.
     to: u64,
     work: Work,
+    /// This side reads large payloads twice, for the CRC and for TCP (`Settings::send_in_place`).
+    read_twice: bool,
 }
 
 /// A work request of this side: what it did, where to (STag and TO), and its octets.
@@ -60,6 +62,7 @@ impl Told {
             len: None,
             to: 0,
             work: Work::Unknown,
+            read_twice: false,
         };
         if !terminate.headers_fit() {
             return told;
@@ -89,6 +92,12 @@ impl Told {
             None => told.act = None,
         }
         told
+    }
+
+    /// Notes whether this side reads large payloads twice, so that a wrong CRC may be its program's doing.
+    pub(crate) fn read_twice(mut self, read_twice: bool) -> Self {
+        self.read_twice = read_twice;
+        self
     }
 
     /// The cause of the very work request that was refused: `asked` is what this side knows of it.
@@ -191,6 +200,11 @@ impl Told {
                 OPERATION,
                 Who::Program,
                 "send no more than the peer's receives take, or ask it to post longer ones",
+            ),
+            (2, 0, 0x02) if self.read_twice => (
+                "damaged stream",
+                Who::Program,
+                "leave the memory of a Send or Write unchanged until the request is complete, or turn `send_in_place` off (UWARP_SEND_IN_PLACE, --send-in-place); if it was unchanged, look for a middlebox or adapter that changes TCP payload",
             ),
             (2, 0, 0x01..=0x03) => (
                 "damaged stream",

@@ -8,7 +8,7 @@ use uwarp_rdmap::{
 };
 
 use super::connection::{Connection, Current, OpenStream, QpContext, Stage};
-use super::transmit::TxBatch;
+use super::transmit::{BATCH_LIMIT, TxBatch};
 use super::work::{ImmediateData, Progress, SendData, SendWqe};
 use crate::cause::LocalProblem;
 use crate::completion::Status;
@@ -17,8 +17,8 @@ use crate::mutants::mutate;
 use crate::qp::state::QpState;
 use crate::qp::wr::SendOp;
 
-/// FPDUs with at least this much payload are gathered from where it lies; smaller ones are staged
-/// (copied while the CRC is computed), which is faster and needs no pin.
+/// Least payload of an FPDU that is sent from where it lies, if that is allowed at all
+/// ([`OpenStream::sends_in_place`]). Smaller ones are staged, which is faster and needs no pin.
 pub(super) const IN_PLACE: usize = 8 * 1024;
 
 /// What to frame next.
@@ -48,6 +48,14 @@ impl Connection {
             };
             self.tx.allow(next, behind);
         }
+        if let Stage::Open(stream) = &self.stage
+            && stream.mulpdu > IN_PLACE
+            && !stream.sends_in_place(self.ctx.settings.send_in_place)
+        {
+            // As long as a batch in place would be: nobody waits for a part of it.
+            let large = self.sq.large_payload(IN_PLACE as u32, BATCH_LIMIT as u64);
+            self.tx.allow(large, 0);
+        }
         while self.tx.has_room() && (self.frame_plain() || self.frame_one()) && self.has_unsent() {}
         if self.tx.is_empty() {
             self.tx.release();
@@ -55,6 +63,15 @@ impl Connection {
         } else {
             self.tx.goes_on();
         }
+    }
+
+    /// Whether large payloads are read for the CRC and again by TCP, so that this program can make a CRC wrong.
+    pub(super) fn reads_payload_twice(&self) -> bool {
+        let Stage::Open(stream) = &self.stage else {
+            return false;
+        };
+        let still = self.ctx.settings.send_in_place;
+        stream.framer.has_crc() && stream.sends_in_place(still)
     }
 
     /// Frames one FPDU. False when there is nothing to frame now.
@@ -277,12 +294,14 @@ impl Connection {
         let Stage::Open(stream) = &mut self.stage else {
             return false;
         };
+        // The promise of the setting is about what this program posts, not about what a peer reads.
+        let posted = matches!(stream.current, Some(Current::Work { .. }));
+        let in_place = stream.sends_in_place(posted && self.ctx.settings.send_in_place);
         let OpenStream {
             framer,
             current,
             message,
             mulpdu,
-            markers,
             ..
         } = &mut **stream;
         if current.is_none() {
@@ -306,13 +325,14 @@ impl Connection {
             head: &header[..head_len],
             offset,
             len,
+            in_place: in_place && len >= IN_PLACE,
         };
         let framed = match current {
             Some(Current::Response {
                 source: Some(source),
-            }) => frame.response(source, *markers),
+            }) => frame.response(source),
             Some(Current::Work { .. }) => match self.sq.next_to_send() {
-                Some((_, wqe)) if len > 0 => frame.work(&wqe.data, &self.sq.held, *markers),
+                Some((_, wqe)) if len > 0 => frame.work(&wqe.data, &self.sq.held),
                 _ => frame.stage(&[][..]),
             },
             _ => frame.stage(&[][..]),
@@ -388,6 +408,13 @@ impl Connection {
 }
 
 impl OpenStream {
+    /// Whether large payload may be sent from where it lies. With a CRC, that takes the program's promise (`still`)
+    /// not to write there until the request is complete: the CRC reads the memory first, and TCP reads it
+    /// again. Without one, what leaves is a valid FPDU whatever the program does. Markers go between the bytes.
+    fn sends_in_place(&self, still: bool) -> bool {
+        !self.markers && (still || !self.framer.has_crc())
+    }
+
     /// Octets left of the Read Response that is under way, and of the segment that was framed last.
     fn response_left(&self) -> u64 {
         let progress = self.message.read_response_progress();
@@ -411,14 +438,16 @@ struct Frame<'a> {
     framer: &'a mut Framer,
     tx: &'a mut TxBatch,
     head: &'a [u8],
-    /// Where in the message its octets are, and how many.
+    /// Offset of the payload in the message, and its length.
     offset: usize,
     len: usize,
+    /// The payload may be sent from where it lies, and is long enough.
+    in_place: bool,
 }
 
 impl Frame<'_> {
-    /// The payload of a work request: staged when it is small or inline, else left where it lies.
-    fn work(&mut self, data: &SendData, held: &HeldRegions, markers: bool) -> bool {
+    /// The payload of a work request.
+    fn work(&mut self, data: &SendData, held: &HeldRegions) -> bool {
         let (offset, len) = (self.offset, self.len);
         if !data.inline.is_empty() {
             return self.stage(data.inline.as_slice());
@@ -428,32 +457,31 @@ impl Frame<'_> {
             let Some(source) = held.source(data.spot) else {
                 return false;
             };
-            return if markers || len < IN_PLACE {
-                self.stage(&source)
-            } else {
+            return if self.in_place {
                 self.gather(&source, |tx| {
                     let run = held.pin(data.spot, offset, len);
                     run.map(|run| tx.in_place(run)).is_some()
                 })
+            } else {
+                self.stage(&source)
             };
         }
         let Ok(source) = data.list.source(offset, len) else {
             return false;
         };
-        if markers || len < IN_PLACE {
-            self.stage(&source)
-        } else {
+        if self.in_place {
             self.gather(&source, |tx| {
                 data.list.pin(offset, len, |run| tx.in_place(run))
             })
+        } else {
+            self.stage(&source)
         }
     }
 
-    /// The payload of a Read Response. The program that owns it may change it at any time, which must not make a CRC wrong
-    /// that is on its way already: it is copied, unless there is no CRC.
-    fn response(&mut self, source: &Target, markers: bool) -> bool {
+    /// The payload of a Read Response.
+    fn response(&mut self, source: &Target) -> bool {
         let (offset, len) = (self.offset, self.len);
-        if markers || len < IN_PLACE || self.framer.has_crc() {
+        if !self.in_place {
             return source.source().is_ok_and(|payload| self.stage(&payload));
         }
         // Before the header is framed: were the region gone behind it, the peer would take for payload what comes next, the Terminate.
@@ -479,8 +507,8 @@ impl Frame<'_> {
             .is_ok()
     }
 
-    /// Leaves payload where it lies: the verbs contract freezes it until the completion. `pin` adds its runs to the batch,
-    /// pinned; false when it could not.
+    /// Leaves payload where it lies. `pin` adds its runs to the batch, pinned or lent, and returns false if it could
+    /// not.
     fn gather<P: Payload + ?Sized>(
         &mut self,
         source: &P,

@@ -145,7 +145,10 @@ impl Connection {
         };
         let cause = match blamed {
             Some(blamed) => blamed.cause,
-            None => Cause::told(Told::new(&terminate, work)),
+            None => {
+                let told = Told::new(&terminate, work);
+                Cause::told(told.read_twice(self.reads_payload_twice()))
+            }
         };
         self.end(match lacks {
             Some(message) => EndReason::PeerLacksRfc7306 { message, terminate },

@@ -29,6 +29,7 @@ use crate::settings::Settings;
 use crate::srq::SrqInner;
 
 mod batches;
+mod changing;
 mod emitted;
 mod extensions;
 mod lent;
@@ -702,9 +703,11 @@ fn survives(settings: &Settings, memory: &Arc<Memory>, recording: &Recording, da
 }
 
 fn any_settings() -> impl Strategy<Value = Settings> {
-    (any::<bool>(), any::<bool>()).prop_map(|(crc, markers)| Settings {
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>());
+    switches.prop_map(|(crc, markers, send_in_place)| Settings {
         crc,
         markers,
+        send_in_place,
         ..Settings::default()
     })
 }

@@ -13,7 +13,7 @@ use crate::mem::{LentRun, PinnedRun};
 /// ([`TxBatch::allow`]).
 const STAGED_LIMIT: usize = 256 * 1024;
 /// Octets in all (staged and in place) after which a batch is handed to the LLP.
-const BATCH_LIMIT: usize = 1024 * 1024;
+pub(super) const BATCH_LIMIT: usize = 1024 * 1024;
 /// The same for the first batch after a pause, so that the peer begins to receive a large message while the rest of it is still checksummed. Behind it a
 /// batch may be as long as any at once: within a host, what a later call copies goes into memory that the other processor has just read, which is slower, so
 /// the fewer calls the better.
@@ -122,9 +122,8 @@ impl TxBatch {
     /// are sent. A single one it can do nothing with before it has it whole.
     pub(crate) fn allow(&mut self, next: u64, behind: u64) {
         let most = next.max((next + behind) / 2);
-        self.limit = usize::try_from(most)
-            .unwrap_or(usize::MAX)
-            .clamp(STAGED_LIMIT, BATCH_LIMIT);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        self.limit = self.limit.max(most.min(BATCH_LIMIT));
     }
 
     /// A batch is on its way. Behind one that is full the next may be longer; a short message is not the beginning of a large one.

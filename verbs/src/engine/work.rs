@@ -377,6 +377,24 @@ impl SendQueue {
         (wqe.progress != Progress::Refused).then_some((self.next, wqe))
     }
 
+    /// Sum of the payload of the next requests, as long as each has at least `least` bytes, and at most about `most`.
+    /// Of a message under way all bytes count.
+    pub(crate) fn large_payload(&self, least: u32, most: u64) -> u64 {
+        let Ok(mut index) = usize::try_from(self.next - self.front) else {
+            return 0;
+        };
+        let mut sum = 0;
+        while sum < most
+            && let Some(wqe) = self.nth(index)
+            && wqe.len >= least
+            && !wqe.op.awaits_response()
+        {
+            sum += u64::from(wqe.len);
+            index += 1;
+        }
+        sum
+    }
+
     /// The newest fast registration of this STag that is to be carried out before what is posted now.
     #[inline]
     pub(crate) fn registration(&self, stag: u32) -> Option<&FastRegister> {

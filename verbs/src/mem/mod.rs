@@ -11,8 +11,8 @@
 //!    Messages that follow each other mostly name one region: `Sources` (framing) and `Recent` (placing Writes) are such
 //!    guards for many of them, which look at each message whether the region is still valid. They end with the turn, and
 //!    before anything is done that may wait for the users of a region.
-//! 3. A large source that is sent from where it lies is pinned (`pin`) until the LLP has taken its last octet;
-//!    a pinned region cannot be deregistered.
+//! 3. A large source that is sent from where it lies (without a CRC, or with `Settings::send_in_place`) is pinned (`pin`)
+//!    until the LLP has taken its last byte; a pinned region cannot be deregistered.
 //!
 //! Registered memory is shared on purpose: the application writes it while we read, peers write it while the
 //! application polls. So no Rust reference or slice ever points into it. This module is the only one of the crate

@@ -11,7 +11,7 @@ mod peers;
 mod startup;
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{
     LIMIT, Setup, Side, Wire, bell, both_ways, content, join, pair, pattern, peers, placed_only,

@@ -5,6 +5,7 @@ use super::*;
 #[test]
 fn memory_that_the_network_holds_cannot_be_deregistered_yet() {
     let mut setup = Setup::new(Wire::Kernel);
+    // Without a CRC: with one, the payload would have been copied.
     setup.settings[0] = raw_settings();
     let a = setup.unconnected().a;
     // A peer that does not read: TCP's buffers fill up, and the rest stays where it lies.
@@ -27,6 +28,45 @@ fn memory_that_the_network_holds_cannot_be_deregistered_yet() {
     a.wait_end();
     a.send_cq.flushed(1);
     source.deregister().unwrap();
+}
+
+/// The peer places what was there at some moment of the copy.
+#[test]
+fn memory_may_change_while_it_is_sent() {
+    const LEN: u32 = 1 << 20;
+    for wire in Wire::BOTH {
+        let (a, b) = pair(wire);
+        let (source, target) = (a.blank(LEN as usize), b.blank(LEN as usize));
+        let remote = target.remote();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..1_000_000 {
+                    source
+                        .write_at(0, &vec![round as u8; LEN as usize])
+                        .unwrap();
+                    if over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            // Several at once, so that some wait for TCP while the memory changes.
+            let statuses = (0..16).flat_map(|round| {
+                for wr_id in 0..4 {
+                    let sges = [source.sge(0, LEN)];
+                    let wr = SendWr::write(4 * round + wr_id, &sges, remote.addr, remote.rkey);
+                    a.qp.post_send(&wr).unwrap();
+                }
+                [0; 4].map(|_| a.send_cq.next().status)
+            });
+            let failed = statuses
+                .into_iter()
+                .find(|status| *status != Status::Success);
+            over.store(true, Ordering::Relaxed);
+            assert_eq!(failed, None);
+        });
+        bell(&a, &b);
+    }
 }
 
 #[test]

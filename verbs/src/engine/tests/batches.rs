@@ -31,19 +31,47 @@ fn next_batch(client: &mut End, pool: &BufferPool) -> u64 {
 
 #[test]
 fn the_first_batch_after_a_pause_is_short_and_those_behind_it_are_longer() {
+    // Copied, and read where it lies.
+    for send_in_place in [false, true] {
+        let settings = Settings {
+            send_in_place,
+            ..Settings::default()
+        };
+        let server = Memory::new();
+        let (mut client, _server, pool) = connected(&settings, &server);
+        client.conn.set_emss(65_483);
+        let (to, rkey) = (server.open.to_base(), server.open.stag().0);
+        for _ in 0..2 {
+            post_writes(&mut client, to, rkey, 32);
+            let batches = [0; 2].map(|_| next_batch(&mut client, &pool));
+            assert!((128 * KIB..196 * KIB).contains(&batches[0]), "{batches:?}");
+            assert!(batches[1] > 800 * KIB, "{batches:?}");
+            // Now there is nothing to send: the peer has begun with what it has.
+            while next_batch(&mut client, &pool) > 0 {}
+            (0..PAUSE).for_each(|_| client.conn.fill());
+        }
+    }
+}
+
+#[test]
+fn a_batch_of_small_messages_stays_short_whatever_is_queued_behind_them() {
     let server = Memory::new();
     let (mut client, _server, pool) = connected(&Settings::default(), &server);
     client.conn.set_emss(65_483);
     let (to, rkey) = (server.open.to_base(), server.open.stag().0);
-    for _ in 0..2 {
-        post_writes(&mut client, to, rkey, 32);
-        let batches = [0; 2].map(|_| next_batch(&mut client, &pool));
-        assert!((128 * KIB..196 * KIB).contains(&batches[0]), "{batches:?}");
-        assert!(batches[1] > 800 * KIB, "{batches:?}");
-        // Now there is nothing to send: the peer has begun with what it has.
+    let mut longest = 0;
+    for round in 0..8 {
+        // 4 KiB each, and large ones behind them in every other round.
+        let sges = client.source(PAGE as u32);
+        for wr_id in 0..48 {
+            let write = SendWr::write(wr_id, &sges, to, rkey).unsignaled();
+            client.conn.post_send(&write).unwrap();
+        }
+        post_writes(&mut client, to, rkey, 16 * (round % 2));
+        longest = longest.max(next_batch(&mut client, &pool));
         while next_batch(&mut client, &pool) > 0 {}
-        (0..PAUSE).for_each(|_| client.conn.fill());
     }
+    assert!(longest < 300 * KIB, "{longest}");
 }
 
 /// The batches in which a server answers so many Reads of `len` octets.
@@ -146,8 +174,12 @@ fn a_request_that_others_wait_behind_does_not_ask_for_a_single_answer() {
 
 #[test]
 fn of_a_batch_in_several_calls_only_the_one_that_ends_with_the_request_asks() {
+    let settings = Settings {
+        send_in_place: true,
+        ..Settings::default()
+    };
     let server = Memory::new();
-    let (mut client, _server, pool) = connected(&Settings::default(), &server);
+    let (mut client, _server, pool) = connected(&settings, &server);
     client.conn.set_emss(65_483);
     let (to, rkey) = (server.open.to_base(), server.open.stag().0);
     let part = Sge {
@@ -182,7 +214,6 @@ fn the_llp_is_told_whether_fpdus_may_go_over_segments() {
         let (mut client, _server, pool) = connected(&settings, &server);
         let (to, rkey) = (server.open.to_base(), server.open.stag().0);
         post_writes(&mut client, to, rkey, 1);
-        // It is read where it lies.
         let _memory = Arc::clone(&client.memory);
         let (mut driven, line) = over_line(client, usize::MAX);
         driven.push(&pool);

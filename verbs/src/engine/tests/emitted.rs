@@ -312,9 +312,11 @@ fn play(settings: &[Settings; 2], peer_to_peer: bool, steps: &[(bool, Step)]) ->
 
 fn one_settings() -> impl Strategy<Value = Settings> {
     let segments = prop::sample::select(vec![1, 1, 2, 45]).prop_map(FpduSegments::new);
-    (any::<bool>(), any::<bool>(), segments).prop_map(|(crc, markers, segments)| Settings {
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>());
+    (switches, segments).prop_map(|((crc, markers, send_in_place), segments)| Settings {
         crc,
         markers,
+        send_in_place,
         fpdu_segments: segments.unwrap_or_default(),
         ..Settings::default()
     })

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::*;
 use crate::mem::Need;
 
-const LEN: usize = 100_000;
+pub(super) const LEN: usize = 100_000;
 
 /// A region of `LEN` octets beside the pages.
-fn region(memory: &Memory, fill: impl Fn(usize) -> u8) -> (Arc<Buffer>, Arc<Region>) {
+pub(super) fn region(memory: &Memory, fill: impl Fn(usize) -> u8) -> (Arc<Buffer>, Arc<Region>) {
     let buffer = Arc::new(Buffer::zeroed(LEN).unwrap());
     let octets: Vec<u8> = (0..LEN).map(fill).collect();
     buffer.write_at(0, &octets).unwrap();
@@ -17,7 +17,7 @@ fn region(memory: &Memory, fill: impl Fn(usize) -> u8) -> (Arc<Buffer>, Arc<Regi
     (buffer, region)
 }
 
-fn content(buffer: &Buffer) -> Vec<u8> {
+pub(super) fn content(buffer: &Buffer) -> Vec<u8> {
     let mut octets = vec![0; LEN];
     buffer.read_at(0, &mut octets).unwrap();
     octets
@@ -27,7 +27,7 @@ fn octet(at: usize) -> u8 {
     (at % 251) as u8
 }
 
-fn pattern() -> Vec<u8> {
+pub(super) fn pattern() -> Vec<u8> {
     (0..LEN).map(octet).collect()
 }
 
@@ -77,20 +77,18 @@ fn asked(crc: bool) -> Asked {
     asked
 }
 
-impl End {
-    /// What the LLP takes in one call that takes `most`; then the call is over.
-    fn one_call(&mut self, most: usize) -> Vec<u8> {
-        let mut pieces = [uwarp_llp::Piece::from(&[][..]); PARTS_PER_CALL];
-        let count = self.conn.tx.pieces(&mut pieces);
-        let mut out = Vec::new();
-        for piece in &pieces[..count] {
-            piece.append_to(piece.len(), &mut out);
-        }
-        out.truncate(most);
-        self.conn.taken(out.len());
-        self.conn.tx.reclaim();
-        out
+/// What the LLP takes in one call that takes `most`; then the call is over.
+pub(super) fn one_call(end: &mut End, most: usize) -> Vec<u8> {
+    let mut pieces = [uwarp_llp::Piece::from(&[][..]); PARTS_PER_CALL];
+    let count = end.conn.tx.pieces(&mut pieces);
+    let mut out = Vec::new();
+    for piece in &pieces[..count] {
+        piece.append_to(piece.len(), &mut out);
     }
+    out.truncate(most);
+    end.conn.taken(out.len());
+    end.conn.tx.reclaim();
+    out
 }
 
 #[test]
@@ -106,10 +104,10 @@ fn what_the_llp_has_not_taken_is_what_was_there_in_the_call() {
         } = asked(false);
         server.conn.fill();
         let framed = server.conn.tx.framed_to();
-        let mut octets = server.one_call(most);
+        let mut octets = one_call(&mut server, most);
         memory.write_at(0, &[0xEE; LEN]).unwrap();
         while server.conn.tx.taken_to() < framed {
-            octets.extend(server.one_call(usize::MAX));
+            octets.extend(one_call(&mut server, usize::MAX));
         }
         client.deliver(&octets, &pool);
         // All of it was framed in this batch.
@@ -122,7 +120,7 @@ fn nothing_is_in_use_when_the_call_is_over() {
     for most in [0, 40_000, usize::MAX] {
         let mut asked = asked(false);
         asked.server.conn.fill();
-        asked.server.one_call(most);
+        one_call(&mut asked.server, most);
         // It would wait for ever.
         let stag = asked.source.1.stag();
         asked.server.memory.table.remove(stag).unwrap();
@@ -202,7 +200,7 @@ fn a_source_that_goes_while_it_is_framed_leaves_a_stream_that_ends_with_a_termin
             server.conn.fill();
             let mut octets = Vec::new();
             while !server.conn.tx.is_empty() {
-                octets.extend(server.one_call(usize::MAX));
+                octets.extend(one_call(&mut server, usize::MAX));
                 if server.conn.tx.is_empty() {
                     server.conn.fill();
                 }
@@ -254,7 +252,7 @@ fn all_that_is_lent_is_offered_in_one_call() {
     for _ in 0..16 {
         asked.server.conn.fill();
         let framed = asked.server.conn.tx.framed_to();
-        let octets = asked.server.one_call(usize::MAX);
+        let octets = one_call(&mut asked.server, usize::MAX);
         assert_eq!(asked.server.conn.tx.taken_to(), framed);
         most = most.max(octets.len());
         asked.client.deliver(&octets, &asked.pool);
