@@ -119,7 +119,7 @@ pub(crate) struct Sent {
     pub(crate) wr_id: u64,
     pub(crate) signaled: bool,
     pub(crate) op: Op,
-    /// How many Writes of this end were posted before and with it.
+    /// How many Writes of this end were posted before it.
     pub(crate) writes: usize,
 }
 

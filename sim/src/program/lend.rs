@@ -200,7 +200,7 @@ impl World {
         sges: &[Sge],
         content: &[u8],
     ) -> Result<bool, String> {
-        let (me, peer) = both(&mut self.connections[connection].ends, end);
+        let (_, peer) = both(&mut self.connections[connection].ends, end);
         let Some(target) = peer.memory.as_mut().map(|theirs| &mut theirs.target) else {
             return Ok(false);
         };
@@ -208,8 +208,7 @@ impl World {
             return Ok(false);
         };
         target.may_come(at, content);
-        me.writes.push((at, content.len()));
         let wr = SendWr::write(wr_id, sges, target.to(at), target.rkey());
-        self.posted(connection, end, wr, Op::Write, None)
+        self.written(connection, end, wr, (at, content.len()), None)
     }
 }

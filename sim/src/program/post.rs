@@ -102,16 +102,16 @@ impl World {
         } else {
             SendWr::write(wr_id, &sges, to, rkey)
         };
-        me.writes.push((at, len));
         let mut message = None;
         if with_imm {
             wr = wr.with_imm(immediate);
             if solicited {
                 wr = wr.solicited();
             }
-            message = Some(Message::immediate(immediate, solicited, me.writes.len()));
+            let writes = me.writes.len() + 1;
+            message = Some(Message::immediate(immediate, solicited, writes));
         }
-        self.posted(connection, end, wr, Op::Write, message)
+        self.written(connection, end, wr, (at, len), message)
     }
 
     pub(crate) fn post_read(
@@ -179,10 +179,30 @@ impl World {
         let before = me.words.last().copied().unwrap_or_default();
         let what = Atomic::draw(&mut self.random, before);
         memory.sink.may_come(sink, &before.to_ne_bytes());
-        me.words.push(what.on(before));
         let sges = [memory.sink.sge(sink, 8)];
         let wr = what.request(wr_id, &sges, theirs.word.to(0), theirs.word.rkey());
-        self.posted(connection, end, wr, Op::Atomic { sink, what, before }, None)
+        let posted = self.posted(connection, end, wr, Op::Atomic { sink, what, before }, None)?;
+        if posted {
+            let me = &mut self.connections[connection].ends[end];
+            me.words.push(what.on(before));
+        }
+        Ok(posted)
+    }
+
+    /// Posts a Write to a part of the peer's target, and notes the part unless the post refuses it.
+    pub(crate) fn written(
+        &mut self,
+        connection: usize,
+        end: usize,
+        wr: SendWr<'_>,
+        part: (usize, usize),
+        message: Option<Message>,
+    ) -> Result<bool, String> {
+        let posted = self.posted(connection, end, wr, Op::Write, message)?;
+        if posted {
+            self.connections[connection].ends[end].writes.push(part);
+        }
+        Ok(posted)
     }
 
     /// A Read, and a fenced Send or Write of what it brings.
@@ -225,7 +245,6 @@ impl World {
         theirs.target.may_come(at, &content);
         let (to, rkey) = (theirs.target.to(at), theirs.target.rkey());
         let wr = SendWr::write(wr_id, &sges, to, rkey).fence();
-        me.writes.push((at, len));
-        self.posted(connection, end, wr, Op::Write, None)
+        self.written(connection, end, wr, (at, len), None)
     }
 }

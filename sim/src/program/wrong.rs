@@ -130,12 +130,17 @@ impl World {
         self.log.event(self.clock.elapsed(), || {
             format!("connection {connection} end {end}: {wr_id} has to be refused: {wrong:?}")
         });
+        // The post may refuse it itself, as a Read after a damaged Reply that has left ORD at 0: then
+        // the peer never sees it.
+        if !self.posted(connection, end, wr, op, message)? {
+            return Ok(false);
+        }
         self.connections[connection].refusals.push((end, wrong));
         self.befalls(connection, Fate::Refusal);
         if wrong == Wrong::TooLong {
             self.robs(connection, 1 - end);
         }
-        self.posted(connection, end, wr, op, message)
+        Ok(true)
     }
 
     /// The STag of memory of this end's host that is for another connection alone.
