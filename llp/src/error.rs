@@ -61,8 +61,10 @@ pub enum LlpError {
         /// The peer it had.
         addr: SocketAddr,
     },
-    /// Another socket has that local address.
-    #[error("{addr} is in use by another program; choose another port, or stop that program")]
+    /// Another socket has that local address, or a connection between the same two addresses is in TIME-WAIT.
+    #[error(
+        "{addr} is in use: a socket of this or another program is bound to it or listens there, or one of its connections ended within the last minute (`ss -tan` shows which)"
+    )]
     AddressInUse {
         /// The local address asked for.
         addr: SocketAddr,

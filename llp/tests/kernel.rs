@@ -199,6 +199,26 @@ fn a_port_can_be_listened_at_again_at_once() {
 }
 
 #[test]
+fn the_port_of_an_ended_client_is_free() {
+    the_port_of_a_client_that_has_closed_can_be_listened_at(&network(), &network(), loopback());
+}
+
+#[test]
+fn a_second_connection_between_the_same_addresses_is_refused_by_its_own_address() {
+    let mut listener = network().listen(loopback(), 8).unwrap();
+    let to = listener.local_addr();
+    let mut client = network().connect(None, to).unwrap();
+    let _server = accept_and_connect(&mut *listener, &mut *client);
+    let addr = client.local_addr();
+    let error = network().connect(Some(addr), to).err().unwrap();
+    assert_eq!(error, LlpError::AddressInUse { addr });
+    assert!(
+        error.to_string().contains("ended within the last minute"),
+        "{error}"
+    );
+}
+
+#[test]
 fn settings_reach_the_sockets_and_an_unknown_algorithm_is_an_error() {
     let settings = KernelSettings {
         congestion: Some("reno".to_owned()),

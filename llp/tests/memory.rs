@@ -488,6 +488,12 @@ fn any_number_of_small_sends_waits_for_a_reader_who_comes_late() {
 }
 
 #[test]
+fn the_port_of_an_ended_client_is_free() {
+    let (a, b) = pair(&frozen(1500));
+    the_port_of_a_client_that_has_closed_can_be_listened_at(&a, &b, second(0));
+}
+
+#[test]
 fn describe_names_the_link_and_its_mtu() {
     assert_eq!(
         pair(&frozen(9000)).0.describe(),

@@ -111,10 +111,14 @@ impl KernelConnection {
         match rustix::net::connect(&socket, &to) {
             // EINTR, as with any non-blocking connect, leaves the attempt running.
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR | Errno::AGAIN) => {}
+            // A bound port has, or had within a minute, a connection to that very peer.
             Err(Errno::ADDRNOTAVAIL) => {
-                return Err(LlpError::Exhausted {
-                    op: "connect",
-                    what: "free local ports",
+                return Err(match local_addr(&socket, to) {
+                    Ok(addr) if addr.port() != 0 => LlpError::AddressInUse { addr },
+                    _ => LlpError::Exhausted {
+                        op: "connect",
+                        what: "free local ports",
+                    },
                 });
             }
             Err(errno) => return Err(LlpError::from_errno("connect", to, errno)),

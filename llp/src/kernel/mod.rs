@@ -10,6 +10,7 @@ mod listener;
 mod near;
 mod reserved;
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -119,6 +120,8 @@ impl KernelNetwork {
     }
 
     fn connect_with(&self, socket: Socket, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
+        // A later bind of this port must not fail for this connection, nor for its TIME-WAIT.
+        reuse_address(&socket, to)?;
         let connection = KernelConnection::connect(socket, to)?;
         Ok(match &self.interface {
             None => Box::new(connection),
@@ -153,15 +156,27 @@ impl KernelNetwork {
     }
 }
 
-/// A restarted server gets its port back although old connections linger in TIME-WAIT.
+/// Sets SO_REUSEADDR: connections from or at the port, while they stand and in TIME-WAIT, do not keep others from
+/// binding it. Whoever binds it needs the option too.
 fn reuse_address(socket: &Socket, addr: SocketAddr) -> Result<(), LlpError> {
-    set_reuse_address(socket, addr, true)
+    socket
+        .set_reuse_address(true)
+        .map_err(|error| LlpError::from_io("set SO_REUSEADDR", addr, error))
 }
 
-fn set_reuse_address(socket: &Socket, addr: SocketAddr, reuse: bool) -> Result<(), LlpError> {
-    socket
-        .set_reuse_address(reuse)
-        .map_err(|error| LlpError::from_io("set SO_REUSEADDR", addr, error))
+/// Binds a socket to an address that only connections have, or nobody.
+///
+/// Two sockets with SO_REUSEADDR may both be bound to a port, as long as neither listens. So the first try is
+/// without it. The second one, which gives it back once bound, is for a port with connections.
+fn bind_alone(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
+    match socket.bind(&addr.into()) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && addr.port() != 0 => {
+            socket.set_reuse_address(true)?;
+            socket.bind(&addr.into())?;
+            socket.set_reuse_address(false)
+        }
+        result => result,
+    }
 }
 
 fn take_both_families(socket: &Socket, addr: SocketAddr, both: bool) -> Result<(), LlpError> {
@@ -178,8 +193,7 @@ impl Network for KernelNetwork {
         let socket = self.socket(to)?;
         if let Some(local) = local {
             LlpError::check_families(local, to)?;
-            socket
-                .bind(&local.into())
+            bind_alone(&socket, local)
                 .map_err(|error| LlpError::from_io("bind to a local address", local, error))?;
         }
         self.connect_with(socket, to)

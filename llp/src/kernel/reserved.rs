@@ -1,12 +1,11 @@
 //! Local addresses that are taken before anybody connects or listens.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use socket2::Socket;
 
 use super::connection::local_addr;
-use super::{KernelNetwork, reuse_address, set_reuse_address, take_both_families};
+use super::{KernelNetwork, bind_alone, reuse_address, take_both_families};
 use crate::{BoundPort, Llp, LlpError, LlpListener};
 
 /// The port of a route look-up; nothing is sent there.
@@ -29,17 +28,7 @@ impl KernelPort {
         let failed = |error| LlpError::from_io("take this address", addr, error);
         let socket = network.socket(addr)?;
         take_both_families(&socket, addr, both)?;
-        // Two sockets that both have SO_REUSEADDR may both be bound to a port, as long as neither
-        // listens: then it would not be ours alone. So the first try is without it, and the second one,
-        // which takes it back once bound, is only for a port with old connections.
-        if let Err(error) = socket.bind(&addr.into()) {
-            if error.kind() != io::ErrorKind::AddrInUse || addr.port() == 0 {
-                return Err(failed(error));
-            }
-            reuse_address(&socket, addr)?;
-            socket.bind(&addr.into()).map_err(failed)?;
-            set_reuse_address(&socket, addr, false)?;
-        }
+        bind_alone(&socket, addr).map_err(failed)?;
         let local = local_addr(&socket, addr)?;
         Ok(Self {
             network,

@@ -429,6 +429,43 @@ pub(crate) fn a_fin_comes_after_all_octets_and_leaves_the_other_direction_open(
     assert_eq!(a.got, b"the other direction");
 }
 
+/// The client closes first, so that its port is the one in TIME-WAIT.
+pub(crate) fn the_port_of_a_client_that_has_closed_can_be_listened_at(
+    client: &dyn Network,
+    server: &dyn Network,
+    at: SocketAddr,
+) {
+    let mut listener = server.listen(at, 8).unwrap();
+    let to = listener.local_addr();
+    let any_port = SocketAddr::new(client.source_for(to).unwrap(), 0);
+    for connect in [
+        client.connect(None, to),
+        client.connect(Some(any_port), to),
+        client.reserve(any_port).unwrap().connect(to),
+    ] {
+        let mut connecting = connect.unwrap();
+        let accepted = accept_and_connect(&mut *listener, &mut *connecting);
+        let local = connecting.local_addr();
+        let (mut a, mut b) = (
+            End::new(connecting, Vec::new(), 1),
+            End::new(accepted, Vec::new(), 2),
+        );
+        b.finish = false;
+        while !b.peer_closed {
+            a.step().unwrap();
+            b.step().unwrap();
+            if !b.peer_closed {
+                wait(&[a.waiting(), b.waiting()]);
+            }
+        }
+        b.finish = true;
+        run_both(&mut a, &mut b);
+        drop((a, b));
+        drop(client.listen(local, 1).unwrap());
+        client.reserve(local).unwrap().listen(1).unwrap();
+    }
+}
+
 pub(crate) fn flushed_waits_for_the_peers_acknowledgement(
     client: &dyn Network,
     server: &dyn Network,

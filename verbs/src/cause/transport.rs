@@ -212,7 +212,7 @@ pub(super) fn llp(error: &LlpError) -> Account {
         LlpError::AddressInUse { .. } => (
             NETWORK,
             Who::Program,
-            "choose another port, or stop that program",
+            "choose another port, stop the program that has it, or wait a minute",
         ),
         LlpError::AddressUnavailable { .. } => (
             NETWORK,

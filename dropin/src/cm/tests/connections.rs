@@ -52,6 +52,24 @@ fn a_connection_has_the_events_of_iwarp_with_the_private_data_alone() {
 }
 
 #[test]
+fn the_port_of_a_client_that_has_disconnected_can_be_listened_on_at_once() {
+    let (client, server) = (Channel::new(), Channel::new());
+    let (ours, theirs) = connected(client, server);
+    let port = ours.local().to_string();
+    assert_eq!(ours.disconnect(), 0);
+    for (channel, id) in [(client, ours), (server, theirs)] {
+        channel.next(RDMA_CM_EVENT_DISCONNECTED).ack();
+        id.end();
+    }
+    let id = client.id(0);
+    assert_eq!(id.bind(&port), 0);
+    assert_eq!(id.listen(), 0);
+    id.end();
+    client.end();
+    server.end();
+}
+
+#[test]
 fn a_reject_brings_its_private_data_and_leaves_nothing_to_end() {
     let (client, server) = (Channel::new(), Channel::new());
     let listener = listening(server);

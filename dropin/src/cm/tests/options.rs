@@ -116,8 +116,11 @@ fn an_id_of_one_family_leaves_the_port_of_the_other_and_no_other_id_does() {
 fn a_port_of_old_connections_is_free_and_one_of_an_id_is_not_whatever_reuseaddr_says() {
     let (client, server) = (Channel::new(), Channel::new());
     let (ours, theirs) = connected(client, server);
-    let old = theirs.local().to_string();
-    for reuse in [None, Some(0), Some(1)] {
+    let ports = [theirs, ours].map(|id| id.local().to_string());
+    for (reuse, old) in [None, Some(0), Some(1)]
+        .into_iter()
+        .flat_map(|reuse| ports.iter().map(move |old| (reuse, old)))
+    {
         let with = |channel: Channel| {
             let id = channel.id(0);
             let status = reuse.map(|reuse| set(id, RDMA_OPTION_ID_REUSEADDR, reuse));
@@ -125,10 +128,10 @@ fn a_port_of_old_connections_is_free_and_one_of_an_id_is_not_whatever_reuseaddr_
             id
         };
         let (over, late) = (with(server), with(server));
-        assert_eq!(over.bind(&old), 0, "REUSEADDR {reuse:?}");
-        assert_eq!(failed(late.bind(&old)), libc::EADDRINUSE);
+        assert_eq!(over.bind(old), 0, "REUSEADDR {reuse:?}");
+        assert_eq!(failed(late.bind(old)), libc::EADDRINUSE);
         assert_eq!(over.listen(), 0, "REUSEADDR {reuse:?}");
-        assert_eq!(failed(late.bind(&old)), libc::EADDRINUSE);
+        assert_eq!(failed(late.bind(old)), libc::EADDRINUSE);
         for id in [over, late] {
             id.end();
         }
