@@ -219,9 +219,11 @@ pub enum DestroyCqError {
 /// A completion queue: `ibv_cq` of the verbs (`ibv_create_cq`, `ibv_poll_cq`). What completes, and in which order, has
 /// RFC 5040 section 5.5.
 ///
-/// It needs to be as deep as all that can complete to it at once: the send queues, the receive queues and the
-/// receives taken from shared ones, of all QPs that share it (`max_send_wr` and `max_recv_wr` of each, and `max_wr` of
-/// each SRQ). A completion that finds it full is lost. The CQ is then in error: an
+/// It never overflows if it is as deep as all that can complete to it at once: the send queues and the receive queues
+/// of all QPs that share it, and the shared ones that these take from (`max_send_wr` and `max_recv_wr` of each QP, and
+/// `max_wr` of each SRQ). A queue does not take more requests than it has places, and a place is free when the completion
+/// has been polled. A queue that is gone counts until the completions that it left have been polled.
+/// A completion that finds the CQ full is lost. The CQ is then in error: an
 /// [`AsyncEvent::CqOverflow`](crate::AsyncEvent::CqOverflow) names it, once, and it takes no more completions, so that
 /// there is no gap in what is polled. Those in it can still be polled. A QP that has something to complete to it
 /// ends with [`EndReason::CqOverflow`](crate::EndReason::CqOverflow).

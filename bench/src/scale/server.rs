@@ -40,6 +40,14 @@ pub(super) fn caps(depth: u32) -> QpCaps {
     }
 }
 
+/// The request unsignaled, unless it takes the last place of the send queue: the poll of its completion frees all.
+pub(super) fn signaled_when_full<'a>(qp: &Qp, wr: SendWr<'a>) -> SendWr<'a> {
+    match qp.send_room() {
+        0 | 1 => wr,
+        _ => wr.unsignaled(),
+    }
+}
+
 /// A CQ for so many of them.
 pub(super) fn cq(device: &Device, conns: usize, depth: u32) -> io::Result<Cq> {
     let entries = u32::try_from(conns)
@@ -202,7 +210,7 @@ impl Server {
                 let qp = &self.qps[(completion.qp_num - self.first) as usize];
                 receive(qp, &self.memory.sge(64))?;
                 let sges = self.memory.sge(completion.byte_len);
-                let answer = SendWr::send(0, &sges).unsignaled();
+                let answer = signaled_when_full(qp, SendWr::send(0, &sges));
                 qp.post_send(&answer).map_err(io::Error::other)?;
                 sleeps = completion.byte_len == SLEEP;
                 if completion.byte_len == END {

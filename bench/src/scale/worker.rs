@@ -14,6 +14,7 @@ use super::memory;
 use super::pair::Shape;
 use super::server::{
     Advert, DEPTH, END, PING, REGION, SLEEP, Server, TARGET, access, caps, cq, receive,
+    signaled_when_full,
 };
 use crate::stats::median;
 
@@ -193,7 +194,7 @@ impl Client {
     fn exchange(&self, lane: usize, len: u32) -> io::Result<()> {
         let sges = [self.region.sge(0, len)];
         let qp = &self.qps[lane];
-        let send = SendWr::send(0, &sges).unsignaled();
+        let send = signaled_when_full(qp, SendWr::send(0, &sges));
         qp.post_send(&send).map_err(io::Error::other)?;
         loop {
             let completion = match len {

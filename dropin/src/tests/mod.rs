@@ -8,6 +8,7 @@ mod events;
 mod extended;
 mod limits;
 mod lives;
+mod places;
 mod queues;
 mod regions;
 mod windows;

@@ -201,6 +201,23 @@ pub(crate) fn what_is_not_supported_says_so_by_its_prototype(
     }
 }
 
+/// Queues take as many requests as they were made for, and more when completions were polled (`tests/c/places.c`).
+pub(crate) fn a_place_is_free_when_the_completion_was_polled(
+    prefix: &Prefix,
+) -> Result<(), String> {
+    let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
+    let program = compile(prefix, "cc", "places.c", &libraries)?;
+    let program = program.to_str().ok_or("the path is no text")?;
+    let place = Place { prefix, flags: &[] };
+    let said = place.start(&[program, &free_port()?.to_string()])?.end()?;
+    let due = "receives 16, then 0, after 3 polls 3\nsignaled 16, after 3 polls 3\n\
+               unsignaled, after the poll of one behind them 16, then 0\n";
+    match said == due {
+        true => Ok(()),
+        false => Err(said),
+    }
+}
+
 /// A program that is linked with both finds them in the one file.
 pub(crate) fn both_libraries_are_one_file(prefix: &Prefix) -> Result<(), String> {
     let program = compile(prefix, "cc", "linked.c", &["-lrdmacm", "-libverbs"])?;

@@ -101,6 +101,11 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         c::a_thread_that_waits_may_be_cancelled_and_keeps_no_lock,
     ),
     (
+        "c::a_place_is_free_when_the_completion_was_polled",
+        &["libibverbs-dev", "librdmacm-dev"],
+        c::a_place_is_free_when_the_completion_was_polled,
+    ),
+    (
         "c::what_is_not_supported_says_so_by_its_prototype",
         &["libibverbs-dev", "librdmacm-dev"],
         c::what_is_not_supported_says_so_by_its_prototype,

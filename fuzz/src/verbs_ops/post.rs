@@ -196,6 +196,10 @@ impl World {
             }
         }
         if said.is_ok() {
+            assert!(
+                self.work.owed(owner) < CAPS.max_send_wr as usize,
+                "it was full"
+            );
             self.work.posted(id, owner, signaled);
             if form.read || form.atomic {
                 self.memory.placed_into(&form.sges);
@@ -210,18 +214,20 @@ impl World {
         let id = self.work.number();
         let wr = RecvWr::new(id, &sges);
         let at = choice % (self.queues.len() + self.srqs.len()).max(1);
-        let (owner, whose, said) = if let Some(queue) = self.queues.get(at) {
+        let (owner, whose, said, depth) = if let Some(queue) = self.queues.get(at) {
             let said = queue.qp.post_recv(&wr);
             if let Some(srq) = queue.srq {
                 let kind = said.expect_err("it has a shared one").kind;
                 assert_eq!(kind, PostErrorKind::HasSrq { srq_num: srq });
                 return;
             }
-            (Owner::Recv(queue.num), (queue.pd, queue.num), said)
+            let depth = CAPS.max_recv_wr as usize;
+            (Owner::Recv(queue.num), (queue.pd, queue.num), said, depth)
         } else if let Some((num, srq)) = self.srqs.get(at - self.queues.len()) {
             // It is for no QP alone.
             let pd = self.srq_pds[num];
-            (Owner::Srq(*num), (pd, 0), srq.post_recv(&wr))
+            let depth = srq.query().max_wr as usize;
+            (Owner::Srq(*num), (pd, 0), srq.post_recv(&wr), depth)
         } else {
             return;
         };
@@ -245,6 +251,7 @@ impl World {
         self.memory.judge(&sges, true, whose, fault);
         if fault.is_none() {
             assert!(sges.len() <= CAPS.max_recv_sge as usize);
+            assert!(self.work.owed(owner) < depth, "it was full");
             self.work.posted(id, owner, true);
             self.memory.placed_into(&sges);
         }

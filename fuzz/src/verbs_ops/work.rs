@@ -55,6 +55,13 @@ impl Work {
             .count()
     }
 
+    /// Completions that this owner still owes: as many of its places are certainly taken.
+    pub(super) fn owed(&self, owner: Owner) -> usize {
+        let open = self.open.values();
+        open.filter(|open| open.owner == owner && open.signaled && !open.gone)
+            .count()
+    }
+
     /// How many of this owner are certainly open, and how many perhaps.
     pub(super) fn certain(&self, owner: Owner) -> (usize, usize) {
         let of = |gone| {
@@ -106,17 +113,14 @@ impl Work {
         });
     }
 
-    /// The owner has ended and all its completions were polled: nothing signaled is open any more.
-    pub(super) fn ended(&mut self, owner: Owner) {
-        self.open.retain(|number, open| {
-            if open.owner != owner || open.gone {
-                return true;
-            }
+    /// The owner has ended and all its completions were polled: nothing signaled is open any more. What is unsignaled
+    /// keeps its place until a later one completes.
+    pub(super) fn ended(&self, owner: Owner) {
+        for (number, open) in &self.open {
             assert!(
-                !open.signaled,
+                open.owner != owner || open.gone || !open.signaled,
                 "work request {number} of {owner:?} never completes"
             );
-            false
-        });
+        }
     }
 }

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::channel::CompletionChannel;
 use super::eventfd::EventFd;
+use super::places::{FreedPlaces, QueueId, Queues, Run};
 use super::wc::Completion;
 use crate::clock::machine_now;
 use crate::event::AsyncEvent;
@@ -135,10 +136,20 @@ pub(crate) struct CqInner {
 }
 
 struct State {
-    ring: VecDeque<Completion>,
+    ring: VecDeque<Entry>,
     capacity: usize,
     armed: Option<Notify>,
     overflowed: bool,
+    /// The work queues that complete here.
+    queues: Queues,
+}
+
+/// A completion that was not polled yet.
+struct Entry {
+    completion: Completion,
+    queue: QueueId,
+    /// Places of the queue that the poll frees.
+    places: u32,
 }
 
 /// Events that the program took from the channel, and events that it acknowledged.
@@ -195,6 +206,7 @@ impl CqInner {
                 capacity,
                 armed: None,
                 overflowed: false,
+                queues: Queues::default(),
             }),
             len: AtomicUsize::new(0),
             polls: AtomicU32::new(0),
@@ -292,37 +304,53 @@ impl CqInner {
     /// stays.
     #[cfg(test)]
     pub(crate) fn push(&self, completion: Completion) -> Result<(), CqOverflow> {
-        self.pushing().push(completion)
+        self.pushing_of(QueueId::NONE).push(completion, 0)
     }
 
-    /// Appends completions one after the other: the lock is taken once for all of them, and those who wait are woken
-    /// once, when this is dropped.
+    /// Appends completions of a queue, one after the other: the lock is taken once for all of them, and those who
+    /// wait are woken once, when this is dropped.
     #[inline]
-    pub(crate) fn pushing(&self) -> Pushing<'_> {
+    pub(super) fn pushing_of(&self, queue: QueueId) -> Pushing<'_> {
         Pushing {
             cq: self,
+            queue,
             state: None,
         }
     }
 
+    /// Adds a work queue that completes here.
+    pub(super) fn attach(&self, freed: Arc<FreedPlaces>) -> QueueId {
+        let State { ring, queues, .. } = &mut *self.state.lock();
+        queues.attach(freed, ring.iter().map(|entry| entry.queue))
+    }
+
+    /// Removes a work queue, which completes nothing any more.
+    pub(super) fn detach(&self, queue: QueueId) {
+        self.state.lock().queues.detach(queue);
+    }
+
     /// A completion that somebody has to be told of: it finds no room, or the CQ is armed.
     #[cold]
-    fn push_noticed(&self, state: &mut State, completion: &Completion) -> Result<(), CqOverflow> {
-        let result = self.append(state, completion);
-        self.notify(state, completion);
+    fn push_noticed(&self, state: &mut State, entry: Entry) -> Result<(), CqOverflow> {
+        let completion = entry.completion;
+        let result = self.append(state, entry);
+        self.notify(state, &completion);
         result
     }
 
-    fn append(&self, state: &mut State, completion: &Completion) -> Result<(), CqOverflow> {
+    fn append(&self, state: &mut State, entry: Entry) -> Result<(), CqOverflow> {
+        let wr_id = entry.completion.wr_id;
         if state.ring.len() < state.capacity && !state.overflowed {
-            state.ring.push_back(*completion);
+            state.ring.push_back(entry);
             // Who gets the event finds the completion.
             self.len.store(state.ring.len(), Ordering::SeqCst);
             return Ok(());
         }
+        // Nobody can poll it. An SRQ has other QPs, whose CQs may be well.
+        state.queues.free(entry.queue, entry.places);
         let first = !state.overflowed;
         state.overflowed = true;
-        let (cq_num, capacity, wr_id) = (self.num, state.capacity, completion.wr_id);
+        let (cq_num, capacity) = (self.num, state.capacity);
         Err(CqOverflow {
             cq_num,
             capacity,
@@ -373,16 +401,21 @@ impl CqInner {
             return 0;
         }
         let mut state = self.state.lock();
-        let count = state.ring.len().min(out.len());
+        let State { ring, queues, .. } = &mut *state;
+        let count = ring.len().min(out.len());
         if let ([slot, ..], 1) = (&mut *out, count) {
             // To drain a queue of one costs several times as much.
-            if let Some(completion) = state.ring.pop_front() {
-                *slot = completion;
+            if let Some(entry) = ring.pop_front() {
+                *slot = entry.completion;
+                queues.free(entry.queue, entry.places);
             }
         } else {
-            for (slot, completion) in out.iter_mut().zip(state.ring.drain(..count)) {
-                *slot = completion;
+            let mut run = Run::new();
+            for (slot, entry) in out.iter_mut().zip(ring.drain(..count)) {
+                *slot = entry.completion;
+                run.add(queues, entry.queue, entry.places);
             }
+            run.end(queues);
         }
         self.taken(&state);
         count
@@ -391,20 +424,22 @@ impl CqInner {
     /// The oldest completion.
     #[cfg(test)]
     pub(crate) fn poll_one(&self) -> Option<Completion> {
-        if self.is_empty() {
-            return None;
-        }
-        let mut state = self.state.lock();
-        let completion = state.ring.pop_front();
-        self.taken(&state);
-        completion
+        let mut one = [Completion::default()];
+        (self.poll(&mut one) == 1).then_some(one[0])
     }
 
-    /// Takes those of one QP out, which nobody is to poll any more.
+    /// Removes the completions of one QP, which nobody is to poll any more, and frees their places.
     pub(crate) fn purge(&self, qp_num: u32) {
         let mut state = self.state.lock();
-        state.ring.retain(|completion| completion.qp_num != qp_num);
-        self.len.store(state.ring.len(), Ordering::Release);
+        let State { ring, queues, .. } = &mut *state;
+        ring.retain(|entry| {
+            let stays = entry.completion.qp_num != qp_num;
+            if !stays {
+                queues.free(entry.queue, entry.places);
+            }
+            stays
+        });
+        self.len.store(ring.len(), Ordering::Release);
     }
 
     /// The program has taken completions.
@@ -539,19 +574,31 @@ impl core::fmt::Debug for CqInner {
 /// Completions on their way into a CQ. Its lock is held from the first one on.
 pub(crate) struct Pushing<'a> {
     cq: &'a CqInner,
+    /// The queue that they are of.
+    queue: QueueId,
     state: Option<MutexGuard<'a, State>>,
 }
 
 impl Pushing<'_> {
-    /// As [`CqInner::push`]. Inlined on purpose: a completion is then made where it stays, in the ring, and not copied there.
+    /// Appends a completion, whose poll frees `places` places of the queue, and sends the event when the CQ is armed
+    /// for it. Inlined on purpose: a completion is then made where it stays, in the ring, and not copied there.
+    ///
+    /// # Errors
+    /// When the CQ is full, or was when an earlier completion came: the completion is lost, everything before stays,
+    /// and the places are free.
     #[inline(always)]
-    pub(crate) fn push(&mut self, completion: Completion) -> Result<(), CqOverflow> {
-        let cq = self.cq;
+    pub(crate) fn push(&mut self, completion: Completion, places: u32) -> Result<(), CqOverflow> {
+        let (cq, queue) = (self.cq, self.queue);
         let state = self.state.get_or_insert_with(|| cq.state.lock());
+        let entry = Entry {
+            completion,
+            queue,
+            places,
+        };
         if state.ring.len() >= state.capacity || state.overflowed || state.armed.is_some() {
-            return cq.push_noticed(state, &completion);
+            return cq.push_noticed(state, entry);
         }
-        state.ring.push_back(completion);
+        state.ring.push_back(entry);
         Ok(())
     }
 }

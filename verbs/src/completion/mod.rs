@@ -4,6 +4,7 @@ mod channel;
 mod cq;
 mod eventfd;
 mod outcome;
+mod places;
 mod wc;
 
 pub use channel::{ChannelError, CompletionChannel, CqEvent};
@@ -13,6 +14,7 @@ pub use wc::{Completion, Status, WcOpcode};
 
 pub(crate) use cq::{CqInner, CqOverflow, Pushing};
 pub(crate) use eventfd::EventFd;
+pub(crate) use places::{CqOfQueue, FreedPlaces};
 
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use super::recorder::{FlightRecord, Recorder};
 use super::transmit::TxBatch;
 use super::work::{ImmediateData, SendQueue};
 use crate::cause::{Cause, LocalProblem};
-use crate::completion::{Completion, CqInner, CqOverflow, Pushing};
+use crate::completion::{Completion, CqOfQueue, CqOverflow, Pushing};
 use crate::event::{AsyncEvent, EndReason};
 use crate::mem::{Access, Asker, RegionTable, Target};
 use crate::mutants::mutate;
@@ -30,8 +30,9 @@ pub(crate) struct QpContext {
     pub(crate) qp_num: u32,
     pub(crate) pd: u32,
     pub(crate) table: Arc<RegionTable>,
-    pub(crate) send_cq: Arc<CqInner>,
-    pub(crate) recv_cq: Arc<CqInner>,
+    pub(crate) send_cq: CqOfQueue,
+    /// Of the receive queue, or of the SRQ.
+    pub(crate) recv_cq: CqOfQueue,
     pub(crate) settings: Arc<Settings>,
     pub(crate) caps: super::QueueCaps,
     /// Where the receives come from, if not from a queue of the QP's own.
@@ -166,6 +167,8 @@ pub(crate) struct Connection {
     pub(crate) told_last_wqe: bool,
     /// A completion of this QP was lost, and the connection has not been ended for it yet.
     pub(crate) lost: Option<CqOverflow>,
+    /// The QP is being destroyed, and nobody asks how its work ended: what is flushed makes no completion.
+    pub(crate) discards: bool,
     pub(crate) fin: FinState,
     /// What was negotiated, kept after the stream has gone.
     pub(crate) negotiated: Option<Negotiated>,
@@ -209,10 +212,11 @@ pub(crate) struct FinState {
 impl Connection {
     /// A QP without a connection.
     pub(crate) fn new(ctx: Arc<QpContext>, now: Instant) -> Self {
-        let sq = ctx.caps.max_send_wr as usize;
+        let places = |cq: &CqOfQueue| Arc::clone(cq.freed());
+        let sq = SendQueue::new(ctx.caps.max_send_wr as usize, places(&ctx.send_cq));
         let rq = match &ctx.srq {
             Some(srq) => ReceiveQueue::shared(Arc::clone(srq), ctx.qp_num),
-            None => ReceiveQueue::own(ctx.caps.max_recv_wr as usize),
+            None => ReceiveQueue::own(ctx.caps.max_recv_wr as usize, places(&ctx.recv_cq)),
         };
         Connection {
             access: ctx.access,
@@ -220,7 +224,7 @@ impl Connection {
             ctx,
             state: QpState::Idle,
             own: Vec::new(),
-            sq: SendQueue::new(sq),
+            sq,
             rq,
             stage: Stage::Detached,
             tx: TxBatch::default(),
@@ -233,6 +237,7 @@ impl Connection {
             closed_behind: None,
             told_last_wqe: false,
             lost: None,
+            discards: false,
             #[cfg(test)]
             short_sends: 0,
             fin: FinState::default(),
@@ -301,12 +306,11 @@ impl Connection {
         self.flush_sends(None);
         self.flush_receives(None);
         self.give_up_own();
-        let sq = SendQueue::beginning_at(self.sq.depth(), self.sq.posted_to());
         *self = Connection {
             events: std::mem::take(&mut self.events),
-            sq,
+            sq: self.sq.renewed(),
             // It is empty, and remembers what completed and who waits.
-            rq: std::mem::replace(&mut self.rq, ReceiveQueue::own(0)),
+            rq: std::mem::replace(&mut self.rq, ReceiveQueue::own(0, Arc::default())),
             ..Connection::new(Arc::clone(&self.ctx), self.now)
         };
         true
@@ -399,16 +403,16 @@ impl Connection {
         }
     }
 
-    /// Adds a completion to the send CQ.
+    /// Adds a completion to the send CQ, with the number of places that its poll frees.
     #[inline]
     pub(crate) fn complete_send(
         ctx: &QpContext,
         send_cq: &mut Pushing<'_>,
         events: &mut Vec<AsyncEvent>,
         lost: &mut Option<CqOverflow>,
-        completion: Completion,
+        (completion, places): (Completion, u32),
     ) {
-        if let Err(overflow) = send_cq.push(completion) {
+        if let Err(overflow) = send_cq.push(completion, places) {
             *lost = Some(overflow.tell(ctx.qp_num, events));
         }
     }
@@ -421,7 +425,7 @@ impl Connection {
         lost: &mut Option<CqOverflow>,
         completion: Completion,
     ) {
-        if let Err(overflow) = ctx.recv_cq.pushing().push(completion) {
+        if let Err(overflow) = ctx.recv_cq.pushing().push(completion, 1) {
             *lost = Some(overflow.tell(ctx.qp_num, events));
         }
     }
@@ -445,7 +449,9 @@ impl Connection {
             tx.taken_to(),
             ctx.qp_num,
             || flush_cause(*cause),
-            |completion| Self::complete_send(ctx, &mut send_cq, events, lost, completion),
+            |completion, places| {
+                Self::complete_send(ctx, &mut send_cq, events, lost, (completion, places));
+            },
         );
         drop(send_cq);
         self.end_on_lost_completion();

@@ -31,7 +31,7 @@ impl Connection {
         if self.state == QpState::Idle {
             return Err(PostErrorKind::NotConnected { state: self.state });
         }
-        if self.sq.room() == 0 {
+        if !self.sq.has_room_after(0) {
             return Err(PostErrorKind::SendQueueFull {
                 depth: self.sq.depth(),
             });
@@ -144,7 +144,7 @@ impl Connection {
         if self.state == QpState::Idle {
             return Err(PostErrorKind::NotConnected { state: self.state });
         }
-        if self.sq.room() <= before {
+        if !self.sq.has_room_after(before) {
             return Err(PostErrorKind::SendQueueFull {
                 depth: self.sq.depth(),
             });
@@ -209,10 +209,14 @@ impl Connection {
             events,
             lost,
             tx,
+            discards,
             ..
         } = self;
         let mut cq = ctx.send_cq.pushing();
-        let mut complete = |completion| Self::complete_send(ctx, &mut cq, events, lost, completion);
+        let mut complete = |completion, places| match discards {
+            true => ctx.send_cq.freed().add(places),
+            false => Self::complete_send(ctx, &mut cq, events, lost, (completion, places)),
+        };
         sq.retire(tx.taken_to(), ctx.qp_num, || flushed, &mut complete);
         sq.flush(blamed, flushed, ctx.qp_num, complete);
     }
@@ -226,10 +230,12 @@ impl Connection {
             rq,
             events,
             lost,
+            discards,
             ..
         } = self;
-        rq.flush(first, flushed, ctx.qp_num, |completion| {
-            Self::complete_recv(ctx, events, lost, completion);
+        rq.flush(first, flushed, ctx.qp_num, |completion| match discards {
+            true => ctx.recv_cq.freed().add(1),
+            false => Self::complete_recv(ctx, events, lost, completion),
         });
     }
 

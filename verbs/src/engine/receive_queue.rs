@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 
 use super::post::{PostErrorKind, check_length};
 use crate::cause::Cause;
-use crate::completion::{Completion, Status, WcOpcode};
+use crate::completion::{Completion, FreedPlaces, Status, WcOpcode};
 use crate::event::AsyncEvent;
 use crate::mem::{LocalFault, RegionTable, SgList};
 use crate::qp::wr::RecvWr;
@@ -45,26 +45,62 @@ pub(crate) struct PostRules<'a> {
 /// No QP has this number, so a region that was registered for one QP alone never fits.
 pub(crate) const NO_QP: u32 = 0;
 
-/// Receives that are posted and not taken, oldest first.
+/// Receives that are posted and not taken, oldest first. Those that were taken keep their places until the program has
+/// polled their completions.
 #[derive(Default)]
 pub(crate) struct RecvStore {
     depth: usize,
+    /// Receives that were posted since it was made.
+    posted: u64,
+    /// Places that polls have freed, and the number of them when it was last looked at.
+    freed: Arc<FreedPlaces>,
+    freed_seen: u64,
     wqes: VecDeque<RecvWqe>,
     /// Lists of receives that have completed: their memory is used again.
     spare: Vec<SgList>,
 }
 
 impl RecvStore {
-    pub(crate) fn new(depth: usize) -> Self {
+    /// An empty one of `depth` places, which polls free in `freed`.
+    pub(crate) fn new(depth: usize, freed: Arc<FreedPlaces>) -> Self {
         RecvStore {
             depth,
+            freed,
             ..RecvStore::default()
         }
     }
 
-    /// How many receives it takes.
+    /// Number of places.
     pub(crate) fn depth(&self) -> usize {
         self.depth
+    }
+
+    /// Receives that were posted since it was made.
+    pub(crate) fn posted(&self) -> u64 {
+        self.posted
+    }
+
+    /// Number of places that are taken.
+    pub(crate) fn places_taken(&self) -> usize {
+        self.taken_after(self.freed.count())
+    }
+
+    /// Returns true if it has room for a receive. Looks at what was polled only when it would be full otherwise:
+    /// another thread may be writing there.
+    #[inline]
+    pub(crate) fn has_room(&mut self) -> bool {
+        if self.taken_after(self.freed_seen) < self.depth {
+            return true;
+        }
+        self.freed_seen = self.freed.count();
+        self.taken_after(self.freed_seen) < self.depth
+    }
+
+    /// Number of places that are taken after `freed` of them were freed.
+    #[inline]
+    fn taken_after(&self, freed: u64) -> usize {
+        // No more than were ever posted and are in memory.
+        usize::try_from(self.posted - freed).unwrap_or(usize::MAX)
     }
 
     /// From now on it takes so many; those that are in it stay.
@@ -77,7 +113,7 @@ impl RecvStore {
         self.wqes.len()
     }
 
-    /// Appends a receive; the caller has seen that there is room.
+    /// Appends a receive; the caller has checked that there is room.
     pub(crate) fn post(
         &mut self,
         wr: &RecvWr<'_>,
@@ -122,6 +158,7 @@ impl RecvStore {
                     len,
                     fault: Some(Box::new(fault)),
                 });
+                self.posted += 1;
                 Ok(())
             }
             Err(fault) => {
@@ -163,8 +200,6 @@ pub(crate) struct ReceiveQueue {
     source: Source,
     /// The receive of the message under way.
     taken: Option<RecvWqe>,
-    /// Receives that were posted to the own queue since the QP was made.
-    posted: u64,
     /// Receives that have completed since the QP was made.
     completed: u64,
 }
@@ -187,9 +222,9 @@ struct Shared {
 }
 
 impl ReceiveQueue {
-    /// A queue of its own for `depth` receives.
-    pub(crate) fn own(depth: usize) -> Self {
-        Self::from(Source::Own(RecvStore::new(depth)))
+    /// A queue of its own of `depth` places, which polls free in `freed`.
+    pub(crate) fn own(depth: usize, freed: Arc<FreedPlaces>) -> Self {
+        Self::from(Source::Own(RecvStore::new(depth, freed)))
     }
 
     /// The receives of an SRQ, for this QP.
@@ -206,7 +241,6 @@ impl ReceiveQueue {
         ReceiveQueue {
             source,
             taken: None,
-            posted: 0,
             completed: 0,
         }
     }
@@ -242,14 +276,11 @@ impl ReceiveQueue {
     ) -> Result<(), PostErrorKind> {
         match &mut self.source {
             Source::Own(store) => {
-                // The receive of a message under way has its place until it completes.
-                if store.len() + usize::from(self.taken.is_some()) >= store.depth() {
+                if !store.has_room() {
                     let depth = store.depth();
                     return Err(PostErrorKind::RecvQueueFull { depth });
                 }
-                store.post(wr, rules)?;
-                self.posted += 1;
-                Ok(())
+                store.post(wr, rules)
             }
             Source::Shared(shared) => Err(PostErrorKind::HasSrq {
                 srq_num: shared.srq.num(),
@@ -381,7 +412,7 @@ impl ReceiveQueue {
     /// one of a message under way.
     pub(crate) fn completed_when_drained(&self) -> u64 {
         match &self.source {
-            Source::Own(_) => self.posted,
+            Source::Own(store) => store.posted(),
             Source::Shared(_) | Source::Left => self.completed + u64::from(self.taken.is_some()),
         }
     }

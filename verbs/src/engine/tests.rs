@@ -20,7 +20,7 @@ use super::connection::{Connection, QpContext, Stage};
 use super::post::PostErrorKind;
 use super::receive_queue::ReceiveQueue;
 use super::{BufferPool, PARTS_PER_CALL, QueueCaps, ReceiveBuffer};
-use crate::completion::{Completion, CqInner, Status};
+use crate::completion::{Completion, CqInner, CqOfQueue, Status};
 use crate::event::EndReason;
 use crate::mem::{Access, Backing, Buffer, Region, RegionSpec, RegionTable, Sge};
 use crate::qp::state::QpState;
@@ -139,8 +139,8 @@ impl End {
             qp_num: 2,
             pd: 1,
             table: Arc::clone(&memory.table),
-            send_cq: Arc::clone(&cq),
-            recv_cq: Arc::clone(&cq),
+            send_cq: CqOfQueue::new(&cq, Arc::default()),
+            recv_cq: CqOfQueue::new(&cq, Arc::default()),
             settings: Arc::new(settings.clone()),
             caps: QueueCaps {
                 max_send_wr: 64,
@@ -207,7 +207,9 @@ impl End {
     fn share(&mut self, depth: usize) -> Arc<SrqInner> {
         let table = Arc::clone(&self.memory.table);
         let srq = Arc::new(SrqInner::new(1, 1, table, depth, 4, false));
-        self.conn.rq = ReceiveQueue::shared(Arc::clone(&srq), self.conn.ctx.qp_num);
+        let ctx = Arc::get_mut(&mut self.conn.ctx).expect("nobody else has it");
+        ctx.recv_cq = CqOfQueue::new(&self.cq, Arc::clone(srq.freed()));
+        self.conn.rq = ReceiveQueue::shared(Arc::clone(&srq), ctx.qp_num);
         srq
     }
 

@@ -1,10 +1,11 @@
 //! The send queue: work requests from post to completion.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::local::LocalOp;
 use crate::cause::{Act, Asked, Cause};
-use crate::completion::{Completion, Status};
+use crate::completion::{Completion, FreedPlaces, Status};
 use crate::mem::{
     FastRegister, HeldRegions, InlineData, LocalFaultKind, RegionTable, SgList, Sge, Sources, Spot,
 };
@@ -182,8 +183,16 @@ pub(crate) struct Blamed {
 ///
 /// Requests are numbered by `sequence`, so that a reference survives the completion of older ones.
 /// They stay in their places, and leave their allocations there for those that come after them.
+///
+/// A request that has completed keeps its place of the queue until the program has polled its completion, or that of
+/// a later one if it was unsignaled and succeeded.
 pub(crate) struct SendQueue {
     depth: usize,
+    /// Places that polls have freed, and the number of them when it was last looked at.
+    freed: Arc<FreedPlaces>,
+    freed_seen: u64,
+    /// Requests that have completed without an entry in the CQ since the last one with an entry.
+    silent: u32,
     /// A ring of places. They become more, up to `depth`, when all are taken.
     places: Vec<SendWqe>,
     /// The place of the front, and how many are taken from there on.
@@ -207,14 +216,25 @@ pub(crate) struct SendQueue {
 const FIRST_PLACES: usize = 4;
 
 impl SendQueue {
-    pub(crate) fn new(depth: usize) -> Self {
-        Self::beginning_at(depth, 0)
+    /// An empty queue, whose places polls free in `freed`.
+    pub(crate) fn new(depth: usize, freed: Arc<FreedPlaces>) -> Self {
+        Self::beginning_at(depth, freed, 0)
+    }
+
+    /// An empty queue for the next connection of the same QP. Requests whose completions are still in the CQ keep
+    /// their places.
+    pub(crate) fn renewed(&self) -> Self {
+        self.freed.add(self.silent);
+        Self::beginning_at(self.depth, Arc::clone(&self.freed), self.posted_to())
     }
 
     /// An empty queue of which the first request has this sequence number.
-    pub(crate) fn beginning_at(depth: usize, sequence: u64) -> Self {
+    fn beginning_at(depth: usize, freed: Arc<FreedPlaces>, sequence: u64) -> Self {
         SendQueue {
             depth,
+            freed_seen: freed.count(),
+            freed,
+            silent: 0,
             places: Vec::new(),
             head: 0,
             len: 0,
@@ -229,7 +249,25 @@ impl SendQueue {
 
     /// Places left before the queue is full.
     pub(crate) fn room(&self) -> usize {
-        self.depth - self.len
+        self.depth - self.taken(self.freed.count())
+    }
+
+    /// Returns true if the queue has room for a request that follows `before` others. Looks at what was polled only
+    /// when it would be full otherwise: another thread may be writing there.
+    #[inline]
+    pub(crate) fn has_room_after(&mut self, before: usize) -> bool {
+        if self.taken(self.freed_seen) + before < self.depth {
+            return true;
+        }
+        self.freed_seen = self.freed.count();
+        self.taken(self.freed_seen) + before < self.depth
+    }
+
+    /// Number of places that are taken after `freed` of them were freed.
+    #[inline]
+    fn taken(&self, freed: u64) -> usize {
+        // At most `depth`, which is a `usize`.
+        usize::try_from(self.posted_to() - freed).unwrap_or(usize::MAX)
     }
 
     /// Capacity of the queue in work requests.
@@ -310,7 +348,7 @@ impl SendQueue {
         self.place(self.len)
     }
 
-    /// More places; the caller has checked `room`, so that there may be more.
+    /// More places; the caller has checked that the queue has room, so that there may be more.
     #[cold]
     fn grow(&mut self) {
         let more = (2 * self.len).clamp(FIRST_PLACES, self.depth.max(FIRST_PLACES));
@@ -359,7 +397,7 @@ impl SendQueue {
         self.held.sweep();
     }
 
-    /// Appends the request that has [`Self::next_data`]; the caller has checked `room`, and sets all but the payload.
+    /// Appends the request that has [`Self::next_data`]; the caller has checked that there is room, and sets all but the payload.
     #[inline]
     pub(crate) fn append(&mut self, op: &SendOp) -> &mut SendWqe {
         if matches!(op, SendOp::Local(LocalOp::Register(_))) {
@@ -545,13 +583,14 @@ impl SendQueue {
 
     /// Completes, in order, what is complete now that the LLP has taken the stream up to `taken`
     /// (5040-5.5-07: completion order is submission order).
-    /// `flushed` tells why what was refused was.
+    /// `flushed` tells why what was refused was. `complete` gets a completion, and the number of places that its poll
+    /// frees.
     pub(crate) fn retire(
         &mut self,
         taken: u64,
         qp_num: u32,
         flushed: impl Fn() -> Cause,
-        mut complete: impl FnMut(Completion),
+        mut complete: impl FnMut(Completion, u32),
     ) {
         while self.len > 0
             && let Some(wqe) = self.places.get(self.head)
@@ -560,14 +599,21 @@ impl SendQueue {
                 Progress::Sent { ends_at } if ends_at <= taken => {}
                 Progress::Answered => {}
                 Progress::Refused => {
-                    complete(wqe.failed(qp_num, Status::WrFlush, flushed()));
+                    complete(
+                        wqe.failed(qp_num, Status::WrFlush, flushed()),
+                        self.silent + 1,
+                    );
+                    self.silent = 0;
                     self.pop();
                     continue;
                 }
                 _ => break,
             }
             if wqe.signaled {
-                complete(wqe.done(qp_num));
+                complete(wqe.done(qp_num), self.silent + 1);
+                self.silent = 0;
+            } else {
+                self.silent += 1;
             }
             self.pop();
         }
@@ -575,20 +621,22 @@ impl SendQueue {
     }
 
     /// Completes everything in the queue with an error, in order. `blamed` is the request that the
-    /// error belongs to, with its status; all others are flushed, because of `flushed`.
+    /// error belongs to, with its status; all others are flushed, because of `flushed`. `complete` as in
+    /// [`retire`](Self::retire).
     pub(crate) fn flush(
         &mut self,
         blamed: Option<Blamed>,
         flushed: Cause,
         qp_num: u32,
-        mut complete: impl FnMut(Completion),
+        mut complete: impl FnMut(Completion, u32),
     ) {
         while let Some(wqe) = self.nth(0) {
             let (status, cause) = match blamed {
                 Some(blamed) if blamed.sequence == self.front => (blamed.status, blamed.cause),
                 _ => (Status::WrFlush, flushed),
             };
-            complete(wqe.failed(qp_num, status, cause));
+            complete(wqe.failed(qp_num, status, cause), self.silent + 1);
+            self.silent = 0;
             self.pop();
         }
         self.held.sweep();
@@ -596,7 +644,7 @@ impl SendQueue {
         self.requests.clear();
     }
 
-    /// The oldest request has completed: its place is free.
+    /// The oldest request has completed: its place of the ring is free.
     #[inline]
     fn pop(&mut self) {
         if let Some(wqe) = self.places.get_mut(self.head) {
@@ -651,17 +699,22 @@ mod tests {
         wqe.progress = Progress::Queued;
     }
 
+    /// Sends one request, and polls its completion.
     fn send_one(queue: &mut SendQueue, completed: &mut Vec<u64>) {
         queue.framed(Progress::Sent { ends_at: 0 });
         let flushed = || unreachable!("nothing is refused");
-        queue.retire(0, 7, flushed, |completion| completed.push(completion.wr_id));
+        let freed = Arc::clone(&queue.freed);
+        queue.retire(0, 7, flushed, |completion, places| {
+            completed.push(completion.wr_id);
+            freed.add(places);
+        });
     }
 
     #[test]
     fn requests_complete_in_order_while_the_ring_grows_and_wraps() {
         let table = table();
         let lkey = table.insert(spec()).unwrap().stag().0;
-        let mut queue = SendQueue::new(21);
+        let mut queue = SendQueue::new(21, Arc::default());
         let (mut posted, mut completed) = (0, Vec::new());
         // By two forward, by one back: it wraps in every size before it grows.
         while queue.room() > 1 {
@@ -688,7 +741,7 @@ mod tests {
         let table = table();
         let region = table.insert(spec()).unwrap();
         let before = Arc::strong_count(&region);
-        let mut queue = SendQueue::new(4);
+        let mut queue = SendQueue::new(4, Arc::default());
         for wr_id in 0..2 {
             post(&mut queue, wr_id, &table, region.stag().0);
         }

@@ -67,7 +67,7 @@ impl Connection {
         if !ctx.settings.event_on_write || !ctx.send_cq.has_channel() || self.sq.posted_to() == 0 {
             return;
         }
-        let receives_complete_there = Arc::ptr_eq(&ctx.send_cq, &ctx.recv_cq);
+        let receives_complete_there = Arc::ptr_eq(ctx.send_cq.cq(), ctx.recv_cq.cq());
         if receives_complete_there && self.rq.next_len().is_some() {
             return;
         }

@@ -7,6 +7,7 @@ use uwarp_llp::Keepalive;
 use super::attr::QpInit;
 use super::inner::{QpInner, QpPlace};
 use super::{Qp, QpCaps};
+use crate::completion::CqOfQueue;
 use crate::cq::Cq;
 use crate::device::{DeviceError, check_size};
 use crate::engine::{QpContext, QueueCaps};
@@ -149,12 +150,14 @@ impl QpBuilder {
         let receives = self.srq.as_ref().map_or(caps.max_recv_wr, |_| 0);
         let in_pd = [pd.take(OfPd::Qps, 1)?, pd.take(OfPd::Receives, receives)?];
         let (place, num) = device.take_qp()?;
+        let srq = self.srq.as_ref().map(Srq::inner);
+        let receive_places = srq.map_or_else(Arc::default, |srq| Arc::clone(srq.freed()));
         let context = QpContext {
             qp_num: num.get(),
             pd: pd.id(),
             table: Arc::clone(&device.table),
-            send_cq: Arc::clone(&send_cq.shared().inner),
-            recv_cq: Arc::clone(&recv_cq.shared().inner),
+            send_cq: CqOfQueue::new(&send_cq.shared().inner, Arc::default()),
+            recv_cq: CqOfQueue::new(&recv_cq.shared().inner, receive_places),
             settings: Arc::clone(&device.settings),
             caps: QueueCaps {
                 max_send_wr: caps.max_send_wr,
@@ -163,7 +166,7 @@ impl QpBuilder {
                 max_recv_sge: caps.max_recv_sge,
                 max_inline: caps.max_inline,
             },
-            srq: self.srq.as_ref().map(|srq| Arc::clone(srq.inner())),
+            srq: srq.map(Arc::clone),
             on_no_receive: self.on_no_receive.unwrap_or(device.settings.on_no_receive),
             access: self.access,
             signal_all: self.signal_all,

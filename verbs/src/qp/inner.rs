@@ -405,12 +405,13 @@ impl QpInner {
     }
 
     /// The handle is gone. A connection with work under way is reset; an idle one closes gracefully
-    /// in the background.
-    pub(crate) fn orphan(self: &Arc<Self>) {
+    /// in the background. With `discards`, outstanding work ends without a completion.
+    pub(crate) fn orphan(self: &Arc<Self>, discards: bool) {
         let mut locked = self.lock();
         locked.driven.conn.set_now(self.device.now());
         self.flush_staged(&mut locked);
         let conn = &mut locked.driven.conn;
+        conn.discards = discards;
         if conn.is_idle() {
             conn.disconnect();
         } else {

@@ -37,9 +37,11 @@ use wr::{BindWr, RecvWr, SendWr};
 /// Sizes of a QP's queues (`ibv_qp_cap`).
 #[derive(Clone, Copy, Debug)]
 pub struct QpCaps {
-    /// Work requests that the send queue holds until they complete. Default: 128.
+    /// Places of the send queue. A request has its place from the post until its completion is polled, or, if it is
+    /// unsignaled and succeeds, until a later completion of the queue is polled. A queue whose requests are all
+    /// unsignaled therefore stays full after this many. Default: 128.
     pub max_send_wr: u32,
-    /// Receives that may be posted at once. Default: 128.
+    /// Places of the receive queue. A receive has its place from the post until its completion is polled. Default: 128.
     pub max_recv_wr: u32,
     /// Scatter/gather elements of one send work request. Default: 4.
     pub max_send_sge: u32,
@@ -121,6 +123,8 @@ pub struct Qp {
     inner: Arc<QpInner>,
     /// What it was made with. What the QP uses lives at least as long as it does.
     made: Box<QpBuilder>,
+    /// Work that is outstanding when it is dropped makes no completion.
+    discards: bool,
     _uses_srq: Option<SrqUser>,
     send_cq: Cq,
     recv_cq: Cq,
@@ -132,6 +136,7 @@ impl Qp {
             inner,
             _uses_srq: made.chosen_srq().map(Srq::user),
             made: Box::new(made),
+            discards: false,
             send_cq,
             recv_cq,
         }
@@ -240,7 +245,8 @@ impl Qp {
         })
     }
 
-    /// How many requests the send queue would take now (the verbs leave the counting to the program); none in the child of a fork.
+    /// How many requests the send queue would take now: its places that are free, see [`QpCaps::max_send_wr`] (the verbs
+    /// leave the counting to the program). None in the child of a fork.
     #[must_use]
     pub fn send_room(&self) -> usize {
         if self.is_inherited() {
@@ -450,22 +456,27 @@ impl Qp {
         }
     }
 
-    /// As [`destroy`](Self::destroy), but takes the completions of the QP out of its CQs too, as drivers of RNICs do: no poll that
-    /// begins after this finds one.
+    /// As [`destroy`](Self::destroy), but removes the completions of the QP from its CQs too, as drivers of RNICs do:
+    /// no poll that begins after this finds one. Work that is outstanding makes no completion, so an armed CQ has no
+    /// event for it. Places of an SRQ that the QP had taken are free.
     ///
     /// # Errors
     /// As [`destroy`](Self::destroy).
     pub fn destroy_with_completions(
-        self,
+        mut self,
         timeout: Option<Duration>,
     ) -> Result<(), (Qp, DestroyQpError)> {
         if self.is_inherited() {
             return Ok(());
         }
+        if let Err(events) = self.inner.mute(timeout) {
+            return Err((self, DestroyQpError::Unacknowledged { events }));
+        }
         // Nobody else has the number before they are out.
         let (_number, qp_num) = (self.inner.number(), self.qp_num());
         let cqs = [self.send_cq.clone(), self.recv_cq.clone()];
-        self.destroy(timeout)?;
+        self.discards = true;
+        drop(self);
         for cq in &cqs {
             cq.shared().inner.purge(qp_num);
         }
@@ -490,7 +501,7 @@ impl Drop for Qp {
             std::mem::forget(Arc::clone(&self.inner));
             return;
         }
-        self.inner.orphan();
+        self.inner.orphan(self.discards);
     }
 }
 

@@ -200,7 +200,8 @@ impl<'a> SendWr<'a> {
     }
 
     /// Make no completion when this request succeeds (it still completes with an error): the absence
-    /// of `IBV_SEND_SIGNALED`.
+    /// of `IBV_SEND_SIGNALED`. Its place in the send queue is free when the completion of a later request has been
+    /// polled, so one request in [`QpCaps::max_send_wr`](crate::QpCaps::max_send_wr) has to be signaled.
     #[must_use]
     pub fn unsignaled(mut self) -> Self {
         self.signaled = false;

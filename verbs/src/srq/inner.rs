@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use crate::completion::FreedPlaces;
 use crate::engine::{NO_QP, PostErrorKind, PostRules, ReceiveWaiter, RecvStore, RecvWqe};
 use crate::mem::{RegionTable, SgList};
 use crate::qp::PostError;
@@ -22,6 +23,8 @@ pub(crate) struct SrqInner {
     /// See [`PostRules::late`].
     late_faults: bool,
     table: Arc<RegionTable>,
+    /// Places that polls have freed, of the CQs of all its QPs.
+    freed: Arc<FreedPlaces>,
     state: Mutex<State>,
     /// Receives in it, so that a connection on hold looks without the lock.
     len: AtomicUsize,
@@ -81,7 +84,10 @@ pub(crate) struct Taken {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Counts {
     pub(super) max_wr: usize,
+    /// Receives that are posted and not taken.
     pub(super) posted: usize,
+    /// Places that are taken: those, and receives whose completions were not polled.
+    pub(super) places_taken: usize,
     pub(super) limit: Limit,
 }
 
@@ -90,6 +96,7 @@ impl Counts {
     pub(super) const NOTHING: Counts = Counts {
         max_wr: 0,
         posted: 0,
+        places_taken: 0,
         limit: Limit::Disarmed,
     };
 }
@@ -103,14 +110,16 @@ impl SrqInner {
         max_sge: u32,
         late_faults: bool,
     ) -> Self {
+        let freed = Arc::<FreedPlaces>::default();
         SrqInner {
             num,
             pd,
             max_sge,
             late_faults,
             table,
+            freed: Arc::clone(&freed),
             state: Mutex::new(State {
-                store: RecvStore::new(max_wr),
+                store: RecvStore::new(max_wr, freed),
                 limit: Limit::Disarmed,
                 waiters: VecDeque::new(),
             }),
@@ -121,6 +130,11 @@ impl SrqInner {
 
     pub(crate) fn num(&self) -> u32 {
         self.num
+    }
+
+    /// Its places that were freed: the poll of a receive's completion frees one.
+    pub(crate) fn freed(&self) -> &Arc<FreedPlaces> {
+        &self.freed
     }
 
     pub(super) fn max_sge(&self) -> u32 {
@@ -148,7 +162,7 @@ impl SrqInner {
         let mut state = self.state.lock();
         let store = &mut state.store;
         let result = each(wrs, |_, wr| {
-            if store.len() < store.depth() {
+            if store.has_room() {
                 store.post(wr, rules)
             } else {
                 let depth = store.depth();
@@ -229,6 +243,7 @@ impl SrqInner {
         Counts {
             max_wr: state.store.depth(),
             posted: state.store.len(),
+            places_taken: state.store.places_taken(),
             limit: state.limit,
         }
     }
@@ -245,6 +260,7 @@ impl SrqInner {
         check(Counts {
             max_wr: state.store.depth(),
             posted: state.store.len(),
+            places_taken: state.store.places_taken(),
             limit: state.limit,
         })?;
         if let Some(max_wr) = max_wr {

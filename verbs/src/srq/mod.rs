@@ -24,7 +24,8 @@ pub(crate) use inner::SrqInner;
 /// Sizes and limit of an SRQ, as `ibv_srq_attr` has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SrqAttr {
-    /// Receives that it holds at most. Default: 1,024.
+    /// Its places. A receive has its place from the post until its completion is polled from the CQ of the QP that
+    /// took it. Default: 1,024.
     pub max_wr: u32,
     /// Scatter/gather elements of one receive. Default: 4.
     pub max_sge: u32,
@@ -57,12 +58,12 @@ pub struct SrqModify {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModifySrqError {
-    /// More receives are in it than it shall hold.
+    /// More of its places are taken than it shall have.
     #[error(
-        "the shared receive queue has {posted} receives posted and cannot be made for {max_wr}; resize it when fewer are posted"
+        "the shared receive queue has {posted} receives posted whose completions have not been polled, and cannot be made for {max_wr}; poll the receive CQs of its queue pairs, or resize it when fewer are posted"
     )]
     TooSmall {
-        /// Receives in it.
+        /// Receives that are posted and whose completions have not been polled.
         posted: usize,
         /// The size asked for.
         max_wr: u32,
@@ -250,7 +251,8 @@ impl Srq {
     /// Posts one receive (`ibv_post_srq_recv`). QPs that wait for one go on.
     ///
     /// # Errors
-    /// See [`PostErrorKind`](crate::PostErrorKind); `SrqFull` when it holds `max_wr` receives.
+    /// See [`PostErrorKind`](crate::PostErrorKind); `SrqFull` when `max_wr` receives were posted whose completions
+    /// have not been polled.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         self.post_recv_list(std::slice::from_ref(wr))
     }
@@ -366,8 +368,8 @@ fn check_modify(change: SrqModify, now: Counts, max: u32) -> Result<(), ModifySr
         if !(1..=max).contains(&max_wr) {
             return Err(ModifySrqError::Size { got: max_wr, max });
         }
-        if (max_wr as usize) < now.posted {
-            let posted = now.posted;
+        if (max_wr as usize) < now.places_taken {
+            let posted = now.places_taken;
             return Err(ModifySrqError::TooSmall { posted, max_wr });
         }
     }

@@ -75,8 +75,8 @@ fn run(wire: Wire, case: &Case) {
     let (a, b) = (&ends.a, &ends.b);
     let (mut left, mut right) = (Player::new(a, 1), Player::new(b, 2));
     for (phase, Phase { ops, then }) in (1..).zip(&case.phases) {
-        let of_a = prepare(phase, &mut left, &mut right, &ops[0]);
-        let of_b = prepare(phase, &mut right, &mut left, &ops[1]);
+        let of_a = prepare(phase, link.send_queue, &mut left, &mut right, &ops[0]);
+        let of_b = prepare(phase, link.send_queue, &mut right, &mut left, &ops[1]);
         let [mine, theirs] = [&mut left, &mut right].map(|player| {
             (
                 std::mem::take(&mut player.sends),

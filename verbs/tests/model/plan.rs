@@ -39,9 +39,10 @@ struct Plan<'p, 'a> {
     read_sinks: Vec<(usize, usize, usize)>,
 }
 
-/// Plays the model of one side's operations of one phase, and makes the requests.
+/// Plays the model of one side's operations of one phase, and makes the requests, for a send queue of `send_queue` places.
 pub(crate) fn prepare<'a>(
     phase: usize,
+    send_queue: u32,
     me: &mut Player<'a>,
     peer: &mut Player<'a>,
     ops: &[Op],
@@ -55,6 +56,18 @@ pub(crate) fn prepare<'a>(
     };
     let mut ready: Vec<Ready> = ops.iter().map(|op| plan.request(op)).collect();
     ready.push(plan.last_read());
+    // A queue in which all requests are unsignaled stays full.
+    let mut unsignaled = 0;
+    for request in &mut ready {
+        unsignaled = match &request.kind {
+            ReadyKind::Refused { .. } => continue,
+            _ if request.signaled => 0,
+            _ => unsignaled + 1,
+        };
+        if unsignaled == send_queue {
+            (request.signaled, unsignaled) = (true, 0);
+        }
+    }
     for request in &ready {
         if let Some((opcode, byte_len)) = request.completes() {
             let completion = plan.me.expected(request.wr_id, opcode, byte_len);

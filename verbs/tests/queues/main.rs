@@ -4,12 +4,14 @@
 mod common;
 mod cq;
 mod hold;
+mod places;
 mod sends;
 
 use common::{
-    CqHandle, LIMIT, Setup, Side, Wire, both_ways, join, placed_only, raw_peer, raw_settings, until,
+    CqHandle, Ends, LIMIT, Setup, Side, Wire, both_ways, join, placed_only, raw_peer, raw_settings,
 };
 use uwarp_verbs::{
-    AsyncEvent, Completion, EndReason, MemoryRegion, OnNoReceive, Qp, QpCaps, QpState, RecvWr,
-    ResizeCqError, SendWr, Srq, SrqAttr, Status, WcOpcode,
+    AcceptOptions, AsyncEvent, Completion, ConnectOptions, EndReason, Listener, MemoryRegion,
+    OnNoReceive, PostErrorKind, Qp, QpCaps, QpState, RecvWr, ResizeCqError, SendWr, Srq, SrqAttr,
+    Status, WcOpcode,
 };

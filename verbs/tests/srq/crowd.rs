@@ -33,14 +33,21 @@ fn crowd(wire: Wire, connections: usize, posters: u64, each: u64) {
                 }
             });
         }
+        let send_cq = &s.a.send_cq;
         for (number, client) in (0u64..).zip(&s.clients) {
             scope.spawn(move || {
                 for index in 0..each {
                     let mut octets = [0; LEN as usize];
                     octets[..8].copy_from_slice(&number.to_ne_bytes());
                     octets[8..].copy_from_slice(&index.to_ne_bytes());
-                    let wr = SendWr::send_inline(index, &octets).unsignaled();
-                    until("room in the send queue", || client.post_send(&wr).is_ok());
+                    let wr = SendWr::send_inline(index, &octets);
+                    until("room in the send queue", || {
+                        // All clients complete there.
+                        if let Some(completion) = send_cq.poll_one() {
+                            assert_eq!(completion.status, Status::Success);
+                        }
+                        client.post_send(&wr).is_ok()
+                    });
                 }
             });
         }

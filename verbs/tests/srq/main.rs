@@ -10,7 +10,7 @@ use common::{
     CqHandle, LIMIT, Setup, Side, Wire, content, join, pattern, placed_only, same, until,
 };
 use uwarp_verbs::{
-    Access, AsyncEvent, EndReason, Listener, OnNoReceive, PostErrorKind, Qp, QpState, RecvWr,
+    Access, AsyncEvent, EndReason, Listener, OnNoReceive, PostErrorKind, Qp, QpCaps, QpState, RecvWr,
     SendWr, Srq, SrqAttr, SrqModify, Status, WcOpcode,
 };
 
@@ -34,6 +34,9 @@ fn shared(wire: Wire, count: usize, max_wr: u32) -> Shared {
 fn shared_with(wire: Wire, count: usize, max_wr: u32, without: OnNoReceive) -> Shared {
     let mut setup = Setup::new(wire);
     setup.settings[1].on_no_receive = without;
+    // As deep as the send queues of all clients together.
+    let sends = QpCaps::default().max_send_wr * u32::try_from(count).unwrap();
+    setup.cq_depth = setup.cq_depth.max(sends);
     let common::Ends { a, b, listener, .. } = setup.unconnected();
     let attr = SrqAttr {
         max_wr,

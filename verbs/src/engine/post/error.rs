@@ -8,28 +8,30 @@ use crate::qp::state::QpState;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostErrorKind {
-    /// The send queue holds as many requests as it was made for.
+    /// All places of the send queue are taken. The poll of a completion frees the place of its request, and those of
+    /// the unsignaled requests before it.
     #[error(
-        "the send queue is full: it holds {depth} work requests; poll the send CQ, or create the QP with a larger max_send_wr"
+        "the send queue is full: it has {depth} places, and the completions of what was posted have not been polled; poll the send CQ (unsignaled requests keep their places until a later completion of the queue is polled), or create the QP with a larger max_send_wr"
     )]
     SendQueueFull {
-        /// Its capacity.
+        /// Number of its places.
         depth: usize,
     },
-    /// The receive queue holds as many requests as it was made for.
+    /// All places of the receive queue are taken. The poll of a completion frees the place of its receive.
     #[error(
-        "the receive queue is full: it holds {depth} work requests; poll the receive CQ, or create the QP with a larger max_recv_wr"
+        "the receive queue is full: it has {depth} places, and the completions of what was posted have not been polled; poll the receive CQ, or create the QP with a larger max_recv_wr"
     )]
     RecvQueueFull {
-        /// Its capacity.
+        /// Number of its places.
         depth: usize,
     },
-    /// The shared receive queue holds as many requests as it was made for.
+    /// All places of the shared receive queue are taken. The poll of a completion frees the place of its receive,
+    /// whichever QP took it.
     #[error(
-        "the shared receive queue is full: it holds {depth} receives; poll the receive CQs of its QPs, or give it a larger max_wr with Srq::modify"
+        "the shared receive queue is full: it has {depth} places, and the completions of what was posted have not been polled; poll the receive CQs of its QPs, or give it a larger max_wr with Srq::modify"
     )]
     SrqFull {
-        /// Its capacity.
+        /// Number of its places.
         depth: usize,
     },
     /// The QP has no receive queue of its own.

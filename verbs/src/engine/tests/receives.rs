@@ -101,7 +101,7 @@ fn a_segment_that_is_refused_for_its_headers_takes_no_receive() {
 }
 
 #[test]
-fn a_receive_queue_of_its_own_is_as_deep_as_said_also_while_a_message_is_under_way() {
+fn a_receive_queue_of_its_own_is_as_deep_as_said_until_a_completion_was_polled() {
     let memory = Memory::new();
     let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
     server.post_receives(1);
@@ -117,6 +117,8 @@ fn a_receive_queue_of_its_own_is_as_deep_as_said_also_while_a_message_is_under_w
     let rest = server.deliver_until_taken(&octets, &pool);
     assert!(full(&mut server));
     server.deliver(rest, &pool);
+    assert!(full(&mut server));
+    assert_eq!(server.numbers(), [(0, Status::Success)]);
     server.conn.post_recv(&RecvWr::new(99, &[])).unwrap();
     assert!(full(&mut server));
     assert!(memory.canaries_are_alive());

@@ -21,7 +21,8 @@ fn told() -> Told {
     let channel = CompletionChannel::new().unwrap();
     let cq = CqInner::new(1, 0, 16, Some(channel.clone())).unwrap();
     let ctx = Arc::get_mut(&mut server.conn.ctx).unwrap();
-    (ctx.send_cq, ctx.recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
+    ctx.send_cq = CqOfQueue::new(&cq, Arc::clone(ctx.send_cq.freed()));
+    ctx.recv_cq = CqOfQueue::new(&cq, Arc::clone(ctx.recv_cq.freed()));
     Told {
         client,
         server,

@@ -1,0 +1,246 @@
+//! Places of work queues: a post takes one, and the poll of a completion frees it.
+//!
+//! ```text
+//!          post                      completion                   poll
+//!   free ────────► request or receive ──────────► entry of the CQ ──────► free
+//!                       │                             ▲
+//!                       └─ succeeded, unsignaled ─────┘ freed with the next entry of its queue
+//! ```
+//!
+//! A queue therefore never has more entries in a CQ than it has places, and a CQ as deep as all its queues together
+//! never overflows (`create_cq` of the verbs asks for no more).
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::cq::{CqInner, Pushing};
+
+/// Number of places of one work queue that were freed since it was made.
+#[derive(Default, Debug)]
+pub(crate) struct FreedPlaces(AtomicU64);
+
+impl FreedPlaces {
+    /// The number of places freed so far. The queue has taken this many less than it has posted.
+    #[inline]
+    pub(crate) fn count(&self) -> u64 {
+        // No memory depends on it. A completion that follows a post takes the lock of the CQ, which the poll held.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Frees `places`.
+    #[inline]
+    pub(crate) fn add(&self, places: u32) {
+        self.0.fetch_add(places.into(), Ordering::Relaxed);
+    }
+}
+
+/// Number of a work queue in the CQ that it completes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct QueueId(u32);
+
+impl QueueId {
+    /// No queue has this number.
+    pub(super) const NONE: QueueId = QueueId(u32::MAX);
+}
+
+/// The work queues that complete to one CQ.
+#[derive(Default)]
+pub(super) struct Queues {
+    slots: Vec<Slot>,
+    /// Numbers of the slots that are [`Slot::Free`].
+    free: Vec<u32>,
+    /// Number of slots that are [`Slot::Left`].
+    left: usize,
+}
+
+enum Slot {
+    Free,
+    Attached(Arc<FreedPlaces>),
+    /// The queue is gone. Entries of it may be in the CQ, so the number is not used again yet.
+    Left(Arc<FreedPlaces>),
+}
+
+impl Queues {
+    /// Frees `places` of a queue.
+    #[inline]
+    pub(super) fn free(&self, queue: QueueId, places: u32) {
+        if let Some(Slot::Attached(freed) | Slot::Left(freed)) = self.slots.get(queue.0 as usize) {
+            freed.add(places);
+        }
+    }
+
+    /// Adds a queue. `entries` gives the queues of all entries in the CQ.
+    pub(super) fn attach(
+        &mut self,
+        freed: Arc<FreedPlaces>,
+        entries: impl Iterator<Item = QueueId>,
+    ) -> QueueId {
+        if self.free.is_empty() && self.left > 0 {
+            self.collect(entries);
+        }
+        let slot = Slot::Attached(freed);
+        if let Some(number) = self.free.pop()
+            && let Some(free) = self.slots.get_mut(number as usize)
+        {
+            *free = slot;
+            return QueueId(number);
+        }
+        // A QP takes far more memory than 4 bytes, so there are fewer than 2^32 queues.
+        let number = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        self.slots.push(slot);
+        QueueId(number)
+    }
+
+    /// Removes a queue. Its entries stay in the CQ, and free its places when they are polled.
+    pub(super) fn detach(&mut self, queue: QueueId) {
+        if let Some(slot) = self.slots.get_mut(queue.0 as usize)
+            && let Slot::Attached(freed) = slot
+        {
+            *slot = Slot::Left(Arc::clone(freed));
+            self.left += 1;
+        }
+    }
+
+    /// Makes the slots of queues free that are gone and have no entry in the CQ any more.
+    fn collect(&mut self, entries: impl Iterator<Item = QueueId>) {
+        let mut has_entries = vec![false; self.slots.len()];
+        for queue in entries {
+            if let Some(has) = has_entries.get_mut(queue.0 as usize) {
+                *has = true;
+            }
+        }
+        for (number, (slot, has_entries)) in (0..).zip(self.slots.iter_mut().zip(has_entries)) {
+            if !has_entries && matches!(slot, Slot::Left(_)) {
+                *slot = Slot::Free;
+                self.left -= 1;
+                self.free.push(number);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+/// Places to free, collected over neighbouring entries of one queue: one atomic operation for all of them.
+pub(super) struct Run {
+    queue: QueueId,
+    places: u32,
+}
+
+impl Run {
+    pub(super) fn new() -> Self {
+        Run {
+            queue: QueueId::NONE,
+            places: 0,
+        }
+    }
+
+    /// Adds the places of the next entry.
+    #[inline]
+    pub(super) fn add(&mut self, queues: &Queues, queue: QueueId, places: u32) {
+        if self.queue == queue {
+            self.places += places;
+        } else {
+            queues.free(self.queue, self.places);
+            *self = Run { queue, places };
+        }
+    }
+
+    /// Frees what is left.
+    #[inline]
+    pub(super) fn end(self, queues: &Queues) {
+        queues.free(self.queue, self.places);
+    }
+}
+
+/// The CQ of a work queue, which knows the queue as long as this exists.
+pub(crate) struct CqOfQueue {
+    cq: Arc<CqInner>,
+    queue: QueueId,
+    freed: Arc<FreedPlaces>,
+}
+
+impl CqOfQueue {
+    /// The CQ of the queue whose freed places `freed` counts. Several QPs have the `freed` of their SRQ in common.
+    pub(crate) fn new(cq: &Arc<CqInner>, freed: Arc<FreedPlaces>) -> Self {
+        CqOfQueue {
+            cq: Arc::clone(cq),
+            queue: cq.attach(Arc::clone(&freed)),
+            freed,
+        }
+    }
+
+    pub(crate) fn cq(&self) -> &Arc<CqInner> {
+        &self.cq
+    }
+
+    /// The places of the queue that were freed.
+    pub(crate) fn freed(&self) -> &Arc<FreedPlaces> {
+        &self.freed
+    }
+
+    /// Appends completions of the queue to the CQ, one after the other: see [`CqInner::pushing_of`].
+    #[inline]
+    pub(crate) fn pushing(&self) -> Pushing<'_> {
+        self.cq.pushing_of(self.queue)
+    }
+}
+
+impl Deref for CqOfQueue {
+    type Target = CqInner;
+
+    #[inline]
+    fn deref(&self) -> &CqInner {
+        &self.cq
+    }
+}
+
+impl Drop for CqOfQueue {
+    fn drop(&mut self) {
+        self.cq.detach(self.queue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::completion::Completion;
+
+    #[test]
+    fn a_number_is_used_again_when_the_last_entry_of_its_queue_was_polled() {
+        let cq = CqInner::new(1, 0, 8, None).unwrap();
+        let freed = [(); 3].map(|()| Arc::new(FreedPlaces::default()));
+        let counts = || freed.each_ref().map(|freed| freed.count());
+        let first = CqOfQueue::new(&cq, Arc::clone(&freed[0]));
+        for _ in 0..2 {
+            first.pushing().push(Completion::default(), 3).unwrap();
+        }
+        drop(first);
+        let second = CqOfQueue::new(&cq, Arc::clone(&freed[1]));
+        second.pushing().push(Completion::default(), 1).unwrap();
+        // The first queue is gone, and its entries still are those of its own places.
+        cq.poll(&mut [Completion::default(); 2]);
+        assert_eq!(counts(), [6, 0, 0]);
+        let third = CqOfQueue::new(&cq, Arc::clone(&freed[2]));
+        third.pushing().push(Completion::default(), 5).unwrap();
+        cq.poll(&mut [Completion::default(); 2]);
+        assert_eq!(counts(), [6, 1, 5]);
+        assert_eq!((second.queue, third.queue), (QueueId(1), QueueId(0)));
+    }
+
+    #[test]
+    fn queues_that_come_and_go_take_no_more_memory() {
+        let mut queues = Queues::default();
+        for _ in 0..100 {
+            let made = [(); 3].map(|()| queues.attach(Arc::default(), std::iter::empty()));
+            for queue in made {
+                queues.detach(queue);
+            }
+        }
+        assert!(queues.len() <= 6, "{}", queues.len());
+    }
+}
