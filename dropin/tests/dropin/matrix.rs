@@ -51,6 +51,15 @@ Faults of the programs themselves, seen in these versions. They are there with a
   semaphore, and the main thread copies the variable afterwards. A request in between replaces the id: one connection gets two
   threads, which free it twice, and the other gets none. Later versions of rping wait for the main thread (`accept_ready`). Clients
   that come one after the other are served.
+* `ib_send_bw -R --use-srq` with two queue pairs or more (`-q`; perftest 4.5+0.17) hangs in most runs. The server counts arrivals by
+  the `wr_id` of the receive, which in a shared queue names the queue pair it was posted for, and not the one that took it. So a queue
+  pair can get more credit (`credit_buf`, in `run_iter_bw_server`) than it has sent messages. The client's window,
+  `scnt + post_list - credit_buf` as an unsigned number, then wraps and counts as full for good. Four of four runs of `-q 2 -n 300`
+  ended so: a queue pair that had sent 256 messages got the credits 100, 200 and 300. The same command hangs on Linux siw.
+* `ib_send_bw -R` with two queue pairs or more (perftest 4.5+0.17) hangs in the same way, by its source, where the server gets the
+  connection requests in another order than the client began them. The n-th to arrive is taken for the n-th queue pair, which gets the
+  credits of another one. Connections of librdmacm have no order among them. One of some 200 runs of `-q 8` on a very busy machine was
+  not done after 10 seconds.
 ";
 
 /// The committed matrix is what the tables and the installed programs give; with `UWARP_DROPIN_MATRIX=write` it is written.

@@ -4,6 +4,7 @@
 mod common;
 mod crowd;
 mod ends;
+mod stress;
 mod takes;
 
 use common::{
