@@ -310,10 +310,10 @@ mod tests {
     fn an_end_says_once_what_to_try() {
         let peer = "192.0.2.2:7174".parse().unwrap();
         assert_eq!(
-            ended(peer, "in a ping", &EndReason::CloseTimedOut).to_string(),
-            "192.0.2.2:7174, in a ping: the peer did not close its side in time, and the connection was reset
+            ended(peer, "in a ping", &EndReason::PeerDisconnect).to_string(),
+            "192.0.2.2:7174, in a ping: the connection was closed by the peer
   at fault: the peer's program
-  try: look at the peer's program: it hangs, or leaves connections open"
+  try: if that was too early, look at the peer's program: it ended, or closed"
         );
     }
 }

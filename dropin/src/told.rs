@@ -92,7 +92,7 @@ mod tests {
     fn an_end_that_a_program_wanted_is_worth_no_words() {
         assert!(!is_worth_words(&EndReason::PeerDisconnect));
         assert!(!is_worth_words(&EndReason::Aborted));
-        assert!(is_worth_words(&EndReason::CloseTimedOut));
+        assert!(is_worth_words(&EndReason::CloseTimedOut { undelivered: 0 }));
         assert!(is_worth_words(&EndReason::Stalled { sending: true }));
     }
 

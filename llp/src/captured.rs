@@ -153,6 +153,10 @@ impl<L: Llp> Llp for Captured<L> {
         self.inner.flushed()
     }
 
+    fn unacknowledged(&mut self) -> usize {
+        self.inner.unacknowledged()
+    }
+
     fn lost(&mut self) -> Option<LlpError> {
         let error = self.inner.lost()?;
         Some(self.failed(error))

@@ -76,6 +76,11 @@ pub trait Llp: Send {
     /// [`shutdown`](Self::shutdown) was called. False on a connection that broke before that.
     fn flushed(&mut self) -> bool;
 
+    /// Number of bytes that [`try_send`](Self::try_send) took and the peer has not acknowledged. The FIN does not
+    /// count. On a connection that the peer reset or that timed out: the number at that moment. Meaningless after
+    /// [`abort`](Self::abort).
+    fn unacknowledged(&mut self) -> usize;
+
     /// Why the connection is gone, if the peer cut it or went silent: for an owner that does not read for now,
     /// and would not hear of it. A FIN of the peer is no such end, and stays behind the octets before it.
     fn lost(&mut self) -> Option<LlpError>;
@@ -280,6 +285,9 @@ impl<L: Llp + ?Sized> Llp for Box<L> {
     }
     fn flushed(&mut self) -> bool {
         (**self).flushed()
+    }
+    fn unacknowledged(&mut self) -> usize {
+        (**self).unacknowledged()
     }
     fn local_addr(&self) -> SocketAddr {
         (**self).local_addr()

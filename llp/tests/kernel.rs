@@ -73,6 +73,11 @@ fn flushed() {
     flushed_waits_for_the_peers_acknowledgement(&network(), &network(), loopback());
 }
 
+#[test]
+fn unacknowledged() {
+    unacknowledged_counts_what_the_peer_has_not_taken(&network(), &network(), loopback());
+}
+
 /// The kernel sends what was kept by itself after a fraction of a second, so that a test that was slow has seen nothing.
 #[test]
 fn octets_that_others_follow_wait_for_them_or_for_a_push() {

@@ -120,6 +120,14 @@ fn flushed() {
 }
 
 #[test]
+fn unacknowledged() {
+    for mtu in MTUS {
+        let (a, b) = pair(&frozen(mtu));
+        unacknowledged_counts_what_the_peer_has_not_taken(&a, &b, second(0));
+    }
+}
+
+#[test]
 fn lost_without_reading() {
     for mtu in MTUS {
         let (a, b) = pair(&frozen(mtu));

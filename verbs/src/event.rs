@@ -20,7 +20,8 @@ pub enum AsyncEvent {
         /// The QP.
         qp_num: u32,
     },
-    /// A connection began to end or has ended. Every end is told once, with its reason.
+    /// A connection began to end or has ended. Raised once for each connection, and a second time if the first reason
+    /// [is orderly](EndReason::is_orderly) and the close then fails: something that was sent did not arrive.
     Ended {
         /// The QP.
         qp_num: u32,
@@ -161,8 +162,13 @@ pub enum EndReason {
     },
     /// TCP did not connect in time.
     ConnectTimedOut,
-    /// The peer did not close its side in time.
-    CloseTimedOut,
+    /// A close made no progress for [`Timeouts::close`](crate::Timeouts::close): the peer's TCP did not acknowledge what it was
+    /// sent, or work that was posted before the close could not be done. The connection was reset.
+    CloseTimedOut {
+        /// Number of bytes of the stream that the peer has not acknowledged. Requests of which they are part may have
+        /// completed with success, because TCP had taken them.
+        undelivered: u64,
+    },
     /// The peer is connected, but held up one direction for too long ([`Timeouts::stalled`](crate::Timeouts::stalled)).
     Stalled {
         /// It read nothing of what we had to send. Otherwise: it began an FPDU and did not finish it.
@@ -215,7 +221,7 @@ impl EndReason {
             | EndReason::LlpLost { .. }
             | EndReason::ClosedMidway { .. }
             | EndReason::ConnectTimedOut
-            | EndReason::CloseTimedOut
+            | EndReason::CloseTimedOut { .. }
             | EndReason::Stalled { .. }
             | EndReason::StartupFailed { .. }
             | EndReason::ConnectFailed { .. }
@@ -262,7 +268,7 @@ impl fmt::Display for EndReason {
             | EndReason::LlpLost { .. }
             | EndReason::ClosedMidway { .. }
             | EndReason::ConnectTimedOut
-            | EndReason::CloseTimedOut
+            | EndReason::CloseTimedOut { .. }
             | EndReason::Stalled { .. }
             | EndReason::StartupFailed { .. }
             | EndReason::ConnectFailed { .. }

@@ -95,6 +95,7 @@
 pub mod aio;
 mod cause;
 mod clock;
+mod close_timer;
 mod cm;
 mod completion;
 mod cq;

@@ -248,7 +248,10 @@ pub struct Timeouts {
     /// Responder in the client-server model: from the Reply until the first FPDU. Default: none, for a
     /// client may have nothing to say for long.
     pub first_fpdu: Option<Duration>,
-    /// From a graceful close or a Terminate until the peer has closed too. Default: 5 s.
+    /// After a graceful close or a Terminate: time without progress until the connection is given up. Progress is work that
+    /// completes, and bytes that the peer's TCP acknowledges: at least 4 KiB, or all that is left. When the peer has everything, this
+    /// is the time for its own close. If something is lost, the end is [`EndReason::CloseTimedOut`](crate::EndReason::CloseTimedOut).
+    /// Default: 5 s.
     pub close: Duration,
     /// A peer that reads nothing of what we have to send, or does not finish an FPDU that it began, keeps
     /// memory of ours: buffers, and regions that cannot be deregistered meanwhile. After so long (at most

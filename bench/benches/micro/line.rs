@@ -128,6 +128,11 @@ impl Llp for End {
         true
     }
 
+    fn unacknowledged(&mut self) -> usize {
+        let direction = self.shared.direction(self.number);
+        direction.octets.len() - direction.taken
+    }
+
     fn lost(&mut self) -> Option<LlpError> {
         None
     }

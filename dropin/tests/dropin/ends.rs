@@ -1,8 +1,10 @@
 //! Connections that end badly, told in words, and messages that find no receive (`tests/c/ends.c`).
 
-use std::net::TcpListener;
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::thread;
+use std::time::Duration;
 
 use crate::c;
 use crate::prefix::Prefix;
@@ -159,6 +161,56 @@ pub(crate) fn the_end_of_the_peer_is_noticed_while_a_message_is_held(
         is_told(&server, &[told])?;
     }
     Ok(())
+}
+
+/// Runs `tests/c/closing.c`, whose 16 Writes of 64 KiB complete before it closes, against a peer that then does `reads`.
+/// Returns what the program said, and what came of the peer.
+fn close_with<T: Send + 'static>(
+    prefix: &Prefix,
+    reads: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> Result<(String, T), String> {
+    let program = c::compile(prefix, "cc", "closing.c", &["-lrdmacm", "-libverbs"])?;
+    let program = program.to_str().ok_or("the path is no text")?;
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+    let port = listener.local_addr().map_err(|error| error.to_string())?;
+    let peer = thread::spawn(move || raw::accept(&listener).map(reads));
+    let flags = &["--mpa", "1"];
+    let place = Place { prefix, flags };
+    let said = place.start(&[program, &port.port().to_string()])?.end()?;
+    let read = peer.join().map_err(|_| "the peer has panicked")?;
+    Ok((said, read.map_err(|error| format!("the peer: {error}"))?))
+}
+
+/// At 128 kB/s the close takes 8 s, which is longer than one without progress may.
+pub(crate) fn a_slow_peer_gets_all_that_completed_before_the_close(
+    prefix: &Prefix,
+) -> Result<(), String> {
+    let (said, read) = close_with(prefix, raw::read_slowly)?;
+    says(&said, &["complete", "disconnected, status 0"])?;
+    match read {
+        Ok(total) if total > 16 * 64 * 1024 => Ok(()),
+        other => Err(format!("the peer has read {other:?}:\n{said}")),
+    }
+}
+
+/// `-ETIMEDOUT`, and the number of bytes in words.
+pub(crate) fn a_close_that_loses_data_is_disconnected_with_a_status(
+    prefix: &Prefix,
+) -> Result<(), String> {
+    // The peer reads on only when it was reset.
+    let reads = |mut stream: TcpStream| {
+        let mut byte = [0];
+        while stream.peek(&mut byte).is_ok() && stream.take_error().is_ok_and(|e| e.is_none()) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        stream.read_to_end(&mut Vec::new())
+    };
+    let (said, _) = close_with(prefix, reads)?;
+    says(&said, &["complete", "disconnected, status -110"])?;
+    is_told(
+        &said,
+        &["the connection of queue pair", "unacknowledged bytes"],
+    )
 }
 
 /// RFC 7306 section 1.1: nothing in MPA startup says whether a peer knows it. One that does not ends the connection, and the program, whose

@@ -161,6 +161,16 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         ends::the_end_of_the_peer_is_noticed_while_a_message_is_held,
     ),
     (
+        "ends::a_slow_peer_gets_all_that_completed_before_the_close",
+        &["libibverbs-dev", "librdmacm-dev"],
+        ends::a_slow_peer_gets_all_that_completed_before_the_close,
+    ),
+    (
+        "ends::a_close_that_loses_data_is_disconnected_with_a_status",
+        &["libibverbs-dev", "librdmacm-dev"],
+        ends::a_close_that_loses_data_is_disconnected_with_a_status,
+    ),
+    (
         "ends::immediate_data_that_the_peer_does_not_know_is_refused_in_words",
         &["libibverbs-dev", "librdmacm-dev"],
         ends::immediate_data_that_the_peer_does_not_know_is_refused_in_words,

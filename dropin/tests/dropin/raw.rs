@@ -1,19 +1,15 @@
-//! A peer in octets over TCP: one that does not know RFC 7306.
+//! Peers in bytes over TCP: one that does not know RFC 7306, and one that reads slowly.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, TcpListener};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::Duration;
 
 use crate::process::PATIENCE;
 
 /// Takes a connection of MPA revision 1, reads FPDUs up to the first message of RFC 7306, and refuses that as RFC 5040 section 4.8 has it:
 /// by a Terminate, remote operation error, unexpected opcode, without the headers of the message (as Linux siw does).
 pub(crate) fn refuse_extension(listener: &TcpListener) -> io::Result<()> {
-    let (mut stream, _) = listener.accept()?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut request = [0; 20];
-    stream.read_exact(&mut request)?;
-    assert_eq!(request[17..], [1, 0, 0], "revision 1, no private data");
-    stream.write_all(b"MPA ID Rep Frame\x40\x01\0\0")?;
+    let mut stream = accept(listener)?;
     while !is_extension(&read_fpdu(&mut stream)?) {}
     let mut fpdu = vec![0, 22, 0x41, 0x47];
     // Queue 2, message 1.
@@ -24,6 +20,29 @@ pub(crate) fn refuse_extension(listener: &TcpListener) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     stream.read_to_end(&mut Vec::new())?;
     Ok(())
+}
+
+/// Takes a connection of MPA revision 1.
+pub(crate) fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
+    let (mut stream, _) = listener.accept()?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut request = [0; 20];
+    stream.read_exact(&mut request)?;
+    assert_eq!(request[17..], [1, 0, 0], "revision 1, no private data");
+    stream.write_all(b"MPA ID Rep Frame\x40\x01\0\0")?;
+    Ok(stream)
+}
+
+/// Reads to the end at about 128 kB/s; returns the number of bytes.
+pub(crate) fn read_slowly(mut stream: TcpStream) -> io::Result<usize> {
+    let (mut total, mut part) = (0, [0; 16 * 1024]);
+    loop {
+        match stream.read(&mut part)? {
+            0 => return Ok(total),
+            count => total += count,
+        }
+        std::thread::sleep(Duration::from_millis(128));
+    }
 }
 
 /// What an FPDU carries (RFC 5044 section 4): the length, the ULPDU, pad, CRC.

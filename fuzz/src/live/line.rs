@@ -279,6 +279,11 @@ impl Llp for End {
         !state.reset && direction.under_way.is_empty() && fin_arrived
     }
 
+    fn unacknowledged(&mut self) -> usize {
+        let state = self.shared.state();
+        state.directions[self.side as usize].under_way.len()
+    }
+
     fn lost(&mut self) -> Option<LlpError> {
         self.check(&self.shared.state()).err()
     }

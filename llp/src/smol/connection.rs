@@ -575,6 +575,12 @@ impl Llp for SmolConnection {
         }
     }
 
+    fn unacknowledged(&mut self) -> usize {
+        self.stack.poll();
+        self.pump_if_due();
+        self.socket().send_queue()
+    }
+
     fn local_addr(&self) -> SocketAddr {
         self.key.local
     }

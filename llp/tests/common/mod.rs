@@ -500,6 +500,61 @@ pub(crate) fn flushed_waits_for_the_peers_acknowledgement(
     }
 }
 
+/// The count falls as the peer takes bytes, does not include the FIN, and outlives a reset.
+pub(crate) fn unacknowledged_counts_what_the_peer_has_not_taken(
+    client: &dyn Network,
+    server: &dyn Network,
+    at: SocketAddr,
+) {
+    for resets in [false, true] {
+        let (mut a, b) = connected(client, server, at);
+        assert_eq!(a.unacknowledged(), 0, "nothing was sent");
+        // More than both buffers hold while nobody reads.
+        let data = vec![7; 16 << 20];
+        let mut sent = 0;
+        loop {
+            match a.try_send(&[Piece::from(&data)], FpduEnds::NONE).unwrap() {
+                0 if sent > 0 => break,
+                count => sent += count,
+            }
+        }
+        a.shutdown().unwrap();
+        // Nothing else moves: the peer's TCP takes what it has room for, and no more.
+        let mut left = a.unacknowledged();
+        assert!((1..=sent).contains(&left), "{left} of {sent}");
+        let mut b = End::new(b, Vec::new(), 1).bulk();
+        b.finish = false;
+        if resets {
+            b.llp.abort();
+            while a.lost().is_none() {
+                a.clear_readiness();
+                a.drive();
+                b.llp.drive();
+            }
+            assert!((1..=left).contains(&a.unacknowledged()));
+            continue;
+        }
+        while !b.peer_closed {
+            a.clear_readiness();
+            a.drive();
+            b.step().unwrap();
+            let now = a.unacknowledged();
+            assert!(now <= left, "{now} after {left}");
+            left = now;
+            if !b.peer_closed {
+                wait(&[Wait::connection(&*a, false), b.waiting()]);
+            }
+        }
+        assert_eq!(b.got.len(), sent);
+        while !a.flushed() {
+            a.drive();
+            b.llp.drive();
+            std::thread::yield_now();
+        }
+        assert_eq!(a.unacknowledged(), 0);
+    }
+}
+
 pub(crate) fn both_directions_at_once_from_two_threads(
     client: &dyn Network,
     server: &dyn Network,

@@ -24,7 +24,10 @@ pub(crate) enum EndKind {
     /// In the middle of this message, or of an FPDU of which no more is known.
     ClosedMidway(Option<Opcode>),
     ConnectTimedOut,
-    CloseTimedOut,
+    CloseTimedOut {
+        /// Bytes that the peer has not acknowledged.
+        undelivered: u64,
+    },
     /// TCP makes no progress; `sending`: in our direction, otherwise within an FPDU of the peer.
     Stalled {
         sending: bool,
@@ -76,8 +79,10 @@ impl EndKind {
             }
             Self::ConnectTimedOut => Account::new("cannot connect", Who::Network, Layer::Tcp)
                 .hint("check the address; the host is down, or a firewall drops the packets; the limit is a setting (timeouts.connect)"),
-            Self::CloseTimedOut => Account::new("", Who::PeerProgram, Layer::Tcp)
-                .hint("look at the peer's program: it hangs, or leaves connections open"),
+            Self::CloseTimedOut { undelivered: 0 } => Account::new("close timed out", Who::PeerProgram, Layer::Tcp)
+                .hint("look at the peer's program: it hangs, or does not answer what was asked before the close; the limit is a setting (timeouts.close)"),
+            Self::CloseTimedOut { .. } => Account::new("data lost in close", Who::PeerProgram, Layer::Tcp)
+                .hint("look at the peer's program: it hangs, or reads too slowly; the limit is a setting (timeouts.close)"),
             Self::Stalled { .. } => Account::new("connection stalled", Who::PeerProgram, Layer::Tcp)
                 .hint("look at the peer: it hangs, or does so on purpose; the limit is a setting (timeouts.stalled)"),
             Self::Rejected {
@@ -160,8 +165,16 @@ impl fmt::Display for EndKind {
                 "the peer closed the TCP connection in the middle of an FPDU: it died, or lost its framing"
             }
             Self::ConnectTimedOut => "TCP did not connect in time",
-            Self::CloseTimedOut => {
-                "the peer did not close its side in time, and the connection was reset"
+            Self::CloseTimedOut { undelivered: 0 } => {
+                "work that was posted before the close could not be done in time, and the connection was reset"
+            }
+            Self::CloseTimedOut { undelivered } => {
+                let bytes = if *undelivered == 1 { "byte" } else { "bytes" };
+                return write!(
+                    f,
+                    "the peer took nothing more for too long after the close, and the connection was reset with {undelivered} unacknowledged \
+                     {bytes} of requests that may have completed with success"
+                );
             }
             Self::Stalled { sending: true } => {
                 "the peer read nothing of what was to be sent for too long, and the connection was reset"
@@ -276,7 +289,9 @@ impl From<&EndReason> for Cause {
             }
             EndReason::ClosedMidway { message } => Cause::end(EndKind::ClosedMidway(*message)),
             EndReason::ConnectTimedOut => Cause::end(EndKind::ConnectTimedOut),
-            EndReason::CloseTimedOut => Cause::end(EndKind::CloseTimedOut),
+            &EndReason::CloseTimedOut { undelivered } => {
+                Cause::end(EndKind::CloseTimedOut { undelivered })
+            }
             EndReason::Stalled { sending } => Cause::end(EndKind::Stalled { sending: *sending }),
             EndReason::StartupFailed { error } => Cause::from(*error),
             EndReason::Rejected {

@@ -55,12 +55,12 @@ pub(crate) use told::{Asked, Told, Work};
 ///
 /// ```
 /// use uwarp_verbs::{Cause, EndReason, Layer, Who};
-/// let cause: Cause = EndReason::CloseTimedOut.cause();
+/// let cause: Cause = EndReason::PeerDisconnect.cause();
 /// assert_eq!((cause.who(), cause.layer()), (Who::PeerProgram, Layer::Tcp));
 /// assert_eq!(
 ///     cause.to_string(),
-///     "the peer did not close its side in time, and the connection was reset; \
-///      look at the peer's program: it hangs, or leaves connections open"
+///     "the connection was closed by the peer; \
+///      if that was too early, look at the peer's program: it ended, or closed"
 /// );
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -327,7 +327,7 @@ impl Observer for IdInner {
             CmInput::Failed
         };
         let (kind, status) = match id.state {
-            CmState::Connected => (CmEventKind::Disconnected, 0),
+            CmState::Connected => (CmEventKind::Disconnected, status::of_end(reason)),
             _ => status::of_failure(reason),
         };
         let next = id

@@ -87,8 +87,30 @@ pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
         | EndReason::TerminateReceived { .. }
         | EndReason::PeerLacksRfc7306 { .. }
         | EndReason::ClosedMidway { .. }
-        | EndReason::CloseTimedOut
+        | EndReason::CloseTimedOut { .. }
         | EndReason::Stalled { .. } => known(CmEventKind::ConnectError, Errno::PROTO),
+    }
+}
+
+/// The status of the event that tells that a connection is over. As drivers of adapters do it: an error only where TCP was
+/// lost, so that what was sent may not have arrived.
+pub(super) fn of_end(reason: &EndReason) -> i32 {
+    match reason {
+        EndReason::LlpLost { error } | EndReason::ConnectFailed { error } => of_llp(error),
+        EndReason::ConnectTimedOut
+        | EndReason::CloseTimedOut { .. }
+        | EndReason::Stalled { .. } => -Errno::TIMEDOUT.raw_os_error(),
+        EndReason::LocalDisconnect
+        | EndReason::PeerDisconnect
+        | EndReason::Aborted
+        | EndReason::TerminateSent { .. }
+        | EndReason::LocalError { .. }
+        | EndReason::CqOverflow { .. }
+        | EndReason::TerminateReceived { .. }
+        | EndReason::PeerLacksRfc7306 { .. }
+        | EndReason::ClosedMidway { .. }
+        | EndReason::StartupFailed { .. }
+        | EndReason::Rejected { .. } => 0,
     }
 }
 
@@ -96,6 +118,33 @@ pub(crate) fn of_failure(reason: &EndReason) -> (CmEventKind, i32) {
 mod tests {
     use super::*;
     use uwarp_mpa::Role;
+
+    #[test]
+    fn only_the_loss_of_tcp_is_an_error_of_a_connection_that_is_over() {
+        let error = LlpError::Reset {
+            addr: "127.0.0.1:1".parse().unwrap(),
+        };
+        for (reason, errno) in [
+            (EndReason::LocalDisconnect, 0),
+            (EndReason::PeerDisconnect, 0),
+            (EndReason::Aborted, 0),
+            (EndReason::ClosedMidway { message: None }, 0),
+            (
+                EndReason::CloseTimedOut { undelivered: 1 },
+                Errno::TIMEDOUT.raw_os_error(),
+            ),
+            (
+                EndReason::Stalled { sending: true },
+                Errno::TIMEDOUT.raw_os_error(),
+            ),
+            (
+                EndReason::LlpLost { error },
+                Errno::CONNRESET.raw_os_error(),
+            ),
+        ] {
+            assert_eq!(of_end(&reason), -errno, "{reason}");
+        }
+    }
 
     #[test]
     fn each_failure_has_the_event_that_programs_expect() {

@@ -8,6 +8,7 @@ use uwarp_llp::{FpduEnds, Keepalive};
 use uwarp_mpa::{Deframer, FpduSegments, Framer, Initiator, InitiatorConfig, Negotiated, SendGate};
 use uwarp_rdmap::{Opcode, OutMessage, Stream};
 
+use super::closing::Close;
 use super::receive_queue::ReceiveQueue;
 use super::recorder::{FlightRecord, Recorder};
 use super::transmit::TxBatch;
@@ -170,6 +171,12 @@ pub(crate) struct Connection {
     /// The QP is being destroyed, and nobody asks how its work ended: what is flushed makes no completion.
     pub(crate) discards: bool,
     pub(crate) fin: FinState,
+    /// The close that is under way, and its time limit.
+    pub(super) close: Option<Close>,
+    /// Number of bytes that the LLP has taken and the peer has not acknowledged, as the driver last told it.
+    pub(crate) unacknowledged: u64,
+    /// The handle of the QP was dropped: nobody is told of the end.
+    pub(crate) orphaned: bool,
     /// What was negotiated, kept after the stream has gone.
     pub(crate) negotiated: Option<Negotiated>,
     /// Time as the driver last told it.
@@ -241,6 +248,9 @@ impl Connection {
             #[cfg(test)]
             short_sends: 0,
             fin: FinState::default(),
+            close: None,
+            unacknowledged: 0,
+            orphaned: false,
             negotiated: None,
             now,
             emss: 536,
@@ -465,11 +475,7 @@ impl Connection {
     /// The driver handed `octets` of the batch to the LLP.
     pub(crate) fn taken(&mut self, octets: usize) {
         self.tx.taken(octets);
-        // A close takes as long as our own work, or an answer that the peer waits for behind its FIN, makes
-        // progress. A peer that goes on asking does not hold it up.
-        if self.fin.wanted && octets > 0 && (!self.sq.is_empty() || self.fin.received) {
-            self.start_close_timer();
-        }
+        self.extend_close();
         self.retire();
         // What was outstanding as the Write came may have made no completion.
         if self.wrote && self.sq.is_empty() {

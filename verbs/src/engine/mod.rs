@@ -20,6 +20,7 @@
 //! [`Connection::llp_order`].
 
 mod buffer_pool;
+mod closing;
 mod connection;
 mod inbound;
 mod local;

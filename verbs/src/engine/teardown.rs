@@ -17,7 +17,6 @@ use crate::event::{AsyncEvent, EndReason};
 use crate::mutants::mutate;
 use crate::qp::state::{QpEvent, QpState};
 use crate::qp::wr::SendOp;
-use crate::wait::after;
 
 impl Connection {
     /// The peer broke a rule. `segment` is the ULPDU in which it did, with its length.
@@ -150,6 +149,8 @@ impl Connection {
                 Cause::told(told.read_twice(self.reads_payload_twice()))
             }
         };
+        // What we sent before a close did not do what the completions said.
+        self.retract_orderly_end();
         self.end(match lacks {
             Some(message) => EndReason::PeerLacksRfc7306 { message, terminate },
             None => EndReason::TerminateReceived { terminate, cause },
@@ -175,7 +176,7 @@ impl Connection {
         };
         let midway = midway || message.is_some();
         if midway && self.state != QpState::Terminate {
-            self.end(EndReason::ClosedMidway { message });
+            self.end_in_loss(EndReason::ClosedMidway { message });
             self.detach(QpEvent::LlpLost);
         } else {
             self.half_closed();
@@ -220,30 +221,11 @@ impl Connection {
             {
                 return self.startup_closed(true);
             }
-            Stage::AwaitReply(_) | Stage::Open(_) => self.end(EndReason::LlpLost { error }),
+            Stage::AwaitReply(_) | Stage::Open(_) => {
+                self.end_in_loss(EndReason::LlpLost { error });
+            }
         }
         self.detach(QpEvent::LlpLost);
-    }
-
-    /// The consumer closes gracefully: what was posted is sent, then FIN. Returns whether there was
-    /// a connection to close.
-    pub(crate) fn disconnect(&mut self) -> bool {
-        match self.state {
-            QpState::Rts => {
-                self.event(QpEvent::Disconnect);
-                self.end(EndReason::LocalDisconnect);
-                self.fin.wanted = true;
-                self.start_close_timer();
-                true
-            }
-            QpState::Connecting => {
-                self.end(EndReason::LocalDisconnect);
-                self.detach(QpEvent::Disconnect);
-                true
-            }
-            QpState::Closing | QpState::Terminate => true,
-            QpState::Idle | QpState::Error => false,
-        }
     }
 
     /// The consumer gives the connection up: reset.
@@ -269,17 +251,6 @@ impl Connection {
         self.fail_locally(None, None, LocalProblem::MovedToTerminate);
     }
 
-    /// The driver has sent our FIN.
-    pub(crate) fn fin_sent(&mut self) {
-        self.fin.sent = true;
-        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "FIN sent");
-        if let Stage::Open(stream) = &mut self.stage {
-            stream.rdmap.close();
-        }
-        self.start_close_timer();
-        self.check_closed();
-    }
-
     /// `deadline` has passed.
     pub(crate) fn deadline_passed(&mut self) {
         self.deadline = None;
@@ -294,11 +265,7 @@ impl Connection {
             Stage::Open(stream) if stream.first_awaited && self.state == QpState::Rts => {
                 self.first_fpdu_timed_out();
             }
-            Stage::Open(_) => {
-                self.fin.abort = true;
-                self.end(EndReason::CloseTimedOut);
-                self.detach(QpEvent::LlpLost);
-            }
+            Stage::Open(_) => self.look_at_close(),
         }
     }
 
@@ -309,27 +276,15 @@ impl Connection {
             return;
         }
         self.fin.abort = true;
-        self.end(EndReason::Stalled { sending });
+        self.end_in_loss(EndReason::Stalled { sending });
         self.detach(QpEvent::LlpLost);
-    }
-
-    /// Both halves closed?
-    fn check_closed(&mut self) {
-        if self.fin.sent && self.fin.received {
-            self.detach(QpEvent::Closed);
-        }
-    }
-
-    /// Starts (or restarts, as octets go out) the wait for the peer's close.
-    pub(crate) fn start_close_timer(&mut self) {
-        let from = self.hold.map_or(self.now, |hold| hold.max(self.now));
-        self.deadline = Some(after(from, self.ctx.settings.timeouts.close));
     }
 
     /// The LLP stream is over: everything outstanding is flushed.
     pub(super) fn detach(&mut self, event: QpEvent) {
         self.event(event);
         self.stage = Stage::Detached;
+        self.close = None;
         self.ask_again = None;
         self.deadline = None;
         self.hold = None;
@@ -339,22 +294,6 @@ impl Connection {
         self.flush_sends(None);
         self.flush_receives(None);
         self.last_receive_taken();
-    }
-
-    /// Records why the connection ends; the first reason stays (5040-7.1-05).
-    pub(super) fn end(&mut self, reason: EndReason) {
-        // Trouble during a graceful close flushes what was to be done in it.
-        if self.end.as_ref().is_none_or(EndReason::is_orderly) {
-            self.cause = Some(reason.cause());
-        }
-        if self.end.is_none() {
-            tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %reason, "connection ends");
-            self.events.push(AsyncEvent::Ended {
-                qp_num: self.ctx.qp_num,
-                reason: reason.clone(),
-            });
-            self.end = Some(reason);
-        }
     }
 
     /// After a Terminate in either direction: everything is flushed, then a graceful close, so that

@@ -508,7 +508,11 @@ fn stage_table() {
                 addr: "192.0.2.2:7174".parse().unwrap(),
             });
         }),
-        ("deadline", |conn| conn.deadline_passed()),
+        ("deadline", |conn| {
+            let limit = conn.ctx.settings.timeouts.close;
+            conn.set_now(conn.now + limit);
+            conn.deadline_passed();
+        }),
         ("disconnect", |conn| {
             assert!(conn.disconnect() || conn.state == QpState::Idle);
         }),

@@ -214,8 +214,24 @@ impl Driven {
     fn expire(&mut self, now: Instant) {
         self.look_for_stall(now);
         if self.conn.deadline().is_some_and(|deadline| deadline <= now) {
+            self.look_at_queue();
             self.conn.deadline_passed();
         }
+    }
+
+    /// Asks TCP how much of what it has taken the peer has not acknowledged, for a close that waits for that.
+    fn look_at_queue(&mut self) {
+        if self.conn.is_closing()
+            && let Some(llp) = &mut self.llp
+        {
+            self.conn.unacknowledged = llp.unacknowledged() as u64;
+        }
+    }
+
+    /// The connection has ended with this error of TCP.
+    fn lost(&mut self, error: LlpError) {
+        self.look_at_queue();
+        self.conn.lost(error);
     }
 
     fn finish_connect(&mut self) {
@@ -246,7 +262,7 @@ impl Driven {
         let mut more = false;
         if self.conn.is_starving() {
             match self.llp.as_mut().and_then(Llp::lost) {
-                Some(error) => self.conn.lost(error),
+                Some(error) => self.lost(error),
                 // There may be a receive now, or the time is over.
                 None => {
                     self.look_for_close();
@@ -277,8 +293,11 @@ impl Driven {
                     }
                 }
                 Ok(Recv::WouldBlock) => break,
-                Ok(Recv::Closed) => self.conn.peer_fin(!self.rx.filled().is_empty()),
-                Err(error) => self.conn.lost(error),
+                Ok(Recv::Closed) => {
+                    self.look_at_queue();
+                    self.conn.peer_fin(!self.rx.filled().is_empty());
+                }
+                Err(error) => self.lost(error),
             }
         }
         if self.conn.is_starving() {
@@ -373,7 +392,7 @@ impl Driven {
             self.conn.receive(&mut self.rx);
         }
         self.rx.release(pool, self.peer.as_ref());
-        self.conn.lost(error);
+        self.lost(error);
     }
 
     /// Does with the LLP what the connection wants.
@@ -386,13 +405,14 @@ impl Driven {
             LlpOrder::Keep => {}
             LlpOrder::Fin => match llp.shutdown() {
                 Ok(()) => {
+                    self.look_at_queue();
                     self.conn.fin_sent();
                     if self.conn.llp_order() == LlpOrder::Close {
                         outcome.over = true;
                     }
                 }
                 Err(error) => {
-                    self.conn.lost(error);
+                    self.lost(error);
                     outcome.over = true;
                 }
             },

@@ -1,4 +1,7 @@
 //! Closing an LLP connection so that the peer gets what was sent last.
+//!
+//! After the time limit the connection is dropped. A kernel then goes on by itself with what it has, as after the end of a
+//! process; a stack in user space resets what the peer has not acknowledged.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -7,8 +10,8 @@ use parking_lot::Mutex;
 use uwarp_llp::{FpduEnds, Llp, Piece, Recv};
 
 use super::background::{Background, Interest, Source, Token, Verdict};
+use crate::close_timer::CloseTimer;
 use crate::limits::Charge;
-use crate::wait::after;
 
 /// A connection that only has to end: the rest is sent, then FIN, and what arrives is dropped until
 /// the peer has closed too. (Closing with octets unread would make the kernel send a reset, which
@@ -32,21 +35,28 @@ struct State {
     peer_closed: bool,
     /// The peer sends without end: look again soon.
     more: bool,
-    deadline: Instant,
+    /// Bytes that TCP had to deliver when this began, without `rest`.
+    queued: u64,
+    timer: CloseTimer,
+    /// When to look whether the peer makes progress.
+    look: Instant,
 }
 
-/// Lets `llp` end in the background: sends `rest`, then FIN, and gives up after `limit`. Its `place`
-/// stays taken until then, so that a peer cannot pile up connections that it does not close.
+/// Lets `llp` end in the background: sends `rest`, then FIN, and gives up after `limit` without progress. Its
+/// `place` stays taken until then, so that a peer cannot pile up connections that it does not close.
 pub(crate) fn linger(
     background: &Arc<Background>,
-    llp: Box<dyn Llp>,
+    mut llp: Box<dyn Llp>,
     place: Option<Charge>,
     rest: Vec<u8>,
     limit: Duration,
 ) {
-    let deadline = after(background.now(), limit);
+    let now = background.now();
+    let timer = CloseTimer::new(now, limit);
+    let look = timer.first_look(now);
     let token = background.token();
     let state = State {
+        queued: llp.unacknowledged() as u64,
         llp: Some(llp),
         place,
         rest,
@@ -54,7 +64,8 @@ pub(crate) fn linger(
         fin_sent: false,
         peer_closed: false,
         more: false,
-        deadline,
+        timer,
+        look,
     };
     let lingering = Arc::new(Lingering {
         background: Arc::downgrade(background),
@@ -71,7 +82,7 @@ pub(crate) fn linger(
     {
         return;
     }
-    background.at(token, deadline);
+    background.at(token, look);
     let keep: Arc<Lingering> = Arc::clone(&lingering);
     background.keep(token, keep);
     state.arm(background, token);
@@ -120,6 +131,26 @@ impl State {
         self.peer_closed && self.fin_sent && llp.flushed()
     }
 
+    /// Whether the peer has made no progress for too long.
+    fn is_over(&mut self, now: Instant) -> bool {
+        let Some(llp) = &mut self.llp else {
+            return true;
+        };
+        if now < self.look {
+            return false;
+        }
+        let goal = self.queued + self.rest.len() as u64;
+        let taken = self.queued + self.at as u64;
+        let acknowledged = taken.saturating_sub(llp.unacknowledged() as u64);
+        match self.timer.look(now, acknowledged, goal) {
+            Some(next) => {
+                self.look = next;
+                false
+            }
+            None => true,
+        }
+    }
+
     fn arm(&self, background: &Background, token: Token) {
         let Some(llp) = &self.llp else {
             return;
@@ -137,9 +168,7 @@ impl State {
             let write = self.at < self.rest.len() && llp.wants_write_event();
             background.arm(token, llp.fd(), Interest::new(true, write));
         }
-        if let Some(next) = next {
-            background.at(token, next.min(self.deadline));
-        }
+        background.at(token, next.map_or(self.look, |next| next.min(self.look)));
     }
 }
 
@@ -149,7 +178,7 @@ impl Source for Lingering {
             return Verdict::Settled;
         };
         let mut state = self.state.lock();
-        if state.turn() || state.deadline <= now {
+        if state.turn() || state.is_over(now) {
             if let Some(llp) = state.llp.take() {
                 background.forget_fd(llp.fd());
             }

@@ -412,11 +412,7 @@ impl QpInner {
         self.flush_staged(&mut locked);
         let conn = &mut locked.driven.conn;
         conn.discards = discards;
-        if conn.is_idle() {
-            conn.disconnect();
-        } else {
-            conn.abort();
-        }
+        conn.orphan();
         conn.flush_sends(None);
         conn.flush_receives(None);
         conn.give_up_own();

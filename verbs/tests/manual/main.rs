@@ -5,6 +5,7 @@
 )]
 
 mod by_time;
+mod closing;
 #[path = "../common/mod.rs"]
 mod common;
 mod event_loop;

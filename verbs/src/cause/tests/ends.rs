@@ -20,7 +20,10 @@ fn kinds() -> Vec<EndKind> {
             EndKind::ClosedMidway(Some(Opcode::Write)),
         ],
         EndKind::ConnectTimedOut => [EndKind::ConnectTimedOut],
-        EndKind::CloseTimedOut => [EndKind::CloseTimedOut],
+        EndKind::CloseTimedOut { .. } => [
+            EndKind::CloseTimedOut { undelivered: 0 },
+            EndKind::CloseTimedOut { undelivered: 2_694_144 },
+        ],
         EndKind::Stalled { .. } => [
             EndKind::Stalled { sending: true },
             EndKind::Stalled { sending: false },
@@ -79,7 +82,7 @@ fn reasons() -> Vec<EndReason> {
             EndReason::ClosedMidway { message: Some(Opcode::ReadResponse) },
         ],
         EndReason::ConnectTimedOut => [EndReason::ConnectTimedOut],
-        EndReason::CloseTimedOut => [EndReason::CloseTimedOut],
+        EndReason::CloseTimedOut { .. } => [EndReason::CloseTimedOut { undelivered: 1 }],
         EndReason::Stalled { .. } => [
             EndReason::Stalled { sending: true },
             EndReason::Stalled { sending: false },
@@ -116,7 +119,7 @@ fn events_of_the_device_in_words() {
     let events = every!(AsyncEvent {
         AsyncEvent::Established { .. } => [AsyncEvent::Established { qp_num }],
         AsyncEvent::Ended { .. } => [
-            AsyncEvent::Ended { qp_num, reason: EndReason::CloseTimedOut }
+            AsyncEvent::Ended { qp_num, reason: EndReason::PeerDisconnect }
         ],
         AsyncEvent::CqOverflow { .. } => [AsyncEvent::CqOverflow { cq_num, depth, qp_num }],
         AsyncEvent::SrqLimitReached { .. } => [AsyncEvent::SrqLimitReached { srq_num }],

@@ -30,6 +30,8 @@ pub(super) struct Line {
     pub(super) asking: Vec<bool>,
     /// How often what was kept for that had to be sent.
     pub(super) pushes: u32,
+    /// Bytes that the peer has not acknowledged.
+    pub(super) unacknowledged: usize,
     /// It was cut.
     pub(super) reset: bool,
 }
@@ -51,6 +53,7 @@ pub(super) fn over_line(end: End, room: usize) -> (Driven, Arc<Mutex<Line>>) {
         followed: Vec::new(),
         asking: Vec::new(),
         pushes: 0,
+        unacknowledged: 0,
         reset: false,
     }));
     let llp = LineLlp {
@@ -123,6 +126,9 @@ impl Llp for LineLlp {
     }
     fn flushed(&mut self) -> bool {
         true
+    }
+    fn unacknowledged(&mut self) -> usize {
+        self.line.lock().unacknowledged
     }
     fn local_addr(&self) -> SocketAddr {
         ([192, 0, 2, 1], 1).into()

@@ -281,10 +281,11 @@ fn on_hold_the_own_end_of_the_connection_flushes_and_forgets_the_message() {
             |end| {
                 end.conn.disconnect();
                 assert!(end.conn.is_starving(), "a close does not end a hold");
-                let until = end.conn.deadline.unwrap();
-                end.conn.set_now(until);
-                end.conn.starving = Some(until + BOUND);
-                end.conn.deadline_passed();
+                while let Some(until) = end.conn.deadline {
+                    end.conn.set_now(until);
+                    end.conn.starving = Some(until + BOUND);
+                    end.conn.deadline_passed();
+                }
             },
             QpState::Error,
         ),

@@ -1,0 +1,146 @@
+//! The time limit of a close: runs while the peer's TCP acknowledges nothing.
+
+use std::time::{Duration, Instant};
+
+use crate::wait::after;
+
+/// Number of bytes that have to be acknowledged within the limit for a close to go on, unless fewer are left. A peer that
+/// takes one byte at a time would hold a full send buffer for months. With the default limit of 5 s this is 0.8 kB/s,
+/// so that the 4 MiB that Linux lets TCP queue (`tcp_wmem`) end within an hour and a half.
+const LEAST: u64 = 4 * 1024;
+/// Looks at the queue of TCP within one limit: the close ends at most an eighth too late.
+const LOOKS: u32 = 8;
+
+/// Ends a close in which the peer makes no progress.
+///
+/// TCP does not report acknowledgements, so the owner looks from time to time. All positions are those of one stream of
+/// bytes.
+#[derive(Debug)]
+pub(crate) struct CloseTimer {
+    limit: Duration,
+    until: Instant,
+    /// Position that the peer had acknowledged at the last progress; `None` before the first look.
+    acknowledged: Option<u64>,
+}
+
+impl CloseTimer {
+    /// A close begins.
+    pub(crate) fn new(from: Instant, limit: Duration) -> Self {
+        CloseTimer {
+            limit,
+            until: after(from, limit),
+            acknowledged: None,
+        }
+    }
+
+    /// The close has made progress by other means than acknowledgements.
+    pub(crate) fn restart(&mut self, from: Instant) {
+        self.until = after(from, self.limit);
+    }
+
+    /// When the first look is due after a start or restart at `from`.
+    pub(crate) fn first_look(&self, from: Instant) -> Instant {
+        self.until.min(after(from, self.limit / LOOKS))
+    }
+
+    /// Takes note of how far the peer has acknowledged what has to arrive, which ends at `goal`. Returns when the next look
+    /// is due; `None` when the close is to be given up.
+    pub(crate) fn look(&mut self, now: Instant, acknowledged: u64, goal: u64) -> Option<Instant> {
+        let acknowledged = acknowledged.min(goal);
+        let before = *self.acknowledged.get_or_insert(acknowledged);
+        let least = goal.saturating_sub(before).clamp(1, LEAST);
+        if acknowledged.saturating_sub(before) >= least {
+            self.acknowledged = Some(acknowledged);
+            self.until = after(now, self.limit);
+        }
+        if self.until <= now {
+            return None;
+        }
+        let is_draining = acknowledged < goal;
+        Some(if is_draining {
+            self.first_look(now)
+        } else {
+            self.until
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::machine_now;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    /// Looks whenever one is due while `acknowledged` gives the position by the time that has passed; returns when the close
+    /// was given up, or `None` if it went on for two hours.
+    fn given_up_after(goal: u64, acknowledged: impl Fn(Duration) -> u64) -> Option<Duration> {
+        let start = machine_now();
+        let mut timer = CloseTimer::new(start, LIMIT);
+        let mut now = timer.first_look(start);
+        while now - start < Duration::from_secs(2 * 3600) {
+            match timer.look(now, acknowledged(now - start), goal) {
+                Some(next) => {
+                    assert!(next > now && next <= now + LIMIT);
+                    now = next;
+                }
+                None => return Some(now - start),
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn a_peer_that_takes_nothing_is_given_up_at_the_limit() {
+        assert_eq!(given_up_after(1000, |_| 0), Some(LIMIT));
+        assert_eq!(given_up_after(1000, |_| 999), Some(LIMIT));
+    }
+
+    #[test]
+    fn a_peer_that_has_everything_has_the_limit_for_its_own_close() {
+        assert_eq!(given_up_after(0, |_| 0), Some(LIMIT));
+        assert_eq!(given_up_after(1000, |_| 1000), Some(LIMIT));
+        // The last bytes were acknowledged between two looks.
+        let late = given_up_after(1000, |passed| if passed > LIMIT / 2 { 1000 } else { 0 });
+        let late = late.unwrap();
+        assert!(
+            late > LIMIT && late <= LIMIT + LIMIT / 2 + LIMIT / LOOKS,
+            "{late:?}"
+        );
+    }
+
+    #[test]
+    fn a_slow_peer_is_waited_for() {
+        let goal = 4 << 20;
+        let rate = |passed: Duration| 300_000 * passed.as_millis() as u64 / 1000;
+        let over = given_up_after(goal, rate).unwrap();
+        let drained = Duration::from_secs(goal / 300_000);
+        assert!(
+            over >= drained + LIMIT && over < drained + 2 * LIMIT,
+            "{over:?}"
+        );
+    }
+
+    #[test]
+    fn a_peer_that_takes_a_byte_at_a_time_is_not() {
+        assert_eq!(
+            given_up_after(4 << 20, |passed| passed.as_secs()),
+            Some(LIMIT)
+        );
+        // The slowest that is waited for has a bound.
+        let slowest = |passed: Duration| LEAST * (passed.as_secs() / 4);
+        let over = given_up_after(4 << 20, slowest).unwrap();
+        assert!(over < Duration::from_secs(90 * 60), "{over:?}");
+    }
+
+    #[test]
+    fn no_limit_is_no_limit() {
+        let start = machine_now();
+        let mut timer = CloseTimer::new(start, Duration::MAX);
+        assert!(
+            timer
+                .look(start + Duration::from_secs(1 << 30), 0, 1)
+                .is_some()
+        );
+    }
+}

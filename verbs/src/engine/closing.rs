@@ -1,0 +1,183 @@
+//! The graceful close, and the close after a Terminate: what has to arrive, how long that may take, and how it fails.
+
+use std::time::Duration;
+
+use super::connection::{Connection, Stage};
+use crate::close_timer::CloseTimer;
+use crate::event::{AsyncEvent, EndReason};
+use crate::qp::state::{QpEvent, QpState};
+use crate::wait::after;
+
+/// Pause between two looks for the acknowledgement of the last bytes after both FINs: the LLP reports nothing any more.
+const ACKNOWLEDGED_AGAIN: Duration = Duration::from_millis(10);
+
+/// A close that is under way.
+pub(super) struct Close {
+    timer: CloseTimer,
+    /// Position in the stream up to which everything has to arrive: the end of our own work, or of a Terminate Message.
+    /// Answers to a peer that goes on asking lie beyond it, so that they do not hold up the close.
+    goal: u64,
+}
+
+impl Connection {
+    /// The consumer closes gracefully: what was posted is sent, then FIN. Returns whether there was
+    /// a connection to close.
+    pub(crate) fn disconnect(&mut self) -> bool {
+        match self.state {
+            QpState::Rts => {
+                self.event(QpEvent::Disconnect);
+                self.end(EndReason::LocalDisconnect);
+                self.fin.wanted = true;
+                self.start_close_timer();
+                true
+            }
+            QpState::Connecting => {
+                self.end(EndReason::LocalDisconnect);
+                self.detach(QpEvent::Disconnect);
+                true
+            }
+            QpState::Closing | QpState::Terminate => true,
+            QpState::Idle | QpState::Error => false,
+        }
+    }
+
+    /// The handle of the QP was dropped. An idle connection closes gracefully; one with work under way is reset.
+    pub(crate) fn orphan(&mut self) {
+        self.orphaned = true;
+        // In Terminate, all that is left to send is the Terminate Message.
+        if self.is_idle() || self.state == QpState::Terminate {
+            self.disconnect();
+        } else {
+            self.abort();
+        }
+    }
+
+    /// The driver has sent our FIN.
+    pub(crate) fn fin_sent(&mut self) {
+        self.fin.sent = true;
+        tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, "FIN sent");
+        if let Stage::Open(stream) = &mut self.stage {
+            stream.rdmap.close();
+        }
+        self.start_close_timer();
+        self.check_closed();
+    }
+
+    /// Ends the connection if both halves are closed and the peer has acknowledged everything.
+    pub(super) fn check_closed(&mut self) {
+        if !self.fin.sent || !self.fin.received || matches!(self.stage, Stage::Detached) {
+            return;
+        }
+        if self.undelivered() == 0 {
+            self.detach(QpEvent::Closed);
+        } else {
+            let again = after(self.now, ACKNOWLEDGED_AGAIN);
+            self.deadline = Some(self.deadline.map_or(again, |deadline| deadline.min(again)));
+        }
+    }
+
+    /// Starts the wait for the peer's close, or restarts it after progress.
+    pub(super) fn start_close_timer(&mut self) {
+        let from = self.hold.map_or(self.now, |hold| hold.max(self.now));
+        let limit = self.ctx.settings.timeouts.close;
+        let goal = self.tx.framed_to();
+        let close = self.close.get_or_insert_with(|| Close {
+            timer: CloseTimer::new(from, limit),
+            goal,
+        });
+        close.goal = goal;
+        close.timer.restart(from);
+        self.deadline = Some(close.timer.first_look(from));
+    }
+
+    /// The LLP has taken bytes. They have to arrive if they are of our own work, or an answer that the peer waits for
+    /// after its FIN.
+    pub(super) fn extend_close(&mut self) {
+        if let Some(close) = &mut self.close
+            && (!self.sq.is_empty() || self.fin.received)
+        {
+            close.goal = close.goal.max(self.tx.taken_to());
+        }
+    }
+
+    /// Whether the driver has to say how much is unacknowledged: before the deadline, a FIN or a loss is reported.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.close.is_some()
+    }
+
+    /// Time for a look at the close.
+    pub(super) fn look_at_close(&mut self) {
+        let acknowledged = self.acknowledged();
+        let Some(close) = &mut self.close else {
+            return;
+        };
+        match close.timer.look(self.now, acknowledged, close.goal) {
+            Some(next) => {
+                self.deadline = Some(next);
+                self.check_closed();
+            }
+            None => self.give_close_up(),
+        }
+    }
+
+    /// The peer has made no progress for as long as a close may take without.
+    fn give_close_up(&mut self) {
+        let undelivered = self.undelivered();
+        self.fin.abort = if self.orphaned {
+            // The process has no use for the connection: TCP may go on with what it has.
+            !self.tx.is_empty()
+        } else {
+            // A peer that has everything and only does not close gets no reset, which could overtake its reading.
+            !self.fin.sent || self.loses_work()
+        };
+        if self.loses_work() {
+            self.end_in_loss(EndReason::CloseTimedOut { undelivered });
+        }
+        self.detach(QpEvent::LlpLost);
+    }
+
+    /// Position in the stream that the peer has acknowledged.
+    fn acknowledged(&self) -> u64 {
+        self.tx.taken_to().saturating_sub(self.unacknowledged)
+    }
+
+    /// Number of bytes that have to arrive and were not acknowledged.
+    fn undelivered(&self) -> u64 {
+        let acknowledged = self.acknowledged();
+        (self.close.as_ref()).map_or(0, |close| close.goal.saturating_sub(acknowledged))
+    }
+
+    /// Whether work is lost if the connection ends now.
+    fn loses_work(&self) -> bool {
+        self.undelivered() > 0 || !self.sq.is_empty()
+    }
+
+    /// As [`Self::end`], for the loss of TCP: a graceful close has failed if it loses work.
+    pub(super) fn end_in_loss(&mut self, reason: EndReason) {
+        if self.loses_work() {
+            self.retract_orderly_end();
+        }
+        self.end(reason);
+    }
+
+    /// A graceful close has failed: the next [`Self::end`] replaces its reason.
+    pub(super) fn retract_orderly_end(&mut self) {
+        self.end.take_if(|end| end.is_orderly());
+    }
+
+    /// Records why the connection ends; the first reason stays (5040-7.1-05), unless a graceful close has failed.
+    pub(super) fn end(&mut self, reason: EndReason) {
+        // Trouble during a graceful close flushes what was to be done in it.
+        if self.end.as_ref().is_none_or(EndReason::is_orderly) {
+            self.cause = Some(reason.cause());
+        }
+        if self.end.is_none() {
+            tracing::debug!(parent: &self.span, qp = self.ctx.qp_num, %reason, "connection ends");
+            self.events.push(AsyncEvent::Ended {
+                qp_num: self.ctx.qp_num,
+                reason: reason.clone(),
+            });
+            self.end = Some(reason);
+        }
+    }
+}

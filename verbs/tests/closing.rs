@@ -1,0 +1,195 @@
+//! A graceful close over the kernel's TCP: what completed before it arrives, or the end says that it did not.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait by the clock of the machine"
+)]
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use common::{LIMIT, RawPeer, Side, pattern, raw_peer, raw_settings, same, until};
+use uwarp_verbs::{Device, EndReason, QpCaps, SendWr, Settings, Status};
+
+/// More than the peer's receive buffer holds, and less than TCP takes at once on a loopback device.
+const LEN: usize = 1 << 20;
+/// A close without progress is given up after this.
+const SOON: Duration = Duration::from_millis(300);
+
+fn closing_in(close: Duration) -> Settings {
+    let mut settings = raw_settings();
+    settings.timeouts.close = close;
+    settings.limits.max_qp = 1;
+    settings
+}
+
+/// A side with a Write of [`LEN`] bytes that has completed with success, of which the peer has read nothing.
+fn written(close: Duration) -> (Side, TcpStream) {
+    let device = Device::tcp_with(closing_in(close), None).unwrap();
+    let a = Side::new(device, QpCaps::default(), 16);
+    let RawPeer { stream } = raw_peer(&a.qp);
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let source = a.filled(7, LEN);
+    let sges = [source.sge(0, LEN as u32)];
+    a.qp.post_send(&SendWr::write(1, &sges, 0x1000, 7)).unwrap();
+    a.send_cq.success(1);
+    (a, stream)
+}
+
+/// The payload of the FPDUs of a Write, without Markers and CRC. Fails if the last one is not whole.
+fn payload(mut fpdus: &[u8]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    while let Some(len) = fpdus.first_chunk() {
+        let len = usize::from(u16::from_be_bytes(*len));
+        payload.extend_from_slice(&fpdus[16..2 + len]);
+        fpdus = &fpdus[(2 + len).next_multiple_of(4) + 4..];
+    }
+    payload
+}
+
+#[track_caller]
+fn arrives_whole(fpdus: &[u8]) {
+    same(&payload(fpdus), &pattern(7, LEN), "the Write");
+}
+
+#[track_caller]
+fn times_out_in_close(a: &Side) {
+    let reason = a.wait_end();
+    let EndReason::CloseTimedOut { undelivered } = reason else {
+        panic!("{reason}");
+    };
+    assert!((1..=2 * LEN as u64).contains(&undelivered), "{reason}");
+    assert!(
+        reason.to_string().contains(&undelivered.to_string()),
+        "{reason}"
+    );
+    // The orderly end of before is taken back.
+    let first = a.ended_event().1;
+    assert!(first.is_orderly(), "{first}");
+    let second = a.ended_event().1;
+    assert!(
+        matches!(second, EndReason::CloseTimedOut { .. }),
+        "{second}"
+    );
+}
+
+/// It takes longer than a close without progress may.
+#[test]
+fn a_slow_peer_gets_all_that_completed_before_the_close() {
+    let (a, mut stream) = written(Duration::from_secs(2));
+    a.qp.disconnect();
+    let (mut fpdus, mut part) = (Vec::new(), [0; 16 * 1024]);
+    loop {
+        match stream.read(&mut part).unwrap() {
+            0 => break,
+            count => fpdus.extend_from_slice(&part[..count]),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    arrives_whole(&fpdus);
+    drop(stream);
+    assert!(matches!(a.wait_end(), EndReason::LocalDisconnect));
+}
+
+#[test]
+fn a_close_in_which_the_peer_takes_nothing_is_not_reported_as_clean() {
+    let (a, mut stream) = written(SOON);
+    a.qp.disconnect();
+    times_out_in_close(&a);
+    let error = stream.read_to_end(&mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+/// The peer has closed first, and then takes nothing of what it is still owed.
+#[test]
+fn nor_is_one_that_the_peer_began() {
+    let (a, stream) = written(SOON);
+    stream.shutdown(Shutdown::Write).unwrap();
+    times_out_in_close(&a);
+}
+
+#[test]
+fn nor_is_one_that_the_peer_cuts() {
+    let (a, stream) = written(LIMIT);
+    a.qp.disconnect();
+    // Closed with bytes that nobody has read.
+    drop(stream);
+    let reason = a.wait_end();
+    assert!(matches!(reason, EndReason::LlpLost { .. }), "{reason}");
+}
+
+/// Work that waits for the peer is lost, too, though nothing is left to deliver.
+#[test]
+fn nor_is_one_with_a_read_that_is_not_answered() {
+    let device = Device::tcp_with(closing_in(SOON), None).unwrap();
+    let a = Side::new(device, QpCaps::default(), 16);
+    let RawPeer { stream: _open } = raw_peer(&a.qp);
+    let sink = a.blank(64);
+    let whole = [sink.sge(0, 64)];
+    a.qp.post_send(&SendWr::read(1, &whole, 0x1000, 7)).unwrap();
+    a.qp.disconnect();
+    let reason = a.wait_end();
+    let timed_out = matches!(reason, EndReason::CloseTimedOut { undelivered: 0 });
+    assert!(timed_out, "{reason}");
+    assert_eq!(a.send_cq.next().status, Status::WrFlush);
+}
+
+/// What a Terminate Message says about something that was sent counts for more than that the close was wanted.
+#[test]
+fn nor_is_one_to_which_the_peer_answers_with_a_terminate() {
+    let device = Device::tcp_with(closing_in(LIMIT), None).unwrap();
+    let a = Side::new(device, QpCaps::default(), 16);
+    let RawPeer { mut stream } = raw_peer(&a.qp);
+    a.qp.post_send(&SendWr::send_inline(1, b"unwanted"))
+        .unwrap();
+    a.send_cq.success(1);
+    a.qp.disconnect();
+    stream.read_to_end(&mut Vec::new()).unwrap();
+    // Untagged, queue 2, MSN 1, MO 0: there is no receive for the Send (RFC 5041 section 7.1).
+    let header = [0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
+    let terminate = [&[0, 22][..], &header, &[0x12, 0x02, 0, 0], &[0; 4]].concat();
+    stream.write_all(&terminate).unwrap();
+    drop(stream);
+    let reason = a.wait_end();
+    let refused = matches!(reason, EndReason::TerminateReceived { .. });
+    assert!(refused, "{reason}");
+}
+
+/// The peer has everything and only leaves its side open: it may still be reading, so that it gets no reset.
+#[test]
+fn a_peer_that_has_everything_and_does_not_close_is_left_alone() {
+    let (a, mut stream) = written(SOON);
+    a.qp.disconnect();
+    let mut fpdus = vec![0; LEN];
+    stream.read_exact(&mut fpdus).unwrap();
+    // The rest fits into its receive buffer, and stays there.
+    assert!(matches!(a.wait_end(), EndReason::LocalDisconnect));
+    let Side { device, .. } = a;
+    drop(device);
+    stream.read_to_end(&mut fpdus).unwrap();
+    arrives_whole(&fpdus);
+}
+
+/// The peer reads when the QP, and everything else of the process that it could wait for, is long gone.
+#[test]
+fn what_tcp_has_of_a_dropped_qp_is_left_to_the_kernel() {
+    let (a, mut stream) = written(SOON);
+    let Side {
+        device,
+        pd,
+        qp,
+        send_cq,
+        recv_cq,
+    } = a;
+    drop(qp);
+    // A QP counts until its connection has ended.
+    until("the end of the dropped QP", || {
+        pd.create_qp(&send_cq, &recv_cq, QpCaps::default()).is_ok()
+    });
+    drop((pd, send_cq, recv_cq, device));
+    let mut fpdus = Vec::new();
+    stream.read_to_end(&mut fpdus).unwrap();
+    arrives_whole(&fpdus);
+}

@@ -1,0 +1,133 @@
+//! A graceful close over TCP in user space, at the pace of a clock that the test makes.
+
+use std::time::Duration;
+
+use uwarp_verbs::llp::smol::{Clock, MemorySettings};
+use uwarp_verbs::{
+    AsyncEvent, CmEvent, CmEventKind, CmId, EndReason, MemoryRegion, SendWr, Settings, Status,
+};
+
+use crate::common::{content, pattern, same};
+use crate::{World, region};
+
+const LEN: usize = 48 << 10;
+
+/// Two connected sides with a window of `window` bytes, their ids, which hear of the end, and a region of each.
+fn connected(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
+    let link = MemorySettings {
+        receive_buffer: window,
+        ..MemorySettings::default()
+    };
+    let world = World::with(3, &Settings::default(), link);
+    let ids = world.connect();
+    let [a, b] = &world.sides;
+    let regions = [region(a, pattern(1, LEN)), region(b, vec![0; LEN])];
+    (world, ids, regions)
+}
+
+/// The first side writes its region to that of the second one, which nobody drives.
+fn write(world: &World, [source, target]: &[MemoryRegion; 2]) {
+    let to = target.remote();
+    let sges = [source.sge(0, LEN as u32)];
+    let write = SendWr::write(1, &sges, to.addr, to.rkey);
+    world.sides[0].qp.post_send(&write).unwrap();
+}
+
+/// As [`write`], and the Write has completed with success.
+fn write_whole(world: &World, regions: &[MemoryRegion; 2]) {
+    write(world, regions);
+    let done = world.sides[0].send_cq.poll_one();
+    assert_eq!(done.map(|done| done.status), Some(Status::Success));
+}
+
+/// Drives the first side until nothing more happens at this time.
+fn drive_first(world: &World) {
+    let device = &world.sides[0].device;
+    while device
+        .progress()
+        .is_some_and(|due| due <= world.clock.now())
+    {}
+}
+
+/// The event that tells that the connection is over.
+fn disconnected(world: &World) -> CmEvent {
+    let event = world.channel.try_get_event().unwrap();
+    assert_eq!(event.kind(), CmEventKind::Disconnected);
+    event
+}
+
+/// Each turn of the peer takes what fits into its window, so that the close lasts longer than one without progress may.
+#[test]
+fn a_close_goes_on_while_the_peer_takes_something() {
+    let (world, ids, regions) = connected(2048);
+    write(&world, &regions);
+    let [a, b] = &world.sides;
+    let begin = world.clock.now();
+    ids[0].disconnect().unwrap();
+    while a.qp.end_reason().is_none() || world.channel.waiting() == 0 {
+        drive_first(&world);
+        b.device.progress();
+        world.clock.advance(Duration::from_secs(1));
+    }
+    let lasted = world.clock.now() - begin;
+    let limit = Settings::default().timeouts.close;
+    assert!(lasted > 2 * limit, "{lasted:?}");
+    world.run_until(|| world.channel.waiting() == 2);
+    for _ in 0..2 {
+        let event = disconnected(&world);
+        assert_eq!(event.status(), 0, "{event:?}");
+    }
+    let reason = a.qp.end_reason().unwrap();
+    assert!(matches!(reason, EndReason::LocalDisconnect), "{reason}");
+    let reason = b.qp.end_reason().unwrap();
+    assert!(matches!(reason, EndReason::PeerDisconnect), "{reason}");
+    same(&content(&regions[1]), &pattern(1, LEN), "the Write");
+}
+
+#[test]
+fn a_close_in_which_the_peer_takes_nothing_ends_at_the_limit_and_not_as_a_clean_one() {
+    let (world, ids, regions) = connected(2 * LEN);
+    write_whole(&world, &regions);
+    let a = &world.sides[0];
+    let limit = Settings::default().timeouts.close;
+    let begin = world.clock.now();
+    ids[0].disconnect().unwrap();
+    while world.channel.waiting() == 0 {
+        drive_first(&world);
+        world.clock.advance(Duration::from_millis(50));
+    }
+    let lasted = world.clock.now() - begin;
+    assert!(lasted >= limit, "{lasted:?}");
+    assert!(lasted <= limit + limit / 4, "{lasted:?}");
+    let event = disconnected(&world);
+    assert_eq!(event.status(), -110, "ETIMEDOUT: {event:?}");
+    let reason = a.qp.end_reason().unwrap();
+    let EndReason::CloseTimedOut { undelivered } = reason else {
+        panic!("{reason}");
+    };
+    assert!(undelivered > LEN as u64 / 2, "{reason}");
+    // The orderly end of before is taken back.
+    let ends = std::iter::from_fn(|| a.device.poll_event()).filter_map(|event| match event {
+        AsyncEvent::Ended { reason, .. } => Some(reason.is_orderly()),
+        _ => None,
+    });
+    assert_eq!(ends.collect::<Vec<_>>(), [true, false]);
+}
+
+/// Both FINs have gone, and the peer has not acknowledged what was sent before ours.
+#[test]
+fn a_close_that_the_peer_began_waits_for_what_it_is_owed() {
+    let (world, ids, regions) = connected(2 * LEN);
+    ids[1].disconnect().unwrap();
+    write_whole(&world, &regions);
+    drive_first(&world);
+    let a = &world.sides[0];
+    assert!(a.qp.end_reason().is_some(), "the FIN is here");
+    assert_eq!(world.channel.waiting(), 0);
+    world.run_until(|| world.channel.waiting() == 2);
+    for _ in 0..2 {
+        let event = disconnected(&world);
+        assert_eq!(event.status(), 0, "{event:?}");
+    }
+    same(&content(&regions[1]), &pattern(1, LEN), "the Write");
+}
