@@ -153,6 +153,9 @@ impl Llp for Stream {
     fn flushed(&mut self) -> bool {
         self.inner.flushed()
     }
+    fn unacknowledged(&mut self) -> usize {
+        self.inner.unacknowledged()
+    }
     fn lost(&mut self) -> Option<LlpError> {
         self.inner.lost()
     }
