@@ -98,7 +98,7 @@ fn check_step(kept: &QpKept, to: IbvQpState, mask: u32) -> Result<(), c_int> {
         // The connection has taken all steps.
         return Ok(());
     }
-    let now = shown_state(kept);
+    let now = last_step(kept);
     let is_next = to.value() == now || to.value() == now + 1;
     let lacks = now == IBV_QPS_RESET && mask & FOR_INIT != FOR_INIT;
     if is_next && !lacks {
@@ -131,14 +131,18 @@ fn is_for_the_manager(now: QpState, wanted: ibv_qp_state) -> bool {
 /// The state that the program is shown.
 pub(crate) fn shown_state(kept: &QpKept) -> ibv_qp_state {
     let now = kept.qp.query();
-    let asked = match kept.asked.load(Ordering::Relaxed) {
+    match now.state {
+        QpState::Idle => last_step(kept),
+        QpState::Connecting => last_step(kept).max(IBV_QPS_INIT),
+        _ => now.ibv_state.value(),
+    }
+}
+
+/// The last of RESET, INIT, RTR and RTS that the program asked for.
+fn last_step(kept: &QpKept) -> ibv_qp_state {
+    match kept.asked.load(Ordering::Relaxed) {
         asked @ (IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS) => asked,
         _ => IBV_QPS_RESET,
-    };
-    match now.state {
-        QpState::Idle => asked,
-        QpState::Connecting => asked.max(IBV_QPS_INIT),
-        _ => now.ibv_state.value(),
     }
 }
 

@@ -183,7 +183,7 @@ fn render() -> Result<String, String> {
     };
     let _ = writeln!(
         out,
-        "\nOf the suite of pyverbs {} tests pass. {} passes or fails by chance: the target of `test_rdmacm_async_write` looks at its memory when the Write is complete\nat the other side, which in iWARP does not say that it is placed. {} fail: all but four connect queue pairs by their numbers,\nwhich iWARP cannot do; `test_imported_rc_ex_rdma_write` wants a descriptor that one process hands to another, `test_rdmacm_async_traffic`\nan acknowledgement timeout, `test_rdmacm_async_traffic_external_qp` the event CONNECT_RESPONSE, and `test_rdmacm_async_udp_traffic` UD\n(names/pyverbs-44.txt). The others skip: they are for mlx5 and efa, or for what this device says that it has not.",
+        "\nOf the suite of pyverbs {} tests pass. {} passes or fails by chance: the target of `test_rdmacm_async_write` looks at its memory when the Write is complete\nat the other side, which in iWARP does not say that it is placed. {} fail: all but five connect queue pairs by their numbers,\nwhich iWARP cannot do; `test_imported_rc_ex_rdma_write` wants a descriptor that one process hands to another, `test_rdmacm_async_traffic`\nan acknowledgement timeout, `test_rdmacm_async_traffic_external_qp` the event CONNECT_RESPONSE, `test_rdmacm_async_udp_traffic` UD,\nand `test_query_rc_qp` that a new queue pair of an RNIC is in INIT, where siw of Linux 6.1 says RESET\n(names/pyverbs-44.txt). The others skip: they are for mlx5 and efa, or for what this device says that it has not.",
         suite("ok "),
         suite("either "),
         suite("failed ")
