@@ -210,3 +210,55 @@ fn an_address_with_brackets_and_one_with_a_zone_are_taken() {
         server.end().expect(0);
     }
 }
+
+/// In a network namespace with a link-local address on its loopback interface: what is run there, if that can be had.
+fn in_a_namespace(script: &str) -> Option<Ended> {
+    let setup = "ip link set lo up && ip addr add fe80::5/64 dev lo nodad && echo READY &&";
+    let script = format!("{setup} {{ {script} }}");
+    // A user namespace gives somebody without rights a network namespace, where the system allows it.
+    let mut command = std::process::Command::new("unshare");
+    command
+        .args(["--map-root-user", "--net", "sh", "-c", &script])
+        .env("UWARP", env!("CARGO_BIN_EXE_uwarp"));
+    let ended = Uwarp::start_with(&mut command).end();
+    if ended.stdout.contains("READY") {
+        return Some(ended);
+    }
+    let required = std::env::var("UWARP_REQUIRE_NETNS").is_ok_and(|value| value == "1");
+    assert!(!required, "no network namespace: {}", ended.stderr);
+    None
+}
+
+/// Each client waits for its server by asking again until it is there.
+#[test]
+fn a_link_local_address_with_its_zone_works_for_clients_and_servers() {
+    let script = "
+        trap 'kill $(jobs -p) 2>/dev/null' EXIT
+        ask() {
+            for _ in $(seq 200); do
+                \"$@\" && return
+                sleep 0.1
+            done
+            exit 1
+        }
+        $UWARP rping -s -a fe80::5%lo -p 7174 &
+        ask $UWARP rping -c -a fe80::5%lo -I fe80::5%lo -p 7174 -C 1
+        wait $! || exit 1
+        $UWARP perf --bind fe80::5%lo -p 7175 &
+        ask $UWARP perf send_bw fe80::5%lo --bind '[fe80::5%lo]' -p 7175 -n 5
+        wait $! || exit 1
+        $UWARP rping -s -P -a fe80::5%lo -p 7176 &
+        ask $UWARP rping -c -a fe80::5%lo -p 7176 -C 1
+        ask $UWARP conformance --target '[fe80::5%lo]:7176' --no-agent mpa/5044-1.2/1
+        echo DONE";
+    let Some(ended) = in_a_namespace(script) else {
+        return;
+    };
+    assert!(
+        ended.stdout.contains("DONE"),
+        "{}\n{}",
+        ended.stdout,
+        ended.stderr
+    );
+    assert!(!ended.stderr.contains("zone"), "{}", ended.stderr);
+}

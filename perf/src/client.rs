@@ -1,6 +1,6 @@
 //! The side with the plan.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use uwarp_verbs::{ConnectOptions, Device};
@@ -68,20 +68,24 @@ pub struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// Connects to the server at `addr`, from the address `from` where there is one.
+    /// Connects to the server at `addr`, from the address `from` where there is one, at any of its ports.
     ///
     /// # Errors
     /// [`PerfError`]: the plan, the connection, or the server.
     pub fn connect(
         device: &Device,
-        from: Option<IpAddr>,
+        from: Option<SocketAddr>,
         addr: SocketAddr,
         plan: &'a Plan,
     ) -> Result<Self, PerfError> {
         plan.check()?;
         let pd = device.alloc_pd()?;
         let control = Control::new(device, &pd, addr)?;
-        let local = from.map(|from| SocketAddr::new(from, 0));
+        // Each connection has a port of its own.
+        let local = from.map(|mut from| {
+            from.set_port(0);
+            from
+        });
         let options = ConnectOptions {
             local,
             ..ConnectOptions::default()

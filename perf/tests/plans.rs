@@ -292,7 +292,7 @@ fn a_client_may_measure_a_size_again() {
     let (addr, serving) = server();
     let plan = small(Test::WriteBandwidth, &[64]);
     let device = Device::tcp().unwrap();
-    let client = Client::connect(&device, Some([127, 0, 0, 1].into()), addr, &plan).unwrap();
+    let client = Client::connect(&device, Some(([127, 0, 0, 1], 0).into()), addr, &plan).unwrap();
     for _ in 0..3 {
         assert_eq!(client.measure(64).unwrap().messages, plan.iterations);
     }

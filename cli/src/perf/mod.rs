@@ -57,8 +57,7 @@ fn client(
     plan.check().map_err(|error| usage(error.to_string()))?;
     let from = options.bind.as_ref().map(Host::local).transpose()?;
     let from = from.or_else(|| options.device.source());
-    let from = from.map(|from| from.ip());
-    let addr = server.server(options.port, from)?;
+    let addr = server.server(options.port, from.map(|from| from.ip()))?;
     let session = Session {
         options,
         device,

@@ -54,53 +54,12 @@ impl Table {
 
     /// What is measured, and the heads of the columns.
     pub(super) fn head(&self, plan: &Plan, peer: SocketAddr, device: &Device) -> String {
-        let what = match plan.test {
-            Test::WriteBandwidth => "RDMA_Write Bandwidth Test",
-            Test::ReadBandwidth => "RDMA_Read Bandwidth Test",
-            Test::SendBandwidth => "Send Bandwidth Test",
-            Test::WriteLatency => "RDMA_Write Latency Test",
-            Test::ReadLatency => "RDMA_Read Latency Test",
-            Test::SendLatency => "Send Latency Test",
-            Test::WriteImmBandwidth => "RDMA_Write With Immediate Bandwidth Test",
-            Test::WriteImmLatency => "RDMA_Write With Immediate Latency Test",
-            Test::AtomicBandwidth => "Atomic Bandwidth Test",
-            Test::AtomicLatency => "Atomic Latency Test",
-        };
-        let both = if plan.bidirectional {
-            "Bidirectional "
-        } else {
-            ""
-        };
         let crc = if device.settings().crc {
             "ON"
         } else {
             "as the peer wants"
         };
-        let waiting = match plan.waiting {
-            Waiting::Poll => "polling",
-            Waiting::Block => "blocked in the wait call",
-            Waiting::Channel => "blocked on a completion channel",
-            Waiting::Memory => "looking at the buffer",
-        };
-        let target = if plan.target_sleeps {
-            ", the target sleeps"
-        } else {
-            ""
-        };
-        let until = match plan.until {
-            Until::Iterations => {
-                format!("{} messages, {} before them", plan.iterations, plan.warm_up)
-            }
-            Until::Seconds(seconds) => {
-                let margin = if plan.margin > 0.0 {
-                    format!(" without {} s at both ends", plan.margin)
-                } else {
-                    String::new()
-                };
-                format!("{seconds} s{margin}, {} messages before", plan.warm_up)
-            }
-        };
-        let mut out = format!("{RULE}\n                    {both}{what}\n");
+        let mut out = format!("{RULE}\n                    {}\n", title(plan));
         let mut line = |left: &str, is: String, right: &str, that: String| {
             let _ = writeln!(out, " {left:<15} : {is:<22} {right:<15} : {that}");
         };
@@ -129,19 +88,21 @@ impl Table {
             "CRC32C",
             crc.into(),
         );
-        let atomic = match plan.atomic {
-            Atomic::FetchAdd => "FETCH_AND_ADD",
-            Atomic::CompareSwap => "CMP_AND_SWAP",
+        let mut line = |name: &str, is: &str| {
+            let _ = writeln!(out, " {name:<15} : {is}");
         };
-        let srq = if plan.srq { "ON" } else { "OFF" };
         if plan.test.is_atomic() {
-            let _ = writeln!(out, " {:<15} : {atomic}", "Atomic type");
+            let atomic = match plan.atomic {
+                Atomic::FetchAdd => "FETCH_AND_ADD",
+                Atomic::CompareSwap => "CMP_AND_SWAP",
+            };
+            line("Atomic type", atomic);
         }
         if plan.test.takes_receives() {
-            let _ = writeln!(out, " {:<15} : {srq}", "Using SRQ");
+            line("Using SRQ", if plan.srq { "ON" } else { "OFF" });
         }
-        let _ = writeln!(out, " {:<15} : {waiting}{target}", "Waiting");
-        let _ = writeln!(out, " {:<15} : {until}", "Of each size");
+        line("Waiting", &waiting(plan));
+        line("Of each size", &until(plan));
         out.push_str(&self.columns(plan));
         out
     }
@@ -221,5 +182,60 @@ impl Table {
             let _ = write!(out, "     {percent:<3.2}");
         }
         out
+    }
+}
+
+/// The name of the test.
+fn title(plan: &Plan) -> String {
+    let both = if plan.bidirectional {
+        "Bidirectional "
+    } else {
+        ""
+    };
+    let what = match plan.test {
+        Test::WriteBandwidth => "RDMA_Write Bandwidth Test",
+        Test::ReadBandwidth => "RDMA_Read Bandwidth Test",
+        Test::SendBandwidth => "Send Bandwidth Test",
+        Test::WriteLatency => "RDMA_Write Latency Test",
+        Test::ReadLatency => "RDMA_Read Latency Test",
+        Test::SendLatency => "Send Latency Test",
+        Test::WriteImmBandwidth => "RDMA_Write With Immediate Bandwidth Test",
+        Test::WriteImmLatency => "RDMA_Write With Immediate Latency Test",
+        Test::AtomicBandwidth => "Atomic Bandwidth Test",
+        Test::AtomicLatency => "Atomic Latency Test",
+    };
+    format!("{both}{what}")
+}
+
+/// What the two sides do while they have nothing to do.
+fn waiting(plan: &Plan) -> String {
+    let waiting = match plan.waiting {
+        Waiting::Poll => "polling",
+        Waiting::Block => "blocked in the wait call",
+        Waiting::Channel => "blocked on a completion channel",
+        Waiting::Memory => "looking at the buffer",
+    };
+    let target = if plan.target_sleeps {
+        ", the target sleeps"
+    } else {
+        ""
+    };
+    format!("{waiting}{target}")
+}
+
+/// When a size has been measured for long enough.
+fn until(plan: &Plan) -> String {
+    match plan.until {
+        Until::Iterations => {
+            format!("{} messages, {} before them", plan.iterations, plan.warm_up)
+        }
+        Until::Seconds(seconds) => {
+            let margin = if plan.margin > 0.0 {
+                format!(" without {} s at both ends", plan.margin)
+            } else {
+                String::new()
+            };
+            format!("{seconds} s{margin}, {} messages before", plan.warm_up)
+        }
     }
 }

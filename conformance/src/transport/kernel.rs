@@ -93,8 +93,12 @@ fn facing(peer: SocketAddr) -> io::Result<SocketAddr> {
     };
     // Nothing is sent by this: it asks for the route.
     let socket = UdpSocket::bind(any)?;
-    socket.connect(peer)?;
-    Ok((socket.local_addr()?.ip(), 0).into())
+    let connected = socket.connect(peer);
+    connected.map_err(|error| in_words("find a way to this address", peer, error))?;
+    // A link-local address keeps its zone.
+    let mut local = socket.local_addr()?;
+    local.set_port(0);
+    Ok(local)
 }
 
 struct Listening(TcpListener);

@@ -1,6 +1,6 @@
 //! Addresses of an id: its own, the peer's, and the way between them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use uwarp_llp::{BoundPort, LlpError, Network};
 
@@ -86,6 +86,16 @@ impl CmId {
     }
 }
 
+/// Our address on the way to `to`. A link-local one is on the link of that address (RFC 4007 section 6).
+fn local_on_the_way(source: IpAddr, port: u16, to: SocketAddr) -> SocketAddr {
+    match (source, to) {
+        (IpAddr::V6(source), SocketAddr::V6(to)) if source.is_unicast_link_local() => {
+            SocketAddrV6::new(source, port, 0, to.scope_id()).into()
+        }
+        _ => SocketAddr::new(source, port),
+    }
+}
+
 impl IdLocked {
     fn bind(
         &mut self,
@@ -124,11 +134,28 @@ impl IdLocked {
             self.bind(device, from, Network::reserve)?;
         }
         let own = match self.bound {
-            Some(bound) if bound.ip().is_unspecified() => SocketAddr::new(source, bound.port()),
+            Some(bound) if bound.ip().is_unspecified() => {
+                local_on_the_way(source, bound.port(), to)
+            }
             Some(bound) => bound,
-            None => SocketAddr::new(source, 0),
+            None => local_on_the_way(source, 0, to),
         };
         (self.local, self.peer) = (Some(own), Some(to));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_local_address_of_ours_is_on_the_link_of_the_peers() {
+        let own = |source: &str, to: &str| {
+            local_on_the_way(source.parse().unwrap(), 7, to.parse().unwrap()).to_string()
+        };
+        assert_eq!(own("fe80::5", "[fe80::1%3]:1"), "[fe80::5%3]:7");
+        assert_eq!(own("2001:db8::5", "[2001:db8::1]:1"), "[2001:db8::5]:7");
+        assert_eq!(own("192.0.2.5", "192.0.2.1:1"), "192.0.2.5:7");
     }
 }

@@ -107,8 +107,12 @@ impl QpInner {
         // From the same port, if it is free; where the peer wants MPA revision 1, the first connection may have it still.
         let connect = |local| self.device.network.connect(local, to);
         let connected = connect(local).or_else(|error| match (error, local) {
-            (LlpError::AddressInUse { .. } | LlpError::AddressUnavailable { .. }, Some(local)) => {
-                connect(Some(SocketAddr::new(local.ip(), 0)))
+            (
+                LlpError::AddressInUse { .. } | LlpError::AddressUnavailable { .. },
+                Some(mut local),
+            ) => {
+                local.set_port(0);
+                connect(Some(local))
             }
             (error, _) => Err(error),
         });
