@@ -48,6 +48,8 @@ pub struct TcpSegment<'a> {
     pub mss: Option<u16>,
     /// Its data; what was captured of it, when the packet was cut.
     pub payload: &'a [u8],
+    /// Length of its data on the wire.
+    pub len: usize,
     tcp: TcpSlice<'a>,
 }
 
@@ -57,14 +59,18 @@ impl Packet {
     /// BSD's loopback.
     pub fn tcp(&self) -> Option<TcpSegment<'_>> {
         let sliced = slice(self.link, &self.data)?;
-        let (source, destination) = match sliced.net.as_ref()? {
+        // `carried`: what the IP header says that it carries; 0 in a packet of segmentation offload.
+        let (source, destination, carried) = match sliced.net.as_ref()? {
             LaxNetSlice::Ipv4(ip) => (
                 IpAddr::V4(ip.header().source_addr()),
                 IpAddr::V4(ip.header().destination_addr()),
+                usize::from(ip.header().total_len()).saturating_sub(ip.header().slice().len()),
             ),
             LaxNetSlice::Ipv6(ip) => (
                 IpAddr::V6(ip.header().source_addr()),
                 IpAddr::V6(ip.header().destination_addr()),
+                usize::from(ip.header().payload_length())
+                    .saturating_sub(ip.extensions().slice().len()),
             ),
             LaxNetSlice::Arp(_) => return None,
         };
@@ -88,8 +94,23 @@ impl Packet {
             psh: tcp.psh(),
             mss,
             payload: tcp.payload(),
+            len: carried
+                .saturating_sub(tcp.header_slice().len())
+                .max(tcp.payload().len()),
             tcp,
         })
+    }
+}
+
+impl Packet {
+    /// Returns true if this packet is a fragment of an IP packet, whatever that carries.
+    pub fn is_fragment(&self) -> bool {
+        let sliced = slice(self.link, &self.data);
+        match sliced.as_ref().and_then(|sliced| sliced.net.as_ref()) {
+            Some(LaxNetSlice::Ipv4(ip)) => ip.is_payload_fragmented(),
+            Some(LaxNetSlice::Ipv6(ip)) => ip.is_payload_fragmented(),
+            Some(LaxNetSlice::Arp(_)) | None => false,
+        }
     }
 }
 

@@ -277,6 +277,86 @@ proptest! {
         prop_assert_eq!(contents(&after), contents(&before));
     }
 
+    /// The model is the connection itself: whatever order the capture has the packets in, if it has all
+    /// bytes of both directions, they are the same FPDUs, without a finding.
+    #[test]
+    fn any_order_that_keeps_all_packets_gives_the_same_fpdus(
+        crc: bool, markers: [bool; 2], cut in 100..1400_usize, without_start: bool,
+        steps in prop::collection::vec(step(), 1..12), moves in prop::collection::vec((0..1000_usize, 0..200_usize), 0..40),
+    ) {
+        let (mut packets, fpdus) = connection(crc, markers, cut, &steps);
+        if without_start {
+            packets.drain(..3);
+        }
+        let times: Vec<_> = packets.iter().map(|packet| packet.timestamp).collect();
+        let (before, decoder) = decode(&packets);
+        prop_assert_eq!(decoder.totals().fpdus, fpdus as u64);
+        for (from, to) in moves {
+            let packet = packets.remove(from % packets.len());
+            let to = (from % packets.len() + to).min(packets.len());
+            packets.insert(to, packet);
+        }
+        // The order of the file is that of its times.
+        for (packet, time) in packets.iter_mut().zip(times) {
+            packet.timestamp = time;
+        }
+        let (after, _) = decode(&packets);
+        no_findings(&after)?;
+        prop_assert_eq!(contents(&after), contents(&before));
+    }
+
+    /// Retransmissions that overlap what was sent before, cut anywhere, and perhaps with other bytes: the first count.
+    #[test]
+    fn retransmissions_of_any_cut_and_content_change_nothing(
+        crc: bool, markers: [bool; 2], steps in prop::collection::vec(step(), 1..12),
+        again in prop::collection::vec((0..1000_usize, 0..700_usize, any::<u8>()), 1..12),
+    ) {
+        let (mut packets, fpdus) = connection(crc, markers, 700, &steps);
+        let (before, _) = decode(&packets);
+        for (place, skip, change) in again {
+            let at = 3 + place % (packets.len() - 3);
+            let mut packet = packets[at].clone();
+            let payload = packet.tcp().unwrap().payload.len();
+            if payload == 0 {
+                continue;
+            }
+            let skip = skip % payload;
+            let header = packet.data.len() - payload;
+            packet.data.drain(header..header + skip);
+            for octet in &mut packet.data[header..] {
+                *octet ^= change;
+            }
+            let seq = packets[at].tcp().unwrap().seq.wrapping_add(skip as u32);
+            packet.data[24..28].copy_from_slice(&seq.to_be_bytes());
+            let total = (packet.data.len() as u16).to_be_bytes();
+            packet.data[2..4].copy_from_slice(&total);
+            packet.original_len = packet.data.len();
+            packets.insert(at + 1, packet);
+        }
+        let (after, decoder) = decode(&packets);
+        no_findings(&after)?;
+        prop_assert_eq!(contents(&after), contents(&before));
+        prop_assert_eq!(decoder.totals().fpdus, fpdus as u64);
+    }
+
+    /// A mirror port that has one direction, perhaps without its startup frame: its FPDUs are those
+    /// of that direction. Without a startup frame they are known by their CRC, and only without Markers.
+    #[test]
+    fn one_direction_alone_has_all_its_fpdus(
+        crc: bool, markers: [bool; 2], responder: bool, cut in 100..3000_usize,
+        steps in prop::collection::vec(step(), 1..12),
+    ) {
+        let (packets, _) = connection(crc, markers, cut, &steps);
+        let (before, _) = decode(&packets);
+        let port = if responder { 7174 } else { 40_000 };
+        let of = |packet: &&Packet| packet.tcp().unwrap().source.port() == port;
+        let one: Vec<Packet> = packets.iter().filter(of).cloned().collect();
+        let (after, _) = decode(&one);
+        no_findings(&after)?;
+        let own = contents(&before).into_iter().filter(|line| line.contains(&format!(":{port} ")));
+        prop_assert_eq!(contents(&after), own.collect::<Vec<_>>());
+    }
+
     #[test]
     fn what_the_capture_has_lost_is_a_gap_and_never_a_finding(
         crc: bool, markers: [bool; 2], steps in prop::collection::vec(step(), 1..16), lost in prop::collection::vec(0..1000_usize, 1..6),

@@ -14,7 +14,7 @@ use uwarp_capture::{ReadError, Reader};
 
 use crate::common::PeerName;
 use crate::failure::{Failure, Report};
-use crate::output::{Output, notice};
+use crate::output::Output;
 
 /// Options of `uwarp dump`.
 #[derive(Args, Debug)]
@@ -98,11 +98,11 @@ fn decode(options: &Options) -> Result<(), Failure> {
     let rest = decoder.finish();
     printer.print(&rest)?;
     printer.summary(&decoder)?;
-    if reader.cut_off() {
-        notice("the file ends in the middle of a packet: what comes before it was read");
-    }
     if let Some(error) = damage {
         return Err(unreadable(&options.file, &error));
+    }
+    if reader.cut_off() {
+        return Err(cut_off(&options.file));
     }
     printer.was_there(decoder.totals().connections)?;
     match printer.findings {
@@ -145,6 +145,16 @@ fn unreadable(file: &Path, error: &ReadError) -> Failure {
         ReadError::Damaged { .. } => report.fault("the file: what comes before is shown"),
         ReadError::Io(_) => report,
     })
+}
+
+/// The file has not all of its last packet: exit code 2.
+fn cut_off(file: &Path) -> Failure {
+    let what = format!("{}: the file ends in the middle of a packet", name(file));
+    Failure::Usage(
+        Report::new(what)
+            .fault("the file: what comes before is shown")
+            .advice("to stop tcpdump or dumpcap with SIGINT, and to copy the file after that"),
+    )
 }
 
 impl Printer<'_> {

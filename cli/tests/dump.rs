@@ -145,13 +145,78 @@ fn a_connection_that_is_not_there_exits_with_2() {
 }
 
 #[test]
-fn a_file_that_was_cut_is_shown_to_its_last_whole_packet() {
+fn a_file_that_was_cut_is_shown_to_its_last_whole_packet_and_exits_with_2() {
     let file = TempFile::new("cut.pcap");
+    let cut = |octets: &[u8]| {
+        fs::write(file.path(), octets).unwrap();
+        let ended = dump(&[file.name()]).expect(2);
+        ended.says("the file ends in the middle of a packet");
+        ended.stdout
+    };
     let octets = fs::read(ERRORS).unwrap();
+    let shown = cut(&octets[..octets.len() - 5]);
+    assert!(shown.contains("77 packets"), "{shown}");
+    // Also where nothing before the cut breaks the RFCs: in the header of the first packet.
+    let shown = cut(&octets[..24 + 7]);
+    assert!(shown.contains("nothing was judged"), "{shown}");
+    // What was asked for is there.
     fs::write(file.path(), &octets[..octets.len() - 5]).unwrap();
-    let ended = dump(&[file.name()]).expect(1);
-    ended.says("the file ends in the middle of a packet");
-    assert!(ended.stdout.contains("77 packets"), "{}", ended.stdout);
+    dump(&[file.name(), "-c", "1"]).expect(0);
+}
+
+/// The file with each packet in two IP fragments, if it has a TCP payload.
+fn fragmented(file: &TempFile) -> usize {
+    let octets = fs::read(ERRORS).unwrap();
+    let mut out = octets[..24].to_vec();
+    let (mut at, mut fragments) = (24, 0);
+    while at < octets.len() {
+        let header = &octets[at..at + 16];
+        let len = u32::from_le_bytes(header[8..12].try_into().unwrap()) as usize;
+        let packet = &octets[at + 16..at + 16 + len];
+        at += 16 + len;
+        // Behind an Ethernet and an IPv4 header, the first 32 octets of TCP.
+        let (head, rest) = packet.split_at((14 + 20 + 32).min(len));
+        let is_whole = rest.is_empty();
+        for (part, flags) in [(head, 0x20_u8), (rest, 0)] {
+            if part.is_empty() {
+                continue;
+            }
+            let mut packet = if flags == 0 {
+                head[..34].to_vec()
+            } else {
+                Vec::new()
+            };
+            packet.extend_from_slice(part);
+            if !is_whole {
+                let offset = if flags == 0 { 32 / 8 } else { 0 };
+                (packet[20], packet[21]) = (flags, offset);
+                let total = (packet.len() as u16 - 14).to_be_bytes();
+                packet[16..18].copy_from_slice(&total);
+                fragments += 1;
+            }
+            out.extend_from_slice(&header[..8]);
+            out.extend_from_slice(&(packet.len() as u32).to_le_bytes());
+            out.extend_from_slice(&(packet.len() as u32).to_le_bytes());
+            out.extend_from_slice(&packet);
+        }
+    }
+    fs::write(file.path(), out).unwrap();
+    fragments
+}
+
+#[test]
+fn ip_fragments_are_counted_and_named() {
+    let file = TempFile::new("fragments.pcap");
+    let fragments = fragmented(&file);
+    assert!(fragments > 20);
+    let shown = dump(&[file.name()]).stdout;
+    let says = format!("{fragments} IP fragments not put together");
+    assert!(shown.contains(&says), "{shown}");
+    let json = dump(&[file.name(), "--json"]).stdout;
+    assert!(
+        json.contains(&format!("\"ip_fragments\":{fragments}")),
+        "{json}"
+    );
 }
 
 /// A pcapng file of an rping of these settings.

@@ -84,26 +84,25 @@ impl Assembly {
     /// once something behind it was seen.
     pub(super) fn acknowledge(&mut self, seq: u32) -> Vec<Piece<'static>> {
         let mut pieces = Vec::new();
-        let Some(next) = self.next else {
-            return pieces;
-        };
-        let ahead = seq.wrapping_sub(next) as i32;
-        if (0..WINDOW).contains(&ahead) {
-            let offset = self.position + u64::from(ahead.unsigned_abs());
-            self.acknowledged = self.acknowledged.max(offset);
+        if self.next.is_some() {
+            self.cut_to(seq);
+            self.give_up_acknowledged(&mut pieces);
         }
-        self.give_up_acknowledged(&mut pieces);
         pieces
     }
 
-    /// The octets of a segment; what they make known, in order.
-    pub(super) fn push<'a>(&mut self, seq: u32, octets: &'a [u8]) -> Vec<Piece<'a>> {
+    /// The octets of a segment; what they make known, in order. `len`: its length on the wire; what
+    /// the capture has cut off will not come any more.
+    pub(super) fn push<'a>(&mut self, seq: u32, octets: &'a [u8], len: u32) -> Vec<Piece<'a>> {
         let mut pieces = Vec::new();
-        if octets.is_empty() {
+        if len == 0 {
             return pieces;
         }
         self.counts.segments += 1;
         self.starts_at(seq);
+        if octets.len() < len as usize {
+            self.cut_to(seq.wrapping_add(len));
+        }
         let next = self.next.unwrap_or(seq);
         let ahead = seq.wrapping_sub(next) as i32;
         if !(-WINDOW..WINDOW).contains(&ahead) {
@@ -123,10 +122,21 @@ impl Assembly {
                     self.join(&mut pieces);
                     self.give_up_acknowledged(&mut pieces);
                 }
+                _ if octets.len() < len as usize => {}
                 _ => self.counts.repeated += 1,
             }
         }
         pieces
+    }
+
+    /// The octets before `seq` that are missing were cut off by the capture, so that nothing is to be
+    /// waited for.
+    fn cut_to(&mut self, seq: u32) {
+        let ahead = seq.wrapping_sub(self.next.unwrap_or(seq)) as i32;
+        if (0..WINDOW).contains(&ahead) {
+            let offset = self.position + u64::from(ahead.unsigned_abs());
+            self.acknowledged = self.acknowledged.max(offset);
+        }
     }
 
     /// Nothing more will come: what waits is given out with the gaps in it.
@@ -205,9 +215,9 @@ mod tests {
     fn what_comes_again_in_part_or_whole_is_given_out_once() {
         let mut assembly = Assembly::default();
         assembly.starts_at(u32::MAX - 1);
-        assert_eq!(text(assembly.push(u32::MAX - 1, b"abcd")), "abcd");
-        assert_eq!(text(assembly.push(u32::MAX - 1, b"abcd")), "");
-        assert_eq!(text(assembly.push(0, b"cdef")), "ef");
+        assert_eq!(text(assembly.push(u32::MAX - 1, b"abcd", 4)), "abcd");
+        assert_eq!(text(assembly.push(u32::MAX - 1, b"abcd", 4)), "");
+        assert_eq!(text(assembly.push(0, b"cdef", 4)), "ef");
         assert_eq!(assembly.counts.repeated, 1);
     }
 
@@ -215,9 +225,9 @@ mod tests {
     fn what_comes_early_waits_for_what_belongs_before_it() {
         let mut assembly = Assembly::default();
         assembly.starts_at(10);
-        assert_eq!(text(assembly.push(16, b"gh")), "");
-        assert_eq!(text(assembly.push(12, b"cdef")), "");
-        assert_eq!(text(assembly.push(10, b"abc")), "abcdefgh");
+        assert_eq!(text(assembly.push(16, b"gh", 2)), "");
+        assert_eq!(text(assembly.push(12, b"cdef", 4)), "");
+        assert_eq!(text(assembly.push(10, b"abc", 3)), "abcdefgh");
         assert_eq!((assembly.held(), assembly.counts.early), (0, 2));
     }
 
@@ -226,8 +236,8 @@ mod tests {
         let mut assembly = Assembly::default();
         assembly.starts_at(0);
         assert_eq!(text(assembly.acknowledge(4)), "");
-        assert_eq!(text(assembly.push(4, b"ef")), "<4>ef");
-        assert_eq!(text(assembly.push(8, b"ij")), "");
+        assert_eq!(text(assembly.push(4, b"ef", 2)), "<4>ef");
+        assert_eq!(text(assembly.push(8, b"ij", 2)), "");
         assert_eq!(text(assembly.acknowledge(10)), "<2>ij");
         assert_eq!(assembly.counts.missing, 6);
     }
@@ -238,7 +248,7 @@ mod tests {
         assembly.starts_at(0);
         let mut seen = 0;
         for segment in 1..10_000_u32 {
-            seen += assembly.push(segment * 1000, &[0; 999]).len();
+            seen += assembly.push(segment * 1000, &[0; 999], 999).len();
             assert!(assembly.held() <= MAX_AHEAD + MAX_AHEAD_SEGMENTS * OVERHEAD);
         }
         assert!(seen > 0);
@@ -250,7 +260,7 @@ mod tests {
     fn a_number_outside_of_every_window_is_left_out() {
         let mut assembly = Assembly::default();
         assembly.starts_at(0);
-        assert_eq!(text(assembly.push(1 << 31, b"x")), "");
+        assert_eq!(text(assembly.push(1 << 31, b"x", 1)), "");
         assert_eq!(assembly.counts.stray, 1);
     }
 }

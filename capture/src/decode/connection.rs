@@ -11,7 +11,8 @@ use uwarp_rdmap::Peer;
 use super::assembly::Piece;
 use super::finding::Findings;
 use super::frame::{Content, Event, Frame};
-use super::side::{Next, Phase, Side};
+use super::side::{Guess, Next, Phase, Side};
+use super::sorter::{Arrival, Sorter};
 use super::startup::{Opening, Startup};
 use crate::TcpSegment;
 
@@ -47,6 +48,9 @@ pub(super) struct Connection {
     pub(super) findings: u64,
     /// The last packet of it.
     pub(super) last: Now,
+    /// The packet that is decoded.
+    current: Now,
+    sorter: Sorter,
     peer: Peer,
 }
 
@@ -60,13 +64,15 @@ impl Connection {
             reply: None,
             findings: 0,
             last: Now::default(),
+            current: Now::default(),
+            sorter: Sorter::default(),
             peer,
         }
     }
 
     /// What it takes of memory besides itself.
     pub(super) fn held(&self) -> usize {
-        self.sides.iter().map(Side::held).sum()
+        self.sorter.held() + self.sides.iter().map(Side::held).sum::<usize>()
     }
 
     /// A segment of this connection. `numbers` counts the connections with MPA.
@@ -78,27 +84,57 @@ impl Connection {
         out: &mut Vec<Frame>,
     ) {
         self.last = now;
-        let from = usize::from(segment.source != self.ends[0]);
-        let mut seq = segment.seq;
+        if self.protocol == Protocol::Other {
+            return;
+        }
+        let arrival = Arrival {
+            now,
+            from: usize::from(segment.source != self.ends[0]),
+            seq: segment.seq,
+            ack: segment.ack.then_some(segment.ack_number),
+            syn: segment.syn,
+            fin: segment.fin,
+            rst: segment.rst,
+            octets: segment.payload.into(),
+            // A segment is within an IP packet.
+            len: u32::try_from(segment.len).unwrap_or_default(),
+        };
+        if let Some(arrival) = self.sorter.push(arrival) {
+            self.arrive(&arrival, numbers, out);
+        }
+        self.arrive_due(Some(now.time), numbers, out);
+    }
+
+    /// Segments that need not wait any more. `now`: time of the capture; `None` at its end.
+    fn arrive_due(&mut self, now: Option<Duration>, numbers: &mut u64, out: &mut Vec<Frame>) {
+        while let Some(arrival) = self.sorter.due(now) {
+            self.arrive(&arrival, numbers, out);
+        }
+    }
+
+    /// The next segment, in the order of causes.
+    fn arrive(&mut self, segment: &Arrival<'_>, numbers: &mut u64, out: &mut Vec<Frame>) {
+        self.current = segment.now;
+        let (from, mut seq) = (segment.from, segment.seq);
         if segment.syn {
             seq = seq.wrapping_add(1);
-            self.open(from, seq, segment);
+            self.open(from, seq, segment.ack);
         }
         if self.protocol == Protocol::Other {
             return;
         }
-        if segment.ack {
-            for piece in self.sides[1 - from]
-                .assembly
-                .acknowledge(segment.ack_number)
-            {
+        if let Some(ack) = segment.ack {
+            for piece in self.sides[1 - from].assembly.acknowledge(ack) {
                 self.feed(1 - from, piece, numbers, out);
             }
             if self.sides[1 - from].is_behind() {
                 self.go_blind();
             }
         }
-        for piece in self.sides[from].assembly.push(seq, segment.payload) {
+        let pieces = self.sides[from]
+            .assembly
+            .push(seq, &segment.octets, segment.len);
+        for piece in pieces {
             self.feed(from, piece, numbers, out);
         }
         let is_mpa = matches!(self.protocol, Protocol::Mpa(_));
@@ -112,22 +148,30 @@ impl Connection {
         }
     }
 
-    fn open(&mut self, from: usize, first: u32, segment: &TcpSegment<'_>) {
+    fn open(&mut self, from: usize, first: u32, ack: Option<u32>) {
         let side = &mut self.sides[from];
         side.from_start |= !side.assembly.is_started();
         side.assembly.starts_at(first);
-        if segment.ack {
+        if let Some(ack) = ack {
             let side = &mut self.sides[1 - from];
             side.from_start |= !side.assembly.is_started();
-            side.assembly.starts_at(segment.ack_number);
+            side.assembly.starts_at(ack);
         }
     }
 
     /// Nothing more will come.
     pub(super) fn finish(&mut self, numbers: &mut u64, out: &mut Vec<Frame>) {
+        self.arrive_due(None, numbers, out);
+        self.current = self.last;
         for from in [0, 1] {
             for piece in self.sides[from].assembly.finish() {
                 self.feed(from, piece, numbers, out);
+            }
+        }
+        for from in [0, 1] {
+            // Without its startup frame the other direction is not MPA, or not in the capture.
+            if !self.sides[from].early {
+                self.stop_waiting(from, numbers, out);
             }
         }
         if !matches!(self.protocol, Protocol::Mpa(_)) {
@@ -175,7 +219,7 @@ impl Connection {
                         }
                         side.buffer.extend(&octets);
                         self.is_mpa(numbers);
-                        self.stop_waiting(1 - from);
+                        self.stop_waiting(1 - from, numbers, out);
                     }
                     Phase::AwaitPeer => {
                         side.buffer.extend(&octets);
@@ -200,10 +244,20 @@ impl Connection {
                     Opening::Frame(frame, len) => self.startup(from, frame, len, numbers, out),
                 },
                 Phase::AwaitPeer => {
-                    if self.sides[from].buffer.len() > MAX_EARLY {
-                        self.lose(from, 0);
+                    let alone = self.sides[from].alone || self.sorter.is_absent(1 - from);
+                    let guess = match alone {
+                        true => self.sides[from].guess(self.says_crc(from), self.peer),
+                        false => Guess::More,
+                    };
+                    match guess {
+                        Guess::Framing(framing) => {
+                            let crc = self.says_crc(from);
+                            self.go_blind();
+                            self.sides[from].begin_alone(framing, crc);
+                        }
+                        Guess::More if self.sides[from].buffer.len() <= MAX_EARLY => return,
+                        Guess::More | Guess::No => return self.lose(from, 0),
                     }
-                    return;
                 }
                 Phase::Fpdus => match self.sides[from].next() {
                     Next::More => return,
@@ -240,9 +294,18 @@ impl Connection {
     }
 
     /// The startup frame of the other side is not in the capture.
-    fn stop_waiting(&mut self, from: usize) {
+    fn stop_waiting(&mut self, from: usize, numbers: &mut u64, out: &mut Vec<Frame>) {
         if self.sides[from].phase == Phase::AwaitPeer {
-            self.lose(from, 0);
+            self.sides[from].alone = true;
+            self.advance(from, numbers, out);
+        }
+    }
+
+    /// The startup frame of this side asks for CRCs.
+    fn says_crc(&self, from: usize) -> bool {
+        match self.request {
+            Some((initiator, request)) if initiator == from => request.crc(),
+            _ => self.reply.is_some_and(|reply| reply.crc()),
         }
     }
 
@@ -256,7 +319,7 @@ impl Connection {
             Phase::AwaitPeer | Phase::Lost => self.lose(from, len),
             Phase::Opening => {
                 self.lose(from, len);
-                self.stop_waiting(1 - from);
+                self.stop_waiting(1 - from, numbers, out);
             }
             Phase::Fpdus => {
                 let bridged = self.sides[from].bridge(len);
@@ -289,8 +352,8 @@ impl Connection {
             Content::Octets | Content::Event(_) => 0,
         };
         out.push(Frame {
-            packet: self.last.packet,
-            time: self.last.time,
+            packet: self.current.packet,
+            time: self.current.time,
             connection,
             from: self.ends[from],
             to: self.ends[1 - from],

@@ -123,7 +123,7 @@ impl Framing {
                 };
                 findings.demand(false, id, || {
                     format!(
-                        "Marker at octet {at}: FPDUPTR {got}, it is {due} octets from ULPDU_Length"
+                        "Marker at octet {at}: FPDUPTR {got}, {due} is the distance from ULPDU_Length"
                     )
                 });
             }

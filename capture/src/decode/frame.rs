@@ -8,6 +8,7 @@ use super::finding::Finding;
 use super::fpdu::Framing;
 use super::segment::Segment;
 use super::startup::Startup;
+use super::words::many;
 
 /// A startup frame, an FPDU, or what happened to a direction of a connection.
 ///
@@ -125,19 +126,20 @@ impl fmt::Display for Content {
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let octets = |len: u64| if len == 1 { "octet" } else { "octets" };
         match *self {
-            Self::Gap(1) => f.write_str("1 octet is not in the capture"),
-            Self::Gap(len) => write!(f, "{len} octets are not in the capture"),
+            Self::Gap(len) => {
+                let is = if len == 1 { "is" } else { "are" };
+                write!(f, "{} {is} not in the capture", many(len, "octet"))
+            }
             Self::Fin(0) => f.write_str("FIN"),
             Self::Fin(len) => {
-                let what = octets(len as u64);
-                write!(f, "FIN behind {len} {what} of a frame that is not whole")
+                let octets = many(len, "octet");
+                write!(f, "FIN behind {octets} of a frame that is not whole")
             }
             Self::Reset => f.write_str("RST"),
             Self::Unfinished(len) => {
-                let what = octets(len as u64);
-                write!(f, "{len} {what} of a frame that is not whole at the end")
+                let octets = many(len, "octet");
+                write!(f, "{octets} of a frame that is not whole at the end")
             }
         }
     }

@@ -1,10 +1,10 @@
 //! From the packets of a capture to MPA, DDP and RDMAP, and to what breaks their RFCs (`uwarp dump`).
 //!
 //! ```text
-//! Packet ─► TcpSegment ─► Assembly ─► Side ─────────────► Segment ─► Frame
-//!                         (in order,  (startup frames,    (headers)  (with findings)
-//!                          gaps)       FPDUs)
-//!                                        └─ Connection: what startup agreed on, Sent: MSN, MO, TO, Reads
+//! Packet ─► TcpSegment ─► Sorter ─► Assembly ─► Side ─────────────► Segment ─► Frame
+//!                         (causes   (bytes in   (startup frames,    (headers)  (with findings)
+//!                          first)    order,      FPDUs)
+//!                                    gaps)         └─ Connection: what startup agreed on, Sent: MSN, MO, TO, Reads
 //! ```
 //!
 //! A [`Decoder`] is fed packets and gives out [`Frame`]s. It judges what was *sent*: every MUST of RFC 5040, 5041, 5044, 6581
@@ -39,8 +39,10 @@ mod frame;
 mod order;
 mod segment;
 mod side;
+mod sorter;
 mod startup;
 mod totals;
+mod words;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -71,7 +73,7 @@ type Pair = (SocketAddr, SocketAddr);
 /// Decodes the packets of one capture.
 ///
 /// It follows at most 4096 connections and holds at most 64 MiB of octets that wait (for earlier ones, or for the rest of a
-/// frame) in all of them together, 1 MiB and an FPDU in each direction. Connections that are let go for that are
+/// frame) in all of them together, 2 MiB and an FPDU in each direction. Connections that are let go for that are
 /// counted ([`Totals::let_go`]).
 #[derive(Debug)]
 pub struct Decoder {
@@ -105,6 +107,7 @@ impl Decoder {
         let mut out = Vec::new();
         self.totals.packets += 1;
         let Some(segment) = packet.tcp() else {
+            self.totals.fragments += u64::from(packet.is_fragment());
             return out;
         };
         self.totals.tcp_packets += 1;
@@ -164,9 +167,8 @@ impl Decoder {
     fn is_another(&self, pair: Pair, segment: &TcpSegment<'_>) -> bool {
         self.connections.get(&pair).is_some_and(|connection| {
             let from = usize::from(segment.source != connection.ends[0]);
-            !connection.sides[from]
-                .assembly
-                .began_at(segment.seq.wrapping_add(1))
+            let assembly = &connection.sides[from].assembly;
+            assembly.is_started() && !assembly.began_at(segment.seq.wrapping_add(1))
         })
     }
 

@@ -8,6 +8,7 @@ use uwarp_rdmap::{AtomicRequestHeader, Opcode, ReadRequestHeader};
 
 use super::finding::Findings;
 use super::segment::{Body, Segment};
+use super::words::many;
 
 /// Requests that are remembered until they are answered; with more, Responses are not judged.
 const MAX_REQUESTS: usize = 20_000;
@@ -204,13 +205,13 @@ impl Sent {
         };
         if atomics == 0 {
             findings.demand(false, "5040-6.1-04", || {
-                format!("{reads} Reads outstanding: the other side's IRD is {ird}")
+                let reads = many(reads, "Read");
+                format!("{reads} outstanding: the other side's IRD is {ird}")
             });
         } else {
             findings.demand(false, "7306-5.2.2-01", || {
-                format!(
-                    "{reads} Reads and {atomics} atomics outstanding: the other side's IRD is {ird}"
-                )
+                let (reads, atomics) = (many(reads, "Read"), many(atomics, "atomic"));
+                format!("{reads} and {atomics} outstanding: the other side's IRD is {ird}")
             });
         }
     }
@@ -262,7 +263,8 @@ impl Sent {
             octets <= asked || before > asked
         };
         findings.demand(right, "5040-5.2.1-10", || {
-            format!("{octets} octets in answer to a Read of {asked}")
+            let octets = many(octets, "octet");
+            format!("{octets} in answer to a Read of {asked}")
         });
         if header.last {
             peer.reads.pop_front();

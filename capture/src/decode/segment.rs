@@ -10,6 +10,7 @@ use uwarp_rdmap::{
 };
 
 use super::finding::Findings;
+use super::words::many;
 
 /// A DDP Segment with what RDMAP put into it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +110,8 @@ impl Segment {
             Header::Tagged(header) => {
                 let end = header.to.0.checked_add(u64::from(self.len));
                 findings.demand(self.len == 0 || end.is_some(), "5041-7.1-14", || {
-                    format!("TO {} and {} octets: the sum wraps", header.to, self.len)
+                    let len = many(self.len, "octet");
+                    format!("TO {} and {len}: the sum wraps", header.to)
                 });
             }
             Header::Untagged(header) => {
@@ -191,17 +193,16 @@ impl Segment {
         };
         if let Some((due, id)) = fixed {
             findings.demand(len == due, id, || {
-                format!("{len} octets behind the DDP header: they are {due}")
+                let len = many(len, "octet");
+                format!("{len} behind the DDP header: {due} are due")
             });
         }
         match &self.body {
             Body::ReadRequest(request) => {
                 let end = request.source_to.0.checked_add(u64::from(request.len));
                 findings.demand(end.is_some(), "5040-7.2-10", || {
-                    format!(
-                        "SrcTO {} and {} octets: the sum wraps",
-                        request.source_to, request.len
-                    )
+                    let len = many(request.len, "octet");
+                    format!("SrcTO {} and {len}: the sum wraps", request.source_to)
                 });
             }
             Body::Terminate(terminate) => judge_terminate(terminate, rest, findings),
@@ -223,7 +224,8 @@ impl Segment {
                     "5040-4.8-11"
                 };
                 findings.demand(false, id, || {
-                    format!("{len} octets: too few for the Terminate Header and what M, D and R announce")
+                    let len = many(len, "octet");
+                    format!("{len}: too few for the Terminate Header and what M, D and R announce")
                 });
             }
             Body::Payload | Body::Immediate(_) | Body::AtomicResponse(_) => {}
@@ -277,12 +279,11 @@ impl fmt::Display for Segment {
             }
         }
         match &self.body {
-            Body::Payload if self.len == 1 => f.write_str(" 1 octet")?,
-            Body::Payload => write!(f, " {} octets", self.len)?,
+            Body::Payload => write!(f, " {}", many(self.len, "octet"))?,
             Body::ReadRequest(request) => write!(
                 f,
-                " {} octets from STag {} TO {} to STag {} TO {}",
-                request.len,
+                " {} from STag {} TO {} to STag {} TO {}",
+                many(request.len, "octet"),
                 request.source_stag,
                 request.source_to,
                 request.sink_stag,

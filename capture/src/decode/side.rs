@@ -10,7 +10,8 @@ use uwarp_rdmap::Peer;
 
 /// ```text
 /// Opening --whole frame--> AwaitPeer --both accepted--> Fpdus --gap, impossible length--> Lost
-///    |  |                     |  |                        ^                                ^
+///    |  |                     |  |  |                     ^                                ^
+///    |  |                     |  |  +- alone, an FPDU ----+                                |
 ///    |  |                     |  +-- gap ------------- -- | ------------------------------>|
 ///    |  +-- gap, no beginning-|-------------------------- | ------------------------------>|
 ///    |                        |                           +--- an FPDU begins a segment ---+
@@ -47,6 +48,8 @@ pub(super) struct Side {
     /// Offset of the first octet of Full Operation.
     pub(super) base: u64,
     pub(super) framing: Option<Framing>,
+    /// The startup frame of the other direction is not in the capture.
+    pub(super) alone: bool,
     /// No startup frames said so: `framing` is what an FPDU looked like.
     pub(super) guessed: bool,
     /// FPDUs were passed over.
@@ -71,6 +74,17 @@ pub(super) enum Next {
     Fpdu { ulpdu: u16, len: usize },
     /// ULPDU_Length says what cannot be.
     Impossible(u16),
+}
+
+/// How FPDUs look behind the startup frame of a direction whose other one is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Guess {
+    /// Not enough of the first one is there.
+    More,
+    /// So, with these CRCs and Markers.
+    Framing(Framing),
+    /// There is none.
+    No,
 }
 
 impl Side {
@@ -171,6 +185,35 @@ impl Side {
         true
     }
 
+    /// The framing of the FPDU at the beginning of the buffer, which is that of Full Operation.
+    /// Without CRCs a header that may be one has to do. `crc`: CRCs are in use for sure.
+    pub(super) fn guess(&self, crc: bool, peer: Peer) -> Guess {
+        let mut guess = Guess::No;
+        for (with, markers) in [(true, false), (true, true), (false, false), (false, true)] {
+            if crc && !with {
+                break;
+            }
+            let framing = Framing { crc: with, markers };
+            match framing.begins(&self.buffer, peer) {
+                Guess::No => {}
+                // One with a CRC may still become whole.
+                Guess::Framing(_) if guess == Guess::More => return Guess::More,
+                found @ Guess::Framing(_) => return found,
+                Guess::More => guess = Guess::More,
+            }
+        }
+        guess
+    }
+
+    /// Full Operation begins with this framing, which an FPDU has shown. `crc`: CRCs are in use for sure.
+    pub(super) fn begin_alone(&mut self, framing: Framing, crc: bool) {
+        self.framing = Some(framing);
+        self.guessed = !(crc && framing.crc);
+        self.unsure = self.guessed;
+        self.was_lost = true;
+        self.phase = Phase::Fpdus;
+    }
+
     /// Whether an FPDU begins at the beginning of `piece`. Where no startup was seen only one that
     /// is whole and has a right CRC is believed.
     fn begins_fpdu(&self, piece: &[u8], peer: Peer) -> Option<Framing> {
@@ -202,5 +245,31 @@ impl Side {
             _ => known,
         };
         is_right.then_some(framing)
+    }
+}
+
+impl Framing {
+    /// Whether these are the first octets of Full Operation with this framing.
+    fn begins(self, octets: &[u8], peer: Peer) -> Guess {
+        let Some(ulpdu) = self.ulpdu_len(0, octets) else {
+            return Guess::More;
+        };
+        if usize::from(ulpdu) > MAX_ULPDU {
+            return Guess::No;
+        }
+        let len = self.wire_len(0, ulpdu);
+        let content = self.content(0, octets.get(..len.min(octets.len())).unwrap_or(octets));
+        let head = content.get(2..).unwrap_or_default();
+        let head = head.get(..usize::from(ulpdu).min(HEAD)).unwrap_or(head);
+        let plausible = Segment::read(head, peer).is_some_and(|segment| segment.is_plausible());
+        match octets.get(..len).and_then(<[u8]>::split_last_chunk) {
+            None if head.len() < usize::from(ulpdu).min(HEAD) || plausible => Guess::More,
+            Some((body, field))
+                if plausible && (!self.crc || crc32c(body) == u32::from_le_bytes(*field)) =>
+            {
+                Guess::Framing(self)
+            }
+            _ => Guess::No,
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::fmt;
 use uwarp_mpa::{MAX_PRIVATE_DATA, NO_AUTO};
 
 use super::finding::Findings;
+use super::words::many;
 
 const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
 const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
@@ -157,7 +158,8 @@ impl Startup {
         }
         match self.enhanced {
             None => findings.demand(false, "6581-6-04", || {
-                format!("S, and {pd_length} octets of Private Data: 4 begin it with IRD and ORD")
+                let len = many(pd_length, "octet");
+                format!("S, and {len} of Private Data: 4 begin it with IRD and ORD")
             }),
             Some(data) => findings.demand(
                 data.peer_to_peer() || data.rtr() == [false; 3],

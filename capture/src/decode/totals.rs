@@ -15,6 +15,8 @@ pub struct Totals {
     pub packets: u64,
     /// Of these, those with a TCP segment.
     pub tcp_packets: u64,
+    /// Fragments of IP packets. They are not put together, so what they carry is missing.
+    pub fragments: u64,
     /// TCP connections with MPA.
     pub connections: u64,
     /// TCP connections without.

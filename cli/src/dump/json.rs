@@ -61,6 +61,7 @@ pub(super) fn summary<'a>(
         for (name, count) in [
             ("packets", totals.packets),
             ("tcp_packets", totals.tcp_packets),
+            ("ip_fragments", totals.fragments),
             ("mpa_connections", totals.connections),
             ("other_connections", totals.others),
             ("let_go", totals.let_go),

@@ -78,6 +78,12 @@ fn whole(totals: &Totals) -> Vec<String> {
         many(totals.fpdus, "FPDU"),
         many(totals.octets, "octet"),
     ));
+    if totals.fragments > 0 {
+        lines.push(format!(
+            "{} not put together: the octets in them are missing",
+            many(totals.fragments, "IP fragment")
+        ));
+    }
     if totals.let_go > 0 {
         lines.push(format!(
             "{} let go before the end: there were too many at once, and what came later counts as new",

@@ -10,6 +10,7 @@ use crate::decode::Body;
 use crate::decode::finding::Findings;
 use crate::decode::frame::{Content, Frame};
 use crate::decode::segment::Segment;
+use crate::decode::words::many;
 
 impl Connection {
     pub(super) fn impossible(&mut self, from: usize, ulpdu: u16, out: &mut Vec<Frame>) {
@@ -50,7 +51,8 @@ impl Connection {
         self.judge_turn(from, segment.as_ref(), &mut findings);
         match &segment {
             None => findings.demand(false, "5041-4.4-01", || {
-                format!("a ULPDU of {ulpdu} octets: it ends within the DDP header")
+                let ulpdu = many(ulpdu, "octet");
+                format!("a ULPDU of {ulpdu}: it ends within the DDP header")
             }),
             Some(segment) => {
                 let at = octets_of_ulpdu.len() - segment.len as usize;

@@ -50,10 +50,8 @@ impl Connection {
         let side = &mut self.sides[from];
         side.base = side.offset;
         side.phase = Phase::AwaitPeer;
-        if frame.reply && self.request.is_none() && unknown {
-            // What was agreed on is not known.
-            self.lose(from, 0);
-        }
+        // The Request is missing: what was agreed on is what the FPDUs show.
+        side.alone |= frame.reply && self.request.is_none() && unknown;
         if !self.sides[from].buffer.is_empty() && self.reply.is_none() {
             self.is_early(from);
         }

@@ -36,6 +36,8 @@ fn frames(markers: bool, ulpdus: &[Vec<u8>]) -> Vec<Frame> {
             data,
         }));
     }
+    // There was no SYN, so the packets wait for others of which they might be the continuation.
+    frames.extend(decoder.finish());
     frames
 }
 

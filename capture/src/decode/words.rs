@@ -1,0 +1,10 @@
+//! Numbers with their nouns.
+
+use std::fmt::Display;
+
+/// A number with its noun: "1 octet", "2 octets".
+pub(super) fn many(count: impl Display, noun: &str) -> String {
+    let count = count.to_string();
+    let s = if count == "1" { "" } else { "s" };
+    format!("{count} {noun}{s}")
+}
