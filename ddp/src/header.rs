@@ -93,11 +93,23 @@ impl Header {
         };
         match header {
             Some(header) => Ok((header, needed)),
-            None => Err(DdpError::TooShort {
-                len: ulpdu.len(),
-                needed,
-            }),
+            None => {
+                let short = DdpError::TooShort {
+                    len: ulpdu.len(),
+                    needed,
+                };
+                mutate!(Err(short), ShortHeaderFilled => Self::filled(ulpdu).ok_or(short))
+            }
         }
+    }
+
+    /// The header at the start of a ULPDU that ends in it, with zeros for the bytes that are not there.
+    #[cfg(feature = "mutants")]
+    fn filled(ulpdu: &[u8]) -> Option<(Header, usize)> {
+        let mut whole = [0; UNTAGGED_HEADER];
+        whole.get_mut(..ulpdu.len())?.copy_from_slice(ulpdu);
+        let (header, _) = Self::parse(&whole).ok()?;
+        Some((header, ulpdu.len()))
     }
 
     #[inline]

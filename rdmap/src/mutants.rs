@@ -29,6 +29,16 @@ pub(crate) const fn right<T>(right: T) -> T {
     right
 }
 
+/// A header of `N` bytes that begins with `head`, with zeros for the bytes that are not there.
+#[cfg(feature = "mutants")]
+pub(crate) fn filled<const N: usize>(head: &[u8]) -> [u8; N] {
+    let mut whole = [0; N];
+    for (to, from) in whole.iter_mut().zip(head) {
+        *to = *from;
+    }
+    whole
+}
+
 pub(crate) use mutate;
 
 #[cfg(uwarp_mutants)]

@@ -12,6 +12,8 @@ use crate::error::{OrdExhausted, StreamError};
 use crate::inbound::Inbound;
 use crate::memory::Memory;
 use crate::message::OutMessage;
+#[cfg(feature = "mutants")]
+use crate::mutants::filled;
 use crate::mutants::mutate;
 use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, QN_READ_REQUEST, QN_SEND};
 
@@ -158,8 +160,11 @@ impl Stream {
     ) -> Result<Inbound<M::Target>, StreamError> {
         let opcode = Opcode::AtomicRequest;
         self.accept_request(opcode, ddp, body, ATOMIC_REQUEST_HEADER)?;
-        let header = AtomicRequestHeader::parse(body.head)
-            .ok_or(body.too_short(opcode, ATOMIC_REQUEST_HEADER))?;
+        let header = mutate!(
+            AtomicRequestHeader::parse(body.head),
+            ShortAtomicFilled => AtomicRequestHeader::parse(&filled::<ATOMIC_REQUEST_HEADER>(body.head))
+        )
+        .ok_or(body.too_short(opcode, ATOMIC_REQUEST_HEADER))?;
         let op = header.op();
         let op =
             mutate!(op, UnknownAtomicDone => op.or(Some(AtomicOp::FetchAdd { add: 0, mask: 0 })))
@@ -198,8 +203,11 @@ impl Stream {
                 fault => ddp(fault),
             })?;
         is_whole(opcode, header)?;
-        let response = AtomicResponseHeader::parse(body.head)
-            .ok_or(body.too_short(opcode, ATOMIC_RESPONSE_HEADER))?;
+        let response = mutate!(
+            AtomicResponseHeader::parse(body.head),
+            ShortAtomicFilled => AtomicResponseHeader::parse(&filled::<ATOMIC_RESPONSE_HEADER>(body.head))
+        )
+        .ok_or(body.too_short(opcode, ATOMIC_RESPONSE_HEADER))?;
         if let Some(expected) = expected
             && mutate!(expected != response.id, AtomicIdNotChecked => false)
         {

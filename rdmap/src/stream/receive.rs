@@ -10,6 +10,8 @@ use crate::HEAD_LEN;
 use crate::error::{ReadResponseFault, StreamError};
 use crate::inbound::{Inbound, SendDelivered};
 use crate::memory::Memory;
+#[cfg(feature = "mutants")]
+use crate::mutants::filled;
 use crate::mutants::mutate;
 use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, QN_SEND, RDMAP_VERSION, split};
 use crate::read_request::{READ_REQUEST_HEADER, ReadRequestHeader};
@@ -129,7 +131,10 @@ impl Stream {
         let parsed = &Header::parse(head);
         let (header, at) = match parsed {
             Ok((header, at)) => (header, *at),
-            Err(error) => return Err((*error).into()),
+            Err(error) => {
+                let error = StreamError::from(*error);
+                return mutate!(Err(error), ShortSegmentDropped => dropped(error));
+            }
         };
         let body = Body {
             head: head.get(at..).unwrap_or(&[]),
@@ -268,8 +273,11 @@ impl Stream {
     ) -> Result<Inbound<M::Target>, StreamError> {
         let opcode = Opcode::ReadRequest;
         self.accept_request(opcode, header, body, READ_REQUEST_HEADER)?;
-        let request = ReadRequestHeader::parse(body.head)
-            .ok_or(body.too_short(opcode, READ_REQUEST_HEADER))?;
+        let request = mutate!(
+            ReadRequestHeader::parse(body.head),
+            ShortReadRequestFilled => ReadRequestHeader::parse(&filled::<READ_REQUEST_HEADER>(body.head))
+        )
+        .ok_or(body.too_short(opcode, READ_REQUEST_HEADER))?;
         if mutate!(request.len > 0, ZeroLengthReadChecked => true) {
             // 5040-5.2.1-12, 5040-5.5-03: now, when it is delivered, and only if it has a length.
             memory
@@ -375,6 +383,20 @@ impl Stream {
             len: body.len,
             complete: header.last, // 5040-5.5-10
         })
+    }
+}
+
+/// What a segment that is too short for its header becomes if it is dropped: a Write of no bytes.
+#[cfg(feature = "mutants")]
+fn dropped<T>(error: StreamError) -> Result<Inbound<T>, StreamError> {
+    match error {
+        StreamError::Ddp(DdpError::TooShort { .. }) => Ok(Inbound::Write {
+            target: None,
+            payload_at: 0,
+            len: 0,
+            last: true,
+        }),
+        error => Err(error),
     }
 }
 

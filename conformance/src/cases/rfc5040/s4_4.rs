@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::script::{may, must, read_request_to};
+use crate::wire::terminate::{D, M};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -94,6 +95,24 @@ pub(super) fn cases() -> Vec<Case> {
             read("r", 0, u32::MAX),
             End(Ends::term(0, 1, 1)),
         ]),
+        // No RFC names the code. The RDMA Header never came as a whole, so no Terminate can have it.
+        must(
+            "rdmap/5040-4.4/7",
+            &["5040-4.4-01", "5040-7.2-05"],
+            "A Read Request in a ULPDU shorter than its headers of 18 and 28 bytes is an error, and is not answered.",
+        )
+        .steps([27, 24, 12, 1, 0].into_iter().flat_map(|header: usize| {
+            [
+                Establish(Setup::default()),
+                Send(vec![
+                    read_request(Stag::Is(0), To::Is(0), 0).cut(18 + header),
+                    send(64),
+                ]),
+                EndNow(Ends::any_term().headers_within(0, M | D)),
+            ]
+        }))
+        .steps([Establish(Setup::default()), Ping])
+        .dangerous(),
     ]
 }
 

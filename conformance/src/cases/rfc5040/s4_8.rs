@@ -9,6 +9,7 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = format();
     cases.extend(header_bits());
     cases.extend(headers());
+    cases.push(short());
     cases
 }
 
@@ -142,6 +143,34 @@ fn header_bits() -> Vec<Case> {
             End(Ends::term(2, 0, 2).headers(0)),
         ]),
     ]
+}
+
+/// Terminates in ULPDUs that are shorter than their headers: than the Terminate Control, the
+/// segment length, and the headers that M, D and R announce.
+fn short() -> Case {
+    let announced = [0x00, 0x02, 0xe0, 0x00, 0x00, 46, 0x41, 0x41];
+    let cut = [
+        &announced[..1],
+        &announced[..3],
+        &announced[..4],
+        &announced[..5],
+        &announced[..6],
+        &announced[..8],
+    ];
+    must(
+        "rdmap/5040-4.8/20",
+        &["5040-4.8-01", "5040-7.2-01"],
+        "A Terminate in a ULPDU shorter than its headers ends the stream, and the target goes on.",
+    )
+    .steps(cut.into_iter().flat_map(|header| {
+        [
+            Establish(Setup::default()),
+            Send(vec![terminate(header)]),
+            End(Ends::any_term().or_close()),
+        ]
+    }))
+    .steps([Establish(Setup::default()), Ping])
+    .dangerous()
 }
 
 /// A Send of the application waits for a Read before it, and when it is its turn, its buffer is gone: an error of its own

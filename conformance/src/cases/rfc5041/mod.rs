@@ -10,6 +10,7 @@ mod s6_2;
 mod s7_1;
 mod s7_1_tagged;
 mod s8;
+mod short_headers;
 
 use crate::check::Rule;
 use crate::script::Action::*;
@@ -30,6 +31,7 @@ pub(super) fn all() -> Vec<Case> {
         s7_1::cases(),
         s7_1_tagged::cases(),
         s8::cases(),
+        short_headers::cases(),
     ]
     .concat()
 }

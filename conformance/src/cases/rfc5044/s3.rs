@@ -4,9 +4,10 @@ use super::{answer, reads, sent, source, steps};
 use crate::check::Rule;
 use crate::script::Action::*;
 use crate::script::{
-    Case, Condition, Data, Post, Region, Setup, Stag, To, Want, may, must, read_request, send,
-    should, write,
+    Case, Condition, Data, Ends, Post, Region, Setup, Stag, To, Want, may, must, read_request,
+    send, should, write,
 };
+use crate::wire::terminate::M;
 
 /// Of the longest ULPDU, without the DDP Header of a tagged segment.
 const LONGEST: usize = 64768 - 14;
@@ -122,5 +123,19 @@ pub(super) fn cases() -> Vec<Case> {
             (0..=9).map(Received).collect(),
             vec![Send(vec![send(511), send(4096)]), Received(511), Received(4096)],
         ])),
+        // A ULPDU has at least one byte (5044-3-06); that of 0 bytes has no DDP Header.
+        must(
+            "mpa/5044-3/7",
+            &["5044-3-07", "5040-7.2-01"],
+            "An FPDU with a ULPDU of 0 bytes is an error: the stream ends, and the target goes on.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Send(vec![send(0).cut(0), write(Stag::Is(0), To::Is(0), 0)]),
+            End(Ends::any_term().or_close().headers_within(0, M)),
+            Establish(Setup::default()),
+            Ping,
+        ])
+        .dangerous(),
     ]
 }

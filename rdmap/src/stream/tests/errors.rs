@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::atomic::AtomicRequestHeader;
+use crate::code::TerminateCode;
 use crate::error::{Blame, ReadResponseFault};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -558,4 +559,33 @@ fn responses_belong_to_the_oldest_read() {
     };
     let error = StreamError::ReadResponseMismatch(fault);
     assert_eq!(receive(&mut stream, &memory, &early), Err(error)); // 5040-5.2.2-04
+}
+
+/// No opcode, and no kind of segment, lets a header be read beyond the end of its ULPDU.
+#[test]
+fn a_segment_shorter_than_its_headers_is_refused_whatever_its_opcode() {
+    let mut wrong = Vec::new();
+    for opcode in 0x40..0x50 {
+        let qn = Opcode::from_raw(opcode & 15).and_then(Opcode::queue);
+        let qn = qn.map_or(0, |qn| qn.0);
+        wrong.push(tagged(0xC1, opcode, STag(0), 0, &[]));
+        wrong.push(untagged(0x41, opcode, qn, 1, 0, &[]));
+    }
+    for (opcode, qn, header) in [(0x41, 1, 28), (0x47, 2, 4), (0x4A, 1, 52)] {
+        wrong.push(untagged(0x41, opcode, qn, 1, 0, &vec![0; header]));
+    }
+    for whole in wrong {
+        let ddp_header = if whole[0] & 0x80 != 0 { 14 } else { 18 };
+        // A message without a header of its own may end with that of DDP.
+        for len in (0..whole.len()).filter(|len| *len < ddp_header || whole.len() > ddp_header) {
+            let refused = stream().receive(&memory(), &whole[..len], len);
+            let error = refused.expect_err("it is too short");
+            let code = error.terminate_code();
+            assert_eq!(
+                code,
+                Some(TerminateCode::new(2, 0, 3)),
+                "{whole:02x?} to {len}"
+            );
+        }
+    }
 }

@@ -1,0 +1,208 @@
+//! RFC 5041 sections 4.1 to 4.3: FPDUs that are shorter than the DDP Header of their segment.
+//!
+//! No RFC names an Error Code for them. A receiver that takes the length of the header from the
+//! length of the ULPDU without a comparison counts below zero, so the cases are dangerous ones.
+
+use super::{STAG, TO, asks_for, piece, untouched};
+use crate::script::Action::*;
+use crate::script::{
+    Action, Case, Data, Ends, Out, Post, Region, Setup, Stag, To, answer_read, must, send, should,
+    write,
+};
+use crate::wire::segment::opcode;
+use crate::wire::terminate::M;
+
+/// Bytes of a tagged and of an untagged DDP Header.
+const TAGGED: usize = 14;
+const UNTAGGED: usize = 18;
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = controls();
+    for code in 0..16 {
+        cases.push(every_length(
+            &format!("ddp/5041-4.2/{}", 20 + code),
+            &["5041-4.2-01", requirement(code)],
+            &format!("tagged segment with opcode {code} ({})", opcode::name(code)),
+            &write(Stag::Is(0), To::Is(0), 0).opcode(code),
+            TAGGED,
+        ));
+        cases.push(every_length(
+            &format!("ddp/5041-4.3/{}", 20 + code),
+            &["5041-4.3-01", requirement(code)],
+            &format!(
+                "untagged segment with opcode {code} ({})",
+                opcode::name(code)
+            ),
+            &send(0)
+                .opcode(code)
+                .qn(opcode::queue(code).flatten().unwrap_or(0)),
+            UNTAGGED,
+        ));
+    }
+    cases.extend(expected());
+    cases.extend(terminates());
+    cases
+}
+
+/// The sentence that has the fields of such a segment validated.
+fn requirement(code: u8) -> &'static str {
+    match code {
+        opcode::READ_REQUEST => "5040-7.2-05",
+        opcode::IMMEDIATE..=opcode::ATOMIC_RESPONSE => "7306-8.2-01",
+        _ => "5040-7.2-01",
+    }
+}
+
+/// How the stream ends. A Terminate cannot have the DDP Header, because it never came as a whole.
+fn ends() -> Ends {
+    Ends::any_term().or_close().headers_within(0, M)
+}
+
+/// A right segment that is cut to each of these lengths, each time on a connection of its own.
+/// The target takes another connection afterwards.
+fn each(segment: &Out, lengths: &[usize], ends: &Ends) -> Vec<Action> {
+    let mut steps = Vec::new();
+    for length in lengths {
+        steps.extend([
+            Establish(Setup::default()),
+            // The next FPDU is there at once, and right: it is no reason to end the stream, and
+            // nothing of it may be taken for the missing bytes.
+            Send(vec![
+                segment.clone().cut(*length),
+                write(Stag::Is(0), To::Is(0), 0),
+            ]),
+            End(ends.clone()),
+        ]);
+    }
+    steps.extend([Establish(Setup::default()), Ping]);
+    steps
+}
+
+fn every_length(
+    id: &str,
+    requirements: &[&'static str],
+    what: &str,
+    segment: &Out,
+    header: usize,
+) -> Case {
+    let rule = format!(
+        "A {what} in a ULPDU shorter than its DDP Header of {header} bytes is an error: the stream ends, and the target goes on."
+    );
+    // Without the last byte, as long as the shorter of both headers, without the addresses.
+    let mut lengths = vec![header - 1, TAGGED, TAGGED - 1, 6, 2];
+    lengths.dedup();
+    lengths.retain(|length| *length < header);
+    must(id, requirements, &rule)
+        .steps(each(segment, &lengths, &ends()))
+        .dangerous()
+}
+
+/// ULPDUs that have the DDP Control Field and nothing behind it.
+fn controls() -> Vec<Case> {
+    let segments = [
+        (
+            14,
+            "5041-4.1-01",
+            "tagged",
+            write(Stag::Is(0), To::Is(0), 0),
+        ),
+        (15, "5041-4.1-02", "untagged", send(0)),
+    ];
+    segments
+        .map(|(number, requirement, kind, segment)| {
+            let rule = format!(
+                "A {kind} segment that is its DDP Control Field alone is an error: the stream ends, and the target goes on."
+            );
+            let id = format!("ddp/5041-4.1/{number}");
+            must(&id, &[requirement, "5040-7.2-01"], &rule)
+                .steps(each(&segment, &[1], &ends()))
+                .dangerous()
+        })
+        .into()
+}
+
+/// Short segments where the target waits for just this message, and could place its payload.
+fn expected() -> Vec<Case> {
+    vec![
+        must(
+            "ddp/5041-4.2/40",
+            &["5041-4.2-01", "5040-7.2-01"],
+            "A Write to a valid STag in a ULPDU that ends in its TO is an error: nothing is placed.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Region(Region::writable("r", 64)),
+            Send(vec![
+                write(Stag::Of("r"), To::In("r", 0), 0).cut(TAGGED - 1),
+                write(Stag::Of("r"), To::In("r", 0), 64),
+            ]),
+            End(ends()),
+            End(Ends::close()),
+            Holds {
+                region: "r",
+                offset: 0,
+                data: untouched(64),
+            },
+        ])
+        .dangerous(),
+        must(
+            "ddp/5041-4.2/41",
+            &["5041-4.2-01", "5040-7.2-01"],
+            "The Read Response to an outstanding Read in a ULPDU shorter than its DDP Header is an error: the Read fails.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Post(Post::read(STAG, TO, 16)),
+            asks_for(16),
+            Send(vec![answer_read(0, 16).cut(TAGGED - 1), answer_read(0, 16)]),
+            End(ends()),
+            Completion {
+                op: "read",
+                success: false,
+            },
+        ])
+        .dangerous(),
+        must(
+            "ddp/5041-4.3/40",
+            &["5041-4.3-01", "5040-7.2-01"],
+            "A segment in the middle of a Send in a ULPDU shorter than its DDP Header is an error: the Send is not delivered.",
+        )
+        .steps([
+            Establish(Setup::default()),
+            Send(vec![
+                send(40).more(),
+                send(piece(40, 24)).mo(40).more().cut(UNTAGGED - 1),
+                send(Data::none()).mo(40),
+            ]),
+            End(ends()),
+            Completion {
+                op: "recv",
+                success: false,
+            },
+        ])
+        .dangerous(),
+    ]
+}
+
+fn terminates() -> Vec<Case> {
+    vec![
+        should(
+            "ddp/5041-4.2/42",
+            &["5041-4.2-01", "5041-7.1-19"],
+            "A Terminate comes for a tagged segment that is shorter than its DDP Header.",
+        )
+        .steps(each(
+            &write(Stag::Is(0), To::Is(0), 0),
+            &[TAGGED - 1],
+            &Ends::any_term(),
+        ))
+        .dangerous(),
+        should(
+            "ddp/5041-4.3/42",
+            &["5041-4.3-01", "5041-7.1-19"],
+            "A Terminate comes for an untagged segment that is shorter than its DDP Header.",
+        )
+        .steps(each(&send(0), &[UNTAGGED - 1], &Ends::any_term()))
+        .dangerous(),
+    ]
+}
