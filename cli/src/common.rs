@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use uwarp_verbs::capture::Capture;
 use uwarp_verbs::{FpduSegments, Peer, Revision, Settings};
@@ -141,10 +141,14 @@ impl Common {
         let Some(path) = &self.pcap else {
             return Ok(None);
         };
-        if path == Path::new("-") {
+        let is_stdout = path == Path::new("-");
+        if is_stdout {
             end_with_the_reader();
         }
         let capture = Capture::create(path).map_err(|error| {
+            if is_stdout {
+                end_if_unread(Some(&NOW));
+            }
             Report::new(format!(
                 "the capture file {} cannot be made: {error}",
                 path.display()
@@ -158,23 +162,32 @@ impl Common {
     }
 }
 
+/// Without a wait.
+const NOW: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
 /// Ends the command when nobody reads stdout any more: the capture that goes there is written by the library, which goes
 /// on without it.
 fn end_with_the_reader() {
-    let watch = || {
-        let stdout = std::io::stdout();
-        let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
-        // Only an error (a pipe) or a hang-up (a socket) ends this wait: there is no reader.
-        while poll(&mut fds, None) == Err(Errno::INTR) {}
-        if fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
-            end_quietly();
-        }
-    };
     let name = "uwarp-stdout".to_owned();
+    let watch = || end_if_unread(None);
     if let Err(error) = std::thread::Builder::new().name(name).spawn(watch) {
         notice(format_args!(
             "uwarp: this command will not end by itself when nobody reads its capture any more: {error}"
         ));
+    }
+}
+
+/// Waits until nobody reads stdout any more, no longer than `most`, and ends the command then.
+fn end_if_unread(most: Option<&Timespec>) {
+    let stdout = std::io::stdout();
+    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+    while poll(&mut fds, most) == Err(Errno::INTR) {}
+    // An error is that of a pipe, a hang-up that of a socket.
+    if fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+        end_quietly();
     }
 }
 
@@ -187,6 +200,9 @@ pub(crate) struct Recording {
 impl Recording {
     /// Whether everything was written. A capture that was asked for and is not whole is a failure.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
+        if self.path == Path::new("-") {
+            end_if_unread(Some(&NOW));
+        }
         match self.capture.error() {
             None => Ok(()),
             Some(error) => Err(Report::new(format!(

@@ -145,6 +145,19 @@ fn the_output_of_a_client_may_be_cut_short() {
     without_stdout(&[&["perf", "send_bw", "127.0.0.1", "-p", port], &endless[..]].concat());
 }
 
+/// What it plays is told on stderr before, and that is read.
+#[test]
+fn the_report_of_a_conformance_run_may_be_cut_short() {
+    let (_server, addr) = Uwarp::server(&["-P"]);
+    let target = addr.to_string();
+    let args = ["conformance", "--target", &target, "--no-agent"];
+    let mut conformance = command(&[&args[..], &["mpa/5044-7.1.1/2"]].concat());
+    let output = conformance.stdout(without_reader()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(CLOSED_PIPE), "{said}");
+    assert!(!said.contains("uwarp conformance:"), "{said}");
+}
+
 #[test]
 fn what_a_command_says_of_its_failure_may_go_unread() {
     // Bound and not listening, so that nothing else listens there meanwhile.
