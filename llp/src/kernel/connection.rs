@@ -10,6 +10,7 @@ use rustix::net::{RecvFlags, Shutdown};
 use socket2::{Socket, TcpKeepalive};
 
 use super::near::Window;
+use super::reserved::source_for;
 use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv, raw};
 
 /// What TCP has to assume when nothing is known: RFC 9293 section 3.7.1.
@@ -115,6 +116,8 @@ impl KernelConnection {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR | Errno::AGAIN) => {}
             // A bound port has, or had within a minute, a connection to that very peer.
             Err(Errno::ADDRNOTAVAIL) => {
+                // Linux says the same where this machine has no address that goes with the peer's.
+                source_for(to)?;
                 return Err(match local_addr(&socket, to) {
                     Ok(addr) if addr.port() != 0 => LlpError::AddressInUse { addr },
                     _ => LlpError::Exhausted {

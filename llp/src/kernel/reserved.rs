@@ -68,7 +68,11 @@ pub(super) fn source_for(to: SocketAddr) -> Result<IpAddr, LlpError> {
         to.set_port(DISCARD);
     }
     let probe = UdpSocket::bind((any, 0)).map_err(failed)?;
-    probe.connect(to).map_err(failed)?;
+    probe.connect(to).map_err(|error| match error.kind() {
+        // Of the addresses of this machine none goes with this one: there may be no IPv6 at all.
+        io::ErrorKind::AddrNotAvailable => LlpError::Unreachable { addr: to },
+        _ => failed(error),
+    })?;
     Ok(probe.local_addr().map_err(failed)?.ip())
 }
 
