@@ -7,6 +7,7 @@ use crate::size::Sizes;
 use crate::wire::fpdu::OpenedFpdu;
 use crate::wire::segment::{Address, Segment, opcode};
 use crate::wire::terminate::{self, Terminate, is_registered};
+use crate::words::many;
 
 /// A rule for senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -147,13 +148,13 @@ impl Follower {
         if self.terminated {
             breaches.add(
                 Rule::SilentAfterTerminate,
-                format!("{} octets came behind it", fpdu.wire.len()),
+                format!("{} came behind it", many(fpdu.wire.len(), "octet")),
             );
         }
         match Segment::parse(&fpdu.ulpdu) {
             None => breaches.add(
                 Rule::DdpHeader,
-                format!("a ULPDU has {} octets", fpdu.ulpdu.len()),
+                format!("a ULPDU has {}", many(fpdu.ulpdu.len(), "octet")),
             ),
             Some(segment) => {
                 check_control(&segment, &mut breaches);
@@ -328,14 +329,17 @@ fn check_length(segment: &Segment, breaches: &mut Breaches) {
     };
     if segment.payload.len() != right || !segment.last() {
         let (name, is) = (opcode::name(code), segment.payload.len());
-        let detail = format!("{name} has {is} octets behind the DDP Header, {right} are right");
+        let detail = format!(
+            "{name} has {is} behind the DDP Header, {right} are right",
+            is = many(is, "octet")
+        );
         breaches.add(Rule::HeaderLength, detail);
     }
 }
 
 fn check_terminate(payload: &[u8], breaches: &mut Breaches) {
     let Some(terminate) = Terminate::parse(payload) else {
-        let detail = format!("it has {} octets", payload.len());
+        let detail = format!("it has {}", many(payload.len(), "octet"));
         breaches.add(Rule::TerminateHeaders, detail);
         return;
     };
@@ -357,7 +361,10 @@ fn check_terminate(payload: &[u8], breaches: &mut Breaches) {
     let rest = payload.get(due..);
     if rest.is_none_or(|rest| rest.iter().any(|octet| *octet != 0)) {
         let is = payload.len();
-        let detail = format!("{terminate}: {is} octets, {due} are announced");
+        let detail = format!(
+            "{terminate}: {is}, {due} are announced",
+            is = many(is, "octet")
+        );
         breaches.add(Rule::TerminateHeaders, detail);
     }
 }

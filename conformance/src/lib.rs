@@ -33,6 +33,7 @@ mod script;
 mod size;
 mod transport;
 mod wire;
+mod words;
 
 pub use agent::{AgentError, Channel};
 pub use cases::{explain, list};

@@ -2,6 +2,7 @@
 
 use crate::check::{Breach, Rule};
 use crate::wire::segment::{Address, Segment};
+use crate::words::many;
 
 /// Octets of an untagged DDP Header, the longer of the two.
 const HEADER: usize = 18;
@@ -32,7 +33,10 @@ impl Sizes {
         if ulpdu.len() > mulpdu {
             breaches.push(Breach {
                 rule: Rule::Mulpdu,
-                detail: format!("a ULPDU has {} octets, MULPDU is {mulpdu}", ulpdu.len()),
+                detail: format!(
+                    "a ULPDU has {}, MULPDU is {mulpdu}",
+                    many(ulpdu.len(), "octet")
+                ),
             });
         }
         let Some(segment) = Segment::parse(ulpdu) else {
@@ -52,8 +56,7 @@ impl Sizes {
                 breaches.push(Breach {
                     rule: Rule::FewSegments,
                     detail: format!(
-                        "a message of {octets} octets came in {segments} segments, and with MULPDU {mulpdu} {needed} will do"
-                    ),
+                        "a message of {octets} came in {segments}, and with MULPDU {mulpdu} {needed} will do", octets = many(octets, "octet"), segments = many(segments, "segment")),
                 });
             }
             self.open[queue] = (0, 0);

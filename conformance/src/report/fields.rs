@@ -4,6 +4,7 @@ use crate::run::{LogEntry, Who};
 use crate::wire::segment::opcode;
 use crate::wire::startup::{Enhanced, REPLY_KEY, REQUEST_KEY};
 use crate::wire::terminate::describe;
+use crate::words::many;
 
 /// Octets of a payload that are shown.
 const PAYLOAD: usize = 32;
@@ -179,7 +180,10 @@ impl Cursor<'_> {
             && len > PAYLOAD
         {
             field.octets.truncate(PAYLOAD);
-            field.says = format!("{len} octets, the first {PAYLOAD} are shown");
+            field.says = format!(
+                "{len}, the first {PAYLOAD} are shown",
+                len = many(len, "octet")
+            );
         }
         Some(())
     }

@@ -1,5 +1,7 @@
 //! Octets in hexadecimal, sixteen a line, as `hexdump -C` has them.
 
+use crate::words::many;
+
 /// The lines, each behind `indent`; at most so many octets.
 pub(super) fn hexdump(octets: &[u8], indent: &str, most: usize) -> String {
     let mut text = String::new();
@@ -19,7 +21,10 @@ pub(super) fn hexdump(octets: &[u8], indent: &str, most: usize) -> String {
         ));
     }
     if octets.len() > most {
-        text.push_str(&format!("{indent}... {} octets in all\n", octets.len()));
+        text.push_str(&format!(
+            "{indent}... {} in all\n",
+            many(octets.len(), "octet")
+        ));
     }
     text
 }

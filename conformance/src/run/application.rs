@@ -5,6 +5,7 @@ use serde_json::json;
 use super::player::{Player, Step, Stop};
 use crate::agent::{Registered, number};
 use crate::script::{Data, Fill, Name, Post, Region};
+use crate::words::many;
 
 /// Receives that were posted together: one behind the other in a region.
 pub(super) struct PostedReceives {
@@ -49,8 +50,12 @@ impl Player<'_> {
                 .command("fill", json!({"mr": registered.number, "seed": seed}))?;
         }
         self.note(format!(
-            "the application has region {}: {} octets at {:#x}, STag {:#010x}, {}",
-            region.name, region.len, registered.addr, registered.rkey, region.access
+            "the application has region {}: {} at {:#x}, STag {:#010x}, {}",
+            region.name,
+            many(region.len, "octet"),
+            registered.addr,
+            registered.rkey,
+            region.access
         ));
         self.regions.insert(region.name, registered);
         Ok(())
@@ -204,7 +209,10 @@ impl Player<'_> {
                 Ok(())
             }
             other => Err(Stop::Fail {
-                expected: format!("that a receive of the application has {octets} octets"),
+                expected: format!(
+                    "that a receive of the application has {octets}",
+                    octets = many(octets, "octet")
+                ),
                 received: other.map_or(format!("no completion for {timeout:?}"), |completion| {
                     completion.to_string()
                 }),
@@ -335,6 +343,6 @@ fn difference(is: &str, due: &str, offset: usize) -> String {
             due[at],
             offset + at
         ),
-        None => format!("{} octets", is.len()),
+        None => many(is.len(), "octet"),
     }
 }

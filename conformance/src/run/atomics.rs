@@ -8,6 +8,7 @@ use super::player::{Player, Step, Stop};
 use super::traffic::Message;
 use crate::script::{Name, Stag, To, answer_atomic, fetch_add};
 use crate::wire::segment::{Segment, opcode};
+use crate::words::many;
 
 /// What an Atomic Request of the target has to be: AOpCode, STag, TO, Add or Swap Data, Compare Data.
 pub(super) type DueAtomic = (u32, u32, u64, u64, u64);
@@ -23,7 +24,10 @@ pub(super) fn atomic_response(expected: &str, message: &Message) -> Result<(u32,
     }
     let header: [u8; 12] = message.payload.as_slice().try_into().map_err(|_| {
         let len = message.payload.len();
-        fail(format!("an Atomic Response with a header of {len} octets"))
+        fail(format!(
+            "an Atomic Response with a header of {len}",
+            len = many(len, "octet")
+        ))
     })?;
     Ok((word(&header, 0), long(&header, 4)))
 }
@@ -52,7 +56,10 @@ impl Player<'_> {
         };
         let header: [u8; 52] = message.payload.as_slice().try_into().map_err(|_| {
             let len = message.payload.len();
-            fail(format!("an Atomic Request with a header of {len} octets"))
+            fail(format!(
+                "an Atomic Request with a header of {len}",
+                len = many(len, "octet")
+            ))
         })?;
         self.connection()?.atomics.push(word(&header, 4));
         let (code, stag, to, data, compare) = due;
@@ -126,7 +133,7 @@ impl Player<'_> {
         };
         let segment = Segment::parse(&fpdu.ulpdu);
         let what = segment.as_ref().map_or_else(
-            || format!("a ULPDU of {} octets", fpdu.ulpdu.len()),
+            || format!("a ULPDU of {}", many(fpdu.ulpdu.len(), "octet")),
             ToString::to_string,
         );
         self.said(Who::Target, what.clone(), &fpdu.wire);

@@ -8,6 +8,7 @@ use super::player::{Player, Step, Stop};
 use crate::script::{Data, Ends, Out, SINK_TO, To, Want};
 use crate::wire::segment::{Segment, opcode};
 use crate::wire::terminate::{D, R, Terminate, is_registered};
+use crate::words::many;
 
 /// What may come before the end.
 #[derive(Clone, Copy)]
@@ -106,8 +107,8 @@ impl Player<'_> {
             return Err(Stop::Fail {
                 expected,
                 received: format!(
-                    "a Terminate of {} octets, without its header",
-                    payload.len()
+                    "a Terminate of {}, without its header",
+                    many(payload.len(), "octet")
                 ),
             });
         };
@@ -188,8 +189,8 @@ impl Player<'_> {
         }
         match terminate.segment_length() {
             is if ends.measures && is != Some(sent.length) => fail(format!(
-                "it, with DDP Segment Length {is:?}, and the segment had {} octets",
-                sent.length
+                "it, with DDP Segment Length {is:?}, and the segment had {}",
+                many(sent.length, "octet")
             )),
             _ => Ok(()),
         }
@@ -277,7 +278,7 @@ impl Player<'_> {
             Next::Nothing => format!("nothing for {timeout:?}: the connection stays open"),
             Next::Fpdu(fpdu) => {
                 self.said(Who::Target, "an FPDU", &fpdu.wire);
-                format!("an FPDU of {} octets", fpdu.wire.len())
+                format!("an FPDU of {}", many(fpdu.wire.len(), "octet"))
             }
         };
         Err(Stop::Fail {

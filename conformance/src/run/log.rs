@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::outcome::{LogEntry, Who};
+use crate::words::many;
 
 /// Octets that are kept from the beginning of a case, and as many from its end. Few cases send more.
 const KEPT: usize = 256 << 10;
@@ -55,7 +56,10 @@ impl Log {
         if let Some((last, count, octets)) = self.left_out {
             entries.push(LogEntry {
                 who: Who::Note,
-                text: format!("{count} more, with {octets} octets, are left out here"),
+                text: format!(
+                    "{count} more, with {octets}, are left out here",
+                    octets = many(octets, "octet")
+                ),
                 octets: Vec::new(),
                 markers: None,
                 ..last
@@ -106,7 +110,10 @@ mod tests {
             assert_eq!((entries[0].at, entries[entries.len() - 1].at), (0, all - 1));
             let note = entries.iter().find(|one| one.who == Who::Note).unwrap();
             let out = all as usize + 1 - entries.len();
-            let due = format!("{out} more, with {} octets, are left out here", out * len);
+            let due = format!(
+                "{out} more, with {}, are left out here",
+                many(out * len, "octet")
+            );
             assert_eq!(note.text, due);
         }
     }

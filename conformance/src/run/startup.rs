@@ -11,6 +11,7 @@ use crate::agent::number;
 use crate::script::{Answer, Setup, Stag, StartupCheck, To, write};
 use crate::transport::Got;
 use crate::wire::startup::{R, REPLY_KEY, REQUEST_KEY, StartupFrame};
+use crate::words::many;
 
 /// How long the agent is asked for an event before the connection is looked at.
 const ASKED: Duration = Duration::from_millis(20);
@@ -167,7 +168,10 @@ impl Player<'_> {
                 self.ending = Some(ending);
                 fail(match rest.len() {
                     0 => then,
-                    len => format!("{len} octets that are no startup frame, then {then}"),
+                    len => format!(
+                        "{len} that are no startup frame, then {then}",
+                        len = many(len, "octet")
+                    ),
                 })
             }
             Err(Err(error)) => Err(error.into()),

@@ -9,6 +9,7 @@ use super::player::{Player, Step, Stop};
 use crate::script::{Data, Out, Rtr, SINK_STAG, Stag, To, Want, read_request};
 use crate::wire::segment::{Address, Segment, opcode};
 use crate::wire::terminate::Terminate;
+use crate::words::many;
 
 /// An RDMA Message put together from its segments.
 pub(super) struct Message {
@@ -63,7 +64,10 @@ impl Player<'_> {
         let ulpdu = self.ulpdu(segment)?;
         let octets = self.connection()?.tx.seal(&ulpdu, &segment.form);
         let len = len.min(octets.len());
-        self.send_octets(&octets[..len], &format!("{len} octets of {segment}"))
+        self.send_octets(
+            &octets[..len],
+            &format!("{len} of {segment}", len = many(len, "octet")),
+        )
     }
 
     /// The next segment; anything else in its place is a failure.
@@ -90,7 +94,8 @@ impl Player<'_> {
                 return Err(fail(match rest {
                     0 => format!("nothing for {timeout:?}"),
                     _ => format!(
-                        "{rest} octets that are no whole FPDU, then nothing for {timeout:?}"
+                        "{rest} that are no whole FPDU, then nothing for {timeout:?}",
+                        rest = many(rest, "octet")
                     ),
                 }));
             }
@@ -101,7 +106,10 @@ impl Player<'_> {
                 "an FPDU without a whole DDP Header",
                 &fpdu.wire,
             );
-            return Err(fail(format!("a ULPDU of {} octets", fpdu.ulpdu.len())));
+            return Err(fail(format!(
+                "a ULPDU of {}",
+                many(fpdu.ulpdu.len(), "octet")
+            )));
         };
         self.said(Who::Target, segment.to_string(), &fpdu.wire);
         Ok(segment)
@@ -166,7 +174,10 @@ impl Player<'_> {
         if message.payload.is_empty() && message.segments > 1 {
             // 5041-5.2-09
             let segments = message.segments;
-            return wrong(format!("a message of no octets in {segments} segments"));
+            return wrong(format!(
+                "a message of no octets in {segments}",
+                segments = many(segments, "segment")
+            ));
         }
         match want {
             Want::Send {
@@ -238,7 +249,7 @@ impl Player<'_> {
             return Ok(());
         }
         let received = match payload.iter().zip(&due).position(|(is, due)| is != due) {
-            _ if payload.len() != due.len() => format!("{} octets", payload.len()),
+            _ if payload.len() != due.len() => many(payload.len(), "octet"),
             Some(at) => format!(
                 "other octets from {at} on: {:#04x} and not {:#04x}",
                 payload[at], due[at]
@@ -257,7 +268,10 @@ impl Player<'_> {
             let (size, stag, to) = came;
             return Err(Stop::Fail {
                 expected: expected.to_owned(),
-                received: format!("one for {size} octets at STag {stag:#010x}, TO {to:#x}"),
+                received: format!(
+                    "one for {size} at STag {stag:#010x}, TO {to:#x}",
+                    size = many(size, "octet")
+                ),
             });
         }
         Ok(())
@@ -269,7 +283,7 @@ impl Player<'_> {
             (0, ..) => Ok(()),
             (size, ..) => Err(Stop::Fail {
                 expected: expected.to_owned(),
-                received: format!("one for {size} octets"),
+                received: format!("one for {size}", size = many(size, "octet")),
             }),
         }
     }
@@ -286,7 +300,10 @@ impl Player<'_> {
         };
         let header: [u8; 28] = message.payload.as_slice().try_into().map_err(|_| {
             let len = message.payload.len();
-            fail(format!("a Read Request with a header of {len} octets"))
+            fail(format!(
+                "a Read Request with a header of {len}",
+                len = many(len, "octet")
+            ))
         })?;
         let word = |at: usize| {
             u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
@@ -336,13 +353,13 @@ impl Player<'_> {
             Next::Nothing => {
                 let octets = self.connection()?.rest().to_vec();
                 self.said(Who::Target, "octets", &octets);
-                format!("{} octets", octets.len())
+                many(octets.len(), "octet")
             }
             Next::Fin => "the end of the TCP connection (FIN)".to_owned(),
             Next::Reset => "a reset of the TCP connection".to_owned(),
             Next::Fpdu(fpdu) => {
                 let what = Segment::parse(&fpdu.ulpdu).map_or_else(
-                    || format!("a ULPDU of {} octets", fpdu.ulpdu.len()),
+                    || format!("a ULPDU of {}", many(fpdu.ulpdu.len(), "octet")),
                     |segment| segment.to_string(),
                 );
                 self.said(Who::Target, what.clone(), &fpdu.wire);

@@ -5,6 +5,7 @@ use std::fmt;
 use super::value::{Data, Msn, Stag, To};
 use crate::wire::fpdu::{CrcField, FpduForm, MarkerForm};
 use crate::wire::segment::opcode;
+use crate::words::many;
 
 /// How a segment is addressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -316,7 +317,7 @@ impl fmt::Display for Out {
             write!(f, " and {} more", self.extra)?;
         }
         if let Some(len) = self.cut {
-            write!(f, ", cut to a ULPDU of {len} octets")?;
+            write!(f, ", cut to a ULPDU of {len}", len = many(len, "octet"))?;
         }
         if !self.last {
             write!(f, ", L=0")?;

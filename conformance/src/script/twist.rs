@@ -2,6 +2,7 @@
 //! the frame has one thing wrong (or odd), and the rest right.
 
 use crate::wire::startup::StartupFrame;
+use crate::words::many;
 
 /// The difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,16 +102,20 @@ impl Twist {
         }
         if !self.private_data.is_empty() {
             let len = self.private_data.len();
-            said.push(format!("{len} more octets of Private Data"));
+            let len = many(len, "more octet");
+            said.push(format!("{len} of Private Data"));
         }
         if self.claim != 0 {
             said.push(format!("PD_Length {:+}", self.claim));
         }
         if !self.cuts.is_empty() {
-            said.push(format!("in {} pieces", self.cuts.len() + 1));
+            said.push(format!("in {}", many(self.cuts.len() + 1, "piece")));
         }
         if let Some(only) = self.only {
-            said.push(format!("of it the first {only} octets"));
+            said.push(format!(
+                "of it the first {only}",
+                only = many(only, "octet")
+            ));
         }
         said
     }

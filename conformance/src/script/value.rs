@@ -1,5 +1,6 @@
 //! Values that are known only while a case runs: addresses that the target advertised, and those in what it sent.
 
+use crate::words::many;
 use std::fmt;
 
 /// What a case calls a region of the target.
@@ -136,14 +137,18 @@ impl fmt::Display for Data {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Data::Octets(octets) if octets.is_empty() => write!(f, "no octets"),
-            Data::Octets(octets) => write!(f, "{} octets", octets.len()),
-            Data::Pattern(_, _, len) => write!(f, "{len} octets of a pattern"),
+            Data::Octets(octets) => write!(f, "{}", many(octets.len(), "octet")),
+            Data::Pattern(_, _, len) => write!(f, "{len} of a pattern", len = many(len, "octet")),
             Data::ReadRequest {
                 size,
                 src_stag,
                 src_to,
                 ..
-            } => write!(f, "for {size} octets at {src_to}, {src_stag}"),
+            } => write!(
+                f,
+                "for {size} at {src_to}, {src_stag}",
+                size = many(size, "octet")
+            ),
             Data::Atomic {
                 opcode, stag, to, ..
             } => write!(f, "operation {opcode} at {to}, {stag}"),

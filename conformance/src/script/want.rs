@@ -5,6 +5,7 @@ use std::fmt;
 use super::setup::Rtr;
 use super::value::{Data, Stag};
 use crate::wire::terminate::describe;
+use crate::words::many;
 
 /// A whole RDMA Message. What is sent in several segments is put together first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +90,8 @@ impl fmt::Display for Want {
             }
             Want::ReadRequest { size, stag, to } => write!(
                 f,
-                "RDMA Read Request for {size} octets at STag {stag:#010x}, TO {to:#x}"
+                "RDMA Read Request for {size} at STag {stag:#010x}, TO {to:#x}",
+                size = many(size, "octet")
             ),
             Want::ReadResponse { stag, to, data } => {
                 write!(f, "RDMA Read Response to {stag}, TO {to:#x}, {data}")

@@ -6,6 +6,7 @@ use super::action::{Action, Condition, StartupCheck};
 use super::segment::Out;
 use super::setup::Setup;
 use super::twist::Twist;
+use crate::words::many;
 
 /// Segments that are told one by one; of more, the first and the last.
 const SEGMENTS: usize = 8;
@@ -19,7 +20,8 @@ impl fmt::Display for Condition {
             Condition::PrivateDataOf(octets) => {
                 write!(
                     f,
-                    "the agent takes fewer than {octets} octets of Private Data"
+                    "the agent takes fewer than {octets} of Private Data",
+                    octets = many(octets, "octet")
                 )
             }
             Condition::CrcInUse => write!(f, "CRCs are not in use"),
@@ -30,10 +32,18 @@ impl fmt::Display for Condition {
                 write!(f, "the agent cannot register memory for one connection")
             }
             Condition::TargetIrdIsAtLeast(ird) => {
-                write!(f, "the target grants fewer than {ird} Reads at once")
+                write!(
+                    f,
+                    "the target grants fewer than {ird} at once",
+                    ird = many(ird, "Read")
+                )
             }
             Condition::TargetOrdIsAtLeast(ord) => {
-                write!(f, "the target will have fewer than {ord} Reads at once")
+                write!(
+                    f,
+                    "the target will have fewer than {ord} at once",
+                    ord = many(ord, "Read")
+                )
             }
             Condition::TargetAccepts => write!(f, "the target does not accept the connection"),
             Condition::TargetOffersRtr(rtr) => {
@@ -43,10 +53,18 @@ impl fmt::Display for Condition {
                 write!(f, "the target uses enhanced connection setup")
             }
             Condition::TargetLacksIrd(ird) => {
-                write!(f, "the target can have {ird} Reads of its peer at once")
+                write!(
+                    f,
+                    "the target can have {ird} of its peer at once",
+                    ird = many(ird, "Read")
+                )
             }
             Condition::TargetIrdIsAtMost(ird) => {
-                write!(f, "the target grants more than {ird} Reads at once")
+                write!(
+                    f,
+                    "the target grants more than {ird} at once",
+                    ird = many(ird, "Read")
+                )
             }
         }
     }
@@ -81,12 +99,18 @@ impl fmt::Display for Action {
             Action::Operate => write!(f, "Full Operation"),
             Action::Region(region) => write!(
                 f,
-                "the application registers {} octets with {}",
-                region.len, region.access
+                "the application registers {} with {}",
+                many(region.len, "octet"),
+                region.access
             ),
             Action::Deregister(name) => write!(f, "the application deregisters region {name}"),
             Action::Receives(count, len) => {
-                write!(f, "the application posts {count} receives of {len} octets")
+                write!(
+                    f,
+                    "the application posts {count} of {len}",
+                    count = many(count, "receive"),
+                    len = many(len, "octet")
+                )
             }
             Action::Post(post) => write!(f, "the application posts {}, {}", post.op, post.data),
             Action::Completion { op, success } => {
@@ -96,13 +120,14 @@ impl fmt::Display for Action {
             Action::Received(octets) => {
                 write!(
                     f,
-                    "a receive of the application is complete, with {octets} octets"
+                    "a receive of the application is complete, with {octets}",
+                    octets = many(octets, "octet")
                 )
             }
             Action::Told(data) => write!(
                 f,
-                "the application is told {} octets of Private Data",
-                data.len()
+                "the application is told {} of Private Data",
+                many(data.len(), "octet")
             ),
             Action::Delivered(data) => write!(f, "the application receives {data}"),
             Action::Event(event) => write!(f, "the application is told: {event}"),
@@ -122,16 +147,20 @@ impl fmt::Display for Action {
             Action::Disconnect => write!(f, "the application disconnects"),
             Action::Send(segments) => write!(f, "send {}", some(segments)),
             Action::SendInPieces(segment, cuts) => {
-                write!(f, "send {segment}, in {} pieces", cuts.len() + 1)
+                write!(f, "send {segment}, in {}", many(cuts.len() + 1, "piece"))
             }
             Action::SendAcross(segments, cuts) => write!(
                 f,
-                "send {} FPDUs in {} pieces",
-                segments.len(),
-                cuts.len() + 1
+                "send {} in {}",
+                many(segments.len(), "FPDU"),
+                many(cuts.len() + 1, "piece")
             ),
             Action::SendPart(segment, octets) => {
-                write!(f, "send the first {octets} octets of the FPDU of {segment}")
+                write!(
+                    f,
+                    "send the first {octets} of the FPDU of {segment}",
+                    octets = many(octets, "octet")
+                )
             }
             Action::Fin => write!(f, "send a FIN"),
             Action::Reset => write!(f, "send a reset"),
@@ -159,7 +188,8 @@ impl fmt::Display for Action {
             }
             Action::ReadOrTerminate { size, .. } => write!(
                 f,
-                "the {size} octets that were read, or a Terminate that says how many came"
+                "the {size} that were read, or a Terminate that says how many came",
+                size = many(size, "octet")
             ),
             Action::Watch(rules) => {
                 let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
@@ -203,14 +233,23 @@ impl fmt::Display for Setup {
         }
         if self.receives != plain.receives {
             let (count, len) = self.receives;
-            write!(f, ", {count} receives of {len} octets")?;
+            write!(
+                f,
+                ", {count} of {len}",
+                count = many(count, "receive"),
+                len = many(len, "octet")
+            )?;
         }
         if (self.ird, self.ord) != (plain.ird, plain.ord) {
             write!(f, ", the application's IRD {}, ORD {}", self.ird, self.ord)?;
         }
         if !self.private_data.is_empty() {
             let len = self.private_data.len();
-            write!(f, ", {len} octets of Private Data from the application")?;
+            write!(
+                f,
+                ", {len} of Private Data from the application",
+                len = many(len, "octet")
+            )?;
         }
         if self.pd != plain.pd {
             write!(f, ", protection domain {}", self.pd)?;
@@ -253,7 +292,8 @@ impl fmt::Display for StartupCheck {
                 let len = octets.len();
                 write!(
                     f,
-                    "the application's Private Data, {len} octets, and no other"
+                    "the application's Private Data, {len}, and no other",
+                    len = many(len, "octet")
                 )
             }
             StartupCheck::Depths { ird, ord } => {

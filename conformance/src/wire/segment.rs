@@ -1,5 +1,6 @@
 //! DDP Segments with their RDMAP Control octet (RFC 5041 section 4, RFC 5040 section 4.1), as they came.
 
+use crate::words::many;
 use std::fmt;
 
 /// RDMAP opcodes (RFC 5040 Figure 4, RFC 7306 Figure 3).
@@ -132,6 +133,6 @@ impl fmt::Display for Segment {
             }
         }
         let last = if self.last() { "" } else { ", more follow" };
-        write!(f, ", {} octets{last}", self.payload.len())
+        write!(f, ", {}{last}", many(self.payload.len(), "octet"))
     }
 }

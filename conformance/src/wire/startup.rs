@@ -1,5 +1,6 @@
 //! MPA Request and Reply Frames (RFC 5044 section 7.1.1, RFC 6581 sections 6 and 9): any field can have any value.
 
+use crate::words::many;
 use std::fmt;
 
 /// The Key of a Request Frame.
@@ -171,11 +172,11 @@ impl fmt::Display for StartupFrame {
             .collect();
         write!(
             f,
-            "{kind}, revision {}, flags {:#04x} ({}), {} octets of Private Data",
+            "{kind}, revision {}, flags {:#04x} ({}), {} of Private Data",
             self.rev,
             self.flags,
             flags.join(" "),
-            self.private_data.len()
+            many(self.private_data.len(), "octet")
         )?;
         if let Some(data) = self.enhanced_data() {
             write!(f, ", IRD {}, ORD {}", data.ird, data.ord)?;
