@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use uwarp_conformance::report::{Counts, failure, summary};
+use uwarp_conformance::report::{Counts, failure, many, summary};
 use uwarp_conformance::{Config, Outcome, Progress, Selection, Target, Verdict, run};
 
 use crate::address::HostPort;
@@ -29,7 +29,7 @@ use files::Files;
     uwarp agent -a 127.0.0.1 -p 7174\n  \
     uwarp conformance --target 127.0.0.1:7174\n\n\
     The first Ctrl-C lets the cases under way end and reports them; the second ends at once.\n\
-    Exit codes: 0 all passed, 1 something failed, 2 it could not run, or not to its end.")]
+    Exit codes: 0 all that was played passed, 1 something failed, 2 it could not run, not to its end, or nothing was played.")]
 pub(crate) struct Options {
     /// Cases: ids, beginnings of ids, or patterns with `*`; all without any
     #[arg(value_name = "ID")]
@@ -178,7 +178,7 @@ impl Bar {
 impl Progress for Bar {
     fn begins(&self, cases: usize) {
         self.cases.store(cases, Ordering::Relaxed);
-        notice(format_args!("{cases} cases, seed {}", self.seed));
+        notice(format_args!("{}, seed {}", many(cases, "case"), self.seed));
         self.bar.set_length(cases as u64);
     }
 
@@ -220,22 +220,36 @@ fn tell(options: &Options, outcomes: &[Outcome], cases: usize) -> Result<(), Fai
         }
     }
     out.line(summary(outcomes))?;
-    let counts = Counts::of(outcomes);
-    let played = outcomes.len();
+    judge(&Counts::of(outcomes), cases)
+}
+
+/// The status of a run of `cases` cases.
+fn judge(counts: &Counts, cases: usize) -> Result<(), Failure> {
     let failed = counts.failed + counts.unexpected;
+    let ended = counts.played() + counts.skipped + counts.errors;
+    let stopped = match cases - ended {
+        1 => "was not played: the run was stopped",
+        _ => "were not played: the run was stopped",
+    };
     let mut bad = Vec::new();
     for (count, what) in [
         (failed, "failed"),
         (counts.errors, "could not be played"),
-        (cases - played, "were not played: the run was stopped"),
+        (cases - ended, stopped),
     ] {
         if count > 0 {
-            bad.push(format!("{count} of {cases} cases {what}"));
+            bad.push(format!("{count} of {} {what}", many(cases, "case")));
         }
+    }
+    if counts.played() == 0 {
+        bad.push("nothing was played".to_owned());
     }
     let report = Report::new(bad.join("; "));
     match failed {
         _ if bad.is_empty() => Ok(()),
+        0 if counts.played() == 0 => Err(Failure::Usage(report.advice(
+            "see above why cases were skipped; --strict and --dangerous play more of them",
+        ))),
         0 => Err(Failure::Usage(report)),
         _ => Err(Failure::Operation(report)),
     }

@@ -273,3 +273,42 @@ fn an_interrupted_run_reports_what_was_played_and_says_that_it_was_not_all() {
     assert!((1..50).contains(&played), "{played}");
     std::fs::remove_file(&json).unwrap();
 }
+
+/// A port at which nothing listens.
+fn nowhere() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+#[test]
+fn a_run_that_has_played_nothing_exits_with_2_and_says_so() {
+    // Nothing listens.
+    let out = conformance(&["--target", &nowhere(), "--no-agent", "mpa"]);
+    let (said, summary) = (text(&out.stderr), text(&out.stdout));
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    assert!(said.contains("nothing was played"), "{said}");
+    assert!(
+        summary.contains("1 could not be played: nothing was played"),
+        "{summary}"
+    );
+    assert!(
+        summary.contains("skipped: the target cannot be reached"),
+        "{summary}"
+    );
+    // Every case is skipped: the only one needs an agent.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = server.local_addr().unwrap().to_string();
+    let out = conformance(&["--target", &at, "--no-agent", "ddp/5041-7.1/2"]);
+    let (said, summary) = (text(&out.stderr), text(&out.stdout));
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    assert!(said.contains("1 case, seed 1\n"), "{said}");
+    assert!(
+        summary.contains("1 skipped: nothing was played"),
+        "{summary}"
+    );
+    // No case is left: the only one is a MAY.
+    let out = conformance(&["--target", &at, "--no-agent", "mpa/5044-3/5"]);
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    assert!(said.contains("--strict"), "{said}");
+}

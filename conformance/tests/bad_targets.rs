@@ -1,14 +1,16 @@
 //! A target that is no iWARP endpoint, or a broken one, ends as a verdict: the suite neither hangs nor gives up.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
-use uwarp_conformance::{Config, Ending, Outcome, Selection, Target, Verdict, run};
+use uwarp_conformance::{
+    Config, Ending, KernelTcp, Listener, Network, Outcome, Selection, Stream, Target, Verdict, run,
+};
 
 /// A TCP server that does something to each connection.
 struct Server {
@@ -224,4 +226,129 @@ fn one_that_is_not_there_is_an_error_of_the_run_and_not_of_the_target() {
     assert!(
         matches!(&outcomes[0].verdict, Verdict::Infrastructure(what) if what.contains("is it running"))
     );
+}
+
+/// The kernel's TCP, which counts the connections that are tried.
+#[derive(Default)]
+struct Counting {
+    network: KernelTcp,
+    tried: AtomicUsize,
+}
+
+impl Network for Counting {
+    fn connect(
+        &self,
+        to: SocketAddr,
+        mss: Option<u16>,
+        timeout: Duration,
+    ) -> std::io::Result<Box<dyn Stream>> {
+        self.tried.fetch_add(1, Ordering::Relaxed);
+        self.network.connect(to, mss, timeout)
+    }
+
+    fn home(&self) -> IpAddr {
+        self.network.home()
+    }
+
+    fn listen(
+        &self,
+        at: Option<SocketAddr>,
+        peer: Option<SocketAddr>,
+        mss: Option<u16>,
+    ) -> std::io::Result<Box<dyn Listener>> {
+        self.network.listen(at, peer, mss)
+    }
+}
+
+/// Cases that were tried, those that were skipped because the target is gone, and the connections that were tried.
+fn play_all(at: SocketAddr, jobs: usize) -> (Vec<Outcome>, usize, usize) {
+    let network = Arc::new(Counting::default());
+    let mut config = Config::new(Target::At(at));
+    config.timeout = Duration::from_millis(200);
+    config.quiet = Duration::from_millis(20);
+    config.jobs = jobs;
+    config.network = network.clone();
+    let outcomes = run(&config, &Selection(vec!["mpa".into()]), &()).unwrap();
+    let is_gone = |outcome: &Outcome| {
+        outcome.verdict == Verdict::Skipped("the target cannot be reached".into())
+    };
+    let gone = outcomes.iter().filter(|one| is_gone(one)).count();
+    let tried = outcomes
+        .into_iter()
+        .filter(|outcome| !matches!(outcome.verdict, Verdict::Skipped(_)));
+    (tried.collect(), gone, network.tried.load(Ordering::Relaxed))
+}
+
+#[test]
+fn one_that_is_not_there_is_tried_once_and_not_by_each_case() {
+    let at = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    for jobs in [1, 4] {
+        let (tried, gone, connections) = play_all(at, jobs);
+        assert_eq!(connections, 1, "{jobs} jobs");
+        assert_eq!(tried.len(), 1, "{tried:?}");
+        assert!(gone > 20, "{gone}");
+    }
+}
+
+/// Each case before the end has its verdict; a case finds the end, and the others do not try.
+#[test]
+fn one_that_dies_is_waited_for_once() {
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let at = server.local_addr().unwrap();
+    let lives = std::thread::spawn(move || {
+        for _ in 0..5 {
+            drop(server.accept().unwrap());
+        }
+    });
+    let (tried, gone, _) = play_all(at, 1);
+    lives.join().unwrap();
+    let errors: Vec<&Outcome> = tried
+        .iter()
+        .filter(|one| matches!(one.verdict, Verdict::Infrastructure(_)))
+        .collect();
+    assert!(errors.len() <= 1, "{errors:?}");
+    assert!((2..=6).contains(&tried.len()) && gone > 20, "{tried:?}");
+}
+
+/// A server that is started again for each connection is away for a moment between them.
+#[test]
+fn one_that_comes_back_is_no_dead_one() {
+    let first = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let at = first.local_addr().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let lives = std::thread::spawn(move || {
+        let mut server = Some(first);
+        while !stopped.load(Ordering::Relaxed) {
+            // Somebody has to connect before it goes away again.
+            let listener = match server.take() {
+                Some(listener) => listener,
+                None => TcpListener::bind(at).unwrap(),
+            };
+            drop(listener.accept().unwrap());
+        }
+    });
+    let mut config = Config::new(Target::At(at));
+    config.timeout = Duration::from_secs(60);
+    config.quiet = Duration::from_millis(20);
+    config.jobs = 1;
+    let selection = Selection(vec!["mpa/5044-7.1.1".into()]);
+    let outcomes = run(&config, &selection, &()).unwrap();
+    stop.store(true, Ordering::Relaxed);
+    // It may be between two connections.
+    while !lives.is_finished() {
+        let _ = TcpStream::connect(at);
+        std::thread::yield_now();
+    }
+    lives.join().unwrap();
+    for outcome in outcomes {
+        assert!(
+            !matches!(outcome.verdict, Verdict::Infrastructure(_))
+                && outcome.verdict != Verdict::Skipped("the target cannot be reached".into()),
+            "{outcome:?}"
+        );
+    }
 }

@@ -13,3 +13,5 @@ pub use json::json;
 pub use junit::junit;
 pub use pcap::pcaps;
 pub use terminal::{Counts, failure, summary};
+
+pub use crate::words::many;

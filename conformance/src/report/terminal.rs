@@ -6,6 +6,7 @@ use super::fields::fields_of;
 use super::hexdump::hexdump;
 use crate::catalogue::requirements;
 use crate::run::{Failure, LogEntry, Outcome, Verdict, Who};
+use crate::words::many;
 
 /// Octets of an entry of the log that are shown.
 const SHOWN: usize = 64;
@@ -47,6 +48,12 @@ impl Counts {
             } += 1;
         }
         counts
+    }
+
+    /// Cases that say something about the target.
+    #[must_use]
+    pub fn played(&self) -> usize {
+        self.passed + self.failed + self.deviations + self.unexpected
     }
 }
 
@@ -178,9 +185,13 @@ pub fn summary(outcomes: &[Outcome]) -> String {
         text.push_str(&format!("{count} skipped: {why}\n"));
     }
     if counts.unexpected > 0 {
-        let count = counts.unexpected;
+        let (what, shows) = match counts.unexpected {
+            1 => ("known deviation", "does not show"),
+            _ => ("known deviations", "do not show"),
+        };
         text.push_str(&format!(
-            "{count} known deviations do not show any more: failed\n"
+            "{} {what} {shows} any more: failed\n",
+            counts.unexpected
         ));
     }
     text.push_str(&format!(
@@ -189,13 +200,17 @@ pub fn summary(outcomes: &[Outcome]) -> String {
         counts.failed + counts.unexpected,
         counts.skipped
     ));
-    for (count, what) in [
-        (counts.deviations, "known deviations"),
-        (counts.errors, "could not be played"),
-    ] {
-        if count > 0 {
-            text.push_str(&format!(", {count} {what}"));
-        }
+    if counts.deviations > 0 {
+        text.push_str(&format!(", {}", many(counts.deviations, "known deviation")));
+    }
+    if counts.errors > 0 {
+        text.push_str(&format!(", {} could not be played", counts.errors));
+    }
+    if counts.played() == 0 {
+        text.push_str(": nothing was played, and nothing is said about the target");
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,16 +1,22 @@
 //! The TCP connection of a case: the suite dials the target, or the target the suite.
 
+use std::io::{Error, ErrorKind};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde_json::json;
 
-use super::config::Target;
+use super::config::{Config, Target};
 use super::connection::Connection;
+use super::contact::{Contact, NoContact};
 use super::player::{Player, Step, Stop};
 use super::startup::{answer_members, merge, qp};
 use crate::agent::number;
 use crate::script::{Answer, Setup};
-use crate::transport::Stream;
+use crate::transport::{Listener, Stream};
+
+/// How long a target that dials may take to come at first: time to start it by hand.
+const TO_START: Duration = Duration::from_secs(60);
 
 impl Player<'_> {
     pub(super) fn begin(&mut self, setup: &Setup) -> Step {
@@ -64,34 +70,47 @@ impl Player<'_> {
             self.unanswered = Some((setup.clone(), number(&answer, "listener")?));
         }
         for knock in 0..setup.knocks {
-            self.knock(to, knock % 2 == 1)?;
+            self.knock(to, knock)?;
         }
-        let network = self.config.network.clone();
-        network
-            .connect(to, setup.mss, self.config.timeout)
-            .map_err(|error| match error.kind() {
-                std::io::ErrorKind::Unsupported => Stop::Skip(error.to_string()),
+        self.connect(to, setup.mss).map_err(|no| {
+            no.stop(|error| match error.kind() {
+                ErrorKind::Unsupported => Stop::Skip(error.to_string()),
                 _ if setup.knocks > 0 => Stop::Fail {
                     expected: "a TCP connection, as others before it".into(),
                     received: error.to_string(),
                 },
-                std::io::ErrorKind::ConnectionReset => Stop::Fail {
+                ErrorKind::ConnectionReset => Stop::Fail {
                     expected: "a TCP connection".into(),
                     received: "one that is reset at once".into(),
                 },
-                _ => Stop::Infrastructure(format!(
-                    "the target at {to} takes no connection: {error}; is it running?"
-                )),
+                _ => nobody_listens(to, &error),
             })
+        })
     }
 
-    /// A connection that ends before its Request: with a FIN and the target's answer to it, or with a reset.
-    fn knock(&mut self, to: SocketAddr, reset: bool) -> Step {
-        let network = self.config.network.clone();
-        let connected = network.connect(to, None, self.config.timeout);
-        let mut stream = connected.map_err(|error| Stop::Fail {
-            expected: "a TCP connection, as others before it".into(),
-            received: error.to_string(),
+    /// A TCP connection to the target.
+    fn connect(&self, to: SocketAddr, mss: Option<u16>) -> Result<Box<dyn Stream>, NoContact> {
+        let Config {
+            network, timeout, ..
+        } = self.config;
+        // Beside an agent each case has a listener of its own, which may fail alone.
+        let patience = self.agent.is_none().then_some(*timeout);
+        let attempt = || network.connect(to, mss, *timeout);
+        self.contact
+            .make(&**network, Duration::ZERO, patience, attempt)
+    }
+
+    /// A connection that ends before its Request: with a FIN and the target's answer to it, or with a
+    /// reset. `number`: how many there were in this case.
+    fn knock(&mut self, to: SocketAddr, number: u32) -> Step {
+        let reset = number % 2 == 1;
+        let mut stream = self.connect(to, None).map_err(|no| match no {
+            // No connection of this case can have been at fault.
+            NoContact::Never(error) if number == 0 => nobody_listens(to, &error),
+            no => no.stop(|error| Stop::Fail {
+                expected: "a TCP connection, as others before it".into(),
+                received: error.to_string(),
+            }),
         })?;
         if !reset && stream.fin().is_ok() {
             let _ = stream.receive(&mut [0; 64], self.config.quiet);
@@ -152,8 +171,7 @@ impl Player<'_> {
         }
         self.agent()?.command("connect", members)?;
         self.unanswered = Some((setup.clone(), conn));
-        listener
-            .accept(timeout)?
+        accept(self.config, self.contact, &mut *listener)?
             .ok_or_else(|| Stop::Infrastructure(format!("the target does not connect to {at}")))
     }
 
@@ -162,7 +180,6 @@ impl Player<'_> {
         if setup.mss.is_some() {
             return Err(Stop::Skip("the MSS cannot be chosen here".into()));
         }
-        let timeout = self.config.timeout;
         let Some(listener) = self.listener.as_deref_mut() else {
             return Err(Stop::Skip(
                 "nothing can tell the target to connect: it needs an agent".into(),
@@ -172,10 +189,11 @@ impl Player<'_> {
             // That of a connection before stays: the case may go on with it.
             let shim = super::shim::Shim::start(command, listener.local_addr());
             self.shims.push(shim.map_err(|error| {
+                self.contact.lose();
                 Stop::Infrastructure(format!("the command cannot be started: {error}"))
             })?);
         }
-        let Some(stream) = listener.accept(timeout)? else {
+        let Some(stream) = accept(self.config, self.contact, listener)? else {
             return Err(if self.connections.is_empty() {
                 Stop::Infrastructure("the target does not connect to the suite".into())
             } else {
@@ -184,4 +202,35 @@ impl Player<'_> {
         };
         Ok(stream)
     }
+}
+
+/// The target's connection, or `None` if none comes in time.
+fn accept(
+    config: &Config,
+    contact: &Contact,
+    listener: &mut dyn Listener,
+) -> Result<Option<Box<dyn Stream>>, Stop> {
+    let attempt = || {
+        let came = listener.accept(config.timeout)?;
+        came.ok_or_else(|| ErrorKind::TimedOut.into())
+    };
+    let first = match config.target {
+        Target::Dials(_) => TO_START,
+        Target::At(_) | Target::Command(_) => Duration::ZERO,
+    };
+    match contact.make(&*config.network, first, None, attempt) {
+        Ok(stream) => Ok(Some(stream)),
+        Err(NoContact::Now(error) | NoContact::Never(error))
+            if error.kind() == ErrorKind::TimedOut =>
+        {
+            Ok(None)
+        }
+        Err(no) => Err(no.stop(Stop::from)),
+    }
+}
+
+fn nobody_listens(at: SocketAddr, error: &Error) -> Stop {
+    Stop::Infrastructure(format!(
+        "the target at {at} takes no connection: {error}; is it running?"
+    ))
 }

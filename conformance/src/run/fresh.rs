@@ -3,6 +3,7 @@
 use std::io;
 
 use super::config::Config;
+use super::contact::Contact;
 use super::outcome::{Ending, Failure, LogEntry, Outcome, Verdict, Who};
 use super::suite::{Progress, RunError, Selection, choose, known, play, sorted, unplayed};
 use crate::agent::{Agent, AgentError, Channel};
@@ -102,9 +103,13 @@ impl Fresh<'_> {
         if self.agent.is_none()
             && let Err(error) = self.start()
         {
-            return unplayed(self.config, case, error.to_string());
+            return unplayed(
+                self.config,
+                case,
+                Verdict::Infrastructure(error.to_string()),
+            );
         }
-        let mut outcome = play(self.config, &mut self.agent, &mut None, case);
+        let mut outcome = self.on_target(case);
         if outcome.ending == Some(Ending::Died) {
             self.agent = None;
         } else if suspicious(&outcome) && !self.lives() {
@@ -114,11 +119,17 @@ impl Fresh<'_> {
         outcome
     }
 
+    /// Plays it on the target of now. Whether that can be reached is found anew each time.
+    fn on_target(&mut self, case: &Case) -> Outcome {
+        let contact = Contact::default();
+        play(self.config, &contact, &mut self.agent, &mut None, case)
+    }
+
     /// Whether a connection can be made and used.
     fn lives(&mut self) -> bool {
         let case = must("mpa/probe", &[], "The target takes connections.")
             .steps([Action::Establish(Setup::default()), Action::Ping]);
-        let outcome = play(self.config, &mut self.agent, &mut None, &case);
+        let outcome = self.on_target(&case);
         outcome.verdict == Verdict::Pass && outcome.ending.is_none()
     }
 }

@@ -4,6 +4,7 @@ mod application;
 mod atomics;
 mod config;
 mod connection;
+mod contact;
 mod dial;
 mod ends;
 mod enhanced;

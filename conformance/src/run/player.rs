@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::application::PostedReceives;
 use super::config::Config;
 use super::connection::Connection;
+use super::contact::Contact;
 use super::ends::Before;
 use super::log::Log;
 use super::outcome::{Ending, Failure, LogEntry, Outcome, Verdict, Who};
@@ -55,6 +56,7 @@ pub(super) type Step = Result<(), Stop>;
 /// A case that is being played.
 pub(super) struct Player<'a> {
     pub(super) config: &'a Config,
+    pub(super) contact: &'a Contact,
     pub(super) agent: Option<&'a mut Agent>,
     /// The target is the MPA Responder.
     pub(super) target_responds: bool,
@@ -86,12 +88,14 @@ pub(super) struct Player<'a> {
 impl<'a> Player<'a> {
     pub(super) fn new(
         config: &'a Config,
+        contact: &'a Contact,
         agent: Option<&'a mut Agent>,
         listener: Option<&'a mut dyn Listener>,
         target_responds: bool,
     ) -> Self {
         Player {
             config,
+            contact,
             agent,
             target_responds,
             listener,

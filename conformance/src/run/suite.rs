@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::config::{Config, Target};
+use super::contact::Contact;
 use super::outcome::{Ending, Outcome, Verdict};
 use super::player::{Player, plays};
 use crate::agent::{Agent, AgentError, Channel};
@@ -12,9 +13,6 @@ use crate::cases;
 use crate::deviations::Deviations;
 use crate::script::{Case, Level};
 use crate::transport::Listener;
-
-/// How long an agent that was lost may take to greet again.
-const AGAIN: Duration = Duration::from_secs(1);
 
 /// Which cases: all whose id one of these patterns takes, or all where there is none. A pattern is an id, a part of
 /// one up to a `/`, or has `*` for anything.
@@ -102,17 +100,19 @@ pub fn run(
     let mut agents = agents(config)?;
     let mut listener = own_listener(config)?;
     progress.begins(chosen.len());
+    let contact = Contact::default();
     let queue = Mutex::new(VecDeque::from(chosen));
     let outcomes = Mutex::new(Vec::new());
     let work = |agent: Option<Agent>, listener: Option<&mut dyn Listener>| {
         let next = || next(&queue, progress);
-        worker(config, agent, listener, &next, &|mut outcome: Outcome| {
+        let played = |mut outcome: Outcome| {
             deviations.apply(&mut outcome, config.target_initiates);
             progress.played(&outcome);
             if let Ok(mut outcomes) = outcomes.lock() {
                 outcomes.push(outcome);
             }
-        });
+        };
+        worker(config, &contact, agent, listener, &next, &played);
     };
     if let Some(listener) = &mut listener {
         work(agents.pop(), Some(&mut **listener));
@@ -146,12 +146,16 @@ pub fn run_with_agent(
     let chosen = choose(config, selection)?;
     let mut agent = Some(Agent::open(channel, config.timeout)?);
     progress.begins(chosen.len());
+    let contact = Contact::default();
     let mut outcomes = Vec::new();
     for case in chosen {
         if progress.stops() {
             break;
         }
-        let mut outcome = play(config, &mut agent, &mut None, case);
+        let mut outcome = match contact.unreachable() {
+            Some(why) => unplayed(config, case, Verdict::Skipped(why.into())),
+            None => play(config, &contact, &mut agent, &mut None, case),
+        };
         deviations.apply(&mut outcome, config.target_initiates);
         progress.played(&outcome);
         outcomes.push(outcome);
@@ -247,22 +251,29 @@ fn next(queue: &Mutex<VecDeque<&'static Case>>, progress: &dyn Progress) -> Opti
 
 fn worker(
     config: &Config,
+    contact: &Contact,
     mut agent: Option<Agent>,
     mut listener: Option<&mut dyn Listener>,
     next: &dyn Fn() -> Option<&'static Case>,
     played: &dyn Fn(Outcome),
 ) {
     while let Some(case) = next() {
+        if let Some(why) = contact.unreachable() {
+            played(unplayed(config, case, Verdict::Skipped(why.into())));
+            continue;
+        }
         if let (Some(at), None) = (config.agent, &agent) {
-            match Agent::connect(at, AGAIN) {
+            match Agent::connect(at, config.timeout) {
                 Ok(new) => agent = Some(new),
                 Err(error) => {
-                    played(unplayed(config, case, error.to_string()));
+                    contact.lose();
+                    let why = format!("the agent is gone: {error}");
+                    played(unplayed(config, case, Verdict::Infrastructure(why)));
                     continue;
                 }
             }
         }
-        let outcome = play(config, &mut agent, &mut listener, case);
+        let outcome = play(config, contact, &mut agent, &mut listener, case);
         if matches!(outcome.verdict, Verdict::Infrastructure(_))
             || outcome.ending == Some(Ending::Died)
         {
@@ -273,18 +284,21 @@ fn worker(
     }
 }
 
-/// A case that could not be begun, and why.
-pub(super) fn unplayed(config: &Config, case: &Case, why: String) -> Outcome {
-    let mut outcome = Player::new(config, None, None, true).play(&Case {
+/// A case that was not begun, for the reason in `verdict`.
+pub(super) fn unplayed(config: &Config, case: &Case, verdict: Verdict) -> Outcome {
+    let contact = Contact::default();
+    let nothing = Case {
         steps: Vec::new(),
         ..case.clone()
-    });
-    outcome.verdict = Verdict::Infrastructure(why);
+    };
+    let mut outcome = Player::new(config, &contact, None, None, true).play(&nothing);
+    outcome.verdict = verdict;
     outcome
 }
 
 pub(super) fn play(
     config: &Config,
+    contact: &Contact,
     agent: &mut Option<Agent>,
     listener: &mut Option<&mut dyn Listener>,
     case: &Case,
@@ -299,7 +313,7 @@ pub(super) fn play(
     let listener = listener
         .as_mut()
         .map(|listener| &mut **listener as &mut dyn Listener);
-    Player::new(config, agent.as_mut(), listener, target_responds).play(case)
+    Player::new(config, contact, agent.as_mut(), listener, target_responds).play(case)
 }
 
 #[cfg(test)]
