@@ -65,6 +65,9 @@ pub(crate) struct Options {
     /// Cases at once
     #[arg(short, long, value_name = "N", default_value = "4")]
     jobs: NonZeroUsize,
+    /// Print each case as it ends, also those that pass or are skipped
+    #[arg(short, long)]
+    verbose: bool,
     /// Seconds to wait for what has to come
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     timeout: Duration,
@@ -142,25 +145,27 @@ pub(crate) fn run_command(options: &Options) -> Result<(), Failure> {
     opened.map_err(Failure::before_the_run)?;
     let stop = asked_to_stop()
         .map_err(|error| Failure::because(format!("signals cannot be taken: {error}")))?;
-    let bar = Bar::new(options.seed, stop);
+    let bar = Bar::new(options, stop);
     let outcomes = run(&config, &Selection(options.ids.clone()), &bar)
         .map_err(|error| Failure::Usage(Report::new(error.to_string())))?;
     let cases = bar.cases.load(Ordering::Relaxed);
     drop(bar);
-    files.write(&options.called(), &outcomes)?;
+    files.write(&options.called(), options.seed, &outcomes)?;
     tell(options, &outcomes, cases)
 }
 
-/// Tells of each case as it ends, on stderr: a bar where that is a terminal, and a line for each that is not passed.
+/// Reports each case as it ends, on stderr: a bar if that is a terminal, and a line for each case that
+/// is neither passed nor skipped; with `--verbose`, for each case.
 struct Bar {
     bar: ProgressBar,
     seed: u64,
+    verbose: bool,
     cases: AtomicUsize,
     stop: Arc<AtomicBool>,
 }
 
 impl Bar {
-    fn new(seed: u64, stop: Arc<AtomicBool>) -> Self {
+    fn new(options: &Options, stop: Arc<AtomicBool>) -> Self {
         let bar = ProgressBar::no_length();
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
             bar.set_style(style);
@@ -168,7 +173,8 @@ impl Bar {
         let cases = AtomicUsize::new(0);
         Bar {
             bar,
-            seed,
+            seed: options.seed,
+            verbose: options.verbose,
             cases,
             stop,
         }
@@ -185,7 +191,8 @@ impl Progress for Bar {
     fn played(&self, outcome: &Outcome) {
         self.bar.set_message(outcome.id.clone());
         self.bar.inc(1);
-        if !matches!(outcome.verdict, Verdict::Pass | Verdict::Skipped(_)) {
+        let well = matches!(outcome.verdict, Verdict::Pass | Verdict::Skipped(_));
+        if self.verbose || !well {
             self.bar.suspend(|| {
                 notice(format_args!(
                     "{:<10} {}",

@@ -312,3 +312,42 @@ fn a_run_that_has_played_nothing_exits_with_2_and_says_so() {
     assert_eq!(out.status.code(), Some(2), "{said}");
     assert!(said.contains("--strict"), "{said}");
 }
+
+#[test]
+fn verbose_prints_passed_and_skipped_cases_although_nobody_is_at_a_terminal() {
+    let (_serving, at) = agent(&[]);
+    let (rdma, _) = at.split_once(' ').unwrap();
+    let play = |more: &[&str]| {
+        let arguments = [&["--target", rdma, "--no-agent", "mpa/5044-7.1.1"], more].concat();
+        let out = conformance(&arguments);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        text(&out.stderr)
+    };
+    let (quiet, verbose) = (play(&[]), play(&["-v"]));
+    let lines = |said: &str, word: &str| said.lines().filter(|line| line.starts_with(word)).count();
+    assert_eq!(
+        (lines(&quiet, "pass "), lines(&quiet, "skipped ")),
+        (0, 0),
+        "{quiet}"
+    );
+    assert!(lines(&verbose, "pass ") > 5, "{verbose}");
+    assert!(lines(&verbose, "skipped ") > 0, "{verbose}");
+}
+
+/// A page has what it needs in itself, and no log of a case that passed.
+#[test]
+fn the_page_of_a_green_run_is_small_and_says_which_run_it_was() {
+    let (_serving, at) = agent(&[]);
+    let (rdma, control) = at.split_once(' ').unwrap();
+    let html = std::env::temp_dir().join(format!("uwarp-page-{}.html", std::process::id()));
+    let page = html.to_string_lossy();
+    let base = ["--target", rdma, "--agent", control, "--seed", "77"];
+    let out = conformance(&[&base[..], &["--strict", "--dangerous", "--html", &page]].concat());
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let page = std::fs::read_to_string(&html).unwrap();
+    std::fs::remove_file(&html).unwrap();
+    assert!(page.len() < 1_000_000, "{} bytes", page.len());
+    assert!(page.contains("\"seed\":77"));
+    assert!(page.contains(concat!("\"version\":\"", env!("CARGO_PKG_VERSION"), "\"")));
+    assert!(page.contains(" UTC\""));
+}

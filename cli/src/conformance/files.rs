@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::Value;
 use uwarp_conformance::Outcome;
-use uwarp_conformance::report::{html, json, junit, pcaps};
+use uwarp_conformance::report::{About, html, json, junit, pcaps};
 
 use crate::failure::{Failure, Report};
 use crate::output::Output;
@@ -21,7 +21,7 @@ pub(super) struct Files {
     /// Write the outcomes to FILE as JUnit's XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Write the outcomes to FILE as one HTML page, with the wire log of each case
+    /// Write the outcomes to FILE as one HTML page, with the wire log of each case that did not pass
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Another target on that page: what an earlier run wrote with --json
@@ -81,15 +81,20 @@ impl Files {
 }
 
 impl Ready<'_> {
-    /// Writes them. `target`: what it is called, unless there is a name for it.
+    /// Writes them. `target`: what it is called, unless there is a name for it. `seed`: that of the run.
     ///
     /// # Errors
     /// A file cannot be written.
-    pub(super) fn write(&self, target: &str, outcomes: &[Outcome]) -> Result<(), Failure> {
+    pub(super) fn write(
+        &self,
+        target: &str,
+        seed: u64,
+        outcomes: &[Outcome],
+    ) -> Result<(), Failure> {
         let files = self.files;
-        let target = files.name.as_deref().unwrap_or(target);
+        let about = About::now(files.name.as_deref().unwrap_or(target), seed);
         if let Some(path) = &files.json {
-            let text = json(target, outcomes).to_string();
+            let text = json(&about, outcomes).to_string();
             if is_stdout(path) {
                 Output::Stdout.line(text)?;
             } else {
@@ -97,10 +102,10 @@ impl Ready<'_> {
             }
         }
         if let Some(path) = &files.junit {
-            write_file(path, &junit(target, outcomes))?;
+            write_file(path, &junit(&about.target, outcomes))?;
         }
         if let Some(path) = &files.html {
-            let mut runs = vec![json(target, outcomes)];
+            let mut runs = vec![json(&about, outcomes)];
             runs.extend(self.beside.iter().cloned());
             write_file(path, &html(&runs))?;
         }

@@ -2,16 +2,19 @@
 
 use serde_json::{Value, json};
 
+use super::about::About;
 use super::fields::fields_of;
 use crate::run::{Failure, Outcome, Verdict, Who};
 
 /// The outcomes of a run, as programs read them. Octets are hexadecimal.
 #[must_use]
-pub fn json(target: &str, outcomes: &[Outcome]) -> Value {
+pub fn json(about: &About, outcomes: &[Outcome]) -> Value {
     json!({
         "suite": "uwarp-conformance",
         "version": env!("CARGO_PKG_VERSION"),
-        "target": target,
+        "date": about.date,
+        "seed": about.seed,
+        "target": about.target,
         "cases": outcomes.iter().map(case).collect::<Vec<_>>(),
     })
 }

@@ -1,5 +1,6 @@
 //! What a run found, for people and for programs.
 
+mod about;
 mod fields;
 mod hexdump;
 mod html;
@@ -8,6 +9,7 @@ mod junit;
 mod pcap;
 mod terminal;
 
+pub use about::About;
 pub use html::html;
 pub use json::json;
 pub use junit::junit;

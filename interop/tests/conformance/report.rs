@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::{env, fs};
 
-use serde_json::{Value, json};
-use uwarp_conformance::report::{html, json as of_run, pcaps};
+use serde_json::Value;
+use uwarp_conformance::report::{About, html, json, pcaps};
 use uwarp_conformance::{Outcome, Verdict, list};
 use uwarp_interop::{Failure, Result};
 
@@ -29,7 +29,7 @@ pub(crate) fn write(shared: &Shared, all_well: bool) -> Result<()> {
     fs::create_dir_all(&to)?;
     for one in played.iter() {
         let name = one.run.name().rsplit(':').next().unwrap_or_default();
-        let run = of_run(one.run.title(), &one.outcomes);
+        let run = of_run(one.run, &one.outcomes);
         fs::write(to.join(format!("{name}.json")), run.to_string())?;
         let failed: Vec<Outcome> = one
             .outcomes
@@ -69,6 +69,11 @@ pub(crate) fn write(shared: &Shared, all_well: bool) -> Result<()> {
     Ok(())
 }
 
+/// The document of a run.
+fn of_run(run: Run, outcomes: &[Outcome]) -> Value {
+    json(&About::now(run.title(), super::SEED), outcomes)
+}
+
 /// The file of deviations, read.
 fn known(file: &str) -> Result<toml::Table> {
     file.parse()
@@ -101,7 +106,7 @@ fn columns(played: &[Played]) -> Vec<Value> {
                 };
                 outcomes.extend(more.filter(of_role).cloned());
             }
-            of_run(one.run.title(), &outcomes)
+            of_run(one.run, &outcomes)
         })
         .collect()
 }
@@ -114,8 +119,8 @@ fn brief(mut run: Value) -> Value {
         let entries = entries.filter(|_| failed).unwrap_or_default();
         let skipped = entries.len().saturating_sub(LOG);
         let last = entries.into_iter().skip(skipped).map(|mut entry| {
-            entry["octets"] = json!("");
-            entry["fields"] = json!([]);
+            entry["octets"] = Value::from("");
+            entry["fields"] = Value::from(Vec::<Value>::new());
             entry
         });
         case["log"] = last.collect();
