@@ -73,6 +73,9 @@ fn a_case_is_explained_with_its_requirements_and_steps() {
 
 #[test]
 fn what_makes_no_sense_is_usage_and_says_what_to_try() {
+    let nowhere = std::env::temp_dir().join(format!("uwarp-nowhere-{}/x", std::process::id()));
+    let nowhere = nowhere.to_str().unwrap();
+    let unwritable = format!("{nowhere} cannot be written");
     for (arguments, says) in [
         (&["--explain", "mpa/1/1"][..], "--list shows them all"),
         (
@@ -89,10 +92,7 @@ fn what_makes_no_sense_is_usage_and_says_what_to_try() {
             &["--target", "127.0.0.1:1", "--html", "-"],
             "stdout is for --json alone",
         ),
-        (
-            &["--target", "127.0.0.1:1", "--json", "/no/such/place"],
-            "/no/such/place cannot be written",
-        ),
+        (&["--target", "127.0.0.1:1", "--json", nowhere], &unwritable),
         (
             &[
                 "--target",
@@ -100,7 +100,7 @@ fn what_makes_no_sense_is_usage_and_says_what_to_try() {
                 "--html",
                 "x",
                 "--beside",
-                "/none",
+                nowhere,
             ],
             "uwarp conformance --json",
         ),

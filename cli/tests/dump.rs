@@ -101,7 +101,8 @@ fn stdin_is_a_file_too() {
 
 #[test]
 fn a_file_that_is_no_capture_or_not_there_exits_with_2() {
-    dump(&["/nonexistent/x.pcapng"])
+    let nowhere = TempFile::new("nowhere").below("x.pcapng");
+    dump(&[&nowhere])
         .expect(2)
         .says("the capture cannot be read");
     let own = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");

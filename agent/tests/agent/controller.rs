@@ -12,7 +12,7 @@ use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::{Device, Settings};
 
 /// Nothing in these tests takes this long, unless it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// An agent on a device of its own over the kernel's loopback, with an RDMA port.
 pub(crate) fn agent() -> Agent {

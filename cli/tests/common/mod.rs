@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Nothing in these tests takes this long, unless it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What a command that has ended said.
 #[derive(Debug)]
@@ -237,6 +237,13 @@ impl TempFile {
 
     pub(crate) fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Path below this one. It does not exist unless a directory was made here: the test knows its own place, and no
+    /// fixed name is sure to be free.
+    #[allow(dead_code, reason = "not every test that includes this needs it")]
+    pub(crate) fn below(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -32,7 +32,7 @@ use victim::{Confined, Usage};
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Nothing here takes this long, unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The part of its throughput that the honest peer must keep, in whole runs.
 const LEAST: f64 = 0.5;

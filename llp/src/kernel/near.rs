@@ -180,7 +180,10 @@ mod tests {
         let (mut sent, mut received) = (0, 0);
         let began = Instant::now();
         while received < octets {
-            assert!(began.elapsed() < Duration::from_secs(60), "{received}");
+            assert!(
+                began.elapsed() < Duration::from_secs(300),
+                "hangs at {received}"
+            );
             if sent < octets {
                 let some = &source[..source.len().min(octets - sent)];
                 sent += from.try_send(&[Piece::from(some)], FpduEnds::NONE).unwrap();

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_llp::{FpduEnds, Llp, LlpError, LlpListener, Network, Piece, Recv};
 
 /// After so long without any progress a test is taken to hang. No test comes near it.
-const STALLED: Duration = Duration::from_secs(40);
+const STALLED: Duration = Duration::from_secs(300);
 
 /// After so many deadlines in a row without any descriptor getting ready, too.
 const MAX_TIMERS: u32 = 2_000;
@@ -629,10 +629,7 @@ pub(crate) fn a_reset_and_a_fin_are_told_apart_without_reading(
     let began = Instant::now();
     while !b.peer_closed() {
         a.drive();
-        assert!(
-            began.elapsed() < Duration::from_secs(30),
-            "the FIN is not told"
-        );
+        assert!(began.elapsed() < STALLED, "the FIN is not told");
     }
     for _ in 0..100 {
         a.drive();

@@ -123,7 +123,7 @@ pub(crate) fn ip(arguments: &str) -> String {
 /// and drops them.
 #[track_caller]
 pub(crate) fn wait_up(name: &str) {
-    let limit = Instant::now() + Duration::from_secs(30);
+    let limit = Instant::now() + Duration::from_secs(300);
     while !ip(&format!("link show {name}")).contains("state UP") {
         assert!(Instant::now() < limit, "{name} does not come up");
         std::thread::sleep(Duration::from_millis(5));

@@ -15,7 +15,7 @@ use crate::smol::Packet;
 use crate::wire::{HEADER, Received, Wire};
 
 /// Nothing here takes this long, unless it never comes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(super) const ARP: u16 = 0x0806;
 pub(super) const IPV4: u16 = 0x0800;
