@@ -40,11 +40,10 @@ impl Answer {
     }
 
     fn accept(&self) -> AcceptOptions {
-        AcceptOptions {
-            private_data: self.data.clone(),
-            ird: self.ird,
-            ord: self.ord,
-        }
+        AcceptOptions::default()
+            .private_data(self.data.clone())
+            .ird(self.ird)
+            .ord(self.ord)
     }
 }
 
@@ -124,13 +123,11 @@ impl Session {
 
     pub(crate) fn connect(&mut self, fields: &Fields, _: &mut Line) -> Result<(), Refusal> {
         let Answer { ird, ord, data } = Answer::parse(fields)?;
-        let options = ConnectOptions {
-            private_data: data,
-            ird,
-            ord,
-            peer_to_peer: fields.flag("peer_to_peer", false)?,
-            local: None,
-        };
+        let options = ConnectOptions::default()
+            .private_data(data)
+            .ird(ird)
+            .ord(ord)
+            .peer_to_peer(fields.flag("peer_to_peer", false)?);
         let (id, qp) = (&self.connection(fields)?.id, self.qp(fields)?);
         id.connect(qp, &options).map_err(by("rdma_connect"))
     }
@@ -143,10 +140,9 @@ impl Session {
 
     pub(crate) fn reject(&mut self, fields: &Fields, _: &mut Line) -> Result<(), Refusal> {
         let needed = fields.number_as("ord_needed", 0)?;
-        let options = RejectOptions {
-            private_data: fields.hex("data", MAX_PRIVATE_DATA)?,
-            ord_needed: fields.has("ord_needed").then_some(needed),
-        };
+        let options = RejectOptions::default()
+            .private_data(fields.hex("data", MAX_PRIVATE_DATA)?)
+            .ord_needed(fields.has("ord_needed").then_some(needed));
         let id = &self.connection(fields)?.id;
         id.reject(&options).map_err(by("rdma_reject"))
     }

@@ -90,13 +90,12 @@ impl Session {
             return Err(Refusal::agent(format!("hold_ms: at most {MAX_HOLD_MS}")));
         }
         let wish = Wish {
-            caps: QpCaps {
-                max_send_wr: fields.number_as("send_wr", 64)?,
-                max_recv_wr: fields.number_as("recv_wr", 64)?,
-                max_send_sge: fields.number_as("send_sge", 4)?,
-                max_recv_sge: fields.number_as("recv_sge", 4)?,
-                max_inline: fields.number_as("inline", 0)?,
-            },
+            caps: QpCaps::default()
+                .max_send_wr(fields.number_as("send_wr", 64)?)
+                .max_recv_wr(fields.number_as("recv_wr", 64)?)
+                .max_send_sge(fields.number_as("send_sge", 4)?)
+                .max_recv_sge(fields.number_as("recv_sge", 4)?)
+                .max_inline_data(fields.number_as("inline", 0)?),
             pd: fields.number("pd", 0)?,
             srq: match fields.has("srq") {
                 true => Some(self.srqs.get(srq_number(fields)?)?.clone()),
@@ -204,7 +203,7 @@ impl Session {
         answer.number("recv_wr", attr.caps.max_recv_wr);
         answer.number("send_sge", attr.caps.max_send_sge);
         answer.number("recv_sge", attr.caps.max_recv_sge);
-        answer.number("inline", attr.caps.max_inline);
+        answer.number("inline", attr.caps.max_inline_data);
         if let Some(agreed) = qp.connection() {
             answer.text("local", &agreed.local.to_string());
             answer.text("peer", &agreed.peer.to_string());

@@ -221,21 +221,23 @@ mod tests {
 
     #[test]
     fn a_completion_is_told_as_the_c_agent_tells_it() {
-        let done = Completion {
-            wr_id: 7,
-            opcode: WcOpcode::RecvImmediate,
-            immediate: Some([1, 2, 3, 4, 0, 0, 0, 255]),
-            invalidated: Some(9),
-            ..Completion::default()
+        let done = {
+            let mut completion = Completion::default();
+            completion.wr_id = 7;
+            completion.opcode = WcOpcode::RecvImmediate;
+            completion.immediate = Some([1, 2, 3, 4, 0, 0, 0, 255]);
+            completion.invalidated = Some(9);
+            completion
         };
         assert_eq!(
             completion_line(2, &done).finish(),
             "{\"wc\":2,\"wr_id\":7,\"st\":0,\"status\":\"success\",\"op\":\"recv_write_imm\",\"len\":0,\
              \"flags\":10,\"imm\":\"01020304000000ff\",\"inv\":9}\n"
         );
-        let failed = Completion {
-            status: Status::RemoteAccess,
-            ..Completion::default()
+        let failed = {
+            let mut completion = Completion::default();
+            completion.status = Status::RemoteAccess;
+            completion
         };
         assert_eq!(
             completion_line(0, &failed).finish(),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use uwarp_verbs::{
     AcceptOptions, Access, ConnectRequest, Cq, Device, ListenError, Listener, MemoryRegion, Qp,
-    QpCaps, RecvWr, SendWr, Status, WcOpcode,
+    QpCaps, RecvWr, RemoteBuffer, SendWr, Status, WcOpcode,
 };
 
 use crate::hub::Hub;
@@ -84,11 +84,7 @@ fn serve(device: &Device, listener: &Listener, hub: &Arc<Hub>) {
 fn ping_pong(device: &Device, request: ConnectRequest, hub: &Hub) -> Result<(), String> {
     let served = Server::new(device, hub).and_then(|server| {
         // As rping: one Read outstanding in each direction.
-        let options = AcceptOptions {
-            ird: 1,
-            ord: 1,
-            ..AcceptOptions::default()
-        };
+        let options = AcceptOptions::default().ird(1).ord(1);
         request.accept(&server.qp, &options)?;
         let result = server.pings();
         server.qp.disconnect();
@@ -119,13 +115,12 @@ struct Advert {
 impl Server<'_> {
     fn new<'a>(device: &Device, hub: &'a Hub) -> Result<Server<'a>, Failure> {
         let (pd, cq) = (device.alloc_pd()?, device.create_cq(32)?);
-        let caps = QpCaps {
-            max_send_wr: 16,
-            max_recv_wr: 2,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline: ADVERT,
-        };
+        let caps = QpCaps::default()
+            .max_send_wr(16)
+            .max_recv_wr(2)
+            .max_send_sge(1)
+            .max_recv_sge(1)
+            .max_inline_data(ADVERT);
         let server = Server {
             qp: pd.create_qp(&cq, &cq, caps)?,
             inbox: pd.register(vec![0; ADVERT as usize], Access::LOCAL_WRITE)?,
@@ -146,8 +141,11 @@ impl Server<'_> {
     fn pings(&self) -> Result<(), Failure> {
         while let Some(source) = self.receive()? {
             let sges = [self.data.sge(0, source.len.min(DATA))];
-            self.qp
-                .post_send(&SendWr::read(0, &sges, source.addr, source.rkey))?;
+            self.qp.post_send(&SendWr::read(
+                0,
+                &sges,
+                RemoteBuffer::at(source.addr, source.rkey),
+            ))?;
             if !self.wait_for(WcOpcode::RdmaRead)? {
                 break;
             }
@@ -156,8 +154,11 @@ impl Server<'_> {
                 break;
             };
             let sges = [self.data.sge(0, self.text_len(source.len)?.min(sink.len))];
-            self.qp
-                .post_send(&SendWr::write(0, &sges, sink.addr, sink.rkey))?;
+            self.qp.post_send(&SendWr::write(
+                0,
+                &sges,
+                RemoteBuffer::at(sink.addr, sink.rkey),
+            ))?;
             if !self.wait_for(WcOpcode::RdmaWrite)? {
                 break;
             }

@@ -8,11 +8,10 @@ use crate::session::Session;
 
 impl Session {
     pub(crate) fn srq(&mut self, fields: &Fields, answer: &mut Line) -> Result<(), Refusal> {
-        let attr = SrqAttr {
-            max_wr: fields.number_as("max_wr", 64)?,
-            max_sge: fields.number_as("sge", 4)?,
-            limit: fields.number_as("limit", 0)?,
-        };
+        let attr = SrqAttr::default()
+            .max_wr(fields.number_as("max_wr", 64)?)
+            .max_sge(fields.number_as("sge", 4)?)
+            .limit(fields.number_as("limit", 0)?);
         let number = self.srqs.free()?;
         let pd = self.pd(fields.number("pd", 0)?)?;
         let srq = pd.create_srq(attr).map_err(by("ibv_create_srq"))?;
@@ -26,10 +25,9 @@ impl Session {
             let value = fields.has(key).then(|| fields.number_as(key, 0));
             value.transpose()
         };
-        let change = SrqModify {
-            max_wr: given("max_wr")?,
-            limit: given("limit")?,
-        };
+        let change = SrqModify::default()
+            .max_wr(given("max_wr")?)
+            .limit(given("limit")?);
         let modified = self.srqs.get(srq_number(fields)?)?.modify(change);
         modified.map_err(|error| Refusal::invalid("ibv_modify_srq", &error))
     }

@@ -1,6 +1,6 @@
 //! Work requests: receives and sends, in batches.
 
-use uwarp_verbs::{PostError, RecvWr, SendWr, Sge};
+use uwarp_verbs::{PostError, RecvWr, RemoteBuffer, SendWr, Sge};
 
 use crate::json::{Fields, Line, shortened, unhex};
 use crate::refusal::{Refusal, by};
@@ -110,22 +110,31 @@ impl<'a> Operation<'a> {
             None => SendWr::send(wr_id, sges),
         };
         let write = || match inline {
-            Some(octets) => SendWr::write_inline(wr_id, octets, raddr, rkey),
-            None => SendWr::write(wr_id, sges, raddr, rkey),
+            Some(octets) => SendWr::write_inline(wr_id, octets, RemoteBuffer::at(raddr, rkey)),
+            None => SendWr::write(wr_id, sges, RemoteBuffer::at(raddr, rkey)),
         };
         Ok(match self.name {
             "send" => send(),
             "send_inv" => send().invalidate(self.inv),
-            "send_imm" => send().with_imm(imm),
+            "send_imm" => send().with_immediate(imm),
             "write" => write(),
-            "write_imm" => write().with_imm(imm),
+            "write_imm" => write().with_immediate(imm),
             "imm" => SendWr::immediate(wr_id, imm),
-            "read" => SendWr::read(wr_id, sges, raddr, rkey),
-            "read_inv" => SendWr::read(wr_id, sges, raddr, rkey).invalidate_sink(),
-            "cas" => SendWr::compare_swap(wr_id, sges, raddr, rkey, self.compare, self.swap)
-                .compare_mask(self.compare_mask)
-                .swap_mask(self.swap_mask),
-            "fadd" => SendWr::fetch_add(wr_id, sges, raddr, rkey, self.compare).mask(self.mask),
+            "read" => SendWr::read(wr_id, sges, RemoteBuffer::at(raddr, rkey)),
+            "read_inv" => {
+                SendWr::read(wr_id, sges, RemoteBuffer::at(raddr, rkey)).invalidate_sink()
+            }
+            "cas" => SendWr::compare_swap(
+                wr_id,
+                sges,
+                RemoteBuffer::at(raddr, rkey),
+                self.compare,
+                self.swap,
+            )
+            .compare_mask(self.compare_mask)
+            .swap_mask(self.swap_mask),
+            "fadd" => SendWr::fetch_add(wr_id, sges, RemoteBuffer::at(raddr, rkey), self.compare)
+                .mask(self.mask),
             other => {
                 let other = shortened(other);
                 return Err(Refusal::agent(format!(

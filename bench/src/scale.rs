@@ -140,10 +140,7 @@ impl Options {
 
     /// A device of kernel TCP.
     fn device(&self) -> io::Result<Device> {
-        let settings = KernelSettings {
-            congestion: Some(self.congestion.clone()),
-            ..KernelSettings::default()
-        };
+        let settings = KernelSettings::default().congestion(Some(self.congestion.clone()));
         let network = KernelNetwork::new(settings, None);
         Device::open(Arc::new(network), Settings::default()).map_err(io::Error::other)
     }

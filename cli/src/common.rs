@@ -116,16 +116,14 @@ impl Common {
             Mpa::One => Revision::One,
             Mpa::Two => Revision::Two,
         };
-        Settings {
-            crc: self.crc == Switch::On,
-            markers: self.markers == Switch::On,
-            fpdu_segments: self.fpdu_segments,
-            send_in_place: self.send_in_place,
-            revision,
-            accept_revision: revision,
-            peer: self.peer.profile(),
-            ..Settings::default()
-        }
+        Settings::default()
+            .crc(self.crc == Switch::On)
+            .markers(self.markers == Switch::On)
+            .fpdu_segments(self.fpdu_segments)
+            .send_in_place(self.send_in_place)
+            .revision(revision)
+            .accept_revision(revision)
+            .peer(self.peer.profile())
     }
 
     /// Where text goes: not to stdout when the capture goes there.

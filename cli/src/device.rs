@@ -118,10 +118,7 @@ pub(crate) fn open(
     settings: Settings,
     recording: Option<&Recording>,
 ) -> Result<Device, Failure> {
-    let kernel = KernelSettings {
-        keepalive: Some(KEEPALIVE),
-        ..KernelSettings::default()
-    };
+    let kernel = KernelSettings::default().keepalive(Some(KEEPALIVE));
     let network = network(spec, kernel, recording)?;
     Device::open(network, settings).map_err(|error| Failure::because(error.to_string()))
 }

@@ -103,7 +103,7 @@ fn device_fields(text: &mut String, attr: &DeviceAttr) {
     line("page_size_cap", &format_args!("0x{:x}", attr.page_size_cap));
     line("max_qp", &attr.max_qp);
     line("max_qp_wr", &attr.max_qp_wr);
-    line("max_inline", &attr.max_inline);
+    line("max_inline_data", &attr.max_inline_data);
     line(
         "device_cap_flags",
         &format_args!("0x{:08x}", attr.device_cap_flags),

@@ -9,7 +9,7 @@ use std::thread;
 
 use common::{Ended, PATIENCE, Uwarp, client, uwarp};
 use uwarp_verbs::{
-    AcceptOptions, Access, Device, Listener, QpCaps, RecvWr, SendWr, Status, WcOpcode,
+    AcceptOptions, Access, Device, Listener, QpCaps, RecvWr, RemoteBuffer, SendWr, Status, WcOpcode,
 };
 
 /// Ping data as rping makes it, up to its zero.
@@ -239,7 +239,8 @@ fn echo_with_a_wrong_octet(device: &Device, listener: &Listener) {
     request.accept(&qp, &AcceptOptions::default()).unwrap();
     let (addr, rkey) = receive();
     let sges = [data.sge(0, SIZE)];
-    qp.post_send(&SendWr::read(0, &sges, addr, rkey)).unwrap();
+    qp.post_send(&SendWr::read(0, &sges, RemoteBuffer::at(addr, rkey)))
+        .unwrap();
     wait(WcOpcode::RdmaRead);
     go_ahead();
 
@@ -248,7 +249,8 @@ fn echo_with_a_wrong_octet(device: &Device, listener: &Listener) {
     data.read_at(WRONG, &mut octet).unwrap();
     assert_eq!(octet, *b"H");
     data.write_at(WRONG, b"h").unwrap();
-    qp.post_send(&SendWr::write(0, &sges, addr, rkey)).unwrap();
+    qp.post_send(&SendWr::write(0, &sges, RemoteBuffer::at(addr, rkey)))
+        .unwrap();
     wait(WcOpcode::RdmaWrite);
     go_ahead();
     let _ = qp.wait_closed(PATIENCE);

@@ -42,13 +42,12 @@ impl Environment {
 
     fn from(var: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
         let crc = choice(&var, "UWARP_CRC", &[("on", true), ("off", false)])?.unwrap_or(true);
-        let mut settings = Settings {
-            crc,
+        let mut settings = Settings::default()
+            .crc(crc)
             // perftest's `ib_send_bw -e` waits for events so.
-            event_on_write: choice(&var, "UWARP_WRITE_EVENTS", &[("1", true), ("0", false)])?
-                .unwrap_or(true),
-            ..Settings::default()
-        };
+            .event_on_write(
+                choice(&var, "UWARP_WRITE_EVENTS", &[("1", true), ("0", false)])?.unwrap_or(true),
+            );
         settings.markers =
             choice(&var, "UWARP_MARKERS", &[("on", true), ("off", false)])?.unwrap_or(false);
         settings.fpdu_segments =

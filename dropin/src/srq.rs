@@ -47,11 +47,10 @@ pub(crate) unsafe fn create(
 ) -> Result<*mut ibv_srq, c_int> {
     // SAFETY: the promise of the caller.
     let domain = unsafe { pd::of(pd) };
-    let wanted = SrqAttr {
-        max_wr: attr.max_wr,
-        max_sge: attr.max_sge.max(1),
-        limit: 0,
-    };
+    let wanted = SrqAttr::default()
+        .max_wr(attr.max_wr)
+        .max_sge(attr.max_sge.max(1))
+        .limit(0);
     let srq = domain.pd.create_srq_with_late_faults(wanted);
     let srq = srq.map_err(|error| errno::of_device(&error))?;
     (attr.max_wr, attr.max_sge) = (wanted.max_wr, wanted.max_sge);
@@ -176,10 +175,11 @@ pub(crate) unsafe extern "C-unwind" fn modify_srq(
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return errno::status(Err(libc::EINVAL));
         }
-        let result = kept.srq.modify(SrqModify {
-            max_wr: (mask & IBV_SRQ_MAX_WR != 0).then_some(attr.max_wr),
-            limit: (mask & IBV_SRQ_LIMIT != 0).then_some(attr.srq_limit),
-        });
+        let result = kept.srq.modify(
+            SrqModify::default()
+                .max_wr((mask & IBV_SRQ_MAX_WR != 0).then_some(attr.max_wr))
+                .limit((mask & IBV_SRQ_LIMIT != 0).then_some(attr.srq_limit)),
+        );
         errno::status(result.map_err(|error| match error {
             ModifySrqError::PdReceives { .. } => libc::ENOMEM,
             _ => libc::EINVAL,

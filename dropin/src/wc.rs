@@ -145,18 +145,20 @@ mod tests {
         let data = u32::from_be_bytes([0, 0, 0, 7]).to_be();
         let wire = immediate(data);
         assert_eq!(wire, [0, 0, 0, 7, 0, 0, 0, 0]);
-        let done = Completion {
-            immediate: Some(wire),
-            ..Completion::default()
+        let done = {
+            let mut completion = Completion::default();
+            completion.immediate = Some(wire);
+            completion
         };
         assert_eq!(extra(&done), (data, abi::IBV_WC_WITH_IMM));
     }
 
     #[test]
     fn the_stag_that_a_send_invalidated_is_told() {
-        let done = Completion {
-            invalidated: Some(0x1234_5601),
-            ..Completion::default()
+        let done = {
+            let mut completion = Completion::default();
+            completion.invalidated = Some(0x1234_5601);
+            completion
         };
         assert_eq!(extra(&done), (0x1234_5601, abi::IBV_WC_WITH_INV));
     }

@@ -123,10 +123,7 @@ pub const LONGEST: u64 = 64 * 1024 * 1024;
 pub fn offer(memory: Option<&MemoryRegion>) -> AcceptOptions {
     let mut private_data = memory.map_or(Vec::new(), |memory| memory.remote().to_bytes().to_vec());
     private_data.extend_from_slice(&LONGEST.to_be_bytes());
-    AcceptOptions {
-        private_data,
-        ..AcceptOptions::default()
-    }
+    AcceptOptions::default().private_data(private_data)
 }
 
 /// Splits that private data; an error where the server takes no file of so many octets.

@@ -188,14 +188,13 @@ fn no_thread_of_the_servers_program_runs_for_a_read() {
     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
     let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
     let connected = qp
-        .connect(addr.parse().unwrap(), &ConnectOptions::default())
+        .connect(addr.as_str(), &ConnectOptions::default())
         .unwrap();
     let table = RemoteBuffer::from_bytes(&connected.private_data).unwrap();
     let sink = pd.register(vec![0; 256], Access::LOCAL_WRITE).unwrap();
     let read = || {
         let sink = [sink.sge(0, 256)];
-        qp.post_send(&SendWr::read(1, &sink, table.addr, table.rkey))
-            .unwrap();
+        qp.post_send(&SendWr::read(1, &sink, table)).unwrap();
         cq.wait(None).unwrap().ok().unwrap();
     };
     read();

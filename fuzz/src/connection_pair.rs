@@ -86,13 +86,11 @@ impl Pair {
         let (line, streams) = Line::new();
         let mut number = 0;
         let ends = streams.map(|stream| {
-            let options = StreamOptions {
-                initiator: number == 0,
-                crc,
-                tx_markers: markers[number],
-                rx_markers: markers[1 - number],
-                ..StreamOptions::default()
-            };
+            let options = StreamOptions::default()
+                .initiator(number == 0)
+                .crc(crc)
+                .tx_markers(markers[number])
+                .rx_markers(markers[1 - number]);
             number += 1;
             let seed = number as u64;
             let end = End::new(live::device(&clock, seed), Arc::clone(&clock), seed);

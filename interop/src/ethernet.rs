@@ -75,11 +75,9 @@ impl Host {
 }
 
 fn settings(faults: Option<FaultSettings>) -> LinkSettings {
-    LinkSettings {
-        addresses: vec![(OUR_V4.into(), 24), (OUR_V6.into(), 64)],
-        faults,
-        ..LinkSettings::default()
-    }
+    LinkSettings::default()
+        .addresses(vec![(OUR_V4.into(), 24), (OUR_V6.into(), 64)])
+        .faults(faults)
 }
 
 /// A wire of frames, with our host at one end.

@@ -19,10 +19,7 @@ const BATCH: usize = 1 << 20;
 type Ends = (Box<dyn Llp>, Box<dyn Llp>);
 
 fn connected(mtu: usize) -> Result<Ends, LlpError> {
-    let settings = MemorySettings {
-        mtu,
-        ..MemorySettings::default()
-    };
+    let settings = MemorySettings::default().mtu(mtu);
     let (first, second) = MemoryNetwork::pair(&settings)?;
     let mut listener = second.listen(([192, 0, 2, 2], 7174).into(), 1)?;
     let mut client = first.connect(None, listener.local_addr())?;

@@ -140,12 +140,10 @@ fn main() -> Result<(), LlpError> {
         (65535, Congestion::Reno),
     ] {
         for ack_delay in delays {
-            let settings = MemorySettings {
-                mtu,
-                congestion,
-                ack_delay,
-                ..Default::default()
-            };
+            let settings = MemorySettings::default()
+                .mtu(mtu)
+                .congestion(congestion)
+                .ack_delay(ack_delay);
             let rate = |elapsed: Duration| BULK as f64 / elapsed.as_secs_f64() / 1e9;
             let each = |elapsed: Duration| elapsed.as_secs_f64() * 1e6 / f64::from(MESSAGES) / 2.0;
             println!(

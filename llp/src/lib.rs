@@ -61,6 +61,7 @@ mod info;
 mod keepalive;
 pub mod kernel;
 mod raw;
+mod setters;
 pub mod smol;
 mod spec;
 pub mod thread;

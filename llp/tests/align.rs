@@ -23,11 +23,9 @@ impl Clock for Frozen {
 }
 
 fn frozen(mtu: usize) -> MemorySettings {
-    MemorySettings {
-        mtu,
-        clock: Arc::new(Frozen(Instant::now())),
-        ..MemorySettings::default()
-    }
+    MemorySettings::default()
+        .mtu(mtu)
+        .clock(Arc::new(Frozen(Instant::now())))
 }
 
 /// How a transfer is played.
@@ -61,10 +59,7 @@ impl Play {
     fn run(&self) -> (Segments, usize) {
         let file = Shared::default();
         let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
-        let settings = MemorySettings {
-            capture: Some(capture.clone()),
-            ..self.settings.clone()
-        };
+        let settings = self.settings.clone().capture(Some(capture.clone()));
         let (a, b) = MemoryNetwork::pair(&settings).unwrap();
         let at = at(self.v6);
         let (mut client, mut server) = connected(&a, &b, at);
@@ -229,11 +224,9 @@ fn whatever_the_window_all_octets_arrive_without_a_timer() {
         (65535, 70_000),
     ] {
         for seed in 1..6 {
-            let settings = MemorySettings {
-                receive_buffer: buffer,
-                send_buffer: if seed % 2 == 0 { buffer } else { 10 * buffer },
-                ..frozen(mtu)
-            };
+            let settings = frozen(mtu)
+                .receive_buffer(buffer)
+                .send_buffer(if seed % 2 == 0 { buffer } else { 10 * buffer });
             let mut random = Random(seed);
             let play = Play {
                 settings,
@@ -249,10 +242,7 @@ fn whatever_the_window_all_octets_arrive_without_a_timer() {
 
 #[test]
 fn small_fpdus_stay_aligned_in_windows_smaller_than_a_segment() {
-    let settings = MemorySettings {
-        receive_buffer: 4096,
-        ..frozen(65535)
-    };
+    let settings = frozen(65535).receive_buffer(4096);
     let mut random = Random(3);
     let play = Play {
         settings,
@@ -267,10 +257,7 @@ fn small_fpdus_stay_aligned_in_windows_smaller_than_a_segment() {
 #[test]
 fn a_tiny_inbox_does_not_cost_alignment() {
     for inbox in [1, 3] {
-        let settings = MemorySettings {
-            inbox,
-            ..frozen(1500)
-        };
+        let settings = frozen(1500).inbox(inbox);
         let mut random = Random(9);
         let play = Play {
             settings,
@@ -291,11 +278,9 @@ fn the_end_of_the_send_buffer_cuts_no_segment() {
     for v6 in [false, true] {
         let file = Shared::default();
         let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
-        let settings = MemorySettings {
-            send_buffer: 50_000,
-            capture: Some(capture.clone()),
-            ..frozen(1500)
-        };
+        let settings = frozen(1500)
+            .send_buffer(50_000)
+            .capture(Some(capture.clone()));
         let (a, b) = MemoryNetwork::pair(&settings).unwrap();
         let (client, server) = connected(&a, &b, at(v6));
         let mut random = Random(6);
@@ -325,10 +310,7 @@ fn the_end_of_the_send_buffer_cuts_no_segment() {
 #[test]
 fn with_congestion_control_all_octets_arrive() {
     for congestion in [Congestion::Reno, Congestion::Cubic] {
-        let settings = MemorySettings {
-            congestion,
-            ..frozen(1500)
-        };
+        let settings = frozen(1500).congestion(congestion);
         let mut random = Random(4);
         let play = Play {
             settings,
@@ -357,11 +339,7 @@ proptest! {
     ) {
         let emss = mtu - 40;
         let receive_buffer = (segments_in_window * emss).max(2048);
-        let settings = MemorySettings {
-            receive_buffer,
-            send_buffer: if wide_send_buffer { 256 << 10 } else { receive_buffer },
-            ..frozen(mtu)
-        };
+        let settings = frozen(mtu).receive_buffer(receive_buffer).send_buffer(if wide_send_buffer { 256 << 10 } else { receive_buffer });
         let fpdus: Vec<usize> = sizes.iter().map(|words| (4 * words).min(emss / 4 * 4)).collect();
         let play = Play { settings, v6: false, fpdus, call, seed };
         play.run_aligned()?;

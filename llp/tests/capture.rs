@@ -76,10 +76,7 @@ fn exchange(client: &dyn Network, server: &dyn Network, at: SocketAddr) {
 #[test]
 fn every_packet_of_the_memory_link_is_recorded_once() {
     let (file, capture) = capture();
-    let settings = MemorySettings {
-        capture: Some(capture.clone()),
-        ..MemorySettings::default()
-    };
+    let settings = MemorySettings::default().capture(Some(capture.clone()));
     let (a, b) = MemoryNetwork::pair(&settings).unwrap();
     exchange(&a, &b, SocketAddr::from(([192, 0, 2, 2], 7174)));
     assert_eq!(capture.error(), None);

@@ -43,10 +43,7 @@ struct Seen {
 impl Play {
     fn new(congestion: Congestion, octets: usize) -> Self {
         Self {
-            settings: MemorySettings {
-                congestion,
-                ..MemorySettings::default()
-            },
+            settings: MemorySettings::default().congestion(congestion),
             octets,
             fpdu: 1460,
             random_sizes: false,
@@ -91,10 +88,7 @@ impl Play {
     fn run(&self) -> Seen {
         let file = Shared::default();
         let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
-        let link = Link::new(&MemorySettings {
-            capture: Some(capture.clone()),
-            ..self.settings.clone()
-        });
+        let link = Link::new(&self.settings.clone().capture(Some(capture.clone())));
         let (mut client, mut server) = link.connected(at());
         self.send_prelude(&link, &mut *client, &mut *server);
         let mut random = Random(self.seed | 1);
@@ -207,11 +201,8 @@ fn after_loss_segments_hold_whole_fpdus_again() {
         for loss in [0.005, 0.02] {
             let (mut losses, mut all_cut) = (0, 0);
             for seed in 0..8 {
-                let mut play = Play::new(congestion, 2 << 20).with_faults(FaultSettings {
-                    loss,
-                    seed,
-                    ..FaultSettings::default()
-                });
+                let mut play = Play::new(congestion, 2 << 20)
+                    .with_faults(FaultSettings::default().loss(loss).seed(seed));
                 play.random_sizes = seed % 2 == 0;
                 play.back = if seed % 3 == 0 { 300_000 } else { 0 };
                 let (cut, repeated) = play.run().cut_and_repeated();
@@ -250,7 +241,7 @@ proptest! {
         prelude in 0_usize..30,
         seed: u64,
     ) {
-        let faults = FaultSettings { loss, duplicate, reorder, seed, ..FaultSettings::default() };
+        let faults = FaultSettings::default().loss(loss).duplicate(duplicate).reorder(reorder).seed(seed);
         let congestion = BOTH[usize::from(cubic)];
         let mut play = Play::new(congestion, octets).with_faults(faults);
         play.settings.mtu = mtu;
@@ -265,13 +256,13 @@ proptest! {
 /// Each end has got what the other sends again, but not the acknowledgement of its own octets.
 #[test]
 fn two_ends_whose_timers_have_fired_hear_each_other() {
-    let mut play = Play::new(Congestion::Reno, 16_100).with_faults(FaultSettings {
-        loss: 0.029_594_960_879_004_806,
-        duplicate: 0.073_631_303_609_242_44,
-        reorder: 0.099_879_311_334_908_39,
-        seed: 567_263_421_319_529_117,
-        ..FaultSettings::default()
-    });
+    let mut play = Play::new(Congestion::Reno, 16_100).with_faults(
+        FaultSettings::default()
+            .loss(0.029_594_960_879_004_806)
+            .duplicate(0.073_631_303_609_242_44)
+            .reorder(0.099_879_311_334_908_39)
+            .seed(567_263_421_319_529_117),
+    );
     play.settings.mtu = 952;
     play.settings.receive_buffer = 6 * 952;
     play.settings.ack_delay = None;
@@ -287,13 +278,11 @@ fn tight(seed: u64, small_inbox: bool) -> Play {
     for _ in 0..8 {
         random.next();
     }
-    let faults = FaultSettings {
-        loss: random.below(30) as f64 / 1000.0,
-        duplicate: random.below(100) as f64 / 1000.0,
-        reorder: random.below(150) as f64 / 1000.0,
-        seed,
-        ..FaultSettings::default()
-    };
+    let faults = FaultSettings::default()
+        .loss(random.below(30) as f64 / 1000.0)
+        .duplicate(random.below(100) as f64 / 1000.0)
+        .reorder(random.below(150) as f64 / 1000.0)
+        .seed(seed);
     let congestion = BOTH[random.below(2)];
     let mut play = Play::new(congestion, 1 + random.below(60_000)).with_faults(faults);
     play.settings.mtu = [576, 1500, 9000][random.below(3)];

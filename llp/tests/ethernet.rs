@@ -25,11 +25,9 @@ impl Clock for Frozen {
 fn host(number: u8) -> LinkSettings {
     let v4: IpAddr = [192, 0, 2, number].into();
     let v6: IpAddr = format!("2001:db8::{number}").parse().unwrap();
-    LinkSettings {
-        addresses: vec![(v4, 24), (v6, 64)],
-        clock: Arc::new(Frozen(Instant::now())),
-        ..LinkSettings::default()
-    }
+    LinkSettings::default()
+        .addresses(vec![(v4, 24), (v6, 64)])
+        .clock(Arc::new(Frozen(Instant::now())))
 }
 
 fn cable() -> (EthernetNetwork, EthernetNetwork, Cable) {
@@ -53,10 +51,10 @@ fn random_data_crosses_over_ipv4_and_ipv6() {
 #[test]
 fn random_data_crosses_at_every_mtu() {
     for mtu in [576, 9000, 65535] {
-        let settings = |number| LinkSettings {
-            addresses: vec![([192, 0, 2, number].into(), 24)],
-            mtu: Some(mtu),
-            ..host(number)
+        let settings = |number| {
+            host(number)
+                .addresses(vec![([192, 0, 2, number].into(), 24)])
+                .mtu(Some(mtu))
         };
         let (a, b, _) = EthernetNetwork::cable(&settings(1), &settings(2)).unwrap();
         random_data_crosses_in_random_pieces(&a, &b, at(SECOND[0]), 300_000);
@@ -182,10 +180,7 @@ fn addresses_without_a_way_are_unreachable_at_once() {
 
 #[test]
 fn a_neighbour_that_nobody_is_has_no_route() {
-    let running = LinkSettings {
-        clock: Arc::new(SystemClock),
-        ..host(1)
-    };
+    let running = host(1).clock(Arc::new(SystemClock));
     let (a, _b, _) = EthernetNetwork::cable(&running, &host(2)).unwrap();
     let nobody = ["192.0.2.99:7", "[2001:db8::99]:7"];
     let clients = nobody.map(|to| (to, a.connect(None, at(to)).unwrap()));
@@ -275,10 +270,7 @@ fn two_hosts_with_one_address_are_told_of_it() {
 fn a_capture_has_whole_frames_of_both_directions() {
     let path = std::env::temp_dir().join(format!("uwarp-ethernet-{}.pcapng", std::process::id()));
     let capture = Capture::create(&path).unwrap();
-    let first = LinkSettings {
-        capture: Some(capture),
-        ..host(1)
-    };
+    let first = host(1).capture(Some(capture));
     let (a, b, _) = EthernetNetwork::cable(&first, &host(2)).unwrap();
     random_data_crosses_in_random_pieces(&a, &b, at(SECOND[0]), 10_000);
     drop((a, b));
@@ -306,15 +298,9 @@ fn settings_that_cannot_work_are_refused_in_words() {
     };
     let none = LinkSettings::default();
     assert!(refused(none).contains("no address"));
-    let small = LinkSettings {
-        mtu: Some(1279),
-        ..host(1)
-    };
+    let small = host(1).mtu(Some(1279));
     assert!(refused(small).contains("1280"));
-    let inbox = LinkSettings {
-        inbox: 0,
-        ..host(1)
-    };
+    let inbox = host(1).inbox(0);
     assert!(refused(inbox).starts_with("cannot open the Ethernet link"));
 }
 
@@ -354,16 +340,11 @@ const SILENCE: Duration = Duration::from_secs(140);
 fn a_keep_alive_tells_a_peer_that_is_silent_from_one_that_is_gone() {
     for to in SECOND {
         let clock = Arc::new(Stepped(Mutex::new(Instant::now())));
-        let asking = LinkSettings {
-            keepalive: Some(EVERY),
-            clock: Arc::<Stepped>::clone(&clock),
-            ..host(1)
-        };
+        let asking = host(1)
+            .keepalive(Some(EVERY))
+            .clock(Arc::<Stepped>::clone(&clock));
         // The same clock: a peer answers one question in a second.
-        let answering = LinkSettings {
-            clock: Arc::<Stepped>::clone(&clock),
-            ..host(2)
-        };
+        let answering = host(2).clock(Arc::<Stepped>::clone(&clock));
         let (a, b, _) = EthernetNetwork::cable(&asking, &answering).unwrap();
         let (mut client, mut server) = connected(&a, &b, at(to));
         // Whether an answer is waited for: once the peer is heard, the next question is next.

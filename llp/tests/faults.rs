@@ -47,11 +47,9 @@ fn play(faults: FaultSettings, congestion: Congestion, octets: usize) -> [FaultC
     let mut sums = [FaultCounts::default(); 2];
     for seed in 0..6 {
         for (v6, fpdus) in [(false, false), (false, true), (true, true)] {
-            let settings = MemorySettings {
-                faults: Some(FaultSettings { seed, ..faults }),
-                congestion,
-                ..MemorySettings::default()
-            };
+            let settings = MemorySettings::default()
+                .faults(Some(faults.seed(seed)))
+                .congestion(congestion);
             let what = format!("seed {seed}, IPv6 {v6}, FPDUs {fpdus}, {faults:?}, {congestion:?}");
             let link = Link::new(&settings);
             let run = std::panic::AssertUnwindSafe(|| {
@@ -76,10 +74,7 @@ fn play(faults: FaultSettings, congestion: Congestion, octets: usize) -> [FaultC
 
 #[test]
 fn transfers_survive_loss() {
-    let loss = FaultSettings {
-        loss: 0.02,
-        ..FaultSettings::default()
-    };
+    let loss = FaultSettings::default().loss(0.02);
     for congestion in [Congestion::None, Congestion::Reno, Congestion::Cubic] {
         let sums = play(loss, congestion, 300_000);
         assert!(sums.iter().all(|sum| sum.lost > 20), "{sums:?}");
@@ -88,30 +83,21 @@ fn transfers_survive_loss() {
 
 #[test]
 fn transfers_survive_heavy_loss() {
-    let loss = FaultSettings {
-        loss: 0.2,
-        ..FaultSettings::default()
-    };
+    let loss = FaultSettings::default().loss(0.2);
     let sums = play(loss, Congestion::None, 60_000);
     assert!(sums.iter().all(|sum| sum.lost > 20), "{sums:?}");
 }
 
 #[test]
 fn transfers_survive_doubles() {
-    let duplicate = FaultSettings {
-        duplicate: 0.2,
-        ..FaultSettings::default()
-    };
+    let duplicate = FaultSettings::default().duplicate(0.2);
     let sums = play(duplicate, Congestion::None, 300_000);
     assert!(sums.iter().all(|sum| sum.duplicated > 100), "{sums:?}");
 }
 
 #[test]
 fn transfers_survive_reordering() {
-    let reorder = FaultSettings {
-        reorder: 0.1,
-        ..FaultSettings::default()
-    };
+    let reorder = FaultSettings::default().reorder(0.1);
     for congestion in [Congestion::None, Congestion::Reno] {
         let sums = play(reorder, congestion, 300_000);
         assert!(sums.iter().all(|sum| sum.reordered > 100), "{sums:?}");
@@ -120,23 +106,19 @@ fn transfers_survive_reordering() {
 
 #[test]
 fn transfers_survive_corruption_by_the_checksums_of_tcp() {
-    let corrupt = FaultSettings {
-        corrupt: 0.02,
-        ..FaultSettings::default()
-    };
+    let corrupt = FaultSettings::default().corrupt(0.02);
     let sums = play(corrupt, Congestion::None, 300_000);
     assert!(sums.iter().all(|sum| sum.corrupted > 20), "{sums:?}");
 }
 
 #[test]
 fn transfers_survive_all_faults_at_once() {
-    let all = FaultSettings {
-        seed: 0,
-        loss: 0.02,
-        duplicate: 0.02,
-        reorder: 0.02,
-        corrupt: 0.02,
-    };
+    let all = FaultSettings::default()
+        .seed(0)
+        .loss(0.02)
+        .duplicate(0.02)
+        .reorder(0.02)
+        .corrupt(0.02);
     for congestion in [Congestion::None, Congestion::Reno] {
         play(all, congestion, 200_000);
     }
@@ -144,13 +126,8 @@ fn transfers_survive_all_faults_at_once() {
 
 #[test]
 fn a_link_that_loses_everything_times_out() {
-    let link = Link::new(&MemorySettings {
-        faults: Some(FaultSettings {
-            loss: 1.0,
-            ..FaultSettings::default()
-        }),
-        ..MemorySettings::default()
-    });
+    let link =
+        Link::new(&MemorySettings::default().faults(Some(FaultSettings::default().loss(1.0))));
     let mut client = link.a.connect(None, second(false)).unwrap();
     let error = loop {
         client.clear_readiness();
@@ -174,13 +151,7 @@ fn a_link_that_loses_everything_times_out() {
 
 #[test]
 fn what_is_no_probability_is_refused_in_words() {
-    let settings = MemorySettings {
-        faults: Some(FaultSettings {
-            loss: 1.5,
-            ..FaultSettings::default()
-        }),
-        ..MemorySettings::default()
-    };
+    let settings = MemorySettings::default().faults(Some(FaultSettings::default().loss(1.5)));
     let error = MemoryNetwork::pair(&settings).err().unwrap().to_string();
     assert!(error.contains("probability of a fault"), "{error}");
 }
@@ -190,10 +161,7 @@ fn a_link_with_faults_says_so_and_one_without_counts_nothing() {
     let plain = MemoryNetwork::pair(&MemorySettings::default()).unwrap().0;
     assert_eq!(plain.fault_counts(), None);
     let faults = Some(FaultSettings::default());
-    let settings = MemorySettings {
-        faults,
-        ..MemorySettings::default()
-    };
+    let settings = MemorySettings::default().faults(faults);
     let faulty = MemoryNetwork::pair(&settings).unwrap().0;
     assert_eq!(
         faulty.describe(),

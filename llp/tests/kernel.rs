@@ -225,18 +225,14 @@ fn a_second_connection_between_the_same_addresses_is_refused_by_its_own_address(
 
 #[test]
 fn settings_reach_the_sockets_and_an_unknown_algorithm_is_an_error() {
-    let settings = KernelSettings {
-        congestion: Some("reno".to_owned()),
-        keepalive: Some(Duration::from_secs(30)),
-        user_timeout: Some(Duration::from_secs(30)),
-    };
+    let settings = KernelSettings::default()
+        .congestion(Some("reno".to_owned()))
+        .keepalive(Some(Duration::from_secs(30)))
+        .user_timeout(Some(Duration::from_secs(30)));
     let network = KernelNetwork::new(settings, None);
     assert_eq!(network.describe(), "kernel TCP, reno");
     connected(&network, &network, loopback());
-    let settings = KernelSettings {
-        congestion: Some("no-such".to_owned()),
-        ..KernelSettings::default()
-    };
+    let settings = KernelSettings::default().congestion(Some("no-such".to_owned()));
     let error = KernelNetwork::new(settings, None)
         .listen(loopback(), 1)
         .err()

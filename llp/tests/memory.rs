@@ -23,11 +23,9 @@ impl Clock for Frozen {
 }
 
 fn frozen(mtu: usize) -> MemorySettings {
-    MemorySettings {
-        mtu,
-        clock: Arc::new(Frozen(Instant::now())),
-        ..MemorySettings::default()
-    }
+    MemorySettings::default()
+        .mtu(mtu)
+        .clock(Arc::new(Frozen(Instant::now())))
 }
 
 fn pair(settings: &MemorySettings) -> (MemoryNetwork, MemoryNetwork) {
@@ -56,12 +54,10 @@ fn random_data_crosses_over_ipv6() {
 #[test]
 fn random_data_crosses_with_checksums_and_congestion_control_and_delayed_acks() {
     for congestion in [Congestion::Reno, Congestion::Cubic] {
-        let settings = MemorySettings {
-            congestion,
-            checksums: true,
-            ack_delay: Some(Duration::from_millis(1)),
-            ..MemorySettings::default()
-        };
+        let settings = MemorySettings::default()
+            .congestion(congestion)
+            .checksums(true)
+            .ack_delay(Some(Duration::from_millis(1)));
         let (a, b) = pair(&settings);
         random_data_crosses_in_random_pieces(&a, &b, second(0), 300_000);
     }
@@ -70,11 +66,7 @@ fn random_data_crosses_with_checksums_and_congestion_control_and_delayed_acks() 
 #[test]
 fn random_data_crosses_through_tiny_buffers() {
     for mtu in [576, 65535] {
-        let small = MemorySettings {
-            receive_buffer: 2048,
-            send_buffer: 3000,
-            ..frozen(mtu)
-        };
+        let small = frozen(mtu).receive_buffer(2048).send_buffer(3000);
         let (a, b) = pair(&small);
         random_data_crosses_in_random_pieces(&a, &b, second(0), 100_000);
     }
@@ -326,10 +318,7 @@ fn octets_that_nobody_read_survive_the_end_of_time_wait() {
     }
     let clock = Arc::new(Manual(Instant::now(), parking_lot::Mutex::default()));
     let clock_of_hosts: Arc<dyn Clock> = Arc::<Manual>::clone(&clock);
-    let (a, b) = pair(&MemorySettings {
-        clock: clock_of_hosts,
-        ..MemorySettings::default()
-    });
+    let (a, b) = pair(&MemorySettings::default().clock(clock_of_hosts));
     let (mut client, mut server) = connected(&a, &b, second(0));
     client.shutdown().unwrap();
     assert_eq!(server.try_recv(&mut [0; 1]), Ok(Recv::Closed));
@@ -353,10 +342,7 @@ fn octets_that_nobody_read_survive_the_end_of_time_wait() {
 
 #[test]
 fn a_silent_host_is_timed_out() {
-    let settings = MemorySettings {
-        connect_timeout: Duration::from_millis(20),
-        ..MemorySettings::default()
-    };
+    let settings = MemorySettings::default().connect_timeout(Duration::from_millis(20));
     let (a, b) = pair(&settings);
     // It listens, and nobody drives it.
     let _listener = b.listen(second(7), 4).unwrap();
@@ -391,26 +377,11 @@ fn addresses_that_nobody_has_are_named() {
 #[test]
 fn settings_out_of_range_are_refused_in_words() {
     for settings in [
-        MemorySettings {
-            mtu: 575,
-            ..MemorySettings::default()
-        },
-        MemorySettings {
-            mtu: 65536,
-            ..MemorySettings::default()
-        },
-        MemorySettings {
-            receive_buffer: 0,
-            ..MemorySettings::default()
-        },
-        MemorySettings {
-            send_buffer: 2 << 30,
-            ..MemorySettings::default()
-        },
-        MemorySettings {
-            inbox: 0,
-            ..MemorySettings::default()
-        },
+        MemorySettings::default().mtu(575),
+        MemorySettings::default().mtu(65536),
+        MemorySettings::default().receive_buffer(0),
+        MemorySettings::default().send_buffer(2 << 30),
+        MemorySettings::default().inbox(0),
     ] {
         let error = MemoryNetwork::pair(&settings).err().unwrap();
         assert!(
@@ -435,10 +406,7 @@ fn a_small_mtu_has_no_ipv6() {
 #[test]
 fn a_tiny_inbox_holds_the_sender_back_and_loses_nothing() {
     for inbox in [1, 2, 7] {
-        let (a, b) = pair(&MemorySettings {
-            inbox,
-            ..frozen(1500)
-        });
+        let (a, b) = pair(&frozen(1500).inbox(inbox));
         random_data_crosses_in_random_pieces(&a, &b, second(0), 200_000);
         both_directions_at_once_from_two_threads(&a, &b, second(0), 1 << 20);
     }
@@ -446,10 +414,7 @@ fn a_tiny_inbox_holds_the_sender_back_and_loses_nothing() {
 
 #[test]
 fn a_reset_gets_through_to_a_full_inbox() {
-    let (a, b) = pair(&MemorySettings {
-        inbox: 1,
-        ..frozen(1500)
-    });
+    let (a, b) = pair(&frozen(1500).inbox(1));
     let (mut client, mut server) = connected(&a, &b, second(0));
     assert_eq!(
         client.try_send(&[Piece::from(&vec![1; 10_000])], FpduEnds::NONE),

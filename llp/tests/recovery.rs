@@ -121,14 +121,13 @@ impl World {
             state: Mutex::default(),
         });
         let hosts = [0, 1].map(|number| {
-            let mut settings = MemorySettings {
-                clock: Arc::<Made>::clone(&clock),
-                connect_timeout: Duration::from_secs(6_000),
-                checksums: true,
-                seed: Some(7),
-                early_recovery: true,
-                ..settings.clone()
-            };
+            let mut settings = settings
+                .clone()
+                .clock(Arc::<Made>::clone(&clock))
+                .connect_timeout(Duration::from_secs(6_000))
+                .checksums(true)
+                .seed(Some(7))
+                .early_recovery(true);
             settings.addresses.swap(0, number);
             let plug = Plug {
                 cable: Arc::clone(&cable),
@@ -191,10 +190,7 @@ struct Stream {
 
 impl Stream {
     fn new(congestion: Congestion, segments: usize) -> Self {
-        let settings = MemorySettings {
-            congestion,
-            ..MemorySettings::default()
-        };
+        let settings = MemorySettings::default().congestion(congestion);
         Self {
             settings,
             octets: segments * SEGMENT,

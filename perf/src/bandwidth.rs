@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use uwarp_verbs::{Completion, SendWr, Sge};
+use uwarp_verbs::{Completion, RemoteBuffer, SendWr, Sge};
 
 use crate::control::ended;
 use crate::error::PerfError;
@@ -249,26 +249,26 @@ impl<'a> Load<'a> {
             }
             Test::SendBandwidth | Test::SendLatency => SendWr::send(id, source),
             Test::ReadBandwidth | Test::ReadLatency => {
-                let (addr, rkey) = self.traffic.target(lane);
-                SendWr::read(id, source, addr, rkey)
+                let target = self.traffic.target(lane);
+                SendWr::read(id, source, target)
             }
             Test::AtomicBandwidth | Test::AtomicLatency => {
                 atomic(self.plan.atomic, id, source, self.traffic.target(lane))
             }
             Test::WriteImmBandwidth | Test::WriteImmLatency => {
-                let (addr, rkey) = self.traffic.target(lane);
+                let target = self.traffic.target(lane);
                 if is_inline {
-                    SendWr::write_with_imm_inline(id, &self.inline, addr, rkey, IMMEDIATE)
+                    SendWr::write_inline(id, &self.inline, target).with_immediate(IMMEDIATE)
                 } else {
-                    SendWr::write_with_imm(id, source, addr, rkey, IMMEDIATE)
+                    SendWr::write(id, source, target).with_immediate(IMMEDIATE)
                 }
             }
             Test::WriteBandwidth | Test::WriteLatency => {
-                let (addr, rkey) = self.traffic.target(lane);
+                let target = self.traffic.target(lane);
                 if is_inline {
-                    SendWr::write_inline(id, &self.inline, addr, rkey)
+                    SendWr::write_inline(id, &self.inline, target)
                 } else {
-                    SendWr::write(id, source, addr, rkey)
+                    SendWr::write(id, source, target)
                 }
             }
         };
@@ -285,8 +285,8 @@ impl<'a> Load<'a> {
             return Ok(());
         }
         for lane in 0..self.lanes.len() {
-            let (addr, rkey) = self.traffic.target(lane);
-            let read = SendWr::read(wr_id(lane, CLOSING), &[], addr, rkey);
+            let target = self.traffic.target(lane);
+            let read = SendWr::read(wr_id(lane, CLOSING), &[], target);
             self.lanes[lane].closed = false;
             self.traffic.qps[lane].post_send(&read)?;
         }
@@ -332,12 +332,11 @@ impl<'a> Load<'a> {
     }
 }
 
-/// An atomic operation on the word at `target`, address and key; its old value goes to `sink`.
-pub(crate) fn atomic(op: Atomic, id: u64, sink: &[Sge], target: (u64, u32)) -> SendWr<'_> {
-    let (addr, rkey) = target;
+/// An atomic operation on the word at `target`; its old value goes to `sink`.
+pub(crate) fn atomic(op: Atomic, id: u64, sink: &[Sge], target: RemoteBuffer) -> SendWr<'_> {
     match op {
-        Atomic::FetchAdd => SendWr::fetch_add(id, sink, addr, rkey, 1),
-        Atomic::CompareSwap => SendWr::compare_swap(id, sink, addr, rkey, 0, 0),
+        Atomic::FetchAdd => SendWr::fetch_add(id, sink, target, 1),
+        Atomic::CompareSwap => SendWr::compare_swap(id, sink, target, 0, 0),
     }
 }
 

@@ -86,10 +86,8 @@ impl<'a> Client<'a> {
             from.set_port(0);
             from
         });
-        let options = ConnectOptions {
-            local,
-            ..ConnectOptions::default()
-        };
+        let mut options = ConnectOptions::default();
+        options.local = local;
         connect(&control.qp, addr, &options)?;
         control.greet()?;
         control.hear_greeting(PATIENCE)?;
@@ -103,13 +101,11 @@ impl<'a> Client<'a> {
         };
         let mut traffic = Traffic::new(device, &pd, plan, addr)?;
         for (index, qp) in (0..).zip(&traffic.qps) {
-            let options = ConnectOptions {
-                private_data: introduce(session, index),
-                ird: plan.reads,
-                ord: plan.reads,
-                local,
-                ..ConnectOptions::default()
-            };
+            let mut options = ConnectOptions::default()
+                .private_data(introduce(session, index))
+                .ird(plan.reads)
+                .ord(plan.reads);
+            options.local = local;
             connect(qp, addr, &options)?;
         }
         control.say(&ToServer::Memory(traffic.memory()))?;

@@ -28,11 +28,7 @@ impl Control {
     /// An end without a connection.
     pub(crate) fn new(device: &Device, pd: &Pd, peer: SocketAddr) -> Result<Self, PerfError> {
         let cq = device.create_cq(8)?;
-        let caps = QpCaps {
-            max_send_wr: 2,
-            max_recv_wr: 2,
-            ..QpCaps::default()
-        };
+        let caps = QpCaps::default().max_send_wr(2).max_recv_wr(2);
         let qp = pd.create_qp(&cq, &cq, caps)?;
         let region = || pd.register(vec![0; MESSAGE as usize], Access::LOCAL_WRITE);
         let control = Control {

@@ -153,13 +153,13 @@ impl<'a> PingPong<'a> {
         self.posted += 1;
         let id = wr_id(0, self.posted);
         let source = self.traffic.source(0, self.size);
-        let (addr, rkey) = self.traffic.target(0);
+        let target = self.traffic.target(0);
         let write = if self.inline.is_empty() {
-            SendWr::write(id, &source, addr, rkey)
+            SendWr::write(id, &source, target)
         } else {
-            SendWr::write_inline(id, &self.inline, addr, rkey)
+            SendWr::write_inline(id, &self.inline, target)
         };
-        let both = [write.unsignaled(), SendWr::read(id, &[], addr, rkey)];
+        let both = [write.unsignaled(), SendWr::read(id, &[], target)];
         Ok(self.traffic.qps[0].post_send_list(&both)?)
     }
 
@@ -185,17 +185,17 @@ impl<'a> PingPong<'a> {
         self.posted += 1;
         let id = wr_id(0, self.posted);
         let source = self.traffic.source(0, self.size);
-        let (addr, rkey) = self.traffic.target(0);
+        let target = self.traffic.target(0);
         let is_inline = !self.inline.is_empty();
         let wr = match self.plan.test {
-            Test::ReadLatency => SendWr::read(id, &source, addr, rkey),
-            Test::AtomicLatency => atomic(self.plan.atomic, id, &source, (addr, rkey)),
+            Test::ReadLatency => SendWr::read(id, &source, target),
+            Test::AtomicLatency => atomic(self.plan.atomic, id, &source, target),
             Test::WriteImmLatency => {
                 let imm = self.posted.to_be_bytes();
                 if is_inline {
-                    SendWr::write_with_imm_inline(id, &self.inline, addr, rkey, imm)
+                    SendWr::write_inline(id, &self.inline, target).with_immediate(imm)
                 } else {
-                    SendWr::write_with_imm(id, &source, addr, rkey, imm)
+                    SendWr::write(id, &source, target).with_immediate(imm)
                 }
             }
             Test::SendLatency if is_inline => SendWr::send_inline(id, &self.inline),
@@ -204,10 +204,10 @@ impl<'a> PingPong<'a> {
                 let number = number(self.posted);
                 if let Some(last) = self.inline.last_mut() {
                     *last = number;
-                    SendWr::write_inline(id, &self.inline, addr, rkey)
+                    SendWr::write_inline(id, &self.inline, target)
                 } else {
                     self.traffic.set_last_octet(self.size, number);
-                    SendWr::write(id, &source, addr, rkey)
+                    SendWr::write(id, &source, target)
                 }
             }
         };

@@ -185,11 +185,7 @@ impl Server {
         };
         let session = fastrand::u64(..);
         control.say(&ToClient::Welcome { session })?;
-        let options = AcceptOptions {
-            ird: plan.reads,
-            ord: plan.reads,
-            ..AcceptOptions::default()
-        };
+        let options = AcceptOptions::default().ird(plan.reads).ord(plan.reads);
         let ours = |bytes: &[u8]| introduced(bytes).is_some_and(|(of, _)| of == session);
         let mut taken = vec![false; traffic.qps.len()];
         for _ in 0..traffic.qps.len() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uwarp_verbs::{
     Access, Completion, CompletionChannel, Cq, Device, MemoryRegion, Notify, OnNoReceive, Pd, Qp,
-    QpCaps, RecvWr, Sge, Srq, SrqAttr,
+    QpCaps, RecvWr, RemoteBuffer, Sge, Srq, SrqAttr,
 };
 
 use crate::error::PerfError;
@@ -53,20 +53,15 @@ impl Traffic {
             Some(channel) => device.create_cq_on(depth, channel, 0)?,
             None => device.create_cq(depth)?,
         };
-        let caps = QpCaps {
+        let caps = QpCaps::default()
             // Two more: what ends a measurement is no part of it.
-            max_send_wr: plan.tx_depth + 2,
-            max_recv_wr: receives.max(1),
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline: plan.inline,
-        };
+            .max_send_wr(plan.tx_depth + 2)
+            .max_recv_wr(receives.max(1))
+            .max_send_sge(1)
+            .max_recv_sge(1)
+            .max_inline_data(plan.inline);
         let srq = if plan.srq {
-            let attr = SrqAttr {
-                max_wr: plan.rx_depth,
-                max_sge: 1,
-                ..SrqAttr::default()
-            };
+            let attr = SrqAttr::default().max_wr(plan.rx_depth).max_sge(1);
             Some(pd.create_srq(attr)?)
         } else {
             None
@@ -140,11 +135,11 @@ impl Traffic {
         [self.region.sge(2 * self.stride * lane as u64, size)]
     }
 
-    /// Where the peer's buffer of this QP is: address and key.
-    pub(crate) fn target(&self, lane: usize) -> (u64, u32) {
+    /// The peer's buffer of this QP.
+    pub(crate) fn target(&self, lane: usize) -> RemoteBuffer {
         let memory = self.remote.unwrap_or_else(|| self.memory());
         let offset = 2 * self.stride * lane as u64 + self.stride;
-        (memory.addr.wrapping_add(offset), memory.rkey)
+        RemoteBuffer::at(memory.addr.wrapping_add(offset), memory.rkey)
     }
 
     /// Posts so many receives, all for the same buffer: the QP's own, or the first QP's where they share receives.

@@ -145,13 +145,11 @@ unsafe extern "C" fn uw_connect(
     resources: c_int,
     initiator_depth: c_int,
 ) -> c_int {
-    let options = ConnectOptions {
+    let options = ConnectOptions::default()
         // SAFETY: as the caller says.
-        private_data: unsafe { octets(data, len) },
-        ird: depth(resources),
-        ord: depth(initiator_depth),
-        ..ConnectOptions::default()
-    };
+        .private_data(unsafe { octets(data, len) })
+        .ird(depth(resources))
+        .ord(depth(initiator_depth));
     status(id.id.connect(qp, &options), Errno::INVAL)
 }
 
@@ -166,12 +164,11 @@ unsafe extern "C" fn uw_accept(
     resources: c_int,
     initiator_depth: c_int,
 ) -> c_int {
-    let options = AcceptOptions {
+    let options = AcceptOptions::default()
         // SAFETY: as the caller says.
-        private_data: unsafe { octets(data, len) },
-        ird: depth(resources),
-        ord: depth(initiator_depth),
-    };
+        .private_data(unsafe { octets(data, len) })
+        .ird(depth(resources))
+        .ord(depth(initiator_depth));
     status(id.id.accept(qp, &options), Errno::INVAL)
 }
 

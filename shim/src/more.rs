@@ -14,11 +14,7 @@ use crate::post::{CSge, elements, posted};
 
 #[unsafe(no_mangle)]
 extern "C" fn uw_create_srq(pd: &Pd, max_wr: u32, max_sge: u32) -> *mut Srq {
-    handle(pd.create_srq(SrqAttr {
-        max_wr,
-        max_sge,
-        ..SrqAttr::default()
-    }))
+    handle(pd.create_srq(SrqAttr::default().max_wr(max_wr).max_sge(max_sge)))
 }
 
 #[unsafe(no_mangle)]
@@ -42,10 +38,7 @@ unsafe extern "C" fn uw_post_srq_recv(
 
 #[unsafe(no_mangle)]
 extern "C" fn uw_arm_srq_limit(srq: &Srq, limit: u32) -> c_int {
-    let change = SrqModify {
-        limit: Some(limit),
-        ..SrqModify::default()
-    };
+    let change = SrqModify::default().limit(Some(limit));
     status(srq.modify(change), Errno::INVAL)
 }
 

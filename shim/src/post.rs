@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 
 use rustix::io::Errno;
-use uwarp_verbs::{PostError, PostErrorKind, Qp, RecvWr, SendWr, Sge};
+use uwarp_verbs::{PostError, PostErrorKind, Qp, RecvWr, RemoteBuffer, SendWr, Sge};
 
 use crate::error::failed;
 
@@ -100,16 +100,24 @@ unsafe extern "C" fn uw_post_send(qp: &Qp, wr: &CSendWr) -> c_int {
     let (id, to, key) = (wr.wr_id, wr.remote_addr, wr.rkey);
     let imm = immediate(wr.imm_data);
     let mut request = match (wr.opcode, &inline) {
-        (0, None) => SendWr::write(id, &sges, to, key),
-        (0, Some(octets)) => SendWr::write_inline(id, octets, to, key),
-        (1, None) => SendWr::write_with_imm(id, &sges, to, key, imm),
-        (1, Some(octets)) => SendWr::write_with_imm_inline(id, octets, to, key, imm),
+        (0, None) => SendWr::write(id, &sges, RemoteBuffer::at(to, key)),
+        (0, Some(octets)) => SendWr::write_inline(id, octets, RemoteBuffer::at(to, key)),
+        (1, None) => SendWr::write_with_immediate(id, &sges, RemoteBuffer::at(to, key), imm),
+        (1, Some(octets)) => {
+            SendWr::write_with_immediate_inline(id, octets, RemoteBuffer::at(to, key), imm)
+        }
         (2, None) => SendWr::send(id, &sges),
         (2, Some(octets)) => SendWr::send_inline(id, octets),
-        (3, _) => SendWr::send(id, &sges).with_imm(imm),
-        (4, None) => SendWr::read(id, &sges, to, key),
-        (5, None) => SendWr::compare_swap(id, &sges, to, key, wr.compare_add, wr.swap),
-        (6, None) => SendWr::fetch_add(id, &sges, to, key, wr.compare_add),
+        (3, _) => SendWr::send(id, &sges).with_immediate(imm),
+        (4, None) => SendWr::read(id, &sges, RemoteBuffer::at(to, key)),
+        (5, None) => SendWr::compare_swap(
+            id,
+            &sges,
+            RemoteBuffer::at(to, key),
+            wr.compare_add,
+            wr.swap,
+        ),
+        (6, None) => SendWr::fetch_add(id, &sges, RemoteBuffer::at(to, key), wr.compare_add),
         (7, None) => SendWr::local_invalidate(id, key),
         (9, None) => SendWr::send(id, &sges).invalidate(key),
         (9, Some(octets)) => SendWr::send_inline(id, octets).invalidate(key),

@@ -1,7 +1,7 @@
 //! What an atomic operation makes of a word, bit by bit (RFC 7306 sections 5.1.1 and 5.1.2).
 
 use fastrand::Rng;
-use uwarp_verbs::{SendWr, Sge};
+use uwarp_verbs::{RemoteBuffer, SendWr, Sge};
 
 /// An atomic operation.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +38,13 @@ impl Atomic {
     /// The request for it, on this word.
     pub(crate) fn request(self, wr_id: u64, sink: &[Sge], to: u64, rkey: u32) -> SendWr<'_> {
         match self {
-            Atomic::Add { add, mask } => SendWr::fetch_add(wr_id, sink, to, rkey, add).mask(mask),
+            Atomic::Add { add, mask } => {
+                SendWr::fetch_add(wr_id, sink, RemoteBuffer::at(to, rkey), add).mask(mask)
+            }
             Atomic::Swap {
                 compare: [compare, counts],
                 swap: [swap, stored],
-            } => SendWr::compare_swap(wr_id, sink, to, rkey, compare, swap)
+            } => SendWr::compare_swap(wr_id, sink, RemoteBuffer::at(to, rkey), compare, swap)
                 .compare_mask(counts)
                 .swap_mask(stored),
         }

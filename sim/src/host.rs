@@ -128,46 +128,44 @@ fn settings(plan: HostPlan, clock: Arc<dyn Clock>, seed: u64) -> Settings {
     } else {
         Revision::Two
     };
-    Settings {
-        crc: plan.crc,
-        revision,
-        accept_revision: revision,
-        markers: plan.markers,
-        fpdu_segments: FpduSegments::new(plan.fpdu_segments).unwrap_or_default(),
-        on_no_receive: if plan.hold {
+    Settings::default()
+        .crc(plan.crc)
+        .revision(revision)
+        .accept_revision(revision)
+        .markers(plan.markers)
+        .fpdu_segments(FpduSegments::new(plan.fpdu_segments).unwrap_or_default())
+        .on_no_receive(if plan.hold {
             OnNoReceive::Hold(2 * long)
         } else {
             OnNoReceive::Terminate
-        },
+        })
         // No protection domain more than it has, each of which exists as long as anything is in it: so what is left over shows.
-        limits: Limits {
-            max_pd: u32::try_from(plan.domains).unwrap_or(u32::MAX),
-            max_cq: 1,
-            ..Limits::default()
-        },
-        timeouts: Timeouts {
-            connect: long,
-            reply: long,
-            request: long,
-            rtr: long,
-            close: long,
-            stalled: Some(2 * long),
-            // Programs pause for as long as they like, also when a peer has closed in the middle.
-            hold_after_close: 2 * long,
-            ..Timeouts::default()
-        },
-        keepalive: Some(Keepalive {
+        .limits(
+            Limits::default()
+                .max_pd(u32::try_from(plan.domains).unwrap_or(u32::MAX))
+                .max_cq(1),
+        )
+        .timeouts(
+            Timeouts::default()
+                .connect(long)
+                .reply(long)
+                .request(long)
+                .rtr(long)
+                .close(long)
+                .stalled(Some(2 * long))
+                // Programs pause for as long as they like, also when a peer has closed in the middle.
+                .hold_after_close(2 * long),
+        )
+        .keepalive(Some(Keepalive {
             idle: Duration::from_secs(60),
             interval: Duration::from_secs(20),
             // TCP waits a minute before it sends again for the seventh time, and gives up after all of these. A link that loses
             // a tenth of all packets can lose three of such answers, but not ten.
             probes: 30,
-        }),
-        progress: Progress::Manual,
-        clock: TimeSource::Given(clock),
-        seed: Some(seed),
-        ..Settings::default()
-    }
+        }))
+        .progress(Progress::Manual)
+        .clock(TimeSource::Given(clock))
+        .seed(Some(seed))
 }
 
 impl Host {
@@ -180,24 +178,22 @@ impl Host {
         (receives, depth): (usize, u32),
     ) -> Result<Self, String> {
         let given: Arc<dyn Clock> = Arc::<VirtualClock>::clone(clock);
-        let link = MemorySettings {
-            mtu,
-            receive_buffer: plan.receive_buffer,
-            send_buffer: plan.send_buffer,
-            inbox: plan.inbox,
-            congestion: match plan.congestion {
+        let link = MemorySettings::default()
+            .mtu(mtu)
+            .receive_buffer(plan.receive_buffer)
+            .send_buffer(plan.send_buffer)
+            .inbox(plan.inbox)
+            .congestion(match plan.congestion {
                 Congestion::Off => Tcp::None,
                 Congestion::Reno => Tcp::Reno,
                 Congestion::Cubic => Tcp::Cubic,
-            },
-            checksums: true,
-            ack_delay: plan.ack_delay,
-            connect_timeout: Duration::from_secs(60),
-            addresses: [vec![address.ip()], Vec::<IpAddr>::new()],
-            clock: Arc::clone(&given),
-            seed: Some(seed),
-            ..MemorySettings::default()
-        };
+            })
+            .checksums(true)
+            .ack_delay(plan.ack_delay)
+            .connect_timeout(Duration::from_secs(60))
+            .addresses([vec![address.ip()], Vec::<IpAddr>::new()])
+            .clock(Arc::clone(&given))
+            .seed(Some(seed));
         let said = |error: &dyn Display| format!("host {number}: {error}");
         let network = MemoryNetwork::host(&link, switch.port(number)).map_err(|e| said(&e))?;
         let device = Device::open(Arc::new(network.clone()), settings(plan, given, seed))
@@ -224,10 +220,7 @@ impl Things {
         let domains: Result<Vec<_>, _> = (0..plan.domains).map(|_| device.alloc_pd()).collect();
         let (domains, told) = (domains?, CompletionChannel::new()?);
         let shared = if plan.srq {
-            let attr = SrqAttr {
-                max_wr: 4096,
-                ..SrqAttr::default()
-            };
+            let attr = SrqAttr::default().max_wr(4096);
             let len = (plan.receive * receives).max(1);
             let what = "the shared receives";
             Some(Shared {

@@ -504,7 +504,7 @@ impl Device {
     /// use uwarp_verbs::llp::kernel::KernelNetwork;
     /// use uwarp_verbs::{Device, Progress, Settings};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let settings = Settings { progress: Progress::Manual, ..Settings::default() };
+    /// let settings = Settings::default().progress(Progress::Manual);
     /// let device = Device::open(std::sync::Arc::new(KernelNetwork::default()), settings)?;
     /// let _listener = device.listen("127.0.0.1:0".parse()?)?;
     /// // In the event loop: when `device.progress_fd()` is readable, and at the time that the last call gave.
@@ -650,7 +650,10 @@ mod tests {
         let qp = pd.create_qp(&cq, &cq, QpCaps::default()).unwrap();
         let options = crate::ConnectOptions::default();
         let to = listener.local_addr().unwrap();
-        crate::cm::begin_connect(qp.inner(), to, &options).unwrap();
+        let addrs = crate::cm::resolve(to).unwrap();
+        crate::cm::Attempts::new(qp.inner(), addrs, &options)
+            .begin()
+            .unwrap();
         let (mut stream, _) = listener.accept().unwrap();
         drop((qp, pd, cq));
         let other = device.clone();

@@ -64,7 +64,7 @@ pub struct DeviceAttr {
     /// Scatter/gather elements of a Read: one, because a Read Request names one sink (RFC 5040 section 5.2).
     pub max_sge_rd: u32,
     /// Octets of inline data in one work request.
-    pub max_inline: u32,
+    pub max_inline_data: u32,
     /// CQs.
     pub max_cq: u32,
     /// Entries of a CQ.
@@ -190,7 +190,7 @@ impl Device {
             max_qp_wr: limits.max_wr,
             max_sge: limits.max_sge,
             max_sge_rd: 1,
-            max_inline: limits.max_inline,
+            max_inline_data: limits.max_inline_data,
             max_cq: limits.max_cq,
             max_cqe: limits.max_cqe,
             max_mr: self.inner().table.limit(),

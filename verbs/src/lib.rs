@@ -17,7 +17,7 @@
 //! # Atomics and Immediate Data
 //! [`SendWr::fetch_add`], [`SendWr::compare_swap`] and [`SendWr::swap`] change a word of the peer's memory
 //! and bring back what it held; the region needs [`Access::REMOTE_ATOMIC`].
-//! [`SendWr::write_with_imm`] is a Write that completes a receive of the peer and hands it 8 octets.
+//! [`SendWr::write_with_immediate`] is a Write that completes a receive of the peer and hands it 8 octets.
 //! A peer that does not know RFC 7306 ends the connection: [`EndReason::PeerLacksRfc7306`].
 //!
 //! Other interfaces have 4 octets of Immediate Data. They travel as the first 4 of the 8, the rest zero;
@@ -43,9 +43,7 @@
 //!     let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
 //!     qp.post_recv(&RecvWr::new(1, &[]))?; // an empty Send will say "done"
 //!     let request = listener.wait_request(second)?;
-//!     let RemoteBuffer { addr, len, rkey } = region.remote();
-//!     let lent = [addr.to_be_bytes(), len.to_be_bytes(), u64::from(rkey).to_be_bytes()].concat();
-//!     request.accept(&qp, &AcceptOptions { private_data: lent, ..AcceptOptions::default() })?;
+//!     request.accept(&qp, &AcceptOptions::default().private_data(region.remote().to_bytes()))?;
 //!     let done = cq.wait(second).ok_or("nobody wrote")?;
 //!     assert_eq!((done.wr_id, done.status), (1, Status::Success));
 //!     let mut octets = vec![0; 5];
@@ -58,11 +56,10 @@
 //! let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
 //! let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;
 //! let connected = qp.connect(addr, &ConnectOptions::default())?;
-//! let field = |at: usize| connected.private_data[at..at + 8].try_into().map(u64::from_be_bytes);
-//! let (remote_addr, rkey) = (field(0)?, field(16)? as u32);
+//! let lent = RemoteBuffer::from_bytes(&connected.private_data).ok_or("the server lends nothing")?;
 //! let local = pd.register(b"hello".to_vec(), Access::NONE)?;
 //! qp.post_send_list(&[
-//!     SendWr::write(2, &[local.sge(0, 5)], remote_addr, rkey).unsignaled(),
+//!     SendWr::write(2, &[local.sge(0, 5)], lent.slice(0, 5)?).unsignaled(),
 //!     SendWr::send(3, &[]),
 //! ])?;
 //! let sent = cq.wait(second).ok_or("not sent")?;
@@ -120,6 +117,7 @@ mod peer;
 mod progress;
 mod qp;
 mod remote;
+mod setters;
 mod settings;
 mod srq;
 mod trace;
@@ -129,9 +127,9 @@ mod wait;
 pub use cause::{Cause, CauseCode, Layer, Who};
 pub use clock::TimeSource;
 pub use cm::{
-    AcceptError, AcceptOptions, Arrival, CmError, CmEvent, CmEventKind, CmId, CmReason, CmState,
-    CmWaitError, ConnectError, ConnectOptions, ConnectRequest, Connected, EventChannel,
-    ListenError, Listener, RejectOptions, RequestError, StreamOptions, WrongState,
+    AcceptError, AcceptOptions, Arrival, Attempt, CmError, CmEvent, CmEventKind, CmId, CmReason,
+    CmState, CmWaitError, ConnectError, ConnectOptions, ConnectRequest, Connected, EventChannel,
+    ListenError, Listener, RejectOptions, RequestError, ResolveError, StreamOptions, WrongState,
 };
 pub use completion::{
     ChannelError, Completion, CompletionChannel, CqEvent, Notify, ResizeCqError, Status, WcOpcode,

@@ -4,6 +4,17 @@ use crate::mem::OutOfRange;
 use crate::mr::RemoteBuffer;
 
 impl RemoteBuffer {
+    /// Memory of unknown length from this address on (`remote_addr` and `rkey` of `ibv_send_wr`), for programs whose own
+    /// protocol tells no length. Only the peer checks requests for it.
+    #[must_use]
+    pub const fn at(addr: u64, rkey: u32) -> RemoteBuffer {
+        RemoteBuffer {
+            addr,
+            len: u64::MAX,
+            rkey,
+        }
+    }
+
     /// Octets of [`to_bytes`](Self::to_bytes).
     pub const BYTES: usize = 20;
 

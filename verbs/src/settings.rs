@@ -7,9 +7,11 @@ use uwarp_mpa::{FpduSegments, Revision, RtrKinds};
 use uwarp_rdmap::Peer;
 
 use crate::clock::TimeSource;
+use crate::setters::setters;
 
 /// Settings of a [`Device`](crate::Device) (the verbs have no counterpart). `Default` is safe and interoperable.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Settings {
     /// Ask for CRC32C in both directions. CRC is in use when either side asks for it
     /// (RFC 5044 section 7.1.1). Default: on, as RFC 5044 section 4.4 demands; only who knows that the path is protected
@@ -101,6 +103,30 @@ pub struct Settings {
     pub seed: Option<u64>,
 }
 
+setters! { Settings {
+    crc: bool,
+    markers: bool,
+    fpdu_segments: FpduSegments,
+    send_in_place: bool,
+    revision: Revision,
+    accept_revision: Revision,
+    retry_with_revision_1: bool,
+    rtr: RtrKinds,
+    peer: Peer,
+    first_fpdu_delay: Option<Duration>,
+    send_first: bool,
+    on_no_receive: OnNoReceive,
+    event_on_write: bool,
+    limits: Limits,
+    timeouts: Timeouts,
+    keepalive: Option<Keepalive>,
+    trace_errors: bool,
+    takeover: Duration,
+    progress: Progress,
+    clock: TimeSource,
+    seed: Option<u64>,
+} }
+
 /// Who looks after the connections of a device while no call of the program does: the progress model, as libfabric
 /// calls it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -146,6 +172,7 @@ pub enum OnNoReceive {
 
 /// Limits on what one device hands out (RFC 5042 section 6.4). Reaching one is an error that names it.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Limits {
     /// QPs that exist at once. Default: 65,536.
     pub max_qp: u32,
@@ -165,7 +192,7 @@ pub struct Limits {
     /// Scatter/gather elements in one work request. Default: 16.
     pub max_sge: u32,
     /// Octets of inline data in one work request. Default: 512.
-    pub max_inline: u32,
+    pub max_inline_data: u32,
     /// Entries in one CQ. A CQ that several QPs share needs room for all their queues, and for the receives that
     /// they take from SRQs: a QP that loses a completion ends ([`Cq`](crate::Cq)). Default: 4,194,304.
     pub max_cqe: u32,
@@ -192,12 +219,34 @@ pub struct Limits {
     pub per_peer: PeerLimits,
 }
 
+setters! { const Limits {
+    max_qp: u32,
+    max_cq: u32,
+    max_mr: u32,
+    max_srq: u32,
+    max_pd: u32,
+    max_wr: u32,
+    max_srq_wr: u32,
+    max_sge: u32,
+    max_inline_data: u32,
+    max_cqe: u32,
+    max_ird: u16,
+    max_ord: u16,
+    max_startup: u32,
+    max_half_open: u32,
+    max_ird_total: u32,
+    max_receive_memory: u64,
+    per_pd: PdLimits,
+    per_peer: PeerLimits,
+} }
+
 /// What one protection domain may have, so that one part of a program leaves something to the others
 /// (RFC 5042 section 6.4.1).
 ///
 /// CQs belong to no protection domain; [`Limits::max_cq`] bounds them. Nor does a connection in startup, until a QP of
 /// the domain accepts it.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct PdLimits {
     /// QPs that exist at once. Default: as many as the device has.
     pub max_qp: u32,
@@ -212,11 +261,20 @@ pub struct PdLimits {
     pub max_ird_total: u32,
 }
 
+setters! { const PdLimits {
+    max_qp: u32,
+    max_mr: u32,
+    max_srq: u32,
+    max_recv_wr: u32,
+    max_ird_total: u32,
+} }
+
 /// What one peer may make this side hold (RFC 5042 sections 6.4.1 to 6.4.3).
 ///
 /// A peer is an IPv4 address, or an IPv6 network of 64 bits (a host owns the whole of it; a link-local
 /// address stands for itself). Peers behind one address translator are one peer.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct PeerLimits {
     /// Connections that it opened and the program accepted. One more is rejected. Default: 32,768.
     pub max_qp: u32,
@@ -228,8 +286,16 @@ pub struct PeerLimits {
     pub max_receive_memory: u64,
 }
 
+setters! { const PeerLimits {
+    max_qp: u32,
+    max_half_open: u32,
+    max_ird_total: u32,
+    max_receive_memory: u64,
+} }
+
 /// Timeouts of a connection's life (RFC 5042 section 6.4.2).
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Timeouts {
     /// From `connect` until TCP is connected. Default: 10 s.
     pub connect: Duration,
@@ -264,6 +330,19 @@ pub struct Timeouts {
     /// behind it, if its own bound is not over before. Default: 2 s.
     pub hold_after_close: Duration,
 }
+
+setters! { const Timeouts {
+    connect: Duration,
+    refused: Duration,
+    reply: Duration,
+    request: Duration,
+    decision: Duration,
+    rtr: Duration,
+    first_fpdu: Option<Duration>,
+    close: Duration,
+    stalled: Option<Duration>,
+    hold_after_close: Duration,
+} }
 
 impl Default for Settings {
     fn default() -> Self {
@@ -304,7 +383,7 @@ impl Default for Limits {
             max_wr: 32_768,
             max_srq_wr: 1 << 18,
             max_sge: 16,
-            max_inline: 512,
+            max_inline_data: 512,
             max_cqe: 1 << 22,
             max_ird: 128,
             max_ord: 128,
@@ -341,8 +420,10 @@ impl Default for PeerLimits {
     }
 }
 
-impl Default for Timeouts {
-    fn default() -> Self {
+impl Timeouts {
+    /// The defaults, as [`Default`] gives them, for constants.
+    #[must_use]
+    pub const fn new() -> Self {
         Timeouts {
             connect: Duration::from_secs(10),
             refused: Duration::ZERO,
@@ -355,5 +436,11 @@ impl Default for Timeouts {
             stalled: Some(Duration::from_secs(120)),
             hold_after_close: Duration::from_secs(2),
         }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts::new()
     }
 }

@@ -16,7 +16,7 @@ use common::{Setup, Side, Wire, bell, both_ways, content, pattern, same};
 use uwarp_capture::{Capture, Reader};
 use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::smol::{Clock, MemoryNetwork, MemorySettings};
-use uwarp_verbs::{FpduSegments, RecvWr, SendWr, Settings};
+use uwarp_verbs::{FpduSegments, RecvWr, RemoteBuffer, SendWr, Settings};
 
 /// Octets of a startup frame without private data (RFC 5044 section 7.1), with the words that RFC
 /// 6581 adds.
@@ -62,12 +62,10 @@ impl Recorded {
     fn with(mtu: usize, v6: bool, of_both: [Settings; 2]) -> Self {
         let file = Shared::default();
         let capture = Capture::to_writer(Box::new(file.clone())).unwrap();
-        let settings = MemorySettings {
-            mtu,
-            capture: Some(capture.clone()),
-            clock: Arc::new(Frozen(Instant::now())),
-            ..MemorySettings::default()
-        };
+        let settings = MemorySettings::default()
+            .mtu(mtu)
+            .capture(Some(capture.clone()))
+            .clock(Arc::new(Frozen(Instant::now())));
         let at: SocketAddr = if v6 {
             "[2001:db8::2]:7174".parse().unwrap()
         } else {
@@ -191,15 +189,23 @@ fn traffic(a: &Side, b: &Side) {
     }
     let whole = [source.sge(0, 1 << 20)];
     let remote = target.remote();
-    a.qp.post_send(&SendWr::write(1, &whole, remote.addr, remote.rkey))
-        .unwrap();
+    a.qp.post_send(&SendWr::write(
+        1,
+        &whole,
+        RemoteBuffer::at(remote.addr, remote.rkey),
+    ))
+    .unwrap();
     a.send_cq.success(1);
     bell(a, b);
     same(&content(&target), &pattern(1, 1 << 20), "written");
     let sink = a.blank(1 << 20);
     let into = [sink.sge(0, 1 << 20)];
-    a.qp.post_send(&SendWr::read(2, &into, remote.addr, remote.rkey))
-        .unwrap();
+    a.qp.post_send(&SendWr::read(
+        2,
+        &into,
+        RemoteBuffer::at(remote.addr, remote.rkey),
+    ))
+    .unwrap();
     a.send_cq.success(2);
     same(&content(&sink), &pattern(1, 1 << 20), "read");
 }
@@ -241,15 +247,9 @@ fn with_fpdus_over_segments_these_are_full_and_a_peer_with_the_default_takes_the
         (9000, 506, true),
         (1280, 506, false),
     ] {
-        let ours = Settings {
-            fpdu_segments: FpduSegments::new(segments).unwrap(),
-            ..Settings::default()
-        };
+        let ours = Settings::default().fpdu_segments(FpduSegments::new(segments).unwrap());
         // The peer asks for the Markers that it gets, and sends aligned FPDUs.
-        let theirs = Settings {
-            markers,
-            ..Settings::default()
-        };
+        let theirs = Settings::default().markers(markers);
         let recorded = Recorded::with(mtu, false, [ours, theirs]);
         let (a, b) = (&recorded.a, &recorded.b);
         both_ways(a, b);

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use common::*;
 use uwarp_verbs::{
-    Access, Completion, CompletionChannel, Cq, Listener, MemoryRegion, Notify, Qp, RecvWr, SendWr,
-    Sge, Srq, SrqAttr,
+    Access, Completion, CompletionChannel, Cq, Listener, MemoryRegion, Notify, Qp, RecvWr,
+    RemoteBuffer, SendWr, Sge, Srq, SrqAttr,
 };
 
 /// The system's allocator. While it is told to, it counts what is asked of it.
@@ -178,8 +178,8 @@ impl Pair {
         let (addr, rkey) = (self.far.addr(), self.far.rkey());
         for _ in 0..8 {
             for wr in [
-                SendWr::write(2, &near, addr, rkey),
-                SendWr::read(2, &near, addr, rkey),
+                SendWr::write(2, &near, RemoteBuffer::at(addr, rkey)),
+                SendWr::read(2, &near, RemoteBuffer::at(addr, rkey)),
             ] {
                 (0..SEVERAL).for_each(|_| self.client.post_send(&wr).unwrap());
                 std::thread::sleep(Duration::from_millis(5));
@@ -219,7 +219,8 @@ impl Pair {
             let (from, into) = ([self.near.sge(0, size)], [self.far.sge(0, size)]);
             let what = |kind: &str| format!("{kind} of {size} octets, {queue}");
             self.received(&what("Send"), &into, &SendWr::send(2, &from));
-            let write = SendWr::write_with_imm(2, &from, addr, rkey, [3; 8]);
+            let write =
+                SendWr::write_with_immediate(2, &from, RemoteBuffer::at(addr, rkey), [3; 8]);
             self.received(&what("Write with Immediate"), &[], &write);
         }
         let into = [self.far.sge(0, 64)];
@@ -233,15 +234,15 @@ impl Pair {
         let (rkey, addr) = (self.far.rkey(), self.far.addr());
         for size in SIZES {
             let sges = [self.near.sge(0, size)];
-            let write = SendWr::write(1, &sges, addr, rkey);
+            let write = SendWr::write(1, &sges, RemoteBuffer::at(addr, rkey));
             self.unnoticed(&format!("Write of {size} octets"), &write);
-            let read = SendWr::read(1, &sges, addr, rkey);
+            let read = SendWr::read(1, &sges, RemoteBuffer::at(addr, rkey));
             self.unnoticed(&format!("Read of {size} octets"), &read);
         }
         let word = [self.near.sge(0, 8)];
-        let add = SendWr::fetch_add(1, &word, addr, rkey, 1);
+        let add = SendWr::fetch_add(1, &word, RemoteBuffer::at(addr, rkey), 1);
         self.unnoticed("FetchAdd", &add);
-        let swap = SendWr::compare_swap(1, &word, addr, rkey, 1, 2);
+        let swap = SendWr::compare_swap(1, &word, RemoteBuffer::at(addr, rkey), 1, 2);
         self.unnoticed("CmpSwap", &swap);
     }
 
@@ -254,9 +255,9 @@ impl Pair {
         let mut wrs = Vec::new();
         for wr_id in 0..16 {
             wrs.extend([
-                SendWr::write(wr_id, &parts, addr, rkey).unsignaled(),
-                SendWr::read(wr_id, &whole, addr, rkey),
-                SendWr::fetch_add(wr_id, &word, addr, rkey, 1),
+                SendWr::write(wr_id, &parts, RemoteBuffer::at(addr, rkey)).unsignaled(),
+                SendWr::read(wr_id, &whole, RemoteBuffer::at(addr, rkey)),
+                SendWr::fetch_add(wr_id, &word, RemoteBuffer::at(addr, rkey), 1),
                 SendWr::send(wr_id, &parts).fence(),
             ]);
         }
@@ -277,7 +278,7 @@ impl Pair {
     fn asleep(&self) {
         let (rkey, addr) = (self.far.rkey(), self.far.addr());
         let sges = [self.near.sge(0, 64)];
-        let read = SendWr::read(1, &sges, addr, rkey);
+        let read = SendWr::read(1, &sges, RemoteBuffer::at(addr, rkey));
         none_in("an event for each Read", || {
             self.cq.req_notify(Notify::Any);
             self.client.post_send(&read).unwrap();

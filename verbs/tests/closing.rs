@@ -11,7 +11,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use common::{LIMIT, RawPeer, Side, pattern, raw_peer, raw_settings, same, until};
-use uwarp_verbs::{Device, EndReason, QpCaps, SendWr, Settings, Status};
+use uwarp_verbs::{Device, EndReason, QpCaps, RemoteBuffer, SendWr, Settings, Status};
 
 /// More than the peer's receive buffer holds, and less than TCP takes at once on a loopback device.
 const LEN: usize = 1 << 20;
@@ -33,7 +33,8 @@ fn written(close: Duration) -> (Side, TcpStream) {
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let source = a.filled(7, LEN);
     let sges = [source.sge(0, LEN as u32)];
-    a.qp.post_send(&SendWr::write(1, &sges, 0x1000, 7)).unwrap();
+    a.qp.post_send(&SendWr::write(1, &sges, RemoteBuffer::at(0x1000, 7)))
+        .unwrap();
     a.send_cq.success(1);
     (a, stream)
 }
@@ -128,7 +129,8 @@ fn nor_is_one_with_a_read_that_is_not_answered() {
     let RawPeer { stream: _open } = raw_peer(&a.qp);
     let sink = a.blank(64);
     let whole = [sink.sge(0, 64)];
-    a.qp.post_send(&SendWr::read(1, &whole, 0x1000, 7)).unwrap();
+    a.qp.post_send(&SendWr::read(1, &whole, RemoteBuffer::at(0x1000, 7)))
+        .unwrap();
     a.qp.disconnect();
     let reason = a.wait_end();
     let timed_out = matches!(reason, EndReason::CloseTimedOut { undelivered: 0 });

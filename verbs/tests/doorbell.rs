@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Setup, Side, Wire, until};
-use uwarp_verbs::{Notify, SendWr};
+use uwarp_verbs::{Notify, RemoteBuffer, SendWr};
 
 /// Two endpoints. The first one has just polled, and the background leaves it to its polls from then on.
 fn polled() -> (Side, Side) {
@@ -106,7 +106,7 @@ fn enough_requests_or_octets_leave_without_a_poll() {
     let (octets, target) = (a.filled(1, 512 << 10), b.blank(512 << 10));
     let (sges, to) = ([octets.sge(0, 512 << 10)], target.remote());
     let write = |wr_id| {
-        let wr = SendWr::write(wr_id, &sges, to.addr, to.rkey);
+        let wr = SendWr::write(wr_id, &sges, RemoteBuffer::at(to.addr, to.rkey));
         a.qp.post_send(&wr).unwrap();
     };
     write(0);
@@ -181,11 +181,15 @@ fn who_posts_and_polls_and_always_finds_a_completion_receives_all_the_same() {
     }
     let (from, to) = (lent.remote(), target.remote());
     let (into, sges) = ([sink.sge(0, 8)], [source.sge(0, 8)]);
-    b.qp.post_send(&SendWr::read(1, &into, from.addr, from.rkey))
-        .unwrap();
+    b.qp.post_send(&SendWr::read(
+        1,
+        &into,
+        RemoteBuffer::at(from.addr, from.rkey),
+    ))
+    .unwrap();
     let mut wr_id = 0;
     until("the Read is answered", || {
-        let wr = SendWr::write(wr_id, &sges, to.addr, to.rkey);
+        let wr = SendWr::write(wr_id, &sges, RemoteBuffer::at(to.addr, to.rkey));
         a.qp.post_send(&wr).unwrap();
         a.send_cq.success(wr_id);
         wr_id += 1;

@@ -18,7 +18,7 @@ use common::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uwarp_verbs::{
     AcceptOptions, CompletionChannel, ConnectOptions, Cq, Device, DeviceError, EndReason, Notify,
-    Pd, Qp, QpCaps, QpState, RecvWr, RtrKinds, SendWr, Settings, Status, WcOpcode,
+    Pd, Qp, QpCaps, QpState, RecvWr, RemoteBuffer, RtrKinds, SendWr, Settings, Status, WcOpcode,
 };
 
 /// A timeout that no test may have to wait for.
@@ -80,10 +80,7 @@ fn closing_in(close: Duration) -> Settings {
 /// An endpoint on the kernel's TCP.
 fn side(settings: Settings) -> Side {
     let device = Device::tcp_with(settings, None).unwrap();
-    let caps = QpCaps {
-        max_send_wr: 4000,
-        ..QpCaps::default()
-    };
+    let caps = QpCaps::default().max_send_wr(4000);
     Side::new(device, caps, 4096)
 }
 
@@ -139,7 +136,10 @@ fn a_fin_or_reset_behind_data_is_noticed_by_a_side_that_only_waits() {
             // With a Read under way, a drop is a reset.
             let (sink, lent) = (a.blank(64), b.filled(1, 64));
             let whole = [sink.sge(0, 64)];
-            post(&a, &SendWr::read(3, &whole, lent.addr(), lent.rkey()));
+            post(
+                &a,
+                &SendWr::read(3, &whole, RemoteBuffer::at(lent.addr(), lent.rkey())),
+            );
             drop(a.qp);
         } else {
             a.qp.disconnect();
@@ -167,7 +167,7 @@ fn the_terminate_of_a_peer_is_told_although_our_own_send_failed() {
                 stream.write_all(&terminate).unwrap();
                 reset(stream);
             });
-            let write = SendWr::write_inline(1, b"x", 0, 5).unsignaled();
+            let write = SendWr::write_inline(1, b"x", RemoteBuffer::at(0, 5)).unsignaled();
             while a.qp.post_send(&write).is_ok() && a.qp.end_reason().is_none() {}
         });
         let reason = a.wait_end();
@@ -222,10 +222,7 @@ fn a_responder_that_may_not_send_ends_with_the_fin_of_its_peer() {
 /// RFC 6581 section 10: the second attempt is another TCP connection.
 #[test]
 fn after_the_retry_with_revision_1_the_addresses_are_those_of_the_second_connection() {
-    let settings = Settings {
-        retry_with_revision_1: true,
-        ..Settings::default()
-    };
+    let settings = Settings::default().retry_with_revision_1(true);
     let a = side(settings);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap();
@@ -249,12 +246,8 @@ fn after_the_retry_with_revision_1_the_addresses_are_those_of_the_second_connect
 fn a_connect_that_fails_at_once_is_told_in_an_event_too() {
     let a = side(Settings::default());
     // An address for documentation (RFC 5737): it is no address of this host.
-    let options = ConnectOptions {
-        local: Some("192.0.2.77:0".parse().unwrap()),
-        ..ConnectOptions::default()
-    };
-    a.qp.connect("127.0.0.1:9".parse().unwrap(), &options)
-        .unwrap_err();
+    let options = ConnectOptions::default().local(Some("192.0.2.77:0".parse().unwrap()));
+    a.qp.connect("127.0.0.1:9", &options).unwrap_err();
     let (_, reason) = a.ended_event();
     let failed = matches!(reason, EndReason::ConnectFailed { .. });
     assert!(failed, "{reason}");
@@ -281,8 +274,14 @@ fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted(
     // The first Response is under way.
     assert_eq!(stream.peek(&mut [0]).unwrap(), 1);
     post(&b, &SendWr::send_inline(1, b"the Send"));
-    post(&b, &SendWr::write_inline(2, b"the Write", 0x5000, 0x300));
-    post(&b, &SendWr::read(3, &[sink.sge(0, 64)], 0x1000, 0x77));
+    post(
+        &b,
+        &SendWr::write_inline(2, b"the Write", RemoteBuffer::at(0x5000, 0x300)),
+    );
+    post(
+        &b,
+        &SendWr::read(3, &[sink.sge(0, 64)], RemoteBuffer::at(0x1000, 0x77)),
+    );
     stream.shutdown(Shutdown::Write).unwrap();
     until("the FIN", || b.qp.state() == QpState::Closing);
     let mut octets = Vec::new();
@@ -329,7 +328,7 @@ fn a_read_posted_before_disconnect_completes_though_its_response_comes_slowly() 
     let RawPeer { mut stream } = raw_peer(&a.qp);
     let sink = a.blank(STEPS * 100);
     let whole = [sink.sge(0, (STEPS * 100) as u32)];
-    post(&a, &SendWr::read(9, &whole, 0x1000, 0x77));
+    post(&a, &SendWr::read(9, &whole, RemoteBuffer::at(0x1000, 0x77)));
     a.qp.disconnect();
     let mut request = [0; 52];
     stream.read_exact(&mut request).unwrap();
@@ -376,10 +375,7 @@ fn the_longest_timeout_is_no_limit() {
 /// RFC 6581 section 9.2: who answers enhanced requests has to be able to take some RTR.
 #[test]
 fn settings_that_cannot_serve_a_connection_are_refused_in_words() {
-    let settings = Settings {
-        rtr: RtrKinds::NONE,
-        ..Settings::default()
-    };
+    let settings = Settings::default().rtr(RtrKinds::NONE);
     let device = Device::tcp_with(settings, None).unwrap();
     let error = device.listen("127.0.0.1:0".parse().unwrap()).unwrap_err();
     assert!(matches!(error, DeviceError::Settings(_)), "{error:?}");

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::{Setup, Side, Wire, content, pattern, same};
 use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::smol::{Clock, FaultSettings, MemoryNetwork, MemorySettings};
-use uwarp_verbs::{RecvWr, SendWr, Status};
+use uwarp_verbs::{RecvWr, RemoteBuffer, SendWr, Status};
 
 /// TCP's time, a hundred times as fast as that of the machine once it was made fast, so that the second which a lost
 /// segment costs takes 10 ms. From then on nobody may sleep until a deadline of it: the tests poll. While they connect, they
@@ -36,11 +36,9 @@ const HANGS: Duration = Duration::from_secs(120);
 
 fn connected(faults: FaultSettings) -> (Side, Side, [MemoryNetwork; 2]) {
     let clock = Arc::new(Fast::default());
-    let settings = MemorySettings {
-        faults: Some(faults),
-        clock: Arc::<Fast>::clone(&clock),
-        ..MemorySettings::default()
-    };
+    let settings = MemorySettings::default()
+        .faults(Some(faults))
+        .clock(Arc::<Fast>::clone(&clock));
     let (first, second) = MemoryNetwork::pair(&settings).unwrap();
     let networks: [Arc<dyn Network>; 2] = [Arc::new(first.clone()), Arc::new(second.clone())];
     let at: SocketAddr = "192.0.2.2:7174".parse().unwrap();
@@ -93,10 +91,18 @@ fn traffic(a: &Side, b: &Side, seed: u64) {
     }
     let remote = target.remote();
     let (from, to) = ([source.sge(0, LEN as u32)], [sink.sge(0, LEN as u32)]);
-    a.qp.post_send(&SendWr::write(0, &from, remote.addr, remote.rkey))
-        .unwrap();
-    a.qp.post_send(&SendWr::read(1, &to, remote.addr, remote.rkey))
-        .unwrap();
+    a.qp.post_send(&SendWr::write(
+        0,
+        &from,
+        RemoteBuffer::at(remote.addr, remote.rkey),
+    ))
+    .unwrap();
+    a.qp.post_send(&SendWr::read(
+        1,
+        &to,
+        RemoteBuffer::at(remote.addr, remote.rkey),
+    ))
+    .unwrap();
     complete(a, b, 2, 0);
     same(&content(&target), &data, "written");
     same(&content(&sink), &data, "read");
@@ -106,30 +112,20 @@ fn traffic(a: &Side, b: &Side, seed: u64) {
 fn every_octet_arrives_whatever_befalls_the_packets() {
     let none = FaultSettings::default();
     let kinds = [
-        FaultSettings { loss: 0.01, ..none },
-        FaultSettings {
-            duplicate: 0.1,
-            ..none
-        },
-        FaultSettings {
-            reorder: 0.05,
-            ..none
-        },
-        FaultSettings {
-            corrupt: 0.01,
-            ..none
-        },
-        FaultSettings {
-            seed: 0,
-            loss: 0.01,
-            duplicate: 0.01,
-            reorder: 0.01,
-            corrupt: 0.01,
-        },
+        none.loss(0.01),
+        none.duplicate(0.1),
+        none.reorder(0.05),
+        none.corrupt(0.01),
+        FaultSettings::default()
+            .seed(0)
+            .loss(0.01)
+            .duplicate(0.01)
+            .reorder(0.01)
+            .corrupt(0.01),
     ];
     for kind in kinds {
         for seed in 1..4 {
-            let faults = FaultSettings { seed, ..kind };
+            let faults = kind.seed(seed);
             // Shown when the test fails.
             eprintln!("{faults:?}");
             let (a, b, hosts) = connected(faults);

@@ -15,10 +15,7 @@ use uwarp_verbs::{
 };
 
 fn host(last: u8) -> LinkSettings {
-    LinkSettings {
-        addresses: vec![(IpAddr::from([192, 0, 2, last]), 24)],
-        ..LinkSettings::default()
-    }
+    LinkSettings::default().addresses(vec![(IpAddr::from([192, 0, 2, last]), 24)])
 }
 
 /// Two devices with a cable between them; the second one listens.
@@ -79,7 +76,7 @@ fn a_link_that_fails_is_told_once_and_every_connection_is_flushed() {
         assert_eq!(lost, [(side.qp.qp_num(), fatal[0])]);
 
         // From now on everything says why.
-        let to = "192.0.2.2:7174".parse().unwrap();
+        let to = "192.0.2.2:7174";
         let another = side.another_qp();
         let error = another.connect(to, &options.0).unwrap_err();
         assert!(error.to_string().contains("unplugged"), "{error}");

@@ -20,7 +20,7 @@ use common::{
 use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_verbs::{
     Completion, MemoryRegion, Notify, OnNoReceive, Qp, QpCaps, QpState, RecvWr, RemoteBuffer,
-    Revision, SendWr, Settings, Status,
+    Revision, SendWr, Status,
 };
 
 /// The tests that look at CPU time run alone.
@@ -45,8 +45,12 @@ fn what_comes_to_a_program_that_polls_now_and_then_does_not_wait_for_the_takeove
         source.write_at(0, &[round; 8]).unwrap();
         let sges = [source.sge(0, 8)];
         b.recv_cq.is_empty();
-        a.qp.post_send(&SendWr::write(round.into(), &sges, to.addr, to.rkey))
-            .unwrap();
+        a.qp.post_send(&SendWr::write(
+            round.into(),
+            &sges,
+            RemoteBuffer::at(to.addr, to.rkey),
+        ))
+        .unwrap();
         a.send_cq.success(round.into());
         until("it is there", || content(&target) == [round; 8]);
     }
@@ -65,15 +69,13 @@ fn one_sided_operations_complete_while_the_target_calls_nothing() {
             a.qp.post_send(&SendWr::write(
                 2 * i,
                 &[source.sge(0, 1 << 20)],
-                to.addr,
-                to.rkey,
+                RemoteBuffer::at(to.addr, to.rkey),
             ))
             .unwrap();
             a.qp.post_send(&SendWr::read(
                 2 * i + 1,
                 &[sink.sge(0, 1 << 20)],
-                from.addr,
-                from.rkey,
+                RemoteBuffer::at(from.addr, from.rkey),
             ))
             .unwrap();
         }
@@ -94,8 +96,7 @@ fn the_initiator_may_sleep_too_once_it_has_posted() {
         a.qp.post_send(&SendWr::read(
             1,
             &[sink.sge(0, 4 << 20)],
-            from.addr,
-            from.rkey,
+            RemoteBuffer::at(from.addr, from.rkey),
         ))
         .unwrap();
         // Only the memory is looked at: pattern's last octets are not FILL.
@@ -125,8 +126,7 @@ fn a_program_may_poll_the_last_octet_of_what_the_peer_writes() {
                 a.qp.post_send(&SendWr::write(
                     1,
                     &[source.sge(0, len as u32)],
-                    to.addr,
-                    to.rkey,
+                    RemoteBuffer::at(to.addr, to.rkey),
                 ))
                 .unwrap();
                 until("the last octet", || slice(&target, len - 1, 1) == [round]);
@@ -158,7 +158,11 @@ fn two_programs_play_ping_pong_by_writes_alone() {
                 }
                 let wr_id = u64::from(round);
                 side.qp
-                    .post_send(&SendWr::write_inline(wr_id, &[round], to.addr, to.rkey))
+                    .post_send(&SendWr::write_inline(
+                        wr_id,
+                        &[round],
+                        RemoteBuffer::at(to.addr, to.rkey),
+                    ))
                     .unwrap();
                 let _ = side.send_cq.poll(&mut [Completion::default(); 4]);
             }
@@ -176,10 +180,7 @@ fn several_threads_may_wait_on_one_cq() {
     let _busy = busy();
     const SENDS: u64 = 200;
     const THREADS: u64 = 4;
-    let caps = QpCaps {
-        max_recv_wr: 256,
-        ..QpCaps::default()
-    };
+    let caps = QpCaps::default().max_recv_wr(256);
     for wire in Wire::BOTH {
         let (a, b) = Setup {
             caps,
@@ -241,8 +242,12 @@ fn two_threads_may_poll_one_cq_while_two_others_post() {
                 scope.spawn(move || {
                     for wr_id in first..first + EACH {
                         until("a place in the send queue", || {
-                            a.qp.post_send(&SendWr::write_inline(wr_id, &[1; 64], to.addr, to.rkey))
-                                .is_ok()
+                            a.qp.post_send(&SendWr::write_inline(
+                                wr_id,
+                                &[1; 64],
+                                RemoteBuffer::at(to.addr, to.rkey),
+                            ))
+                            .is_ok()
                         });
                     }
                 });
@@ -284,7 +289,8 @@ fn a_cq_may_be_polled_from_one_thread_and_waited_on_by_another() {
                 }
             });
             for wr_id in 0..COUNT as u64 {
-                a.qp.post_send(&SendWr::write(wr_id, &[], 0, 0)).unwrap();
+                a.qp.post_send(&SendWr::write(wr_id, &[], RemoteBuffer::at(0, 0)))
+                    .unwrap();
                 until("a completion", || {
                     let count = usize::from(a.send_cq.poll_one().is_some());
                     taken.fetch_add(count, Ordering::SeqCst) + count > wr_id as usize
@@ -377,8 +383,7 @@ fn a_thread_that_polls_and_then_sleeps_elsewhere_leaves_nothing_undone() {
             a.qp.post_send(&SendWr::write_inline(
                 round,
                 &round.to_be_bytes(),
-                to.addr,
-                to.rkey,
+                RemoteBuffer::at(to.addr, to.rkey),
             ))
             .unwrap();
             a.send_cq.success(round);
@@ -585,10 +590,17 @@ fn nothing_is_left_of_connections_that_came_and_went() {
             let (source, sink) = (a.filled(round, 1 << 20), b.blank(1 << 20));
             let remote = sink.remote();
             let sges = [source.sge(0, 1 << 20)];
-            mine.post_send(&SendWr::write(round, &sges, remote.addr, remote.rkey).unsignaled())
-                .unwrap();
-            mine.post_send(&SendWr::read(round, &sges, remote.addr, remote.rkey))
-                .unwrap();
+            mine.post_send(
+                &SendWr::write(round, &sges, RemoteBuffer::at(remote.addr, remote.rkey))
+                    .unsignaled(),
+            )
+            .unwrap();
+            mine.post_send(&SendWr::read(
+                round,
+                &sges,
+                RemoteBuffer::at(remote.addr, remote.rkey),
+            ))
+            .unwrap();
             match round % 6 {
                 // With work under way, from either side.
                 0 => drop(mine),
@@ -689,18 +701,19 @@ fn idle_connections_cost_no_cpu() {
 fn many_connections_that_have_nothing_to_do_cost_no_cpu() {
     let _quiet = QUIET.write().unwrap_or_else(PoisonError::into_inner);
     let mut setup = Setup::new(Wire::Kernel);
-    setup.settings[0] = Settings {
-        on_no_receive: OnNoReceive::Hold(Duration::from_secs(600)),
-        ..raw_settings()
-    };
+    setup.settings[0] = raw_settings().on_no_receive(OnNoReceive::Hold(Duration::from_secs(600)));
     let a = setup.unconnected().a;
     let source = a.filled(1, 32 << 20);
     let qps: Vec<Qp> = (0..7).map(|_| a.another_qp()).collect();
     let mut peers: Vec<_> = qps.iter().map(raw_peer).collect();
     // The peer takes no octets; and it has closed its half, too.
     for qp in &qps[..2] {
-        qp.post_send(&SendWr::write(1, &[source.sge(0, 32 << 20)], 1, 1))
-            .unwrap();
+        qp.post_send(&SendWr::write(
+            1,
+            &[source.sge(0, 32 << 20)],
+            RemoteBuffer::at(1, 1),
+        ))
+        .unwrap();
     }
     peers[1].stream.shutdown(Shutdown::Write).unwrap();
     until("the peer's FIN", || qps[1].state() == QpState::Closing);
@@ -738,8 +751,12 @@ fn a_peer_that_has_closed_its_half_and_takes_no_more_octets_costs_no_cpu() {
         let a = setup.unconnected().a;
         let peer = raw_peer(&a.qp);
         let source = a.filled(1, 32 << 20);
-        a.qp.post_send(&SendWr::write(1, &[source.sge(0, 32 << 20)], 1, 1))
-            .unwrap();
+        a.qp.post_send(&SendWr::write(
+            1,
+            &[source.sge(0, 32 << 20)],
+            RemoteBuffer::at(1, 1),
+        ))
+        .unwrap();
         peer.stream.shutdown(std::net::Shutdown::Write).unwrap();
         until("the peer's FIN", || a.qp.state() == QpState::Closing);
         costs_nothing(wait.then_some(&a.send_cq));
@@ -758,8 +775,12 @@ fn a_peer_that_takes_no_octets_costs_no_cpu() {
         let a = setup.unconnected().a;
         let peer = raw_peer(&a.qp);
         let source = a.filled(1, 32 << 20);
-        a.qp.post_send(&SendWr::write(1, &[source.sge(0, 32 << 20)], 1, 1))
-            .unwrap();
+        a.qp.post_send(&SendWr::write(
+            1,
+            &[source.sge(0, 32 << 20)],
+            RemoteBuffer::at(1, 1),
+        ))
+        .unwrap();
         costs_nothing(wait.then_some(&a.send_cq));
         drop(peer);
         a.wait_end();

@@ -6,7 +6,8 @@ use common::{
     FILL, SIZES, Setup, Side, Wire, bell, brief, content, pair, pattern, peers, placed_only, same,
 };
 use uwarp_verbs::{
-    Access, LocalFaultKind, PostErrorKind, QpCaps, RecvWr, SendWr, Sge, Status, WcOpcode,
+    Access, LocalFaultKind, PostErrorKind, QpCaps, RecvWr, RemoteBuffer, SendWr, Sge, Status,
+    WcOpcode,
 };
 
 /// Solicited, invalidating, octets.
@@ -140,10 +141,7 @@ fn a_send_of_every_size_arrives_and_nothing_around_it_changes() {
 #[test]
 fn a_message_is_gathered_and_scattered_piece_by_piece() {
     for wire in Wire::BOTH {
-        let caps = QpCaps {
-            max_recv_sge: 5,
-            ..QpCaps::default()
-        };
+        let caps = QpCaps::default().max_recv_sge(5);
         let (a, b) = Setup {
             caps,
             ..Setup::new(wire)
@@ -260,8 +258,7 @@ fn inline_data_is_taken_when_it_is_posted() {
             a.qp.post_send(&SendWr::write_inline(
                 1,
                 &data,
-                remote.addr + 300,
-                remote.rkey,
+                RemoteBuffer::at(remote.addr + 300, remote.rkey),
             ))
             .unwrap();
             a.qp.post_send(&SendWr::send_inline(2, &data).solicited())

@@ -5,7 +5,7 @@ mod common;
 use common::{
     FILL, SIZES, Setup, Side, Wire, bell, brief, content, pair, pattern, peers, placed_only, same,
 };
-use uwarp_verbs::{Access, SendWr, Sge, Status, WcOpcode};
+use uwarp_verbs::{Access, RemoteBuffer, SendWr, Sge, Status, WcOpcode};
 
 const KINDS_OF_MARKERS: [[bool; 2]; 2] = [[false, false], [true, true]];
 
@@ -28,11 +28,19 @@ fn write_and_read_back(
     let (target, sink) = (b.blank(len + 60), a.blank(len + 60));
     let remote = target.remote();
     let from = [source.sge(1, len as u32)];
-    a.qp.post_send(&SendWr::write(1, &from, remote.addr + 21, remote.rkey))
-        .unwrap();
+    a.qp.post_send(&SendWr::write(
+        1,
+        &from,
+        RemoteBuffer::at(remote.addr + 21, remote.rkey),
+    ))
+    .unwrap();
     let to = [sink.sge(35, len as u32)];
-    a.qp.post_send(&SendWr::read(2, &to, remote.addr + 21, remote.rkey))
-        .unwrap();
+    a.qp.post_send(&SendWr::read(
+        2,
+        &to,
+        RemoteBuffer::at(remote.addr + 21, remote.rkey),
+    ))
+    .unwrap();
     let what = format!("{len} octets");
     assert_eq!(
         brief(&a.send_cq.next()),
@@ -88,8 +96,12 @@ fn a_write_gathers_its_pieces_in_order() {
             one.sge(0, 0),
             two.sge(0, 20),
         ];
-        a.qp.post_send(&SendWr::write(1, &sges, remote.addr + 7, remote.rkey))
-            .unwrap();
+        a.qp.post_send(&SendWr::write(
+            1,
+            &sges,
+            RemoteBuffer::at(remote.addr + 7, remote.rkey),
+        ))
+        .unwrap();
         a.send_cq.success(1);
         bell(&a, &b);
         let (first, second) = (content(&one), content(&two));
@@ -119,10 +131,18 @@ fn zero_length_operations_look_at_no_key_and_no_address() {
     // RFC 5041 section 5.2, RFC 5040 section 7.2: neither STag nor TO is checked.
     let (a, b) = pair(Wire::MEMORY);
     let nowhere: [Sge; 0] = [];
-    a.qp.post_send(&SendWr::write(1, &nowhere, u64::MAX, 0xDEAD_BEEF))
-        .unwrap();
-    a.qp.post_send(&SendWr::read(2, &nowhere, u64::MAX, 0xDEAD_BEEF))
-        .unwrap();
+    a.qp.post_send(&SendWr::write(
+        1,
+        &nowhere,
+        RemoteBuffer::at(u64::MAX, 0xDEAD_BEEF),
+    ))
+    .unwrap();
+    a.qp.post_send(&SendWr::read(
+        2,
+        &nowhere,
+        RemoteBuffer::at(u64::MAX, 0xDEAD_BEEF),
+    ))
+    .unwrap();
     assert_eq!(
         brief(&a.send_cq.next()),
         (1, Status::Success, WcOpcode::RdmaWrite, 0)
@@ -148,10 +168,18 @@ fn sources_and_sinks_need_no_remote_right() {
         b.pd.register(pattern(2, 5000), Access::REMOTE_READ)
             .unwrap();
     let (to, from) = (target.remote(), lent.remote());
-    a.qp.post_send(&SendWr::write(1, &[source.sge(0, 5000)], to.addr, to.rkey))
-        .unwrap();
-    a.qp.post_send(&SendWr::read(2, &[sink.sge(0, 5000)], from.addr, from.rkey))
-        .unwrap();
+    a.qp.post_send(&SendWr::write(
+        1,
+        &[source.sge(0, 5000)],
+        RemoteBuffer::at(to.addr, to.rkey),
+    ))
+    .unwrap();
+    a.qp.post_send(&SendWr::read(
+        2,
+        &[sink.sge(0, 5000)],
+        RemoteBuffer::at(from.addr, from.rkey),
+    ))
+    .unwrap();
     a.send_cq.successes([1, 2]);
     same(&content(&target), &pattern(1, 5000), "target");
     same(&content(&sink), &pattern(2, 5000), "sink");
@@ -178,8 +206,12 @@ fn reads_beyond_ord_wait_their_turn_and_complete_in_order() {
                 // Backwards, so that a Response in the wrong place shows.
                 let at = (READS - 1 - i) * LEN;
                 let sges = [sink.sge(at, LEN as u32)];
-                a.qp.post_send(&SendWr::read(i, &sges, remote.addr + at, remote.rkey))
-                    .unwrap();
+                a.qp.post_send(&SendWr::read(
+                    i,
+                    &sges,
+                    RemoteBuffer::at(remote.addr + at, remote.rkey),
+                ))
+                .unwrap();
             }
             for i in 0..READS {
                 assert_eq!(
@@ -214,8 +246,7 @@ fn reads_go_both_ways_at_once_with_a_depth_of_one() {
                         .post_send(&SendWr::read(
                             i,
                             &[sink.sge(0, LEN as u32)],
-                            remote.addr,
-                            remote.rkey,
+                            RemoteBuffer::at(remote.addr, remote.rkey),
                         ))
                         .unwrap();
                 }
@@ -237,10 +268,10 @@ fn writes_and_sends_behind_waiting_reads_keep_their_place() {
     let sges = [sink.sge(0, 50_000)];
     let octets = [sink.sge(0, 0)];
     a.qp.post_send_list(&[
-        SendWr::read(1, &sges, from.addr, from.rkey),
-        SendWr::read(2, &sges, from.addr, from.rkey),
-        SendWr::write_inline(3, b"written!", to.addr, to.rkey),
-        SendWr::read(4, &sges, from.addr, from.rkey),
+        SendWr::read(1, &sges, RemoteBuffer::at(from.addr, from.rkey)),
+        SendWr::read(2, &sges, RemoteBuffer::at(from.addr, from.rkey)),
+        SendWr::write_inline(3, b"written!", RemoteBuffer::at(to.addr, to.rkey)),
+        SendWr::read(4, &sges, RemoteBuffer::at(from.addr, from.rkey)),
         SendWr::send(5, &octets),
     ])
     .unwrap();
@@ -266,9 +297,14 @@ fn a_fenced_request_starts_when_the_reads_before_it_are_complete() {
         ];
         let whole = [middle.sge(0, LEN as u32)];
         a.qp.post_send_list(&[
-            SendWr::read(1, &halves[0], from.addr, from.rkey).unsignaled(),
-            SendWr::read(2, &halves[1], from.addr + LEN as u64 / 2, from.rkey).unsignaled(),
-            SendWr::write(3, &whole, to.addr, to.rkey).fence(),
+            SendWr::read(1, &halves[0], RemoteBuffer::at(from.addr, from.rkey)).unsignaled(),
+            SendWr::read(
+                2,
+                &halves[1],
+                RemoteBuffer::at(from.addr + LEN as u64 / 2, from.rkey),
+            )
+            .unsignaled(),
+            SendWr::write(3, &whole, RemoteBuffer::at(to.addr, to.rkey)).fence(),
             SendWr::send(4, &whole).fence(),
         ])
         .unwrap();
@@ -300,7 +336,12 @@ fn a_read_sees_what_was_written_before_it_and_the_last_write_wins() {
             let (at, len) = (i * 331 % 5000, 5000 - i * 97);
             let sges = [source.sge(at as u64, len as u32)];
             a.qp.post_send(
-                &SendWr::write(1, &sges, remote.addr + at as u64, remote.rkey).unsignaled(),
+                &SendWr::write(
+                    1,
+                    &sges,
+                    RemoteBuffer::at(remote.addr + at as u64, remote.rkey),
+                )
+                .unsignaled(),
             )
             .unwrap();
             expected[at..at + len].copy_from_slice(&pattern(i as u64, 10_000)[at..at + len]);
@@ -308,8 +349,7 @@ fn a_read_sees_what_was_written_before_it_and_the_last_write_wins() {
         a.qp.post_send(&SendWr::read(
             2,
             &[sink.sge(0, 10_000)],
-            remote.addr,
-            remote.rkey,
+            RemoteBuffer::at(remote.addr, remote.rkey),
         ))
         .unwrap();
         a.send_cq.success(2);
@@ -329,7 +369,12 @@ fn a_send_arrives_after_everything_written_before_it() {
             let source = a.filled(round, 100_000);
             b.post_empty(round);
             a.qp.post_send_list(&[
-                SendWr::write(1, &[source.sge(0, 100_000)], remote.addr, remote.rkey).unsignaled(),
+                SendWr::write(
+                    1,
+                    &[source.sge(0, 100_000)],
+                    RemoteBuffer::at(remote.addr, remote.rkey),
+                )
+                .unsignaled(),
                 SendWr::send(2, &[]),
             ])
             .unwrap();
@@ -356,10 +401,11 @@ fn many_writes_of_one_octet_are_all_placed() {
                 .iter()
                 .zip(at..)
                 .map(|(sges, at): (_, u64)| {
-                    SendWr::write(at, sges, remote.addr + at, remote.rkey).unsignaled()
+                    SendWr::write(at, sges, RemoteBuffer::at(remote.addr + at, remote.rkey))
+                        .unsignaled()
                 })
                 .collect();
-            wrs.push(SendWr::write(at, &[], 0, 0));
+            wrs.push(SendWr::write(at, &[], RemoteBuffer::at(0, 0)));
             a.qp.post_send_list(&wrs).unwrap();
             a.send_cq.success(at);
         }
@@ -382,16 +428,14 @@ fn a_program_may_reach_its_own_regions_through_a_connection_to_itself() {
         .post_send(&SendWr::write(
             1,
             &[region.sge(0, 1000)],
-            remote.addr + 1000,
-            remote.rkey,
+            RemoteBuffer::at(remote.addr + 1000, remote.rkey),
         ))
         .unwrap();
     other
         .post_send(&SendWr::read(
             2,
             &[region.sge(2000, 1000)],
-            remote.addr + 1000,
-            remote.rkey,
+            RemoteBuffer::at(remote.addr + 1000, remote.rkey),
         ))
         .unwrap();
     b.send_cq.successes([1, 2]);

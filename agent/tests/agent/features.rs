@@ -26,13 +26,13 @@ fn query_tells_what_the_device_was_told() {
     ] {
         assert_eq!(answer[key], value, "{key}: {answer}");
     }
-    let other = agent_with(Settings {
-        markers: true,
-        crc: false,
-        revision: Revision::One,
-        accept_revision: Revision::One,
-        ..Settings::default()
-    });
+    let other = agent_with(
+        Settings::default()
+            .markers(true)
+            .crc(false)
+            .revision(Revision::One)
+            .accept_revision(Revision::One),
+    );
     let (mut a, mut b) = (Controller::new(&other), Controller::new(&other));
     let answer = a.ok("query", json!({}));
     let keys = ["markers", "crc", "mpa", "private_data_max", "peer_to_peer"];

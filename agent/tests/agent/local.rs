@@ -6,11 +6,7 @@ use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::{Device, Progress, Settings};
 
 fn device(seed: Option<u64>) -> Device {
-    let settings = Settings {
-        progress: Progress::Manual,
-        seed,
-        ..Settings::default()
-    };
+    let settings = Settings::default().progress(Progress::Manual).seed(seed);
     Device::open(std::sync::Arc::new(KernelNetwork::default()), settings).unwrap()
 }
 

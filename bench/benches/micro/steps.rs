@@ -44,7 +44,7 @@ impl Rig {
     fn post(&self, count: usize, list: usize) -> Duration {
         let to = self.pair.server.region.remote();
         let sges = [self.pair.client.region.sge(0, self.size as u32)];
-        let wrs = [SendWr::write(1, &sges, to.addr, to.rkey); TURN];
+        let wrs = [SendWr::write(1, &sges, to); TURN];
         let qp = &self.pair.client.qp;
         let began = Instant::now();
         for posted in wrs[..count].chunks(list) {
@@ -121,10 +121,7 @@ fn receives(c: &mut Criterion) {
     let device = Device::tcp().unwrap();
     let pd = device.alloc_pd().unwrap();
     let cq = device.create_cq(2 * TURN as u32).unwrap();
-    let caps = QpCaps {
-        max_recv_wr: TURN as u32,
-        ..QpCaps::default()
-    };
+    let caps = QpCaps::default().max_recv_wr(TURN as u32);
     let region = pd.register(vec![0; 64], Access::LOCAL_WRITE).unwrap();
     let sges = [region.sge(0, 64)];
     let wrs = [RecvWr::new(1, &sges); TURN];

@@ -50,23 +50,20 @@ pub(crate) struct Side {
 
 impl Side {
     fn new(network: Arc<dyn Network>, clock: TimeSource, size: u32) -> Result<Side> {
-        let settings = Settings {
-            progress: Progress::Manual,
-            clock,
-            seed: Some(1),
-            ..Settings::default()
-        };
+        let settings = Settings::default()
+            .progress(Progress::Manual)
+            .clock(clock)
+            .seed(Some(1));
         let device = Device::open(network, settings)?;
         let pd = device.alloc_pd()?;
         // Room for what both queues may have.
         let cq = device.create_cq(4 * DEPTH as u32)?;
-        let caps = QpCaps {
-            max_send_wr: DEPTH as u32 + 2,
-            max_recv_wr: DEPTH as u32 + 2,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline: 0,
-        };
+        let caps = QpCaps::default()
+            .max_send_wr(DEPTH as u32 + 2)
+            .max_recv_wr(DEPTH as u32 + 2)
+            .max_send_sge(1)
+            .max_recv_sge(1)
+            .max_inline_data(0);
         let qp = pd.create_qp(&cq, &cq, caps)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let region = pd.register(vec![0x5a; size as usize], access)?;
@@ -229,8 +226,8 @@ impl Pair {
             let sges = [self.client.region.sge(0, self.client.region.len() as u32)];
             let id = self.posted;
             let wr = match self.what {
-                What::Write => SendWr::write(id, &sges, remote.addr, remote.rkey),
-                What::Read => SendWr::read(id, &sges, remote.addr, remote.rkey),
+                What::Write => SendWr::write(id, &sges, remote),
+                What::Read => SendWr::read(id, &sges, remote),
                 What::Send | What::Ping | What::Idle => SendWr::send(id, &sges),
             };
             if self.list == 1 {
@@ -340,21 +337,15 @@ fn connect_on(client: &Side, server: &Side, [ours, theirs]: [Box<dyn Llp>; 2]) -
 }
 
 fn options() -> ConnectOptions {
-    ConnectOptions {
-        ird: DEPTH as u16,
-        ord: DEPTH as u16,
-        ..ConnectOptions::default()
-    }
+    ConnectOptions::default()
+        .ird(DEPTH as u16)
+        .ord(DEPTH as u16)
 }
 
 /// The server accepts, and both sides are established. Gives its id.
 fn accepted(channel: &EventChannel, both: [&Side; 2]) -> Result<CmId> {
     let responder = next(channel, both)?.id().clone();
-    let options = AcceptOptions {
-        ird: DEPTH as u16,
-        ord: DEPTH as u16,
-        ..AcceptOptions::default()
-    };
+    let options = AcceptOptions::default().ird(DEPTH as u16).ord(DEPTH as u16);
     responder.accept(&both[1].qp, &options)?;
     // Both are established.
     drop(next(channel, both)?);

@@ -60,22 +60,16 @@ impl Link {
     }
 
     fn ours(&self, what: What, size: u32, list: u64) -> Result<Pair> {
-        let faults = FaultSettings {
-            seed: self.seed,
-            loss: self.loss,
-            ..FaultSettings::default()
-        };
-        let settings = MemorySettings {
-            mtu: self.mtu,
-            receive_buffer: self.buffer,
-            send_buffer: self.buffer,
-            congestion: self.congestion,
-            early_recovery: self.loss > 0.0,
-            ack_delay: self.ack_delay,
-            checksums: true,
-            faults: (self.loss > 0.0).then_some(faults),
-            ..MemorySettings::default()
-        };
+        let faults = FaultSettings::default().seed(self.seed).loss(self.loss);
+        let settings = MemorySettings::default()
+            .mtu(self.mtu)
+            .receive_buffer(self.buffer)
+            .send_buffer(self.buffer)
+            .congestion(self.congestion)
+            .early_recovery(self.loss > 0.0)
+            .ack_delay(self.ack_delay)
+            .checksums(true)
+            .faults((self.loss > 0.0).then_some(faults));
         let (first, second) = MemoryNetwork::pair(&settings)?;
         let networks: [Arc<dyn Network>; 2] = [Arc::new(first), Arc::new(second)];
         let at = ([192, 0, 2, 2], 0).into();

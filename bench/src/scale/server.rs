@@ -31,13 +31,12 @@ pub(super) const REGION: usize = 64;
 
 /// Queues of a connection.
 pub(super) fn caps(depth: u32) -> QpCaps {
-    QpCaps {
-        max_send_wr: depth + 2,
-        max_recv_wr: DEPTH,
-        max_send_sge: 1,
-        max_recv_sge: 1,
-        max_inline: 64,
-    }
+    QpCaps::default()
+        .max_send_wr(depth + 2)
+        .max_recv_wr(DEPTH)
+        .max_send_sge(1)
+        .max_recv_sge(1)
+        .max_inline_data(64)
 }
 
 /// The request unsignaled, unless it takes the last place of the send queue: the poll of its completion frees all.
@@ -160,10 +159,7 @@ impl Server {
         let memory = Memory::new(&pd, shape.regions)?;
         let cq = cq(device, shape.conns, DEPTH)?;
         let before = super::memory::own();
-        let options = AcceptOptions {
-            private_data: memory.advert.octets(),
-            ..AcceptOptions::default()
-        };
+        let options = AcceptOptions::default().private_data(memory.advert.octets());
         let mut qps = Vec::with_capacity(shape.conns);
         for _ in 0..shape.conns {
             let request = listener.wait_request(None).map_err(io::Error::other)?;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_verbs::{
-    Completion, ConnectOptions, Cq, Device, MemoryRegion, Qp, SendWr, Settings, WcOpcode,
+    Completion, ConnectOptions, Cq, Device, MemoryRegion, Qp, RemoteBuffer, SendWr, Settings,
+    WcOpcode,
 };
 
 use super::memory;
@@ -45,11 +46,10 @@ pub(super) fn client(shape: Shape, addr: SocketAddr, device: &Device) -> io::Res
 /// A process with both sides.
 pub(super) fn both(shape: Shape) -> io::Result<()> {
     let usual = MemorySettings::default();
-    let settings = MemorySettings {
-        receive_buffer: shape.buffer.unwrap_or(usual.receive_buffer),
-        send_buffer: shape.buffer.unwrap_or(usual.send_buffer),
-        ..usual
-    };
+    let settings = usual
+        .clone()
+        .receive_buffer(shape.buffer.unwrap_or(usual.receive_buffer))
+        .send_buffer(shape.buffer.unwrap_or(usual.send_buffer));
     let (one, other) = MemoryNetwork::pair(&settings).map_err(io::Error::other)?;
     let open = |network| Device::open(network, Settings::default()).map_err(io::Error::other);
     let (ours, theirs) = (
@@ -135,7 +135,10 @@ impl Client {
         for at in (0..4 * regions as u64).step_by(TARGET) {
             let len = (4 * regions as u64 - at).min(TARGET as u64) as u32;
             let sges = [sink.sge(at, len)];
-            self.post(0, &[SendWr::read(0, &sges, addr + at, rkey)])?;
+            self.post(
+                0,
+                &[SendWr::read(0, &sges, RemoteBuffer::at(addr + at, rkey))],
+            )?;
             self.completions(1)?;
         }
         let mut octets = vec![0; 4 * regions];
@@ -241,7 +244,7 @@ impl Client {
     fn arrived(&self, lanes: usize) -> io::Result<()> {
         let (addr, rkey) = self.advert.target;
         for lane in 0..lanes {
-            self.post(lane, &[SendWr::read(0, &[], addr, rkey)])?;
+            self.post(lane, &[SendWr::read(0, &[], RemoteBuffer::at(addr, rkey))])?;
         }
         self.completions(lanes)
     }
@@ -252,7 +255,7 @@ impl Client {
         let lane = self.qps.len() / 2;
         let (addr, rkey) = self.advert.target;
         let sges = [self.region.sge(0, SIZE)];
-        let write = [SendWr::write(0, &sges, addr, rkey)];
+        let write = [SendWr::write(0, &sges, RemoteBuffer::at(addr, rkey))];
         let (mut posted, mut done) = (0_u64, 0_u64);
         let mut batch = [Completion::default(); 16];
         let began = Instant::now();
@@ -266,7 +269,7 @@ impl Client {
             done += taken as u64;
         }
         self.completions((posted - done) as usize)?;
-        self.post(lane, &[SendWr::read(0, &[], addr, rkey)])?;
+        self.post(lane, &[SendWr::read(0, &[], RemoteBuffer::at(addr, rkey))])?;
         self.completions(1)?;
         Ok(posted as f64 * f64::from(SIZE) / began.elapsed().as_secs_f64() / 1e9)
     }
@@ -283,7 +286,8 @@ impl Client {
             for lane in 0..active {
                 if free[lane] >= list {
                     let to = addr + (lane * 64 % TARGET) as u64;
-                    let writes = [SendWr::write(0, &sges, to, rkey); DEPTH as usize];
+                    let writes =
+                        [SendWr::write(0, &sges, RemoteBuffer::at(to, rkey)); DEPTH as usize];
                     self.post(lane, &writes[..list])?;
                     free[lane] -= list;
                     posted += list as u64;
@@ -305,8 +309,8 @@ impl Client {
         let (addr, rkey) = self.advert.target;
         let sges = [self.region.sge(0, 65536)];
         for lane in 0..self.qps.len() {
-            let write = SendWr::write(0, &sges, addr, rkey);
-            let read = SendWr::read(0, &sges, addr, rkey);
+            let write = SendWr::write(0, &sges, RemoteBuffer::at(addr, rkey));
+            let read = SendWr::read(0, &sges, RemoteBuffer::at(addr, rkey));
             self.post(lane, &[write, read])?;
             self.completions(2)?;
         }
@@ -330,7 +334,7 @@ impl Client {
         let sges = [self.region.sge(0, 8)];
         self.times(time, 1.0, |client| {
             let (addr, rkey) = next.next().copied().unwrap_or_default();
-            client.post(0, &[SendWr::read(0, &sges, addr, rkey)])?;
+            client.post(0, &[SendWr::read(0, &sges, RemoteBuffer::at(addr, rkey))])?;
             client.completions(1)
         })
     }
@@ -347,7 +351,8 @@ impl Client {
         while began.elapsed() < time {
             while posted - done <= LIST {
                 let list = lists.next().copied().unwrap_or([(0, 0); LIST]);
-                let writes = list.map(|(addr, rkey)| SendWr::write(0, &sges, addr, rkey));
+                let writes =
+                    list.map(|(addr, rkey)| SendWr::write(0, &sges, RemoteBuffer::at(addr, rkey)));
                 self.post(0, &writes)?;
                 posted += LIST;
             }

@@ -128,24 +128,19 @@ fn bare_in_two_threads(
 /// What the link of uwarp is to be.
 pub(super) fn settings(cable: Cable, tuning: Option<Tuning>) -> MemorySettings {
     let usual = MemorySettings::default();
-    let faults = FaultSettings {
-        seed: cable.seed,
-        loss: cable.loss,
-        ..FaultSettings::default()
-    };
-    MemorySettings {
-        mtu: cable.mtu,
-        checksums: true,
-        early_recovery: cable.loss > 0.0,
-        faults: (cable.loss > 0.0).then_some(faults),
-        congestion: match tuning.map(|tuning| tuning.congestion) {
+    let faults = FaultSettings::default().seed(cable.seed).loss(cable.loss);
+    usual
+        .clone()
+        .mtu(cable.mtu)
+        .checksums(true)
+        .early_recovery(cable.loss > 0.0)
+        .faults((cable.loss > 0.0).then_some(faults))
+        .congestion(match tuning.map(|tuning| tuning.congestion) {
             None => usual.congestion,
             Some(CongestionControl::Reno) => Congestion::Reno,
             Some(CongestionControl::Cubic) => Congestion::Cubic,
             Some(_) => Congestion::None,
-        },
-        ..usual
-    }
+        })
 }
 
 /// Octets a second of 64 KiB Writes, CRC on, 16 outstanding, from one device to the other.
@@ -190,10 +185,7 @@ impl Side {
         let device = Device::open(network, settings).map_err(io::Error::other)?;
         let pd = device.alloc_pd().map_err(io::Error::other)?;
         let cq = device.create_cq(64).map_err(io::Error::other)?;
-        let caps = QpCaps {
-            max_send_wr: DEPTH as u32 + 2,
-            ..QpCaps::default()
-        };
+        let caps = QpCaps::default().max_send_wr(DEPTH as u32 + 2);
         let qp = pd.create_qp(&cq, &cq, caps).map_err(io::Error::other)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let region = pd
@@ -219,7 +211,7 @@ impl Side {
     fn writes(&self, time: Duration, mut meanwhile: impl FnMut()) -> io::Result<f64> {
         let sges = [self.region.sge(0, MESSAGE as u32)];
         let RemoteBuffer { addr, rkey, .. } = self.remote;
-        let write = SendWr::write(0, &sges, addr, rkey);
+        let write = SendWr::write(0, &sges, RemoteBuffer::at(addr, rkey));
         let (mut posted, mut done) = (0_u64, 0_u64);
         let mut batch = [Completion::default(); DEPTH as usize];
         let began = Instant::now();
@@ -240,7 +232,7 @@ impl Side {
             meanwhile();
         }
         // All has been placed when a Read behind it is answered.
-        let read = SendWr::read(0, &[], addr, rkey);
+        let read = SendWr::read(0, &[], RemoteBuffer::at(addr, rkey));
         while posted - done > DEPTH {
             take(&mut done)?;
             meanwhile();

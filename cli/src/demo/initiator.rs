@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
-use uwarp_verbs::{Access, ConnectOptions, ConnectionInfo, Device, MemoryRegion, SendWr};
+use uwarp_verbs::{
+    Access, ConnectOptions, ConnectionInfo, Device, MemoryRegion, RemoteBuffer, SendWr,
+};
 
 use super::Story;
 use super::endpoint::{End, Endpoint, PATIENCE, local};
@@ -71,10 +73,7 @@ impl Initiator<'_> {
         self.story.step(
             "1. Connect (MPA startup): TCP, then one frame each way with what both can do.",
         )?;
-        let options = ConnectOptions {
-            private_data: HELLO.to_vec(),
-            ..ConnectOptions::default()
-        };
+        let options = ConnectOptions::default().private_data(HELLO.to_vec());
         let qp = &self.endpoint.qp;
         let connected = qp
             .connect(to, &options)
@@ -156,7 +155,11 @@ impl Initiator<'_> {
             .iter()
             .map(|(slot, sges)| {
                 let place = offer.sink.addr + u64::from(slot.offset);
-                SendWr::write(slot.index as u64, sges, place, offer.sink.rkey)
+                SendWr::write(
+                    slot.index as u64,
+                    sges,
+                    RemoteBuffer::at(place, offer.sink.rkey),
+                )
             })
             .collect();
         self.endpoint.qp.post_send_list(&list).map_err(local)?;
@@ -185,7 +188,11 @@ impl Initiator<'_> {
             .iter()
             .map(|(slot, sges)| {
                 let place = offer.source.addr + u64::from(slot.offset);
-                SendWr::read(slot.index as u64, sges, place, offer.source.rkey)
+                SendWr::read(
+                    slot.index as u64,
+                    sges,
+                    RemoteBuffer::at(place, offer.source.rkey),
+                )
             })
             .collect();
         let before = self.endpoint.sent.len();
@@ -217,7 +224,7 @@ impl Initiator<'_> {
             .register(vec![0xBD; BEYOND as usize], Access::NONE)?;
         let sges = [source.sge(0, BEYOND)];
         let place = offer.sink.addr + u64::from(offer.sink.len) - FITTING;
-        let wr = SendWr::write(u64::MAX, &sges, place, offer.sink.rkey);
+        let wr = SendWr::write(u64::MAX, &sges, RemoteBuffer::at(place, offer.sink.rkey));
         self.endpoint.qp.post_send(&wr).map_err(local)?;
         self.endpoint.wait_end()
     }

@@ -182,11 +182,9 @@ impl Stage {
 
 /// The link in memory.
 fn memory_settings(options: &Options, recording: Option<&Recording>) -> MemorySettings {
-    MemorySettings {
-        mtu: options.mtu.unwrap_or(MTU).into(),
-        capture: recording.map(|recording| recording.capture.clone()),
-        ..MemorySettings::default()
-    }
+    MemorySettings::default()
+        .mtu(options.mtu.unwrap_or(MTU).into())
+        .capture(recording.map(|recording| recording.capture.clone()))
 }
 
 /// What is told while it happens, and the rows of the table.

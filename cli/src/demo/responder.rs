@@ -144,10 +144,7 @@ fn await_request(listener: &Listener, given_up: &AtomicBool) -> Result<ConnectRe
 /// Answers A with the offer, and says what B heard of A.
 fn accept(request: ConnectRequest, b: &Endpoint, offer: &Offer) -> Result<Row, Failure> {
     let heard = request.private_data().to_vec();
-    let options = AcceptOptions {
-        private_data: offer.emit(),
-        ..AcceptOptions::default()
-    };
+    let options = AcceptOptions::default().private_data(offer.emit());
     request.accept(&b.qp, &options).map_err(local)?;
     let verdict = if heard == initiator::HELLO {
         Verdict::Verified

@@ -22,12 +22,8 @@ pub(super) fn run(options: &Options, device: &Device, printer: Printer) -> Resul
     printer.debug("allocated & registered buffers...")?;
 
     // As rping: one Read outstanding in each direction.
-    let connect = ConnectOptions {
-        ird: 1,
-        ord: 1,
-        local: from,
-        ..ConnectOptions::default()
-    };
+    let mut connect = ConnectOptions::default().ird(1).ord(1);
+    connect.local = from;
     session
         .qp
         .connect(to, &connect)

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use uwarp_verbs::{AcceptOptions, Access, ConnectRequest, Device, Listener, SendWr, WcOpcode};
+use uwarp_verbs::{
+    AcceptOptions, Access, ConnectRequest, Device, Listener, RemoteBuffer, SendWr, WcOpcode,
+};
 
 use super::data;
 use super::session::{Session, Stop, local};
@@ -79,11 +81,7 @@ fn serve(device: &Device, request: ConnectRequest, printer: Printer) -> Result<(
     )?;
     printer.debug("accepting client connection request")?;
     // As rping: one Read outstanding in each direction.
-    let accept = AcceptOptions {
-        ird: 1,
-        ord: 1,
-        ..AcceptOptions::default()
-    };
+    let accept = AcceptOptions::default().ird(1).ord(1);
     request.accept(&session.qp, &accept).map_err(local)?;
     session.debug_agreed()?;
 
@@ -137,7 +135,11 @@ fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
             .into());
     }
     let sges = [data.sge(0, source.len)];
-    session.post(&SendWr::read(0, &sges, source.addr, source.rkey))?;
+    session.post(&SendWr::read(
+        0,
+        &sges,
+        RemoteBuffer::at(source.addr, source.rkey),
+    ))?;
     printer.debug("server posted rdma read req")?;
     session.wait_for(WcOpcode::RdmaRead, during)?;
     printer.debug("server received read complete")?;
@@ -170,7 +172,11 @@ fn ping(session: &Session, source: Advert, during: &str) -> Result<(), Stop> {
             .into());
     }
     let sges = [data.sge(0, len)];
-    session.post(&SendWr::write(0, &sges, sink.addr, sink.rkey))?;
+    session.post(&SendWr::write(
+        0,
+        &sges,
+        RemoteBuffer::at(sink.addr, sink.rkey),
+    ))?;
     session.wait_for(WcOpcode::RdmaWrite, during)?;
     printer.debug("server rdma write complete")?;
     session.send(Advert::default())?;

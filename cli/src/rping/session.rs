@@ -61,13 +61,12 @@ impl Session {
         let pd = device.alloc_pd().map_err(local)?;
         let cq = device.create_cq(2 * DEPTH).map_err(local)?;
         #[expect(clippy::cast_possible_truncation, reason = "16")]
-        let caps = QpCaps {
-            max_send_wr: DEPTH,
-            max_recv_wr: 2,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline: ADVERT_LEN as u32,
-        };
+        let caps = QpCaps::default()
+            .max_send_wr(DEPTH)
+            .max_recv_wr(2)
+            .max_send_sge(1)
+            .max_recv_sge(1)
+            .max_inline_data(ADVERT_LEN as u32);
         let qp = pd.create_qp(&cq, &cq, caps).map_err(local)?;
         let inbox = pd
             .register(vec![0; ADVERT_LEN], Access::LOCAL_WRITE)

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use uwarp_verbs::{Access, ConnectOptions, Cq, Device, MemoryRegion, Qp, QpCaps, SendWr, Status};
+use uwarp_verbs::{
+    Access, ConnectOptions, Cq, Device, MemoryRegion, Qp, QpCaps, RemoteBuffer, SendWr, Status,
+};
 
 use crate::controller::Region;
 use crate::{PATIENCE, Result};
@@ -60,14 +62,17 @@ impl Client {
         for piece in 0..PIECES {
             let at = u64::from(piece * PIECE);
             let (sge, addr) = ([self.ours.sge(at, PIECE)], self.to.addr + at);
-            self.qp
-                .post_send(&SendWr::write(0, &sge, addr, self.to.rkey))?;
+            self.qp.post_send(&SendWr::write(
+                0,
+                &sge,
+                RemoteBuffer::at(addr, self.to.rkey),
+            ))?;
         }
         for piece in 0..PIECES {
             let at = u64::from(piece * PIECE);
             let (sge, addr) = ([self.back.sge(at, PIECE)], self.to.addr + at);
             self.qp
-                .post_send(&SendWr::read(1, &sge, addr, self.to.rkey))?;
+                .post_send(&SendWr::read(1, &sge, RemoteBuffer::at(addr, self.to.rkey)))?;
         }
         let mut failed = None;
         for _ in 0..2 * PIECES {

@@ -18,7 +18,7 @@ use uwarp_conformance::{
 };
 use uwarp_verbs::llp::smol::{Clock, MemoryNetwork, MemorySettings};
 use uwarp_verbs::llp::{FpduEnds, Llp, LlpError, LlpListener, Network as _, Piece, Recv};
-use uwarp_verbs::{Device, Progress, Settings, TimeSource};
+use uwarp_verbs::{Device, Progress, TimeSource};
 
 pub(crate) use setting::Setting;
 use wire::{Port, Wire};
@@ -72,23 +72,20 @@ impl World {
         let given: Arc<dyn Clock> = Arc::<VirtualClock>::clone(&clock);
         let wire = Arc::new(Wire::default());
         let host = |number: usize| {
-            let mut settings = MemorySettings {
-                clock: Arc::clone(&given),
-                mtu: MTU,
-                seed: Some(seed.wrapping_mul(2).wrapping_add(number as u64)),
-                ..MemorySettings::default()
-            };
+            let mut settings = MemorySettings::default()
+                .clock(Arc::clone(&given))
+                .mtu(MTU)
+                .seed(Some(seed.wrapping_mul(2).wrapping_add(number as u64)));
             settings.addresses.swap(0, number);
             let port = Port::new(&wire, number);
             MemoryNetwork::host(&settings, Arc::new(port)).unwrap()
         };
         let [target, own] = [host(0), host(1)];
-        let settings = Settings {
-            progress: Progress::Manual,
-            clock: TimeSource::Given(given),
-            seed: Some(seed),
-            ..setting.settings()
-        };
+        let settings = setting
+            .settings()
+            .progress(Progress::Manual)
+            .clock(TimeSource::Given(given))
+            .seed(Some(seed));
         let device = Device::open(Arc::new(target.clone()), settings).unwrap();
         let ip = target.info().addresses[0];
         let inside = Inside {

@@ -18,13 +18,11 @@ impl Setting {
             1 => Revision::One,
             _ => Revision::Two,
         };
-        Settings {
-            crc: self.crc,
-            markers: self.markers,
-            revision,
-            accept_revision: revision,
-            ..Settings::default()
-        }
+        Settings::default()
+            .crc(self.crc)
+            .markers(self.markers)
+            .revision(revision)
+            .accept_revision(revision)
     }
 
     /// For the suite: all cases.

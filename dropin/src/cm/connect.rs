@@ -126,14 +126,12 @@ unsafe fn connect_to(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Result<(
     drop(own);
     let device = rnic::device().ok_or(libc::ENODEV)?;
     let settings = device.settings();
-    let options = ConnectOptions {
-        private_data,
-        ird: responder_resources.into(),
-        ord: initiator_depth.into(),
+    let options = ConnectOptions::default()
+        .private_data(private_data)
+        .ird(responder_resources.into())
+        .ord(initiator_depth.into())
         // So a server may send first, as on InfiniBand and on most RNICs. siw does not wait for the client anyhow.
-        peer_to_peer: settings.revision == Revision::Two && settings.peer == Peer::Rfc,
-        local: None,
-    };
+        .peer_to_peer(settings.revision == Revision::Two && settings.peer == Peer::Rfc);
     // SAFETY: the promise of the caller.
     unsafe {
         with_qp(id, param, |qp| kept.id.connect(&qp.qp, &options))?;
@@ -165,11 +163,10 @@ unsafe fn accept_request(id: *mut rdma_cm_id, param: Option<&Param<'_>>) -> Resu
     let asked = (own.responder_resources, own.initiator_depth);
     drop(own);
     let (responder_resources, initiator_depth) = depths(param, asked)?;
-    let options = AcceptOptions {
-        private_data: param.map_or(&[][..], |param| param.private_data).to_vec(),
-        ird: responder_resources.into(),
-        ord: initiator_depth.into(),
-    };
+    let options = AcceptOptions::default()
+        .private_data(param.map_or(&[][..], |param| param.private_data).to_vec())
+        .ird(responder_resources.into())
+        .ord(initiator_depth.into());
     // SAFETY: the promise of the caller.
     unsafe { with_qp(id, param, |qp| kept.id.accept(&qp.qp, &options)) }
 }
@@ -196,10 +193,9 @@ pub(crate) unsafe extern "C-unwind" fn reject(
     entry(-1, || {
         // SAFETY: an id, and octets of the program's.
         let (kept, private_data) = unsafe { (id::of(id), octets(private_data, len)) };
-        let options = RejectOptions {
-            private_data: private_data.to_vec(),
-            ord_needed: None,
-        };
+        let options = RejectOptions::default()
+            .private_data(private_data.to_vec())
+            .ord_needed(None);
         let rejected = kept.id.reject(&options);
         status(rejected.map_err(|error| failure::errno(&error)))
     })

@@ -9,7 +9,7 @@ use core::mem::{self, ManuallyDrop};
 use core::ptr;
 
 use parking_lot::Mutex;
-use uwarp_verbs::{SendWr, Sge, WindowBind};
+use uwarp_verbs::{RemoteBuffer, SendWr, Sge, WindowBind};
 
 use super::room::Space;
 use super::{QpKept, post};
@@ -115,15 +115,17 @@ impl Draft {
             (What::SendInvalidate(stag), Some(octets)) => {
                 SendWr::send_inline(id, octets).invalidate(stag)
             }
-            (What::Write { to, rkey }, None) => SendWr::write(id, sges, to, rkey),
-            (What::Write { to, rkey }, Some(octets)) => SendWr::write_inline(id, octets, to, rkey),
+            (What::Write { to, rkey }, None) => SendWr::write(id, sges, RemoteBuffer::at(to, rkey)),
+            (What::Write { to, rkey }, Some(octets)) => {
+                SendWr::write_inline(id, octets, RemoteBuffer::at(to, rkey))
+            }
             (What::WriteImmediate { to, rkey, imm }, None) => {
-                SendWr::write_with_imm(id, sges, to, rkey, imm)
+                SendWr::write_with_immediate(id, sges, RemoteBuffer::at(to, rkey), imm)
             }
             (What::WriteImmediate { to, rkey, imm }, Some(octets)) => {
-                SendWr::write_with_imm_inline(id, octets, to, rkey, imm)
+                SendWr::write_with_immediate_inline(id, octets, RemoteBuffer::at(to, rkey), imm)
             }
-            (What::Read { to, rkey }, None) => SendWr::read(id, sges, to, rkey),
+            (What::Read { to, rkey }, None) => SendWr::read(id, sges, RemoteBuffer::at(to, rkey)),
             (
                 What::CompareSwap {
                     to,
@@ -132,8 +134,10 @@ impl Draft {
                     swap,
                 },
                 None,
-            ) => SendWr::compare_swap(id, sges, to, rkey, compare, swap),
-            (What::FetchAdd { to, rkey, add }, None) => SendWr::fetch_add(id, sges, to, rkey, add),
+            ) => SendWr::compare_swap(id, sges, RemoteBuffer::at(to, rkey), compare, swap),
+            (What::FetchAdd { to, rkey, add }, None) => {
+                SendWr::fetch_add(id, sges, RemoteBuffer::at(to, rkey), add)
+            }
             (What::Invalidate(stag), _) => SendWr::local_invalidate(id, stag),
             (What::Bind { rkey, bind }, _) => SendWr::bind_window(id, rkey, &bind),
             (What::Read { .. } | What::CompareSwap { .. } | What::FetchAdd { .. }, Some(_)) => {
@@ -433,7 +437,7 @@ impl Drafts {
     unsafe fn set_inline(&mut self, kept: &QpKept, list: *const ibv_data_buf, count: usize) {
         // SAFETY: the promise of the caller; a packed structure may hold them.
         let buffers = || (0..count).map(|at| unsafe { list.add(at).read_unaligned() });
-        let max = kept.qp.init_attr().caps.max_inline as usize;
+        let max = kept.qp.init_attr().caps.max_inline_data as usize;
         let sum = |sum: usize, buffer: ibv_data_buf| sum.checked_add(buffer.length);
         let len = buffers().try_fold(0, sum);
         let from = self.octets.len();

@@ -92,13 +92,12 @@ impl Wanted {
 }
 
 fn caps(cap: &ibv_qp_cap) -> QpCaps {
-    QpCaps {
-        max_send_wr: cap.max_send_wr,
-        max_recv_wr: cap.max_recv_wr,
-        max_send_sge: cap.max_send_sge.max(1),
-        max_recv_sge: cap.max_recv_sge.max(1),
-        max_inline: cap.max_inline_data.max(INLINE),
-    }
+    QpCaps::default()
+        .max_send_wr(cap.max_send_wr)
+        .max_recv_wr(cap.max_recv_wr)
+        .max_send_sge(cap.max_send_sge.max(1))
+        .max_recv_sge(cap.max_recv_sge.max(1))
+        .max_inline_data(cap.max_inline_data.max(INLINE))
 }
 
 /// Makes a queue pair, and writes what it was given into `cap`.
@@ -138,7 +137,7 @@ pub(crate) unsafe fn create(
         max_recv_wr: granted.max_recv_wr,
         max_send_sge: granted.max_send_sge,
         max_recv_sge: granted.max_recv_sge,
-        max_inline_data: granted.max_inline,
+        max_inline_data: granted.max_inline_data,
     };
     // SAFETY: numbers, pointers, functions that are not there; a mutex and a condition as their initialisers have them.
     let mut shown: ibv_qp_ex = unsafe { mem::zeroed() };

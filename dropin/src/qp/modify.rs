@@ -170,7 +170,7 @@ fn capacities(kept: &QpKept) -> ibv_qp_cap {
         max_recv_wr: caps.max_recv_wr,
         max_send_sge: caps.max_send_sge,
         max_recv_sge: caps.max_recv_sge,
-        max_inline_data: caps.max_inline,
+        max_inline_data: caps.max_inline_data,
     }
 }
 

@@ -8,7 +8,7 @@
 use core::ffi::{c_int, c_uint};
 use core::mem::MaybeUninit;
 
-use uwarp_verbs::{Access, PostError, Qp, RecvWr, SendWr, WindowBind};
+use uwarp_verbs::{Access, PostError, Qp, RecvWr, RemoteBuffer, SendWr, WindowBind};
 
 use super::QpKept;
 use super::room::{Room, Space, seen};
@@ -105,22 +105,37 @@ unsafe fn request<'a>(wr: &ibv_send_wr, room: &mut Room<'a>) -> Result<Option<Se
     let request = match (wr.opcode, inline) {
         (IBV_WR_SEND, None) => SendWr::send(id, sges),
         (IBV_WR_SEND, Some(octets)) => SendWr::send_inline(id, octets),
-        (IBV_WR_RDMA_WRITE, None) => SendWr::write(id, sges, to, key),
-        (IBV_WR_RDMA_WRITE, Some(octets)) => SendWr::write_inline(id, octets, to, key),
-        (IBV_WR_RDMA_READ, None) => SendWr::read(id, sges, to, key),
-        (IBV_WR_RDMA_WRITE_WITH_IMM, None) => SendWr::write_with_imm(id, sges, to, key, imm),
+        (IBV_WR_RDMA_WRITE, None) => SendWr::write(id, sges, RemoteBuffer::at(to, key)),
+        (IBV_WR_RDMA_WRITE, Some(octets)) => {
+            SendWr::write_inline(id, octets, RemoteBuffer::at(to, key))
+        }
+        (IBV_WR_RDMA_READ, None) => SendWr::read(id, sges, RemoteBuffer::at(to, key)),
+        (IBV_WR_RDMA_WRITE_WITH_IMM, None) => {
+            SendWr::write_with_immediate(id, sges, RemoteBuffer::at(to, key), imm)
+        }
         (IBV_WR_RDMA_WRITE_WITH_IMM, Some(octets)) => {
-            SendWr::write_with_imm_inline(id, octets, to, key, imm)
+            SendWr::write_with_immediate_inline(id, octets, RemoteBuffer::at(to, key), imm)
         }
         (IBV_WR_SEND_WITH_INV, None) => SendWr::send(id, sges).invalidate(extra),
         (IBV_WR_SEND_WITH_INV, Some(octets)) => SendWr::send_inline(id, octets).invalidate(extra),
         (IBV_WR_ATOMIC_CMP_AND_SWP, None) => {
             let (compare, swap) = (atomic.compare_add, atomic.swap);
-            SendWr::compare_swap(id, sges, atomic.remote_addr, atomic.rkey, compare, swap)
+            SendWr::compare_swap(
+                id,
+                sges,
+                RemoteBuffer::at(atomic.remote_addr, atomic.rkey),
+                compare,
+                swap,
+            )
         }
         (IBV_WR_ATOMIC_FETCH_AND_ADD, None) => {
             let add = atomic.compare_add;
-            SendWr::fetch_add(id, sges, atomic.remote_addr, atomic.rkey, add)
+            SendWr::fetch_add(
+                id,
+                sges,
+                RemoteBuffer::at(atomic.remote_addr, atomic.rkey),
+                add,
+            )
         }
         // A message that is a Send and carries Immediate Data does not exist on iWARP (RFC 7306 section 6).
         (IBV_WR_SEND_WITH_IMM, _) => return Err(libc::EOPNOTSUPP),

@@ -145,6 +145,6 @@ mod tests {
     fn there_is_room_for_all_that_one_request_may_have() {
         let limits = uwarp_verbs::Limits::default();
         assert!(limits.max_sge as usize <= ELEMENTS);
-        assert!(limits.max_inline as usize <= OCTETS);
+        assert!(limits.max_inline_data as usize <= OCTETS);
     }
 }

@@ -16,7 +16,7 @@ fn told(side: &Side) -> ibv_device_attr {
 fn inline(side: &Side) -> u32 {
     // SAFETY: an open context.
     let context = unsafe { Context::of(side.context) };
-    context.device().query().max_inline
+    context.device().query().max_inline_data
 }
 
 fn number(limit: c_int) -> u32 {

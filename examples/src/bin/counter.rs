@@ -57,24 +57,24 @@ impl Remote<'_> {
     /// Adds, and gives what was there before.
     fn fetch_add(&self, at: u64, add: u64) -> Result<u64> {
         let (sink, to) = ([self.sink.sge(0, 8)], self.numbers.slice(at, 8)?);
-        self.do_one(&SendWr::fetch_add(1, &sink, to.addr, to.rkey, add))
+        self.do_one(&SendWr::fetch_add(1, &sink, to, add))
     }
 
     /// Stores `new` if `old` is there; gives what was there.
     fn compare_swap(&self, at: u64, old: u64, new: u64) -> Result<u64> {
         let (sink, to) = ([self.sink.sge(0, 8)], self.numbers.slice(at, 8)?);
-        self.do_one(&SendWr::compare_swap(1, &sink, to.addr, to.rkey, old, new))
+        self.do_one(&SendWr::compare_swap(1, &sink, to, old, new))
     }
 
     fn read(&self, at: u64) -> Result<u64> {
         let (sink, to) = ([self.sink.sge(0, 8)], self.numbers.slice(at, 8)?);
-        self.do_one(&SendWr::read(1, &sink, to.addr, to.rkey))
+        self.do_one(&SendWr::read(1, &sink, to))
     }
 
     fn write(&self, at: u64, value: u64) -> Result {
         let to = self.numbers.slice(at, 8)?;
         let octets = value.to_ne_bytes();
-        self.do_one(&SendWr::write_inline(1, &octets, to.addr, to.rkey))?;
+        self.do_one(&SendWr::write_inline(1, &octets, to))?;
         Ok(())
     }
 }
@@ -122,11 +122,7 @@ fn server(addr: SocketAddr) -> Result {
     let access =
         Access::LOCAL_WRITE | Access::REMOTE_ATOMIC | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let numbers = pd.register_buffer(uwarp_verbs::Buffer::zeroed(24)?, access)?;
-    let private_data = numbers.remote().to_bytes().to_vec();
-    let options = AcceptOptions {
-        private_data,
-        ..AcceptOptions::default()
-    };
+    let options = AcceptOptions::default().private_data(numbers.remote().to_bytes());
     serve(&device, addr, |device, request| {
         let cq = device.create_cq(1)?;
         let qp = pd.create_qp(&cq, &cq, QpCaps::default())?;

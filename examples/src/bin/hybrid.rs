@@ -114,7 +114,7 @@ fn take_messages(device: &Device, request: ConnectRequest) -> Result {
                 }
                 let room = pd.register(vec![0; theirs.len as usize], Access::LOCAL_WRITE)?;
                 let sink = [room.sge(0, theirs.len as u32)];
-                qp.post_send(&SendWr::read(1, &sink, theirs.addr, theirs.rkey))?;
+                qp.post_send(&SendWr::read(1, &sink, theirs))?;
                 done(&sent)?;
                 let mut message = vec![0; room.len()];
                 room.read_at(0, &mut message)?;

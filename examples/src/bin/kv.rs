@@ -78,7 +78,7 @@ fn get(qp: &Qp, sink: &MemoryRegion, table: &RemoteBuffer, key: &str) -> Result<
     let slot = table.slice(place(key) as u64, SLOT as u64)?;
     for _ in 0..1000 {
         let read = [sink.sge(0, SLOT as u32)];
-        qp.post_send(&SendWr::read(1, &read, slot.addr, slot.rkey))?;
+        qp.post_send(&SendWr::read(1, &read, slot))?;
         done(qp.send_cq())?;
         let mut octets = [0; SLOT];
         sink.read_at(0, &mut octets)?;
@@ -100,11 +100,7 @@ fn server(addr: SocketAddr) -> Result {
     let table = pd.register(vec![0; SLOT * SLOTS], Access::REMOTE_READ)?;
     put(&table, "apple", "a round fruit")?;
     put(&table, "cherry", "a small red one")?;
-    let private_data = table.remote().to_bytes().to_vec();
-    let options = AcceptOptions {
-        private_data,
-        ..AcceptOptions::default()
-    };
+    let options = AcceptOptions::default().private_data(table.remote().to_bytes());
     // Somebody has to say yes to connections. For Reads nobody has to do anything: one thread
     // sleeps until a client comes, one for each client until it goes.
     std::thread::spawn(move || {

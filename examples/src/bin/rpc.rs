@@ -102,7 +102,7 @@ fn answer_requests(device: &Device, request: ConnectRequest) -> Result {
         // Two work requests, posted together. The Write needs no completion of its own
         // ("unsignaled"): the Send behind it completes later than it does.
         qp.post_send_list(&[
-            SendWr::write(2, &[outbox.sge(0, len)], to.addr, to.rkey).unsignaled(),
+            SendWr::write(2, &[outbox.sge(0, len)], to).unsignaled(),
             SendWr::send_inline(3, &len.to_be_bytes()),
         ])?;
         // Until then the outbox belongs to the network.

@@ -67,7 +67,7 @@ fn client(server: SocketAddr, file: Option<String>) -> Result {
         let size = SLOT.min(len - at) as u32;
         let to = ring.slice(slot % SLOTS * SLOT, size.into())?;
         qp.post_send_list(&[
-            SendWr::write(1, &[source.sge(at, size)], to.addr, to.rkey).unsignaled(),
+            SendWr::write(1, &[source.sge(at, size)], to).unsignaled(),
             SendWr::send_inline(2, &size.to_be_bytes()),
         ])?;
         // "Sent" means that the network has the octets, not that the server has read them: so this

@@ -92,7 +92,7 @@ fn take_uploads(device: &Device, request: ConnectRequest) -> Result {
         let read = |n: u64| -> Result {
             let piece = file.slice(n * PIECE, PIECE.min(file.len - n * PIECE))?;
             let sink = [room.sge(n % READS * PIECE, piece.len as u32)];
-            Ok(qp.post_send(&SendWr::read(n, &sink, piece.addr, piece.rkey))?)
+            Ok(qp.post_send(&SendWr::read(n, &sink, piece))?)
         };
         for n in 0..pieces.min(READS) {
             read(n)?;

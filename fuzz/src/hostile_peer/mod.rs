@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use uwarp_verbs::llp::Llp;
 use uwarp_verbs::{
-    Access, Completion, Cq, Device, MemoryRegion, Pd, Qp, QpCaps, QpState, RecvWr, SendWr, Status,
-    StreamOptions,
+    Access, Completion, Cq, Device, MemoryRegion, Pd, Qp, QpCaps, QpState, RecvWr, RemoteBuffer,
+    SendWr, Status, StreamOptions,
 };
 
 use crate::craft;
@@ -109,14 +109,13 @@ fn connected(crc: bool, rx_markers: bool, tx_markers: bool) -> (Victim, Model) {
         region.expect("there is room")
     };
     let (line, [end, peer]) = Line::new();
-    let options = StreamOptions {
-        initiator: true,
-        crc,
-        tx_markers,
-        rx_markers,
-        ird: IRD,
-        ord: 4,
-    };
+    let options = StreamOptions::default()
+        .initiator(true)
+        .crc(crc)
+        .tx_markers(tx_markers)
+        .rx_markers(rx_markers)
+        .ird(IRD)
+        .ord(4);
     qp.attach_stream(end, &[], &options)
         .expect("the stream stands");
     let victim = Victim {
@@ -186,9 +185,9 @@ impl Victim {
         let at = slot * SLOT as u64;
         let sges = [self.sinks.sge(at, if atomic { 8 } else { len })];
         let wr = if atomic {
-            SendWr::fetch_add(slot, &sges, 64, 7, u64::from(len))
+            SendWr::fetch_add(slot, &sges, RemoteBuffer::at(64, 7), u64::from(len))
         } else {
-            SendWr::read(slot, &sges, 4096, 7)
+            SendWr::read(slot, &sges, RemoteBuffer::at(4096, 7))
         };
         self.qp.post_send(&wr).expect("there is room");
         model.next_request += 1;

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use uwarp_verbs::{Access, Cq, Device, MemoryRegion, Qp, QpCaps, QpState, RecvWr, SendWr, Status};
+use uwarp_verbs::{
+    Access, Cq, Device, MemoryRegion, Qp, QpCaps, QpState, RecvWr, RemoteBuffer, SendWr, Status,
+};
 
 use super::{HandClock, settle};
 use crate::input::Input;
@@ -156,10 +158,15 @@ impl End {
             5 => {
                 theirs.written[at..at + len].copy_from_slice(&octets);
                 theirs.writes.push((at, octets));
-                SendWr::write(slot, &sges, at as u64, rkey)
+                SendWr::write(slot, &sges, RemoteBuffer::at(at as u64, rkey))
             }
-            6 => SendWr::read(slot, &sges, WRITTEN as u64, rkey),
-            _ => SendWr::fetch_add(slot, &sges, WORD as u64, rkey, len as u64 | 1 << 63),
+            6 => SendWr::read(slot, &sges, RemoteBuffer::at(WRITTEN as u64, rkey)),
+            _ => SendWr::fetch_add(
+                slot,
+                &sges,
+                RemoteBuffer::at(WORD as u64, rkey),
+                len as u64 | 1 << 63,
+            ),
         };
         self.qp.post_send(&wr).expect("there is room");
         let result = match kind {

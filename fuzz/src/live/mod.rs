@@ -49,12 +49,10 @@ impl HandClock {
 
 /// A device that is driven by hand. Its streams are lines; it never asks its network for one.
 pub(crate) fn device(clock: &Arc<HandClock>, seed: u64) -> Device {
-    let settings = Settings {
-        progress: Progress::Manual,
-        clock: TimeSource::Given(Arc::<HandClock>::clone(clock)),
-        seed: Some(seed),
-        ..Settings::default()
-    };
+    let settings = Settings::default()
+        .progress(Progress::Manual)
+        .clock(TimeSource::Given(Arc::<HandClock>::clone(clock)))
+        .seed(Some(seed));
     Device::open(Arc::new(KernelNetwork::default()), settings).expect("a device can be opened")
 }
 

@@ -84,35 +84,31 @@ pub(super) struct Host {
 
 impl Attached {
     fn by_ip(number: usize, clock: &Arc<dyn Clock>, kept: &Arc<Kept>) -> Self {
-        let link = MemorySettings {
-            receive_buffer: BUFFER,
-            send_buffer: BUFFER,
-            inbox: INBOX,
-            congestion: Congestion::Reno,
-            addresses: [vec![address(number).ip()], Vec::new()],
+        let link = MemorySettings::default()
+            .receive_buffer(BUFFER)
+            .send_buffer(BUFFER)
+            .inbox(INBOX)
+            .congestion(Congestion::Reno)
+            .addresses([vec![address(number).ip()], Vec::new()])
             // Checksums are off, so that the same happens here as under a fuzzer, for which smoltcp does not verify them.
-            checksums: false,
-            clock: Arc::clone(clock),
-            seed: Some(number as u64),
-            ..MemorySettings::default()
-        };
+            .checksums(false)
+            .clock(Arc::clone(clock))
+            .seed(Some(number as u64));
         let carrier: Arc<Kept> = Arc::clone(kept);
         Self::Ip(MemoryNetwork::host(&link, carrier).expect("the settings are right"))
     }
 
     fn on_ethernet(number: usize, clock: &Arc<dyn Clock>, kept: &Arc<Kept>) -> Self {
-        let link = LinkSettings {
-            addresses: vec![
+        let link = LinkSettings::default()
+            .addresses(vec![
                 (address(number).ip(), 24),
                 (ethernet::ipv6(number).into(), 64),
-            ],
-            receive_buffer: BUFFER,
-            send_buffer: BUFFER,
-            inbox: INBOX,
-            clock: Arc::clone(clock),
-            seed: Some(number as u64),
-            ..LinkSettings::default()
-        };
+            ])
+            .receive_buffer(BUFFER)
+            .send_buffer(BUFFER)
+            .inbox(INBOX)
+            .clock(Arc::clone(clock))
+            .seed(Some(number as u64));
         let carrier: Arc<Kept> = Arc::clone(kept);
         let network = EthernetNetwork::carried(&link, ethernet::mac(number), carrier);
         Self::Ethernet(network.expect("the settings are right"))
@@ -133,23 +129,17 @@ impl Host {
             Attached::Ethernet(network) => Arc::new(network.clone()),
         };
         let short = Duration::from_secs(60);
-        let settings = Settings {
-            crc: true,
-            timeouts: Timeouts {
-                stalled: Some(2 * short),
-                close: short,
-                ..Timeouts::default()
-            },
-            keepalive: Some(Keepalive {
+        let settings = Settings::default()
+            .crc(true)
+            .timeouts(Timeouts::default().stalled(Some(2 * short)).close(short))
+            .keepalive(Some(Keepalive {
                 idle: short,
                 interval: short / 6,
                 probes: 3,
-            }),
-            progress: Progress::Manual,
-            clock: TimeSource::Given(given),
-            seed: Some(number as u64 + 2),
-            ..Settings::default()
-        };
+            }))
+            .progress(Progress::Manual)
+            .clock(TimeSource::Given(given))
+            .seed(Some(number as u64 + 2));
         let device = Device::open(network, settings).expect("it can be opened");
         let listener = device.listen(address(number)).expect("nobody else listens");
         Self {

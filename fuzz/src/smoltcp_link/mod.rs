@@ -168,10 +168,7 @@ fn connect(link: &Link, from: usize, to: usize) -> Option<[End; 2]> {
     let (ours, theirs) = (end(from), end(to));
     let channel = EventChannel::new().expect("there are descriptors");
     let id = channel.create_id(&link.hosts[from].device, 0);
-    let options = ConnectOptions {
-        private_data: b"honest".to_vec(),
-        ..ConnectOptions::default()
-    };
+    let options = ConnectOptions::default().private_data(b"honest".to_vec());
     id.resolve_addr(None, address(to)).expect("there is a way");
     id.resolve_route().expect("there is a way");
     id.connect(&ours.qp, &options).expect("the QP is new");

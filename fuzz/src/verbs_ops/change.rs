@@ -115,7 +115,7 @@ impl World {
                 (attr.state, attr.caps.max_send_wr),
                 (qp.state(), CAPS.max_send_wr)
             );
-            assert_eq!(qp.init_attr().caps.max_inline, CAPS.max_inline);
+            assert_eq!(qp.init_attr().caps.max_inline_data, CAPS.max_inline_data);
             assert_eq!(qp.srq().map(uwarp_verbs::Srq::srq_num), *srq);
             assert_eq!(qp.qp_num(), *num);
             if let Some(reason) = qp.end_reason() {
@@ -135,10 +135,9 @@ impl World {
             0 => {
                 if let Some((_, srq)) = self.srqs.get(usize::from(input.u8() % 2)) {
                     let before = srq.query();
-                    let change = SrqModify {
-                        max_wr: Some(input.u8().into()).filter(|max| *max > 0),
-                        limit: Some(u32::from(input.u8() % 16)),
-                    };
+                    let change = SrqModify::default()
+                        .max_wr(Some(input.u8().into()).filter(|max| *max > 0))
+                        .limit(Some(u32::from(input.u8() % 16)));
                     let max_wr = change.max_wr.unwrap_or(before.max_wr);
                     let small = (max_wr as usize) < srq.posted();
                     let unreachable = change.limit.is_some_and(|limit| limit > max_wr);

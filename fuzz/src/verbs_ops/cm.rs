@@ -219,10 +219,11 @@ impl World {
             (4, _) => id.resolve_route(),
             (5 | 6, Some(qp)) => connect(&id, qp, &given, flags(5)),
             (7 | 8, Some(qp)) => accept(&id, qp, &given),
-            (9, _) => id.reject(&RejectOptions {
-                private_data: vec![7; len],
-                ord_needed: flags(5).then_some(depth),
-            }),
+            (9, _) => id.reject(
+                &RejectOptions::default()
+                    .private_data(vec![7; len])
+                    .ord_needed(flags(5).then_some(depth)),
+            ),
             (10, _) => id.disconnect(),
             (11, _) => id.destroy(Some(Duration::ZERO)),
             _ => Ok(()),
@@ -337,21 +338,18 @@ fn address(flags: &impl Fn(u8) -> bool, input: &mut Input<'_>) -> SocketAddr {
 }
 
 fn connect(id: &CmId, qp: &Qp, given: &Given, peer_to_peer: bool) -> Result<(), CmError> {
-    let options = ConnectOptions {
-        private_data: vec![7; given.private_data],
-        ird: given.depth,
-        ord: given.depth,
-        peer_to_peer,
-        ..ConnectOptions::default()
-    };
+    let options = ConnectOptions::default()
+        .private_data(vec![7; given.private_data])
+        .ird(given.depth)
+        .ord(given.depth)
+        .peer_to_peer(peer_to_peer);
     id.connect(qp, &options)
 }
 
 fn accept(id: &CmId, qp: &Qp, given: &Given) -> Result<(), CmError> {
-    let options = AcceptOptions {
-        private_data: vec![7; given.private_data],
-        ird: given.depth,
-        ord: given.depth,
-    };
+    let options = AcceptOptions::default()
+        .private_data(vec![7; given.private_data])
+        .ird(given.depth)
+        .ord(given.depth);
     id.accept(qp, &options)
 }

@@ -155,11 +155,9 @@ impl World {
 
     pub(super) fn create_srq(&mut self, input: &mut Input<'_>) {
         let at = input.choice(self.pds.len());
-        let attr = SrqAttr {
-            max_wr: u32::from(input.u8() % 12),
-            max_sge: 2,
-            ..SrqAttr::default()
-        };
+        let attr = SrqAttr::default()
+            .max_wr(u32::from(input.u8() % 12))
+            .max_sge(2);
         let Some((number, pd)) = self.pds.get(at).cloned() else {
             return;
         };

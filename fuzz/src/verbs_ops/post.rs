@@ -1,6 +1,6 @@
 //! Posting, with any flags and elements: what is refused, and why.
 
-use uwarp_verbs::{Access, PostErrorKind, QpState, RecvWr, SendWr, Sge};
+use uwarp_verbs::{Access, PostErrorKind, QpState, RecvWr, RemoteBuffer, SendWr, Sge};
 
 use super::work::Owner;
 use super::world::{CAPS, Queue, World};
@@ -24,7 +24,7 @@ impl Form {
         let too_many = self.sges.len() > CAPS.max_send_sge as usize;
         let too_long = self
             .inline
-            .is_some_and(|len| len > CAPS.max_inline as usize);
+            .is_some_and(|len| len > CAPS.max_inline_data as usize);
         let unfit = self.immediate && !self.write_or_immediate;
         let no_sink = self.invalidate_sink
             && !(self.read && self.sges.first().is_some_and(|sge| sge.len > 0));
@@ -70,12 +70,12 @@ fn request<'a>(
     match kind {
         0 | 1 => SendWr::send(id, sges),
         2 => SendWr::send_inline(id, data),
-        3 => SendWr::write(id, sges, addr, rkey),
-        4 => SendWr::write_inline(id, data, addr, rkey),
-        5 | 8 => SendWr::read(id, sges, addr, rkey),
-        6 => SendWr::fetch_add(id, sges, addr, rkey, 3).mask(1 << 31),
-        7 => SendWr::compare_swap(id, sges, addr, rkey, 3, 4).swap_mask(0xFF),
-        9 => SendWr::write_with_imm(id, sges, addr, rkey, [5; 8]),
+        3 => SendWr::write(id, sges, RemoteBuffer::at(addr, rkey)),
+        4 => SendWr::write_inline(id, data, RemoteBuffer::at(addr, rkey)),
+        5 | 8 => SendWr::read(id, sges, RemoteBuffer::at(addr, rkey)),
+        6 => SendWr::fetch_add(id, sges, RemoteBuffer::at(addr, rkey), 3).mask(1 << 31),
+        7 => SendWr::compare_swap(id, sges, RemoteBuffer::at(addr, rkey), 3, 4).swap_mask(0xFF),
+        9 => SendWr::write_with_immediate(id, sges, RemoteBuffer::at(addr, rkey), [5; 8]),
         10 => SendWr::immediate(id, [6; 8]),
         _ => SendWr::local_invalidate(id, rkey),
     }
@@ -131,7 +131,7 @@ impl World {
             sges.iter().for_each(|sge| self.memory.doubt(sge.lkey));
         }
         if immediate {
-            wr = wr.with_imm([8; 8]);
+            wr = wr.with_immediate([8; 8]);
         }
         if kind == 1 {
             wr = wr.invalidate(rkey);

@@ -28,13 +28,12 @@ pub(super) const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 /// Rounds that everything has to end in when time goes on: connections that close wait for their timers.
 const ROUNDS: usize = 200;
 
-pub(super) const CAPS: QpCaps = QpCaps {
-    max_send_wr: 8,
-    max_recv_wr: 8,
-    max_send_sge: 2,
-    max_recv_sge: 2,
-    max_inline: 32,
-};
+pub(super) const CAPS: QpCaps = QpCaps::new()
+    .max_send_wr(8)
+    .max_recv_wr(8)
+    .max_send_sge(2)
+    .max_recv_sge(2)
+    .max_inline_data(32);
 
 /// There is nobody else.
 struct Alone;
@@ -84,30 +83,26 @@ pub(super) struct World {
 impl World {
     pub(super) fn new() -> Self {
         let clock = HandClock::new();
-        let link = MemorySettings {
-            receive_buffer: 16 << 10,
-            send_buffer: 16 << 10,
-            inbox: 32,
-            addresses: [vec![HOST], Vec::new()],
-            clock: Arc::<HandClock>::clone(&clock),
-            seed: Some(5),
-            ..MemorySettings::default()
-        };
+        let link = MemorySettings::default()
+            .receive_buffer(16 << 10)
+            .send_buffer(16 << 10)
+            .inbox(32)
+            .addresses([vec![HOST], Vec::new()])
+            .clock(Arc::<HandClock>::clone(&clock))
+            .seed(Some(5));
         let network = MemoryNetwork::host(&link, Arc::new(Alone)).expect("the settings are right");
-        let settings = Settings {
-            progress: Progress::Manual,
-            clock: TimeSource::Given(Arc::<HandClock>::clone(&clock)),
-            seed: Some(9),
-            limits: Limits {
-                max_pd: MAX_PD as u32,
-                max_cq: MAX_CQ as u32,
-                max_qp: MAX_QP as u32,
-                max_srq: MAX_SRQ as u32,
-                max_mr: MAX_MR as u32,
-                ..Limits::default()
-            },
-            ..Settings::default()
-        };
+        let settings = Settings::default()
+            .progress(Progress::Manual)
+            .clock(TimeSource::Given(Arc::<HandClock>::clone(&clock)))
+            .seed(Some(9))
+            .limits(
+                Limits::default()
+                    .max_pd(MAX_PD as u32)
+                    .max_cq(MAX_CQ as u32)
+                    .max_qp(MAX_QP as u32)
+                    .max_srq(MAX_SRQ as u32)
+                    .max_mr(MAX_MR as u32),
+            );
         let device = Device::open(Arc::new(network.clone()), settings).expect("it can be opened");
         Self {
             began: clock.now(),

@@ -3,7 +3,9 @@
 use serde_json::json;
 use uwarp_interop::{Agent, Completion, Conn, Failure, PATIENCE, Post, Region, Result, Rig};
 use uwarp_interop::{pattern, sge};
-use uwarp_verbs::{Access, ConnectionInfo, EndReason, MemoryRegion, RecvWr, SendWr, Sge, WcOpcode};
+use uwarp_verbs::{
+    Access, ConnectionInfo, EndReason, MemoryRegion, RecvWr, RemoteBuffer, SendWr, Sge, WcOpcode,
+};
 
 use crate::pair::{Ours, Pair, Role, Terms, connect_with};
 
@@ -253,7 +255,7 @@ impl Bench {
         agent.recv(conn, number + 1, &sge(far, 0, 1), 1, 0)?;
         let list = self.source(number, len)?;
         self.ours.qp.post_send_list(&[
-            SendWr::write(number, &list, far.addr, far.rkey),
+            SendWr::write(number, &list, RemoteBuffer::at(far.addr, far.rkey)),
             SendWr::send(number + 1, &[]),
         ])?;
         self.ours.completion(number, WcOpcode::RdmaWrite)?;
@@ -288,7 +290,7 @@ impl Bench {
         let (from, rkey) = (self.far.addr, self.far.rkey);
         self.ours
             .qp
-            .post_send(&SendWr::read(number, &sink, from, rkey))?;
+            .post_send(&SendWr::read(number, &sink, RemoteBuffer::at(from, rkey)))?;
         self.ours.completion(number, WcOpcode::RdmaRead)?;
         self.we_have(number, len)
     }
@@ -340,7 +342,8 @@ impl Bench {
 
     /// That we can write that region of the guest's.
     fn writable(&self, region: &Region) -> Result<()> {
-        let write = SendWr::write_inline(0, b"writable", region.addr, region.rkey);
+        let write =
+            SendWr::write_inline(0, b"writable", RemoteBuffer::at(region.addr, region.rkey));
         self.ours.qp.post_send(&write)?;
         // A refusal would end the connection before the message that follows.
         self.ours.completion(0, WcOpcode::RdmaWrite)?;

@@ -2,7 +2,7 @@
 
 use uwarp_interop::{Agent, Conn, Failure, Outcome, PATIENCE, Post, QpWish, Result, Rig};
 use uwarp_interop::{pattern, sge};
-use uwarp_verbs::{QpCaps, RecvWr, SendWr, Settings, Sge, Status, WcOpcode};
+use uwarp_verbs::{QpCaps, RecvWr, RemoteBuffer, SendWr, Settings, Sge, Status, WcOpcode};
 
 use crate::Case;
 use crate::bench::{Bench, Op, octets};
@@ -116,21 +116,14 @@ fn deep(rig: &mut Rig, role: Role, plan: Plan) -> Result<Outcome> {
     // A Send more behind them all: when it has come, so have the Writes.
     let depth = octets(plan.ops.len() * plan.each() + 1);
     let terms = Terms {
-        caps: QpCaps {
-            max_send_wr: depth,
-            max_recv_wr: depth,
-            ..QpCaps::default()
-        },
+        caps: QpCaps::default().max_send_wr(depth).max_recv_wr(depth),
         wish: QpWish {
             send_wr: depth,
             recv_wr: depth,
             sge: 1,
             ..QpWish::default()
         },
-        settings: Settings {
-            crc: !cut,
-            ..Settings::default()
-        },
+        settings: Settings::default().crc(!cut),
         ..Terms::default()
     };
     let bench = Bench::open(rig, role, &terms, 2 * plan.half())?;
@@ -239,8 +232,8 @@ fn post_by_us(bench: &Bench, plan: Plan) -> Result<()> {
     let mut requests: Vec<SendWr<'_>> = (REQUESTS..)
         .zip(&places)
         .map(|(id, (op, list, remote))| match op {
-            Op::Read => SendWr::read(id, list, *remote, far.rkey),
-            Op::Write => SendWr::write(id, list, *remote, far.rkey),
+            Op::Read => SendWr::read(id, list, RemoteBuffer::at(*remote, far.rkey)),
+            Op::Write => SendWr::write(id, list, RemoteBuffer::at(*remote, far.rkey)),
             _ => SendWr::send(id, list),
         })
         .collect();

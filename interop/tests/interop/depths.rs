@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uwarp_interop::{Failure, Outcome, Post, QpWish, Result, Rig, pattern, sge};
 use uwarp_verbs::capture::Capture;
 use uwarp_verbs::llp::kernel::{KernelNetwork, KernelSettings};
-use uwarp_verbs::{Device, Peer, QpCaps, SendWr, Settings, Sge, WcOpcode};
+use uwarp_verbs::{Device, Peer, QpCaps, RemoteBuffer, SendWr, Settings, Sge, WcOpcode};
 
 use crate::Case;
 use crate::bench::{Bench, octets};
@@ -136,14 +136,8 @@ fn one(rig: &mut Rig, role: Role, ours: Depths, theirs: Depths) -> Result<bool> 
         ird: ours.ird,
         ord: ours.ord,
         their_depths: Some((theirs.ird, theirs.ord)),
-        settings: Settings {
-            peer: Peer::Siw,
-            ..Settings::default()
-        },
-        caps: QpCaps {
-            max_send_wr: QUEUE,
-            ..QpCaps::default()
-        },
+        settings: Settings::default().peer(Peer::Siw),
+        caps: QpCaps::default().max_send_wr(QUEUE),
         wish: QpWish {
             send_wr: QUEUE,
             ..QpWish::default()
@@ -217,7 +211,13 @@ fn read_both_ways(rig: &mut Rig, bench: &Bench, by_us: usize, by_guest: usize) -
         .collect();
     let reads: Vec<SendWr<'_>> = (2000..)
         .zip(&sinks)
-        .map(|(id, sink)| SendWr::read(id, sink, far.addr + (id - 2000) * stride, far.rkey))
+        .map(|(id, sink)| {
+            SendWr::read(
+                id,
+                sink,
+                RemoteBuffer::at(far.addr + (id - 2000) * stride, far.rkey),
+            )
+        })
         .collect();
     bench.ours.qp.post_send_list(&reads)?;
     for id in (2000..).take(by_us) {

@@ -26,21 +26,10 @@ const OTHER: f64 = 0.01;
 /// The kinds of faults: in the name of the test, and what is set.
 fn kinds() -> [(&'static str, FaultSettings); 4] {
     let none = FaultSettings::default();
-    let loss = FaultSettings { loss: LOSS, ..none };
-    let reorder = FaultSettings {
-        reorder: OTHER,
-        ..none
-    };
-    let duplicate = FaultSettings {
-        duplicate: OTHER,
-        ..none
-    };
-    let all = FaultSettings {
-        loss: LOSS,
-        reorder: OTHER,
-        duplicate: OTHER,
-        ..none
-    };
+    let loss = none.loss(LOSS);
+    let reorder = none.reorder(OTHER);
+    let duplicate = none.duplicate(OTHER);
+    let all = none.loss(LOSS).reorder(OTHER).duplicate(OTHER);
     [
         ("loss", loss),
         ("reorder", reorder),
@@ -59,7 +48,7 @@ pub(crate) fn cases(wire: &str) -> Vec<Case> {
     let mut cases = Vec::new();
     for (seed, (kind, faults)) in (1..).zip(kinds) {
         for role in Role::BOTH {
-            let faults = FaultSettings { seed, ..faults };
+            let faults = faults.seed(seed);
             cases.push(Case {
                 suite: "faults",
                 name: format!("{}::{kind}", role.name()),
@@ -142,16 +131,12 @@ fn happened(faults: &FaultSettings, counts: &FaultCounts) -> bool {
 /// No CRC, and time limits that a few lost packets in a row do not reach.
 fn patient() -> Settings {
     let long: Duration = PATIENCE;
-    Settings {
-        crc: false,
-        timeouts: Timeouts {
-            connect: long,
-            reply: long,
-            request: long,
-            rtr: long,
-            close: long,
-            ..Timeouts::default()
-        },
-        ..Settings::default()
-    }
+    Settings::default().crc(false).timeouts(
+        Timeouts::default()
+            .connect(long)
+            .reply(long)
+            .request(long)
+            .rtr(long)
+            .close(long),
+    )
 }

@@ -6,8 +6,8 @@ mod refused;
 use serde_json::json;
 use uwarp_interop::{Agent, Failure, Outcome, Post, Region, Result, Rig, pattern, sge};
 use uwarp_verbs::{
-    Access, Buffer, EndReason, FastRegion, MemoryRegion, MemoryWindow, RecvWr, SendWr, Status,
-    WcOpcode, WindowKind, inc_rkey,
+    Access, Buffer, EndReason, FastRegion, MemoryRegion, MemoryWindow, RecvWr, RemoteBuffer,
+    SendWr, Status, WcOpcode, WindowKind, inc_rkey,
 };
 
 use crate::Case;
@@ -230,7 +230,7 @@ fn read_of_the_dead(rig: &mut Rig) -> Result<Outcome> {
         let agent = &mut rig.agent;
         let region = invalidated(agent, &bench, se)?;
         let sink = [bench.near.sge(0, octets(GUARD))];
-        let read = SendWr::read(12, &sink, region.addr, region.rkey);
+        let read = SendWr::read(12, &sink, RemoteBuffer::at(region.addr, region.rkey));
         bench.ours.qp.post_send(&read)?;
         bench.ended("Terminate 0/1/00", |reason| match reason {
             EndReason::TerminateReceived { terminate, .. } => {

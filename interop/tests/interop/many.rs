@@ -3,7 +3,9 @@
 use serde_json::json;
 use uwarp_interop::{Agent, Conn, Failure, Outcome, PATIENCE};
 use uwarp_interop::{Post, QpWish, Region, Result, Rig, pattern, sge};
-use uwarp_verbs::{Access, Completion, EndReason, MemoryRegion, RecvWr, SendWr, Status, WcOpcode};
+use uwarp_verbs::{
+    Access, Completion, EndReason, MemoryRegion, RecvWr, RemoteBuffer, SendWr, Status, WcOpcode,
+};
 
 use crate::Case;
 use crate::bench::octets;
@@ -238,7 +240,7 @@ impl Lane {
         let id = 100 + round as u64;
         let theirs = sge(far, at, CHUNK);
         if round.is_multiple_of(2) {
-            let write = SendWr::write(id, &source, far.addr + to, far.rkey);
+            let write = SendWr::write(id, &source, RemoteBuffer::at(far.addr + to, far.rkey));
             self.ours.qp.post_send(&write)?;
             let write = Post::new("write", id, theirs);
             agent.post(self.conn, &write.remote(near.addr() + to, near.rkey()))

@@ -179,13 +179,11 @@ fn guest_serves(
         ..Listen::default()
     };
     let listener = rig.agent.listen(port, &listen)?;
-    let options = ConnectOptions {
-        private_data: terms.our_data.clone(),
-        ird: terms.ird.into(),
-        ord: terms.ord.into(),
-        peer_to_peer: terms.peer_to_peer,
-        local: None,
-    };
+    let options = ConnectOptions::default()
+        .private_data(terms.our_data.clone())
+        .ird(terms.ird.into())
+        .ord(terms.ord.into())
+        .peer_to_peer(terms.peer_to_peer);
     let agent = &mut rig.agent;
     let (heard, connected) = thread::scope(|scope| {
         let connecting = scope.spawn(|| ours.qp.connect(to, &options));
@@ -230,11 +228,10 @@ fn guest_connects(
     rig.agent.connect(conn, &their_answer(terms))?;
     let request = listener.wait_request(Some(PATIENCE))?;
     let private_data = request.private_data().to_vec();
-    let accept = AcceptOptions {
-        private_data: terms.our_data.clone(),
-        ird: terms.ird.into(),
-        ord: terms.ord.into(),
-    };
+    let accept = AcceptOptions::default()
+        .private_data(terms.our_data.clone())
+        .ird(terms.ird.into())
+        .ord(terms.ord.into());
     request.accept(&ours.qp, &accept)?;
     let heard = rig.agent.event(conn, "established")?;
     Ok(Pair {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use uwarp_interop::{Failure, Outcome, Post, Result, Rig, pattern, sge};
-use uwarp_verbs::{RecvWr, SendWr, Status, WcOpcode};
+use uwarp_verbs::{RecvWr, RemoteBuffer, SendWr, Status, WcOpcode};
 
 use crate::Case;
 use crate::bench::{Bench, GUARD, octets};
@@ -73,7 +73,7 @@ fn straddle(rig: &mut Rig, role: Role) -> Result<Outcome> {
         bench
             .ours
             .qp
-            .post_send(&SendWr::read(20, &sink, from, rkey))?;
+            .post_send(&SendWr::read(20, &sink, RemoteBuffer::at(from, rkey)))?;
         bench.ours.completion(20, WcOpcode::RdmaRead)?;
         let mut came = vec![0; LEN];
         bench.near.read_at(0, &mut came)?;

@@ -70,10 +70,7 @@ pub(crate) fn case(
 
 fn with_revision(rig: &mut Rig, revision: Revision) -> Result<Outcome> {
     let terms = Terms {
-        settings: Settings {
-            revision,
-            ..Settings::default()
-        },
+        settings: Settings::default().revision(revision),
         ..Terms::default()
     };
     let mut bench = Bench::open(rig, Role::GuestServes, &terms, 1 << 20)?;
@@ -90,11 +87,7 @@ fn with_revision(rig: &mut Rig, revision: Revision) -> Result<Outcome> {
 /// that comes too early: the profile waits.
 fn peer_to_peer(rig: &mut Rig, rtr: RtrKinds) -> Result<Outcome> {
     let terms = Terms {
-        settings: Settings {
-            rtr,
-            peer: Peer::Siw,
-            ..Settings::default()
-        },
+        settings: Settings::default().rtr(rtr).peer(Peer::Siw),
         peer_to_peer: true,
         ..Terms::default()
     };

@@ -96,10 +96,7 @@ impl Lanes {
             Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ,
         )?;
         let far = rig.agent.reg(2 * SINKS, "lw,rw,rr")?;
-        let attr = SrqAttr {
-            max_wr: octets(ALL),
-            ..SrqAttr::default()
-        };
+        let attr = SrqAttr::default().max_wr(octets(ALL));
         let our_srq = if ends.us {
             Some(ours.pd.create_srq(attr)?)
         } else {

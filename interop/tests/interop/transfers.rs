@@ -1,7 +1,7 @@
 //! Every operation of both sides, over the sizes at which something changes.
 
 use uwarp_interop::{Agent, Failure, Outcome, Post, Result, Rig, pattern, sge, sges};
-use uwarp_verbs::{EndReason, RecvWr, SendWr, Settings, Sge, WcOpcode};
+use uwarp_verbs::{EndReason, RecvWr, RemoteBuffer, SendWr, Settings, Sge, WcOpcode};
 
 use serde_json::json;
 
@@ -124,7 +124,8 @@ fn invalid_for_good(rig: &mut Rig, bench: &Bench, by: By) -> Result<Outcome> {
             bench.ours.qp.post_send(&send)?;
             bench.ours.completion(11, WcOpcode::Send)?;
             agent.completion(bench.conn)?.expect(10, "recv")?;
-            let write = SendWr::write_inline(12, b"gone", region.addr, region.rkey);
+            let write =
+                SendWr::write_inline(12, b"gone", RemoteBuffer::at(region.addr, region.rkey));
             bench.ours.qp.post_send(&write)?;
             bench.ours.completion(12, WcOpcode::RdmaWrite)?;
             agent.event(bench.conn, "disconnected")?;
@@ -178,10 +179,7 @@ pub(crate) fn sent(reason: &EndReason, want: (u8, u8, u8)) -> bool {
 
 fn without_crc(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let terms = Terms {
-        settings: Settings {
-            crc: false,
-            ..Settings::default()
-        },
+        settings: Settings::default().crc(false),
         ..Terms::default()
     };
     let mut bench = Bench::open(rig, role, &terms, 1 << 20)?;
@@ -237,7 +235,7 @@ fn scatter_gather(rig: &mut Rig, role: Role, by: By) -> Result<Outcome> {
 
             agent.recv(conn, 12, &sge(far, 0, 1), 1, 0)?;
             qp.post_send_list(&[
-                SendWr::write(13, &list(&GATHER), far.addr, far.rkey),
+                SendWr::write(13, &list(&GATHER), RemoteBuffer::at(far.addr, far.rkey)),
                 SendWr::send(14, &[]),
             ])?;
             bench.ours.completion(13, WcOpcode::RdmaWrite)?;
@@ -334,7 +332,13 @@ fn many_reads(rig: &mut Rig, role: Role, readers: &[By]) -> Result<Outcome> {
             .collect();
         let reads: Vec<SendWr<'_>> = (2000..)
             .zip(&sinks)
-            .map(|(id, sink)| SendWr::read(id, sink, far.addr + (id - 2000) * stride, far.rkey))
+            .map(|(id, sink)| {
+                SendWr::read(
+                    id,
+                    sink,
+                    RemoteBuffer::at(far.addr + (id - 2000) * stride, far.rkey),
+                )
+            })
             .collect();
         bench.ours.qp.post_send_list(&reads)?;
         for id in (2000..).take(READS) {

@@ -1,7 +1,7 @@
 //! Work requests of both sides, through the verbs of each.
 
 use uwarp_interop::{Failure, Outcome, PATIENCE, Post, Result, Rig, pattern, sge};
-use uwarp_verbs::{Access, EndReason, MemoryRegion, RecvWr, SendWr, WcOpcode};
+use uwarp_verbs::{Access, EndReason, MemoryRegion, RecvWr, RemoteBuffer, SendWr, WcOpcode};
 
 use crate::Case;
 use crate::pair::{Ours, Pair, Role, Terms, connect};
@@ -104,7 +104,7 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
     // Write, each way; the Send behind it says that it is there.
     region.write_at(0, &pattern(3, 0, LEN))?;
     ours.qp.post_send_list(&[
-        SendWr::write(3, &all, theirs.addr, theirs.rkey),
+        SendWr::write(3, &all, RemoteBuffer::at(theirs.addr, theirs.rkey)),
         SendWr::send(4, &[]),
     ])?;
     ours.completion(3, WcOpcode::RdmaWrite)?;
@@ -125,8 +125,11 @@ fn round_trip(rig: &mut Rig, role: Role) -> Result<Outcome> {
 
     // Read, each way.
     agent.fill(&theirs, 0, LEN, 7)?;
-    ours.qp
-        .post_send(&SendWr::read(7, &all, theirs.addr, theirs.rkey))?;
+    ours.qp.post_send(&SendWr::read(
+        7,
+        &all,
+        RemoteBuffer::at(theirs.addr, theirs.rkey),
+    ))?;
     ours.completion(7, WcOpcode::RdmaRead)?;
     check(&region, 7, LEN)?;
     region.write_at(0, &pattern(8, 0, LEN))?;

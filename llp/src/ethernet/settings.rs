@@ -8,10 +8,12 @@ use std::time::Duration;
 use uwarp_capture::Capture;
 
 use crate::LlpError;
+use crate::setters::setters;
 use crate::smol::{Clock, Congestion, FaultSettings, LATEST_ACK, StackSettings, SystemClock};
 
 /// What may be set for a host on an Ethernet.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct LinkSettings {
     /// Its addresses, each with the length of its network's prefix; at least one. The first one of
     /// a family is the source of connections that leave their networks. Nothing else on the link,
@@ -62,6 +64,25 @@ pub struct LinkSettings {
     /// Where ports and sequence numbers come from, so that two runs send the same; `None`, the default: from chance.
     pub seed: Option<u64>,
 }
+
+setters! { LinkSettings {
+    addresses: Vec<(IpAddr, u8)>,
+    gateways: Vec<IpAddr>,
+    mtu: Option<usize>,
+    receive_buffer: usize,
+    send_buffer: usize,
+    inbox: usize,
+    congestion: Congestion,
+    early_recovery: bool,
+    offload: Offload,
+    ack_delay: Option<Duration>,
+    connect_timeout: Duration,
+    keepalive: Option<Duration>,
+    capture: Option<Capture>,
+    faults: Option<FaultSettings>,
+    clock: Arc<dyn Clock>,
+    seed: Option<u64>,
+} }
 
 /// Who cuts the stream of a connection into segments for the wire, and computes their checksums.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use uwarp_capture::{Capture, Interface, LinkType};
 
+use crate::setters::setters;
 use crate::{BoundPort, Captured, Llp, LlpError, LlpListener, Network, NetworkInfo};
 use connection::KernelConnection;
 use listener::KernelListener;
@@ -26,6 +27,7 @@ use reserved::KernelPort;
 /// What may be set for every connection of a [`KernelNetwork`]; the default is what the machine
 /// does by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KernelSettings {
     /// The congestion control by the kernel's name for it (`reno`, `cubic`, `bbr` ...), as in
     /// TCP_CONGESTION of `tcp(7)`.
@@ -37,6 +39,12 @@ pub struct KernelSettings {
     /// [`LlpError::TimedOut`]: TCP_USER_TIMEOUT of `tcp(7)`.
     pub user_timeout: Option<Duration>,
 }
+
+setters! { KernelSettings {
+    congestion: Option<String>,
+    keepalive: Option<Duration>,
+    user_timeout: Option<Duration>,
+} }
 
 impl KernelSettings {
     /// Sets the options of one socket, listening or not: accepted sockets inherit them.

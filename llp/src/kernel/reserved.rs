@@ -1,5 +1,6 @@
 //! Local addresses that are taken before anybody connects or listens.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use socket2::Socket;

@@ -10,6 +10,7 @@ use super::mailbox::Mailbox;
 use super::packet::{Packet, Pool};
 use super::stack::{Link, Route, Stack};
 use crate::LlpError;
+use crate::setters::setters;
 
 /// The most packets that overtake one that is held back.
 const OVERTAKING: u8 = 3;
@@ -17,6 +18,7 @@ const OVERTAKING: u8 = 3;
 /// What befalls IP packets on a link, each with its own probability per packet, 0 to 1. The same
 /// seed and the same sequence of packets make the same decisions. By default nothing befalls any.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
 pub struct FaultSettings {
     /// Where the random numbers start.
     pub seed: u64,
@@ -32,8 +34,17 @@ pub struct FaultSettings {
     pub corrupt: f64,
 }
 
+setters! { const FaultSettings {
+    seed: u64,
+    loss: f64,
+    duplicate: f64,
+    reorder: f64,
+    corrupt: f64,
+} }
+
 /// How often a link did what [`FaultSettings`] asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct FaultCounts {
     /// Packets that were sent.
     pub packets: u64,

@@ -15,10 +15,12 @@ use super::packet::{Packet, Pool};
 use super::reserved::SmolPort;
 use super::settings::{Congestion, MIN_IPV6_MTU, StackSettings};
 use super::stack::{Link, Route, Stack};
+use crate::setters::setters;
 use crate::{BoundPort, Llp, LlpError, LlpListener, Network, NetworkInfo};
 
 /// What may be set for a pair of in-memory hosts; both have the same.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct MemorySettings {
     /// The largest IP packet in octets, 576 to 65535; 1500 by default. Below 1280 the hosts have no
     /// IPv6 addresses: IPv6 does not work there.
@@ -62,6 +64,23 @@ pub struct MemorySettings {
     /// Each host draws its own numbers from it. `None`, the default: the random numbers of the system.
     pub seed: Option<u64>,
 }
+
+setters! { MemorySettings {
+    mtu: usize,
+    receive_buffer: usize,
+    send_buffer: usize,
+    inbox: usize,
+    congestion: Congestion,
+    early_recovery: bool,
+    checksums: bool,
+    ack_delay: Option<Duration>,
+    connect_timeout: Duration,
+    addresses: [Vec<IpAddr>; 2],
+    capture: Option<Capture>,
+    faults: Option<FaultSettings>,
+    clock: Arc<dyn Clock>,
+    seed: Option<u64>,
+} }
 
 impl Default for MemorySettings {
     fn default() -> Self {

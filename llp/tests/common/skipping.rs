@@ -48,11 +48,10 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn new(settings: &MemorySettings) -> Self {
         let clock = Arc::new(Skipping(Instant::now(), Mutex::default()));
-        let settings = MemorySettings {
-            clock: Arc::<Skipping>::clone(&clock),
-            connect_timeout: Duration::from_secs(600),
-            ..settings.clone()
-        };
+        let settings = settings
+            .clone()
+            .clock(Arc::<Skipping>::clone(&clock))
+            .connect_timeout(Duration::from_secs(600));
         let (a, b) = MemoryNetwork::pair(&settings).unwrap();
         Self { clock, a, b }
     }

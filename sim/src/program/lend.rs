@@ -1,6 +1,6 @@
 //! Requests about STags: memory that is lent to the peer and comes back, memory that is registered for one request.
 
-use uwarp_verbs::{BindWr, SendWr, Sge, WindowBind};
+use uwarp_verbs::{BindWr, RemoteBuffer, SendWr, Sge, WindowBind};
 
 use super::post::Back;
 use crate::end::{Message, Op, both};
@@ -94,7 +94,7 @@ impl World {
         lent.memory.may_come(lent.at, &payload);
         let sges = [memory.source.sge(0, payload.len())];
         let wr_id = self.next_wr_id();
-        let wr = SendWr::write(wr_id, &sges, to, rkey);
+        let wr = SendWr::write(wr_id, &sges, RemoteBuffer::at(to, rkey));
         if !self.posted(connection, end, wr, Op::Write, None)? {
             return Ok(false);
         }
@@ -173,7 +173,7 @@ impl World {
             let content = theirs.source.expected(7, len).to_vec();
             memory.lent[lent].memory.may_come(0, &content);
             let (from, rkey) = (theirs.source.to(7), theirs.source.rkey());
-            let wr = SendWr::read(wr_id, &sges, from, rkey).invalidate_sink();
+            let wr = SendWr::read(wr_id, &sges, RemoteBuffer::at(from, rkey)).invalidate_sink();
             return self.posted(connection, end, wr, Op::ReadOnce { lent, content }, None);
         }
         let posted = match receive {
@@ -208,7 +208,7 @@ impl World {
             return Ok(false);
         };
         target.may_come(at, content);
-        let wr = SendWr::write(wr_id, sges, target.to(at), target.rkey());
+        let wr = SendWr::write(wr_id, sges, RemoteBuffer::at(target.to(at), target.rkey()));
         self.written(connection, end, wr, (at, content.len()), None)
     }
 }

@@ -1,6 +1,6 @@
 //! Good requests: what they bring, as the model has it.
 
-use uwarp_verbs::SendWr;
+use uwarp_verbs::{RemoteBuffer, SendWr};
 
 use super::INLINE;
 use crate::atomic::Atomic;
@@ -81,7 +81,7 @@ impl World {
         connection: usize,
         end: usize,
         len: usize,
-        with_imm: bool,
+        with_immediate: bool,
     ) -> Result<bool, String> {
         let wr_id = self.next_wr_id();
         let immediate = self.random.u64(..).to_be_bytes();
@@ -98,13 +98,13 @@ impl World {
         let (sges, rkey) = ([memory.source.sge(start, len)], theirs.target.rkey());
         let to = theirs.target.to(at);
         let mut wr = if inline && len <= INLINE {
-            SendWr::write_inline(wr_id, &payload, to, rkey)
+            SendWr::write_inline(wr_id, &payload, RemoteBuffer::at(to, rkey))
         } else {
-            SendWr::write(wr_id, &sges, to, rkey)
+            SendWr::write(wr_id, &sges, RemoteBuffer::at(to, rkey))
         };
         let mut message = None;
-        if with_imm {
-            wr = wr.with_imm(immediate);
+        if with_immediate {
+            wr = wr.with_immediate(immediate);
             if solicited {
                 wr = wr.solicited();
             }
@@ -163,7 +163,7 @@ impl World {
         let sges = [memory.sink.sge(at, content.len())];
         // Nobody looks at the STag of a Read of nothing (RFC 5040 section 5.2.1).
         let rkey = if content.is_empty() { !rkey } else { rkey };
-        let wr = SendWr::read(wr_id, &sges, from, rkey);
+        let wr = SendWr::read(wr_id, &sges, RemoteBuffer::at(from, rkey));
         self.posted(connection, end, wr, Op::Read { sink: at, content }, None)
     }
 
@@ -244,7 +244,7 @@ impl World {
         let at = theirs.target.take(len).unwrap_or(0);
         theirs.target.may_come(at, &content);
         let (to, rkey) = (theirs.target.to(at), theirs.target.rkey());
-        let wr = SendWr::write(wr_id, &sges, to, rkey).fence();
+        let wr = SendWr::write(wr_id, &sges, RemoteBuffer::at(to, rkey)).fence();
         self.written(connection, end, wr, (at, len), None)
     }
 }

@@ -1,6 +1,6 @@
 //! Requests that the peer has to refuse.
 
-use uwarp_verbs::{QpState, SendWr, Sge};
+use uwarp_verbs::{QpState, RemoteBuffer, SendWr, Sge};
 
 use crate::end::{End, Message, Op, both};
 use crate::lent::{self, Kind};
@@ -35,14 +35,15 @@ impl Names {
         sink: &'a [Sge],
         too_long: &'a [Sge],
     ) -> Option<SendWr<'a>> {
-        let write = |(to, rkey)| SendWr::write_inline(wr_id, b"nowhere", to, rkey);
-        let read = |(to, rkey)| SendWr::read(wr_id, sink, to, rkey);
-        let atomic = |(to, rkey)| SendWr::fetch_add(wr_id, sink, to, rkey, 1);
+        let write =
+            |(to, rkey)| SendWr::write_inline(wr_id, b"nowhere", RemoteBuffer::at(to, rkey));
+        let read = |(to, rkey)| SendWr::read(wr_id, sink, RemoteBuffer::at(to, rkey));
+        let atomic = |(to, rkey)| SendWr::fetch_add(wr_id, sink, RemoteBuffer::at(to, rkey), 1);
         let (begin, target) = self.target;
         // Another index, and another key.
         let (none, key) = ((begin, target ^ 0x0050_0A00), (begin, target ^ 5));
         // One octet too many, and no more.
-        let edge = |to| SendWr::write_inline(wr_id, b"ab", to, target);
+        let edge = |to| SendWr::write_inline(wr_id, b"ab", RemoteBuffer::at(to, target));
         let below = begin.checked_sub(1);
         Some(match wrong {
             Wrong::TooLong => SendWr::send(wr_id, too_long),

@@ -192,11 +192,9 @@ impl World {
             let result = request.reject_with(&refusal(number, round));
             return result.map_err(|error| format!("connection {number}: {error}"));
         }
-        let options = AcceptOptions {
-            ird: connection.plan.depths[1][0],
-            ord: connection.plan.depths[1][1],
-            ..AcceptOptions::default()
-        };
+        let options = AcceptOptions::default()
+            .ird(connection.plan.depths[1][0])
+            .ord(connection.plan.depths[1][1]);
         self.log
             .event(now, || format!("connection {number}: accepted"));
         connection.accepted = true;
@@ -248,13 +246,11 @@ impl World {
         match event.kind() {
             CmEventKind::AddrResolved => event.id().resolve_route().or_else(|error| failed(&error)),
             CmEventKind::RouteResolved => {
-                let options = ConnectOptions {
-                    private_data: name(number, connection.round),
-                    ird: plan.depths[0][0],
-                    ord: plan.depths[0][1],
-                    peer_to_peer: plan.peer_to_peer,
-                    ..ConnectOptions::default()
-                };
+                let options = ConnectOptions::default()
+                    .private_data(name(number, connection.round))
+                    .ird(plan.depths[0][0])
+                    .ord(plan.depths[0][1])
+                    .peer_to_peer(plan.peer_to_peer);
                 match &connection.ends[0].qp {
                     Some(qp) => event
                         .id()

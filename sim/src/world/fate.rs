@@ -177,11 +177,10 @@ pub(crate) fn refusal(number: usize, round: u32) -> RejectOptions {
     let draw = &mut fastrand::Rng::with_seed(number as u64 * 64 + u64::from(round));
     let mut private_data = vec![0; draw.usize(0..=508)];
     draw.fill(&mut private_data);
-    RejectOptions {
-        private_data,
+    RejectOptions::default()
+        .private_data(private_data)
         // More than anybody takes here.
-        ord_needed: draw.bool().then_some(20),
-    }
+        .ord_needed(draw.bool().then_some(20))
 }
 
 /// Which connection this is about, and which round; `None` where these octets were damaged.

@@ -110,6 +110,11 @@ impl RegisteredBuf {
         len
     }
 
+    /// True if the pool has no other buffer: it gives none out before one comes back.
+    pub(super) fn is_last(&self) -> bool {
+        self.piece.is_last()
+    }
+
     pub(super) fn launch(self) -> FlyingBuf {
         FlyingBuf {
             memory: self.piece.launch(),

@@ -1,17 +1,20 @@
 //! A connection whose operations are futures.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::future::{Future, poll_fn};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use super::Domain;
 use super::buf::{BufferPool, FlyingBuf, RegisteredBuf};
 use super::error::Error;
+use super::srq::Srq;
 use super::table::Ops;
-use crate::cm::{begin_connect, connect_outcome};
-use crate::completion::Completion;
+use crate::cm::{Attempts, connect_outcome, resolve};
+use crate::completion::{Completion, Status, WcOpcode};
 use crate::device::DeviceError;
 use crate::engine::PostErrorKind;
 use crate::event::EndReason;
@@ -32,7 +35,7 @@ use crate::{ConnectError, ConnectOptions, Connected};
 pub struct Connection {
     // Dropped first: that flushes what is under way, and `ops` takes the buffers.
     pub(super) qp: Qp,
-    ops: Arc<Ops>,
+    pub(super) ops: Arc<Ops>,
     pub(super) domain: Domain,
     /// Where results of atomic operations come; made for the first one.
     pub(super) cells: OnceLock<BufferPool>,
@@ -40,6 +43,7 @@ pub struct Connection {
 
 /// What came with a message (RFC 5040 section 5.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Received {
     /// Octets; the buffer's length is the same.
     pub len: usize,
@@ -51,16 +55,47 @@ pub struct Received {
     pub immediate: Option<[u8; 8]>,
 }
 
+impl Received {
+    fn new(completion: Completion) -> Self {
+        Received {
+            len: completion.byte_len as usize,
+            invalidated: completion.invalidated,
+            solicited: completion.solicited,
+            immediate: completion.immediate,
+        }
+    }
+}
+
 impl Connection {
     /// An end that is not connected yet (`ibv_create_cq`, `ibv_create_qp`). Receives may be posted.
     ///
     /// # Errors
     /// As [`Pd::create_qp`](crate::Pd::create_qp).
     pub fn new(domain: &Domain, caps: QpCaps) -> Result<Connection, DeviceError> {
-        let depth = caps.max_send_wr.saturating_add(caps.max_recv_wr).max(1);
+        Self::made(domain, caps, None)
+    }
+
+    /// An end that takes its receives from `srq` (`ibv_qp_init_attr.srq`), which has to be of the same domain.
+    /// [`recv_shared`](Self::recv_shared) gives its messages; `max_recv_wr` and `max_recv_sge` mean nothing.
+    ///
+    /// # Errors
+    /// As [`Pd::create_qp`](crate::Pd::create_qp).
+    pub fn with_srq(domain: &Domain, caps: QpCaps, srq: &Srq) -> Result<Connection, DeviceError> {
+        Self::made(domain, caps, Some(srq))
+    }
+
+    fn made(domain: &Domain, caps: QpCaps, srq: Option<&Srq>) -> Result<Connection, DeviceError> {
+        let receives = srq.map_or(caps.max_recv_wr, |srq| srq.shared.srq.query().max_wr);
+        let depth = caps.max_send_wr.saturating_add(receives).max(1);
         let cq = domain.device().create_cq(depth)?;
-        let qp = domain.pd().create_qp(&cq, &cq, caps)?;
-        let ops = Ops::new(cq, caps.max_send_wr, caps.max_recv_wr);
+        let mut builder = domain.pd().qp().caps(caps);
+        if let Some(srq) = srq {
+            builder = builder.srq(&srq.shared.srq);
+        }
+        let qp = builder.build(&cq, &cq)?;
+        let shared = srq.map(|srq| Arc::clone(&srq.shared));
+        let own = srq.map_or(caps.max_recv_wr, |_| 0);
+        let ops = Ops::new(cq, caps.max_send_wr, own, shared);
         qp.inner().watch(Arc::<Ops>::clone(&ops));
         Ok(Connection {
             qp,
@@ -74,23 +109,44 @@ impl Connection {
     /// is done; the timeouts of the device bound every step. Dropping the future does not stop it; dropping the
     /// connection does.
     ///
+    /// Several addresses are tried in order, as by [`Qp::connect`](crate::Qp::connect); a future that is dropped tries no
+    /// other one. A host name is resolved by this call, which blocks its thread: a program that must not wait resolves
+    /// it with its runtime, and passes the addresses.
+    ///
     /// # Errors
     /// As [`Qp::connect`](crate::Qp::connect).
-    pub async fn connect(
+    pub fn connect(
         &self,
-        to: SocketAddr,
+        to: impl ToSocketAddrs,
+        options: &ConnectOptions,
+    ) -> impl Future<Output = Result<Connected, ConnectError>> {
+        let addrs = resolve(to);
+        async move { self.connect_to(addrs?, options).await }
+    }
+
+    /// Connects to the first of these addresses that TCP connects to.
+    pub(super) async fn connect_to(
+        &self,
+        addrs: VecDeque<SocketAddr>,
         options: &ConnectOptions,
     ) -> Result<Connected, ConnectError> {
-        begin_connect(self.qp.inner(), to, options)?;
-        poll_fn(|cx| {
-            self.qp.inner().device.home.check()?;
-            self.ops.changed.register(cx.waker());
-            match connect_outcome(&self.qp.inner().lock(), to) {
-                Some(outcome) => Poll::Ready(outcome),
-                None => Poll::Pending,
+        let qp = self.qp.inner();
+        let mut attempts = Attempts::new(qp, addrs, options);
+        loop {
+            let to = attempts.begin()?;
+            let outcome = poll_fn(|cx| {
+                qp.device.home.check()?;
+                self.ops.changed.register(cx.waker());
+                match connect_outcome(&qp.lock(), to) {
+                    Some(outcome) => Poll::Ready(outcome),
+                    None => Poll::Pending,
+                }
+            });
+            let outcome = outcome.await;
+            if let Some(outcome) = attempts.judge(to, outcome) {
+                return outcome;
             }
-        })
-        .await
+        }
     }
 
     /// Sends the content of `buf` as one message (RFC 5040 section 5.3). Waits for a place in the send queue, and then until
@@ -114,7 +170,7 @@ impl Connection {
         self.plain().send_and_invalidate(buf, rkey).await
     }
 
-    /// Sends a short message that is copied when it is posted (RFC 5040 section 5.3): at most `max_inline` octets of
+    /// Sends a short message that is copied when it is posted (RFC 5040 section 5.3): at most `max_inline_data` octets of
     /// the queue's [`QpCaps`]. It needs no buffer.
     ///
     /// # Errors
@@ -231,8 +287,12 @@ impl Connection {
             return Err((error.into(), buf));
         }
         let Some(slot) = self.ops.receive_slot() else {
-            let depth = self.qp.inner().ctx.caps.max_recv_wr as usize;
-            let kind = PostErrorKind::RecvQueueFull { depth };
+            let context = &self.qp.inner().ctx;
+            let depth = context.caps.max_recv_wr as usize;
+            let kind = match &context.srq {
+                Some(srq) => PostErrorKind::HasSrq { srq_num: srq.num() },
+                None => PostErrorKind::RecvQueueFull { depth },
+            };
             return Err((PostError { index: 0, kind }.into(), buf));
         };
         let capacity = buf.capacity();
@@ -275,13 +335,53 @@ impl Connection {
             // Another task was faster: the queue is full again, and the buffer goes back to its pool.
             tracing::debug!(%error, "a receive was not posted");
         }
-        let received = self.result(completion).map(|completion| Received {
-            len: completion.byte_len as usize,
-            invalidated: completion.invalidated,
-            solicited: completion.solicited,
-            immediate: completion.immediate,
-        });
-        (received, buf)
+        (self.result(completion).map(Received::new), buf)
+    }
+
+    /// Gives the next message of a connection [with a shared receive queue](Self::with_srq), in the buffer that it took from
+    /// the queue (RFC 5040 section 5.3). Messages come in order; of several tasks that receive, each gets another one.
+    ///
+    /// Dropping the future loses no message.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the connection has ended and its messages were taken.
+    pub async fn recv_shared(&self) -> Result<(Received, RegisteredBuf), Error> {
+        let mut message = self.ops.message();
+        let slot = poll_fn(|cx| {
+            self.ops.changed.register(cx.waker());
+            if let Poll::Ready(slot) = Pin::new(&mut message).poll(cx) {
+                return Poll::Ready(Some(slot));
+            }
+            if self.qp.is_inherited() || self.qp.state() != QpState::Error {
+                return Poll::Pending;
+            }
+            // Another thread may have ended the connection and not yet brought what completed before.
+            self.ops.deliver();
+            match Pin::new(&mut message).poll(cx) {
+                Poll::Ready(slot) => Poll::Ready(Some(slot)),
+                Poll::Pending => Poll::Ready(None),
+            }
+        })
+        .await;
+        let Some((completion, buf)) = slot.and_then(|slot| self.ops.take(slot)) else {
+            return Err(self.ended());
+        };
+        let received = self.result(completion)?;
+        Ok((Received::new(received), owned(buf)))
+    }
+
+    /// The error of an operation that came when the connection had ended.
+    fn ended(&self) -> Error {
+        let flushed = Completion {
+            status: Status::WrFlush,
+            opcode: WcOpcode::Recv,
+            qp_num: self.qp_num(),
+            ..Completion::default()
+        };
+        match self.result(flushed) {
+            Err(error) => error,
+            Ok(_) => unreachable!("a flush is an error"),
+        }
     }
 
     /// Closes the connection gracefully (RFC 5040 section 6.2): what was posted is carried out, then both sides close.

@@ -116,9 +116,8 @@ impl Flagged<'_> {
         add: u64,
         carries_end_at: u64,
     ) -> Result<u64, Error> {
-        let RemoteBuffer { addr, rkey, .. } = remote;
         self.atomic(remote, |id, sink| {
-            SendWr::fetch_add(id, sink, addr, rkey, add).mask(carries_end_at)
+            SendWr::fetch_add(id, sink, remote, add).mask(carries_end_at)
         })
         .await
     }
@@ -150,9 +149,8 @@ impl Flagged<'_> {
         compare: Masked,
         swap: Masked,
     ) -> Result<u64, Error> {
-        let RemoteBuffer { addr, rkey, .. } = remote;
         self.atomic(remote, |id, sink| {
-            SendWr::compare_swap(id, sink, addr, rkey, compare.value, swap.value)
+            SendWr::compare_swap(id, sink, remote, compare.value, swap.value)
                 .compare_mask(compare.mask)
                 .swap_mask(swap.mask)
         })
@@ -164,8 +162,7 @@ impl Flagged<'_> {
     /// # Errors
     /// As there.
     pub async fn swap(self, remote: RemoteBuffer, swap: u64) -> Result<u64, Error> {
-        let RemoteBuffer { addr, rkey, .. } = remote;
-        self.atomic(remote, |id, sink| SendWr::swap(id, sink, addr, rkey, swap))
+        self.atomic(remote, |id, sink| SendWr::swap(id, sink, remote, swap))
             .await
     }
 
@@ -188,51 +185,52 @@ impl Flagged<'_> {
 }
 
 /// Immediate Data (RFC 7306 section 6): 8 octets that come as a message of their own, as
-/// [`Received::immediate`](super::Received::immediate). See [`SendWr::write_with_imm`].
+/// [`Received::immediate`](super::Received::immediate). See [`SendWr::write_with_immediate`].
 impl Connection {
     /// Writes the content of `buf` to the start of `remote` and tells the peer, with these octets, when it is there
     /// (RFC 7306 section 6).
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub async fn write_with_imm(
+    pub async fn write_with_immediate(
         &self,
         buf: RegisteredBuf,
         remote: RemoteBuffer,
-        imm: [u8; 8],
+        immediate: [u8; 8],
     ) -> (Result<(), Error>, RegisteredBuf) {
-        self.plain().write_with_imm(buf, remote, imm).await
+        self.plain()
+            .write_with_immediate(buf, remote, immediate)
+            .await
     }
 
     /// Sends 8 octets (RFC 7306 section 6).
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn send_immediate(&self, imm: [u8; 8]) -> Result<(), Error> {
-        self.plain().send_immediate(imm).await
+    pub async fn send_immediate(&self, immediate: [u8; 8]) -> Result<(), Error> {
+        self.plain().send_immediate(immediate).await
     }
 }
 
 /// Immediate Data with these flags.
 impl Flagged<'_> {
-    /// [`Connection::write_with_imm`] with these flags (RFC 7306 section 6).
+    /// [`Connection::write_with_immediate`] with these flags (RFC 7306 section 6).
     ///
     /// # Errors
     /// As there.
-    pub async fn write_with_imm(
+    pub async fn write_with_immediate(
         self,
         buf: RegisteredBuf,
         remote: RemoteBuffer,
-        imm: [u8; 8],
+        immediate: [u8; 8],
     ) -> (Result<(), Error>, RegisteredBuf) {
         if let Err(error) = fits(buf.len() as u64, remote.len, "the remote memory") {
             return (Err(error), buf);
         }
-        let RemoteBuffer { addr, rkey, .. } = remote;
         let (result, buf) = self
             .connection
             .source(buf, |id, sge| {
-                self.mark(SendWr::write_with_imm(id, sge, addr, rkey, imm))
+                self.mark(SendWr::write_with_immediate(id, sge, remote, immediate))
             })
             .await;
         (result.map(|_| ()), buf)
@@ -242,7 +240,7 @@ impl Flagged<'_> {
     ///
     /// # Errors
     /// As there.
-    pub async fn send_immediate(self, imm: [u8; 8]) -> Result<(), Error> {
-        self.bare(|wr_id| SendWr::immediate(wr_id, imm)).await
+    pub async fn send_immediate(self, immediate: [u8; 8]) -> Result<(), Error> {
+        self.bare(|wr_id| SendWr::immediate(wr_id, immediate)).await
     }
 }

@@ -119,10 +119,9 @@ impl Flagged<'_> {
         if let Err(error) = fits(buf.len() as u64, remote.len, "the remote memory") {
             return (Err(error), buf);
         }
-        let RemoteBuffer { addr, rkey, .. } = remote;
         let (result, buf) = self
             .connection
-            .source(buf, |id, sge| self.mark(SendWr::write(id, sge, addr, rkey)))
+            .source(buf, |id, sge| self.mark(SendWr::write(id, sge, remote)))
             .await;
         (result.map(|_| ()), buf)
     }
@@ -140,12 +139,9 @@ impl Flagged<'_> {
             return (Err(error), buf);
         }
         let len = usize::try_from(remote.len).unwrap_or(usize::MAX);
-        let RemoteBuffer { addr, rkey, .. } = remote;
         let (result, buf) = self
             .connection
-            .sink(buf, len, |id, sge| {
-                self.mark(SendWr::read(id, sge, addr, rkey))
-            })
+            .sink(buf, len, |id, sge| self.mark(SendWr::read(id, sge, remote)))
             .await;
         (result.map(|_| ()), buf)
     }

@@ -32,10 +32,13 @@
 //! polls. [`Connection::fence`] lets an operation wait for the Reads posted before it.
 //!
 //! # What it does not cover
-//! Shared receive queues (a buffer belongs to one connection from post to completion, so that it is freed with it), Reads
-//! that invalidate their sink (the sink is a buffer of a pool, which no STag that ends could serve), unsignaled requests (a buffer
-//! comes back with a completion) and [`CmId`](crate::CmId)s. A [`Qp`](crate::Qp) of the synchronous API does all of these, on the
-//! same device and beside async connections; its CQ's channel and the device have descriptors that a runtime can watch.
+//! Reads that invalidate their sink (the sink is a buffer of a pool, which no STag that ends could serve) and
+//! [`CmId`](crate::CmId)s. A [`Qp`](crate::Qp) of the synchronous API does both, on the same device and beside async
+//! connections; its CQ's channel and the device have descriptors that a runtime can watch.
+//!
+//! # Shared receives and unsignaled requests
+//! Connections may take their receives from one [`Srq`]. Operations by way of [`Connection::unsignaled`] are ready when
+//! they are posted, and their buffers go back to the pool when a later operation has completed.
 //!
 //! # Example
 //! ```
@@ -97,10 +100,12 @@ mod flagged;
 mod gate;
 mod listener;
 mod memory;
+mod srq;
 mod table;
+mod unsignaled;
 mod wakers;
 
-use std::net::SocketAddr;
+use std::net::ToSocketAddrs;
 
 pub use buf::{BufferPool, RegisteredBuf};
 pub use connection::{Connection, Received};
@@ -108,10 +113,13 @@ pub use error::{Error, OpenError, PoolError};
 pub use extensions::Masked;
 pub use flagged::Flagged;
 pub use listener::{Listener, Request};
+pub use srq::Srq;
+pub use unsignaled::Unsignaled;
 pub(crate) use wakers::Wakers;
 
+use crate::cm::resolve;
 use crate::mem::{Access, RegisterError};
-use crate::{ConnectOptions, Device, DeviceError, MemoryRegion, Pd, QpCaps};
+use crate::{ConnectError, ConnectOptions, Device, DeviceError, MemoryRegion, Pd, QpCaps};
 
 /// A protection domain for the async API (`ibv_pd`): buffers and connections work together only within one.
 ///
@@ -167,13 +175,17 @@ impl Domain {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub async fn connect(
+    pub fn connect(
         &self,
-        to: SocketAddr,
+        to: impl ToSocketAddrs,
         options: &ConnectOptions,
-    ) -> Result<Connection, OpenError> {
-        let connection = Connection::new(self, QpCaps::default())?;
-        connection.connect(to, options).await?;
-        Ok(connection)
+    ) -> impl Future<Output = Result<Connection, OpenError>> {
+        let addrs = resolve(to);
+        async move {
+            let addrs = addrs.map_err(ConnectError::from)?;
+            let connection = Connection::new(self, QpCaps::default())?;
+            connection.connect_to(addrs, options).await?;
+            Ok(connection)
+        }
     }
 }

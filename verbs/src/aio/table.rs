@@ -6,9 +6,16 @@
 //! ```text
 //!            start                 completion               taken
 //!   Free ─────────────► Flying ────────────────► Landed ────────────► Free
-//!                          │ its future is dropped                      ▲
-//!                          └──────────────► Abandoned ── completion ────┘
+//!    │                     │ its future is dropped                      ▲ ▲
+//!    │                     └──────────────► Abandoned ── completion ────┘ │
+//!    │ start_unsignaled                                                   │
+//!    └───────────────► Unsignaled ── its own error, or the completion ────┘
+//!                                    of a request that was posted later
 //! ```
+//!
+//! An unsignaled request is over when one that was posted after it completes, because a send queue completes in order. The
+//! order of posts is known where one post had returned when the other one began (`begun` and `posted` count both), and
+//! for requests that tasks post at the same time it does not matter: a later request decides.
 //!
 //! Completions are brought here by whoever completed them, after the lock of the QP is gone: the thread that
 //! posts, or the background thread of the device after its turn. There is no thread in between.
@@ -25,6 +32,7 @@ use parking_lot::Mutex;
 
 use super::buf::{FlyingBuf, RegisteredBuf};
 use super::gate::{Gate, Ticket};
+use super::srq::Shared;
 use super::wakers::Wakers;
 use crate::completion::Completion;
 use crate::cq::Cq;
@@ -36,6 +44,8 @@ const BATCH: usize = 8;
 /// All operations of a connection, and the tasks that wait for them.
 pub(super) struct Ops {
     cq: Cq,
+    /// The queue that receives come from, where it is not the connection's own.
+    shared: Option<Arc<Shared>>,
     table: Mutex<Table>,
     /// Tasks that wait for the state of the connection to change.
     pub(super) changed: Wakers,
@@ -51,6 +61,14 @@ struct Table {
     room: Gate,
     /// Receives that are complete and were not taken, oldest first.
     arrived: VecDeque<u32>,
+    /// The same where they come from a shared queue, in which the connection has no slots.
+    arrived_shared: VecDeque<Outcome>,
+    /// Moments: the start of a request, and the return of an unsignaled post.
+    moment: u64,
+    /// Unsignaled requests whose post has returned, in that order.
+    unsignaled: VecDeque<Unsignaled>,
+    /// Slots in state `Unsignaled`.
+    quiet: u32,
     /// Who waits for a message. Its units are those of `arrived`.
     messages: Gate,
 }
@@ -60,7 +78,22 @@ struct Slot {
     state: State,
     buf: Option<FlyingBuf>,
     waker: Option<Waker>,
+    /// When its request began to be posted.
+    begun: u64,
 }
+
+/// An unsignaled request in flight. Its slot may be another request's by now, and then has another `begun`.
+struct Unsignaled {
+    slot: u32,
+    begun: u64,
+    posted: u64,
+}
+
+/// Slot of a message that came by a shared queue, as [`Ops::message`] gives it.
+const IN_SHARED: u32 = u32::MAX;
+
+/// What is to be dropped and woken when the lock is gone.
+type Freed = (Option<RegisteredBuf>, Option<Waker>);
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum State {
@@ -68,6 +101,7 @@ enum State {
     Free,
     Flying,
     Abandoned,
+    Unsignaled,
     Landed(Completion),
 }
 
@@ -75,10 +109,11 @@ enum State {
 pub(super) type Outcome = (Completion, Option<RegisteredBuf>);
 
 impl Ops {
-    pub(super) fn new(cq: Cq, sends: u32, recvs: u32) -> Arc<Self> {
+    pub(super) fn new(cq: Cq, sends: u32, recvs: u32, shared: Option<Arc<Shared>>) -> Arc<Self> {
         let slots = (0..sends + recvs).map(|_| Slot::default()).collect();
         Arc::new(Ops {
             cq,
+            shared,
             table: Mutex::new(Table {
                 slots,
                 sends,
@@ -86,6 +121,10 @@ impl Ops {
                 free_recvs: (sends..sends + recvs).rev().collect(),
                 room: Gate::new(sends as usize),
                 arrived: VecDeque::with_capacity(recvs as usize),
+                arrived_shared: VecDeque::new(),
+                moment: 0,
+                unsignaled: VecDeque::with_capacity(sends as usize / 2),
+                quiet: 0,
                 messages: Gate::default(),
             }),
             changed: Wakers::default(),
@@ -118,10 +157,7 @@ impl Ops {
         buf: Option<FlyingBuf>,
         post: impl FnOnce(u64) -> Result<(), E>,
     ) -> Result<Flight<'_>, (E, Option<RegisteredBuf>)> {
-        if let Some(place) = self.table.lock().slots.get_mut(slot as usize) {
-            place.state = State::Flying;
-            place.buf = buf;
-        }
+        self.table.lock().begin(slot, State::Flying, buf);
         match post(u64::from(slot)) {
             Ok(()) => Ok(Flight {
                 ops: self,
@@ -135,8 +171,51 @@ impl Ops {
         }
     }
 
+    /// Posts the work request of a slot and waits for nothing more: buffer and slot are free when it is over. `post` is
+    /// told whether the request has to be signaled all the same: where the caller needs its completion (`needed`), and when
+    /// half of the queue is unsignaled, so that places become free.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub(super) fn start_unsignaled<E>(
+        &self,
+        slot: u32,
+        buf: Option<FlyingBuf>,
+        needed: bool,
+        post: impl FnOnce(u64, bool) -> Result<(), E>,
+    ) -> Result<(), (E, Option<RegisteredBuf>)> {
+        let (signaled, begun) = {
+            let mut table = self.table.lock();
+            let signaled = needed || table.quiet >= table.sends / 2;
+            let state = match signaled {
+                true => State::Abandoned,
+                false => State::Unsignaled,
+            };
+            (signaled, table.begin(slot, state, buf))
+        };
+        let posted = post(u64::from(slot), signaled);
+        let mut table = self.table.lock();
+        match posted {
+            Ok(()) => {
+                if !signaled {
+                    table.posted(slot, begun);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let (buf, next) = table.free(slot, None);
+                drop(table);
+                next.into_iter().for_each(Waker::wake);
+                Err((error, buf))
+            }
+        }
+    }
+
     /// Takes what has landed in a slot; `None` while it has not.
     pub(super) fn take(&self, slot: u32) -> Option<Outcome> {
+        if slot == IN_SHARED {
+            return self.table.lock().arrived_shared.pop_front();
+        }
         let (outcome, next) = self.table.lock().take(slot)?;
         next.into_iter().for_each(Waker::wake);
         Some(outcome)
@@ -176,9 +255,11 @@ impl Ops {
     }
 
     /// Moves completions from the CQ to their slots and wakes their tasks. Called without a lock.
-    fn deliver(&self) {
+    pub(super) fn deliver(&self) {
         let inner = &self.cq.shared().inner;
         let mut batch = [Completion::default(); BATCH];
+        // Nothing is allocated unless there are unsignaled requests.
+        let mut over: Vec<Freed> = Vec::new();
         loop {
             let mut wakers: [Option<Waker>; BATCH] = Default::default();
             let mut abandoned: [Option<RegisteredBuf>; BATCH] = Default::default();
@@ -186,13 +267,37 @@ impl Ops {
             // Under the lock, or two threads would bring messages out of order.
             let count = inner.poll(&mut batch);
             for (at, completion) in batch[..count].iter().enumerate() {
-                (abandoned[at], wakers[at]) = table.land(*completion);
+                (abandoned[at], wakers[at]) = match &self.shared {
+                    Some(shared) => match shared.landed(completion) {
+                        Some(buf) => (None, table.arrive((*completion, Some(buf)))),
+                        None => table.land(*completion, &mut over),
+                    },
+                    None => table.land(*completion, &mut over),
+                };
             }
             drop(table);
+            for (buf, waker) in over.drain(..) {
+                drop(buf);
+                waker.into_iter().for_each(Waker::wake);
+            }
             if count == 0 {
                 return;
             }
             wakers.into_iter().flatten().for_each(Waker::wake);
+        }
+    }
+}
+
+impl Drop for Ops {
+    fn drop(&mut self) {
+        // The QP keeps its operations until it is gone. So nothing transfers any more, and buffers of unsignaled requests
+        // that no later completion has freed go back to their pools.
+        let table = self.table.get_mut();
+        let count = u32::try_from(table.slots.len()).unwrap_or(u32::MAX);
+        for slot in 0..count {
+            if table.slots[slot as usize].state == State::Unsignaled {
+                drop(table.free(slot, None));
+            }
         }
     }
 }
@@ -209,15 +314,67 @@ impl Watcher for Ops {
 }
 
 impl Table {
-    /// A work request has completed. What is left of an abandoned one, and whom to wake.
-    fn land(&mut self, completion: Completion) -> (Option<RegisteredBuf>, Option<Waker>) {
+    /// The request of a slot begins to be posted, at the moment that is returned.
+    fn begin(&mut self, slot: u32, state: State, buf: Option<FlyingBuf>) -> u64 {
+        self.moment += 1;
+        if let Some(place) = self.slots.get_mut(slot as usize) {
+            place.state = state;
+            place.buf = buf;
+            place.begun = self.moment;
+            self.quiet += u32::from(state == State::Unsignaled);
+        }
+        self.moment
+    }
+
+    /// The post of an unsignaled request has returned.
+    fn posted(&mut self, slot: u32, begun: u64) {
+        self.moment += 1;
+        let posted = self.moment;
+        self.unsignaled.push_back(Unsignaled {
+            slot,
+            begun,
+            posted,
+        });
+    }
+
+    /// Frees the slots of unsignaled requests that were posted before a request that began then.
+    fn free_before(&mut self, begun: u64, over: &mut Vec<Freed>) {
+        while let Some(first) = self.unsignaled.front()
+            && first.posted < begun
+        {
+            let Unsignaled { slot, begun, .. } = *first;
+            self.unsignaled.pop_front();
+            let is_it = self
+                .slots
+                .get(slot as usize)
+                .is_some_and(|place| place.state == State::Unsignaled && place.begun == begun);
+            if is_it {
+                over.push(self.free(slot, None));
+            }
+        }
+    }
+
+    /// A message has come by a shared queue. The waker of the task that it is granted to.
+    fn arrive(&mut self, message: Outcome) -> Option<Waker> {
+        self.arrived_shared.push_back(message);
+        self.messages.put()
+    }
+
+    /// A work request has completed. What is left of an abandoned one, and whom to wake; in `over` the same of
+    /// unsignaled requests before it.
+    fn land(&mut self, completion: Completion, over: &mut Vec<Freed>) -> Freed {
         let slot = u32::try_from(completion.wr_id).unwrap_or(u32::MAX);
         let Some(place) = self.slots.get_mut(slot as usize) else {
             return (None, None);
         };
-        if place.state == State::Abandoned {
+        let (state, begun) = (place.state, place.begun);
+        if slot < self.sends {
+            self.free_before(begun, over);
+        }
+        if matches!(state, State::Abandoned | State::Unsignaled) {
             return self.free(slot, Some(completion));
         }
+        let place = &mut self.slots[slot as usize];
         place.state = State::Landed(completion);
         if slot < self.sends {
             return (None, place.waker.take());
@@ -244,6 +401,7 @@ impl Table {
         let Some(place) = self.slots.get_mut(slot as usize) else {
             return (None, None);
         };
+        self.quiet -= u32::from(place.state == State::Unsignaled);
         place.state = State::Free;
         let done = completion.filter(|completion| completion.status.is_success());
         let brought = done.filter(Completion::brings_octets);
@@ -307,7 +465,10 @@ impl Table {
     fn unit(&mut self, line: Line) -> Option<u32> {
         match line {
             Line::Room => self.free_sends.pop(),
-            Line::Messages => self.arrived.pop_front(),
+            Line::Messages => self
+                .arrived
+                .pop_front()
+                .or(Some(IN_SHARED).filter(|_| !self.arrived_shared.is_empty())),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use uwarp_llp::LlpError;
 use uwarp_mpa::{ConfigError, MpaErrorCode};
 use uwarp_rdmap::{Opcode, Requirement, StreamError, TerminateCode};
 
@@ -310,10 +311,23 @@ fn rejected(private_data: &[u8], ord_needed: Option<u16>) -> EndKind {
     }
 }
 
+fn no_address() -> LlpError {
+    LlpError::Misuse {
+        op: "resolve the address",
+        why: "the name gives none",
+    }
+}
+
 impl From<&ConnectError> for Cause {
     fn from(error: &ConnectError) -> Self {
         match error {
             ConnectError::Llp { error } => Cause::from(*error),
+            // That of the last address.
+            ConnectError::NoneConnected { tried } => match tried.last() {
+                Some(attempt) => Cause::from(&*attempt.error),
+                None => Cause::from(no_address()),
+            },
+            ConnectError::Resolve(_) => Cause::from(no_address()),
             ConnectError::Startup { error, .. } => Cause::from(*error),
             ConnectError::Rejected {
                 private_data,

@@ -7,10 +7,12 @@ use super::connect::ConnectError;
 use crate::limits::ReadPlaces;
 use crate::qp::Qp;
 use crate::qp::inner::Held;
+use crate::setters::setters;
 
 /// What two programs have agreed on for a stream, by an MPA startup of their own or in another way (RFC 5044 section
 /// 7.1). `Default`: the initiator, CRC, no Markers, 16 Reads in each direction.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct StreamOptions {
     /// This side may send the first FPDU. The other one has to wait for it (RFC 5044 section 7.1.2): exactly one
     /// side is the initiator.
@@ -26,6 +28,15 @@ pub struct StreamOptions {
     /// ORD: RDMA Reads and atomic operations that this side may have outstanding.
     pub ord: u16,
 }
+
+setters! { const StreamOptions {
+    initiator: bool,
+    crc: bool,
+    tx_markers: bool,
+    rx_markers: bool,
+    ird: u16,
+    ord: u16,
+} }
 
 impl Default for StreamOptions {
     fn default() -> Self {

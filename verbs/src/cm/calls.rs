@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uwarp_llp::Llp;
 
-use super::connect::{self, ConnectOptions};
+use super::connect::{self, ConnectOptions, Starter};
 use super::id::{CmError, CmId};
 use super::incoming::Incoming;
 use super::inner::IdInner;
@@ -73,7 +73,7 @@ impl CmId {
             to,
             options,
             again,
-            self.observer(),
+            Starter::Id(self.observer()),
             || match port.take() {
                 Some(port) => port.connect(to),
                 None => inner.device.network.connect(bound, to),
@@ -110,9 +110,8 @@ impl CmId {
             id.qp = Arc::downgrade(qp.inner());
             (id.local, id.peer) = (Some(stream.local_addr()), Some(to));
         }
-        let begun = connect::start(qp.inner(), to, options, None, self.observer(), || {
-            Ok(stream)
-        });
+        let starter = Starter::Id(self.observer());
+        let begun = connect::start(qp.inner(), to, options, None, starter, || Ok(stream));
         if begun.is_err() {
             inner.state.lock().advance(CmInput::FailedOver);
         }

@@ -1,11 +1,12 @@
 //! The active side: TCP, then the MPA Request, then the Reply.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use uwarp_llp::{Llp, LlpError};
 use uwarp_mpa::{ConfigError, InitiatorConfig, Model, NO_AUTO, Revision, StartupError};
 
+use super::attempts::{Attempt, Attempts, ResolveError, list, resolve};
 use super::observer::Observer;
 use crate::event::EndReason;
 use crate::home::Inherited;
@@ -14,9 +15,11 @@ use crate::peer::{self, PrivateDataLimit};
 use crate::progress::WouldWait;
 use crate::qp::inner::{Held, Locked, QpInner};
 use crate::qp::state::QpState;
+use crate::setters::setters;
 
 /// How to connect (`rdma_conn_param`). `Default`: no private data, 16 Reads in each direction, client-server model.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ConnectOptions {
     /// Octets for the peer's consumer: at most 512, or 508 with MPA revision 2.
     pub private_data: Vec<u8>,
@@ -29,6 +32,23 @@ pub struct ConnectOptions {
     pub peer_to_peer: bool,
     /// Address to connect from; `None` lets the network choose.
     pub local: Option<SocketAddr>,
+}
+
+setters! { ConnectOptions {
+    ird: u16,
+    ord: u16,
+    peer_to_peer: bool,
+    local: Option<SocketAddr>,
+} }
+
+impl ConnectOptions {
+    /// Sets [`private_data`](#structfield.private_data), for example to the bytes of a
+    /// [`RemoteBuffer`](crate::RemoteBuffer::to_bytes).
+    #[must_use]
+    pub fn private_data(mut self, private_data: impl Into<Vec<u8>>) -> Self {
+        self.private_data = private_data.into();
+        self
+    }
 }
 
 impl Default for ConnectOptions {
@@ -45,6 +65,7 @@ impl Default for ConnectOptions {
 
 /// What the peer answered when it accepted (RFC 6581 section 9).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Connected {
     /// Its private data.
     pub private_data: Vec<u8>,
@@ -64,6 +85,15 @@ pub enum ConnectError {
         /// What TCP said.
         error: LlpError,
     },
+    /// TCP connected to none of several addresses.
+    #[error("TCP connected to none of {} addresses: {}", .tried.len(), list(.tried))]
+    NoneConnected {
+        /// The addresses in the order of the attempts.
+        tried: Vec<Attempt>,
+    },
+    /// There is no address to connect to.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
     /// MPA startup failed: the peer is not iWARP, speaks another revision, went silent ...
     #[error("{addr}: {error}")]
     Startup {
@@ -163,24 +193,17 @@ fn said(private_data: &[u8]) -> String {
 /// Connects, and waits until MPA startup is done. The timeouts of the device bound every step.
 pub(crate) fn connect(
     qp: &Arc<QpInner>,
-    to: SocketAddr,
+    to: impl ToSocketAddrs,
     options: &ConnectOptions,
 ) -> Result<Connected, ConnectError> {
     WouldWait::check(&qp.device)?;
-    begin_connect(qp, to, options)?;
-    finish(qp, to)
-}
-
-/// Begins to connect; [`connect_outcome`] tells what has become of it.
-pub(crate) fn begin_connect(
-    qp: &Arc<QpInner>,
-    to: SocketAddr,
-    options: &ConnectOptions,
-) -> Result<(), ConnectError> {
-    let target = Some((options.local, to));
-    start(qp, to, options, target, None, || {
-        qp.device.network.connect(options.local, to)
-    })
+    let mut attempts = Attempts::new(qp, resolve(to)?, options);
+    loop {
+        let to = attempts.begin()?;
+        if let Some(outcome) = attempts.judge(to, finish(qp, to)) {
+            return outcome;
+        }
+    }
 }
 
 /// The same over a stream that is connected already.
@@ -191,19 +214,30 @@ pub(crate) fn connect_over(
 ) -> Result<Connected, ConnectError> {
     WouldWait::check(&qp.device)?;
     let to = stream.peer_addr();
-    start(qp, to, options, None, None, || Ok(stream))?;
+    let starter = Starter::Call {
+        more_addresses: false,
+    };
+    start(qp, to, options, None, starter, || Ok(stream))?;
     finish(qp, to)
 }
 
+/// Who begins a connection.
+pub(super) enum Starter {
+    /// An id, to which the QP reports from the first step on.
+    Id(Option<Arc<dyn Observer>>),
+    /// A call that returns the outcome. With `more_addresses`, work that was posted is kept for another address if TCP
+    /// does not connect to this one.
+    Call { more_addresses: bool },
+}
+
 /// Starts to connect. What becomes of it shows in the state of the connection, also when `open` fails; an error
-/// means that nothing has begun. Without a `target` there is no second try with revision 1. The
-/// `observer` is told from the first step on.
+/// means that nothing has begun. Without a `target` there is no second try with revision 1.
 pub(super) fn start(
     qp: &Arc<QpInner>,
     to: SocketAddr,
     options: &ConnectOptions,
     target: Option<(Option<SocketAddr>, SocketAddr)>,
-    observer: Option<Arc<dyn Observer>>,
+    starter: Starter,
     open: impl FnOnce() -> Result<Box<dyn Llp>, LlpError>,
 ) -> Result<(), ConnectError> {
     qp.device.home.check()?;
@@ -241,7 +275,10 @@ pub(super) fn start(
     if !locked.driven.conn.start_initiator(config, again)? {
         return Err(ConnectError::QpInUse { state });
     }
-    locked.set_observer(observer);
+    match starter {
+        Starter::Id(observer) => locked.set_observer(observer),
+        Starter::Call { more_addresses } => locked.driven.conn.more_addresses = more_addresses,
+    }
     let attached = open().and_then(|llp| qp.attach(&mut locked, llp, held, target));
     if let Err(error) = attached {
         locked.driven.conn.not_connected(error);
@@ -264,6 +301,9 @@ pub(crate) fn connect_outcome(
     to: SocketAddr,
 ) -> Option<Result<Connected, ConnectError>> {
     let conn = &locked.driven.conn;
+    if let Some(reason) = &conn.failed_attempt {
+        return Some(Err(ConnectError::new(to, reason.clone())));
+    }
     match (&conn.negotiated, &conn.end) {
         // Made, even if the peer has closed it by now: the QP tells that.
         (Some(negotiated), _) if conn.established => Some(Ok(Connected {

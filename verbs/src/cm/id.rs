@@ -9,6 +9,7 @@ use parking_lot::MutexGuard;
 use uwarp_llp::LlpError;
 use uwarp_mpa::{ConfigError, StartupError};
 
+use super::attempts::ResolveError;
 use super::channel::EventChannel;
 use super::connect::ConnectError;
 use super::incoming::RequestError;
@@ -26,6 +27,9 @@ pub enum CmError {
     /// The id is not in a state for this call.
     #[error(transparent)]
     WrongState(#[from] WrongState),
+    /// The name gave no address.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
     /// The network refused the address, or to listen.
     #[error(transparent)]
     Network(#[from] LlpError),

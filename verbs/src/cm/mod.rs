@@ -10,6 +10,7 @@
 //! ```
 
 mod attach;
+mod attempts;
 mod calls;
 mod channel;
 mod connect;
@@ -29,9 +30,11 @@ mod state;
 mod status;
 
 pub use attach::StreamOptions;
+pub use attempts::{Attempt, ResolveError};
+pub(crate) use attempts::{Attempts, resolve};
 pub use channel::{CmWaitError, EventChannel};
 pub use connect::{ConnectError, ConnectOptions, Connected};
-pub(crate) use connect::{begin_connect, connect, connect_outcome, connect_over};
+pub(crate) use connect::{connect, connect_outcome, connect_over};
 pub use event::{CmEvent, CmEventKind, CmReason};
 pub use id::{CmError, CmId};
 pub use incoming::RequestError;

@@ -21,10 +21,12 @@ use crate::progress::linger::linger;
 use crate::qp::Qp;
 use crate::qp::inner::{Held, QpInner};
 use crate::qp::state::QpState;
+use crate::setters::setters;
 use crate::wait::after;
 
 /// How to accept (`rdma_conn_param`). `Default`: no private data, up to 16 Reads in each direction.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct AcceptOptions {
     /// Octets for the peer's consumer: at most 512, or 508 with an enhanced Request.
     pub private_data: Vec<u8>,
@@ -33,6 +35,21 @@ pub struct AcceptOptions {
     pub ird: u16,
     /// ORD: RDMA Reads and atomic operations that this side wants to have outstanding; the peer's IRD bounds it.
     pub ord: u16,
+}
+
+setters! { AcceptOptions {
+    ird: u16,
+    ord: u16,
+} }
+
+impl AcceptOptions {
+    /// Sets [`private_data`](#structfield.private_data), for example to the bytes of a
+    /// [`RemoteBuffer`](crate::RemoteBuffer::to_bytes).
+    #[must_use]
+    pub fn private_data(mut self, private_data: impl Into<Vec<u8>>) -> Self {
+        self.private_data = private_data.into();
+        self
+    }
 }
 
 impl Default for AcceptOptions {
@@ -47,12 +64,27 @@ impl Default for AcceptOptions {
 
 /// How to reject (`rdma_reject`). `Default`: without a word.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct RejectOptions {
     /// Octets for the peer's consumer: at most 512, or 508 with an enhanced Request.
     pub private_data: Vec<u8>,
     /// The IRD of the peer is too small: so many Reads this side needs to have outstanding (its ORD).
     /// Only an enhanced Request gets to know (RFC 6581 section 9.1).
     pub ord_needed: Option<u16>,
+}
+
+setters! { RejectOptions {
+    ord_needed: Option<u16>,
+} }
+
+impl RejectOptions {
+    /// Sets [`private_data`](#structfield.private_data), for example to the bytes of a
+    /// [`RemoteBuffer`](crate::RemoteBuffer::to_bytes).
+    #[must_use]
+    pub fn private_data(mut self, private_data: impl Into<Vec<u8>>) -> Self {
+        self.private_data = private_data.into();
+        self
+    }
 }
 
 /// Why a request could not be accepted or rejected (of `rdma_accept`).

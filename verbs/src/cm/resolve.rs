@@ -1,9 +1,10 @@
 //! Addresses of an id: its own, the peer's, and the way between them.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 
 use uwarp_llp::{BoundPort, LlpError, Network};
 
+use super::attempts;
 use super::event::{CmEventData, CmEventKind};
 use super::id::{CmError, CmId};
 use super::inner::IdLocked;
@@ -43,15 +44,32 @@ impl CmId {
 
     /// Finds the own address for connections to `to` (`rdma_resolve_addr`): that of [`bind_addr`](Self::bind_addr), or
     /// `from` (which is then taken as by `bind_addr`), or what the network chooses. It asks nobody, so it needs no
-    /// timeout; `AddrResolved` or `AddrError` waits when this returns.
+    /// timeout; `AddrResolved` or `AddrError` waits when this returns. Of several addresses in `to` the first one to which
+    /// there is a way is taken; the error of `AddrError` is that of the last one. A host name blocks until the system has
+    /// resolved it.
     ///
     /// # Errors
-    /// [`CmError::WrongState`].
-    pub fn resolve_addr(&self, from: Option<SocketAddr>, to: SocketAddr) -> Result<(), CmError> {
+    /// [`CmError::WrongState`], or [`CmError::Resolve`] where a name gives no address.
+    pub fn resolve_addr(
+        &self,
+        from: Option<SocketAddr>,
+        to: impl ToSocketAddrs,
+    ) -> Result<(), CmError> {
+        let addrs = attempts::resolve(to)?;
         let inner = self.inner();
         let mut id = self.locked()?;
         let next = id.state.next(CmInput::ResolveAddr)?;
-        let data = match id.resolve(&inner.device, from, to) {
+        let mut outcome = Err(LlpError::Misuse {
+            op: "resolve this address",
+            why: "there is none",
+        });
+        for to in addrs {
+            outcome = id.resolve(&inner.device, from, to);
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        let data = match outcome {
             Ok(()) => {
                 id.state = next;
                 CmEventData::new(CmEventKind::AddrResolved)

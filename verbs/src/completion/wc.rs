@@ -188,6 +188,7 @@ impl WcOpcode {
 
 /// One entry of a completion queue (a CQE, `ibv_wc`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Completion {
     /// The number that the program gave the work request.
     pub wr_id: u64,

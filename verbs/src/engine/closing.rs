@@ -32,6 +32,7 @@ impl Connection {
                 true
             }
             QpState::Connecting => {
+                self.failed_attempt = None;
                 self.end(EndReason::LocalDisconnect);
                 self.detach(QpEvent::Disconnect);
                 true

@@ -191,6 +191,10 @@ pub(crate) struct Connection {
     pub(crate) retry: Option<InitiatorConfig>,
     /// A new LLP stream to the same address is wanted.
     pub(crate) reconnect: bool,
+    /// There are other addresses to try when TCP does not connect to this one.
+    pub(crate) more_addresses: bool,
+    /// Why TCP did not connect to an address, until the next one is tried.
+    pub(crate) failed_attempt: Option<EndReason>,
     /// Where the peer's TCP refuses: how long it is asked again.
     pub(super) ask_until: Option<Instant>,
     /// It refused, and is asked again then: there is no LLP until then.
@@ -258,6 +262,8 @@ impl Connection {
             established: false,
             retry: None,
             reconnect: false,
+            more_addresses: false,
+            failed_attempt: None,
             ask_until: None,
             ask_again: None,
             written: (0, false),

@@ -22,7 +22,7 @@ pub(crate) struct QueueCaps {
     pub(crate) max_recv_wr: u32,
     pub(crate) max_send_sge: u32,
     pub(crate) max_recv_sge: u32,
-    pub(crate) max_inline: u32,
+    pub(crate) max_inline_data: u32,
 }
 
 impl Connection {
@@ -38,6 +38,7 @@ impl Connection {
         }
         check_form(wr)?;
         let len = self.resolve_send(wr).inspect_err(|_| self.sq.drop_data())?;
+        check_remote(wr, len).inspect_err(|_| self.sq.drop_data())?;
         let is_request = wr.op.awaits_response();
         self.sq.count(match is_request {
             true => REQUEST_OCTETS,
@@ -78,15 +79,15 @@ impl Connection {
         let is_request = wr.op.awaits_response();
         match wr.source {
             Source::Inline(octets) => {
-                let max = caps.max_inline as usize;
+                let max = caps.max_inline_data as usize;
                 if octets.len() > max {
                     return Err(PostErrorKind::InlineTooLong {
                         got: octets.len(),
                         max,
                     });
                 }
-                // At most `max_inline`, which is a `u32`.
-                let len = u32::try_from(octets.len()).unwrap_or(caps.max_inline);
+                // At most `max_inline_data`, which is a `u32`.
+                let len = u32::try_from(octets.len()).unwrap_or(caps.max_inline_data);
                 self.sq.next_data().inline.push(octets);
                 Ok(len)
             }
@@ -152,7 +153,7 @@ impl Connection {
         check_form(wr)?;
         let resolved = self.resolve_send(wr);
         self.sq.drop_data();
-        resolved.map(drop)
+        check_remote(wr, resolved?)
     }
 
     /// The elements of a request may not be used: it fails now, or when its turn comes.
@@ -289,6 +290,18 @@ impl Connection {
             self.end_on_lost_completion();
         }
     }
+}
+
+/// Checks that a request of `len` bytes stays within the remote buffer that it names.
+#[inline]
+fn check_remote(wr: &SendWr<'_>, len: u32) -> Result<(), PostErrorKind> {
+    if u64::from(len) <= wr.remote_len {
+        return Ok(());
+    }
+    Err(PostErrorKind::BeyondRemote {
+        got: len,
+        room: wr.remote_len,
+    })
 }
 
 /// What a request may carry, and what RFC 7306 asks of it.

@@ -10,7 +10,7 @@ use uwarp_mpa::{
 };
 use uwarp_rdmap::{OutMessage, ReadRequestHeader, SendKind, Stream, StreamConfig, StreamError};
 
-use super::connection::{Connection, Current, OpenStream, Stage};
+use super::connection::{Connection, Current, FinState, OpenStream, Stage};
 use super::receive_buffer::ReceiveBuffer;
 use crate::cause::{Cause, EndKind, LocalProblem};
 use crate::event::{AsyncEvent, EndReason};
@@ -34,13 +34,17 @@ impl Connection {
         again: bool,
     ) -> Result<bool, ConfigError> {
         let initiator = Initiator::new(config.clone())?;
-        if self.state != QpState::Idle {
+        if self.failed_attempt.take().is_some() {
+            // Another address: the same life of the QP goes on.
+            self.fin = FinState::default();
+        } else if self.state == QpState::Idle {
+            self.begin();
+            self.event(QpEvent::Attach);
+            self.end = None;
+            self.cause = None;
+        } else {
             return Ok(false);
         }
-        self.begin();
-        self.event(QpEvent::Attach);
-        self.end = None;
-        self.cause = None;
         self.retry = again.then_some(config);
         let timeouts = &self.ctx.settings.timeouts;
         let asks = again && !timeouts.refused.is_zero();
@@ -60,6 +64,28 @@ impl Connection {
             self.deadline = None;
         }
         asks
+    }
+
+    /// TCP does not connect to this address. True where others are to be tried: what was posted is kept for them.
+    pub(super) fn attempt_failed(&mut self, reason: &EndReason) -> bool {
+        if !self.more_addresses {
+            return false;
+        }
+        self.failed_attempt = Some(reason.clone());
+        self.more_addresses = false;
+        self.stage = Stage::Detached;
+        self.ask_again = None;
+        self.deadline = None;
+        true
+    }
+
+    /// No other address is tried. Ends what the last attempt left, if it failed.
+    pub(crate) fn no_more_attempts(&mut self) {
+        self.more_addresses = false;
+        if let Some(reason) = self.failed_attempt.take() {
+            self.end(reason);
+            self.detach(QpEvent::LlpLost);
+        }
     }
 
     /// It is asked again now.

@@ -213,7 +213,11 @@ impl Connection {
                 if matches!(error, LlpError::Refused { .. }) && self.refused() {
                     return;
                 }
-                self.end(EndReason::ConnectFailed { error });
+                let reason = EndReason::ConnectFailed { error };
+                if self.attempt_failed(&reason) {
+                    return;
+                }
+                self.end(reason);
             }
             // 6581-10-05: a peer that does this may not know our Request. One that is silent has said nothing about it.
             Stage::AwaitReply(_)
@@ -258,6 +262,9 @@ impl Connection {
             Stage::Detached => {}
             Stage::TcpConnect(_) => {
                 self.fin.abort = true;
+                if self.attempt_failed(&EndReason::ConnectTimedOut) {
+                    return;
+                }
                 self.end(EndReason::ConnectTimedOut);
                 self.detach(QpEvent::LlpLost);
             }

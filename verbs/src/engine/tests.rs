@@ -5,6 +5,7 @@
     reason = "regions in the middle of one buffer, so that the octets around them can be watched"
 )]
 
+use crate::RemoteBuffer;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
@@ -147,7 +148,7 @@ impl End {
                 max_recv_wr: 64,
                 max_send_sge: 8,
                 max_recv_sge: 2,
-                max_inline: 1024,
+                max_inline_data: 1024,
             },
             srq: None,
             on_no_receive: settings.on_no_receive,
@@ -324,11 +325,11 @@ fn post_work(client: &mut End, server: &Memory) {
     };
     for (wr_id, wr) in [
         SendWr::send(0, &sge(100)),
-        SendWr::write(1, &sge(4096), open, rkey),
-        SendWr::read(2, &sge(4000), open + 7, rkey),
+        SendWr::write(1, &sge(4096), RemoteBuffer::at(open, rkey)),
+        SendWr::read(2, &sge(4000), RemoteBuffer::at(open + 7, rkey)),
         SendWr::send_inline(3, b"inline"),
-        SendWr::write(4, &sge(0), 0, 0),
-        SendWr::read(5, &sge(0), 0, 0),
+        SendWr::write(4, &sge(0), RemoteBuffer::at(0, 0)),
+        SendWr::read(5, &sge(0), RemoteBuffer::at(0, 0)),
         SendWr::send(6, &sge(256)).solicited(),
     ]
     .into_iter()
@@ -580,7 +581,7 @@ fn a_responder_sends_nothing_before_the_first_fpdu() {
     client.post_receives(1);
     client
         .conn
-        .post_send(&SendWr::write_inline(2, b"", 0, 0))
+        .post_send(&SendWr::write_inline(2, b"", RemoteBuffer::at(0, 0)))
         .unwrap();
     pump(&mut client, &mut server, &pool);
     assert_eq!(

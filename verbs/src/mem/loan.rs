@@ -116,6 +116,11 @@ impl Pieces {
 }
 
 impl Piece {
+    /// True if no other piece is free.
+    pub(crate) fn is_last(&self) -> bool {
+        self.of.free() == 0
+    }
+
     /// The octets.
     pub(crate) fn as_slice(&self) -> &[u8] {
         let (start, len) = (self.start(), self.of.size);

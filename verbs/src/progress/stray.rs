@@ -189,7 +189,7 @@ pub(super) mod tests {
             let began = machine_now();
             while self.strays() == 0 {
                 self.near_qp
-                    .post_send(&SendWr::write(0, &sges, addr, rkey))
+                    .post_send(&SendWr::write(0, &sges, RemoteBuffer::at(addr, rkey)))
                     .unwrap();
                 until(|| self.near_cq.poll_one().is_some());
                 assert_eq!(self.idle.poll_one(), None);

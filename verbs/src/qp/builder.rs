@@ -26,7 +26,7 @@ use crate::srq::Srq;
 /// let (pd, cq) = (device.alloc_pd()?, device.create_cq(16)?);
 /// let qp = pd
 ///     .qp()
-///     .caps(QpCaps { max_send_wr: 8, ..QpCaps::default() })
+///     .caps(QpCaps::default().max_send_wr(8))
 ///     .access(Access::LOCAL_WRITE | Access::REMOTE_READ)
 ///     .signal_all(true)
 ///     .context(42)
@@ -131,7 +131,12 @@ impl QpBuilder {
         check_size("max_recv_wr", caps.max_recv_wr, 0, limits.max_wr)?;
         check_size("max_send_sge", caps.max_send_sge, 0, limits.max_sge)?;
         check_size("max_recv_sge", caps.max_recv_sge, 0, limits.max_sge)?;
-        check_size("max_inline", caps.max_inline, 0, limits.max_inline)?;
+        check_size(
+            "max_inline_data",
+            caps.max_inline_data,
+            0,
+            limits.max_inline_data,
+        )?;
         // 5040-8.1.1-07: of another device is of somebody else, as far as can be told; within one, the program decides.
         for (cq, what) in [(send_cq, "send CQ"), (recv_cq, "receive CQ")] {
             if !cq.is_of(device) {
@@ -164,7 +169,7 @@ impl QpBuilder {
                 max_recv_wr: caps.max_recv_wr,
                 max_send_sge: caps.max_send_sge,
                 max_recv_sge: caps.max_recv_sge,
-                max_inline: caps.max_inline,
+                max_inline_data: caps.max_inline_data,
             },
             srq: srq.map(Arc::clone),
             on_no_receive: self.on_no_receive.unwrap_or(device.settings.on_no_receive),

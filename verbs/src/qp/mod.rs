@@ -12,7 +12,7 @@ pub(crate) mod posting;
 pub(crate) mod state;
 pub(crate) mod wr;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use crate::home::Inherited;
 use crate::mem::WindowBind;
 use crate::mw::MemoryWindow;
 use crate::pd::Pd;
+use crate::setters::setters;
 use crate::srq::{Srq, SrqUser};
 use builder::QpBuilder;
 use inner::QpInner;
@@ -36,6 +37,7 @@ use wr::{BindWr, RecvWr, SendWr};
 
 /// Sizes of a QP's queues (`ibv_qp_cap`).
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct QpCaps {
     /// Places of the send queue. A request has its place from the post until its completion is polled, or, if it is
     /// unsignaled and succeeds, until a later completion of the queue is polled. A queue whose requests are all
@@ -48,18 +50,34 @@ pub struct QpCaps {
     /// Scatter/gather elements of one receive. Default: 4.
     pub max_recv_sge: u32,
     /// Octets of inline data in one work request. Default: 256.
-    pub max_inline: u32,
+    pub max_inline_data: u32,
 }
 
-impl Default for QpCaps {
-    fn default() -> Self {
+setters! { const QpCaps {
+    max_send_wr: u32,
+    max_recv_wr: u32,
+    max_send_sge: u32,
+    max_recv_sge: u32,
+    max_inline_data: u32,
+} }
+
+impl QpCaps {
+    /// The defaults, as [`Default`] gives them, for constants.
+    #[must_use]
+    pub const fn new() -> Self {
         QpCaps {
             max_send_wr: 128,
             max_recv_wr: 128,
             max_send_sge: 4,
             max_recv_sge: 4,
-            max_inline: 256,
+            max_inline_data: 256,
         }
+    }
+}
+
+impl Default for QpCaps {
+    fn default() -> Self {
+        QpCaps::new()
     }
 }
 
@@ -89,6 +107,7 @@ pub enum DestroyQpError {
 
 /// What was agreed with the peer, and where the two ends are (RFC 5044 section 7.1, RFC 6581 section 9).
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ConnectionInfo {
     /// Our address.
     pub local: SocketAddr,
@@ -308,11 +327,14 @@ impl Qp {
     /// Connects to an iWARP endpoint (`rdma_connect`; RFC 5044 section 7.1): TCP, then MPA startup. Blocks until that
     /// is done.
     ///
+    /// Where `to` is several addresses, as a host name may be, they are tried in order until TCP connects to one. What was
+    /// posted before stays posted meanwhile.
+    ///
     /// # Errors
-    /// See [`ConnectError`]; it says which step failed and whose fault it was.
+    /// See [`ConnectError`]; it says which step failed and whose fault it was, and names the addresses that were tried.
     pub fn connect(
         &self,
-        to: SocketAddr,
+        to: impl ToSocketAddrs,
         options: &ConnectOptions,
     ) -> Result<Connected, ConnectError> {
         crate::cm::connect(&self.inner, to, options)

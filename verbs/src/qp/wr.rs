@@ -5,6 +5,7 @@ use uwarp_rdmap::AtomicOp;
 use crate::completion::WcOpcode;
 use crate::engine::LocalOp;
 use crate::mem::Sge;
+use crate::mr::RemoteBuffer;
 
 mod extensions;
 mod local;
@@ -27,6 +28,8 @@ pub struct SendWr<'a> {
     pub(crate) wr_id: u64,
     pub(crate) op: SendOp,
     pub(crate) source: Source<'a>,
+    /// Bytes of the peer's memory that it may move; `u64::MAX` where it names none, or none of known length.
+    pub(crate) remote_len: u64,
     pub(crate) imm: Option<[u8; 8]>,
     pub(crate) solicited: bool,
     pub(crate) signaled: bool,
@@ -101,11 +104,25 @@ impl<'a> SendWr<'a> {
             wr_id,
             op,
             source,
+            remote_len: u64::MAX,
             imm: None,
             solicited: false,
             signaled: true,
             fence: false,
             invalidate_sink: false,
+        }
+    }
+
+    /// A request that moves data to or from `remote`.
+    fn with_remote(
+        wr_id: u64,
+        op: impl FnOnce(u32, u64) -> SendOp,
+        source: Source<'a>,
+        remote: RemoteBuffer,
+    ) -> Self {
+        SendWr {
+            remote_len: remote.len,
+            ..Self::new(wr_id, op(remote.rkey, remote.addr), source)
         }
     }
 
@@ -130,36 +147,30 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, op, Source::Inline(data))
     }
 
-    /// An RDMA Write of the octets that `sges` name to `remote_addr` in the peer's region `rkey`
-    /// (`IBV_WR_RDMA_WRITE`, RFC 5040 section 5.1).
+    /// An RDMA Write of the bytes that `sges` name to the start of `remote` (`IBV_WR_RDMA_WRITE`, RFC 5040 section 5.1).
+    /// One that is longer than `remote` is refused when it is posted, with
+    /// [`PostErrorKind::BeyondRemote`](crate::PostErrorKind::BeyondRemote).
     #[must_use]
-    pub fn write(wr_id: u64, sges: &'a [Sge], remote_addr: u64, rkey: u32) -> Self {
-        Self::new(
-            wr_id,
-            SendOp::Write { rkey, remote_addr },
-            Source::Sges(sges),
-        )
+    pub fn write(wr_id: u64, sges: &'a [Sge], remote: RemoteBuffer) -> Self {
+        let op = |rkey, remote_addr| SendOp::Write { rkey, remote_addr };
+        Self::with_remote(wr_id, op, Source::Sges(sges), remote)
     }
 
     /// An RDMA Write of `data`, copied when it is posted (`IBV_WR_RDMA_WRITE` with `IBV_SEND_INLINE`).
     #[must_use]
-    pub fn write_inline(wr_id: u64, data: &'a [u8], remote_addr: u64, rkey: u32) -> Self {
-        Self::new(
-            wr_id,
-            SendOp::Write { rkey, remote_addr },
-            Source::Inline(data),
-        )
+    pub fn write_inline(wr_id: u64, data: &'a [u8], remote: RemoteBuffer) -> Self {
+        let op = |rkey, remote_addr| SendOp::Write { rkey, remote_addr };
+        Self::with_remote(wr_id, op, Source::Inline(data), remote)
     }
 
-    /// An RDMA Read from `remote_addr` in the peer's region `rkey` into `sges`: at most one element
-    /// on iWARP, because a Read Request names one sink (`IBV_WR_RDMA_READ`, RFC 5040 section 5.2).
+    /// An RDMA Read from the start of `remote` into `sges`: at most one element on iWARP, because a Read Request names
+    /// one sink (`IBV_WR_RDMA_READ`, RFC 5040 section 5.2). It reads as many bytes as the element has. One that is longer
+    /// than `remote` is refused when it is posted, with
+    /// [`PostErrorKind::BeyondRemote`](crate::PostErrorKind::BeyondRemote).
     #[must_use]
-    pub fn read(wr_id: u64, sges: &'a [Sge], remote_addr: u64, rkey: u32) -> Self {
-        Self::new(
-            wr_id,
-            SendOp::Read { rkey, remote_addr },
-            Source::Sges(sges),
-        )
+    pub fn read(wr_id: u64, sges: &'a [Sge], remote: RemoteBuffer) -> Self {
+        let op = |rkey, remote_addr| SendOp::Read { rkey, remote_addr };
+        Self::with_remote(wr_id, op, Source::Sges(sges), remote)
     }
 
     /// Raise a solicited event at the receiver (Sends and Immediate Data, also that behind a Write;

@@ -16,6 +16,7 @@ use crate::limits::{Number, OfPd, PdCharge, Place};
 use crate::pd::Pd;
 use crate::qp::PostError;
 use crate::qp::wr::RecvWr;
+use crate::setters::setters;
 
 use inner::{Counts, Limit};
 
@@ -23,6 +24,7 @@ pub(crate) use inner::SrqInner;
 
 /// Sizes and limit of an SRQ, as `ibv_srq_attr` has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct SrqAttr {
     /// Its places. A receive has its place from the post until its completion is polled from the CQ of the QP that
     /// took it. Default: 1,024.
@@ -34,6 +36,12 @@ pub struct SrqAttr {
     /// with [`Srq::modify`] when receives are posted. Default: 0.
     pub limit: u32,
 }
+
+setters! { const SrqAttr {
+    max_wr: u32,
+    max_sge: u32,
+    limit: u32,
+} }
 
 impl Default for SrqAttr {
     fn default() -> Self {
@@ -47,12 +55,18 @@ impl Default for SrqAttr {
 
 /// What [`Srq::modify`] changes (`ibv_modify_srq`); `None` leaves as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct SrqModify {
     /// Receives that it holds at most from now on (`IBV_SRQ_MAX_WR`).
     pub max_wr: Option<u32>,
     /// Arms the limit (`IBV_SRQ_LIMIT`); 0 disarms it.
     pub limit: Option<u32>,
 }
+
+setters! { const SrqModify {
+    max_wr: Option<u32>,
+    limit: Option<u32>,
+} }
 
 /// Why an SRQ was not changed (`ibv_modify_srq`). Nothing of the change was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -146,13 +160,13 @@ pub(crate) struct SrqShared {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Device::tcp()?;
 /// let (pd, cq) = (device.alloc_pd()?, device.create_cq(64)?);
-/// let srq = pd.create_srq(SrqAttr { max_wr: 16, ..SrqAttr::default() })?;
+/// let srq = pd.create_srq(SrqAttr::default().max_wr(16))?;
 /// let region = pd.register(vec![0; 16 * 64], Access::LOCAL_WRITE)?;
 /// for index in 0..16 {
 ///     srq.post_recv(&RecvWr::new(index, &[region.sge(index * 64, 64)]))?;
 /// }
 /// // An event of the device when fewer than 4 are left.
-/// srq.modify(SrqModify { limit: Some(4), ..SrqModify::default() })?;
+/// srq.modify(SrqModify::default().limit(Some(4)))?;
 /// let qps = [pd.qp().srq(&srq).build(&cq, &cq)?, pd.qp().srq(&srq).build(&cq, &cq)?];
 /// assert_eq!(srq.posted(), 16);
 /// # Ok(()) }

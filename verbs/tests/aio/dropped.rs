@@ -140,10 +140,7 @@ fn a_receive_that_was_woken_and_dropped_passes_its_message_on() {
 fn a_send_is_safe_to_drop_after_any_number_of_polls() {
     const LEN: usize = 100_000;
     const COUNT: u8 = 6;
-    let (a, b) = narrow(QpCaps {
-        max_send_wr: 2,
-        ..QpCaps::default()
-    });
+    let (a, b) = narrow(QpCaps::default().max_send_wr(2));
     let pool = a.domain.pool(COUNT.into(), LEN).unwrap();
     // As many receives as there can be messages, and one for the marker; each `recv` posts one more.
     let inbox = b.domain.pool(usize::from(COUNT) + 2, LEN).unwrap();

@@ -62,10 +62,7 @@ fn a_request_can_be_rejected_and_a_dropped_one_is() {
     let domain = Domain::new(&device).unwrap();
     let listener = Listener::bind(&domain, "127.0.0.1:0".parse().unwrap()).unwrap();
     block_on(async {
-        let options = ConnectOptions {
-            private_data: b"may I".to_vec(),
-            ..ConnectOptions::default()
-        };
+        let options = ConnectOptions::default().private_data(b"may I".to_vec());
         let reject = async {
             let request = listener.accept().await.unwrap();
             assert_eq!(request.info().private_data(), b"may I");
@@ -88,8 +85,7 @@ fn a_request_can_be_rejected_and_a_dropped_one_is() {
 fn connecting_to_nobody_is_an_error_that_names_the_address() {
     let domain = Domain::new(&Device::tcp().unwrap()).unwrap();
     // Nothing listens at port 1.
-    let to = "127.0.0.1:1".parse().unwrap();
-    let error = block_on(domain.connect(to, &ConnectOptions::default())).unwrap_err();
+    let error = block_on(domain.connect("127.0.0.1:1", &ConnectOptions::default())).unwrap_err();
     assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
 }
 

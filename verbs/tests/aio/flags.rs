@@ -67,7 +67,7 @@ fn a_solicited_message_says_so_and_others_do_not() {
         );
         plain.send_immediate([2; 8]).await.unwrap();
         assert!(!next(&b).await.solicited);
-        let written = loud.write_with_imm(a.buf(b"octets"), lent.remote(), [3; 8]);
+        let written = loud.write_with_immediate(a.buf(b"octets"), lent.remote(), [3; 8]);
         written.await.0.unwrap();
         let received = next(&b).await;
         assert_eq!(

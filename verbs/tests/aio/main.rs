@@ -8,6 +8,7 @@ mod lent;
 mod many;
 mod operations;
 mod pressure;
+mod shared;
 mod wakers;
 
 use std::sync::Arc;
@@ -67,11 +68,9 @@ pub(crate) fn pair_with(caps: QpCaps) -> (End, End) {
 /// Two connected ends over smoltcp and a link in memory, which holds little: what is sent must be received.
 #[track_caller]
 pub(crate) fn narrow(caps: QpCaps) -> (End, End) {
-    let settings = MemorySettings {
-        receive_buffer: 16 << 10,
-        send_buffer: 16 << 10,
-        ..MemorySettings::default()
-    };
+    let settings = MemorySettings::default()
+        .receive_buffer(16 << 10)
+        .send_buffer(16 << 10);
     let (a, b) = MemoryNetwork::pair(&settings).unwrap();
     let a = Device::open(Arc::new(a), Settings::default()).unwrap();
     let b = Device::open(Arc::new(b), Settings::default()).unwrap();
@@ -82,10 +81,7 @@ pub(crate) fn narrow(caps: QpCaps) -> (End, End) {
 fn join(a: &Device, b: &Device, addr: &str, caps: QpCaps) -> (End, End) {
     let (a, b) = (End::new(a, caps), End::new(b, caps));
     let listener = Listener::bind(&b.domain, addr.parse().unwrap()).unwrap();
-    let options = ConnectOptions {
-        peer_to_peer: true,
-        ..ConnectOptions::default()
-    };
+    let options = ConnectOptions::default().peer_to_peer(true);
     block_on(async {
         let accept = async {
             let request = listener.accept().await.unwrap();

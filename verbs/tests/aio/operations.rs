@@ -171,7 +171,7 @@ fn a_write_with_immediate_tells_the_peer_when_it_is_there() {
         let buf = a.buf(b"written");
         let write = a
             .connection
-            .write_with_imm(buf, lent.remote(), *b"8 octets");
+            .write_with_immediate(buf, lent.remote(), *b"8 octets");
         let ((received, buf), (written, _)) = both(b.connection.recv(b.blank()), write).await;
         written.unwrap();
         assert_eq!(received.unwrap().immediate, Some(*b"8 octets"));

@@ -11,11 +11,7 @@ use uwarp_verbs::aio::Error;
 fn a_full_send_queue_makes_sends_wait_and_none_fails() {
     const EACH: u8 = 100;
     const ALL: usize = 3 * EACH as usize;
-    let (a, b) = pair_with(QpCaps {
-        max_send_wr: 1,
-        max_recv_wr: 1 + ALL as u32,
-        ..QpCaps::default()
-    });
+    let (a, b) = pair_with(QpCaps::default().max_send_wr(1).max_recv_wr(1 + ALL as u32));
     // A receive for each message is there before anything is sent.
     let inbox = b.domain.pool(1 + ALL, 2).unwrap();
     for _ in 0..ALL {
@@ -50,10 +46,7 @@ fn a_full_send_queue_makes_sends_wait_and_none_fails() {
 
 #[test]
 fn a_full_receive_queue_refuses_a_post_and_makes_a_receive_wait() {
-    let (a, b) = pair_with(QpCaps {
-        max_recv_wr: 1,
-        ..QpCaps::default()
-    });
+    let (a, b) = pair_with(QpCaps::default().max_recv_wr(1));
     b.connection.post_recv(b.blank()).unwrap();
     let (error, buf) = b.connection.post_recv(b.blank()).unwrap_err();
     assert!(matches!(error, Error::Refused(_)) && error.to_string().contains("full"));

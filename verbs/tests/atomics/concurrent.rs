@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use uwarp_verbs::{AcceptOptions, Access, ConnectOptions, QpCaps, SendWr};
+use uwarp_verbs::{AcceptOptions, Access, ConnectOptions, QpCaps, RemoteBuffer, SendWr};
 
 use crate::common::{Setup, Side, Wire, join};
 use crate::{all_of, original, sink, word, words};
@@ -18,7 +18,7 @@ fn count_up(side: &Side, to: u64, rkey: u32) -> Vec<u64> {
     let sink = side.blank(8 * DEPTH as usize);
     let post = |nth: u64| {
         let sges = [sink.sge(8 * (nth % DEPTH), 8)];
-        let wr = SendWr::fetch_add(nth, &sges, to, rkey, 1);
+        let wr = SendWr::fetch_add(nth, &sges, RemoteBuffer::at(to, rkey), 1);
         side.qp.post_send(&wr).unwrap();
     };
     (0..DEPTH).for_each(post);
@@ -96,21 +96,26 @@ fn a_lock_of_compare_and_swap_lets_one_in_at_a_time() {
         for (id, (side, _)) in (1..).zip(&clients) {
             scope.spawn(move || {
                 for _ in 0..20 {
-                    while original(side, 1, |s| SendWr::compare_swap(1, s, lock, rkey, 0, id)) != 0
+                    while original(side, 1, |s| {
+                        SendWr::compare_swap(1, s, RemoteBuffer::at(lock, rkey), 0, id)
+                    }) != 0
                     {
                         thread::yield_now();
                     }
                     let value = sink(side);
                     let sges = all_of(&value);
                     side.qp
-                        .post_send(&SendWr::read(2, &sges, lock + 8, rkey))
+                        .post_send(&SendWr::read(2, &sges, RemoteBuffer::at(lock + 8, rkey)))
                         .unwrap();
                     side.send_cq.success(2);
                     let seen = word(&value, 0);
-                    let before =
-                        original(side, 3, |s| SendWr::swap(3, s, lock + 8, rkey, seen + 1));
+                    let before = original(side, 3, |s| {
+                        SendWr::swap(3, s, RemoteBuffer::at(lock + 8, rkey), seen + 1)
+                    });
                     assert_eq!(before, seen, "another one was inside");
-                    let holder = original(side, 4, |s| SendWr::swap(4, s, lock, rkey, 0));
+                    let holder = original(side, 4, |s| {
+                        SendWr::swap(4, s, RemoteBuffer::at(lock, rkey), 0)
+                    });
                     assert_eq!(holder, id);
                 }
             });

@@ -1,7 +1,8 @@
 //! What is refused: when it is posted, and by the peer.
 
 use uwarp_verbs::{
-    Access, Buffer, EndReason, MemoryRegion, PostErrorKind, SendWr, Sge, Status, TerminateCode,
+    Access, Buffer, EndReason, MemoryRegion, PostErrorKind, RemoteBuffer, SendWr, Sge, Status,
+    TerminateCode,
 };
 
 use crate::common::{FILL, Setup, Side, Wire, both_ways, pair};
@@ -24,8 +25,8 @@ fn a_sink_that_is_not_one_element_of_8_octets_is_refused_at_post() {
     ];
     for (sges, elements, octets) in lists {
         for wr in [
-            SendWr::fetch_add(1, sges, 0x1000, 1, 1),
-            SendWr::compare_swap(1, sges, 0x1000, 1, 1, 1),
+            SendWr::fetch_add(1, sges, RemoteBuffer::at(0x1000, 1), 1),
+            SendWr::compare_swap(1, sges, RemoteBuffer::at(0x1000, 1), 1, 1),
         ] {
             let error = PostErrorKind::AtomicSink { elements, octets };
             assert_eq!(refused(&a, &wr), error);
@@ -39,7 +40,10 @@ fn a_sink_needs_local_write() {
     let (a, _b) = pair(Wire::MEMORY);
     let sink = a.pd.register(vec![0; 8], Access::REMOTE_READ).unwrap();
     let wr_sges = [sink.sge(0, 8)];
-    let error = refused(&a, &SendWr::fetch_add(1, &wr_sges, 0x1000, 1, 1));
+    let error = refused(
+        &a,
+        &SendWr::fetch_add(1, &wr_sges, RemoteBuffer::at(0x1000, 1), 1),
+    );
     assert!(matches!(error, PostErrorKind::Memory(_)), "{error}");
     assert!(error.to_string().contains("local write"), "{error}");
 }
@@ -61,10 +65,11 @@ fn the_to_may_be_any_where_the_memory_is_aligned() {
         for iova in [0, 1, 0x1003, 0xFFFF_0007] {
             let cell = words_at(&b, iova);
             let rkey = cell.rkey();
-            let before =
-                crate::original(&a, 1, |sink| SendWr::fetch_add(1, sink, iova + 8, rkey, 5));
+            let before = crate::original(&a, 1, |sink| {
+                SendWr::fetch_add(1, sink, RemoteBuffer::at(iova + 8, rkey), 5)
+            });
             let between = crate::original(&a, 2, |sink| {
-                SendWr::compare_swap(2, sink, iova + 8, rkey, 5, 7)
+                SendWr::compare_swap(2, sink, RemoteBuffer::at(iova + 8, rkey), 5, 7)
             });
             assert_eq!((before, between), (0, 5));
             assert_eq!((word(&cell, 0), word(&cell, 1)), (0, 7));
@@ -85,7 +90,7 @@ fn memory_that_is_not_at_a_multiple_of_8_is_refused_by_the_peer_and_unchanged() 
         let (a, b) = pair(wire);
         let (cell, sink) = (words_at(&b, iova), sink(&a));
         let wr_sges = all_of(&sink);
-        let wr = SendWr::swap(1, &wr_sges, iova + off, cell.rkey(), 9);
+        let wr = SendWr::swap(1, &wr_sges, RemoteBuffer::at(iova + off, cell.rkey()), 9);
         a.qp.post_send(&wr).unwrap();
         let done = a.send_cq.next();
         assert_eq!((done.wr_id, done.status), (1, Status::RemoteOperation));
@@ -135,7 +140,10 @@ fn without_ord_there_are_no_atomics() {
     let (a, _b) = setup.connected();
     let sink = sink(&a);
     let sges = all_of(&sink);
-    let error = refused(&a, &SendWr::fetch_add(1, &sges, 0x1000, 1, 1));
+    let error = refused(
+        &a,
+        &SendWr::fetch_add(1, &sges, RemoteBuffer::at(0x1000, 1), 1),
+    );
     assert_eq!(error, PostErrorKind::NoAtomics);
     assert!(error.to_string().contains("ORD"), "{error}");
     // Neither where the peer takes none.
@@ -145,7 +153,7 @@ fn without_ord_there_are_no_atomics() {
     let (a, _b) = setup.connected();
     let sink = crate::sink(&a);
     let sges = all_of(&sink);
-    let error = refused(&a, &SendWr::swap(1, &sges, 0x1000, 1, 1));
+    let error = refused(&a, &SendWr::swap(1, &sges, RemoteBuffer::at(0x1000, 1), 1));
     assert_eq!(error, PostErrorKind::NoAtomics);
 }
 
@@ -157,13 +165,16 @@ fn a_send_a_read_and_an_atomic_carry_no_immediate_data() {
     for (wr, what) in [
         (SendWr::send(1, &sges), "a Send carries"),
         (SendWr::send_inline(1, b"x").solicited(), "a Send carries"),
-        (SendWr::read(1, &sges, 0x1000, 1), "an RDMA Read carries"),
         (
-            SendWr::fetch_add(1, &sges, 0x1000, 1, 1),
+            SendWr::read(1, &sges, RemoteBuffer::at(0x1000, 1)),
+            "an RDMA Read carries",
+        ),
+        (
+            SendWr::fetch_add(1, &sges, RemoteBuffer::at(0x1000, 1), 1),
             "an atomic operation carries",
         ),
     ] {
-        let error = refused(&a, &wr.with_imm([1; 8]));
+        let error = refused(&a, &wr.with_immediate([1; 8]));
         let words = error.to_string();
         assert!(
             matches!(error, PostErrorKind::ImmediateUnfit { .. }),
@@ -184,11 +195,11 @@ fn peer_refuses(wr: impl Fn(&Side, &Side, &[Sge]) -> u64, words_of_it: &str) {
         let (a, b) = pair(wire);
         let (good, out) = (words(&b, &[0]), a.blank(8));
         let (to, rkey, sges) = (good.remote().addr, good.remote().rkey, all_of(&out));
-        a.qp.post_send(&SendWr::fetch_add(1, &sges, to, rkey, 1))
+        a.qp.post_send(&SendWr::fetch_add(1, &sges, RemoteBuffer::at(to, rkey), 1))
             .unwrap();
         a.send_cq.success(1);
         let wr_id = wr(&a, &b, &sges);
-        a.qp.post_send(&SendWr::fetch_add(3, &sges, to, rkey, 1).fence())
+        a.qp.post_send(&SendWr::fetch_add(3, &sges, RemoteBuffer::at(to, rkey), 1).fence())
             .unwrap();
         let done = a.send_cq.next();
         assert_eq!((done.wr_id, done.status), (wr_id, Status::RemoteAccess));
@@ -216,8 +227,13 @@ fn peer_refuses(wr: impl Fn(&Side, &Side, &[Sge]) -> u64, words_of_it: &str) {
 #[test]
 fn an_unknown_key_is_a_remote_access_error() {
     let wr = |a: &Side, _: &Side, sges: &[Sge]| {
-        a.qp.post_send(&SendWr::fetch_add(2, sges, 0x1000, 0x77, 1))
-            .unwrap();
+        a.qp.post_send(&SendWr::fetch_add(
+            2,
+            sges,
+            RemoteBuffer::at(0x1000, 0x77),
+            1,
+        ))
+        .unwrap();
         2
     };
     peer_refuses(wr, "invalid STag");
@@ -229,8 +245,10 @@ fn memory_without_the_right_is_a_remote_access_error() {
     let wr = |a: &Side, b: &Side, sges: &[Sge]| {
         let cell = b.blank(8);
         let (to, rkey) = (cell.remote().addr, cell.remote().rkey);
-        a.qp.post_send(&SendWr::swap(2, sges, to, rkey, 1)).unwrap();
-        let _ = a.qp.post_send(&SendWr::read(4, sges, to, rkey));
+        a.qp.post_send(&SendWr::swap(2, sges, RemoteBuffer::at(to, rkey), 1))
+            .unwrap();
+        let _ =
+            a.qp.post_send(&SendWr::read(4, sges, RemoteBuffer::at(to, rkey)));
         // The region lives until the request was refused.
         b.wait_end();
         let mut octets = [0; 8];
@@ -262,8 +280,13 @@ fn eight_octets_that_reach_past_the_end_are_a_remote_access_error() {
     let out = a.blank(8);
     let sges = all_of(&out);
     let to = cell.remote().addr + 8;
-    a.qp.post_send(&SendWr::fetch_add(1, &sges, to, cell.remote().rkey, 1))
-        .unwrap();
+    a.qp.post_send(&SendWr::fetch_add(
+        1,
+        &sges,
+        RemoteBuffer::at(to, cell.remote().rkey),
+        1,
+    ))
+    .unwrap();
     let done = a.send_cq.next();
     assert_eq!((done.wr_id, done.status), (1, Status::RemoteAccess));
     let reason = b.wait_end().to_string();
@@ -292,7 +315,7 @@ fn a_queue_pair_without_the_right_refuses_what_the_region_would_allow() {
     let (to, rkey) = (cell.remote().addr, cell.remote().rkey);
     ends.a
         .qp
-        .post_send(&SendWr::fetch_add(1, &sges, to, rkey, 1))
+        .post_send(&SendWr::fetch_add(1, &sges, RemoteBuffer::at(to, rkey), 1))
         .unwrap();
     let done = ends.a.send_cq.next();
     assert_eq!((done.wr_id, done.status), (1, Status::RemoteAccess));
@@ -313,7 +336,7 @@ fn memory_that_is_deregistered_before_the_request_arrives_is_not_reached() {
     drop(cell);
     let out = a.blank(8);
     let sges = all_of(&out);
-    a.qp.post_send(&SendWr::fetch_add(1, &sges, to, rkey, 1))
+    a.qp.post_send(&SendWr::fetch_add(1, &sges, RemoteBuffer::at(to, rkey), 1))
         .unwrap();
     let done = a.send_cq.next();
     assert_eq!((done.wr_id, done.status), (1, Status::RemoteAccess));
@@ -327,10 +350,19 @@ fn the_request_that_the_peer_refuses_gets_the_blame_and_not_an_older_one() {
     let (source, out, eight) = (b.filled(1, 4 << 20), a.blank(4 << 20), a.blank(8));
     let sges = [out.sge(0, 4 << 20)];
     let remote = source.remote();
-    a.qp.post_send(&SendWr::read(1, &sges, remote.addr, remote.rkey))
-        .unwrap();
-    a.qp.post_send(&SendWr::fetch_add(2, &all_of(&eight), 0x1000, 0x77, 1))
-        .unwrap();
+    a.qp.post_send(&SendWr::read(
+        1,
+        &sges,
+        RemoteBuffer::at(remote.addr, remote.rkey),
+    ))
+    .unwrap();
+    a.qp.post_send(&SendWr::fetch_add(
+        2,
+        &all_of(&eight),
+        RemoteBuffer::at(0x1000, 0x77),
+        1,
+    ))
+    .unwrap();
     a.send_cq.flushed(1);
     let done = a.send_cq.next();
     assert_eq!((done.wr_id, done.status), (2, Status::RemoteAccess));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use uwarp_verbs::{EndReason, Notify, QpCaps, RecvWr, SendWr, Status, WcOpcode};
+use uwarp_verbs::{EndReason, Notify, QpCaps, RecvWr, RemoteBuffer, SendWr, Status, WcOpcode};
 
 use crate::common::{
     CqHandle, LIMIT, Setup, Wire, bell, brief, content, join, pair, peers, placed_only,
@@ -18,7 +18,12 @@ fn a_write_with_immediate_is_one_request_and_one_completion_on_each_side() {
             b.post_whole(7, &unused);
             let sges = [source.sge(0, len)];
             let imm = *b"12345678";
-            let wr = SendWr::write_with_imm(1, &sges, remote.addr, remote.rkey, imm);
+            let wr = SendWr::write_with_immediate(
+                1,
+                &sges,
+                RemoteBuffer::at(remote.addr, remote.rkey),
+                imm,
+            );
             a.qp.post_send(&wr).unwrap();
             assert_eq!(
                 brief(&a.send_cq.next()),
@@ -49,7 +54,12 @@ fn inline_data_goes_with_immediate_as_well() {
     let target = b.blank(16);
     let remote = target.remote();
     b.post_empty(7);
-    let wr = SendWr::write_with_imm_inline(1, b"inline", remote.addr + 3, remote.rkey, [9; 8]);
+    let wr = SendWr::write_with_immediate_inline(
+        1,
+        b"inline",
+        RemoteBuffer::at(remote.addr + 3, remote.rkey),
+        [9; 8],
+    );
     a.qp.post_send(&wr).unwrap();
     a.send_cq.success(1);
     assert_eq!(b.recv_cq.success(7).immediate, Some([9; 8]));
@@ -117,7 +127,9 @@ fn only_immediate_data_with_a_solicited_event_wakes_who_waits_for_one() {
     );
     let target = ends.b.blank(8);
     let (to, rkey) = (target.remote().addr, target.remote().rkey);
-    let with_write = |wr_id| SendWr::write_with_imm_inline(wr_id, b"data", to, rkey, [2; 8]);
+    let with_write = |wr_id| {
+        SendWr::write_with_immediate_inline(wr_id, b"data", RemoteBuffer::at(to, rkey), [2; 8])
+    };
     let mut wr_id = 0;
     for (quiet, loud) in [
         (
@@ -148,7 +160,8 @@ fn without_a_receive_the_connection_ends_as_with_a_send() {
         let target = b.blank(8);
         let (to, rkey) = (target.remote().addr, target.remote().rkey);
         // The Write itself needs none.
-        let wr = SendWr::write_with_imm_inline(1, b"octets", to, rkey, [3; 8]);
+        let wr =
+            SendWr::write_with_immediate_inline(1, b"octets", RemoteBuffer::at(to, rkey), [3; 8]);
         a.qp.post_send(&wr).unwrap();
         let reason = b.wait_end();
         assert!(
@@ -192,10 +205,16 @@ fn an_immediate_behind_a_write_is_fenced_with_it() {
     b.post_empty(7);
     let sges = [out.sge(0, 1 << 20)];
     let from = source.remote();
-    a.qp.post_send(&SendWr::read(1, &sges, from.addr, from.rkey))
-        .unwrap();
+    a.qp.post_send(&SendWr::read(
+        1,
+        &sges,
+        RemoteBuffer::at(from.addr, from.rkey),
+    ))
+    .unwrap();
     let to = target.remote();
-    let wr = SendWr::write_with_imm_inline(2, b"go", to.addr, to.rkey, [5; 8]).fence();
+    let wr =
+        SendWr::write_with_immediate_inline(2, b"go", RemoteBuffer::at(to.addr, to.rkey), [5; 8])
+            .fence();
     a.qp.post_send(&wr).unwrap();
     a.send_cq.successes([1, 2]);
     assert_eq!(b.recv_cq.success(7).immediate, Some([5; 8]));

@@ -1,7 +1,7 @@
 //! What each operation does, and what it gives back.
 
 use proptest::prelude::*;
-use uwarp_verbs::{SendWr, Status, WcOpcode};
+use uwarp_verbs::{RemoteBuffer, SendWr, Status, WcOpcode};
 
 use crate::common::{Wire, brief, pair, peers};
 use crate::{all_of, original, sink, word, words};
@@ -15,21 +15,41 @@ fn a_fetch_add_adds_and_gives_back_what_was_there() {
         let remote = counter.remote();
         let (to, rkey) = (remote.addr, remote.rkey);
         assert_eq!(
-            original(&a, 1, |s| SendWr::fetch_add(1, s, to, rkey, 2)),
+            original(&a, 1, |s| SendWr::fetch_add(
+                1,
+                s,
+                RemoteBuffer::at(to, rkey),
+                2
+            )),
             40
         );
         assert_eq!(
-            original(&a, 2, |s| SendWr::fetch_add(2, s, to, rkey, 0)),
+            original(&a, 2, |s| SendWr::fetch_add(
+                2,
+                s,
+                RemoteBuffer::at(to, rkey),
+                0
+            )),
             42
         );
         // Below zero is around the end.
         let minus_one = u64::MAX;
         assert_eq!(
-            original(&a, 3, |s| SendWr::fetch_add(3, s, to + 8, rkey, minus_one)),
+            original(&a, 3, |s| SendWr::fetch_add(
+                3,
+                s,
+                RemoteBuffer::at(to + 8, rkey),
+                minus_one
+            )),
             1
         );
         assert_eq!(
-            original(&a, 4, |s| SendWr::fetch_add(4, s, to + 8, rkey, minus_one)),
+            original(&a, 4, |s| SendWr::fetch_add(
+                4,
+                s,
+                RemoteBuffer::at(to + 8, rkey),
+                minus_one
+            )),
             0
         );
         assert_eq!((word(&counter, 0), word(&counter, 1)), (42, u64::MAX));
@@ -47,7 +67,7 @@ fn a_compare_swap_stores_only_where_it_finds_what_it_expects() {
         let (to, rkey) = (lock.remote().addr, lock.remote().rkey);
         let swap = |wr_id, compare, swap| {
             original(&a, wr_id, |s| {
-                SendWr::compare_swap(wr_id, s, to, rkey, compare, swap)
+                SendWr::compare_swap(wr_id, s, RemoteBuffer::at(to, rkey), compare, swap)
             })
         };
         assert_eq!((swap(1, 6, 99), word(&lock, 0)), (7, 7)); // 7306-5.1.2-i02
@@ -62,7 +82,9 @@ fn a_swap_stores_whatever_it_finds() {
     let cell = words(&b, &[123]);
     let (to, rkey) = (cell.remote().addr, cell.remote().rkey);
     for (wr_id, before, after) in [(1, 123, 0), (2, 0, u64::MAX), (3, u64::MAX, 5)] {
-        let found = original(&a, wr_id, |s| SendWr::swap(wr_id, s, to, rkey, after));
+        let found = original(&a, wr_id, |s| {
+            SendWr::swap(wr_id, s, RemoteBuffer::at(to, rkey), after)
+        });
         assert_eq!((found, word(&cell, 0)), (before, after));
     }
 }
@@ -73,20 +95,26 @@ fn completions_name_the_operation() {
     let (cell, sink) = (words(&b, &[0]), sink(&a));
     let (to, rkey, sges) = (cell.remote().addr, cell.remote().rkey, all_of(&sink));
     for (wr, opcode) in [
-        (SendWr::fetch_add(1, &sges, to, rkey, 1), WcOpcode::FetchAdd),
         (
-            SendWr::compare_swap(1, &sges, to, rkey, 0, 1),
+            SendWr::fetch_add(1, &sges, RemoteBuffer::at(to, rkey), 1),
+            WcOpcode::FetchAdd,
+        ),
+        (
+            SendWr::compare_swap(1, &sges, RemoteBuffer::at(to, rkey), 0, 1),
             WcOpcode::CompareSwap,
         ),
-        (SendWr::swap(1, &sges, to, rkey, 1), WcOpcode::CompareSwap),
+        (
+            SendWr::swap(1, &sges, RemoteBuffer::at(to, rkey), 1),
+            WcOpcode::CompareSwap,
+        ),
     ] {
         a.qp.post_send(&wr).unwrap();
         assert_eq!(brief(&a.send_cq.next()), (1, Status::Success, opcode, 8));
     }
     // One that is not signaled makes none.
-    let quiet = SendWr::fetch_add(2, &sges, to, rkey, 1).unsignaled();
+    let quiet = SendWr::fetch_add(2, &sges, RemoteBuffer::at(to, rkey), 1).unsignaled();
     a.qp.post_send(&quiet).unwrap();
-    a.qp.post_send(&SendWr::fetch_add(3, &sges, to, rkey, 1))
+    a.qp.post_send(&SendWr::fetch_add(3, &sges, RemoteBuffer::at(to, rkey), 1))
         .unwrap();
     a.send_cq.success(3);
 }
@@ -97,7 +125,9 @@ fn the_responder_does_atomics_as_well() {
         let (a, b) = peers(wire);
         let counter = words(&a, &[5]);
         let (to, rkey) = (counter.remote().addr, counter.remote().rkey);
-        let found = original(&b, 1, |s| SendWr::fetch_add(1, s, to, rkey, 5));
+        let found = original(&b, 1, |s| {
+            SendWr::fetch_add(1, s, RemoteBuffer::at(to, rkey), 5)
+        });
         assert_eq!((found, word(&counter, 0)), (5, 10));
     }
 }
@@ -111,7 +141,7 @@ fn the_sink_takes_the_result_at_any_address_and_nothing_else_changes() {
         sink.write_at(0, &[0xA5; 24]).unwrap();
         let sges = [sink.sge(at, 8)];
         let (to, rkey) = (cell.remote().addr, cell.remote().rkey);
-        a.qp.post_send(&SendWr::fetch_add(at, &sges, to, rkey, 0))
+        a.qp.post_send(&SendWr::fetch_add(at, &sges, RemoteBuffer::at(to, rkey), 0))
             .unwrap();
         a.send_cq.success(at);
         let value = 0x0102_0304_0506_0708_u64.to_ne_bytes(); // 7306-5.1.1-i02
@@ -159,12 +189,12 @@ fn masks_do_what_the_rfc_says_bit_by_bit() {
         cell.write_at(0, &before.to_ne_bytes()).unwrap();
         let (found, after) = if add {
             let found = original(&a, 1, |s| {
-                SendWr::fetch_add(1, s, to, rkey, data).mask(mask)
+                SendWr::fetch_add(1, s, RemoteBuffer::at(to, rkey), data).mask(mask)
             });
             (found, add_bit_by_bit(before, data, mask))
         } else {
             let found = original(&a, 1, |s| {
-                SendWr::compare_swap(1, s, to, rkey, compare, data)
+                SendWr::compare_swap(1, s, RemoteBuffer::at(to, rkey), compare, data)
                     .compare_mask(compare_mask)
                     .swap_mask(mask)
             });

@@ -1,20 +1,14 @@
 //! Order with other operations, the depths, the fence, the end of a connection.
 
-use uwarp_verbs::{AcceptOptions, ConnectOptions, EndReason, SendWr, Status};
+use uwarp_verbs::{AcceptOptions, ConnectOptions, EndReason, RemoteBuffer, SendWr, Status};
 
 use crate::common::{RawPeer, Setup, Wire, raw_peer, raw_settings, slice};
 use crate::{all_of, sink, word, words};
 
 fn depth(wire: Wire, depth: u16) -> Setup {
     let mut setup = Setup::new(wire);
-    setup.connect = ConnectOptions {
-        ord: depth,
-        ..ConnectOptions::default()
-    };
-    setup.accept = AcceptOptions {
-        ird: depth,
-        ..AcceptOptions::default()
-    };
+    setup.connect = ConnectOptions::default().ord(depth);
+    setup.accept = AcceptOptions::default().ird(depth);
     setup
 }
 
@@ -30,9 +24,9 @@ fn reads_and_atomics_share_the_depths_and_are_done_in_order() {
             let out = a.blank(16 * ROUNDS as usize);
             for nth in 0..ROUNDS {
                 let (found, seen) = ([out.sge(16 * nth, 8)], [out.sge(16 * nth + 8, 8)]);
-                let add = SendWr::fetch_add(2 * nth, &found, to, rkey, 1);
+                let add = SendWr::fetch_add(2 * nth, &found, RemoteBuffer::at(to, rkey), 1);
                 a.qp.post_send(&add).unwrap();
-                let read = SendWr::read(2 * nth + 1, &seen, to, rkey);
+                let read = SendWr::read(2 * nth + 1, &seen, RemoteBuffer::at(to, rkey));
                 a.qp.post_send(&read).unwrap();
             }
             a.send_cq.successes(0..2 * ROUNDS);
@@ -55,11 +49,16 @@ fn a_write_before_an_atomic_is_placed_before_it_is_done() {
     let out = sink(&a);
     for nth in 1..50u64 {
         let value = nth.to_ne_bytes();
-        a.qp.post_send(&SendWr::write_inline(1, &value, to, rkey))
+        a.qp.post_send(&SendWr::write_inline(1, &value, RemoteBuffer::at(to, rkey)))
             .unwrap();
         let sges = all_of(&out);
-        a.qp.post_send(&SendWr::fetch_add(2, &sges, to, rkey, 1000))
-            .unwrap();
+        a.qp.post_send(&SendWr::fetch_add(
+            2,
+            &sges,
+            RemoteBuffer::at(to, rkey),
+            1000,
+        ))
+        .unwrap();
         a.send_cq.successes([1, 2]);
         assert_eq!((word(&out, 0), word(&cell, 0)), (nth, nth + 1000));
     }
@@ -74,7 +73,7 @@ fn what_is_fenced_behind_an_atomic_waits_for_its_response() {
         let (out, into) = (sink(&a), b.blank(8));
         b.post_whole(9, &into);
         let sges = all_of(&out);
-        a.qp.post_send(&SendWr::fetch_add(1, &sges, to, rkey, 1))
+        a.qp.post_send(&SendWr::fetch_add(1, &sges, RemoteBuffer::at(to, rkey), 1))
             .unwrap();
         // The Send gathers the sink of the atomic: only the fence makes that right.
         a.qp.post_send(&SendWr::send(2, &sges).fence()).unwrap();
@@ -94,8 +93,13 @@ fn unanswered() -> (crate::common::Side, RawPeer, uwarp_verbs::MemoryRegion) {
     let out = sink(&ends.a);
     let sges = all_of(&out);
     let a = ends.a;
-    a.qp.post_send(&SendWr::fetch_add(1, &sges, 0x1000, 0x77, 1))
-        .unwrap();
+    a.qp.post_send(&SendWr::fetch_add(
+        1,
+        &sges,
+        RemoteBuffer::at(0x1000, 0x77),
+        1,
+    ))
+    .unwrap();
     a.qp.post_send(&SendWr::send_inline(2, b"sent")).unwrap();
     a.qp.post_send(&SendWr::send_inline(3, b"fenced").fence())
         .unwrap();
@@ -156,7 +160,7 @@ fn our_own_close_waits_for_the_response() {
     let (to, rkey) = (cell.remote().addr, cell.remote().rkey);
     let out = sink(&a);
     let sges = all_of(&out);
-    a.qp.post_send(&SendWr::fetch_add(1, &sges, to, rkey, 1))
+    a.qp.post_send(&SendWr::fetch_add(1, &sges, RemoteBuffer::at(to, rkey), 1))
         .unwrap();
     a.qp.disconnect();
     a.send_cq.success(1);

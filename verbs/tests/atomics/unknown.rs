@@ -3,7 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 
-use uwarp_verbs::{EndReason, Opcode, Peer, SendWr, Settings, Status};
+use uwarp_verbs::{EndReason, Opcode, Peer, RemoteBuffer, SendWr, Status};
 
 use crate::common::{RawPeer, Setup, Side, Wire, raw_peer, raw_settings};
 use crate::{all_of, sink};
@@ -33,10 +33,7 @@ fn connected(refusal: Refusal) -> (Side, RawPeer) {
         Refusal::Siw(peer) => peer,
         Refusal::Rfc | Refusal::Bare => Peer::Rfc,
     };
-    setup.settings[0] = Settings {
-        peer,
-        ..raw_settings()
-    };
+    setup.settings[0] = raw_settings().peer(peer);
     let ends = setup.unconnected();
     let peer = raw_peer(&ends.a.qp);
     (ends.a, peer)
@@ -101,10 +98,15 @@ fn an_atomic_that_the_peer_does_not_know_is_an_invalid_request() {
         let out = sink(&a);
         let sges = all_of(&out);
         // An older Read is not to blame.
-        a.qp.post_send(&SendWr::read(1, &sges, 0x1000, 0x77))
+        a.qp.post_send(&SendWr::read(1, &sges, RemoteBuffer::at(0x1000, 0x77)))
             .unwrap();
-        a.qp.post_send(&SendWr::fetch_add(2, &sges, 0x1000, 0x77, 1))
-            .unwrap();
+        a.qp.post_send(&SendWr::fetch_add(
+            2,
+            &sges,
+            RemoteBuffer::at(0x1000, 0x77),
+            1,
+        ))
+        .unwrap();
         a.qp.post_send(&SendWr::send_inline(3, b"behind").fence())
             .unwrap();
         let message = peer.extension();
@@ -127,7 +129,12 @@ fn immediate_data_that_the_peer_does_not_know_is_named_as_the_reason() {
     for refusal in ALL {
         for solicited in [false, true] {
             let (a, mut peer) = connected(refusal);
-            let wr = SendWr::write_with_imm_inline(1, b"data", 0x1000, 0x77, [1; 8]);
+            let wr = SendWr::write_with_immediate_inline(
+                1,
+                b"data",
+                RemoteBuffer::at(0x1000, 0x77),
+                [1; 8],
+            );
             let wr = if solicited { wr.solicited() } else { wr };
             a.qp.post_send(&wr).unwrap();
             // Like a Send, it is complete when TCP has it.

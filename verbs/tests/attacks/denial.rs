@@ -38,21 +38,11 @@ fn s6_4_3_1_one_stream_uses_up_a_shared_receive_queue() {
     settings.limits.max_qp += 2;
     settings.limits.max_srq += 1;
     let mut victim = Victim::new(settings);
-    let srq = victim
-        .pd
-        .create_srq(SrqAttr {
-            max_wr: 8,
-            ..SrqAttr::default()
-        })
-        .unwrap();
+    let srq = victim.pd.create_srq(SrqAttr::default().max_wr(8)).unwrap();
     for wr_id in 1..=4 {
         srq.post_recv(&RecvWr::new(wr_id, &[])).unwrap();
     }
-    srq.modify(SrqModify {
-        limit: Some(2),
-        ..SrqModify::default()
-    })
-    .unwrap();
+    srq.modify(SrqModify::default().limit(Some(2))).unwrap();
     let (mut greedy, greedy_qp) = shares(&victim, &srq);
     let (mut modest, modest_qp) = shares(&victim, &srq);
     let empty = |msn| Untagged::new(SEND, 0, msn, b"").octets();
@@ -146,11 +136,7 @@ fn s6_4_3_2_flood_of_completions_in_a_shared_cq() {
     settings.limits.max_qp += 2;
     settings.limits.max_cq += 1;
     let mut victim = Victim::new(settings);
-    let caps = QpCaps {
-        max_send_wr: 0,
-        max_recv_wr: 4,
-        ..QpCaps::default()
-    };
+    let caps = QpCaps::default().max_send_wr(0).max_recv_wr(4);
     let shared = victim.device.create_cq(8).unwrap();
     let mut ends = Vec::new();
     for name in [b"loud".as_slice(), b"calm"] {

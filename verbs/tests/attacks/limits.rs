@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uwarp_verbs::{
     AcceptError, AcceptOptions, Access, Cause, DeviceError, Limits, ModifySrqError, PdLimits,
-    PeerLimits, Qp, QpCaps, RegisterError, Settings, SrqAttr, SrqModify, StartupError, Timeouts,
+    PeerLimits, Qp, QpCaps, RegisterError, Settings, SrqAttr, SrqModify, StartupError,
 };
 
 use crate::peer::{PATIENCE, Peer, eventually};
@@ -145,19 +145,14 @@ fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
     let victim = Victim::new(with(|limits| {
         limits.max_qp = 10;
         limits.max_mr = 20;
-        limits.per_pd = PdLimits {
-            max_qp: 4,
-            max_mr: 8,
-            max_srq: 2,
-            max_recv_wr: 500,
-            ..PdLimits::default()
-        };
+        limits.per_pd = PdLimits::default()
+            .max_qp(4)
+            .max_mr(8)
+            .max_srq(2)
+            .max_recv_wr(500);
     }));
     let (greedy, cq) = (victim.device.alloc_pd().unwrap(), &victim.recv_cq);
-    let caps = QpCaps {
-        max_recv_wr: 100,
-        ..QpCaps::default()
-    };
+    let caps = QpCaps::default().max_recv_wr(100);
     let qps: Vec<Qp> = (0..4)
         .map(|_| greedy.create_qp(cq, cq, caps).unwrap())
         .collect();
@@ -171,12 +166,7 @@ fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
         .collect();
     let error = greedy.register(vec![0; 8], Access::NONE).unwrap_err();
     assert_eq!(error, RegisterError::TooManyInPd { limit: 8 });
-    let srq = |max_wr| {
-        greedy.create_srq(SrqAttr {
-            max_wr,
-            ..SrqAttr::default()
-        })
-    };
+    let srq = |max_wr| greedy.create_srq(SrqAttr::default().max_wr(max_wr));
     let error = srq(101).unwrap_err();
     let told = matches!(
         error,
@@ -190,10 +180,7 @@ fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
     let error = srq(1).unwrap_err();
     let said = error.to_string();
     assert!(said.contains("already has 2 SRQs"), "{said}");
-    let more = |max_wr| SrqModify {
-        max_wr: Some(max_wr),
-        ..SrqModify::default()
-    };
+    let more = |max_wr| SrqModify::default().max_wr(Some(max_wr));
     let error = srqs[1].modify(more(51)).unwrap_err();
     let told = ModifySrqError::PdReceives {
         max_wr: 51,
@@ -202,10 +189,7 @@ fn s6_4_1_more_objects_than_one_protection_domain_may_have() {
     assert_eq!((error, srqs[1].query().max_wr), (told, 49));
     srqs[1].modify(more(50)).unwrap();
     let other = victim.device.alloc_pd().unwrap();
-    let whole = SrqAttr {
-        max_wr: 500 - caps.max_recv_wr,
-        ..SrqAttr::default()
-    };
+    let whole = SrqAttr::default().max_wr(500 - caps.max_recv_wr);
     let _its = other.create_srq(whole).unwrap();
     drop(other.create_qp(cq, cq, caps).unwrap());
     drop(other.register(vec![0; 8], Access::NONE).unwrap());
@@ -240,15 +224,10 @@ fn s6_4_1_more_objects_than_the_device_may_have() {
 fn s6_4_2_connections_that_do_nothing() {
     // The honest connection, too, has to come and to speak within this.
     let soon = Duration::from_secs(1);
-    let victim = Victim::new(Settings {
-        timeouts: Timeouts {
-            request: soon,
-            first_fpdu: Some(soon),
-            close: soon,
-            ..PATIENT
-        },
-        ..with(|limits| limits.max_qp = 4)
-    });
+    let victim = Victim::new(
+        with(|limits| limits.max_qp = 4)
+            .timeouts(PATIENT.request(soon).first_fpdu(Some(soon)).close(soon)),
+    );
     let mut silent = Peer::connect_from(ATTACKER, victim.listener.local_addr());
     silent.expect_fin();
     let (_, error) = eventually("the listener tells", || victim.listener.poll_failure());

@@ -33,11 +33,7 @@ fn s7_2_more_places_for_reads_than_are_left() {
     let to = listener.local_addr().unwrap();
     let (request, error) = std::thread::scope(|scope| {
         let qp = &victim.qp;
-        let options = ConnectOptions {
-            ird: 1000,
-            ord: 1000,
-            ..ConnectOptions::default()
-        };
+        let options = ConnectOptions::default().ird(1000).ord(1000);
         let connecting = scope.spawn(move || qp.connect(to, &options));
         let mut peer = Peer::accept(&listener);
         let request = peer.receive_startup();
@@ -68,11 +64,7 @@ fn s7_2_more_places_for_reads_than_one_protection_domain_may_have() {
         let cq = &victim.recv_cq;
         pd.create_qp(cq, cq, QpCaps::default()).unwrap()
     });
-    let options = ConnectOptions {
-        ird: 1000,
-        ord: 1000,
-        ..ConnectOptions::default()
-    };
+    let options = ConnectOptions::default().ird(1000).ord(1000);
     std::thread::scope(|scope| {
         let mut held = Vec::new();
         for (qp, granted) in qps.iter().zip([16, 16, 5, 0, 16]) {

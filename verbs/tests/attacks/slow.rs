@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use uwarp_verbs::{AcceptOptions, Access, Qp, QpCaps, RecvWr, SendWr, Settings, Timeouts};
+use uwarp_verbs::{AcceptOptions, Access, Qp, QpCaps, RecvWr, RemoteBuffer, SendWr, Timeouts};
 
 use crate::peer::{PATIENCE, Peer, eventually};
 use crate::scene::{ROLES, Role, Scene, Sees, Setup, Victim, settings};
@@ -13,10 +13,7 @@ const ATTACKER: [u8; 4] = [127, 0, 0, 2];
 const SOON: Duration = Duration::from_millis(100);
 
 fn stalls_soon() -> Timeouts {
-    Timeouts {
-        stalled: Some(SOON),
-        ..PATIENT
-    }
+    PATIENT.stalled(Some(SOON))
 }
 
 /// A connection of the attacker with one receive posted.
@@ -108,10 +105,7 @@ fn s6_4_2_memory_for_fpdus_comes_back_from_streams_that_stall() {
     let mut settings = settings();
     settings.limits.max_qp += 2;
     settings.limits.per_peer.max_receive_memory = 68 * 1024;
-    let mut victim = Victim::new(Settings {
-        timeouts: stalls_soon(),
-        ..settings
-    });
+    let mut victim = Victim::new(settings.timeouts(stalls_soon()));
     let (mut bad, bad_qp) = joins(&victim);
     let (mut good, good_qp) = joins(&victim);
     let fpdu = bad.tx.seal(&Untagged::new(SEND, 0, 1, b"").octets());
@@ -146,7 +140,7 @@ fn s6_4_4_peer_that_reads_nothing_of_a_write() {
     const LEN: usize = 32 << 20;
     let big = s.pd.register(vec![0x55; LEN], Access::NONE).unwrap();
     let write = [big.sge(0, LEN as u32)];
-    s.qp.post_send(&SendWr::write(21, &write, 0x1000, 0x1234))
+    s.qp.post_send(&SendWr::write(21, &write, RemoteBuffer::at(0x1000, 0x1234)))
         .unwrap();
     s.victim.sends_were_posted_as(&[21]);
     s.victim.healthy.works();

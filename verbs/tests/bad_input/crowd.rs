@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use uwarp_verbs::{AcceptOptions, Limits, QpCaps, QpState, Settings};
+use uwarp_verbs::{AcceptOptions, QpCaps, QpState};
 
 use crate::peer::{PATIENCE, Peer, eventually};
 use crate::scene::{NONSENSE, Victim, settings};
@@ -58,12 +58,11 @@ impl Drop for Stop<'_> {
 #[test]
 fn many_bad_peers_do_not_disturb_a_good_one() {
     let base = settings();
-    let limits = Limits {
-        max_qp: 3 + PEERS as u32,
-        max_startup: PEERS as u32,
-        ..base.limits
-    };
-    let mut victim = Victim::new(Settings { limits, ..base });
+    let limits = base
+        .limits
+        .max_qp(3 + PEERS as u32)
+        .max_startup(PEERS as u32);
+    let mut victim = Victim::new(base.limits(limits));
     let (pd, cq) = (victim.pd.clone(), victim.recv_cq.clone());
     let mut pairs = Vec::new();
     for number in 0..PEERS {

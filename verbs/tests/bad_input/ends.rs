@@ -1,6 +1,6 @@
 //! TCP that ends where it should not: resets and FINs in every state after startup.
 
-use uwarp_verbs::{Access, MemoryRegion, SendWr};
+use uwarp_verbs::{Access, MemoryRegion, RemoteBuffer, SendWr};
 
 use crate::memory::Place;
 use crate::peer::eventually;
@@ -213,7 +213,7 @@ fn blocked(role: Role) -> (Scene, MemoryRegion) {
         s.pd.register(vec![0x55; BIG as usize], Access::NONE)
             .unwrap();
     let write = [region.sge(0, BIG)];
-    s.qp.post_send(&SendWr::write(21, &write, 0x1000, 0x1234))
+    s.qp.post_send(&SendWr::write(21, &write, RemoteBuffer::at(0x1000, 0x1234)))
         .unwrap();
     s.sends_were_posted_as(&[21]);
     (s, region)

@@ -1,6 +1,6 @@
 //! The messages of RFC 7306, wrong in each way.
 
-use uwarp_verbs::{SendWr, Status};
+use uwarp_verbs::{RemoteBuffer, SendWr, Status};
 
 use crate::memory::Place;
 use crate::peer::eventually;
@@ -330,7 +330,7 @@ fn waiting(role: Role) -> (Scene, Vec<u8>) {
         ..Setup::new(role)
     });
     let sges = [s.memory.local.sge(SINK_AT as u64, 8)];
-    let wr = SendWr::compare_swap(ATOMIC, &sges, 0x1000, 0x77, 5, 6);
+    let wr = SendWr::compare_swap(ATOMIC, &sges, RemoteBuffer::at(0x1000, 0x77), 5, 6);
     s.qp.post_send(&wr).unwrap();
     s.sends_were_posted_as(&[ATOMIC]);
     let request = s.peer.receive_ulpdu();

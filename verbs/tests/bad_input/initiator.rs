@@ -13,25 +13,15 @@ use crate::wire::{
 };
 
 fn options() -> ConnectOptions {
-    ConnectOptions {
-        ird: 4,
-        ord: 4,
-        ..ConnectOptions::default()
-    }
+    ConnectOptions::default().ird(4).ord(4)
 }
 
 fn peer_to_peer() -> ConnectOptions {
-    ConnectOptions {
-        peer_to_peer: true,
-        ..options()
-    }
+    options().peer_to_peer(true)
 }
 
 fn rtr(send: bool, write: bool, read: bool) -> Settings {
-    Settings {
-        rtr: RtrKinds { send, write, read },
-        ..settings()
-    }
+    settings().rtr(RtrKinds { send, write, read })
 }
 
 /// Our side connects, with work posted; `answer` is the peer's part from the Request on. There is no
@@ -342,18 +332,12 @@ pub(crate) fn close_without_a_word() {
 /// 6581-10-05: with the setting, a new connection with revision 1, which works.
 #[test]
 fn close_without_a_word_and_a_retry_with_revision_1() {
-    let mut victim = Victim::new(Settings {
-        retry_with_revision_1: true,
-        ..settings()
-    });
+    let mut victim = Victim::new(settings().retry_with_revision_1(true));
     victim.post_receives();
     let listener = TcpListener::bind(loopback()).unwrap();
     let to = listener.local_addr().unwrap();
     let peer = std::thread::scope(|scope| {
-        let options = ConnectOptions {
-            private_data: b"who calls".to_vec(),
-            ..options()
-        };
+        let options = options().private_data(b"who calls".to_vec());
         let qp = &victim.qp;
         let connecting = scope.spawn(move || qp.connect(to, &options));
         let mut old = Peer::accept(&listener);
@@ -385,10 +369,7 @@ fn close_without_a_word_and_a_retry_with_revision_1() {
 /// 6581-10-05: once, and not for ever.
 #[test]
 fn close_without_a_word_twice() {
-    let settings = Settings {
-        retry_with_revision_1: true,
-        ..settings()
-    };
+    let settings = settings().retry_with_revision_1(true);
     let answer = |peer: &mut Peer, listener: &TcpListener| {
         peer.fin();
         peer.expect_fin();
@@ -408,10 +389,7 @@ fn close_without_a_word_twice() {
 /// 6581-10-05: what is not a close without a word is no reason for a second try.
 #[test]
 fn wrong_answers_are_not_retried() {
-    let settings = || Settings {
-        retry_with_revision_1: true,
-        ..settings()
-    };
+    let settings = || settings().retry_with_revision_1(true);
     fails(
         settings(),
         &options(),

@@ -98,11 +98,9 @@ fn wrong_revision() {
 /// 6581-10-04: an endpoint that does not know RFC 6581.
 #[test]
 fn enhanced_request_where_only_revision_1_is_spoken() {
-    let settings = Settings {
-        accept_revision: Revision::One,
-        revision: Revision::One,
-        ..settings()
-    };
+    let settings = settings()
+        .accept_revision(Revision::One)
+        .revision(Revision::One);
     let request = startup(REQUEST, CRC | ENHANCED, 2, &[0, 4, 0, 4]);
     refuses_startup(
         &settings,
@@ -278,19 +276,12 @@ fn rtr_indication_of_another_kind() {
         write: true,
         read: false,
     };
-    let victim = Victim::new(Settings {
-        rtr: write,
-        ..settings()
-    });
+    let victim = Victim::new(settings().rtr(write));
     let mut peer = Peer::connect(victim.listener.local_addr());
     let asks = words(PEER_TO_PEER | RTR_SEND | 4, RTR_WRITE | RTR_READ | 4);
     peer.send_startup(REQUEST, CRC | ENHANCED, 2, &asks);
     let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
-    let options = AcceptOptions {
-        ird: 4,
-        ord: 4,
-        ..AcceptOptions::default()
-    };
+    let options = AcceptOptions::default().ird(4).ord(4);
     request.accept(&victim.qp, &options).unwrap();
     let agrees = words(PEER_TO_PEER | 4, RTR_WRITE | 4);
     assert_eq!(

@@ -7,7 +7,9 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use uwarp_verbs::{AcceptError, AcceptOptions, ConnectOptions, SendWr, Settings, Timeouts};
+use uwarp_verbs::{
+    AcceptError, AcceptOptions, ConnectOptions, RemoteBuffer, SendWr, Settings, Timeouts,
+};
 
 use crate::peer::{PATIENCE, Peer, eventually};
 use crate::scene::{Role, Scene, Sees, Setup, Victim, loopback, settings};
@@ -22,10 +24,7 @@ const SOON: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_millis(700);
 
 fn with(timeouts: Timeouts) -> Settings {
-    Settings {
-        timeouts,
-        ..settings()
-    }
+    settings().timeouts(timeouts)
 }
 
 /// The listener gives the connection up, and has its place free for others.
@@ -40,10 +39,7 @@ fn gives_up(victim: Victim, words: &str) {
 /// 5044-7.1.2-18: two responders that face each other. The listener has room for all, so that none displaces another.
 #[test]
 pub(crate) fn initiator_that_sends_nothing() {
-    let mut settings = with(Timeouts {
-        request: SOON,
-        ..PATIENT
-    });
+    let mut settings = with(PATIENT.request(SOON));
     settings.limits.max_startup = 8;
     let victim = Victim::new(settings);
     let mut peers = [(); 5].map(|()| Peer::connect(victim.listener.local_addr()));
@@ -63,10 +59,7 @@ pub(crate) fn initiator_that_sends_nothing() {
 /// 5044-7.1.2-22: the time is for the whole frame, so another octet now and then does not help.
 #[test]
 fn initiator_that_sends_one_octet_now_and_then() {
-    let victim = Victim::new(with(Timeouts {
-        request: LATER,
-        ..PATIENT
-    }));
+    let victim = Victim::new(with(PATIENT.request(LATER)));
     let mut peer = Peer::connect(victim.listener.local_addr());
     peer.drip(&startup(REQUEST, CRC, 1, &[7; 512]));
     peer.expect_fin();
@@ -76,10 +69,7 @@ fn initiator_that_sends_one_octet_now_and_then() {
 /// Nobody decides: the peer is told.
 #[test]
 fn request_that_nobody_decides() {
-    let mut victim = Victim::new(with(Timeouts {
-        decision: SOON,
-        ..PATIENT
-    }));
+    let mut victim = Victim::new(with(PATIENT.decision(SOON)));
     for _ in 0..3 {
         let mut peer = Peer::connect(victim.listener.local_addr());
         peer.send_startup(REQUEST, CRC, 1, b"");
@@ -96,10 +86,7 @@ fn request_that_nobody_decides() {
 #[test]
 fn request_that_is_decided_too_late() {
     let decision = Duration::from_secs(2);
-    let mut victim = Victim::new(with(Timeouts {
-        decision,
-        ..PATIENT
-    }));
+    let mut victim = Victim::new(with(PATIENT.decision(decision)));
     let mut peer = Peer::connect(victim.listener.local_addr());
     peer.send_startup(REQUEST, CRC, 1, b"");
     let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
@@ -124,7 +111,7 @@ fn request_that_is_decided_too_late() {
 
 /// Our side connects; `answer` is all that the peer does.
 fn waits_in_vain(reply: Duration, answer: impl FnOnce(&mut Peer), words: &str) {
-    let mut victim = Victim::new(with(Timeouts { reply, ..PATIENT }));
+    let mut victim = Victim::new(with(PATIENT.reply(reply)));
     victim.post_receives();
     let listener = TcpListener::bind(loopback()).unwrap();
     let to = listener.local_addr().unwrap();
@@ -176,24 +163,14 @@ fn responder_that_sends_one_octet_now_and_then() {
 /// that it did not come (5044-7.1.2-15).
 #[test]
 fn initiator_without_its_rtr_indication() {
-    let mut victim = Victim::new(with(Timeouts {
-        rtr: SOON,
-        ..PATIENT
-    }));
+    let mut victim = Victim::new(with(PATIENT.rtr(SOON)));
     victim.post_receives();
     let mut peer = Peer::connect(victim.listener.local_addr());
     let asks = words(PEER_TO_PEER | RTR_SEND | 4, RTR_WRITE | RTR_READ | 4);
     peer.send_startup(REQUEST, CRC | ENHANCED, 2, &asks);
     let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
     request
-        .accept(
-            &victim.qp,
-            &AcceptOptions {
-                ird: 4,
-                ord: 4,
-                ..AcceptOptions::default()
-            },
-        )
+        .accept(&victim.qp, &AcceptOptions::default().ird(4).ord(4))
         .unwrap();
     assert_eq!(
         peer.receive_startup(),
@@ -255,7 +232,7 @@ fn peer_that_does_not_read() {
         s.pd.register(vec![0x55; 32 << 20], uwarp_verbs::Access::NONE)
             .unwrap();
     let sge = big.sge(0, 32 << 20);
-    s.qp.post_send(&SendWr::write(21, &[sge], 0x1000, 0x1234))
+    s.qp.post_send(&SendWr::write(21, &[sge], RemoteBuffer::at(0x1000, 0x1234)))
         .unwrap();
     s.victim.sends_were_posted_as(&[21]);
     let bad = Untagged {
@@ -286,10 +263,7 @@ fn host_that_does_not_answer() {
     let listener = TcpListener::from(socket);
     let to = listener.local_addr().unwrap();
     let fills_the_queue = Peer::connect(to);
-    let mut victim = Victim::new(with(Timeouts {
-        connect: SOON,
-        ..PATIENT
-    }));
+    let mut victim = Victim::new(with(PATIENT.connect(SOON)));
     victim.post_receives();
     let error = victim
         .qp
@@ -310,11 +284,11 @@ fn host_that_does_not_answer() {
 /// The client-server model: the setting is off by default, for a client may have nothing to say.
 #[test]
 fn initiator_that_never_sends_its_first_message() {
-    let mut victim = Victim::new(with(Timeouts {
-        // The healthy connection has to be faster.
-        first_fpdu: Some(Duration::from_secs(1)),
-        ..PATIENT
-    }));
+    let mut victim = Victim::new(with(
+        PATIENT
+            // The healthy connection has to be faster.
+            .first_fpdu(Some(Duration::from_secs(1))),
+    ));
     victim.post_receives();
     let mut peer = Peer::connect(victim.listener.local_addr());
     peer.send_startup(REQUEST, CRC, 1, b"");

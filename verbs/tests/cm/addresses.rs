@@ -77,8 +77,7 @@ fn addr_resolved_comes_with_the_own_address_and_without_a_wait() {
 fn addr_error_says_that_there_is_no_route() {
     let (_, host, _) = hosts().pop().unwrap();
     let id = host.id(1);
-    id.resolve_addr(None, "203.0.113.1:5".parse().unwrap())
-        .unwrap();
+    id.resolve_addr(None, "203.0.113.1:5").unwrap();
     let event = host.next(CmEventKind::AddrError);
     assert_eq!(event.status(), status(Errno::NETUNREACH));
     let words = event.reason().unwrap().to_string();

@@ -23,8 +23,7 @@ fn readable(channel: &EventChannel) -> bool {
 /// Queues an `AddrResolved`.
 fn event(host: &Host, context: u64) -> CmId {
     let id = host.id(context);
-    id.resolve_addr(None, "127.0.0.1:1".parse().unwrap())
-        .unwrap();
+    id.resolve_addr(None, "127.0.0.1:1").unwrap();
     id
 }
 

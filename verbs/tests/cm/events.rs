@@ -1,18 +1,17 @@
 //! The events of a connection, from the request to the end.
 
 use super::*;
+use uwarp_verbs::RemoteBuffer;
 
 #[test]
 fn a_connection_is_told_on_both_sides_in_order() {
     for (a, b, at) in hosts() {
         let listener = b.listening(at, 8);
         let ours = a.resolved(listener.local_addr().unwrap());
-        let connect = ConnectOptions {
-            private_data: b"hello".to_vec(),
-            ird: 3,
-            ord: 40,
-            ..Default::default()
-        };
+        let connect = ConnectOptions::default()
+            .private_data(b"hello".to_vec())
+            .ird(3)
+            .ord(40);
         ours.connect(&a.side.qp, &connect).unwrap();
         assert_eq!(ours.qp_num(), Some(a.side.qp.qp_num()));
 
@@ -32,11 +31,10 @@ fn a_connection_is_told_on_both_sides_in_order() {
         theirs.set_context(5);
         drop(event);
 
-        let accept = AcceptOptions {
-            private_data: b"welcome".to_vec(),
-            ird: 20,
-            ord: 16,
-        };
+        let accept = AcceptOptions::default()
+            .private_data(b"welcome".to_vec())
+            .ird(20)
+            .ord(16);
         theirs.accept(&b.side.qp, &accept).unwrap();
         // As soon as accept is done.
         let event = b.channel.try_get_event().unwrap();
@@ -96,22 +94,14 @@ fn ird_and_ord_are_granted_within_the_limits_of_both_devices() {
             let listener = b.listening(at, 1);
             let ours = a.resolved(listener.local_addr().unwrap());
             let (first, second) = (a.side.another_qp(), b.side.another_qp());
-            let options = ConnectOptions {
-                ird,
-                ord,
-                ..Default::default()
-            };
+            let options = ConnectOptions::default().ird(ird).ord(ord);
             ours.connect(&first, &options).unwrap();
             let event = b.next(CmEventKind::ConnectRequest);
             assert_eq!(
                 (event.responder_resources(), event.initiator_depth()),
                 requested
             );
-            let accept = AcceptOptions {
-                ird: 0,
-                ord: 4,
-                ..Default::default()
-            };
+            let accept = AcceptOptions::default().ird(0).ord(4);
             event.id().accept(&second, &accept).unwrap();
             let theirs = event.id().clone();
             drop(event);
@@ -133,10 +123,7 @@ fn ird_and_ord_are_granted_within_the_limits_of_both_devices() {
 
 #[test]
 fn a_request_of_revision_1_asks_for_what_the_device_allows() {
-    let settings = Settings {
-        revision: uwarp_verbs::Revision::One,
-        ..Settings::default()
-    };
+    let settings = Settings::default().revision(uwarp_verbs::Revision::One);
     let (a, b, at) = hosts_with(&settings).swap_remove(0);
     let listener = b.listening(at, 1);
     let ours = a.resolved(listener.local_addr().unwrap());
@@ -154,10 +141,7 @@ fn a_peer_to_peer_request_says_so_and_the_responder_may_post_first() {
     for (a, b, at) in hosts() {
         let listener = b.listening(at, 1);
         let ours = a.resolved(listener.local_addr().unwrap());
-        let options = ConnectOptions {
-            peer_to_peer: true,
-            ..Default::default()
-        };
+        let options = ConnectOptions::default().peer_to_peer(true);
         ours.connect(&a.side.qp, &options).unwrap();
         let event = b.next(CmEventKind::ConnectRequest);
         assert!(event.is_peer_to_peer());
@@ -178,7 +162,7 @@ fn an_error_of_the_stream_is_told_as_disconnected_with_its_reason() {
         let _ids = connected(&a, &b, at);
         let source = a.side.filled(1, 8);
         let sges = [source.sge(0, 8)];
-        let nowhere = uwarp_verbs::SendWr::write(1, &sges, 0, 0xDEAD_BEEF);
+        let nowhere = uwarp_verbs::SendWr::write(1, &sges, RemoteBuffer::at(0, 0xDEAD_BEEF));
         a.side.qp.post_send(&nowhere).unwrap();
         let words = b
             .next(CmEventKind::Disconnected)
@@ -224,10 +208,7 @@ fn a_dropped_qp_ends_the_connection_and_the_events_tell() {
 #[test]
 fn a_link_that_fails_ends_connections_and_removes_the_device() {
     use uwarp_verbs::llp::ethernet::{EthernetNetwork, LinkSettings};
-    let host = |last| LinkSettings {
-        addresses: vec![([192, 0, 2, last].into(), 24)],
-        ..LinkSettings::default()
-    };
+    let host = |last| LinkSettings::default().addresses(vec![([192, 0, 2, last].into(), 24)]);
     let (first, second, cable) = EthernetNetwork::cable(&host(1), &host(2)).unwrap();
     let host = |network| Host::new(Arc::new(network), Settings::default());
     let (a, b) = (host(first), host(second));
@@ -253,8 +234,7 @@ fn a_link_that_fails_ends_connections_and_removes_the_device() {
         );
         assert_eq!(id.state(), CmState::Disconnected);
         let late = host.id(9);
-        late.resolve_addr(None, "192.0.2.1:1".parse().unwrap())
-            .unwrap();
+        late.resolve_addr(None, "192.0.2.1:1").unwrap();
         assert_eq!(
             host.next(CmEventKind::AddrError).status(),
             status(Errno::NETDOWN)

@@ -49,10 +49,7 @@ fn a_reject_of_the_program_brings_its_private_data() {
         ours.connect(&a.side.qp, &ConnectOptions::default())
             .unwrap();
         let theirs = b.next(CmEventKind::ConnectRequest).id().clone();
-        let options = RejectOptions {
-            private_data: b"full up".to_vec(),
-            ..Default::default()
-        };
+        let options = RejectOptions::default().private_data(b"full up".to_vec());
         theirs.reject(&options).unwrap();
         assert_eq!(theirs.state(), CmState::Rejected);
         let event = a.next(CmEventKind::Rejected);
@@ -290,13 +287,9 @@ fn a_host_that_does_not_answer_is_unreachable() {
     let mut settings = Settings::default();
     settings.timeouts.connect = Duration::from_millis(20);
     // A link that loses everything.
-    let (network, _peer) = MemoryNetwork::pair(&MemorySettings {
-        faults: Some(FaultSettings {
-            loss: 1.0,
-            ..FaultSettings::default()
-        }),
-        ..MemorySettings::default()
-    })
+    let (network, _peer) = MemoryNetwork::pair(
+        &MemorySettings::default().faults(Some(FaultSettings::default().loss(1.0))),
+    )
     .unwrap();
     let host = Host::new(Arc::new(network), settings);
     let ours = host.resolved("192.0.2.2:1".parse().unwrap());
@@ -320,10 +313,7 @@ fn what_cannot_be_begun_is_refused_at_once_and_the_id_stays_as_it_was() {
         let words = refused.unwrap_err().to_string();
         assert!(words.contains("RTS"), "{words}");
         let qp = a.side.another_qp();
-        let options = ConnectOptions {
-            private_data: vec![0; 600],
-            ..Default::default()
-        };
+        let options = ConnectOptions::default().private_data(vec![0; 600]);
         assert!(matches!(
             again.connect(&qp, &options),
             Err(CmError::Connect(_))

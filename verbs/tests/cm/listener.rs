@@ -35,10 +35,8 @@ fn one_wait_tells_requests_and_failed_startups() {
 
 #[test]
 fn a_wait_for_requests_ends_when_the_link_fails() {
-    let host = |last| LinkSettings {
-        addresses: vec![(IpAddr::from([192, 0, 2, last]), 24)],
-        ..LinkSettings::default()
-    };
+    let host =
+        |last| LinkSettings::default().addresses(vec![(IpAddr::from([192, 0, 2, last]), 24)]);
     let (_first, second, cable) = EthernetNetwork::cable(&host(1), &host(2)).unwrap();
     let device = Device::open(Arc::new(second), Settings::default()).unwrap();
     let listener = device.listen("192.0.2.2:7174".parse().unwrap()).unwrap();
@@ -62,10 +60,9 @@ fn a_reject_tells_how_many_reads_the_responder_needs_outstanding() {
             ends.a.qp.connect(to, &Default::default())
         });
         let request = ends.listener.wait_request(Some(LIMIT)).unwrap();
-        let options = RejectOptions {
-            private_data: b"more".to_vec(),
-            ord_needed: Some(64),
-        };
+        let options = RejectOptions::default()
+            .private_data(b"more".to_vec())
+            .ord_needed(Some(64));
         request.reject_with(&options).unwrap();
         let error = connecting.join().unwrap().unwrap_err();
         let ConnectError::Rejected {

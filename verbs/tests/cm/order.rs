@@ -289,10 +289,7 @@ fn established_waits_in_its_channel_when_a_request_that_the_reply_causes_comes_t
 
 #[test]
 fn the_end_of_a_connection_is_told_before_a_request_that_was_sent_after_it() {
-    let manual = Settings {
-        progress: Progress::Manual,
-        ..Settings::default()
-    };
+    let manual = Settings::default().progress(Progress::Manual);
     let host = Host::new(Arc::new(KernelNetwork::default()), manual);
     let listener = host.listening("127.0.0.1:0".parse().unwrap(), 8);
     let to = listener.local_addr().unwrap();

@@ -26,10 +26,7 @@ fn both_roles_come_over_a_stream_with_octets_of_the_request_read_ahead() {
         let (ours, mut theirs) = streams();
         let (from, to) = (ours.local_addr().unwrap(), ours.peer_addr().unwrap());
         let initiator = a.id(1);
-        let options = ConnectOptions {
-            private_data: b"hi".to_vec(),
-            ..Default::default()
-        };
+        let options = ConnectOptions::default().private_data(b"hi".to_vec());
         initiator
             .connect_over(&a.side.qp, adopt(ours), &options)
             .unwrap();
@@ -148,10 +145,7 @@ fn a_qp_attaches_to_a_stream_in_full_operation_with_octets_read_ahead() {
         // An empty Send is one FPDU of 24 octets.
         let mut read = vec![0; taken];
         theirs.read_exact(&mut read).unwrap();
-        let passive = StreamOptions {
-            initiator: false,
-            ..settings
-        };
+        let passive = settings.initiator(false);
         b.side
             .qp
             .attach_stream(adopt(theirs), &read, &passive)
@@ -175,10 +169,7 @@ fn a_qp_attaches_to_a_stream_in_full_operation_with_octets_read_ahead() {
 fn octets_read_ahead_that_break_a_rule_end_the_connection() {
     let host = Host::kernel();
     let (_ours, theirs) = streams();
-    let responder = StreamOptions {
-        initiator: false,
-        ..Default::default()
-    };
+    let responder = StreamOptions::default().initiator(false);
     host.side
         .qp
         .attach_stream(adopt(theirs), &[0xFF; 64], &responder)

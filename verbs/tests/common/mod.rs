@@ -87,12 +87,10 @@ impl Wire {
                 ([net(), net()], "127.0.0.1:0".parse().unwrap())
             }
             Wire::Memory { mtu, buffer } => {
-                let settings = MemorySettings {
-                    mtu,
-                    receive_buffer: buffer,
-                    send_buffer: buffer,
-                    ..MemorySettings::default()
-                };
+                let settings = MemorySettings::default()
+                    .mtu(mtu)
+                    .receive_buffer(buffer)
+                    .send_buffer(buffer);
                 let (a, b) = MemoryNetwork::pair(&settings).unwrap();
                 (
                     [Arc::new(a), Arc::new(b)],
@@ -502,9 +500,7 @@ pub(crate) fn raw_peer(a: &Qp) -> RawPeer {
 
 /// Settings for a connection to a [`RawPeer`].
 pub(crate) fn raw_settings() -> Settings {
-    Settings {
-        revision: uwarp_verbs::Revision::One,
-        crc: false,
-        ..Settings::default()
-    }
+    Settings::default()
+        .revision(uwarp_verbs::Revision::One)
+        .crc(false)
 }

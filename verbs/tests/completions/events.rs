@@ -145,8 +145,7 @@ fn a_completion_between_the_last_poll_and_the_arming_is_found_by_polling_again()
         .post_send(&SendWr::read(
             5,
             &[sink.sge(0, 1)],
-            remote.addr,
-            remote.rkey,
+            RemoteBuffer::at(remote.addr, remote.rkey),
         ))
         .unwrap();
     w.a.send_cq.success(5);

@@ -18,8 +18,8 @@ use common::{
 use rustix::event::{PollFd, PollFlags, Timespec};
 use uwarp_verbs::{
     Access, ChannelError, Completion, CompletionChannel, Device, DeviceError, LocalFaultKind,
-    MemoryRegion, Notify, PostErrorKind, Qp, QpCaps, QpState, RecvWr, SendWr, Settings, Sge,
-    Status, WcOpcode,
+    MemoryRegion, Notify, PostErrorKind, Qp, QpCaps, QpState, RecvWr, RemoteBuffer, SendWr,
+    Settings, Sge, Status, WcOpcode,
 };
 
 /// Whether the descriptor is readable, at once or within the limit.

@@ -18,9 +18,9 @@ fn completions_come_in_the_order_of_posting() {
             .collect();
         let wrs: Vec<SendWr<'_>> = (0..90)
             .map(|i| match i % 3 {
-                0 => SendWr::write(i as u64, &sges[i], to.addr, to.rkey),
+                0 => SendWr::write(i as u64, &sges[i], RemoteBuffer::at(to.addr, to.rkey)),
                 1 => SendWr::send(i as u64, &sges[i]),
-                _ => SendWr::read(i as u64, &sges[i], to.addr, to.rkey),
+                _ => SendWr::read(i as u64, &sges[i], RemoteBuffer::at(to.addr, to.rkey)),
             })
             .collect();
         a.qp.post_send_list(&wrs).unwrap();
@@ -83,10 +83,10 @@ fn requests_before_one_that_fails_complete_and_those_behind_it_are_flushed() {
             let sges = [local.sge(0, 70_000)];
             qp.post_send_list(&[
                 SendWr::send(1, &sges),
-                SendWr::read(2, &sges, to.addr, to.rkey),
-                SendWr::write(3, &sges, to.addr, to.rkey).unsignaled(),
+                SendWr::read(2, &sges, RemoteBuffer::at(to.addr, to.rkey)),
+                SendWr::write(3, &sges, RemoteBuffer::at(to.addr, to.rkey)).unsignaled(),
                 wrong.clone(),
-                SendWr::write(5, &sges, to.addr, to.rkey),
+                SendWr::write(5, &sges, RemoteBuffer::at(to.addr, to.rkey)),
             ])
             .unwrap();
             a.send_cq.successes([1, 2]);
@@ -107,10 +107,10 @@ fn unsignaled_requests_complete_without_a_word() {
     b.post_whole(7, &remote);
     let sges = [local.sge(0, 100)];
     a.qp.post_send_list(&[
-        SendWr::write(1, &sges, to.addr, to.rkey).unsignaled(),
-        SendWr::read(2, &sges, to.addr, to.rkey).unsignaled(),
+        SendWr::write(1, &sges, RemoteBuffer::at(to.addr, to.rkey)).unsignaled(),
+        SendWr::read(2, &sges, RemoteBuffer::at(to.addr, to.rkey)).unsignaled(),
         SendWr::send(3, &sges).unsignaled(),
-        SendWr::write(4, &[], 0, 0),
+        SendWr::write(4, &[], RemoteBuffer::at(0, 0)),
     ])
     .unwrap();
     a.send_cq.success(4);
@@ -120,10 +120,7 @@ fn unsignaled_requests_complete_without_a_word() {
 
 #[test]
 fn unsignaled_requests_give_their_places_back_with_the_next_completion() {
-    let caps = QpCaps {
-        max_send_wr: 4,
-        ..QpCaps::default()
-    };
+    let caps = QpCaps::default().max_send_wr(4);
     for wire in Wire::BOTH {
         let (a, b) = Setup {
             caps,
@@ -135,9 +132,9 @@ fn unsignaled_requests_give_their_places_back_with_the_next_completion() {
         for i in 0..500u64 {
             let sges = [local.sge(i, 2000)];
             let wr = match i % 4 {
-                3 => SendWr::read(i, &sges, to.addr, to.rkey),
-                1 => SendWr::read(i, &sges, to.addr, to.rkey).unsignaled(),
-                _ => SendWr::write(i, &sges, to.addr + i, to.rkey).unsignaled(),
+                3 => SendWr::read(i, &sges, RemoteBuffer::at(to.addr, to.rkey)),
+                1 => SendWr::read(i, &sges, RemoteBuffer::at(to.addr, to.rkey)).unsignaled(),
+                _ => SendWr::write(i, &sges, RemoteBuffer::at(to.addr + i, to.rkey)).unsignaled(),
             };
             assert_eq!(a.qp.send_room(), 4 - (i % 4) as usize);
             a.qp.post_send(&wr).unwrap();
@@ -186,7 +183,9 @@ fn one_cq_serves_both_queues_of_several_qps() {
 #[test]
 fn a_poll_takes_as_many_as_there_is_room_for() {
     let (a, _b) = pair(Wire::MEMORY);
-    let wrs: Vec<SendWr<'_>> = (0..10).map(|i| SendWr::write(i, &[], 0, 0)).collect();
+    let wrs: Vec<SendWr<'_>> = (0..10)
+        .map(|i| SendWr::write(i, &[], RemoteBuffer::at(0, 0)))
+        .collect();
     a.qp.post_send_list(&wrs).unwrap();
     let mut taken = Vec::new();
     until("ten completions", || {
@@ -204,7 +203,8 @@ fn a_wait_without_time_is_a_poll() {
     let (a, _b) = pair(Wire::MEMORY);
     assert_eq!(a.send_cq.wait(Some(Duration::ZERO)), None);
     assert_eq!(a.send_cq.wait(Some(Duration::from_millis(5))), None);
-    a.qp.post_send(&SendWr::write(1, &[], 0, 0)).unwrap();
+    a.qp.post_send(&SendWr::write(1, &[], RemoteBuffer::at(0, 0)))
+        .unwrap();
     until("the completion", || {
         a.send_cq.wait(Some(Duration::ZERO)).is_some()
     });

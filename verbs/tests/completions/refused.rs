@@ -106,7 +106,11 @@ fn a_request_that_cannot_be_posted_says_why_in_words() {
     };
     for posted in [
         a.qp.post_recv(&RecvWr::new(1, &[read_only.sge(0, 1)])),
-        a.qp.post_send(&SendWr::read(1, &[read_only.sge(0, 1)], 0, 0)),
+        a.qp.post_send(&SendWr::read(
+            1,
+            &[read_only.sge(0, 1)],
+            RemoteBuffer::at(0, 0),
+        )),
     ] {
         let error = posted.unwrap_err();
         let PostErrorKind::Memory(fault) = error.kind else {
@@ -141,7 +145,7 @@ fn a_request_that_cannot_be_posted_says_why_in_words() {
             "5 scatter/gather",
         ),
         (
-            a.qp.post_send(&SendWr::read(1, &two, 0, 0)),
+            a.qp.post_send(&SendWr::read(1, &two, RemoteBuffer::at(0, 0))),
             PostErrorKind::ReadSges { got: 2 },
             "one Read Request names one sink",
         ),
@@ -151,7 +155,7 @@ fn a_request_that_cannot_be_posted_says_why_in_words() {
             "257 octets of inline data",
         ),
         (
-            a.qp.post_send(&SendWr::write_inline(1, &long, 0, 0)),
+            a.qp.post_send(&SendWr::write_inline(1, &long, RemoteBuffer::at(0, 0))),
             PostErrorKind::InlineTooLong { got: 257, max: 256 },
             "takes at most 256",
         ),
@@ -177,6 +181,43 @@ fn a_request_that_cannot_be_posted_says_why_in_words() {
     a.send_cq.is_empty();
     a.recv_cq.is_empty();
     both_ways(&a, &b);
+}
+
+#[test]
+fn a_request_beyond_its_remote_buffer_is_refused_and_the_connection_stands() {
+    let (a, b) = pair(Wire::MEMORY);
+    let (source, target) = (a.filled(1, 100), b.blank(64));
+    let (local, word) = ([source.sge(0, 33)], [source.sge(0, 8)]);
+    let half = target.remote().slice(32, 32).unwrap();
+    let beyond = |got, room| PostErrorKind::BeyondRemote { got, room };
+    for (request, kind) in [
+        (SendWr::write(1, &local, half), beyond(33, 32)),
+        (SendWr::read(1, &local, half), beyond(33, 32)),
+        (SendWr::write_inline(1, &[0; 33], half), beyond(33, 32)),
+        (
+            SendWr::write_with_immediate(1, &local, half, [0; 8]),
+            beyond(33, 32),
+        ),
+        (
+            SendWr::fetch_add(1, &word, half.slice(0, 7).unwrap(), 1),
+            beyond(8, 7),
+        ),
+        (
+            SendWr::swap(1, &word, half.slice(31, 1).unwrap(), 1),
+            beyond(8, 1),
+        ),
+    ] {
+        assert_eq!(a.qp.post_send(&request).unwrap_err().kind, kind);
+    }
+    // As long as the buffer, and of no bytes.
+    a.qp.post_send(&SendWr::write(2, &local[..0], half.slice(32, 0).unwrap()))
+        .unwrap();
+    a.send_cq.success(2);
+    a.qp.post_send(&SendWr::write(3, &[source.sge(0, 32)], half))
+        .unwrap();
+    a.send_cq.success(3);
+    both_ways(&a, &b);
+    assert_eq!(content(&target)[32..], content(&source)[..32]);
 }
 
 #[test]
@@ -223,10 +264,7 @@ fn elements_before_a_refused_one_are_posted_and_none_after_it() {
 
 #[test]
 fn a_full_receive_queue_says_how_much_it_holds() {
-    let caps = QpCaps {
-        max_recv_wr: 3,
-        ..QpCaps::default()
-    };
+    let caps = QpCaps::default().max_recv_wr(3);
     let (a, b) = Setup {
         caps,
         ..Setup::new(Wire::MEMORY)
@@ -257,16 +295,15 @@ fn a_full_receive_queue_says_how_much_it_holds() {
 #[test]
 fn a_full_send_queue_says_how_much_it_holds() {
     // A responder may not send before the initiator did: what it posts stays in its queue.
-    let caps = QpCaps {
-        max_send_wr: 3,
-        ..QpCaps::default()
-    };
+    let caps = QpCaps::default().max_send_wr(3);
     let (a, b) = Setup {
         caps,
         ..Setup::new(Wire::MEMORY)
     }
     .connected();
-    let wrs: Vec<SendWr<'_>> = (0..5).map(|i| SendWr::write(i, &[], 0, 0)).collect();
+    let wrs: Vec<SendWr<'_>> = (0..5)
+        .map(|i| SendWr::write(i, &[], RemoteBuffer::at(0, 0)))
+        .collect();
     let error = b.qp.post_send_list(&wrs).unwrap_err();
     assert_eq!(
         (error.index, error.kind),
@@ -287,13 +324,12 @@ fn a_full_send_queue_says_how_much_it_holds() {
 
 #[test]
 fn queues_of_no_length_take_nothing() {
-    let caps = QpCaps {
-        max_send_wr: 0,
-        max_recv_wr: 0,
-        max_send_sge: 0,
-        max_recv_sge: 0,
-        max_inline: 0,
-    };
+    let caps = QpCaps::default()
+        .max_send_wr(0)
+        .max_recv_wr(0)
+        .max_send_sge(0)
+        .max_recv_sge(0)
+        .max_inline_data(0);
     let setup = Setup {
         caps,
         ..Setup::new(Wire::MEMORY)
@@ -349,10 +385,7 @@ fn sizes_and_limits_that_a_device_does_not_have_are_errors_with_names() {
     drop(device.create_cq(1).unwrap());
 
     let pd = device.alloc_pd().unwrap();
-    let deep = QpCaps {
-        max_send_wr: 1 << 20,
-        ..QpCaps::default()
-    };
+    let deep = QpCaps::default().max_send_wr(1 << 20);
     let error = pd.create_qp(&cq, &cq, deep).unwrap_err();
     assert!(
         matches!(
@@ -429,7 +462,7 @@ fn without_ord_a_read_is_refused_at_post_and_the_connection_goes_on() {
         let sink = a.blank(8);
         let sges = [sink.sge(0, 8)];
         for len in [0, 1] {
-            let read = SendWr::read(1, &sges[..len], 0x1000, 1);
+            let read = SendWr::read(1, &sges[..len], RemoteBuffer::at(0x1000, 1));
             let error = a.qp.post_send(&read).unwrap_err();
             assert_eq!(error.kind, PostErrorKind::NoReads);
             let words = error.to_string();
@@ -455,7 +488,7 @@ fn a_read_posted_while_connecting_fails_where_then_there_are_none() {
             let connecting =
                 scope.spawn(|| a.qp.connect(ends.listener.local_addr(), &setup.connect));
             let request = ends.listener.wait_request(Some(LIMIT)).unwrap();
-            let read = SendWr::read(1, &sges, 0x1000, 1);
+            let read = SendWr::read(1, &sges, RemoteBuffer::at(0x1000, 1));
             a.qp.post_send_list(&[read, SendWr::send(2, &[])]).unwrap();
             request.accept(&b.qp, &setup.accept).unwrap();
             let _ = connecting.join().unwrap();

@@ -75,8 +75,8 @@ fn work_outstanding_at_the_end_is_flushed_and_so_is_what_comes_later() {
         let sges = [local.sge(0, 100)];
         b.qp.post_send_list(&[
             SendWr::send(1, &sges),
-            SendWr::write(2, &sges, 1, 1).unsignaled(),
-            SendWr::read(3, &sges, 1, 1),
+            SendWr::write(2, &sges, RemoteBuffer::at(1, 1)).unsignaled(),
+            SendWr::read(3, &sges, RemoteBuffer::at(1, 1)),
         ])
         .unwrap();
         for wr_id in 4..7 {

@@ -38,7 +38,8 @@ fn sleeper(wire: Wire, event_on_write: bool, one_cq: bool) -> Sleeper {
     };
     // The client speaks first. Who has never posted anything gets no such events.
     s.write(u64::MAX);
-    s.qp.post_send(&SendWr::write_inline(9, &[], 0, 0)).unwrap();
+    s.qp.post_send(&SendWr::write_inline(9, &[], RemoteBuffer::at(0, 0)))
+        .unwrap();
     s.send_cq.success(9);
     s
 }
@@ -48,7 +49,7 @@ impl Sleeper {
     fn write(&self, word: u64) {
         let (addr, rkey) = (self.memory.addr(), self.memory.rkey());
         let octets = word.to_be_bytes();
-        let wr = SendWr::write_inline(1, &octets, addr, rkey);
+        let wr = SendWr::write_inline(1, &octets, RemoteBuffer::at(addr, rkey));
         self.a.qp.post_send(&wr).unwrap();
         self.a.send_cq.success(1);
         until("the Write is placed", || {
@@ -62,7 +63,11 @@ impl Sleeper {
     fn round_trip(&self) {
         let sink = self.a.blank(8);
         let sges = [sink.sge(0, 8)];
-        let read = SendWr::read(2, &sges, self.memory.addr(), self.memory.rkey());
+        let read = SendWr::read(
+            2,
+            &sges,
+            RemoteBuffer::at(self.memory.addr(), self.memory.rkey()),
+        );
         self.a.qp.post_send(&read).unwrap();
         self.a.send_cq.success(2);
     }
@@ -140,7 +145,7 @@ fn a_write_is_no_event_for_who_waits_for_solicited_completions() {
 fn a_write_of_no_octets_is_no_event() {
     let s = sleeper(Wire::Kernel, true, true);
     s.send_cq.req_notify(Notify::Any);
-    let wr = SendWr::write_inline(1, &[], 0, 0);
+    let wr = SendWr::write_inline(1, &[], RemoteBuffer::at(0, 0));
     s.a.qp.post_send(&wr).unwrap();
     s.a.send_cq.success(1);
     s.no_event();
@@ -167,17 +172,22 @@ fn a_write_is_an_event_also_of_a_cq_with_many_queue_pairs() {
         .collect();
     for (client, qp) in &pairs {
         client
-            .post_send(&SendWr::write_inline(9, &[], 0, 0))
+            .post_send(&SendWr::write_inline(9, &[], RemoteBuffer::at(0, 0)))
             .unwrap();
         a.send_cq.success(9);
-        qp.post_send(&SendWr::write_inline(9, &[], 0, 0)).unwrap();
+        qp.post_send(&SendWr::write_inline(9, &[], RemoteBuffer::at(0, 0)))
+            .unwrap();
         assert_eq!(cq.wait(Some(LIMIT)).unwrap().wr_id, 9);
     }
     for word in 0..200_u64 {
         cq.req_notify(Notify::Any);
         let (client, _) = &pairs[word as usize % pairs.len()];
         let octets = word.to_be_bytes();
-        let wr = SendWr::write_inline(word, &octets, memory.addr(), memory.rkey());
+        let wr = SendWr::write_inline(
+            word,
+            &octets,
+            RemoteBuffer::at(memory.addr(), memory.rkey()),
+        );
         client.post_send(&wr).unwrap();
         a.send_cq.success(word);
         let event = channel.get_event(Some(LIMIT)).unwrap();
@@ -199,7 +209,7 @@ fn a_write_beside_the_arming_is_in_memory_or_sends_the_event() {
                 for word in asked {
                     let (addr, rkey) = (from.memory.addr(), from.memory.rkey());
                     let octets = word.to_be_bytes();
-                    let wr = SendWr::write_inline(1, &octets, addr, rkey);
+                    let wr = SendWr::write_inline(1, &octets, RemoteBuffer::at(addr, rkey));
                     from.a.qp.post_send(&wr).unwrap();
                     from.a.send_cq.success(1);
                 }

@@ -34,9 +34,18 @@ fn everything_posted_before_a_disconnect_arrives() {
         let remote = target.remote();
         post_sends(&a, &source);
         a.qp.post_send_list(&[
-            SendWr::write(100, &[source.sge(0, 100_000)], remote.addr, remote.rkey).unsignaled(),
-            SendWr::read(101, &[back.sge(0, 100_000)], remote.addr, remote.rkey),
-            SendWr::write_inline(102, b"last", remote.addr, remote.rkey).fence(),
+            SendWr::write(
+                100,
+                &[source.sge(0, 100_000)],
+                RemoteBuffer::at(remote.addr, remote.rkey),
+            )
+            .unsignaled(),
+            SendWr::read(
+                101,
+                &[back.sge(0, 100_000)],
+                RemoteBuffer::at(remote.addr, remote.rkey),
+            ),
+            SendWr::write_inline(102, b"last", RemoteBuffer::at(remote.addr, remote.rkey)).fence(),
         ])
         .unwrap();
         a.post_empty(7);
@@ -180,8 +189,7 @@ fn a_disconnect_waits_for_reads_that_were_posted_before_it() {
             a.qp.post_send(&SendWr::read(
                 i,
                 &[sink.sge(at, 1 << 16)],
-                remote.addr + at,
-                remote.rkey,
+                RemoteBuffer::at(remote.addr + at, remote.rkey),
             ))
             .unwrap();
         }
@@ -217,8 +225,7 @@ fn a_dropped_qp_with_work_under_way_flushes_it_and_the_peer_hears_of_it() {
             mine.post_send(&SendWr::read(
                 i,
                 &[sink.sge(0, 64 << 20)],
-                remote.addr,
-                remote.rkey,
+                RemoteBuffer::at(remote.addr, remote.rkey),
             ))
             .unwrap();
         }

@@ -1,5 +1,6 @@
 //! Connections from the MPA Request to the last FIN: startup, negotiation, refusals, ends.
 
+mod addresses;
 #[path = "../common/mod.rs"]
 mod common;
 mod ends;
@@ -20,8 +21,8 @@ use common::{
 use uwarp_verbs::llp::LlpError;
 use uwarp_verbs::{
     AcceptError, AcceptOptions, Access, AsyncEvent, ConnectError, ConnectOptions, DeregisterError,
-    Device, EndReason, Qp, QpCaps, QpState, RecvWr, Revision, RtrKinds, SendWr, StartupError,
-    Status,
+    Device, EndReason, Qp, QpCaps, QpState, RecvWr, RemoteBuffer, Revision, RtrKinds, SendWr,
+    StartupError, Status,
 };
 
 /// The revisions, and how much private data each has room for.
@@ -43,14 +44,17 @@ fn exchange(a: &Side, b: &Side) {
             let remote = sink.remote();
             let sges = [source.sge(0, len as u32)];
             from.qp
-                .post_send(&SendWr::write(1, &sges, remote.addr, remote.rkey))
+                .post_send(&SendWr::write(
+                    1,
+                    &sges,
+                    RemoteBuffer::at(remote.addr, remote.rkey),
+                ))
                 .unwrap();
             from.qp
                 .post_send(&SendWr::read(
                     2,
                     &[back.sge(0, len as u32)],
-                    remote.addr,
-                    remote.rkey,
+                    RemoteBuffer::at(remote.addr, remote.rkey),
                 ))
                 .unwrap();
             from.send_cq.successes([1, 2]);

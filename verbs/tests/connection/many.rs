@@ -9,11 +9,7 @@ fn a_hundred_connections_go_through_one_listener_at_once() {
         let setup = Setup::new(wire);
         let ends = setup.unconnected();
         let (a, b, listener) = (&ends.a, &ends.b, &ends.listener);
-        let caps = QpCaps {
-            max_send_wr: 4,
-            max_recv_wr: 4,
-            ..QpCaps::default()
-        };
+        let caps = QpCaps::default().max_send_wr(4).max_recv_wr(4);
         let region = b.blank(4 * COUNT as usize);
         let remote = region.remote();
         let served = AtomicU64::new(0);
@@ -25,17 +21,18 @@ fn a_hundred_connections_go_through_one_listener_at_once() {
                     let qp = a.pd.create_qp(&cq, &cq, caps).unwrap();
                     qp.post_recv(&RecvWr::new(1, &[])).unwrap();
                     let private_data = number.to_be_bytes().to_vec();
-                    let connect = ConnectOptions {
-                        private_data,
-                        ..Default::default()
-                    };
+                    let connect = ConnectOptions::default().private_data(private_data);
                     let connected = qp.connect(listener.local_addr(), &connect).unwrap();
                     assert_eq!(connected.private_data, number.to_be_bytes());
                     let cq = common::CqHandle(cq);
                     let addr = remote.addr + u64::from(number) * 4;
                     qp.post_send(
-                        &SendWr::write_inline(2, &number.to_be_bytes(), addr, remote.rkey)
-                            .unsignaled(),
+                        &SendWr::write_inline(
+                            2,
+                            &number.to_be_bytes(),
+                            RemoteBuffer::at(addr, remote.rkey),
+                        )
+                        .unsignaled(),
                     )
                     .unwrap();
                     qp.post_send(&SendWr::send(3, &[])).unwrap();
@@ -54,13 +51,7 @@ fn a_hundred_connections_go_through_one_listener_at_once() {
                 qp.post_recv(&RecvWr::new(4, &[])).unwrap();
                 let private_data = request.private_data().to_vec();
                 request
-                    .accept(
-                        &qp,
-                        &AcceptOptions {
-                            private_data,
-                            ..Default::default()
-                        },
-                    )
+                    .accept(&qp, &AcceptOptions::default().private_data(private_data))
                     .unwrap();
                 qps.push(qp);
             }

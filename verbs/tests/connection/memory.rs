@@ -11,8 +11,12 @@ fn memory_that_the_network_holds_cannot_be_deregistered_yet() {
     // A peer that does not read: TCP's buffers fill up, and the rest stays where it lies.
     let peer = raw_peer(&a.qp);
     let source = a.filled(1, 32 << 20);
-    a.qp.post_send(&SendWr::write(1, &[source.sge(0, 32 << 20)], 1, 1))
-        .unwrap();
+    a.qp.post_send(&SendWr::write(
+        1,
+        &[source.sge(0, 32 << 20)],
+        RemoteBuffer::at(1, 1),
+    ))
+    .unwrap();
     let (source, error) = source.deregister().unwrap_err();
     assert!(
         matches!(error, DeregisterError::Busy { pins } if pins > 0),
@@ -54,7 +58,11 @@ fn memory_may_change_while_it_is_sent() {
             let statuses = (0..16).flat_map(|round| {
                 for wr_id in 0..4 {
                     let sges = [source.sge(0, LEN)];
-                    let wr = SendWr::write(4 * round + wr_id, &sges, remote.addr, remote.rkey);
+                    let wr = SendWr::write(
+                        4 * round + wr_id,
+                        &sges,
+                        RemoteBuffer::at(remote.addr, remote.rkey),
+                    );
                     a.qp.post_send(&wr).unwrap();
                 }
                 [0; 4].map(|_| a.send_cq.next().status)
@@ -150,8 +158,7 @@ fn a_read_whose_sink_is_gone_fails_when_the_response_comes() {
             a.qp.post_send(&SendWr::read(
                 1,
                 &[sink.sge(0, 100)],
-                remote.addr,
-                remote.rkey,
+                RemoteBuffer::at(remote.addr, remote.rkey),
             ))
             .unwrap();
             a.qp.post_send(&SendWr::send(2, &[]).fence()).unwrap();
@@ -184,8 +191,7 @@ fn a_region_dropped_under_a_write_is_either_sent_whole_or_not_at_all() {
             a.qp.post_send(&SendWr::write(
                 1,
                 &[source.sge(0, 4 << 20)],
-                remote.addr,
-                remote.rkey,
+                RemoteBuffer::at(remote.addr, remote.rkey),
             ))
             .unwrap();
             drop(source);
@@ -226,9 +232,9 @@ fn a_peers_region_that_was_dropped_is_out_of_reach() {
             drop(lent);
             let sges = [local.sge(0, 100)];
             a.qp.post_send(&if read {
-                SendWr::read(1, &sges, remote.addr, remote.rkey)
+                SendWr::read(1, &sges, RemoteBuffer::at(remote.addr, remote.rkey))
             } else {
-                SendWr::write(1, &sges, remote.addr, remote.rkey)
+                SendWr::write(1, &sges, RemoteBuffer::at(remote.addr, remote.rkey))
             })
             .unwrap();
             let status = a.send_cq.next().status;

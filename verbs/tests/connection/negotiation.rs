@@ -162,8 +162,7 @@ fn a_read_on_a_connection_without_reads_fails_and_does_not_wait_for_ever() {
     match a.qp.post_send(&SendWr::read(
         1,
         &[sink.sge(0, 8)],
-        remote.addr,
-        remote.rkey,
+        RemoteBuffer::at(remote.addr, remote.rkey),
     )) {
         Err(error) => assert!(error.to_string().contains("ORD"), "{error}"),
         Ok(()) => {

@@ -28,14 +28,8 @@ fn octets_of_the_request_that_the_program_has_read_are_not_lost() {
         let (ours, mut theirs) = streams();
         let ends = Setup::new(Wire::Kernel).unconnected();
         let private_data = b"ninebytes".to_vec();
-        let connect = ConnectOptions {
-            private_data,
-            ..Default::default()
-        };
-        let accept = AcceptOptions {
-            private_data: b"answer".to_vec(),
-            ..Default::default()
-        };
+        let connect = ConnectOptions::default().private_data(private_data);
+        let accept = AcceptOptions::default().private_data(b"answer".to_vec());
         std::thread::scope(|scope| {
             let connecting = scope.spawn(|| ends.a.qp.connect_over(adopt(ours), &connect));
             let mut read = vec![0; taken];

@@ -41,12 +41,10 @@ fn the_request_shows_who_asks_and_what_for() {
     for wire in Wire::BOTH {
         for (rev, _) in REVISIONS {
             let mut setup = revision(wire, rev);
-            setup.connect = ConnectOptions {
-                private_data: b"who".to_vec(),
-                ird: 3,
-                ord: 5,
-                ..Default::default()
-            };
+            setup.connect = ConnectOptions::default()
+                .private_data(b"who".to_vec())
+                .ird(3)
+                .ord(5);
             let ends = setup.unconnected();
             std::thread::scope(|scope| {
                 let connecting = scope.spawn(|| {
@@ -122,10 +120,7 @@ fn an_answer_with_too_much_private_data_rejects() {
                     request
                         .accept(
                             &ends.b.qp,
-                            &AcceptOptions {
-                                private_data,
-                                ..Default::default()
-                            },
+                            &AcceptOptions::default().private_data(private_data),
                         )
                         .unwrap_err()
                 } else {
@@ -265,7 +260,7 @@ fn an_address_that_the_network_does_not_have_is_unreachable() {
     let error = ends
         .a
         .qp
-        .connect("192.0.2.99:7174".parse().unwrap(), &Default::default())
+        .connect("192.0.2.99:7174", &Default::default())
         .unwrap_err();
     assert!(
         matches!(
@@ -313,10 +308,7 @@ fn both_families_of_addresses_work_and_so_does_a_port_of_the_systems_choice() {
         .listen("[2001:db8::2]:0".parse().unwrap())
         .unwrap();
     assert_ne!(listener.local_addr().port(), 0);
-    let connect = ConnectOptions {
-        local: Some("[2001:db8::1]:4444".parse().unwrap()),
-        ..Default::default()
-    };
+    let connect = ConnectOptions::default().local(Some("[2001:db8::1]:4444".parse().unwrap()));
     join(&listener, &ends.a.qp, &ends.b.qp, &connect, &setup.accept);
     assert_eq!(
         ends.b.qp.connection().unwrap().peer,

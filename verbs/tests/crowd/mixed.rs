@@ -4,7 +4,7 @@ use super::*;
 
 use uwarp_verbs::llp::smol::{MemoryNetwork, MemorySettings};
 use uwarp_verbs::llp::{Llp, Network};
-use uwarp_verbs::{AcceptOptions, ConnectOptions};
+use uwarp_verbs::{AcceptOptions, ConnectOptions, RemoteBuffer};
 
 /// Connections of which the side that accepts has one CQ for all, and another for each; which is which changes.
 fn one_shared(wire: Wire, shared_receives: bool) -> (World, Vec<CqHandle>) {
@@ -55,7 +55,9 @@ fn a_qp_may_complete_to_a_cq_with_many_and_to_one_of_its_own() {
             next(&a.send_cq);
             next(receives);
             // A Read completes by what arrives.
-            theirs.post_send(&SendWr::read(1, &[], 0, 0)).unwrap();
+            theirs
+                .post_send(&SendWr::read(1, &[], RemoteBuffer::at(0, 0)))
+                .unwrap();
             until("the Read at its target", || {
                 assert_eq!(taken(&a.recv_cq), 0);
                 sends_are_there(sends, round)
@@ -96,10 +98,7 @@ fn sockets_and_streams_in_memory_may_share_a_cq() {
         let (mine, other) = (a.another_qp(), b.another_qp());
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let connect = ConnectOptions {
-                    peer_to_peer: true,
-                    ..ConnectOptions::default()
-                };
+                let connect = ConnectOptions::default().peer_to_peer(true);
                 mine.connect_over(ours, &connect).unwrap();
             });
             let request = b.device.request_over(theirs, &[]).unwrap();

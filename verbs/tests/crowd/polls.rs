@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use uwarp_verbs::RemoteBuffer;
 
 #[test]
 fn more_connections_than_one_look_finds_are_all_served() {
@@ -47,11 +48,12 @@ fn a_program_that_always_finds_completions_receives_on_its_other_connections() {
         let (busy, _) = &world.pairs[0];
         let (_, peer) = &world.pairs[5];
         let sges = [source.sge(0, 8)];
-        peer.post_send(&SendWr::write(1, &sges, to.addr, to.rkey))
+        peer.post_send(&SendWr::write(1, &sges, RemoteBuffer::at(to.addr, to.rkey)))
             .unwrap();
         assert!(b.send_cq.wait(Some(LIMIT)).is_some());
         until("what the peer has written", || {
-            busy.post_send(&SendWr::write(2, &[], 0, 0)).unwrap();
+            busy.post_send(&SendWr::write(2, &[], RemoteBuffer::at(0, 0)))
+                .unwrap();
             until("its completion", || taken(&a.send_cq) == 1);
             content(&target) == content(&source)
         });
@@ -138,9 +140,9 @@ fn large_messages_that_the_network_does_not_take_at_once_go_on_by_polls() {
         let targets: Vec<_> = world.pairs.iter().map(|_| b.blank(LEN)).collect();
         for ((mine, _), target) in world.pairs.iter().zip(&targets) {
             let (to, sges) = (target.remote(), [source.sge(0, LEN as u32)]);
-            mine.post_send(&SendWr::write(1, &sges, to.addr, to.rkey))
+            mine.post_send(&SendWr::write(1, &sges, RemoteBuffer::at(to.addr, to.rkey)))
                 .unwrap();
-            mine.post_send(&SendWr::read(2, &[], to.addr, to.rkey))
+            mine.post_send(&SendWr::read(2, &[], RemoteBuffer::at(to.addr, to.rkey)))
                 .unwrap();
         }
         let mut done = 0;

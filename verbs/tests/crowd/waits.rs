@@ -5,7 +5,7 @@ use super::*;
 use std::sync::mpsc::channel;
 use std::thread::ScopedJoinHandle;
 
-use uwarp_verbs::Notify;
+use uwarp_verbs::{Notify, RemoteBuffer};
 
 #[test]
 fn a_message_on_any_connection_wakes_the_thread_that_sleeps() {
@@ -166,8 +166,12 @@ fn after_a_request_for_a_notification_the_background_takes_over_at_once() {
             assert_eq!(b.recv_cq.poll_one(), None);
             b.recv_cq.req_notify(Notify::Any);
             let octets = [round as u8; 8];
-            mine.post_send(&SendWr::write_inline(1, &octets, to.addr, to.rkey))
-                .unwrap();
+            mine.post_send(&SendWr::write_inline(
+                1,
+                &octets,
+                RemoteBuffer::at(to.addr, to.rkey),
+            ))
+            .unwrap();
             a.send_cq.success(1);
             until("the Write", || {
                 assert_eq!(taken(&a.send_cq), 0);

@@ -95,8 +95,7 @@ pub(super) fn new_objects_on_channels_of_the_parent() {
         let id = own.create_id(&device, 2);
         let error = id.migrate(&events).unwrap_err();
         assert!(matches!(error, CmError::Inherited(_)), "{error}");
-        id.resolve_addr(None, "127.0.0.1:1".parse().unwrap())
-            .unwrap();
+        id.resolve_addr(None, "127.0.0.1:1").unwrap();
         assert_eq!(own.waiting(), 1);
     });
     assert!(!readable(events.as_fd()) && events.waiting() == 0);

@@ -98,7 +98,7 @@ fn a_fork_between_two_operations(wire: Wire) {
     both_ways(&a, &b);
     let sink = a.blank(4096);
     let whole = [sink.sge(0, 4096)];
-    let read = SendWr::read(1, &whole, region.addr(), region.rkey());
+    let read = SendWr::read(1, &whole, RemoteBuffer::at(region.addr(), region.rkey()));
     a.qp.post_send(&read).unwrap();
     a.send_cq.success(1);
     assert_eq!(content(&sink), content(&region));

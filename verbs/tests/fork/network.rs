@@ -9,10 +9,8 @@ use uwarp_verbs::llp::ethernet::{EthernetNetwork, LinkSettings};
 use super::*;
 
 pub(super) fn a_link_with_a_thread_of_its_own() {
-    let host = |last| LinkSettings {
-        addresses: vec![(IpAddr::from([192, 0, 2, last]), 24)],
-        ..LinkSettings::default()
-    };
+    let host =
+        |last| LinkSettings::default().addresses(vec![(IpAddr::from([192, 0, 2, last]), 24)]);
     let cable = || EthernetNetwork::cable(&host(1), &host(2)).unwrap();
     // Without a device.
     let bare = used_and_dropped_in_a_child(cable(), |_| ());

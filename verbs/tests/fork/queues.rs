@@ -47,7 +47,7 @@ pub(super) fn memory_that_work_requests_register() {
         (1, rkey, region.addr()),
         (2, part.remote().rkey, part.remote().addr),
     ] {
-        let write = SendWr::write_inline(wr_id, b"still there", addr, rkey);
+        let write = SendWr::write_inline(wr_id, b"still there", RemoteBuffer::at(addr, rkey));
         a.qp.post_send(&write).unwrap();
         a.send_cq.success(wr_id);
     }
@@ -60,10 +60,7 @@ pub(super) fn memory_that_work_requests_register() {
 
 pub(super) fn a_shared_receive_queue() {
     let (a, b) = pair(Wire::Kernel);
-    let attr = SrqAttr {
-        max_wr: 4,
-        ..SrqAttr::default()
-    };
+    let attr = SrqAttr::default().max_wr(4);
     let srq = b.pd.create_srq(attr).unwrap();
     srq.post_recv(&RecvWr::new(1, &[])).unwrap();
     let srq = used_and_dropped_in_a_child(srq, |srq| {

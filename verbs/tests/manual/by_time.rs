@@ -5,7 +5,8 @@ use std::time::Duration;
 use uwarp_verbs::llp::smol::{Clock, MemorySettings};
 use uwarp_verbs::llp::{FpduEnds, Llp, Network, Piece};
 use uwarp_verbs::{
-    CmEventKind, CmState, EndReason, Keepalive, QpState, SendWr, Settings, StartupError, Timeouts,
+    CmEventKind, CmState, EndReason, Keepalive, QpState, RemoteBuffer, SendWr, Settings,
+    StartupError, Timeouts,
 };
 
 use crate::common::pattern;
@@ -86,25 +87,17 @@ fn a_peer_that_vanishes_before_its_request_is_whole_has_not_reset_the_connection
 #[test]
 fn a_peer_that_takes_nothing_is_stalled_when_the_clock_says_so() {
     const LIMIT: Duration = Duration::from_secs(7);
-    let settings = Settings {
-        timeouts: Timeouts {
-            stalled: Some(LIMIT),
-            ..Timeouts::default()
-        },
-        ..Settings::default()
-    };
-    let link = MemorySettings {
-        receive_buffer: 8192,
-        send_buffer: 8192,
-        ..MemorySettings::default()
-    };
+    let settings = Settings::default().timeouts(Timeouts::default().stalled(Some(LIMIT)));
+    let link = MemorySettings::default()
+        .receive_buffer(8192)
+        .send_buffer(8192);
     let world = World::with(1, &settings, link);
     let _ids = world.connect();
     let [a, b] = &world.sides;
     let (source, target) = (region(a, pattern(1, 1 << 20)), region(b, vec![0; 1 << 20]));
     let to = target.remote();
     let sges = [source.sge(0, 1 << 20)];
-    a.qp.post_send(&SendWr::write(1, &sges, to.addr, to.rkey))
+    a.qp.post_send(&SendWr::write(1, &sges, RemoteBuffer::at(to.addr, to.rkey)))
         .unwrap();
     // From here on nobody drives the peer.
     let drive = || {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use uwarp_verbs::llp::smol::{Clock, MemorySettings};
 use uwarp_verbs::{
-    AsyncEvent, CmEvent, CmEventKind, CmId, EndReason, MemoryRegion, SendWr, Settings, Status,
+    AsyncEvent, CmEvent, CmEventKind, CmId, EndReason, MemoryRegion, RemoteBuffer, SendWr,
+    Settings, Status,
 };
 
 use crate::common::{content, pattern, same};
@@ -14,10 +15,7 @@ const LEN: usize = 48 << 10;
 
 /// Two connected sides with a window of `window` bytes, their ids, which hear of the end, and a region of each.
 fn connected(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
-    let link = MemorySettings {
-        receive_buffer: window,
-        ..MemorySettings::default()
-    };
+    let link = MemorySettings::default().receive_buffer(window);
     let world = World::with(3, &Settings::default(), link);
     let ids = world.connect();
     let [a, b] = &world.sides;
@@ -29,7 +27,7 @@ fn connected(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
 fn write(world: &World, [source, target]: &[MemoryRegion; 2]) {
     let to = target.remote();
     let sges = [source.sge(0, LEN as u32)];
-    let write = SendWr::write(1, &sges, to.addr, to.rkey);
+    let write = SendWr::write(1, &sges, RemoteBuffer::at(to.addr, to.rkey));
     world.sides[0].qp.post_send(&write).unwrap();
 }
 

@@ -13,7 +13,7 @@ use uwarp_verbs::llp::Network;
 use uwarp_verbs::llp::kernel::KernelNetwork;
 use uwarp_verbs::{
     AcceptOptions, CmEventKind, ConnectOptions, Device, EventChannel, Progress, QpCaps, QpState,
-    RecvWr, SendWr, Settings,
+    RecvWr, RemoteBuffer, SendWr, Settings,
 };
 
 use crate::common::{LIMIT, Side, content, pattern};
@@ -31,10 +31,15 @@ fn devices_by_hand_connect_and_transfer_without_a_thread() {
     let (to, from) = (target.remote(), lent.remote());
     b.qp.post_recv(&RecvWr::new(9, &[])).unwrap();
     let sges = [source.sge(0, 100_000)];
-    (a.qp.post_send(&SendWr::write(1, &sges, to.addr, to.rkey))).unwrap();
-    let sges = [sink.sge(0, 100_000)];
     (a.qp
-        .post_send(&SendWr::read(2, &sges, from.addr, from.rkey)))
+        .post_send(&SendWr::write(1, &sges, RemoteBuffer::at(to.addr, to.rkey))))
+    .unwrap();
+    let sges = [sink.sge(0, 100_000)];
+    (a.qp.post_send(&SendWr::read(
+        2,
+        &sges,
+        RemoteBuffer::at(from.addr, from.rkey),
+    )))
     .unwrap();
     a.qp.post_send(&SendWr::send(3, &[])).unwrap();
     // Nobody polls: the rounds alone bring it about.
@@ -57,10 +62,7 @@ fn devices_by_hand_connect_and_transfer_without_a_thread() {
 #[test]
 fn the_descriptor_and_the_time_that_is_given_are_all_that_a_program_waits_for() {
     let side = || {
-        let settings = Settings {
-            progress: Progress::Manual,
-            ..Settings::default()
-        };
+        let settings = Settings::default().progress(Progress::Manual);
         let device = Device::open(Arc::new(KernelNetwork::default()), settings).unwrap();
         Side::new(device, QpCaps::default(), 16)
     };

@@ -70,20 +70,15 @@ impl World {
     fn with(seed: u64, settings: &Settings, link: MemorySettings) -> World {
         let clock = HandClock::new();
         let given: Arc<dyn Clock> = Arc::<HandClock>::clone(&clock);
-        let link = MemorySettings {
-            clock: Arc::clone(&given),
-            seed: Some(seed),
-            ..link
-        };
+        let link = link.clock(Arc::clone(&given)).seed(Some(seed));
         let (a, b) = MemoryNetwork::pair(&link).unwrap();
         let networks = [a, b];
         let side = |number: usize| {
-            let settings = Settings {
-                progress: Progress::Manual,
-                clock: TimeSource::Given(Arc::clone(&given)),
-                seed: Some(seed.wrapping_add(number as u64)),
-                ..settings.clone()
-            };
+            let settings = settings
+                .clone()
+                .progress(Progress::Manual)
+                .clock(TimeSource::Given(Arc::clone(&given)))
+                .seed(Some(seed.wrapping_add(number as u64)));
             let device = Device::open(Arc::new(networks[number].clone()), settings).unwrap();
             Side::new(device, QpCaps::default(), 64)
         };

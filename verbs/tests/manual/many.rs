@@ -16,10 +16,7 @@ fn polls_alone_drive_many_connections_of_one_cq() {
             let (mine, theirs) = (a.another_qp(), b.another_qp());
             let to = listener.local_addr();
             let stream = world.networks[0].connect(None, to).unwrap();
-            let connect = ConnectOptions {
-                peer_to_peer: true,
-                ..ConnectOptions::default()
-            };
+            let connect = ConnectOptions::default().peer_to_peer(true);
             let id = world.channel.create_id(&a.device, 1);
             id.connect_over(&mine, stream, &connect).unwrap();
             let request = loop {

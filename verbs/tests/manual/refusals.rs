@@ -65,10 +65,7 @@ fn what_can_only_wait_is_refused_before_anything_has_begun() {
 
 #[test]
 fn a_clock_that_is_given_needs_a_device_by_hand() {
-    let settings = Settings {
-        clock: TimeSource::Given(HandClock::new()),
-        ..Settings::default()
-    };
+    let settings = Settings::default().clock(TimeSource::Given(HandClock::new()));
     let network = Arc::new(KernelNetwork::default());
     let error = Device::open(network, settings).unwrap_err();
     assert!(matches!(error, DeviceError::ClockNeedsManual), "{error:?}");

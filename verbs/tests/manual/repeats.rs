@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use uwarp_verbs::capture::{Capture, Reader};
 use uwarp_verbs::llp::smol::{FaultSettings, MemorySettings};
-use uwarp_verbs::{RecvWr, SendWr, Settings};
+use uwarp_verbs::{RecvWr, RemoteBuffer, SendWr, Settings};
 
 use crate::common::pattern;
 use crate::{World, region};
@@ -28,17 +28,15 @@ impl Write for File {
 /// All packets of a connection with some traffic over a link with faults.
 fn packets(seed: u64) -> Vec<Vec<u8>> {
     let file = File::default();
-    let link = MemorySettings {
-        capture: Some(Capture::to_writer(Box::new(file.clone())).unwrap()),
-        faults: Some(FaultSettings {
-            seed,
-            loss: 0.05,
-            duplicate: 0.05,
-            reorder: 0.05,
-            ..FaultSettings::default()
-        }),
-        ..MemorySettings::default()
-    };
+    let link = MemorySettings::default()
+        .capture(Some(Capture::to_writer(Box::new(file.clone())).unwrap()))
+        .faults(Some(
+            FaultSettings::default()
+                .seed(seed)
+                .loss(0.05)
+                .duplicate(0.05)
+                .reorder(0.05),
+        ));
     let world = World::with(seed, &Settings::default(), link);
     let ids = world.connect();
     let [a, b] = &world.sides;
@@ -47,8 +45,11 @@ fn packets(seed: u64) -> Vec<Vec<u8>> {
     for round in 0..8 {
         b.qp.post_recv(&RecvWr::new(round, &[])).unwrap();
         let sges = [source.sge(0, 100_000)];
-        (a.qp
-            .post_send(&SendWr::write(round, &sges, to.addr, to.rkey)))
+        (a.qp.post_send(&SendWr::write(
+            round,
+            &sges,
+            RemoteBuffer::at(to.addr, to.rkey),
+        )))
         .unwrap();
         let sges = [source.sge(0, 0)];
         a.qp.post_send(&SendWr::send(round, &sges)).unwrap();

@@ -1,7 +1,7 @@
 //! What a device and a QP hold is told in numbers, and comes back to nothing.
 
 use uwarp_verbs::llp::smol::{Clock, MemorySettings};
-use uwarp_verbs::{DeviceUsage, Notify, SendWr, Settings};
+use uwarp_verbs::{DeviceUsage, Notify, RemoteBuffer, SendWr, Settings};
 
 use crate::{World, region};
 
@@ -9,11 +9,9 @@ const LONG: usize = 1 << 20;
 
 /// More than TCP takes at once, so that the answer to a Read is under way for a while.
 fn small() -> World {
-    let link = MemorySettings {
-        receive_buffer: 8192,
-        send_buffer: 8192,
-        ..MemorySettings::default()
-    };
+    let link = MemorySettings::default()
+        .receive_buffer(8192)
+        .send_buffer(8192);
     World::with(3, &Settings::default(), link)
 }
 
@@ -26,8 +24,12 @@ fn a_read_takes_a_place_of_ord_here_and_of_ird_there_until_it_is_answered() {
     let used = || [a, b].map(|side| (side.qp.query().ord_used, side.qp.query().ird_used));
     assert_eq!(used(), [(0, 0); 2]);
     let (from, sges) = (source.remote(), [sink.sge(0, LONG as u32)]);
-    a.qp.post_send(&SendWr::read(1, &sges, from.addr, from.rkey))
-        .unwrap();
+    a.qp.post_send(&SendWr::read(
+        1,
+        &sges,
+        RemoteBuffer::at(from.addr, from.rkey),
+    ))
+    .unwrap();
     assert_eq!(used(), [(1, 0), (0, 0)]);
     // From here on nobody takes what the peer answers.
     let drive = || {
@@ -79,7 +81,7 @@ fn what_has_come_is_in_memory_once_an_event_was_asked_for() {
         octets
     };
     world.settle();
-    a.qp.post_send(&SendWr::write(1, &sges, to.addr, to.rkey))
+    a.qp.post_send(&SendWr::write(1, &sges, RemoteBuffer::at(to.addr, to.rkey)))
         .unwrap();
     assert_eq!(content(), [0; 8], "nobody has received it");
     assert!(!b.recv_cq.req_notify(Notify::Any));

@@ -1,6 +1,8 @@
 //! Registration anew: other rights, another domain, other memory; all or nothing.
 
-use uwarp_verbs::{Buffer, Device, EndReason, RegisterError, ReregisterError, Status};
+use uwarp_verbs::{
+    Buffer, Device, EndReason, RegisterError, RemoteBuffer, ReregisterError, Status,
+};
 
 use super::*;
 
@@ -20,12 +22,20 @@ fn other_rights_come_with_another_stag_and_the_old_one_is_dead() {
         assert_eq!((new.addr, new.len), (old.addr, old.len));
         assert_ne!(new.rkey, old.rkey);
         let sink = a.blank(100);
-        a.qp.post_send(&SendWr::read(1, &[sink.sge(0, 100)], new.addr, new.rkey))
-            .unwrap();
+        a.qp.post_send(&SendWr::read(
+            1,
+            &[sink.sge(0, 100)],
+            RemoteBuffer::at(new.addr, new.rkey),
+        ))
+        .unwrap();
         a.send_cq.success(1);
         assert_eq!(content(&sink), pattern(1, 100));
-        a.qp.post_send(&SendWr::write_inline(2, b"no", old.addr, old.rkey))
-            .unwrap();
+        a.qp.post_send(&SendWr::write_inline(
+            2,
+            b"no",
+            RemoteBuffer::at(old.addr, old.rkey),
+        ))
+        .unwrap();
         let reason = b.wait_end();
         assert!(reason.to_string().contains("invalid STag"), "{reason}");
         assert_eq!(content(&region), pattern(1, 100));
@@ -42,8 +52,12 @@ fn other_memory_takes_the_place_of_the_old() {
         .buffer(Buffer::zeroed(5000).unwrap())
         .unwrap();
     assert_eq!((region.len(), region.addr()), (5000, 0));
-    a.qp.post_send(&SendWr::write_inline(1, b"at the end", 4990, region.rkey()))
-        .unwrap();
+    a.qp.post_send(&SendWr::write_inline(
+        1,
+        b"at the end",
+        RemoteBuffer::at(4990, region.rkey()),
+    ))
+    .unwrap();
     a.send_cq.success(1);
     bell(&a, &b);
     assert_eq!(&content(&region)[4990..], b"at the end");
@@ -57,8 +71,12 @@ fn another_domain_takes_the_region_from_the_qps_of_the_old_one() {
     let other = b.device.alloc_pd().unwrap();
     region.reregister().pd(&other).apply().unwrap();
     let remote = region.remote();
-    a.qp.post_send(&SendWr::write_inline(1, b"no", remote.addr, remote.rkey))
-        .unwrap();
+    a.qp.post_send(&SendWr::write_inline(
+        1,
+        b"no",
+        RemoteBuffer::at(remote.addr, remote.rkey),
+    ))
+    .unwrap();
     let reason = b.wait_end();
     assert!(reason.to_string().contains("not associated"), "{reason}");
 }
@@ -83,8 +101,12 @@ fn what_cannot_be_done_leaves_the_old_registration_as_it_was() {
     let error = region.reregister().pd(&foreign).apply().unwrap_err();
     assert_eq!(error, ReregisterError::OtherDevice);
     assert_eq!(region.remote(), remote);
-    a.qp.post_send(&SendWr::write_inline(1, b"good", remote.addr, remote.rkey))
-        .unwrap();
+    a.qp.post_send(&SendWr::write_inline(
+        1,
+        b"good",
+        RemoteBuffer::at(remote.addr, remote.rkey),
+    ))
+    .unwrap();
     a.send_cq.success(1);
     bell(&a, &b);
     assert_eq!(&content(&region)[..4], b"good");
@@ -106,8 +128,12 @@ fn a_region_that_the_peer_invalidated_comes_to_life_again() {
     b.recv_cq.success(1);
     region.reregister().apply().unwrap();
     let remote = region.remote();
-    a.qp.post_send(&SendWr::write_inline(3, b"again", remote.addr, remote.rkey))
-        .unwrap();
+    a.qp.post_send(&SendWr::write_inline(
+        3,
+        b"again",
+        RemoteBuffer::at(remote.addr, remote.rkey),
+    ))
+    .unwrap();
     a.send_cq.success(3);
     bell(&a, &b);
     assert_eq!(&content(&region)[..5], b"again");
@@ -121,8 +147,12 @@ fn a_deregistration_during_a_write_ends_it_at_some_octet_and_nothing_is_placed_a
         let (source, target) = (a.filled(1, size), b.blank(size));
         let remote = target.remote();
         let sges = [source.sge(0, size as u32)];
-        a.qp.post_send(&SendWr::write(1, &sges, remote.addr, remote.rkey))
-            .unwrap();
+        a.qp.post_send(&SendWr::write(
+            1,
+            &sges,
+            RemoteBuffer::at(remote.addr, remote.rkey),
+        ))
+        .unwrap();
         let mut octet = [common::FILL];
         common::until("the first octet", || {
             let _ = b.recv_cq.poll_one();
@@ -131,8 +161,11 @@ fn a_deregistration_during_a_write_ends_it_at_some_octet_and_nothing_is_placed_a
             octet[0] != common::FILL
         });
         target.deregister().unwrap();
-        let _ =
-            a.qp.post_send(&SendWr::write_inline(2, b"late", remote.addr, remote.rkey));
+        let _ = a.qp.post_send(&SendWr::write_inline(
+            2,
+            b"late",
+            RemoteBuffer::at(remote.addr, remote.rkey),
+        ));
         let reason = b.wait_end();
         assert!(
             matches!(reason, EndReason::TerminateSent { .. }),

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use uwarp_verbs::{Buffer, MapError, RegisterError};
+use uwarp_verbs::{Buffer, MapError, RegisterError, RemoteBuffer};
 
 use super::*;
 
@@ -31,15 +31,23 @@ fn peers_and_sges_count_from_the_iova() {
                 .unwrap();
         assert_eq!((source.addr(), target.remote().addr), (iova, iova));
         let sges = [source.sge(100, 900)];
-        a.qp.post_send(&SendWr::write(1, &sges, iova + 100, target.rkey()))
-            .unwrap();
+        a.qp.post_send(&SendWr::write(
+            1,
+            &sges,
+            RemoteBuffer::at(iova + 100, target.rkey()),
+        ))
+        .unwrap();
         a.send_cq.success(1);
         bell(&a, &b);
         assert_eq!(content(&target)[100..], pattern(1, 1000)[100..]);
         // An octet before the iova is out of bounds, wherever the memory lies.
         let before = iova.wrapping_sub(1);
-        a.qp.post_send(&SendWr::write_inline(2, b"x", before, target.rkey()))
-            .unwrap();
+        a.qp.post_send(&SendWr::write_inline(
+            2,
+            b"x",
+            RemoteBuffer::at(before, target.rkey()),
+        ))
+        .unwrap();
         let reason = b.wait_end().to_string();
         assert!(
             reason.contains("base or bounds") || reason.contains("wrap"),
@@ -59,7 +67,9 @@ fn a_part_of_a_buffer_is_a_region_of_its_own() {
             .unwrap();
     assert_eq!((part.addr(), part.len()), (buffer.addr() + 10, 10));
     assert_eq!(content(&part), pattern(1, 100)[10..20]);
-    let write = |octets: &'static [u8]| SendWr::write_inline(1, octets, part.addr(), part.rkey());
+    let write = |octets: &'static [u8]| {
+        SendWr::write_inline(1, octets, RemoteBuffer::at(part.addr(), part.rkey()))
+    };
     a.qp.post_send(&write(b"0123456789")).unwrap();
     a.send_cq.success(1);
     bell(&a, &b);
@@ -97,8 +107,7 @@ fn memory_of_the_program_may_have_another_address_too() {
     a.qp.post_send(&SendWr::write_inline(
         1,
         &7_u64.to_ne_bytes(),
-        8,
-        region.rkey(),
+        RemoteBuffer::at(8, region.rkey()),
     ))
     .unwrap();
     a.send_cq.success(1);
@@ -118,8 +127,12 @@ fn a_write_into_a_mapped_file_is_in_the_file_and_a_read_comes_out_of_it() {
                 .zero_based()
                 .file(&file, 4096..12_288)
                 .unwrap();
-        a.qp.post_send(&SendWr::write_inline(1, b"into the file", 1, region.rkey()))
-            .unwrap();
+        a.qp.post_send(&SendWr::write_inline(
+            1,
+            b"into the file",
+            RemoteBuffer::at(1, region.rkey()),
+        ))
+        .unwrap();
         a.send_cq.success(1);
         bell(&a, &b);
         let mut expected = pattern(5, 3 * 4096);
@@ -128,8 +141,12 @@ fn a_write_into_a_mapped_file_is_in_the_file_and_a_read_comes_out_of_it() {
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut got, 0).unwrap();
         assert_eq!(got, expected);
         let sink = a.blank(8192);
-        a.qp.post_send(&SendWr::read(2, &[sink.sge(0, 8192)], 0, region.rkey()))
-            .unwrap();
+        a.qp.post_send(&SendWr::read(
+            2,
+            &[sink.sge(0, 8192)],
+            RemoteBuffer::at(0, region.rkey()),
+        ))
+        .unwrap();
         a.send_cq.success(2);
         assert_eq!(content(&sink), expected[4096..]);
     }
@@ -189,16 +206,19 @@ fn one_buffer_may_be_registered_twice_with_rights_of_each() {
             .access(Access::REMOTE_READ)
             .buffer(Arc::clone(&buffer))
             .unwrap();
-    a.qp.post_send(&SendWr::write_inline(1, b"both", 0, inbox.rkey()))
-        .unwrap();
+    a.qp.post_send(&SendWr::write_inline(
+        1,
+        b"both",
+        RemoteBuffer::at(0, inbox.rkey()),
+    ))
+    .unwrap();
     a.send_cq.success(1);
     let sink = a.blank(4);
     let remote = view.remote();
     a.qp.post_send(&SendWr::read(
         2,
         &[sink.sge(0, 4)],
-        remote.addr,
-        remote.rkey,
+        RemoteBuffer::at(remote.addr, remote.rkey),
     ))
     .unwrap();
     a.send_cq.success(2);
@@ -229,8 +249,12 @@ fn another_process_sees_what_a_peer_writes_and_the_peer_reads_what_that_writes()
             .zero_based()
             .shared("inbox", 4096)
             .unwrap();
-    a.qp.post_send(&SendWr::write_inline(1, b"by a peer", 0, region.rkey()))
-        .unwrap();
+    a.qp.post_send(&SendWr::write_inline(
+        1,
+        b"by a peer",
+        RemoteBuffer::at(0, region.rkey()),
+    ))
+    .unwrap();
     a.send_cq.success(1);
     bell(&a, &b);
     let fd = region.buffer().and_then(Buffer::as_fd).unwrap();
@@ -244,8 +268,12 @@ fn another_process_sees_what_a_peer_writes_and_the_peer_reads_what_that_writes()
         .unwrap();
     assert!(other.status.success(), "{other:?}");
     let sink = a.blank(18);
-    a.qp.post_send(&SendWr::read(2, &[sink.sge(0, 18)], 100, region.rkey()))
-        .unwrap();
+    a.qp.post_send(&SendWr::read(
+        2,
+        &[sink.sge(0, 18)],
+        RemoteBuffer::at(100, region.rkey()),
+    ))
+    .unwrap();
     a.send_cq.success(2);
     assert_eq!(content(&sink), b"by another process");
 }

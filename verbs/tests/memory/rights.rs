@@ -1,6 +1,6 @@
 //! Rights of the region and rights of the QP: a peer needs both.
 
-use uwarp_verbs::{EndReason, RegisterError};
+use uwarp_verbs::{EndReason, RegisterError, RemoteBuffer};
 
 use super::*;
 use common::{Setup, join};
@@ -29,8 +29,8 @@ fn a_qp_without_the_right_refuses_what_its_regions_allow() {
         let remote = lent.remote();
         let sges = [local.sge(0, 100)];
         let (allowed, refused) = (
-            SendWr::read(1, &sges, remote.addr, remote.rkey),
-            SendWr::write(2, &sges, remote.addr, remote.rkey),
+            SendWr::read(1, &sges, RemoteBuffer::at(remote.addr, remote.rkey)),
+            SendWr::write(2, &sges, RemoteBuffer::at(remote.addr, remote.rkey)),
         );
         let (allowed, refused) = if read {
             (refused, allowed)
@@ -68,7 +68,7 @@ fn a_region_for_one_qp_is_of_the_domain_of_that_qp() {
     let listener = b.device.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let (connect, accept) = Default::default();
     join(&listener, &other_a, &other_b, &connect, &accept);
-    let wr = SendWr::write_inline(1, b"no", region.addr(), region.rkey());
+    let wr = SendWr::write_inline(1, b"no", RemoteBuffer::at(region.addr(), region.rkey()));
     other_a.post_send(&wr).unwrap();
     assert!(other_b.wait_closed(common::LIMIT));
     let reason = other_b.end_reason().unwrap();

@@ -1,7 +1,7 @@
 //! What both sides say of an access without the right: the owner of the memory knows region and rights, the requester
 //! its request and what to ask the peer for.
 
-use uwarp_verbs::{CauseCode, Completion, EndReason, Status, Who};
+use uwarp_verbs::{CauseCode, Completion, EndReason, RemoteBuffer, Status, Who};
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn refused(
 fn a_write_without_the_right_in_the_words_of_both_sides() {
     let (owner, done, requester, (rkey, addr)) = refused(
         Access::REMOTE_READ,
-        |sges, addr, rkey| SendWr::write(7, sges, addr, rkey),
+        |sges, addr, rkey| SendWr::write(7, sges, RemoteBuffer::at(addr, rkey)),
         64,
     );
     assert_eq!(
@@ -56,7 +56,7 @@ fn a_write_without_the_right_in_the_words_of_both_sides() {
 fn a_read_without_the_right_in_the_words_of_both_sides() {
     let (owner, done, requester, (rkey, addr)) = refused(
         Access::LOCAL_WRITE,
-        |sges, addr, rkey| SendWr::read(7, sges, addr, rkey),
+        |sges, addr, rkey| SendWr::read(7, sges, RemoteBuffer::at(addr, rkey)),
         64,
     );
     assert_eq!(
@@ -88,7 +88,7 @@ fn a_read_without_the_right_in_the_words_of_both_sides() {
 fn an_atomic_without_the_right_in_the_words_of_both_sides() {
     let (owner, done, _, (rkey, addr)) = refused(
         Access::REMOTE_READ,
-        |sges, addr, rkey| SendWr::fetch_add(7, sges, addr, rkey, 1),
+        |sges, addr, rkey| SendWr::fetch_add(7, sges, RemoteBuffer::at(addr, rkey), 1),
         8,
     );
     assert_eq!(

@@ -1,6 +1,8 @@
 //! What comes between two phases: a region registered anew, or the end of the connection, in every way, and the next one.
 
-use uwarp_verbs::{Access, EndReason, QpModify, RecvWr, SendWr, Sge, Status, WindowBind, inc_rkey};
+use uwarp_verbs::{
+    Access, EndReason, QpModify, RecvWr, RemoteBuffer, SendWr, Sge, Status, WindowBind, inc_rkey,
+};
 
 use crate::case::{End, INBOX, Then, Wrong, WrongLocal};
 use crate::common::{CqHandle, Ends, FILL, slice};
@@ -138,7 +140,7 @@ impl Scene<'_, '_> {
         for _ in 0..count {
             let sink = self.sink();
             self.post_with(FLUSHED, &sink, |wr_id, sges| {
-                SendWr::read(wr_id, sges, remote.addr, remote.rkey).unsignaled()
+                SendWr::read(wr_id, sges, RemoteBuffer::at(remote.addr, remote.rkey)).unsignaled()
             });
         }
     }
@@ -152,7 +154,7 @@ impl Scene<'_, '_> {
             let wr_id = self.me.id();
             let to = lent.addr + (index * WRITE) as u64;
             let data = octets(index);
-            let wr = SendWr::write_inline(wr_id, &data, to, lent.rkey);
+            let wr = SendWr::write_inline(wr_id, &data, RemoteBuffer::at(to, lent.rkey));
             match self.me.side.qp.post_send(&wr) {
                 Ok(()) => self.fates.push((wr_id, EITHER)),
                 Err(error) => assert!(is_full(&error), "{error}"),
@@ -246,20 +248,20 @@ impl Scene<'_, '_> {
     fn read(&mut self, addr: u64, rkey: u32) {
         let sink = self.sink();
         self.post_with(REFUSED, &sink, |wr_id, sges| {
-            SendWr::read(wr_id, sges, addr, rkey)
+            SendWr::read(wr_id, sges, RemoteBuffer::at(addr, rkey))
         });
     }
 
     fn atomic(&mut self, addr: u64, rkey: u32) {
         let sink = self.sink();
         self.post_with(REFUSED, &sink, |wr_id, sges| {
-            SendWr::fetch_add(wr_id, sges, addr, rkey, 1)
+            SendWr::fetch_add(wr_id, sges, RemoteBuffer::at(addr, rkey), 1)
         });
     }
 
     fn write(&mut self, addr: u64, rkey: u32) {
         self.post(WRITE_REFUSED, |wr_id| {
-            SendWr::write_inline(wr_id, &[1; 8], addr, rkey)
+            SendWr::write_inline(wr_id, &[1; 8], RemoteBuffer::at(addr, rkey))
         });
     }
 

@@ -59,10 +59,7 @@ fn run(wire: Wire, case: &Case) {
     setup.connect.peer_to_peer = link.peer_to_peer;
     (setup.connect.ird, setup.connect.ord) = (link.depth, link.depth);
     (setup.accept.ird, setup.accept.ord) = (link.depth, link.depth);
-    setup.caps = QpCaps {
-        max_send_wr: link.send_queue,
-        ..QpCaps::default()
-    };
+    setup.caps = QpCaps::default().max_send_wr(link.send_queue);
     let mut ends = setup.unconnected();
     for (side, shared) in [&mut ends.a, &mut ends.b].into_iter().zip(link.srq) {
         if shared {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use uwarp_verbs::{Access, Completion, Sge};
+use uwarp_verbs::{Access, Sge};
 
 use crate::case::{Atomic, Data, Immediate, Lend, Op, Receive, Refused, Via, What};
 use crate::common::FILL;
@@ -71,9 +71,10 @@ pub(crate) fn prepare<'a>(
     for request in &ready {
         if let Some((opcode, byte_len)) = request.completes() {
             let completion = plan.me.expected(request.wr_id, opcode, byte_len);
-            plan.me.sends.push_back(Completion {
-                invalidated: request.invalidates(),
-                ..completion
+            plan.me.sends.push_back({
+                let mut completion = completion;
+                completion.invalidated = request.invalidates();
+                completion
             });
         }
     }

@@ -155,10 +155,11 @@ impl<'a> Player<'a> {
         self.placed.push((region, model));
         let completion = self.expected(wr_id, WcOpcode::Recv, octets.len() as u32);
         self.written = 0;
-        self.receives.push_back(Completion {
-            solicited,
-            invalidated,
-            ..completion
+        self.receives.push_back({
+            let mut completion = completion;
+            completion.solicited = solicited;
+            completion.invalidated = invalidated;
+            completion
         });
     }
 
@@ -168,22 +169,22 @@ impl<'a> Player<'a> {
         let model = vec![FILL; region.len()];
         self.placed.push((region, model));
         let completion = self.expected(wr_id, WcOpcode::RecvImmediate, 0);
-        self.receives.push_back(Completion {
-            solicited: immediate.solicited,
-            immediate: Some(immediate.octets),
-            written: std::mem::take(&mut self.written),
-            ..completion
+        self.receives.push_back({
+            let mut completion = completion;
+            completion.solicited = immediate.solicited;
+            completion.immediate = Some(immediate.octets);
+            completion.written = std::mem::take(&mut self.written);
+            completion
         });
     }
 
     pub(crate) fn expected(&self, wr_id: u64, opcode: WcOpcode, byte_len: u32) -> Completion {
-        Completion {
-            wr_id,
-            status: Status::Success,
-            opcode,
-            byte_len,
-            qp_num: self.side.qp.qp_num(),
-            ..Completion::default()
-        }
+        let mut completion = Completion::default();
+        completion.wr_id = wr_id;
+        completion.status = Status::Success;
+        completion.opcode = opcode;
+        completion.byte_len = byte_len;
+        completion.qp_num = self.side.qp.qp_num();
+        completion
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use uwarp_verbs::{
-    BindWr, FastRegister, MemoryWindow, PostError, PostErrorKind, Qp, SendWr, Sge, WcOpcode,
-    WindowBind,
+    BindWr, FastRegister, MemoryWindow, PostError, PostErrorKind, Qp, RemoteBuffer, SendWr, Sge,
+    WcOpcode, WindowBind,
 };
 
 use crate::case::{Atomic, Immediate, Refused};
@@ -172,11 +172,13 @@ impl Ready {
                 immediate,
             } => {
                 let wr = match source {
-                    Payload::Sges(sges) => SendWr::write(id, sges, *to, *rkey),
-                    Payload::Inline(octets) => SendWr::write_inline(id, octets, *to, *rkey),
+                    Payload::Sges(sges) => SendWr::write(id, sges, RemoteBuffer::at(*to, *rkey)),
+                    Payload::Inline(octets) => {
+                        SendWr::write_inline(id, octets, RemoteBuffer::at(*to, *rkey))
+                    }
                 };
                 match immediate {
-                    Some(immediate) => solicit(wr.with_imm(immediate.octets), *immediate),
+                    Some(immediate) => solicit(wr.with_immediate(immediate.octets), *immediate),
                     None => wr,
                 }
             }
@@ -186,7 +188,7 @@ impl Ready {
                 rkey,
                 invalidate_sink,
             } => {
-                let wr = SendWr::read(id, sges, *from, *rkey);
+                let wr = SendWr::read(id, sges, RemoteBuffer::at(*from, *rkey));
                 if *invalidate_sink {
                     wr.invalidate_sink()
                 } else {
@@ -231,15 +233,23 @@ pub(crate) fn is_full(error: &PostError) -> bool {
 impl Atomic {
     fn wr(self, id: u64, sink: &[Sge], to: u64, rkey: u32) -> SendWr<'_> {
         match self {
-            Atomic::Add { add, mask } => SendWr::fetch_add(id, sink, to, rkey, add).mask(mask),
+            Atomic::Add { add, mask } => {
+                SendWr::fetch_add(id, sink, RemoteBuffer::at(to, rkey), add).mask(mask)
+            }
             Atomic::Swap {
                 compare,
                 compare_mask,
                 swap,
                 swap_mask,
-            } => SendWr::compare_swap(id, sink, to, rkey, compare.unwrap_or(0), swap)
-                .compare_mask(compare_mask)
-                .swap_mask(swap_mask),
+            } => SendWr::compare_swap(
+                id,
+                sink,
+                RemoteBuffer::at(to, rkey),
+                compare.unwrap_or(0),
+                swap,
+            )
+            .compare_mask(compare_mask)
+            .swap_mask(swap_mask),
         }
     }
 
@@ -276,10 +286,10 @@ impl Refused {
     fn wr(self, id: u64, sges: &[Sge]) -> SendWr<'_> {
         match self {
             Refused::TooManySges => SendWr::send(id, sges),
-            Refused::ReadSges => SendWr::read(id, &sges[..2], 0, 0),
-            Refused::InlineTooLong => SendWr::write_inline(id, &LONG, 0, 0),
-            Refused::ImmediateUnfit => SendWr::send(id, &sges[..1]).with_imm([1; 8]),
-            Refused::AtomicSink => SendWr::swap(id, &sges[..2], 0, 0, 1),
+            Refused::ReadSges => SendWr::read(id, &sges[..2], RemoteBuffer::at(0, 0)),
+            Refused::InlineTooLong => SendWr::write_inline(id, &LONG, RemoteBuffer::at(0, 0)),
+            Refused::ImmediateUnfit => SendWr::send(id, &sges[..1]).with_immediate([1; 8]),
+            Refused::AtomicSink => SendWr::swap(id, &sges[..2], RemoteBuffer::at(0, 0), 1),
             // The last one reaches beyond its region.
             Refused::Memory => SendWr::send(id, &sges[4..]),
         }

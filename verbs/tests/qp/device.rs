@@ -17,31 +17,21 @@ fn a_device_tells_the_limits_of_its_settings() {
     // What it tells is what it grants.
     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(99).unwrap());
     device.create_cq(100).unwrap_err();
-    let caps = QpCaps {
-        max_send_wr: attr.max_qp_wr,
-        max_recv_wr: attr.max_qp_wr,
-        max_send_sge: attr.max_sge,
-        max_recv_sge: attr.max_sge,
-        max_inline: attr.max_inline,
-    };
+    let caps = QpCaps::default()
+        .max_send_wr(attr.max_qp_wr)
+        .max_recv_wr(attr.max_qp_wr)
+        .max_send_sge(attr.max_sge)
+        .max_recv_sge(attr.max_sge)
+        .max_inline_data(attr.max_inline_data);
     let qps: Vec<Qp> = (0..attr.max_qp)
         .map(|_| pd.create_qp(&cq, &cq, caps).unwrap())
         .collect();
     pd.create_qp(&cq, &cq, caps).unwrap_err();
     drop(qps);
     for more in [
-        QpCaps {
-            max_send_wr: caps.max_send_wr + 1,
-            ..caps
-        },
-        QpCaps {
-            max_recv_sge: caps.max_recv_sge + 1,
-            ..caps
-        },
-        QpCaps {
-            max_inline: caps.max_inline + 1,
-            ..caps
-        },
+        caps.max_send_wr(caps.max_send_wr + 1),
+        caps.max_recv_sge(caps.max_recv_sge + 1),
+        caps.max_inline_data(caps.max_inline_data + 1),
     ] {
         pd.create_qp(&cq, &cq, more).unwrap_err();
     }
@@ -70,13 +60,7 @@ fn what_a_device_tells_of_its_objects_is_what_it_hands_out() {
     pds.pop();
     device.alloc_pd().unwrap();
 
-    let of = |max_wr, max_sge| {
-        pd.create_srq(SrqAttr {
-            max_wr,
-            max_sge,
-            ..SrqAttr::default()
-        })
-    };
+    let of = |max_wr, max_sge| pd.create_srq(SrqAttr::default().max_wr(max_wr).max_sge(max_sge));
     of(attr.max_srq_wr + 1, 0).unwrap_err();
     of(1, attr.max_srq_sge + 1).unwrap_err();
     let srqs: Vec<Srq> = (0..attr.max_srq)

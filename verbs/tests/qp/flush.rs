@@ -1,6 +1,7 @@
 //! What becomes of work that is outstanding: every kind of request, every way to end.
 
 use super::*;
+use uwarp_verbs::RemoteBuffer;
 
 /// Ways to end at once; a graceful close carries the work out instead.
 const WAYS: [&str; 5] = ["abort", "modify", "terminate", "peer reset", "drop"];
@@ -15,12 +16,12 @@ fn outstanding_work_is_flushed_in_order_whatever_ends_the_connection() {
         let memory = a.blank(64);
         let sges = [memory.sge(0, 8)];
         a.qp.post_send_list(&[
-            SendWr::read(1, &sges, 0x1000, 7),
+            SendWr::read(1, &sges, RemoteBuffer::at(0x1000, 7)),
             SendWr::send(2, &sges).fence(),
-            SendWr::write(3, &sges, 0x1000, 7).unsignaled(),
-            SendWr::read(4, &sges, 0x1000, 7),
+            SendWr::write(3, &sges, RemoteBuffer::at(0x1000, 7)).unsignaled(),
+            SendWr::read(4, &sges, RemoteBuffer::at(0x1000, 7)),
             SendWr::send_inline(5, b"inline").unsignaled(),
-            SendWr::write_inline(6, b"inline", 0x1000, 7),
+            SendWr::write_inline(6, b"inline", RemoteBuffer::at(0x1000, 7)),
         ])
         .unwrap();
         for wr_id in 11..14 {
@@ -83,10 +84,11 @@ fn atomics_immediate_data_and_local_requests_are_flushed_in_order_and_not_carrie
         };
         let part = fast.register(inc_rkey(fast.stag()), 0, 4096, Access::LOCAL_WRITE);
         a.qp.post_send_list(&[
-            SendWr::fetch_add(1, &sges, 0x1000, 7, 1),
+            SendWr::fetch_add(1, &sges, RemoteBuffer::at(0x1000, 7), 1),
             SendWr::immediate(2, [7; 8]).fence(),
-            SendWr::write_with_imm(3, &sges, 0x1000, 7, [7; 8]).unsignaled(),
-            SendWr::compare_swap(4, &sges, 0x1000, 7, 1, 2),
+            SendWr::write_with_immediate(3, &sges, RemoteBuffer::at(0x1000, 7), [7; 8])
+                .unsignaled(),
+            SendWr::compare_swap(4, &sges, RemoteBuffer::at(0x1000, 7), 1, 2),
             SendWr::bind_window(5, inc_rkey(window.rkey()), &bind),
             SendWr::register(6, &part).unsignaled(),
             SendWr::local_invalidate(7, memory.lkey()),
@@ -128,8 +130,8 @@ fn a_graceful_close_completes_what_was_posted_and_flushes_what_comes_later() {
     let (from, into) = (b.filled(3, 4096), a.blank(4096));
     let sink = b.blank(4096);
     let whole = [into.sge(0, 4096)];
-    let read = SendWr::read(1, &whole, from.addr(), from.rkey());
-    let write = SendWr::write(2, &whole, sink.addr(), sink.rkey()).fence();
+    let read = SendWr::read(1, &whole, RemoteBuffer::at(from.addr(), from.rkey()));
+    let write = SendWr::write(2, &whole, RemoteBuffer::at(sink.addr(), sink.rkey())).fence();
     a.qp.post_send_list(&[read, write]).unwrap();
     a.qp.disconnect();
     a.qp.post_send(&SendWr::send(3, &[])).unwrap();

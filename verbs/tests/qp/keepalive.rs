@@ -69,12 +69,10 @@ fn over_memory(settings: Settings) -> (Side, MemoryNetwork, Arc<Moved>) {
         start: Instant::now(),
         seconds: AtomicU64::new(0),
     });
-    let memory = MemorySettings {
-        clock: Arc::<Moved>::clone(&clock),
+    let memory = MemorySettings::default()
+        .clock(Arc::<Moved>::clone(&clock))
         // None: its counts are wanted.
-        faults: Some(FaultSettings::default()),
-        ..MemorySettings::default()
-    };
+        .faults(Some(FaultSettings::default()));
     let (first, second) = MemoryNetwork::pair(&memory).unwrap();
     let device = Device::open(Arc::new(first), settings).unwrap();
     (Side::new(device, QpCaps::default(), 16), second, clock)
@@ -82,10 +80,7 @@ fn over_memory(settings: Settings) -> (Side, MemoryNetwork, Arc<Moved>) {
 
 #[test]
 fn a_peer_that_vanished_is_noticed_and_told_as_such() {
-    let settings = Settings {
-        keepalive: Some(KEEPALIVE),
-        ..raw_settings()
-    };
+    let settings = raw_settings().keepalive(Some(KEEPALIVE));
     let (a, second, clock) = over_memory(settings);
     assert_eq!(a.qp.query().keepalive, Some(KEEPALIVE));
     a.post_empty(1);
@@ -131,10 +126,7 @@ fn without_a_keepalive_an_idle_connection_stands_for_ever() {
 /// A peer that has nothing to say answers the questions.
 #[test]
 fn a_peer_that_is_only_silent_is_not_given_up() {
-    let settings = Settings {
-        keepalive: Some(KEEPALIVE),
-        ..raw_settings()
-    };
+    let settings = raw_settings().keepalive(Some(KEEPALIVE));
     let (a, second, clock) = over_memory(settings);
     let mut peer = vanished(&a, &second);
     let answers = || second.fault_counts().unwrap().packets;
@@ -166,10 +158,7 @@ fn a_keepalive_that_cannot_be_is_refused_before_anything_is_made() {
         probes: 0,
         ..KEEPALIVE
     };
-    let settings = Settings {
-        keepalive: Some(never),
-        ..Settings::default()
-    };
+    let settings = Settings::default().keepalive(Some(never));
     let error = Device::tcp_with(settings, None).unwrap_err();
     assert!(error.to_string().contains("1 to 127"), "{error}");
     let device = Device::tcp().unwrap();

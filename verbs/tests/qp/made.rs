@@ -6,11 +6,7 @@ use super::*;
 fn a_qp_tells_what_it_was_made_with() {
     let device = Device::tcp().unwrap();
     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4).unwrap());
-    let caps = QpCaps {
-        max_send_wr: 7,
-        max_recv_sge: 2,
-        ..QpCaps::default()
-    };
+    let caps = QpCaps::default().max_send_wr(7).max_recv_sge(2);
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
     let builder = pd.qp().caps(caps).access(access).signal_all(true);
     let qp = builder.context(0x1234_5678_9ABC).build(&cq, &cq).unwrap();

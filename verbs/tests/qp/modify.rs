@@ -1,6 +1,7 @@
 //! Modify QP: what each legal move does to a connection.
 
 use super::*;
+use uwarp_verbs::RemoteBuffer;
 
 #[test]
 fn modify_to_closing_is_a_graceful_close_that_sends_what_was_posted() {
@@ -154,7 +155,7 @@ fn a_send_queue_that_is_drained_says_so() {
     let (a, peer) = with_peer();
     let sink = a.blank(8);
     let sges = [sink.sge(0, 8)];
-    let read = SendWr::read(1, &sges, 0x1000, 7);
+    let read = SendWr::read(1, &sges, RemoteBuffer::at(0x1000, 7));
     a.qp.post_send(&read).unwrap();
     assert!(!a.qp.query().sq_draining);
     a.qp.disconnect();
@@ -175,7 +176,7 @@ fn word_behind_a_held_message(access: Access) -> (Side, Side, MemoryRegion, Memo
     let (word, found) = (b.pd.register(vec![0; 8], rights).unwrap(), a.blank(8));
     let sges = [found.sge(0, 8)];
     let remote = word.remote();
-    let add = SendWr::fetch_add(2, &sges, remote.addr, remote.rkey, 1);
+    let add = SendWr::fetch_add(2, &sges, RemoteBuffer::at(remote.addr, remote.rkey), 1);
     a.qp.post_send_list(&[SendWr::send(1, &[]), add]).unwrap();
     a.send_cq.success(1);
     (a, b, word, found)

@@ -152,8 +152,14 @@ fn a_post_to_the_srq_has_the_connections_go_on_that_wait_for_it() {
 /// Four ways to bring Immediate Data, each with octets of its own.
 fn immediates(target: &MemoryRegion) -> [SendWr<'static>; 4] {
     let remote = target.remote();
-    let write =
-        |wr_id, imm| SendWr::write_with_imm_inline(wr_id, b"octets", remote.addr, remote.rkey, imm);
+    let write = |wr_id, imm| {
+        SendWr::write_with_immediate_inline(
+            wr_id,
+            b"octets",
+            RemoteBuffer::at(remote.addr, remote.rkey),
+            imm,
+        )
+    };
     [
         SendWr::immediate(0, [0; 8]),
         SendWr::immediate(1, [1; 8]).solicited(),

@@ -12,6 +12,6 @@ use common::{
 };
 use uwarp_verbs::{
     AcceptOptions, AsyncEvent, Completion, ConnectOptions, EndReason, Listener, MemoryRegion,
-    OnNoReceive, PostErrorKind, Qp, QpCaps, QpState, RecvWr, ResizeCqError, SendWr, Srq, SrqAttr,
-    Status, WcOpcode,
+    OnNoReceive, PostErrorKind, Qp, QpCaps, QpState, RecvWr, RemoteBuffer, ResizeCqError, SendWr,
+    Srq, SrqAttr, Status, WcOpcode,
 };

@@ -77,10 +77,7 @@ impl Host {
     fn new(side: Side, has_srq: bool) -> Self {
         let depth: u32 = (0..PAIRS).map(|at| depths(at).0 + depths(at).1).sum();
         let srq = has_srq.then(|| {
-            let attr = SrqAttr {
-                max_wr: SRQ as u32,
-                ..SrqAttr::default()
-            };
+            let attr = SrqAttr::default().max_wr(SRQ as u32);
             side.pd.create_srq(attr).unwrap()
         });
         let sends: u32 = (0..PAIRS).map(|at| depths(at).0).sum();
@@ -96,11 +93,7 @@ impl Host {
 
     fn make(&mut self, at: usize) -> &Qp {
         let (sends, recvs) = depths(at);
-        let caps = QpCaps {
-            max_send_wr: sends,
-            max_recv_wr: recvs,
-            ..QpCaps::default()
-        };
+        let caps = QpCaps::default().max_send_wr(sends).max_recv_wr(recvs);
         let builder = self.pd.qp().access(Access::ALL).caps(caps);
         let builder = match &self.srq {
             Some(srq) => builder.srq(srq),
@@ -147,8 +140,8 @@ impl World {
                 let signaled = self.below(3) > 0;
                 let wr = match self.below(3) {
                     0 => SendWr::send(wr_id, &[]),
-                    1 => SendWr::read(wr_id, &[], 0, 0),
-                    _ => SendWr::write(wr_id, &[], 0, 0),
+                    1 => SendWr::read(wr_id, &[], RemoteBuffer::at(0, 0)),
+                    _ => SendWr::write(wr_id, &[], RemoteBuffer::at(0, 0)),
                 };
                 let wr = if signaled { wr } else { wr.unsignaled() };
                 let end = self.hosts[host].end(at);
@@ -215,10 +208,7 @@ impl World {
     fn connect(&mut self, at: usize) {
         let [here, there] = &mut self.hosts;
         let (client, server) = (here.make(at), there.make(at));
-        let connect = ConnectOptions {
-            peer_to_peer: true,
-            ..ConnectOptions::default()
-        };
+        let connect = ConnectOptions::default().peer_to_peer(true);
         join(
             &self.listener,
             client,

@@ -20,7 +20,8 @@ fn unsignaled_requests_without_any_signaled_one_keep_their_places() {
         let remote = lent.remote();
         let write = |number: u64| {
             let octets = number.to_be_bytes();
-            let wr = SendWr::write_inline(number, &octets, remote.addr, remote.rkey).unsignaled();
+            let target = RemoteBuffer::at(remote.addr, remote.rkey);
+            let wr = SendWr::write_inline(number, &octets, target).unsignaled();
             a.qp.post_send(&wr)
         };
         for number in 0..4 {
@@ -65,7 +66,7 @@ fn unsignaled_requests_that_fail_complete_and_free_their_places() {
         // What is behind a Read completes after it.
         let sink = a.blank(8);
         let sges = [sink.sge(0, 8)];
-        let wrong = SendWr::read(1, &sges, 0, 0xDEAD_BE00).unsignaled();
+        let wrong = SendWr::read(1, &sges, RemoteBuffer::at(0, 0xDEAD_BE00)).unsignaled();
         a.qp.post_send(&wrong).unwrap();
         for wr_id in 2..4 {
             a.qp.post_send(&SendWr::send(wr_id, &[]).unsignaled())
@@ -95,7 +96,7 @@ fn a_drain_waits_for_what_was_posted_before() {
         let remote = lent.remote();
         for wr_id in 0..4 {
             let sges = [sink.sge(0, 1 << 20)];
-            let wr = SendWr::read(wr_id, &sges, remote.addr, remote.rkey);
+            let wr = SendWr::read(wr_id, &sges, RemoteBuffer::at(remote.addr, remote.rkey));
             a.qp.post_send(&wr).unwrap();
         }
         // Nobody polls: the background brings the answers.
@@ -114,8 +115,12 @@ fn a_drain_that_takes_too_long_says_so_and_an_end_drains() {
         let remote = lent.remote();
         a.qp.post_send(&SendWr::send(0, &[])).unwrap();
         let sges = [sink.sge(0, 8)];
-        a.qp.post_send(&SendWr::read(1, &sges, remote.addr, remote.rkey))
-            .unwrap();
+        a.qp.post_send(&SendWr::read(
+            1,
+            &sges,
+            RemoteBuffer::at(remote.addr, remote.rkey),
+        ))
+        .unwrap();
         assert!(!a.qp.drain_sends(Duration::from_millis(1)));
         std::thread::scope(|scope| {
             let drain = scope.spawn(|| a.qp.drain_sends(LIMIT));

@@ -11,8 +11,8 @@ use common::{
     CqHandle, LIMIT, Setup, Side, Wire, content, join, pattern, placed_only, same, until,
 };
 use uwarp_verbs::{
-    Access, AsyncEvent, EndReason, Listener, OnNoReceive, PostErrorKind, Qp, QpCaps, QpState, RecvWr,
-    SendWr, Srq, SrqAttr, SrqModify, Status, WcOpcode,
+    Access, AsyncEvent, EndReason, Listener, OnNoReceive, PostErrorKind, Qp, QpCaps, QpState,
+    RecvWr, SendWr, Srq, SrqAttr, SrqModify, Status, WcOpcode,
 };
 
 /// Clients, each connected to a QP of the server, of which all take from one SRQ.
@@ -39,10 +39,7 @@ fn shared_with(wire: Wire, count: usize, max_wr: u32, without: OnNoReceive) -> S
     let sends = QpCaps::default().max_send_wr * u32::try_from(count).unwrap();
     setup.cq_depth = setup.cq_depth.max(sends);
     let common::Ends { a, b, listener, .. } = setup.unconnected();
-    let attr = SrqAttr {
-        max_wr,
-        ..SrqAttr::default()
-    };
+    let attr = SrqAttr::default().max_wr(max_wr);
     let srq = b.pd.create_srq(attr).unwrap();
     let recv_cq = b.device.create_cq(4096).unwrap();
     let mut clients = Vec::new();

@@ -66,10 +66,7 @@ fn qps_of_several_domains_take_from_one_srq_whose_domain_has_the_memory() {
     for wire in Wire::BOTH {
         let setup = Setup::new(wire);
         let common::Ends { a, b, listener, .. } = setup.unconnected();
-        let attr = SrqAttr {
-            max_wr: 4,
-            ..SrqAttr::default()
-        };
+        let attr = SrqAttr::default().max_wr(4);
         let srq = b.pd.create_srq(attr).unwrap();
         let other = b.device.alloc_pd().unwrap();
         let (near, far) = (b.blank(8), other.register(vec![0; 8], Access::LOCAL_WRITE));
@@ -128,12 +125,7 @@ fn the_limit_is_told_when_a_message_leaves_fewer_receives_and_once() {
     for wire in Wire::BOTH {
         let s = shared(wire, 2, 16);
         s.post_empty(0..6);
-        s.srq
-            .modify(SrqModify {
-                limit: Some(4),
-                ..SrqModify::default()
-            })
-            .unwrap();
+        s.srq.modify(SrqModify::default().limit(Some(4))).unwrap();
         for (wr_id, client) in [(0, 0), (1, 1), (2, 0), (3, 1)] {
             s.send(client);
             s.recv_cq.success(wr_id);

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use uwarp_verbs::{
-    Access, Buffer, ConnectOptions, Qp, QpCaps, SendWr, WcOpcode, WindowKind, inc_rkey,
+    Access, Buffer, ConnectOptions, Qp, QpCaps, RemoteBuffer, SendWr, WcOpcode, WindowKind,
+    inc_rkey,
 };
 
 use crate::common::{LIMIT, Side, pattern, same, slice};
@@ -13,15 +14,10 @@ use crate::{ROUNDS, common};
 
 /// One connection, from its QP to its end.
 pub(crate) fn live(a: &Side, ledger: &Ledger, server: &Server<'_>, addr: SocketAddr, life: Life) {
-    let caps = QpCaps {
-        max_send_wr: 16,
-        ..QpCaps::default()
-    };
+    let caps = QpCaps::default().max_send_wr(16);
     let qp = a.pd.create_qp(ledger.cq(), ledger.cq(), caps).unwrap();
-    let options = ConnectOptions {
-        private_data: [life.client.to_be_bytes(), life.number.to_be_bytes()].concat(),
-        ..ConnectOptions::default()
-    };
+    let options = ConnectOptions::default()
+        .private_data([life.client.to_be_bytes(), life.number.to_be_bytes()].concat());
     let connected = qp.connect(addr, &options).unwrap();
     let lent = Lent::from_octets(&connected.private_data);
     std::thread::scope(|scope| {
@@ -46,7 +42,7 @@ fn abort_busy(qp: &Qp, ledger: &Ledger, life: Life, lent: Lent) {
     let write = |poster| {
         for _ in 0..10 {
             ledger.post(qp, life, poster, WcOpcode::RdmaWrite, |wr_id| {
-                SendWr::write_inline(wr_id, &[0xEE; 200], 0, lent.rkey)
+                SendWr::write_inline(wr_id, &[0xEE; 200], RemoteBuffer::at(0, lent.rkey))
             });
         }
     };
@@ -104,13 +100,18 @@ fn one_sided(a: &Side, qp: &Qp, ledger: &Ledger, server: &Server<'_>, life: Life
             [old.sge(0, 8)],
         );
         ledger.post(qp, life, 1, WcOpcode::RdmaWrite, |wr_id| {
-            SendWr::write(wr_id, &from, 0, lent.rkey)
+            SendWr::write(wr_id, &from, RemoteBuffer::at(0, lent.rkey))
         });
         ledger.post(qp, life, 1, WcOpcode::RdmaRead, |wr_id| {
-            SendWr::read(wr_id, &to, 0, lent.rkey)
+            SendWr::read(wr_id, &to, RemoteBuffer::at(0, lent.rkey))
         });
         ledger.post(qp, life, 1, WcOpcode::FetchAdd, |wr_id| {
-            SendWr::fetch_add(wr_id, &word, counted.addr, counted.rkey, 1)
+            SendWr::fetch_add(
+                wr_id,
+                &word,
+                RemoteBuffer::at(counted.addr, counted.rkey),
+                1,
+            )
         });
         let rkey = inc_rkey(window.rkey());
         let bind = source.window(0, 100, Access::REMOTE_READ);

@@ -99,10 +99,7 @@ impl<'a> Server<'a> {
         let max_wr = SLOTS as u32;
         let srq = side
             .pd
-            .create_srq(SrqAttr {
-                max_wr,
-                ..SrqAttr::default()
-            })
+            .create_srq(SrqAttr::default().max_wr(max_wr))
             .unwrap();
         let rights = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
         let server = Server {
@@ -162,10 +159,7 @@ impl<'a> Server<'a> {
             let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
             let builder = self.side.pd.region().access(rights).zero_based();
             let lent = builder.for_qp(&qp).vec(vec![0; LENT]).unwrap();
-            let options = AcceptOptions {
-                private_data: lent.rkey().to_be_bytes().to_vec(),
-                ..AcceptOptions::default()
-            };
+            let options = AcceptOptions::default().private_data(lent.rkey().to_be_bytes().to_vec());
             request.accept(&qp, &options).unwrap();
             let accepted = Accepted { life, qp, lent };
             self.accepted.lock().unwrap().push(accepted);

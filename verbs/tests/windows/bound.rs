@@ -1,6 +1,6 @@
 //! Windows that are bound: what peers reach through them.
 
-use uwarp_verbs::{BindWr, PostErrorKind, Sge, WindowKind, inc_rkey};
+use uwarp_verbs::{BindWr, PostErrorKind, RemoteBuffer, Sge, WindowKind, inc_rkey};
 
 use super::*;
 
@@ -25,13 +25,18 @@ fn a_peer_writes_and_reads_through_a_window_of_type_2_what_it_shows() {
             assert_eq!(window.rkey(), rkey);
             let source = a.filled(3, 5000);
             let whole = [source.sge(0, 5000)];
-            a.qp.post_send(&SendWr::write(2, &whole, 0, rkey)).unwrap();
+            a.qp.post_send(&SendWr::write(2, &whole, RemoteBuffer::at(0, rkey)))
+                .unwrap();
             a.send_cq.success(2);
             bell(&a, &b);
             placed_only(&region, 1000, &pattern(3, 5000), "through the window");
             let sink = a.blank(100);
-            a.qp.post_send(&SendWr::read(3, &[sink.sge(0, 100)], 4900, rkey))
-                .unwrap();
+            a.qp.post_send(&SendWr::read(
+                3,
+                &[sink.sge(0, 100)],
+                RemoteBuffer::at(4900, rkey),
+            ))
+            .unwrap();
             a.send_cq.success(3);
             assert_eq!(content(&sink), pattern(3, 5000)[4900..]);
         }
@@ -57,8 +62,12 @@ fn without_zero_base_a_window_counts_as_its_region_does() {
         &SendWr::bind_window(1, rkey, &bind),
         WcOpcode::BindWindow,
     );
-    a.qp.post_send(&SendWr::write_inline(2, b"here", 0x7000_000A, rkey))
-        .unwrap();
+    a.qp.post_send(&SendWr::write_inline(
+        2,
+        b"here",
+        RemoteBuffer::at(0x7000_000A, rkey),
+    ))
+    .unwrap();
     a.send_cq.success(2);
     bell(&a, &b);
     assert_eq!(&content(&region)[8..16], b"\0\0here\0\0");
@@ -87,8 +96,12 @@ fn a_window_of_type_1_is_bound_by_a_call_for_every_qp_of_the_domain() {
         (2, Status::Success, WcOpcode::BindWindow, 0)
     );
     assert_eq!((window.rkey(), window.is_bound()), (first, true));
-    a.qp.post_send(&SendWr::write_inline(3, b"one", bind.addr, first))
-        .unwrap();
+    a.qp.post_send(&SendWr::write_inline(
+        3,
+        b"one",
+        RemoteBuffer::at(bind.addr, first),
+    ))
+    .unwrap();
     a.send_cq.success(3);
     bell(&a, &b);
     placed_only(&region, 0, b"one", "first binding");
@@ -98,8 +111,12 @@ fn a_window_of_type_1_is_bound_by_a_call_for_every_qp_of_the_domain() {
             .unwrap();
     b.send_cq.success(4);
     assert_eq!(second, inc_rkey(first));
-    a.qp.post_send(&SendWr::write_inline(5, b"two", bind.addr + 50, second))
-        .unwrap();
+    a.qp.post_send(&SendWr::write_inline(
+        5,
+        b"two",
+        RemoteBuffer::at(bind.addr + 50, second),
+    ))
+    .unwrap();
     a.send_cq.success(5);
     bell(&a, &b);
     assert_eq!(&content(&region)[50..53], b"two");
@@ -117,7 +134,11 @@ fn a_window_is_bound_for_what_is_posted_behind_and_completes_in_order() {
     let sink = b.blank(4);
     b.post_whole(9, &sink);
     a.qp.post_send_list(&[
-        SendWr::write(1, &[source.sge(0, 100_000)], remote.addr, remote.rkey),
+        SendWr::write(
+            1,
+            &[source.sge(0, 100_000)],
+            RemoteBuffer::at(remote.addr, remote.rkey),
+        ),
         SendWr::bind_window(2, rkey, &bind),
         SendWr::send_inline(3, &rkey.to_be_bytes()),
         SendWr::local_invalidate(4, rkey).unsignaled(),
@@ -128,8 +149,12 @@ fn a_window_is_bound_for_what_is_posted_behind_and_completes_in_order() {
     b.recv_cq.success(9);
     assert_eq!(content(&sink), rkey.to_be_bytes());
     let got = b.blank(4096);
-    b.qp.post_send(&SendWr::read(6, &[got.sge(0, 4096)], 0, inc_rkey(rkey)))
-        .unwrap();
+    b.qp.post_send(&SendWr::read(
+        6,
+        &[got.sge(0, 4096)],
+        RemoteBuffer::at(0, inc_rkey(rkey)),
+    ))
+    .unwrap();
     b.send_cq.success(6);
     assert_eq!(content(&got), content(&region));
 }
@@ -141,7 +166,11 @@ fn a_fence_holds_a_local_request_until_earlier_reads_have_completed() {
     let (lent, sink) = (b.filled(1, 200_000), a.blank(200_000));
     let remote = lent.remote();
     a.qp.post_send_list(&[
-        SendWr::read(1, &[sink.sge(0, 200_000)], remote.addr, remote.rkey),
+        SendWr::read(
+            1,
+            &[sink.sge(0, 200_000)],
+            RemoteBuffer::at(remote.addr, remote.rkey),
+        ),
         SendWr::local_invalidate(2, sink.rkey()).fence(),
     ])
     .unwrap();
@@ -156,8 +185,12 @@ fn a_bind_by_call_is_fenced_and_unsignaled_as_any_request() {
     let mut window = a.pd.alloc_window(WindowKind::Type1).unwrap();
     let remote = lent.remote();
     let read = [sink.sge(0, 200_000)];
-    a.qp.post_send(&SendWr::read(1, &read, remote.addr, remote.rkey))
-        .unwrap();
+    a.qp.post_send(&SendWr::read(
+        1,
+        &read,
+        RemoteBuffer::at(remote.addr, remote.rkey),
+    ))
+    .unwrap();
     let bind = sink.window(0, 200_000, Access::REMOTE_READ);
     let told = b.blank(4);
     b.post_whole(4, &told);
@@ -171,8 +204,12 @@ fn a_bind_by_call_is_fenced_and_unsignaled_as_any_request() {
     assert_eq!(content(&told), rkey.to_be_bytes());
     // The window shows what was read.
     let got = b.blank(200_000);
-    b.qp.post_send(&SendWr::read(5, &[got.sge(0, 200_000)], bind.addr, rkey))
-        .unwrap();
+    b.qp.post_send(&SendWr::read(
+        5,
+        &[got.sge(0, 200_000)],
+        RemoteBuffer::at(bind.addr, rkey),
+    ))
+    .unwrap();
     b.send_cq.success(5);
     assert_eq!(content(&got), pattern(1, 200_000));
 }
@@ -183,8 +220,12 @@ fn a_fenced_bind_by_call_waits_for_a_read_that_is_not_answered() {
     let (sink, region) = (a.blank(8), lender(&a, 100));
     let mut window = a.pd.alloc_window(WindowKind::Type1).unwrap();
     let bind = region.window(0, 100, Access::REMOTE_READ);
-    a.qp.post_send(&SendWr::read(1, &[sink.sge(0, 8)], 0x1000, 0x77))
-        .unwrap();
+    a.qp.post_send(&SendWr::read(
+        1,
+        &[sink.sge(0, 8)],
+        RemoteBuffer::at(0x1000, 0x77),
+    ))
+    .unwrap();
     let wr = BindWr::new(2, &bind).fence();
     a.qp.post_bind(&mut window, &wr).unwrap();
     a.send_cq.is_empty();

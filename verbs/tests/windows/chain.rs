@@ -1,6 +1,8 @@
 //! Requests that use as an lkey what requests before them register, posted with them: the send queue goes in order.
 
-use uwarp_verbs::{Buffer, FastRegion, LocalFaultKind, PostErrorKind, RecvWr, inc_rkey};
+use uwarp_verbs::{
+    Buffer, FastRegion, LocalFaultKind, PostErrorKind, RecvWr, RemoteBuffer, inc_rkey,
+};
 
 use super::*;
 use crate::common::slice;
@@ -42,9 +44,9 @@ fn a_list_registers_reads_invalidates_registers_anew_writes_and_sends() {
             let send = [source.sge(7, 1), source.sge(100, 3)];
             a.qp.post_send_list(&[
                 SendWr::register(1, &sink),
-                SendWr::read(2, &read, from.addr, from.rkey).invalidate_sink(),
+                SendWr::read(2, &read, RemoteBuffer::at(from.addr, from.rkey)).invalidate_sink(),
                 SendWr::register(3, &source).fence(),
-                SendWr::write(4, &write, to.addr, to.rkey),
+                SendWr::write(4, &write, RemoteBuffer::at(to.addr, to.rkey)),
                 SendWr::send(5, &send),
                 SendWr::local_invalidate(6, stag),
             ])
@@ -67,7 +69,7 @@ fn what_is_posted_behind_a_registration_that_waits_finds_it_in_the_queue() {
     let part = fast.register(fast.stag(), 1000, 100, Access::NONE);
     let sges = [sink.sge(0, 8)];
     let own = [part.sge(0, 100), sink.sge(0, 8)];
-    a.qp.post_send(&SendWr::read(1, &sges, 0x1000, 0x77))
+    a.qp.post_send(&SendWr::read(1, &sges, RemoteBuffer::at(0x1000, 0x77)))
         .unwrap();
     a.qp.post_send(&SendWr::register(2, &part).fence()).unwrap();
     a.qp.post_send(&SendWr::send(3, &own)).unwrap();
@@ -92,7 +94,11 @@ fn what_is_posted_behind_a_registration_that_waits_finds_it_in_the_queue() {
     ));
     let write = [part.sge(0, 8)];
     assert_eq!(
-        refused(&a, &[SendWr::read(4, &write, 0x1000, 0x77)], 0),
+        refused(
+            &a,
+            &[SendWr::read(4, &write, RemoteBuffer::at(0x1000, 0x77))],
+            0
+        ),
         LocalFaultKind::NotWritable { lkey }
     );
     let unknown = [fast.register(inc_rkey(lkey), 0, 1, Access::NONE).sge(0, 1)];
@@ -184,7 +190,7 @@ fn a_list_that_comes_too_late_is_taken_and_flushed_whole() {
     let sges = [part.sge(0, 100)];
     a.qp.post_send_list(&[
         SendWr::register(1, &part),
-        SendWr::read(2, &sges, 0x1000, 0x77).invalidate_sink(),
+        SendWr::read(2, &sges, RemoteBuffer::at(0x1000, 0x77)).invalidate_sink(),
     ])
     .unwrap();
     a.send_cq.flushed(1);

@@ -1,6 +1,6 @@
 //! How a binding ends, and what may not end it.
 
-use uwarp_verbs::{DeregisterError, RecvWr, WindowKind, inc_rkey};
+use uwarp_verbs::{DeregisterError, RecvWr, RemoteBuffer, WindowKind, inc_rkey};
 
 use super::*;
 
@@ -35,8 +35,7 @@ fn after_local_invalidation_the_peer_is_refused_and_the_window_can_be_bound_agai
         a.qp.post_send(&SendWr::write_inline(
             3,
             b"anew",
-            region.addr(),
-            inc_rkey(old),
+            RemoteBuffer::at(region.addr(), inc_rkey(old)),
         ))
         .unwrap();
         a.send_cq.success(3);
@@ -111,7 +110,7 @@ fn a_window_of_type_2_is_out_of_reach_of_other_connections() {
     let listener = b.device.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let (connect, accept) = Default::default();
     common::join(&listener, &other_a, &other_b, &connect, &accept);
-    let wr = SendWr::write_inline(1, b"no", region.addr(), window.rkey());
+    let wr = SendWr::write_inline(1, b"no", RemoteBuffer::at(region.addr(), window.rkey()));
     other_a.post_send(&wr).unwrap();
     assert!(other_b.wait_closed(common::LIMIT));
     let reason = other_b.end_reason().unwrap();

@@ -1,6 +1,6 @@
 //! Fast registration by work requests.
 
-use uwarp_verbs::{Buffer, RecvWr, inc_rkey};
+use uwarp_verbs::{Buffer, RecvWr, RemoteBuffer, inc_rkey};
 
 use super::*;
 
@@ -37,7 +37,11 @@ fn a_part_is_registered_used_by_the_peer_and_invalidated_by_its_answer() {
             let rkey = u32::from_be_bytes(content(&sink).try_into().unwrap());
             assert_eq!(rkey, stag);
             b.qp.post_send_list(&[
-                SendWr::write_inline(5, &round.to_be_bytes(), (round << 32) + 8, rkey),
+                SendWr::write_inline(
+                    5,
+                    &round.to_be_bytes(),
+                    RemoteBuffer::at((round << 32) + 8, rkey),
+                ),
                 SendWr::send(6, &[]).invalidate(rkey),
             ])
             .unwrap();

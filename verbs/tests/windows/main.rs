@@ -13,7 +13,9 @@ mod refused;
 use std::sync::Arc;
 
 use uwarp_verbs::llp::kernel::KernelNetwork;
-use uwarp_verbs::{Access, Device, EndReason, MemoryRegion, QpCaps, SendWr, Status, WcOpcode};
+use uwarp_verbs::{
+    Access, Device, EndReason, MemoryRegion, QpCaps, RemoteBuffer, SendWr, Status, WcOpcode,
+};
 
 use common::{
     RawPeer, Side, Wire, bell, brief, content, pair, pattern, peers, placed_only, raw_peer,
@@ -60,7 +62,11 @@ fn fails(side: &Side, wr: &SendWr<'_>, status: Status, words: &str) {
 #[track_caller]
 fn write_refused(from: &Side, to: &Side, addr: u64, rkey: u32, words: &str) {
     from.qp
-        .post_send(&SendWr::write_inline(77, b"no", addr, rkey))
+        .post_send(&SendWr::write_inline(
+            77,
+            b"no",
+            RemoteBuffer::at(addr, rkey),
+        ))
         .unwrap();
     let _ = from.send_cq.next();
     let reason = to.wait_end();

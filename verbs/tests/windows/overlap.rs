@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 
-use uwarp_verbs::{MemoryWindow, Qp, RecvWr, WindowKind, inc_rkey};
+use uwarp_verbs::{MemoryWindow, Qp, RecvWr, RemoteBuffer, WindowKind, inc_rkey};
 
 use super::*;
 use crate::common::{FILL, LIMIT, slice, until};
@@ -204,7 +204,7 @@ fn sink_ends(
     let (side, peer) = scene;
     let sges = [sink.sge(0, 2 * HALF as u32)];
     side.qp
-        .post_send(&SendWr::read(1, &sges, 0x1000, 0x77))
+        .post_send(&SendWr::read(1, &sges, RemoteBuffer::at(0x1000, 0x77)))
         .unwrap();
     let request = peer.receive().unwrap();
     let (stag, to) = (&request[18..22], sink.addr());

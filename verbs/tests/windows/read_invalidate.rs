@@ -1,6 +1,6 @@
 //! RDMA Reads that invalidate the STag of their sink.
 
-use uwarp_verbs::{Buffer, LocalFaultKind, PostErrorKind, WindowKind, inc_rkey};
+use uwarp_verbs::{Buffer, LocalFaultKind, PostErrorKind, RemoteBuffer, WindowKind, inc_rkey};
 
 use super::*;
 use crate::common::{FILL, slice};
@@ -24,7 +24,7 @@ fn a_read_ends_the_stag_of_its_sink_when_all_of_it_is_placed() {
         let (lent, sink) = (b.filled(1, 200_000), a.blank(200_000));
         let remote = lent.remote();
         let sges = [sink.sge(0, 200_000)];
-        let read = SendWr::read(1, &sges, remote.addr, remote.rkey);
+        let read = SendWr::read(1, &sges, RemoteBuffer::at(remote.addr, remote.rkey));
         a.qp.post_send(&read.invalidate_sink()).unwrap();
         let done = a.send_cq.success(1);
         assert_eq!(
@@ -48,8 +48,7 @@ fn a_read_without_it_tells_no_invalidated_stag() {
     a.qp.post_send(&SendWr::read(
         1,
         &[sink.sge(0, 100)],
-        remote.addr,
-        remote.rkey,
+        RemoteBuffer::at(remote.addr, remote.rkey),
     ))
     .unwrap();
     assert_eq!(a.send_cq.success(1).invalidated, None);
@@ -63,10 +62,10 @@ fn unsignaled_it_invalidates_all_the_same() {
     let (lent, sink) = (b.filled(1, 5000), a.blank(5000));
     let remote = lent.remote();
     let sges = [sink.sge(0, 5000)];
-    let read = SendWr::read(1, &sges, remote.addr, remote.rkey);
+    let read = SendWr::read(1, &sges, RemoteBuffer::at(remote.addr, remote.rkey));
     a.qp.post_send_list(&[
         read.invalidate_sink().unsignaled(),
-        SendWr::write_inline(2, &[], 0, 0),
+        SendWr::write_inline(2, &[], RemoteBuffer::at(0, 0)),
     ])
     .unwrap();
     a.send_cq.success(2);
@@ -86,7 +85,7 @@ fn behind_a_fence_a_fast_region_finds_itself_invalidated_by_the_read() {
     done(&a, &SendWr::register(1, &first), WcOpcode::Register);
     let second = fast.register(inc_rkey(first.stag), 0, 10, Access::REMOTE_READ);
     let sges = [first.sge(0, 100_000)];
-    let read = SendWr::read(2, &sges, remote.addr, remote.rkey);
+    let read = SendWr::read(2, &sges, RemoteBuffer::at(remote.addr, remote.rkey));
     a.qp.post_send_list(&[
         read.fence().invalidate_sink(),
         SendWr::register(3, &second).fence(),
@@ -105,11 +104,13 @@ fn a_read_that_is_flushed_leaves_its_sink_valid() {
     let sink = side.blank(100);
     let sges = [sink.sge(0, 100)];
     side.qp
-        .post_send(&SendWr::read(1, &sges, 0x1000, 0x77).invalidate_sink())
+        .post_send(&SendWr::read(1, &sges, RemoteBuffer::at(0x1000, 0x77)).invalidate_sink())
         .unwrap();
     side.qp.abort();
     assert_eq!(side.send_cq.flushed(1).invalidated, None);
-    other.post_send(&SendWr::write(2, &sges, 0, 0)).unwrap();
+    other
+        .post_send(&SendWr::write(2, &sges, RemoteBuffer::at(0, 0)))
+        .unwrap();
     side.send_cq.success(2);
 }
 
@@ -119,7 +120,7 @@ fn a_read_that_the_peer_refuses_leaves_its_sink_valid() {
     let secret = b.pd.register(vec![0; 8], Access::LOCAL_WRITE).unwrap();
     let sink = a.blank(8);
     let sges = [sink.sge(0, 8)];
-    let read = SendWr::read(1, &sges, secret.addr(), secret.rkey());
+    let read = SendWr::read(1, &sges, RemoteBuffer::at(secret.addr(), secret.rkey()));
     a.qp.post_send(&read.invalidate_sink()).unwrap();
     let failed = a.send_cq.next();
     assert_eq!(
@@ -137,7 +138,7 @@ fn a_read_behind_it_into_the_same_sink_fails() {
     let (lent, sink) = (b.filled(1, 8), a.blank(8));
     let remote = lent.remote();
     let sges = [sink.sge(0, 8)];
-    let read = |wr_id| SendWr::read(wr_id, &sges, remote.addr, remote.rkey);
+    let read = |wr_id| SendWr::read(wr_id, &sges, RemoteBuffer::at(remote.addr, remote.rkey));
     a.qp.post_send_list(&[read(1).invalidate_sink(), read(2)])
         .unwrap();
     a.send_cq.success(1);
@@ -157,7 +158,7 @@ fn a_sink_with_a_window_bound_to_it_is_an_error_of_the_read() {
     let wr = SendWr::bind_window(1, inc_rkey(window.rkey()), &bind);
     done(&a, &wr, WcOpcode::BindWindow);
     let sges = [sink.sge(0, 100)];
-    let read = SendWr::read(2, &sges, remote.addr, remote.rkey);
+    let read = SendWr::read(2, &sges, RemoteBuffer::at(remote.addr, remote.rkey));
     a.qp.post_send(&read.invalidate_sink()).unwrap();
     let failed = a.send_cq.next();
     assert_eq!(
@@ -186,11 +187,11 @@ fn what_has_no_sink_or_none_of_this_qp_is_refused_when_it_is_posted() {
     for (wr, words) in [
         (SendWr::send(1, &sges), "a Send has no sink"),
         (
-            SendWr::write(1, &sges, remote.addr, remote.rkey),
+            SendWr::write(1, &sges, RemoteBuffer::at(remote.addr, remote.rkey)),
             "an RDMA Write has no sink",
         ),
         (
-            SendWr::fetch_add(1, &sges, remote.addr, remote.rkey, 1),
+            SendWr::fetch_add(1, &sges, RemoteBuffer::at(remote.addr, remote.rkey), 1),
             "an atomic operation has no sink",
         ),
         (SendWr::immediate(1, [0; 8]), "Immediate Data has no sink"),
@@ -199,11 +200,11 @@ fn what_has_no_sink_or_none_of_this_qp_is_refused_when_it_is_posted() {
             "a request of this side alone has no sink",
         ),
         (
-            SendWr::read(1, &[], remote.addr, remote.rkey),
+            SendWr::read(1, &[], RemoteBuffer::at(remote.addr, remote.rkey)),
             "an RDMA Read of no octets has no sink",
         ),
         (
-            SendWr::read(1, &none, remote.addr, remote.rkey),
+            SendWr::read(1, &none, RemoteBuffer::at(remote.addr, remote.rkey)),
             "an RDMA Read of no octets has no sink",
         ),
     ] {
@@ -218,7 +219,7 @@ fn what_has_no_sink_or_none_of_this_qp_is_refused_when_it_is_posted() {
     let builder = a.pd.region().access(Access::LOCAL_WRITE).for_qp(&other);
     let foreign = builder.vec(vec![FILL; 8]).unwrap();
     let sink = [foreign.sge(0, 8)];
-    let read = SendWr::read(1, &sink, remote.addr, remote.rkey);
+    let read = SendWr::read(1, &sink, RemoteBuffer::at(remote.addr, remote.rkey));
     let error = a.qp.post_send(&read.invalidate_sink()).unwrap_err();
     assert!(matches!(error.kind, PostErrorKind::Memory(_)), "{error}");
     // And the connection stands.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use uwarp_verbs::{Access, MemoryRegion, SendWr};
+use uwarp_verbs::{Access, MemoryRegion, RemoteBuffer, SendWr};
 
 use super::{COUNT, Initiator};
 use crate::demo::endpoint::local;
@@ -21,7 +21,12 @@ impl Initiator<'_> {
         )?;
         let shared = &offer.shared;
         let place = shared.addr + NOTE as u64;
-        let wr = SendWr::write_with_imm_inline(u64::MAX, TEXT, place, shared.rkey, IMMEDIATE);
+        let wr = SendWr::write_with_immediate_inline(
+            u64::MAX,
+            TEXT,
+            RemoteBuffer::at(place, shared.rkey),
+            IMMEDIATE,
+        );
         let before = self.endpoint.sent.len();
         self.endpoint.qp.post_send(&wr).map_err(local)?;
         self.endpoint
@@ -52,10 +57,16 @@ impl Initiator<'_> {
         let list: Vec<_> = (0..)
             .zip(&sinks)
             .map(|(nth, sink)| match nth {
-                _ if nth < ADDS => SendWr::fetch_add(nth, sink, counter, rkey, STEP),
-                _ if nth == ADDS => SendWr::compare_swap(nth, sink, lock, rkey, 0, HOLDER),
-                _ if nth == ADDS + 1 => SendWr::compare_swap(nth, sink, lock, rkey, 0, OTHER),
-                _ => SendWr::swap(nth, sink, lock, rkey, 0),
+                _ if nth < ADDS => {
+                    SendWr::fetch_add(nth, sink, RemoteBuffer::at(counter, rkey), STEP)
+                }
+                _ if nth == ADDS => {
+                    SendWr::compare_swap(nth, sink, RemoteBuffer::at(lock, rkey), 0, HOLDER)
+                }
+                _ if nth == ADDS + 1 => {
+                    SendWr::compare_swap(nth, sink, RemoteBuffer::at(lock, rkey), 0, OTHER)
+                }
+                _ => SendWr::swap(nth, sink, RemoteBuffer::at(lock, rkey), 0),
             })
             .collect();
         let before = self.endpoint.sent.len();

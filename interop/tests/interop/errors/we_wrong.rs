@@ -6,7 +6,9 @@
 
 use serde_json::json;
 use uwarp_interop::{Failure, Outcome, Region, Result, Rig, sge};
-use uwarp_verbs::{Access, EndReason, Peer, RecvWr, SendWr, Settings, Sge, Status, Who};
+use uwarp_verbs::{
+    Access, EndReason, Peer, RecvWr, RemoteBuffer, SendWr, Settings, Sge, Status, Who,
+};
 
 use super::{
     ACCESS, FATAL, INVALID, blames, case, end, layer, ours, over, polled, same, says, theirs,
@@ -61,7 +63,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_bad_stag",
         title: "a Write to an STag that was never given out",
-        wrong: |lent, from| SendWr::write(1, from, lent.all.addr, !lent.all.rkey),
+        wrong: |lent, from| SendWr::write(1, from, RemoteBuffer::at(lent.all.addr, !lent.all.rkey)),
         len: PART,
         receive: Some(LEN),
         code: (1, 1, 0x00),
@@ -75,7 +77,9 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_wrong_key",
         title: "a Write with the wrong key of an STag",
-        wrong: |lent, from| SendWr::write(1, from, lent.all.addr, lent.all.rkey ^ 1),
+        wrong: |lent, from| {
+            SendWr::write(1, from, RemoteBuffer::at(lent.all.addr, lent.all.rkey ^ 1))
+        },
         len: PART,
         receive: Some(LEN),
         code: (1, 1, 0x00),
@@ -89,7 +93,13 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_no_right",
         title: "a Write to memory without the right of remote write",
-        wrong: |lent, from| SendWr::write(1, from, lent.read_only.addr, lent.read_only.rkey),
+        wrong: |lent, from| {
+            SendWr::write(
+                1,
+                from,
+                RemoteBuffer::at(lent.read_only.addr, lent.read_only.rkey),
+            )
+        },
         len: PART,
         receive: Some(LEN),
         code: (1, 1, 0x00),
@@ -103,7 +113,13 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_other_pd",
         title: "a Write to memory of another protection domain",
-        wrong: |lent, from| SendWr::write(1, from, lent.foreign.addr, lent.foreign.rkey),
+        wrong: |lent, from| {
+            SendWr::write(
+                1,
+                from,
+                RemoteBuffer::at(lent.foreign.addr, lent.foreign.rkey),
+            )
+        },
         len: PART,
         receive: Some(LEN),
         code: (1, 1, 0x02),
@@ -117,7 +133,9 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_out_of_bounds",
         title: "a Write that ends one octet behind the memory",
-        wrong: |lent, from| SendWr::write(1, from, lent.all.addr + 49, lent.all.rkey),
+        wrong: |lent, from| {
+            SendWr::write(1, from, RemoteBuffer::at(lent.all.addr + 49, lent.all.rkey))
+        },
         len: PART,
         receive: Some(LEN),
         code: (1, 1, 0x01),
@@ -131,7 +149,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "write_to_wrap",
         title: "a Write whose TO wraps past 2^64",
-        wrong: |lent, from| SendWr::write(1, from, u64::MAX - 1, lent.all.rkey),
+        wrong: |lent, from| SendWr::write(1, from, RemoteBuffer::at(u64::MAX - 1, lent.all.rkey)),
         len: PART,
         receive: Some(LEN),
         code: (1, 0, 0x00),
@@ -148,7 +166,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "read_bad_stag",
         title: "a Read from an STag that was never given out",
-        wrong: |lent, to| SendWr::read(1, to, lent.all.addr, !lent.all.rkey),
+        wrong: |lent, to| SendWr::read(1, to, RemoteBuffer::at(lent.all.addr, !lent.all.rkey)),
         len: PART,
         receive: Some(LEN),
         code: (0, 1, 0x00),
@@ -162,7 +180,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "read_wrong_key",
         title: "a Read with the wrong key of an STag",
-        wrong: |lent, to| SendWr::read(1, to, lent.all.addr, lent.all.rkey ^ 1),
+        wrong: |lent, to| SendWr::read(1, to, RemoteBuffer::at(lent.all.addr, lent.all.rkey ^ 1)),
         len: PART,
         receive: Some(LEN),
         code: (0, 1, 0x00),
@@ -176,7 +194,13 @@ const ROWS: &[Row] = &[
     Row {
         name: "read_other_pd",
         title: "a Read from memory of another protection domain",
-        wrong: |lent, to| SendWr::read(1, to, lent.foreign.addr, lent.foreign.rkey),
+        wrong: |lent, to| {
+            SendWr::read(
+                1,
+                to,
+                RemoteBuffer::at(lent.foreign.addr, lent.foreign.rkey),
+            )
+        },
         len: PART,
         receive: Some(LEN),
         code: (0, 1, 0x03),
@@ -190,7 +214,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "read_out_of_bounds",
         title: "a Read that begins one octet before the memory",
-        wrong: |lent, to| SendWr::read(1, to, lent.all.addr - 1, lent.all.rkey),
+        wrong: |lent, to| SendWr::read(1, to, RemoteBuffer::at(lent.all.addr - 1, lent.all.rkey)),
         len: PART,
         receive: Some(LEN),
         code: (0, 1, 0x01),
@@ -290,10 +314,7 @@ fn refused(rig: &mut Rig, row: &Row, peer: Peer, role: Role) -> Result<()> {
         read_only,
         foreign,
     };
-    let settings = Settings {
-        peer,
-        ..Settings::default()
-    };
+    let settings = Settings::default().peer(peer);
     let terms = Terms {
         settings,
         ..Terms::default()

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use uwarp_interop::{Failure, Outcome, Post, Result, Rig, sge};
 use uwarp_verbs::capture::{Capture, Direction, Reader};
 use uwarp_verbs::llp::kernel::{KernelNetwork, KernelSettings};
-use uwarp_verbs::{Access, Device, Peer, RecvWr, SendWr, Settings, WcOpcode};
+use uwarp_verbs::{Access, Device, Peer, RecvWr, RemoteBuffer, SendWr, Settings, WcOpcode};
 
 use super::case;
 use crate::Case;
@@ -38,10 +38,7 @@ fn captured(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let memory = Memory::default();
     let capture = Capture::to_writer(Box::new(memory.clone()))?;
     let network = KernelNetwork::new(KernelSettings::default(), Some(&capture));
-    let settings = Settings {
-        peer: Peer::Siw,
-        ..Settings::default()
-    };
+    let settings = Settings::default().peer(Peer::Siw);
     let device = Device::open(Arc::new(network), settings)?;
     let terms = Terms::default();
     let inbox = rig.agent.reg(LEN, "lw")?;
@@ -67,11 +64,11 @@ fn captured(rig: &mut Rig, role: Role) -> Result<Outcome> {
     let (to, rkey) = (target.addr, target.rkey);
     // Empty ones in every form that the verbs have, before and behind a Write of several segments.
     ours.qp.post_send_list(&[
-        SendWr::write(1, &[], to, rkey),
-        SendWr::write(2, &[none], 0, 0),
-        SendWr::write_inline(3, &[], to, rkey),
-        SendWr::write(4, &[none, full, none], to, rkey),
-        SendWr::write(5, &[none, none], to, rkey),
+        SendWr::write(1, &[], RemoteBuffer::at(to, rkey)),
+        SendWr::write(2, &[none], RemoteBuffer::at(0, 0)),
+        SendWr::write_inline(3, &[], RemoteBuffer::at(to, rkey)),
+        SendWr::write(4, &[none, full, none], RemoteBuffer::at(to, rkey)),
+        SendWr::write(5, &[none, none], RemoteBuffer::at(to, rkey)),
         SendWr::send(6, &[none]),
     ])?;
     for wr_id in 1..=5 {

@@ -1,7 +1,7 @@
 //! RFC 7306, which siw does not know: it refuses each message, and our side says why.
 
 use uwarp_interop::{Failure, Outcome, Result, Rig};
-use uwarp_verbs::{Access, EndReason, Opcode, Peer, SendWr, Settings, Sge, Status};
+use uwarp_verbs::{Access, EndReason, Opcode, Peer, RemoteBuffer, SendWr, Settings, Sge, Status};
 
 use super::case;
 use crate::Case;
@@ -30,9 +30,9 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn atomics(rig: &mut Rig) -> Result<Outcome> {
     let requests: [Request; 3] = [
-        |sink, to, rkey| SendWr::fetch_add(1, sink, to, rkey, 1),
-        |sink, to, rkey| SendWr::compare_swap(1, sink, to, rkey, 0, 1),
-        |sink, to, rkey| SendWr::swap(1, sink, to, rkey, 1),
+        |sink, to, rkey| SendWr::fetch_add(1, sink, RemoteBuffer::at(to, rkey), 1),
+        |sink, to, rkey| SendWr::compare_swap(1, sink, RemoteBuffer::at(to, rkey), 0, 1),
+        |sink, to, rkey| SendWr::swap(1, sink, RemoteBuffer::at(to, rkey), 1),
     ];
     for peer in [Peer::Siw, Peer::Rfc] {
         for request in requests {
@@ -55,7 +55,9 @@ fn immediate(rig: &mut Rig) -> Result<Outcome> {
             Opcode::ImmediateSolicited,
         ),
         (
-            |_, to, rkey| SendWr::write_with_imm_inline(1, &[7; 8], to, rkey, [1; 8]),
+            |_, to, rkey| {
+                SendWr::write_with_immediate_inline(1, &[7; 8], RemoteBuffer::at(to, rkey), [1; 8])
+            },
             Opcode::Immediate,
         ),
     ];
@@ -77,11 +79,9 @@ fn immediate(rig: &mut Rig) -> Result<Outcome> {
 fn refused(rig: &mut Rig, peer: Peer, request: Request, message: Opcode) -> Result<Option<Status>> {
     let all = rig.agent.reg(LEN, "lw,rw,rr")?;
     let terms = Terms {
-        settings: Settings {
-            peer,
-            first_fpdu_delay: Some(std::time::Duration::from_millis(200)),
-            ..Settings::default()
-        },
+        settings: Settings::default()
+            .peer(peer)
+            .first_fpdu_delay(Some(std::time::Duration::from_millis(200))),
         ..Terms::default()
     };
     let Pair { ours, .. } = connect(rig, Role::GuestServes, &terms, |_, _, _| Ok(()))?;

@@ -9,7 +9,8 @@ use uwarp_interop::{
     Answer, Failure, Listen, Outcome, PATIENCE, Post, QpWish, Result, Rig, pattern, sge,
 };
 use uwarp_verbs::{
-    Access, ConnectOptions, EndReason, Peer, RecvWr, SendWr, Settings, StartupError, WcOpcode,
+    Access, ConnectOptions, EndReason, Peer, RecvWr, RemoteBuffer, SendWr, Settings, StartupError,
+    WcOpcode,
 };
 
 use super::{case, deviation};
@@ -71,10 +72,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn siw() -> Terms {
     Terms {
-        settings: Settings {
-            peer: Peer::Siw,
-            ..Settings::default()
-        },
+        settings: Settings::default().peer(Peer::Siw),
         ..Terms::default()
     }
 }
@@ -86,8 +84,11 @@ fn read_without_the_right(rig: &mut Rig) -> Result<Outcome> {
     let Pair { ours, .. } = connect(rig, Role::GuestServes, &siw(), |_, _, _| Ok(()))?;
     let region = ours.region(LEN, Access::LOCAL_WRITE)?;
     let to = [region.sge(0, u32::try_from(LEN)?)];
-    ours.qp
-        .post_send(&SendWr::read(1, &to, local.addr, local.rkey))?;
+    ours.qp.post_send(&SendWr::read(
+        1,
+        &to,
+        RemoteBuffer::at(local.addr, local.rkey),
+    ))?;
     ours.completion(1, WcOpcode::RdmaRead)?;
     let mut came = [0; LEN];
     region.read_at(0, &mut came)?;
@@ -148,8 +149,11 @@ fn invalidate_any_key(rig: &mut Rig) -> Result<Outcome> {
     })?;
     let Pair { ours, conn, .. } = pair;
     let write = pattern(4, 0, 16);
-    ours.qp
-        .post_send(&SendWr::write_inline(1, &write, all.addr, all.rkey))?;
+    ours.qp.post_send(&SendWr::write_inline(
+        1,
+        &write,
+        RemoteBuffer::at(all.addr, all.rkey),
+    ))?;
     ours.qp
         .post_send(&SendWr::send_inline(2, &[5]).invalidate(all.rkey ^ 0x5a))?;
     ours.completion(1, WcOpcode::RdmaWrite)?;
@@ -162,8 +166,11 @@ fn invalidate_any_key(rig: &mut Rig) -> Result<Outcome> {
         &None,
     )?;
     rig.agent.check(&all, 0, 16, 4, 0)?;
-    ours.qp
-        .post_send(&SendWr::write_inline(3, &write, all.addr + 16, all.rkey))?;
+    ours.qp.post_send(&SendWr::write_inline(
+        3,
+        &write,
+        RemoteBuffer::at(all.addr + 16, all.rkey),
+    ))?;
     let reason = end(&ours)?;
     says(
         &reason.to_string(),
@@ -191,8 +198,11 @@ fn solicited_event(rig: &mut Rig) -> Result<Outcome> {
     ours.completion(1, WcOpcode::Send)?;
     // A Read behind it: when its answer is there, so is the Send.
     let to = [region.sge(0, 8)];
-    ours.qp
-        .post_send(&SendWr::read(2, &to, inbox.addr, inbox.rkey))?;
+    ours.qp.post_send(&SendWr::read(
+        2,
+        &to,
+        RemoteBuffer::at(inbox.addr, inbox.rkey),
+    ))?;
     ours.completion(2, WcOpcode::RdmaRead)?;
     let mut came = [0; 8];
     region.read_at(0, &mut came)?;

@@ -119,12 +119,7 @@ fn limit_of_ours(rig: &mut Rig) -> Result<Outcome> {
     let Some(srq) = &all.our_srq else {
         return Err(Failure::new("our side has no shared receive queue"));
     };
-    let arm = |limit| {
-        srq.modify(SrqModify {
-            limit: Some(limit),
-            ..SrqModify::default()
-        })
-    };
+    let arm = |limit| srq.modify(SrqModify::default().limit(Some(limit)));
     all.receive(0..20)?;
     arm(10)?;
     for slot in 0..10 {

@@ -32,8 +32,8 @@ fn operations(agent: &mut Agent, all: &Lanes, ends: Ends) -> Result<()> {
         let (whole, sink) = (piece(0), [near.sge((SINKS + at + LEN) as u64, octets(LEN))]);
         let from = far.addr + at as u64;
         lane.ours.qp.post_send_list(&[
-            SendWr::write(1, &whole, there, far.rkey),
-            SendWr::read(2, &sink, from, far.rkey),
+            SendWr::write(1, &whole, uwarp_verbs::RemoteBuffer::at(there, far.rkey)),
+            SendWr::read(2, &sink, uwarp_verbs::RemoteBuffer::at(from, far.rkey)),
         ])?;
         lane.ours.completion(1, WcOpcode::RdmaWrite)?;
         lane.ours.completion(2, WcOpcode::RdmaRead)?;

@@ -4,7 +4,9 @@ use uwarp_mpa::MpaErrorCode;
 use uwarp_rdmap::{Opcode, StreamError};
 
 use super::*;
-use crate::cm::{AcceptError, CmReason, ConnectError, RequestError, of_failure};
+use crate::cm::{
+    AcceptError, Attempt, CmReason, ConnectError, RequestError, ResolveError, of_failure,
+};
 use crate::event::{AsyncEvent, EndReason};
 use crate::home::Inherited;
 use crate::limits::What;
@@ -178,6 +180,10 @@ fn errors_of_connection_management_have_the_cause_of_what_is_in_them() {
     };
     let connect = every!(ConnectError {
         ConnectError::Llp { .. } => [ConnectError::Llp { error }],
+        ConnectError::NoneConnected { .. } => [ConnectError::NoneConnected {
+            tried: vec![Attempt { addr, error: Box::new(ConnectError::Llp { error }) }],
+        }],
+        ConnectError::Resolve(_) => [ConnectError::Resolve(ResolveError::NoAddress)],
         ConnectError::Startup { .. } => [ConnectError::Startup { addr, error: startup }],
         ConnectError::Rejected { .. } => [
             ConnectError::Rejected {

@@ -94,7 +94,7 @@ pub enum PostErrorKind {
     },
     /// Immediate Data on a request that cannot have any.
     #[error(
-        "{operation} carries no Immediate Data: on iWARP it is a message of its own (RFC 7306 section 6); post SendWr::immediate behind the request, or use write_with_imm"
+        "{operation} carries no Immediate Data: on iWARP it is a message of its own (RFC 7306 section 6); post SendWr::immediate behind the request, or use write_with_immediate"
     )]
     ImmediateUnfit {
         /// What was posted.
@@ -115,6 +115,16 @@ pub enum PostErrorKind {
         got: usize,
         /// Octets allowed.
         max: usize,
+    },
+    /// The request moves more than the peer's memory has.
+    #[error(
+        "the request moves {got} bytes, but the RemoteBuffer that it names has {room}; post less, or name a longer buffer"
+    )]
+    BeyondRemote {
+        /// Bytes that the request moves.
+        got: u32,
+        /// Bytes of the remote buffer.
+        room: u64,
     },
     /// The lengths add up to more than a message can carry.
     #[error(

@@ -2,6 +2,7 @@
 
 use super::line::over_line;
 use super::*;
+use crate::RemoteBuffer;
 use crate::engine::transmit::PAUSE;
 
 const KIB: u64 = 1024;
@@ -15,7 +16,7 @@ fn post_writes(client: &mut End, to: u64, rkey: u32, count: u64) {
     };
     for wr_id in 0..count {
         let sges = [page; 8];
-        let write = SendWr::write(wr_id, &sges, to, rkey);
+        let write = SendWr::write(wr_id, &sges, RemoteBuffer::at(to, rkey));
         client.conn.post_send(&write.unsignaled()).unwrap();
     }
 }
@@ -33,10 +34,7 @@ fn next_batch(client: &mut End, pool: &BufferPool) -> u64 {
 fn the_first_batch_after_a_pause_is_short_and_those_behind_it_are_longer() {
     // Copied, and read where it lies.
     for send_in_place in [false, true] {
-        let settings = Settings {
-            send_in_place,
-            ..Settings::default()
-        };
+        let settings = Settings::default().send_in_place(send_in_place);
         let server = Memory::new();
         let (mut client, _server, pool) = connected(&settings, &server);
         client.conn.set_emss(65_483);
@@ -64,7 +62,7 @@ fn a_batch_of_small_messages_stays_short_whatever_is_queued_behind_them() {
         // 4 KiB each, and large ones behind them in every other round.
         let sges = client.source(PAGE as u32);
         for wr_id in 0..48 {
-            let write = SendWr::write(wr_id, &sges, to, rkey).unsignaled();
+            let write = SendWr::write(wr_id, &sges, RemoteBuffer::at(to, rkey)).unsignaled();
             client.conn.post_send(&write).unwrap();
         }
         post_writes(&mut client, to, rkey, 16 * (round % 2));
@@ -86,7 +84,7 @@ fn response_batches(reads: u64, len: usize) -> [u64; 4] {
         lkey: sink.stag().0,
     }];
     for wr_id in 0..reads {
-        let read = SendWr::read(wr_id, &sges, 0, source.stag().0);
+        let read = SendWr::read(wr_id, &sges, RemoteBuffer::at(0, source.stag().0));
         client.conn.post_send(&read).unwrap();
     }
     server.deliver(&client.octets(), &pool);
@@ -125,12 +123,12 @@ fn the_llp_is_told_when_a_single_answer_is_awaited() {
     };
     let (near, far) = ([own(&client, 8)], [own(&server, 8)]);
     let (to, rkey) = (far[0].addr, far[0].lkey);
-    let of_the_peer = SendWr::read(1, &far, near[0].addr, near[0].lkey);
+    let of_the_peer = SendWr::read(1, &far, RemoteBuffer::at(near[0].addr, near[0].lkey));
     server.conn.post_send(&of_the_peer).unwrap();
     // The end that connected has sent something, so that the other one may.
     client
         .conn
-        .post_send(&SendWr::write(0, &near, to, rkey))
+        .post_send(&SendWr::write(0, &near, RemoteBuffer::at(to, rkey)))
         .unwrap();
     server.deliver(&client.octets(), &pool);
     let mut asked_by_the_peer = server.octets();
@@ -145,9 +143,9 @@ fn the_llp_is_told_when_a_single_answer_is_awaited() {
             .extend(std::mem::take(&mut asked_by_the_peer));
         driven.turn(&pool, Instant::now());
     };
-    post(SendWr::read(2, &near, to, rkey));
-    post(SendWr::write(3, &near, to, rkey));
-    post(SendWr::read(4, &near, to, rkey));
+    post(SendWr::read(2, &near, RemoteBuffer::at(to, rkey)));
+    post(SendWr::write(3, &near, RemoteBuffer::at(to, rkey)));
+    post(SendWr::read(4, &near, RemoteBuffer::at(to, rkey)));
     // A Write asks for nothing, nor does one behind a Read, and two Reads ask for two answers.
     assert_eq!(line.lock().asking, [true, false, false, false]);
 }
@@ -162,8 +160,8 @@ fn a_request_that_others_wait_behind_does_not_ask_for_a_single_answer() {
         len: 8,
         lkey: client.memory.open.stag().0,
     }];
-    let fenced = SendWr::write(2, &sges, to, rkey).fence();
-    for wr in [SendWr::read(1, &sges, to, rkey), fenced] {
+    let fenced = SendWr::write(2, &sges, RemoteBuffer::at(to, rkey)).fence();
+    for wr in [SendWr::read(1, &sges, RemoteBuffer::at(to, rkey)), fenced] {
         client.conn.post_send(&wr).unwrap();
     }
     let _memory = Arc::clone(&client.memory);
@@ -174,10 +172,7 @@ fn a_request_that_others_wait_behind_does_not_ask_for_a_single_answer() {
 
 #[test]
 fn of_a_batch_in_several_calls_only_the_one_that_ends_with_the_request_asks() {
-    let settings = Settings {
-        send_in_place: true,
-        ..Settings::default()
-    };
+    let settings = Settings::default().send_in_place(true);
     let server = Memory::new();
     let (mut client, _server, pool) = connected(&settings, &server);
     client.conn.set_emss(65_483);
@@ -190,12 +185,12 @@ fn of_a_batch_in_several_calls_only_the_one_that_ends_with_the_request_asks() {
     // Each is read where it lies, in eight parts.
     let parts = [part; 8];
     for wr_id in 0..8 {
-        let write = SendWr::write(wr_id, &parts, to, rkey).unsignaled();
+        let write = SendWr::write(wr_id, &parts, RemoteBuffer::at(to, rkey)).unsignaled();
         client.conn.post_send(&write).unwrap();
     }
     client
         .conn
-        .post_send(&SendWr::read(8, &[part], to, rkey))
+        .post_send(&SendWr::read(8, &[part], RemoteBuffer::at(to, rkey)))
         .unwrap();
     let _memory = Arc::clone(&client.memory);
     let (mut driven, line) = over_line(client, usize::MAX);
@@ -206,10 +201,7 @@ fn of_a_batch_in_several_calls_only_the_one_that_ends_with_the_request_asks() {
 #[test]
 fn the_llp_is_told_whether_fpdus_may_go_over_segments() {
     for segments in [FpduSegments::ONE, FpduSegments::MOST] {
-        let settings = Settings {
-            fpdu_segments: segments,
-            ..Settings::default()
-        };
+        let settings = Settings::default().fpdu_segments(segments);
         let server = Memory::new();
         let (mut client, _server, pool) = connected(&settings, &server);
         let (to, rkey) = (server.open.to_base(), server.open.stag().0);
@@ -252,15 +244,15 @@ fn what_was_kept_for_a_request_that_is_held_back_is_sent() {
         lkey: client.memory.open.stag().0,
     };
     let sges = [page];
-    let read = SendWr::read(0, &sges, to, rkey);
+    let read = SendWr::read(0, &sges, RemoteBuffer::at(to, rkey));
     client.conn.post_send(&read.unsignaled()).unwrap();
     // The shortest batch, to the octet of its last FPDU.
     for wr_id in 1..=32 {
-        let write = SendWr::write(wr_id, &sges, to, rkey);
+        let write = SendWr::write(wr_id, &sges, RemoteBuffer::at(to, rkey));
         client.conn.post_send(&write.unsignaled()).unwrap();
     }
     // It waits for the answer to the Read.
-    let fenced = SendWr::write(33, &sges, to, rkey).fence();
+    let fenced = SendWr::write(33, &sges, RemoteBuffer::at(to, rkey)).fence();
     client.conn.post_send(&fenced.unsignaled()).unwrap();
     let _memory = Arc::clone(&client.memory);
     let (mut driven, line) = over_line(client, usize::MAX);

@@ -2,6 +2,7 @@
 
 use super::lent::{LEN, content, one_call, pattern, region};
 use super::*;
+use crate::RemoteBuffer;
 use crate::cause::Who;
 
 /// A message of 100,000 bytes.
@@ -30,7 +31,7 @@ fn sent(settings: &Settings, kind: Kind, most: usize) -> Result<Sent, (End, End)
     let (mut client, mut server, pool) = connected(settings, &Memory::new());
     client.conn.set_emss(65_483);
     // A responder that has validated no FPDU may not send a Terminate.
-    let first = SendWr::write(0, &[], 0, 0);
+    let first = SendWr::write(0, &[], RemoteBuffer::at(0, 0));
     client.conn.post_send(&first.unsignaled()).unwrap();
     server.deliver(&client.octets(), &pool);
     let (source, from) = region(&client.memory, |_| 0);
@@ -53,14 +54,14 @@ fn sent(settings: &Settings, kind: Kind, most: usize) -> Result<Sent, (End, End)
     let whole = [sge(&from, 0, LEN as u32)];
     let parts = [(0, 9_000), (9_000, 40_000), (49_000, 51_000)];
     let parts = parts.map(|(addr, len)| sge(&from, addr, len));
-    let rkey = into.stag().0;
+    let remote = RemoteBuffer::at(0, into.stag().0);
     client
         .conn
         .post_send(&match kind {
-            Kind::Write => SendWr::write(1, &whole, 0, rkey),
-            Kind::WriteWithImmediate => SendWr::write_with_imm(1, &whole, 0, rkey, [3; 8]),
+            Kind::Write => SendWr::write(1, &whole, remote),
+            Kind::WriteWithImmediate => SendWr::write(1, &whole, remote).with_immediate([3; 8]),
             Kind::Send => SendWr::send(1, &whole),
-            Kind::List => SendWr::write(1, &parts, 0, rkey),
+            Kind::List => SendWr::write(1, &parts, remote),
         })
         .unwrap();
     loop {
@@ -91,10 +92,7 @@ struct Sent {
 #[test]
 fn with_a_crc_memory_that_changes_while_it_is_sent_leaves_as_it_was_framed() {
     for markers in [false, true] {
-        let settings = Settings {
-            markers,
-            ..Settings::default()
-        };
+        let settings = Settings::default().markers(markers);
         for kind in KINDS {
             for most in [30_000, usize::MAX] {
                 let what = format!("{kind:?}, Markers {markers}, {most} bytes a call");
@@ -110,10 +108,7 @@ fn with_a_crc_memory_that_changes_while_it_is_sent_leaves_as_it_was_framed() {
 
 #[test]
 fn without_a_crc_memory_that_changes_while_it_is_sent_arrives_torn_and_the_connection_stands() {
-    let settings = Settings {
-        crc: false,
-        ..Settings::default()
-    };
+    let settings = Settings::default().crc(false);
     for kind in KINDS {
         let Ok(sent) = sent(&settings, kind, usize::MAX) else {
             panic!("the connection ended: {kind:?}");
@@ -124,10 +119,7 @@ fn without_a_crc_memory_that_changes_while_it_is_sent_arrives_torn_and_the_conne
 
 #[test]
 fn with_send_in_place_a_wrong_crc_is_blamed_on_the_program_that_changed_its_memory() {
-    let settings = Settings {
-        send_in_place: true,
-        ..Settings::default()
-    };
+    let settings = Settings::default().send_in_place(true);
     for kind in KINDS {
         let Err((client, server)) = sent(&settings, kind, usize::MAX) else {
             panic!("it was copied: {kind:?}");
@@ -156,11 +148,7 @@ fn memory_that_was_framed_can_be_deregistered_before_it_has_left_unless_it_is_se
         (true, true, true),
         (false, false, true),
     ] {
-        let settings = Settings {
-            crc,
-            send_in_place,
-            ..Settings::default()
-        };
+        let settings = Settings::default().crc(crc).send_in_place(send_in_place);
         let server = Memory::new();
         let (mut client, _server, _pool) = connected(&settings, &server);
         client.conn.set_emss(65_483);
@@ -170,7 +158,7 @@ fn memory_that_was_framed_can_be_deregistered_before_it_has_left_unless_it_is_se
             len: 50_000,
             lkey: from.stag().0,
         }];
-        let write = SendWr::write(1, &sges, 0, server.open.stag().0);
+        let write = SendWr::write(1, &sges, RemoteBuffer::at(0, server.open.stag().0));
         client.conn.post_send(&write).unwrap();
         client.conn.fill();
         assert!(client.conn.tx.left() > 50_000, "all of it is framed");

@@ -5,6 +5,7 @@ use super::wire::{
     ENHANCED, IMMEDIATE, Segment, WRITE, check_segments, check_startup, segments, startup,
 };
 use super::*;
+use crate::RemoteBuffer;
 
 /// How long a message is.
 #[derive(Clone, Copy, Debug)]
@@ -185,22 +186,24 @@ impl Side {
         let wr = match kind {
             Kind::Send { inline: true } => SendWr::send_inline(1, &inline),
             Kind::Send { inline: false } => SendWr::send(2, &sges),
-            Kind::Write { inline: true } => SendWr::write_inline(3, &inline, to, rkey),
-            Kind::Write { inline: false } => SendWr::write(4, &sges, to, rkey),
-            Kind::Read => SendWr::read(5, &whole, to, rkey),
+            Kind::Write { inline: true } => {
+                SendWr::write_inline(3, &inline, RemoteBuffer::at(to, rkey))
+            }
+            Kind::Write { inline: false } => SendWr::write(4, &sges, RemoteBuffer::at(to, rkey)),
+            Kind::Read => SendWr::read(5, &whole, RemoteBuffer::at(to, rkey)),
             Kind::Atomic { nth, swap: false } => {
-                SendWr::fetch_add(6, &word, to + 8 * u64::from(nth), rkey, 1)
+                SendWr::fetch_add(6, &word, RemoteBuffer::at(to + 8 * u64::from(nth), rkey), 1)
             }
             Kind::Atomic { nth, swap: true } => {
-                SendWr::swap(7, &word, to + 8 * u64::from(nth), rkey, 1)
+                SendWr::swap(7, &word, RemoteBuffer::at(to + 8 * u64::from(nth), rkey), 1)
             }
             Kind::Immediate { solicited: false } => SendWr::immediate(8, imm),
             Kind::Immediate { solicited: true } => SendWr::immediate(9, imm).solicited(),
             Kind::WriteWithImmediate { inline: true } => {
-                SendWr::write_with_imm_inline(10, &inline, to, rkey, imm)
+                SendWr::write_with_immediate_inline(10, &inline, RemoteBuffer::at(to, rkey), imm)
             }
             Kind::WriteWithImmediate { inline: false } => {
-                SendWr::write_with_imm(11, &sges, to, rkey, imm)
+                SendWr::write_with_immediate(11, &sges, RemoteBuffer::at(to, rkey), imm)
             }
         };
         let wr = if fence { wr.fence() } else { wr };

@@ -3,6 +3,7 @@
 
 use super::wire::{ATOMIC_REQUEST, ATOMIC_RESPONSE, IMMEDIATE, Segment, WRITE, segments};
 use super::*;
+use crate::RemoteBuffer;
 use uwarp_ddp::TaggedFault;
 use uwarp_rdmap::{AtomicFault, StreamError};
 
@@ -66,11 +67,11 @@ fn immediate_data_follows_its_write_before_anything_else() {
         server.deliver(&client.octets(), &pool);
         server
             .conn
-            .post_send(&SendWr::read(5, &into, addr, rkey))
+            .post_send(&SendWr::read(5, &into, RemoteBuffer::at(addr, rkey)))
             .unwrap();
         server.octets()
     };
-    let wr = SendWr::write_with_imm(1, &source, open, rkey, *b"imm data");
+    let wr = SendWr::write_with_immediate(1, &source, RemoteBuffer::at(open, rkey), *b"imm data");
     client.conn.post_send(&wr).unwrap();
     client.deliver(&answer, &pool);
     let sent = client.octets();
@@ -92,7 +93,8 @@ fn a_write_with_immediate_completes_when_the_llp_has_both_messages() {
     let memory = Memory::new();
     let (mut client, _server, _pool) = connected(&Settings::default(), &memory);
     let (open, rkey) = (memory.open.to_base(), memory.open.stag().0);
-    let wr = SendWr::write_with_imm_inline(1, &[1; 100], open, rkey, [2; 8]);
+    let wr =
+        SendWr::write_with_immediate_inline(1, &[1; 100], RemoteBuffer::at(open, rkey), [2; 8]);
     client.conn.post_send(&wr).unwrap();
     client.conn.fill();
     let all = client.conn.tx.framed_to() - client.conn.tx.taken_to();
@@ -110,7 +112,7 @@ fn atomics_are_carried_out_in_their_turn_and_answered_with_what_was_there() {
     let (to, rkey) = (region.to_base(), region.stag().0);
     for nth in 0..4 {
         let sges = sink(&client, nth);
-        let wr = SendWr::fetch_add(nth, &sges, to, rkey, 10);
+        let wr = SendWr::fetch_add(nth, &sges, RemoteBuffer::at(to, rkey), 10);
         client.conn.post_send(&wr).unwrap();
     }
     let requests = client.octets();
@@ -143,7 +145,12 @@ fn an_atomic_whose_memory_goes_before_its_turn_ends_with_its_ddp_header() {
     let (mut client, mut server, pool) = connected(&Settings::default(), &memory);
     let region = words(&memory);
     let sges = sink(&client, 0);
-    let wr = SendWr::fetch_add(1, &sges, region.to_base(), region.stag().0, 1);
+    let wr = SendWr::fetch_add(
+        1,
+        &sges,
+        RemoteBuffer::at(region.to_base(), region.stag().0),
+        1,
+    );
     client.conn.post_send(&wr).unwrap();
     server.deliver(&client.octets(), &pool);
     memory.table.remove(region.stag()).unwrap();
@@ -189,8 +196,8 @@ fn an_atomic_that_waits_for_its_turn_is_not_done_when_the_qp_has_lost_the_right(
     let (into, found) = (client.source(4000), sink(&client, 511));
     let open = (memory.open.to_base(), memory.open.stag().0);
     for wr in [
-        SendWr::read(1, &into, open.0, open.1),
-        SendWr::fetch_add(2, &found, to, rkey, 1),
+        SendWr::read(1, &into, RemoteBuffer::at(open.0, open.1)),
+        SendWr::fetch_add(2, &found, RemoteBuffer::at(to, rkey), 1),
     ] {
         client.conn.post_send(&wr).unwrap();
     }
@@ -224,7 +231,13 @@ fn a_read_that_is_being_answered_is_finished_when_the_qp_has_lost_the_right() {
         len: LEN as u32,
         lkey: into.stag().0,
     }];
-    let read = |wr_id| SendWr::read(wr_id, &sges, source.to_base(), source.stag().0);
+    let read = |wr_id| {
+        SendWr::read(
+            wr_id,
+            &sges,
+            RemoteBuffer::at(source.to_base(), source.stag().0),
+        )
+    };
     client.conn.post_send(&read(1)).unwrap();
     server.deliver(&client.octets(), &pool);
     server.conn.fill();

@@ -1,5 +1,6 @@
 //! What a peer reads without a CRC is taken from where it lies, for as long as one call of the LLP takes.
 
+use crate::RemoteBuffer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -49,7 +50,7 @@ impl Asked {
             len: LEN as u32,
             lkey: self.into.stag().0,
         }];
-        let read = SendWr::read(1, &sges, 0, self.source.1.stag().0);
+        let read = SendWr::read(1, &sges, RemoteBuffer::at(0, self.source.1.stag().0));
         self.client.conn.post_send(&read).unwrap();
         let request = self.client.octets();
         self.server.deliver(&request, &self.pool);
@@ -229,7 +230,7 @@ fn a_read_is_answered_with_what_was_there_before_the_atomic_behind_it() {
     } = asked(false);
     let original = client.source(8);
     let (to, rkey) = (region.to_base(), region.stag().0);
-    let add = SendWr::fetch_add(2, &original, to, rkey, 77);
+    let add = SendWr::fetch_add(2, &original, RemoteBuffer::at(to, rkey), 77);
     client.conn.post_send(&add).unwrap();
     server.deliver(&client.octets(), &pool);
     client.deliver(&server.octets(), &pool);

@@ -1,6 +1,7 @@
 //! Small messages that are framed in a row are framed as the general path frames them, octet by octet.
 
 use super::*;
+use crate::RemoteBuffer;
 use crate::mem::RegionTable;
 
 #[derive(Clone, Copy, Debug)]
@@ -116,15 +117,20 @@ impl Side {
         let wr = match (kind, inlined) {
             (Kind::Send { .. }, Some(octets)) => SendWr::send_inline(1, octets),
             (Kind::Send { .. }, None) => SendWr::send(2, &sges),
-            (Kind::Write, Some(octets)) => SendWr::write_inline(3, octets, to, rkey),
-            (Kind::Write, None) => SendWr::write(4, &sges, to, rkey),
-            (Kind::Read, _) => SendWr::read(5, &sges, to, rkey),
-            (Kind::Immediate, _) => SendWr::immediate(6, *b"imm data"),
-            (Kind::WriteWithImmediate, Some(octets)) => {
-                SendWr::write_with_imm_inline(7, octets, to, rkey, *b"imm data")
+            (Kind::Write, Some(octets)) => {
+                SendWr::write_inline(3, octets, RemoteBuffer::at(to, rkey))
             }
+            (Kind::Write, None) => SendWr::write(4, &sges, RemoteBuffer::at(to, rkey)),
+            (Kind::Read, _) => SendWr::read(5, &sges, RemoteBuffer::at(to, rkey)),
+            (Kind::Immediate, _) => SendWr::immediate(6, *b"imm data"),
+            (Kind::WriteWithImmediate, Some(octets)) => SendWr::write_with_immediate_inline(
+                7,
+                octets,
+                RemoteBuffer::at(to, rkey),
+                *b"imm data",
+            ),
             (Kind::WriteWithImmediate, None) => {
-                SendWr::write_with_imm(8, &sges, to, rkey, *b"imm data")
+                SendWr::write_with_immediate(8, &sges, RemoteBuffer::at(to, rkey), *b"imm data")
             }
         };
         let wr = match kind {

@@ -2,6 +2,7 @@
 
 use super::line::over_line;
 use super::*;
+use crate::RemoteBuffer;
 use crate::progress::drive::Driven;
 
 #[test]
@@ -15,7 +16,7 @@ fn requests_that_were_staged_leave_before_responses_are_received() {
     let stage = |driven: &mut Driven, wr_id| {
         let before = driven.conn.sq.posted();
         let sink = memory.receive(wr_id);
-        let read = SendWr::read(wr_id, &sink, open, rkey);
+        let read = SendWr::read(wr_id, &sink, RemoteBuffer::at(open, rkey));
         driven.conn.post_send(&read).unwrap();
         driven.doorbell.posted(&driven.conn.sq, before, 1, u64::MAX);
     };

@@ -2,6 +2,7 @@
 //! receive comes from an SRQ.
 
 use super::*;
+use crate::RemoteBuffer;
 
 /// A connection with a client, and how much of its receives was given out.
 struct Side {
@@ -65,7 +66,11 @@ impl Side {
                 let _ = self.client.conn.post_send(&wr);
             }
             Step::Write { len } => {
-                let _ = (self.client.conn).post_send(&SendWr::write(2, &sges(len), to, rkey));
+                let _ = (self.client.conn).post_send(&SendWr::write(
+                    2,
+                    &sges(len),
+                    RemoteBuffer::at(to, rkey),
+                ));
             }
             Step::Revoke => {
                 let memory = &self.server.memory;

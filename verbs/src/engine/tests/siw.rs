@@ -1,5 +1,6 @@
 //! Towards Linux siw: FPDUs behind its Reply, the FPDU of ours that it misses, its Terminate Messages.
 
+use crate::RemoteBuffer;
 use std::time::Duration;
 
 use super::wire::{SEND, WRITE, segments};
@@ -378,7 +379,7 @@ fn the_read_that_siw_refuses_gets_the_blame_by_the_meaning_of_its_code() {
         lkey: end.memory.open.stag().0,
     }];
     end.conn
-        .post_send(&SendWr::read(1, &sges, 0x1000, 0x100))
+        .post_send(&SendWr::read(1, &sges, RemoteBuffer::at(0x1000, 0x100)))
         .unwrap();
     let sent = end.octets();
     let mut header = vec![0x20, 0x07, 0x03, 0, 0, 28];

@@ -1,6 +1,7 @@
 //! Peers that hold up one direction (`Timeouts::stalled`), in virtual time: who is kept, who is not, and what a
 //! message costs meanwhile that waits for a receive.
 
+use crate::RemoteBuffer;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -112,7 +113,7 @@ fn pair(settings: &Settings, peer: Option<Arc<PeerAccount>>) -> (End, Timed) {
     // The first FPDU, so that the server may send.
     client
         .conn
-        .post_send(&SendWr::write_inline(0, b"", 0, 0))
+        .post_send(&SendWr::write_inline(0, b"", RemoteBuffer::at(0, 0)))
         .unwrap();
     server.deliver(&client.octets(), &pool);
     client.numbers();
@@ -135,7 +136,7 @@ fn owes(server: &mut Timed) {
         len: PAGE as u32,
         lkey: server.memory.open.stag().0,
     }];
-    let write = SendWr::write(7, &sges, 0x1000, 0x77);
+    let write = SendWr::write(7, &sges, RemoteBuffer::at(0x1000, 0x77));
     server.driven.conn.post_send(&write).unwrap();
     server.turn();
 }

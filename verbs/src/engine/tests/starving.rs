@@ -1,6 +1,7 @@
 //! A message without a receive on a connection that holds: it waits, in order, for a receive or for its time to
 //! be over. Time stands still unless a test moves it.
 
+use crate::RemoteBuffer;
 use std::time::Duration;
 
 use uwarp_rdmap::TerminateCode;
@@ -215,10 +216,10 @@ fn writes_and_reads_in_front_of_the_message_are_done_and_own_sends_go_on() {
     let (open, rkey) = (memory.open.to_base(), memory.open.stag().0);
     let sges = client.source(8);
     for wr in [
-        SendWr::write_inline(1, b"in front", open, rkey),
-        SendWr::read(2, &sges, open, rkey),
+        SendWr::write_inline(1, b"in front", RemoteBuffer::at(open, rkey)),
+        SendWr::read(2, &sges, RemoteBuffer::at(open, rkey)),
         SendWr::send(3, &[]),
-        SendWr::write_inline(4, b"from aft", open, rkey),
+        SendWr::write_inline(4, b"from aft", RemoteBuffer::at(open, rkey)),
     ] {
         client.conn.post_send(&wr).unwrap();
     }
@@ -353,8 +354,14 @@ fn a_first_message_that_waits_establishes_the_connection_once() {
 /// What takes a receive and brings Immediate Data: its opcode on the wire, and how it is posted.
 fn immediates(server: &Memory) -> [SendWr<'static>; 4] {
     let (to, rkey) = (server.open.to_base(), server.open.stag().0);
-    let with_write =
-        |wr_id| SendWr::write_with_imm_inline(wr_id, b"octets", to, rkey, *b"imm data");
+    let with_write = |wr_id| {
+        SendWr::write_with_immediate_inline(
+            wr_id,
+            b"octets",
+            RemoteBuffer::at(to, rkey),
+            *b"imm data",
+        )
+    };
     [
         SendWr::immediate(1, *b"imm data"),
         SendWr::immediate(2, *b"imm data").solicited(),

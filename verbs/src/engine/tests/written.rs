@@ -1,6 +1,7 @@
 //! Events of Writes (`Settings::event_on_write`): not while something is outstanding that has an event of its own.
 
 use super::*;
+use crate::RemoteBuffer;
 use crate::completion::{CompletionChannel, Notify};
 
 /// Two ends, of which the server wants events of Writes on a channel.
@@ -36,7 +37,7 @@ impl Told {
     /// The client writes.
     fn write(&mut self) {
         let open = &self.server.memory.open;
-        let wr = SendWr::write_inline(1, b"leave", open.to_base(), open.stag().0);
+        let wr = SendWr::write_inline(1, b"leave", RemoteBuffer::at(open.to_base(), open.stag().0));
         self.client.conn.post_send(&wr).unwrap();
         self.server.deliver(&self.client.octets(), &self.pool);
     }
@@ -58,7 +59,7 @@ fn a_write_is_no_event_while_a_request_is_outstanding_that_will_complete() {
     told.write();
     let (sges, there) = (told.server.source(8), Memory::new());
     let (addr, stag) = (there.open.to_base(), there.open.stag().0);
-    told.post(&SendWr::read(2, &sges, addr, stag));
+    told.post(&SendWr::read(2, &sges, RemoteBuffer::at(addr, stag)));
     assert!(told.is_taken());
     told.cq.arm(Notify::Any);
     told.write();

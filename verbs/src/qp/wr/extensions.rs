@@ -4,11 +4,12 @@ use uwarp_rdmap::AtomicOp;
 
 use super::{SendOp, SendWr, Source};
 use crate::mem::Sge;
+use crate::mr::RemoteBuffer;
 
 /// Atomic Operations (RFC 7306 section 5).
 ///
-/// Each works on 8 octets of the peer's memory, a word in the byte order of the peer's host at an
-/// address there that is a multiple of 8. (`remote_addr` may be any number where the region counts from
+/// Each works on the first 8 bytes of `remote`, a word in the byte order of the peer's host at an
+/// address there that is a multiple of 8. (The address in `remote` may be any number where the region counts from
 /// one of its own; a peer whose memory is not aligned refuses:
 /// [`Status::RemoteOperation`](crate::Status::RemoteOperation).) What the word held before comes into `sink`, one element of 8
 /// octets with local write, in the byte order of this host. Atomic Operations take places in ORD, as
@@ -17,23 +18,22 @@ use crate::mem::Sge;
 /// They are atomic with respect to each other; with another uwarp as the peer also with respect to the
 /// CPUs of its machine.
 impl<'a> SendWr<'a> {
-    /// Adds `add` to the word at `remote_addr` in the peer's region `rkey`; a carry out of bit 63 is
+    /// Adds `add` to the word at the start of `remote`; a carry out of bit 63 is
     /// lost (`IBV_WR_ATOMIC_FETCH_AND_ADD`). See [`mask`](Self::mask).
     #[must_use]
-    pub fn fetch_add(wr_id: u64, sink: &'a [Sge], remote_addr: u64, rkey: u32, add: u64) -> Self {
+    pub fn fetch_add(wr_id: u64, sink: &'a [Sge], remote: RemoteBuffer, add: u64) -> Self {
         let op = AtomicOp::FetchAdd { add, mask: 0 };
-        Self::atomic(wr_id, sink, remote_addr, rkey, op)
+        Self::atomic(wr_id, sink, remote, op)
     }
 
-    /// Stores `swap` into the word at `remote_addr` in the peer's region `rkey` if it holds `compare`.
+    /// Stores `swap` into the word at the start of `remote` if it holds `compare`.
     /// It has if what comes into the sink is `compare` (`IBV_WR_ATOMIC_CMP_AND_SWP`). See [`compare_mask`](Self::compare_mask) and
     /// [`swap_mask`](Self::swap_mask).
     #[must_use]
     pub fn compare_swap(
         wr_id: u64,
         sink: &'a [Sge],
-        remote_addr: u64,
-        rkey: u32,
+        remote: RemoteBuffer,
         compare: u64,
         swap: u64,
     ) -> Self {
@@ -43,15 +43,15 @@ impl<'a> SendWr<'a> {
             swap,
             swap_mask: u64::MAX,
         };
-        Self::atomic(wr_id, sink, remote_addr, rkey, op)
+        Self::atomic(wr_id, sink, remote, op)
     }
 
-    /// Stores `swap` into the word at `remote_addr` in the peer's region `rkey`, whatever it holds: a
+    /// Stores `swap` into the word at the start of `remote`, whatever it holds: a
     /// [`compare_swap`](Self::compare_swap) that compares no bits, and completes as one. libibverbs has none
     /// (the kernel: `IB_WR_MASKED_ATOMIC_CMP_AND_SWP`).
     #[must_use]
-    pub fn swap(wr_id: u64, sink: &'a [Sge], remote_addr: u64, rkey: u32, swap: u64) -> Self {
-        Self::compare_swap(wr_id, sink, remote_addr, rkey, 0, swap).compare_mask(0)
+    pub fn swap(wr_id: u64, sink: &'a [Sge], remote: RemoteBuffer, swap: u64) -> Self {
+        Self::compare_swap(wr_id, sink, remote, 0, swap).compare_mask(0)
     }
 
     /// For [`fetch_add`](Self::fetch_add): add several fields of the word, each on its own. Every 1 in
@@ -59,10 +59,11 @@ impl<'a> SendWr<'a> {
     /// 5.1.1). Ignored by other requests.
     ///
     /// ```
-    /// use uwarp_verbs::{SendWr, Sge};
+    /// use uwarp_verbs::{RemoteBuffer, SendWr, Sge};
     /// let sink = [Sge { addr: 0x1000, len: 8, lkey: 0x1234_5601 }];
+    /// let word = RemoteBuffer { addr: 0x8000, len: 8, rkey: 0x55 };
     /// // Two counters of 32 bits each: one more in the upper, two more in the lower.
-    /// let wr = SendWr::fetch_add(7, &sink, 0x8000, 0x55, 1 << 32 | 2).mask(1 << 63 | 1 << 31);
+    /// let wr = SendWr::fetch_add(7, &sink, word, 1 << 32 | 2).mask(1 << 63 | 1 << 31);
     /// ```
     #[must_use]
     pub fn mask(mut self, carries_end_at: u64) -> Self {
@@ -104,13 +105,13 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    fn atomic(wr_id: u64, sink: &'a [Sge], remote_addr: u64, rkey: u32, op: AtomicOp) -> Self {
-        let op = SendOp::Atomic {
+    fn atomic(wr_id: u64, sink: &'a [Sge], remote: RemoteBuffer, op: AtomicOp) -> Self {
+        let op = |rkey, remote_addr| SendOp::Atomic {
             rkey,
             remote_addr,
             op,
         };
-        Self::new(wr_id, op, Source::Sges(sink))
+        Self::with_remote(wr_id, op, Source::Sges(sink), remote)
     }
 }
 
@@ -127,41 +128,39 @@ impl<'a> SendWr<'a> {
     /// (`IBV_WR_RDMA_WRITE_WITH_IMM`). When the
     /// peer sees the Immediate Data, it sees the octets of the Write too.
     #[must_use]
-    pub fn write_with_imm(
+    pub fn write_with_immediate(
         wr_id: u64,
         sges: &'a [Sge],
-        remote_addr: u64,
-        rkey: u32,
-        imm: [u8; 8],
+        remote: RemoteBuffer,
+        immediate: [u8; 8],
     ) -> Self {
-        Self::write(wr_id, sges, remote_addr, rkey).with_imm(imm)
+        Self::write(wr_id, sges, remote).with_immediate(immediate)
     }
 
     /// The same with `data` copied when it is posted (`IBV_WR_RDMA_WRITE_WITH_IMM` with `IBV_SEND_INLINE`).
     #[must_use]
-    pub fn write_with_imm_inline(
+    pub fn write_with_immediate_inline(
         wr_id: u64,
         data: &'a [u8],
-        remote_addr: u64,
-        rkey: u32,
-        imm: [u8; 8],
+        remote: RemoteBuffer,
+        immediate: [u8; 8],
     ) -> Self {
-        Self::write_inline(wr_id, data, remote_addr, rkey).with_imm(imm)
+        Self::write_inline(wr_id, data, remote).with_immediate(immediate)
     }
 
     /// Immediate Data alone. Its completion is that of a Send. libibverbs has no such request: its
     /// `IBV_WR_SEND_WITH_IMM`, a Send and the data in one message, does not exist on iWARP.
     #[must_use]
-    pub fn immediate(wr_id: u64, imm: [u8; 8]) -> Self {
-        Self::new(wr_id, SendOp::Immediate, Source::Inline(&[])).with_imm(imm)
+    pub fn immediate(wr_id: u64, immediate: [u8; 8]) -> Self {
+        Self::new(wr_id, SendOp::Immediate, Source::Inline(&[])).with_immediate(immediate)
     }
 
     /// Adds Immediate Data to an RDMA Write (RFC 7306 section 6). Any other request with it is refused when it is posted,
     /// with [`PostErrorKind::ImmediateUnfit`](crate::PostErrorKind::ImmediateUnfit): on iWARP one
     /// message is either a Send or Immediate Data.
     #[must_use]
-    pub fn with_imm(mut self, imm: [u8; 8]) -> Self {
-        self.imm = Some(imm);
+    pub fn with_immediate(mut self, immediate: [u8; 8]) -> Self {
+        self.imm = Some(immediate);
         self
     }
 }

@@ -2,7 +2,7 @@
 
 use uwarp_verbs::{
     AcceptOptions, Access, ConnectOptions, Cq, Device, Listener, MemoryRegion, Pd, Qp, QpCaps,
-    QpState, RecvWr, SendWr, Status, WcOpcode,
+    QpState, RecvWr, RemoteBuffer, SendWr, Status, WcOpcode,
 };
 
 use crate::peer::{PATIENCE, eventually};
@@ -92,8 +92,7 @@ impl Healthy {
         a.qp.post_send(&SendWr::write(
             2,
             &[a.region.sge(0, 40)],
-            target.addr,
-            target.rkey,
+            RemoteBuffer::at(target.addr, target.rkey),
         ))
         .unwrap();
         a.qp.post_send(&SendWr::send(3, &[a.region.sge(40, 24)]))
@@ -118,7 +117,11 @@ impl Healthy {
         let target = region.remote();
         self.a
             .qp
-            .post_send(&SendWr::write_inline(4, &octets, target.addr, target.rkey))
+            .post_send(&SendWr::write_inline(
+                4,
+                &octets,
+                RemoteBuffer::at(target.addr, target.rkey),
+            ))
             .unwrap();
         self.a.completes(WcOpcode::RdmaWrite, 4);
         self.works();

@@ -264,11 +264,10 @@ fn accepts(victim: &Victim, setup: &Setup) -> Peer {
     peer.send_startup(REQUEST, setup.flags, 1, b"who calls");
     let request = victim.listener.wait_request(Some(PATIENCE)).unwrap();
     assert_eq!(request.private_data(), b"who calls");
-    let options = AcceptOptions {
-        private_data: b"who answers".to_vec(),
-        ird: setup.ird,
-        ord: 4,
-    };
+    let options = AcceptOptions::default()
+        .private_data(b"who answers".to_vec())
+        .ird(setup.ird)
+        .ord(4);
     request.accept(&victim.qp, &options).unwrap();
     let crc = setup.settings.crc || setup.flags & CRC != 0;
     assert_eq!(
@@ -282,12 +281,10 @@ fn accepts(victim: &Victim, setup: &Setup) -> Peer {
 fn connects(victim: &Victim, setup: &Setup) -> Peer {
     let listener = TcpListener::bind(loopback()).unwrap();
     let to = listener.local_addr().unwrap();
-    let options = ConnectOptions {
-        private_data: b"who calls".to_vec(),
-        ird: setup.ird,
-        ord: 4,
-        ..ConnectOptions::default()
-    };
+    let options = ConnectOptions::default()
+        .private_data(b"who calls".to_vec())
+        .ird(setup.ird)
+        .ord(4);
     std::thread::scope(|scope| {
         let qp = &victim.qp;
         let connecting = scope.spawn(move || qp.connect(to, &options));

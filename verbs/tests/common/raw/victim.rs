@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use uwarp_verbs::{
     Access, AsyncEvent, Cq, Device, Limits, Listener, MemoryRegion, Pd, Qp, QpCaps, QpState,
-    RecvWr, SendWr, Settings, Status, Timeouts,
+    RecvWr, RemoteBuffer, SendWr, Settings, Status, Timeouts,
 };
 
 use crate::consumer::Consumer;
@@ -30,35 +30,28 @@ pub(crate) const SINK_AT: usize = 512;
 
 /// Limits that the objects of a scene fill, so that whatever leaks is missed at the end.
 pub(crate) fn settings() -> Settings {
-    let limits = Limits {
-        max_qp: 3,
-        max_cq: 4,
-        max_mr: 8,
-        max_startup: 2,
-        ..Limits::default()
-    };
-    Settings {
-        limits,
-        timeouts: PATIENT,
-        ..Settings::default()
-    }
+    let limits = Limits::default()
+        .max_qp(3)
+        .max_cq(4)
+        .max_mr(8)
+        .max_startup(2);
+    Settings::default().limits(limits).timeouts(PATIENT)
 }
 
 /// Timeouts that no machine is too slow for; cases that are about one make it short.
 pub(crate) const PATIENT: Timeouts = {
     let minute = Duration::from_secs(60);
-    Timeouts {
-        connect: minute,
-        refused: Duration::ZERO,
-        reply: minute,
-        request: minute,
-        decision: minute,
-        rtr: minute,
-        first_fpdu: None,
-        close: minute,
-        stalled: Some(minute),
-        hold_after_close: minute,
-    }
+    Timeouts::new()
+        .connect(minute)
+        .refused(Duration::ZERO)
+        .reply(minute)
+        .request(minute)
+        .decision(minute)
+        .rtr(minute)
+        .first_fpdu(None)
+        .close(minute)
+        .stalled(Some(minute))
+        .hold_after_close(minute)
 };
 
 /// Everything of our side but the connection under test.
@@ -140,8 +133,7 @@ impl Victim {
             .post_send(&SendWr::read(
                 READ,
                 &[sink],
-                0x1122_3344_5566_7788,
-                0x99AA_BBCC,
+                RemoteBuffer::at(0x1122_3344_5566_7788, 0x99AA_BBCC),
             ))
             .unwrap();
         self.qp

@@ -1,0 +1,197 @@
+//! Receives that connections share.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Domain;
+use super::buf::{FlyingBuf, RegisteredBuf};
+use super::error::Error;
+use crate::completion::Completion;
+use crate::device::DeviceError;
+use crate::engine::PostErrorKind;
+use crate::mem::Sge;
+use crate::qp::PostError;
+use crate::qp::wr::RecvWr;
+use crate::srq::{ModifySrqError, SrqAttr, SrqModify};
+
+/// Mark of the `wr_id` of a shared receive. A connection's own requests have their slot alone.
+const SHARED: u64 = 1 << 32;
+
+/// A shared receive queue of a [`Domain`] (`ibv_srq`): buffers for messages of any of its connections.
+///
+/// A connection made by [`Connection::with_srq`](super::Connection::with_srq) takes its receives from it and gives its
+/// messages by [`Connection::recv_shared`](super::Connection::recv_shared). A buffer belongs to the queue until a message
+/// takes it. Those that no message took go back to their pool when the queue and all its connections are gone. Clones
+/// are handles to the same queue.
+///
+/// ```
+/// # use uwarp_verbs::aio::{Connection, Domain, Error, RegisteredBuf, Srq};
+/// # use uwarp_verbs::{QpCaps, SrqAttr};
+/// # async fn serve(domain: &Domain) -> Result<(), Box<dyn std::error::Error>> {
+/// let srq = Srq::new(domain, SrqAttr::default().max_wr(64))?;
+/// let pool = domain.pool(64, 4096)?;
+/// while let Some(buf) = pool.try_get() {
+///     srq.post_recv(buf).map_err(|(error, _)| error)?;
+/// }
+/// let connection = Connection::with_srq(domain, QpCaps::default(), &srq)?;
+/// // ... accept or connect; each message brings a buffer, which goes back when it is read.
+/// let (received, buf) = connection.recv_shared().await?;
+/// println!("{} bytes", received.len);
+/// srq.post_recv(buf).map_err(|(error, _)| error)?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Srq {
+    pub(super) shared: Arc<Shared>,
+}
+
+/// The queue, and the buffers in it. Connections keep it until their QP is gone.
+pub(super) struct Shared {
+    pub(super) srq: crate::Srq,
+    domain: Domain,
+    slots: Mutex<Slots>,
+}
+
+struct Slots {
+    bufs: Box<[Option<FlyingBuf>]>,
+    free: Vec<u32>,
+}
+
+impl Srq {
+    /// A new queue, which is empty (`ibv_create_srq`). A receive takes one buffer, so [`SrqAttr::max_sge`] may be 1.
+    ///
+    /// # Errors
+    /// As [`Pd::create_srq`](crate::Pd::create_srq).
+    pub fn new(domain: &Domain, attr: SrqAttr) -> Result<Srq, DeviceError> {
+        let srq = domain.pd().create_srq(attr)?;
+        let slots = attr.max_wr;
+        Ok(Srq {
+            shared: Arc::new(Shared {
+                srq,
+                domain: domain.clone(),
+                slots: Mutex::new(Slots {
+                    bufs: (0..slots).map(|_| None).collect(),
+                    free: (0..slots).rev().collect(),
+                }),
+            }),
+        })
+    }
+
+    /// Posts a buffer for a message of any connection, up to its whole capacity, and does not wait (`ibv_post_srq_recv`).
+    ///
+    /// # Errors
+    /// [`Error::Refused`], with the buffer: the queue is full, or the buffer is of another domain.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the buffer comes back; a refusal is rare"
+    )]
+    pub fn post_recv(&self, buf: RegisteredBuf) -> Result<(), (Error, RegisteredBuf)> {
+        let shared = &*self.shared;
+        let refused = |kind| PostError { index: 0, kind }.into();
+        if let Err(inherited) = shared.domain.pd().device().home.check() {
+            return Err((refused(inherited.into()), buf));
+        }
+        let mut slots = shared.slots.lock();
+        let Some(slot) = slots.free.pop() else {
+            let depth = slots.bufs.len();
+            drop(slots);
+            return Err((refused(PostErrorKind::SrqFull { depth }), buf));
+        };
+        let capacity = buf.capacity();
+        let flying = buf.launch();
+        let sink: [Sge; 1] = [flying.room(capacity)];
+        // In its place before it is posted: a message may take it before the post returns.
+        slots.bufs[slot as usize] = Some(flying);
+        drop(slots);
+        let wr = RecvWr::new(SHARED | u64::from(slot), &sink);
+        match shared.srq.post_recv(&wr) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let buf = shared.take(slot, None);
+                let buf = buf.unwrap_or_else(|| unreachable!("a receive that was not posted"));
+                Err((error.into(), buf))
+            }
+        }
+    }
+
+    /// Arms the limit (`IBV_SRQ_LIMIT`): the device tells
+    /// [`AsyncEvent::SrqLimitReached`](crate::AsyncEvent::SrqLimitReached) once, when fewer receives are left. 0 disarms it.
+    ///
+    /// # Errors
+    /// As [`Srq::modify`](crate::Srq::modify).
+    pub fn arm_limit(&self, limit: u32) -> Result<(), ModifySrqError> {
+        let change = SrqModify {
+            limit: Some(limit),
+            ..SrqModify::default()
+        };
+        self.shared.srq.modify(change)
+    }
+
+    /// Receives that no message has taken yet.
+    #[must_use]
+    pub fn posted(&self) -> usize {
+        self.shared.srq.posted()
+    }
+
+    /// The number of the queue, as asynchronous events of the device name it.
+    #[must_use]
+    pub fn srq_num(&self) -> u32 {
+        self.shared.srq.srq_num()
+    }
+}
+
+impl Shared {
+    /// Takes the buffer of a receive that has completed; `None` where the completion is of another request.
+    pub(super) fn landed(&self, completion: &Completion) -> Option<RegisteredBuf> {
+        if completion.wr_id & SHARED == 0 {
+            return None;
+        }
+        let slot = u32::try_from(completion.wr_id ^ SHARED).ok()?;
+        let len = completion
+            .status
+            .is_success()
+            .then_some(completion.byte_len);
+        self.take(slot, len)
+    }
+
+    /// Makes a slot free. Its receive has completed, was not posted, or nothing is left that could take it.
+    fn take(&self, slot: u32, brought: Option<u32>) -> Option<RegisteredBuf> {
+        let mut slots = self.slots.lock();
+        let flying = slots.bufs.get_mut(slot as usize)?.take()?;
+        slots.free.push(slot);
+        drop(slots);
+        let buf = {
+            // SAFETY: the one receive that names it is over, by the contract of this function, which only this file calls.
+            #[expect(unsafe_code, reason = "this is where the flight of a buffer ends")]
+            unsafe {
+                flying.landed(brought)
+            }
+        };
+        Some(buf)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // In the child of a fork the buffers are the parent's.
+        if self.domain.pd().device().home.check().is_err() {
+            return;
+        }
+        // Every QP that takes from the queue keeps it, by way of its operations. So none is left.
+        let count = self.slots.get_mut().bufs.len();
+        for slot in 0..u32::try_from(count).unwrap_or(u32::MAX) {
+            drop(self.take(slot, None));
+        }
+    }
+}
+
+impl fmt::Debug for Srq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Srq")
+            .field("srq_num", &self.srq_num())
+            .field("posted", &self.posted())
+            .finish_non_exhaustive()
+    }
+}

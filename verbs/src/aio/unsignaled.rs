@@ -1,0 +1,157 @@
+//! Operations whose completion nobody waits for.
+
+use super::buf::RegisteredBuf;
+use super::connection::Connection;
+use super::error::Error;
+use super::flagged::{Flagged, fits};
+use crate::mr::RemoteBuffer;
+use crate::qp::wr::SendWr;
+
+/// A connection, and flags for operations that make no completion when they succeed (no `IBV_SEND_SIGNALED`):
+/// [`SendWr::unsignaled`].
+///
+/// The future of such an operation is ready when the operation is posted. Its buffer goes back to its pool when a later
+/// operation with a completion has completed, or when the connection is dropped and has ended. So a program puts one operation with a
+/// completion after a number of these. One that fails ends the connection, and
+/// [`Connection::end_reason`] says why.
+///
+/// The library asks for a completion all the same where the program could wait without end: when half of the send queue is
+/// taken by operations without one, and for the last buffer of a pool.
+///
+/// ```
+/// # use uwarp_verbs::RemoteBuffer;
+/// # use uwarp_verbs::aio::{Connection, Error, RegisteredBuf};
+/// # async fn reply(connection: &Connection, buf: RegisteredBuf, to: RemoteBuffer) -> Result<(), Error> {
+/// // The Send completes after the Write, so its completion says enough.
+/// connection.unsignaled().write(buf, to).await.map_err(|(error, _)| error)?;
+/// connection.send_inline(b"written").await
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Unsignaled<'a>(Flagged<'a>);
+
+impl Connection {
+    /// For operations that make no completion when they succeed (no `IBV_SEND_SIGNALED`).
+    #[must_use]
+    pub fn unsignaled(&self) -> Unsignaled<'_> {
+        self.plain().unsignaled()
+    }
+}
+
+impl<'a> Flagged<'a> {
+    /// And without a completion (no `IBV_SEND_SIGNALED`): [`Connection::unsignaled`].
+    #[must_use]
+    pub fn unsignaled(self) -> Unsignaled<'a> {
+        Unsignaled(self)
+    }
+}
+
+/// Each is ready when it is posted. An error says that it was not, and gives the buffer back.
+#[expect(
+    clippy::result_large_err,
+    reason = "the buffer comes back; a refusal is rare"
+)]
+impl Unsignaled<'_> {
+    /// [`Connection::send`] without a completion (RFC 5040 section 5.3).
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn send(self, buf: RegisteredBuf) -> Result<(), (Error, RegisteredBuf)> {
+        self.buffer(buf, |id, sges| SendWr::send(id, sges)).await
+    }
+
+    /// [`Connection::send_inline`] without a completion (RFC 5040 section 5.3).
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn send_inline(self, bytes: &[u8]) -> Result<(), Error> {
+        self.bare(|wr_id| SendWr::send_inline(wr_id, bytes)).await
+    }
+
+    /// [`Connection::write`] without a completion (RFC 5040 section 5.1).
+    ///
+    /// # Errors
+    /// As [`Connection::write`].
+    pub async fn write(
+        self,
+        buf: RegisteredBuf,
+        remote: RemoteBuffer,
+    ) -> Result<(), (Error, RegisteredBuf)> {
+        if let Err(error) = fits(buf.len() as u64, remote.len, "the remote memory") {
+            return Err((error, buf));
+        }
+        self.buffer(buf, |id, sges| SendWr::write(id, sges, remote))
+            .await
+    }
+
+    /// [`Connection::write_with_immediate`] without a completion on this side (RFC 7306 section 6).
+    ///
+    /// # Errors
+    /// As [`Connection::write`].
+    pub async fn write_with_immediate(
+        self,
+        buf: RegisteredBuf,
+        remote: RemoteBuffer,
+        immediate: [u8; 8],
+    ) -> Result<(), (Error, RegisteredBuf)> {
+        if let Err(error) = fits(buf.len() as u64, remote.len, "the remote memory") {
+            return Err((error, buf));
+        }
+        self.buffer(buf, |id, sges| {
+            SendWr::write_with_immediate(id, sges, remote, immediate)
+        })
+        .await
+    }
+
+    /// [`Connection::send_immediate`] without a completion on this side (RFC 7306 section 6).
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn send_immediate(self, immediate: [u8; 8]) -> Result<(), Error> {
+        self.bare(|wr_id| SendWr::immediate(wr_id, immediate)).await
+    }
+
+    async fn buffer(
+        self,
+        buf: RegisteredBuf,
+        request: impl for<'w> FnOnce(u64, &'w [crate::Sge]) -> SendWr<'w>,
+    ) -> Result<(), (Error, RegisteredBuf)> {
+        let Flagged { connection, .. } = self.0;
+        if let Err(error) = connection.qp.check() {
+            return Err((error.into(), buf));
+        }
+        let slot = connection.ops.room().await;
+        let last = buf.is_last();
+        let flying = buf.launch();
+        let source = [flying.content()];
+        let posted =
+            connection
+                .ops
+                .start_unsignaled(slot, Some(flying), last, |wr_id, signaled| {
+                    let wr = self.0.mark(request(wr_id, &source));
+                    connection.qp.post_send(&quiet(wr, signaled))
+                });
+        posted.map_err(|(error, buf)| {
+            let buf = buf.unwrap_or_else(|| unreachable!("a refused operation keeps its buffer"));
+            (error.into(), buf)
+        })
+    }
+
+    async fn bare<'w>(self, request: impl FnOnce(u64) -> SendWr<'w>) -> Result<(), Error> {
+        let Flagged { connection, .. } = self.0;
+        connection.qp.check()?;
+        let slot = connection.ops.room().await;
+        let posted = connection
+            .ops
+            .start_unsignaled(slot, None, false, |wr_id, signaled| {
+                let wr = self.0.mark(request(wr_id));
+                connection.qp.post_send(&quiet(wr, signaled))
+            });
+        posted.map_err(|(error, _)| error.into())
+    }
+}
+
+/// The request without a completion, unless the queue needs one.
+fn quiet(wr: SendWr<'_>, signaled: bool) -> SendWr<'_> {
+    if signaled { wr } else { wr.unsignaled() }
+}
