@@ -87,17 +87,14 @@ impl Server {
         self.listeners.iter().map(Listener::local_addr)
     }
 
-    /// Waits for a client and does all that its plan asks for. Connections that are not iWARP are told as
-    /// [`Event::Stranger`] meanwhile.
+    /// Waits for a client and does all that its plan asks for. Connections that are not iWARP, and those of perftest, are
+    /// told as [`Event::Stranger`] meanwhile.
     ///
     /// # Errors
     /// [`PerfError`]: the client, or the device. The next client can be served.
     pub fn serve_one(&self, mut tell: impl FnMut(Event<'_>)) -> Result<(), PerfError> {
-        let request = self.request(None, <[u8]>::is_empty, &mut tell)?;
         let pd = self.device.alloc_pd()?;
-        let control = Control::new(&self.device, &pd, request.peer_addr())?;
-        request.accept(&control.qp, &AcceptOptions::default())?;
-        control.hear_greeting(PATIENCE)?;
+        let control = self.client(&pd, &mut tell)?;
         control.greet()?;
         let plan = match control.hear("a plan was to come", PATIENCE)? {
             ToServer::Hello { plan } => plan,
@@ -123,6 +120,24 @@ impl Server {
         .run(&mut tell)?;
         let _ = control.qp.wait_closed(CLOSE);
         Ok(())
+    }
+
+    /// The connection of the next client, after its greeting. perftest is told as a stranger.
+    fn client(
+        &self,
+        pd: &uwarp_verbs::Pd,
+        tell: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Control, PerfError> {
+        loop {
+            let request = self.request(None, <[u8]>::is_empty, tell)?;
+            let control = Control::new(&self.device, pd, request.peer_addr())?;
+            request.accept(&control.qp, &AcceptOptions::default())?;
+            match control.hear_greeting(PATIENCE) {
+                Ok(()) => return Ok(control),
+                Err(error @ PerfError::Perftest { .. }) => tell(Event::Stranger(&error)),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// The next connection request of the kind. Others are rejected: there is one client at a time.
