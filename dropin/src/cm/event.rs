@@ -68,13 +68,15 @@ fn depths(event: &CmEvent) -> (u8, u8) {
 
 /// Says why, where the program learns a number only, or of a connection that ended in error no more than that it did.
 fn tell(event: &CmEvent) {
-    if event.status() == 0 {
-        if event.kind() == CmEventKind::Disconnected
-            && let Some(CmReason::Connection { reason }) = event.reason()
+    if event.kind() == CmEventKind::Disconnected {
+        if let Some(CmReason::Connection { reason }) = event.reason()
             && let Some(number) = event.id().qp_num()
         {
             told::end(number, reason);
         }
+        return;
+    }
+    if event.status() == 0 {
         return;
     }
     let Some(cause) = event.cause() else { return };
