@@ -164,6 +164,12 @@ impl Follower {
         breaches.0
     }
 
+    /// Whether no message is under way, and none that ends the stream was sent.
+    pub(crate) fn is_between_messages(&self) -> bool {
+        let is_under_way = |queue: &Option<Open>| queue.is_some();
+        !self.terminated && self.tagged.is_none() && !self.untagged.iter().any(is_under_way)
+    }
+
     fn follow_segment(&mut self, segment: &Segment, breaches: &mut Breaches) {
         let len = segment.payload.len() as u64;
         match segment.address {

@@ -32,6 +32,43 @@ fn a_right_sender_breaks_no_rule() {
 }
 
 #[test]
+fn it_is_known_whether_a_message_is_under_way() {
+    let (mut tx, mut rx) = (Framing::new(true, false), Framing::new(true, false));
+    let mut follower = Follower::default();
+    let write = |last: bool| {
+        vec![
+            if last { 0xc1 } else { 0x81 },
+            0x40,
+            0,
+            0,
+            0,
+            1,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ]
+    };
+    let terminate = [&[0x41, 0x47][..], &[0; 7], &[2, 0, 0, 0, 1], &[0; 8]].concat();
+    for (ulpdu, between) in [
+        (send(1, 0, false, b""), false),
+        (write(true), false),
+        (send(1, 0, true, b""), true),
+        (write(false), false),
+        (write(true), true),
+        (terminate, false),
+    ] {
+        let wire = tx.seal(&ulpdu, &FpduForm::default());
+        follower.follow(&rx.open(&wire).expect("it is whole"), true);
+        assert_eq!(follower.is_between_messages(), between, "{ulpdu:02x?}");
+    }
+}
+
+#[test]
 fn msn_and_mo_are_followed() {
     assert_eq!(follow(&[&send(0, 0, true, b"")]), [Rule::Msn]);
     assert_eq!(

@@ -10,7 +10,8 @@ use crate::check::{Breach, Follower};
 use crate::size::mulpdu;
 use crate::transport::{Got, Network, Stream};
 use crate::wire::fpdu::{Framing, OpenedFpdu};
-use crate::wire::startup::{C, M, StartupFrame};
+use crate::wire::segment::{Address, Segment, opcode};
+use crate::wire::startup::{C, M, REQUEST_KEY, StartupFrame};
 
 /// More octets than this on one connection are a flood: no case asks for so many.
 const FLOOD: usize = 32 << 20;
@@ -65,6 +66,10 @@ pub(super) struct Connection {
     pub(super) atomics: Vec<u32>,
     /// FPDUs that were read ahead.
     pub(super) ahead: VecDeque<OpenedFpdu>,
+    /// The target may wake this side once ([`Connection::is_wake_up`]).
+    may_wake: bool,
+    /// The step at hand wants a Write of zero length.
+    pub(super) wants_empty_write: bool,
     /// The agent's number of it.
     pub(super) conn: Option<u64>,
     /// The suite chose its MSS, so that the EMSS of the target is its own.
@@ -102,6 +107,8 @@ impl Connection {
             reads: Vec::new(),
             atomics: Vec::new(),
             ahead: VecDeque::new(),
+            may_wake: false,
+            wants_empty_write: false,
             conn: None,
             mss_chosen: false,
             sent: Vec::new(),
@@ -119,6 +126,8 @@ impl Connection {
         let crc = (ours | theirs) & C != 0;
         self.tx = Framing::new(crc, theirs & M != 0);
         self.rx = Framing::new(crc, ours & M != 0);
+        let initiates = |frame: &StartupFrame| frame.key == REQUEST_KEY;
+        self.may_wake = self.theirs.as_ref().is_some_and(initiates);
         self.follower.sizes.mulpdu = self.emss().map(|emss| mulpdu(emss, self.rx.markers));
     }
 
@@ -205,7 +214,24 @@ impl Connection {
         }
     }
 
-    /// The next FPDU, or what is in its place.
+    /// Whether the FPDU is a Write of zero length by which an Initiator may wake a Responder that has overlooked its first
+    /// FPDU, as uwarp does (`Settings::wake_up`). No rule forbids it between two messages, and no case is about it, so that the
+    /// next FPDU counts in its place; the rules for senders hold for it as for any other.
+    fn is_wake_up(&self, fpdu: &OpenedFpdu) -> bool {
+        let is_allowed = self.may_wake
+            && !self.wants_empty_write
+            && self.fpdus > 1
+            && self.follower.is_between_messages();
+        is_allowed
+            && Segment::parse(&fpdu.ulpdu).is_some_and(|segment| {
+                matches!(segment.address, Address::Tagged { .. })
+                    && segment.opcode() == opcode::WRITE
+                    && segment.last()
+                    && segment.payload.is_empty()
+            })
+    }
+
+    /// The next FPDU, or what is in its place. A wake-up is passed over.
     pub(super) fn next(&mut self, timeout: Duration) -> io::Result<Next> {
         if let Some(fpdu) = self.ahead.pop_front() {
             return Ok(Next::Fpdu(fpdu));
@@ -224,8 +250,13 @@ impl Connection {
                 if self.fpdus > FLOOD_FPDUS {
                     return Err(ErrorKind::QuotaExceeded.into());
                 }
+                let is_wake_up = self.is_wake_up(&fpdu);
                 let breaches = self.follower.follow(&fpdu, self.rx.crc);
                 self.remember(breaches);
+                if is_wake_up {
+                    self.may_wake = false;
+                    continue;
+                }
                 return Ok(Next::Fpdu(fpdu));
             }
             match self.fill(deadline)? {

@@ -160,7 +160,10 @@ impl Player<'_> {
 
     pub(super) fn expect(&mut self, want: &Want) -> Step {
         let expected = want.to_string();
-        let message = self.message_of(&expected, |code| want.is_of(code))?;
+        self.connection()?.wants_empty_write = want.is_empty_write();
+        let message = self.message_of(&expected, |code| want.is_of(code));
+        self.connection()?.wants_empty_write = false;
+        let message = message?;
         let wrong = |received: String| {
             Err(Stop::Fail {
                 expected: expected.clone(),

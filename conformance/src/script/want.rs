@@ -78,6 +78,18 @@ impl Want {
         };
         code == due
     }
+
+    /// Whether it is a Write of zero length.
+    pub(crate) fn is_empty_write(&self) -> bool {
+        match self {
+            Want::Write { data, .. } => match data {
+                Data::Octets(octets) => octets.is_empty(),
+                Data::Pattern(_, _, len) => *len == 0,
+                _ => false,
+            },
+            want => matches!(want, Want::Rtr(Rtr::Write)),
+        }
+    }
 }
 
 impl fmt::Display for Want {

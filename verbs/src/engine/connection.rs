@@ -12,6 +12,7 @@ use super::closing::Close;
 use super::receive_queue::ReceiveQueue;
 use super::recorder::{FlightRecord, Recorder};
 use super::transmit::TxBatch;
+use super::wake_up::WakeUp;
 use super::work::{ImmediateData, SendQueue};
 use crate::cause::{Cause, LocalProblem};
 use crate::completion::{Completion, CqOfQueue, CqOverflow, Pushing};
@@ -159,6 +160,8 @@ pub(crate) struct Connection {
     /// No FPDU before this: of an initiator (`Settings::first_fpdu_delay`), except a Terminate; of a responder that may send first
     /// (`Settings::send_first`), until the first FPDU has come.
     pub(crate) hold: Option<Instant>,
+    /// Initiator: what to do when the first FPDU brings nothing back.
+    pub(super) wake_up: WakeUp,
     /// The peer's message that comes next has no receive, and waits for one until then: nothing is received
     /// ([`OnNoReceive::Hold`]).
     pub(crate) starving: Option<Instant>,
@@ -244,6 +247,7 @@ impl Connection {
             events: Vec::new(),
             deadline: None,
             hold: None,
+            wake_up: WakeUp::Done,
             starving: None,
             closed_behind: None,
             told_last_wqe: false,
@@ -349,7 +353,8 @@ impl Connection {
     /// When something must happen even if nothing arrives: then `set_now`, and if it still says so,
     /// `deadline_passed`.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        earlier(earlier(self.deadline, self.hold), self.starving)
+        let waits = earlier(self.hold, self.starving);
+        earlier(earlier(self.deadline, self.wake_up_due()), waits)
     }
 
     /// When to see whether a direction that is half done now went on.
@@ -481,6 +486,7 @@ impl Connection {
     /// The driver handed `octets` of the batch to the LLP.
     pub(crate) fn taken(&mut self, octets: usize) {
         self.tx.taken(octets);
+        self.time_wake_up();
         self.extend_close();
         self.retire();
         // What was outstanding as the Write came may have made no completion.

@@ -37,6 +37,7 @@ mod teardown;
 #[cfg(test)]
 mod tests;
 mod transmit;
+mod wake_up;
 mod work;
 mod writes;
 

@@ -143,6 +143,11 @@ impl Connection {
         no_reads || self.has_late_fault(wqe)
     }
 
+    /// Whether a message can begin now.
+    pub(super) fn has_next(&self) -> bool {
+        !matches!(self.choose(), Choice::Nothing)
+    }
+
     fn begin_response(&mut self) -> bool {
         let Stage::Open(stream) = &mut self.stage else {
             return false;

@@ -170,6 +170,7 @@ impl Connection {
         self.emss = emss;
         self.open(negotiated, emss);
         if initiator {
+            self.arm_wake_up();
             self.established = true;
             self.events.push(AsyncEvent::Established {
                 qp_num: self.ctx.qp_num,
@@ -198,6 +199,7 @@ impl Connection {
                         self.open(negotiated, self.emss);
                         let delay = first_fpdu_delay(&self.ctx.settings);
                         self.hold = (!delay.is_zero()).then(|| after(self.now, delay));
+                        self.arm_wake_up();
                         self.event(QpEvent::Established);
                         self.established = true;
                         self.events.push(AsyncEvent::Established {
@@ -276,8 +278,9 @@ impl Connection {
         }));
     }
 
-    /// The RTR indication is the first message of all (6581-5-01); it belongs to no work request.
-    fn begin_rtr(&mut self, rtr: Rtr) {
+    /// Begins an RTR indication (6581-5-01), which belongs to no work request: the first message of all, or a later one that
+    /// only has to arrive.
+    pub(super) fn begin_rtr(&mut self, rtr: Rtr) {
         let Stage::Open(stream) = &mut self.stage else {
             return;
         };

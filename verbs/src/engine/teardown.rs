@@ -10,6 +10,7 @@ use uwarp_rdmap::{
 };
 
 use super::connection::{Connection, Stage};
+use super::wake_up::WakeUp;
 use super::work::Blamed;
 use crate::cause::{Act, Broken, Cause, EndKind, LocalProblem, Refusal, Told, Work};
 use crate::completion::{CqOverflow, Status};
@@ -295,6 +296,7 @@ impl Connection {
         self.ask_again = None;
         self.deadline = None;
         self.hold = None;
+        self.wake_up = WakeUp::Done;
         self.starving = None;
         self.recorder.stream_over(self.tx.taken_to());
         self.tx = super::transmit::TxBatch::default();

@@ -43,6 +43,7 @@ mod sends;
 mod siw;
 mod stalled;
 mod starving;
+mod wake_up;
 mod wire;
 mod written;
 

@@ -503,4 +503,6 @@ pub(crate) fn raw_settings() -> Settings {
     Settings::default()
         .revision(uwarp_verbs::Revision::One)
         .crc(false)
+        // These peers count what comes, and may be slow to answer.
+        .wake_up(None)
 }

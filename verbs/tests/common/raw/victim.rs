@@ -35,7 +35,11 @@ pub(crate) fn settings() -> Settings {
         .max_cq(4)
         .max_mr(8)
         .max_startup(2);
-    Settings::default().limits(limits).timeouts(PATIENT)
+    // Peers of bytes count what comes.
+    Settings::default()
+        .limits(limits)
+        .timeouts(PATIENT)
+        .wake_up(None)
 }
 
 /// Timeouts that no machine is too slow for; cases that are about one make it short.

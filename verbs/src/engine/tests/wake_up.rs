@@ -1,0 +1,232 @@
+//! The wake-up of a responder that may have overlooked the first FPDU (`Settings::wake_up`), in virtual time.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use uwarp_rdmap::Peer;
+
+use super::line::{Line, over_line};
+use super::wire::{self, Segment};
+use super::*;
+use crate::progress::drive::Driven;
+use crate::settings::SIW_FIRST_FPDU_DELAY as WAKE_UP;
+
+const MOMENT: Duration = Duration::from_nanos(1);
+
+/// An initiator whose startup is over, with its own time, and the responder, which gets what a test gives it.
+struct Scene {
+    client: Driven,
+    line: Arc<Mutex<Line>>,
+    server: End,
+    pool: BufferPool,
+    now: Instant,
+}
+
+impl Scene {
+    fn new(settings: &Settings) -> Self {
+        let (client, server, pool) = connected(settings, &Memory::new());
+        Scene::of(client, server, pool)
+    }
+
+    fn of(client: End, server: End, pool: BufferPool) -> Self {
+        let now = client.conn.now;
+        let (client, line) = over_line(client, usize::MAX);
+        Scene {
+            client,
+            line,
+            server,
+            pool,
+            now,
+        }
+    }
+
+    /// A turn after this time; returns what it sent.
+    fn after(&mut self, time: Duration) -> Vec<Segment> {
+        self.now += time;
+        self.client.turn(&self.pool, self.now);
+        let calls = std::mem::take(&mut self.line.lock().calls);
+        let octets: Vec<u8> = calls.into_iter().flat_map(|(_, octets)| octets).collect();
+        self.server.deliver(&octets, &self.pool);
+        let (segments, whole) = wire::segments(&octets, false);
+        assert!(whole);
+        segments
+    }
+
+    fn post(&mut self, wr: &SendWr<'_>) {
+        self.client.conn.post_send(wr).unwrap();
+    }
+
+    /// The server sends a message, which the client has at its next turn.
+    fn answers(&mut self) {
+        let receive = RecvWr::new(9, &[]);
+        self.client.conn.post_recv(&receive).unwrap();
+        self.server.conn.post_send(&SendWr::send(9, &[])).unwrap();
+        let octets = self.server.octets();
+        self.line.lock().arrived.extend(octets);
+    }
+
+    /// Sends `wr` at once, and nothing for as long as a wake-up could take several times.
+    #[track_caller]
+    fn sends_alone(&mut self, wr: &SendWr<'_>) {
+        self.post(wr);
+        assert_eq!(self.after(Duration::ZERO).len(), 1);
+        self.is_silent();
+    }
+
+    #[track_caller]
+    fn is_silent(&mut self) {
+        for _ in 0..10 {
+            assert_eq!(self.after(WAKE_UP / 2), []);
+        }
+    }
+}
+
+fn is_wake_up(segments: &[Segment]) -> bool {
+    matches!(segments, [one] if one.opcode == wire::WRITE && one.last && one.len == 0)
+}
+
+fn write() -> SendWr<'static> {
+    SendWr::write_inline(1, b"", 0, 0)
+}
+
+#[test]
+fn a_peer_that_sends_nothing_is_woken_once() {
+    let mut scene = Scene::new(&Settings::default());
+    scene.server.post_receives(1);
+    // Nothing was overlooked yet.
+    scene.is_silent();
+    scene.post(&SendWr::send_inline(1, b"ping"));
+    assert_eq!(scene.after(Duration::ZERO).len(), 1);
+    assert_eq!(scene.client.deadline(), Some(scene.now + WAKE_UP));
+    assert_eq!(scene.after(WAKE_UP - MOMENT), []);
+    assert!(is_wake_up(&scene.after(MOMENT)));
+    scene.is_silent();
+    assert_eq!(scene.client.deadline(), None);
+    // The peer has noticed nothing.
+    assert_eq!(scene.server.numbers(), [(0, Status::Success)]);
+    assert_eq!(scene.server.conn.state, QpState::Rts);
+}
+
+/// An answer that came at the last moment is handled before the decision.
+#[test]
+fn a_peer_that_has_sent_something_is_not_woken() {
+    let mut scene = Scene::new(&Settings::default());
+    scene.post(&write());
+    assert_eq!(scene.after(Duration::ZERO).len(), 1);
+    scene.answers();
+    scene.is_silent();
+    // Also where it came before our first FPDU.
+    let settings = Settings {
+        send_first: true,
+        ..Settings::default()
+    };
+    let mut scene = Scene::new(&settings);
+    scene.server.conn.set_now(scene.now + WAKE_UP);
+    scene.answers();
+    scene.sends_alone(&write());
+}
+
+/// A Read that waits for another one, which the peer has overlooked, does not go out by itself.
+#[test]
+fn requests_that_wait_for_the_peer_do_not_keep_it_from_being_woken() {
+    let mut scene = Scene::new(&Settings::default());
+    for wr_id in 0..5 {
+        scene.post(&SendWr::read(wr_id, &[], 0, 0));
+    }
+    // As many as ORD allows.
+    assert_eq!(scene.after(Duration::ZERO).len(), 4);
+    assert!(is_wake_up(&scene.after(WAKE_UP)));
+}
+
+#[test]
+fn an_fpdu_that_is_on_its_way_is_enough() {
+    let mut scene = Scene::new(&Settings::default());
+    scene.line.lock().room = 30;
+    scene.post(&write());
+    scene.post(&SendWr::write_inline(2, &[7; 64], 0x1000, 7));
+    scene.client.turn(&scene.pool, scene.now);
+    scene.client.turn(&scene.pool, scene.now + WAKE_UP);
+    scene.line.lock().room = usize::MAX;
+    assert_eq!(scene.after(2 * WAKE_UP).len(), 2);
+    scene.is_silent();
+}
+
+#[test]
+fn a_connection_that_ends_wakes_nobody() {
+    let mut scene = Scene::new(&Settings::default());
+    scene.post(&write());
+    assert_eq!(scene.after(Duration::ZERO).len(), 1);
+    scene.client.conn.disconnect();
+    scene.is_silent();
+
+    let mut scene = Scene::new(&Settings::default());
+    scene.post(&write());
+    assert_eq!(scene.after(Duration::ZERO).len(), 1);
+    scene.client.conn.terminate();
+    assert_eq!(scene.after(Duration::ZERO)[0].opcode, wire::TERMINATE);
+    scene.is_silent();
+}
+
+#[test]
+fn who_waits_for_the_peer_or_wants_none_sends_none() {
+    let none = Settings {
+        wake_up: None,
+        ..Settings::default()
+    };
+    let siw = Settings {
+        peer: Peer::Siw,
+        ..Settings::default()
+    };
+    for settings in [none, siw] {
+        let mut scene = Scene::new(&settings);
+        scene.after(WAKE_UP);
+        scene.sends_alone(&write());
+    }
+}
+
+/// The RTR indication is the first FPDU.
+#[test]
+fn an_rtr_indication_that_brings_nothing_back_is_followed_by_a_wake_up() {
+    let settings = Settings::default();
+    let pool = BufferPool::default();
+    let mut client = End::new(&Memory::new(), &settings);
+    let config = InitiatorConfig {
+        model: Model::PeerToPeer(RtrKinds::ALL),
+        ..initiator_config(&settings)
+    };
+    assert!(client.conn.start_initiator(config, true).unwrap());
+    client.conn.tcp_connected();
+    let request = client.octets();
+    let mut server = accept(&settings, &Memory::new(), &request);
+    let reply = server.octets();
+    client.deliver(&reply, &pool);
+    let mut scene = Scene::of(client, server, pool);
+    let rtr = scene.after(Duration::ZERO);
+    assert_eq!((rtr.len(), rtr[0].len), (1, 0));
+    assert!(is_wake_up(&scene.after(WAKE_UP)));
+    scene.is_silent();
+}
+
+/// Markers and the CRC are those of the stream: the peer goes on with what follows.
+#[test]
+fn a_wake_up_is_an_fpdu_as_any_other() {
+    let settings = Settings {
+        markers: true,
+        ..Settings::default()
+    };
+    let mut scene = Scene::new(&settings);
+    scene.server.post_receives(2);
+    for number in 0..2 {
+        scene.post(&SendWr::send_inline(number, &[7; 200]));
+        scene.client.turn(&scene.pool, scene.now);
+        scene.now += WAKE_UP;
+        scene.client.turn(&scene.pool, scene.now);
+    }
+    let calls = std::mem::take(&mut scene.line.lock().calls);
+    for (_, octets) in calls {
+        scene.server.deliver(&octets, &scene.pool);
+    }
+    let done = [(0, Status::Success), (1, Status::Success)];
+    assert_eq!(scene.server.numbers(), done);
+    assert_eq!(scene.server.conn.state, QpState::Rts);
+}
