@@ -431,7 +431,8 @@ impl Connection {
         send_cq: &mut Pushing<'_>,
         events: &mut Vec<AsyncEvent>,
         lost: &mut Option<CqOverflow>,
-        (completion, places): (Completion, u32),
+        completion: Completion,
+        places: u32,
     ) {
         if let Err(overflow) = send_cq.push(completion, places) {
             *lost = Some(overflow.tell(ctx.qp_num, events));
@@ -471,7 +472,7 @@ impl Connection {
             ctx.qp_num,
             || flush_cause(*cause),
             |completion, places| {
-                Self::complete_send(ctx, &mut send_cq, events, lost, (completion, places));
+                Self::complete_send(ctx, &mut send_cq, events, lost, completion, places);
             },
         );
         drop(send_cq);

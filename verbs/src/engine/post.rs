@@ -216,7 +216,7 @@ impl Connection {
         let mut cq = ctx.send_cq.pushing();
         let mut complete = |completion, places| match discards {
             true => ctx.send_cq.freed().add(places),
-            false => Self::complete_send(ctx, &mut cq, events, lost, (completion, places)),
+            false => Self::complete_send(ctx, &mut cq, events, lost, completion, places),
         };
         sq.retire(tx.taken_to(), ctx.qp_num, || flushed, &mut complete);
         sq.flush(blamed, flushed, ctx.qp_num, complete);
