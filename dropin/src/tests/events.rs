@@ -259,11 +259,8 @@ fn a_completion_queue_ends_when_its_asynchronous_event_is_acknowledged() {
     // SAFETY: numbers and pointers, which may all be zero.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
     // SAFETY: an open context, and a place for an event.
-    assert_eq!(
-        unsafe { events::get_async_event(side.context, &raw mut event) },
-        0
-    );
-    assert_eq!(event.event_type, IBV_EVENT_CQ_ERR);
+    let got = unsafe { events::get_async_event(side.context, &raw mut event) };
+    assert_eq!((got, event.event_type), (0, IBV_EVENT_CQ_ERR));
     // SAFETY: the type says that it is this field.
     assert_eq!(unsafe { event.element.cq }, small);
     end_qp(qp);

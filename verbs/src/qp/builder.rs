@@ -147,10 +147,8 @@ impl QpBuilder {
         if let Some(keepalive) = keepalive {
             keepalive.check()?;
         }
-        if let Some(srq) = &self.srq {
-            if !srq.is_of(device) {
-                return Err(DeviceError::OtherDevice { what: "SRQ" });
-            }
+        if self.srq.as_ref().is_some_and(|srq| !srq.is_of(device)) {
+            return Err(DeviceError::OtherDevice { what: "SRQ" });
         }
         let receives = self.srq.as_ref().map_or(caps.max_recv_wr, |_| 0);
         let in_pd = [pd.take(OfPd::Qps, 1)?, pd.take(OfPd::Receives, receives)?];
