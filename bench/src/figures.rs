@@ -101,11 +101,16 @@ pub(crate) enum Of {
         told: Told,
         crc: bool,
     },
+    /// The same with the CRC where BBR is the system's congestion control, and uwarp is told of none.
+    UnderBbr {
+        args: &'static [&'static str],
+        told: Told,
+    },
 }
 
 impl Figure {
     pub(crate) fn is_raw(&self) -> bool {
-        !matches!(self.of, Of::Ours { .. })
+        !matches!(self.of, Of::Ours { .. } | Of::UnderBbr { .. })
     }
 
     /// The unit of tables, and how many of what was measured it is.
@@ -114,7 +119,7 @@ impl Figure {
             Of::Writes(_) | Of::SpinningWrites(_) | Of::Working(..) => ("GB/s", 1e9),
             Of::WriteRate(_) => ("M/s", 1e6),
             Of::PingPong(..) | Of::RoundTrip(..) => ("us", 1e-6),
-            Of::Ours { told, .. } => match told {
+            Of::Ours { told, .. } | Of::UnderBbr { told, .. } => match told {
                 Told::Bandwidth => ("GB/s", 1e9),
                 Told::Rate => ("M/s", 1e6),
                 Told::Latency => ("us", 1e-6),
@@ -141,6 +146,7 @@ impl Figure {
                 let free = if self.pinned { "" } else { ", not pinned" };
                 format!("`{}{crc}`{free}", args.join(" "))
             }
+            Of::UnderBbr { args, .. } => format!("`{}`, the system has BBR", args.join(" ")),
         }
     }
 
@@ -156,6 +162,10 @@ impl Figure {
         match self.of {
             Of::PingPong(..) | Of::RoundTrip(..) => usual / 2,
             Of::Ours {
+                told: Told::Latency,
+                ..
+            }
+            | Of::UnderBbr {
                 told: Told::Latency,
                 ..
             } => usual / 2,
@@ -246,6 +256,54 @@ fn bandwidth(all: &mut Vec<Figure>) {
             all.push(figure(section, name, base, Of::Ours { args, told, crc }));
         }
     }
+    // What a copy at the sender costs: their neighbours without it.
+    let in_place: [(&'static str, Option<Base>, Args); 4] = [
+        (
+            "64 KiB Write, sent in place",
+            WRITES,
+            &["write_bw", "-s64K", "-t16", "--send-in-place"],
+        ),
+        (
+            "64 KiB Send, sent in place",
+            WRITES,
+            &["send_bw", "-s64K", "-t16", "--send-in-place"],
+        ),
+        (
+            "1 MiB Write, sent in place",
+            BEST,
+            &[
+                "write_bw",
+                "-s1M",
+                "-t16",
+                "--warm-up=50",
+                "--send-in-place",
+            ],
+        ),
+        (
+            "1 MiB Send, sent in place",
+            BEST,
+            &[
+                "send_bw",
+                "-s1M",
+                "-t16",
+                "-r64",
+                "--warm-up=50",
+                "--send-in-place",
+            ],
+        ),
+    ];
+    for (name, base, args) in in_place {
+        all.push(ours(Section::Bandwidth, name, base, args, Told::Bandwidth));
+    }
+    all.push(figure(
+        Section::Bandwidth,
+        "1 MiB Write, the system has BBR",
+        BEST,
+        Of::UnderBbr {
+            args: &["write_bw", "-s1M", "-t16", "--warm-up=50"],
+            told: Told::Bandwidth,
+        },
+    ));
     let sleeping: [(&'static str, Option<Base>, Args); 6] = [
         (
             "64 KiB Write",
@@ -388,6 +446,15 @@ fn latency(all: &mut Vec<Figure>) {
     for (name, base, args) in tests {
         all.push(ours(Section::Latency, name, base, args, Told::Latency));
     }
+    all.push(figure(
+        Section::Latency,
+        "8 B Send, both poll, the system has BBR",
+        SPIN,
+        Of::UnderBbr {
+            args: &["send_lat", "-s8"],
+            told: Told::Latency,
+        },
+    ));
 }
 
 fn rate(all: &mut Vec<Figure>) {

@@ -1,6 +1,7 @@
 //! A network namespace of the bench's own: its loopback device has no other traffic, and all programs in it have the same congestion
 //! control, also those that cannot be told.
 
+use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -14,6 +15,45 @@ const INSIDE: &str = "UWARP_BENCH_NAMESPACE";
 /// Brings the loopback device up, sets the congestion control, and goes on as the program that `$@` says.
 const PREPARE: &str = "ip link set lo up || exit 1; \
     echo \"$0\" > /proc/sys/net/ipv4/tcp_congestion_control; exec \"$@\"";
+
+/// The default of many systems, which paces what it sends.
+pub(crate) const BBR: &str = "bbr";
+
+/// Default congestion control of new sockets in this namespace.
+const CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// Another default congestion control for the namespace, until this is dropped.
+pub(crate) struct Control {
+    before: String,
+}
+
+impl Control {
+    /// Makes `name` the default.
+    ///
+    /// # Errors
+    /// There is no namespace of the bench's own, or the kernel lacks this control.
+    pub(crate) fn set(name: &str) -> io::Result<Self> {
+        if !is_own() {
+            let why = "the congestion control of the machine is left alone: this is no network namespace of the bench's own";
+            return Err(io::Error::other(why));
+        }
+        let before = fs::read_to_string(CONTROL)?;
+        fs::write(CONTROL, name).map_err(|error| {
+            io::Error::other(format!(
+                "{name} cannot be the congestion control ({error}); see net.ipv4.tcp_available_congestion_control"
+            ))
+        })?;
+        Ok(Control { before })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if let Err(error) = fs::write(CONTROL, self.before.trim()) {
+            eprintln!("uwarp-bench: the congestion control stays another one: {error}");
+        }
+    }
+}
 
 /// Whether this runs in a namespace of its own.
 pub(crate) fn is_own() -> bool {

@@ -5,6 +5,7 @@ use std::io;
 use crate::Options;
 use crate::distance::Processors;
 use crate::figures::{self, Base, Figure, Of, Section};
+use crate::namespace;
 use crate::ours;
 use crate::process::Pinning;
 use crate::progress;
@@ -105,6 +106,14 @@ impl Servers {
                 let server = if *with_crc { crc } else { &self.no_crc };
                 server.measure(args, *told, time)
             }
+            Of::UnderBbr { args, told } => {
+                let _system = namespace::Control::set(namespace::BBR)?;
+                let uwarp = ours::Uwarp {
+                    congestion: None,
+                    ..options.ours()
+                };
+                ours::Server::start(&uwarp, true)?.measure(args, *told, time)
+            }
         }
     }
 }
@@ -129,9 +138,14 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> io::Result<Meas
         let named = |part: &String| figure.name.contains(part.as_str());
         options.only.is_empty() || figure.is_raw() || options.only.iter().any(named)
     };
+    let bbr = namespace::Control::set(namespace::BBR).map(drop);
+    if let Err(error) = &bbr {
+        progress::tell(format_args!("SKIPPED, what is measured under BBR: {error}"));
+    }
+    let possible = |figure: &Figure| bbr.is_ok() || !matches!(figure.of, Of::UnderBbr { .. });
     let mut figures: Vec<(Figure, Vec<Sample>)> = figures::all()
         .into_iter()
-        .filter(wanted)
+        .filter(|figure| wanted(figure) && possible(figure))
         .map(|figure| (figure, Vec::new()))
         .collect();
     for round in 1..=options.rounds {

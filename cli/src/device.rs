@@ -24,7 +24,8 @@ pub(crate) struct DeviceOption {
     ///
     /// tcp:127.0.0.1
     ///   The kernel's TCP, and the address of this machine to use, if any;
-    ///   with it also congestion=NAME, by the kernel's name. Needs no right.
+    ///   with it also congestion=NAME, by the kernel's name
+    ///   (otherwise the system's, but reno within this host where that is BBR). Needs no right.
     /// tap:uw0,ip=192.0.2.1/24
     ///   TCP/IP in this process on a TAP device that exists or is created;
     ///   the kernel is the other end. Needs /dev/net/tun, and

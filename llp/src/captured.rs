@@ -129,6 +129,10 @@ impl<L: Llp> Llp for Captured<L> {
         self.inner.emss()
     }
 
+    fn congestion_control(&self) -> Option<String> {
+        self.inner.congestion_control()
+    }
+
     fn shutdown(&mut self) -> Result<(), LlpError> {
         self.inner.shutdown().map_err(|error| self.failed(error))?;
         if let (Some(flow), false) = (&mut self.flow, self.ended.sending) {

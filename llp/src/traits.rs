@@ -62,6 +62,12 @@ pub trait Llp: Send {
     /// stack in user space knows. Never 0.
     fn emss(&self) -> usize;
 
+    /// Name of the congestion control that the connection has now, as the kernel or smoltcp calls it; `None` where there
+    /// is no such thing, or it is not known.
+    fn congestion_control(&self) -> Option<String> {
+        None
+    }
+
     /// Closes the sending direction: a FIN follows what was taken. Receiving goes on. A second call
     /// does nothing.
     ///
@@ -270,6 +276,9 @@ impl<L: Llp + ?Sized> Llp for Box<L> {
     }
     fn emss(&self) -> usize {
         (**self).emss()
+    }
+    fn congestion_control(&self) -> Option<String> {
+        (**self).congestion_control()
     }
     fn shutdown(&mut self) -> Result<(), LlpError> {
         (**self).shutdown()

@@ -45,7 +45,12 @@ pub fn run(
     mut tell: impl FnMut(Event<'_>),
 ) -> Result<Results, PerfError> {
     let client = Client::connect(device, None, addr, plan)?;
-    tell(Event::Begins { peer: addr, plan });
+    let congestion = client.congestion_control();
+    tell(Event::Begins {
+        peer: addr,
+        plan,
+        congestion: congestion.as_deref(),
+    });
     let mut rows = Vec::with_capacity(plan.sizes.len());
     for &size in &plan.sizes {
         let row = client.measure(size)?;
@@ -55,6 +60,7 @@ pub fn run(
     client.end()?;
     Ok(Results {
         plan: plan.clone(),
+        congestion,
         rows,
     })
 }
@@ -68,6 +74,12 @@ pub struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
+    /// Congestion control of the connections, if it is known ([`Qp::congestion_control`](uwarp_verbs::Qp::congestion_control)).
+    #[must_use]
+    pub fn congestion_control(&self) -> Option<String> {
+        self.traffic.qps.first()?.congestion_control()
+    }
+
     /// Connects to the server at `addr`, from the address `from` where there is one, at any of its ports.
     ///
     /// # Errors

@@ -16,6 +16,9 @@ pub enum Event<'a> {
         peer: SocketAddr,
         /// The client's plan.
         plan: &'a Plan,
+        /// Congestion control of a connection between the two, as this side has it
+        /// ([`Qp::congestion_control`](uwarp_verbs::Qp::congestion_control)).
+        congestion: Option<&'a str>,
     },
     /// A connection that is none of a client, of a server that goes on waiting: what it was.
     Stranger(&'a PerfError),

@@ -12,6 +12,8 @@ use crate::plan::Plan;
 pub struct Results {
     /// The plan.
     pub plan: Plan,
+    /// Congestion control of the client's connections, if it is known.
+    pub congestion: Option<String>,
     /// A row for each size.
     pub rows: Vec<Row>,
 }

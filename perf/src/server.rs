@@ -110,6 +110,7 @@ impl Server {
         tell(Event::Begins {
             peer: control.peer,
             plan: &plan,
+            congestion: control.qp.congestion_control().as_deref(),
         });
         let traffic = self.connections(&pd, &plan, &control, &mut tell)?;
         Session {

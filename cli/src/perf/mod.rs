@@ -66,10 +66,11 @@ fn client(
         table: Table::new(&options.report),
     };
     let client = Client::connect(device, from, addr, &plan).map_err(|error| failure(&error))?;
-    session.table_begins(addr)?;
+    let congestion = client.congestion_control();
+    session.table_begins(addr, congestion.as_deref())?;
     let rows = session.measure(&client)?;
     client.end().map_err(|error| failure(&error))?;
-    session.ends(rows)
+    session.ends(congestion, rows)
 }
 
 /// A client's measurements and what is said of them.
@@ -82,12 +83,12 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn table_begins(&self, peer: SocketAddr) -> Result<(), Failure> {
+    fn table_begins(&self, peer: SocketAddr, congestion: Option<&str>) -> Result<(), Failure> {
         if self.options.report.json {
             return Ok(());
         }
         self.output
-            .line(self.table.head(self.plan, peer, self.device))
+            .line(self.table.head(self.plan, peer, congestion, self.device))
     }
 
     /// Each size once, or all of it until somebody stops it.
@@ -136,11 +137,16 @@ impl Session<'_> {
         self.output.line(self.table.row(row))
     }
 
-    fn ends(&self, rows: Vec<Row>) -> Result<(), Failure> {
+    fn ends(&self, congestion: Option<String>, rows: Vec<Row>) -> Result<(), Failure> {
         let limits = self.limits(&rows);
         if self.options.report.json {
             let plan = self.plan.clone();
-            let text = serde_json::to_string_pretty(&Results { plan, rows })
+            let results = Results {
+                plan,
+                congestion,
+                rows,
+            };
+            let text = serde_json::to_string_pretty(&results)
                 .map_err(|error| Failure::because(error.to_string()))?;
             self.output.line(text)?;
         } else {
@@ -242,7 +248,11 @@ fn one_client(
     let mut written = Ok(());
     let served = server.serve_one(|event| {
         let told = match event {
-            Event::Begins { peer, plan } => output.line(table.head(plan, peer, device)),
+            Event::Begins {
+                peer,
+                plan,
+                congestion,
+            } => output.line(table.head(plan, peer, congestion, device)),
             Event::Row(row) => output.line(table.row(row)),
             Event::Stranger(error) => {
                 failure(error).tell("perf");

@@ -53,7 +53,13 @@ impl Table {
     }
 
     /// What is measured, and the heads of the columns.
-    pub(super) fn head(&self, plan: &Plan, peer: SocketAddr, device: &Device) -> String {
+    pub(super) fn head(
+        &self,
+        plan: &Plan,
+        peer: SocketAddr,
+        congestion: Option<&str>,
+        device: &Device,
+    ) -> String {
         let crc = if device.settings().crc {
             "ON"
         } else {
@@ -101,6 +107,7 @@ impl Table {
         if plan.test.takes_receives() {
             line("Using SRQ", if plan.srq { "ON" } else { "OFF" });
         }
+        line("Congestion", congestion.unwrap_or("not known"));
         line("Waiting", &waiting(plan));
         line("Of each size", &until(plan));
         out.push_str(&self.columns(plan));

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 use socket2::{Socket, TcpKeepalive};
 
+use super::control::{self, Control};
 use super::near::Window;
 use super::reserved::source_for;
 use crate::{FpduEnds, Keepalive, Llp, LlpError, Piece, Recv, raw};
@@ -104,13 +105,18 @@ pub(crate) struct KernelConnection {
     /// The kernel has taken our FIN, which counts as one byte of its queue.
     fin_taken: bool,
     window: Window,
+    control: Control,
     local: SocketAddr,
     peer: SocketAddr,
 }
 
 impl KernelConnection {
     /// Starts to connect; the socket may be bound already.
-    pub(crate) fn connect(socket: Socket, to: SocketAddr) -> Result<Self, LlpError> {
+    pub(super) fn connect(
+        socket: Socket,
+        to: SocketAddr,
+        control: Control,
+    ) -> Result<Self, LlpError> {
         match rustix::net::connect(&socket, &to) {
             // EINTR, as with any non-blocking connect, leaves the attempt running.
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR | Errno::AGAIN) => {}
@@ -135,19 +141,26 @@ impl KernelConnection {
             state: State::Connecting,
             fin_taken: false,
             window: Window::between(local, peer),
+            control,
             local,
             peer,
         })
     }
 
     /// A connection that stands, between these addresses.
-    pub(crate) fn standing(socket: Socket, local: SocketAddr, peer: SocketAddr) -> Self {
+    pub(super) fn standing(
+        socket: Socket,
+        local: SocketAddr,
+        peer: SocketAddr,
+        control: Control,
+    ) -> Self {
         let peer = plain(peer);
         Self {
             socket,
             state: State::Connected,
             fin_taken: false,
             window: Window::between(local, peer),
+            control,
             local,
             peer,
         }
@@ -256,6 +269,7 @@ impl Llp for KernelConnection {
 
     fn try_send(&mut self, pieces: &[Piece<'_>], ends: FpduEnds<'_>) -> Result<usize, LlpError> {
         self.check_sendable()?;
+        self.control.settle(&self.socket, self.local, self.peer);
         let (mut taken, mut whole) = (0, true);
         for (nth, batch) in (1..).zip(pieces.chunks(raw::MAX_GATHER)) {
             let rest = pieces.get(nth * raw::MAX_GATHER..).unwrap_or_default();
@@ -362,6 +376,10 @@ impl Llp for KernelConnection {
 
     fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    fn congestion_control(&self) -> Option<String> {
+        control::current(&self.socket)
     }
 
     fn wants_write_event(&self) -> bool {

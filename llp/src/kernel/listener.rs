@@ -11,6 +11,7 @@ use socket2::Socket;
 use uwarp_capture::Interface;
 
 use super::connection::{KernelConnection, local_addr};
+use super::control::Control;
 use crate::{Captured, Llp, LlpError, LlpListener};
 
 /// How many connections that died before they could be taken are passed over in one call.
@@ -21,6 +22,8 @@ pub(crate) struct KernelListener {
     socket: Socket,
     local: SocketAddr,
     interface: Option<Interface>,
+    /// What the socket, and so each that is accepted, has of congestion control.
+    control: Control,
     /// A descriptor to give up when the process has no more: with it the waiting connection can be
     /// taken and refused. Otherwise the socket stays readable and its watcher spins.
     spare: Option<OwnedFd>,
@@ -28,12 +31,17 @@ pub(crate) struct KernelListener {
 
 impl KernelListener {
     /// Of a socket that listens already.
-    pub(crate) fn new(socket: Socket, interface: Option<Interface>) -> Result<Self, LlpError> {
+    pub(crate) fn new(
+        socket: Socket,
+        interface: Option<Interface>,
+        control: Control,
+    ) -> Result<Self, LlpError> {
         let local = local_addr(&socket, SocketAddr::from(([0, 0, 0, 0], 0)))?;
         Ok(Self {
             socket,
             local,
             interface,
+            control,
             spare: spare(),
         })
     }
@@ -58,7 +66,7 @@ impl KernelListener {
         } else {
             self.local
         };
-        let connection = KernelConnection::standing(socket, local, peer);
+        let connection = KernelConnection::standing(socket, local, peer, self.control);
         Ok(match &self.interface {
             None => Box::new(connection),
             Some(interface) => Box::new(Captured::accepted(connection, interface.clone())),

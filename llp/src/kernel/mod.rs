@@ -5,6 +5,7 @@
 //! that arrive at an IPv6 listener are shown with their IPv4 addresses.
 
 mod connection;
+mod control;
 mod info;
 mod listener;
 mod near;
@@ -21,6 +22,7 @@ use uwarp_capture::{Capture, Interface, LinkType};
 use crate::setters::setters;
 use crate::{BoundPort, Captured, Llp, LlpError, LlpListener, Network, NetworkInfo};
 use connection::KernelConnection;
+use control::Control;
 use listener::KernelListener;
 use reserved::KernelPort;
 
@@ -30,7 +32,8 @@ use reserved::KernelPort;
 #[non_exhaustive]
 pub struct KernelSettings {
     /// The congestion control by the kernel's name for it (`reno`, `cubic`, `bbr` ...), as in
-    /// TCP_CONGESTION of `tcp(7)`.
+    /// TCP_CONGESTION of `tcp(7)`. `None` is the system's (`net.ipv4.tcp_congestion_control`), but `reno` for
+    /// connections within this host where the system's is not loss-based, as BBR is not: it would cost throughput there.
     pub congestion: Option<String>,
     /// After so long without traffic the kernel asks the peer whether it is still there, and goes on
     /// asking in this interval; a dead peer is then [`LlpError::TimedOut`].
@@ -120,7 +123,10 @@ impl KernelNetwork {
             .map_err(option_error("make a socket non-blocking"))?;
         self.settings.apply(&socket)?;
         let local = connection::local_addr(&socket, peer)?;
-        let connection = KernelConnection::standing(socket, local, peer);
+        if control::is_within_host(local, peer) {
+            self.control(&socket);
+        }
+        let connection = KernelConnection::standing(socket, local, peer, Control::default());
         Ok(match &self.interface {
             None => Box::new(connection),
             Some(interface) => Box::new(Captured::accepted(connection, interface.clone())),
@@ -130,7 +136,8 @@ impl KernelNetwork {
     fn connect_with(&self, socket: Socket, to: SocketAddr) -> Result<Box<dyn Llp>, LlpError> {
         // A later bind of this port must not fail for this connection, nor for its TIME-WAIT.
         reuse_address(&socket, to)?;
-        let connection = KernelConnection::connect(socket, to)?;
+        let control = self.control(&socket);
+        let connection = KernelConnection::connect(socket, to, control)?;
         Ok(match &self.interface {
             None => Box::new(connection),
             Some(interface) => Box::new(Captured::connecting(connection, interface.clone())),
@@ -144,13 +151,23 @@ impl KernelNetwork {
         backlog: u32,
     ) -> Result<Box<dyn LlpListener>, LlpError> {
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+        let control = self.control(&socket);
         socket
             .listen(backlog)
             .map_err(|error| LlpError::from_io("listen on this address", addr, error))?;
         Ok(Box::new(KernelListener::new(
             socket,
             self.interface.clone(),
+            control,
         )?))
+    }
+
+    /// Sets the congestion control of a socket, if the settings leave it to us.
+    fn control(&self, socket: &Socket) -> Control {
+        match self.settings.congestion {
+            None => Control::begin(socket),
+            Some(_) => Control::default(),
+        }
     }
 
     fn socket(&self, addr: SocketAddr) -> Result<Socket, LlpError> {

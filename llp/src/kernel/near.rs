@@ -161,9 +161,10 @@ fn window_of(mss: u32) -> u32 {
     WINDOW.div_ceil(mss) * mss
 }
 
-/// Whether octets between these addresses stay on this host.
-fn is_near(local: SocketAddr, peer: SocketAddr) -> bool {
-    local.ip() == peer.ip() || (local.ip().is_loopback() && peer.ip().is_loopback())
+/// Whether bytes between these addresses stay on this host, as far as the addresses alone tell. No packet from or to a
+/// loopback address leaves it.
+pub(super) fn is_near(local: SocketAddr, peer: SocketAddr) -> bool {
+    local.ip() == peer.ip() || local.ip().is_loopback() || peer.ip().is_loopback()
 }
 
 #[cfg(test)]

@@ -593,6 +593,15 @@ impl Llp for SmolConnection {
         self.mailbox.signal.as_fd()
     }
 
+    fn congestion_control(&self) -> Option<String> {
+        let name = match self.socket().congestion_control() {
+            CongestionControl::None => "none",
+            CongestionControl::Reno => "reno",
+            CongestionControl::Cubic => "cubic",
+        };
+        Some(name.to_owned())
+    }
+
     fn wants_write_event(&self) -> bool {
         false
     }

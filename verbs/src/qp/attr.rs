@@ -111,6 +111,17 @@ impl Qp {
         attr
     }
 
+    /// Name of the congestion control of the TCP connection as it is now: the kernel's (`reno`, `cubic`, `bbr` ...), or
+    /// `none`, `reno` or `cubic` of a TCP in user space. `None` without a connection.
+    #[must_use]
+    pub fn congestion_control(&self) -> Option<String> {
+        if self.is_inherited() {
+            return None;
+        }
+        let locked = self.inner().lock();
+        locked.driven.llp.as_ref()?.congestion_control()
+    }
+
     /// What it was made with (`ibv_qp_init_attr`).
     #[must_use]
     pub fn init_attr(&self) -> QpInit {

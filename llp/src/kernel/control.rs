@@ -1,0 +1,210 @@
+//! Congestion control of connections within a host.
+//!
+//! Many systems choose BBR, which paces what it sends by its estimate of the bandwidth. Within a host nothing is lost for
+//! want of bandwidth, and the pacing costs throughput: `iperf3 -l 1M -C bbr` over the loopback device reached 31 to
+//! 35 Gbit/s where `-C reno` reached 38 to 41 (`docs/performance.md` has the figures of uwarp). So where the system's
+//! control is not loss-based, a connection within this host gets `reno`, which every user may set.
+//!
+//! Which host the peer is on is known when the connection stands. BBR leaves its pacing switched on when it is replaced,
+//! so a socket begins with `reno` and a connection to another host gets the system's control back before it
+//! sends its first byte:
+//!
+//! ```text
+//!   begin: reno ──── connected ───► settle ──► this host: reno
+//!                                     └──────► another host: the system's
+//! ```
+//!
+//! Another network namespace is another host here, also where a veth pair or a bridge leads to it: its address says
+//! nothing about where it is, and a short round trip is no proof.
+
+use std::io;
+use std::net::SocketAddr;
+
+use socket2::Socket;
+
+use super::near::is_near;
+use super::reserved::source_for;
+
+/// Controls that send until something is lost or marked, by the kernel's names.
+const LOSS_BASED: [&[u8]; 11] = [
+    b"bic",
+    b"cubic",
+    b"dctcp",
+    b"highspeed",
+    b"htcp",
+    b"hybla",
+    b"illinois",
+    b"reno",
+    b"scalable",
+    b"westwood",
+    b"yeah",
+];
+/// Available in every kernel and allowed for every user (`tcp(7)`).
+const WITHIN_A_HOST: &[u8] = b"reno";
+/// TCP_CA_NAME_MAX of Linux.
+const NAME: usize = 16;
+
+/// Control that a connection to another host is to get back; empty when the control of a socket is settled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Control {
+    system: [u8; NAME],
+}
+
+impl Control {
+    /// Gives a socket that is not connected the control for connections within a host, if the system's is not loss-based.
+    pub(super) fn begin(socket: &Socket) -> Self {
+        let begun = name(socket).and_then(|system| {
+            if LOSS_BASED.contains(&trimmed(&system)) {
+                return Ok(Self::default());
+            }
+            socket.set_tcp_congestion(WITHIN_A_HOST)?;
+            Ok(Self { system })
+        });
+        begun.unwrap_or_else(|error| {
+            // It works with the system's control too, as fast as that is.
+            tracing::debug!(%error, "the congestion control stays as it is");
+            Self::default()
+        })
+    }
+
+    /// Gives a connection to another host the system's control back. To be called before anything is sent; only the
+    /// first call does something.
+    #[inline]
+    pub(super) fn settle(&mut self, socket: &Socket, local: SocketAddr, peer: SocketAddr) {
+        if self.system[0] != 0 {
+            let system = std::mem::take(self).system;
+            if !is_within_host(local, peer) {
+                restore(socket, trimmed(&system));
+            }
+        }
+    }
+}
+
+/// Whether both addresses are of this host.
+pub(super) fn is_within_host(local: SocketAddr, peer: SocketAddr) -> bool {
+    // What goes to an address of this host comes from that very address, unless it is bound to another.
+    is_near(local, peer) || source_for(peer).is_ok_and(|source| source == peer.ip())
+}
+
+#[cold]
+fn restore(socket: &Socket, system: &[u8]) {
+    if let Err(error) = socket.set_tcp_congestion(system) {
+        tracing::debug!(%error, "the system's congestion control cannot be set");
+    }
+}
+
+/// Name of the control of a socket, with zeros behind it.
+fn name(socket: &Socket) -> io::Result<[u8; NAME]> {
+    let mut name = [0; NAME];
+    let found = socket.tcp_congestion()?;
+    for (to, from) in name.iter_mut().zip(found) {
+        *to = from;
+    }
+    Ok(name)
+}
+
+/// A name without the zeros behind it.
+fn trimmed(name: &[u8]) -> &[u8] {
+    name.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// Name of the control that a connection has now.
+pub(super) fn current(socket: &Socket) -> Option<String> {
+    let name = name(socket).ok()?;
+    Some(String::from_utf8_lossy(trimmed(&name)).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use socket2::{Domain, Type};
+
+    use super::*;
+
+    /// A control of this kernel that is not loss-based; none where there is only `reno` and its like.
+    fn other() -> Option<String> {
+        let available = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+        let available = std::fs::read_to_string(available).ok()?;
+        let found = available
+            .split_whitespace()
+            .find(|name| !LOSS_BASED.contains(&name.as_bytes()));
+        if found.is_none() {
+            eprintln!(
+                "SKIPPED: this kernel allows loss-based congestion control alone: {available}"
+            );
+        }
+        found.map(str::to_owned)
+    }
+
+    fn socket(control: &str) -> Socket {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_tcp_congestion(control.as_bytes()).unwrap();
+        socket
+    }
+
+    fn addr(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_control_that_is_loss_based_is_left_alone() {
+        let reno = socket("reno");
+        let mut control = Control::begin(&reno);
+        control.settle(&reno, addr("203.0.113.1:1"), addr("203.0.113.77:2"));
+        assert_eq!(current(&reno).unwrap(), "reno");
+    }
+
+    #[test]
+    fn within_a_host_it_is_reno_and_to_another_host_the_systems() {
+        let Some(other) = other() else { return };
+        for (local, peer, expected) in [
+            ("127.0.0.1:1", "127.0.0.1:2", "reno"),
+            ("203.0.113.1:1", "203.0.113.1:2", "reno"),
+            ("[::1]:1", "[::1]:2", "reno"),
+            ("203.0.113.1:1", "203.0.113.77:2", &other),
+            ("[2001:db8::1]:1", "[2001:db8:77::2]:2", &other),
+        ] {
+            let socket = socket(&other);
+            let mut control = Control::begin(&socket);
+            assert_eq!(current(&socket).unwrap(), "reno");
+            control.settle(&socket, addr(local), addr(peer));
+            assert_eq!(current(&socket).unwrap(), expected, "{local} to {peer}");
+            // Once: what is set later stays.
+            socket.set_tcp_congestion(b"reno").unwrap();
+            control.settle(&socket, addr(local), addr(peer));
+            assert_eq!(current(&socket).unwrap(), "reno");
+        }
+    }
+
+    #[test]
+    fn another_address_of_this_host_is_within_it() {
+        assert!(is_within_host(addr("203.0.113.1:1"), addr("127.0.0.9:2")));
+        if let Some(own) = own_address() {
+            assert!(is_within_host(addr("203.0.113.1:1"), own), "{own}");
+        }
+        assert!(!is_within_host(
+            addr("203.0.113.1:1"),
+            addr("203.0.113.77:2")
+        ));
+    }
+
+    /// The address that this host has towards others, if it has a way there.
+    fn own_address() -> Option<SocketAddr> {
+        let source = source_for(addr("203.0.113.77:9")).ok()?;
+        Some(SocketAddr::new(source, 2))
+    }
+
+    #[test]
+    fn what_is_accepted_has_the_control_of_its_listener() {
+        let Some(other) = other() else { return };
+        let listener = socket(&other);
+        Control::begin(&listener);
+        listener.bind(&addr("127.0.0.1:0").into()).unwrap();
+        listener.listen(1).unwrap();
+        let listener = TcpListener::from(listener);
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let accepted = Socket::from(listener.accept().unwrap().0);
+        assert_eq!(current(&accepted).unwrap(), "reno");
+    }
+}
