@@ -295,7 +295,7 @@ part_demo() {
 }
 
 # Debian's packages of the programs that run on the drop-in library, and what compiles programs for it.
-DROPIN_PACKAGES="rdmacm-utils ibverbs-utils libibverbs1 librdmacm1 perftest qperf fio tgt libiscsi-bin libfabric-bin libfabric1 python3-pyverbs
+DROPIN_PACKAGES="rdmacm-utils ibverbs-utils libibverbs1 librdmacm1 perftest qperf fio tgt libiscsi-bin qemu-system-x86 libfabric-bin libfabric1 python3-pyverbs
     openmpi-bin libopenmpi-dev gcc libc6-dev libibverbs-dev librdmacm-dev iproute2 util-linux"
 
 # The packages with the programs that run on the drop-in library. Where all are there, no test of them may skip.

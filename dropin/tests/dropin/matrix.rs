@@ -168,7 +168,7 @@ fn render() -> Result<String, String> {
     let rows = programs::rows();
     let mut out = "# What runs, and what is there\n\nWritten by the tests (`UWARP_DROPIN_MATRIX=write cargo test -p uwarp-dropin --test dropin matrix`), and compared with them.\n\n".to_owned();
     let _ = writeln!(out, "{VERSIONS}{}\n", versions());
-    out += "## Programs\n\nEach line is a test that fails otherwise: programs of Debian, not recompiled, with CRC, as a user without rights, over 127.0.0.1, ::1 (`rping-ipv6`) or, where the test makes network namespaces (`openmpi-4-ranks`, `bound-addresses`, `pyverbs-suite`), 192.0.2.0/24. The programs of the first two and of `textbook` are ours, in C, for the plain interface.\n\n| test | version | result |\n|---|---|---|\n";
+    out += "## Programs\n\nEach line is a test that fails otherwise: programs of Debian, not recompiled, with CRC, as a user without rights, over 127.0.0.1, ::1 (`rping-ipv6`) or, where the test makes network namespaces (`openmpi-4-ranks`, `bound-addresses`, `pyverbs-suite`), 192.0.2.0/24. The programs of the first two, of `textbook`, `memory-changes-*` and `storage-target` are ours, in C, for the plain interface.\n\n| test | version | result |\n|---|---|---|\n";
     for row in &rows {
         let version = packages::version(row.packages[0]).unwrap_or_default();
         let _ = writeln!(

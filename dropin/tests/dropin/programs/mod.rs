@@ -1,11 +1,13 @@
 //! The programs that run, as rows of tables: what is started, what must be said.
 
 mod bound;
+mod changing;
 mod fabric;
 mod fio;
 mod mpi;
 mod perftest;
 mod pyverbs;
+mod qemu;
 mod qperf;
 mod rdmacm;
 mod textbook;
@@ -88,10 +90,12 @@ pub(crate) fn rows() -> Vec<Row> {
         rdmacm::ROWS,
         textbook::ROWS,
         bound::ROWS,
+        changing::ROWS,
         perftest::ROWS,
         qperf::ROWS,
         fio::ROWS,
         tgt::ROWS,
+        qemu::ROWS,
         fabric::ROWS,
         mpi::ROWS,
         pyverbs::ROWS,
