@@ -47,10 +47,6 @@ impl<'a> Flagged<'a> {
 }
 
 /// Each is ready when it is posted. An error says that it was not, and gives the buffer back.
-#[expect(
-    clippy::result_large_err,
-    reason = "the buffer comes back; a refusal is rare"
-)]
 impl Unsignaled<'_> {
     /// [`Connection::send`] without a completion (RFC 5040 section 5.3).
     ///
