@@ -14,8 +14,9 @@ fn sites(directory: &Path, names: &mut BTreeSet<String>) {
             sites(&path, names);
         } else if path.file_name().is_some_and(|name| name != "mutants.rs") {
             let text = fs::read_to_string(&path).unwrap_or_default();
-            for site in text.split("mutate!(").skip(1) {
-                names.insert(fault(site));
+            // A site may be within another one.
+            for (at, begin) in text.match_indices("mutate!(") {
+                names.insert(fault(&text[at + begin.len()..]));
             }
         }
     }

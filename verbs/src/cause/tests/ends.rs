@@ -199,8 +199,14 @@ fn errors_of_connection_management_have_the_cause_of_what_is_in_them() {
             ConnectError::Ended { addr, reason: Box::new(EndReason::ConnectTimedOut) }
         ],
     });
+    let no_address = LlpError::Misuse {
+        op: "resolve the address",
+        why: "the name gives none",
+    };
     let meant = [
         Cause::from(error),
+        Cause::from(error),
+        Cause::from(no_address),
         Cause::from(startup),
         rejected.cause(),
         Cause::from(state),
