@@ -16,7 +16,6 @@ usage() {
     cat <<'EOF'
 usage: ./ci.sh PART...
        ./ci.sh interop [--dangerous] [FILTER...]
-       ./ci.sh fuzz TARGET [SECONDS]
        ./ci.sh sim [OPTION...]
        ./ci.sh bench [scale | smol | dropin] [OPTION...]
        ./ci.sh bench whole [--rounds N]
@@ -35,9 +34,8 @@ usage: ./ci.sh PART...
            not in `all`, whose `test` has four of them
   mutants-smoke  our endpoint with one fault at a time against the cases of the conformance suite that must find it
   mutants  the same against all cases; writes docs/mutants.md; not in `all`
-  fuzz-smoke  every fuzz target a fixed number of executions, and whether they find faults on purpose (nightly)
-  fuzz     one fuzz target for SECONDS (600); docs/fuzzing.md; not in `all`
-  fuzz-long  every fuzz target for millions of executions; hours; not in `all`
+  fuzz-smoke  every fuzz target a fixed number of executions by cargo-fuzz (nightly; installs cargo-fuzz), and whether they find
+           faults on purpose; docs/fuzzing.md has the commands for one target
   fuzz-coverage  what the fuzzers reach of the protocol cores; writes into docs/fuzzing.md; not in `all`
   sim      10,000 runs of the simulator (docs/simulation.md); --seeds N for more, --seed S --log for one, step by step
   robustness  the real process under attack by hostile peers, with whole loads; writes docs/robustness.md; not in
@@ -450,15 +448,9 @@ if [ "$1" = interop ] || [ "$1" = sim ] || [ "$1" = bench ] || [ "$1" = instruct
     "part_$part" "$@"
     exit
 fi
-if [ "$1" = fuzz ]; then
-    shift
-    say fuzz
-    part_fuzz "$@"
-    exit
-fi
 for part in "$@"; do
     case "$part" in
-        fmt | clippy | doc | package | nostd | test | tshark | demo | dropin | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-long | fuzz-coverage | sim | robustness | bench-siw | bench-micro) say "$part"; "part_$part" ;;
+        fmt | clippy | doc | package | nostd | test | tshark | demo | dropin | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-coverage | sim | robustness | bench-siw | bench-micro) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac

@@ -1,3 +1,3 @@
 //! See the module of the same name.
-#![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| uwarp_fuzz::mpa_startup::run(data));
+#![cfg_attr(fuzzing, no_main)]
+uwarp_fuzz::binary!(mpa_startup);

@@ -1,4 +1,4 @@
-//! The fuzz targets of uwarp: each is a function over octets that holds the stack against a model and panics where they
+//! The fuzz targets of uwarp: each is a function over bytes that compares the stack with a model and panics where they
 //! differ. They compile on stable; `fuzz_targets/` hands them to libFuzzer. See docs/fuzzing.md.
 
 #![forbid(unsafe_code)]
@@ -20,6 +20,8 @@ mod play;
 pub mod rdmap_message;
 pub mod rdmap_terminate;
 pub mod smoltcp_link;
+#[doc(hidden)]
+pub mod start;
 pub mod verbs_ops;
 mod words;
 
@@ -33,6 +35,20 @@ pub struct Target {
     /// # Panics
     /// If the stack does not do what the model does.
     pub run: fn(&[u8]),
+}
+
+impl Target {
+    /// The target of this name.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        *TARGETS
+            .iter()
+            .find(|target| target.name == name)
+            .unwrap_or_else(|| panic!("no fuzz target is named {name}"))
+    }
 }
 
 macro_rules! targets {

@@ -103,6 +103,6 @@ fn every_target_has_a_binary() {
         );
         let path = format!("fuzz_targets/{}.rs", target.name);
         let source = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
-        assert!(source.contains(&format!("uwarp_fuzz::{}::run(data)", target.name)));
+        assert!(source.contains(&format!("uwarp_fuzz::binary!({});", target.name)));
     }
 }
