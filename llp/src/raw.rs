@@ -153,7 +153,8 @@ pub(crate) fn send_gather(
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     // A `Piece` is a transparent `iovec`. `sendmsg` does not write through `msg_iov`.
     message.msg_iov = pieces.as_ptr().cast_mut().cast();
-    message.msg_iovlen = count;
+    // A `usize` with glibc, and a `c_int` with musl.
+    message.msg_iovlen = count as _;
     // SAFETY: the descriptor is open for the time of the borrow; `message` names no address and no
     // control data, and `count` iovecs that are valid for reads by what `Piece` promises.
     let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, flags) };

@@ -252,7 +252,8 @@ pub(super) fn receive_frame(
     message.msg_namelen = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // The standard library guarantees that an `IoSliceMut` is laid out as an `iovec`.
     message.msg_iov = into.as_mut_ptr().cast();
-    message.msg_iovlen = into.len();
+    // A `usize` with glibc, and a `c_int` with musl.
+    message.msg_iovlen = into.len() as _;
     // SAFETY: `message` names an address of the size it says, and as many iovecs as it says, each
     // of them memory that we hold exclusively. The kernel writes within them. The descriptor is open.
     let received = unsafe {
