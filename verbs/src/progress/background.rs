@@ -347,16 +347,9 @@ impl Shared {
         } = round;
         let mut room = [const { MaybeUninit::uninit() }; EVENTS];
         let timeout = timeout.map(timespec);
-        let events = match epoll::wait(&self.epoll, &mut room[..], timeout.as_ref()) {
-            Ok((events, _)) => events,
+        let events = match super::epoll::wait(&self.epoll, &mut room[..], timeout.as_ref()) {
+            Ok(events) => events,
             Err(rustix::io::Errno::INTR) => &mut [],
-            // No epoll_pwait2: Linux before 5.11, some sandboxes, valgrind 3.19. It works, without the speed.
-            Err(rustix::io::Errno::NOSYS) => {
-                self.clear_wake();
-                due.extend(self.state.lock().sources.keys());
-                std::thread::sleep(Duration::from_millis(1));
-                &mut []
-            }
             Err(error) => {
                 tracing::error!(%error, "epoll_wait failed");
                 std::thread::sleep(Duration::from_millis(1));

@@ -41,6 +41,7 @@ pub(crate) mod cover;
 pub(crate) mod crowd;
 pub(crate) mod doorbell;
 pub(crate) mod drive;
+mod epoll;
 pub(crate) mod linger;
 mod pause;
 pub(crate) mod reply;

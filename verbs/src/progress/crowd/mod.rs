@@ -289,18 +289,16 @@ impl Crowd {
             done |= given;
         };
         let mut room = [const { MaybeUninit::uninit() }; EVENTS];
-        match epoll::wait(&self.set, &mut room[..], Some(&Timespec::default())) {
-            Ok((events, _)) => {
+        match super::epoll::wait(&self.set, &mut room[..], Some(&Timespec::default())) {
+            Ok(events) => {
                 for event in events {
                     // What was put in is a number of a seat.
                     turn(u32::try_from(event.data.u64()).unwrap_or(u32::MAX));
                 }
             }
-            // No epoll_pwait2 (see the background): slow, and right.
-            Err(_) => {
-                let seats = self.seats.read().len();
-                (0..u32::try_from(seats).unwrap_or(u32::MAX)).for_each(turn);
-            }
+            // A signal came first: the next poll looks again.
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => tracing::error!(%error, "epoll_wait failed"),
         }
         self.latest.asked(self.device.clock(now), received);
         done

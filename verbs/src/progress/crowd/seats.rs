@@ -43,10 +43,6 @@ impl Seats {
     pub(super) fn get(&self, index: u32) -> Option<Arc<QpInner>> {
         self.qps.get(index as usize)?.upgrade()
     }
-
-    pub(super) fn len(&self) -> usize {
-        self.qps.len()
-    }
 }
 
 /// The place of a QP in a crowd, as long as the QP exists.
