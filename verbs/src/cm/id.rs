@@ -166,12 +166,13 @@ impl CmId {
     /// the one that listens.
     #[must_use]
     pub fn context(&self) -> u64 {
-        self.inner().context.load(Ordering::Relaxed)
+        self.inner().context.load(Ordering::Acquire)
     }
 
-    /// Another number for [`context`](Self::context) (`context` of `rdma_cm_id`).
+    /// Sets another number for [`context`](Self::context) (`context` of `rdma_cm_id`). If it is an address, a thread that
+    /// reads it sees what was written there before this call.
     pub fn set_context(&self, context: u64) {
-        self.inner().context.store(context, Ordering::Relaxed);
+        self.inner().context.store(context, Ordering::Release);
     }
 
     /// The state it is in; in the child of a fork that is `Destroyed`.

@@ -266,7 +266,7 @@ impl RequestSink for IdInner {
             peer_to_peer: request.is_peer_to_peer(),
             ..CmEventData::new(CmEventKind::ConnectRequest)
         };
-        let context = self.context.load(Ordering::Relaxed);
+        let context = self.context.load(Ordering::Acquire);
         let child = CmId::requested(&self.device, channel, context, request);
         self.tell(CmEventData {
             child: Some(child),
