@@ -3,28 +3,30 @@
 //! The other side of every copy is private to us (a slice), where there is one; this side may be read and written at the same time by the
 //! application, by a program that shares the pages, or by another connection. The promises:
 //!
-//! * [`store`] writes in address order; the last octet is in the last store, which has release ordering: a program
-//!   that polls on the last octet and then reads (with acquire) the rest sees all of it.
+//! * [`store`] writes the last byte by the last store, which has release ordering: a program that polls on the last byte
+//!   and then reads (with acquire) the rest sees all of it. On x86-64 the others become visible in address order as well.
 //! * An aligned 2, 4 or 8 octet word that lies wholly inside the range is read or written in one piece, so a program
 //!   that polls on a 64-bit counter never sees half of it.
 //!
-//! **Why this is not a data race.** On x86-64 the accesses are inline assembly, which the compiler takes as an
-//! unknown function: it may assume nothing about what other threads do meanwhile. What the assembly does is what a
-//! sequence of relaxed atomic one-octet accesses in the same order may do (each octet is moved exactly once, by an
-//! instruction that moves octets whole), and racing atomic accesses are defined. Elsewhere the accesses are
-//! atomics of the word's own size.
+//! **Why this is not a data race.** On x86-64, and in long runs on aarch64, the accesses are inline assembly, which the
+//! compiler takes as an unknown function: it may assume nothing about what other threads do meanwhile. What the assembly does
+//! is what a sequence of relaxed atomic one-byte accesses in the same order may do (each byte is moved exactly once, by an
+//! instruction that moves bytes whole), and racing atomic accesses are defined. The other accesses are atomics of the word's
+//! own size.
+//!
+//! **Why the last store is enough on aarch64.** Assembly that may touch memory is not reordered by the compiler with the
+//! atomic store after it, and that store is a store-release (`stlr`), which no processor makes visible before the accesses
+//! that precede it in program order, whatever their size and instruction.
 
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+mod bulk;
 mod checksum;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod fold;
 
 pub(super) use checksum::{checksum, load_with_crc};
 
-/// Blocks of the bulk loop, in octets.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-const BLOCK: usize = 128;
-
-/// Copies `source` to `to`, in address order, the last octet last and with release ordering.
+/// Copies `source` to `to`, the last byte last and with release ordering.
 ///
 /// # Safety
 /// `to..to + source.len()` is mapped, writable memory, reached by nothing that the compiler believes to be exclusive
@@ -40,7 +42,7 @@ pub(super) unsafe fn store(to: *mut u8, source: &[u8]) {
         macro_rules! step {
             ($word:ty, $store:ident) => {
                 if let Some((head, rest)) = from.split_first_chunk::<{ size_of::<$word>() }>() {
-                    word::$store(at.cast(), <$word>::from_ne_bytes(*head));
+                    word::$store(at.cast(), <$word>::from_ne_bytes(*head), rest.is_empty());
                     at = at.add(head.len());
                     from = rest;
                 }
@@ -56,17 +58,17 @@ pub(super) unsafe fn store(to: *mut u8, source: &[u8]) {
             if at.addr() & 4 != 0 {
                 step!(u32, store_u32);
             }
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            if from.len() > 2 * BLOCK {
+            #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+            if from.len() > 2 * bulk::BLOCK {
                 // Stores that straddle cache lines cost double: start the blocks on a line.
                 while at.addr() & 63 != 0 {
                     step!(u64, store_u64);
                 }
                 // At least one octet is left for the tail.
-                let blocks = (from.len() - 1) / BLOCK;
+                let blocks = (from.len() - 1) / bulk::BLOCK;
                 bulk::store(at, from.as_ptr(), blocks);
-                at = at.add(blocks * BLOCK);
-                from = from.get(blocks * BLOCK..).unwrap_or_default();
+                at = at.add(blocks * bulk::BLOCK);
+                from = from.get(blocks * bulk::BLOCK..).unwrap_or_default();
             }
             while from.len() > 8 {
                 step!(u64, store_u64);
@@ -112,13 +114,13 @@ pub(super) unsafe fn load(from: *const u8, out: &mut [u8]) {
         if at.addr() & 4 != 0 {
             step!(u32, load_u32);
         }
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if to.len() >= 2 * BLOCK {
-            let blocks = to.len() / BLOCK;
+        #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+        if to.len() >= 2 * bulk::BLOCK {
+            let blocks = to.len() / bulk::BLOCK;
             bulk::load(at, to.as_mut_ptr(), blocks);
-            at = at.add(blocks * BLOCK);
+            at = at.add(blocks * bulk::BLOCK);
             to = core::mem::take(&mut to)
-                .get_mut(blocks * BLOCK..)
+                .get_mut(blocks * bulk::BLOCK..)
                 .unwrap_or_default();
         }
         while to.len() >= 8 {
@@ -173,7 +175,7 @@ mod word {
             /// # Safety
             /// `to` is mapped, writable and not behind a live Rust reference.
             #[inline(always)]
-            pub(super) unsafe fn $store(to: *mut $word, value: $word) {
+            pub(super) unsafe fn $store(to: *mut $word, value: $word, _is_last: bool) {
                 // SAFETY: as the caller says; the instruction writes the word and changes no flag.
                 unsafe {
                     asm!(concat!("mov [{to}], {value", $modifier, "}"), to = in(reg) to,
@@ -233,12 +235,19 @@ mod word {
 
     macro_rules! access {
         ($word:ty, $atomic:ty, $load:ident, $store:ident) => {
+            /// The last store of a run is a release of all before it.
+            ///
             /// # Safety
             /// `to` is aligned, mapped, writable and not behind a live Rust reference.
             #[inline(always)]
-            pub(super) unsafe fn $store(to: *mut $word, value: $word) {
+            pub(super) unsafe fn $store(to: *mut $word, value: $word, is_last: bool) {
+                let ordering = if is_last {
+                    Ordering::Release
+                } else {
+                    Ordering::Relaxed
+                };
                 // SAFETY: as the caller says.
-                unsafe { <$atomic>::from_ptr(to) }.store(value, Ordering::Release);
+                unsafe { <$atomic>::from_ptr(to) }.store(value, ordering);
             }
             /// # Safety
             /// `from` is aligned, mapped, readable and not behind a live exclusive Rust reference.
@@ -277,68 +286,6 @@ mod word {
         );
         match exchanged {
             Ok(before) | Err(before) => before,
-        }
-    }
-}
-
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-mod bulk {
-    use core::arch::asm;
-
-    /// Copies `blocks` blocks of 128 octets, in address order.
-    ///
-    /// # Safety
-    /// As [`super::store`] for `blocks * 128` octets, which `from` must be able to give.
-    pub(super) unsafe fn store(to: *mut u8, from: *const u8, blocks: usize) {
-        // SAFETY: as the caller says.
-        unsafe { copy(to, from, blocks) }
-    }
-
-    /// # Safety
-    /// As [`super::load`] for `blocks * 128` octets, which `to` must be able to take.
-    pub(super) unsafe fn load(from: *const u8, to: *mut u8, blocks: usize) {
-        // SAFETY: as the caller says.
-        unsafe { copy(to, from, blocks) }
-    }
-
-    /// # Safety
-    /// `blocks * 128` octets are mapped and readable at `from`, writable at `to`; the ranges do not overlap.
-    #[inline]
-    unsafe fn copy(to: *mut u8, from: *const u8, blocks: usize) {
-        if blocks == 0 {
-            return;
-        }
-        // SAFETY: SSE2 is part of x86-64. The loop reads and writes exactly `blocks` blocks; the registers and
-        // flags it changes are declared.
-        unsafe {
-            asm!(
-                "2:",
-                "movups {a}, [{from}]",
-                "movups {b}, [{from} + 16]",
-                "movups {c}, [{from} + 32]",
-                "movups {d}, [{from} + 48]",
-                "movups [{to}], {a}",
-                "movups [{to} + 16], {b}",
-                "movups [{to} + 32], {c}",
-                "movups [{to} + 48], {d}",
-                "movups {a}, [{from} + 64]",
-                "movups {b}, [{from} + 80]",
-                "movups {c}, [{from} + 96]",
-                "movups {d}, [{from} + 112]",
-                "movups [{to} + 64], {a}",
-                "movups [{to} + 80], {b}",
-                "movups [{to} + 96], {c}",
-                "movups [{to} + 112], {d}",
-                "add {from}, 128",
-                "add {to}, 128",
-                "dec {blocks}",
-                "jnz 2b",
-                from = inout(reg) from => _,
-                to = inout(reg) to => _,
-                blocks = inout(reg) blocks => _,
-                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
-                options(nostack),
-            );
         }
     }
 }
