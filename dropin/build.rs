@@ -4,6 +4,7 @@
 use std::env;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// Of libibverbs, oldest first.
 const VERBS: [&str; 12] = [
@@ -47,5 +48,26 @@ fn main() -> std::io::Result<()> {
     // A program that unloads it would take the code away from under its threads.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
+    if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
+        link_with_lld();
+    }
     Ok(())
+}
+
+/// GNU ld refuses these nodes beside the version script of rustc, which has none ("anonymous version tag cannot be combined
+/// with other version tags"). lld takes both. It is rustc's own choice on x86-64, and comes with the toolchain elsewhere, too.
+fn link_with_lld() {
+    println!("cargo::rustc-cdylib-link-arg=-fuse-ld=lld");
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let printed = Command::new(rustc).args(["--print", "sysroot"]).output();
+    let sysroot = printed.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    if let (Ok(sysroot), Ok(host)) = (sysroot, env::var("HOST")) {
+        let directory = PathBuf::from(sysroot)
+            .join("lib/rustlib")
+            .join(host)
+            .join("bin/gcc-ld");
+        if directory.is_dir() {
+            println!("cargo::rustc-cdylib-link-arg=-B{}", directory.display());
+        }
+    }
 }

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Writes src/abi/generated.rs from the headers of rdma-core that are installed: by hand, when a newer rdma-core is to be served,
-# never in a build. Needs libibverbs-dev, librdmacm-dev and bindgen. The assertions in the file hold the layout; a C test
-# repeats them with the headers of the machine that runs it.
+# never in a build. Needs libibverbs-dev, librdmacm-dev, libc6-dev-arm64-cross, linux-libc-dev-arm64-cross, perl and bindgen. The
+# assertions in the file hold the layout on both processors; a C test repeats them with the headers of the machine that runs it.
 set -euo pipefail
 cd "$(dirname "$0")"
 version=$(dpkg-query -W -f '${Version}' libibverbs-dev 2>/dev/null || echo unknown)
 out=../src/abi/generated.rs
-{
-    printf '//! The layouts of libibverbs and librdmacm, made by headers/generate.sh from rdma-core %s (x86-64). Do not edit.\n\n' "$version"
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
+
+layouts() { # CLANG-OPTION...
     bindgen all.h \
         --use-core --rust-target 1.85 --rust-edition 2024 --disable-header-comment --no-doc-comments \
         --default-enum-style consts --no-prepend-enum-name --default-non-copy-union-style manually_drop \
@@ -19,8 +21,17 @@ out=../src/abi/generated.rs
         --blocklist-type 'ibv_(flow|wq|rwq|dm|xrcd|td|counter|parent_domain|ah_attr_ex|nic_flow|vf).*' \
         --opaque-type 'ibv_(flow|wq|counter).*' \
         --raw-line 'use libc::{pthread_cond_t, pthread_mutex_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t, timespec};' \
+        --raw-line 'const MUTEX: usize = size_of::<pthread_mutex_t>() - 40;' \
         --raw-line 'macro_rules! opaque { ($($name:ident)*) => { $(#[repr(C)] #[derive(Debug, Copy, Clone)] pub struct $name([u8; 0]);)* } }' \
-        --raw-line 'opaque! { ibv_counter_attach_attr ibv_counters_init_attr ibv_counters ibv_dm ibv_flow_action_esp_attr ibv_flow_action ibv_flow_attr ibv_flow ibv_parent_domain_init_attr ibv_rwq_ind_table_init_attr ibv_rwq_ind_table ibv_td_init_attr ibv_td ibv_wq_attr ibv_wq_init_attr ibv_wq ibv_xrcd_init_attr ibv_xrcd }' |
+        --raw-line 'opaque! { ibv_counter_attach_attr ibv_counters_init_attr ibv_counters ibv_dm ibv_flow_action_esp_attr ibv_flow_action ibv_flow_attr ibv_flow ibv_parent_domain_init_attr ibv_rwq_ind_table_init_attr ibv_rwq_ind_table ibv_td_init_attr ibv_td ibv_wq_attr ibv_wq_init_attr ibv_wq ibv_xrcd_init_attr ibv_xrcd }' \
+        -- "$@" |
         sed 's/extern "C" fn/extern "C-unwind" fn/'
+}
+
+layouts --target=x86_64-linux-gnu >"$made/x86_64"
+layouts --target=aarch64-linux-gnu -I/usr/aarch64-linux-gnu/include -I/usr/include >"$made/aarch64"
+{
+    printf '//! The layouts of libibverbs and librdmacm, made by headers/generate.sh from rdma-core %s (x86-64 and aarch64). Do not edit.\n\n' "$version"
+    ./merge.pl "$made/x86_64" "$made/aarch64"
 } >"$out"
 rustfmt --edition 2024 "$out"

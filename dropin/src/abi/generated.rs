@@ -1,9 +1,10 @@
-//! The layouts of libibverbs and librdmacm, made by headers/generate.sh from rdma-core 44.0-2 (x86-64). Do not edit.
+//! The layouts of libibverbs and librdmacm, made by headers/generate.sh from rdma-core 44.0-2 (x86-64 and aarch64). Do not edit.
 
 use libc::{
     pthread_cond_t, pthread_mutex_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage,
     socklen_t, timespec,
 };
+const MUTEX: usize = size_of::<pthread_mutex_t>() - 40;
 macro_rules! opaque { ($($name:ident)*) => { $(#[repr(C)] #[derive(Debug, Copy, Clone)] pub struct $name([u8; 0]);)* } }
 opaque! { ibv_counter_attach_attr ibv_counters_init_attr ibv_counters ibv_dm ibv_flow_action_esp_attr ibv_flow_action ibv_flow_attr ibv_flow ibv_parent_domain_init_attr ibv_rwq_ind_table_init_attr ibv_rwq_ind_table ibv_td_init_attr ibv_td ibv_wq_attr ibv_wq_init_attr ibv_wq ibv_xrcd_init_attr ibv_xrcd }
 
@@ -1804,7 +1805,7 @@ pub struct ibv_srq {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ibv_srq"][::core::mem::size_of::<ibv_srq>() - 128usize];
+    ["Size of ibv_srq"][::core::mem::size_of::<ibv_srq>() - 128usize - MUTEX];
     ["Alignment of ibv_srq"][::core::mem::align_of::<ibv_srq>() - 8usize];
     ["Offset of field: ibv_srq::context"][::core::mem::offset_of!(ibv_srq, context) - 0usize];
     ["Offset of field: ibv_srq::srq_context"]
@@ -1812,9 +1813,9 @@ const _: () = {
     ["Offset of field: ibv_srq::pd"][::core::mem::offset_of!(ibv_srq, pd) - 16usize];
     ["Offset of field: ibv_srq::handle"][::core::mem::offset_of!(ibv_srq, handle) - 24usize];
     ["Offset of field: ibv_srq::mutex"][::core::mem::offset_of!(ibv_srq, mutex) - 32usize];
-    ["Offset of field: ibv_srq::cond"][::core::mem::offset_of!(ibv_srq, cond) - 72usize];
+    ["Offset of field: ibv_srq::cond"][::core::mem::offset_of!(ibv_srq, cond) - 72usize - MUTEX];
     ["Offset of field: ibv_srq::events_completed"]
-        [::core::mem::offset_of!(ibv_srq, events_completed) - 120usize];
+        [::core::mem::offset_of!(ibv_srq, events_completed) - 120usize - MUTEX];
 };
 #[repr(C)]
 pub struct ibv_qp {
@@ -1834,7 +1835,7 @@ pub struct ibv_qp {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ibv_qp"][::core::mem::size_of::<ibv_qp>() - 160usize];
+    ["Size of ibv_qp"][::core::mem::size_of::<ibv_qp>() - 160usize - MUTEX];
     ["Alignment of ibv_qp"][::core::mem::align_of::<ibv_qp>() - 8usize];
     ["Offset of field: ibv_qp::context"][::core::mem::offset_of!(ibv_qp, context) - 0usize];
     ["Offset of field: ibv_qp::qp_context"][::core::mem::offset_of!(ibv_qp, qp_context) - 8usize];
@@ -1847,9 +1848,9 @@ const _: () = {
     ["Offset of field: ibv_qp::state"][::core::mem::offset_of!(ibv_qp, state) - 56usize];
     ["Offset of field: ibv_qp::qp_type"][::core::mem::offset_of!(ibv_qp, qp_type) - 60usize];
     ["Offset of field: ibv_qp::mutex"][::core::mem::offset_of!(ibv_qp, mutex) - 64usize];
-    ["Offset of field: ibv_qp::cond"][::core::mem::offset_of!(ibv_qp, cond) - 104usize];
+    ["Offset of field: ibv_qp::cond"][::core::mem::offset_of!(ibv_qp, cond) - 104usize - MUTEX];
     ["Offset of field: ibv_qp::events_completed"]
-        [::core::mem::offset_of!(ibv_qp, events_completed) - 152usize];
+        [::core::mem::offset_of!(ibv_qp, events_completed) - 152usize - MUTEX];
 };
 #[repr(C)]
 pub struct ibv_qp_ex {
@@ -1954,55 +1955,57 @@ pub struct ibv_qp_ex {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ibv_qp_ex"][::core::mem::size_of::<ibv_qp_ex>() - 352usize];
+    ["Size of ibv_qp_ex"][::core::mem::size_of::<ibv_qp_ex>() - 352usize - MUTEX];
     ["Alignment of ibv_qp_ex"][::core::mem::align_of::<ibv_qp_ex>() - 8usize];
     ["Offset of field: ibv_qp_ex::qp_base"][::core::mem::offset_of!(ibv_qp_ex, qp_base) - 0usize];
     ["Offset of field: ibv_qp_ex::comp_mask"]
-        [::core::mem::offset_of!(ibv_qp_ex, comp_mask) - 160usize];
-    ["Offset of field: ibv_qp_ex::wr_id"][::core::mem::offset_of!(ibv_qp_ex, wr_id) - 168usize];
+        [::core::mem::offset_of!(ibv_qp_ex, comp_mask) - 160usize - MUTEX];
+    ["Offset of field: ibv_qp_ex::wr_id"]
+        [::core::mem::offset_of!(ibv_qp_ex, wr_id) - 168usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_flags"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_flags) - 176usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_flags) - 176usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_atomic_cmp_swp"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_atomic_cmp_swp) - 184usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_atomic_cmp_swp) - 184usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_atomic_fetch_add"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_atomic_fetch_add) - 192usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_atomic_fetch_add) - 192usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_bind_mw"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_bind_mw) - 200usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_bind_mw) - 200usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_local_inv"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_local_inv) - 208usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_local_inv) - 208usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_rdma_read"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_rdma_read) - 216usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_rdma_read) - 216usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_rdma_write"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_rdma_write) - 224usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_rdma_write) - 224usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_rdma_write_imm"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_rdma_write_imm) - 232usize];
-    ["Offset of field: ibv_qp_ex::wr_send"][::core::mem::offset_of!(ibv_qp_ex, wr_send) - 240usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_rdma_write_imm) - 232usize - MUTEX];
+    ["Offset of field: ibv_qp_ex::wr_send"]
+        [::core::mem::offset_of!(ibv_qp_ex, wr_send) - 240usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_send_imm"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_send_imm) - 248usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_send_imm) - 248usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_send_inv"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_send_inv) - 256usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_send_inv) - 256usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_send_tso"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_send_tso) - 264usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_send_tso) - 264usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_set_ud_addr"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_set_ud_addr) - 272usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_set_ud_addr) - 272usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_set_xrc_srqn"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_set_xrc_srqn) - 280usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_set_xrc_srqn) - 280usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_set_inline_data"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_set_inline_data) - 288usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_set_inline_data) - 288usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_set_inline_data_list"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_set_inline_data_list) - 296usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_set_inline_data_list) - 296usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_set_sge"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_set_sge) - 304usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_set_sge) - 304usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_set_sge_list"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_set_sge_list) - 312usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_set_sge_list) - 312usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_start"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_start) - 320usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_start) - 320usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_complete"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_complete) - 328usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_complete) - 328usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_abort"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_abort) - 336usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_abort) - 336usize - MUTEX];
     ["Offset of field: ibv_qp_ex::wr_atomic_write"]
-        [::core::mem::offset_of!(ibv_qp_ex, wr_atomic_write) - 344usize];
+        [::core::mem::offset_of!(ibv_qp_ex, wr_atomic_write) - 344usize - MUTEX];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -2051,7 +2054,7 @@ pub struct ibv_cq {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ibv_cq"][::core::mem::size_of::<ibv_cq>() - 128usize];
+    ["Size of ibv_cq"][::core::mem::size_of::<ibv_cq>() - 128usize - MUTEX];
     ["Alignment of ibv_cq"][::core::mem::align_of::<ibv_cq>() - 8usize];
     ["Offset of field: ibv_cq::context"][::core::mem::offset_of!(ibv_cq, context) - 0usize];
     ["Offset of field: ibv_cq::channel"][::core::mem::offset_of!(ibv_cq, channel) - 8usize];
@@ -2059,11 +2062,11 @@ const _: () = {
     ["Offset of field: ibv_cq::handle"][::core::mem::offset_of!(ibv_cq, handle) - 24usize];
     ["Offset of field: ibv_cq::cqe"][::core::mem::offset_of!(ibv_cq, cqe) - 28usize];
     ["Offset of field: ibv_cq::mutex"][::core::mem::offset_of!(ibv_cq, mutex) - 32usize];
-    ["Offset of field: ibv_cq::cond"][::core::mem::offset_of!(ibv_cq, cond) - 72usize];
+    ["Offset of field: ibv_cq::cond"][::core::mem::offset_of!(ibv_cq, cond) - 72usize - MUTEX];
     ["Offset of field: ibv_cq::comp_events_completed"]
-        [::core::mem::offset_of!(ibv_cq, comp_events_completed) - 120usize];
+        [::core::mem::offset_of!(ibv_cq, comp_events_completed) - 120usize - MUTEX];
     ["Offset of field: ibv_cq::async_events_completed"]
-        [::core::mem::offset_of!(ibv_cq, async_events_completed) - 124usize];
+        [::core::mem::offset_of!(ibv_cq, async_events_completed) - 124usize - MUTEX];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -2150,7 +2153,7 @@ pub struct ibv_cq_ex {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ibv_cq_ex"][::core::mem::size_of::<ibv_cq_ex>() - 288usize];
+    ["Size of ibv_cq_ex"][::core::mem::size_of::<ibv_cq_ex>() - 288usize - MUTEX];
     ["Alignment of ibv_cq_ex"][::core::mem::align_of::<ibv_cq_ex>() - 8usize];
     ["Offset of field: ibv_cq_ex::context"][::core::mem::offset_of!(ibv_cq_ex, context) - 0usize];
     ["Offset of field: ibv_cq_ex::channel"][::core::mem::offset_of!(ibv_cq_ex, channel) - 8usize];
@@ -2159,50 +2162,54 @@ const _: () = {
     ["Offset of field: ibv_cq_ex::handle"][::core::mem::offset_of!(ibv_cq_ex, handle) - 24usize];
     ["Offset of field: ibv_cq_ex::cqe"][::core::mem::offset_of!(ibv_cq_ex, cqe) - 28usize];
     ["Offset of field: ibv_cq_ex::mutex"][::core::mem::offset_of!(ibv_cq_ex, mutex) - 32usize];
-    ["Offset of field: ibv_cq_ex::cond"][::core::mem::offset_of!(ibv_cq_ex, cond) - 72usize];
+    ["Offset of field: ibv_cq_ex::cond"]
+        [::core::mem::offset_of!(ibv_cq_ex, cond) - 72usize - MUTEX];
     ["Offset of field: ibv_cq_ex::comp_events_completed"]
-        [::core::mem::offset_of!(ibv_cq_ex, comp_events_completed) - 120usize];
+        [::core::mem::offset_of!(ibv_cq_ex, comp_events_completed) - 120usize - MUTEX];
     ["Offset of field: ibv_cq_ex::async_events_completed"]
-        [::core::mem::offset_of!(ibv_cq_ex, async_events_completed) - 124usize];
+        [::core::mem::offset_of!(ibv_cq_ex, async_events_completed) - 124usize - MUTEX];
     ["Offset of field: ibv_cq_ex::comp_mask"]
-        [::core::mem::offset_of!(ibv_cq_ex, comp_mask) - 128usize];
-    ["Offset of field: ibv_cq_ex::status"][::core::mem::offset_of!(ibv_cq_ex, status) - 132usize];
-    ["Offset of field: ibv_cq_ex::wr_id"][::core::mem::offset_of!(ibv_cq_ex, wr_id) - 136usize];
+        [::core::mem::offset_of!(ibv_cq_ex, comp_mask) - 128usize - MUTEX];
+    ["Offset of field: ibv_cq_ex::status"]
+        [::core::mem::offset_of!(ibv_cq_ex, status) - 132usize - MUTEX];
+    ["Offset of field: ibv_cq_ex::wr_id"]
+        [::core::mem::offset_of!(ibv_cq_ex, wr_id) - 136usize - MUTEX];
     ["Offset of field: ibv_cq_ex::start_poll"]
-        [::core::mem::offset_of!(ibv_cq_ex, start_poll) - 144usize];
+        [::core::mem::offset_of!(ibv_cq_ex, start_poll) - 144usize - MUTEX];
     ["Offset of field: ibv_cq_ex::next_poll"]
-        [::core::mem::offset_of!(ibv_cq_ex, next_poll) - 152usize];
+        [::core::mem::offset_of!(ibv_cq_ex, next_poll) - 152usize - MUTEX];
     ["Offset of field: ibv_cq_ex::end_poll"]
-        [::core::mem::offset_of!(ibv_cq_ex, end_poll) - 160usize];
+        [::core::mem::offset_of!(ibv_cq_ex, end_poll) - 160usize - MUTEX];
     ["Offset of field: ibv_cq_ex::read_opcode"]
-        [::core::mem::offset_of!(ibv_cq_ex, read_opcode) - 168usize];
+        [::core::mem::offset_of!(ibv_cq_ex, read_opcode) - 168usize - MUTEX];
     ["Offset of field: ibv_cq_ex::read_vendor_err"]
-        [::core::mem::offset_of!(ibv_cq_ex, read_vendor_err) - 176usize];
+        [::core::mem::offset_of!(ibv_cq_ex, read_vendor_err) - 176usize - MUTEX];
     ["Offset of field: ibv_cq_ex::read_byte_len"]
-        [::core::mem::offset_of!(ibv_cq_ex, read_byte_len) - 184usize];
+        [::core::mem::offset_of!(ibv_cq_ex, read_byte_len) - 184usize - MUTEX];
     ["Offset of field: ibv_cq_ex::read_imm_data"]
-        [::core::mem::offset_of!(ibv_cq_ex, read_imm_data) - 192usize];
+        [::core::mem::offset_of!(ibv_cq_ex, read_imm_data) - 192usize - MUTEX];
     ["Offset of field: ibv_cq_ex::read_qp_num"]
-        [::core::mem::offset_of!(ibv_cq_ex, read_qp_num) - 200usize];
+        [::core::mem::offset_of!(ibv_cq_ex, read_qp_num) - 200usize - MUTEX];
     ["Offset of field: ibv_cq_ex::read_src_qp"]
-        [::core::mem::offset_of!(ibv_cq_ex, read_src_qp) - 208usize];
+        [::core::mem::offset_of!(ibv_cq_ex, read_src_qp) - 208usize - MUTEX];
     ["Offset of field: ibv_cq_ex::read_wc_flags"]
-        [::core::mem::offset_of!(ibv_cq_ex, read_wc_flags) - 216usize];
+        [::core::mem::offset_of!(ibv_cq_ex, read_wc_flags) - 216usize - MUTEX];
     ["Offset of field: ibv_cq_ex::read_slid"]
-        [::core::mem::offset_of!(ibv_cq_ex, read_slid) - 224usize];
-    ["Offset of field: ibv_cq_ex::read_sl"][::core::mem::offset_of!(ibv_cq_ex, read_sl) - 232usize];
+        [::core::mem::offset_of!(ibv_cq_ex, read_slid) - 224usize - MUTEX];
+    ["Offset of field: ibv_cq_ex::read_sl"]
+        [::core::mem::offset_of!(ibv_cq_ex, read_sl) - 232usize - MUTEX];
     ["Offset of field: ibv_cq_ex::read_dlid_path_bits"]
-        [::core::mem::offset_of!(ibv_cq_ex, read_dlid_path_bits) - 240usize];
+        [::core::mem::offset_of!(ibv_cq_ex, read_dlid_path_bits) - 240usize - MUTEX];
     ["Offset of field: ibv_cq_ex::read_completion_ts"]
-        [::core::mem::offset_of!(ibv_cq_ex, read_completion_ts) - 248usize];
+        [::core::mem::offset_of!(ibv_cq_ex, read_completion_ts) - 248usize - MUTEX];
     ["Offset of field: ibv_cq_ex::read_cvlan"]
-        [::core::mem::offset_of!(ibv_cq_ex, read_cvlan) - 256usize];
+        [::core::mem::offset_of!(ibv_cq_ex, read_cvlan) - 256usize - MUTEX];
     ["Offset of field: ibv_cq_ex::read_flow_tag"]
-        [::core::mem::offset_of!(ibv_cq_ex, read_flow_tag) - 264usize];
+        [::core::mem::offset_of!(ibv_cq_ex, read_flow_tag) - 264usize - MUTEX];
     ["Offset of field: ibv_cq_ex::read_tm_info"]
-        [::core::mem::offset_of!(ibv_cq_ex, read_tm_info) - 272usize];
+        [::core::mem::offset_of!(ibv_cq_ex, read_tm_info) - 272usize - MUTEX];
     ["Offset of field: ibv_cq_ex::read_completion_wallclock_ns"]
-        [::core::mem::offset_of!(ibv_cq_ex, read_completion_wallclock_ns) - 280usize];
+        [::core::mem::offset_of!(ibv_cq_ex, read_completion_wallclock_ns) - 280usize - MUTEX];
 };
 pub const IBV_CQ_ATTR_MODERATE: ibv_cq_attr_mask = 1;
 pub const IBV_CQ_ATTR_RESERVED: ibv_cq_attr_mask = 2;
@@ -2496,7 +2503,7 @@ pub struct ibv_context {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ibv_context"][::core::mem::size_of::<ibv_context>() - 328usize];
+    ["Size of ibv_context"][::core::mem::size_of::<ibv_context>() - 328usize - MUTEX];
     ["Alignment of ibv_context"][::core::mem::align_of::<ibv_context>() - 8usize];
     ["Offset of field: ibv_context::device"][::core::mem::offset_of!(ibv_context, device) - 0usize];
     ["Offset of field: ibv_context::ops"][::core::mem::offset_of!(ibv_context, ops) - 8usize];
@@ -2508,7 +2515,7 @@ const _: () = {
         [::core::mem::offset_of!(ibv_context, num_comp_vectors) - 272usize];
     ["Offset of field: ibv_context::mutex"][::core::mem::offset_of!(ibv_context, mutex) - 280usize];
     ["Offset of field: ibv_context::abi_compat"]
-        [::core::mem::offset_of!(ibv_context, abi_compat) - 320usize];
+        [::core::mem::offset_of!(ibv_context, abi_compat) - 320usize - MUTEX];
 };
 pub const IBV_CQ_INIT_ATTR_MASK_FLAGS: ibv_cq_init_attr_mask = 1;
 pub const IBV_CQ_INIT_ATTR_MASK_PD: ibv_cq_init_attr_mask = 2;
@@ -2769,7 +2776,7 @@ pub struct verbs_context {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of verbs_context"][::core::mem::size_of::<verbs_context>() - 648usize];
+    ["Size of verbs_context"][::core::mem::size_of::<verbs_context>() - 648usize - MUTEX];
     ["Alignment of verbs_context"][::core::mem::align_of::<verbs_context>() - 8usize];
     ["Offset of field: verbs_context::query_port"]
         [::core::mem::offset_of!(verbs_context, query_port) - 0usize];

@@ -35,7 +35,8 @@ macro_rules! exports {
     };
 }
 
-/// The instruction that goes to a function and does not come back.
+/// The instructions that go to a function and do not come back. On aarch64 they begin with `bti c`, by its number because
+/// assemblers want to be told that the processor has it: programs may be built to jump to nothing else.
 #[cfg(target_arch = "x86_64")]
 macro_rules! jump {
     () => {
@@ -45,7 +46,7 @@ macro_rules! jump {
 #[cfg(target_arch = "aarch64")]
 macro_rules! jump {
     () => {
-        "b"
+        "hint #34\n b"
     };
 }
 

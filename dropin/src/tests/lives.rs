@@ -243,6 +243,9 @@ fn two_contexts_have_numbers_of_their_own_for_nothing_but_their_events() {
 
 #[test]
 fn memory_that_is_not_there_or_not_for_writing_is_not_registered() {
+    if madvise_is_emulated("MADV_POPULATE_WRITE") {
+        return;
+    }
     const PAGE: usize = 4096;
     let side = Side::new();
     // SAFETY: new memory of this test's own.
@@ -315,6 +318,9 @@ fn the_error_of_a_completion_queue_is_told_on_its_own_context() {
 
 #[test]
 fn a_child_does_not_wait_for_events_of_its_parents_context() {
+    if madvise_is_emulated("MADV_WIPEONFORK") {
+        return;
+    }
     let side = Side::new();
     // SAFETY: numbers and pointers, which may all be zero.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };

@@ -116,6 +116,16 @@ impl Side {
     }
 }
 
+/// Whether QEMU's user emulation runs this test (`./ci.sh aarch64`), whose `madvise` reports success for this advice and does
+/// nothing. Says so.
+pub(super) fn madvise_is_emulated(advice: &str) -> bool {
+    let emulated = std::env::var_os("QEMU_LD_PREFIX").is_some();
+    if emulated {
+        eprintln!("SKIPPED: QEMU's user emulation ignores {advice}");
+    }
+    emulated
+}
+
 /// Connects two queue pairs.
 pub(super) fn connect(one: *mut ibv_qp, other: *mut ibv_qp) {
     // SAFETY: queue pairs that exist.

@@ -202,6 +202,9 @@ fn a_region_registered_anew_keeps_its_addresses_unless_it_gets_other_memory() {
 /// What a peer may write, this side dies of where it is not for writing.
 #[test]
 fn a_region_over_memory_for_reading_does_not_become_one_for_writing() {
+    if madvise_is_emulated("MADV_POPULATE_WRITE") {
+        return;
+    }
     const PAGE: usize = 4096;
     let (side, mut memory) = (Side::new(), [0_u8; 8]);
     // SAFETY: new memory of this test's own.
