@@ -8,6 +8,7 @@ use uwarp_rdmap::Peer;
 use super::line::{Line, over_line};
 use super::wire::{self, Segment};
 use super::*;
+use crate::RemoteBuffer;
 use crate::progress::drive::Driven;
 use crate::settings::SIW_FIRST_FPDU_DELAY as WAKE_UP;
 
@@ -86,7 +87,7 @@ fn is_wake_up(segments: &[Segment]) -> bool {
 }
 
 fn write() -> SendWr<'static> {
-    SendWr::write_inline(1, b"", 0, 0)
+    SendWr::write_inline(1, b"", RemoteBuffer::at(0, 0))
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn a_peer_that_has_sent_something_is_not_woken() {
 fn requests_that_wait_for_the_peer_do_not_keep_it_from_being_woken() {
     let mut scene = Scene::new(&Settings::default());
     for wr_id in 0..5 {
-        scene.post(&SendWr::read(wr_id, &[], 0, 0));
+        scene.post(&SendWr::read(wr_id, &[], RemoteBuffer::at(0, 0)));
     }
     // As many as ORD allows.
     assert_eq!(scene.after(Duration::ZERO).len(), 4);
@@ -143,7 +144,11 @@ fn an_fpdu_that_is_on_its_way_is_enough() {
     let mut scene = Scene::new(&Settings::default());
     scene.line.lock().room = 30;
     scene.post(&write());
-    scene.post(&SendWr::write_inline(2, &[7; 64], 0x1000, 7));
+    scene.post(&SendWr::write_inline(
+        2,
+        &[7; 64],
+        RemoteBuffer::at(0x1000, 7),
+    ));
     scene.client.turn(&scene.pool, scene.now);
     scene.client.turn(&scene.pool, scene.now + WAKE_UP);
     scene.line.lock().room = usize::MAX;
