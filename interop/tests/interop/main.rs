@@ -17,6 +17,7 @@ mod pins;
 mod programs;
 mod quirks;
 mod raw_pair;
+mod repeated;
 mod rping;
 mod setup;
 mod srq;
@@ -116,7 +117,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn cases(wire: &str) -> Vec<Case> {
     match wire {
         // Programs want to be refused when their peer does not listen yet, which QEMU's user network does not do.
-        "kernel_tap" => programs::cases(),
+        "kernel_tap" => programs::cases()
+            .into_iter()
+            .chain(repeated::cases())
+            .collect(),
         "kernel_tcp" => suites(wire),
         _ => suites(wire).into_iter().chain(programs::cases()).collect(),
     }
