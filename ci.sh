@@ -17,6 +17,7 @@ usage() {
 usage: ./ci.sh PART...
        ./ci.sh interop [--dangerous] [FILTER...]
        ./ci.sh sim [OPTION...]
+       ./ci.sh aarch64 [whole]
        ./ci.sh bench [scale | smol | dropin] [OPTION...]
        ./ci.sh bench whole [--rounds N]
        ./ci.sh instructions [--record]
@@ -25,6 +26,9 @@ usage: ./ci.sh PART...
   doc      documentation, warnings are errors
   package  every published crate, built from its package; licences and readme are in it
   nostd    the protocol cores on a target without an operating system
+  aarch64  the unit tests on aarch64 under QEMU's user emulation, and Debian's programs for it on the drop-in library (installs what
+           it needs when root); `aarch64 whole` runs the integration tests too, and is not in `all`
+  musl     the command as one static file, and the unit tests of the transport, with musl
   test     every test of the workspace (the README's command)
   miri     the protocol cores and registered memory under Miri (installs it on the nightly toolchain)
   tsan     many connections on many threads under ThreadSanitizer (nightly, the standard library built anew)
@@ -260,6 +264,7 @@ part_robustness() {
 }
 
 . fuzz/parts.sh
+. .ci/targets.sh
 
 part_tshark() {
     if ! need_package tshark tshark; then
@@ -417,7 +422,7 @@ part_all() {
     # Before others use the toolchain: part_miri would install it beside them.
     need_nightly miri rust-src || true
     begin_beside miri mutants-smoke sim
-    for part in tshark fmt clippy doc package nostd demo tsan interop fuzz-smoke build_tests; do
+    for part in tshark fmt clippy doc package nostd musl aarch64 demo tsan interop fuzz-smoke build_tests; do
         say "$part"
         start=$SECONDS
         "part_$part"
@@ -441,7 +446,7 @@ part_all() {
 }
 
 [ $# -gt 0 ] || { usage; exit 2; }
-if [ "$1" = interop ] || [ "$1" = sim ] || [ "$1" = bench ] || [ "$1" = instructions ]; then
+if [ "$1" = interop ] || [ "$1" = sim ] || [ "$1" = bench ] || [ "$1" = aarch64 ] || [ "$1" = instructions ]; then
     part=$1
     shift
     say "$part"
@@ -450,7 +455,7 @@ if [ "$1" = interop ] || [ "$1" = sim ] || [ "$1" = bench ] || [ "$1" = instruct
 fi
 for part in "$@"; do
     case "$part" in
-        fmt | clippy | doc | package | nostd | test | tshark | demo | dropin | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-coverage | sim | robustness | bench-siw | bench-micro) say "$part"; "part_$part" ;;
+        fmt | clippy | doc | package | nostd | musl | test | tshark | demo | dropin | miri | tsan | conformance-full | mutants | mutants-smoke | fuzz-smoke | fuzz-coverage | sim | robustness | bench-siw | bench-micro) say "$part"; "part_$part" ;;
         all) part_all ;;
         *) usage; exit 2 ;;
     esac

@@ -44,6 +44,7 @@ pub(crate) fn run(test: &str, body: impl FnOnce()) {
     };
     let output = Command::new("unshare")
         .args(way)
+        .args(emulator())
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(INSIDE, test)
@@ -60,6 +61,11 @@ pub(crate) fn run(test: &str, body: impl FnOnce()) {
     for line in err.lines().filter(|line| line.starts_with("SKIPPED")) {
         say(line);
     }
+}
+
+/// The program that runs this one: QEMU's user emulation under `./ci.sh aarch64`, where the kernel cannot start it.
+fn emulator() -> Option<String> {
+    std::env::var_os("QEMU_LD_PREFIX").map(|_| format!("qemu-{}-static", std::env::consts::ARCH))
 }
 
 /// How a namespace can be made here, with `ip` to set it up.

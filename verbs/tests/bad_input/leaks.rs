@@ -1,8 +1,7 @@
 //! Descriptors and threads of the whole process, which only a process of its own can count.
 
-use std::process::Command;
-
 use crate::peer::eventually;
+use crate::program::this_program;
 
 /// One case of every way to end.
 const CASES: [fn(); 17] = [
@@ -33,8 +32,7 @@ fn count(what: &str) -> usize {
 
 #[test]
 fn bad_input_leaves_no_descriptor_and_no_thread() {
-    let test = std::env::current_exe().unwrap();
-    let alone = Command::new(test)
+    let alone = this_program()
         .args([
             "--exact",
             "leaks::in_a_process_of_its_own",

@@ -25,6 +25,8 @@ mod memory;
 mod mutations;
 #[path = "../common/raw/peer.rs"]
 mod peer;
+#[path = "../common/program.rs"]
+mod program;
 mod rdmap;
 mod reads;
 mod responder;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use uwarp_verbs::{Buffer, MapError, RegisterError, RemoteBuffer};
 
 use super::*;
+use crate::program::this_program;
 
 /// A file of its own with this content, gone from its directory.
 fn file(name: &str, content: &[u8]) -> File {
@@ -261,7 +262,7 @@ fn another_process_sees_what_a_peer_writes_and_the_peer_reads_what_that_writes()
     let path = format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd());
     let name =
         "backed::another_process_sees_what_a_peer_writes_and_the_peer_reads_what_that_writes";
-    let other = std::process::Command::new(std::env::current_exe().unwrap())
+    let other = this_program()
         .args(["--exact", name])
         .env(OTHER, path)
         .output()

@@ -4,6 +4,8 @@ mod anew;
 mod backed;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/program.rs"]
+mod program;
 mod rights;
 mod words;
 

@@ -1,0 +1,113 @@
+# The parts of ci.sh about another processor and another C library; sourced by it.
+
+AARCH64=aarch64-unknown-linux-gnu
+MUSL=x86_64-unknown-linux-musl
+
+# The standard library of a target. Says so when it cannot be had.
+need_target() { # TARGET
+    rustup target list --installed 2>/dev/null | grep -qx "$1" && return 0
+    if ! rustup target add "$1"; then
+        echo "SKIPPED: the target $1 is not installed and cannot be added here"
+        return 1
+    fi
+}
+
+# A linker and a C library for aarch64, and its emulator. Says so when they are not there.
+need_aarch64() {
+    local missing
+    need_target $AARCH64 || return 1
+    missing=$(aarch64_missing)
+    install_guest_packages "$missing"
+    missing=$(aarch64_missing)
+    if [ -n "$missing" ]; then
+        echo "SKIPPED: these Debian packages are missing and cannot be installed here (needs root and apt): $missing"
+        return 1
+    fi
+    qemu-aarch64-static --version | head -1
+}
+
+aarch64_missing() {
+    local missing=()
+    command -v aarch64-linux-gnu-gcc >/dev/null 2>&1 || missing+=(gcc-aarch64-linux-gnu)
+    [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || missing+=(libc6-dev-arm64-cross)
+    command -v qemu-aarch64-static >/dev/null 2>&1 || missing+=(qemu-user-static)
+    echo "${missing[*]}"
+}
+
+# The workspace on aarch64, by a cross compiler and QEMU's user emulation, which knows nothing of the order in which such a
+# processor makes writes visible. Tests that the emulation cannot carry look for QEMU_LD_PREFIX, and say why they skip.
+part_aarch64() ( # [whole]
+    local what=(--lib)
+    if [ "$(uname -m)" = aarch64 ]; then
+        echo "SKIPPED: this machine is aarch64 itself, and \`./ci.sh test\` has more"
+        return 0
+    fi
+    [ "${1-}" != whole ] || what=()
+    need_aarch64 || return 0
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static
+    export QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
+    cargo build --locked --target $AARCH64
+    # The programs of the drop-in's own tests are those of the machine.
+    cargo test --locked --target $AARCH64 -p uwarp-mpa -p uwarp-ddp -p uwarp-rdmap -p uwarp-llp -p uwarp-verbs "${what[@]}"
+    cargo test --locked --target $AARCH64 -p uwarp-dropin --lib
+    aarch64_programs "$(realpath "${CARGO_TARGET_DIR:-target}")/$AARCH64/debug"
+)
+
+# Debian's own programs for arm64 on the drop-in library.
+aarch64_programs() { # BUILT
+    local root=${CARGO_TARGET_DIR:-target}/aarch64-root prefix port=7179
+    if ! need_package mmdebstrap mmdebstrap; then
+        echo "SKIPPED: mmdebstrap, which unpacks Debian's programs for arm64, is not installed and cannot be installed here"
+        return 0
+    fi
+    if ! [ -x "$root/usr/bin/rping" ]; then
+        rm -rf "$root"
+        mmdebstrap --quiet --architectures=arm64 --variant=extract \
+            --include=libc6,libc-bin,rdmacm-utils,ibverbs-utils,perftest "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root"
+    fi
+    root=$(realpath "$root")
+    prefix=$(mktemp -d)
+    qemu-aarch64-static "$1/uwarp" run --install "$prefix"
+    export QEMU_LD_PREFIX=$root QEMU_SET_ENV=LD_LIBRARY_PATH=$prefix/lib/uwarp
+    say "ibv_devinfo"
+    qemu-aarch64-static "$root/usr/bin/ibv_devinfo"
+    pair_of_programs "rping -s -a 127.0.0.1 -p $port -C 100" "rping -c -a 127.0.0.1 -p $port -C 100 -V" "$root"
+    pair_of_programs "ib_write_bw -R -n 100 -p $port" "ib_write_bw -R -n 100 -p $port 127.0.0.1" "$root"
+    pair_of_programs "ib_write_lat -R -n 100 -p $port" "ib_write_lat -R -n 100 -p $port 127.0.0.1" "$root"
+    rm -rf "$prefix"
+}
+
+# A server and a client, which tries again while the server does not listen yet.
+pair_of_programs() { # SERVER CLIENT ROOT
+    local server tries=0 said
+    say "$2"
+    # shellcheck disable=SC2086
+    timeout 120 qemu-aarch64-static "$3/usr/bin/"$1 >/dev/null &
+    server=$!
+    # shellcheck disable=SC2086
+    until said=$(timeout 120 qemu-aarch64-static "$3/usr/bin/"$2 2>&1); do
+        tries=$((tries + 1))
+        if [ "$tries" -ge 100 ] || ! kill -0 "$server" 2>/dev/null; then
+            printf '%s\n' "$said"
+            kill "$server" 2>/dev/null || true
+            return 1
+        fi
+        sleep 0.2
+    done
+    printf '%s\n' "$said" | tail -3
+    wait "$server"
+}
+
+# The command as one static file.
+part_musl() {
+    need_target $MUSL || return 0
+    cargo build --locked --target $MUSL -p uwarp
+    local uwarp=${CARGO_TARGET_DIR:-target}/$MUSL/debug/uwarp
+    if readelf -l "$uwarp" | grep -q INTERP; then
+        echo "$uwarp is linked dynamically"
+        return 1
+    fi
+    "$uwarp" demo
+    cargo test --locked --target $MUSL --lib -p uwarp-llp
+}
