@@ -32,7 +32,9 @@ impl Completion {
     ///
     /// ```
     /// use uwarp_verbs::{Completion, Status};
-    /// let failed = Completion { wr_id: 7, status: Status::WrFlush, ..Completion::default() };
+    /// let mut failed = Completion::default();
+    /// failed.wr_id = 7;
+    /// failed.status = Status::WrFlush;
     /// assert!(failed.ok().unwrap_err().is_flush());
     /// assert_eq!(Completion::default().ok(), Ok(Completion::default()));
     /// ```
