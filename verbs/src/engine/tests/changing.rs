@@ -23,11 +23,11 @@ const KINDS: [Kind; 4] = [
 ];
 
 /// What a program finds in memory that it has changed.
-const CHANGED: [u8; LEN] = [0xEE; LEN];
+static CHANGED: [u8; LEN] = [0xEE; LEN];
 
 /// Two ends, after a message whose memory was right while it was framed and wrong in each call of the LLP,
 /// which takes `most` bytes at a time. `Err`: the connection ended before all of it was framed.
-fn sent(settings: &Settings, kind: Kind, most: usize) -> Result<Sent, (End, End)> {
+fn sent(settings: &Settings, kind: Kind, most: usize) -> Result<Sent, Box<(End, End)>> {
     let (mut client, mut server, pool) = connected(settings, &Memory::new());
     client.conn.set_emss(65_483);
     // A responder that has validated no FPDU may not send a Terminate.
@@ -78,7 +78,7 @@ fn sent(settings: &Settings, kind: Kind, most: usize) -> Result<Sent, (End, End)
         if server.conn.state != QpState::Rts {
             let terminate = server.octets();
             client.deliver(&terminate, &pool);
-            return Err((client, server));
+            return Err(Box::new((client, server)));
         }
     }
     Ok(Sent { client, target })
@@ -121,9 +121,10 @@ fn without_a_crc_memory_that_changes_while_it_is_sent_arrives_torn_and_the_conne
 fn with_send_in_place_a_wrong_crc_is_blamed_on_the_program_that_changed_its_memory() {
     let settings = Settings::default().send_in_place(true);
     for kind in KINDS {
-        let Err((client, server)) = sent(&settings, kind, usize::MAX) else {
+        let Err(ends) = sent(&settings, kind, usize::MAX) else {
             panic!("it was copied: {kind:?}");
         };
+        let (client, server) = *ends;
         let cause = |end: &End| end.conn.end.as_ref().unwrap().cause();
         assert_eq!(
             [cause(&client).who(), cause(&server).who()],
