@@ -104,7 +104,7 @@ impl Header {
     }
 
     /// The header at the start of a ULPDU that ends in it, with zeros for the bytes that are not there.
-    #[cfg(feature = "mutants")]
+    #[cfg(uwarp_mutants)]
     fn filled(ulpdu: &[u8]) -> Option<(Header, usize)> {
         let mut whole = [0; UNTAGGED_HEADER];
         whole.get_mut(..ulpdu.len())?.copy_from_slice(ulpdu);

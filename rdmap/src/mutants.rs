@@ -30,7 +30,7 @@ pub(crate) const fn right<T>(right: T) -> T {
 }
 
 /// A header of `N` bytes that begins with `head`, with zeros for the bytes that are not there.
-#[cfg(feature = "mutants")]
+#[cfg(uwarp_mutants)]
 pub(crate) fn filled<const N: usize>(head: &[u8]) -> [u8; N] {
     let mut whole = [0; N];
     for (to, from) in whole.iter_mut().zip(head) {

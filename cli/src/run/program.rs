@@ -98,10 +98,7 @@ fn interpreter(file: &Path) -> io::Result<Option<PathBuf>> {
     let Some(rest) = line.strip_prefix(b"#!") else {
         return Ok(None);
     };
-    let name = rest
-        .trim_ascii()
-        .split(|byte| byte.is_ascii_whitespace())
-        .next();
+    let name = rest.trim_ascii().split(u8::is_ascii_whitespace).next();
     Ok(name.map(|name| OsStr::from_bytes(name).into()))
 }
 

@@ -12,7 +12,7 @@ use crate::error::{OrdExhausted, StreamError};
 use crate::inbound::Inbound;
 use crate::memory::Memory;
 use crate::message::OutMessage;
-#[cfg(feature = "mutants")]
+#[cfg(uwarp_mutants)]
 use crate::mutants::filled;
 use crate::mutants::mutate;
 use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, QN_READ_REQUEST, QN_SEND};

@@ -10,7 +10,7 @@ use crate::HEAD_LEN;
 use crate::error::{ReadResponseFault, StreamError};
 use crate::inbound::{Inbound, SendDelivered};
 use crate::memory::Memory;
-#[cfg(feature = "mutants")]
+#[cfg(uwarp_mutants)]
 use crate::mutants::filled;
 use crate::mutants::mutate;
 use crate::opcode::{Opcode, QN_ATOMIC_RESPONSE, QN_SEND, RDMAP_VERSION, split};
@@ -387,7 +387,7 @@ impl Stream {
 }
 
 /// What a segment that is too short for its header becomes if it is dropped: a Write of no bytes.
-#[cfg(feature = "mutants")]
+#[cfg(uwarp_mutants)]
 fn dropped<T>(error: StreamError) -> Result<Inbound<T>, StreamError> {
     match error {
         StreamError::Ddp(DdpError::TooShort { .. }) => Ok(Inbound::Write {

@@ -85,7 +85,7 @@ fn requests_before_one_that_fails_complete_and_those_behind_it_are_flushed() {
                 SendWr::send(1, &sges),
                 SendWr::read(2, &sges, RemoteBuffer::at(to.addr, to.rkey)),
                 SendWr::write(3, &sges, RemoteBuffer::at(to.addr, to.rkey)).unsignaled(),
-                wrong.clone(),
+                *wrong,
                 SendWr::write(5, &sges, RemoteBuffer::at(to.addr, to.rkey)),
             ])
             .unwrap();

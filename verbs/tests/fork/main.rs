@@ -24,7 +24,7 @@ use uwarp_verbs::*;
 fn main() {
     if std::env::var_os("QEMU_LD_PREFIX").is_some() {
         // The child takes the parent's objects for its own.
-        println!("SKIPPED: QEMU's user emulation takes MADV_WIPEONFORK and does not wipe");
+        eprintln!("SKIPPED: QEMU's user emulation takes MADV_WIPEONFORK and does not wipe");
         return;
     }
     for wire in Wire::BOTH {

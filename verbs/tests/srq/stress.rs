@@ -1,4 +1,8 @@
 //! Many queue pairs on one SRQ that is far too small for them, with messages of any length, while some of them end.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests wait by the clock of the machine"
+)]
 
 use super::*;
 
