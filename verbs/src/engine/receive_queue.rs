@@ -138,35 +138,28 @@ impl RecvStore {
         let mut data = self.spare.pop().unwrap_or_default();
         let before = self.wqes.back().map(|before| &before.data);
         let resolved = data.resolve_behind(before, table, (pd, qp_num), wr.sges, true);
-        match resolved {
-            Ok(_) => {
-                self.wqes.push_back(RecvWqe {
-                    wr_id: wr.wr_id,
-                    data,
-                    len,
-                    fault: None,
-                });
-                Ok(())
-            }
+        let fault = match resolved {
+            Ok(_) => None,
             Err(fault) if late => {
                 // Those before the fault were good a moment ago: without them the receive takes less.
                 let good = wr.sges.get(..fault.index).unwrap_or_default();
                 let _ = data.resolve_behind(None, table, (pd, qp_num), good, true);
-                self.wqes.push_back(RecvWqe {
-                    wr_id: wr.wr_id,
-                    data,
-                    len,
-                    fault: Some(Box::new(fault)),
-                });
-                self.posted += 1;
-                Ok(())
+                Some(Box::new(fault))
             }
             Err(fault) => {
                 // It was left empty.
                 self.spare.push(data);
-                Err(fault.into())
+                return Err(fault.into());
             }
-        }
+        };
+        self.wqes.push_back(RecvWqe {
+            wr_id: wr.wr_id,
+            data,
+            len,
+            fault,
+        });
+        self.posted += 1;
+        Ok(())
     }
 
     /// The oldest receive.
