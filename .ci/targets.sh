@@ -104,7 +104,9 @@ part_musl() {
     need_target $MUSL || return 0
     cargo build --locked --target $MUSL -p uwarp
     local uwarp=${CARGO_TARGET_DIR:-target}/$MUSL/debug/uwarp
-    if readelf -l "$uwarp" | grep -q INTERP; then
+    local headers
+    headers=$(readelf -l "$uwarp") || return 1
+    if grep -q INTERP <<<"$headers"; then
         echo "$uwarp is linked dynamically"
         return 1
     fi

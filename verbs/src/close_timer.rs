@@ -7,7 +7,7 @@ use crate::wait::after;
 /// Number of bytes that have to be acknowledged within the limit for a close to go on, unless fewer are left. A peer that
 /// takes one byte at a time would hold a full send buffer for months. With the default limit of 5 s this is 0.8 kB/s,
 /// so that the 4 MiB that Linux lets TCP queue (`tcp_wmem`) end within an hour and a half.
-const LEAST: u64 = 4 * 1024;
+pub(crate) const LEAST: u64 = 4 * 1024;
 /// Looks at the queue of TCP within one limit: the close ends at most an eighth too late.
 const LOOKS: u32 = 8;
 

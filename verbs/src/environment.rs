@@ -39,6 +39,7 @@ const OF_TESTS: &[&str] = &[
     "UWARP_DROPIN_",
     "UWARP_FUZZ_",
     "UWARP_INTEROP",
+    "UWARP_MIGRATIONS",
     "UWARP_MUTANTS_",
     "UWARP_REQUIRE_",
     "UWARP_ROBUSTNESS",

@@ -14,7 +14,7 @@ use super::connection::Now;
 /// Packets of its connection that a segment waits for at most. The queues of an adapter hold some
 /// hundreds.
 const PATIENCE: u64 = 256;
-/// Time of the capture that it waits at most, so that a quiet connection is shown while it is watched.
+/// Time of the capture that it waits at most. The time is looked at when the next packet of the connection comes.
 const PATIENCE_TIME: Duration = Duration::from_secs(1);
 /// Bytes that wait at most.
 const MAX_WAITING: usize = 1024 * 1024;
@@ -67,7 +67,7 @@ struct Way {
     next: Option<u32>,
     /// The capture has segments of it.
     seen: bool,
-    /// The other direction has waited for it in vain: the capture has one direction only, so far.
+    /// The other direction has not come in time: the capture has one direction only, so far.
     absent: bool,
 }
 

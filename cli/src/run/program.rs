@@ -52,7 +52,10 @@ impl Unsuitable {
     /// What to try.
     pub(super) fn advice(&self) -> &'static str {
         match self {
-            Unsuitable::Static => "a build of the program that is linked with libibverbs.so.1",
+            Unsuitable::Static => {
+                "a build that is linked with libibverbs.so.1; for a static launcher of such programs, set \
+                 LD_LIBRARY_PATH by hand (dropin/README.md)"
+            }
             Unsuitable::OtherMachine => "the program of this machine's own architecture",
             Unsuitable::OtherRights(_) => {
                 "a copy of the program without these rights (cp keeps none), run with the rights that it needs"
@@ -83,6 +86,13 @@ pub(super) fn check(file: &Path) -> Result<(), (PathBuf, Unsuitable)> {
             Ok(None) => break,
             Err(_) => return Ok(()),
         }
+    }
+    // The loader itself names no loader, and heeds LD_LIBRARY_PATH for the program that it is given.
+    let is_loader = file
+        .file_name()
+        .is_some_and(|name| name.as_bytes().starts_with(b"ld-"));
+    if is_loader {
+        return Ok(());
     }
     match unsuitable(&file) {
         Ok(Some(why)) => Err((file, why)),

@@ -45,7 +45,8 @@ pub enum CmWaitError {
 /// * `Established` of an accepted connection is queued before its MPA Reply is sent. A request that the
 ///   client makes after that Reply comes later, whichever channels the two events go to.
 /// * An end that has arrived together with a newer connection is queued before the request of the
-///   latter, unless a thread that polls was about to handle that end.
+///   latter, unless a thread that polls was about to handle that end, or more than 64 connections had
+///   something to report at once.
 ///
 /// Its descriptor is real: it may be polled, put into an epoll set, and made non-blocking with `fcntl`. It is
 /// readable while events wait. The program must not read from it; [`get_event`](Self::get_event) does.

@@ -561,6 +561,11 @@ impl CqInner {
 impl Drop for CqInner {
     fn drop(&mut self) {
         self.leave_channel();
+        // An SRQ outlives the CQ. Nobody can poll these completions any more.
+        let State { ring, queues, .. } = self.state.get_mut();
+        for entry in ring.iter() {
+            queues.free(entry.queue, entry.places);
+        }
     }
 }
 

@@ -233,6 +233,17 @@ mod tests {
     }
 
     #[test]
+    fn a_cq_that_is_dropped_frees_the_places_of_its_entries() {
+        let cq = CqInner::new(1, 0, 8, None).unwrap();
+        let freed = Arc::<FreedPlaces>::default();
+        let queue = CqOfQueue::new(&cq, Arc::clone(&freed));
+        queue.pushing().push(Completion::default(), 3).unwrap();
+        drop(queue);
+        drop(cq);
+        assert_eq!(freed.count(), 3);
+    }
+
+    #[test]
     fn queues_that_come_and_go_take_no_more_memory() {
         let mut queues = Queues::default();
         for _ in 0..100 {

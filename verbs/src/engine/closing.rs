@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::connection::{Connection, Stage};
-use crate::close_timer::CloseTimer;
+use crate::close_timer::{CloseTimer, LEAST};
 use crate::event::{AsyncEvent, EndReason};
 use crate::qp::state::{QpEvent, QpState};
 use crate::wait::after;
@@ -17,6 +17,8 @@ pub(super) struct Close {
     /// Position in the stream up to which everything has to arrive: the end of our own work, or of a Terminate Message.
     /// Answers to a peer that goes on asking lie beyond it, so that they do not hold up the close.
     goal: u64,
+    /// Bytes of Read Responses since they last counted as progress.
+    answered: u64,
 }
 
 impl Connection {
@@ -85,6 +87,7 @@ impl Connection {
         let close = self.close.get_or_insert_with(|| Close {
             timer: CloseTimer::new(from, limit),
             goal,
+            answered: 0,
         });
         close.goal = goal;
         close.timer.restart(from);
@@ -98,6 +101,20 @@ impl Connection {
             && (!self.sq.is_empty() || self.fin.received)
         {
             close.goal = close.goal.max(self.tx.taken_to());
+        }
+    }
+
+    /// A part of a Read Response has been placed. A close goes on while the Reads before it are answered, at no less
+    /// than the pace of [`CloseTimer`].
+    pub(super) fn answered_in_close(&mut self, bytes: u64, complete: bool) {
+        let now = self.now;
+        let Some(close) = &mut self.close else {
+            return;
+        };
+        close.answered += bytes;
+        if complete || close.answered >= LEAST {
+            close.answered = 0;
+            close.timer.restart(now);
         }
     }
 

@@ -330,10 +330,7 @@ impl Connection {
                 at += piece.len();
             }
         }
-        if self.fin.wanted {
-            // Our own work makes progress: the close may take that long.
-            self.start_close_timer();
-        }
+        self.answered_in_close(u64::from(len), complete);
         if complete && self.invalidate_sink(sequence) {
             self.sq.request_answered();
         }

@@ -235,7 +235,10 @@ impl Connection {
 
     /// The consumer gives the connection up: reset.
     pub(crate) fn abort(&mut self) {
-        if matches!(self.stage, Stage::Detached) {
+        // Between two addresses there is no stage, and the connection still begins.
+        self.more_addresses = false;
+        let is_between = self.failed_attempt.take().is_some();
+        if !is_between && matches!(self.stage, Stage::Detached) {
             return;
         }
         self.fin.abort = true;
