@@ -59,8 +59,7 @@ impl Contact {
     ///
     /// `first`: how long to go on trying before there was any connection. `patience`: the same if the
     /// target was there before and is not now, as a server that is started again for each connection.
-    /// After that it is dead. Without `patience`, the failure is one of this case alone; at the first
-    /// connection only if `first` is zero, too.
+    /// After that it is dead. Without `patience`, the failure is one of this case alone.
     pub(super) fn make<T>(
         &self,
         network: &dyn Network,
@@ -82,7 +81,6 @@ impl Contact {
         if *state == State::Gone {
             return Err(NoContact::Known);
         }
-        let is_of_the_case = patience.is_none() && first.is_zero();
         let patience = match *state {
             State::Reached => patience.unwrap_or_default(),
             _ => first,
@@ -95,8 +93,6 @@ impl Contact {
                     return Ok(connection);
                 }
                 Err(error) if !says_gone(&error) => return Err(NoContact::Now(error)),
-                // Something else says whether the target is there.
-                Err(error) if is_of_the_case => return Err(NoContact::Now(error)),
                 Err(error) if network.now() >= until => {
                     *state = State::Gone;
                     return Err(NoContact::Never(error));

@@ -210,15 +210,18 @@ fn accept(
     contact: &Contact,
     listener: &mut dyn Listener,
 ) -> Result<Option<Box<dyn Stream>>, Stop> {
-    let attempt = || {
+    let mut attempt = || {
         let came = listener.accept(config.timeout)?;
         came.ok_or_else(|| ErrorKind::TimedOut.into())
     };
-    let first = match config.target {
-        Target::Dials(_) => TO_START,
-        Target::At(_) | Target::Command(_) => Duration::ZERO,
+    let network = &*config.network;
+    let made = match config.target {
+        Target::Dials(_) => contact.make(network, TO_START, None, attempt),
+        Target::Command(_) => contact.make(network, Duration::ZERO, None, attempt),
+        // Its agent says whether the target is there.
+        Target::At(_) => attempt().map_err(NoContact::Now),
     };
-    match contact.make(&*config.network, first, None, attempt) {
+    match made {
         Ok(stream) => Ok(Some(stream)),
         Err(NoContact::Now(error) | NoContact::Never(error))
             if error.kind() == ErrorKind::TimedOut =>

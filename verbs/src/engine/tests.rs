@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use proptest::prelude::*;
+use uwarp_llp::LlpError;
 use uwarp_mpa::{
     Accept, Deframer, FpduSegments, InitiatorConfig, Model, Responder, ResponderConfig, Revision,
     RtrKinds, Step,
@@ -460,6 +461,21 @@ fn an_emss_that_is_costly_to_ask_for_is_asked_for_now_and_then() {
     let (client, _server, _pool) = connected(&Settings::default(), &memory);
     assert!(client.conn.wants_emss(false));
     assert!(!client.conn.wants_emss(true));
+}
+
+#[test]
+fn an_abort_between_two_addresses_ends_the_attempts() {
+    let settings = Settings::default();
+    let mut end = End::new(&Memory::new(), &settings);
+    let config = || initiator_config(&settings);
+    assert!(end.conn.start_initiator(config(), true).unwrap());
+    end.conn.more_addresses = true;
+    let addr = "192.0.2.1:7".parse().unwrap();
+    end.conn.not_connected(LlpError::Unreachable { addr });
+    assert_eq!(end.conn.state, QpState::Connecting);
+    end.conn.abort();
+    assert!(matches!(end.conn.end, Some(EndReason::Aborted)));
+    assert!(!end.conn.start_initiator(config(), true).unwrap());
 }
 
 /// A connection in each stage, by name.
