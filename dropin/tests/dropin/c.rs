@@ -60,6 +60,11 @@ pub(crate) fn layouts_are_those_of_the_headers(prefix: &Prefix) -> Result<(), St
         if what.contains("__bindgen") {
             continue;
         }
+        // Fields after a mutex lie further back where the C library has a longer one.
+        let (rest, more) = match rest.split_once("- MUTEX") {
+            Some((rest, _)) => (rest.trim_end(), " + sizeof(pthread_mutex_t) - 40"),
+            None => (rest, ""),
+        };
         let number = rest
             .rsplit_once("- ")
             .and_then(|(_, number)| number.split_once("usize"));
@@ -74,7 +79,7 @@ pub(crate) fn layouts_are_those_of_the_headers(prefix: &Prefix) -> Result<(), St
         } else {
             continue;
         };
-        text += &format!("_Static_assert({checked} == {number}, \"{what}\");\n");
+        text += &format!("_Static_assert({checked} == {number}{more}, \"{what}\");\n");
         count += 1;
     }
     if count < 400 {
