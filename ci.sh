@@ -27,7 +27,7 @@ usage: ./ci.sh PART...
   package  every published crate, built from its package; licences and readme are in it
   nostd    the protocol cores on a target without an operating system
   aarch64  the unit tests on aarch64 under QEMU's user emulation, and Debian's programs for it on the drop-in library (installs what
-           it needs when root); `aarch64 whole` runs the integration tests too, and is not in `all`
+           it needs when root); `aarch64 whole` runs the integration tests too; not in `all`
   musl     the command as one static file, and the unit tests of the transport, with musl
   test     every test of the workspace (the README's command)
   miri     the protocol cores and registered memory under Miri (installs it on the nightly toolchain)
@@ -90,11 +90,11 @@ part_clippy() {
 part_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
 
 # Every published crate as its users get it: it builds from its own files, has its licences, and names no unpublished crate.
-part_package() {
+part_package() { # OPTION...
     local crates packages=() crate file content
     crates=$(grep -L '^publish = false' -- */Cargo.toml | xargs sed -n '/^\[package\]/,/^version/s/^name = "\(.*\)"$/\1/p')
     for crate in $crates; do packages+=(-p "$crate"); done
-    cargo package --locked --allow-dirty "${packages[@]}"
+    cargo package --locked --allow-dirty "$@" "${packages[@]}"
     local built=${CARGO_TARGET_DIR:-target}/package
     for crate in $crates; do
         for file in "$built/$crate"-[0-9]*.crate; do
@@ -109,6 +109,9 @@ part_package() {
         done
     done
 }
+
+# The same without a build of each, which takes minutes.
+part_package_files() { part_package --no-verify; }
 
 part_nostd() {
     local target=thumbv7em-none-eabi
@@ -422,7 +425,7 @@ part_all() {
     # Before others use the toolchain: part_miri would install it beside them.
     need_nightly miri rust-src || true
     begin_beside miri mutants-smoke sim
-    for part in tshark fmt clippy doc package nostd musl aarch64 demo tsan interop fuzz-smoke build_tests; do
+    for part in tshark fmt clippy doc package_files nostd musl aarch64_check demo tsan interop fuzz-smoke build_tests; do
         say "$part"
         start=$SECONDS
         "part_$part"
