@@ -229,6 +229,8 @@ pub(crate) struct End {
     pub(crate) failed: bool,
     /// How often an event has told that its connection ends.
     pub(crate) told_end: u32,
+    /// The last such event told of a graceful end.
+    pub(crate) told_orderly: bool,
     /// It has begun to post.
     pub(crate) spoken: bool,
     /// How long its program pauses now.
@@ -268,6 +270,7 @@ impl End {
             to_take_back: Vec::new(),
             failed: false,
             told_end: 0,
+            told_orderly: false,
             spoken: false,
             pause: 1000,
             open: false,

@@ -323,20 +323,20 @@ fn a_peer_that_has_closed_its_half_still_gets_its_responses_and_what_was_posted(
 #[test]
 fn a_read_posted_before_disconnect_completes_though_its_response_comes_slowly() {
     const STEPS: usize = 80;
-    // The Response takes twice as long as a close without progress may.
+    // The Response takes twice as long as a close without progress may, and comes at twice the least pace.
     let a = side(closing_in(Duration::from_millis(2000)));
     let RawPeer { mut stream } = raw_peer(&a.qp);
-    let sink = a.blank(STEPS * 100);
-    let whole = [sink.sge(0, (STEPS * 100) as u32)];
+    let sink = a.blank(STEPS * 200);
+    let whole = [sink.sge(0, (STEPS * 200) as u32)];
     post(&a, &SendWr::read(9, &whole, RemoteBuffer::at(0x1000, 0x77)));
     a.qp.disconnect();
     let mut request = [0; 52];
     stream.read_exact(&mut request).unwrap();
     let stag = u32::from_be_bytes(request[20..24].try_into().unwrap());
     let to = u64::from_be_bytes(request[24..32].try_into().unwrap());
-    let data = pattern(9, STEPS * 100);
-    for (step, part) in (1..).zip(data.chunks(100)) {
-        let at = to + 100 * (step as u64 - 1);
+    let data = pattern(9, STEPS * 200);
+    for (step, part) in (1..).zip(data.chunks(200)) {
+        let at = to + 200 * (step as u64 - 1);
         let segment = tagged(READ_RESPONSE, step == STEPS, stag, at, part);
         stream.write_all(&segment).unwrap();
         std::thread::sleep(Duration::from_millis(50));

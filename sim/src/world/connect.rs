@@ -158,8 +158,12 @@ impl World {
         let whose = qp_num.and_then(|qp_num| self.qps.get(&(host, *qp_num)));
         if let Some((number, end)) = whose.copied() {
             let end = &mut self.connections[number].ends[end];
+            // A graceful close that loses something is reported once more, by what went wrong.
+            let orderly = matches!(event, AsyncEvent::Ended { reason, .. } if reason.is_orderly());
+            let again = end.told_end > 0 && !(end.told_orderly && !orderly);
             end.told_end += 1;
-            if end.told_end > 1 {
+            end.told_orderly = orderly;
+            if again {
                 return Err(format!("host {host}: an end is told twice: {event:?}"));
             }
         }
