@@ -160,7 +160,7 @@ impl World {
             let end = &mut self.connections[number].ends[end];
             // A graceful close that loses something is reported once more, by what went wrong.
             let orderly = matches!(event, AsyncEvent::Ended { reason, .. } if reason.is_orderly());
-            let again = end.told_end > 0 && !(end.told_orderly && !orderly);
+            let again = end.told_end > 0 && (orderly || !end.told_orderly);
             end.told_end += 1;
             end.told_orderly = orderly;
             if again {
