@@ -37,7 +37,7 @@ pub struct Settings {
     /// of payload or more is then read twice: for the CRC when it is framed, and by TCP when it is sent. A program
     /// that writes to the memory in between makes the CRC wrong, and the peer ends the connection. **Only for programs
     /// that leave the memory of a Send or Write unchanged until the request completes**, as the verbs ask.
-    /// docs/performance.md has what it saves.
+    /// docs/performance.md has the command that measures what it saves.
     ///
     /// Without this, a copy is checksummed and sent, so that every FPDU is valid whatever the program does. Not
     /// concerned are Read Responses (always copied), FPDUs with Markers (always copied), and connections without

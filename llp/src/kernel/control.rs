@@ -2,7 +2,7 @@
 //!
 //! Many systems choose BBR, which paces what it sends by its estimate of the bandwidth. Within a host nothing is lost for
 //! want of bandwidth, and the pacing costs throughput: `iperf3 -l 1M -C bbr` over the loopback device reached 31 to
-//! 35 Gbit/s where `-C reno` reached 38 to 41 (`docs/performance.md` has the figures of uwarp). So where the system's
+//! 35 Gbit/s where `-C reno` reached 38 to 41. So where the system's
 //! control is not loss-based, a connection within this host gets `reno`, which every user may set.
 //!
 //! Which host the peer is on is known when the connection stands. BBR leaves its pacing switched on when it is replaced,
