@@ -190,9 +190,6 @@ test_mutants() { # NAME
 
 part_mutants-smoke() { test_mutants mutants; }
 
-# The runs before the first open finding.
-part_sim_sample() { part_sim --seeds 840; }
-
 part_sim() { # OPTION...
     cargo run --profile sim --locked -q -p uwarp-sim -- --jobs "$(nproc)" "$@"
 }
@@ -427,8 +424,7 @@ part_all() {
     local part start took=
     # Before others use the toolchain: part_miri would install it beside them.
     need_nightly miri rust-src || true
-    # The whole of `sim` has 18 open findings about the end of a close (docs/simulation.md); the first is seed 849.
-    begin_beside miri mutants-smoke sim_sample
+    begin_beside miri mutants-smoke sim
     for part in tshark fmt clippy doc package_files nostd musl aarch64_check demo tsan interop fuzz-smoke build_tests; do
         say "$part"
         start=$SECONDS

@@ -159,6 +159,46 @@ fn nor_is_one_to_which_the_peer_answers_with_a_terminate() {
     assert!(refused, "{reason}");
 }
 
+/// A Terminate Message of this side during its close: both ends report the same end.
+#[test]
+fn nor_is_one_in_which_this_side_sends_a_terminate() {
+    let device = Device::tcp_with(closing_in(LIMIT), None).unwrap();
+    let a = Side::new(device, QpCaps::default(), 16);
+    let RawPeer { mut stream } = raw_peer(&a.qp);
+    let sink = a.blank(64);
+    let whole = [sink.sge(0, 64)];
+    // The close waits for the Response, so that a Terminate Message can still go out.
+    a.qp.post_send(&SendWr::read(1, &whole, RemoteBuffer::at(0x1000, 7)))
+        .unwrap();
+    a.qp.disconnect();
+    // A Write of one byte by an STag that is none.
+    let header = [0xC1, 0x40, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0];
+    let write = [&[0, 15][..], &header, &[7, 0, 0, 0], &[0; 4]].concat();
+    stream.write_all(&write).unwrap();
+    let mut fpdus = Vec::new();
+    stream.read_to_end(&mut fpdus).unwrap();
+    drop(stream);
+    let terminate = fpdus
+        .chunks(52)
+        .nth(1)
+        .expect("a Terminate behind the Read Request");
+    assert_eq!(terminate[3] & 0x0F, 7, "{terminate:02x?}");
+    let reason = a.wait_end();
+    assert!(
+        matches!(reason, EndReason::TerminateSent { .. }),
+        "{reason}"
+    );
+    let told = [a.ended_event().1, a.ended_event().1];
+    assert!(
+        matches!(
+            told,
+            [EndReason::LocalDisconnect, EndReason::TerminateSent { .. }]
+        ),
+        "{told:?}"
+    );
+    assert_eq!(a.send_cq.next().status, Status::WrFlush);
+}
+
 /// The peer has everything and only leaves its side open: it may still be reading, so that it gets no reset.
 #[test]
 fn a_peer_that_has_everything_and_does_not_close_is_left_alone() {

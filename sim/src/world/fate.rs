@@ -77,6 +77,8 @@ impl Fate {
             EndReason::ClosedMidway { .. } => matches!(self, Fate::Aborted | Fate::Damaged),
             // The length of an FPDU was damaged, and it never comes to its end.
             EndReason::Stalled { sending: false } => self == Fate::Damaged,
+            // Likewise, while this side closes and waits for the answer to its Read.
+            EndReason::CloseTimedOut { .. } => matches!(self, Fate::Damaged | Fate::Death),
             // The first FPDU of the initiator was damaged, likewise.
             EndReason::StartupFailed {
                 error: StartupError::RtrMissing,

@@ -233,7 +233,7 @@ fn octets(code: TerminateCode) -> [u8; 3] {
 /// One side was told this: whether the other side says that it told it. (One that is gone says nothing.)
 fn disagree(code: TerminateCode, other: &Option<EndReason>) -> Option<String> {
     let told = match other {
-        None | Some(EndReason::LocalDisconnect | EndReason::Aborted) => return None,
+        None | Some(EndReason::Aborted) => return None,
         Some(_) => said(other),
     };
     (told != Some(octets(code))).then(|| {

@@ -178,8 +178,17 @@ impl Connection {
         self.end(reason);
     }
 
+    /// As [`Self::end`], for an error; `told`: by a Terminate Message in either direction, so that both ends report it, also
+    /// during a graceful close. Behind our FIN there is none, and all work is done: what is on its way still arrives.
+    pub(super) fn end_in_terminate(&mut self, reason: EndReason, told: bool) {
+        if told || !self.sq.is_empty() {
+            self.retract_orderly_end();
+        }
+        self.end(reason);
+    }
+
     /// A graceful close has failed: the next [`Self::end`] replaces its reason.
-    pub(super) fn retract_orderly_end(&mut self) {
+    fn retract_orderly_end(&mut self) {
         self.end.take_if(|end| end.is_orderly());
     }
 

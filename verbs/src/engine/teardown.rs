@@ -33,11 +33,12 @@ impl Connection {
         let said = mutate!(terminate.as_ref(), NoTerminate => None);
         let sent = self.send_terminate(said);
         let terminate = if sent { terminate } else { None };
-        self.end(EndReason::TerminateSent {
+        let reason = EndReason::TerminateSent {
             error,
             terminate,
             cause,
-        });
+        };
+        self.end_in_terminate(reason, sent);
         self.finish_in_error(QpEvent::TerminateSent, send, receive);
     }
 
@@ -51,8 +52,8 @@ impl Connection {
     ) {
         let cause = Cause::local(problem);
         let terminate = Stream::terminate_for(&StreamError::LocalCatastrophic, None);
-        self.send_terminate(terminate.as_ref());
-        self.end(EndReason::LocalError { cause });
+        let sent = self.send_terminate(terminate.as_ref());
+        self.end_in_terminate(EndReason::LocalError { cause }, sent);
         let send = send.map(|(sequence, status)| Blamed {
             sequence,
             status,
@@ -75,11 +76,12 @@ impl Connection {
         self.tx.settle();
         let said = self.frame_terminate(&terminate);
         let cause = Cause::access(Refusal::source_gone(header, sent));
-        self.end(EndReason::TerminateSent {
+        let reason = EndReason::TerminateSent {
             error,
             terminate: said.then_some(terminate),
             cause,
-        });
+        };
+        self.end_in_terminate(reason, said);
         self.finish_in_error(QpEvent::TerminateSent, None, None);
     }
 
@@ -97,11 +99,12 @@ impl Connection {
             }
             AtomicFault::Misaligned => Cause::broken(Broken::from(error)),
         };
-        self.end(EndReason::TerminateSent {
+        let reason = EndReason::TerminateSent {
             error,
             terminate: said.then_some(terminate),
             cause,
-        });
+        };
+        self.end_in_terminate(reason, said);
         self.finish_in_error(QpEvent::TerminateSent, None, None);
     }
 
@@ -150,12 +153,12 @@ impl Connection {
                 Cause::told(told.read_twice(self.reads_payload_twice()))
             }
         };
-        // What we sent before a close did not do what the completions said.
-        self.retract_orderly_end();
-        self.end(match lacks {
+        let reason = match lacks {
             Some(message) => EndReason::PeerLacksRfc7306 { message, terminate },
             None => EndReason::TerminateReceived { terminate, cause },
-        });
+        };
+        // What we sent before a close did not do what the completions said.
+        self.end_in_terminate(reason, true);
         self.finish_in_error(QpEvent::TerminateReceived, blamed, None);
     }
 
@@ -354,12 +357,13 @@ impl Connection {
             return;
         }
         let terminate = Stream::terminate_for(&StreamError::LocalCatastrophic, None);
-        self.send_terminate(terminate.as_ref());
-        self.end(EndReason::CqOverflow {
+        let sent = self.send_terminate(terminate.as_ref());
+        let reason = EndReason::CqOverflow {
             cq_num: overflow.cq_num,
             depth: overflow.capacity,
             wr_id: overflow.wr_id,
-        });
+        };
+        self.end_in_terminate(reason, sent);
         self.finish_in_error(QpEvent::TerminateSent, None, None);
     }
 
