@@ -167,14 +167,14 @@ impl fmt::Display for EndKind {
             }
             Self::ConnectTimedOut => "TCP did not connect in time",
             Self::CloseTimedOut { undelivered: 0 } => {
-                "work that was posted before the close could not be done in time, and the connection was reset"
+                "the close timed out: the peer did not answer what was asked before it, and the connection was reset"
             }
             Self::CloseTimedOut { undelivered } => {
                 let bytes = if *undelivered == 1 { "byte" } else { "bytes" };
                 return write!(
                     f,
-                    "the peer took nothing more for too long after the close, and the connection was reset with {undelivered} unacknowledged \
-                     {bytes} of requests that may have completed with success"
+                    "the close timed out: the peer's TCP acknowledged too little for too long, and the connection was reset; {undelivered} {bytes} \
+                     may be lost, also of requests that completed with success"
                 );
             }
             Self::Stalled { sending: true } => {

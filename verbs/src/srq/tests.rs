@@ -80,7 +80,7 @@ fn a_full_srq_names_itself_and_keeps_what_was_posted_before_in_the_list() {
     assert!(
         error
             .to_string()
-            .contains("the shared receive queue is full: it has 3 places"),
+            .contains("the shared receive queue is full: its 3 places are taken"),
         "{error}"
     );
     assert_eq!(srq.posted(), 3);

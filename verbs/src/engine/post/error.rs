@@ -11,7 +11,7 @@ pub enum PostErrorKind {
     /// All places of the send queue are taken. The poll of a completion frees the place of its request, and those of
     /// the unsignaled requests before it.
     #[error(
-        "the send queue is full: it has {depth} places, and the completions of what was posted have not been polled; poll the send CQ (unsignaled requests keep their places until a later completion of the queue is polled), or create the QP with a larger max_send_wr"
+        "the send queue is full: its {depth} places are taken until completions are polled; poll the send CQ (an unsignaled request keeps its place until a later completion of the queue is polled), or create the QP with a larger max_send_wr"
     )]
     SendQueueFull {
         /// Number of its places.
@@ -19,7 +19,7 @@ pub enum PostErrorKind {
     },
     /// All places of the receive queue are taken. The poll of a completion frees the place of its receive.
     #[error(
-        "the receive queue is full: it has {depth} places, and the completions of what was posted have not been polled; poll the receive CQ, or create the QP with a larger max_recv_wr"
+        "the receive queue is full: its {depth} places are taken until completions are polled; poll the receive CQ, or create the QP with a larger max_recv_wr"
     )]
     RecvQueueFull {
         /// Number of its places.
@@ -28,7 +28,7 @@ pub enum PostErrorKind {
     /// All places of the shared receive queue are taken. The poll of a completion frees the place of its receive,
     /// whichever QP took it.
     #[error(
-        "the shared receive queue is full: it has {depth} places, and the completions of what was posted have not been polled; poll the receive CQs of its QPs, or give it a larger max_wr with Srq::modify"
+        "the shared receive queue is full: its {depth} places are taken until completions are polled; poll the receive CQs of its QPs, or give it a larger max_wr with Srq::modify"
     )]
     SrqFull {
         /// Number of its places.
