@@ -30,6 +30,7 @@ const PAUSE: Timespec = Timespec {
 
 /// How to serve.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// Where to listen for RDMA connections that belong to no controller: who comes is served as by `rping -s`. Port 0
     /// takes a free one. Default: nowhere.

@@ -44,6 +44,7 @@ pub enum ReadError {
 
 /// One packet of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Packet {
     /// Since 1970-01-01 00:00 UTC; zero when the file does not tell.
     pub timestamp: Duration,

@@ -118,11 +118,10 @@ impl Options {
             .advice("--control with another port, or -p, or -a with another address")
         })?;
         let rdma = self.rdma_addr()?;
-        let options = uwarp_agent::Options {
-            rdma: Some(rdma),
-            listen_ip: rdma.ip(),
-            source_ip: self.device.source().map(|addr| addr.ip()),
-        };
+        let mut options = uwarp_agent::Options::default();
+        options.rdma = Some(rdma);
+        options.listen_ip = rdma.ip();
+        options.source_ip = self.device.source().map(|addr| addr.ip());
         serve(device, listener, options).map_err(|error| match error {
             ServeError::Rdma(error) => explain::listen(&error, rdma).into(),
             other => Failure::because(other.to_string()),

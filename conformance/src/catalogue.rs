@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 /// One requirement.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Requirement {
     /// RFC, section, running number: `5044-7.1.2-03`; `i03` for what an RFC states without a keyword.
     pub id: String,

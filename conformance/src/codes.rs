@@ -20,6 +20,7 @@ pub struct CodeException {
 
 /// Which codes cases provoke.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Codes {
     /// The cases of each code that is provoked.
     pub cases: BTreeMap<String, Vec<String>>,

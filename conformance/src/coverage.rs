@@ -37,6 +37,7 @@ pub(crate) fn exceptions() -> Exceptions {
 
 /// The coverage of the rows that a peer can judge.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Coverage {
     /// By requirement: the ids of its cases.
     pub cases: BTreeMap<String, Vec<String>>,

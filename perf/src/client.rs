@@ -58,11 +58,7 @@ pub fn run(
         rows.push(row);
     }
     client.end()?;
-    Ok(Results {
-        plan: plan.clone(),
-        congestion,
-        rows,
-    })
+    Ok(Results::new(plan.clone(), congestion, rows))
 }
 
 /// A client with the connections of its plan: [`run`] in single steps, for a program that measures a size more than

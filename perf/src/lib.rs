@@ -15,7 +15,8 @@
 //! let addr = server.local_addr();
 //! let serving = std::thread::spawn(move || server.serve_one(|_| {}));
 //!
-//! let plan = Plan { iterations: 100, ..Plan::new(Test::WriteLatency, &[64]) };
+//! let mut plan = Plan::new(Test::WriteLatency, &[64]);
+//! plan.iterations = 100;
 //! let results = run(&device, addr, &plan, |_| {})?;
 //! assert_eq!(results.rows[0].size, 64);
 //! serving.join().unwrap()?;

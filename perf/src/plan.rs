@@ -141,6 +141,7 @@ pub enum Until {
 
 /// What is measured, and how. The client has it, and tells the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Plan {
     /// What is measured.
     pub test: Test,

@@ -9,6 +9,7 @@ use crate::plan::Plan;
 
 /// What came out of a plan.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Results {
     /// The plan.
     pub plan: Plan,
@@ -18,8 +19,21 @@ pub struct Results {
     pub rows: Vec<Row>,
 }
 
+impl Results {
+    /// The results of a program that measures in single steps ([`Client`](crate::Client)).
+    #[must_use]
+    pub const fn new(plan: Plan, congestion: Option<String>, rows: Vec<Row>) -> Self {
+        Results {
+            plan,
+            congestion,
+            rows,
+        }
+    }
+}
+
 /// What came out for one size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Row {
     /// Bytes of a message.
     pub size: u32,
@@ -54,6 +68,7 @@ pub enum Figures {
 
 /// How much went.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Bandwidth {
     /// Bytes of payload per second, of all QPs.
     pub average: f64,
@@ -65,6 +80,7 @@ pub struct Bandwidth {
 
 /// How long it took, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Latency {
     /// The shortest.
     pub min: f64,

@@ -57,11 +57,9 @@ fn sizes(test: Test, of_others: &[u32]) -> &[u32] {
 /// Few messages by turns: where more threads poll than there are processors, each is a turn of the scheduler.
 fn small(test: Test, sizes: &[u32]) -> Plan {
     let (iterations, warm_up) = if test.is_latency() { (8, 1) } else { (150, 10) };
-    Plan {
-        iterations,
-        warm_up,
-        ..Plan::new(test, sizes)
-    }
+    let mut plan = Plan::new(test, sizes);
+    (plan.iterations, plan.warm_up) = (iterations, warm_up);
+    plan
 }
 
 #[test]
@@ -103,10 +101,8 @@ fn each_test_measures_each_size() {
 fn each_test_waits_in_each_way_that_it_has() {
     for test in ALL {
         for waiting in [Waiting::Block, Waiting::Channel, Waiting::Memory] {
-            let mut plan = Plan {
-                waiting,
-                ..small(test, &[8])
-            };
+            let mut plan = small(test, &[8]);
+            plan.waiting = waiting;
             if waiting == Waiting::Memory {
                 // Each waits for a turn of the background thread beside one that looks and makes no call.
                 (plan.iterations, plan.warm_up) = (5, 1);
@@ -128,15 +124,13 @@ fn lists_inline_data_shallow_queues_and_many_qps_change_nothing() {
         Test::WriteImmBandwidth,
         Test::AtomicBandwidth,
     ] {
-        let plan = Plan {
-            qps: 3,
-            tx_depth: 7,
-            rx_depth: 5,
-            post_list: 4,
-            inline: 64,
-            cq_moderation: 1_000,
-            ..small(test, sizes(test, &[64, 65]))
-        };
+        let mut plan = small(test, sizes(test, &[64, 65]));
+        plan.qps = 3;
+        plan.tx_depth = 7;
+        plan.rx_depth = 5;
+        plan.post_list = 4;
+        plan.inline = 64;
+        plan.cq_moderation = 1_000;
         let (rows, told) = played(&plan);
         assert_eq!(
             rows.iter().map(|row| row.messages).max(),
@@ -145,11 +139,9 @@ fn lists_inline_data_shallow_queues_and_many_qps_change_nothing() {
         );
         assert_eq!(told, 0);
     }
-    let plan = Plan {
-        inline: 64,
-        tx_depth: 1,
-        ..small(Test::WriteLatency, &[64])
-    };
+    let mut plan = small(Test::WriteLatency, &[64]);
+    plan.inline = 64;
+    plan.tx_depth = 1;
     assert_eq!(played(&plan).0[0].messages, plan.iterations);
 }
 
@@ -162,11 +154,9 @@ fn both_sides_send_when_they_are_told_to() {
         Test::WriteImmBandwidth,
         Test::AtomicBandwidth,
     ] {
-        let plan = Plan {
-            bidirectional: true,
-            qps: 2,
-            ..small(test, sizes(test, &[4_096]))
-        };
+        let mut plan = small(test, sizes(test, &[4_096]));
+        plan.bidirectional = true;
+        plan.qps = 2;
         let (rows, told) = played(&plan);
         let opposite = rows[0].opposite.as_ref().unwrap();
         assert_eq!(
@@ -187,10 +177,8 @@ fn a_target_that_sleeps_is_read_and_written() {
         Test::AtomicBandwidth,
         Test::AtomicLatency,
     ] {
-        let plan = Plan {
-            target_sleeps: true,
-            ..small(test, sizes(test, &[10_000]))
-        };
+        let mut plan = small(test, sizes(test, &[10_000]));
+        plan.target_sleeps = true;
         assert_eq!(played(&plan).0[0].messages, plan.iterations, "{test:?}");
     }
 }
@@ -198,10 +186,8 @@ fn a_target_that_sleeps_is_read_and_written() {
 #[test]
 fn a_measurement_by_time_has_as_many_messages_as_went() {
     let both = [Test::SendBandwidth, Test::WriteLatency].map(|test| {
-        let plan = Plan {
-            until: Until::Seconds(0.25),
-            ..small(test, &[64])
-        };
+        let mut plan = small(test, &[64]);
+        plan.until = Until::Seconds(0.25);
         thread::spawn(move || played(&plan))
     });
     for played in both {
@@ -213,10 +199,8 @@ fn a_measurement_by_time_has_as_many_messages_as_went() {
 #[test]
 fn both_atomic_operations_are_measured() {
     for atomic in [Atomic::FetchAdd, Atomic::CompareSwap] {
-        let plan = Plan {
-            atomic,
-            ..small(Test::AtomicBandwidth, &[ATOMIC_SIZE])
-        };
+        let mut plan = small(Test::AtomicBandwidth, &[ATOMIC_SIZE]);
+        plan.atomic = atomic;
         assert_eq!(played(&plan).0[0].messages, plan.iterations, "{atomic:?}");
     }
 }
@@ -225,32 +209,26 @@ fn both_atomic_operations_are_measured() {
 fn all_qps_take_their_receives_from_one_shared_queue() {
     for test in [Test::SendBandwidth, Test::WriteImmBandwidth] {
         for bidirectional in [false, true] {
-            let plan = Plan {
-                srq: true,
-                qps: 4,
-                rx_depth: 8,
-                bidirectional,
-                ..small(test, &[64, 20_000])
-            };
+            let mut plan = small(test, &[64, 20_000]);
+            plan.srq = true;
+            plan.qps = 4;
+            plan.rx_depth = 8;
+            plan.bidirectional = bidirectional;
             let (rows, _) = played(&plan);
             assert_eq!(rows[1].messages, 4 * 150, "{test:?}");
         }
     }
-    let plan = Plan {
-        srq: true,
-        ..small(Test::SendLatency, &[8])
-    };
+    let mut plan = small(Test::SendLatency, &[8]);
+    plan.srq = true;
     assert_eq!(played(&plan).0[0].messages, plan.iterations);
 }
 
 #[test]
 fn what_is_within_the_margins_is_not_measured() {
     for test in [Test::WriteBandwidth, Test::ReadLatency] {
-        let plan = Plan {
-            until: Until::Seconds(2.0),
-            margin: 0.25,
-            ..small(test, &[64])
-        };
+        let mut plan = small(test, &[64]);
+        plan.until = Until::Seconds(2.0);
+        plan.margin = 0.25;
         let began = Instant::now();
         let (rows, _) = played(&plan);
         let row = &rows[0];
@@ -263,10 +241,8 @@ fn what_is_within_the_margins_is_not_measured() {
 
 #[test]
 fn the_peak_and_the_single_times_are_there_when_they_are_asked_for() {
-    let plan = Plan {
-        peak: false,
-        ..small(Test::WriteBandwidth, &[64])
-    };
+    let mut plan = small(Test::WriteBandwidth, &[64]);
+    plan.peak = false;
     let (rows, _) = played(&plan);
     let Figures::Bandwidth(bandwidth) = &rows[0].figures else {
         panic!("{rows:?}")
@@ -274,10 +250,8 @@ fn the_peak_and_the_single_times_are_there_when_they_are_asked_for() {
     assert_eq!(bandwidth.peak, None);
     assert!(rows[0].samples.is_empty());
 
-    let plan = Plan {
-        samples: true,
-        ..small(Test::SendLatency, &[64])
-    };
+    let mut plan = small(Test::SendLatency, &[64]);
+    plan.samples = true;
     let (rows, _) = played(&plan);
     assert_eq!(rows[0].samples.len() as u64, plan.iterations);
     let Figures::Latency(latency) = &rows[0].figures else {
@@ -415,10 +389,8 @@ fn perftest_over_rdma_cm_is_named_both_ways() {
 
 #[test]
 fn a_plan_that_makes_no_sense_does_not_reach_the_server() {
-    let plan = Plan {
-        qps: 0,
-        ..small(Test::WriteBandwidth, &[1])
-    };
+    let mut plan = small(Test::WriteBandwidth, &[1]);
+    plan.qps = 0;
     let nowhere = "127.0.0.1:1".parse().unwrap();
     let refused = run(&Device::tcp().unwrap(), nowhere, &plan, |_| {});
     assert!(matches!(refused, Err(PerfError::Plan(_))));
@@ -427,11 +399,9 @@ fn a_plan_that_makes_no_sense_does_not_reach_the_server() {
 #[test]
 fn a_server_that_cannot_says_why() {
     let (addr, serving) = server();
-    let plan = Plan {
-        qps: 65_536,
-        tx_depth: 32_768,
-        ..small(Test::WriteBandwidth, &[1])
-    };
+    let mut plan = small(Test::WriteBandwidth, &[1]);
+    plan.qps = 65_536;
+    plan.tx_depth = 32_768;
     let refused = run(&Device::tcp().unwrap(), addr, &plan, |_| {}).unwrap_err();
     assert!(matches!(refused, PerfError::Declined { .. }), "{refused}");
     assert!(

@@ -27,11 +27,9 @@ pub(crate) fn agent_with(settings: Settings) -> Agent {
 /// An agent on that device; `rdma` is also where its controllers' listeners listen.
 pub(crate) fn agent_on(device: &Device, rdma: SocketAddr) -> Agent {
     let control = TcpListener::bind("127.0.0.1:0").unwrap();
-    let options = Options {
-        rdma: Some(rdma),
-        listen_ip: rdma.ip(),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.rdma = Some(rdma);
+    options.listen_ip = rdma.ip();
     serve(device, control, options).unwrap()
 }
 

@@ -23,6 +23,7 @@ pub(super) enum Piece<'a> {
 
 /// What happened to the segments of a direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SegmentCounts {
     /// Segments with octets.
     pub segments: u64,

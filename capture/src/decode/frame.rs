@@ -14,6 +14,7 @@ use super::words::many;
 ///
 /// It displays as one line without the time: connection, addresses, what it is, and what breaks the RFCs behind `**`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Frame {
     /// The packet with which it was whole, counted from 1 as Wireshark does.
     pub packet: u64,

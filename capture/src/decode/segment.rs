@@ -14,6 +14,7 @@ use super::words::many;
 
 /// A DDP Segment with what RDMAP put into it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Segment {
     /// The DDP control octet.
     pub ddp_control: u8,

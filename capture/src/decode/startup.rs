@@ -19,6 +19,7 @@ pub(super) const ENHANCED: usize = 4;
 
 /// A startup frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Startup {
     /// The Key is that of a Reply.
     pub reply: bool,

@@ -10,6 +10,7 @@ use super::startup::Startup;
 
 /// What was seen in a whole capture.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Totals {
     /// Packets of the file.
     pub packets: u64,
@@ -35,6 +36,7 @@ pub struct Totals {
 
 /// What was seen of a connection with MPA.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConnectionSummary {
     /// Its number, as in [`Frame::connection`].
     pub number: u64,
@@ -50,6 +52,7 @@ pub struct ConnectionSummary {
 
 /// What was seen of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Direction {
     /// Who sent it.
     pub from: SocketAddr,

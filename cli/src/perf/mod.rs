@@ -140,12 +140,7 @@ impl Session<'_> {
     fn ends(&self, congestion: Option<String>, rows: Vec<Row>) -> Result<(), Failure> {
         let limits = self.limits(&rows);
         if self.options.report.json {
-            let plan = self.plan.clone();
-            let results = Results {
-                plan,
-                congestion,
-                rows,
-            };
+            let results = Results::new(self.plan.clone(), congestion, rows);
             let text = serde_json::to_string_pretty(&results)
                 .map_err(|error| Failure::because(error.to_string()))?;
             self.output.line(text)?;

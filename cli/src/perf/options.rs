@@ -305,12 +305,10 @@ impl Options {
     pub(super) fn plan(&self, test: TestName) -> Result<Plan, String> {
         let test = self.load.test(test)?;
         self.report.check(test)?;
-        let plan = self.load.plan(test);
-        Ok(Plan {
-            peak: !self.report.no_peak,
-            samples: self.report.histogram || self.report.unsorted,
-            ..plan
-        })
+        let mut plan = self.load.plan(test);
+        plan.peak = !self.report.no_peak;
+        plan.samples = self.report.histogram || self.report.unsorted;
+        Ok(plan)
     }
 }
 
@@ -356,40 +354,37 @@ impl Load {
             (false, None) if test.is_latency() => vec![2],
             (false, None) => vec![64 << 10],
         };
-        let usual = Plan::new(test, &sizes);
-        let iterations = self.iterations.unwrap_or(usual.iterations);
+        let mut plan = Plan::new(test, &sizes);
+        plan.iterations = self.iterations.unwrap_or(plan.iterations);
+        plan.warm_up = self.warm_up.unwrap_or(plan.iterations / 10);
         let duration = match self.duration {
             None if self.run_infinitely => Some(5.0),
             duration => duration,
         };
-        Plan {
-            iterations,
-            warm_up: self.warm_up.unwrap_or(iterations / 10),
-            until: duration.map_or(Until::Iterations, Until::Seconds),
-            margin: self.margin.unwrap_or(0.0),
-            qps: self.qps,
-            tx_depth: self.tx_depth,
-            rx_depth: self.rx_depth,
-            srq: self.srq,
-            post_list: self.post_list,
-            cq_moderation: self.cq_moderation,
-            inline: self.inline,
-            atomic: match self.atomic {
-                AtomicName::FetchAndAdd => Atomic::FetchAdd,
-                AtomicName::CmpAndSwap => Atomic::CompareSwap,
-            },
-            bidirectional: self.bidirectional,
-            waiting: match self.wait {
-                _ if self.events => Waiting::Block,
-                WaitName::Poll => Waiting::Poll,
-                WaitName::Block => Waiting::Block,
-                WaitName::Channel => Waiting::Channel,
-                WaitName::Memory => Waiting::Memory,
-            },
-            target_sleeps: self.target_sleeps,
-            reads: self.reads,
-            ..usual
-        }
+        plan.until = duration.map_or(Until::Iterations, Until::Seconds);
+        plan.margin = self.margin.unwrap_or(0.0);
+        plan.qps = self.qps;
+        plan.tx_depth = self.tx_depth;
+        plan.rx_depth = self.rx_depth;
+        plan.srq = self.srq;
+        plan.post_list = self.post_list;
+        plan.cq_moderation = self.cq_moderation;
+        plan.inline = self.inline;
+        plan.atomic = match self.atomic {
+            AtomicName::FetchAndAdd => Atomic::FetchAdd,
+            AtomicName::CmpAndSwap => Atomic::CompareSwap,
+        };
+        plan.bidirectional = self.bidirectional;
+        plan.waiting = match self.wait {
+            _ if self.events => Waiting::Block,
+            WaitName::Poll => Waiting::Poll,
+            WaitName::Block => Waiting::Block,
+            WaitName::Channel => Waiting::Channel,
+            WaitName::Memory => Waiting::Memory,
+        };
+        plan.target_sleeps = self.target_sleeps;
+        plan.reads = self.reads;
+        plan
     }
 }
 

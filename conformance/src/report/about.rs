@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The head of the reports of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct About {
     /// Name of the target.
     pub target: String,

@@ -17,6 +17,7 @@ const ENTRIES: usize = 6;
 
 /// How many cases there are of each verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// The rule is kept.
     pub passed: usize,

@@ -33,6 +33,7 @@ pub trait Route: Send + Sync {
 
 /// Settings of a run.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Config {
     /// Where the target is.
     pub target: Target,

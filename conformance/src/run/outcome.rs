@@ -40,6 +40,7 @@ impl Verdict {
 
 /// How a rule was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Failure {
     /// The number of the step, from 1.
     pub step: usize,
@@ -106,6 +107,7 @@ pub enum Who {
 
 /// One entry of a case's log.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LogEntry {
     /// Who sent it.
     pub who: Who,
@@ -123,6 +125,7 @@ pub struct LogEntry {
 
 /// A case that was run.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Outcome {
     /// Its id.
     pub id: String,

@@ -135,6 +135,7 @@ impl Case {
 
 /// What a list of cases says of one.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CaseInfo {
     /// Layer, RFC and section, number: `mpa/5044-7.1.2/3`.
     pub id: String,

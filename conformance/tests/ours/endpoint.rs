@@ -31,11 +31,9 @@ pub(crate) fn endpoint(setting: Setting, smoltcp: bool) -> Endpoint {
         let device = Device::tcp_with(settings, None).unwrap();
         (device, IpAddr::from(Ipv4Addr::LOCALHOST), None)
     };
-    let options = Options {
-        rdma: Some((ip, 0).into()),
-        listen_ip: ip,
-        source_ip: None,
-    };
+    let mut options = Options::default();
+    options.rdma = Some((ip, 0).into());
+    options.listen_ip = ip;
     let agent = serve(&device, control, options).unwrap();
     let rdma: SocketAddr = agent.rdma_addr().expect("it was asked for");
     let mut config = setting.config(Target::At(rdma));
