@@ -36,28 +36,39 @@ aarch64_missing() {
 
 # The workspace on aarch64, by a cross compiler and QEMU's user emulation, which knows nothing of the order in which such a
 # processor makes writes visible. Tests that the emulation cannot carry look for QEMU_LD_PREFIX, and say why they skip.
-part_aarch64() ( # [whole]
-    local what=(--lib)
-    if [ "$(uname -m)" = aarch64 ]; then
-        echo "SKIPPED: this machine is aarch64 itself, and \`./ci.sh test\` has more"
-        return 0
+part_aarch64() ( # [sample | whole]
+    aarch64_ready || return 0
+    if [ "${1-}" = sample ]; then
+        aarch64_tests "${AARCH64_TESTED[@]}" -p uwarp-dropin --lib
+        return
     fi
-    [ "${1-}" != whole ] || what=()
-    need_aarch64 || return 0
-    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static
-    export QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
     cargo build --locked --target $AARCH64
-    # The programs of the drop-in's own tests are those of the machine.
-    cargo test --locked --target $AARCH64 -p uwarp-mpa -p uwarp-ddp -p uwarp-rdmap -p uwarp-llp -p uwarp-verbs "${what[@]}"
-    cargo test --locked --target $AARCH64 -p uwarp-dropin --lib
+    if [ "${1-}" = whole ]; then
+        # The programs of the drop-in's own tests are those of the machine.
+        aarch64_tests "${AARCH64_TESTED[@]}"
+        aarch64_tests -p uwarp-dropin --lib
+    else
+        aarch64_tests "${AARCH64_TESTED[@]}" -p uwarp-dropin --lib
+    fi
     aarch64_programs "$(realpath "${CARGO_TARGET_DIR:-target}")/$AARCH64/debug"
 )
 
-# The short form for every run of CI: the command and the drop-in library are right for aarch64 by the compiler.
-part_aarch64_check() {
-    need_target $AARCH64 || return 0
-    cargo check --locked --target $AARCH64
+part_aarch64_sample() { part_aarch64 sample; }
+
+AARCH64_TESTED=(-p uwarp-mpa -p uwarp-ddp -p uwarp-rdmap -p uwarp-llp -p uwarp-verbs)
+
+aarch64_tests() { cargo test --locked --target $AARCH64 "$@"; }
+
+# The environment of a cross build. Says so when it cannot be had.
+aarch64_ready() {
+    if [ "$(uname -m)" = aarch64 ]; then
+        echo "SKIPPED: this machine is aarch64 itself, and \`./ci.sh test\` has more"
+        return 1
+    fi
+    need_aarch64 || return 1
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static
+    export QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
 }
 
 # Debian's own programs for arm64 on the drop-in library.

@@ -14,6 +14,8 @@ use crate::pair::Role;
 pub(crate) const SUITE: &str = "programs";
 /// The program of the textbooks. It says the same on every device.
 const TEXTBOOK: &str = "textbook";
+/// The profile for programs that begin with much, and for servers that speak first.
+const FOR_SIW: &[&str] = &["--peer", "siw"];
 /// How often a port is looked at that cannot be waited for.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -38,14 +40,14 @@ const TOO_EARLY: u32 = 3;
 const MOST_LOST: u32 = 3;
 
 /// A server and its client. `{port}` and `{address}` are the server's: to each as it knows them.
-struct Program {
+pub(crate) struct Program {
     /// Words with hyphens.
-    name: &'static str,
-    server: &'static str,
-    client: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) server: &'static str,
+    pub(crate) client: &'static str,
     /// What they must have said; any white space is one space.
-    server_says: &'static [&'static str],
-    client_says: &'static [&'static str],
+    pub(crate) server_says: &'static [&'static str],
+    pub(crate) client_says: &'static [&'static str],
 }
 
 const PROGRAMS: &[Program] = &[
@@ -148,7 +150,7 @@ pub(crate) fn cases() -> Vec<Case> {
 fn run(program: &Program, rig: &mut Rig, role: Role) -> Result<Outcome> {
     let said = match role {
         Role::GuestServes => guest_serves(program, rig)?,
-        Role::GuestConnects => we_serve(program, rig)?,
+        Role::GuestConnects => we_serve(program, rig, FOR_SIW)?,
     };
     said.check(program, Some(role))?;
     if program.name == TEXTBOOK {
@@ -192,14 +194,14 @@ impl Program {
 }
 
 /// What both sides have left.
-struct Said {
+pub(crate) struct Said {
     server: Output,
     client: Output,
 }
 
 impl Said {
     /// That both ended well, and said what they should; `role` is the guest's.
-    fn check(&self, program: &Program, role: Option<Role>) -> Result<()> {
+    pub(crate) fn check(&self, program: &Program, role: Option<Role>) -> Result<()> {
         let sides = [
             (&self.server, program.server, program.server_says),
             (&self.client, program.client, program.client_says),
@@ -236,10 +238,12 @@ fn filled(words: &str, address: IpAddr, port: u16) -> String {
 }
 
 /// Starts a program here, on the drop-in library.
-fn ours(wire: &dyn Wire, image: &Image, words: &str) -> Result<Uwarp> {
+fn ours(wire: &dyn Wire, image: &Image, words: &str, profile: &[&str]) -> Result<Uwarp> {
     let device = wire.device_argument()?;
     let textbook = image.textbook().display().to_string();
-    let mut arguments = vec!["run", "--device", &device, "--peer", "siw", "--"];
+    let mut arguments = vec!["run", "--device", &device];
+    arguments.extend(profile);
+    arguments.push("--");
     arguments.extend(words.split_whitespace().map(|word| match word {
         TEXTBOOK => textbook.as_str(),
         word => word,
@@ -254,17 +258,18 @@ fn guest_serves(program: &Program, rig: &mut Rig) -> Result<Said> {
     let mut server = rig.guest.spawn(&words)?;
     server.wait_listening(port, PATIENCE)?;
     let words = filled(program.client, to.ip(), to.port());
-    let client = ours(&*rig.wire, &rig.image, &words)?.wait(PATIENCE);
+    let client = ours(&*rig.wire, &rig.image, &words, FOR_SIW)?.wait(PATIENCE);
     both(server.wait(rest(&client)), client)
 }
 
-fn we_serve(program: &Program, rig: &mut Rig) -> Result<Said> {
+/// `profile`: options of `uwarp run`.
+pub(crate) fn we_serve(program: &Program, rig: &mut Rig, profile: &[&str]) -> Result<Said> {
     let mut early = 0;
     loop {
         // Below those that the system gives out.
         let port = 20_000 + rig.guest_port();
         let words = filled(program.server, rig.wire.our_ip(), port);
-        let mut server = ours(&*rig.wire, &rig.image, &words)?;
+        let mut server = ours(&*rig.wire, &rig.image, &words, profile)?;
         let to = rig.wire.our_ip_for_guest();
         wait_listening(rig, &mut server, to, port)?;
         let client = rig.guest.run(&filled(program.client, to, port), PATIENCE);

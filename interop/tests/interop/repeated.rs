@@ -1,30 +1,40 @@
-//! Programs of the distribution in the default profile: each connects to a server on siw again and again, without `--peer siw`.
+//! Programs of the distribution in the default profile, without `--peer siw`: each connects to siw, or siw to it, again and again.
 //! siw overlooks the first FPDU now and then (Q7), so that one connection shows little.
 
 use uwarp_interop::{Failure, Outcome, PATIENCE, Result, Rig, Uwarp};
 
-use crate::Case;
+use crate::pair::Role;
+use crate::programs::{self, we_serve};
+use crate::{Case, Run};
 
-/// Connections of each program.
+/// Connections of each program. A number in this variable replaces it, for a sample.
 const CONNECTIONS: usize = 50;
-/// Port of the first server. Each has one of its own: that of the last one may still be listened on. The wire passes all ports on.
+const SAMPLE: &str = "UWARP_INTEROP_CONNECTIONS";
+/// Port of the first server on siw. Each has one of its own: that of the last one may still be listened on. The wire passes all
+/// ports on.
 const FIRST_PORT: u16 = 10_000;
 
-/// A server and its client, with as little traffic as they can have. `{port}` and `{address}` are the server's.
+/// A server and its client, with as little traffic as they can have.
 struct Program {
-    name: &'static str,
-    server: &'static str,
-    client: &'static str,
+    words: programs::Program,
     /// Connections of one run.
     connects: usize,
+    /// A server that speaks first waits for a client on siw for ever (RFC 5044 section 7.1.2, rule 4), but for `--peer siw`.
+    server_first: bool,
 }
 
 const fn program(name: &'static str, server: &'static str, client: &'static str) -> Program {
-    Program {
+    let words = programs::Program {
         name,
         server,
         client,
+        server_says: &[],
+        client_says: &[],
+    };
+    Program {
+        words,
         connects: 1,
+        server_first: false,
     }
 }
 
@@ -45,6 +55,7 @@ const PROGRAMS: [Program; 10] = [
     // More at once is too much for siw, which rejects some of 50.
     Program {
         connects: 5,
+        server_first: true,
         ..program(
             "ucmatose",
             "ucmatose -p {port} -c 5 -C 5 -S 200",
@@ -72,11 +83,14 @@ const PROGRAMS: [Program; 10] = [
         "ib_send_bw -R -F -p {port} -n 5",
         "ib_send_bw -R -F -p {port} -n 5 {address}",
     ),
-    perftest(
-        "ib_write_lat",
-        "ib_write_lat -R -F -p {port} -n 5",
-        "ib_write_lat -R -F -p {port} -n 5 {address}",
-    ),
+    Program {
+        server_first: true,
+        ..perftest(
+            "ib_write_lat",
+            "ib_write_lat -R -F -p {port} -n 5",
+            "ib_write_lat -R -F -p {port} -n 5 {address}",
+        )
+    },
     perftest(
         "ib_read_lat",
         "ib_read_lat -R -F -p {port} -n 5",
@@ -90,22 +104,59 @@ const PROGRAMS: [Program; 10] = [
 ];
 
 pub(crate) fn cases() -> Vec<Case> {
-    let of = |(number, program): (u16, &'static Program)| Case {
+    let connections = connections();
+    let case = |role: Role, program: &'static Program, run: Box<Run>| Case {
         suite: "default profile",
-        name: program.name.to_owned(),
+        name: format!("{}::{}", role.name(), program.words.name),
         title: format!(
-            "`{}`: {CONNECTIONS} connections to siw in the default profile",
-            program.name
+            "`{}`: {connections} connections {} siw in the default profile",
+            program.words.name,
+            match role {
+                Role::GuestServes => "to",
+                Role::GuestConnects => "from",
+            }
         ),
-        run: Box::new(move |rig| run(program, FIRST_PORT + 100 * number, rig)),
+        run,
     };
-    (0..).zip(&PROGRAMS).map(of).collect()
+    let to = (0..).zip(&PROGRAMS).map(|(number, program)| {
+        let first_port = FIRST_PORT + 100 * number;
+        let run = move |rig: &mut Rig| run(program, connections, first_port, rig);
+        case(Role::GuestServes, program, Box::new(run))
+    });
+    let clients_first = PROGRAMS.iter().filter(|program| !program.server_first);
+    let from = clients_first.map(|program| {
+        let run = move |rig: &mut Rig| serve(program, connections, rig);
+        case(Role::GuestConnects, program, Box::new(run))
+    });
+    to.chain(from).collect()
+}
+
+fn connections() -> usize {
+    let number = std::env::var(SAMPLE).ok();
+    number.map_or(CONNECTIONS, |number| {
+        number
+            .parse()
+            .unwrap_or_else(|error| panic!("{SAMPLE}={number}: {error}"))
+    })
+}
+
+/// The server is on uwarp, and is started anew for each run.
+fn serve(program: &Program, connections: usize, rig: &mut Rig) -> Result<Outcome> {
+    let runs = connections.div_ceil(program.connects);
+    for run in 1..=runs {
+        let during = |error: Failure| error.during(format!("run {run} of {runs}"));
+        let said = we_serve(&program.words, rig, &[]).map_err(during)?;
+        said.check(&program.words, Some(Role::GuestConnects))
+            .map_err(during)?;
+    }
+    Ok(Outcome::Passed)
 }
 
 /// The server is started anew for each run, by the guest itself, which takes no round trip. How it ends is for other tests:
 /// perftest's may report the message as failed that it has sent last (Q25).
-fn run(program: &Program, first_port: u16, rig: &mut Rig) -> Result<Outcome> {
-    let runs = CONNECTIONS / program.connects;
+fn run(program: &Program, connections: usize, first_port: u16, rig: &mut Rig) -> Result<Outcome> {
+    let runs = connections.div_ceil(program.connects);
+    let Program { words: program, .. } = program;
     let address = rig.wire.guest_ip().to_string();
     let ports = first_port..first_port + u16::try_from(runs).unwrap_or(100);
     let server = filled(program.server, &address, "$port");
