@@ -116,14 +116,8 @@ part_package() { # OPTION...
 part_package_files() { part_package --no-verify; }
 
 part_nostd() {
-    local target=thumbv7em-none-eabi
-    if ! rustup target list --installed 2>/dev/null | grep -q "^$target$"; then
-        if ! rustup target add "$target"; then
-            echo "SKIPPED: the target $target is not installed and cannot be added here"
-            return 0
-        fi
-    fi
-    cargo build -p uwarp-mpa -p uwarp-ddp -p uwarp-rdmap --no-default-features --target "$target" --locked
+    need_target $EMBEDDED || return 0
+    cargo build -p uwarp-mpa -p uwarp-ddp -p uwarp-rdmap --no-default-features --target $EMBEDDED --locked
 }
 
 part_test() {
@@ -427,10 +421,14 @@ part_build_tests() { cargo test --workspace --locked --no-run; }
 part_all() {
     local part start took=
     export UWARP_INTEROP_CONNECTIONS=${UWARP_INTEROP_CONNECTIONS:-10}
-    # Before others use the toolchain: part_miri would install it beside them.
+    # Toolchains and packages come first: two installations at once would fail.
     need_nightly miri rust-src || true
-    begin_beside miri mutants-smoke sim
-    for part in tshark fmt clippy doc package_files nostd musl aarch64_sample demo tsan interop fuzz-smoke build_tests; do
+    need_fuzzing || true
+    need_target $MUSL || true
+    need_target $EMBEDDED || true
+    need_aarch64 || true
+    begin_beside mutants-smoke sim miri tsan nostd musl aarch64_sample fuzz-smoke
+    for part in tshark fmt clippy doc package_files demo interop build_tests; do
         say "$part"
         start=$SECONDS
         "part_$part"

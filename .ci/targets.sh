@@ -1,7 +1,8 @@
-# The parts of ci.sh about another processor and another C library; sourced by it.
+# What ci.sh has about other processors and another C library; sourced by it.
 
 AARCH64=aarch64-unknown-linux-gnu
 MUSL=x86_64-unknown-linux-musl
+EMBEDDED=thumbv7em-none-eabi
 
 # The standard library of a target. Says so when it cannot be had.
 need_target() { # TARGET

@@ -215,6 +215,14 @@ fn a_queue_pair_ends_when_each_of_its_events_is_acknowledged() {
     there.end();
 }
 
+/// Whether a thread of this process waits in the kernel (the state in proc_pid_stat(5)).
+fn sleeps(thread: libc::pid_t) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+    stat.rsplit(')')
+        .next()
+        .is_some_and(|rest| rest.starts_with(" S "))
+}
+
 /// The program gets it, and the queue pair is there until it is acknowledged, too.
 #[test]
 fn an_event_that_is_taken_while_its_queue_pair_is_being_destroyed_is_not_lost() {
@@ -223,9 +231,15 @@ fn an_event_that_is_taken_while_its_queue_pair_is_being_destroyed_is_not_lost() 
     let (first, ..) = next(&there);
     let address = peer.expose_provenance();
     thread::scope(|scope| {
-        let destroying = scope.spawn(|| end_qp(ptr::with_exposed_provenance_mut(address)));
-        // It waits for the first event.
-        for _ in 0..100 {
+        let (tell, told) = std::sync::mpsc::channel();
+        let destroying = scope.spawn(move || {
+            // SAFETY: it has no arguments and cannot fail.
+            tell.send(unsafe { libc::gettid() }).unwrap();
+            end_qp(ptr::with_exposed_provenance_mut(address));
+        });
+        // It waits for the acknowledgement of the first event.
+        let thread = told.recv().unwrap();
+        while !sleeps(thread) {
             thread::yield_now();
         }
         let (second, kind, element) = next(&there);

@@ -124,6 +124,12 @@ mod tests {
 
     /// A control of this kernel that is not loss-based; none where there is only `reno` and its like.
     fn other() -> Option<String> {
+        if std::env::var_os("QEMU_LD_PREFIX").is_some() {
+            eprintln!(
+                "SKIPPED: QEMU's user emulation passes on 4 bytes of the name, no more and no less"
+            );
+            return None;
+        }
         let available = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
         let available = std::fs::read_to_string(available).ok()?;
         let found = available

@@ -17,8 +17,16 @@ const INSIDE: &str = "UWARP_TEST_INSIDE_NETNS";
 /// Ways into a new network namespace, the one without rights first.
 const WAYS: [&[&str]; 2] = [&["-Urn"], &["-n"]];
 
-/// Declares tests whose bodies run in a network namespace of their own.
+/// Declares tests whose bodies run in a network namespace of their own. `not_emulated`: what QEMU's user emulation lacks for
+/// them.
 macro_rules! in_namespace {
+    (not_emulated: $lacks:literal; $(fn $name:ident() $body:block)*) => {
+        netns::in_namespace! {
+            $(fn $name() {
+                if !netns::is_emulated(stringify!($name), $lacks) $body
+            })*
+        }
+    };
     ($(fn $name:ident() $body:block)*) => {
         $(
             #[test]
@@ -61,6 +69,17 @@ pub(crate) fn run(test: &str, body: impl FnOnce()) {
     for line in err.lines().filter(|line| line.starts_with("SKIPPED")) {
         say(line);
     }
+}
+
+/// Whether QEMU's user emulation runs this program; says so, and what it lacks for the test.
+pub(crate) fn is_emulated(test: &str, lacks: &str) -> bool {
+    let is = emulator().is_some();
+    if is {
+        say(&format!(
+            "SKIPPED: {test}: QEMU's user emulation has no {lacks}"
+        ));
+    }
+    is
 }
 
 /// The program that runs this one: QEMU's user emulation under `./ci.sh aarch64`, where the kernel cannot start it.

@@ -75,10 +75,19 @@ fn readable_one_of(one: BorrowedFd<'_>, other: BorrowedFd<'_>) {
 
 /// The next frame from the host that `pick` makes something of.
 fn next<T>(wire: &MemoryWire, pick: impl Fn(&[u8; HEADER], &[u8]) -> Option<T>) -> T {
+    next_after(wire, || readable(wire.fd()), pick)
+}
+
+/// The same, with `wait` while there is none.
+fn next_after<T>(
+    wire: &MemoryWire,
+    mut wait: impl FnMut(),
+    pick: impl Fn(&[u8; HEADER], &[u8]) -> Option<T>,
+) -> T {
     loop {
         let (mut header, mut packet) = ([0; HEADER], Packet::new(0));
         match wire.recv(&mut header, &mut packet).unwrap() {
-            Received::Nothing => readable(wire.fd()),
+            Received::Nothing => wait(),
             _ => {
                 if let Some(found) = pick(&header, packet.octets()) {
                     return found;

@@ -52,6 +52,8 @@ fn refused(interface: &str, mtu: Option<usize>) -> AttachError {
 }
 
 in_namespace! {
+    not_emulated: "PACKET_VNET_HDR of packet sockets";
+
     fn frames_pass_and_partial_checksums_are_completed() {
         veth(true);
         let wire = open("veth0", US);
