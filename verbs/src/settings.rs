@@ -328,7 +328,8 @@ pub struct Timeouts {
     /// After a graceful close or a Terminate: time without progress until the connection is given up. Progress is work that
     /// completes, and bytes that the peer's TCP acknowledges: at least 4 KiB, or all that is left. When the peer has everything, this
     /// is the time for its own close. If something is lost, the end is [`EndReason::CloseTimedOut`](crate::EndReason::CloseTimedOut).
-    /// Default: 5 s.
+    /// Answers to the peer's Reads and atomics belong to the close if the requests had arrived when it began. Answers to
+    /// later requests are sent, too, but give it no more time. Default: 5 s.
     pub close: Duration,
     /// A peer that reads nothing of what we have to send, or does not finish an FPDU that it began, keeps
     /// memory of ours: buffers, and regions that cannot be deregistered meanwhile. After so long (at most

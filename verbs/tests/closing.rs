@@ -8,10 +8,15 @@ mod common;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{LIMIT, RawPeer, Side, pattern, raw_peer, raw_settings, same, until};
-use uwarp_verbs::{Device, EndReason, QpCaps, RemoteBuffer, SendWr, Settings, Status};
+use common::{
+    LIMIT, RawPeer, Setup, Side, Wire, content, pattern, raw_peer, raw_settings, same, until,
+};
+use uwarp_verbs::{
+    Device, EndReason, MemoryRegion, OnNoReceive, QpCaps, QpModify, QpState, RemoteBuffer, SendWr,
+    Settings, Status,
+};
 
 /// More than the peer's receive buffer holds, and less than TCP takes at once on a loopback device.
 const LEN: usize = 1 << 20;
@@ -92,6 +97,223 @@ fn a_slow_peer_gets_all_that_completed_before_the_close() {
     arrives_whole(&fpdus);
     drop(stream);
     assert!(matches!(a.wait_end(), EndReason::LocalDisconnect));
+}
+
+/// More than the socket buffers of both ends hold, so that FPDUs of the answer are framed as the peer drains.
+const ANSWER: usize = 16 << 20;
+
+/// A Read Request of a raw peer, without CRC.
+fn read_request(msn: u32, len: u32, source: RemoteBuffer) -> Vec<u8> {
+    let mut fpdu = vec![0, 46, 0x41, 0x41, 0, 0, 0, 0];
+    for word in [1, msn, 0] {
+        fpdu.extend_from_slice(&u32::to_be_bytes(word));
+    }
+    // The sink, which is not looked at, and then the source.
+    fpdu.extend_from_slice(&[0; 12]);
+    fpdu.extend_from_slice(&len.to_be_bytes());
+    fpdu.extend_from_slice(&source.rkey.to_be_bytes());
+    fpdu.extend_from_slice(&source.addr.to_be_bytes());
+    fpdu.extend_from_slice(&[0; 4]);
+    fpdu
+}
+
+/// A side whose peer has asked for `requests` Reads of [`ANSWER`] bytes, which have arrived. The peer has read nothing.
+fn asked(close: Duration, requests: u32) -> (Side, TcpStream, MemoryRegion) {
+    let device = Device::tcp_with(closing_in(close), None).unwrap();
+    let a = Side::new(device, QpCaps::default(), 16);
+    let RawPeer { mut stream } = raw_peer(&a.qp);
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let source = a.filled(9, ANSWER);
+    for msn in 1..=requests {
+        let request = read_request(msn, ANSWER as u32, source.remote());
+        stream.write_all(&request).unwrap();
+    }
+    until("the Read Requests", || {
+        a.qp.query().ird_used == requests as u16
+    });
+    (a, stream, source)
+}
+
+/// Reads one FPDU without Markers. Returns its ULPDU.
+fn read_fpdu(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
+    let mut len = [0; 2];
+    stream.read_exact(&mut len)?;
+    let len = usize::from(u16::from_be_bytes(len));
+    let mut fpdu = vec![0; (2 + len).next_multiple_of(4) + 4 - 2];
+    stream.read_exact(&mut fpdu)?;
+    fpdu.truncate(len);
+    Ok(fpdu)
+}
+
+fn is_last(ulpdu: &[u8]) -> bool {
+    ulpdu[0] & 0x40 != 0
+}
+
+/// The FIN waits for the answer, and the answer for the peer.
+#[test]
+fn a_slow_peer_gets_the_answer_to_a_read_that_it_asked_for_before_the_close() {
+    const CLOSE: Duration = Duration::from_secs(1);
+    let (a, mut stream, _source) = asked(CLOSE, 1);
+    let begin = Instant::now();
+    a.qp.disconnect();
+    let mut fpdus = Vec::new();
+    let mut part = vec![0; 64 * 1024];
+    loop {
+        match stream.read(&mut part).unwrap() {
+            0 => break,
+            count => fpdus.extend_from_slice(&part[..count]),
+        }
+        std::thread::sleep(Duration::from_millis(12));
+    }
+    assert!(begin.elapsed() > 2 * CLOSE);
+    same(&payload(&fpdus), &pattern(9, ANSWER), "the answer");
+    drop(stream);
+    let reason = a.wait_end();
+    assert!(matches!(reason, EndReason::LocalDisconnect), "{reason}");
+}
+
+#[test]
+fn a_close_with_an_answer_that_the_peer_does_not_take_is_not_reported_as_clean() {
+    let (a, mut stream, _source) = asked(SOON, 1);
+    a.qp.disconnect();
+    let reason = a.wait_end();
+    assert!(
+        matches!(reason, EndReason::CloseTimedOut { undelivered: 1.. }),
+        "{reason}"
+    );
+    let told = [a.ended_event().1, a.ended_event().1];
+    assert!(
+        matches!(
+            told,
+            [EndReason::LocalDisconnect, EndReason::CloseTimedOut { .. }]
+        ),
+        "{told:?}"
+    );
+    let error = stream.read_to_end(&mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+/// It has two Reads outstanding at any time, so that there is always something to answer.
+fn asks_and_drains_without_end(mut stream: TcpStream, source: RemoteBuffer) {
+    for msn in 3.. {
+        loop {
+            match read_fpdu(&mut stream) {
+                Ok(ulpdu) if ulpdu[1] & 0x0F == 2 && is_last(&ulpdu) => break,
+                Ok(_) => {}
+                Err(_reset) => return,
+            }
+        }
+        let request = read_request(msn, ANSWER as u32, source);
+        if stream.write_all(&request).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_asks_for_more_and_more_does_not_hold_up_a_close() {
+    let (a, stream, source) = asked(SOON, 2);
+    let source = source.remote();
+    let peer = std::thread::spawn(move || asks_and_drains_without_end(stream, source));
+    a.qp.disconnect();
+    // It has the answers to all that it had asked for.
+    let reason = a.wait_end();
+    assert!(matches!(reason, EndReason::LocalDisconnect), "{reason}");
+    peer.join().unwrap();
+}
+
+/// A Read of this side that the peer does not answer gives it no more time.
+#[test]
+fn nor_does_one_that_owes_an_answer_itself() {
+    let (a, stream, source) = asked(SOON, 2);
+    let source = source.remote();
+    let sink = a.blank(64);
+    let whole = [sink.sge(0, 64)];
+    a.qp.post_send(&SendWr::read(1, &whole, RemoteBuffer::at(0x1000, 7)))
+        .unwrap();
+    a.qp.disconnect();
+    let peer = std::thread::spawn(move || asks_and_drains_without_end(stream, source));
+    let reason = a.wait_end();
+    assert!(
+        matches!(reason, EndReason::CloseTimedOut { .. }),
+        "{reason}"
+    );
+    assert_eq!(a.send_cq.next().status, Status::WrFlush);
+    peer.join().unwrap();
+}
+
+/// The Terminate Message comes last, and after all that had completed.
+#[test]
+fn a_slow_peer_gets_all_data_and_then_the_terminate_message() {
+    const CLOSE: Duration = Duration::from_secs(1);
+    let (a, mut stream) = written(CLOSE);
+    let begin = Instant::now();
+    let terminate = QpModify::new().state(QpState::Terminate);
+    a.qp.modify(&terminate).unwrap();
+    let mut ulpdus = Vec::new();
+    let (mut fpdus, mut part) = (Vec::new(), [0; 16 * 1024]);
+    loop {
+        match stream.read(&mut part).unwrap() {
+            0 => break,
+            count => fpdus.extend_from_slice(&part[..count]),
+        }
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    assert!(begin.elapsed() > 2 * CLOSE);
+    let mut fpdus = &fpdus[..];
+    while !fpdus.is_empty() {
+        ulpdus.push(read_fpdu(&mut fpdus).expect("a whole FPDU"));
+    }
+    let last = ulpdus.pop().unwrap();
+    assert_eq!(last[1] & 0x0F, 7, "a Terminate Message: {last:02x?}");
+    let data: Vec<u8> = ulpdus
+        .iter()
+        .flat_map(|ulpdu| {
+            assert_eq!(ulpdu[1] & 0x0F, 0, "a Write");
+            &ulpdu[14..]
+        })
+        .copied()
+        .collect();
+    same(&data, &pattern(7, LEN), "the Write");
+    drop(stream);
+    let reason = a.wait_end();
+    assert!(matches!(reason, EndReason::LocalError { .. }), "{reason}");
+}
+
+/// Each message waits for a receive at the peer, which has closed behind them all.
+#[test]
+fn a_peer_that_holds_messages_and_posts_receives_slowly_gets_them_all() {
+    for wire in Wire::BOTH {
+        holds_and_gets_all(wire);
+    }
+}
+
+fn holds_and_gets_all(wire: Wire) {
+    const CLOSE: Duration = Duration::from_secs(1);
+    const MESSAGES: u64 = 24;
+    let mut setup = Setup::new(wire);
+    setup.settings[0].timeouts.close = CLOSE;
+    setup.settings[1].timeouts.hold_after_close = CLOSE;
+    setup.settings[1].on_no_receive = OnNoReceive::Hold(LIMIT);
+    let (a, b) = setup.connected();
+    let source = a.filled(7, LEN);
+    let sink = b.blank(LEN);
+    let sges = [source.sge(0, LEN as u32)];
+    for wr_id in 0..MESSAGES {
+        a.qp.post_send(&SendWr::send(wr_id, &sges)).unwrap();
+    }
+    let begin = Instant::now();
+    a.qp.disconnect();
+    for wr_id in 0..MESSAGES {
+        std::thread::sleep(CLOSE / 10);
+        b.post_whole(wr_id, &sink);
+        b.recv_cq.success(wr_id);
+        same(&content(&sink), &pattern(7, LEN), "a message");
+    }
+    assert!(begin.elapsed() > 2 * CLOSE);
+    assert!(matches!(b.wait_end(), EndReason::PeerDisconnect));
+    assert!(matches!(a.wait_end(), EndReason::LocalDisconnect));
+    a.send_cq.successes(0..MESSAGES);
 }
 
 #[test]

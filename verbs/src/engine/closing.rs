@@ -14,11 +14,22 @@ const ACKNOWLEDGED_AGAIN: Duration = Duration::from_millis(10);
 /// A close that is under way.
 pub(super) struct Close {
     timer: CloseTimer,
-    /// Position in the stream up to which everything has to arrive: the end of our own work, or of a Terminate Message.
-    /// Answers to a peer that goes on asking lie beyond it, so that they do not hold up the close.
+    /// Position in the stream up to which everything has to arrive: the end of what was framed of our own work and of
+    /// the answers in `owed`, or of a Terminate Message. Other answers lie beyond it, so that a peer that goes on
+    /// asking does not hold up the close.
     goal: u64,
+    /// Number of answers that have to be sent whole: those to the requests that had arrived when the close began, or
+    /// before the peer's FIN.
+    owed: usize,
     /// Bytes of Read Responses since they last counted as progress.
     answered: u64,
+}
+
+impl Close {
+    /// The stream has to arrive up to this position.
+    pub(super) fn waits_for(&mut self, goal: u64) {
+        self.goal = goal;
+    }
 }
 
 impl Connection {
@@ -31,6 +42,7 @@ impl Connection {
                 self.end(EndReason::LocalDisconnect);
                 self.fin.wanted = true;
                 self.start_close_timer();
+                self.owe_answers();
                 true
             }
             QpState::Connecting => {
@@ -87,6 +99,7 @@ impl Connection {
         let close = self.close.get_or_insert_with(|| Close {
             timer: CloseTimer::new(from, limit),
             goal,
+            owed: 0,
             answered: 0,
         });
         close.goal = goal;
@@ -94,18 +107,39 @@ impl Connection {
         self.deadline = Some(close.timer.first_look(from));
     }
 
-    /// The LLP has taken bytes. They have to arrive if they are of our own work, or an answer that the peer waits for
-    /// after its FIN.
-    pub(super) fn extend_close(&mut self) {
-        if let Some(close) = &mut self.close
-            && (!self.sq.is_empty() || self.fin.received)
-        {
-            close.goal = close.goal.max(self.tx.taken_to());
+    /// Counts the peer's requests that have arrived and are not answered: the close waits for these answers, and not for
+    /// those to requests that arrive later.
+    pub(super) fn owe_answers(&mut self) {
+        if let (Some(close), Stage::Open(stream)) = (&mut self.close, &self.stage) {
+            close.owed = stream.rdmap.requests_unanswered();
         }
     }
 
-    /// A part of a Read Response has been placed. A close goes on while the Reads before it are answered, at no less
-    /// than the pace of [`CloseTimer`].
+    /// After a Terminate no answer is sent any more.
+    pub(super) fn owe_no_answers(&mut self) {
+        if let Some(close) = &mut self.close {
+            close.owed = 0;
+        }
+    }
+
+    /// A segment has been framed. `answer`: of the answer to a request of the peer, and not of our own work; `last`: the
+    /// last one of its message.
+    pub(super) fn framed_in_close(&mut self, answer: bool, last: bool) {
+        let Some(close) = &mut self.close else {
+            return;
+        };
+        if answer {
+            // Requests are answered in the order in which they arrived.
+            if close.owed == 0 {
+                return;
+            }
+            close.owed -= usize::from(last);
+        }
+        close.waits_for(self.tx.framed_to());
+    }
+
+    /// A part of the answer to a request of ours has been placed. A close goes on while the requests
+    /// before it are answered, at no less than the pace of [`CloseTimer`].
     pub(super) fn answered_in_close(&mut self, bytes: u64, complete: bool) {
         let now = self.now;
         let Some(close) = &mut self.close else {
@@ -167,7 +201,8 @@ impl Connection {
 
     /// Whether work is lost if the connection ends now.
     fn loses_work(&self) -> bool {
-        self.undelivered() > 0 || !self.sq.is_empty()
+        let owes = self.close.as_ref().is_some_and(|close| close.owed > 0);
+        self.undelivered() > 0 || !self.sq.is_empty() || owes
     }
 
     /// As [`Self::end`], for the loss of TCP: a graceful close has failed if it loses work.

@@ -488,7 +488,6 @@ impl Connection {
     pub(crate) fn taken(&mut self, octets: usize) {
         self.tx.taken(octets);
         self.time_wake_up();
-        self.extend_close();
         self.retire();
         // What was outstanding as the Write came may have made no completion.
         if self.wrote && self.sq.is_empty() {

@@ -349,9 +349,7 @@ impl Connection {
         if !placed {
             return self.read_sink_gone(sequence);
         }
-        if self.fin.wanted {
-            self.start_close_timer();
-        }
+        self.answered_in_close(octets.len() as u64, true);
         self.sq.request_answered();
     }
 

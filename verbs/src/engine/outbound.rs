@@ -301,6 +301,7 @@ impl Connection {
         };
         // The promise of the setting is about what this program posts, not about what a peer reads.
         let posted = matches!(stream.current, Some(Current::Work { .. }));
+        let answer = matches!(stream.current, Some(Current::Response { .. }));
         let in_place = stream.sends_in_place(posted && self.ctx.settings.send_in_place);
         let OpenStream {
             framer,
@@ -350,6 +351,7 @@ impl Connection {
         let end = self.tx.framed_to();
         let len = head_len + len;
         self.recorder.sent(self.now, &header[..head_len], len, end);
+        self.framed_in_close(answer, last);
         if last {
             self.message_framed();
         }

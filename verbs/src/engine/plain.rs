@@ -28,6 +28,7 @@ impl Connection {
             tx,
             recorder,
             now,
+            close,
             ..
         } = self
         else {
@@ -88,6 +89,9 @@ impl Connection {
             }
         });
         *answered_last &= !framed;
+        if framed && let Some(close) = close {
+            close.waits_for(tx.framed_to());
+        }
         framed
     }
 }

@@ -197,6 +197,7 @@ impl Connection {
         }
         self.fin.wanted = true;
         self.start_close_timer();
+        self.owe_answers();
         self.flush_receives(None);
         match &self.stage {
             // The FPDU that would have let us send can come no more.
@@ -329,6 +330,7 @@ impl Connection {
         self.starving = None;
         self.fin.wanted = mutate!(true, NoCloseAfterTerminate => false);
         mutate!(self.start_close_timer(), NoCloseAfterTerminate => ());
+        self.owe_no_answers();
     }
 
     /// The QP has failed and takes no receive any more: who posts to its SRQ is told, once.

@@ -383,7 +383,8 @@ impl Qp {
     }
 
     /// Starts to close the connection gracefully (`rdma_disconnect`; RFC 5040 section 6.2): what was posted is carried
-    /// out, then FIN; the peer's FIN completes the close, and what is then still posted is flushed. Returns at once.
+    /// out, then FIN; the peer's FIN completes the close, and what is then still posted is flushed. Requests of the peer
+    /// that have arrived are answered before the FIN. Returns at once.
     pub fn disconnect(&self) {
         if !self.is_inherited() {
             self.inner.with(crate::engine::Connection::disconnect);

@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use uwarp_verbs::llp::smol::{Clock, MemorySettings};
 use uwarp_verbs::{
-    AsyncEvent, CmEvent, CmEventKind, CmId, EndReason, MemoryRegion, RemoteBuffer, SendWr,
-    Settings, Status,
+    AsyncEvent, CmEvent, CmEventKind, CmId, EndReason, FpduSegments, MemoryRegion, QpModify,
+    QpState, RemoteBuffer, SendWr, Settings, Status,
 };
 
-use crate::common::{content, pattern, same};
+use crate::common::{Side, content, pattern, same};
 use crate::{World, region};
 
 const LEN: usize = 48 << 10;
+
+/// Bytes of the Read that the second side asks for: several batches.
+const ANSWER: usize = 512 << 10;
 
 /// Two connected sides with a window of `window` bytes, their ids, which hear of the end, and a region of each.
 fn connected(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
@@ -82,6 +85,112 @@ fn a_close_goes_on_while_the_peer_takes_something() {
     same(&content(&regions[1]), &pattern(1, LEN), "the Write");
 }
 
+/// The second side has asked for a Read of the first one, which has room for `window` bytes in each buffer of its TCP.
+fn asked(window: usize) -> (World, [CmId; 2], [MemoryRegion; 2]) {
+    let link = MemorySettings::default()
+        .receive_buffer(window)
+        .send_buffer(window);
+    let world = World::with(3, &Settings::default(), link);
+    let ids = world.connect();
+    let [a, b] = &world.sides;
+    let regions = [region(a, pattern(1, ANSWER)), region(b, vec![0; ANSWER])];
+    // A responder sends nothing before the first FPDU of the initiator.
+    a.qp.post_send(&SendWr::write(1, &[], regions[1].remote()))
+        .unwrap();
+    world.settle();
+    let sink = [regions[1].sge(0, ANSWER as u32)];
+    b.qp.post_send(&SendWr::read(2, &sink, regions[0].remote()))
+        .unwrap();
+    while a.qp.query().ird_used == 0 {
+        drive_first(&world);
+    }
+    (world, ids, regions)
+}
+
+/// The FIN waits for the answer, and the answer for the peer, which takes what fits into its window in each turn.
+#[test]
+fn a_close_goes_on_while_the_peer_takes_the_answer_to_its_read() {
+    let (world, ids, regions) = asked(16 << 10);
+    let [a, b] = &world.sides;
+    let begin = world.clock.now();
+    ids[0].disconnect().unwrap();
+    while world.channel.waiting() == 0 {
+        drive_first(&world);
+        b.device.progress();
+        world.clock.advance(Duration::from_secs(1));
+    }
+    let lasted = world.clock.now() - begin;
+    let limit = Settings::default().timeouts.close;
+    assert!(lasted > 4 * limit, "{lasted:?}");
+    world.run_until(|| world.channel.waiting() == 2);
+    for _ in 0..2 {
+        let event = disconnected(&world);
+        assert_eq!(event.status(), 0, "{event:?}");
+    }
+    let reason = a.qp.end_reason().unwrap();
+    assert!(matches!(reason, EndReason::LocalDisconnect), "{reason}");
+    let done = b.send_cq.poll_one();
+    assert_eq!(done.map(|done| done.status), Some(Status::Success));
+    same(&content(&regions[1]), &pattern(1, ANSWER), "the answer");
+}
+
+#[test]
+fn a_close_with_an_answer_that_the_peer_does_not_take_is_not_a_clean_one() {
+    let (world, ids, _regions) = asked(16 << 10);
+    let a = &world.sides[0];
+    let limit = Settings::default().timeouts.close;
+    let begin = world.clock.now();
+    ids[0].disconnect().unwrap();
+    while world.channel.waiting() == 0 {
+        drive_first(&world);
+        world.clock.advance(Duration::from_millis(50));
+    }
+    let lasted = world.clock.now() - begin;
+    assert!(lasted >= limit, "{lasted:?}");
+    assert!(lasted <= limit + limit / 4, "{lasted:?}");
+    let event = disconnected(&world);
+    assert_eq!(event.status(), -110, "ETIMEDOUT: {event:?}");
+    let reason = a.qp.end_reason().unwrap();
+    assert!(
+        matches!(reason, EndReason::CloseTimedOut { undelivered: 1.. }),
+        "{reason}"
+    );
+}
+
+/// TCP in user space takes no more than fits into the peer's window, but an FPDU that was begun is sent whole. Here one
+/// FPDU has the whole Write.
+#[test]
+fn a_slow_peer_gets_the_fpdu_that_was_begun_and_then_the_terminate_message() {
+    let settings = Settings::default().fpdu_segments(FpduSegments::MOST);
+    let link = MemorySettings::default().receive_buffer(2048);
+    let world = World::with(3, &settings, link);
+    let _ids = world.connect();
+    let [a, b] = &world.sides;
+    let regions = [region(a, pattern(1, LEN)), region(b, vec![0; LEN])];
+    write(&world, &regions);
+    drive_first(&world);
+    let begin = world.clock.now();
+    a.qp.modify(&QpModify::new().state(QpState::Terminate))
+        .unwrap();
+    while a.qp.state() != QpState::Error {
+        drive_first(&world);
+        b.device.progress();
+        world.clock.advance(Duration::from_secs(1));
+    }
+    let lasted = world.clock.now() - begin;
+    let limit = Settings::default().timeouts.close;
+    assert!(lasted > 2 * limit, "{lasted:?}");
+    let reason = a.qp.end_reason().unwrap();
+    assert!(matches!(reason, EndReason::LocalError { .. }), "{reason}");
+    world.run_until(|| b.qp.state() == QpState::Error);
+    same(&content(&regions[1]), &pattern(1, LEN), "the Write");
+    let reason = b.qp.end_reason().unwrap();
+    assert!(
+        matches!(reason, EndReason::TerminateReceived { .. }),
+        "{reason}"
+    );
+}
+
 #[test]
 fn a_close_in_which_the_peer_takes_nothing_ends_at_the_limit_and_not_as_a_clean_one() {
     let (world, ids, regions) = connected(2 * LEN);
@@ -127,5 +236,32 @@ fn a_close_that_the_peer_began_waits_for_what_it_is_owed() {
         let event = disconnected(&world);
         assert_eq!(event.status(), 0, "{event:?}");
     }
+    same(&content(&regions[1]), &pattern(1, LEN), "the Write");
+}
+
+/// The connection of a dropped QP ends in the background: first its close, and then what TCP still has.
+#[test]
+fn what_tcp_has_of_a_dropped_qp_arrives_after_the_time_of_its_close() {
+    let (world, ids, regions) = connected(2 * LEN);
+    write_whole(&world, &regions);
+    let World {
+        clock,
+        sides: [a, b],
+        ..
+    } = world;
+    let Side { device, qp, .. } = a;
+    drop(ids);
+    drop(qp);
+    let limit = Settings::default().timeouts.close;
+    let begin = clock.now();
+    while b.qp.end_reason().is_none() {
+        while device.progress().is_some_and(|due| due <= clock.now()) {}
+        if clock.now() - begin > limit + limit / 2 {
+            b.device.progress();
+        }
+        clock.advance(Duration::from_millis(50));
+    }
+    let reason = b.qp.end_reason().unwrap();
+    assert!(matches!(reason, EndReason::PeerDisconnect), "{reason}");
     same(&content(&regions[1]), &pattern(1, LEN), "the Write");
 }
