@@ -100,6 +100,8 @@ pub(super) fn of_end(reason: &EndReason) -> i32 {
         EndReason::ConnectTimedOut
         | EndReason::CloseTimedOut { .. }
         | EndReason::Stalled { .. } => -Errno::TIMEDOUT.raw_os_error(),
+        // A FIN within a message or an FPDU is the end of a process or of a host, not a graceful close (5041-6.2.2-01).
+        EndReason::ClosedMidway { .. } => -Errno::CONNRESET.raw_os_error(),
         EndReason::LocalDisconnect
         | EndReason::PeerDisconnect
         | EndReason::Aborted
@@ -108,7 +110,6 @@ pub(super) fn of_end(reason: &EndReason) -> i32 {
         | EndReason::CqOverflow { .. }
         | EndReason::TerminateReceived { .. }
         | EndReason::PeerLacksRfc7306 { .. }
-        | EndReason::ClosedMidway { .. }
         | EndReason::StartupFailed { .. }
         | EndReason::Rejected { .. } => 0,
     }
@@ -128,7 +129,10 @@ mod tests {
             (EndReason::LocalDisconnect, 0),
             (EndReason::PeerDisconnect, 0),
             (EndReason::Aborted, 0),
-            (EndReason::ClosedMidway { message: None }, 0),
+            (
+                EndReason::ClosedMidway { message: None },
+                Errno::CONNRESET.raw_os_error(),
+            ),
             (
                 EndReason::CloseTimedOut { undelivered: 1 },
                 Errno::TIMEDOUT.raw_os_error(),
