@@ -240,6 +240,57 @@ fn settings_reach_the_sockets_and_an_unknown_algorithm_is_an_error() {
     assert!(error.to_string().contains("congestion control"), "{error}");
 }
 
+/// The system's control if it is BBR, which connections within a host do not keep; otherwise `None`, with the reason
+/// printed.
+fn replaced_control() -> Option<String> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let name = String::from_utf8(socket.tcp_congestion().unwrap()).unwrap();
+    let name = name.trim_end_matches('\0').to_owned();
+    let is_bbr = name.starts_with("bbr");
+    if !is_bbr {
+        eprintln!("SKIPPED: the system's congestion control is {name}, which may be loss-based");
+    }
+    is_bbr.then_some(name)
+}
+
+#[test]
+fn both_ends_of_a_connection_within_this_host_have_a_control_that_is_loss_based() {
+    if replaced_control().is_none() {
+        return;
+    }
+    let (mut client, mut server) = connected(&network(), &network(), loopback());
+    for llp in [&mut client, &mut server] {
+        assert_eq!(llp.congestion_control().as_deref(), Some("reno"));
+        let sent = llp.try_send(&[Piece::from(b"FPDU")], FpduEnds::NONE);
+        assert_eq!(sent.unwrap(), 4);
+        assert_eq!(llp.congestion_control().as_deref(), Some("reno"));
+    }
+}
+
+#[test]
+fn so_has_one_that_is_taken_over() {
+    if replaced_control().is_none() {
+        return;
+    }
+    let listener = std::net::TcpListener::bind(loopback()).unwrap();
+    let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let llp = network().adopt(stream).unwrap();
+    assert_eq!(llp.congestion_control().as_deref(), Some("reno"));
+}
+
+#[test]
+fn a_control_that_was_asked_for_is_kept_within_a_host() {
+    let Some(system) = replaced_control() else {
+        return;
+    };
+    let settings = KernelSettings::default().congestion(Some(system.clone()));
+    let network = KernelNetwork::new(settings, None);
+    let (client, server) = connected(&network, &network, loopback());
+    for llp in [client, server] {
+        assert_eq!(llp.congestion_control(), Some(system.clone()));
+    }
+}
+
 /// A listener asks the kernel for neither: each system call counts under a flood of connections.
 #[test]
 fn what_is_accepted_has_the_listeners_options_and_its_own_address() {

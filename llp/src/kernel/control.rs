@@ -14,6 +14,11 @@
 //!                                     └──────► another host: the system's
 //! ```
 //!
+//! A socket that a program hands over (`KernelNetwork::adopt`) was connected by the program, so that BBR has begun: it
+//! gets `reno`, and remains paced, at the rate that the kernel derives from reno's window. Nothing that a program may
+//! set turns pacing off: Linux 6.18 sent 14 KB to such a socket's peer within 2.6 ms at a round trip of 20 ms, and at once
+//! from a socket that began with `reno`.
+//!
 //! Another network namespace is another host here, also where a veth pair or a bridge leads to it: its address says
 //! nothing about where it is, and a short round trip is no proof.
 
@@ -121,6 +126,8 @@ mod tests {
     use socket2::{Domain, Type};
 
     use super::*;
+    use crate::kernel::connection::KernelConnection;
+    use crate::{FpduEnds, Llp, Piece};
 
     /// A control of this kernel that is not loss-based; none where there is only `reno` and its like.
     fn other() -> Option<String> {
@@ -181,6 +188,24 @@ mod tests {
             control.settle(&socket, addr(local), addr(peer));
             assert_eq!(current(&socket).unwrap(), "reno");
         }
+    }
+
+    /// The first send settles it. (TCP leads to this host; the addresses say otherwise.)
+    #[test]
+    fn a_connection_to_another_host_gets_the_systems_control_back_when_it_sends() {
+        let Some(other) = other() else { return };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = socket(&other);
+        let control = Control::begin(&socket);
+        socket
+            .connect(&listener.local_addr().unwrap().into())
+            .unwrap();
+        let (local, peer) = (addr("203.0.113.1:1"), addr("203.0.113.77:2"));
+        let mut connection = KernelConnection::standing(socket, local, peer, control);
+        assert_eq!(connection.congestion_control().unwrap(), "reno");
+        let sent = connection.try_send(&[Piece::from(b"FPDU")], FpduEnds::NONE);
+        assert_eq!(sent.unwrap(), 4);
+        assert_eq!(connection.congestion_control().unwrap(), other);
     }
 
     #[test]

@@ -104,7 +104,9 @@ impl KernelNetwork {
 
     /// Takes over a connection that a program made itself, to go on with it in RDMA mode (RFC 5044
     /// section 7.1 lets the ULP talk over it first). Octets that the program has read already are
-    /// its own affair. A bound on TCP's window (TCP_WINDOW_CLAMP) that it has set may be replaced, where the peer is on this host.
+    /// its own affair. Within this host it gets the congestion control that a connection of this network has
+    /// ([`KernelSettings::congestion`]), but TCP goes on pacing what it sends where the system's control was BBR; a program
+    /// that sets `reno` before it connects avoids that. A bound on TCP's window (TCP_WINDOW_CLAMP) that it has set may be replaced, where the peer is on this host.
     ///
     /// # Errors
     /// The stream is not connected (any more), or a setting cannot be made.
@@ -124,6 +126,7 @@ impl KernelNetwork {
         self.settings.apply(&socket)?;
         let local = connection::local_addr(&socket, peer)?;
         if control::is_within_host(local, peer) {
+            // BBR's pacing stays on (see `control.rs`), but no longer by BBR's estimate.
             self.control(&socket);
         }
         let connection = KernelConnection::standing(socket, local, peer, Control::default());
