@@ -63,10 +63,10 @@ pub struct Settings {
     /// responder that misses an FPDU that comes too early, as Linux siw does. Default: what
     /// [`peer`](Self::peer) needs, which is 200 ms for siw and nothing else.
     pub first_fpdu_delay: Option<Duration>,
-    /// Initiator: when the peer has sent no FPDU for this long after our first one, send an RDMA Write of zero length, once. It
-    /// wakes a responder that has overlooked the first FPDU, as Linux siw does now and then; others ignore it. Not sent where
-    /// the first FPDU waits for [`first_fpdu_delay`](Self::first_fpdu_delay), nor while there is something else to
-    /// send. `None`: never. Default: 200 ms, after which siw overlooked none of 25.
+    /// Initiator: when nothing of an FPDU has come from the peer for this long after our first one, send an RDMA Write of
+    /// zero length, once. It wakes a responder that has overlooked the first FPDU, as Linux siw does now and then; others
+    /// ignore it. Not sent where the first FPDU waits for [`first_fpdu_delay`](Self::first_fpdu_delay), nor while there is
+    /// something else to send. `None`: never. Default: 200 ms, after which siw overlooked none of 25.
     pub wake_up: Option<Duration>,
     /// Responder: once [`first_fpdu_delay`](Self::first_fpdu_delay) has passed behind its MPA Reply, send without having had the
     /// initiator's first FPDU. RFC 5044 section 7.1.2 has it wait for that one, for as long as it takes, so that a program whose

@@ -58,8 +58,9 @@ impl Connection {
         }
     }
 
-    /// After everything that has arrived was handled: sends the wake-up if it is due and the peer has sent no FPDU.
-    pub(crate) fn wake_peer(&mut self) {
+    /// After everything that has arrived was handled: sends the wake-up if it is due and nothing of an FPDU has come from
+    /// the peer. `has_part`: the first bytes of an FPDU have.
+    pub(crate) fn wake_peer(&mut self, has_part: bool) {
         if self.wake_up_due().is_none_or(|due| self.now < due) {
             return;
         }
@@ -67,7 +68,7 @@ impl Connection {
         let Stage::Open(stream) = &self.stage else {
             return;
         };
-        let has_answered = stream.deframer.position() > 0;
+        let has_answered = has_part || stream.deframer.position() > 0;
         // What is sent now wakes it as well.
         let is_sending = !self.tx.is_empty() || stream.current.is_some() || self.has_next();
         if has_answered || is_sending || self.state != QpState::Rts {

@@ -213,7 +213,7 @@ impl Driven {
 
     fn expire(&mut self, now: Instant) {
         self.look_for_stall(now);
-        self.conn.wake_peer();
+        self.conn.wake_peer(!self.rx.is_empty());
         if self.conn.deadline().is_some_and(|deadline| deadline <= now) {
             self.look_at_queue();
             self.conn.deadline_passed();

@@ -127,6 +127,20 @@ fn a_peer_that_has_sent_something_is_not_woken() {
     scene.sends_alone(&write());
 }
 
+/// A long FPDU over a slow path may take longer than the wake-up waits.
+#[test]
+fn nor_is_one_whose_first_fpdu_has_begun_to_arrive() {
+    let mut scene = Scene::new(&Settings::default());
+    scene.post(&write());
+    assert_eq!(scene.after(Duration::ZERO).len(), 1);
+    scene.answers();
+    let rest = scene.line.lock().arrived.split_off(1);
+    scene.is_silent();
+    scene.line.lock().arrived.extend(rest);
+    scene.is_silent();
+    assert_eq!(scene.client.conn.state, QpState::Rts);
+}
+
 /// A Read that waits for another one, which the peer has overlooked, does not go out by itself.
 #[test]
 fn requests_that_wait_for_the_peer_do_not_keep_it_from_being_woken() {
