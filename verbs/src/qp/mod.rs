@@ -405,7 +405,8 @@ impl Qp {
             .is_some()
     }
 
-    /// Why the connection ended, or is ending (RFC 5040 sections 6.2 and 7.1); `None` while it stands.
+    /// Why the connection ended, or is ending (RFC 5040 sections 6.2 and 7.1); `None` while it stands. A reason that is
+    /// orderly ([`EndReason::is_orderly`]) may be replaced, if the close fails, until the state is Error or Idle.
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
         if self.is_inherited() {
