@@ -53,6 +53,34 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// Tests have no browser, so they can only see that the rules for a narrow page are there.
+    #[test]
+    fn at_the_width_of_a_phone_the_verdict_is_beside_the_id() {
+        assert!(
+            PAGE.contains(
+                "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+            )
+        );
+        // The cells have the classes that the rules name.
+        for class in ["id", "level", "rule", "verdict "] {
+            assert!(
+                PAGE.contains(&format!("element(\"td\", {{ class: \"{class}\"")),
+                "{class}"
+            );
+        }
+        let (_, narrow) = PAGE.split_once("@media (max-width: 45rem) {\n").unwrap();
+        let (narrow, _) = narrow.split_once("\n}\n").unwrap();
+        for rule in [
+            "body { padding: .6rem; overflow-wrap: anywhere; }",
+            "tr.case { display: grid; grid-template-columns: 1fr auto; }",
+            "td.id { grid-area: 1 / 1; white-space: normal; }",
+            "td.verdict { grid-area: 1 / 2; text-align: right; }",
+            ".many td.verdict { grid-area: auto; grid-column: 1 / -1; text-align: left; }",
+        ] {
+            assert!(narrow.contains(rule), "{rule}");
+        }
+    }
+
     #[test]
     fn data_cannot_end_the_script() {
         let page = html(&[json!({"target": "</script><b>", "cases": []})]);
