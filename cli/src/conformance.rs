@@ -254,9 +254,11 @@ fn judge(counts: &Counts, cases: usize) -> Result<(), Failure> {
     let report = Report::new(bad.join("; "));
     match failed {
         _ if bad.is_empty() => Ok(()),
-        0 if counts.played() == 0 => Err(Failure::Usage(report.advice(
-            "see above why cases were skipped; --strict and --dangerous play more of them",
-        ))),
+        0 if counts.played() == 0 => Err(Failure::Usage(report.advice(if counts.errors > 0 {
+            "start the target, or check the address"
+        } else {
+            "see above why cases were skipped; --strict and --dangerous play more of them"
+        }))),
         0 => Err(Failure::Usage(report)),
         _ => Err(Failure::Operation(report)),
     }

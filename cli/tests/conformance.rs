@@ -1,6 +1,6 @@
 //! `uwarp conformance` as a user has it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 const UWARP: &str = env!("CARGO_BIN_EXE_uwarp");
@@ -295,6 +295,10 @@ fn a_run_that_has_played_nothing_exits_with_2_and_says_so() {
         summary.contains("skipped: the target cannot be reached"),
         "{summary}"
     );
+    assert!(
+        said.contains("start the target, or check the address") && !said.contains("--strict"),
+        "{said}"
+    );
     // Every case is skipped: the only one needs an agent.
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = server.local_addr().unwrap().to_string();
@@ -306,6 +310,7 @@ fn a_run_that_has_played_nothing_exits_with_2_and_says_so() {
         summary.contains("1 skipped: nothing was played"),
         "{summary}"
     );
+    assert!(said.contains("--strict"), "{said}");
     // No case is left: the only one is a MAY.
     let out = conformance(&["--target", &at, "--no-agent", "mpa/5044-3/5"]);
     let said = text(&out.stderr);
@@ -350,4 +355,35 @@ fn the_page_of_a_green_run_is_small_and_says_which_run_it_was() {
     assert!(page.contains("\"seed\":77"));
     assert!(page.contains(concat!("\"version\":\"", env!("CARGO_PKG_VERSION"), "\"")));
     assert!(page.contains(" UTC\""));
+}
+
+/// A target that ends itself at the first FPDU is at fault, and no server that was not started.
+#[test]
+fn a_target_that_dies_of_a_case_exits_with_1() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = server.local_addr().unwrap().to_string();
+    let lives = std::thread::spawn(move || {
+        let (mut stream, _) = server.accept().unwrap();
+        let mut header = [0; 20];
+        stream.read_exact(&mut header).unwrap();
+        let len = u16::from_be_bytes([header[18], header[19]]);
+        stream.read_exact(&mut vec![0; len.into()]).unwrap();
+        stream
+            .write_all(b"MPA ID Rep Frame\x00\x01\x00\x00")
+            .unwrap();
+        stream.read_exact(&mut [0; 24]).unwrap();
+        drop(server);
+    });
+    let (first, second) = ("ddp/5041-4.1/14", "ddp/5041-4.1/15");
+    let base = ["--target", &at, "--no-agent", "--dangerous"];
+    let quick = ["--timeout", "0.2", first, second];
+    let out = conformance(&[base, quick].concat());
+    lives.join().unwrap();
+    let (said, summary) = (text(&out.stderr), text(&out.stdout));
+    assert_eq!(out.status.code(), Some(1), "{said}{summary}");
+    assert!(
+        summary.contains(&format!("skipped: the target is gone since case {first}")),
+        "{summary}"
+    );
+    assert!(!summary.contains("is it running"), "{summary}");
 }

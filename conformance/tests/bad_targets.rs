@@ -1,6 +1,6 @@
 //! A target that is no iWARP endpoint, or a broken one, ends as a verdict: the suite neither hangs nor gives up.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -259,6 +259,15 @@ impl Network for Counting {
     }
 }
 
+/// Whether a case was not tried because the target is gone.
+fn is_gone(outcome: &Outcome) -> bool {
+    let words = [
+        "the target cannot be reached",
+        "the target is gone since case ",
+    ];
+    matches!(&outcome.verdict, Verdict::Skipped(why) if words.iter().any(|begin| why.starts_with(begin)))
+}
+
 /// Cases that were tried, those that were skipped because the target is gone, and the connections that were tried.
 fn play_all(at: SocketAddr, jobs: usize) -> (Vec<Outcome>, usize, usize) {
     let network = Arc::new(Counting::default());
@@ -268,9 +277,6 @@ fn play_all(at: SocketAddr, jobs: usize) -> (Vec<Outcome>, usize, usize) {
     config.jobs = jobs;
     config.network = network.clone();
     let outcomes = run(&config, &Selection(vec!["mpa".into()]), &()).unwrap();
-    let is_gone = |outcome: &Outcome| {
-        outcome.verdict == Verdict::Skipped("the target cannot be reached".into())
-    };
     let gone = outcomes.iter().filter(|one| is_gone(one)).count();
     let tried = outcomes
         .into_iter()
@@ -345,9 +351,163 @@ fn one_that_comes_back_is_no_dead_one() {
     lives.join().unwrap();
     for outcome in outcomes {
         assert!(
-            !matches!(outcome.verdict, Verdict::Infrastructure(_))
-                && outcome.verdict != Verdict::Skipped("the target cannot be reached".into()),
+            !matches!(outcome.verdict, Verdict::Infrastructure(_)) && !is_gone(&outcome),
             "{outcome:?}"
         );
     }
+}
+
+/// Reads FPDUs. Whether one has a ULPDU of fewer than `least` bytes.
+fn gets_short_fpdu(stream: &mut TcpStream, least: u16) -> bool {
+    let mut ulpdu = [0; 2];
+    while stream.read_exact(&mut ulpdu).is_ok() {
+        let len = u16::from_be_bytes(ulpdu);
+        let rest = (2 + usize::from(len)).next_multiple_of(4) + 2;
+        if len < least {
+            return true;
+        }
+        if stream.read_exact(&mut vec![0; rest]).is_err() {
+            break;
+        }
+    }
+    false
+}
+
+/// A target that ends itself when an FPDU has a ULPDU of fewer than `least` bytes.
+fn one_that_dies_of_a_short_fpdu(least: u16) -> (SocketAddr, JoinHandle<()>) {
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let at = server.local_addr().unwrap();
+    let lives = std::thread::spawn(move || {
+        loop {
+            let (mut stream, _) = server.accept().unwrap();
+            if has_begun(&mut stream) && gets_short_fpdu(&mut stream, least) {
+                drop(server);
+                return;
+            }
+        }
+    });
+    (at, lives)
+}
+
+fn play_dangerous(config: &mut Config, some: &[&str]) -> Vec<Outcome> {
+    config.timeout = Duration::from_millis(200);
+    config.quiet = Duration::from_millis(20);
+    config.dangerous = true;
+    let selection = Selection(some.iter().map(|id| (*id).to_owned()).collect());
+    run(config, &selection, &()).unwrap()
+}
+
+/// Asserts that the first case found that the target died, and that the others were not tried.
+fn died_of_the_first(outcomes: &[Outcome]) {
+    let (first, others) = outcomes.split_first().unwrap();
+    assert!(
+        matches!(&first.verdict, Verdict::Fail(failure) if failure.ending == Some(Ending::Died)),
+        "{first:?}"
+    );
+    assert_eq!(first.ending, Some(Ending::Died));
+    let why = format!("the target is gone since case {}", first.id);
+    for other in others {
+        assert_eq!(other.verdict, Verdict::Skipped(why.clone()), "{}", other.id);
+    }
+}
+
+#[test]
+fn one_that_dies_of_a_case_fails_in_it_and_not_in_others() {
+    for jobs in [1, 4] {
+        let (at, lives) = one_that_dies_of_a_short_fpdu(14);
+        let mut config = Config::new(Target::At(at));
+        config.jobs = jobs;
+        let outcomes = play_dangerous(&mut config, &["ddp/5041-4.1/14", "ddp/5041-4.2/2*"]);
+        lives.join().unwrap();
+        assert!(outcomes.len() > 5);
+        died_of_the_first(&outcomes);
+    }
+}
+
+/// An agent of one session at a time, which answers each `listen` by the port that `listen` says, and dies without one.
+fn agent(mut listen: impl FnMut() -> Option<u16> + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
+    let control = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let at = control.local_addr().unwrap();
+    let serve = move || {
+        loop {
+            let (mut session, _) = control.accept().unwrap();
+            let hello = b"{\"hello\":\"uwarp-agent\",\"protocol\":1}\n";
+            // A connection without a command is the end of the test.
+            if session.write_all(hello).is_err() || session.peek(&mut [0]).unwrap_or(0) == 0 {
+                return;
+            }
+            for line in BufReader::new(session.try_clone().unwrap()).lines() {
+                let Ok(line) = line else { break };
+                let command: serde_json::Value = serde_json::from_str(&line).unwrap();
+                let mut answer = serde_json::json!({ "id": command["id"], "ok": true });
+                if command["cmd"] == "listen" {
+                    let Some(port) = listen() else { return };
+                    answer["port"] = port.into();
+                    answer["listener"] = 1.into();
+                }
+                if writeln!(session, "{answer}").is_err() {
+                    break;
+                }
+            }
+        }
+    };
+    (at, std::thread::spawn(serve))
+}
+
+#[test]
+fn one_that_dies_with_its_agent_fails() {
+    let (at, lives) = agent(|| None);
+    let mut config = Config::new(Target::At(at));
+    config.agent = Some(at);
+    let outcomes = play_dangerous(&mut config, &["mpa/5044-7.1.1/2*"]);
+    lives.join().unwrap();
+    assert!(outcomes.len() > 2);
+    // What waits long is played first.
+    let (mut failed, others): (Vec<_>, Vec<_>) = outcomes
+        .into_iter()
+        .partition(|one| !matches!(one.verdict, Verdict::Skipped(_)));
+    failed.extend(others);
+    died_of_the_first(&failed);
+}
+
+/// Ports at which nothing listens, so many times, and then that of a server.
+fn play_beside_an_agent(closed: usize) -> Vec<Outcome> {
+    let server = Server::new(drop);
+    let nowhere = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let [right, wrong] = [server.at, nowhere.local_addr().unwrap()].map(|at| at.port());
+    drop(nowhere);
+    let mut listens = 0;
+    let (at, lives) = agent(move || {
+        listens += 1;
+        Some(if listens <= closed { wrong } else { right })
+    });
+    let mut config = Config::new(Target::At(server.at));
+    config.agent = Some(at);
+    let outcomes = play_dangerous(&mut config, &["mpa/5044-7.1.1"]);
+    drop(TcpStream::connect(at).unwrap());
+    lives.join().unwrap();
+    outcomes
+}
+
+/// Whether a case found that nothing listens.
+fn found_none(outcome: &Outcome) -> bool {
+    matches!(&outcome.verdict, Verdict::Infrastructure(why) if why.contains("takes no connection"))
+}
+
+#[test]
+fn a_listener_of_one_case_fails_alone() {
+    let outcomes = play_beside_an_agent(1);
+    let count = |is: fn(&Outcome) -> bool| outcomes.iter().filter(|one| is(one)).count();
+    assert_eq!(count(is_gone), 0, "{outcomes:?}");
+    assert_eq!(count(found_none), 1, "{outcomes:?}");
+    assert!(count(|one| matches!(one.verdict, Verdict::Fail(_))) > 5);
+}
+
+/// Behind a firewall, for example.
+#[test]
+fn listeners_that_all_fail_are_tried_a_few_times() {
+    let outcomes = play_beside_an_agent(usize::MAX);
+    let count = |is: fn(&Outcome) -> bool| outcomes.iter().filter(|one| is(one)).count();
+    assert_eq!(count(found_none), 4, "{outcomes:?}");
+    assert!(count(is_gone) > 5, "{outcomes:?}");
 }

@@ -1,7 +1,7 @@
 //! Whether the target can be reached at all. A dead target is found once, and not by each case.
 
 use std::io::{Error, ErrorKind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::player::Stop;
@@ -11,6 +11,9 @@ use crate::transport::Network;
 const UNREACHABLE: &str = "the target cannot be reached";
 /// Time between two attempts to reach a target that was there before.
 const BETWEEN: Duration = Duration::from_millis(50);
+/// Cases with a listener of their own that fail before the target is dead: one listener may fail
+/// alone, but a firewall that drops everything must not cost a timeout in each case.
+const LISTENERS: u32 = 4;
 
 /// State of the target, for all cases and workers of a run.
 ///
@@ -18,35 +21,68 @@ const BETWEEN: Duration = Duration::from_millis(50);
 /// Unknown ── connection ──► Reached ── no connection, for as long as is waited ──► Gone
 ///    └───── no connection ────────────────────────────────────────────────────────► Gone
 /// ```
+///
+/// Beside an agent, one listener without a connection is no sign of a dead target, and [`LISTENERS`]
+/// of them are.
 #[derive(Debug, Default)]
-pub(super) struct Contact(Mutex<State>);
+pub(super) struct Contact {
+    state: Mutex<State>,
+    /// The case that the target did not survive.
+    ended_by: OnceLock<String>,
+}
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    #[default]
-    Unknown,
+    /// No connection yet. Number of listeners that failed beside an agent.
+    Unknown(u32),
     Reached,
     Gone,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State::Unknown(0)
+    }
 }
 
 /// Why there is no connection.
 pub(super) enum NoContact {
     /// The target was reached before, and may be again.
     Now(Error),
-    /// It cannot be reached. For the case that found it so.
+    /// It could never be reached. For the case that found it so.
     Never(Error),
-    /// Another case found that before.
-    Known,
+    /// It was reached before, and cannot be any more. For the case that found it so.
+    Lost(Error),
+    /// Another case found that before. Why this one is not tried.
+    Known(String),
 }
 
 impl Contact {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns why no further case should be tried, if the target was found dead.
-    pub(super) fn unreachable(&self) -> Option<&'static str> {
-        (*self.state() == State::Gone).then_some(UNREACHABLE)
+    pub(super) fn unreachable(&self) -> Option<String> {
+        (*self.state() == State::Gone).then(|| self.why())
+    }
+
+    /// Records the case that the target did not survive. The first one counts.
+    pub(super) fn ended_by(&self, id: &str) {
+        let _ = self.ended_by.set(id.to_owned());
+    }
+
+    /// Returns true if a case is known that the target did not survive.
+    pub(super) fn has_died(&self) -> bool {
+        self.ended_by.get().is_some()
+    }
+
+    /// Why a case is not tried.
+    fn why(&self) -> String {
+        match self.ended_by.get() {
+            Some(id) => format!("the target is gone since case {id}"),
+            None => UNREACHABLE.into(),
+        }
     }
 
     /// Records that the target is dead.
@@ -60,6 +96,8 @@ impl Contact {
     /// `first`: how long to go on trying before there was any connection. `patience`: the same if the
     /// target was there before and is not now, as a server that is started again for each connection.
     /// After that it is dead. Without `patience`, the failure is one of this case alone.
+    ///
+    /// For a listener that the agent makes for one case: [`make_alone`](Self::make_alone).
     pub(super) fn make<T>(
         &self,
         network: &dyn Network,
@@ -79,8 +117,10 @@ impl Contact {
             }
         }
         if *state == State::Gone {
-            return Err(NoContact::Known);
+            drop(state);
+            return Err(NoContact::Known(self.why()));
         }
+        let was_reached = *state == State::Reached;
         let patience = match *state {
             State::Reached => patience.unwrap_or_default(),
             _ => first,
@@ -95,10 +135,38 @@ impl Contact {
                 Err(error) if !says_gone(&error) => return Err(NoContact::Now(error)),
                 Err(error) if network.now() >= until => {
                     *state = State::Gone;
-                    return Err(NoContact::Never(error));
+                    return Err(if was_reached {
+                        NoContact::Lost(error)
+                    } else {
+                        NoContact::Never(error)
+                    });
                 }
                 Err(_) => network.pause(BETWEEN),
             }
+        }
+    }
+
+    /// Makes a connection by `attempt` to a listener that is of one case alone.
+    pub(super) fn make_alone<T>(
+        &self,
+        attempt: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, NoContact> {
+        let made = attempt();
+        let mut state = self.state();
+        match (made, *state) {
+            (Ok(connection), _) => {
+                *state = State::Reached;
+                Ok(connection)
+            }
+            (Err(error), State::Unknown(failed)) if says_gone(&error) => {
+                if failed + 1 < LISTENERS {
+                    *state = State::Unknown(failed + 1);
+                    return Err(NoContact::Now(error));
+                }
+                *state = State::Gone;
+                Err(NoContact::Never(error))
+            }
+            (Err(error), _) => Err(NoContact::Now(error)),
         }
     }
 }
@@ -116,8 +184,10 @@ impl NoContact {
     /// The verdict: `words` makes that of a case that has tried.
     pub(super) fn stop(self, words: impl FnOnce(Error) -> Stop) -> Stop {
         match self {
-            NoContact::Now(error) | NoContact::Never(error) => words(error),
-            NoContact::Known => Stop::Skip(UNREACHABLE.into()),
+            NoContact::Now(error) | NoContact::Never(error) | NoContact::Lost(error) => {
+                words(error)
+            }
+            NoContact::Known(why) => Stop::Skip(why),
         }
     }
 }

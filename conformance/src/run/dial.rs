@@ -9,6 +9,7 @@ use serde_json::json;
 use super::config::{Config, Target};
 use super::connection::Connection;
 use super::contact::{Contact, NoContact};
+use super::outcome::Ending;
 use super::player::{Player, Step, Stop};
 use super::startup::{answer_members, merge, qp};
 use crate::agent::number;
@@ -72,20 +73,38 @@ impl Player<'_> {
         for knock in 0..setup.knocks {
             self.knock(to, knock)?;
         }
-        self.connect(to, setup.mss).map_err(|no| {
-            no.stop(|error| match error.kind() {
-                ErrorKind::Unsupported => Stop::Skip(error.to_string()),
-                _ if setup.knocks > 0 => Stop::Fail {
-                    expected: "a TCP connection, as others before it".into(),
-                    received: error.to_string(),
-                },
-                ErrorKind::ConnectionReset => Stop::Fail {
-                    expected: "a TCP connection".into(),
-                    received: "one that is reset at once".into(),
-                },
-                _ => nobody_listens(to, &error),
-            })
+        let connected = self.connect(to, setup.mss);
+        connected.map_err(|no| self.no_connection(to, setup.knocks, no))
+    }
+
+    /// The verdict on a connection that was not made. `knocks`: how many were made before it.
+    fn no_connection(&mut self, to: SocketAddr, knocks: u32, no: NoContact) -> Stop {
+        // The target took connections of this case, and takes none after them.
+        let goes_on = !self.connections.is_empty() || knocks > 0;
+        let is_lost = matches!(no, NoContact::Lost(_));
+        no.stop(|error| match error.kind() {
+            ErrorKind::Unsupported => Stop::Skip(error.to_string()),
+            ErrorKind::ConnectionReset if !goes_on => Stop::Fail {
+                expected: "a TCP connection".into(),
+                received: "one that is reset at once".into(),
+            },
+            _ if goes_on => self.does_not_go_on(&error),
+            _ if is_lost => Stop::Infrastructure(format!(
+                "the target at {to} takes no connection any more: {error}; did it end in a case before this one?"
+            )),
+            _ => nobody_listens(to, &error),
         })
+    }
+
+    /// The target does not survive the connections that this case had before.
+    fn does_not_go_on(&mut self, error: &Error) -> Stop {
+        // An agent is asked after the case whether the target lives.
+        let is_reset = error.kind() == ErrorKind::ConnectionReset;
+        self.ending = (self.agent.is_none() && !is_reset).then_some(Ending::Died);
+        Stop::Fail {
+            expected: "a TCP connection, as others before it: the target goes on".into(),
+            received: error.to_string(),
+        }
     }
 
     /// A TCP connection to the target.
@@ -93,25 +112,20 @@ impl Player<'_> {
         let Config {
             network, timeout, ..
         } = self.config;
-        // Beside an agent each case has a listener of its own, which may fail alone.
-        let patience = self.agent.is_none().then_some(*timeout);
         let attempt = || network.connect(to, mss, *timeout);
+        if self.agent.is_some() {
+            return self.contact.make_alone(attempt);
+        }
         self.contact
-            .make(&**network, Duration::ZERO, patience, attempt)
+            .make(&**network, Duration::ZERO, Some(*timeout), attempt)
     }
 
     /// A connection that ends before its Request: with a FIN and the target's answer to it, or with a
     /// reset. `number`: how many there were in this case.
     fn knock(&mut self, to: SocketAddr, number: u32) -> Step {
         let reset = number % 2 == 1;
-        let mut stream = self.connect(to, None).map_err(|no| match no {
-            // No connection of this case can have been at fault.
-            NoContact::Never(error) if number == 0 => nobody_listens(to, &error),
-            no => no.stop(|error| Stop::Fail {
-                expected: "a TCP connection, as others before it".into(),
-                received: error.to_string(),
-            }),
-        })?;
+        let connected = self.connect(to, None);
+        let mut stream = connected.map_err(|no| self.no_connection(to, number, no))?;
         if !reset && stream.fin().is_ok() {
             let _ = stream.receive(&mut [0; 64], self.config.quiet);
         }
@@ -223,7 +237,7 @@ fn accept(
     };
     match made {
         Ok(stream) => Ok(Some(stream)),
-        Err(NoContact::Now(error) | NoContact::Never(error))
+        Err(NoContact::Now(error) | NoContact::Never(error) | NoContact::Lost(error))
             if error.kind() == ErrorKind::TimedOut =>
         {
             Ok(None)

@@ -4,7 +4,7 @@ use std::io;
 
 use super::config::Config;
 use super::contact::Contact;
-use super::outcome::{Ending, Failure, LogEntry, Outcome, Verdict, Who};
+use super::outcome::{Ending, Outcome, Verdict};
 use super::suite::{Progress, RunError, Selection, choose, known, play, sorted, unplayed};
 use crate::agent::{Agent, AgentError, Channel};
 use crate::script::{Action, Case, Setup, must};
@@ -89,13 +89,13 @@ impl Fresh<'_> {
         }
         // On a target of its own, no other case can have been at fault.
         if case.dangerous || fresh {
-            return died(first);
+            return first.or_death();
         }
         let again = self.once(case);
         if self.agent.is_some() {
             return again;
         }
-        died(again)
+        again.or_death()
     }
 
     /// Plays it. Without an agent afterwards, the target did not survive, or there was none.
@@ -144,33 +144,4 @@ fn suspicious(outcome: &Outcome) -> bool {
         ),
         _ => false,
     }
-}
-
-/// What the case found is that the target does not survive it.
-fn died(mut outcome: Outcome) -> Outcome {
-    if outcome.ending != Some(Ending::Died) {
-        return outcome;
-    }
-    match &mut outcome.verdict {
-        Verdict::Fail(failure) => failure.ending = Some(Ending::Died),
-        verdict => {
-            let received = match verdict {
-                Verdict::Infrastructure(why) => why.clone(),
-                _ => "nothing more: neither it nor its agent answers".into(),
-            };
-            *verdict = Verdict::Fail(Failure {
-                step: 0,
-                sent: last_sent(&outcome.log),
-                expected: "that the target survives".into(),
-                received,
-                ending: outcome.ending,
-            });
-        }
-    }
-    outcome
-}
-
-fn last_sent(log: &[LogEntry]) -> String {
-    let sent = log.iter().rev().find(|entry| entry.who == Who::Suite);
-    sent.map(|entry| entry.text.clone()).unwrap_or_default()
 }

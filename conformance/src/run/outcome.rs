@@ -146,3 +146,34 @@ pub struct Outcome {
     /// Local and peer address of each connection.
     pub addresses: Vec<(std::net::SocketAddr, std::net::SocketAddr)>,
 }
+
+impl Outcome {
+    /// The outcome, with a failure in place of any other verdict if the target did not survive.
+    pub(super) fn or_death(mut self) -> Self {
+        if self.ending != Some(Ending::Died) {
+            return self;
+        }
+        match &mut self.verdict {
+            Verdict::Fail(failure) => failure.ending = Some(Ending::Died),
+            verdict => {
+                let received = match verdict {
+                    Verdict::Infrastructure(why) => why.clone(),
+                    _ => "nothing more: neither it nor its agent answers".into(),
+                };
+                *verdict = Verdict::Fail(Failure {
+                    step: 0,
+                    sent: last_sent(&self.log),
+                    expected: "that the target survives".into(),
+                    received,
+                    ending: self.ending,
+                });
+            }
+        }
+        self
+    }
+}
+
+fn last_sent(log: &[LogEntry]) -> String {
+    let sent = log.iter().rev().find(|entry| entry.who == Who::Suite);
+    sent.map(|entry| entry.text.clone()).unwrap_or_default()
+}

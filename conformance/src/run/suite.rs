@@ -101,35 +101,50 @@ pub fn run(
     let mut listener = own_listener(config)?;
     progress.begins(chosen.len());
     let contact = Contact::default();
-    let queue = Mutex::new(VecDeque::from(chosen));
     let outcomes = Mutex::new(Vec::new());
-    let work = |agent: Option<Agent>, listener: Option<&mut dyn Listener>| {
-        let next = || next(&queue, progress);
-        let played = |mut outcome: Outcome| {
-            deviations.apply(&mut outcome, config.target_initiates);
-            progress.played(&outcome);
-            if let Ok(mut outcomes) = outcomes.lock() {
-                outcomes.push(outcome);
-            }
-        };
-        worker(config, &contact, agent, listener, &next, &played);
-    };
-    if let Some(listener) = &mut listener {
-        work(agents.pop(), Some(&mut **listener));
-    } else {
-        std::thread::scope(|scope| {
-            if config.agent.is_none() {
-                for _ in 0..config.jobs.max(1) {
-                    scope.spawn(|| work(None, None));
+    // A case that may end the target is played alone, so that no other one can be at fault.
+    let (alone, together): (Vec<_>, Vec<_>) = chosen
+        .into_iter()
+        .partition(|case| case.dangerous && config.dangerous);
+    for (cases, most) in [(together, agents.len()), (alone, 1)] {
+        let workers = most.min(cases.len());
+        let queue = Mutex::new(VecDeque::from(cases));
+        let work = |agent: &mut Option<Agent>, listener: Option<&mut dyn Listener>| {
+            let next = || next(&queue, progress);
+            let played = |mut outcome: Outcome| {
+                if workers > 1 {
+                    doubt(&mut outcome);
                 }
-            }
-            for agent in agents {
-                let work = &work;
-                scope.spawn(move || work(Some(agent), None));
-            }
-        });
+                deviations.apply(&mut outcome, config.target_initiates);
+                progress.played(&outcome);
+                if let Ok(mut outcomes) = outcomes.lock() {
+                    outcomes.push(outcome);
+                }
+            };
+            worker(config, &contact, agent, listener, &next, &played);
+        };
+        if let Some(listener) = &mut listener {
+            work(&mut None, Some(&mut **listener));
+        } else {
+            std::thread::scope(|scope| {
+                for agent in agents.iter_mut().take(workers) {
+                    let work = &work;
+                    scope.spawn(move || work(agent, None));
+                }
+            });
+        }
     }
     Ok(sorted(outcomes.into_inner().unwrap_or_default()))
+}
+
+/// Tells that another case may be the one that ended the target.
+fn doubt(outcome: &mut Outcome) {
+    if let Verdict::Fail(failure) = &mut outcome.verdict
+        && failure.ending == Some(Ending::Died)
+    {
+        let other = "; cases that were played at the same time may be the reason: play one at once";
+        failure.received.push_str(other);
+    }
 }
 
 /// As [`run`], through an agent that is reached by other ways than TCP; one case after the other.
@@ -153,9 +168,14 @@ pub fn run_with_agent(
             break;
         }
         let mut outcome = match contact.unreachable() {
-            Some(why) => unplayed(config, case, Verdict::Skipped(why.into())),
-            None => play(config, &contact, &mut agent, &mut None, case),
+            Some(why) => unplayed(config, case, Verdict::Skipped(why)),
+            None => play(config, &contact, &mut agent, &mut None, case).or_death(),
         };
+        if outcome.ending == Some(Ending::Died) {
+            // There is no other way to the agent.
+            contact.ended_by(&outcome.id);
+            contact.lose();
+        }
         deviations.apply(&mut outcome, config.target_initiates);
         progress.played(&outcome);
         outcomes.push(outcome);
@@ -210,16 +230,18 @@ pub(super) fn choose(
     Ok(chosen)
 }
 
-/// A connection to the agent for each worker. An agent that takes one controller only has one worker.
-fn agents(config: &Config) -> Result<Vec<Agent>, RunError> {
+/// A connection to the agent for each worker, if there is an agent. An agent that takes one controller only has one
+/// worker.
+fn agents(config: &Config) -> Result<Vec<Option<Agent>>, RunError> {
     let Some(at) = config.agent else {
-        return Ok(Vec::new());
+        return Ok((0..config.jobs.max(1)).map(|_| None).collect());
     };
-    let mut agents = vec![Agent::connect(at, config.timeout)?];
-    let takes_one = agents[0].query.get("scoped_regions").is_none();
+    let first = Agent::connect(at, config.timeout)?;
+    let takes_one = first.query.get("scoped_regions").is_none();
+    let mut agents = vec![Some(first)];
     while agents.len() < config.jobs && !takes_one {
         match Agent::connect(at, Duration::from_secs(2)) {
-            Ok(agent) => agents.push(agent),
+            Ok(agent) => agents.push(Some(agent)),
             Err(_) => break,
         }
     }
@@ -252,33 +274,39 @@ fn next(queue: &Mutex<VecDeque<&'static Case>>, progress: &dyn Progress) -> Opti
 fn worker(
     config: &Config,
     contact: &Contact,
-    mut agent: Option<Agent>,
+    agent: &mut Option<Agent>,
     mut listener: Option<&mut dyn Listener>,
     next: &dyn Fn() -> Option<&'static Case>,
     played: &dyn Fn(Outcome),
 ) {
     while let Some(case) = next() {
         if let Some(why) = contact.unreachable() {
-            played(unplayed(config, case, Verdict::Skipped(why.into())));
+            played(unplayed(config, case, Verdict::Skipped(why)));
             continue;
         }
         if let (Some(at), None) = (config.agent, &agent) {
             match Agent::connect(at, config.timeout) {
-                Ok(new) => agent = Some(new),
+                Ok(new) => *agent = Some(new),
                 Err(error) => {
                     contact.lose();
-                    let why = format!("the agent is gone: {error}");
-                    played(unplayed(config, case, Verdict::Infrastructure(why)));
+                    let gone = contact.unreachable().filter(|_| contact.has_died());
+                    let verdict = gone.map_or_else(
+                        || Verdict::Infrastructure(format!("the agent is gone: {error}")),
+                        Verdict::Skipped,
+                    );
+                    played(unplayed(config, case, verdict));
                     continue;
                 }
             }
         }
-        let outcome = play(config, contact, &mut agent, &mut listener, case);
-        if matches!(outcome.verdict, Verdict::Infrastructure(_))
-            || outcome.ending == Some(Ending::Died)
-        {
+        let outcome = play(config, contact, agent, &mut listener, case).or_death();
+        let has_died = outcome.ending == Some(Ending::Died);
+        if has_died {
+            contact.ended_by(&outcome.id);
+        }
+        if has_died || matches!(outcome.verdict, Verdict::Infrastructure(_)) {
             // Another connection to the agent: this one may be in any state.
-            agent = None;
+            *agent = None;
         }
         played(outcome);
     }
