@@ -48,9 +48,11 @@ pub(crate) fn completions(
 ///
 /// # Errors
 /// The directory or a page cannot be written.
-pub(crate) fn manual(options: &ManOptions, mut command: Command) -> Result<(), Failure> {
+pub(crate) fn manual(options: &ManOptions, command: Command) -> Result<(), Failure> {
     let directory = &options.directory;
     fs::create_dir_all(directory).map_err(|error| cannot_write(directory, &error))?;
+    // `build` would add `help`, and the page of the command would name a page that is not written.
+    let mut command = command.disable_help_subcommand(true);
     command.build();
     let mut written = Vec::new();
     for page in pages(&command) {
@@ -65,14 +67,11 @@ pub(crate) fn manual(options: &ManOptions, mut command: Command) -> Result<(), F
 
 /// One page for the command and one for each subcommand, `uwarp-rping` for `uwarp rping`.
 fn pages(command: &Command) -> Vec<clap_mangen::Man> {
-    let parts = command
-        .get_subcommands()
-        .filter(|part| part.get_name() != "help");
-    let parts = parts.map(|part| {
+    let parts = command.get_subcommands().map(|part| {
         let name = format!("uwarp-{}", part.get_name());
         part.clone().display_name(name)
     });
-    let all = std::iter::once(command.clone().disable_help_subcommand(true)).chain(parts);
+    let all = std::iter::once(command.clone()).chain(parts);
     all.map(clap_mangen::Man::new).collect()
 }
 

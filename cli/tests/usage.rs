@@ -346,3 +346,15 @@ fn a_manual_page_is_written_for_each_subcommand() {
     let ended = uwarp(&["man", "/proc/uwarp"]).expect(1);
     ended.says("/proc/uwarp cannot be written");
 }
+    // The page of the command names those of the subcommands, and each of them is there.
+    let root = std::fs::read_to_string(directory.path().join("uwarp.1")).unwrap();
+    let names = root.split_whitespace().map(|word| word.replace("\\-", "-"));
+    let mut named: Vec<_> = names
+        .filter_map(|word| Some(word.strip_suffix("(1)")?.to_owned()))
+        .collect();
+    named.sort();
+    named.dedup();
+    assert_eq!(named.len(), pages.len() - 1, "{named:?}, and {said}");
+    for name in named {
+        assert!(has(&format!("{name}.1")), "no page {name}: {said}");
+    }
