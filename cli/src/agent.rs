@@ -111,11 +111,7 @@ impl Options {
     fn start(&self, device: &Device, control: SocketAddr) -> Result<Agent, Failure> {
         let listener = TcpListener::bind(control).map_err(|error| {
             let error = LlpError::from_io("listen on this address", control, error);
-            Report::new(format!(
-                "controllers cannot be served on {control}: {error}"
-            ))
-            .fault("the address and the port given here")
-            .advice("--control with another port, or -p, or -a with another address")
+            explain::listen_for_controllers(error, control)
         })?;
         let rdma = self.rdma_addr()?;
         let mut options = uwarp_agent::Options::default();

@@ -1,6 +1,6 @@
 //! Errors of the library as reports to a person: whose doing, and what to try with this command.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use uwarp_verbs::llp::LlpError;
 use uwarp_verbs::{Cause, ConnectError, DeviceError, EndReason, StartupError};
@@ -52,9 +52,13 @@ impl Server {
     }
 }
 
-/// An address without its port; a zone means nothing on another machine.
+/// The address without its port, as the server's machine takes it. A link-local address needs a zone there, and only
+/// that machine knows which: the zone of this machine means nothing on another one.
 fn host(addr: SocketAddr) -> String {
-    addr.ip().to_string()
+    match addr.ip() {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => format!("{ip}%INTERFACE"),
+        ip => ip.to_string(),
+    }
 }
 
 /// Why there is no connection to `to`.
@@ -152,6 +156,23 @@ fn startup(error: &StartupError, to: SocketAddr, server: &Server) -> Report {
 /// Why `addr` cannot be listened on.
 pub(crate) fn listen(error: &DeviceError, addr: SocketAddr) -> Report {
     Report::new(format!("cannot listen on {addr}: {error}"))
+}
+
+/// Why the agent cannot listen on `addr` for its controllers.
+pub(crate) fn listen_for_controllers(error: LlpError, addr: SocketAddr) -> Report {
+    let cause = Cause::from(error);
+    let text = cause.sentence();
+    let fact = text.split_once(": ").map_or(&*text, |(_title, fact)| fact);
+    let report = Report::new(format!("controllers cannot be served on {addr}: {fact}"));
+    match error {
+        LlpError::AddressInUse { .. } => report
+            .fault("the address and the port given here")
+            .advice("--control with another port, or -p, or -a with another address"),
+        LlpError::ZoneMissing { .. } | LlpError::AddressUnavailable { .. } => {
+            with_hint(report.fault("the address given here"), &cause)
+        }
+        _ => with_hint(report.fault(cause.who().to_string()), &cause),
+    }
 }
 
 /// Why a connection that stood has ended, and whose doing that was.
@@ -304,6 +325,47 @@ mod tests {
         let start = |at: &str| Server::perf(at.parse().unwrap()).start;
         assert_eq!(start("127.0.0.1:18515"), "uwarp perf -p 18515");
         assert_eq!(start("192.0.2.2:7"), "uwarp perf -p 7 --bind 192.0.2.2");
+    }
+
+    #[test]
+    fn a_server_at_a_link_local_address_is_started_with_a_zone_of_its_own_machine() {
+        let at = "[fe80::1%3]:7".parse().unwrap();
+        let perf = Server::perf(at).start;
+        assert_eq!(perf, "uwarp perf -p 7 --bind fe80::1%INTERFACE");
+        let rping = Server::rping(at).start;
+        assert_eq!(rping, "uwarp rping -s -a fe80::1%INTERFACE -p 7");
+    }
+
+    #[test]
+    fn controllers_that_cannot_be_served_come_with_what_helps_against_that_error() {
+        let addr = "[fe80::1]:7175".parse().unwrap();
+        for (error, words) in [
+            (
+                LlpError::AddressInUse { addr },
+                "--control with another port, or -p, or -a with another address",
+            ),
+            (
+                LlpError::ZoneMissing {
+                    addr: "fe80::1".parse().unwrap(),
+                },
+                "add the interface of that link to the address, as in fe80::1%eth0",
+            ),
+            (
+                LlpError::AddressUnavailable { addr },
+                "use one it has (for a listener also 0.0.0.0 or [::])",
+            ),
+            (
+                LlpError::PermissionDenied {
+                    op: "listen on this address",
+                },
+                "choose a port from 1024 on, or ask for the privilege",
+            ),
+        ] {
+            let text = listen_for_controllers(error, addr).to_string();
+            assert!(text.starts_with("controllers cannot be served on [fe80::1]:7175: "));
+            assert!(text.ends_with(&format!("\n  try: {words}")), "{text}");
+            assert_eq!(text.matches(words).count(), 1, "{text}");
+        }
     }
 
     #[test]

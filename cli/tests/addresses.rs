@@ -102,6 +102,10 @@ fn a_link_local_address_without_a_zone_is_told_that_it_needs_one() {
             ended.stderr
         );
     }
+    // The agent's controllers would need another address, and not another port.
+    let agent = uwarp(&["agent", "-p", "0", "-a", "fe80::1"]).expect(1);
+    agent.says("try: add the interface of that link to the address");
+    assert!(!agent.stderr.contains("--control"), "{}", agent.stderr);
     let target = ["conformance", "--target", "[fe80::1]:7174"];
     let ended = uwarp(&target);
     assert_eq!(ended.status.code(), Some(2), "{}", ended.stderr);
