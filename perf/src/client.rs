@@ -11,7 +11,7 @@ use crate::error::PerfError;
 use crate::event::Event;
 use crate::latency::PingPong;
 use crate::message::{ToClient, ToServer};
-use crate::plan::Plan;
+use crate::plan::{Plan, Until};
 use crate::results::{Bandwidth, Figures, Results, Row};
 use crate::traffic::Traffic;
 
@@ -52,12 +52,15 @@ pub fn run(
         congestion: congestion.as_deref(),
     });
     let mut rows = Vec::with_capacity(plan.sizes.len());
-    for &size in &plan.sizes {
+    let measured = plan.sizes.iter().try_for_each(|&size| {
         let row = client.measure(size)?;
         tell(Event::Row(&row));
         rows.push(row);
-    }
-    client.end()?;
+        Ok(())
+    });
+    // The server is told also where nothing was measured: its part went well.
+    let ended = client.end();
+    measured.and(ended)?;
     Ok(Results::new(plan.clone(), congestion, rows))
 }
 
@@ -131,7 +134,7 @@ impl<'a> Client<'a> {
     /// Measures one of the plan's sizes.
     ///
     /// # Errors
-    /// [`PerfError`]: the connection, or the server.
+    /// [`PerfError`]: the connection, or the server. After [`PerfError::NothingMeasured`] another size can be measured.
     pub fn measure(&self, size: u32) -> Result<Row, PerfError> {
         self.control.say(&ToServer::Start { size })?;
         match self.control.hear("a measurement was to begin", PATIENCE)? {
@@ -181,6 +184,9 @@ impl<'a> Client<'a> {
             used,
             ..
         } = measured;
+        if messages == 0 || opposite.as_ref().is_some_and(|row| row.messages == 0) {
+            return Err(self.nothing_measured(size));
+        }
         Ok(Row {
             size,
             messages,
@@ -192,6 +198,19 @@ impl<'a> Client<'a> {
             opposite,
             samples: Vec::new(),
         })
+    }
+
+    /// Only margins leave nothing: without them a measurement goes on until its first message is complete.
+    fn nothing_measured(&self, size: u32) -> PerfError {
+        let seconds = match self.plan.until {
+            Until::Seconds(seconds) => seconds,
+            Until::Iterations => 0.0,
+        };
+        PerfError::NothingMeasured {
+            size,
+            seconds,
+            margin: self.plan.margin,
+        }
     }
 
     /// Waits for the server's end of a measurement: its processor time, and what it has measured. `meanwhile` is called again

@@ -88,6 +88,18 @@ pub enum PerfError {
         /// What.
         what: String,
     },
+    /// No message completed between the two margins of a duration, in one of the directions.
+    #[error(
+        "nothing was measured: no message of {size} bytes completed between the margins, {margin} s at both ends of {seconds} s"
+    )]
+    NothingMeasured {
+        /// Bytes of a message.
+        size: u32,
+        /// The duration.
+        seconds: f64,
+        /// The margin.
+        margin: f64,
+    },
     /// The peer says nothing any more.
     #[error("{peer} has said nothing for {seconds} s while {during}")]
     Silent {

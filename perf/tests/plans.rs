@@ -423,3 +423,24 @@ fn a_peer_that_is_something_else_is_told_so() {
     let error = serving.join().unwrap().unwrap_err();
     assert!(matches!(error, PerfError::Protocol { .. }), "{error}");
 }
+
+/// The duration is over before the first message has come, so that nothing completes after the one that starts the
+/// measurement.
+#[test]
+fn margins_that_leave_no_message_are_an_error_of_the_client_alone() {
+    for bidirectional in [false, true] {
+        let mut plan = Plan::new(Test::ReadBandwidth, &[32 << 20]);
+        plan.until = Until::Seconds(0.001);
+        plan.margin = 0.000_499;
+        plan.warm_up = 0;
+        (plan.tx_depth, plan.cq_moderation) = (1, 1);
+        plan.bidirectional = bidirectional;
+        let (addr, serving) = server();
+        let error = run(&Device::tcp().unwrap(), addr, &plan, |_| {}).unwrap_err();
+        assert!(
+            matches!(error, PerfError::NothingMeasured { size, .. } if size == 32 << 20),
+            "{error}"
+        );
+        serving.join().unwrap().unwrap();
+    }
+}
