@@ -243,6 +243,9 @@ fn an_endless_run_has_a_row_for_each_duration_and_ends_in_good_order() {
     let line = server.stdout_until("Waiting for client");
     let port = line.rsplit(':').next().unwrap();
     let mut client = Uwarp::start_interruptible(&[
+    // As in the table, both directions count.
+    let json = saved("write_bw", &["-s", "4096", "-b"]);
+    assert_eq!(json["results"]["n_iterations"], 40);
         "perf",
         "write_bw",
         "127.0.0.1",

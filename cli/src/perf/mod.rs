@@ -306,3 +306,8 @@ fn both(row: &Row) -> Option<uwarp_perf::Bandwidth> {
     }
     Some(sum)
 }
+
+/// Messages of both directions.
+fn messages(row: &Row) -> u64 {
+    row.messages + row.opposite.as_ref().map_or(0, |its| its.messages)
+}

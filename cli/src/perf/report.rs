@@ -5,8 +5,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use uwarp_perf::{Atomic, Figures, Plan, Row, Test};
 
-use super::both;
 use super::table::scale;
+use super::{both, messages};
 use crate::failure::{Failure, Report};
 
 /// Writes the file again, with this row.
@@ -95,7 +95,7 @@ fn results(row: &Row, gigabits: bool) -> Value {
             let scale = scale(gigabits);
             json!({
                 "MsgSize": row.size,
-                "n_iterations": row.messages,
+                "n_iterations": messages(row),
                 "BW_peak": of(|both| both.peak.unwrap_or(0.0)) / scale,
                 "BW_average": of(|both| both.average) / scale,
                 "MsgRate": of(|both| both.rate) / 1e6,

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use uwarp_perf::{Atomic, Figures, Plan, Row, Test, Until, Waiting};
 use uwarp_verbs::Device;
 
-use super::both;
 use super::options::Report;
+use super::{both, messages};
 
 pub(super) const RULE: &str =
     "---------------------------------------------------------------------------------------";
@@ -169,7 +169,6 @@ impl Table {
             // As perftest: both directions are one number, and a peak that was not looked for is 0.
             Figures::Bandwidth(mine) => {
                 let sum = both(row).unwrap_or(*mine);
-                let messages = row.opposite.as_ref().map_or(0, |its| its.messages);
                 let cpu = row.cpu_per_gb().map_or("-".to_owned(), |(this, that)| {
                     format!("{this:.3} + {that:.3}")
                 });
@@ -177,7 +176,7 @@ impl Table {
                 format!(
                     " {:<7}    {:<10}     {:<12.2}       {:<12.2}         {:<10.6}      {cpu}",
                     row.size,
-                    row.messages + messages,
+                    messages(row),
                     sum.peak.unwrap_or(0.0) / scale,
                     sum.average / scale,
                     sum.rate / 1e6
