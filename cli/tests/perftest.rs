@@ -50,7 +50,33 @@ fn options_that_mean_nothing_here_are_taken_and_named_once() {
     );
     let ended = client(&port, "send_bw", &["-n", "5"]).expect(0);
     assert_eq!(ended.stderr, "");
-    client(&port, "send_bw", &["-c", "UD"]).expect(2).says("RC");
+    // -1 is perftest's own default of -x.
+    let ended = client(&port, "send_bw", &["-x", "-1", "-c", "rc", "-n", "5"]).expect(0);
+    ended.says("uwarp perf: -x, -c have no effect here");
+}
+
+#[test]
+fn options_of_a_client_are_taken_by_a_server_and_named_once() {
+    let at_server = |test: &str, options: &[&str]| {
+        let args = [&["perf", test, "-p", "0"], options].concat();
+        let mut server = Uwarp::start(&args);
+        let line = server.stdout_until("Waiting for client");
+        let port = line.rsplit(':').next().unwrap();
+        client(port, test, &["-n", "5"]).expect(0);
+        server.end().expect(0).stderr
+    };
+    assert_eq!(
+        at_server("write_bw", &["--out_json", "-N", "-w", "1", "-y", "1"]),
+        "uwarp perf: --out_json, -N, -w, -y have no effect at a server; \
+         they are accepted because perftest's servers take them\n"
+    );
+    assert_eq!(
+        at_server("read_lat", &["-H", "-U"]),
+        "uwarp perf: -H, -U have no effect at a server; \
+         they are accepted because perftest's servers take them\n"
+    );
+    // The load is the client's, and is said to be so by the help.
+    assert_eq!(at_server("read_lat", &["-s", "64"]), "");
 }
 
 #[test]
@@ -66,6 +92,13 @@ fn other_options_of_perftest_are_refused_in_a_line_with_the_reason() {
         (&["--tclass", "3"], "iWARP has no such thing"),
         (&["--reversed"], "start the client on the other side"),
         (&["--recv_post_list=4"], "lists of up to 64"),
+        (&["--no_ddp"], "it is a feature of an adapter"),
+        (&["--verb_type=accl"], "older libraries"),
+        (
+            &["-c", "UD"],
+            "perftest's -c UD is not supported: iWARP has reliable connections only (RC)",
+        ),
+        (&["--connection=XRC"], "perftest's -c XRC is not supported"),
     ] {
         let ended = uwarp(&[&["perf", "send_bw", "127.0.0.1"], args].concat()).expect(2);
         assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
@@ -171,6 +204,24 @@ fn a_margin_is_told_and_makes_a_row() {
     assert_eq!(rows(&ended.stdout).len(), 1, "{}", ended.stdout);
 }
 
+/// The duration is over before the first message has come, so that no completion follows the one that starts the
+/// measurement: 32 MiB take more than a millisecond.
+#[test]
+fn margins_that_leave_no_message_are_an_error_and_no_row() {
+    let mut server = Uwarp::start(&["perf", "-p", "0"]);
+    let line = server.stdout_until("Waiting for client");
+    let port = line.rsplit(':').next().unwrap();
+    let options = "-D 0.001 -f 0.000499 -t 1 -Q 1 -s 32M --warm-up 0";
+    let options: Vec<_> = options.split(' ').collect();
+    let ended = client(port, "read_bw", &options).expect(1);
+    ended
+        .says("nothing was measured: no message of 33554432 bytes completed between the margins")
+        .says("try: a longer -D, a smaller -f");
+    assert_eq!(rows(&ended.stdout), Vec::<&str>::new());
+    // The server has done its part.
+    server.end().expect(0);
+}
+
 #[test]
 fn perftests_form_of_json_is_saved_with_its_names() {
     let (_server, port) = server(&[]);
@@ -192,6 +243,9 @@ fn perftests_form_of_json_is_saved_with_its_names() {
     for name in ["BW_peak", "BW_average", "MsgRate"] {
         assert!(results[name].as_f64().unwrap() > 0.0, "{name}");
     }
+    // As in the table, both directions count.
+    let json = saved("write_bw", &["-s", "4096", "-b"]);
+    assert_eq!(json["results"]["n_iterations"], 40);
     let json = saved("atomic_lat", &["-A", "CMP_AND_SWAP"]);
     assert_eq!(
         json["test_info"]["test"],
@@ -243,9 +297,6 @@ fn an_endless_run_has_a_row_for_each_duration_and_ends_in_good_order() {
     let line = server.stdout_until("Waiting for client");
     let port = line.rsplit(':').next().unwrap();
     let mut client = Uwarp::start_interruptible(&[
-    // As in the table, both directions count.
-    let json = saved("write_bw", &["-s", "4096", "-b"]);
-    assert_eq!(json["results"]["n_iterations"], 40);
         "perf",
         "write_bw",
         "127.0.0.1",
@@ -327,7 +378,7 @@ fn a_server_of_perftest_is_named_with_what_to_run() {
     ended
         .says(&format!("{addr} is perftest 6.06"))
         .says("expected: uwarp perf on both sides, or perftest on both")
-        .says("uwarp run -- ib_write_bw -R");
+        .says("try: uwarp perf there; or perftest with -R on both sides, here: uwarp run -- ib_write_bw -R ADDRESS");
     assert!(
         !ended.stderr.contains("message of uwarp") && !ended.stderr.contains("line 1"),
         "{}",
@@ -345,6 +396,10 @@ fn a_client_of_perftest_is_named_and_the_server_goes_on() {
     stream.write_all(&OF_PERFTEST).unwrap();
     let said = server.stderr_until("is perftest 6.06");
     assert!(said.contains(&stream.local_addr().unwrap().to_string()));
+    // This side stays the server, so its command has no address.
+    server.stderr_until(
+        "try: uwarp perf TEST ADDRESS there; or perftest with -R on both sides, here: uwarp run -- ib_write_bw -R",
+    );
     server.stderr_until("the server goes on");
     // With --dont_xchg_versions it begins with the keys of its QP.
     let mut stream = TcpStream::connect(&addr).unwrap();

@@ -20,12 +20,25 @@ use crate::output::{Output, notice};
 use crate::signals::asked_to_stop;
 pub(crate) use options::Options;
 use options::TestName;
+use perftest::no_effect;
 pub(crate) use perftest::refusal;
 use table::Table;
 
 /// Runs one side to its end.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    if let Some(text) = options.ignored.refusal() {
+        return Err(usage(text));
+    }
     if let Some(text) = options.ignored.notice() {
+        notice(text);
+    }
+    if options.server.is_none()
+        && let Some(text) = no_effect(
+            &options.report.of_clients(),
+            "at a server",
+            "perftest's servers take",
+        )
+    {
         notice(text);
     }
     let recording = options.common.capture()?;
@@ -65,11 +78,15 @@ fn client(
         output: options.common.output(),
         table: Table::new(&options.report),
     };
-    let client = Client::connect(device, from, addr, &plan).map_err(|error| failure(&error))?;
+    let client = Client::connect(device, from, addr, &plan)
+        .map_err(|error| failure(&error, Role::Client))?;
     let congestion = client.congestion_control();
     session.table_begins(addr, congestion.as_deref())?;
-    let rows = session.measure(&client)?;
-    client.end().map_err(|error| failure(&error))?;
+    let rows = session.measure(&client);
+    // The server is told also when this side has failed: its part may have gone well.
+    let ended = client.end().map_err(|error| failure(&error, Role::Client));
+    let rows = rows?;
+    ended?;
     session.ends(congestion, rows)
 }
 
@@ -105,7 +122,9 @@ impl Session<'_> {
             };
         loop {
             for &size in &self.plan.sizes {
-                let row = client.measure(size).map_err(|error| failure(&error))?;
+                let row = client
+                    .measure(size)
+                    .map_err(|error| failure(&error, Role::Client))?;
                 self.tell(&row)?;
                 // The limits are held against the last row where there is no end of them.
                 if stop.is_some() {
@@ -250,7 +269,7 @@ fn one_client(
             } => output.line(table.head(plan, peer, congestion, device)),
             Event::Row(row) => output.line(table.row(row)),
             Event::Stranger(error) => {
-                failure(error).tell("perf");
+                failure(error, Role::Server).tell("perf");
                 notice("uwarp perf: the connection was closed, the server goes on");
                 Ok(())
             }
@@ -261,12 +280,31 @@ fn one_client(
         }
     });
     written?;
-    served.map_err(|error| failure(&error))?;
+    served.map_err(|error| failure(&error, Role::Server))?;
     output.line(table::RULE)
 }
 
+/// Side of a test that this process is.
+#[derive(Clone, Copy)]
+enum Role {
+    Client,
+    Server,
+}
+
+/// Two ways out for a peer that is perftest. Its two sides meet over uwarp only where both use rdma_cm (-R).
+fn instead_of_perftest(role: Role) -> &'static str {
+    match role {
+        Role::Client => {
+            "uwarp perf there; or perftest with -R on both sides, here: uwarp run -- ib_write_bw -R ADDRESS"
+        }
+        Role::Server => {
+            "uwarp perf TEST ADDRESS there; or perftest with -R on both sides, here: uwarp run -- ib_write_bw -R"
+        }
+    }
+}
+
 /// What to tell a person.
-fn failure(error: &PerfError) -> Failure {
+fn failure(error: &PerfError, role: Role) -> Failure {
     match error {
         PerfError::Plan(error) => usage(error.to_string()),
         PerfError::Connect { addr, error } => {
@@ -280,7 +318,11 @@ fn failure(error: &PerfError) -> Failure {
         PerfError::Perftest { .. } => Report::new(error.to_string())
             .expected("uwarp perf on both sides, or perftest on both")
             .fault("nobody: the two programs only share a port")
-            .advice("uwarp perf there; or perftest here: uwarp run -- ib_write_bw -R ADDRESS")
+            .advice(instead_of_perftest(role))
+            .into(),
+        PerfError::NothingMeasured { .. } => Report::new(error.to_string())
+            .fault("the options given here")
+            .advice("a longer -D, a smaller -f, smaller messages (-s), or a completion for fewer of them (-Q)")
             .into(),
         PerfError::Startup { peer, error } => Report::new(explain::with_addr(error, *peer))
             .fault("the peer")

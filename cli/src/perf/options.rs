@@ -172,12 +172,7 @@ pub(super) struct Report {
     #[arg(long, requires = "server")]
     pub(super) json: bool,
     /// Save the last row in a file, in perftest's form of JSON (client)
-    #[arg(
-        long = "out_json",
-        alias = "out-json",
-        requires = "server",
-        conflicts_with = "all"
-    )]
+    #[arg(long = "out_json", alias = "out-json", conflicts_with = "all")]
     pub(super) out_json: bool,
     /// Name of that file
     #[arg(
@@ -313,6 +308,22 @@ impl Options {
 }
 
 impl Report {
+    /// Options that were given and that only a client heeds. perftest's users give both sides the same ones.
+    pub(super) fn of_clients(&self) -> Vec<&'static str> {
+        let given = [
+            (self.out_json, "--out_json"),
+            (self.histogram, "-H"),
+            (self.unsorted, "-U"),
+            (self.no_peak, "-N"),
+            (self.limit_bw.is_some(), "-w"),
+            (self.limit_msgrate.is_some(), "-y"),
+        ];
+        let names = given
+            .iter()
+            .filter_map(|(given, name)| given.then_some(*name));
+        names.collect()
+    }
+
     /// perftest refuses the same.
     fn check(&self, test: Test) -> Result<(), String> {
         let is_for_bandwidth = [

@@ -1,10 +1,10 @@
 //! Options of perftest that mean nothing here, and those that are refused: each option of perftest is one that uwarp perf
 //! has, or stands in one of the two tables.
 //!
-//! The list is that of perftest's `parser()` (version 6.06, and the development branch of 2026).
+//! The list is that of perftest's `parser()`: version 6.06, the development branch of 2026, and every option that the
+//! branch had before.
 
 use clap::Args;
-use clap::builder::PossibleValuesParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Options that people type by habit, and that change nothing.
@@ -21,7 +21,12 @@ pub(super) struct Ignored {
     #[arg(short = 'z', long = "comm_rdma_cm", alias = "com_rdma_cm")]
     comm_rdma_cm: bool,
     /// iWARP connections have no GID
-    #[arg(short = 'x', long = "gid-index", value_name = "INDEX")]
+    #[arg(
+        short = 'x',
+        long = "gid-index",
+        value_name = "INDEX",
+        allow_negative_numbers = true
+    )]
     gid_index: Option<String>,
     /// --device names the network
     #[arg(short = 'd', long = "ib-dev", value_name = "DEVICE")]
@@ -32,13 +37,22 @@ pub(super) struct Ignored {
     /// TCP chooses the size of segments
     #[arg(short = 'm', long, value_name = "SIZE")]
     mtu: Option<String>,
-    /// Connections are always reliable
-    #[arg(short = 'c', long, value_name = "TYPE", ignore_case = true,
-        value_parser = PossibleValuesParser::new(["RC"]))]
+    /// RC alone: connections are always reliable
+    #[arg(short = 'c', long, value_name = "TYPE")]
     connection: Option<String>,
 }
 
 impl Ignored {
+    /// One line about a value that asks for something that is not here, if there is one.
+    pub(super) fn refusal(&self) -> Option<String> {
+        let kind = self.connection.as_ref()?;
+        (!kind.eq_ignore_ascii_case("RC")).then(|| {
+            format!(
+                "perftest's -c {kind} is not supported: iWARP has reliable connections only (RC)"
+            )
+        })
+    }
+
     /// One line about those that were given, if any.
     pub(super) fn notice(&self) -> Option<String> {
         let given = [
@@ -55,18 +69,21 @@ impl Ignored {
             .iter()
             .filter_map(|(given, name)| given.then_some(*name));
         let names: Vec<_> = names.collect();
-        let (verb, is_one) = match names.len() {
-            0 => return None,
-            1 => ("has", true),
-            _ => ("have", false),
-        };
-        let they = if is_one { "it is" } else { "they are" };
-        Some(format!(
-            "uwarp perf: {} {verb} no effect here; {they} accepted because perftest has {}",
-            names.join(", "),
-            if is_one { "it" } else { "them" }
-        ))
+        no_effect(&names, "here", "perftest has")
     }
+}
+
+/// One line about options without an effect at this side, if there are any: `reason` is why they are taken.
+pub(super) fn no_effect(names: &[&str], side: &str, reason: &str) -> Option<String> {
+    let (has, it_is, it) = match names.len() {
+        0 => return None,
+        1 => ("has", "it is", "it"),
+        _ => ("have", "they are", "them"),
+    };
+    let names = names.join(", ");
+    Some(format!(
+        "uwarp perf: {names} {has} no effect {side}; {it_is} accepted because {reason} {it}"
+    ))
 }
 
 const GPU: &str = "messages come from the memory of this process, not from that of an accelerator";
@@ -75,6 +92,7 @@ const INFINIBAND: &str = "it belongs to InfiniBand or RoCE, and iWARP has no suc
 const ADAPTER: &str = "it is a feature of an adapter, and there is none here";
 const RATE: &str = "the rate is that of TCP and cannot be limited";
 const ENCRYPTION: &str = "it is a feature of an adapter: nothing is encrypted here";
+const EXPERIMENTAL: &str = "it belongs to the experimental verbs of older libraries";
 
 /// Options that are refused: their short and long names, and why.
 const REFUSED: &[(&str, &str, &str)] = &[
@@ -256,6 +274,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "on iWARP a message is a Send or Immediate Data; write_imm_bw has a Write before it",
     ),
     ("", "--no_enhanced_reorder", ADAPTER),
+    ("", "--no_ddp", ADAPTER),
     ("", "--unsolicited_write", ADAPTER),
     ("", "--connectionless", "iWARP has connections only"),
     ("", "--cqe_poll", "up to 64 completions are taken at once"),
@@ -280,6 +299,14 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("", "--pin_cores", "start it with taskset"),
     ("", "--numa_node", "start it with numactl"),
     ("", "--disable_numa", "nothing is bound to a NUMA node"),
+    ("", "--server_ip", RAW_ETHERNET),
+    ("", "--client_ip", RAW_ETHERNET),
+    ("", "--server_port", RAW_ETHERNET),
+    ("", "--client_port", RAW_ETHERNET),
+    ("", "--disable_fcs", RAW_ETHERNET),
+    ("", "--use_exp", EXPERIMENTAL),
+    ("", "--use_res_domain", EXPERIMENTAL),
+    ("", "--verb_type", EXPERIMENTAL),
 ];
 
 /// One line about an option of perftest that is not one of `uwarp perf`, if that is what clap found wrong.
@@ -304,7 +331,8 @@ mod tests {
 
     use super::*;
 
-    /// perftest's own names, of version 6.06 and of the development branch: `long_options` and the text for `getopt_long`.
+    /// perftest's own names: every `long_options` that `git log -p src/perftest_parameters.c` shows, and the text for
+    /// `getopt_long`.
     const OF_PERFTEST: &str = include_str!("perftest_options.txt");
 
     #[test]
