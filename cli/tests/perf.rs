@@ -2,11 +2,15 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::iter;
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
 use common::{Ended, Uwarp, uwarp};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
@@ -288,4 +292,73 @@ fn a_server_goes_on_after_a_client_that_dies_when_it_is_persistent() {
     dying.kill();
     server.stderr_until("the server goes on");
     client(&port, "send_bw", &[]).expect(0);
+}
+
+/// Names of the congestion control of the TCP connections that a process has to this port, by getsockopt(2).
+fn congestion(of: &Uwarp, port: u16) -> io::Result<Vec<String>> {
+    let pid = Pid::from_raw(of.id().cast_signed()).unwrap();
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    let mut names = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{}/fd", of.id()))? {
+        let number = entry?.file_name().into_string().unwrap().parse().unwrap();
+        let socket = match pidfd_getfd(&process, number, PidfdGetfdFlags::empty()) {
+            Ok(fd) => Socket::from(fd),
+            // It was closed meanwhile.
+            Err(Errno::BADF) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        // Files, and sockets without a peer, have none.
+        let Ok(peer) = socket.peer_addr() else {
+            continue;
+        };
+        if peer.as_socket().is_some_and(|peer| peer.port() == port) {
+            let name = String::from_utf8(socket.tcp_congestion()?).unwrap();
+            names.push(name.trim_end_matches('\0').to_owned());
+        }
+    }
+    Ok(names)
+}
+
+#[test]
+fn the_congestion_control_that_is_reported_is_that_of_the_connections() {
+    let (mut server, port) = server(&["-P"]);
+    let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
+    let allowed = allowed.unwrap_or_default();
+    let named = allowed.split_whitespace();
+    let named = named.map(|name| format!("tcp:127.0.0.1,congestion={name}"));
+    for device in iter::once("tcp".to_owned()).chain(named) {
+        let args = [
+            "perf",
+            "send_bw",
+            "127.0.0.1",
+            "-p",
+            &port,
+            "--device",
+            &device,
+        ];
+        let mut running = Uwarp::start(&[&args[..], &["-D", "60"]].concat());
+        let line = running.stdout_until(" Congestion ");
+        let reported = line.rsplit(" : ").next().unwrap().to_owned();
+        let found = congestion(&running, port.parse().unwrap());
+        running.kill();
+        server.stderr_until("the server goes on");
+        let found = match found {
+            Ok(_) if reported == "not known" => {
+                eprintln!("SKIPPED: this kernel does not tell the congestion control");
+                return;
+            }
+            Ok(found) => found,
+            Err(error) => {
+                eprintln!("SKIPPED: sockets of another process are out of reach: {error}");
+                return;
+            }
+        };
+        // One is for control, and one for the data.
+        assert_eq!(found, [&*reported; 2], "{device}");
+        let json = uwarp(&[&args[..], &["-n", "10", "--json"]].concat()).expect(0);
+        assert_eq!(parsed(&json)["congestion"], reported, "{device}");
+        if let Some((_, name)) = device.split_once("congestion=") {
+            assert_eq!(reported, name);
+        }
+    }
 }
