@@ -47,18 +47,20 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         );
         let _ = writeln!(text, "{}", wrapped(&head, &wire.words));
     }
-    let head = "  run   ";
-    let words = match run::library() {
-        Ok(directory) => format!(
-            "yes unmodified programs get the library of {}",
-            directory.display()
+    let (usable, words) = match run::library() {
+        Ok(directory) => (
+            "yes",
+            format!(
+                "unmodified programs get the library of {}",
+                directory.display()
+            ),
         ),
-        Err(failure) => format!(
-            "no  {}",
-            failure.report().map(Report::what).unwrap_or_default()
+        Err(failure) => (
+            "no",
+            failure.report().map(Report::in_a_line).unwrap_or_default(),
         ),
     };
-    text.push_str(&wrapped(head, &words));
+    text.push_str(&wrapped(&format!("  run   {usable:<4}"), &words));
     Output::Stdout.line(text)?;
     opened.map(drop)
 }
@@ -135,6 +137,8 @@ fn device_fields(text: &mut String, attr: &DeviceAttr) {
     line("max_srq", &attr.max_srq);
     line("max_srq_wr", &attr.max_srq_wr);
     line("max_srq_sge", &attr.max_srq_sge);
+    line("max_pkeys", &attr.max_pkeys);
+    line("local_ca_ack_delay", &attr.local_ca_ack_delay);
 }
 
 /// Names of `ibv_devinfo` for the flags that this device may have.
@@ -161,6 +165,53 @@ fn port_fields(text: &mut String, port: &PortAttr) {
     line("link_mtu", &port.link_mtu);
     line("link_layer", &"Ethernet");
     line("max_msg_sz", &format_args!("0x{:x}", port.max_msg_sz));
+    line(
+        "port_cap_flags",
+        &format_args!("0x{:08x}", port.port_cap_flags),
+    );
+    line("pkey_tbl_len", &port.pkey_tbl_len);
+    line("gid_tbl_len", &port.gid_tbl_len);
+    line("active_width", &width(port.active_width));
+    line("active_speed", &speed(port.active_speed));
+    line("phys_state", &phys_state(port.phys_state));
+}
+
+/// Lanes of a link, from the value of `ibv_port_attr.active_width`.
+fn width(value: u8) -> String {
+    let lanes = match value {
+        1 => "1",
+        2 => "4",
+        4 => "8",
+        8 => "12",
+        16 => "2",
+        _ => "invalid width",
+    };
+    format!("{lanes}X ({value})")
+}
+
+/// Speed of a lane, from the value of `ibv_port_attr.active_speed`.
+fn speed(value: u8) -> String {
+    let speed = match value {
+        1 => "2.5 Gbps",
+        2 => "5.0 Gbps",
+        4 | 8 => "10.0 Gbps",
+        16 => "14.0 Gbps",
+        32 => "25.0 Gbps",
+        64 => "50.0 Gbps",
+        128 => "100.0 Gbps",
+        _ => "invalid speed",
+    };
+    format!("{speed} ({value})")
+}
+
+/// State of the link, from the value of `ibv_port_attr.phys_state`. `ibv_devinfo` shows it of InfiniBand alone.
+fn phys_state(value: u8) -> String {
+    let state = match value {
+        3 => "DISABLED",
+        5 => "LINK_UP",
+        _ => "invalid physical state",
+    };
+    format!("{state} ({value})")
 }
 
 /// A value of `ibv_mtu` with the bytes that it stands for.
@@ -195,5 +246,12 @@ mod tests {
     fn guids_and_mtus_are_written_as_ibv_devinfo_writes_them() {
         assert_eq!(guid([2, 0, 0, 0xff, 0xfe, 0, 0, 7]), "0200:00ff:fe00:0007");
         assert_eq!(mtu(5), "4096 (5)");
+    }
+
+    #[test]
+    fn the_nominal_link_is_written_as_ibv_devinfo_writes_it() {
+        assert_eq!(width(2), "4X (2)");
+        assert_eq!(speed(8), "10.0 Gbps (8)");
+        assert_eq!(phys_state(3), "DISABLED (3)");
     }
 }

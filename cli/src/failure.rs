@@ -57,9 +57,12 @@ impl Report {
 }
 
 impl Report {
-    /// The first sentence: what happened.
-    pub(crate) fn what(&self) -> &str {
-        &self.what
+    /// What happened and what to try, for a cell of a table.
+    pub(crate) fn in_a_line(&self) -> String {
+        match &self.advice {
+            Some(advice) => format!("{}; try: {advice}", self.what),
+            None => self.what.clone(),
+        }
     }
 }
 
@@ -138,5 +141,7 @@ mod tests {
             report.to_string(),
             "it broke\n  expected: that it holds\n  try: tape"
         );
+        assert_eq!(report.in_a_line(), "it broke; try: tape");
+        assert_eq!(Report::new("it broke").in_a_line(), "it broke");
     }
 }

@@ -232,3 +232,21 @@ fn a_prefix_that_cannot_be_written_is_told() {
     let ended = here.run(&["--install", file.to_str().unwrap()]).expect(1);
     ended.says("bin/uwarp cannot be written");
 }
+
+/// The doctor says what to do, and not only what is wrong.
+#[test]
+fn devinfo_says_how_to_get_the_library_that_is_missing() {
+    let copied = Copied::new("doctor");
+    let mut command = Command::new(copied.path("bin/uwarp"));
+    let ended = Uwarp::start_with(command.arg("devinfo")).end().expect(0);
+    // It goes over several lines of the table.
+    let words: Vec<_> = ended.stdout.split_whitespace().collect();
+    let due = "run no the library that stands in for libibverbs and librdmacm is not here; try: \
+               cargo build --release -p uwarp -p uwarp-dropin,";
+    assert!(words.join(" ").contains(due), "{}", ended.stdout);
+    let copied = Copied::with_library("healthy");
+    let mut command = Command::new(copied.path("bin/uwarp"));
+    let ended = Uwarp::start_with(command.arg("devinfo")).end().expect(0);
+    let due = "\n  run   yes unmodified programs get the library of";
+    assert!(ended.stdout.contains(due), "{}", ended.stdout);
+}

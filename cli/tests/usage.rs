@@ -277,7 +277,14 @@ fn the_device_is_described_as_ibv_devinfo_does_with_the_networks_of_the_machine(
     for part in [
         "hca_id:\tuwarp0\n",
         "\ttransport:\t\t\tiWARP (1)\n",
+        "\tmax_pkeys:\t\t\t0\n",
+        "\tlocal_ca_ack_delay:\t\t0\n",
         "\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n",
+        "\t\t\tport_cap_flags:\t\t0x00000000\n",
+        "\t\t\tpkey_tbl_len:\t\t1\n",
+        "\t\t\tactive_width:\t\t4X (2)\n",
+        "\t\t\tactive_speed:\t\t10.0 Gbps (8)\n",
+        "\t\t\tphys_state:\t\tLINK_UP (5)\n",
         "]:\t\t::ffff:127.0.0.1\n",
         "\n  tcp   yes the kernel's TCP",
         "\n  unix  yes ",
@@ -288,6 +295,9 @@ fn the_device_is_described_as_ibv_devinfo_does_with_the_networks_of_the_machine(
             ended.stdout
         );
     }
+    let gids = ended.stdout.matches("\t\t\tGID[").count();
+    let due = format!("\t\t\tgid_tbl_len:\t\t{gids}\n");
+    assert!(ended.stdout.contains(&due), "{}", ended.stdout);
 }
 
 #[test]
@@ -343,9 +353,6 @@ fn a_manual_page_is_written_for_each_subcommand() {
         rping.contains(".TH uwarp-rping 1") && rping.contains("Persistent server"),
         "{rping}"
     );
-    let ended = uwarp(&["man", "/proc/uwarp"]).expect(1);
-    ended.says("/proc/uwarp cannot be written");
-}
     // The page of the command names those of the subcommands, and each of them is there.
     let root = std::fs::read_to_string(directory.path().join("uwarp.1")).unwrap();
     let names = root.split_whitespace().map(|word| word.replace("\\-", "-"));
@@ -358,3 +365,6 @@ fn a_manual_page_is_written_for_each_subcommand() {
     for name in named {
         assert!(has(&format!("{name}.1")), "no page {name}: {said}");
     }
+    let ended = uwarp(&["man", "/proc/uwarp"]).expect(1);
+    ended.says("/proc/uwarp cannot be written");
+}

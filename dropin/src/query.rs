@@ -55,6 +55,8 @@ fn attributes(device: &Device) -> ibv_device_attr {
     out.max_srq = int(attr.max_srq);
     out.max_srq_wr = int(attr.max_srq_wr);
     out.max_srq_sge = int(attr.max_srq_sge);
+    out.max_pkeys = attr.max_pkeys;
+    out.local_ca_ack_delay = attr.local_ca_ack_delay;
     out.phys_port_cnt = attr.phys_port_cnt;
     out
 }
@@ -119,7 +121,8 @@ fn port(attr: &PortAttr) -> ibv_port_attr {
     out.active_mtu = attr.active_mtu as _;
     out.gid_tbl_len = int(attr.gid_tbl_len);
     out.max_msg_sz = attr.max_msg_sz;
-    out.pkey_tbl_len = 1;
+    out.port_cap_flags = attr.port_cap_flags;
+    out.pkey_tbl_len = attr.pkey_tbl_len;
     out.max_vl_num = 0;
     out.active_width = attr.active_width;
     out.active_speed = attr.active_speed;

@@ -89,6 +89,10 @@ pub struct DeviceAttr {
     pub max_qp_init_rd_atom: u32,
     /// Whether atomic operations (RFC 7306) are atomic against the CPU too.
     pub atomic_cap: AtomicCap,
+    /// Partitions: 0, because iWARP has no P_Keys.
+    pub max_pkeys: u16,
+    /// Delay of an acknowledgement, as the exponent of 4.096 us: 0, because TCP acknowledges.
+    pub local_ca_ack_delay: u8,
     /// Ports: 1.
     pub phys_port_cnt: u8,
     /// `ibv_device_attr.device_cap_flags`.
@@ -131,8 +135,12 @@ pub struct PortAttr {
     pub active_mtu: u32,
     /// The MTU of the network: octets of the largest IP packet.
     pub link_mtu: u32,
+    /// Bits of `ibv_port_cap_flags`: none, because they are about InfiniBand's management.
+    pub port_cap_flags: u32,
     /// Entries of the GID table.
     pub gid_tbl_len: u32,
+    /// Entries of the P_Key table: 1, as programs expect of every port. It has no meaning.
+    pub pkey_tbl_len: u16,
     /// The longest message, in octets (RFC 5041 section 5.2).
     pub max_msg_sz: u32,
     /// `IBV_LINK_LAYER_ETHERNET`.
@@ -202,6 +210,8 @@ impl Device {
             max_res_rd_atom: limits.max_ird_total,
             max_qp_init_rd_atom: limits.max_ord.into(),
             atomic_cap: AtomicCap::Global,
+            max_pkeys: 0,
+            local_ca_ack_delay: 0,
             phys_port_cnt: 1,
             max_mw: self.inner().table.limit(),
             device_cap_flags: device_cap::SYS_IMAGE_GUID
@@ -230,7 +240,9 @@ impl Device {
             max_mtu: 5,
             active_mtu: ibv_mtu(info.mtu),
             link_mtu: u32::try_from(info.mtu).unwrap_or(u32::MAX),
+            port_cap_flags: 0,
             gid_tbl_len: gids(&info).len() as u32,
+            pkey_tbl_len: 1,
             max_msg_sz: u32::MAX,
             link_layer: 2,
             active_width: 2,
