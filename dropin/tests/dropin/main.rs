@@ -3,6 +3,7 @@
 
 mod c;
 mod captures;
+mod devinfo;
 mod elf;
 mod ends;
 mod exports;
@@ -114,6 +115,11 @@ const CHECKS: &[(&str, &[&str], Check)] = &[
         "c::preload_reaches_a_program_that_names_a_directory",
         &["libibverbs-dev", "librdmacm-dev"],
         c::preload_reaches_a_program_that_names_a_directory,
+    ),
+    (
+        "devinfo::both_tools_show_the_same_device",
+        &["ibverbs-utils"],
+        devinfo::both_tools_show_the_same_device,
     ),
     (
         "captures::a_capture_shows_the_crc_that_each_side_asked_for",
