@@ -204,7 +204,8 @@ fn speed(value: u8) -> String {
     format!("{speed} ({value})")
 }
 
-/// State of the link, from the value of `ibv_port_attr.phys_state`. `ibv_devinfo` shows it of InfiniBand alone.
+/// State of the link, from the value of `ibv_port_attr.phys_state`. `ibv_devinfo` shows it of
+/// InfiniBand alone.
 fn phys_state(value: u8) -> String {
     let state = match value {
         3 => "DISABLED",

@@ -294,7 +294,8 @@ fn a_server_goes_on_after_a_client_that_dies_when_it_is_persistent() {
     client(&port, "send_bw", &[]).expect(0);
 }
 
-/// Names of the congestion control of the TCP connections that a process has to this port, by getsockopt(2).
+/// Names of the congestion control of the TCP connections that a process has to this port, by
+/// getsockopt(2).
 fn congestion(of: &Uwarp, port: u16) -> io::Result<Vec<String>> {
     let pid = Pid::from_raw(of.id().cast_signed()).unwrap();
     let process = pidfd_open(pid, PidfdFlags::empty())?;

@@ -204,8 +204,8 @@ fn a_margin_is_told_and_makes_a_row() {
     assert_eq!(rows(&ended.stdout).len(), 1, "{}", ended.stdout);
 }
 
-/// The duration is over before the first message has come, so that no completion follows the one that starts the
-/// measurement: 32 MiB take more than a millisecond.
+/// The duration is over before the first message has come, because 32 MiB take more than a
+/// millisecond: no completion follows the one that starts the measurement.
 #[test]
 fn margins_that_leave_no_message_are_an_error_and_no_row() {
     let mut server = Uwarp::start(&["perf", "-p", "0"]);

@@ -134,7 +134,8 @@ impl<'a> Client<'a> {
     /// Measures one of the plan's sizes.
     ///
     /// # Errors
-    /// [`PerfError`]: the connection, or the server. After [`PerfError::NothingMeasured`] another size can be measured.
+    /// [`PerfError`]: the connection, or the server. After [`PerfError::NothingMeasured`] another size
+    /// can be measured.
     pub fn measure(&self, size: u32) -> Result<Row, PerfError> {
         self.control.say(&ToServer::Start { size })?;
         match self.control.hear("a measurement was to begin", PATIENCE)? {
@@ -200,7 +201,8 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// Only margins leave nothing: without them a measurement goes on until its first message is complete.
+    /// Only margins leave nothing: without them a measurement goes on until its first message is
+    /// complete.
     fn nothing_measured(&self, size: u32) -> PerfError {
         let seconds = match self.plan.until {
             Until::Seconds(seconds) => seconds,

@@ -424,8 +424,8 @@ fn a_peer_that_is_something_else_is_told_so() {
     assert!(matches!(error, PerfError::Protocol { .. }), "{error}");
 }
 
-/// The duration is over before the first message has come, so that nothing completes after the one that starts the
-/// measurement.
+/// The duration is over before the first message has come, because 32 MiB take more than a
+/// millisecond: no completion follows the one that starts the measurement.
 #[test]
 fn margins_that_leave_no_message_are_an_error_of_the_client_alone() {
     for bidirectional in [false, true] {

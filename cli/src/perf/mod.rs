@@ -291,7 +291,8 @@ enum Role {
     Server,
 }
 
-/// Two ways out for a peer that is perftest. Its two sides meet over uwarp only where both use rdma_cm (-R).
+/// Two ways out for a peer that is perftest. Its two sides meet over uwarp only where both use
+/// rdma_cm (-R).
 fn instead_of_perftest(role: Role) -> &'static str {
     match role {
         Role::Client => {

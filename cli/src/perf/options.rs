@@ -308,7 +308,8 @@ impl Options {
 }
 
 impl Report {
-    /// Options that were given and that only a client heeds. perftest's users give both sides the same ones.
+    /// Options that were given and that have an effect only at a client. perftest's users give both
+    /// sides the same ones.
     pub(super) fn of_clients(&self) -> Vec<&'static str> {
         let given = [
             (self.out_json, "--out_json"),

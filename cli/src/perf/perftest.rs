@@ -1,8 +1,8 @@
 //! Options of perftest that mean nothing here, and those that are refused: each option of perftest is one that uwarp perf
 //! has, or stands in one of the two tables.
 //!
-//! The list is that of perftest's `parser()`: version 6.06, the development branch of 2026, and every option that the
-//! branch had before.
+//! The list is that of perftest's `parser()`: version 6.06, the development branch of 2026, and every
+//! option that the branch had before.
 
 use clap::Args;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -73,7 +73,8 @@ impl Ignored {
     }
 }
 
-/// One line about options without an effect at this side, if there are any: `reason` is why they are taken.
+/// One line about options without an effect at this side, if there are any. `reason`: why they are
+/// accepted.
 pub(super) fn no_effect(names: &[&str], side: &str, reason: &str) -> Option<String> {
     let (has, it_is, it) = match names.len() {
         0 => return None,
@@ -331,8 +332,8 @@ mod tests {
 
     use super::*;
 
-    /// perftest's own names: every `long_options` that `git log -p src/perftest_parameters.c` shows, and the text for
-    /// `getopt_long`.
+    /// perftest's own names: every `long_options` that `git log -p src/perftest_parameters.c` shows,
+    /// and the text for `getopt_long`.
     const OF_PERFTEST: &str = include_str!("perftest_options.txt");
 
     #[test]
