@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use uwarp_verbs::llp::remove_socket_files;
@@ -38,6 +39,12 @@ pub(crate) fn remove_socket_files_on_signals() {
             "uwarp: a signal that ends this command would leave its socket file behind: {error}"
         ));
     }
+}
+
+/// From now on a write without a reader is an error, and does not end this process, as it is when a Rust program begins.
+pub(crate) fn ignore_broken_pipes() {
+    // Without it, the signal ends this process, which is as quiet.
+    let _ = flag::register(SIGPIPE, Arc::default());
 }
 
 /// From now on SIGINT and SIGTERM do not end this process: the first one is told by the receiver, for the command to end

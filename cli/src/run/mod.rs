@@ -20,6 +20,7 @@ use uwarp_verbs::llp::DeviceSpec;
 
 use crate::failure::{Failure, Report};
 use crate::output::Output;
+use crate::signals;
 
 /// What a shell ends with when there is no such program.
 const NOT_FOUND: u8 = 127;
@@ -196,7 +197,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let file = library.join(library::VERBS);
         command.env("LD_PRELOAD", before("LD_PRELOAD", &file)?);
     }
-    Err(not_run(program, &command.exec()))
+    let error = command.exec();
+    // It has given SIGPIPE its default action, and what is said now may have no reader.
+    signals::ignore_broken_pipes();
+    Err(not_run(program, &error))
 }
 
 /// A variable that is a list of paths, with this one in front.
