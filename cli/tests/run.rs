@@ -105,6 +105,98 @@ fn a_program_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126() 
 }
 
 #[test]
+fn a_file_in_the_path_that_may_not_be_run_ends_with_126() {
+    let here = Copied::with_library("no-right");
+    let mut command = here.command(&["libuwarp_dropin.so"]);
+    command.env("PATH", here.path("bin"));
+    let ended = Uwarp::start_with(&mut command).end().expect(126);
+    ended.says("libuwarp_dropin.so cannot be run: Permission denied");
+}
+
+#[test]
+fn without_a_path_programs_are_found_where_exec_looks() {
+    let here = Copied::with_library("no-path");
+    let run = |program| {
+        let mut command = here.command(&["--", program]);
+        command.env_remove("PATH");
+        Uwarp::start_with(&mut command).end()
+    };
+    run("true").expect(0);
+    let ended = run("uwarp-no-such-program").expect(127);
+    ended.says("there is no program uwarp-no-such-program in /bin:/usr/bin");
+}
+
+/// Debian's name for it is a link in the `PATH`.
+#[test]
+fn the_dynamic_loader_runs_by_any_of_its_names() {
+    let loader = Path::new("/usr/bin/ld.so");
+    if !loader.exists() {
+        eprintln!("skipped: {} is not here", loader.display());
+        return;
+    }
+    let here = Copied::with_library("loader");
+    let ended = here.run(&["--", "ld.so", "/bin/true"]);
+    ended.expect(0);
+}
+
+/// The user that has no rights of its own.
+const NOBODY: &str = "65534";
+
+/// A program that its user may run and not read.
+#[test]
+fn a_program_with_other_rights_is_refused_although_it_cannot_be_read() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let here = Copied::with_library("rights");
+    for dir in ["", "bin"] {
+        fs::set_permissions(here.path(dir), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let file = here.path("program");
+    // By another process, as in `Copied::new`.
+    let make = |mode: &str| {
+        let mut install = Command::new("install");
+        install.args(["-m", mode, "/bin/true"]).arg(&file);
+        assert!(install.status().unwrap().success());
+    };
+    let ended = || {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"])
+            .arg(here.path("bin/uwarp"))
+            .args(["run", "--"])
+            .arg(&file);
+        Uwarp::start_with(&mut command).end()
+    };
+    // Only this user may make the names of the library.
+    here.run(&["true"]).expect(0);
+    make("0711");
+    ended().expect(0);
+    if !gives_rights(&here.0) {
+        eprintln!("skipped: files give no rights here");
+        return;
+    }
+    for (mode, what) in [("4711", "is setuid"), ("2711", "is setgid")] {
+        make(mode);
+        ended().expect(126).says(what);
+    }
+    make("0711");
+    let mut setcap = Command::new("setcap");
+    let has_set = setcap.arg("cap_net_raw+ep").arg(&file).status();
+    if has_set.is_ok_and(|status| status.success()) {
+        ended().expect(126).says("has file capabilities");
+    }
+}
+
+/// Whether `exec` gives rights by the mode of a file in this directory.
+fn gives_rights(dir: &Path) -> bool {
+    let flags = rustix::fs::statvfs(dir).unwrap().f_flag;
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    !flags.contains(rustix::fs::StatVfsMountFlags::NOSUID) && !status.contains("NoNewPrivs:\t1")
+}
+
+#[test]
 fn a_program_that_is_not_installed_is_named_with_its_package() {
     let here = Copied::with_library("package");
     let mut command = here.command(&["--", "rping", "-s"]);

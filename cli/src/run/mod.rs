@@ -177,13 +177,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let Some(program) = &options.program else {
         return Err(Failure::because("there is no program to run"));
     };
-    let Some(file) = program::find(program) else {
-        return Err(not_found(program));
-    };
-    program::check(&file).map_err(|(file, why)| {
-        let report = Report::new(format!("{} {}", file.display(), why.reason()));
-        Failure::NotRun(report.advice(why.advice()), CANNOT_RUN)
-    })?;
+    if let Some(file) = program::find(program) {
+        program::check(&file).map_err(|(file, why)| {
+            let report = Report::new(format!("{} {}", file.display(), why.reason()));
+            Failure::NotRun(report.advice(why.advice()), CANNOT_RUN)
+        })?;
+    }
     // By the name that was given, which some programs look at.
     let mut command = Command::new(program);
     command.args(&options.args);
@@ -233,9 +232,12 @@ fn not_run(program: &OsStr, error: &io::Error) -> Failure {
 fn not_found(program: &OsStr) -> Failure {
     let name = program.display();
     let place = if program.as_bytes().contains(&b'/') {
-        ""
+        String::new()
+    } else if env::var_os("PATH").is_some() {
+        " in the PATH".to_owned()
     } else {
-        " in the PATH"
+        let path = program::DEFAULT_PATH;
+        format!(" in {path}, which is searched because PATH is not set")
     };
     let mut report = Report::new(format!("there is no program {name}{place}"));
     let base = Path::new(program).file_name().and_then(OsStr::to_str);

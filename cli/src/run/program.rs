@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Take};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -21,6 +21,10 @@ const SCRIPTS: usize = 5;
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o0010;
+/// The user who has all capabilities already.
+const ROOT: u32 = 0;
+/// Where `exec` looks without a `PATH`, in the C libraries of Linux.
+pub(super) const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// Why the library would have no part in a program.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,11 +69,13 @@ impl Unsuitable {
 }
 
 /// The file that `exec` would take for `program`: by its path, or the first in the `PATH` that can be run.
+///
+/// Without one, `exec` says why.
 pub(super) fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
     }
-    let path = env::var_os("PATH")?;
+    let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     env::split_paths(&path)
         .map(|dir| dir.join(program))
         .find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
@@ -83,21 +89,31 @@ pub(super) fn check(file: &Path) -> Result<(), (PathBuf, Unsuitable)> {
     for _ in 0..SCRIPTS {
         match interpreter(&file) {
             Ok(Some(next)) => file = next,
-            Ok(None) => break,
-            Err(_) => return Ok(()),
+            Ok(None) | Err(_) => break,
         }
     }
-    // The loader itself names no loader, and heeds LD_LIBRARY_PATH for the program that it is given.
-    let is_loader = file
-        .file_name()
-        .is_some_and(|name| name.as_bytes().starts_with(b"ld-"));
-    if is_loader {
+    // A program may be run without the right to read it, so this opens nothing. Linux gives a script
+    // no rights, whatever its mode.
+    if let Ok(Some(why)) = changes_rights(&file) {
+        return Err((file, Unsuitable::OtherRights(why)));
+    }
+    if is_loader(&file) {
         return Ok(());
     }
     match unsuitable(&file) {
         Ok(Some(why)) => Err((file, why)),
         Ok(None) | Err(_) => Ok(()),
     }
+}
+
+/// Whether a file is the dynamic loader, by its name or by that of the file that it leads to
+/// (`/usr/bin/ld.so`). The loader names no loader, and heeds LD_LIBRARY_PATH for the program that it is given.
+fn is_loader(file: &Path) -> bool {
+    let has_name = |file: &Path| {
+        let name = file.file_name();
+        name.is_some_and(|name| name.as_bytes().starts_with(b"ld-"))
+    };
+    has_name(file) || file.canonicalize().is_ok_and(|file| has_name(&file))
 }
 
 /// The interpreter of a script; none of a program.
@@ -113,12 +129,7 @@ fn interpreter(file: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 fn unsuitable(file: &Path) -> io::Result<Option<Unsuitable>> {
-    let opened = File::open(file)?;
-    let metadata = opened.metadata()?;
-    if let Some(why) = changes_rights(file, &metadata)? {
-        return Ok(Some(Unsuitable::OtherRights(why)));
-    }
-    Ok(links(&opened, machine()?))
+    Ok(links(&File::open(file)?, machine()?))
 }
 
 /// The kind of file and the processor of this command, and so of its library.
@@ -157,28 +168,44 @@ fn links(file: &File, machine: (FileKind, Machine)) -> Option<Unsuitable> {
 }
 
 /// Whether `exec` gives the program rights that this process has not (`AT_SECURE` in getauxval(3)).
-fn changes_rights(file: &Path, metadata: &Metadata) -> io::Result<Option<&'static str>> {
+fn changes_rights(file: &Path) -> io::Result<Option<&'static str>> {
+    let metadata = fs::metadata(file)?;
     let no_set_id = statvfs(file)?.f_flag.contains(StatVfsMountFlags::NOSUID) || no_new_rights()?;
     if no_set_id {
         return Ok(None);
     }
-    let mode = metadata.mode();
-    let user = mode & SET_UID != 0 && metadata.uid() != geteuid().as_raw();
-    // Without the right of the group to execute, the bit means something else.
-    let group = mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE
-        && metadata.gid() != getegid().as_raw();
-    // Root has all capabilities already.
     let none: &mut [u8] = &mut [];
-    let capable = !geteuid().is_root() && getxattr(file, "security.capability", none).is_ok();
-    Ok(if user {
-        Some("is setuid")
-    } else if group {
-        Some("is setgid")
-    } else if capable {
-        Some("has file capabilities")
-    } else {
-        None
-    })
+    Ok(Rights {
+        mode: metadata.mode(),
+        owner: (metadata.uid(), metadata.gid()),
+        has_capabilities: getxattr(file, "security.capability", none).is_ok(),
+    }
+    .other_than((geteuid().as_raw(), getegid().as_raw())))
+}
+
+/// What of a file may give its program other rights.
+struct Rights {
+    mode: u32,
+    /// User and group of the file.
+    owner: (u32, u32),
+    has_capabilities: bool,
+}
+
+impl Rights {
+    /// Which of them changes the rights of a process with this effective user and group.
+    fn other_than(&self, (user, group): (u32, u32)) -> Option<&'static str> {
+        // Without the right of the group to execute, the bit means something else.
+        let has_group = self.mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE;
+        if self.mode & SET_UID != 0 && self.owner.0 != user {
+            Some("is setuid")
+        } else if has_group && self.owner.1 != group {
+            Some("is setgid")
+        } else if self.has_capabilities && user != ROOT {
+            Some("has file capabilities")
+        } else {
+            None
+        }
+    }
 }
 
 /// Whether this process has given up the rights that files would give it (`PR_SET_NO_NEW_PRIVS`).
@@ -336,7 +363,9 @@ mod tests {
 
     #[test]
     fn files_that_are_no_programs_are_left_to_exec() {
-        assert_eq!(check(Path::new("/nonexistent")), Ok(()));
+        let missing = Temporary::new("missing", b"");
+        fs::remove_file(&missing.0).unwrap();
+        assert_eq!(check(&missing.0), Ok(()));
         assert_eq!(check(&Temporary::new("empty", b"").0), Ok(()));
         assert_eq!(check(&Temporary::new("text", b"a library").0), Ok(()));
     }
@@ -358,6 +387,45 @@ mod tests {
             let expected = (!ignored).then_some(Unsuitable::OtherRights("is setuid"));
             assert_eq!(reason(&file.0), expected);
         }
+    }
+
+    #[test]
+    fn rights_matter_where_this_process_does_not_have_them() {
+        let rights = |mode, has_capabilities| Rights {
+            mode,
+            owner: (10, 20),
+            has_capabilities,
+        };
+        for (mode, has_capabilities, who, expected) in [
+            (0o0755, false, (1, 2), None),
+            (0o4711, false, (1, 2), Some("is setuid")),
+            (0o4711, false, (10, 2), None),
+            (0o2711, false, (1, 2), Some("is setgid")),
+            (0o2711, false, (1, 20), None),
+            // Mandatory locking, on old systems.
+            (0o2701, false, (1, 2), None),
+            (0o6711, false, (10, 2), Some("is setgid")),
+            (0o0711, true, (10, 20), Some("has file capabilities")),
+            (0o0711, true, (ROOT, 20), None),
+        ] {
+            let found = rights(mode, has_capabilities).other_than(who);
+            assert_eq!(found, expected, "{mode:o} {has_capabilities} {who:?}");
+        }
+    }
+
+    #[test]
+    fn the_loader_is_known_through_a_link() {
+        let loader = changed("loader", |bytes| bytes[18] ^= 0xff);
+        // By another name it is judged as any program.
+        assert_eq!(reason(&loader.0), Some(Unsuitable::OtherMachine));
+        let dir = env::temp_dir().join(format!("uwarp-program-{}-loader", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (named, link) = (dir.join("ld-linux.so.2"), dir.join("ld.so"));
+        fs::copy(&loader.0, &named).unwrap();
+        std::os::unix::fs::symlink(&named, &link).unwrap();
+        let found = [&named, &link].map(|file| check(file));
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(found, [Ok(()), Ok(())]);
     }
 
     #[test]
