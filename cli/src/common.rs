@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use uwarp_verbs::capture::Capture;
+use uwarp_verbs::environment::{FLAG_VALUES, flag};
 use uwarp_verbs::{FpduSegments, Peer, Revision, Settings};
 
 use crate::failure::{Failure, Report};
@@ -54,7 +54,7 @@ pub(crate) struct Common {
         long,
         env = "UWARP_SEND_IN_PLACE",
         hide_env_values = true,
-        value_parser = BoolishValueParser::new()
+        value_parser = on_or_off
     )]
     send_in_place: bool,
     /// MPA revision: 2 is RFC 6581; 1 is RFC 5044 alone, also as a server
@@ -76,6 +76,11 @@ pub(crate) struct Common {
         hide_env_values = true
     )]
     peer: PeerName,
+}
+
+/// The value of a variable, in the words that the drop-in library takes, too.
+fn on_or_off(value: &str) -> Result<bool, String> {
+    flag(value).ok_or_else(|| format!("expected {FLAG_VALUES}"))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -368,3 +368,24 @@ fn a_manual_page_is_written_for_each_subcommand() {
     let ended = uwarp(&["man", "/proc/uwarp"]).expect(1);
     ended.says("/proc/uwarp cannot be written");
 }
+
+/// The drop-in library takes the same words (`uwarp_verbs::environment::flag`).
+#[test]
+fn a_variable_that_turns_something_on_or_off_has_one_meaning() {
+    let file = TempFile::new("switch.pcapng");
+    let run = |value: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uwarp"));
+        command.args(["demo", "--pcap", &file.below("x")]);
+        command.env("UWARP_SEND_IN_PLACE", value).output().unwrap()
+    };
+    for value in ["1", "yes", "ON", "true", "0", "no", "off", "false"] {
+        // The capture has no place, which is found after the options are read.
+        assert_eq!(run(value).status.code(), Some(1), "{value}");
+    }
+    for value in ["", "2", "y"] {
+        let output = run(value);
+        assert_eq!(output.status.code(), Some(2), "{value}");
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert!(words.contains("1 or 0 (also on or off"), "{words}");
+    }
+}

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use uwarp_verbs::environment::{FLAG_VALUES, flag};
 use uwarp_verbs::llp::DeviceSpec;
 use uwarp_verbs::{OnNoReceive, Peer, Revision, Settings};
 
@@ -45,16 +46,13 @@ impl Environment {
         let mut settings = Settings::default()
             .crc(crc)
             // perftest's `ib_send_bw -e` waits for events so.
-            .event_on_write(
-                choice(&var, "UWARP_WRITE_EVENTS", &[("1", true), ("0", false)])?.unwrap_or(true),
-            );
+            .event_on_write(switch(&var, "UWARP_WRITE_EVENTS")?.unwrap_or(true));
         settings.markers =
             choice(&var, "UWARP_MARKERS", &[("on", true), ("off", false)])?.unwrap_or(false);
         settings.fpdu_segments =
             parse(&var, "UWARP_FPDU_SEGMENTS", "a number of TCP segments")?.unwrap_or_default();
         let revisions = [("1", Revision::One), ("2", Revision::Two)];
-        settings.send_in_place =
-            choice(&var, "UWARP_SEND_IN_PLACE", &[("1", true), ("0", false)])?.unwrap_or(false);
+        settings.send_in_place = switch(&var, "UWARP_SEND_IN_PLACE")?.unwrap_or(false);
         if let Some(revision) = choice(&var, "UWARP_MPA", &revisions)? {
             (settings.revision, settings.accept_revision) = (revision, revision);
         }
@@ -62,7 +60,7 @@ impl Environment {
         settings.peer = choice(&var, "UWARP_PEER", &peers)?.unwrap_or(Peer::Rfc);
         // By these interfaces either side may send first; where siw connects, it cannot ask for the model of MPA in which the server may.
         settings.send_first = settings.peer == Peer::Siw;
-        let strict = choice(&var, "UWARP_STRICT", &[("1", true), ("0", false)])?.unwrap_or(false);
+        let strict = switch(&var, "UWARP_STRICT")?.unwrap_or(false);
         let hold = parse(&var, "UWARP_HOLD", "a number of milliseconds")?;
         let retry = parse(&var, "UWARP_CONNECT_RETRY", "a number of milliseconds")?;
         settings.timeouts.refused = retry.map_or(CONNECT_RETRY, Duration::from_millis);
@@ -83,9 +81,20 @@ impl Environment {
             pcap: var("UWARP_PCAP").map(PathBuf::from),
             settings,
             port_offset: parse(&var, "UWARP_PORT_OFFSET", "a number up to 65535")?.unwrap_or(0),
-            quiet: choice(&var, "UWARP_QUIET", &[("1", true), ("0", false)])?.unwrap_or(false),
+            quiet: switch(&var, "UWARP_QUIET")?.unwrap_or(false),
         })
     }
+}
+
+/// What is on or off, in the words that the command takes, too.
+fn switch(var: &impl Fn(&str) -> Option<OsString>, name: &str) -> Result<Option<bool>, String> {
+    let Some(value) = var(name) else {
+        return Ok(None);
+    };
+    value.to_str().and_then(flag).map(Some).ok_or_else(|| {
+        let value = value.display();
+        format!("{name} is '{value}', and may be {FLAG_VALUES}")
+    })
 }
 
 fn choice<T: Copy>(
@@ -168,8 +177,14 @@ mod tests {
     #[test]
     fn payload_with_a_crc_is_sent_in_place_only_when_that_is_asked_for() {
         let in_place = |value| with("UWARP_SEND_IN_PLACE", value).unwrap().settings;
-        assert!(in_place("1").send_in_place);
-        assert!(!in_place("0").send_in_place);
+        for value in ["1", "yes", "on", "TRUE"] {
+            assert!(in_place(value).send_in_place, "{value}");
+        }
+        for value in ["0", "no", "off", "False"] {
+            assert!(!in_place(value).send_in_place, "{value}");
+        }
+        let error = with("UWARP_SEND_IN_PLACE", "perhaps").unwrap_err();
+        assert!(error.ends_with(FLAG_VALUES), "{error}");
         assert!(!with("", "").unwrap().settings.send_in_place);
     }
 

@@ -1,7 +1,7 @@
 //! The environment variables that uwarp reads (`UWARP_...`), to find misspelled ones.
 //!
-//! This module reads no value. The command reads its own through its options, the drop-in library reads all that
-//! concern a device, and `UWARP_TRACE` is read where the trace is written.
+//! This module reads no variable. The command reads its own through its options, the drop-in library reads all that
+//! concern a device, and `UWARP_TRACE` is read where the trace is written. Both take the words of [`flag`].
 
 use std::ffi::OsString;
 use std::fmt;
@@ -29,7 +29,23 @@ pub const VARIABLES: &[&str] = &[
     "UWARP_WRITE_EVENTS",
 ];
 
-/// Starts of the names that the project's own tests and benches read.
+/// Values of a variable that turns something on or off.
+pub const FLAG_VALUES: &str = "1 or 0 (also on or off, yes or no, true or false)";
+
+/// The meaning of the value of a variable that turns something on or off. None of any other value.
+#[must_use]
+pub fn flag(value: &str) -> Option<bool> {
+    let is_one_of = |words: [&str; 4]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
+    if is_one_of(["1", "on", "yes", "true"]) {
+        Some(true)
+    } else if is_one_of(["0", "off", "no", "false"]) {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+/// Names that the project's own tests and benches read, and starts of such names, which end in `_`.
 const OF_TESTS: &[&str] = &[
     "UWARP_BENCH_",
     "UWARP_BIN",
@@ -39,10 +55,12 @@ const OF_TESTS: &[&str] = &[
     "UWARP_DROPIN_",
     "UWARP_FUZZ_",
     "UWARP_INTEROP",
+    "UWARP_INTEROP_",
     "UWARP_MIGRATIONS",
     "UWARP_MUTANTS_",
     "UWARP_REQUIRE_",
     "UWARP_ROBUSTNESS",
+    "UWARP_ROBUSTNESS_",
     "UWARP_SEED",
     "UWARP_TEST_",
 ];
@@ -84,7 +102,9 @@ fn unknown_among(names: impl Iterator<Item = OsString>) -> Vec<UnknownVariable> 
 }
 
 fn is_known(name: &str) -> bool {
-    VARIABLES.contains(&name) || OF_TESTS.iter().any(|start| name.starts_with(start))
+    let is_of_tests =
+        |known: &&str| name == *known || known.ends_with('_') && name.starts_with(known);
+    VARIABLES.contains(&name) || OF_TESTS.iter().any(is_of_tests)
 }
 
 /// The known name that takes the fewest edits; the first in the alphabet of those that take as many.
@@ -123,6 +143,41 @@ mod tests {
             unknown(&["UWARP_REQUIRE_TSHARK", "UWARPED", "uwarp_crc"]),
             none
         );
+        assert_eq!(
+            unknown(&["UWARP_SEED", "UWARP_BIN", "UWARP_INTEROP_REPORT"]),
+            none
+        );
+    }
+
+    #[test]
+    fn a_name_that_only_begins_like_one_of_the_tests_is_unknown() {
+        for name in [
+            "UWARP_SEEDS",
+            "UWARP_BINARY",
+            "UWARP_CASES_",
+            "UWARP_INTEROPS",
+        ] {
+            assert_eq!(unknown(&[name]).len(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_flag_has_words_for_both_and_no_other_ones() {
+        for (word, meaning) in [
+            ("1", Some(true)),
+            ("on", Some(true)),
+            ("YES", Some(true)),
+            ("True", Some(true)),
+            ("0", Some(false)),
+            ("off", Some(false)),
+            ("No", Some(false)),
+            ("false", Some(false)),
+            ("", None),
+            ("2", None),
+            ("perhaps", None),
+        ] {
+            assert_eq!(flag(word), meaning, "{word}");
+        }
     }
 
     #[test]
