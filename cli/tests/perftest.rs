@@ -7,7 +7,7 @@ use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::thread;
 
-use common::{Ended, TempFile, Uwarp, uwarp};
+use common::{Ended, TempDir, TempFile, Uwarp, uwarp};
 use serde_json::Value;
 
 /// A server on a free port of loopback, and the port.
@@ -262,16 +262,12 @@ fn perftests_form_of_json_is_saved_with_its_names() {
     ] {
         assert!(json["results"][name].is_f64(), "{name}");
     }
-    let unwritable = [
-        "-n",
-        "5",
-        "--out_json",
-        "--out_json_file",
-        "/nonexistent/x.json",
-    ];
+    let dir = TempDir::new("no-directory-for-json");
+    let nowhere = format!("{}/missing/x.json", dir.name());
+    let unwritable = ["-n", "5", "--out_json", "--out_json_file", &nowhere];
     client(&port, "send_bw", &unwritable)
         .expect(1)
-        .says("/nonexistent/x.json cannot be written");
+        .says(&format!("{nowhere} cannot be written"));
 }
 
 #[test]

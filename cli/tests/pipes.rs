@@ -171,13 +171,15 @@ fn what_a_command_says_of_its_failure_may_go_unread() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().port().to_string();
 
-    without_stderr(&["demo", "--pcap", "/nonexistent/directory/x.pcapng"]);
+    let dir = TempDir::new("pipes-missing");
+    let missing = |name: &str| format!("{}/{name}", dir.name());
+    without_stderr(&["demo", "--pcap", &missing("directory/x.pcapng")]);
     without_stderr(&["agent", "-a", "127.0.0.1", "-p", "0", "--control", &taken]);
     without_stderr(&["rping", "-c", "-a", "127.0.0.1", "-p", &port]);
     without_stderr(&["perf", "send_bw", "127.0.0.1", "-p", &port]);
     without_stderr(&["conformance", "--target", &target, "--no-agent"]);
-    without_stderr(&["dump", "/nonexistent/file.pcapng"]);
-    without_stderr(&["run", "--", "/nonexistent/program"]);
+    without_stderr(&["dump", &missing("file.pcapng")]);
+    without_stderr(&["run", "--", &missing("program")]);
     without_stderr(&["man", "/proc/uwarp"]);
 }
 

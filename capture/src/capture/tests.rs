@@ -142,7 +142,12 @@ fn a_full_disk_ends_the_capture_and_nothing_else() {
 
 #[test]
 fn a_capture_that_cannot_begin_is_an_error_of_its_creation() {
-    assert!(Capture::create("/nonexistent/directory/x.pcapng").is_err());
+    let name = format!("uwarp-capture-{}-missing", std::process::id());
+    let dir = std::env::temp_dir().join(name);
+    std::fs::create_dir(&dir).unwrap();
+    let created = Capture::create(dir.join("directory/x.pcapng"));
+    std::fs::remove_dir(&dir).unwrap();
+    assert!(created.is_err());
     let full = Memory {
         room: Some(5),
         ..Memory::default()

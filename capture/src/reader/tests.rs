@@ -129,10 +129,12 @@ fn what_is_no_capture_and_what_is_damaged_are_told_apart() {
     ] {
         assert!(matches!(read(octets), Err(ReadError::NotACapture)));
     }
-    assert!(matches!(
-        Reader::open("/nonexistent"),
-        Err(ReadError::Io(_))
-    ));
+    let name = format!("uwarp-reader-{}-missing", std::process::id());
+    let dir = std::env::temp_dir().join(name);
+    std::fs::create_dir(&dir).unwrap();
+    let opened = Reader::open(dir.join("x.pcapng"));
+    std::fs::remove_dir(&dir).unwrap();
+    assert!(matches!(opened, Err(ReadError::Io(_))));
     let mut file = pcapng(u32::to_le_bytes, &[], 0, &[]);
     let packet_at = 28 + 20;
     // The packet's interface does not exist.
