@@ -79,30 +79,30 @@ impl Player<'_> {
 
     /// The verdict on a connection that was not made. `knocks`: how many were made before it.
     fn no_connection(&mut self, to: SocketAddr, knocks: u32, no: NoContact) -> Stop {
-        // The target took connections of this case, and takes none after them.
-        let goes_on = !self.connections.is_empty() || knocks > 0;
-        let is_lost = matches!(no, NoContact::Lost(_));
+        let had_one = !self.connections.is_empty() || knocks > 0;
+        let was_reached = matches!(no, NoContact::Lost(_));
         no.stop(|error| match error.kind() {
             ErrorKind::Unsupported => Stop::Skip(error.to_string()),
-            ErrorKind::ConnectionReset if !goes_on => Stop::Fail {
+            ErrorKind::ConnectionReset if !had_one => Stop::Fail {
                 expected: "a TCP connection".into(),
                 received: "one that is reset at once".into(),
             },
-            _ if goes_on => self.does_not_go_on(&error),
-            _ if is_lost => Stop::Infrastructure(format!(
+            _ if knocks > 0 => self.lost("a TCP connection, as others before it", &error),
+            _ if had_one => self.lost("a TCP connection: the target goes on", &error),
+            _ if was_reached => Stop::Infrastructure(format!(
                 "the target at {to} takes no connection any more: {error}; did it end in a case before this one?"
             )),
             _ => nobody_listens(to, &error),
         })
     }
 
-    /// The target does not survive the connections that this case had before.
-    fn does_not_go_on(&mut self, error: &Error) -> Stop {
+    /// The verdict where the target took connections of this case, and takes none after them.
+    fn lost(&mut self, expected: &str, error: &Error) -> Stop {
         // An agent is asked after the case whether the target lives.
         let is_reset = error.kind() == ErrorKind::ConnectionReset;
         self.ending = (self.agent.is_none() && !is_reset).then_some(Ending::Died);
         Stop::Fail {
-            expected: "a TCP connection, as others before it: the target goes on".into(),
+            expected: expected.into(),
             received: error.to_string(),
         }
     }
