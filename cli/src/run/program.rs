@@ -418,7 +418,7 @@ mod tests {
         let loader = changed("loader", |bytes| bytes[18] ^= 0xff);
         // By another name it is judged as any program.
         assert_eq!(reason(&loader.0), Some(Unsuitable::OtherMachine));
-        let dir = env::temp_dir().join(format!("uwarp-program-{}-loader", std::process::id()));
+        let dir = env::temp_dir().join(format!("uwarp-loaders-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let (named, link) = (dir.join("ld-linux.so.2"), dir.join("ld.so"));
         fs::copy(&loader.0, &named).unwrap();
