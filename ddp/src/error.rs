@@ -1,10 +1,10 @@
-//! What can be wrong with a DDP Segment, and the numbers that RFC 5041 section 7.2 gives it.
+//! Errors of a DDP Segment, with the codes that RFC 5041 section 7.2 assigns to them.
 
 use thiserror::Error;
 
 use crate::types::{Msn, Qn};
 
-/// Why a segment was not placed.
+/// Reason why a segment was not placed.
 ///
 /// All but [`LocalCatastrophic`](Self::LocalCatastrophic) are the peer's fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -12,9 +12,9 @@ pub enum DdpError {
     /// The ULPDU ends inside the DDP header.
     #[error("a ULPDU of {len} octets is too short for its DDP header, which takes {needed}")]
     TooShort {
-        /// Octets of the ULPDU.
+        /// Length of the ULPDU in bytes.
         len: usize,
-        /// Octets that the header takes: 14 if tagged, 18 if not (1 for an empty ULPDU).
+        /// Length of the header in bytes: 14 if tagged, 18 if not (1 for an empty ULPDU).
         needed: usize,
     },
     /// The DDP version (DV) is not 1.
@@ -23,51 +23,51 @@ pub enum DdpError {
         if *.tagged { "a tagged" } else { "an untagged" }
     )]
     Version {
-        /// Whether the segment is tagged: the two have different codes.
+        /// The segment is tagged: tagged and untagged segments have different codes.
         tagged: bool,
-        /// The version received.
+        /// The received version.
         got: u8,
     },
-    /// A tagged segment may not be placed where it says.
+    /// A tagged segment may not be placed at its STag and TO.
     #[error("{0}")]
     Tagged(#[from] TaggedFault),
     /// An untagged segment fits no buffer of its queue.
     #[error("{0}")]
     Untagged(#[from] UntaggedFault),
-    /// This side cannot go on.
+    /// This side cannot continue.
     #[error("DDP on this side cannot go on (local catastrophic error)")]
     LocalCatastrophic,
 }
 
-/// Why the owner of memory refuses an access by STag.
+/// Reason why the owner of memory refuses an access by STag.
 ///
-/// It is the one answer for everything that names an STag: RDMA Write, the source of an RDMA Read,
-/// the STag to be invalidated. The checks are made in the order in which the variants stand here:
-/// is the STag known and its key right, does it belong to this stream, is there the right, does
-/// TO + length wrap, does it stay in bounds.
+/// It covers everything that names an STag: an RDMA Write, the source of an RDMA Read, the STag to
+/// invalidate. The checks are made in the order of the variants. They ask whether the STag is known
+/// and its key right, whether it belongs to this stream, whether it grants the right, whether TO +
+/// length wraps, and whether the range stays in bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum TaggedFault {
-    /// There is no such STag, or it was invalidated, or its key is another.
+    /// The STag does not exist, was invalidated, or has another key.
     #[error("invalid STag: it was never given out, or is not valid any more")]
     InvalidSTag,
     /// The STag exists, but not for this stream (another protection domain, another QP).
     #[error("the STag is not associated with this stream")]
     NotAssociated,
-    /// The STag does not give the right that this access needs.
+    /// The STag does not grant the right that this access needs.
     #[error("access rights violation: the STag does not allow this kind of access")]
     AccessRights,
-    /// TO + length goes beyond 2^64.
+    /// TO + length exceeds 2^64.
     #[error("TO wrap: the Tagged Offset plus the length exceeds 64 bits")]
     ToWrap,
-    /// Some of the octets lie outside of the registered range.
+    /// Part of the range lies outside the registered range.
     #[error("base or bounds violation: some of the octets lie outside of the registered memory")]
     BaseOrBounds,
 }
 
-/// Why an untagged segment fits no buffer.
+/// Reason why an untagged segment fits no buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum UntaggedFault {
-    /// No such queue.
+    /// The queue does not exist.
     #[error("there is no queue with Queue Number {0} on this stream")]
     InvalidQn(Qn),
     /// No buffer is posted for the message.
@@ -75,41 +75,41 @@ pub enum UntaggedFault {
     NoBuffer {
         /// The queue.
         qn: Qn,
-        /// The message that needs a buffer.
+        /// Number of the message that needs a buffer.
         msn: Msn,
     },
-    /// The message is not the one whose turn it is.
+    /// The message is not the next one in order.
     #[error("Message Sequence Number {got}, but it is the turn of {expected}")]
     MsnRange {
-        /// The number whose turn it is.
+        /// Number of the next message in order.
         expected: Msn,
-        /// The number received.
+        /// The received number.
         got: Msn,
     },
-    /// The segment does not start where the one before it ended.
+    /// The segment does not start where the previous one ended.
     #[error("Message Offset {got}, but {expected} octets of the message have arrived so far")]
     InvalidMo {
-        /// Octets received of this message.
+        /// Bytes of this message received so far.
         expected: u32,
-        /// The offset received.
+        /// The received offset.
         got: u32,
     },
     /// The message is longer than the buffer.
     #[error("a message of at least {end} octets is too long for the buffer of {buffer}")]
     MessageTooLong {
-        /// Where the segment would end, in octets from the start of the message.
+        /// End of the segment, in bytes from the start of the message.
         end: u64,
-        /// Octets of the buffer.
+        /// Length of the buffer in bytes.
         buffer: u32,
     },
 }
 
 impl DdpError {
-    /// The Error Type of RFC 5041 section 7.2: 0 local catastrophic, 1 tagged, 2 untagged.
+    /// Error Type of RFC 5041 section 7.2: 0 local catastrophic, 1 tagged, 2 untagged.
     ///
-    /// `None` for [`TooShort`](Self::TooShort), for which the RFC has no number: a header that is
-    /// not there belongs to no buffer model. It is the LLP's length that is wrong, so the ULP should
-    /// report the LLP's code for a bad length.
+    /// `None` for [`TooShort`](Self::TooShort), for which the RFC has no number: a missing header
+    /// belongs to no buffer model. The length that the LLP gives is wrong, so the ULP should report
+    /// the LLP's code for a bad length.
     #[must_use]
     pub const fn etype(&self) -> Option<u8> {
         match self {
@@ -120,7 +120,7 @@ impl DdpError {
         }
     }
 
-    /// The Error Code of RFC 5041 section 7.2; `None` as for [`etype`](Self::etype).
+    /// Error Code of RFC 5041 section 7.2; `None` as for [`etype`](Self::etype).
     #[must_use]
     pub const fn code(&self) -> Option<u8> {
         match self {
@@ -135,7 +135,7 @@ impl DdpError {
 }
 
 impl TaggedFault {
-    /// The Error Code of RFC 5041 section 7.2, under Error Type 1 (tagged buffer error).
+    /// Error Code of RFC 5041 section 7.2, under Error Type 1 (tagged buffer error).
     #[must_use]
     pub const fn code(&self) -> u8 {
         match self {
@@ -143,15 +143,15 @@ impl TaggedFault {
             TaggedFault::BaseOrBounds => 0x01,
             TaggedFault::NotAssociated => 0x02,
             TaggedFault::ToWrap => 0x03,
-            // 5041-7.1-11: DDP has no code for rights. To the peer such an STag is one that has no
-            // buffer for this kind of access.
+            // 5041-7.1-11: DDP has no code for rights. For the peer, such an STag has no buffer for
+            // this kind of access.
             TaggedFault::AccessRights => 0x00,
         }
     }
 }
 
 impl UntaggedFault {
-    /// The Error Code of RFC 5041 section 7.2, under Error Type 2 (untagged buffer error).
+    /// Error Code of RFC 5041 section 7.2, under Error Type 2 (untagged buffer error).
     #[must_use]
     pub const fn code(&self) -> u8 {
         match self {

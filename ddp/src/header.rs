@@ -1,76 +1,80 @@
-//! The DDP headers (RFC 5041 section 4): 14 octets tagged, 18 octets untagged.
+//! DDP headers (RFC 5041 section 4): 14 bytes tagged, 18 bytes untagged.
 
 use crate::error::DdpError;
 use crate::mutants::mutate;
 use crate::types::{Msn, Qn, STag, TaggedOffset};
 
-/// Octets of a tagged header.
+/// Length of a tagged header in bytes.
 pub const TAGGED_HEADER: usize = 14;
-/// Octets of an untagged header.
+/// Length of an untagged header in bytes.
 pub const UNTAGGED_HEADER: usize = 18;
-/// Octets of the longest header.
+/// Length of the longest header in bytes.
 pub const MAX_HEADER: usize = UNTAGGED_HEADER;
-/// The DDP version (DV) that this crate speaks.
+/// DDP version (DV) that this crate supports.
 pub const DDP_VERSION: u8 = 1;
 
 const TAGGED: u8 = 0x80;
 const LAST: u8 = 0x40;
 const VERSION_MASK: u8 = 0x03;
 
-/// The header of a DDP Segment.
+/// Header of a DDP Segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Header {
-    /// The segment names the place of its payload by STag and TO.
+    /// The segment names the destination of its payload by STag and TO.
     Tagged(TaggedHeader),
-    /// The segment's payload goes to a buffer that the receiver has posted on a queue.
+    /// The payload goes to a buffer that the receiver has posted on a queue.
     Untagged(UntaggedHeader),
 }
 
-/// The header of a tagged segment (RFC 5041 section 4.2).
+/// Header of a tagged segment (RFC 5041 section 4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaggedHeader {
     /// L: this is the last segment of its message.
     pub last: bool,
-    /// `RsvdULP`, the ULP's octet, handed up with every segment (5041-4.2-03). RDMAP puts its control field here.
+    /// `RsvdULP`, the ULP's byte, passed to the ULP with every segment (5041-4.2-03). RDMAP puts
+    /// its control field here.
     pub ulp: u8,
-    /// The Tagged Buffer; handed up likewise (5041-4.2-07).
+    /// The Tagged Buffer, also passed to the ULP (5041-4.2-07).
     pub stag: STag,
-    /// Where the payload's first octet goes.
+    /// Destination of the first byte of the payload.
     pub to: TaggedOffset,
 }
 
-/// The header of an untagged segment (RFC 5041 section 4.3).
+/// Header of an untagged segment (RFC 5041 section 4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UntaggedHeader {
     /// L: this is the last segment of its message.
     pub last: bool,
-    /// The first octet of `RsvdULP`, handed up with every segment (5041-4.3-03). RDMAP puts its control field here.
+    /// First byte of `RsvdULP`, passed to the ULP with every segment (5041-4.3-03). RDMAP puts its
+    /// control field here.
     pub ulp: u8,
-    /// The other four octets of `RsvdULP`. RDMAP puts the STag to be invalidated here.
+    /// The other four bytes of `RsvdULP`. RDMAP puts the STag to invalidate here.
     pub ulp_word: u32,
-    /// The queue.
+    /// Number of the queue.
     pub qn: Qn,
-    /// The message on this queue.
+    /// Number of the message on this queue.
     pub msn: Msn,
-    /// Offset, in octets, of this segment's payload in its message.
+    /// Offset of this segment's payload in its message, in bytes.
     pub mo: u32,
 }
 
 impl Header {
-    /// Reads the header at the start of a ULPDU. Returns it with its length, 14 or 18 octets: the
-    /// payload starts there.
+    /// Reads the header at the start of a ULPDU. Returns it with its length, 14 or 18 bytes, which
+    /// is where the payload starts.
     ///
-    /// The reserved bits are not looked at (5041-4.1-09).
+    /// The reserved bits are ignored (5041-4.1-09).
     ///
     /// # Errors
-    /// [`DdpError::Version`] if DV is not 1, [`DdpError::TooShort`] if `ulpdu` ends in the header.
+    /// [`DdpError::Version`] if DV is not 1, [`DdpError::TooShort`] if `ulpdu` ends within the
+    /// header.
     #[inline]
     pub fn parse(ulpdu: &[u8]) -> Result<(Header, usize), DdpError> {
         let Some(&control) = ulpdu.first() else {
             return Err(DdpError::TooShort { len: 0, needed: 1 });
         };
         let tagged = control & TAGGED != 0;
-        // Before the length: another version may well have another header.
+        // The version is checked before the length, because another version may have another
+        // header.
         let version = control & VERSION_MASK;
         if mutate!(version != DDP_VERSION, DvNotChecked => false)
             || mutate!(false, DdpReservedChecked => control & 0x3C != 0)
@@ -103,7 +107,7 @@ impl Header {
         }
     }
 
-    /// The header at the start of a ULPDU that ends in it, with zeros for the bytes that are not there.
+    /// Reads the header of a ULPDU that ends within it, taking the missing bytes as zeros.
     #[cfg(uwarp_mutants)]
     fn filled(ulpdu: &[u8]) -> Option<(Header, usize)> {
         let mut whole = [0; UNTAGGED_HEADER];
@@ -142,7 +146,7 @@ impl Header {
         })
     }
 
-    /// Writes the header to the start of `out`. Returns how many octets it takes, 14 or 18.
+    /// Writes the header to the start of `out`. Returns its length in bytes, 14 or 18.
     #[inline]
     pub fn emit(&self, out: &mut [u8; MAX_HEADER]) -> usize {
         match self {
@@ -157,7 +161,7 @@ impl Header {
         }
     }
 
-    /// L: whether this is the last segment of its message.
+    /// Returns L: true for the last segment of a message.
     #[must_use]
     pub const fn last(&self) -> bool {
         match self {
@@ -166,7 +170,7 @@ impl Header {
         }
     }
 
-    /// The ULP's octet: RDMAP's control field.
+    /// Returns the ULP's byte: RDMAP's control field.
     #[must_use]
     pub const fn ulp(&self) -> u8 {
         match self {
@@ -177,7 +181,7 @@ impl Header {
 }
 
 impl TaggedHeader {
-    /// The header as it is on the wire.
+    /// Returns the header as it is on the wire.
     #[inline]
     #[must_use]
     pub fn octets(&self) -> [u8; TAGGED_HEADER] {
@@ -191,7 +195,7 @@ impl TaggedHeader {
 }
 
 impl UntaggedHeader {
-    /// The header as it is on the wire.
+    /// Returns the header as it is on the wire.
     #[inline]
     #[must_use]
     pub fn octets(&self) -> [u8; UNTAGGED_HEADER] {
@@ -206,7 +210,7 @@ impl UntaggedHeader {
     }
 }
 
-/// The DDP Control octet without T: reserved bits zero (5041-4.1-08), DV 1 (5041-4.1-10).
+/// Returns the DDP Control byte without T: reserved bits zero (5041-4.1-08), DV 1 (5041-4.1-10).
 #[inline]
 fn control(last: bool) -> u8 {
     let last = mutate!(last, LastTooEarly => true);

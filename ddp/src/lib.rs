@@ -2,24 +2,24 @@
 //!
 //! # Contract
 //!
-//! This crate owns no socket, no clock, no thread and no memory that a peer may name. It turns DDP
-//! headers into octets and back, cuts messages into segments, and decides whether a segment may be
-//! placed and where. The caller owns the payload:
+//! This crate owns no socket, no clock, no thread and no memory that a peer may name. It converts
+//! DDP headers to bytes and back, cuts messages into segments, and decides whether and where a
+//! segment may be placed. The caller owns the payload:
 //!
-//! * **Sending:** a [`Segmenter`] says which octets of a message go into the next segment, and
-//!   [`Header::emit`] writes the header that goes before them.
-//! * **Receiving:** [`Header::parse`] takes one ULPDU's first octets. Untagged segments go to the
-//!   [`UntaggedReceiver`] of their queue, which holds MSN and MO to their rules and answers with an
-//!   [`UntaggedPlacement`]. Tagged segments are checked by the owner of the memory, who answers with
-//!   a [`TaggedFault`] if they may not be placed; [`TaggedRange`] does the arithmetic of it.
+//! * **Sending:** a [`Segmenter`] selects the bytes of a message for the next segment, and
+//!   [`Header::emit`] writes the header before them.
+//! * **Receiving:** [`Header::parse`] takes the first bytes of one ULPDU. Untagged segments go to
+//!   the [`UntaggedReceiver`] of their queue. It enforces the rules for MSN and MO and answers with
+//!   an [`UntaggedPlacement`]. The owner of the memory checks tagged segments. It answers with a
+//!   [`TaggedFault`] if they may not be placed; [`TaggedRange`] does the arithmetic.
 //! * **Errors** carry the type and code of RFC 5041 section 7.2: [`DdpError::etype`] and
-//!   [`DdpError::code`]. An error is all that happens: DDP never ends a stream, its ULP does (5041-6.2-01), after it
-//!   has told the peer why (5041-6.2.2-06).
+//!   [`DdpError::code`]. DDP only reports the error and never ends a stream. Its ULP does that
+//!   (5041-6.2-01), after it has told the peer the reason (5041-6.2.2-06).
 //!
-//! The LLP is taken to be reliable and in order, as MPA over TCP is: segments arrive in the order in
-//! which they were sent.
+//! The LLP must be reliable and in order, as MPA over TCP is: segments arrive in the order in which
+//! they were sent.
 //!
-//! Nothing here allocates, and nothing panics, whatever the peer sends.
+//! This crate does not allocate, and nothing that a peer can send makes it panic.
 //!
 //! # Example
 //!

@@ -1,23 +1,23 @@
-//! Cutting a message into segments (RFC 5041 section 5.2).
+//! Segmentation of messages (RFC 5041 section 5.2).
 
 use core::ops::Range;
 
-/// The most octets that a ULPDU may have, whatever the MULPDU (RFC 5044 section 3).
+/// Length in bytes of the longest ULPDU, for any MULPDU (RFC 5044 section 3).
 pub const MAX_ULPDU: usize = 64768;
 
-/// The part of a message that goes into one segment.
+/// Part of a message that goes into one segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Octets of the message before this part.
+    /// Bytes of the message before this part.
     pub offset: u32,
-    /// Octets of this part.
+    /// Length of this part in bytes.
     pub len: u32,
-    /// The message ends with it: the segment carries L.
+    /// The part ends the message, so its segment carries L.
     pub last: bool,
 }
 
 impl Segment {
-    /// The octets of the message, as a range for slices.
+    /// Returns this part of the message as a range for slices.
     #[must_use]
     pub const fn range(&self) -> Range<usize> {
         let start = self.offset as usize;
@@ -25,20 +25,20 @@ impl Segment {
     }
 }
 
-/// Walks over a message, one segment at a time, in increasing order (5041-5.3-02).
+/// Cuts a message into segments, in increasing order (5041-5.3-02).
 ///
 /// It is not an iterator, because the MULPDU may change between two segments of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segmenter {
     len: u32,
     at: u32,
-    /// The last segment was given out. Not the same as `at == len`: a message of no octets still
-    /// takes a segment.
+    /// The last segment was returned. This differs from `at == len`, because an empty message still
+    /// takes one segment.
     done: bool,
 }
 
 impl Segmenter {
-    /// Starts on a message of `len` octets. DDP has no longer messages (5041-5.2-03).
+    /// Starts a message of `len` bytes. DDP has no longer messages (5041-5.2-03).
     #[must_use]
     pub const fn new(len: u32) -> Self {
         Segmenter {
@@ -48,18 +48,18 @@ impl Segmenter {
         }
     }
 
-    /// The next segment: as large as `mulpdu` allows with `header_len` octets of headers before
-    /// the payload (5044-4.5-05). `None` after the last.
+    /// Returns the next segment, as large as `mulpdu` allows with `header_len` bytes of headers
+    /// before the payload (5044-4.5-05). `None` after the last segment.
     ///
-    /// A message of no octets has exactly one segment (5041-5.2-09). No ULPDU exceeds
-    /// [`MAX_ULPDU`]. An MULPDU with no place for payload, which no LLP of RFC 5044 has (the least
-    /// is 128), is taken for one with place for a single octet, so that every message ends.
+    /// An empty message has exactly one segment (5041-5.2-09). No ULPDU exceeds [`MAX_ULPDU`]. If
+    /// the MULPDU leaves no room for payload, each segment takes a single byte, so that every
+    /// message ends. No LLP of RFC 5044 has such an MULPDU; its minimum is 128.
     #[must_use]
     pub fn next_segment(&mut self, header_len: usize, mulpdu: usize) -> Option<Segment> {
         if self.done {
             return None;
         }
-        // 5041-5.2-02, 5044-3-05. At most 64768, so the conversion keeps the value.
+        // 5041-5.2-02, 5044-3-05. The value is at most 64768, so the conversion keeps it.
         let room = mulpdu.min(MAX_ULPDU).saturating_sub(header_len).max(1) as u32;
         let offset = self.at;
         let left = self.len - offset;
@@ -73,19 +73,19 @@ impl Segmenter {
         }) // 5041-4.1-03, 5041-4.1-04
     }
 
-    /// Octets of the message.
+    /// Length of the message in bytes.
     #[must_use]
     pub const fn message_len(&self) -> u32 {
         self.len
     }
 
-    /// Octets in the segments given out so far.
+    /// Bytes in the segments returned so far.
     #[must_use]
     pub const fn position(&self) -> u32 {
         self.at
     }
 
-    /// Whether the last segment was given out.
+    /// Returns true if the last segment was returned.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.done
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_rfc() {
-        // RFC 5041 section 5.2: 2048 octets, MULPDU 1500, untagged and tagged.
+        // RFC 5041 section 5.2: 2048 bytes, MULPDU 1500, untagged and tagged.
         assert_eq!(
             segments(2048, 18, 1500),
             [(0, 1482, false), (1482, 566, true)]

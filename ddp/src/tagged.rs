@@ -1,36 +1,36 @@
-//! Where a tagged segment goes: TO wrap and bounds (RFC 5041 section 7.1).
+//! Placement of a tagged segment: TO wrap and bounds (RFC 5041 section 7.1).
 
 use core::ops::Range;
 
 use crate::error::TaggedFault;
 use crate::types::TaggedOffset;
 
-/// The Tagged Offsets that an STag covers.
+/// Range of Tagged Offsets that an STag covers.
 ///
-/// It holds the last two of the checks that the owner of memory makes for a tagged segment. The ones
-/// before them (is the STag valid, does it belong to the stream, does it give the right) need what
-/// only the owner knows; see [`TaggedFault`] for their order.
+/// It makes the last two of the checks that the owner of memory makes for a tagged segment. The
+/// checks before them (the STag is valid, belongs to the stream and grants the right) need
+/// information that only the owner has. See [`TaggedFault`] for their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaggedRange {
-    /// The TO of the first octet.
+    /// TO of the first byte.
     pub base: TaggedOffset,
-    /// How many octets.
+    /// Length in bytes.
     pub len: u64,
 }
 
 impl TaggedRange {
-    /// Where `len` octets at `to` lie, as offsets from the range's first octet.
+    /// Returns the position of `len` bytes at `to`, as offsets from the first byte of the range.
     ///
-    /// Do not ask for 0 octets: a zero-length segment is not checked at all (5041-5.2-11).
+    /// Do not call it for 0 bytes: a zero-length segment is not checked at all (5041-5.2-11).
     ///
     /// # Errors
     /// [`TaggedFault::ToWrap`] if `to + len` does not fit into 64 bits, else
-    /// [`TaggedFault::BaseOrBounds`] if an octet lies outside.
+    /// [`TaggedFault::BaseOrBounds`] if a byte lies outside the range.
     pub fn locate(&self, to: TaggedOffset, len: u32) -> Result<Range<u64>, TaggedFault> {
         if to.0.checked_add(u64::from(len)).is_none() {
             return Err(TaggedFault::ToWrap); // 5041-7.1-14
         }
-        // From here on in distances from the base, which cannot overflow even if the range ends at
+        // The rest uses distances from the base. They cannot overflow, even if the range ends at
         // the very top.
         let start =
             to.0.checked_sub(self.base.0)

@@ -1,44 +1,44 @@
-//! The numbers of DDP, each a type of its own so that none is taken for another.
+//! Numbers of DDP, each with a type of its own so that they cannot be confused.
 
 use core::fmt;
 
 /// Steering Tag: names a Tagged Buffer (RFC 5041 section 4.2).
 ///
-/// What its bits mean is the business of the side that gave it out.
+/// Only the side that created it knows the meaning of its bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Debug)]
 pub struct STag(
-    /// The value as it stands on the wire.
+    /// Value on the wire.
     pub u32,
 );
 
-/// Tagged Offset, in octets: a place in a Tagged Buffer (RFC 5041 section 4.2).
+/// Tagged Offset, in bytes: a position in a Tagged Buffer (RFC 5041 section 4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Debug)]
 pub struct TaggedOffset(
-    /// The value as it stands on the wire.
+    /// Value on the wire.
     pub u64,
 );
 
 /// Queue Number: one of the queues of Untagged Buffers of a stream (RFC 5041 section 4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Debug)]
 pub struct Qn(
-    /// The value as it stands on the wire.
+    /// Value on the wire.
     pub u32,
 );
 
 /// Message Sequence Number: counts the messages of one queue (RFC 5041 section 4.3).
 ///
-/// The first message has 1, and 0 comes after `0xFFFF_FFFF`; so there is no order on these numbers.
+/// The first message has 1, and 0 follows `0xFFFF_FFFF`, so these numbers have no order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Msn(
-    /// The value as it stands on the wire.
+    /// Value on the wire.
     pub u32,
 );
 
 impl Msn {
-    /// The number of the first message on every queue.
+    /// Number of the first message on every queue.
     pub const FIRST: Msn = Msn(1); // 5041-4.3-08
 
-    /// The number of the message after this one.
+    /// Returns the number of the next message.
     #[must_use]
     pub const fn next(self) -> Msn {
         Msn(self.0.wrapping_add(1)) // 5041-4.3-07, 5041-4.3-09
@@ -46,9 +46,9 @@ impl Msn {
 }
 
 impl TaggedOffset {
-    /// The offset `octets` further on.
+    /// Returns the offset `octets` bytes after this one.
     ///
-    /// It wraps: a message whose end lies beyond 2^64 is for the receiver to refuse
+    /// It wraps. The receiver has to refuse a message that ends beyond 2^64
     /// ([`TaggedFault::ToWrap`](crate::TaggedFault::ToWrap)).
     #[must_use]
     pub const fn advance(self, octets: u32) -> TaggedOffset {

@@ -1,4 +1,4 @@
-//! The receiving end of one queue of Untagged Buffers: MSN, MO, and the buffer's bounds
+//! Receiver of one queue of Untagged Buffers: checks MSN, MO, and the bounds of the buffer
 //! (RFC 5041 sections 5.4 and 7.1).
 
 use core::ops::Range;
@@ -8,35 +8,35 @@ use crate::header::UntaggedHeader;
 use crate::mutants::mutate;
 use crate::types::{Msn, Qn};
 
-/// Follows the messages of one queue, one after the other.
+/// Tracks the messages of one queue, one after the other.
 ///
-/// With an LLP that keeps order there is one message under way at most, the next octet is known, and
-/// the only buffer that can be meant is the one at the head of the queue.
+/// An LLP that keeps order allows at most one message in progress. The next byte is therefore
+/// known, and every segment belongs to the buffer at the head of the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UntaggedReceiver {
     qn: Qn,
-    /// The message under way, or the next one.
+    /// Number of the message in progress, or of the next one.
     msn: Msn,
-    /// Octets of it that were accepted.
+    /// Bytes of this message that were accepted.
     received: u32,
 }
 
-/// Where the payload of an accepted segment goes, in the buffer at the head of the queue.
+/// Position of the payload of an accepted segment, in the buffer at the head of the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UntaggedPlacement {
-    /// Offset of the first octet in the buffer.
+    /// Offset of the first byte in the buffer.
     pub offset: u32,
-    /// Octets.
+    /// Length in bytes.
     pub len: u32,
-    /// With these octets placed, the message is complete: deliver it, and take its buffer off the
+    /// The message is complete once these bytes are placed: deliver it, and take its buffer off the
     /// queue.
     pub last: bool,
-    /// Octets of the message so far; of the whole message when `last` (5041-5.4-02).
+    /// Bytes of the message so far; of the whole message when `last` (5041-5.4-02).
     pub message_len: u32,
 }
 
 impl UntaggedPlacement {
-    /// The octets of the buffer, as a range for slices.
+    /// Returns the bytes of the buffer as a range for slices.
     #[must_use]
     pub const fn range(&self) -> Range<usize> {
         self.offset as usize..self.message_len as usize
@@ -44,7 +44,7 @@ impl UntaggedPlacement {
 }
 
 impl UntaggedReceiver {
-    /// A queue on which nothing was received yet.
+    /// Creates a queue on which nothing was received yet.
     #[must_use]
     pub const fn new(qn: Qn) -> Self {
         UntaggedReceiver {
@@ -54,38 +54,38 @@ impl UntaggedReceiver {
         }
     }
 
-    /// The message under way, or the next one.
+    /// Number of the message in progress, or of the next one.
     #[must_use]
     pub const fn msn(&self) -> Msn {
         self.msn
     }
 
-    /// Octets that were accepted of the message under way; 0 between messages.
+    /// Bytes accepted of the message in progress; 0 between messages.
     #[must_use]
     pub const fn received(&self) -> u32 {
         self.received
     }
 
-    /// The next message has come, whole and in one segment: what [`accept`](Self::accept) does with a segment that the caller has judged
-    /// as that would.
+    /// Records that the next message arrived complete, in one segment. The caller must have made
+    /// the checks of [`accept`](Self::accept) for this segment.
     #[inline]
     pub fn whole_received(&mut self) {
         self.msn = self.msn.next();
         self.received = 0;
     }
 
-    /// Judges a segment with `payload_len` octets of payload. `buffer` has the octets of the buffer
+    /// Checks a segment with `payload_len` bytes of payload. `buffer` is the length of the buffer
     /// at the head of the queue, which is the one for this message; `None` if none is posted.
     ///
-    /// A message of no octets needs a buffer, too: it consumes one (5040-5.3-08).
+    /// An empty message needs a buffer, too: it consumes one (5040-5.3-08).
     ///
     /// # Errors
-    /// Nothing changes, and nothing may be placed (5041-7.1-15). In this order:
+    /// Nothing changes, and nothing may be placed (5041-7.1-15). The checks are made in this order:
     /// * [`UntaggedFault::InvalidQn`]: the segment belongs to another queue.
     /// * [`UntaggedFault::MsnRange`]: it belongs to another message.
-    /// * [`UntaggedFault::NoBuffer`]: none is posted.
-    /// * [`UntaggedFault::InvalidMo`]: it does not continue where the last one ended.
-    /// * [`UntaggedFault::MessageTooLong`]: it would go beyond the end of the buffer.
+    /// * [`UntaggedFault::NoBuffer`]: no buffer is posted.
+    /// * [`UntaggedFault::InvalidMo`]: it does not continue where the previous one ended.
+    /// * [`UntaggedFault::MessageTooLong`]: it would reach past the end of the buffer.
     pub fn accept(
         &mut self,
         header: &UntaggedHeader,

@@ -1,18 +1,19 @@
-//! CRC32C (Castagnoli) as RFC 5044 section 4.4 asks for it: the one of iSCSI digests. DDP wants nothing weaker
-//! (5041-3-04).
+//! CRC32C (Castagnoli) as RFC 5044 section 4.4 requires it: the CRC of iSCSI digests. It is also
+//! the weakest check that DDP accepts (5041-3-04).
 //!
 //! This file is the only place that chooses the implementation:
 //!
-//! * with the feature `std`, [`crc_fast`] does long runs with whatever the CPU has, found at run time;
-//! * without it, and for runs too short to repay the call, the table in [`table`] does the work.
+//! * With the feature `std`, [`crc_fast`] computes long runs with the instructions of the CPU,
+//!   which it detects at run time.
+//! * Without it, and for runs too short to repay the call, the table in [`table`] is used.
 //!
-//! The table also is what the fast path is tested against.
+//! The tests compare the fast path with the table.
 
 mod table;
 
 /// A CRC32C in progress.
 ///
-/// The wire carries [`finish`](Self::finish) with its least significant octet first, that is as
+/// The wire carries [`finish`](Self::finish) with its least significant byte first, that is, as
 /// `finish().to_le_bytes()`.
 ///
 /// ```
@@ -23,24 +24,24 @@ mod table;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crc32c {
-    /// The register as it stands, before the final inversion.
+    /// Current value of the register, before the final inversion.
     state: u32,
 }
 
 impl Crc32c {
-    /// A CRC over no octets yet.
+    /// Creates the CRC of zero bytes.
     #[must_use]
     pub const fn new() -> Self {
         Self { state: u32::MAX }
     }
 
-    /// Takes the next octets, of any number.
+    /// Adds the next bytes; any number is allowed.
     #[inline]
     pub fn update(&mut self, octets: &[u8]) {
         self.state = advance(self.state, octets);
     }
 
-    /// The CRC of everything taken so far. More octets may follow.
+    /// Returns the CRC of all bytes added so far. More bytes may follow.
     #[inline]
     #[must_use]
     pub const fn finish(&self) -> u32 {
@@ -54,7 +55,7 @@ impl Default for Crc32c {
     }
 }
 
-/// The CRC32C of one run of octets.
+/// Computes the CRC32C of one run of bytes.
 #[inline]
 #[must_use]
 pub fn crc32c(octets: &[u8]) -> u32 {
@@ -67,8 +68,9 @@ pub fn crc32c(octets: &[u8]) -> u32 {
     crc.finish()
 }
 
-/// Runs of at most this many octets go through the table, which is done before the dispatch to the
-/// CPU's instructions has ended. Under Miri, which has none of these instructions, all do.
+/// Longest run in bytes that goes through the table. The table finishes such a run before the
+/// dispatch to the CPU's instructions would be over. Miri has none of these instructions, so all
+/// runs use the table there.
 #[cfg(feature = "std")]
 const TABLE_UP_TO: usize = if cfg!(miri) { usize::MAX } else { 16 };
 
@@ -81,8 +83,8 @@ fn advance(state: u32, octets: &[u8]) -> u32 {
     accelerated(state, octets)
 }
 
-/// Inlined on purpose: the compiler then sees that nothing reads the 250 octets of parameters that
-/// a digest carries, and does not copy them for every run.
+/// Adds a run of bytes by [`crc_fast`]. Inlined on purpose: the compiler then sees that nothing
+/// reads the 250 bytes of parameters in a digest, and does not copy them for every run.
 #[cfg(feature = "std")]
 #[inline(always)]
 fn accelerated(state: u32, octets: &[u8]) -> u32 {
@@ -105,7 +107,7 @@ mod tests {
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    /// Bit by bit, straight from the definition.
+    /// Computes the CRC bit by bit, straight from the definition.
     fn by_definition(octets: &[u8]) -> u32 {
         let mut state = u32::MAX;
         for &octet in octets {
@@ -129,8 +131,8 @@ mod tests {
     #[test]
     fn table_and_fast_path_agree_with_the_definition_at_every_length_and_alignment() {
         let octets: [u8; 1100] = core::array::from_fn(|i| (i * 31 + (i >> 3)) as u8);
-        // Interpreted by Miri, every start and length would take an hour. It also has none of the instructions that begin with
-        // long runs.
+        // Under Miri every start and length would take an hour. It also has none of the
+        // instructions that long runs begin with.
         let (starts, lens, long): (_, _, &[usize]) = if cfg!(miri) {
             (1, 6, &[17, 33])
         } else {

@@ -1,4 +1,4 @@
-//! The receive side: a stream of octets becomes ULPDUs (RFC 5044 section 6).
+//! Receive side: the TCP byte stream becomes ULPDUs (RFC 5044 section 6).
 
 use thiserror::Error;
 
@@ -10,53 +10,52 @@ use crate::mutants::mutate;
 
 /// The peer's stream of FPDUs is broken.
 ///
-/// Nothing after the error is looked at any more (5044-8-11). The connection stays open: the other
-/// direction can still carry a Terminate (5044-8-12).
+/// The deframer reads nothing after the error (5044-8-11). The connection stays open, because the
+/// other direction can still carry a Terminate (5044-8-12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DeframeError {
-    /// The CRC field does not match the octets.
+    /// The CRC field does not match the bytes.
     #[error(
         "the FPDU at octet {position} of the stream is damaged: its CRC field says {got:08x}, its octets give {expected:08x}"
     )]
     BadCrc {
-        /// The CRC of the octets that came.
+        /// CRC of the received bytes.
         expected: u32,
-        /// The CRC field.
+        /// Value of the CRC field.
         got: u32,
-        /// Stream offset of the FPDU (of the Marker before it, if one is there).
+        /// Stream offset of the FPDU, or of the Marker before it if there is one.
         position: u64,
     },
-    /// A Marker points somewhere else than to the FPDU it lies in.
+    /// A Marker does not point to the start of the FPDU that contains it.
     #[error(
         "the Marker at octet {position} of the stream says that its FPDU started {got} octets before it, but it started {expected} octets before"
     )]
     MarkerMismatch {
-        /// The distance that the `ULPDU_Length` fields give, in octets.
+        /// Distance according to the `ULPDU_Length` fields, in bytes.
         expected: u16,
-        /// FPDUPTR, its two low bits taken as zero (5044-4.2-05).
+        /// FPDUPTR, with its two low bits taken as zero (5044-4.2-05).
         got: u16,
         /// Stream offset of the Marker.
         position: u64,
     },
-    /// `ULPDU_Length` is above what any FPDU may carry.
+    /// `ULPDU_Length` is above the limit for any FPDU.
     #[error(
         "the FPDU at octet {position} of the stream claims a ULPDU of {len} octets, more than the {MAX_ULPDU} that any FPDU may carry"
     )]
     LengthTooLong {
-        /// The length field.
+        /// Value of the length field.
         len: u16,
-        /// Stream offset of the FPDU (of the Marker before it, if one is there).
+        /// Stream offset of the FPDU, or of the Marker before it if there is one.
         position: u64,
     },
 }
 
 impl DeframeError {
-    /// The code for the Terminate.
+    /// Error code for the Terminate.
     ///
-    /// No RFC names a code for a length field above 64768. A field that no sender can have written
-    /// means that an FPDU does not start where the lengths say, which is what code 3 reports; to
-    /// wait for that many octets and a CRC that will not fit them would only let the connection
-    /// hang.
+    /// No RFC names a code for a length field above 64768. No sender can have written such a field,
+    /// so an FPDU does not start where the lengths say, and code 3 reports exactly that. Waiting
+    /// for that many bytes, and for a CRC that cannot match them, would only hang the connection.
     #[must_use]
     pub fn code(&self) -> MpaErrorCode {
         match self {
@@ -68,36 +67,37 @@ impl DeframeError {
     }
 }
 
-/// What [`Deframer::next`] found.
+/// Result of [`Deframer::next`].
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
-    /// No whole FPDU is there yet. The input has to hold at least this many octets, counted from
-    /// [`Deframer::position`] on, before the next call can find out more.
+    /// The input holds no whole FPDU yet. It must hold at least this many bytes, counted from
+    /// [`Deframer::position`], before the next call can make progress.
     Need(usize),
-    /// A verified FPDU. [`Ulpdu::wire_len`] octets of the input are used up.
+    /// A verified FPDU. It uses up [`Ulpdu::wire_len`] bytes of the input.
     Fpdu(Ulpdu<'a>),
 }
 
-/// Takes the FPDUs out of one direction of one connection.
+/// Extracts the FPDUs from one direction of one connection.
 ///
-/// The caller owns the buffer. It hands over what it has from [`position`](Self::position) on, and
-/// drops [`Ulpdu::wire_len`] octets after each FPDU. How the stream came in pieces makes no
-/// difference (5044-5.1-05).
+/// The caller owns the buffer. It passes its bytes from [`position`](Self::position) on, and drops
+/// [`Ulpdu::wire_len`] bytes after each FPDU. The sizes of the pieces in which the stream arrived
+/// make no difference (5044-5.1-05).
 #[derive(Clone, Debug)]
 pub struct Deframer {
     crc: bool,
     markers: bool,
-    /// Every octet before this one belonged to a verified FPDU; a multiple of four.
+    /// Stream offset of the next FPDU; a multiple of four. All bytes before it belonged to verified
+    /// FPDUs.
     position: u64,
-    /// Once set, it is the answer to every call.
+    /// First error, returned by every call after it.
     failed: Option<DeframeError>,
 }
 
 impl Deframer {
-    /// A deframer at the first octet of Full Operation.
+    /// Creates a deframer at the first byte of Full Operation.
     ///
-    /// `crc`: CRCs are in use; if not, the field is skipped unseen (5044-4.1-04). `markers`: we
-    /// asked the peer for Markers.
+    /// `crc`: CRCs are in use; if not, the CRC field is skipped without a check (5044-4.1-04).
+    /// `markers`: this side asked the peer for Markers.
     #[must_use]
     pub const fn new(crc: bool, markers: bool) -> Self {
         Self {
@@ -108,17 +108,17 @@ impl Deframer {
         }
     }
 
-    /// Stream offset of the next FPDU's first octet, or of the Marker in front of it.
+    /// Stream offset of the first byte of the next FPDU, or of the Marker before it.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Looks for an FPDU at the start of `input`, whose first octet is the one at
+    /// Looks for an FPDU at the start of `input`, whose first byte is at
     /// [`position`](Self::position).
     ///
-    /// Only a whole FPDU is given out (5044-6-04), after its CRC and then its Markers were checked
-    /// (5044-4.4-15, 5044-8-03).
+    /// Returns only whole FPDUs (5044-6-04), after it has checked first their CRC and then their
+    /// Markers (5044-4.4-15, 5044-8-03).
     ///
     /// # Errors
     /// The peer's stream is broken. Every later call returns the same error.
@@ -136,13 +136,14 @@ impl Deframer {
         step
     }
 
-    /// Takes back the FPDU that [`next`](Self::next) gave last: it gives it again. For a caller that cannot
-    /// use it yet, and leaves its octets where they are.
+    /// Takes back the FPDU that [`next`](Self::next) returned last; the next call returns it again.
+    /// It is for a caller that cannot use the FPDU yet and leaves its bytes in the buffer.
     pub fn put_back(&mut self, ulpdu: &Ulpdu<'_>) {
         self.position = self.position.saturating_sub(ulpdu.wire_len() as u64);
     }
 
-    /// An FPDU starts where the one before it ended by its `ULPDU_Length`, and only if all before it were right
+    /// Returns the FPDU at the start of `input` without advancing. An FPDU starts where the
+    /// previous one ends by its `ULPDU_Length`, and only if all previous ones were valid
     /// (5044-6-03).
     #[inline]
     fn look<'a>(&self, input: &'a [u8]) -> Result<Step<'a>, DeframeError> {
@@ -181,7 +182,7 @@ impl Deframer {
     }
 
     fn check_crc(&self, fpdu: &[u8]) -> Result<(), DeframeError> {
-        // Every octet in front of the field is covered: length, ULPDU, PAD and Markers
+        // The CRC covers every byte before its field: length, ULPDU, PAD and Markers
         // (5044-4.4-12, -13).
         let Some((body, field)) = fpdu.split_last_chunk::<CRC_FIELD>() else {
             return Ok(());
@@ -199,8 +200,8 @@ impl Deframer {
         }
     }
 
-    /// Octets come in order, so there is never a gap: the FPDU around a Marker is always known, and every Marker is
-    /// checked against it (5044-8-07).
+    /// Checks every Marker against the FPDU around it (5044-8-07). That FPDU is always known,
+    /// because TCP delivers the bytes in order and without gaps.
     fn check_markers(&self, markers: Markers, fpdu: &[u8]) -> Result<(), DeframeError> {
         for (at, expected) in markers.each(fpdu.len()) {
             let Some(&[_, _, high, low]) =
@@ -208,7 +209,7 @@ impl Deframer {
             else {
                 continue;
             };
-            // The reserved half is not looked at (5044-4.2-03).
+            // The reserved half is ignored (5044-4.2-03).
             let got = u16::from_be_bytes([high, low]) & mutate!(!3, MarkerLowBitsChecked => !0);
             if mutate!(got != expected, MarkerReservedChecked => fpdu[at + 1] != 0) {
                 let position = self.position + at as u64;
@@ -223,12 +224,14 @@ impl Deframer {
     }
 }
 
-/// A ULPDU out of a verified FPDU, lying in the caller's buffer. Only the [`Deframer`] makes one.
+/// A ULPDU from a verified FPDU, borrowed from the caller's buffer. Only the [`Deframer`] creates
+/// one.
 ///
-/// It is the same with CRCs and without: nothing above MPA can tell (5044-4.4-06).
+/// It is the same with and without CRCs, so that nothing above MPA can tell the difference
+/// (5044-4.4-06).
 #[derive(Clone, Copy, Debug)]
 pub struct Ulpdu<'a> {
-    /// The FPDU, from the Marker in front of it (if any) to its CRC field.
+    /// The FPDU, from the Marker before it (if any) to its CRC field.
     fpdu: &'a [u8],
     markers: Markers,
     len: u16,
@@ -236,34 +239,36 @@ pub struct Ulpdu<'a> {
 }
 
 impl<'a> Ulpdu<'a> {
-    /// Octets of the ULPDU.
+    /// Length of the ULPDU in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether the ULPDU has no octet at all. Nobody may send such a thing; DDP finds its header missing.
+    /// Returns true if the ULPDU has no bytes. No sender may send one; DDP reports its header as
+    /// missing.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Octets that its FPDU took of the input: length, PAD, CRC and Markers included.
+    /// Bytes that the FPDU takes in the input, including length, PAD, CRC and Markers.
     #[must_use]
     pub const fn wire_len(&self) -> usize {
         self.fpdu.len()
     }
 
-    /// Stream offset of its FPDU (of the Marker in front of it, if one is there).
+    /// Stream offset of the FPDU, or of the Marker before it if there is one.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// The first octets of the ULPDU as one slice: as many as `scratch` has, at most all.
+    /// Returns the first bytes of the ULPDU as one slice: as many as `scratch` holds, at most all
+    /// of them.
     ///
-    /// They are borrowed from the input unless a Marker lies between them; only then they are
-    /// copied to `scratch`.
+    /// They are borrowed from the input. Only if a Marker lies between them are they copied to
+    /// `scratch`.
     #[inline]
     #[must_use]
     pub fn head<'s>(&self, scratch: &'s mut [u8]) -> &'s [u8]
@@ -289,8 +294,10 @@ impl<'a> Ulpdu<'a> {
         scratch.get(..filled).unwrap_or_default()
     }
 
-    /// The `len` octets of the ULPDU from `offset` on as one slice, on a stream without Markers. `None` on one with
-    /// Markers, and when they are not all in the ULPDU: [`pieces`](Self::pieces) gives them, or what there is of them.
+    /// Returns the `len` bytes of the ULPDU from `offset` on as one slice.
+    ///
+    /// `None` on a stream with Markers, and if the range reaches past the end of the ULPDU.
+    /// [`pieces`](Self::pieces) handles both cases.
     #[inline]
     #[must_use]
     pub fn run(&self, offset: usize, len: usize) -> Option<&'a [u8]> {
@@ -301,8 +308,9 @@ impl<'a> Ulpdu<'a> {
         self.fpdu.get(LENGTH_FIELD + offset..LENGTH_FIELD + end)
     }
 
-    /// The `len` octets of the ULPDU from `offset` on, without the Markers: one slice where there
-    /// are none, else at most 508 octets each. What lies beyond the end of the ULPDU is left out.
+    /// Returns the `len` bytes of the ULPDU from `offset` on, without the Markers. They are one
+    /// slice on a stream without Markers, otherwise slices of at most 508 bytes. The part of the
+    /// range past the end of the ULPDU is left out.
     #[inline]
     #[must_use]
     pub fn pieces(&self, offset: usize, len: usize) -> Pieces<'a> {
@@ -316,14 +324,14 @@ impl<'a> Ulpdu<'a> {
     }
 }
 
-/// The runs of octets that make up a range of a [`Ulpdu`]; see [`Ulpdu::pieces`].
+/// Iterator over the slices of a range of a [`Ulpdu`]; see [`Ulpdu::pieces`].
 #[derive(Clone, Debug)]
 pub struct Pieces<'a> {
     fpdu: &'a [u8],
     markers: Markers,
-    /// Next octet, as an offset in the FPDU's content.
+    /// Next byte, as an offset in the content of the FPDU.
     content: usize,
-    /// Octets still to give out.
+    /// Bytes that remain to be returned.
     left: usize,
 }
 

@@ -1,11 +1,11 @@
-//! The error codes that MPA hands to its Consumer.
+//! Error codes that MPA passes to its Consumer.
 
 use core::fmt;
 
 /// An MPA error as a Terminate names it: Layer 2 (LLP), EType 0 (MPA), and this code.
 ///
-/// Codes 1 to 4 are those of RFC 5044 section 8, codes 5 to 7 those of RFC 6581 section 8. The layers above are given
-/// them (5044-8-05).
+/// RFC 5044 section 8 defines codes 1 to 4, RFC 6581 section 8 defines codes 5 to 7. The layers
+/// above receive them (5044-8-05).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MpaErrorCode {
     /// 1: the TCP connection was closed, terminated or lost. No Terminate can follow.
@@ -14,11 +14,12 @@ pub enum MpaErrorCode {
     Crc = 2,
     /// 3: a Marker and the `ULPDU_Length` fields disagree on where an FPDU starts.
     MarkerMismatch = 3,
-    /// 4: an MPA Request or Reply Frame is not valid. The connection is closed at once, without a Terminate.
+    /// 4: an MPA Request or Reply Frame is not valid. The connection is closed at once, without a
+    /// Terminate.
     InvalidStartupFrame = 4,
-    /// 5: a local error for which there is no other code.
+    /// 5: a local error that has no other code.
     LocalCatastrophic = 5,
-    /// 6: the peer wants a deeper inbound RDMA Read queue (IRD) than there are resources for.
+    /// 6: the peer wants a deeper inbound RDMA Read queue (IRD) than the resources allow.
     InsufficientIrd = 6,
     /// 7: the two sides have no RTR indication, or no connection model, in common.
     NoMatchingRtr = 7,
@@ -36,13 +37,13 @@ impl MpaErrorCode {
         Self::NoMatchingRtr,
     ];
 
-    /// The number as a Terminate carries it.
+    /// Returns the number as a Terminate carries it.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The error with this number; `None` for one that no RFC assigns.
+    /// Returns the error with this number; `None` if no RFC assigns it.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {

@@ -1,4 +1,4 @@
-//! The send side: ULPDUs become FPDUs (RFC 5044 section 4).
+//! Send side: ULPDUs become FPDUs (RFC 5044 section 4).
 
 use alloc::vec::Vec;
 
@@ -10,52 +10,52 @@ use crate::mulpdu::MAX_ULPDU;
 use crate::mutants::mutate;
 use crate::payload::Payload;
 
-/// Above this many octets of payload the CRC is computed while the payload is copied; below it, one
+/// Payload size in bytes above which the CRC is computed while the payload is copied. Below it, one
 /// run over the finished FPDU costs less than several short ones.
 const FUSED_ABOVE: usize = 2048;
 
 /// Misuse of the [`Framer`] by its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
-    /// Header and payload together are longer than any FPDU may carry (5044-3-05).
+    /// Header and payload together exceed the longest ULPDU (5044-3-05).
     #[error("a ULPDU of {len} octets does not fit an FPDU: at most {MAX_ULPDU} octets do")]
     TooLong {
-        /// Octets of header and payload.
+        /// Length of header and payload in bytes.
         len: usize,
     },
-    /// Header and payload are both empty; a ULPDU has at least one octet (5044-3-06).
+    /// Header and payload are both empty; a ULPDU has at least one byte (5044-3-06).
     #[error("a ULPDU needs at least one octet; header and payload are both empty")]
     Empty,
-    /// Payload was to be sent from where it lies, on a stream whose Markers would have to go into it.
+    /// The payload was to be sent in place, but this stream needs Markers inside the payload.
     #[error("an FPDU with Markers cannot leave its payload in place: it has to be staged")]
     InPlaceWithMarkers,
-    /// The slice given does not hold the FPDU.
+    /// The slice is too short for the FPDU.
     #[error("the FPDU takes {needed} octets but there is room for {room} only")]
     NoRoom {
-        /// Octets that the FPDU takes.
+        /// Length of the FPDU in bytes.
         needed: usize,
-        /// Octets that were there.
+        /// Length of the slice in bytes.
         room: usize,
     },
 }
 
-/// Makes FPDUs of ULPDUs, for one direction of one connection.
+/// Turns ULPDUs into FPDUs, for one direction of one connection.
 ///
-/// A ULPDU is given as its `header` (whatever the layer above puts first) and a range of a
-/// [`Payload`]. Nothing is sent here: the octets go to the caller, who sends them in order.
+/// A ULPDU consists of its `header` (the headers of the layers above) and a range of a [`Payload`].
+/// The framer sends nothing: it returns the bytes to the caller, who sends them in order.
 #[derive(Clone, Debug)]
 pub struct Framer {
     crc: bool,
     markers: bool,
-    /// Stream offset of the next FPDU. Every FPDU is a multiple of four octets long, so this is too.
+    /// Stream offset of the next FPDU; a multiple of four, because the length of every FPDU is one.
     position: u64,
 }
 
 impl Framer {
-    /// A framer at the first octet of Full Operation.
+    /// Creates a framer at the first byte of Full Operation.
     ///
-    /// `crc`: CRCs are in use. If not, the field is there all the same and holds zero
-    /// (5044-4.4-10). `markers`: the peer asked for Markers.
+    /// `crc`: CRCs are in use. If not, the CRC field is still present and holds zero (5044-4.4-10).
+    /// `markers`: the peer asked for Markers.
     #[must_use]
     pub fn new(crc: bool, markers: bool) -> Self {
         Self {
@@ -65,34 +65,37 @@ impl Framer {
         }
     }
 
-    /// Octets of Full Operation framed so far: the stream offset of the next FPDU, or of the Marker
-    /// in front of it.
+    /// Bytes of Full Operation framed so far. This is the stream offset of the next FPDU, or of the
+    /// Marker before it.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Goes back to `position`: the FPDUs framed from there on were never sent and are forgotten.
+    /// Goes back to `position`. The FPDUs framed after it are forgotten; the caller must not have
+    /// sent them.
     ///
-    /// It has to be a value that [`position`](Self::position) had before; a later one is ignored.
+    /// `position` must be a value that [`position`](Self::position) returned before; a later one is
+    /// ignored.
     pub fn rewind(&mut self, position: u64) {
         self.position = self.position.min(position);
     }
 
-    /// Octets that the next FPDU takes on the wire, with Markers, if its ULPDU has `ulpdu_len`.
+    /// Returns the length on the wire of the next FPDU in bytes, Markers included, for a ULPDU of
+    /// `ulpdu_len`.
     #[inline]
     #[must_use]
     pub const fn fpdu_len(&self, ulpdu_len: usize) -> usize {
         Markers::of(self.markers, self.position).wire_len(ulpdu_len)
     }
 
-    /// Stages a whole FPDU: appends it to `out`, payload and CRC included.
+    /// Stages a whole FPDU: appends it to `out`, including payload and CRC.
     ///
-    /// The payload is the `len` octets of `payload` from `offset` on. The CRC is that of the copy,
-    /// so the source may change meanwhile.
+    /// The payload is the `len` bytes of `payload` from `offset` on. The CRC is computed over the
+    /// copy, so the source may change meanwhile.
     ///
     /// # Errors
-    /// [`FrameError::TooLong`] or [`FrameError::Empty`]; nothing was appended then.
+    /// [`FrameError::TooLong`] or [`FrameError::Empty`]. Nothing is appended on error.
     pub fn frame<P: Payload + ?Sized>(
         &mut self,
         header: &[u8],
@@ -111,14 +114,14 @@ impl Framer {
         Ok(())
     }
 
-    /// Stages a whole FPDU as [`frame`](Self::frame) does, at the start of a slice, and returns how
-    /// many octets it takes. What the slice held before does not matter.
+    /// Stages a whole FPDU like [`frame`](Self::frame), but at the start of a slice. Returns its
+    /// length in bytes. The previous content of the slice does not matter.
     ///
-    /// For long FPDUs this saves what `frame` spends on clearing the memory it appends.
+    /// For long FPDUs this is cheaper than `frame`, which has to clear the memory that it appends.
     ///
     /// # Errors
-    /// [`FrameError::TooLong`], [`FrameError::Empty`] or [`FrameError::NoRoom`]; nothing was
-    /// written then.
+    /// [`FrameError::TooLong`], [`FrameError::Empty`] or [`FrameError::NoRoom`]. Nothing is written
+    /// on error.
     #[inline]
     pub fn frame_into<P: Payload + ?Sized>(
         &mut self,
@@ -138,21 +141,22 @@ impl Framer {
         Ok(needed)
     }
 
-    /// Whether FPDUs have a CRC.
+    /// Returns true if FPDUs carry a CRC.
     #[inline]
     pub fn has_crc(&self) -> bool {
         self.crc
     }
 
-    /// Frames a ULPDU whose payload stays where it is: appends length field and header to `out`
-    /// and returns the [`Trailer`]. The caller sends, in this order: what was appended, the
-    /// payload, the trailer.
+    /// Frames a ULPDU whose payload stays in place. Appends length field and header to `out` and
+    /// returns the [`Trailer`]. The caller sends, in this order: the appended bytes, the payload,
+    /// the trailer.
     ///
-    /// The payload must not change until the LLP has taken its last octet, or the CRC is wrong.
+    /// The payload must not change until the LLP has taken its last byte, otherwise the CRC is
+    /// wrong.
     ///
     /// # Errors
     /// [`FrameError::InPlaceWithMarkers`] on a stream with Markers, [`FrameError::TooLong`] or
-    /// [`FrameError::Empty`]; nothing was appended then.
+    /// [`FrameError::Empty`]. Nothing is appended on error.
     pub fn frame_in_place<P: Payload + ?Sized>(
         &mut self,
         header: &[u8],
@@ -183,7 +187,7 @@ impl Framer {
         Ok(trailer)
     }
 
-    /// Writes the FPDU over all of `fpdu`, which has exactly its length.
+    /// Writes the FPDU to `fpdu`, whose length is exactly that of the FPDU.
     #[inline]
     fn write<P: Payload + ?Sized>(
         &mut self,
@@ -201,7 +205,7 @@ impl Framer {
         let crc = if self.markers {
             let markers = Markers::of(true, self.position);
             write_marked(markers, ulpdu, header, payload, offset, len, body);
-            // The CRC covers every octet in front of it, Markers included (5044-4.4-12, -13).
+            // The CRC covers every byte before it, Markers included (5044-4.4-12, -13).
             self.crc
                 .then(|| crc32c(mutate!(body, CrcWithoutMarker => &body[markers.leading()..])))
         } else {
@@ -215,7 +219,7 @@ impl Framer {
     }
 }
 
-/// The length of a ULPDU as its length field has it.
+/// Returns the length of a ULPDU as its length field holds it.
 #[inline]
 fn ulpdu_len(header: &[u8], payload: usize) -> Result<u16, FrameError> {
     let len = header.len().saturating_add(payload);
@@ -226,7 +230,7 @@ fn ulpdu_len(header: &[u8], payload: usize) -> Result<u16, FrameError> {
     }
 }
 
-/// Length field, ULPDU and PAD without Markers; returns the CRC if asked for.
+/// Writes length field, ULPDU and PAD without Markers. Returns the CRC if `crc` is set.
 #[inline]
 fn write_plain<P: Payload + ?Sized>(
     crc: bool,
@@ -257,8 +261,8 @@ fn write_plain<P: Payload + ?Sized>(
     Some(crc.finish())
 }
 
-/// Copies a header. Those of DDP have 14 or 18 octets, and a copy of a length that the compiler knows is a few
-/// instructions, where any other is a call.
+/// Copies a header. DDP headers have 14 or 18 bytes. A copy whose length the compiler knows takes a
+/// few instructions, any other copy is a call.
 #[inline]
 fn copy_header(to: &mut [u8], header: &[u8]) {
     fn exactly<const N: usize>(to: &mut [u8], header: &[u8]) -> Option<()> {
@@ -275,7 +279,7 @@ fn copy_header(to: &mut [u8], header: &[u8]) {
     }
 }
 
-/// Length field, ULPDU and PAD in runs between the Markers.
+/// Writes length field, ULPDU and PAD in runs between the Markers.
 fn write_marked<P: Payload + ?Sized>(
     markers: Markers,
     ulpdu: u16,
@@ -285,7 +289,7 @@ fn write_marked<P: Payload + ?Sized>(
     len: usize,
     body: &mut [u8],
 ) {
-    // A Marker between PAD and CRC lies at the end of `body` and is among these (5044-4.4-12).
+    // A Marker between PAD and CRC lies at the end of `body` and is one of these (5044-4.4-12).
     for (at, fpduptr) in markers.each(body.len()) {
         if let Some(marker) = body.get_mut(at..at + MARKER) {
             let [high, low] = mutate!(fpduptr, MarkerPointerOff => fpduptr + 4).to_be_bytes();
@@ -318,7 +322,7 @@ fn write_marked<P: Payload + ?Sized>(
     put(pad_len(usize::from(ulpdu)), &mut |_, place| place.fill(0));
 }
 
-/// PAD and CRC: what follows the payload of an FPDU that was framed in place. 4 to 7 octets.
+/// PAD and CRC, which follow the payload of an FPDU framed in place: 4 to 7 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
     octets: [u8; 7],

@@ -1,37 +1,37 @@
-//! Where the octets of an FPDU lie in the stream: the arithmetic that framer and deframer share.
+//! Position of the bytes of an FPDU in the stream: the arithmetic that framer and deframer share.
 //!
 //! "Content" is the FPDU without its Markers: `ULPDU_Length | ULPDU | PAD | CRC` (RFC 5044
-//! section 4.1). A Marker starts at every stream offset that 512 divides (section 4.3), so between
-//! two Markers lie 508 octets of content. Every FPDU is a multiple of four octets long and so is
-//! the interval: no Marker ever cuts the length field, the CRC or another Marker.
+//! section 4.1). A Marker starts at every stream offset that is a multiple of 512 (section 4.3), so
+//! 508 bytes of content lie between two Markers. The length of every FPDU and the Marker interval
+//! are multiples of four. No Marker therefore cuts the length field, the CRC or another Marker.
 
-/// Octets of the `ULPDU_Length` field.
+/// Length of the `ULPDU_Length` field in bytes.
 pub(crate) const LENGTH_FIELD: usize = 2;
-/// Octets of the CRC field.
+/// Length of the CRC field in bytes.
 pub(crate) const CRC_FIELD: usize = 4;
-/// Octets of a Marker.
+/// Length of a Marker in bytes.
 pub(crate) const MARKER: usize = 4;
-/// Octets from the start of one Marker to the start of the next.
+/// Distance in bytes from the start of one Marker to the start of the next.
 pub(crate) const INTERVAL: usize = 512;
-/// Octets of content between two Markers.
+/// Bytes of content between two Markers.
 pub(crate) const RUN: usize = INTERVAL - MARKER;
 
-/// Octets of PAD after a ULPDU of `ulpdu` octets.
+/// Length in bytes of the PAD after a ULPDU of `ulpdu` bytes.
 pub(crate) const fn pad_len(ulpdu: usize) -> usize {
     // 5044-4.1-i02
     (LENGTH_FIELD + ulpdu).wrapping_neg() % 4
 }
 
-/// The Markers of one FPDU.
+/// Positions of the Markers in one FPDU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Markers {
-    /// Octets of content in front of the first Marker; `usize::MAX` on a stream without Markers.
+    /// Bytes of content before the first Marker; `usize::MAX` on a stream without Markers.
     first: usize,
 }
 
 impl Markers {
-    /// The Markers of an FPDU whose first octet (a Marker before it included) has stream offset
-    /// `position`.
+    /// Markers of an FPDU whose first byte has stream offset `position`. If a Marker precedes the
+    /// FPDU, that Marker's first byte counts.
     pub(crate) const fn of(enabled: bool, position: u64) -> Self {
         let first = if enabled {
             (INTERVAL - (position % INTERVAL as u64) as usize) % INTERVAL
@@ -41,33 +41,33 @@ impl Markers {
         Self { first }
     }
 
-    /// Whether the stream has no Markers.
+    /// Returns true if the stream has no Markers.
     pub(crate) const fn are_none(self) -> bool {
         self.first == usize::MAX
     }
 
-    /// Octets of Marker directly in front of the length field: 0 or 4.
+    /// Length in bytes of the Marker directly before the length field: 0 or 4.
     pub(crate) const fn leading(self) -> usize {
         if self.first == 0 { MARKER } else { 0 }
     }
 
-    /// Markers that go before or between the first `content` octets of content.
+    /// Number of Markers before or among the first `content` bytes of content.
     const fn count(self, content: usize) -> usize {
         content.saturating_sub(self.first).div_ceil(RUN)
     }
 
-    /// Octets on the wire of an FPDU with a ULPDU of `ulpdu` octets, Markers included.
+    /// Length on the wire of an FPDU with a ULPDU of `ulpdu` bytes, Markers included.
     pub(crate) const fn wire_len(self, ulpdu: usize) -> usize {
         let content = LENGTH_FIELD + ulpdu + pad_len(ulpdu) + CRC_FIELD;
         content + MARKER * self.count(content)
     }
 
-    /// Where octet `content` of the content lies, in octets from the FPDU's first one.
+    /// Offset of byte `content` of the content, in bytes from the first byte of the FPDU.
     pub(crate) const fn wire_offset(self, content: usize) -> usize {
         content + MARKER * self.count(content.saturating_add(1))
     }
 
-    /// Octets of content from octet `content` on that no Marker interrupts.
+    /// Number of bytes of content from byte `content` up to the next Marker.
     pub(crate) const fn run(self, content: usize) -> usize {
         if content < self.first {
             self.first - content
@@ -76,12 +76,12 @@ impl Markers {
         }
     }
 
-    /// Each Marker of an FPDU of `wire_len` octets: its offset from the FPDU's first octet, and the
-    /// FPDUPTR it has to carry (5044-4.3-03, -05, -07).
+    /// Iterates over the Markers of an FPDU of `wire_len` bytes. Yields the offset of each from the
+    /// first byte of the FPDU, and its FPDUPTR (5044-4.3-03, -05, -07).
     pub(crate) fn each(self, wire_len: usize) -> impl Iterator<Item = (usize, u16)> {
         let length_field = self.leading();
         (self.first..wire_len).step_by(INTERVAL).map(move |at| {
-            // An FPDU of the longest ULPDU takes 65288 octets, so the distance always fits.
+            // The FPDU of the longest ULPDU has 65288 bytes, so the distance always fits.
             (at, at.saturating_sub(length_field) as u16)
         })
     }

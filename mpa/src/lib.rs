@@ -1,19 +1,20 @@
-//! MPA (RFC 5044, with the enhanced startup of RFC 6581): how an RDMA connection is agreed on over
-//! TCP, and how records (ULPDUs) travel in TCP's stream of octets as FPDUs.
+//! MPA (RFC 5044, with the enhanced startup of RFC 6581). It negotiates an RDMA connection over TCP
+//! and frames records (ULPDUs) as FPDUs in the TCP byte stream.
 //!
 //! # Contract
 //! This crate is sans-IO. It opens no socket, reads no clock, starts no thread, and knows nothing
-//! of the layer above (DDP). Octets come in as slices and go out as slices and vectors; that a time
-//! limit ran out or that the connection ended is told to it by a call. It has no `unsafe` code, and
-//! nothing that a peer can send makes it panic.
+//! of the layer above (DDP). Bytes come in as slices and go out as slices and vectors. The caller
+//! reports a time limit that ran out, or the end of the connection, by a call. The crate has no
+//! `unsafe` code, and nothing that a peer can send makes it panic.
 //!
 //! A connection goes through two phases:
 //!
-//! 1. **Startup.** An [`Initiator`] gives out its Request and takes the Reply; a [`Responder`]
-//!    takes the Request, shows it to the ULP, and gives out the Reply. Both end with the same
+//! 1. **Startup.** An [`Initiator`] produces its Request and takes the Reply. A [`Responder`] takes
+//!    the Request, shows it to the ULP, and produces the Reply. Both end with the same
 //!    [`Negotiated`] parameters.
-//! 2. **Full Operation.** A [`Framer`] makes FPDUs of what is sent, a [`Deframer`] takes verified
-//!    [`Ulpdu`]s out of what arrives. The responder's [`SendGate`] is shut until the first one came.
+//! 2. **Full Operation.** A [`Framer`] turns outgoing ULPDUs into FPDUs. A [`Deframer`] extracts
+//!    verified [`Ulpdu`]s from incoming bytes. The responder's [`SendGate`] stays shut until the
+//!    first verified FPDU.
 //!
 //! Every error of the peer maps to the [`MpaErrorCode`] that a Terminate or a local report names.
 //!
@@ -65,8 +66,8 @@
 //! ```
 //!
 //! # Features
-//! `std` (default) brings the fast CRC32C. Without it the crate is `no_std` with `alloc`, and the
-//! CRC comes from a table.
+//! `std` (default) enables the fast CRC32C. Without it the crate is `no_std` with `alloc`, and the
+//! CRC is computed by table.
 
 #![allow(
     unexpected_cfgs,

@@ -1,25 +1,27 @@
-//! How long a ULPDU may be (RFC 5044 section 4.5).
+//! Maximum ULPDU length, MULPDU (RFC 5044 section 4.5).
 
 use core::fmt;
 use core::str::FromStr;
 
 use thiserror::Error;
 
-/// The longest ULPDU an FPDU may carry, in octets (RFC 5044 section 3).
+/// Length in bytes of the longest ULPDU that an FPDU may carry (RFC 5044 section 3).
 pub const MAX_ULPDU: usize = 64_768;
 
-/// MULPDU never goes below this many octets, however small the TCP segments are.
+/// Lower limit of MULPDU in bytes, which holds for any TCP segment size.
 pub const MIN_MULPDU: usize = 128;
 
-/// Octets of the FPDU of [`MAX_ULPDU`], without Markers.
+/// Length in bytes of the FPDU of a [`MAX_ULPDU`], without Markers.
 const LONGEST_FPDU: usize = 2 + MAX_ULPDU + 2 + 4;
 
-/// The longest ULPDU whose FPDU fits into one TCP segment of `emss` octets, in octets.
+/// Returns the length in bytes of the longest ULPDU whose FPDU fits into one TCP segment of `emss`
+/// bytes.
 ///
-/// It is what the layer above is told that it may send (5044-3-02).
+/// The layer above is given this value as the limit of what it may send (5044-3-02).
 ///
-/// `markers` says whether we send Markers; the worst case of their number is set aside. The result
-/// lies between [`MIN_MULPDU`] and [`MAX_ULPDU`] for every `emss`. Source: RFC 5044 section 4.5.
+/// `markers`: this side sends Markers; room for the largest possible number of them is set aside.
+/// The result lies between [`MIN_MULPDU`] and [`MAX_ULPDU`] for every `emss`. Source: RFC 5044
+/// section 4.5.
 ///
 /// ```
 /// use uwarp_mpa::mulpdu;
@@ -44,14 +46,18 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
     }
 }
 
-/// Over how many TCP segments one FPDU may go.
+/// Number of TCP segments that one FPDU may span.
 ///
-/// [`ONE`](Self::ONE) is what RFC 5044 asks for, and the default: an FPDU fits one segment. With more, FPDU alignment
-/// is given up knowingly: MULPDU is that of the formulas of section 4.5 for the octets of so many segments in place of one
-/// (against 5044-4.5-01 and 5044-4.5-02, and 5044-5.1-01), and segments begin and end within FPDUs (5044-5.1-03). It is for
-/// senders whose segments somebody else cuts from something longer (segmentation offload), so that a long FPDU costs
-/// them as much as a short one. A receiver has to take FPDUs whose alignment was lost (5044-5.1-05), but none is
-/// promised to take ULPDUs above the MULPDU of section 4.5: not all adapters do.
+/// [`ONE`](Self::ONE) is the default and the rule of RFC 5044: an FPDU fits into one segment.
+///
+/// More than one gives up FPDU alignment on purpose. MULPDU is then computed by the formulas of
+/// section 4.5 from the bytes of that many segments (against 5044-4.5-01 and 5044-4.5-02, and
+/// 5044-5.1-01). Segments begin and end within FPDUs (5044-5.1-03).
+///
+/// This is for senders whose segments are cut from something longer by another component
+/// (segmentation offload): a long FPDU then costs them as much as a short one. A receiver has to
+/// take FPDUs whose alignment was lost (5044-5.1-05). No receiver is obliged to take ULPDUs above
+/// the MULPDU of section 4.5, and some adapters do not.
 ///
 /// ```
 /// use uwarp_mpa::FpduSegments;
@@ -64,22 +70,22 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FpduSegments(u16);
 
-/// What is no number of segments for an FPDU, and which numbers are.
+/// Rejected number of segments for an FPDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FpduSegmentsError {
-    /// It is not a number.
+    /// The text is not a number.
     #[error(
         "that is not a number; expected one of TCP segments, 1 to {}",
         FpduSegments::MOST
     )]
     NoNumber,
-    /// It is 0.
+    /// The number is 0.
     #[error(
         "an FPDU goes over one TCP segment at least; expected 1 to {}",
         FpduSegments::MOST
     )]
     Zero,
-    /// It is more than [`FpduSegments::MOST`].
+    /// The number is above [`FpduSegments::MOST`].
     #[error(
         "no FPDU is as long as that; expected 1 to {} TCP segments",
         FpduSegments::MOST
@@ -88,14 +94,15 @@ pub enum FpduSegmentsError {
 }
 
 impl FpduSegments {
-    /// Every FPDU fits one segment, of 134 octets and more.
+    /// Every FPDU fits into one segment, if segments have 134 bytes or more.
     pub const ONE: Self = Self(1);
 
-    /// As many as there is room for in the longest FPDU, with segments of more than 128 octets.
+    /// Largest number of segments that the longest FPDU can span, with segments of more than 128
+    /// bytes.
     #[expect(clippy::cast_possible_truncation, reason = "it is 506")]
     pub const MOST: Self = Self((MAX_ULPDU / MIN_MULPDU) as u16);
 
-    /// So many; `None` when they are none, or more than [`MOST`](Self::MOST).
+    /// Creates the value; `None` for 0 and for more than [`MOST`](Self::MOST).
     #[must_use]
     pub const fn new(segments: u16) -> Option<Self> {
         if segments == 0 || segments > Self::MOST.0 {
@@ -105,21 +112,22 @@ impl FpduSegments {
         }
     }
 
-    /// How many.
+    /// Number of segments.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0
     }
 
-    /// The longest ULPDU whose FPDU fits so many TCP segments of `emss` octets, in octets; see [`mulpdu`], which it is for one
-    /// segment.
+    /// Returns the length in bytes of the longest ULPDU whose FPDU fits into this many TCP segments
+    /// of `emss` bytes. For one segment it equals [`mulpdu`].
     ///
-    /// They are as many whole segments as the longest FPDU has, if these are fewer, so that an FPDU of that length ends where
-    /// a segment does, and the next one begins with the next segment.
+    /// The number of segments is capped at the whole segments that fit into the longest FPDU. An
+    /// FPDU of the resulting length then ends at the end of a segment, and the next FPDU begins
+    /// with the next segment.
     #[must_use]
     pub const fn mulpdu(self, emss: usize, markers: bool) -> usize {
         let wanted = self.0 as usize;
-        // None fits whole: one that is longer than any FPDU, or of no octets.
+        // No whole segment fits: it is longer than any FPDU, or `emss` is 0.
         match LONGEST_FPDU.checked_div(emss) {
             None | Some(0) => mulpdu(emss, markers),
             Some(whole) if whole < wanted => mulpdu(whole * emss, markers),
@@ -129,7 +137,7 @@ impl FpduSegments {
 }
 
 impl Default for FpduSegments {
-    /// [`ONE`](Self::ONE).
+    /// Returns [`ONE`](Self::ONE).
     fn default() -> Self {
         Self::ONE
     }
@@ -150,7 +158,7 @@ impl FromStr for FpduSegments {
         }
         match text.parse() {
             Ok(0) => Err(FpduSegmentsError::Zero),
-            // What does not parse has too many digits.
+            // A number that does not parse has too many digits.
             number => number
                 .ok()
                 .and_then(Self::new)
@@ -210,7 +218,8 @@ mod tests {
                 let room = whole * emss;
                 let plain = Framer::new(true, false).fpdu_len(allowed.mulpdu(emss, false));
                 assert!(plain <= room, "{emss} x {segments}: {plain}");
-                // Whole words: and no room for another one, unless a single segment is longer than any FPDU.
+                // The ULPDU fills whole words, and no further word fits, unless a single segment is
+                // longer than any FPDU.
                 assert!(
                     plain + 4 > room || room > LONGEST_FPDU,
                     "{emss} x {segments}: {plain}"

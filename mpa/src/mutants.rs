@@ -1,6 +1,8 @@
-//! Sites of deliberate faults. Tests of the conformance suite, the simulator and the fuzz targets switch them on.
+//! Sites of deliberate faults. Tests of the conformance suite, the simulator and the fuzz targets
+//! switch them on.
 //!
-//! They exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it a site is its right expression.
+//! They exist only in a build with `--cfg uwarp_mutants` in `RUSTFLAGS`. Without it a site is its
+//! right expression.
 
 /// `mutate!(right, Name => wrong)` is `right`, unless the fault `Name` is switched on.
 #[cfg(uwarp_mutants)]
@@ -41,7 +43,7 @@ mod switch {
     /// Id of the fault that is on; 0 for none.
     static ACTIVE: AtomicU64 = AtomicU64::new(0);
 
-    /// Switches one fault on, in place of the one before; 0 switches all faults off.
+    /// Switches on one fault, in place of the previous one; 0 switches all faults off.
     pub fn switch(id: u64) {
         ACTIVE.store(id, Ordering::Relaxed);
     }

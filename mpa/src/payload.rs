@@ -1,28 +1,29 @@
-//! Where the payload of a ULPDU comes from.
+//! Source of the payload of a ULPDU.
 
 use crate::crc::Crc32c;
 
-/// Octets copied and then checksummed at a time: they are still in the first-level cache.
+/// Number of bytes that are copied and then checksummed at a time, while they are still in the
+/// first-level cache.
 const BLOCK: usize = 8 * 1024;
 
-/// The payload octets of an outgoing message, implemented by whoever owns the memory they lie in.
+/// Payload bytes of an outgoing message, implemented by the owner of their memory.
 ///
-/// The framer never sees that memory as a slice, so it may be memory that others write: registered
-/// memory is. Plain slices and arrays implement it too.
+/// The framer never sees that memory as a slice, so other threads may write to it, as they may to
+/// registered memory. Plain slices and arrays implement the trait too.
 ///
-/// The framer asks only for ranges within the offset and length it was given, and never for none at
-/// all; whether those lie within the payload is the business of the framer's caller.
+/// The framer asks only for non-empty ranges within the offset and length that it was given. Its
+/// caller ensures that these lie within the payload.
 pub trait Payload {
-    /// Copies `out.len()` octets, from `offset` on, to `out`. With `crc`, also updates it with the
-    /// octets as they now are in `out`, not with a second look at the source.
+    /// Copies `out.len()` bytes from `offset` on to `out`. With `crc`, also updates it with the
+    /// bytes that are now in `out`, without a second read of the source.
     fn copy(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>);
 
-    /// Updates `crc` with the `len` octets from `offset` on, which stay where they are.
+    /// Updates `crc` with the `len` bytes from `offset` on, without copying them.
     fn checksum(&self, offset: usize, len: usize, crc: &mut Crc32c);
 }
 
 /// # Panics
-/// If the range asked for reaches beyond the slice, as indexing does.
+/// If the range reaches past the end of the slice, as indexing does.
 impl Payload for [u8] {
     fn copy(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>) {
         let source = &self[offset..][..out.len()];
@@ -42,7 +43,7 @@ impl Payload for [u8] {
 }
 
 /// # Panics
-/// If the range asked for reaches beyond the array, as indexing does.
+/// If the range reaches past the end of the array, as indexing does.
 impl<const N: usize> Payload for [u8; N] {
     fn copy(&self, offset: usize, out: &mut [u8], crc: Option<&mut Crc32c>) {
         self.as_slice().copy(offset, out, crc);

@@ -1,4 +1,4 @@
-//! What several test modules share.
+//! Helpers that several test modules share.
 
 use alloc::vec::Vec;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::{Deframer, Framer, Step, crc32c};
 
-/// The first FPDU of a stream with Markers (RFC 5044 Figure 5).
+/// First FPDU of a stream with Markers (RFC 5044 Figure 5).
 pub(crate) const FIGURE_5: [u8; 52] = {
     let mut octets = [0; 52];
     octets[5] = 0x2A;
@@ -16,7 +16,7 @@ pub(crate) const FIGURE_5: [u8; 52] = {
     octets
 };
 
-/// An FPDU at stream offset 0x1EC with a Marker inside (RFC 5044 Figure 6).
+/// FPDU at stream offset 0x1EC with a Marker inside (RFC 5044 Figure 6).
 pub(crate) const FIGURE_6: [u8; 52] = {
     let mut octets = [0; 52];
     octets[1] = 0x2A;
@@ -27,25 +27,25 @@ pub(crate) const FIGURE_6: [u8; 52] = {
     octets
 };
 
-/// The DDP header of a Send with the given MSN, as both figures have it.
+/// DDP header of a Send with the given MSN, as in both figures.
 pub(crate) fn send_header(msn: u8) -> [u8; 18] {
     let mut header = [0; 18];
     (header[0], header[1], header[13]) = (0x41, 0x43, msn);
     header
 }
 
-/// A ULPDU that brings a fresh stream with Markers to offset 0x1EC, where Figure 6 starts: its
-/// FPDU has 488 octets behind the first Marker.
+/// Length of a ULPDU that brings a fresh stream with Markers to offset 0x1EC, where Figure 6
+/// starts. Its FPDU has 488 bytes after the first Marker.
 pub(crate) const BEFORE_FIGURE_6: usize = 482;
 
-/// Octet `i` of something that should not look like anything else.
+/// Test data of `len` bytes that depends on `seed` and resembles no header or Marker.
 pub(crate) fn octets(len: usize, seed: u8) -> Vec<u8> {
     (0..len)
         .map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed)
         .collect()
 }
 
-/// Frames each ULPDU, with the first `header` octets of it given as the header.
+/// Frames each ULPDU, passing its first 18 bytes as the header.
 pub(crate) fn stream_of(ulpdus: &[Vec<u8>], crc: bool, markers: bool) -> Vec<u8> {
     let mut framer = Framer::new(crc, markers);
     let mut out = Vec::new();
@@ -60,7 +60,7 @@ pub(crate) fn stream_of(ulpdus: &[Vec<u8>], crc: bool, markers: bool) -> Vec<u8>
     out
 }
 
-/// The same stream by the text of RFC 5044, an octet at a time.
+/// Builds the same stream from the text of RFC 5044, one byte at a time.
 pub(crate) fn stream_by_the_text(ulpdus: &[Vec<u8>], crc: bool, markers: bool) -> Vec<u8> {
     let mut out: Vec<u8> = Vec::new();
     for ulpdu in ulpdus {
@@ -90,7 +90,7 @@ pub(crate) fn stream_by_the_text(ulpdus: &[Vec<u8>], crc: bool, markers: bool) -
     out
 }
 
-/// Deframes what is there, taking care that no call asks for less than it has.
+/// Deframes all whole FPDUs, and checks that no call asks for fewer bytes than it was given.
 pub(crate) fn drain(
     deframer: &mut Deframer,
     buffer: &mut Vec<u8>,
@@ -114,7 +114,8 @@ pub(crate) fn drain(
     }
 }
 
-/// ULPDUs of all kinds of lengths, short ones most often. Interpreted by Miri, they have fewer Markers.
+/// ULPDUs of various lengths, short ones most often. Under Miri they are shorter and have fewer
+/// Markers.
 pub(crate) fn ulpdus(most: usize) -> impl Strategy<Value = Vec<Vec<u8>>> {
     let (longer, longest): (usize, usize) = if cfg!(miri) {
         (600, 1100)

@@ -51,7 +51,7 @@ fn another_message_than_the_one_whose_turn_it_is_is_out_of_range() {
         };
         assert_eq!(queue.accept(&header(msn, 0, true), 1, Some(9)), Err(fault));
     }
-    // Again the one that was delivered already: at most once (5041-5.3-03).
+    // The message that was delivered before arrives again: at most once (5041-5.3-03).
     assert!(queue.accept(&header(1, 0, true), 1, Some(9)).is_ok());
     let fault = UntaggedFault::MsnRange {
         expected: Msn(2),
@@ -165,7 +165,7 @@ proptest! {
         }
     }
 
-    /// The model: a list of (offset, octets) that were accepted for the message under way.
+    /// The model is a list of the (offset, bytes) accepted for the message in progress.
     #[test]
     fn whatever_arrives_nothing_is_placed_outside_of_the_buffer(
         segments in proptest::collection::vec(

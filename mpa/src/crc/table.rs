@@ -1,9 +1,9 @@
-//! CRC32C by table, eight octets a step.
+//! CRC32C by table, eight bytes per step.
 
-/// The polynomial of RFC 3720 section 12.1, reflected.
+/// Polynomial of RFC 3720 section 12.1, reflected.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 
-/// `TABLES[n][octet]`: what `octet` contributes when `n` more octets follow it.
+/// `TABLES[n][octet]`: contribution of `octet` when `n` more bytes follow it.
 static TABLES: [[u32; 256]; 8] = tables();
 
 const fn tables() -> [[u32; 256]; 8] {

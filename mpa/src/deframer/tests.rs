@@ -19,7 +19,7 @@ fn fpdu<'a>(deframer: &mut Deframer, input: &'a [u8]) -> Ulpdu<'a> {
     }
 }
 
-/// Puts the right CRC at the end of a lone FPDU.
+/// Writes the right CRC to the end of a lone FPDU.
 fn seal(fpdu: &mut [u8]) {
     let (body, field) = fpdu.split_last_chunk_mut().unwrap();
     *field = crc32c(body).to_le_bytes();
@@ -69,7 +69,7 @@ fn need_grows_from_the_length_field_to_the_whole_fpdu() {
 
 #[test]
 fn head_is_borrowed_unless_a_marker_lies_in_it() {
-    // The length field at 0x1EC, so the Marker is behind the 18th octet of the ULPDU.
+    // The length field is at 0x1EC, so the Marker follows the 18th byte of the ULPDU.
     let stream = stream_of(&[octets(BEFORE_FIGURE_6, 0), octets(42, 5)], true, true);
     let mut deframer = Deframer::new(true, true);
     let used = fpdu(&mut deframer, &stream).wire_len();
@@ -154,7 +154,7 @@ fn a_wrong_marker_behind_a_valid_crc_is_a_mismatch() {
     for (marker, pointer, expected) in [(0, 4, 0), (512, 0, 508), (1024, 1024, 1020)] {
         let mut stream = good.clone();
         stream[marker + 2..marker + 4].copy_from_slice(&u16::to_be_bytes(pointer));
-        // As it stands the CRC is the first thing that is wrong.
+        // The CRC is the first check that fails here.
         let error = Deframer::new(true, true).next(&stream).unwrap_err();
         assert!(matches!(error, DeframeError::BadCrc { .. }));
         seal(&mut stream);
@@ -224,7 +224,8 @@ fn every_error_has_its_code_and_words() {
     insta::assert_snapshot!(table.join("\n"));
 }
 
-/// Octets in the longest of the ULPDUs that are cut, and in random streams; for Miri over one Marker, and over none.
+/// Length in bytes of the longest ULPDU that is cut, and of random streams. Under Miri the former
+/// has one Marker and the latter none.
 const CUT: usize = if cfg!(miri) { 600 } else { 2000 };
 const RANDOM: usize = if cfg!(miri) { 30 } else { 5000 };
 
@@ -283,7 +284,7 @@ proptest! {
         let at = at.index(stream.len());
         stream[at] ^= flip;
         let mut got = Vec::new();
-        // An error, or a wait for octets that a longer length asks for.
+        // The result is an error, or a wait for bytes that a longer length field asks for.
         let mut deframer = Deframer::new(true, markers);
         let _ = drain(&mut deframer, &mut stream, &mut got);
         prop_assert!(got.len() < ulpdus.len());

@@ -109,7 +109,7 @@ fn rewinding_forgets_what_was_not_sent() {
         .frame(&octets(999, 2), &[], 0, 0, &mut Vec::new())
         .unwrap();
     framer.rewind(position);
-    framer.rewind(position + 512); // not back: ignored
+    framer.rewind(position + 512); // a later position, which is ignored
     framer.frame(&octets(400, 3), &[], 0, 0, &mut sent).unwrap();
     assert_eq!(
         sent,
@@ -132,7 +132,7 @@ fn errors_say_what_was_expected() {
     insta::assert_snapshot!(text.join("\n"));
 }
 
-/// Octets of payload; Miri goes over them one by one.
+/// Longest payload in bytes. Miri interprets each byte.
 const LONGEST: usize = if cfg!(miri) { 2500 } else { MAX_ULPDU - 70 };
 const MARKED: usize = if cfg!(miri) { 1100 } else { 3000 };
 

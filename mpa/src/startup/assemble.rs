@@ -1,4 +1,4 @@
-//! Puts a startup frame together from the pieces in which it arrives.
+//! Assembly of a startup frame from the pieces in which it arrives.
 
 use alloc::vec::Vec;
 
@@ -10,13 +10,13 @@ use crate::mutants::mutate;
 /// Offset of the Rev field.
 const REV: usize = 17;
 
-/// A startup frame on its way in.
+/// A startup frame that is being received.
 #[derive(Clone, Debug)]
 pub(super) struct Assembler {
     kind: FrameKind,
-    /// The highest revision taken.
+    /// Highest revision that this side accepts.
     highest: Revision,
-    /// What has come; never more than the frame, so never more than 532 octets.
+    /// Bytes received so far; never more than the frame, so at most 532.
     octets: Vec<u8>,
 }
 
@@ -29,13 +29,13 @@ impl Assembler {
         }
     }
 
-    /// Octets taken so far.
+    /// Number of bytes taken so far.
     pub(super) fn received(&self) -> usize {
         self.octets.len()
     }
 
-    /// Takes what belongs to the frame from `input`; returns how many octets that were, and the
-    /// frame with its revision once it is whole.
+    /// Takes the bytes of the frame from `input`. Returns the number of bytes taken, and the frame
+    /// with its revision once it is complete.
     pub(super) fn push(
         &mut self,
         input: &[u8],
@@ -56,15 +56,17 @@ impl Assembler {
         }
     }
 
-    /// The frame, or the number of octets it needs. `rest` is what comes behind what was taken; it
-    /// only serves to tell a person more of what is not MPA.
+    /// Returns the frame, or the number of bytes that it needs. `rest` holds the bytes after those
+    /// already taken; they only make the error message about a peer that is not MPA more
+    /// informative.
     fn parse(&self, rest: &[u8]) -> Result<Result<(StartupFrame, Revision), usize>, StartupError> {
         let parsed = StartupFrame::parse(self.kind, &self.octets);
         if let Err(StartupError::NotMpa { peer, .. }) = parsed {
             let first = FirstOctets::of(&self.octets, rest);
             return Err(StartupError::NotMpa { first, peer });
         }
-        // 5044-7.1.1-13: the key holds, so judge Rev before what only a known revision defines.
+        // 5044-7.1.1-13: the key is valid, so check Rev before the fields that only a known
+        // revision defines.
         let revision = match self.octets.get(REV) {
             Some(&revision) if !wrong_frame(&parsed) => Some(self.check_revision(revision)?),
             _ => None,
@@ -85,7 +87,7 @@ impl Assembler {
     }
 }
 
-/// The key was the other frame's.
+/// Returns true if the key is that of the other frame.
 fn wrong_frame(parsed: &Result<Parsed, StartupError>) -> bool {
     matches!(
         parsed,

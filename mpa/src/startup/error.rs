@@ -1,5 +1,5 @@
-//! What can go wrong in startup, by blame: [`ConfigError`] is the local caller's doing,
-//! [`StartupError`] the peer's or the connection's.
+//! Startup errors, by blame: [`ConfigError`] is caused by the local caller, [`StartupError`] by the
+//! peer or the connection.
 
 use core::fmt;
 
@@ -10,46 +10,48 @@ use super::negotiated::Role;
 use super::options::NO_AUTO;
 use crate::error::MpaErrorCode;
 
-/// A startup asked for in a way that cannot be put on the wire.
+/// Startup parameters that cannot be put on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
-    /// More Private Data than fits.
+    /// The Private Data is too long.
     #[error("{len} octets of private data do not fit: at most {max} do{}", enhanced_note(*.max))]
     PrivateDataTooLong {
-        /// Octets given.
+        /// Length of the Private Data in bytes.
         len: usize,
-        /// Octets that fit: 512, or 508 behind enhanced connection data (6581-6-i02).
+        /// Limit in bytes: 512, or 508 after enhanced connection data (6581-6-i02).
         max: usize,
     },
-    /// An IRD, ORD or limit above what its 14-bit field holds.
+    /// An IRD, ORD or limit does not fit its 14-bit field.
     #[error("{value} is too deep an RDMA Read queue: the limit is {max}")]
     DepthTooLarge {
-        /// The value given.
+        /// The rejected value.
         value: u16,
-        /// The largest one allowed: [`NO_AUTO`] for an IRD or ORD (where it means "not negotiated"), one less for a limit.
+        /// Largest allowed value. For an IRD or ORD it is [`NO_AUTO`], which means "not
+        /// negotiated"; for a limit it is one less.
         max: u16,
     },
     /// The limit of the IRD is below the IRD itself.
     #[error("max_ird {max_ird} is below the IRD of {ird} that is asked for")]
     LimitBelowIrd {
-        /// The IRD given.
+        /// The requested IRD.
         ird: u16,
-        /// Its limit.
+        /// The limit of the IRD.
         max_ird: u16,
     },
-    /// The peer-to-peer model without the enhanced connection data that declares it.
+    /// The peer-to-peer model was requested without the enhanced connection data that declares it.
     #[error("the peer-to-peer model needs MPA revision 2 (RFC 6581)")]
     PeerToPeerNeedsRevisionTwo,
-    /// Peer-to-peer, or enhanced startup as a responder, without a single RTR kind (6581-9.2-03).
+    /// No RTR kind was given for the peer-to-peer model, or for enhanced startup as a responder
+    /// (6581-9.2-03).
     #[error("at least one kind of RTR indication has to be named")]
     NoRtrKind,
-    /// Enhanced connection data in a frame of a revision that has none (6581-6-01).
+    /// The frame has enhanced connection data, but its revision has none (6581-6-01).
     #[error("enhanced connection data needs MPA revision 2 or higher, not {revision}")]
     EnhancedNeedsRevisionTwo {
-        /// The Rev field given.
+        /// The Rev field of the frame.
         revision: u8,
     },
-    /// A Responder was told to answer while there is no Request to answer.
+    /// The Responder has no Request to answer.
     #[error("there is no MPA Request to answer: none was received yet, or it was answered before")]
     NothingToAnswer,
 }
@@ -74,7 +76,7 @@ pub(super) fn check_depth(value: u16) -> Result<(), ConfigError> {
     }
 }
 
-/// Checks a limit of the IRD, which has to be a real number.
+/// Checks a limit of the IRD, which has to be a number and not [`NO_AUTO`].
 pub(super) fn check_limit(value: u16) -> Result<(), ConfigError> {
     if value < NO_AUTO {
         Ok(())
@@ -86,7 +88,7 @@ pub(super) fn check_limit(value: u16) -> Result<(), ConfigError> {
     }
 }
 
-/// The first octets of something that is not MPA, kept to tell a person what the peer is.
+/// First bytes from a peer that does not speak MPA, kept so that an error message can show them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FirstOctets {
     octets: [u8; Self::MAX],
@@ -94,10 +96,10 @@ pub struct FirstOctets {
 }
 
 impl FirstOctets {
-    /// At most this many octets are kept.
+    /// Largest number of bytes that are kept.
     pub const MAX: usize = 24;
 
-    /// Keeps the first octets of `before` followed by `after`.
+    /// Keeps the first bytes of `before` followed by `after`.
     pub(super) fn of(before: &[u8], after: &[u8]) -> Self {
         let mut octets = [0; Self::MAX];
         let mut len = 0;
@@ -108,14 +110,14 @@ impl FirstOctets {
         Self { octets, len }
     }
 
-    /// The octets as they came.
+    /// Returns the bytes as received.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         self.octets.get(..self.len).unwrap_or_default()
     }
 }
 
-/// A line of text in quotes if it starts as one, else the octets in hexadecimal.
+/// Displays a line of text in quotes if the bytes start as one, otherwise hexadecimal.
 impl fmt::Display for FirstOctets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let octets = self.as_slice();
@@ -126,7 +128,7 @@ impl fmt::Display for FirstOctets {
         let line_end = octets
             .get(printable)
             .is_none_or(|o| matches!(o, b'\r' | b'\n' | b'\t'));
-        // One letter may be the start of anything; what follows it decides.
+        // A single letter may be the start of anything; the byte after it decides.
         if printable > 0 && (line_end || printable >= 4) {
             let text = octets.get(..printable).unwrap_or_default();
             return write!(f, "'{}'", core::str::from_utf8(text).unwrap_or_default());
@@ -144,16 +146,16 @@ impl fmt::Debug for FirstOctets {
     }
 }
 
-/// Startup failed. The TCP connection is of no more use and has to be closed at once
-/// (5044-8-09); no Terminate can be sent.
+/// Startup failed. The TCP connection is of no more use and has to be closed at once (5044-8-09).
+/// No Terminate can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum StartupError {
-    /// What came does not begin with an MPA key (5044-7.1.1-02, -04).
+    /// The received bytes do not begin with an MPA key (5044-7.1.1-02, -04).
     #[error("the peer {} {first}, not an MPA {}", verb(*.peer), frame_of(*.peer))]
     NotMpa {
-        /// What came first.
+        /// First bytes received.
         first: FirstOctets,
-        /// What the peer should have been.
+        /// Role that the peer should have.
         peer: Role,
     },
     /// The peer sent a Request where its Reply is due: both sides are initiators (5044-7.1.2-17).
@@ -166,7 +168,7 @@ pub enum StartupError {
         "the peer sent an MPA Reply, not an MPA Request: it takes itself for the accepting side (responder)"
     )]
     ReplyInsteadOfRequest,
-    /// A Rev field that is not spoken here (5044-7.1.1-14).
+    /// The Rev field holds a revision that this side does not support (5044-7.1.1-14).
     #[error(
         "the peer speaks MPA revision {revision}; {} spoken here",
         if *.highest == 1 { "only revision 1 is" } else { "revisions 1 and 2 are" }
@@ -174,7 +176,7 @@ pub enum StartupError {
     UnsupportedRevision {
         /// The peer's Rev field.
         revision: u8,
-        /// The highest one taken here.
+        /// Highest revision that this side accepts.
         highest: u8,
     },
     /// `PD_Length` is above 512 (5044-7.1.1-16).
@@ -191,64 +193,65 @@ pub enum StartupError {
         /// `PD_Length`.
         len: u16,
     },
-    /// An enhanced Request was accepted without, or an unenhanced one with, enhanced connection
-    /// data (6581-10-01, -02).
+    /// The Reply to an enhanced Request lacks enhanced connection data, or the Reply to an
+    /// unenhanced one has it (6581-10-01, -02).
     #[error(
         "the peer's MPA Reply {} the IRD and ORD of revision 2 although our Request {}",
         if *.reply_enhanced { "has" } else { "lacks" },
         if *.reply_enhanced { "had none" } else { "had them" }
     )]
     EnhancedMismatch {
-        /// Whether the Reply had them.
+        /// The Reply had enhanced connection data.
         reply_enhanced: bool,
     },
-    /// Octets came behind the Request although the initiator has no Reply yet: `PD_Length` does not
-    /// match the Private Data (5044-7.1.1-16, 5044-7.1.2-11). For the owner of the stream to raise.
+    /// Bytes arrived after the Request, although the initiator has no Reply yet. `PD_Length` does
+    /// not match the Private Data (5044-7.1.1-16, 5044-7.1.2-11). The owner of the stream raises
+    /// this error.
     #[error(
         "the peer sent {count} octets behind its MPA Request and before our Reply: the length of its private data is wrong, or it does not wait for the Reply"
     )]
     TrailingOctets {
-        /// How many had come.
+        /// Number of these bytes.
         count: usize,
     },
-    /// The initiator sent no first FPDU: its RTR indication (RFC 6581 section 9.2), or data. For the
-    /// owner of the timer to raise.
+    /// The initiator sent no first FPDU: neither its RTR indication (RFC 6581 section 9.2) nor
+    /// data. The owner of the timer raises this error.
     #[error(
         "the peer has its MPA Reply, but sent no first message (an RTR indication, or data) for too long"
     )]
     RtrMissing,
-    /// This side has no place for the connection. For the owner of the listener to raise.
+    /// This side has no place for the connection. The owner of the listener raises this error.
     #[error("refused before the first octet: too many connections in startup ({limit} {})",
         if *.of_peer { "of this peer" } else { "of all peers" }
     )]
     NoPlace {
-        /// How many there may be.
+        /// Largest number of connections in startup.
         limit: u32,
-        /// Whether the limit is that of one peer.
+        /// The limit applies to one peer.
         of_peer: bool,
     },
-    /// A newer connection has its place: all were taken, and of those in startup this was the oldest. For the owner of
-    /// the listener to raise.
+    /// A newer connection took the place of this one. All places were taken, and this was the
+    /// oldest connection in startup. The owner of the listener raises this error.
     #[error(
         "reset before the peer's MPA Request was whole: a newer connection needed its place, one of {limit} {}",
         if *.of_listener { "of the listener" } else { "for all peers together" }
     )]
     Displaced {
-        /// How many there may be.
+        /// Number of places.
         limit: u32,
-        /// Whether the limit is that of one listener, and not of all peers together.
+        /// The limit applies to one listener, not to all peers together.
         of_listener: bool,
     },
-    /// The peer has its connections, and gets no more of them: its Request was answered with a reject. For the owner
-    /// of the listener to raise.
+    /// The peer has reached its limit of connections, so its Request was answered with a reject.
+    /// The owner of the listener raises this error.
     #[error("rejected: {} already {} {limit} connections, the limit",
         if *.of_peer { "the peer" } else { "all peers together" },
         if *.of_peer { "has" } else { "have" }
     )]
     TooManyConnections {
-        /// How many there may be.
+        /// Largest number of connections.
         limit: u32,
-        /// Whether the limit is that of one peer.
+        /// The limit applies to one peer.
         of_peer: bool,
     },
     /// The connection ended during startup.
@@ -261,13 +264,13 @@ pub enum StartupError {
         } else { "" }
     )]
     Closed {
-        /// By RST, not by FIN.
+        /// The connection ended by RST, not by FIN.
         reset: bool,
-        /// Octets of the peer's startup frame that had come.
+        /// Bytes of the peer's startup frame received so far.
         received: usize,
-        /// Our Request was an enhanced one.
+        /// This side's Request was an enhanced one.
         enhanced: bool,
-        /// What the peer should have been.
+        /// Role that the peer should have.
         peer: Role,
     },
     /// The caller's time limit for startup ran out (5044-7.1.2-18, -22).
@@ -278,15 +281,15 @@ pub enum StartupError {
         } else { "" }
     )]
     TimedOut {
-        /// Octets of the peer's startup frame that had come.
+        /// Bytes of the peer's startup frame received so far.
         received: usize,
-        /// What the peer should have been.
+        /// Role that the peer should have.
         peer: Role,
     },
 }
 
 impl StartupError {
-    /// The code for the local report (RFC 5044 section 8); it never goes on the wire.
+    /// Returns the code for the local report (RFC 5044 section 8). It never goes on the wire.
     #[must_use]
     pub const fn code(&self) -> MpaErrorCode {
         match self {
@@ -307,9 +310,9 @@ impl StartupError {
         }
     }
 
-    /// Whether the peer closed on an enhanced Request without a word, as one that knows RFC 5044
-    /// only does. A new connection with [`Revision::One`](super::Revision::One) may fare better
-    /// (6581-10-05).
+    /// Returns true if the peer closed the connection on an enhanced Request without any answer. A
+    /// peer that knows only RFC 5044 does this. A new connection with
+    /// [`Revision::One`](super::Revision::One) may succeed (6581-10-05).
     #[must_use]
     pub const fn may_retry_with_revision_1(&self) -> bool {
         matches!(
@@ -337,7 +340,7 @@ const fn frame_of(peer: Role) -> &'static str {
     }
 }
 
-/// How far the peer's startup frame had come.
+/// Progress of the peer's startup frame.
 struct Progress {
     peer: Role,
     received: usize,

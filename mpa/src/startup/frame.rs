@@ -1,5 +1,5 @@
-//! The MPA Request and Reply Frames: octets to meaning and back (RFC 5044 section 7.1.1, RFC 6581
-//! sections 6 and 9).
+//! The MPA Request and Reply Frames: parser and writer (RFC 5044 section 7.1.1, RFC 6581 sections 6
+//! and 9).
 
 use alloc::vec::Vec;
 
@@ -8,13 +8,13 @@ use super::negotiated::Role;
 use super::options::{Model, NO_AUTO, RtrKinds};
 use crate::mutants::mutate;
 
-/// Octets of Private Data that a frame may hold, enhanced connection data included. Whoever receives one has room for
-/// all of them (5044-7.1.2-19): a frame is read until it is whole.
+/// Longest Private Data of a frame in bytes, enhanced connection data included. The receiver has
+/// room for all of it (5044-7.1.2-19), because it reads a frame until it is complete.
 pub const MAX_PRIVATE_DATA: usize = 512;
 
-/// Octets in front of the Private Data.
+/// Length in bytes of the part before the Private Data.
 pub(super) const FIXED: usize = 20;
-/// Octets of enhanced connection data at the start of the Private Data.
+/// Length in bytes of the enhanced connection data at the start of the Private Data.
 const ENHANCED: usize = 4;
 
 const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
@@ -30,12 +30,12 @@ const RTR_SEND: u16 = 0x4000;
 const RTR_WRITE: u16 = 0x8000;
 const RTR_READ: u16 = 0x4000;
 
-/// Which of the two frames.
+/// Kind of a startup frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameKind {
-    /// The initiator's.
+    /// Sent by the initiator.
     Request,
-    /// The responder's.
+    /// Sent by the responder.
     Reply,
 }
 
@@ -47,7 +47,7 @@ impl FrameKind {
         }
     }
 
-    /// The Key as it is sent.
+    /// Returns the Key to send.
     fn key_sent(self) -> [u8; 16] {
         match self {
             Self::Request => mutate!(REQUEST_KEY, RequestKeyWrong => REPLY_KEY),
@@ -55,7 +55,7 @@ impl FrameKind {
         }
     }
 
-    /// Who sends it.
+    /// Returns the role that sends this frame.
     pub(super) const fn sender(self) -> Role {
         match self {
             Self::Request => Role::Initiator,
@@ -124,33 +124,33 @@ pub struct StartupFrame {
     pub markers: bool,
     /// C: the sender wants CRCs.
     pub crc: bool,
-    /// R: the sender rejects the connection. Without meaning in a Request.
+    /// R: the sender rejects the connection. It has no meaning in a Request.
     pub rejected: bool,
-    /// Rev, whatever it is.
+    /// Rev, with any value.
     pub revision: u8,
-    /// Enhanced connection data (S, and the four octets).
+    /// Enhanced connection data (S, and the four bytes).
     pub enhanced: Option<Enhanced>,
     /// The ULP's Private Data.
     pub private_data: Vec<u8>,
 }
 
-/// What [`StartupFrame::parse`] found.
+/// Result of [`StartupFrame::parse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// No whole frame yet: at least this many octets are needed, counted from its first one.
+    /// The frame is incomplete. At least this many bytes are needed, counted from its first one.
     Need(usize),
-    /// A frame, and how many octets it took.
+    /// A frame, and its length in bytes.
     Frame(StartupFrame, usize),
 }
 
 impl StartupFrame {
     /// Parses the frame at the start of `octets`, which has to be of the given kind.
     ///
-    /// What cannot become such a frame is refused with the first octet that shows it. The Rev field
-    /// is not judged here, but S means nothing below revision 2.
+    /// Bytes that cannot become such a frame are refused as soon as the first wrong byte is there.
+    /// The Rev field is not checked here, but S is ignored below revision 2.
     ///
     /// # Errors
-    /// The octets are not the start of such a frame.
+    /// The bytes are not the start of such a frame.
     pub fn parse(kind: FrameKind, octets: &[u8]) -> Result<Parsed, StartupError> {
         check_key(kind, octets)?;
         let Some((fixed, rest)) = octets.split_first_chunk::<FIXED>() else {
@@ -165,7 +165,7 @@ impl StartupFrame {
         {
             return Err(StartupError::PrivateDataTooLong { len });
         }
-        // In revision 1 this bit is reserved and not looked at.
+        // In revision 1 this bit is reserved and ignored.
         let is_enhanced = revision >= 2 && flags & FLAG_ENHANCED != 0;
         if is_enhanced && data_len < ENHANCED {
             return Err(StartupError::EnhancedDataMissing { len });
@@ -190,7 +190,7 @@ impl StartupFrame {
         Ok(Parsed::Frame(frame, FIXED + data_len))
     }
 
-    /// The frame's octets.
+    /// Returns the bytes of the frame.
     ///
     /// # Errors
     /// The frame cannot be written: too much Private Data, an IRD or ORD above 14 bits, or enhanced
@@ -237,7 +237,7 @@ impl StartupFrame {
     }
 }
 
-/// Compares as much of the key as is there.
+/// Checks the received part of the key.
 fn check_key(kind: FrameKind, octets: &[u8]) -> Result<(), StartupError> {
     let differs = |key: [u8; 16]| key.iter().zip(octets).position(|(k, o)| k != o);
     let Some(at) = mutate!(differs(kind.key()), KeyNotChecked => None) else {
@@ -247,8 +247,8 @@ fn check_key(kind: FrameKind, octets: &[u8]) -> Result<(), StartupError> {
         FrameKind::Reply => (REQUEST_KEY, StartupError::RequestInsteadOfReply),
         FrameKind::Request => (REPLY_KEY, StartupError::ReplyInsteadOfRequest),
     };
-    // The two keys part at one letter; whoever got that far and goes on with the other's is taken
-    // for the other (5044-7.1.2-17).
+    // The two keys differ in one letter. A peer that sends this letter of the other key is taken to
+    // send the other frame (5044-7.1.2-17).
     if octets.starts_with(&other[..=at]) {
         return Err(error);
     }

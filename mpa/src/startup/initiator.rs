@@ -1,4 +1,4 @@
-//! The initiator's half of startup.
+//! The initiator's side of startup.
 
 use alloc::vec::Vec;
 
@@ -10,25 +10,27 @@ use super::options::{Model, NO_AUTO, Revision, Rtr, RtrKinds};
 use crate::error::MpaErrorCode;
 use crate::mutants::mutate;
 
-/// What an [`Initiator`] asks for.
+/// Parameters that an [`Initiator`] requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitiatorConfig {
-    /// [`Revision::Two`] sends enhanced connection data (IRD, ORD and model), [`Revision::One`] none.
+    /// [`Revision::Two`] sends enhanced connection data (IRD, ORD and model), [`Revision::One`]
+    /// none.
     pub revision: Revision,
-    /// We want CRCs (the default of RFC 5044 section 4.4). They are used if either side does.
+    /// This side wants CRCs (the default of RFC 5044 section 4.4). They are used if either side
+    /// wants them.
     pub crc: bool,
-    /// We want Markers in what we receive.
+    /// This side wants Markers in what it receives.
     pub markers: bool,
-    /// How many inbound RDMA Reads we have room for. [`NO_AUTO`] leaves it to the ULPs; the local
-    /// depth is `max_ird` then.
+    /// Number of inbound RDMA Reads that this side has room for. [`NO_AUTO`] leaves it to the ULPs;
+    /// the local depth is then `max_ird`.
     pub ird: u16,
-    /// How many outbound RDMA Reads we would like to have outstanding, or [`NO_AUTO`].
+    /// Number of outbound RDMA Reads that this side would like to have outstanding, or [`NO_AUTO`].
     pub ord: u16,
-    /// How far `ird` may be raised to suit the responder. Without meaning in revision 1.
+    /// Upper limit for raising `ird` to suit the responder. It has no meaning in revision 1.
     pub max_ird: u16,
-    /// The connection model, with the RTR kinds that we can generate. Revision 2 only.
+    /// Connection model, with the RTR kinds that this side can generate. Revision 2 only.
     pub model: Model,
-    /// Private Data for the responder's ULP: at most 512 octets, 508 in revision 2.
+    /// Private Data for the responder's ULP: at most 512 bytes, 508 in revision 2.
     pub private_data: Vec<u8>,
 }
 
@@ -56,7 +58,7 @@ impl InitiatorConfig {
         Ok(())
     }
 
-    /// The Request that says so.
+    /// Returns the Request with these parameters.
     fn request(&self) -> Result<Vec<u8>, ConfigError> {
         let enhanced = (self.revision == Revision::Two).then_some(Enhanced {
             model: self.model,
@@ -79,15 +81,17 @@ impl InitiatorConfig {
         self.revision == Revision::Two
     }
 
-    /// What the Reply means for us.
+    /// Derives the outcome from the Reply.
     fn settle(&self, reply: StartupFrame, revision: Revision) -> Result<Outcome, StartupError> {
         if mutate!(reply.rejected, RejectNotHeeded => false) {
-            // A rejecting peer need not have understood our enhanced data: take any shape.
+            // A rejecting peer need not have understood the enhanced data, so its Reply may have
+            // any shape.
             let peer_ord = reply.enhanced.map(|e| e.ord);
             return Ok(Outcome::Rejected(Rejection {
                 peer_ird: reply.enhanced.map(|e| e.ird),
                 peer_ord,
-                // NO_AUTO is the largest value, so an IRD that is left to the ULPs is never too small.
+                // NO_AUTO is the largest value, so an IRD that is left to the ULPs is never too
+                // small.
                 ord_needed: peer_ord.filter(|ord| *ord != NO_AUTO && *ord > self.ird),
                 private_data: reply.private_data,
             }));
@@ -147,13 +151,13 @@ impl InitiatorConfig {
         let (can, takes) = match (self.model, theirs.model) {
             (Model::ClientServer, Model::ClientServer) => return Ok(()),
             (Model::PeerToPeer(can), Model::PeerToPeer(takes)) => (can, takes),
-            // The Reply has to repeat our flag A (6581-9.2-04, -12). One that does not would leave
-            // one side waiting for an RTR indication that the other knows nothing of.
+            // The Reply has to repeat flag A of the Request (6581-9.2-04, -12). Otherwise one side
+            // would wait for an RTR indication that the other does not know of.
             _ => return Err(MpaErrorCode::NoMatchingRtr),
         };
         ours.rtr_offered = takes;
         let common = can.and(takes);
-        // The RTR Read counts against the responder's IRD like any other.
+        // The RTR Read counts against the responder's IRD like any other Read.
         let room_for_read = theirs.ird > 0;
         let rtr = [Rtr::Write, Rtr::Read, Rtr::Send]
             .into_iter()
@@ -164,7 +168,8 @@ impl InitiatorConfig {
         let rtr = mutate!(rtr, NoRtrTaken => rtr.or(Some(Rtr::Write)))
             .ok_or(MpaErrorCode::NoMatchingRtr)?; // 6581-9.2-10
         if rtr == Rtr::Read {
-            // The responder made room for it although we had asked for none (6581-9.1-03).
+            // The responder made room for the RTR Read although this side had asked for none
+            // (6581-9.1-03).
             ours.ord = ours.ord.max(1);
         }
         ours.rtr = Some(rtr);
@@ -172,7 +177,7 @@ impl InitiatorConfig {
     }
 }
 
-/// Where an initiator stands.
+/// State of an initiator.
 ///
 /// ```text
 ///                 reply: accepted
@@ -193,7 +198,7 @@ enum State {
     Failed,
 }
 
-/// What happens to an initiator.
+/// Event that changes the state of an initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     PartOfReply,
@@ -205,7 +210,7 @@ enum Event {
     TimedOut,
 }
 
-/// The transition; `None` where the event is no longer startup's business.
+/// Returns the next state; `None` if startup no longer handles the event.
 const fn next(state: State, event: Event) -> Option<State> {
     match (state, event) {
         (State::AwaitReply, Event::PartOfReply) => Some(State::AwaitReply),
@@ -228,27 +233,27 @@ const fn next(state: State, event: Event) -> Option<State> {
     }
 }
 
-/// Starts MPA from the initiator's side: one Request out, one Reply in.
+/// Performs MPA startup as the initiator: sends one Request, takes one Reply.
 #[derive(Clone, Debug)]
 pub struct Initiator {
     config: InitiatorConfig,
     request: Vec<u8>,
     reply: Assembler,
     state: State,
-    /// The first error; set exactly in [`State::Failed`].
+    /// First error; set exactly in [`State::Failed`].
     error: Option<StartupError>,
 }
 
 impl Initiator {
-    /// An initiator that has not sent its Request yet.
+    /// Creates an initiator that has not sent its Request yet.
     ///
     /// # Errors
     /// The configuration cannot be put on the wire.
     pub fn new(config: InitiatorConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let request = config.request()?;
-        // A Reply of revision 2 without enhanced data is the same as one of revision 1, so both are
-        // taken whichever we asked in.
+        // A Reply of revision 2 without enhanced data is the same as one of revision 1. Both are
+        // accepted, whatever the revision of the Request.
         let reply = Assembler::new(FrameKind::Reply, Revision::Two);
         Ok(Self {
             config,
@@ -259,16 +264,18 @@ impl Initiator {
         })
     }
 
-    /// The Request Frame, to be sent first. Nothing else may follow before the Reply (5044-7.1.2-11).
+    /// Returns the Request Frame, to be sent first. Nothing else may follow before the Reply
+    /// (5044-7.1.2-11).
     #[must_use]
     pub fn request(&self) -> &[u8] {
         &self.request
     }
 
-    /// Takes the next octets of the stream, in pieces of any size.
+    /// Takes the next bytes of the stream, in pieces of any size.
     ///
-    /// Returns how many octets belonged to the Reply (what follows is the first FPDU and stays
-    /// with the caller), and the outcome once it is known. After that it takes nothing more.
+    /// Returns the number of bytes that belonged to the Reply, and the outcome once it is known.
+    /// The bytes after the Reply are the first FPDU and stay with the caller. After the outcome it
+    /// takes nothing more.
     ///
     /// # Errors
     /// The connection has to be closed. Every later call returns the same error.
@@ -292,8 +299,8 @@ impl Initiator {
         Ok((taken, outcome))
     }
 
-    /// The connection ended: by RST (`reset`) or by FIN. Returns the error to report, which is the
-    /// first one if startup had failed before.
+    /// Records that the connection ended: by RST (`reset`) or by FIN. Returns the error to report,
+    /// which is the first one if startup had failed before.
     pub fn closed(&mut self, reset: bool) -> StartupError {
         let received = self.reply.received();
         let enhanced = self.config.is_enhanced();
@@ -309,8 +316,8 @@ impl Initiator {
         )
     }
 
-    /// The caller's time limit for startup ran out. Returns the error to report, which is the first
-    /// one if startup had failed before.
+    /// Records that the caller's time limit for startup ran out. Returns the error to report, which
+    /// is the first one if startup had failed before.
     pub fn timed_out(&mut self) -> StartupError {
         let received = self.reply.received();
         self.fail(

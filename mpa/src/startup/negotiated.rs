@@ -1,4 +1,4 @@
-//! What startup comes to.
+//! Result of startup.
 
 use alloc::vec::Vec;
 
@@ -8,48 +8,49 @@ use crate::error::MpaErrorCode;
 /// The two sides of MPA startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Sends the Request; its TCP usually connected.
+    /// Sends the Request; usually the side whose TCP connected.
     Initiator,
-    /// Sends the Reply; its TCP usually listened.
+    /// Sends the Reply; usually the side whose TCP listened.
     Responder,
 }
 
-/// The parameters of Full Operation, as this side has to use them.
+/// Parameters of Full Operation, as this side has to use them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Negotiated {
-    /// Which side we are.
+    /// Role of this side.
     pub role: Role,
-    /// The revision of the Reply. The layers above are told (5044-3-12); both have one version for them all.
+    /// Revision of the Reply. The layers above are informed (5044-3-12); both have one version for
+    /// all revisions.
     pub revision: Revision,
     /// IRD, ORD and the connection model were negotiated (RFC 6581).
     pub enhanced: bool,
     /// CRCs are generated and checked, both ways.
     pub crc: bool,
-    /// We put Markers into what we send.
+    /// This side puts Markers into what it sends.
     pub tx_markers: bool,
     /// The peer puts Markers into what it sends.
     pub rx_markers: bool,
-    /// How many inbound RDMA Reads we have to have room for.
+    /// Number of inbound RDMA Reads that this side must have room for.
     pub ird: u16,
-    /// How many RDMA Reads we may have outstanding. [`NO_AUTO`](super::NO_AUTO) if that was our
-    /// own value and the ULPs see to it themselves.
+    /// Number of RDMA Reads that this side may have outstanding. [`NO_AUTO`](super::NO_AUTO) if
+    /// that was this side's own value and the ULPs keep the limit themselves.
     pub ord: u16,
     /// The IRD field of the peer's frame, for the ULP (6581-9.1-01).
     pub peer_ird: Option<u16>,
     /// The ORD field of the peer's frame, for the ULP (6581-9.1-01).
     pub peer_ord: Option<u16>,
-    /// Initiator: the RTR indication that goes out before anything else. Responder: the one that
-    /// will come, if only one kind can. `None` in the client-server model.
+    /// Initiator: the RTR indication to send before anything else. Responder: the RTR indication to
+    /// expect, if only one kind is possible. `None` in the client-server model.
     pub rtr: Option<Rtr>,
-    /// The kinds of RTR indication that the Reply names: those that the responder has to take.
-    /// Empty in the client-server model.
+    /// RTR kinds that the Reply names, which the responder has to accept. Empty in the
+    /// client-server model.
     pub rtr_offered: RtrKinds,
     /// The Private Data of the peer's frame.
     pub private_data: Vec<u8>,
 }
 
 impl Negotiated {
-    /// The gate that our first FPDU has to pass.
+    /// Returns the gate that this side's first FPDU has to pass.
     #[must_use]
     pub const fn send_gate(&self) -> SendGate {
         match self.role {
@@ -59,35 +60,36 @@ impl Negotiated {
     }
 }
 
-/// The peer said no. MPA is left; the TCP connection stays open for the ULP (5044-7.1.2-13).
+/// The peer rejected the connection. MPA ends; the TCP connection stays open for the ULP
+/// (5044-7.1.2-13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The Private Data of the Reply.
     pub private_data: Vec<u8>,
-    /// The responder's IRD, if its Reply was an enhanced one (6581-9.1-09).
+    /// IRD of the responder, if its Reply was an enhanced one (6581-9.1-09).
     pub peer_ird: Option<u16>,
-    /// The responder's ORD likewise: where it rejects for want of our IRD, the ORD it needs
-    /// (6581-9.1-05).
+    /// ORD of the responder, if its Reply was an enhanced one. If it rejects because this side's
+    /// IRD is too small, this is the ORD that it needs (6581-9.1-05).
     pub peer_ord: Option<u16>,
-    /// That ORD, if it is more than the IRD we have offered: the reason for the rejection, as far as it has one. Any other
-    /// ORD in such a Reply says nothing.
+    /// The responder's ORD, if it is above the IRD that this side offered. It is then the reason
+    /// for the rejection, as far as one is given. Any other ORD in such a Reply has no meaning.
     pub ord_needed: Option<u16>,
 }
 
-/// How startup ended for an initiator.
+/// Outcome of startup for an initiator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Full Operation begins.
     Accepted(Negotiated),
     /// The responder rejected the connection.
     Rejected(Rejection),
-    /// The responder accepted, but on terms that we cannot keep. Full Operation begins only to
-    /// carry a Terminate with this MPA error code, then the connection ends (6581-9.1-08,
+    /// The responder accepted, but on terms that this side cannot keep. Full Operation begins only
+    /// to carry a Terminate with this MPA error code, then the connection ends (6581-9.1-08,
     /// 6581-9.2-10).
     Impossible(Negotiated, MpaErrorCode),
 }
 
-/// Whether FPDUs may be sent yet.
+/// Gate that holds back FPDUs until they may be sent.
 ///
 /// A responder sends neither FPDU nor Marker before it has received and validated one FPDU
 /// (5044-7.1.2-15), so that the initiator has time to get ready.
@@ -100,18 +102,18 @@ pub enum Outcome {
 pub enum SendGate {
     /// FPDUs may be sent.
     Open,
-    /// We are the responder and nothing valid has come yet.
+    /// This side is the responder and has received no valid FPDU yet.
     AwaitFirstFpdu,
 }
 
 impl SendGate {
-    /// Whether an FPDU may be sent now.
+    /// Returns true if an FPDU may be sent now.
     #[must_use]
     pub const fn may_send(self) -> bool {
         matches!(self, Self::Open)
     }
 
-    /// The deframer gave out a verified FPDU. Returns whether this opened the gate.
+    /// Records that the deframer returned a verified FPDU. Returns true if this opened the gate.
     pub fn fpdu_validated(&mut self) -> bool {
         core::mem::replace(self, Self::Open) == Self::AwaitFirstFpdu
     }

@@ -1,12 +1,12 @@
-//! The words in which startup is negotiated.
+//! Parameters that startup negotiates.
 
 use core::fmt;
 
-/// The IRD or ORD value that means "no automatic negotiation": the ULPs agree on their own
-/// (RFC 6581 section 9.1). It is also the largest value that the 14-bit fields hold.
+/// IRD or ORD value that means "no automatic negotiation": the ULPs agree on their own (RFC 6581
+/// section 9.1). It is also the largest value of the 14-bit fields.
 pub const NO_AUTO: u16 = 0x3FFF;
 
-/// The MPA revision that a startup frame declares.
+/// MPA revision that a startup frame declares.
 ///
 /// Revision 0 (the RDMA Consortium's) and those above 2 are refused (5044-7.1.1-14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,13 +18,13 @@ pub enum Revision {
 }
 
 impl Revision {
-    /// The Rev field.
+    /// Returns the Rev field.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The revision with this Rev field; `None` if it is not one that this crate speaks.
+    /// Returns the revision with this Rev field; `None` if this crate does not support it.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
@@ -35,7 +35,7 @@ impl Revision {
     }
 }
 
-/// A kind of ready-to-receive indication: the first message of an initiator in the peer-to-peer
+/// Kind of a ready-to-receive indication: the first message of an initiator in the peer-to-peer
 /// model, which allows the responder to send (RFC 6581 section 9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rtr {
@@ -69,7 +69,7 @@ pub struct RtrKinds {
 }
 
 impl RtrKinds {
-    /// No kind.
+    /// The empty set.
     pub const NONE: Self = Self {
         send: false,
         write: false,
@@ -82,7 +82,7 @@ impl RtrKinds {
         read: true,
     };
 
-    /// Whether `kind` is in the set.
+    /// Returns true if `kind` is in the set.
     #[must_use]
     pub const fn contains(self, kind: Rtr) -> bool {
         match kind {
@@ -92,13 +92,13 @@ impl RtrKinds {
         }
     }
 
-    /// Whether no kind is in the set.
+    /// Returns true if the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         !(self.send || self.write || self.read)
     }
 
-    /// The kinds that are in both sets.
+    /// Returns the kinds that are in both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl RtrKinds {
         }
     }
 
-    /// The kind in the set, if there is exactly one.
+    /// Returns the kind in the set, if there is exactly one.
     #[must_use]
     pub const fn only(self) -> Option<Rtr> {
         match (self.send, self.write, self.read) {
@@ -130,13 +130,13 @@ impl From<Rtr> for RtrKinds {
     }
 }
 
-/// Who speaks first once the connection is up (RFC 6581 section 9.2).
+/// Connection model: the side that sends first after startup (RFC 6581 section 9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Model {
-    /// The initiator's ULP sends first; nothing is arranged (flag A is 0).
+    /// The initiator's ULP sends first; nothing is negotiated (flag A is 0).
     ClientServer,
-    /// Either ULP may send first: the initiator's provider sends an RTR indication before anything
-    /// else (flag A is 1). The kinds are those that the side declaring this can generate
-    /// (initiator) or take (responder).
+    /// Either ULP may send first. The initiator's provider therefore sends an RTR indication before
+    /// anything else (flag A is 1). The set holds the kinds that the declaring side can generate
+    /// (initiator) or accept (responder).
     PeerToPeer(RtrKinds),
 }

@@ -1,4 +1,4 @@
-//! The responder's half of startup.
+//! The responder's side of startup.
 
 use alloc::vec::Vec;
 
@@ -9,50 +9,51 @@ use super::negotiated::{Negotiated, Role};
 use super::options::{Model, NO_AUTO, Revision, Rtr, RtrKinds};
 use crate::mutants::mutate;
 
-/// What a [`Responder`] offers.
+/// Parameters that a [`Responder`] offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponderConfig {
-    /// We want CRCs (the default of RFC 5044 section 4.4). They are used if either side does.
+    /// This side wants CRCs (the default of RFC 5044 section 4.4). They are used if either side
+    /// wants them.
     pub crc: bool,
-    /// We want Markers in what we receive.
+    /// This side wants Markers in what it receives.
     pub markers: bool,
-    /// [`Revision::One`] makes this a responder that does not know RFC 6581: it refuses anything
-    /// above.
+    /// [`Revision::One`] makes this a responder that does not know RFC 6581: it refuses any higher
+    /// revision.
     pub max_revision: Revision,
-    /// The deepest inbound RDMA Read queue that a connection may have.
+    /// Deepest inbound RDMA Read queue that a connection may have.
     pub max_ird: u16,
-    /// The kinds of RTR indication that we can take; at least one unless `max_revision` is
-    /// [`Revision::One`] (6581-9.2-03).
+    /// RTR kinds that this side can accept; at least one unless `max_revision` is [`Revision::One`]
+    /// (6581-9.2-03).
     pub rtr: RtrKinds,
 }
 
-/// What the initiator asks for; for the ULP to accept or reject.
+/// Request of the initiator, for the ULP to accept or reject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The Request's revision, which the Reply repeats.
+    /// Revision of the Request, which the Reply repeats.
     pub revision: Revision,
-    /// IRD, ORD and connection model, if the Request was an enhanced one. Its `ird` bounds our
-    /// ORD, its `ord` is the IRD wished of us.
+    /// IRD, ORD and connection model, if the Request was an enhanced one. Its `ird` limits the ORD
+    /// of this side; its `ord` is the IRD that the initiator wishes this side to have.
     pub enhanced: Option<Enhanced>,
     /// The initiator wants CRCs.
     pub crc: bool,
-    /// The initiator wants Markers in what we send.
+    /// The initiator wants Markers in what this side sends.
     pub markers: bool,
     /// Private Data from the initiator's ULP.
     pub private_data: Vec<u8>,
 }
 
-/// The ULP's yes to a [`Request`].
+/// The ULP's acceptance of a [`Request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accept<'a> {
-    /// Inbound RDMA Reads to have room for at least. An enhanced Request may raise this to what
-    /// the initiator wants to have outstanding; [`ResponderConfig::max_ird`] is the limit in any
-    /// case.
+    /// Smallest number of inbound RDMA Reads to have room for. An enhanced Request may raise it to
+    /// the number that the initiator wants to have outstanding. [`ResponderConfig::max_ird`] is the
+    /// limit in any case.
     pub ird: u16,
-    /// Outbound RDMA Reads that we would like to have outstanding. An enhanced Request lowers this
-    /// to the initiator's IRD.
+    /// Number of outbound RDMA Reads that this side would like to have outstanding. An enhanced
+    /// Request lowers it to the initiator's IRD.
     pub ord: u16,
-    /// Private Data for the initiator's ULP: at most 512 octets, 508 in an enhanced Reply.
+    /// Private Data for the initiator's ULP: at most 512 bytes, 508 in an enhanced Reply.
     pub private_data: &'a [u8],
 }
 
@@ -65,7 +66,7 @@ impl ResponderConfig {
         Ok(())
     }
 
-    /// Our side of an enhanced acceptance: the Reply's data, and our IRD and ORD.
+    /// Settles an enhanced acceptance. Returns the Reply's data, and the IRD and ORD of this side.
     fn settle(&self, theirs: Enhanced, ird: u16, ord: u16) -> (Enhanced, u16, u16) {
         let model = mutate!(self.model(theirs.model), ModelNotEchoed => Model::ClientServer);
         let mut ours = Enhanced {
@@ -76,8 +77,8 @@ impl ResponderConfig {
         let mut local_ird = ird.min(self.max_ird);
         let mut local_ord = ord;
         if mutate!(theirs.ord != NO_AUTO, NoAutoIsANumber => true) {
-            // 6581-9.1-i02: as deep as the initiator wishes, as far as we can. Where that is not
-            // far enough, the initiator lowers its ORD.
+            // 6581-9.1-i02: as deep as the initiator wishes, up to the limit of this side. If that
+            // is not enough, the initiator lowers its ORD.
             local_ird = local_ird.max(theirs.ord.min(self.max_ird));
             if matches!(model, Model::PeerToPeer(kinds) if kinds.read) {
                 // 6581-9.1-03: an RTR Read needs a place even if no other Read will come.
@@ -93,7 +94,7 @@ impl ResponderConfig {
         (ours, local_ird, local_ord)
     }
 
-    /// The model of the Reply: the initiator's, with the RTR kinds that we take.
+    /// Returns the model of the Reply: the initiator's, with the RTR kinds that this side accepts.
     fn model(&self, theirs: Model) -> Model {
         match theirs {
             Model::ClientServer => Model::ClientServer, // 6581-9.2-12
@@ -102,14 +103,14 @@ impl ResponderConfig {
                 if self.max_ird == 0 && common.only() != Some(Rtr::Read) {
                     common.read = false; // no place for it
                 }
-                // 6581-9.2-08: none in common; the initiator will find out and terminate.
+                // 6581-9.2-08: no common kind; the initiator will find out and terminate.
                 Model::PeerToPeer(if common.is_empty() { self.rtr } else { common })
             }
         }
     }
 }
 
-/// Where a responder stands.
+/// State of a responder.
 ///
 /// ```text
 ///                  request                  accept
@@ -129,7 +130,7 @@ enum State {
     Failed,
 }
 
-/// What happens to a responder.
+/// Event that changes the state of a responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     PartOfRequest,
@@ -141,8 +142,8 @@ enum Event {
     TimedOut,
 }
 
-/// The transition; `None` where the event changes nothing or, if it is the ULP's answer, comes at
-/// the wrong time.
+/// Returns the next state. `None` if the event changes nothing, or if it is the ULP's answer at the
+/// wrong time.
 const fn next(state: State, event: Event) -> Option<State> {
     match (state, event) {
         (State::AwaitRequest, Event::PartOfRequest) => Some(State::AwaitRequest),
@@ -168,7 +169,7 @@ const fn next(state: State, event: Event) -> Option<State> {
     }
 }
 
-/// Starts MPA from the responder's side: one Request in, one Reply out.
+/// Performs MPA startup as the responder: takes one Request, sends one Reply.
 #[derive(Clone, Debug)]
 pub struct Responder {
     config: ResponderConfig,
@@ -176,12 +177,12 @@ pub struct Responder {
     /// The Request, from [`State::AwaitAnswer`] on.
     request: Option<Request>,
     state: State,
-    /// The first error; set exactly in [`State::Failed`].
+    /// First error; set exactly in [`State::Failed`].
     error: Option<StartupError>,
 }
 
 impl Responder {
-    /// A responder that has received nothing yet.
+    /// Creates a responder that has received nothing yet.
     ///
     /// # Errors
     /// The configuration cannot be put on the wire.
@@ -197,10 +198,10 @@ impl Responder {
         })
     }
 
-    /// Takes the next octets of the stream, in pieces of any size.
+    /// Takes the next bytes of the stream, in pieces of any size.
     ///
-    /// Returns how many octets belonged to the Request (what follows stays with the caller), and
-    /// the Request once it is whole. After that it takes nothing more.
+    /// Returns the number of bytes that belonged to the Request, and the Request once it is
+    /// complete. The bytes after it stay with the caller. After the Request it takes nothing more.
     ///
     /// # Errors
     /// The connection has to be closed. Every later call returns the same error.
@@ -220,7 +221,7 @@ impl Responder {
             return Ok((taken, None));
         };
         self.apply(Event::Request);
-        // 5044-7.1.1-i02: R means nothing here.
+        // 5044-7.1.1-i02: R has no meaning in a Request.
         let StartupFrame {
             enhanced,
             crc,
@@ -239,12 +240,12 @@ impl Responder {
         Ok((taken, Some(request)))
     }
 
-    /// Accepts the Request. Returns the Reply Frame to send, and the parameters of Full Operation,
-    /// which begins behind it in both directions; see [`Negotiated::send_gate`].
+    /// Accepts the Request. Returns the Reply Frame to send, and the parameters of Full Operation.
+    /// Full Operation begins after the Reply in both directions; see [`Negotiated::send_gate`].
     ///
     /// # Errors
-    /// There is no Request to answer, or the answer cannot be put on the wire; the latter may be
-    /// tried again with another.
+    /// There is no Request to answer, or the answer cannot be put on the wire. In the latter case
+    /// the caller may try another answer.
     pub fn accept(&mut self, accept: Accept<'_>) -> Result<(Vec<u8>, Negotiated), ConfigError> {
         let (request, accepted) = self.answerable(Event::Accept)?;
         check_depth(accept.ird)?;
@@ -281,21 +282,21 @@ impl Responder {
         Ok((reply, negotiated))
     }
 
-    /// Lowers [`ResponderConfig::max_ird`] for this connection: there are resources for no more. A
-    /// higher value changes nothing.
+    /// Lowers [`ResponderConfig::max_ird`] for this connection, if there are no resources for more.
+    /// A higher value changes nothing.
     pub fn limit_ird(&mut self, max_ird: u16) {
         self.config.max_ird = self.config.max_ird.min(max_ird);
     }
 
-    /// Rejects the Request. Returns the Reply Frame to send; MPA ends with it, and the TCP
+    /// Rejects the Request. Returns the Reply Frame to send. MPA ends with it, and the TCP
     /// connection stays open (5044-7.1.2-07).
     ///
-    /// `ord_needed` tells the initiator, if its Request was an enhanced one, that its IRD is too
-    /// small for the ORD our ULP needs (6581-9.1-05).
+    /// `ord_needed` tells the initiator that its IRD is too small for the ORD that the local ULP
+    /// needs (6581-9.1-05). It is sent only if the Request was an enhanced one.
     ///
     /// # Errors
-    /// There is no Request to answer, or the answer cannot be put on the wire; the latter may be
-    /// tried again with another.
+    /// There is no Request to answer, or the answer cannot be put on the wire. In the latter case
+    /// the caller may try another answer.
     pub fn reject(
         &mut self,
         private_data: &[u8],
@@ -305,8 +306,9 @@ impl Responder {
         check_depth(ord_needed.unwrap_or(0))?;
         let enhanced = request.enhanced.map(|theirs| {
             let (ours, ..) = self.config.settle(theirs, 0, 0);
-            // What we need, not what we may: that is the point of saying it. Where the initiator
-            // leaves its IRD to the ULPs, so do we (6581-9.1-12).
+            // The Reply names the needed ORD, not the allowed one, because that is the reason for
+            // the rejection. Where the initiator leaves its IRD to the ULPs, so does this side
+            // (6581-9.1-12).
             let ord = match ord_needed {
                 Some(ord) if theirs.ird != NO_AUTO => ord,
                 _ => ours.ord,
@@ -320,8 +322,8 @@ impl Responder {
         Ok(octets)
     }
 
-    /// The connection ended: by RST (`reset`) or by FIN. Returns the error to report, which is the
-    /// first one if startup had failed before.
+    /// Records that the connection ended: by RST (`reset`) or by FIN. Returns the error to report,
+    /// which is the first one if startup had failed before.
     pub fn closed(&mut self, reset: bool) -> StartupError {
         let received = self.assembler.received();
         let peer = Role::Initiator;
@@ -334,8 +336,8 @@ impl Responder {
         self.fail(Event::Closed, error)
     }
 
-    /// The caller's time limit for startup ran out. Returns the error to report, which is the first
-    /// one if startup had failed before.
+    /// Records that the caller's time limit for startup ran out. Returns the error to report, which
+    /// is the first one if startup had failed before.
     pub fn timed_out(&mut self) -> StartupError {
         let received = self.assembler.received();
         self.fail(
@@ -347,7 +349,7 @@ impl Responder {
         )
     }
 
-    /// The Request, and the state after this answer to it.
+    /// Returns the Request, and the state after this answer to it.
     fn answerable(&self, answer: Event) -> Result<(&Request, State), ConfigError> {
         match (&self.request, next(self.state, answer)) {
             (Some(request), Some(state)) => Ok((request, state)),
@@ -369,8 +371,8 @@ impl Responder {
         StartupFrame {
             kind: FrameKind::Reply,
             markers: self.config.markers,
-            // The outcome rather than our wish alone: the sum is the same, and a peer that looks
-            // at the Reply only is right too.
+            // The Reply carries the outcome, not only the wish of this side. The result is the
+            // same, and a peer that reads only the Reply is right too.
             crc: self.crc(request),
             rejected: false,
             revision: mutate!(request.revision.code(), ReplyAlwaysRevisionTwo => 2),

@@ -2,7 +2,7 @@ use alloc::vec::Vec;
 
 use super::*;
 
-/// One of each kind, and of each wording.
+/// One error of each kind, and of each wording.
 fn all() -> Vec<StartupError> {
     let not_mpa = |first: &[u8], peer| StartupError::NotMpa {
         first: FirstOctets::of(first, &[]),

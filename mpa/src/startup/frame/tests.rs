@@ -243,7 +243,7 @@ fn enhanced() -> impl Strategy<Value = Enhanced> {
     (model, 0..=NO_AUTO, 0..=NO_AUTO).prop_map(|(model, ird, ord)| Enhanced { model, ird, ord })
 }
 
-/// Most octets of private data, and of random ones; Miri takes long to draw them.
+/// Longest Private Data and longest random input in bytes. Miri takes long to generate them.
 const PRIVATE: usize = if cfg!(miri) { 20 } else { 512 };
 const RANDOM: usize = if cfg!(miri) { 30 } else { 600 };
 

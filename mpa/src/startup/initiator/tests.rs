@@ -215,7 +215,8 @@ fn the_rtr_is_a_write_then_a_read_then_a_send() {
         write: kinds.contains(&Write),
         read: kinds.contains(&Read),
     };
-    /// Kinds that we can generate, kinds that the Reply names, its IRD, what comes of it.
+    /// RTR kinds that this side can generate, RTR kinds that the Reply names, IRD of the Reply,
+    /// expected RTR kind.
     type Case = (&'static [Rtr], &'static [Rtr], u16, Option<Rtr>);
     let cases: [Case; 9] = [
         (&[Send, Write, Read], &[Send, Write, Read], 1, Some(Write)),
@@ -243,7 +244,7 @@ fn the_rtr_is_a_write_then_a_read_then_a_send() {
         let negotiated = accepted(config, &reply);
         assert_eq!(negotiated.rtr, expected, "{ours:?} {theirs:?}");
         assert_eq!(negotiated.rtr_offered, kinds(theirs));
-        // An RTR Read needs one place of the ORD, though we had asked for none.
+        // An RTR Read needs one place of the ORD, although this side had asked for none.
         assert_eq!(negotiated.ord, u16::from(expected == Some(Read)));
     }
 }
@@ -297,7 +298,7 @@ fn a_rejection_hands_everything_to_the_ulp() {
         ord_needed: (config().ird < 20).then_some(20),
     };
     assert_eq!(outcome_of(config(), &no), Outcome::Rejected(rejection));
-    // 6581-9.1-05: only an ORD beyond our IRD is a reason.
+    // 6581-9.1-05: only an ORD beyond this side's IRD is a reason.
     for (ird, ord, ord_needed) in [
         (8, 0, None),
         (8, 8, None),
@@ -313,7 +314,7 @@ fn a_rejection_hands_everything_to_the_ulp() {
         };
         assert_eq!((told.peer_ord, told.ord_needed), (Some(ord), ord_needed));
     }
-    // One that did not understand our enhanced data says no all the same.
+    // A peer that did not understand the enhanced data can still reject.
     let mut no = reply(1, None);
     no.rejected = true;
     assert!(matches!(outcome_of(config(), &no), Outcome::Rejected(r) if r.peer_ord.is_none()));
@@ -351,7 +352,7 @@ fn an_accepting_reply_is_enhanced_exactly_if_the_request_was() {
         let mut initiator = Initiator::new(config).unwrap();
         let error = StartupError::EnhancedMismatch { reply_enhanced };
         assert_eq!(initiator.receive(&reply.emit().unwrap()), Err(error));
-        // It stays the error, whatever else happens.
+        // The first error stays, whatever happens after it.
         assert_eq!(initiator.receive(b""), Err(error));
         assert_eq!(initiator.closed(true), error);
         assert_eq!(initiator.timed_out(), error);
@@ -390,7 +391,7 @@ fn another_protocol_is_quoted() {
         std::format!("{error}"),
         "the peer answered 'HTTP/1.1 400 Bad Request', not an MPA Reply"
     );
-    // Already the first octet shows it, and earlier octets are not lost.
+    // The first byte already shows it, and earlier bytes are not lost.
     let mut initiator = Initiator::new(config()).unwrap();
     assert_eq!(initiator.receive(b"MPA"), Ok((3, None)));
     let error = initiator.receive(b"CT").unwrap_err();

@@ -62,7 +62,7 @@ fn parsed(octets: &[u8]) -> StartupFrame {
     }
 }
 
-/// The Reply's enhanced data, and our IRD and ORD.
+/// Returns the Reply's enhanced data, and the IRD and ORD of this side.
 fn settled(
     config: ResponderConfig,
     enhanced: Option<Enhanced>,
@@ -122,7 +122,7 @@ fn state_table() {
 fn a_request_is_shown_to_the_ulp() {
     let mut responder = Responder::new(config()).unwrap();
     let mut frame = request(2, peer_to_peer(RtrKinds::ALL, 4, 5));
-    (frame.markers, frame.rejected) = (true, true); // R is not looked at
+    (frame.markers, frame.rejected) = (true, true); // R is ignored
     let mut octets = frame.emit().unwrap();
     octets.push(b'?');
     let shown = Request {
@@ -183,7 +183,7 @@ fn our_ird_goes_up_to_the_initiators_ord_as_far_as_the_limit() {
     assert_eq!(settled(config(), client_server(0, 2), 99, 0).1, 16);
 }
 
-/// 6581-9.1-i02: with resources for fewer, as deep as those go; the initiator lowers its ORD.
+/// 6581-9.1-i02: the IRD is limited by the resources, and the initiator lowers its ORD.
 #[test]
 fn a_connection_with_a_lower_limit_of_its_own_is_granted_less() {
     for (limit, granted) in [(0, 0), (3, 3), (16, 9), (99, 9)] {
@@ -255,7 +255,7 @@ fn an_rtr_read_always_finds_a_place() {
         1
     );
     assert_eq!(settled(config(), client_server(0, 0), 0, 0).1, 0);
-    // Where there can be none, a Read is not offered beside the others.
+    // Without room for Reads, Read is not offered beside the other kinds.
     let none = ResponderConfig {
         max_ird: 0,
         ..config()
@@ -276,7 +276,7 @@ fn a_rejection_may_name_the_ord_it_needs() {
     let mut responder = asked(config(), &request(2, client_server(NO_AUTO, 6)));
     let reply = parsed(&responder.reject(b"", Some(12)).unwrap());
     assert_eq!(reply.enhanced, client_server(6, NO_AUTO));
-    // An unenhanced Reply has no room for it.
+    // An unenhanced Reply has no room for the ORD.
     let mut responder = asked(config(), &request(1, None));
     assert_eq!(
         parsed(&responder.reject(b"", Some(12)).unwrap()).enhanced,
@@ -524,7 +524,7 @@ proptest! {
         if !ours.enhanced {
             return Ok(());
         }
-        // 6581-9.1-i01, wherever the values are negotiated at all.
+        // 6581-9.1-i01, if the values are negotiated at all.
         if asks.ord != NO_AUTO {
             prop_assert!(ours.ord <= theirs.ird);
         }
